@@ -1,0 +1,1 @@
+//! Ops trait and compute backends.

@@ -1,0 +1,1 @@
+//! Inference engine: scheduler, queues, caches, models, sampler.

@@ -1,0 +1,1 @@
+//! KV transfer from prefill to decode: manager, sender, receiver, bootstrap, backends.

@@ -1,0 +1,2 @@
+//! Node agent: HTTP API, bootstrap server, wiring of engine and KV transfer.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Kubernetes types of pdserve: PDDeployment and its validation.

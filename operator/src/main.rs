@@ -1,0 +1,2 @@
+//! Operator: reconciles PDDeployments on Kubernetes, or on this machine.
+fn main() {}

@@ -1,0 +1,31 @@
+//! Labels, annotations, headers and environment variables by which the parts find each other.
+
+/// API group of the custom resources.
+pub const GROUP: &str = "pdserve.io";
+
+/// Name of the `PDDeployment` that an object belongs to.
+pub const DEPLOYMENT: &str = "pdserve.io/deployment";
+/// `prefill`, `decode` or `router`.
+pub const ROLE: &str = "pdserve.io/role";
+/// Hash of the user's spec that a pod was built from.
+pub const REVISION: &str = "pdserve.io/revision";
+/// On prefill pods: the port of the bootstrap server.
+pub const BOOTSTRAP_PORT: &str = "pdserve.io/bootstrap-port";
+
+/// Request and response header that names a request across processes.
+pub const HEADER_REQUEST_ID: &str = "x-request-id";
+/// Response header of the router: the room it drew (first of `n`).
+pub const HEADER_ROOM: &str = "x-pdserve-room";
+/// Response headers of the router: the workers that served the request.
+pub const HEADER_PREFILL: &str = "x-pdserve-prefill";
+pub const HEADER_DECODE: &str = "x-pdserve-decode";
+/// Boot id of a process, sent with bootstrap replies and registrations, so that a restart on the
+/// same address is never taken for its predecessor.
+pub const HEADER_BOOT_ID: &str = "x-pdserve-boot-id";
+/// Digest of all that must be equal for KV bytes to mean the same.
+pub const HEADER_KV_COMPAT: &str = "x-pdserve-kv-compat";
+
+/// Environment variable with the bearer token of the admin API. Unset: loopback callers only.
+pub const ENV_ADMIN_TOKEN: &str = "PDSERVE_ADMIN_TOKEN";
+/// Probability in 0..=1 that a poll of a transfer fails on purpose. Source: seed 000 §7.2.
+pub const ENV_TEST_FAILURE_PROB: &str = "DISAGGREGATION_TEST_FAILURE_PROB";

@@ -1,0 +1,67 @@
+//! `KVPoll`: the state of one request's KV transfer, as its scheduler polls it.
+
+use serde::{Deserialize, Serialize};
+
+/// SGLang's `KVPoll`. The order is meaning: ranks agree by minimum, so one failed rank fails the
+/// request, and a state only ever moves to a larger one or to `Failed`. Source: seed 000 §7.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[repr(u8)]
+#[serde(try_from = "u8", into = "u8")]
+pub enum KvPoll {
+    Failed = 0,
+    Bootstrapping = 1,
+    WaitingForInput = 2,
+    Transferring = 3,
+    Success = 4,
+}
+
+/// A number that names no state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("KvPoll {0} is not one of 0 (Failed) to 4 (Success)")]
+pub struct UnknownKvPoll(pub u8);
+
+// === impl KvPoll ===
+
+impl KvPoll {
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Failed | Self::Success)
+    }
+
+    /// The state after a report of `next`: a terminal state never changes, others never go back.
+    #[must_use]
+    pub fn advance(self, next: Self) -> Self {
+        match (self, next) {
+            (Self::Failed | Self::Success, _) => self,
+            (_, Self::Failed) => Self::Failed,
+            (current, next) => current.max(next),
+        }
+    }
+
+    /// What ranks agree on: the least of their states; `Success` when there is none to ask.
+    pub fn consensus(polls: impl IntoIterator<Item = Self>) -> Self {
+        polls.into_iter().min().unwrap_or(Self::Success)
+    }
+}
+
+impl TryFrom<u8> for KvPoll {
+    type Error = UnknownKvPoll;
+    fn try_from(value: u8) -> Result<Self, UnknownKvPoll> {
+        match value {
+            0 => Ok(Self::Failed),
+            1 => Ok(Self::Bootstrapping),
+            2 => Ok(Self::WaitingForInput),
+            3 => Ok(Self::Transferring),
+            4 => Ok(Self::Success),
+            other => Err(UnknownKvPoll(other)),
+        }
+    }
+}
+
+impl From<KvPoll> for u8 {
+    fn from(poll: KvPoll) -> Self {
+        poll as u8
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Admin API of routers and agents: which workers a router may use, and how one is drained.
+//!
+//! Router (admin port): `GET /workers` → [`WorkerList`] · `POST /workers` [`WorkerSpec`] →
+//! [`WorkerStatus`] · `POST /workers/{id}/cordon` and `/uncordon` → [`WorkerStatus`] ·
+//! `DELETE /workers/{id}` → [`WorkerStatus`] of the removed worker. An answer is the
+//! acknowledgement: after a cordon's answer the router sends that worker no new request.
+//! Agent (admin port): `POST /cordon`, `POST /uncordon`, `POST /drain`, `GET /drain` →
+//! [`DrainStatus`].
+
+use crate::BootstrapRoom;
+use serde::{Deserialize, Serialize};
+
+/// What a worker does; SGLang's `--disaggregation-mode`, where `null` is a monolithic worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Prefill,
+    Decode,
+    Null,
+}
+
+/// A worker as the router is told of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerSpec {
+    /// Unique and stable name: the pod's, or the URL of a worker given by flag.
+    pub id: String,
+    pub role: Role,
+    /// Base URL of the worker's HTTP API, such as `http://127.3.0.1:30000`.
+    pub url: String,
+    /// Host that decode dials for the bootstrap server; the URL's host if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_host: Option<String>,
+    /// Port of the bootstrap server; `ports::BOOTSTRAP` if absent on a prefill worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_port: Option<u16>,
+}
+
+/// Whether a router sends requests to a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerState {
+    /// Not yet, or no longer, healthy.
+    Unready,
+    /// Healthy and used.
+    Serving,
+    /// Gets no new request; those in flight go on.
+    Cordoned,
+}
+
+/// A worker as the router sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    #[serde(flatten)]
+    pub spec: WorkerSpec,
+    pub state: WorkerState,
+    /// Circuit breaker open: the worker failed repeatedly and rests.
+    pub circuit_open: bool,
+    /// Requests that this router has in flight on the worker.
+    pub in_flight: u64,
+    /// The worker's own digest of KV meaning; only equal ones are paired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_compat: Option<String>,
+    /// Names the process; changes with every start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+    /// Why the worker is unready or its circuit open, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerList {
+    pub workers: Vec<WorkerStatus>,
+}
+
+/// Life of an agent from the admin API's point of view; it only moves down this list, but for
+/// `uncordon`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DrainState {
+    Serving,
+    /// New rooms are refused, retriably; requests in flight go on.
+    Cordoned,
+    /// Cordoned, and will exit when nothing is left in flight.
+    Draining,
+    /// Nothing left in flight.
+    Drained,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainStatus {
+    pub state: DrainState,
+    /// Requests in the engine, from admission to last token (prefill: to the end of transfer).
+    pub in_flight: u64,
+}
+
+/// Bootstrap fields that the router splices into a request body. Source: seed 000 §3.2.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootstrapFields {
+    pub bootstrap_host: String,
+    pub bootstrap_port: u16,
+    pub bootstrap_room: BootstrapRoom,
+}

@@ -1,0 +1,2 @@
+//! Dual-dispatch router with an OpenAI API.
+fn main() {}

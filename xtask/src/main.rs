@@ -1,0 +1,2 @@
+//! Generated files and tidy tests.
+fn main() {}
