@@ -1,0 +1,79 @@
+# The only front door. `make` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+CACHE := $(CURDIR)/.cache
+MODEL := $(CACHE)/models/SmolLM2-135M-Instruct.Q4_1.gguf
+RELEASE := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/release
+BINS := -p pd-agent -p pd-router -p pd-operator -p pd-e2e
+
+.PHONY: help
+help: ## List the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- use it -------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: binaries model ## Ask a real model through router, prefill and decode; draw the request's timeline
+	@$(RELEASE)/pd-demo --deployment examples/smollm2.yaml --model $(MODEL)
+
+.PHONY: serve
+serve: binaries model ## The same deployment, left running; Ctrl-C drains and stops it
+	@$(RELEASE)/pd-operator local -f examples/smollm2.yaml
+
+# --- prove it -----------------------------------------------------------------------------------
+
+.PHONY: test
+test: rust ## All default tests: no GPU, no cluster, no network
+	cargo test --workspace --exclude pd-e2e
+
+.PHONY: lint
+lint: rust ## Format, clippy without warnings, generated files without drift
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo run -q -p xtask -- generate --check
+
+.PHONY: e2e
+e2e: binaries model ## Processes on loopback: equality, faults, bad input, reconcile
+	cargo test --release -p pd-e2e
+
+.PHONY: clients
+clients: binaries model ## openai-python, unmodified, against router and agent
+	@scripts/clients.sh $(RELEASE) $(MODEL)
+
+.PHONY: fidelity
+fidelity: rust model ## SmolLM2's tokens against transformers', ten prompts
+	PDSERVE_SMOLLM2=$(MODEL) cargo test --release -p pd-engine --test fidelity -- --nocapture
+
+.PHONY: bench
+bench: binaries model ## Speed beside llama.cpp and transformers; results under bench/results
+	@bench/run.sh $(RELEASE) $(MODEL)
+
+.PHONY: audit
+audit: rust ## Licences, sources and advisories of all dependencies
+	@scripts/audit.sh
+
+# --- make it ------------------------------------------------------------------------------------
+
+.PHONY: generate
+generate: rust ## Write the generated files (CRD YAML)
+	cargo run -q -p xtask -- generate
+
+.PHONY: binaries
+binaries: rust ## Release binaries under target/release
+	@echo "building release binaries (the first build takes some minutes)"
+	@cargo build --release $(BINS) --bins
+
+.PHONY: model
+model: $(MODEL) ## Fetch the demo model once (93 MB)
+$(MODEL):
+	@scripts/fetch-model.sh $(CACHE) $@
+
+.PHONY: clean
+clean: ## Remove what was built and fetched
+	rm -rf target $(CACHE)
+
+.PHONY: rust
+rust:
+	@scripts/check-rust.sh

@@ -1,0 +1,4 @@
+//! Tidy rules: who may import whom, what every file says at its door, and where `unsafe` may stand.
+
+mod imports;
+mod sources;
