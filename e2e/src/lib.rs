@@ -1,1 +1,9 @@
-//! Harness and proofs over real processes.
+//! Proof over real processes: starts agents and routers on loopback addresses of their own, talks to
+//! them as a client would, and breaks them on purpose.
+
+pub mod address;
+pub mod binaries;
+pub mod client;
+pub mod fleet;
+pub mod metrics;
+pub mod process;
