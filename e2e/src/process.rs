@@ -14,11 +14,7 @@ use tokio::process::{Child, Command};
 /// Lines of a child's output kept for a failing test.
 const LOG_LINES_MAX: usize = 400;
 
-#[expect(
-    clippy::disallowed_types,
-    reason = "the harness needs no second lock crate"
-)]
-type Log = Arc<StdMutex<VecDeque<String>>>;
+type Log = Arc<Mutex<VecDeque<String>>>;
 
 pub struct Process {
     pub name: String,
