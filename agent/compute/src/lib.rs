@@ -1,1 +1,29 @@
-//! Ops trait and compute backends.
+//! Compute: the ops a model is made of, over buffers that live on a device.
+//!
+//! [`ops`] holds the contract (`Backend`), [`cpu`] the backend that needs no GPU. This crate knows
+//! no request, no page allocation and no transfer; its callers own every buffer and every index.
+
+#![allow(
+    unsafe_code,
+    reason = "kernels, device memory and mapped files are what this crate is for"
+)]
+
+pub mod buffer;
+pub mod cpu;
+pub mod dtype;
+pub mod error;
+pub mod kv;
+pub mod ops;
+pub mod sampling;
+pub mod weight;
+
+pub use buffer::{DeviceBuffer, ExportHandle, HostBytes, MemoryExport, Ticket};
+pub use dtype::{DType, WeightFormat};
+pub use error::ComputeError;
+pub use kv::{KvCutView, KvGroupView, NO_SLOT};
+pub use ops::{
+    AttnPaged, Backend, BatchView, CopyDirection, CopyPages, Embed, Epilogue, GatherRows, Linear,
+    NO_ROW, QkvPrep, RmsNorm, RopeTable, Sample,
+};
+pub use sampling::{LogitBias, NO_TOKEN, SampleOut, SamplingRow, SamplingView, TokenCount};
+pub use weight::WeightSource;

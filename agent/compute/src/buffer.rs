@@ -1,0 +1,99 @@
+//! Device buffers, tickets and exported memory, as every backend offers them.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use bytemuck::{AnyBitPattern, Pod, Zeroable};
+
+use crate::dtype::DType;
+use crate::error::ComputeError;
+
+/// A handle to a range of device memory. Cloning is cheap, and an enqueued op keeps what it uses
+/// alive, so a handle may be dropped while work on it is still queued.
+pub trait DeviceBuffer: Clone + Debug + Send + Sync + 'static {
+    fn dtype(&self) -> DType;
+
+    /// Elements.
+    fn len(&self) -> usize;
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn size_bytes(&self) -> usize {
+        self.len() * self.dtype().size_bytes()
+    }
+
+    /// The elements `range` of this buffer, sharing its memory.
+    ///
+    /// # Panics
+    /// When the range does not lie inside the buffer.
+    #[must_use]
+    fn slice(&self, range: Range<usize>) -> Self;
+}
+
+/// A result on its way from the device. Dropping it abandons the result, not the work.
+pub trait Ticket: Debug + Send + 'static {
+    /// Blocks until the result, or the fault that prevented it, is here.
+    ///
+    /// # Errors
+    /// The fault of this op or of an earlier one on the queue.
+    fn wait(self) -> Result<HostBytes, ComputeError>;
+
+    /// The result if it is here; never blocks. Yields it once: `None` ever after.
+    fn try_take(&mut self) -> Option<Result<HostBytes, ComputeError>>;
+}
+
+/// Bytes read back from a device, aligned for every element type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostBytes {
+    words: Vec<AlignedWord>,
+    len_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(8))]
+struct AlignedWord([u8; 8]);
+
+/// Memory that another process or a network card can reach.
+#[derive(Debug)]
+pub struct MemoryExport {
+    /// Address in this process (host memory) or on the device.
+    pub addr: u64,
+    pub len_bytes: usize,
+    pub handle: ExportHandle,
+}
+
+/// How a peer on the same host opens exported memory.
+#[derive(Debug)]
+pub enum ExportHandle {
+    /// A memfd: offset 0 of the file is the export's `addr`.
+    MemFd(OwnedFd),
+}
+
+// === impl HostBytes ===
+
+impl HostBytes {
+    /// Zeroed bytes to be filled by a backend.
+    pub fn zeroed(len_bytes: usize) -> Self {
+        let words = vec![AlignedWord::zeroed(); len_bytes.div_ceil(size_of::<AlignedWord>())];
+        Self { words, len_bytes }
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.len_bytes]
+    }
+
+    pub fn as_bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.len_bytes]
+    }
+
+    /// The bytes as values of `T`.
+    ///
+    /// # Panics
+    /// When the length is no whole number of `T`.
+    pub fn as_slice<T: AnyBitPattern>(&self) -> &[T] {
+        bytemuck::cast_slice(self.as_bytes())
+    }
+}

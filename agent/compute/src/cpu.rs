@@ -1,0 +1,6 @@
+//! The CPU backend: one queue thread that executes commands in order with a fixed pool of threads,
+//! on kernels chosen once for the processor's instruction set.
+
+mod isa;
+
+pub use isa::Isa;

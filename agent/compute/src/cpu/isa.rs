@@ -1,0 +1,76 @@
+//! Which instruction set the kernels use: found once, or named for tests and comparisons.
+
+use crate::error::ComputeError;
+
+/// Kernel families, weakest first. Each includes what the weaker ones need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Isa {
+    Scalar,
+    /// AVX2, FMA, F16C.
+    Avx2,
+    /// AVX-512 F, BW, DQ, VL.
+    Avx512,
+    /// Also AVX512-BF16, for a compute dtype of bfloat16.
+    Avx512Bf16,
+}
+
+// === impl Isa ===
+
+impl Isa {
+    pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Avx512Bf16];
+
+    /// The strongest that this processor has.
+    pub fn detect() -> Self {
+        Self::ALL
+            .into_iter()
+            .rev()
+            .find(|isa| isa.is_available())
+            .unwrap_or(Self::Scalar)
+    }
+
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::Scalar => true,
+            Self::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
+            Self::Avx512 => {
+                Self::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            Self::Avx512Bf16 => {
+                Self::Avx512.is_available() && is_x86_feature_detected!("avx512bf16")
+            }
+        }
+    }
+
+    /// `Ok(self)` when this processor has it.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn require(self) -> Result<Self, ComputeError> {
+        if self.is_available() {
+            Ok(self)
+        } else {
+            Err(ComputeError::IsaMissing { isa: self.name() })
+        }
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Avx512Bf16 => "avx512bf16",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|isa| isa.name() == name)
+    }
+}

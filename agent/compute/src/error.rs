@@ -1,0 +1,47 @@
+//! What can go wrong below the ops: memory, threads, weights that do not fit, a faulted device.
+//! Bad shapes are programmer errors and panic where the op is enqueued.
+
+use crate::dtype::WeightFormat;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ComputeError {
+    #[error("{call} of {bytes} bytes for {what} failed: {reason}; lower the size or free memory")]
+    OutOfMemory {
+        call: &'static str,
+        what: String,
+        bytes: usize,
+        reason: String,
+    },
+    #[error("thread {name} did not start: {reason}")]
+    ThreadStart { name: String, reason: String },
+    #[error(
+        "weight {name}: {bytes} bytes hold no {n}×{k} matrix of {format:?}; {expected} are needed"
+    )]
+    WeightSize {
+        name: String,
+        format: WeightFormat,
+        n: usize,
+        k: usize,
+        bytes: usize,
+        expected: usize,
+    },
+    #[error(
+        "weight {name}: rows of {k} values are no whole number of {format:?} blocks of {block_len}"
+    )]
+    WeightBlocks {
+        name: String,
+        format: WeightFormat,
+        k: usize,
+        block_len: usize,
+    },
+    #[error("weight {name}: {reason}")]
+    WeightShape { name: String, reason: String },
+    #[error("op {op} faulted: {message}; the queue runs nothing after it")]
+    DeviceFault { op: &'static str, message: String },
+    #[error("the queue has {limit} commands waiting; wait on a ticket before enqueueing more")]
+    QueueFull { limit: usize },
+    #[error("the buffer {what} cannot be exported; allocate it with alloc_exportable")]
+    NotExportable { what: String },
+    #[error("this processor lacks {isa}; unset the override or name one it has")]
+    IsaMissing { isa: &'static str },
+}

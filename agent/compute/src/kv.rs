@@ -1,0 +1,93 @@
+//! How ops see the paged KV pool: groups of layers, cut into regions, described by strides.
+//!
+//! A cut is one region `[page][kv_head][layer in cut][K,V][slot][head_dim]`; ops take base and
+//! strides, so the order is the pool owner's choice. Which page belongs to whom is not known here.
+
+use std::sync::Arc;
+
+use crate::buffer::DeviceBuffer;
+use crate::dtype::DType;
+use crate::ops::Backend;
+
+/// An `out_slots` entry for which no K and V are written (a padding row).
+pub const NO_SLOT: u32 = u32::MAX;
+
+/// Layers that share a page table, dtype, KV heads and head dim.
+#[derive(Clone, Debug)]
+pub struct KvGroupView<B: Backend> {
+    pub dtype: DType,
+    /// Slots (tokens) per page.
+    pub page_size: usize,
+    pub num_pages: usize,
+    pub num_kv_heads: usize,
+    pub head_dim: usize,
+    /// In ascending layer order, without gaps, from layer 0 of the group.
+    pub cuts: Arc<[KvCutView<B>]>,
+}
+
+/// A range of the group's layers in one region. Strides count elements of the group's dtype; the
+/// elements of one head of one slot are contiguous.
+#[derive(Clone, Debug)]
+pub struct KvCutView<B: Backend> {
+    pub region: B::Buffer,
+    pub first_layer: usize,
+    pub num_layers: usize,
+    pub page_stride: usize,
+    pub head_stride: usize,
+    pub layer_stride: usize,
+    /// From a K to the V beside it.
+    pub kv_stride: usize,
+    pub slot_stride: usize,
+}
+
+// === impl KvGroupView ===
+
+impl<B: Backend> KvGroupView<B> {
+    /// The cut that holds layer `layer` of the group, and the layer's place in it.
+    ///
+    /// # Panics
+    /// When no cut holds the layer.
+    pub fn cut_of(&self, layer: usize) -> (&KvCutView<B>, usize) {
+        let cut = self
+            .cuts
+            .iter()
+            .find(|cut| (cut.first_layer..cut.first_layer + cut.num_layers).contains(&layer));
+        let cut = cut.unwrap_or_else(|| panic!("no cut of the KV group holds layer {layer}"));
+        (cut, layer - cut.first_layer)
+    }
+}
+
+// === impl KvCutView ===
+
+impl<B: Backend> KvCutView<B> {
+    /// The order of DESIGN: `[page][kv_head][layer in cut][K,V][slot][head_dim]`, dense.
+    pub fn page_first(
+        region: B::Buffer,
+        first_layer: usize,
+        num_layers: usize,
+        num_kv_heads: usize,
+        page_size: usize,
+        head_dim: usize,
+    ) -> Self {
+        let slot_stride = head_dim;
+        let kv_stride = slot_stride * page_size;
+        let layer_stride = kv_stride * 2;
+        let head_stride = layer_stride * num_layers;
+        let page_stride = head_stride * num_kv_heads;
+        assert!(
+            page_stride > 0 && region.len().is_multiple_of(page_stride),
+            "a KV region of {} elements is no whole number of pages of {page_stride}",
+            region.len()
+        );
+        Self {
+            region,
+            first_layer,
+            num_layers,
+            page_stride,
+            head_stride,
+            layer_stride,
+            kv_stride,
+            slot_stride,
+        }
+    }
+}
