@@ -1,1 +1,8 @@
-//! Inference engine: scheduler, queues, caches, models, sampler.
+//! Inference engine: scheduler, queues, caches, models, sampler. A request enters through
+//! [`engine::EngineHandle::submit`] and leaves as a stream of tokens; what lies between runs on one
+//! OS thread, opens no socket and knows no HTTP.
+
+pub mod engine;
+pub mod metrics;
+pub mod sample;
+pub mod timeline;

@@ -1,0 +1,297 @@
+//! The engine from outside: started once per process, then driven through a cheap, cloneable
+//! handle. The scheduler's thread is behind a channel; nothing here waits for it but `flush_cache`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crossbeam_channel::Sender;
+use pd_protocol::BootstrapRoom;
+use pd_protocol::timeline::RequestTimeline;
+use pd_protocol::workers::{DrainState, DrainStatus, Role};
+use tokio::sync::{mpsc, oneshot};
+
+pub mod config;
+pub mod info;
+pub mod request;
+
+use crate::metrics::EngineMetrics;
+use crate::timeline::Timelines;
+pub use config::{DecodeConfig, DisaggregationMode, EngineConfig, PrefillConfig};
+pub use config::{KvCacheDtype, ModelDtype, TransferBackend, TransferConfig};
+pub use info::EngineInfo;
+pub use request::{FinishReason, GenerateRequest, LogprobOptions, RequestStream, StopMatch};
+pub use request::{SubmitError, TokenEvent, TokenLogprob};
+
+/// Starts engines; see [`Engine::start`].
+#[derive(Debug)]
+pub struct Engine;
+
+/// A running engine. Clones share it.
+#[derive(Clone, Debug)]
+pub struct EngineHandle {
+    shared: Arc<Shared>,
+}
+
+/// Why an engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("{flag} is {value}; {problem}")]
+    Config {
+        flag: &'static str,
+        value: String,
+        problem: String,
+    },
+    #[error("cannot load the model: {0}")]
+    Model(String),
+    #[error("cannot set up the device: {0}")]
+    Device(String),
+    #[error("cannot start the KV transfer: {0}")]
+    Transfer(String),
+}
+
+/// The scheduler's thread is gone; `reason` says how.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the engine has stopped: {reason}")]
+pub struct EngineStopped {
+    pub reason: String,
+}
+
+/// Names a request within this process. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RequestId(pub(crate) u64);
+
+/// What the scheduler's thread is asked to do.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Generate(Box<Submission>),
+    Abort(RequestId),
+    /// Answers whether the cache was empty of users and has been cleared.
+    FlushCache(oneshot::Sender<bool>),
+    /// Something outside changed: look at the transfers.
+    Wake,
+    Stop,
+}
+
+/// A validated request on its way to the scheduler.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    pub(crate) id: RequestId,
+    pub(crate) request: GenerateRequest,
+    pub(crate) events_tx: mpsc::UnboundedSender<TokenEvent>,
+    pub(crate) in_flight: InFlight,
+}
+
+/// Counts a request, and keeps its room taken, from admission to its last trace.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    shared: Arc<Shared>,
+    room: Option<BootstrapRoom>,
+}
+
+/// Tells the scheduler that a request's reader is gone, unless disarmed.
+#[derive(Debug)]
+pub(crate) struct AbortOnDrop {
+    id: RequestId,
+    commands_tx: Option<Sender<Command>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    commands_tx: Sender<Command>,
+    info: EngineInfo,
+    metrics: EngineMetrics,
+    timelines: Timelines,
+    cordoned: AtomicBool,
+    draining: AtomicBool,
+    next_id: AtomicU64,
+    in_flight: AtomicU64,
+    max_queued_requests: u64,
+    rooms: parking_lot::Mutex<std::collections::HashSet<BootstrapRoom>>,
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Loads the model, sets up the pools and starts the scheduler's thread. Blocks while loading.
+    ///
+    /// # Errors
+    /// Says which file, flag or device is at fault and what would help.
+    pub fn start(config: EngineConfig) -> Result<EngineHandle, StartError> {
+        Err(StartError::Model(format!(
+            "{} has no loader",
+            config.model_path.display()
+        )))
+    }
+}
+
+// === impl EngineHandle ===
+
+impl EngineHandle {
+    /// Queues a request. Never blocks.
+    ///
+    /// # Errors
+    /// Refuses what can never be served, and new work while cordoned or full.
+    pub fn submit(&self, request: GenerateRequest) -> Result<RequestStream, SubmitError> {
+        let shared = &self.shared;
+        if shared.cordoned.load(Ordering::Acquire) {
+            return Err(SubmitError::Cordoned);
+        }
+        let info = &shared.info;
+        info.check_lengths(&request)?;
+        info.check_tokens(&request)?;
+        request.sampling.validate(info.vocab_size)?;
+        let room = info.room_of(&request)?;
+        let in_flight = InFlight::enter(shared, room)?;
+        let id = RequestId(shared.next_id.fetch_add(1, Ordering::Relaxed));
+        let (events_tx, events_rx) = mpsc::unbounded_channel();
+        let submission = Box::new(Submission {
+            id,
+            request,
+            events_tx,
+            in_flight,
+        });
+        shared
+            .commands_tx
+            .send(Command::Generate(submission))
+            .map_err(|_| SubmitError::Stopped {
+                reason: "its scheduler is gone".to_owned(),
+            })?;
+        let commands_tx = Some(shared.commands_tx.clone());
+        Ok(RequestStream {
+            events_rx,
+            abort: AbortOnDrop { id, commands_tx },
+        })
+    }
+
+    pub fn info(&self) -> &EngineInfo {
+        &self.shared.info
+    }
+
+    pub fn metrics(&self) -> &EngineMetrics {
+        &self.shared.metrics
+    }
+
+    /// Empties the prefix cache. `false`: requests are in flight, and nothing was done.
+    ///
+    /// # Errors
+    /// When the engine has stopped.
+    pub async fn flush_cache(&self) -> Result<bool, EngineStopped> {
+        let stopped = || EngineStopped {
+            reason: "its scheduler is gone".to_owned(),
+        };
+        let (done_tx, done_rx) = oneshot::channel();
+        self.shared
+            .commands_tx
+            .send(Command::FlushCache(done_tx))
+            .map_err(|_| stopped())?;
+        done_rx.await.map_err(|_| stopped())
+    }
+
+    /// Refuses new requests, retriably; those in flight go on.
+    pub fn cordon(&self) {
+        self.shared.cordoned.store(true, Ordering::Release);
+    }
+
+    /// Takes new requests again, unless draining.
+    pub fn uncordon(&self) {
+        if !self.shared.draining.load(Ordering::Acquire) {
+            self.shared.cordoned.store(false, Ordering::Release);
+        }
+    }
+
+    /// Cordons for good: the process means to exit when nothing is left in flight.
+    pub fn drain(&self) {
+        self.shared.draining.store(true, Ordering::Release);
+        self.cordon();
+    }
+
+    pub fn drain_status(&self) -> DrainStatus {
+        let in_flight = self.shared.in_flight.load(Ordering::Acquire);
+        let draining = self.shared.draining.load(Ordering::Acquire);
+        let cordoned = self.shared.cordoned.load(Ordering::Acquire);
+        let state = match (draining, cordoned, in_flight) {
+            (true, _, 0) => DrainState::Drained,
+            (true, ..) => DrainState::Draining,
+            (false, true, _) => DrainState::Cordoned,
+            (false, false, _) => DrainState::Serving,
+        };
+        DrainStatus { state, in_flight }
+    }
+
+    /// Stages of a recent request, if it is still remembered.
+    pub fn timeline(&self, room: BootstrapRoom) -> Option<RequestTimeline> {
+        let process = match self.shared.info.role {
+            Role::Prefill => "prefill",
+            Role::Decode => "decode",
+            Role::Null => "null",
+        };
+        let events = self.shared.timelines.events(room)?;
+        Some(RequestTimeline {
+            room,
+            process: process.to_owned(),
+            events,
+        })
+    }
+
+    /// Ends every request in flight, retriably, and stops the scheduler's thread.
+    pub fn stop(&self) {
+        self.cordon();
+        // A scheduler that is gone already has nothing left to stop.
+        let _ = self.shared.commands_tx.send(Command::Stop);
+    }
+}
+
+// === impl InFlight ===
+
+impl InFlight {
+    fn enter(shared: &Arc<Shared>, room: Option<BootstrapRoom>) -> Result<Self, SubmitError> {
+        let limit = shared.max_queued_requests;
+        let counted = shared
+            .in_flight
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {
+                (n < limit).then_some(n + 1)
+            });
+        if counted.is_err() {
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            return Err(SubmitError::QueueFull { limit });
+        }
+        if let Some(taken) = room.filter(|&room| !shared.rooms.lock().insert(room)) {
+            shared.in_flight.fetch_sub(1, Ordering::AcqRel);
+            return Err(SubmitError::RoomInUse(taken));
+        }
+        Ok(Self {
+            shared: shared.clone(),
+            room,
+        })
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Some(room) = self.room {
+            self.shared.rooms.lock().remove(&room);
+        }
+        self.shared.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+// === impl AbortOnDrop ===
+
+impl AbortOnDrop {
+    pub(crate) fn is_armed(&self) -> bool {
+        self.commands_tx.is_some()
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        self.commands_tx = None;
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        if let Some(commands_tx) = self.commands_tx.take() {
+            // A scheduler that is gone has aborted everything.
+            let _ = commands_tx.send(Command::Abort(self.id));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! `EngineConfig`: everything an engine is started with. Flags and their spelling are the agent's.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pd_protocol::workers::Role;
+
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// A Hugging Face directory or a GGUF file.
+    pub model_path: PathBuf,
+    pub served_model_name: String,
+    /// Reported with every answer.
+    pub weight_version: String,
+    /// Longest prompt plus answer in tokens; the model's own if absent.
+    pub context_length: Option<u32>,
+    pub dtype: ModelDtype,
+    pub kv_cache_dtype: KvCacheDtype,
+    /// Slots (tokens) per page: 1, 16, 64 or another power of two up to 256.
+    pub page_size: u32,
+    /// Size of the KV pool in tokens; from `kv_memory_bytes` if absent.
+    pub max_total_tokens: Option<u32>,
+    /// Memory for the KV pool where `max_total_tokens` is absent.
+    pub kv_memory_bytes: u64,
+    /// Longest piece of a prompt in one step; `None` computes prompts whole.
+    pub chunked_prefill_size: Option<u32>,
+    /// Most prompt tokens in one step, over all requests.
+    pub max_prefill_tokens: u32,
+    pub max_running_requests: u32,
+    /// Requests that may wait; more are refused, retriably.
+    pub max_queued_requests: u32,
+    /// Above 1 admits less and retracts less. Scales the share of `max_new_tokens` that is
+    /// expected to be used.
+    pub schedule_conservativeness: f32,
+    pub disable_radix_cache: bool,
+    /// All cores if absent.
+    pub cpu_threads: Option<usize>,
+    /// Seeds the requests that bring no seed.
+    pub random_seed: u64,
+    pub mode: DisaggregationMode,
+}
+
+/// `--dtype`: what activations and float weights are computed in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModelDtype {
+    /// The fastest that the backend and the file support.
+    #[default]
+    Auto,
+    Float32,
+    Bfloat16,
+}
+
+/// `--kv-cache-dtype`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KvCacheDtype {
+    /// As the activations.
+    #[default]
+    Auto,
+    Float32,
+    Bfloat16,
+    Float16,
+}
+
+/// SGLang's `DisaggregationMode`.
+#[derive(Clone, Debug)]
+pub enum DisaggregationMode {
+    Null,
+    Prefill(PrefillConfig),
+    Decode(DecodeConfig),
+}
+
+#[derive(Clone, Debug)]
+pub struct PrefillConfig {
+    pub transfer: TransferConfig,
+    /// Port of the bootstrap server beside this engine, where it registers its rank.
+    pub bootstrap_port: u16,
+    /// HTTP port, told to decode with the registration.
+    pub http_port: u16,
+}
+
+#[derive(Clone, Debug)]
+pub struct DecodeConfig {
+    pub transfer: TransferConfig,
+    /// SGLang's `--num-reserved-decode-tokens`: room kept per request for tokens to come.
+    pub num_reserved_decode_tokens: u32,
+    /// Request slots beyond `max_running_requests` for requests whose KV is on its way; as many
+    /// as `max_running_requests` if absent.
+    pub extra_slots: Option<u32>,
+    /// SGLang's `--disaggregation-decode-polling-interval`: transfers are looked at every so many
+    /// steps.
+    pub polling_interval: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct TransferConfig {
+    pub backend: TransferBackend,
+    /// This worker's own address, dialled by its peers.
+    pub host: String,
+    /// Decode has not said where to write, or prefill is not found.
+    pub bootstrap_timeout: Duration,
+    /// From there until the last byte.
+    pub waiting_timeout: Duration,
+    pub heartbeat_interval: Duration,
+    pub heartbeat_failures_max: u32,
+    /// Probability that a poll fails on purpose, 0 outside tests.
+    pub test_failure_prob: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransferBackend {
+    /// Shared memory on one host, TCP otherwise.
+    #[default]
+    Auto,
+    Shm,
+    Tcp,
+    Fake,
+}
+
+// === impl DisaggregationMode ===
+
+impl DisaggregationMode {
+    pub fn role(&self) -> Role {
+        match self {
+            Self::Null => Role::Null,
+            Self::Prefill(_) => Role::Prefill,
+            Self::Decode(_) => Role::Decode,
+        }
+    }
+}
+
+// === impl EngineConfig ===
+
+impl EngineConfig {
+    /// A monolithic engine with SGLang's defaults.
+    pub fn new(model_path: impl Into<PathBuf>) -> Self {
+        Self {
+            model_path: model_path.into(),
+            served_model_name: "default".to_owned(),
+            weight_version: "default".to_owned(),
+            context_length: None,
+            dtype: ModelDtype::Auto,
+            kv_cache_dtype: KvCacheDtype::Auto,
+            page_size: 16,
+            max_total_tokens: None,
+            kv_memory_bytes: 1 << 30,
+            chunked_prefill_size: Some(512),
+            max_prefill_tokens: 16_384,
+            max_running_requests: 32,
+            max_queued_requests: 1024,
+            schedule_conservativeness: 1.0,
+            disable_radix_cache: false,
+            cpu_threads: None,
+            random_seed: 0,
+            mode: DisaggregationMode::Null,
+        }
+    }
+}
+
+// === impl TransferConfig ===
+
+impl TransferConfig {
+    /// SGLang's timeouts. Source: seed 000 §7, `--disaggregation-*` of 0.5.23.
+    pub fn new(host: impl Into<String>) -> Self {
+        Self {
+            backend: TransferBackend::Auto,
+            host: host.into(),
+            bootstrap_timeout: Duration::from_secs(300),
+            waiting_timeout: Duration::from_secs(300),
+            heartbeat_interval: Duration::from_secs(5),
+            heartbeat_failures_max: 2,
+            test_failure_prob: 0.0,
+        }
+    }
+}

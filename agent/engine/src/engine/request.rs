@@ -1,0 +1,202 @@
+//! What goes into an engine and what comes out: a request, its stream of tokens, and the reasons
+//! for which one is refused.
+
+use pd_protocol::BootstrapRoom;
+use pd_protocol::workers::BootstrapFields;
+use tokio::sync::mpsc;
+
+use crate::sample::params::{ParamsError, SamplingParams};
+
+/// SGLang's `GenerateReqInput`, one choice of one prompt, already tokenised.
+#[derive(Clone, Debug)]
+pub struct GenerateRequest {
+    /// Request id, for logs.
+    pub rid: String,
+    pub input_ids: Vec<u32>,
+    pub sampling: SamplingParams,
+    pub logprobs: LogprobOptions,
+    /// Required in prefill and decode mode, ignored otherwise.
+    pub bootstrap: Option<BootstrapFields>,
+    /// Index among the `n` choices of one prompt; draws differ by it.
+    pub choice: u32,
+}
+
+/// SGLang's `return_logprob`, `logprob_start_len`, `top_logprobs_num`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogprobOptions {
+    pub return_logprob: bool,
+    /// Report prompt tokens from this position on; `None` reports none.
+    pub logprob_start_len: Option<u32>,
+    /// How many of the likeliest tokens to report per position.
+    pub top_logprobs_num: u32,
+}
+
+/// A token with what the model thought of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprob {
+    pub token: u32,
+    /// `None` for the first token of a prompt, which nothing predicts.
+    pub logprob: Option<f32>,
+    /// The likeliest tokens, likeliest first.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// One step of an answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenEvent {
+    /// New tokens. The last one may be the stop id that ended the answer.
+    pub token_ids: Vec<u32>,
+    /// One per new token, if asked for.
+    pub logprobs: Vec<TokenLogprob>,
+    /// In the first event, from `logprob_start_len` on, if asked for. Not on decode: prefill has them.
+    pub prompt_logprobs: Vec<TokenLogprob>,
+    /// Prompt tokens whose KV was found in the cache.
+    pub cached_tokens: u32,
+    /// Set in the last event.
+    pub finish: Option<FinishReason>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    Stop {
+        matched: StopMatch,
+    },
+    Length,
+    /// The request ended without its answer. `retriable`: the same request may succeed on
+    /// another worker.
+    Abort {
+        reason: String,
+        retriable: bool,
+    },
+}
+
+/// SGLang's `matched_stop`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopMatch {
+    /// The model's end id or one of `stop_token_ids`.
+    Token(u32),
+    /// One of `stop`: the answer's text ends before it.
+    Text(String),
+}
+
+/// A request was refused; nothing happened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    #[error("the prompt is empty; give at least one token")]
+    EmptyPrompt,
+    #[error(
+        "the prompt has {prompt_len} tokens, more than the {limit} that this model's context of \
+         {context_length} tokens allows"
+    )]
+    PromptExceedsContext {
+        prompt_len: usize,
+        limit: usize,
+        context_length: usize,
+    },
+    #[error(
+        "the prompt has {prompt_len} tokens and the KV cache of this worker holds {capacity}; \
+         shorten it or raise --max-total-tokens"
+    )]
+    PromptExceedsCapacity { prompt_len: usize, capacity: usize },
+    #[error(
+        "the prompt has {prompt_len} tokens and max_new_tokens is {max_new_tokens}, together more \
+         than the model's context of {context_length} tokens; shorten one of them"
+    )]
+    AnswerExceedsContext {
+        prompt_len: usize,
+        max_new_tokens: usize,
+        context_length: usize,
+    },
+    #[error("token {token} of the prompt is not in the vocabulary of {vocab_size} tokens")]
+    TokenOutOfVocabulary { token: u32, vocab_size: u32 },
+    #[error(transparent)]
+    Sampling(#[from] ParamsError),
+    #[error(
+        "a {role} worker needs bootstrap_host, bootstrap_port and bootstrap_room; send requests \
+         through the router"
+    )]
+    BootstrapMissing { role: &'static str },
+    #[error("bootstrap_room {0} is in use by another request of this worker; draw another")]
+    RoomInUse(BootstrapRoom),
+    #[error("this worker is cordoned and takes no new requests; send it elsewhere")]
+    Cordoned,
+    #[error("this worker's queue is full ({limit} requests wait); send it elsewhere")]
+    QueueFull { limit: usize },
+    #[error("the engine has stopped: {reason}")]
+    Stopped { reason: String },
+}
+
+/// The answer as it is produced. Dropping it before the last event aborts the request.
+#[derive(Debug)]
+pub struct RequestStream {
+    /// Holds at most one event per token of the answer, so `max_new_tokens` bounds it.
+    pub(crate) events_rx: mpsc::UnboundedReceiver<TokenEvent>,
+    pub(crate) abort: super::AbortOnDrop,
+}
+
+// === impl SubmitError ===
+
+impl SubmitError {
+    /// Another worker may take the request (HTTP 503); otherwise it is the client's fault (400).
+    pub fn is_retriable(&self) -> bool {
+        matches!(
+            self,
+            Self::Cordoned | Self::QueueFull { .. } | Self::Stopped { .. }
+        )
+    }
+
+    /// The API field at fault, where there is one.
+    pub fn param(&self) -> Option<&'static str> {
+        match self {
+            Self::Sampling(error) => Some(error.param),
+            Self::EmptyPrompt
+            | Self::PromptExceedsContext { .. }
+            | Self::PromptExceedsCapacity { .. }
+            | Self::TokenOutOfVocabulary { .. } => Some("prompt"),
+            Self::AnswerExceedsContext { .. } => Some("max_tokens"),
+            Self::BootstrapMissing { .. } | Self::RoomInUse(_) => Some("bootstrap_room"),
+            Self::Cordoned | Self::QueueFull { .. } | Self::Stopped { .. } => None,
+        }
+    }
+}
+
+// === impl RequestStream ===
+
+impl RequestStream {
+    /// The next step of the answer; `None` after the last. If the engine stops, the last event
+    /// is an abort.
+    pub async fn recv(&mut self) -> Option<TokenEvent> {
+        let event = self.events_rx.recv().await;
+        self.note(event)
+    }
+
+    /// As [`Self::recv`], from a thread that may block.
+    pub fn blocking_recv(&mut self) -> Option<TokenEvent> {
+        let event = self.events_rx.blocking_recv();
+        self.note(event)
+    }
+
+    fn note(&mut self, event: Option<TokenEvent>) -> Option<TokenEvent> {
+        match event {
+            Some(event) => {
+                if event.finish.is_some() {
+                    self.abort.disarm();
+                }
+                Some(event)
+            }
+            None if self.abort.is_armed() => {
+                self.abort.disarm();
+                let reason = "the engine has stopped".to_owned();
+                let finish = Some(FinishReason::Abort {
+                    reason,
+                    retriable: true,
+                });
+                Some(TokenEvent {
+                    finish,
+                    ..TokenEvent::default()
+                })
+            }
+            None => None,
+        }
+    }
+}

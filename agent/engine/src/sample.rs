@@ -1,0 +1,4 @@
+//! What a request asks of sampling, and what follows from the tokens drawn. The drawing itself is
+//! compute's.
+
+pub mod params;
