@@ -2,11 +2,15 @@
 //! clients, and the names and ports by which they find each other.
 
 pub mod labels;
+pub mod layout;
+pub mod metadata;
 pub mod poll;
 pub mod ports;
 pub mod room;
 pub mod timeline;
 pub mod workers;
 
+pub use layout::{KvLayout, ParallelLayout, RankId};
+pub use metadata::MetadataRow;
 pub use poll::KvPoll;
 pub use room::BootstrapRoom;
