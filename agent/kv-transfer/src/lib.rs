@@ -1,1 +1,34 @@
 //! KV transfer from prefill to decode: manager, sender, receiver, bootstrap, backends.
+//!
+//! It moves bytes and says how far each room is; it schedules nothing. The engine calls it from
+//! its own thread and is never blocked by it. Life of a room:
+//! 1. Both: `KvManager::sender` / `KvManager::receiver` open the room (`Bootstrapping`).
+//! 2. Decode asks prefill's bootstrap server for the ranks to fetch from, registers its memory
+//!    with each once, reserves pages, and sends a `TransferInfo` per room (`KvReceiver::init`).
+//! 3. Prefill has every `TransferInfo` (`WaitingForInput`), computes, and hands over chunks
+//!    (`KvSender::send`); the last carries the metadata row.
+//! 4. Bytes move (`Transferring`): prefill pushes over tcp, decode pulls over shm.
+//! 5. Decode has every byte and the row of its room (`Success`) and says so; prefill follows.
+//! 6. Either side may fail at any time: the fence decides when pages may be used again.
+
+pub mod config;
+pub mod failure;
+pub mod manager;
+pub mod memory;
+pub mod metadata_buffers;
+pub mod receiver;
+pub mod sender;
+
+mod decode_side;
+mod fence;
+mod prefill_side;
+mod progress;
+
+pub use config::{BootstrapAddr, KvArgs, KvManagerConfig, TransferConfig, Transport, Waker};
+pub use decode_side::Reclaimed;
+pub use failure::{FailureLayer, FailureReason};
+pub use manager::{KvManager, OpenError, StartError};
+pub use memory::{Region, RegionError};
+pub use metadata_buffers::{MetadataBuffers, MetadataIndexAllocator};
+pub use receiver::{KvReceiver, ReceiverRequest, TransferReport};
+pub use sender::{ChunkReport, KvSender, LastChunk, SenderRequest};

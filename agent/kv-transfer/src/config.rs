@@ -1,0 +1,161 @@
+//! What the agent and the engine tell a `KvManager`: memory, identity, transport, bounds.
+
+use crate::memory::Region;
+use crate::metadata_buffers::MetadataBuffers;
+use pd_protocol::layout::{KvLayout, ParallelLayout, RankId};
+use pd_protocol::workers::Role;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Called, from a thread of the manager, when some room changed; it must not block.
+pub type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// SGLang's `KVArgs`: the memory of one rank and what its bytes mean.
+#[derive(Clone, Debug)]
+pub struct KvArgs {
+    pub layout: KvLayout,
+    /// One region per cut, in the order of [`KvLayout::regions`].
+    pub kv: Vec<Region>,
+    /// One region per entry of [`KvLayout::states`].
+    pub states: Vec<Region>,
+    pub metadata: MetadataBuffers,
+}
+
+/// How bytes travel; `--disaggregation-transfer-backend`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Shared memory where both sides run on one host, else tcp.
+    Auto,
+    Shm,
+    Tcp,
+    /// Nothing moves; warm-up and tests. Source: seed 001, "Dummy Test".
+    Fake,
+}
+
+/// A transport's name that is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "transfer backend {0:?} is not known; choose auto, shm, tcp or fake (mooncake, nixl, mori and \
+     ascend mean auto)"
+)]
+pub struct UnknownTransport(pub String);
+
+/// Bounds and switches of a manager.
+#[derive(Clone, Debug)]
+pub struct TransferConfig {
+    pub transport: Transport,
+    /// Address that peers dial; control, liveness and data ports are bound on it.
+    pub host: IpAddr,
+    /// Threads that move bytes and messages.
+    pub worker_threads: usize,
+    /// Data connections to each decode rank over tcp.
+    pub tcp_streams: usize,
+    /// A peer that stays silent for `heartbeat_interval * heartbeat_failures` is lost.
+    /// Source: reference §1.8.
+    pub heartbeat_interval: Duration,
+    pub heartbeat_failures: u32,
+    /// Opening a room until both sides know each other.
+    pub bootstrap_timeout: Duration,
+    /// Decode: `init` until the first byte.
+    pub waiting_timeout: Duration,
+    /// First byte (prefill: last chunk handed over) until `Success`.
+    pub transfer_timeout: Duration,
+    /// Unanswered control messages are sent again after this.
+    pub resend_interval: Duration,
+    /// Probability in 0..=1 that a room fails on purpose at one of its stages.
+    pub test_failure_prob: f64,
+    /// Seed of the draw of `test_failure_prob`.
+    pub test_failure_seed: u64,
+}
+
+/// Everything a manager needs to start.
+#[derive(Clone)]
+pub struct KvManagerConfig {
+    /// Prefill sends, decode receives; a monolithic worker has no manager.
+    pub role: Role,
+    pub rank: RankId,
+    pub parallel: ParallelLayout,
+    pub kv: KvArgs,
+    /// Digest of all that must be equal for KV bytes to mean the same.
+    pub kv_compat: String,
+    /// Names this process; changes with every start.
+    pub boot_id: String,
+    /// Prefill: `host:port` of the bootstrap server to register with.
+    pub bootstrap_addr: Option<BootstrapAddr>,
+    /// Prefill: port of the worker's HTTP API, told to decode.
+    pub http_port: Option<u16>,
+    pub transfer: TransferConfig,
+    pub waker: Waker,
+}
+
+/// Where a prefill's bootstrap server listens; SGLang's `bootstrap_addr`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BootstrapAddr {
+    pub host: String,
+    pub port: u16,
+}
+
+// === impl Transport ===
+
+impl std::str::FromStr for Transport {
+    type Err = UnknownTransport;
+    fn from_str(name: &str) -> Result<Self, UnknownTransport> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "shm" => Ok(Self::Shm),
+            "tcp" => Ok(Self::Tcp),
+            "fake" => Ok(Self::Fake),
+            "mooncake" | "nixl" | "mori" | "ascend" => {
+                tracing::info!(name, "this build has one data plane of its own: using auto");
+                Ok(Self::Auto)
+            }
+            other => Err(UnknownTransport(other.to_owned())),
+        }
+    }
+}
+
+// === impl TransferConfig ===
+
+impl TransferConfig {
+    /// The reference's bounds, on `host`.
+    pub fn new(host: IpAddr) -> Self {
+        Self {
+            transport: Transport::Auto,
+            host,
+            worker_threads: 2,
+            tcp_streams: 2,
+            heartbeat_interval: Duration::from_secs(5),
+            heartbeat_failures: 2,
+            bootstrap_timeout: Duration::from_secs(300),
+            waiting_timeout: Duration::from_secs(300),
+            transfer_timeout: Duration::from_secs(300),
+            resend_interval: Duration::from_secs(1),
+            test_failure_prob: 0.0,
+            test_failure_seed: 0,
+        }
+    }
+}
+
+// === impl BootstrapAddr ===
+
+impl std::fmt::Display for BootstrapAddr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.host.contains(':') && !self.host.starts_with('[') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl std::fmt::Debug for KvManagerConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KvManagerConfig")
+            .field("role", &self.role)
+            .field("rank", &self.rank)
+            .field("boot_id", &self.boot_id)
+            .field("transfer", &self.transfer)
+            .finish_non_exhaustive()
+    }
+}

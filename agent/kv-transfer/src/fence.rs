@@ -1,0 +1,80 @@
+//! Whether pages may be used again: a fence is open while a room may touch memory, is closed once,
+//! and is released when the last one inside has left.
+
+use crate::config::Waker;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Guards the pages, state slots and metadata row of one room on one side.
+#[derive(Clone)]
+pub(crate) struct Fence {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    waker: Waker,
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    open: bool,
+    inside: usize,
+}
+
+/// While it lives, the room's memory is being read or written.
+pub(crate) struct FenceGuard {
+    inner: Arc<Inner>,
+}
+
+impl Fence {
+    pub(crate) fn new(waker: Waker) -> Self {
+        let state = Mutex::new(State {
+            open: true,
+            inside: 0,
+        });
+        Self {
+            inner: Arc::new(Inner { state, waker }),
+        }
+    }
+
+    /// Enters, unless the fence is closed. Hold the guard only over a call that ends by itself: a
+    /// copy, or a system call that does not block.
+    pub(crate) fn enter(&self) -> Option<FenceGuard> {
+        let mut state = self.inner.state.lock();
+        if !state.open {
+            return None;
+        }
+        state.inside += 1;
+        Some(FenceGuard {
+            inner: Arc::clone(&self.inner),
+        })
+    }
+
+    /// Lets no one in any more.
+    pub(crate) fn close(&self) {
+        self.inner.state.lock().open = false;
+    }
+
+    /// Closed, and everyone has left: the memory may be used again.
+    pub(crate) fn is_released(&self) -> bool {
+        let state = *self.inner.state.lock();
+        !state.open && state.inside == 0
+    }
+}
+
+impl Drop for FenceGuard {
+    fn drop(&mut self) {
+        let released = {
+            let mut state = self.inner.state.lock();
+            state.inside -= 1;
+            !state.open && state.inside == 0
+        };
+        if released {
+            (self.inner.waker)();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! Registered memory: shared mappings that the engine, this process's transfers and peers on the
+//! same host can reach. The crate's only unsafe code.
+//!
+//! A region is mapped here a second time, beside the engine's own mapping of the same file, so
+//! its owner hands over a file descriptor and never a pointer. Other threads and processes write
+//! the same bytes; they are only ever touched by raw copies and system calls, never through
+//! references. Who may touch which bytes when is the fence's business.
+#![expect(
+    unsafe_code,
+    reason = "maps, copies and atomics on memory that peers share"
+)]
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// What kind of memory a region is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionKind {
+    /// Host memory backed by a memfd.
+    Host,
+}
+
+/// A registered region; cheap to clone, unmapped with the last clone.
+#[derive(Clone)]
+pub struct Region {
+    mapping: Arc<Mapping>,
+}
+
+struct Mapping {
+    addr: NonNull<u8>,
+    len: usize,
+    writable: bool,
+    file: OwnedFd,
+}
+
+/// Why memory cannot be registered, or a range not be touched.
+#[derive(Debug, thiserror::Error)]
+pub enum RegionError {
+    #[error("cannot {call} a region of {len} bytes: {source}")]
+    System {
+        call: &'static str,
+        len: usize,
+        source: rustix::io::Errno,
+    },
+    #[error("the file behind a region has {actual} bytes, but {expected} were stated")]
+    FileTooShort { actual: u64, expected: usize },
+    #[error("the peer's memory is not sealed against shrinking, so it cannot be mapped safely")]
+    NotSealed,
+    #[error("bytes {offset}..{end} are not within a region of {len} bytes")]
+    OutOfRange { offset: u64, end: u64, len: usize },
+}
+
+// SAFETY: the mapping is plain memory that stays mapped until the last clone drops, and all access
+// to it goes by raw copies, atomics and system calls, which any thread may make.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; no reference to the mapped bytes is ever made.
+unsafe impl Sync for Mapping {}
+
+// === impl Region ===
+
+impl Region {
+    /// New shareable memory of `len` bytes, zeroed, sealed against shrinking.
+    ///
+    /// # Errors
+    /// The system refuses the memory.
+    pub fn allocate(name: &str, len: usize) -> Result<Self, RegionError> {
+        let system = |call| move |source| RegionError::System { call, len, source };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(name, flags).map_err(system("create"))?;
+        rustix::fs::ftruncate(&file, len as u64).map_err(system("size"))?;
+        Self::map(file, len)
+    }
+
+    /// Maps `len` bytes from the start of a memfd that its owner exported, for reading and writing.
+    /// The file is sealed against shrinking where it allows sealing; only then can peers map it.
+    ///
+    /// # Errors
+    /// The file is shorter than `len`, or cannot be mapped.
+    pub fn map(file: OwnedFd, len: usize) -> Result<Self, RegionError> {
+        if rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).is_err() {
+            tracing::debug!(len, "memory does not allow sealing; peers cannot map it");
+        }
+        Self::map_with(file, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Maps a peer's memory for reading.
+    ///
+    /// # Errors
+    /// The file could shrink under us (reading would then kill this process), or cannot be mapped.
+    pub(crate) fn map_read_only(file: OwnedFd, len: usize) -> Result<Self, RegionError> {
+        let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(RegionError::NotSealed);
+        }
+        Self::map_with(file, len, ProtFlags::READ)
+    }
+
+    fn map_with(file: OwnedFd, len: usize, prot: ProtFlags) -> Result<Self, RegionError> {
+        let system = |call| move |source| RegionError::System { call, len, source };
+        let stat = rustix::fs::fstat(&file).map_err(system("inspect"))?;
+        let actual = u64::try_from(stat.st_size).unwrap_or(0);
+        if actual < len as u64 || len == 0 {
+            return Err(RegionError::FileTooShort {
+                actual,
+                expected: len,
+            });
+        }
+        // SAFETY: the kernel picks a fresh address range, so no existing memory is affected; the
+        // length was checked against the file.
+        let addr = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &file, 0)
+        }
+        .map_err(system("map"))?;
+        let mapping = Mapping {
+            addr: NonNull::new(addr.cast()).expect("mmap never returns null on success"),
+            len,
+            writable: prot.contains(ProtFlags::WRITE),
+            file,
+        };
+        Ok(Self {
+            mapping: Arc::new(mapping),
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.mapping.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.mapping.len == 0
+    }
+
+    /// Address of the mapping in this process.
+    pub fn addr(&self) -> usize {
+        self.mapping.addr.as_ptr() as usize
+    }
+
+    pub fn kind(&self) -> RegionKind {
+        RegionKind::Host
+    }
+
+    /// The file behind the region, for a peer on this host.
+    pub fn export(&self) -> BorrowedFd<'_> {
+        self.mapping.file.as_fd()
+    }
+
+    /// Pointer to `offset`, after checking that `len` bytes follow it.
+    fn at(&self, offset: u64, len: usize) -> Result<*mut u8, RegionError> {
+        let end = offset.saturating_add(len as u64);
+        if end > self.mapping.len as u64 {
+            return Err(RegionError::OutOfRange {
+                offset,
+                end,
+                len: self.mapping.len,
+            });
+        }
+        let offset = usize::try_from(offset).expect("an offset in a mapping fits usize");
+        // SAFETY: offset..offset + len lies within the mapping.
+        Ok(unsafe { self.mapping.addr.as_ptr().add(offset) })
+    }
+
+    fn at_writable(&self, offset: u64, len: usize) -> Result<*mut u8, RegionError> {
+        assert!(self.mapping.writable, "a peer's region is never written");
+        self.at(offset, len)
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    /// The range leaves the region.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), RegionError> {
+        let src = self.at(offset, bytes.len())?;
+        // SAFETY: src has bytes.len() mapped bytes; `bytes` is ours alone, so they cannot overlap.
+        unsafe { std::ptr::copy_nonoverlapping(src, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    /// The range leaves the region.
+    ///
+    /// # Panics
+    /// The region is a peer's.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
+        let dst = self.at_writable(offset, bytes.len())?;
+        // SAFETY: dst has bytes.len() mapped, writable bytes, apart from any Rust object.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), dst, bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies `len` bytes from another region into this one.
+    pub(crate) fn copy_from(
+        &self,
+        dst_offset: u64,
+        src: &Self,
+        src_offset: u64,
+        len: usize,
+    ) -> Result<(), RegionError> {
+        let from = src.at(src_offset, len)?;
+        let to = self.at_writable(dst_offset, len)?;
+        // SAFETY: both ranges are mapped; `copy` allows them to be the same memory.
+        unsafe { std::ptr::copy(from, to, len) };
+        Ok(())
+    }
+
+    /// The aligned word `index` of a table of words that processes share.
+    pub(crate) fn word(&self, index: usize) -> Result<&AtomicU64, RegionError> {
+        let place = self.at(index as u64 * 8, 8)?.cast::<u64>();
+        // SAFETY: mappings are page-aligned, so the word is aligned and in bounds; it lives as long
+        // as `self`; words of such a table are only ever accessed as atomics. Loads are all that a
+        // read-only mapping is used for.
+        Ok(unsafe { AtomicU64::from_ptr(place) })
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Region")
+            .field("addr", &self.mapping.addr)
+            .field("len", &self.mapping.len)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Mapping ===
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `map_with`, and no clone of the region is left.
+        let unmapped = unsafe { rustix::mm::munmap(self.addr.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "a mapping is unmapped once: {unmapped:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! `KVReceiver`: decode's end of one room. The engine reserves pages and polls; it never blocks.
+
+use crate::config::BootstrapAddr;
+use crate::decode_side::{DecodeSide, ReceiverRoom};
+use crate::failure::FailureReason;
+use pd_protocol::{BootstrapRoom, KvPoll};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What opens a receiver.
+#[derive(Clone, Debug)]
+pub struct ReceiverRequest {
+    pub bootstrap_addr: BootstrapAddr,
+    pub room: BootstrapRoom,
+    /// The request names prefill's data-parallel rank; else it follows from the room.
+    pub prefill_dp_rank: Option<u32>,
+}
+
+/// What arrived for a room, for the timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferReport {
+    pub bytes: u64,
+    /// First byte to last.
+    pub duration: Duration,
+}
+
+/// SGLang's `KVReceiver`. Dropping it aborts the room unless it has ended; memory that was not
+/// released by then comes back through `KvManager::take_reclaimed`.
+pub struct KvReceiver {
+    pub(crate) side: Arc<DecodeSide>,
+    pub(crate) room: Arc<ReceiverRoom>,
+}
+
+// === impl KvReceiver ===
+
+impl KvReceiver {
+    pub fn room(&self) -> BootstrapRoom {
+        self.room.id
+    }
+
+    /// Offers the pages, in the request's order, and the metadata row to fill. `WaitingForInput`
+    /// says that prefill is known; the call may come before that.
+    pub fn init(&self, page_indices: &[u32], metadata_buffer_index: u32, state_indices: &[u32]) {
+        self.side.init(
+            &self.room,
+            page_indices,
+            metadata_buffer_index,
+            state_indices,
+        );
+    }
+
+    pub fn poll(&self) -> KvPoll {
+        self.room.progress.poll()
+    }
+
+    /// Ends the room unless it has ended; both sides fail.
+    pub fn abort(&self) {
+        self.side
+            .fail(&self.room, FailureReason::aborted(self.room.id));
+    }
+
+    /// Why `poll` says `Failed`.
+    pub fn failure_reason(&self) -> Option<FailureReason> {
+        self.room.progress.failure()
+    }
+
+    /// The room has ended and no write into its pages, state slots and row can land any more.
+    pub fn released(&self) -> bool {
+        self.poll().is_terminal() && self.room.fence.is_released()
+    }
+
+    /// What arrived; `None` before the first byte.
+    pub fn report(&self) -> Option<TransferReport> {
+        self.room.report()
+    }
+}
+
+impl Drop for KvReceiver {
+    fn drop(&mut self) {
+        self.abort();
+        self.side.close(&self.room);
+    }
+}
