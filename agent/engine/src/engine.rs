@@ -17,7 +17,7 @@ pub mod request;
 use crate::metrics::EngineMetrics;
 use crate::timeline::Timelines;
 pub use config::{DecodeConfig, DisaggregationMode, EngineConfig, PrefillConfig};
-pub use config::{KvCacheDtype, ModelDtype, TransferBackend, TransferConfig};
+pub use config::{KvCacheDtype, ModelDtype};
 pub use info::EngineInfo;
 pub use request::{FinishReason, GenerateRequest, LogprobOptions, RequestStream, StopMatch};
 pub use request::{SubmitError, TokenEvent, TokenLogprob};

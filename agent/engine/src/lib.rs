@@ -3,6 +3,7 @@
 //! OS thread, opens no socket and knows no HTTP.
 
 pub mod engine;
+mod kvcache;
 pub mod metrics;
 pub mod sample;
 pub mod timeline;

@@ -1,8 +1,8 @@
 //! `EngineConfig`: everything an engine is started with. Flags and their spelling are the agent's.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
+use pd_kv_transfer::TransferConfig;
 use pd_protocol::workers::Role;
 
 #[derive(Clone, Debug)]
@@ -91,31 +91,6 @@ pub struct DecodeConfig {
     pub polling_interval: u32,
 }
 
-#[derive(Clone, Debug)]
-pub struct TransferConfig {
-    pub backend: TransferBackend,
-    /// This worker's own address, dialled by its peers.
-    pub host: String,
-    /// Decode has not said where to write, or prefill is not found.
-    pub bootstrap_timeout: Duration,
-    /// From there until the last byte.
-    pub waiting_timeout: Duration,
-    pub heartbeat_interval: Duration,
-    pub heartbeat_failures_max: u32,
-    /// Probability that a poll fails on purpose, 0 outside tests.
-    pub test_failure_prob: f64,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TransferBackend {
-    /// Shared memory on one host, TCP otherwise.
-    #[default]
-    Auto,
-    Shm,
-    Tcp,
-    Fake,
-}
-
 // === impl DisaggregationMode ===
 
 impl DisaggregationMode {
@@ -152,23 +127,6 @@ impl EngineConfig {
             cpu_threads: None,
             random_seed: 0,
             mode: DisaggregationMode::Null,
-        }
-    }
-}
-
-// === impl TransferConfig ===
-
-impl TransferConfig {
-    /// SGLang's timeouts. Source: seed 000 §7, `--disaggregation-*` of 0.5.23.
-    pub fn new(host: impl Into<String>) -> Self {
-        Self {
-            backend: TransferBackend::Auto,
-            host: host.into(),
-            bootstrap_timeout: Duration::from_secs(300),
-            waiting_timeout: Duration::from_secs(300),
-            heartbeat_interval: Duration::from_secs(5),
-            heartbeat_failures_max: 2,
-            test_failure_prob: 0.0,
         }
     }
 }

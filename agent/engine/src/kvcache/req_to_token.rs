@@ -1,0 +1,135 @@
+//! `ReqToTokenPool`: for every request, where the KV of each of its tokens lies. Rows hold pages;
+//! the slot of a token follows from its page.
+//!
+//! SGLang's `DecodeReqToTokenPool` is this with `pre_alloc_size > 0`: requests whose KV is on its
+//! way take rows of their own, so that they neither hold up running ones nor wait for them and
+//! prefill is not blocked. `running ≤ size`, `pre-allocated ≤ pre_alloc_size`. Source: seed 000 §5.1.
+
+use super::{PageIdx, ReqPoolIdx};
+
+#[derive(Debug)]
+pub(crate) struct ReqToTokenPool {
+    rows: Vec<Row>,
+    free: Vec<ReqPoolIdx>,
+    page_size: usize,
+    size: usize,
+    running: usize,
+    pre_alloc_size: usize,
+    pre_allocated: usize,
+}
+
+#[derive(Debug, Default)]
+struct Row {
+    state: RowState,
+    /// Page `i` holds the tokens `[i·page_size, (i+1)·page_size)`.
+    pages: Vec<PageIdx>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum RowState {
+    #[default]
+    Free,
+    PreAllocated,
+    Running,
+}
+
+// === impl ReqToTokenPool ===
+
+impl ReqToTokenPool {
+    pub(crate) fn new(size: usize, pre_alloc_size: usize, page_size: usize) -> Self {
+        let total = u32::try_from(size + pre_alloc_size).expect("fewer than 2^32 requests");
+        Self {
+            rows: (0..total).map(|_| Row::default()).collect(),
+            free: (0..total).rev().map(ReqPoolIdx).collect(),
+            page_size,
+            size,
+            running: 0,
+            pre_alloc_size,
+            pre_allocated: 0,
+        }
+    }
+
+    pub(crate) fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    pub(crate) fn in_use(&self) -> usize {
+        self.running + self.pre_allocated
+    }
+
+    pub(crate) fn free_running(&self) -> usize {
+        self.size - self.running
+    }
+
+    /// A row for a request that runs; `None` when `size` run.
+    pub(crate) fn alloc(&mut self) -> Option<ReqPoolIdx> {
+        if self.running == self.size {
+            return None;
+        }
+        self.running += 1;
+        Some(self.take(RowState::Running))
+    }
+
+    /// A row for a request whose KV is still to come; `None` when `pre_alloc_size` wait.
+    pub(crate) fn pre_alloc(&mut self) -> Option<ReqPoolIdx> {
+        if self.pre_allocated == self.pre_alloc_size {
+            return None;
+        }
+        self.pre_allocated += 1;
+        Some(self.take(RowState::PreAllocated))
+    }
+
+    /// Lets a pre-allocated request run; `false` when `size` do.
+    pub(crate) fn try_promote(&mut self, idx: ReqPoolIdx) -> bool {
+        let row = &mut self.rows[idx.0 as usize];
+        assert!(
+            row.state == RowState::PreAllocated,
+            "row {} is {:?}",
+            idx.0,
+            row.state
+        );
+        if self.running == self.size {
+            return false;
+        }
+        row.state = RowState::Running;
+        self.pre_allocated -= 1;
+        self.running += 1;
+        true
+    }
+
+    /// Gives the row back and returns the pages it held.
+    pub(crate) fn free(&mut self, idx: ReqPoolIdx) -> Vec<PageIdx> {
+        let row = std::mem::take(&mut self.rows[idx.0 as usize]);
+        match row.state {
+            RowState::Free => panic!("row {} is free already", idx.0),
+            RowState::PreAllocated => self.pre_allocated -= 1,
+            RowState::Running => self.running -= 1,
+        }
+        self.free.push(idx);
+        row.pages
+    }
+
+    pub(crate) fn pages(&self, idx: ReqPoolIdx) -> &[PageIdx] {
+        &self.rows[idx.0 as usize].pages
+    }
+
+    pub(crate) fn pages_mut(&mut self, idx: ReqPoolIdx) -> &mut Vec<PageIdx> {
+        &mut self.rows[idx.0 as usize].pages
+    }
+
+    /// Where the KV of the request's token `position` lies: `page·page_size + offset`.
+    pub(crate) fn slot(&self, idx: ReqPoolIdx, position: usize) -> u32 {
+        let page = self.pages(idx)[position / self.page_size];
+        let slot = page.get() * self.page_size + position % self.page_size;
+        u32::try_from(slot).expect("a pool has fewer than 2^32 slots")
+    }
+
+    fn take(&mut self, state: RowState) -> ReqPoolIdx {
+        let idx = self.free.pop().expect("rows in use are counted by state");
+        self.rows[idx.0 as usize].state = state;
+        idx
+    }
+}
+
+#[cfg(test)]
+mod tests;
