@@ -2,5 +2,8 @@
 //! on kernels chosen once for the processor's instruction set.
 
 mod isa;
+mod kernels;
+pub mod linear;
+pub mod pack;
 
 pub use isa::Isa;

@@ -14,6 +14,7 @@ pub mod dtype;
 pub mod error;
 pub mod kv;
 pub mod ops;
+pub mod quant;
 pub mod sampling;
 pub mod weight;
 

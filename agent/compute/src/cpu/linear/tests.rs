@@ -1,0 +1,337 @@
+//! Every instruction set, format and shape against the chain of operations that the docs promise.
+
+use half::bf16;
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::{LinearProduct, LinearScratch, LinearTask, LinearTasks, SharedOut};
+use crate::cpu::isa::Isa;
+use crate::cpu::kernels::exp::exp;
+use crate::cpu::pack::{ComputeDtype, PackedLinear, serially};
+use crate::dtype::WeightFormat;
+use crate::ops::Epilogue;
+use crate::quant::dequantize;
+use crate::weight::WeightSource;
+
+const FORMATS: [WeightFormat; 8] = [
+    WeightFormat::F32,
+    WeightFormat::F16,
+    WeightFormat::BF16,
+    WeightFormat::Q8_0,
+    WeightFormat::Q4_0,
+    WeightFormat::Q4_1,
+    WeightFormat::Q4K,
+    WeightFormat::Q6K,
+];
+
+/// A stored `n × k` matrix with its values.
+struct Matrix {
+    format: WeightFormat,
+    n: usize,
+    k: usize,
+    bytes: Vec<u8>,
+    values: Vec<f32>,
+}
+
+impl Matrix {
+    /// Random codes, and random scales of a few percent.
+    fn mk(format: WeightFormat, n: usize, k: usize, rng: &mut StdRng) -> Self {
+        let mut bytes = vec![0; n * format.row_bytes(k).expect("whole blocks")];
+        rng.fill(&mut bytes[..]);
+        let halves_at: &[usize] = match format {
+            WeightFormat::F32 | WeightFormat::F16 | WeightFormat::BF16 => &[],
+            WeightFormat::Q8_0 | WeightFormat::Q4_0 => &[0],
+            WeightFormat::Q4_1 | WeightFormat::Q4K => &[0, 2],
+            WeightFormat::Q6K => &[208],
+        };
+        for block in bytes.chunks_exact_mut(format.block_bytes()) {
+            let mut small = || rng.random_range(-0.1_f32..0.1);
+            match format {
+                WeightFormat::F32 => block.copy_from_slice(&small().to_le_bytes()),
+                WeightFormat::F16 => {
+                    block.copy_from_slice(&half::f16::from_f32(small()).to_le_bytes());
+                }
+                WeightFormat::BF16 => block.copy_from_slice(&bf16::from_f32(small()).to_le_bytes()),
+                WeightFormat::Q8_0
+                | WeightFormat::Q4_0
+                | WeightFormat::Q4_1
+                | WeightFormat::Q4K
+                | WeightFormat::Q6K => {
+                    for at in halves_at {
+                        let half = half::f16::from_f32(small()).to_le_bytes();
+                        block[*at..at + 2].copy_from_slice(&half);
+                    }
+                }
+            }
+        }
+        let mut values = vec![0.0; n * k];
+        dequantize(format, &bytes, &mut values);
+        Self {
+            format,
+            n,
+            k,
+            bytes,
+            values,
+        }
+    }
+
+    fn source(&self) -> WeightSource<'_> {
+        WeightSource {
+            name: "w",
+            format: self.format,
+            n: self.n,
+            k: self.k,
+            bytes: &self.bytes,
+        }
+    }
+
+    /// The documented chain: fma over ascending k from 0.
+    fn dot(&self, row: usize, x: &[f32]) -> f32 {
+        let weights = &self.values[row * self.k..][..self.k];
+        weights
+            .iter()
+            .zip(x)
+            .fold(0.0, |sum, (w, x)| x.mul_add(*w, sum))
+    }
+}
+
+fn mk_values(len: usize, rng: &mut StdRng) -> Vec<f32> {
+    (0..len).map(|_| rng.random_range(-1.0..1.0)).collect()
+}
+
+fn isas() -> impl Iterator<Item = Isa> {
+    Isa::ALL.into_iter().filter(|isa| isa.is_available())
+}
+
+/// The whole product, in the tasks of `threads` threads, last task first.
+fn run(
+    weight: &PackedLinear,
+    x: &[f32],
+    rows: usize,
+    epilogue: Epilogue,
+    isa: Isa,
+    threads: usize,
+) -> Vec<f32> {
+    let mut out = vec![0.25; rows * weight.out_len()];
+    let product = LinearProduct {
+        weight,
+        x,
+        x_stride: weight.k(),
+        rows,
+        epilogue,
+        out: SharedOut::new(&mut out, weight.out_len()),
+        isa,
+    };
+    let tasks = product.tasks(threads);
+    let mut scratch = LinearScratch::new();
+    for i in (0..tasks.len()).rev() {
+        // SAFETY: one at a time.
+        unsafe { product.run_task(&tasks.get(i), &mut scratch) };
+    }
+    out
+}
+
+fn assert_same_bits(what: &str, ours: &[f32], expected: &[f32]) {
+    assert_eq!(ours.len(), expected.len(), "{what}");
+    for (i, (y, expected)) in ours.iter().zip(expected).enumerate() {
+        assert_eq!(
+            y.to_bits(),
+            expected.to_bits(),
+            "{what}: [{i}] is {y:e}, not {expected:e}"
+        );
+    }
+}
+
+/// Random matrices whose n and k are ragged where the format allows it.
+fn any_case() -> impl Strategy<Value = (WeightFormat, usize, usize, usize, usize, u64)> {
+    let rows = prop_oneof![1..16_usize, 16..60_usize, 235..260_usize];
+    (
+        0..FORMATS.len(),
+        1..100_usize,
+        1..90_usize,
+        rows,
+        1..4_usize,
+        any::<u64>(),
+    )
+        .prop_map(|(format, n, k, rows, threads, seed)| {
+            let format = FORMATS[format];
+            let k = match format.block_len() {
+                1 => k,
+                32 => k.div_ceil(24) * 32,
+                block_len => k.div_ceil(60) * block_len,
+            };
+            (format, n, k, rows, threads, seed)
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+
+    #[test]
+    fn every_output_is_one_chain_of_fma_over_k((format, n, k, rows, threads, seed) in any_case()) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let matrix = Matrix::mk(format, n, k, &mut rng);
+        let x = mk_values(rows * k, &mut rng);
+        let weight = PackedLinear::pack(&[matrix.source()], false, ComputeDtype::F32, &serially)
+            .expect("a matrix that fits");
+        let expected: Vec<f32> = x
+            .chunks_exact(k)
+            .flat_map(|x| (0..n).map(|row| matrix.dot(row, x)).collect::<Vec<_>>())
+            .collect();
+        for isa in isas() {
+            let y = run(&weight, &x, rows, Epilogue::Store, isa, threads);
+            assert_same_bits(&format!("{isa:?} {format:?}"), &y, &expected);
+        }
+    }
+
+    #[test]
+    fn swiglu_is_bit_equal_in_every_instruction_set(
+        (format, n, k, rows, threads, seed) in any_case(),
+    ) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let gate = Matrix::mk(format, n, k, &mut rng);
+        let up = Matrix::mk(format, n, k, &mut rng);
+        let x = mk_values(rows * k, &mut rng);
+        let parts = [gate.source(), up.source()];
+        let weight = PackedLinear::pack(&parts, true, ComputeDtype::F32, &serially)
+            .expect("matrices that fit");
+        let expected: Vec<f32> = x
+            .chunks_exact(k)
+            .flat_map(|x| {
+                let swiglu = |row| {
+                    let (gate, up) = (gate.dot(row, x), up.dot(row, x));
+                    gate / (1.0 + exp(-gate)) * up
+                };
+                (0..n).map(swiglu).collect::<Vec<_>>()
+            })
+            .collect();
+        for isa in isas() {
+            let y = run(&weight, &x, rows, Epilogue::SwiGlu, isa, threads);
+            assert_same_bits(&format!("{isa:?} {format:?}"), &y, &expected);
+        }
+    }
+
+    #[test]
+    fn tasks_cover_a_product_once(n in 0..5000_usize, rows in 0..600_usize, threads in 1..9_usize) {
+        let bytes = vec![0; n * 2];
+        let source = WeightSource { name: "w", format: WeightFormat::F16, n, k: 1, bytes: &bytes };
+        let weight = PackedLinear::pack(&[source], false, ComputeDtype::F32, &serially)
+            .expect("a matrix that fits");
+        let tasks = LinearTasks::new(&weight, rows, threads);
+        let mut covered = vec![0; rows * weight.block_count()];
+        for i in 0..tasks.len() {
+            let LinearTask { rows, blocks } = tasks.get(i);
+            for row in rows {
+                blocks.clone().for_each(|block| covered[row * weight.block_count() + block] += 1);
+            }
+        }
+        prop_assert!(covered.iter().all(|times| *times == 1));
+    }
+}
+
+/// In bfloat16 too, where the order of sums is the instruction's own.
+#[test]
+fn a_row_is_bit_equal_alone_and_among_five_hundred() {
+    let mut rng = StdRng::seed_from_u64(1);
+    for format in FORMATS {
+        let k = if format.block_len() == 1 { 67 } else { 256 };
+        let matrix = Matrix::mk(format, 75, k, &mut rng);
+        let x = mk_values(512 * k, &mut rng);
+        for dtype in [ComputeDtype::F32, ComputeDtype::BF16] {
+            let weight = PackedLinear::pack(&[matrix.source()], false, dtype, &serially)
+                .expect("a matrix that fits");
+            for isa in isas() {
+                let together = run(&weight, &x, 512, Epilogue::Store, isa, 2);
+                for (row, expected) in together.chunks_exact(75).enumerate().step_by(37) {
+                    let alone = run(&weight, &x[row * k..][..k], 1, Epilogue::Store, isa, 1);
+                    assert_same_bits(&format!("{isa:?} {format:?} {dtype:?}"), &alone, expected);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bfloat16_rounds_activations_and_weights_and_nothing_else() {
+    let mut rng = StdRng::seed_from_u64(2);
+    let matrix = Matrix::mk(WeightFormat::F32, 40, 333, &mut rng);
+    let x = mk_values(7 * 333, &mut rng);
+    let rounded = |v: &f32| f64::from(bf16::from_f32(*v).to_f32());
+    let weight = PackedLinear::pack(&[matrix.source()], false, ComputeDtype::BF16, &serially)
+        .expect("a matrix that fits");
+    for isa in isas() {
+        let y = run(&weight, &x, 7, Epilogue::Store, isa, 2);
+        for (i, y) in y.iter().enumerate() {
+            let x = x[i / 40 * 333..][..333].iter().map(rounded);
+            let w = matrix.values[i % 40 * 333..][..333].iter().map(rounded);
+            let (mut truth, mut size) = (0.0, 0.0);
+            x.zip(w).for_each(|(x, w)| {
+                truth += x * w;
+                size += (x * w).abs();
+            });
+            // A sum of 333 terms in f32: an error of 2⁻²⁴ of each partial sum at most.
+            let bound = 333.0 * size * f64::from(f32::EPSILON) / 2.0;
+            assert!(
+                (f64::from(*y) - truth).abs() <= bound,
+                "{isa:?}: {y:e}, not {truth:e}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_residual_is_added_once_to_the_finished_sum() {
+    let mut rng = StdRng::seed_from_u64(3);
+    let matrix = Matrix::mk(WeightFormat::Q4_1, 45, 64, &mut rng);
+    let x = mk_values(30 * 64, &mut rng);
+    let weight = PackedLinear::pack(&[matrix.source()], false, ComputeDtype::F32, &serially)
+        .expect("a matrix that fits");
+    for isa in isas() {
+        let stored = run(&weight, &x, 30, Epilogue::Store, isa, 2);
+        let expected: Vec<f32> = stored.iter().map(|y| 0.25 + y).collect();
+        let added = run(&weight, &x, 30, Epilogue::AddResidual, isa, 2);
+        assert_same_bits(&format!("{isa:?}"), &added, &expected);
+    }
+}
+
+#[test]
+fn parts_of_different_formats_write_their_own_columns() {
+    let mut rng = StdRng::seed_from_u64(4);
+    let q = Matrix::mk(WeightFormat::Q4K, 50, 256, &mut rng);
+    let k = Matrix::mk(WeightFormat::BF16, 20, 256, &mut rng);
+    let v = Matrix::mk(WeightFormat::Q6K, 33, 256, &mut rng);
+    let x = mk_values(5 * 256, &mut rng);
+    let parts = [q.source(), k.source(), v.source()];
+    let joined =
+        PackedLinear::pack(&parts, false, ComputeDtype::F32, &serially).expect("matrices that fit");
+    let expected: Vec<f32> = x
+        .chunks_exact(256)
+        .flat_map(|x| {
+            let parts = [&q, &k, &v].into_iter();
+            parts
+                .flat_map(|m| (0..m.n).map(|row| m.dot(row, x)))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    for isa in isas() {
+        let y = run(&joined, &x, 5, Epilogue::Store, isa, 3);
+        assert_same_bits(&format!("{isa:?}"), &y, &expected);
+    }
+}
+
+#[test]
+#[should_panic(expected = "SwiGLU goes with interleaved weights")]
+fn swiglu_of_a_plain_weight_is_refused() {
+    let bytes = [0; 8];
+    let source = WeightSource {
+        name: "w",
+        format: WeightFormat::F32,
+        n: 2,
+        k: 1,
+        bytes: &bytes,
+    };
+    let weight = PackedLinear::pack(&[source], false, ComputeDtype::F32, &serially)
+        .expect("a matrix that fits");
+    run(&weight, &[1.0], 1, Epilogue::SwiGlu, Isa::Scalar, 1);
+}

@@ -1,0 +1,279 @@
+//! Linear weights in the order the kernels read them, made once when a model is loaded.
+//!
+//! `W` is `n × k`, one row per output. Packed, it is a list of blocks of [`BLOCK_LANES`] outputs;
+//! inside a block k runs outermost, so one vector load yields the same k of neighbouring outputs
+//! and a block is one forward stream through memory ([`layout`] has the bytes). Quantised formats
+//! keep their codes and scales bit for bit and cost the bytes of the file; the kernels expand them
+//! in registers. Only three things change a stored format: a bfloat16 compute dtype turns F32 and
+//! F16 into BF16 (rounded), and a gate and up of different formats become F32 (exact).
+//!
+//! Parts joined along n (q, k, v) are segments with formats of their own, each padded with zero
+//! rows to whole blocks. Gate and up are interleaved by sixteens: lanes 0–15 of a block are gate
+//! rows `16·b…`, lanes 16–31 the same up rows, so that SwiGLU multiplies two vectors.
+
+mod aligned;
+pub(crate) mod layout;
+mod writer;
+
+use std::ops::Range;
+
+use crate::dtype::WeightFormat;
+use crate::error::ComputeError;
+use crate::weight::WeightSource;
+
+pub(crate) use aligned::AlignedBytes;
+pub(crate) use layout::BLOCK_LANES;
+
+/// What linears multiply in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComputeDtype {
+    /// f32 activations; every weight has exactly the file's value.
+    F32,
+    /// Activations and unquantised weights are rounded to bfloat16; products are summed in f32.
+    /// Quantised weights stay exact and multiply f32 activations.
+    BF16,
+}
+
+/// Calls a function for every index below a count, on as many threads as the caller has.
+pub type ParallelFor<'a> = &'a dyn Fn(usize, &(dyn Fn(usize) + Sync));
+
+/// A [`ParallelFor`] of one thread.
+pub fn serially(count: usize, task: &(dyn Fn(usize) + Sync)) {
+    (0..count).for_each(task);
+}
+
+/// A packed `n × k` weight.
+#[derive(Debug)]
+pub struct PackedLinear {
+    k: usize,
+    out_len: usize,
+    interleaved: bool,
+    segments: Vec<Segment>,
+    bytes: AlignedBytes,
+}
+
+/// Blocks of one format that write neighbouring outputs.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) format: WeightFormat,
+    /// Both activations and weights are bfloat16.
+    pub(crate) bf16_activations: bool,
+    /// Of all the weight's blocks, those of this segment.
+    pub(crate) blocks: Range<usize>,
+    /// Of an output row, the columns it writes.
+    pub(crate) columns: Range<usize>,
+    pub(crate) block_bytes: usize,
+    /// Where its first block lies.
+    offset: usize,
+}
+
+/// A segment before it is packed, with the rows it is made of.
+struct Plan<'a> {
+    segment: Segment,
+    sources: Vec<writer::Rows<'a>>,
+}
+
+// === impl PackedLinear ===
+
+impl PackedLinear {
+    /// Packs parts that share `k`: joined along n, or, with `interleave`, two of the same `n` as
+    /// gate and up.
+    ///
+    /// # Errors
+    /// Names the part whose bytes, shape or format do not fit.
+    pub fn pack(
+        parts: &[WeightSource<'_>],
+        interleave: bool,
+        dtype: ComputeDtype,
+        parallel_for: ParallelFor<'_>,
+    ) -> Result<Self, ComputeError> {
+        let plans = if interleave {
+            vec![Plan::interleaved(parts, dtype)?]
+        } else {
+            Plan::joined(parts, dtype)?
+        };
+        let last = plans.last().map(|plan| &plan.segment);
+        let (out_len, blocks, len) =
+            last.map_or((0, 0, 0), |s| (s.columns.end, s.blocks.end, s.end_offset()));
+        let k = parts.first().map_or(0, |part| part.k);
+        let mut bytes = AlignedBytes::zeroed(len).ok_or_else(|| ComputeError::OutOfMemory {
+            call: "alloc",
+            what: parts
+                .first()
+                .map_or_else(String::new, |part| part.name.to_owned()),
+            bytes: len,
+            reason: "the allocator refused".to_owned(),
+        })?;
+        let out = bytes.shared();
+        let runs = blocks.div_ceil(BLOCKS_PER_RUN);
+        parallel_for(runs, &|run| {
+            let blocks = run * BLOCKS_PER_RUN..blocks.min((run + 1) * BLOCKS_PER_RUN);
+            for plan in &plans {
+                for block in intersection(&blocks, &plan.segment.blocks) {
+                    let start = plan.segment.block_offset(block);
+                    // SAFETY: blocks lie apart, and each is written by the one run that has it.
+                    let out = unsafe { out.slice(start..start + plan.segment.block_bytes) };
+                    plan.write_block(block, k, out);
+                }
+            }
+        });
+        let segments = plans.into_iter().map(|plan| plan.segment).collect();
+        Ok(Self {
+            k,
+            out_len,
+            interleaved: interleave,
+            segments,
+            bytes,
+        })
+    }
+
+    /// Length of an input row.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Length of an output row: n, or n / 2 of an interleaved weight.
+    pub fn out_len(&self) -> usize {
+        self.out_len
+    }
+
+    pub fn is_interleaved(&self) -> bool {
+        self.interleaved
+    }
+
+    /// Blocks of 32 weight rows, the unit in which work on a weight is divided.
+    pub fn block_count(&self) -> usize {
+        self.segments.last().map_or(0, |segment| segment.blocks.end)
+    }
+
+    /// Memory it takes, and what a single-row product reads.
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.as_slice().len()
+    }
+
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    pub(crate) fn block(&self, segment: &Segment, block: usize) -> &[u8] {
+        let start = segment.block_offset(block);
+        &self.bytes.as_slice()[start..start + segment.block_bytes]
+    }
+}
+
+/// Blocks one thread packs at a time: enough that handing them out costs nothing.
+const BLOCKS_PER_RUN: usize = 4;
+
+pub(crate) fn intersection(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
+    a.start.max(b.start)..a.end.min(b.end)
+}
+
+// === impl Segment ===
+
+impl Segment {
+    fn block_offset(&self, block: usize) -> usize {
+        self.offset + (block - self.blocks.start) * self.block_bytes
+    }
+
+    fn end_offset(&self) -> usize {
+        self.offset + self.blocks.len() * self.block_bytes
+    }
+
+    /// Output columns of `block`.
+    pub(crate) fn block_columns(&self, block: usize, columns_per_block: usize) -> Range<usize> {
+        let start = self.columns.start + (block - self.blocks.start) * columns_per_block;
+        start..self.columns.end.min(start + columns_per_block)
+    }
+}
+
+// === impl Plan ===
+
+impl<'a> Plan<'a> {
+    fn joined(parts: &[WeightSource<'a>], dtype: ComputeDtype) -> Result<Vec<Self>, ComputeError> {
+        let mut plans: Vec<Self> = Vec::with_capacity(parts.len());
+        for part in parts {
+            check_same("k", part, part.k, parts[0].k)?;
+            let rows = writer::Rows::new(part)?;
+            let before = plans.last().map(|plan| &plan.segment);
+            let (block, column, offset) =
+                before.map_or((0, 0, 0), |s| (s.blocks.end, s.columns.end, s.end_offset()));
+            let format = packed_format(part.format, dtype);
+            plans.push(Self {
+                segment: Segment {
+                    format,
+                    bf16_activations: format == WeightFormat::BF16 && dtype == ComputeDtype::BF16,
+                    blocks: block..block + part.n.div_ceil(BLOCK_LANES),
+                    columns: column..column + part.n,
+                    block_bytes: layout::block_bytes(format, part.k),
+                    offset,
+                },
+                sources: vec![rows],
+            });
+        }
+        Ok(plans)
+    }
+
+    fn interleaved(parts: &[WeightSource<'a>], dtype: ComputeDtype) -> Result<Self, ComputeError> {
+        let [gate, up] = parts else {
+            return Err(ComputeError::WeightShape {
+                name: parts
+                    .first()
+                    .map_or_else(String::new, |part| part.name.to_owned()),
+                reason: format!("{} parts to interleave; gate and up are two", parts.len()),
+            });
+        };
+        check_same("n", up, up.n, gate.n)?;
+        check_same("k", up, up.k, gate.k)?;
+        let stored = if gate.format == up.format {
+            gate.format
+        } else {
+            WeightFormat::F32
+        };
+        let format = packed_format(stored, dtype);
+        Ok(Self {
+            segment: Segment {
+                format,
+                bf16_activations: format == WeightFormat::BF16 && dtype == ComputeDtype::BF16,
+                blocks: 0..gate.n.div_ceil(BLOCK_LANES / 2),
+                columns: 0..gate.n,
+                block_bytes: layout::block_bytes(format, gate.k),
+                offset: 0,
+            },
+            sources: vec![writer::Rows::new(gate)?, writer::Rows::new(up)?],
+        })
+    }
+
+    fn write_block(&self, block: usize, k: usize, out: &mut [u8]) {
+        let per_source = BLOCK_LANES / self.sources.len();
+        let first = (block - self.segment.blocks.start) * per_source;
+        let lanes: [Option<writer::Row<'_>>; BLOCK_LANES] = std::array::from_fn(|lane| {
+            self.sources[lane / per_source].get(first + lane % per_source)
+        });
+        writer::write_block(self.segment.format, &lanes, k, out);
+    }
+}
+
+fn packed_format(stored: WeightFormat, dtype: ComputeDtype) -> WeightFormat {
+    match (stored, dtype) {
+        (WeightFormat::F32 | WeightFormat::F16, ComputeDtype::BF16) => WeightFormat::BF16,
+        (stored, ComputeDtype::F32 | ComputeDtype::BF16) => stored,
+    }
+}
+
+fn check_same(
+    what: &str,
+    part: &WeightSource<'_>,
+    has: usize,
+    first: usize,
+) -> Result<(), ComputeError> {
+    if has == first {
+        return Ok(());
+    }
+    Err(ComputeError::WeightShape {
+        name: part.name.to_owned(),
+        reason: format!("{what} is {has}, but {first} in the part before it"),
+    })
+}
+
+#[cfg(test)]
+mod tests;

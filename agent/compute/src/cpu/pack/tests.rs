@@ -1,0 +1,110 @@
+//! Shapes, formats and refusals; what packed weights compute is tested with `cpu::linear`.
+
+use super::{ComputeDtype, PackedLinear, layout, serially};
+use crate::dtype::WeightFormat;
+use crate::weight::WeightSource;
+
+fn source(format: WeightFormat, n: usize, k: usize, bytes: &[u8]) -> WeightSource<'_> {
+    WeightSource {
+        name: "w",
+        format,
+        n,
+        k,
+        bytes,
+    }
+}
+
+fn pack(parts: &[WeightSource<'_>], interleave: bool) -> Result<PackedLinear, String> {
+    PackedLinear::pack(parts, interleave, ComputeDtype::F32, &serially).map_err(|e| e.to_string())
+}
+
+#[test]
+fn quantised_formats_take_the_bytes_of_the_file() {
+    for format in [
+        WeightFormat::Q8_0,
+        WeightFormat::Q4_0,
+        WeightFormat::Q4_1,
+        WeightFormat::Q6K,
+    ] {
+        let stored = 32 * format.row_bytes(512).expect("whole blocks");
+        assert_eq!(layout::block_bytes(format, 512), stored, "{format:?}");
+    }
+    // Q4_K's six-bit scales take a byte each.
+    let stored = 32 * WeightFormat::Q4K.row_bytes(512).expect("whole blocks");
+    assert_eq!(
+        layout::block_bytes(WeightFormat::Q4K, 512),
+        stored + 32 * 2 * 4
+    );
+}
+
+#[test]
+fn joined_parts_keep_their_formats_and_columns() {
+    let (q, v) = (vec![0; 40 * 34], vec![0; 8 * 64]);
+    let packed = pack(
+        &[
+            source(WeightFormat::Q8_0, 40, 32, &q),
+            source(WeightFormat::F16, 8, 32, &v),
+        ],
+        false,
+    )
+    .expect("parts that fit");
+    assert_eq!((packed.out_len(), packed.block_count()), (48, 3));
+    let segments = packed.segments();
+    assert_eq!(segments[0].columns, 0..40);
+    assert_eq!(
+        (segments[1].format, segments[1].columns.clone()),
+        (WeightFormat::F16, 40..48)
+    );
+}
+
+#[test]
+fn a_gate_and_up_of_different_formats_become_f32() {
+    let (gate, up) = (vec![0; 16 * 34], vec![0; 16 * 20]);
+    let parts = [
+        source(WeightFormat::Q8_0, 16, 32, &gate),
+        source(WeightFormat::Q4_1, 16, 32, &up),
+    ];
+    let packed = pack(&parts, true).expect("parts that fit");
+    assert_eq!(packed.segments()[0].format, WeightFormat::F32);
+    assert_eq!((packed.out_len(), packed.block_count()), (16, 1));
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let bytes = vec![0; 34 * 4];
+    let cases = [
+        (
+            vec![source(WeightFormat::Q8_0, 5, 32, &bytes)],
+            false,
+            "weight w: 136 bytes",
+        ),
+        (
+            vec![source(WeightFormat::Q8_0, 4, 33, &bytes)],
+            false,
+            "no whole number of Q8_0",
+        ),
+        (
+            vec![
+                source(WeightFormat::Q8_0, 4, 32, &bytes),
+                source(WeightFormat::Q8_0, 2, 64, &bytes),
+            ],
+            false,
+            "k is 64, but 32 in the part before it",
+        ),
+        (
+            vec![source(WeightFormat::Q8_0, 4, 32, &bytes)],
+            true,
+            "gate and up are two",
+        ),
+    ];
+    for (parts, interleave, expected) in cases {
+        let error = pack(&parts, interleave).expect_err(expected);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn an_empty_weight_packs() {
+    let packed = pack(&[source(WeightFormat::F32, 0, 8, &[])], false).expect("nothing to pack");
+    assert_eq!((packed.out_len(), packed.size_bytes()), (0, 0));
+}

@@ -1,0 +1,225 @@
+//! Gathers 32 stored rows into one packed block.
+
+use half::bf16;
+
+use super::layout::{
+    BLOCK_LANES, HALVES, Q4_0_GROUP, Q4_1_GROUP, Q4K_GROUP, Q4K_HEADER, Q6K_GROUP, Q6K_HEADER,
+    Q8_0_GROUP, WORDS,
+};
+use crate::dtype::WeightFormat;
+use crate::error::ComputeError;
+use crate::quant::{self, MAX_BLOCK_LEN};
+use crate::weight::WeightSource;
+
+/// The checked rows of a source.
+pub(super) struct Rows<'a> {
+    source: WeightSource<'a>,
+    row_bytes: usize,
+}
+
+/// One stored row.
+#[derive(Clone, Copy)]
+pub(super) struct Row<'a> {
+    format: WeightFormat,
+    bytes: &'a [u8],
+}
+
+type Lanes<'a> = [Option<Row<'a>>; BLOCK_LANES];
+
+impl<'a> Rows<'a> {
+    pub(super) fn new(source: &WeightSource<'a>) -> Result<Self, ComputeError> {
+        let row_bytes = source.row_bytes()?;
+        Ok(Self {
+            source: *source,
+            row_bytes,
+        })
+    }
+
+    /// `None` past the last row: a padding lane, which stays zero.
+    pub(super) fn get(&self, row: usize) -> Option<Row<'a>> {
+        (row < self.source.n).then(|| Row {
+            format: self.source.format,
+            bytes: self.source.row(row, self.row_bytes),
+        })
+    }
+}
+
+/// Writes a block in `format` (a row's own, or F32 or BF16) to zeroed `out`.
+pub(super) fn write_block(format: WeightFormat, lanes: &Lanes<'_>, k: usize, out: &mut [u8]) {
+    let mut values = Vec::new();
+    for (lane, row) in lanes.iter().enumerate() {
+        let Some(row) = row else { continue };
+        match format {
+            WeightFormat::F32 => {
+                let values = row.values(k, &mut values);
+                scatter(
+                    out,
+                    lane * 4,
+                    BLOCK_LANES * 4,
+                    values.iter().map(|v| v.to_le_bytes()),
+                );
+            }
+            WeightFormat::F16 => {
+                scatter(
+                    out,
+                    lane * 2,
+                    HALVES,
+                    row.bytes.as_chunks::<2>().0.iter().copied(),
+                );
+            }
+            WeightFormat::BF16 if row.format == format => {
+                write_bf16(out, lane, row.bytes.as_chunks().0.iter().copied());
+            }
+            WeightFormat::BF16 => {
+                let values = row.values(k, &mut values);
+                let rounded = values.iter().map(|v| bf16::from_f32(*v).to_le_bytes());
+                write_bf16(out, lane, rounded);
+            }
+            WeightFormat::Q8_0 => write_groups(*row, Q8_0_GROUP, out, |b, out| q8_0(b, lane, out)),
+            WeightFormat::Q4_0 => write_groups(*row, Q4_0_GROUP, out, |b, out| q4_0(b, lane, out)),
+            WeightFormat::Q4_1 => write_groups(*row, Q4_1_GROUP, out, |b, out| q4_1(b, lane, out)),
+            WeightFormat::Q4K => write_groups(*row, Q4K_GROUP, out, |b, out| q4k(b, lane, out)),
+            WeightFormat::Q6K => write_groups(*row, Q6K_GROUP, out, |b, out| q6k(b, lane, out)),
+        }
+    }
+}
+
+impl Row<'_> {
+    fn values<'v>(&self, k: usize, values: &'v mut Vec<f32>) -> &'v [f32] {
+        values.resize(k, 0.0);
+        quant::dequantize(self.format, self.bytes, values);
+        values
+    }
+}
+
+/// Writes items at `first`, `first + stride`, …
+fn scatter<const N: usize>(
+    out: &mut [u8],
+    first: usize,
+    stride: usize,
+    items: impl Iterator<Item = [u8; N]>,
+) {
+    for (place, item) in out.chunks_exact_mut(stride).zip(items) {
+        place[first..first + N].copy_from_slice(&item);
+    }
+}
+
+fn write_bf16(out: &mut [u8], lane: usize, values: impl Iterator<Item = [u8; 2]>) {
+    for (i, value) in values.enumerate() {
+        let at = i / 2 * WORDS + lane * 4 + i % 2 * 2;
+        out[at..at + 2].copy_from_slice(&value);
+    }
+}
+
+/// Writes each stored block of a row into its group.
+fn write_groups(
+    row: Row<'_>,
+    group_bytes: usize,
+    out: &mut [u8],
+    write: impl Fn(&[u8], &mut [u8]),
+) {
+    let blocks = row.bytes.chunks_exact(row.format.block_bytes());
+    for (block, group) in blocks.zip(out.chunks_exact_mut(group_bytes)) {
+        write(block, group);
+    }
+}
+
+fn q8_0(block: &[u8], lane: usize, out: &mut [u8]) {
+    let (scales, codes) = out.split_at_mut(HALVES);
+    scales[lane * 2..lane * 2 + 2].copy_from_slice(&block[..2]);
+    scatter(
+        codes,
+        lane,
+        BLOCK_LANES,
+        block[2..].iter().map(|code| [*code]),
+    );
+}
+
+fn q4_0(block: &[u8], lane: usize, out: &mut [u8]) {
+    let (scales, words) = out.split_at_mut(HALVES);
+    scales[lane * 2..lane * 2 + 2].copy_from_slice(&block[..2]);
+    write_nibbles::<32>(WeightFormat::Q4_0, block, lane, words);
+}
+
+fn q4_1(block: &[u8], lane: usize, out: &mut [u8]) {
+    let (scales, words) = out.split_at_mut(2 * HALVES);
+    scales[lane * 2..lane * 2 + 2].copy_from_slice(&block[..2]);
+    scales[HALVES + lane * 2..HALVES + lane * 2 + 2].copy_from_slice(&block[2..4]);
+    write_nibbles::<32>(WeightFormat::Q4_1, block, lane, words);
+}
+
+fn q4k(block: &[u8], lane: usize, out: &mut [u8]) {
+    let (header, words) = out.split_at_mut(Q4K_HEADER);
+    let (halves, bytes) = header.split_at_mut(2 * HALVES);
+    halves[lane * 2..lane * 2 + 2].copy_from_slice(&block[..2]);
+    halves[HALVES + lane * 2..HALVES + lane * 2 + 2].copy_from_slice(&block[2..4]);
+    for (sub, bytes) in bytes.chunks_exact_mut(2 * BLOCK_LANES).enumerate() {
+        (bytes[lane], bytes[BLOCK_LANES + lane]) = quant::q4k_scale_and_min(block, sub);
+    }
+    write_nibbles::<256>(WeightFormat::Q4K, block, lane, words);
+}
+
+fn q6k(block: &[u8], lane: usize, out: &mut [u8]) {
+    let (header, words) = out.split_at_mut(Q6K_HEADER);
+    let (halves, scales) = header.split_at_mut(HALVES);
+    halves[lane * 2..lane * 2 + 2].copy_from_slice(&block[208..210]);
+    for (sub, scales) in scales.chunks_exact_mut(BLOCK_LANES).enumerate() {
+        scales[lane] = quant::q6k_scale(block, sub).cast_unsigned();
+    }
+    let mut codes = [0; MAX_BLOCK_LEN];
+    quant::read_codes(WeightFormat::Q6K, block, &mut codes);
+    for (sub, codes) in words
+        .chunks_exact_mut(3 * WORDS)
+        .zip(codes.as_chunks::<16>().0)
+    {
+        let words = [
+            join_bits::<4>(&codes[..8]),
+            join_bits::<4>(&codes[8..]),
+            join_bits::<2>(&codes.map(|code| code >> 4)),
+        ];
+        scatter(
+            sub,
+            lane * 4,
+            WORDS,
+            words.into_iter().map(u32::to_le_bytes),
+        );
+    }
+}
+
+fn write_nibbles<const LEN: usize>(
+    format: WeightFormat,
+    block: &[u8],
+    lane: usize,
+    out: &mut [u8],
+) {
+    let mut codes = [0; LEN];
+    quant::read_codes(format, block, &mut codes);
+    let words = codes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|codes| join_nibbles(*codes).to_le_bytes());
+    scatter(out, lane * 4, WORDS, words);
+}
+
+/// Eight codes below 16 in one word, the first lowest: pairs, then fours, then all.
+fn join_nibbles(codes: [u8; 8]) -> u32 {
+    let codes = u64::from_le_bytes(codes);
+    let codes = (codes | codes >> 4) & 0x00ff_00ff_00ff_00ff;
+    let codes = (codes | codes >> 8) & 0x0000_ffff_0000_ffff;
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the codes are in the low half"
+    )]
+    let word = (codes | codes >> 16) as u32;
+    word
+}
+
+/// The low `BITS` of each code in one word, the first lowest.
+fn join_bits<const BITS: u32>(codes: &[u8]) -> u32 {
+    let mask = (1 << BITS) - 1;
+    codes
+        .iter()
+        .rev()
+        .fold(0, |word, code| word << BITS | (u32::from(*code) & mask))
+}
