@@ -13,6 +13,7 @@ pub mod cpu;
 pub mod dtype;
 pub mod error;
 pub mod kv;
+pub mod mapped_file;
 pub mod ops;
 pub mod quant;
 pub mod sampling;
@@ -22,6 +23,7 @@ pub use buffer::{DeviceBuffer, ExportHandle, HostBytes, MemoryExport, Ticket};
 pub use dtype::{DType, WeightFormat};
 pub use error::ComputeError;
 pub use kv::{KvCutView, KvGroupView, NO_SLOT};
+pub use mapped_file::MappedFile;
 pub use ops::{
     AttnPaged, Backend, BatchView, CopyDirection, CopyPages, Embed, Epilogue, GatherRows, Linear,
     NO_ROW, QkvPrep, RmsNorm, RopeTable, Sample,

@@ -5,5 +5,7 @@
 pub mod engine;
 mod kvcache;
 pub mod metrics;
+pub mod model;
 pub mod sample;
 pub mod timeline;
+pub mod weights;

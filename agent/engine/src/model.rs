@@ -1,0 +1,98 @@
+//! Models: families of networks written once against `pd_compute::Backend`.
+//!
+//! A model owns its packed weights and its activations; the KV pool, the batch and the choice of
+//! rows that need logits are the caller's. It knows no request and no scheduler.
+
+pub mod config;
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use pd_compute::{Backend, BatchView, KvGroupView};
+
+pub use config::{Family, ModelConfig, RopeScaling};
+
+/// The largest step a model's activations are allocated for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepLimits {
+    /// Rows (tokens of all sequences) per step.
+    pub max_tokens: usize,
+    /// Rows per step whose logits are wanted.
+    pub max_logit_rows: usize,
+}
+
+/// One forward pass.
+#[derive(Debug)]
+pub struct Step<'a, B: Backend> {
+    pub batch: &'a BatchView<B>,
+    /// One view per group of [`KvPoolSpec::groups`], in that order.
+    pub kv: &'a [KvGroupView<B>],
+    /// `U32 [num_logit_rows]`: rows of the step whose logits are wanted, usually the last of each
+    /// sequence.
+    pub logit_rows: &'a B::Buffer,
+    pub num_logit_rows: usize,
+}
+
+/// A network with its weights on a device.
+pub trait Model<B: Backend>: Debug + Send {
+    fn config(&self) -> &ModelConfig;
+
+    /// What the KV pool must hold for this model.
+    fn kv_pool_spec(&self) -> KvPoolSpec;
+
+    fn limits(&self) -> StepLimits;
+
+    /// Enqueues one step and returns without waiting: K and V of every row go to the batch's out
+    /// slots, and [`Self::logits`] and [`Self::hidden`] hold the wanted rows until the next step.
+    ///
+    /// # Panics
+    /// When the step is larger than [`Self::limits`].
+    fn forward(&mut self, step: &Step<'_, B>);
+
+    /// `F32 [num_logit_rows][vocab_size]` of the last step.
+    fn logits(&self) -> &B::Buffer;
+
+    /// `[num_logit_rows][hidden_size]` of the last step, after the final norm.
+    fn hidden(&self) -> &B::Buffer;
+}
+
+/// The KV groups of a model: layers that share a page table, dtype, heads and head dim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvPoolSpec {
+    pub groups: Vec<KvGroupSpec>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvGroupSpec {
+    /// For messages and descriptors, `"full"` for full attention.
+    pub name: &'static str,
+    /// Layers of the model in this group.
+    pub layers: Range<usize>,
+    pub num_kv_heads: usize,
+    pub head_dim: usize,
+}
+
+// === impl KvPoolSpec ===
+
+impl KvPoolSpec {
+    /// Every layer in one group of full attention.
+    pub fn full_attention(config: &ModelConfig) -> Self {
+        Self {
+            groups: vec![KvGroupSpec {
+                name: "full",
+                layers: 0..config.num_layers,
+                num_kv_heads: config.num_kv_heads,
+                head_dim: config.head_dim,
+            }],
+        }
+    }
+}
+
+// === impl KvGroupSpec ===
+
+impl KvGroupSpec {
+    /// Elements that one token's K and V take in this group.
+    pub fn elements_per_token(&self) -> usize {
+        self.layers.len() * self.num_kv_heads * 2 * self.head_dim
+    }
+}

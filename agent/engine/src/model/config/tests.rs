@@ -1,0 +1,107 @@
+use serde_json::{Value, json};
+
+use super::hf::{Fields, build_config};
+use super::*;
+
+fn llama() -> Value {
+    json!({
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+        "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": 384, "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5, "rope_theta": 5000.0, "eos_token_id": 2, "tie_word_embeddings": true,
+    })
+}
+
+fn with(key: &str, value: Value) -> Result<ModelConfig, ConfigError> {
+    let mut object = llama();
+    object[key] = value;
+    read(object)
+}
+
+fn read(object: Value) -> Result<ModelConfig, ConfigError> {
+    let Value::Object(map) = object else {
+        panic!("a config is an object");
+    };
+    build_config(&Fields::new("m/config.json".to_owned(), map), None)
+}
+
+fn refusal(key: &str, value: Value) -> String {
+    with(key, value).expect_err("must be refused").to_string()
+}
+
+#[test]
+fn head_dim_defaults_to_hidden_over_heads() {
+    assert_eq!(with("head_dim", Value::Null).unwrap().head_dim, 16);
+    assert_eq!(with("head_dim", json!(32)).unwrap().head_dim, 32);
+}
+
+#[test]
+fn end_tokens_of_both_files_are_joined() {
+    let fields = |value: Value| Fields::new("f".to_owned(), value.as_object().unwrap().clone());
+    let generation = fields(json!({"eos_token_id": [2, 7, 9]}));
+    let config = build_config(&fields(llama()), Some(&generation)).unwrap();
+    assert_eq!(config.eos_token_ids, [2, 7, 9]);
+}
+
+#[test]
+fn both_forms_of_rope_settings_are_read() {
+    let old = with("rope_scaling", json!({"type": "linear", "factor": 2.0})).unwrap();
+    assert_eq!(old.rope_theta, 5000.0);
+    assert_eq!(old.rope_scaling, RopeScaling::Linear { factor: 2.0 });
+    let new = with(
+        "rope_parameters",
+        json!({"rope_type": "llama3", "rope_theta": 7.0, "factor": 8.0, "low_freq_factor": 1.0,
+               "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}),
+    )
+    .unwrap();
+    assert_eq!(new.rope_theta, 7.0);
+    assert!(matches!(new.rope_scaling, RopeScaling::Llama3 { factor, .. } if factor == 8.0));
+}
+
+#[test]
+fn a_refusal_names_file_key_value_and_what_is_supported() {
+    assert_eq!(
+        refusal("model_type", json!("mamba2")),
+        "m/config.json: model_type is \"mamba2\", which is not supported; supported: llama, qwen3"
+    );
+    assert_eq!(
+        refusal("rope_scaling", json!({"rope_type": "yarn", "factor": 2.0})),
+        "m/config.json: rope_scaling.rope_type is yarn, which is not supported; \
+         supported: default, linear, llama3"
+    );
+    assert_eq!(
+        refusal("hidden_size", json!("64")),
+        "m/config.json: hidden_size is \"64\", expected a whole number"
+    );
+    assert_eq!(
+        refusal("vocab_size", Value::Null),
+        "m/config.json: vocab_size is missing; the model cannot be built without it"
+    );
+}
+
+#[test]
+fn networks_that_would_run_wrongly_are_refused() {
+    for (key, value) in [
+        ("attention_bias", json!(true)),
+        ("mlp_bias", json!(true)),
+        ("use_sliding_window", json!(true)),
+        ("hidden_act", json!("gelu")),
+        ("architectures", json!(["LlamaForSequenceClassification"])),
+        ("quantization_config", json!({"quant_method": "gptq"})),
+        ("num_key_value_heads", json!(3)),
+        ("num_key_value_heads", json!(0)),
+        ("num_hidden_layers", json!(0)),
+        ("num_hidden_layers", json!(-1)),
+        ("head_dim", json!(15)),
+        ("rms_norm_eps", json!(-1.0)),
+        ("rope_theta", json!(0.0)),
+        ("eos_token_id", json!(384)),
+        ("hidden_size", json!(1u64 << 40)),
+    ] {
+        let message = refusal(key, value.clone());
+        assert!(
+            message.starts_with("m/config.json: "),
+            "{key}={value}: {message}"
+        );
+    }
+}

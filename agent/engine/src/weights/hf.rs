@@ -1,0 +1,182 @@
+//! Safetensors of a Hugging Face folder: one file, or shards named by an index, mapped in place.
+//! Headers are not trusted: each is parsed and checked against its file's length before use.
+
+mod index;
+mod shard;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use pd_compute::WeightFormat;
+use safetensors::Dtype;
+
+use super::TensorView;
+use shard::Shard;
+
+const SINGLE_FILE: &str = "model.safetensors";
+const INDEX_FILE: &str = "model.safetensors.index.json";
+
+/// The safetensors files of a folder.
+#[derive(Debug)]
+pub struct Safetensors {
+    folder: PathBuf,
+    shards: Vec<Shard>,
+    /// Tensors whose format an op reads.
+    tensors: HashMap<String, Place>,
+}
+
+/// Where a tensor lies: `[start, end)` of a shard.
+#[derive(Debug)]
+struct Place {
+    shard: usize,
+    format: WeightFormat,
+    rows: usize,
+    columns: usize,
+    start: usize,
+    end: usize,
+}
+
+/// Why a folder's weights are refused.
+#[derive(Debug, thiserror::Error)]
+pub enum HfError {
+    #[error("cannot map {path}: {source}")]
+    Map {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{folder} holds neither {SINGLE_FILE} nor {INDEX_FILE}")]
+    NoWeights { folder: PathBuf },
+    #[error("{path}: {reason}")]
+    Index { path: PathBuf, reason: String },
+    #[error(
+        "{path}: the file ends inside {field} at byte {offset}: {needed} bytes needed, {left} \
+         left; it is truncated or corrupt, fetch it again"
+    )]
+    Truncated {
+        path: PathBuf,
+        field: &'static str,
+        offset: usize,
+        needed: u64,
+        left: usize,
+    },
+    #[error("{path}: the header (bytes 8 to {end}) is not valid: {source}")]
+    Header {
+        path: PathBuf,
+        end: usize,
+        source: serde_json::Error,
+    },
+    #[error(
+        "{path}: the header's tensors end at {described} but the data has {data} bytes; it is truncated or corrupt, fetch it again"
+    )]
+    Length {
+        path: PathBuf,
+        described: usize,
+        data: usize,
+    },
+    #[error("{path}: tensor {name} has dtype {dtype:?}; supported: F32, F16, BF16")]
+    Dtype {
+        path: PathBuf,
+        name: String,
+        dtype: Dtype,
+    },
+    #[error("{path}: tensor {name} is in two files")]
+    Twice { path: PathBuf, name: String },
+}
+
+// === impl Safetensors ===
+
+impl Safetensors {
+    /// Maps the weights in `folder` and reads their headers.
+    ///
+    /// # Errors
+    /// When a file is missing, truncated, corrupt, or holds a dtype that no op reads.
+    pub fn open(folder: &Path) -> Result<Self, HfError> {
+        let single = folder.join(SINGLE_FILE);
+        let index = folder.join(INDEX_FILE);
+        let files = if single.exists() {
+            vec![single]
+        } else if index.exists() {
+            index::shard_files(&index)?
+        } else {
+            return Err(HfError::NoWeights {
+                folder: folder.to_owned(),
+            });
+        };
+        let shards: Vec<Shard> = files
+            .iter()
+            .map(|file| Shard::open(file))
+            .collect::<Result<_, _>>()?;
+        let tensors = places(&shards)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            shards,
+            tensors,
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
+        let (name, place) = self.tensors.get_key_value(name)?;
+        Some(TensorView {
+            name,
+            format: place.format,
+            rows: place.rows,
+            columns: place.columns,
+            bytes: &self.shards[place.shard].data()[place.start..place.end],
+        })
+    }
+
+    /// Each file's path and header bytes.
+    pub fn headers(&self) -> impl Iterator<Item = (&Path, &[u8])> {
+        self.shards
+            .iter()
+            .map(|shard| (shard.path(), shard.header()))
+    }
+}
+
+fn places(shards: &[Shard]) -> Result<HashMap<String, Place>, HfError> {
+    let mut places = HashMap::new();
+    for (index, shard) in shards.iter().enumerate() {
+        for (name, info) in shard.tensors() {
+            let format = format_of(info.dtype).ok_or_else(|| HfError::Dtype {
+                path: shard.path().to_owned(),
+                name: name.clone(),
+                dtype: info.dtype,
+            })?;
+            let (columns, leading) = info
+                .shape
+                .split_last()
+                .map_or((1, &[][..]), |(c, l)| (*c, l));
+            let place = Place {
+                shard: index,
+                format,
+                // The header was checked: the product of the shape does not overflow.
+                rows: leading.iter().product(),
+                columns,
+                start: info.data_offsets.0,
+                end: info.data_offsets.1,
+            };
+            if places.insert(name.clone(), place).is_some() {
+                let path = shard.path().to_owned();
+                return Err(HfError::Twice { path, name });
+            }
+        }
+    }
+    Ok(places)
+}
+
+fn format_of(dtype: Dtype) -> Option<WeightFormat> {
+    [
+        (Dtype::F32, WeightFormat::F32),
+        (Dtype::F16, WeightFormat::F16),
+        (Dtype::BF16, WeightFormat::BF16),
+    ]
+    .into_iter()
+    .find_map(|(known, format)| (known == dtype).then_some(format))
+}
+
+#[cfg(test)]
+mod tests;
