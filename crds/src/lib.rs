@@ -1,1 +1,32 @@
-//! Kubernetes types of pdserve: PDDeployment and its validation.
+//! Kubernetes types of pdserve and the rules that an object must obey.
+//!
+//! The Rust types are the source of truth: `yaml/` is generated from them, and the rules that the
+//! apiserver evaluates (OpenAPI bounds, CEL) are the ones that [`validate`](mod@validate) checks
+//! on a machine without one.
+
+#![allow(
+    unreachable_pub,
+    reason = "deriving KubeSchema repeats each struct inside a function"
+)]
+
+pub mod document;
+pub mod drain;
+pub mod engine;
+pub mod field;
+pub mod kv;
+pub mod manifest;
+pub mod model;
+pub mod pd_deployment;
+pub mod pool;
+pub mod rollout;
+pub mod router;
+pub mod rules;
+pub mod scaling;
+pub mod schema_check;
+pub mod slo;
+pub mod status;
+pub mod validate;
+
+pub use pd_deployment::{PdDeployment, PdDeploymentSpec};
+pub use status::PdDeploymentStatus;
+pub use validate::validate;

@@ -5,7 +5,11 @@ use std::path::{Path, PathBuf};
 
 /// Every generated file: its path in the workspace and its content.
 fn files() -> Result<Vec<(PathBuf, String)>> {
-    Ok(Vec::new())
+    let crds = pd_crds::manifest::manifests();
+    Ok(crds
+        .into_iter()
+        .map(|file| (Path::new("crds/yaml").join(file.file_name), file.yaml))
+        .collect())
 }
 
 /// Writes every generated file, or with `check` only compares.

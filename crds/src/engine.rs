@@ -1,0 +1,46 @@
+//! Which engine the workers run and with which of its flags.
+
+use crate::rules;
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[x_kube(validation = rules::SGLANG_NEEDS_IMAGE.cel())]
+#[serde(rename_all = "camelCase")]
+pub struct EngineSpec {
+    /// `pdserve` is the engine of this project, `sglang` is SGLang's server.
+    #[serde(default)]
+    pub kind: EngineKind,
+    /// Container image. Default: the operator's for `pdserve`; required for `sglang`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub image: Option<String>,
+    /// Flags for the workers of both pools; a pool's own `args` come on top.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    #[schemars(length(max = 64))]
+    pub args: Vec<EngineArg>,
+}
+
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineKind {
+    #[default]
+    Pdserve,
+    Sglang,
+}
+
+/// One flag of the engine.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct EngineArg {
+    /// Name without the dashes, such as `chunked-prefill-size`.
+    #[x_kube(validation = rules::ARG_NOT_RESERVED.cel())]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z][a-z0-9-]*$"))]
+    pub name: String,
+    /// Value; absent for a flag that takes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub value: Option<String>,
+}

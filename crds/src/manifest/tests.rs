@@ -1,0 +1,82 @@
+use super::*;
+use std::path::Path;
+
+#[test]
+fn committed_yaml_is_what_the_types_generate() {
+    for Manifest { file_name, yaml } in manifests() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("yaml")
+            .join(&file_name);
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(
+            committed, yaml,
+            "yaml/{file_name} is out of date; run `make generate`"
+        );
+    }
+}
+
+#[test]
+fn yaml_reads_back_as_the_crd_it_was_made_from() {
+    let yaml = &manifests()[0].yaml;
+    let back: CustomResourceDefinition = serde_saphyr::from_str(yaml).unwrap();
+    assert_eq!(back, PdDeployment::crd());
+}
+
+/// Calls `visit` with every schema node and its path.
+fn walk(schema: &Value, path: &str, visit: &mut dyn FnMut(&Value, &str)) {
+    visit(schema, path);
+    for (name, child) in schema["properties"].as_object().into_iter().flatten() {
+        walk(child, &format!("{path}.{name}"), visit);
+    }
+    for branch in ["items", "additionalProperties"] {
+        if schema[branch].is_object() {
+            walk(&schema[branch], &format!("{path}.{branch}"), visit);
+        }
+    }
+}
+
+/// Rules are costed by the largest value that they could meet.
+#[test]
+fn every_list_and_string_of_our_own_is_bounded() {
+    let schema = open_api_schema();
+    let mut unbounded = Vec::new();
+    walk(&schema["properties"]["spec"], "spec", &mut |node, path| {
+        if path.contains(".resources.") {
+            return;
+        }
+        let bound = match node["type"].as_str() {
+            Some("array") => "maxItems",
+            Some("string") if node["enum"].is_null() => "maxLength",
+            _ => return,
+        };
+        if node[bound].is_null() {
+            unbounded.push(format!("{path} has no {bound}"));
+        }
+    });
+    assert_eq!(unbounded, Vec::<String>::new());
+}
+
+#[test]
+fn every_pattern_compiles() {
+    walk(&open_api_schema(), "", &mut |node, path| {
+        if let Some(pattern) = node["pattern"].as_str() {
+            assert!(regex::Regex::new(pattern).is_ok(), "{path}: {pattern}");
+        }
+    });
+}
+
+#[test]
+fn every_field_of_the_spec_is_described() {
+    let mut silent = Vec::new();
+    walk(
+        &open_api_schema()["properties"]["spec"],
+        "spec",
+        &mut |node, path| {
+            let ours = !path.contains(".resources.") && !path.ends_with(".items");
+            if ours && node["description"].is_null() {
+                silent.push(path.to_owned());
+            }
+        },
+    );
+    assert_eq!(silent, Vec::<String>::new());
+}

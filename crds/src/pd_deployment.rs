@@ -1,0 +1,119 @@
+//! `PDDeployment`: one model served by a prefill pool, a decode pool and a router.
+
+use crate::drain::DrainSpec;
+use crate::engine::EngineSpec;
+use crate::kv::KvSpec;
+use crate::model::ModelSpec;
+use crate::pool::PoolsSpec;
+use crate::rollout::RolloutSpec;
+use crate::router::RouterSpec;
+use crate::rules;
+use crate::scaling::AutoscalingSpec;
+use crate::slo::SloSpec;
+use crate::status::PdDeploymentStatus;
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+/// What the user wants served, and how.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[kube(
+    group = "pdserve.io",
+    version = "v1alpha1",
+    kind = "PDDeployment",
+    root = "PdDeployment",
+    singular = "pddeployment",
+    plural = "pddeployments",
+    shortname = "pdd",
+    category = "pdserve",
+    namespaced,
+    status = "PdDeploymentStatus",
+    derive = "PartialEq",
+    doc = "One model served with prefill and decode in separate pools behind one router.",
+    validation = rules::NAME.cel(),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
+        description = "Whether a prefill and a decode worker serve behind the router."
+    ),
+    printcolumn(
+        name = "Prefill",
+        type_ = "string",
+        json_path = ".status.pools.prefill.summary",
+        description = "Routable prefill replicas of those desired."
+    ),
+    printcolumn(
+        name = "Decode",
+        type_ = "string",
+        json_path = ".status.pools.decode.summary",
+        description = "Routable decode replicas of those desired."
+    ),
+    printcolumn(
+        name = "Rev",
+        type_ = "string",
+        json_path = ".status.revision.current",
+        description = "Revision that serves."
+    ),
+    printcolumn(
+        name = "Scaling",
+        type_ = "string",
+        json_path = ".spec.autoscaling.mode",
+        description = "Who sets the replica counts."
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Model",
+        type_ = "string",
+        json_path = ".spec.model.servedModelName",
+        priority = 1
+    ),
+    printcolumn(
+        name = "KV compat",
+        type_ = "string",
+        json_path = ".status.kvCompat",
+        priority = 1
+    )
+)]
+#[x_kube(
+    validation = rules::BOTH_POOLS_OR_NONE.cel(),
+    validation = rules::AUTOSCALING_NEEDS_BOUNDS.cel(),
+    validation = rules::BUDGET_COVERS_MINIMUM.cel()
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PdDeploymentSpec {
+    /// The model to serve.
+    pub model: ModelSpec,
+    /// The engine that both pools run.
+    #[serde(default)]
+    pub engine: EngineSpec,
+    /// The prefill pool and the decode pool.
+    pub pools: PoolsSpec,
+    /// The KV cache and its way from prefill to decode.
+    #[serde(default)]
+    pub kv: KvSpec,
+    /// The router in front of both pools.
+    #[serde(default)]
+    pub router: RouterSpec,
+    /// Latency goals. The autoscaler sizes the pools to meet them.
+    #[serde(default)]
+    pub slo: SloSpec,
+    /// Who sets the replica counts of the pools, and within which bounds.
+    #[serde(default)]
+    pub autoscaling: AutoscalingSpec,
+    /// How a changed spec replaces running workers.
+    #[serde(default)]
+    pub rollout: RolloutSpec,
+    /// How a worker leaves.
+    #[serde(default)]
+    pub drain: DrainSpec,
+}
+
+// === impl PdDeployment ===
+
+impl PdDeployment {
+    /// Name by which clients ask for the model: the spec's, or else the object's.
+    pub fn served_model_name(&self) -> &str {
+        let own = self.metadata.name.as_deref().unwrap_or_default();
+        self.spec.model.served_model_name.as_deref().unwrap_or(own)
+    }
+}

@@ -1,0 +1,122 @@
+//! A pool: the replicas of one role, their size and their shape.
+
+use crate::engine::EngineArg;
+use crate::rules;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use kube::KubeSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolsSpec {
+    /// Workers that read the prompt and compute its KV cache.
+    #[serde(default)]
+    pub prefill: PoolSpec,
+    /// Workers that produce the tokens.
+    #[serde(default)]
+    pub decode: PoolSpec,
+}
+
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[x_kube(
+    validation = rules::FIXED_OR_BOUNDS.cel(),
+    validation = rules::BOUNDS_TOGETHER.cel(),
+    validation = rules::MIN_BELOW_MAX.cel()
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolSpec {
+    /// Fixed number of replicas. Default: 1, where no bounds are given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub replicas: Option<i32>,
+    /// Least number of replicas when the pool is scaled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub min_replicas: Option<i32>,
+    /// Largest number of replicas when the pool is scaled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_replicas: Option<i32>,
+    /// Tensor parallel ranks of a replica.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 64))]
+    pub tp: i32,
+    /// Pipeline stages of a replica.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 64))]
+    pub pp: i32,
+    /// Data parallel ranks of a replica.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 64))]
+    pub dp: i32,
+    /// Engine flags of this pool, on top of `spec.engine.args`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    #[schemars(length(max = 64))]
+    pub args: Vec<EngineArg>,
+    /// Resources of the worker's container, GPUs among them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// Fields of a Pod, merged over those that the operator writes: maps merge, lists of named
+    /// items (containers, env, volumes) merge by name, other lists replace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_template: Option<PodTemplate>,
+}
+
+/// Overrides of a Pod, as the user wrote them.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PodTemplate {
+    /// Labels and annotations to add; names below `pdserve.io/` are the operator's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "free_object")]
+    pub metadata: Option<serde_json::Value>,
+    /// Fields of a Pod's spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "free_object")]
+    pub spec: Option<serde_json::Value>,
+}
+
+// === impl PoolSpec ===
+
+impl Default for PoolSpec {
+    fn default() -> Self {
+        Self {
+            replicas: None,
+            min_replicas: None,
+            max_replicas: None,
+            tp: one(),
+            pp: one(),
+            dp: one(),
+            args: Vec::new(),
+            resources: None,
+            pod_template: None,
+        }
+    }
+}
+
+impl PoolSpec {
+    /// Replicas before any scaling: the fixed number, else the lower bound, else 1.
+    pub fn initial_replicas(&self) -> i32 {
+        self.replicas.or(self.min_replicas).unwrap_or(1)
+    }
+
+    /// GPUs of one replica, where it runs on GPUs: one for each rank.
+    pub fn ranks(&self) -> i32 {
+        self.tp * self.pp * self.dp
+    }
+}
+
+fn one() -> i32 {
+    1
+}
+
+/// A full Pod schema would be larger than the rest of the CRD, so the operator checks these fields
+/// when it builds the pod.
+fn free_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "nullable": true,
+        "x-kubernetes-preserve-unknown-fields": true,
+    })
+}

@@ -1,0 +1,113 @@
+//! The router: how many, where it listens, how it picks workers, how often it retries.
+
+use crate::pool::PodTemplate;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct RouterSpec {
+    /// Number of routers; more than one for availability.
+    #[serde(default = "replicas")]
+    #[schemars(range(min = 1, max = 100))]
+    pub replicas: i32,
+    /// Port of the OpenAI API.
+    #[serde(default = "port")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: i32,
+    /// Container image. Default: the operator's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub image: Option<String>,
+    /// How a worker is picked, for each pool.
+    #[serde(default)]
+    pub policies: PoliciesSpec,
+    /// Retries on another pair, before the client has received a byte.
+    #[serde(default)]
+    pub retries: RetriesSpec,
+    /// Resources of the router's container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// Fields of a Pod, merged over those that the operator writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_template: Option<PodTemplate>,
+}
+
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PoliciesSpec {
+    /// How a prefill worker is picked.
+    #[serde(default)]
+    pub prefill: Policy,
+    /// How a decode worker is picked.
+    #[serde(default)]
+    pub decode: Policy,
+}
+
+/// The words of SGLang's router flag `--policy`.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    Random,
+    RoundRobin,
+    PowerOfTwo,
+    #[default]
+    LeastLoaded,
+}
+
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct RetriesSpec {
+    /// Further attempts after the first; 0 for none.
+    #[serde(default = "max_retries")]
+    #[schemars(range(min = 0, max = 10))]
+    pub max: i32,
+}
+
+// === impl RouterSpec ===
+
+impl Default for RouterSpec {
+    fn default() -> Self {
+        Self {
+            replicas: replicas(),
+            port: port(),
+            image: None,
+            policies: PoliciesSpec::default(),
+            retries: RetriesSpec::default(),
+            resources: None,
+            pod_template: None,
+        }
+    }
+}
+
+impl Default for RetriesSpec {
+    fn default() -> Self {
+        Self { max: max_retries() }
+    }
+}
+
+impl Policy {
+    /// The word of the router's `--prefill-policy` and `--decode-policy`.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::RoundRobin => "round_robin",
+            Self::PowerOfTwo => "power_of_two",
+            Self::LeastLoaded => "least_loaded",
+        }
+    }
+}
+
+fn replicas() -> i32 {
+    1
+}
+
+fn port() -> i32 {
+    8000
+}
+
+fn max_retries() -> i32 {
+    3
+}

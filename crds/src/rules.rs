@@ -1,0 +1,135 @@
+//! The rules that tie fields together, each with its CEL form for the apiserver and the message
+//! that both the apiserver and [`validate`](mod@crate::validate) give.
+
+use kube::core::Rule;
+
+/// A rule in CEL, and what a user reads who breaks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CelRule {
+    pub expression: &'static str,
+    pub message: &'static str,
+}
+
+// === impl CelRule ===
+
+impl CelRule {
+    const fn new(expression: &'static str, message: &'static str) -> Self {
+        Self {
+            expression,
+            message,
+        }
+    }
+
+    /// The rule as the schema carries it.
+    pub fn cel(self) -> Rule {
+        Rule::new(self.expression).message(self.message)
+    }
+}
+
+/// Longest name of a `PDDeployment`: `-prefill-NNN-NNN…` must still fit a 63 character label.
+pub const NAME_LEN_MAX: usize = 40;
+
+/// Flags that the operator derives from the spec.
+pub const RESERVED_ARGS: [&str; 15] = [
+    "model-path",
+    "served-model-name",
+    "host",
+    "port",
+    "admin-port",
+    "api-key",
+    "tp",
+    "pp",
+    "dp",
+    "tp-size",
+    "pp-size",
+    "dp-size",
+    "disaggregation-mode",
+    "disaggregation-bootstrap-port",
+    "disaggregation-transfer-backend",
+];
+
+pub const NAME: CelRule = CelRule::new(
+    "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$')",
+    "metadata.name must be 1 to 40 lower case letters, digits and dashes, begin with a letter and \
+     end with a letter or digit, because it becomes part of the names of pods and services",
+);
+
+pub const ONE_SOURCE: CelRule = CelRule::new(
+    "[has(self.hostPath), has(self.pvc), has(self.huggingFace), has(self.image)].filter(x, x)\
+     .size() == 1",
+    "give exactly one of hostPath, pvc, huggingFace and image",
+);
+
+pub const SGLANG_NEEDS_IMAGE: CelRule = CelRule::new(
+    "self.kind != 'sglang' || has(self.image)",
+    "engine.kind sglang needs an image, such as lmsysorg/sglang with a tag",
+);
+
+pub const ARG_NOT_RESERVED: CelRule = CelRule::new(
+    "!(self in ['model-path', 'served-model-name', 'host', 'port', 'admin-port', 'api-key', 'tp', \
+     'pp', 'dp', 'tp-size', 'pp-size', 'dp-size', 'disaggregation-mode', \
+     'disaggregation-bootstrap-port', 'disaggregation-transfer-backend'])",
+    "this flag is set by the operator from other fields of the spec (model, pools, kv); set it \
+     there",
+);
+
+pub const FIXED_OR_BOUNDS: CelRule = CelRule::new(
+    "!has(self.replicas) || !(has(self.minReplicas) || has(self.maxReplicas))",
+    "give either replicas, or minReplicas and maxReplicas, not both",
+);
+
+pub const BOUNDS_TOGETHER: CelRule = CelRule::new(
+    "has(self.minReplicas) == has(self.maxReplicas)",
+    "minReplicas and maxReplicas must be given together",
+);
+
+pub const MIN_BELOW_MAX: CelRule = CelRule::new(
+    "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+    "minReplicas must not exceed maxReplicas",
+);
+
+pub const BOTH_POOLS_OR_NONE: CelRule = CelRule::new(
+    "(has(self.pools.prefill.replicas) && self.pools.prefill.replicas == 0) == \
+     (has(self.pools.decode.replicas) && self.pools.decode.replicas == 0)",
+    "pools.prefill.replicas and pools.decode.replicas must both be 0 or both be at least 1: one \
+     pool serves nothing without the other",
+);
+
+pub const AUTOSCALING_NEEDS_BOUNDS: CelRule = CelRule::new(
+    "!(self.autoscaling.mode in ['Auto', 'Advise']) || \
+     (has(self.pools.prefill.maxReplicas) && has(self.pools.decode.maxReplicas))",
+    "autoscaling.mode Auto and Advise need minReplicas and maxReplicas in both pools",
+);
+
+pub const BUDGET_COVERS_MINIMUM: CelRule = CelRule::new(
+    "!has(self.autoscaling.budget.maxGpus) || \
+     (has(self.pools.prefill.replicas) ? self.pools.prefill.replicas : \
+     (has(self.pools.prefill.minReplicas) ? self.pools.prefill.minReplicas : 1)) * \
+     self.pools.prefill.tp * self.pools.prefill.pp * self.pools.prefill.dp + \
+     (has(self.pools.decode.replicas) ? self.pools.decode.replicas : \
+     (has(self.pools.decode.minReplicas) ? self.pools.decode.minReplicas : 1)) * \
+     self.pools.decode.tp * self.pools.decode.pp * self.pools.decode.dp <= \
+     self.autoscaling.budget.maxGpus",
+    "autoscaling.budget.maxGpus is below what the least replicas of both pools need \
+     (replicas × tp × pp × dp)",
+);
+
+pub const ROLLOUT_CAN_MOVE: CelRule = CelRule::new(
+    "self.maxSurge + self.maxUnavailable > 0",
+    "maxSurge and maxUnavailable must not both be 0: no worker could be replaced",
+);
+
+/// Every rule, for tests that each is in the schema and each is broken by a case.
+pub const ALL: [CelRule; 11] = [
+    NAME,
+    ONE_SOURCE,
+    SGLANG_NEEDS_IMAGE,
+    ARG_NOT_RESERVED,
+    FIXED_OR_BOUNDS,
+    BOUNDS_TOGETHER,
+    MIN_BELOW_MAX,
+    BOTH_POOLS_OR_NONE,
+    AUTOSCALING_NEEDS_BOUNDS,
+    BUDGET_COVERS_MINIMUM,
+    ROLLOUT_CAN_MOVE,
+];

@@ -1,0 +1,109 @@
+//! Status of a `PDDeployment`: what the operator saw and did.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Largest number of decisions that the status keeps.
+pub const DECISIONS_MAX: usize = 10;
+
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PdDeploymentStatus {
+    /// Generation of the spec that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`, `Progressing`, `PrefillReady`, `DecodeReady`, `RouterReady`, …
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    #[schemars(length(max = 32))]
+    pub conditions: Vec<Condition>,
+    /// Counts of each pool.
+    #[serde(default)]
+    pub pools: PoolsStatus,
+    /// Where clients reach the router.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Digest of all that must be equal for KV bytes to mean the same, as the workers report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_compat: Option<String>,
+    /// The revisions between which a rollout moves.
+    #[serde(default)]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
+    pub revision: RevisionStatus,
+    /// The last decisions of the autoscaler, newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub decisions: Vec<Decision>,
+}
+
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolsStatus {
+    #[serde(default)]
+    pub prefill: PoolStatus,
+    #[serde(default)]
+    pub decode: PoolStatus,
+}
+
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolStatus {
+    /// Replicas wanted.
+    #[serde(default)]
+    pub desired: i32,
+    /// Replicas that exist and do not leave.
+    #[serde(default)]
+    pub current: i32,
+    /// Replicas whose containers are ready.
+    #[serde(default)]
+    pub ready: i32,
+    /// Replicas that every router sends requests to.
+    #[serde(default)]
+    pub routable: i32,
+    /// Replicas on their way out.
+    #[serde(default)]
+    pub draining: i32,
+    /// Replicas of the newest revision.
+    #[serde(default)]
+    pub updated: i32,
+    /// `routable/desired`, for a column.
+    #[serde(default)]
+    pub summary: String,
+}
+
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct RevisionStatus {
+    /// Revision that serves.
+    #[serde(default)]
+    pub current: String,
+    /// Revision that the spec asks for; equal to `current` when no rollout is under way.
+    #[serde(default)]
+    pub update: String,
+}
+
+/// One decision of the autoscaler.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Decision {
+    pub time: Time,
+    /// Replicas before.
+    pub from: PoolReplicas,
+    /// Replicas asked for.
+    pub to: PoolReplicas,
+    /// What asked for it, in one CamelCase word.
+    #[schemars(length(max = 64))]
+    pub reason: String,
+    /// What kept the decision from going further, in one CamelCase word; `None` if nothing did.
+    #[schemars(length(max = 64))]
+    pub limited_by: String,
+}
+
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolReplicas {
+    pub prefill: i32,
+    pub decode: i32,
+}

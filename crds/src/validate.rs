@@ -1,0 +1,199 @@
+//! The rules of [`rules`](crate::rules) and of the schema, checked in Rust, so that a file is
+//! refused on a machine without an apiserver for the same reasons and in the same words.
+
+use crate::engine::{EngineArg, EngineKind, EngineSpec};
+use crate::field::{FieldError, FieldErrors, FieldPath};
+use crate::model::{ModelSource, ModelSpec};
+use crate::pd_deployment::{PdDeployment, PdDeploymentSpec};
+use crate::pool::{PoolSpec, PoolsSpec};
+use crate::rollout::RolloutSpec;
+use crate::rules::{self, CelRule};
+use crate::scaling::{AutoscalingSpec, ScalingMode};
+use crate::schema_check;
+
+/// Checks an object against its schema and against every rule.
+///
+/// # Errors
+/// All that is wrong, each with the path of its field.
+pub fn validate(deployment: &PdDeployment) -> Result<(), FieldErrors> {
+    let document = serde_json::to_value(deployment).expect("a PDDeployment serializes to JSON");
+    let mut errors = schema_check::check(&document);
+    errors.extend(check_rules(deployment));
+    FieldErrors::check(errors)
+}
+
+/// Checks the rules that tie fields together; bounds of single fields are the schema's.
+pub fn check_rules(deployment: &PdDeployment) -> Vec<FieldError> {
+    let PdDeployment {
+        metadata,
+        spec,
+        status: _,
+    } = deployment;
+    let mut report = Report(Vec::new());
+    let name = metadata.name.as_deref().unwrap_or_default();
+    report.unless(is_name(name), &FieldPath::default(), rules::NAME);
+    check_spec(spec, &mut report);
+    report.0
+}
+
+fn check_spec(spec: &PdDeploymentSpec, report: &mut Report) {
+    let path = FieldPath::new("spec");
+    let PdDeploymentSpec {
+        model: ModelSpec {
+            source,
+            served_model_name: _,
+        },
+        engine,
+        pools,
+        kv: _,
+        router: _,
+        slo: _,
+        autoscaling,
+        rollout,
+        drain: _,
+    } = spec;
+    check_source(source, &path.child("model").child("source"), report);
+    check_engine(engine, &path.child("engine"), report);
+    check_pool(
+        &pools.prefill,
+        &path.child("pools").child("prefill"),
+        report,
+    );
+    check_pool(&pools.decode, &path.child("pools").child("decode"), report);
+    check_scaling(autoscaling, pools, &path, report);
+    check_rollout(rollout, &path.child("rollout"), report);
+}
+
+fn check_rollout(rollout: &RolloutSpec, path: &FieldPath, report: &mut Report) {
+    let RolloutSpec {
+        max_surge,
+        max_unavailable,
+        paused: _,
+        progress_deadline_seconds: _,
+    } = rollout;
+    let can_move = i64::from(*max_surge) + i64::from(*max_unavailable) > 0;
+    report.unless(can_move, path, rules::ROLLOUT_CAN_MOVE);
+}
+
+fn check_source(source: &ModelSource, path: &FieldPath, report: &mut Report) {
+    let ModelSource {
+        host_path,
+        pvc,
+        hugging_face,
+        image,
+    } = source;
+    let given = [
+        host_path.is_some(),
+        pvc.is_some(),
+        hugging_face.is_some(),
+        image.is_some(),
+    ];
+    report.unless(
+        given.iter().filter(|g| **g).count() == 1,
+        path,
+        rules::ONE_SOURCE,
+    );
+}
+
+fn check_engine(engine: &EngineSpec, path: &FieldPath, report: &mut Report) {
+    let EngineSpec { kind, image, args } = engine;
+    let has_image = *kind != EngineKind::Sglang || image.is_some();
+    report.unless(has_image, path, rules::SGLANG_NEEDS_IMAGE);
+    check_args(args, &path.child("args"), report);
+}
+
+fn check_args(args: &[EngineArg], path: &FieldPath, report: &mut Report) {
+    for (i, EngineArg { name, value: _ }) in args.iter().enumerate() {
+        let path = path.index(i).child("name");
+        report.unless(
+            !rules::RESERVED_ARGS.contains(&name.as_str()),
+            &path,
+            rules::ARG_NOT_RESERVED,
+        );
+        if args[..i].iter().any(|earlier| earlier.name == *name) {
+            report
+                .0
+                .push(path.error(format!("{name} is given twice; each flag may appear once")));
+        }
+    }
+}
+
+fn check_pool(pool: &PoolSpec, path: &FieldPath, report: &mut Report) {
+    let PoolSpec {
+        replicas,
+        min_replicas: min,
+        max_replicas: max,
+        tp: _,
+        pp: _,
+        dp: _,
+        args,
+        resources: _,
+        pod_template: _,
+    } = pool;
+    let one_way = replicas.is_none() || (min.is_none() && max.is_none());
+    report.unless(one_way, path, rules::FIXED_OR_BOUNDS);
+    report.unless(min.is_some() == max.is_some(), path, rules::BOUNDS_TOGETHER);
+    let ordered = min.zip(*max).is_none_or(|(min, max)| min <= max);
+    report.unless(ordered, path, rules::MIN_BELOW_MAX);
+    check_args(args, &path.child("args"), report);
+}
+
+fn check_scaling(
+    scaling: &AutoscalingSpec,
+    pools: &PoolsSpec,
+    path: &FieldPath,
+    report: &mut Report,
+) {
+    let PoolsSpec { prefill, decode } = pools;
+    let AutoscalingSpec {
+        mode,
+        budget,
+        scale_up_window_seconds: _,
+        scale_down_window_seconds: _,
+    } = scaling;
+    let empty = |pool: &PoolSpec| pool.replicas == Some(0);
+    report.unless(
+        empty(prefill) == empty(decode),
+        path,
+        rules::BOTH_POOLS_OR_NONE,
+    );
+    let bounded = prefill.max_replicas.is_some() && decode.max_replicas.is_some();
+    let scales = matches!(mode, ScalingMode::Auto | ScalingMode::Advise);
+    report.unless(!scales || bounded, path, rules::AUTOSCALING_NEEDS_BOUNDS);
+    let least = least_gpus(prefill) + least_gpus(decode);
+    let covered = budget.max_gpus.is_none_or(|max| least <= i64::from(max));
+    report.unless(covered, path, rules::BUDGET_COVERS_MINIMUM);
+}
+
+fn least_gpus(pool: &PoolSpec) -> i64 {
+    let ranks = [pool.tp, pool.pp, pool.dp]
+        .map(i64::from)
+        .iter()
+        .product::<i64>();
+    i64::from(pool.initial_replicas()).saturating_mul(ranks)
+}
+
+/// The regular expression of [`rules::NAME`].
+fn is_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
+    bytes.len() <= rules::NAME_LEN_MAX
+        && bytes.iter().all(inner)
+        && bytes.first().is_some_and(u8::is_ascii_lowercase)
+        && bytes.last().is_some_and(|b| *b != b'-')
+}
+
+struct Report(Vec<FieldError>);
+
+// === impl Report ===
+
+impl Report {
+    fn unless(&mut self, holds: bool, path: &FieldPath, rule: CelRule) {
+        if !holds {
+            self.0.push(path.error(rule.message));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
