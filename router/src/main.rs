@@ -1,2 +1,7 @@
-//! Dual-dispatch router with an OpenAI API.
-fn main() {}
+//! `pd-router`: dual-dispatch router with an OpenAI API.
+
+use clap::Parser;
+
+fn main() -> anyhow::Result<()> {
+    pd_router::run(pd_router::args::Args::parse())
+}

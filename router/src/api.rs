@@ -1,0 +1,63 @@
+//! The client-facing HTTP API: SGLang's and OpenAI's paths, and where each leads.
+
+pub(crate) mod auth;
+mod body;
+pub mod error;
+mod generation;
+mod health;
+mod models;
+mod server;
+
+use crate::router::Router;
+use axum::routing::{get, post};
+use error::ApiError;
+use http::{Method, StatusCode, Uri};
+use std::sync::Arc;
+
+/// The API of `router`.
+pub fn routes(router: Arc<Router>) -> axum::Router {
+    axum::Router::new()
+        .route("/v1/chat/completions", post(generation::chat_completions))
+        .route("/v1/completions", post(generation::completions))
+        .route("/generate", post(generation::generate))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*model}", get(models::get))
+        .route("/health", get(health::live))
+        .route("/liveness", get(health::live))
+        .route("/ready", get(health::ready))
+        .route("/readiness", get(health::ready))
+        .route("/health_generate", get(health::health_generate))
+        .route("/get_model_info", get(server::model_info))
+        .route("/server_info", get(server::server_info))
+        .route("/get_server_info", get(server::server_info))
+        .route(
+            "/flush_cache",
+            get(server::flush_cache).post(server::flush_cache),
+        )
+        .route("/metrics", get(health::metrics))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .with_state(router)
+}
+
+/// Only `/metrics`, for a port of its own.
+pub fn metrics_routes(router: Arc<Router>) -> axum::Router {
+    axum::Router::new()
+        .route("/metrics", get(health::metrics))
+        .fallback(not_found)
+        .with_state(router)
+}
+
+pub(crate) async fn not_found(method: Method, uri: Uri) -> ApiError {
+    ApiError::invalid(
+        StatusCode::NOT_FOUND,
+        format!("there is no {method} {} here", uri.path()),
+    )
+}
+
+pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
+    ApiError::invalid(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("{} does not take {method}", uri.path()),
+    )
+}

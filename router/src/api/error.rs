@@ -1,0 +1,224 @@
+//! Errors as OpenAI's clients expect them: a status, and `{"error": {message, type, param, code}}`.
+
+use crate::client::ClientError;
+use crate::dispatch::{LegFailure, LegFault};
+use crate::headers;
+use crate::queue::QueueError;
+use crate::request::RequestError;
+use crate::route::NoRoute;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::response::Parts;
+use serde::Serialize;
+use std::fmt::Display;
+use std::time::Duration;
+
+#[derive(Debug)]
+pub struct ApiError {
+    status: StatusCode,
+    content: Content,
+    retry_after_secs: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Content {
+    Own(ErrorObject),
+    /// A worker's own answer, passed through.
+    Worker {
+        head: Box<Parts>,
+        body: Bytes,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorObject {
+    message: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    param: Option<&'static str>,
+    code: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    error: &'a ErrorObject,
+}
+
+// === impl ApiError ===
+
+impl ApiError {
+    /// The client's fault.
+    pub fn invalid(status: StatusCode, message: impl Into<String>) -> Self {
+        Self::new(status, "invalid_request_error", message.into())
+    }
+
+    pub fn unauthorized() -> Self {
+        let message = "the API key is missing or wrong: send it as `Authorization: Bearer KEY`";
+        let error = Self::new(
+            StatusCode::UNAUTHORIZED,
+            "authentication_error",
+            message.to_owned(),
+        );
+        error.code("invalid_api_key")
+    }
+
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let error = Self::new(status, "service_unavailable_error", message.into());
+        error.retry_after(1)
+    }
+
+    pub fn bad_gateway(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_GATEWAY, "server_error", message.into()).code("worker_unreached")
+    }
+
+    pub fn timeout(after: Duration) -> Self {
+        let message = format!(
+            "no worker answered within {} s (--request-timeout-secs)",
+            after.as_secs()
+        );
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "server_error", message).code("timeout")
+    }
+
+    /// An answer that had begun was cut off.
+    pub fn broken_off(cause: &impl Display) -> Self {
+        let status = StatusCode::BAD_GATEWAY;
+        Self::new(status, "server_error", cause.to_string()).code("broken_off")
+    }
+
+    fn new(status: StatusCode, kind: &'static str, message: String) -> Self {
+        Self {
+            status,
+            content: Content::Own(ErrorObject {
+                message,
+                kind,
+                param: None,
+                code: None,
+            }),
+            retry_after_secs: None,
+        }
+    }
+
+    fn code(mut self, code: &'static str) -> Self {
+        if let Content::Own(object) = &mut self.content {
+            object.code = Some(code);
+        }
+        self
+    }
+
+    fn param(mut self, param: Option<&'static str>) -> Self {
+        if let Content::Own(object) = &mut self.content {
+            object.param = param;
+        }
+        self
+    }
+
+    fn retry_after(mut self, secs: u64) -> Self {
+        self.retry_after_secs = Some(secs);
+        self
+    }
+
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The error object; of a worker's answer, what it says.
+    pub fn json(&self) -> String {
+        match &self.content {
+            Content::Own(error) => serde_json::to_string(&Envelope { error })
+                .expect("an error object is made of strings"),
+            Content::Worker { body, .. } => String::from_utf8_lossy(body).into_owned(),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = match self.content {
+            Content::Worker { head, body } => {
+                let mut head = *head;
+                headers::remove_hop_by_hop(&mut head.headers);
+                // The body may have been cut short.
+                head.headers.remove(CONTENT_LENGTH);
+                Response::from_parts(head, Body::from(body))
+            }
+            Content::Own(_) => {
+                let mut response = Response::new(Body::from(self.json()));
+                *response.status_mut() = self.status;
+                let json = HeaderValue::from_static("application/json");
+                response.headers_mut().insert(CONTENT_TYPE, json);
+                response
+            }
+        };
+        if let Some(secs) = self.retry_after_secs {
+            let secs = HeaderValue::from(secs);
+            response.headers_mut().insert(RETRY_AFTER, secs);
+        }
+        response
+    }
+}
+
+impl From<RequestError> for ApiError {
+    fn from(error: RequestError) -> Self {
+        let param = error.param();
+        Self::invalid(StatusCode::BAD_REQUEST, error.to_string()).param(param)
+    }
+}
+
+impl From<QueueError> for ApiError {
+    fn from(error: QueueError) -> Self {
+        let message = error.to_string();
+        match error {
+            QueueError::Full {
+                retry_after_secs, ..
+            } => Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
+                .code("queue_full")
+                .retry_after(retry_after_secs),
+            QueueError::TimedOut { .. } => Self::unavailable(message).code("queue_timeout"),
+        }
+    }
+}
+
+impl From<NoRoute> for ApiError {
+    fn from(error: NoRoute) -> Self {
+        let message = error.to_string();
+        match error {
+            NoRoute::UnknownModel { .. } => Self::invalid(StatusCode::NOT_FOUND, message)
+                .code("model_not_found")
+                .param(Some("model")),
+            NoRoute::NoWorker(_) => Self::unavailable(message).code("no_worker"),
+        }
+    }
+}
+
+impl From<LegFailure> for ApiError {
+    /// A worker's JSON answer is the client's; anything else is told in the router's words.
+    fn from(failure: LegFailure) -> Self {
+        let message = failure.to_string();
+        match failure.fault {
+            LegFault::Answer { head, body } if body.trim_ascii_start().starts_with(b"{") => Self {
+                status: head.status,
+                content: Content::Worker { head, body },
+                retry_after_secs: None,
+            },
+            LegFault::Answer { head, body } => {
+                let said = String::from_utf8_lossy(&body);
+                let message = format!("{message}: {}", said.trim());
+                match head.status.is_client_error() {
+                    true => Self::invalid(head.status, message),
+                    false => Self::new(head.status, "server_error", message),
+                }
+            }
+            LegFault::Transport(_) => Self::bad_gateway(message),
+        }
+    }
+}
+
+impl From<ClientError> for ApiError {
+    fn from(error: ClientError) -> Self {
+        Self::bad_gateway(error.to_string())
+    }
+}

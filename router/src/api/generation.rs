@@ -1,0 +1,54 @@
+//! `/v1/chat/completions`, `/v1/completions` and `/generate`: read the routing fields, dispatch.
+
+use super::{auth, body, error::ApiError};
+use crate::dispatch::{Call, dispatch};
+use crate::headers;
+use crate::request::{Api, Routing};
+use crate::router::Router;
+use crate::timeline;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+pub(super) async fn chat_completions(
+    State(router): State<Arc<Router>>,
+    request: Request,
+) -> Response {
+    serve(&router, Api::ChatCompletions, request).await
+}
+
+pub(super) async fn completions(State(router): State<Arc<Router>>, request: Request) -> Response {
+    serve(&router, Api::Completions, request).await
+}
+
+pub(super) async fn generate(State(router): State<Arc<Router>>, request: Request) -> Response {
+    serve(&router, Api::Generate, request).await
+}
+
+async fn serve(router: &Arc<Router>, api: Api, request: Request) -> Response {
+    let response = match answer(router, api, request).await {
+        Ok(response) => response,
+        Err(error) => error.into_response(),
+    };
+    router.metrics.answered(api, response.status());
+    response
+}
+
+async fn answer(router: &Arc<Router>, api: Api, request: Request) -> Result<Response, ApiError> {
+    let accepted = Instant::now();
+    let accepted_unix_ns = timeline::unix_ns();
+    let (head, body) = request.into_parts();
+    auth::check(router.api_key.as_deref(), &head.headers)?;
+    let body = body::read(&head, body, router.body_bytes_max).await?;
+    let routing = Routing::parse(api, &body)?;
+    let call = Call {
+        api,
+        headers: headers::for_workers(head.headers, rand::random),
+        body,
+        routing,
+        accepted,
+        accepted_unix_ns,
+    };
+    dispatch(router, call).await
+}

@@ -1,0 +1,47 @@
+//! Is the router alive, can it serve, and how does it fare.
+
+use super::error::ApiError;
+use super::server;
+use crate::router::Router;
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::Method;
+use http::header::CONTENT_TYPE;
+use http::uri::PathAndQuery;
+use std::sync::Arc;
+
+/// 200 as long as the process answers at all.
+pub(super) async fn live() -> &'static str {
+    "OK"
+}
+
+/// 200 if a request could be served now.
+pub(super) async fn ready(State(router): State<Arc<Router>>) -> Result<&'static str, ApiError> {
+    if router.is_ready() {
+        return Ok("OK");
+    }
+    Err(ApiError::unavailable(match router.is_draining() {
+        true => "the router is shutting down",
+        false => "no pair of a prefill and a decode worker, and no monolithic one, is ready",
+    }))
+}
+
+/// Has every ready worker produce a token.
+pub(super) async fn health_generate(State(router): State<Arc<Router>>) -> Response {
+    if !router.is_ready() {
+        return ready(State(router)).await.into_response();
+    }
+    let path = PathAndQuery::from_static("/health_generate");
+    let answers = server::ask_all(&router, Method::GET, path).await;
+    (
+        server::joint_status(&answers),
+        Json(server::summary(&answers)),
+    )
+        .into_response()
+}
+
+pub(super) async fn metrics(State(router): State<Arc<Router>>) -> Response {
+    let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4")];
+    (kind, router.metrics_text()).into_response()
+}

@@ -1,0 +1,71 @@
+//! `/v1/models`: the models that ready workers serve.
+
+use super::{auth, error::ApiError};
+use crate::router::Router;
+use axum::Json;
+use axum::extract::{Path, State};
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use std::sync::{Arc, LazyLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// When this process came up, as the `created` time of its models.
+static CREATED: LazyLock<u64> = LazyLock::new(|| {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+});
+
+#[derive(Serialize)]
+pub(super) struct ModelList {
+    object: &'static str,
+    data: Vec<Model>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Model {
+    id: String,
+    object: &'static str,
+    created: u64,
+    owned_by: &'static str,
+}
+
+pub(super) async fn list(
+    State(router): State<Arc<Router>>,
+    headers: HeaderMap,
+) -> Result<Json<ModelList>, ApiError> {
+    auth::check(router.api_key.as_deref(), &headers)?;
+    let fleet = router.workers.fleet();
+    Ok(Json(ModelList {
+        object: "list",
+        data: fleet.models().into_iter().map(Model::new).collect(),
+    }))
+}
+
+pub(super) async fn get(
+    State(router): State<Arc<Router>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Model>, ApiError> {
+    auth::check(router.api_key.as_deref(), &headers)?;
+    let fleet = router.workers.fleet();
+    match fleet.models().contains(id.as_str()) {
+        true => Ok(Json(Model::new(&id))),
+        false => Err(ApiError::invalid(
+            StatusCode::NOT_FOUND,
+            format!("the model {id:?} is not served here; GET /v1/models lists those that are"),
+        )),
+    }
+}
+
+// === impl Model ===
+
+impl Model {
+    fn new(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            object: "model",
+            created: *CREATED,
+            owned_by: "pdserve",
+        }
+    }
+}

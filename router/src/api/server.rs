@@ -1,0 +1,140 @@
+//! Questions that the router passes to its workers: `/get_model_info` to one of them,
+//! `/server_info`, `/flush_cache` and `/health_generate` to all.
+
+use super::{auth, error::ApiError};
+use crate::client::ClientError;
+use crate::router::Router;
+use crate::workers::{Worker, role_name};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, StatusCode};
+use pd_protocol::workers::Role;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// One worker's answer.
+pub(super) struct Answer {
+    worker: Arc<Worker>,
+    result: Result<(StatusCode, Bytes), ClientError>,
+}
+
+/// The model as a ready worker describes it.
+pub(super) async fn model_info(
+    State(router): State<Arc<Router>>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    auth::check(router.api_key.as_deref(), &headers)?;
+    let Some(worker) = ready_workers(&router).into_iter().next() else {
+        return Err(ApiError::unavailable("no worker is ready"));
+    };
+    let path = PathAndQuery::from_static("/get_model_info");
+    let answer = ask(&router, worker, Method::GET, path).await;
+    let (status, body) = answer.result?;
+    Ok((status, [(CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+/// What every ready worker says of itself, by role.
+pub(super) async fn server_info(
+    State(router): State<Arc<Router>>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, ApiError> {
+    auth::check(router.api_key.as_deref(), &headers)?;
+    let path = PathAndQuery::from_static("/server_info");
+    let mut by_role: Map<String, Value> = Map::new();
+    for role in [Role::Prefill, Role::Decode, Role::Null] {
+        by_role.insert(role_name(role).to_owned(), json!([]));
+    }
+    for answer in ask_all(&router, Method::GET, path).await {
+        let role = role_name(answer.worker.spec.role);
+        if let (Ok((_, body)), Some(Value::Array(list))) = (&answer.result, by_role.get_mut(role)) {
+            list.push(serde_json::from_slice(body).unwrap_or(Value::Null));
+        }
+    }
+    by_role.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
+    by_role.insert("workers".to_owned(), json!(router.workers.list().len()));
+    Ok(Json(Value::Object(by_role)))
+}
+
+/// Empties the prefix caches of all ready workers.
+pub(super) async fn flush_cache(
+    State(router): State<Arc<Router>>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    auth::check(router.api_key.as_deref(), &headers)?;
+    let path = PathAndQuery::from_static("/flush_cache");
+    let answers = ask_all(&router, Method::POST, path).await;
+    if answers.is_empty() {
+        return Err(ApiError::unavailable("no worker is ready"));
+    }
+    Ok((joint_status(&answers), Json(summary(&answers))).into_response())
+}
+
+/// 200 if every worker succeeded.
+pub(super) fn joint_status(answers: &[Answer]) -> StatusCode {
+    match answers.iter().all(Answer::is_success) {
+        true => StatusCode::OK,
+        false => StatusCode::BAD_GATEWAY,
+    }
+}
+
+/// Each worker with what it answered.
+pub(super) fn summary(answers: &[Answer]) -> Value {
+    let workers: Map<String, Value> = answers
+        .iter()
+        .map(|answer| {
+            let said = match &answer.result {
+                Ok((status, _)) => json!(status.as_u16()),
+                Err(error) => json!(error.to_string()),
+            };
+            (answer.worker.id().to_owned(), said)
+        })
+        .collect();
+    json!({ "workers": workers })
+}
+
+pub(super) async fn ask_all(router: &Router, method: Method, path: PathAndQuery) -> Vec<Answer> {
+    let workers = ready_workers(router).into_iter();
+    join_all(workers.map(|worker| ask(router, worker, method.clone(), path.clone()))).await
+}
+
+async fn ask(router: &Router, worker: Arc<Worker>, method: Method, path: PathAndQuery) -> Answer {
+    let mut request = Request::new(Bytes::new());
+    *request.method_mut() = method;
+    *request.uri_mut() = worker.endpoint.uri(path);
+    if let Some(key) = &router.api_key
+        && let Ok(value) = HeaderValue::try_from(format!("Bearer {key}"))
+    {
+        request.headers_mut().insert(AUTHORIZATION, value);
+    }
+    let exchange = router.client.exchange(request, ANSWER_BYTES_MAX);
+    let result = match tokio::time::timeout(router.request_timeout, exchange).await {
+        Ok(result) => result.map(|(head, body)| (head.status, body)),
+        Err(_) => Err(ClientError::Broken("no answer in time".to_owned())),
+    };
+    Answer { worker, result }
+}
+
+/// Ready workers, prefill first.
+fn ready_workers(router: &Router) -> Vec<Arc<Worker>> {
+    let fleet = router.workers.fleet();
+    [Role::Prefill, Role::Decode, Role::Null]
+        .into_iter()
+        .flat_map(|role| fleet.groups.iter().flat_map(move |group| group.pool(role)))
+        .map(|member| Arc::clone(&member.worker))
+        .collect()
+}
+
+// === impl Answer ===
+
+impl Answer {
+    fn is_success(&self) -> bool {
+        matches!(&self.result, Ok((status, _)) if status.is_success())
+    }
+}

@@ -1,0 +1,116 @@
+//! The command line, in the form of `sglang_router.launch_router`, so that a start script written
+//! for SGLang's router starts this one. Holds flags and their checks; what a flag does is said
+//! where its configuration type lives.
+
+mod accepted;
+mod limits;
+mod resilience;
+mod workers;
+
+pub use accepted::AcceptedArgs;
+pub use limits::LimitArgs;
+pub use resilience::{CircuitArgs, HealthArgs, RetryArgs};
+pub use workers::{WorkerArgs, WorkerArgsError};
+
+use crate::config::Config;
+use crate::policy::{Policies, PolicyName};
+use clap::Parser;
+use pd_protocol::ports;
+
+/// Sends each request to one prefill and one decode worker at the same time, and relays decode's
+/// answer.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "pd-router", version)]
+pub struct Args {
+    /// Address of the client-facing API.
+    #[arg(long, default_value = "0.0.0.0")]
+    pub host: String,
+    #[arg(long, default_value_t = ports::HTTP)]
+    pub port: u16,
+    /// Address of the admin API; `--host` if absent.
+    #[arg(long)]
+    pub admin_host: Option<String>,
+    /// Port of the admin API (workers, timelines). Its bearer token is read from the environment
+    /// variable PDSERVE_ADMIN_TOKEN; without one only loopback callers are served.
+    #[arg(long, default_value_t = ports::ADMIN)]
+    pub admin_port: u16,
+    /// Serve `/metrics` on a port of its own too.
+    #[arg(long)]
+    pub prometheus_port: Option<u16>,
+    #[arg(long)]
+    pub prometheus_host: Option<String>,
+    #[command(flatten)]
+    pub workers: WorkerArgs,
+    /// How a worker is chosen in every pool.
+    #[arg(long, value_enum, default_value_t = PolicyName::LeastLoaded)]
+    pub policy: PolicyName,
+    #[arg(long, value_enum)]
+    pub prefill_policy: Option<PolicyName>,
+    #[arg(long, value_enum)]
+    pub decode_policy: Option<PolicyName>,
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    #[command(flatten)]
+    pub retry: RetryArgs,
+    #[command(flatten)]
+    pub circuit: CircuitArgs,
+    #[command(flatten)]
+    pub health: HealthArgs,
+    /// Key that clients present as a bearer token; it is passed on to the workers.
+    #[arg(long, env = "PDSERVE_API_KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+    /// `error`, `warn`, `info`, `debug` or `trace`.
+    #[arg(long, default_value = "info")]
+    pub log_level: String,
+    #[command(flatten)]
+    pub accepted: AcceptedArgs,
+}
+
+/// Why a command line cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ArgsError {
+    #[error(transparent)]
+    Workers(#[from] WorkerArgsError),
+    #[error("--{flag} is {value}: {rule}")]
+    OutOfRange {
+        flag: &'static str,
+        value: String,
+        rule: &'static str,
+    },
+}
+
+// === impl Args ===
+
+impl Args {
+    /// # Errors
+    /// Names the flag, its value and the rule it breaks.
+    pub fn into_config(self) -> Result<Config, ArgsError> {
+        let admin_host = self.admin_host.unwrap_or_else(|| self.host.clone());
+        let prometheus_host = self.prometheus_host.unwrap_or_else(|| self.host.clone());
+        Ok(Config {
+            api: (self.host, self.port),
+            admin: (admin_host, self.admin_port),
+            prometheus: self.prometheus_port.map(|port| (prometheus_host, port)),
+            workers: self.workers.into_specs()?,
+            policies: Policies {
+                prefill: self.prefill_policy.unwrap_or(self.policy),
+                decode: self.decode_policy.unwrap_or(self.policy),
+                null: self.policy,
+            },
+            queue: self.limits.queue(),
+            body_bytes_max: self.limits.max_payload_size,
+            request_timeout: self.limits.request_timeout(),
+            shutdown_grace: self.limits.shutdown_grace(),
+            retry: self.retry.into_config()?,
+            circuit: self.circuit.into_config()?,
+            health: self.health.into_config()?,
+            api_key: self.api_key,
+            admin_token: std::env::var(pd_protocol::labels::ENV_ADMIN_TOKEN)
+                .ok()
+                .filter(|token| !token.is_empty()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! Facts about the command line.
+
+use super::*;
+use pd_protocol::workers::Role;
+
+fn config(line: &str) -> Result<Config, ArgsError> {
+    Args::try_parse_from(line.split_whitespace())
+        .expect("the flags parse")
+        .into_config()
+}
+
+#[test]
+fn a_start_script_of_sglangs_router_is_understood() {
+    let config = config(
+        "pd-router --pd-disaggregation --prefill http://p0:30001 8998 --prefill http://p1:30001 \
+         --prefill http://p2:30001 none --decode http://d0:30002 --decode http://d1:30002 \
+         --host 127.0.0.1 --port 8000 --policy cache_aware --prefill-policy power_of_two \
+         --retry-max-retries 3 --max-concurrent-requests -1 --cache-threshold 0.5 \
+         --request-timeout-secs 60 --prometheus-port 29000 --log-dir logs",
+    )
+    .unwrap();
+    let ports: Vec<_> = config
+        .workers
+        .iter()
+        .filter(|worker| worker.role == Role::Prefill)
+        .map(|worker| worker.bootstrap_port)
+        .collect();
+    assert_eq!(ports, [Some(8998), None, None]);
+    assert_eq!(config.workers.len(), 5);
+    assert_eq!(config.policies.prefill, PolicyName::PowerOfTwo);
+    assert_eq!(config.policies.decode, PolicyName::CacheAware);
+    assert_eq!(config.queue.concurrent_max, None);
+    assert_eq!(config.retry.retries_max, 3);
+}
+
+#[test]
+fn a_port_without_its_worker_is_refused() {
+    let line = "pd-router --prefill 8998 http://p:1 --decode http://d:2";
+    let error = config(line).unwrap_err();
+    assert!(error.to_string().contains("--prefill 8998"), "{error}");
+}
+
+#[test]
+fn a_bootstrap_port_beyond_its_range_is_refused_with_its_worker() {
+    let error = config("pd-router --prefill http://p:1 70000").unwrap_err();
+    assert!(error.to_string().contains("http://p:1 70000"), "{error}");
+}
+
+#[test]
+fn monolithic_workers_and_pairs_exclude_each_other() {
+    let line = "pd-router --pd-disaggregation --worker-urls http://a:1 http://b:1";
+    assert!(config(line).is_err());
+    let plain = config("pd-router --worker-urls http://a:1 http://b:1").unwrap();
+    assert!(plain.workers.iter().all(|worker| worker.role == Role::Null));
+}
+
+#[test]
+fn a_jitter_outside_its_share_is_refused_by_name() {
+    let error = config("pd-router --retry-jitter-factor 2").unwrap_err();
+    assert!(
+        error.to_string().contains("--retry-jitter-factor is 2"),
+        "{error}"
+    );
+}
+
+#[test]
+fn flags_without_effect_are_named() {
+    let args = Args::parse_from(["pd-router", "--mini-lb", "--max-tree-size", "4"]);
+    assert_eq!(args.accepted.given(), ["--max-tree-size", "--mini-lb"]);
+}

@@ -1,0 +1,94 @@
+//! Workers named on the command line: `--prefill URL [PORT]`, `--decode URL`, `--worker-urls`.
+
+use clap::{ArgAction, Args};
+use pd_protocol::workers::{Role, WorkerSpec};
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct WorkerArgs {
+    /// Serve pairs of prefill and decode workers; implied by `--prefill` and `--decode`.
+    #[arg(long)]
+    pub pd_disaggregation: bool,
+    /// URL of a prefill worker and, where it is not the default, the port of its bootstrap server
+    /// (`none`: the default). May be repeated.
+    #[arg(long, num_args = 1..=2, action = ArgAction::Append, value_names = ["URL", "PORT"])]
+    pub prefill: Vec<String>,
+    /// URL of a decode worker. May be repeated.
+    #[arg(long, action = ArgAction::Append, value_name = "URL")]
+    pub decode: Vec<String>,
+    /// URLs of monolithic workers.
+    #[arg(long, num_args = 0.., value_name = "URL")]
+    pub worker_urls: Vec<String>,
+}
+
+/// A worker flag that names no worker.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WorkerArgsError {
+    #[error("--prefill {0}: a port must follow the URL of its prefill worker")]
+    PortWithoutUrl(String),
+    #[error("--prefill {url} {port}: the bootstrap port is a number in 1..=65535, or `none`")]
+    Port { url: String, port: String },
+    #[error(
+        "--worker-urls names monolithic workers; --pd-disaggregation takes --prefill and --decode"
+    )]
+    MonolithicWithPairs,
+}
+
+// === impl WorkerArgs ===
+
+impl WorkerArgs {
+    /// # Errors
+    /// Names the flag and value that cannot be a worker.
+    pub fn into_specs(self) -> Result<Vec<WorkerSpec>, WorkerArgsError> {
+        if self.pd_disaggregation && !self.worker_urls.is_empty() {
+            return Err(WorkerArgsError::MonolithicWithPairs);
+        }
+        let mut specs = prefill_specs(self.prefill)?;
+        specs.extend(self.decode.into_iter().map(|url| spec(Role::Decode, url)));
+        specs.extend(
+            self.worker_urls
+                .into_iter()
+                .map(|url| spec(Role::Null, url)),
+        );
+        Ok(specs)
+    }
+}
+
+/// `--prefill` values arrive as one list, URLs and ports in the order given.
+fn prefill_specs(values: Vec<String>) -> Result<Vec<WorkerSpec>, WorkerArgsError> {
+    let mut specs: Vec<WorkerSpec> = Vec::new();
+    let mut port_may_follow = false;
+    for value in values {
+        if value.contains("://") {
+            specs.push(spec(Role::Prefill, value));
+            port_may_follow = true;
+            continue;
+        }
+        let Some(last) = specs.last_mut().filter(|_| port_may_follow) else {
+            return Err(WorkerArgsError::PortWithoutUrl(value));
+        };
+        port_may_follow = false;
+        if value.eq_ignore_ascii_case("none") {
+            continue;
+        }
+        match value.parse::<u16>() {
+            Ok(port) if port > 0 => last.bootstrap_port = Some(port),
+            Ok(_) | Err(_) => {
+                return Err(WorkerArgsError::Port {
+                    url: last.url.clone(),
+                    port: value,
+                });
+            }
+        }
+    }
+    Ok(specs)
+}
+
+fn spec(role: Role, url: String) -> WorkerSpec {
+    WorkerSpec {
+        id: url.clone(),
+        role,
+        url,
+        bootstrap_host: None,
+        bootstrap_port: None,
+    }
+}

@@ -1,0 +1,76 @@
+//! One leg's failure: whose it was, whether another worker may do better, and whether it counts
+//! against the worker.
+
+use crate::client::ClientError;
+use crate::retry;
+use crate::workers::{Worker, role_name};
+use bytes::Bytes;
+use http::response::Parts;
+use pd_protocol::workers::Role;
+use std::sync::Arc;
+
+#[derive(Debug, thiserror::Error)]
+#[error("the {} worker {}: {fault}", role_name(*role), worker.id())]
+pub struct LegFailure {
+    pub role: Role,
+    pub worker: Arc<Worker>,
+    /// The other worker of the pair.
+    pub peer: Option<Arc<Worker>>,
+    pub fault: LegFault,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LegFault {
+    #[error(transparent)]
+    Transport(#[from] ClientError),
+    /// An answer that is no success, or a stream that begins with an error.
+    #[error("answered {}", head.status)]
+    Answer { head: Box<Parts>, body: Bytes },
+}
+
+// === impl LegFailure ===
+
+impl LegFailure {
+    /// Whether another worker may answer.
+    pub fn is_retriable(&self) -> bool {
+        self.fault.is_retriable()
+    }
+
+    /// Whether it counts against the worker.
+    pub fn counts(&self) -> bool {
+        self.fault.counts()
+    }
+}
+
+// === impl LegFault ===
+
+impl LegFault {
+    fn is_retriable(&self) -> bool {
+        match self {
+            Self::Transport(_) => true,
+            Self::Answer { head, .. } => retry::is_retriable(head.status),
+        }
+    }
+
+    /// A worker that says that it is full, cordoned or without its peer (503), like one that
+    /// refuses what the client did (4xx), works as it should.
+    pub fn counts(&self) -> bool {
+        match self {
+            Self::Transport(_) => true,
+            Self::Answer { head, .. } => {
+                head.status.is_server_error() && !matches!(head.status.as_u16(), 501 | 503)
+            }
+        }
+    }
+
+    /// Label of metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Transport(ClientError::Connect(_)) => "connect",
+            Self::Transport(ClientError::Broken(_)) => "broken",
+            Self::Transport(ClientError::TooLarge(_)) => "too_large",
+            Self::Answer { head, .. } if head.status.is_client_error() => "4xx",
+            Self::Answer { .. } => "5xx",
+        }
+    }
+}

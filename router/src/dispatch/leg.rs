@@ -1,0 +1,207 @@
+//! The two legs of a request. Each holds its lease and settles it: prefill's when its answer has
+//! ended, decode's only if it fails before its first byte, since the relay goes on with it.
+
+use super::failure::LegFault;
+use crate::client::{Client, ClientError, read_body};
+use crate::metrics::Metrics;
+use crate::sse;
+use crate::workers::Lease;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::response::Parts;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use pd_protocol::workers::Role;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Prefill's answer holds at most one token's text and the prompt's log probabilities.
+const PREFILL_BODY_BYTES_MAX: usize = 256 << 20;
+/// An error message longer than this is cut off.
+const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
+/// The rest of an error message is not waited for longer than this.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Prefill's leg to its end: its body if that was wanted, else nothing. Owned by the request;
+/// dropping it before the end closes its connection, on which prefill gives the request up.
+pub type PrefillLeg = Pin<Box<dyn Future<Output = Result<Bytes, LegFault>> + Send>>;
+
+/// Decode's answer from its first byte on.
+#[derive(Debug)]
+pub(super) struct DecodeStart {
+    pub(super) head: Parts,
+    /// `None` if the body is empty.
+    pub(super) first: Option<Bytes>,
+    pub(super) rest: Incoming,
+    pub(super) lease: Lease,
+}
+
+/// What a leg is begun with.
+pub(super) struct LegStart {
+    pub(super) client: Client,
+    pub(super) request: Request<Bytes>,
+    pub(super) lease: Lease,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// Runs prefill's leg. The body is read to its end in any case, so that the connection can be
+/// used again, and kept if `wants_body`.
+pub(super) async fn prefill(leg: LegStart, wants_body: bool) -> Result<Bytes, LegFault> {
+    let LegStart {
+        client,
+        request,
+        lease,
+        metrics,
+    } = leg;
+    let dispatched = Instant::now();
+    match prefill_exchange(&client, request, wants_body).await {
+        Ok(body) => {
+            lease.succeed();
+            metrics.prefill_answered(dispatched.elapsed());
+            Ok(body)
+        }
+        Err(fault) => {
+            settle_failed(lease, &fault);
+            metrics.leg_failed(Role::Prefill, fault.kind());
+            Err(fault)
+        }
+    }
+}
+
+async fn prefill_exchange(
+    client: &Client,
+    request: Request<Bytes>,
+    wants_body: bool,
+) -> Result<Bytes, LegFault> {
+    let (head, body) = client.send(request).await?.into_parts();
+    if !head.status.is_success() {
+        return Err(error_answer(head, body).await);
+    }
+    if wants_body {
+        return Ok(read_body(body, PREFILL_BODY_BYTES_MAX).await?);
+    }
+    let is_stream = is_event_stream(&head.headers);
+    let mut body = body;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| ClientError::broken(&error))?;
+        if let (true, Some(data)) = (is_stream, frame.data_ref())
+            && let Some((status, json)) = sse::leading_error(data)
+        {
+            return Err(stream_error(head, status, json));
+        }
+    }
+    Ok(Bytes::new())
+}
+
+/// Runs decode's leg up to its first byte. `role` is the worker's own, so that a monolithic
+/// worker is counted as one.
+pub(super) async fn decode(leg: LegStart, role: Role) -> Result<DecodeStart, LegFault> {
+    let LegStart {
+        client,
+        request,
+        lease,
+        metrics,
+    } = leg;
+    match decode_exchange(&client, request).await {
+        Ok((head, first, rest)) => Ok(DecodeStart {
+            head,
+            first,
+            rest,
+            lease,
+        }),
+        Err(fault) => {
+            settle_failed(lease, &fault);
+            metrics.leg_failed(role, fault.kind());
+            Err(fault)
+        }
+    }
+}
+
+async fn decode_exchange(
+    client: &Client,
+    request: Request<Bytes>,
+) -> Result<(Parts, Option<Bytes>, Incoming), LegFault> {
+    let (head, mut body) = client.send(request).await?.into_parts();
+    if !head.status.is_success() {
+        return Err(error_answer(head, body).await);
+    }
+    let mut first = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| ClientError::broken(&error))?;
+        if let Ok(data) = frame.into_data()
+            && !data.is_empty()
+        {
+            first = Some(data);
+            break;
+        }
+    }
+    if let (true, Some(data)) = (is_event_stream(&head.headers), &first)
+        && let Some((status, json)) = sse::leading_error(data)
+    {
+        return Err(stream_error(head, status, json));
+    }
+    Ok((head, first, body))
+}
+
+/// Gives the lease back with the verdict that the fault deserves.
+fn settle_failed(lease: Lease, fault: &LegFault) {
+    let now = Instant::now();
+    match fault {
+        LegFault::Transport(_) => lease.fail_unreached(now),
+        LegFault::Answer { .. } if fault.counts() => lease.fail(now),
+        // 4xx: the worker is well. 503: it says itself that it is not, which is no verdict.
+        LegFault::Answer { head, .. } if head.status.is_client_error() => lease.succeed(),
+        LegFault::Answer { .. } => drop(lease),
+    }
+}
+
+async fn error_answer(head: Parts, mut body: Incoming) -> LegFault {
+    let mut read = Vec::new();
+    let whole = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            if let Some(data) = frame.data_ref() {
+                let space = ERROR_BODY_BYTES_MAX - read.len();
+                read.extend_from_slice(&data[..data.len().min(space)]);
+                if data.len() >= space {
+                    break;
+                }
+            }
+        }
+    };
+    // Cut short or late, what was read of the message is still the best to tell.
+    let _ = tokio::time::timeout(ERROR_BODY_TIMEOUT, whole).await;
+    LegFault::Answer {
+        head: Box::new(head),
+        body: read.into(),
+    }
+}
+
+/// A stream that begins with an error is an answer with that error's status.
+fn stream_error(mut head: Parts, status: StatusCode, json: Bytes) -> LegFault {
+    head.status = status;
+    head.headers = HeaderMap::new();
+    let json_type = http::HeaderValue::from_static("application/json");
+    head.headers.insert(CONTENT_TYPE, json_type);
+    LegFault::Answer {
+        head: Box::new(head),
+        body: json,
+    }
+}
+
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+}
+
+// === impl DecodeStart ===
+
+impl DecodeStart {
+    /// Whether the first frame was the whole body.
+    pub(super) fn is_complete(&self) -> bool {
+        self.first.is_none() || self.rest.is_end_stream()
+    }
+}

@@ -1,0 +1,88 @@
+//! The router: an OpenAI API in front, one prefill and one decode worker behind each request.
+//!
+//! A request's way: `api` reads it, `request` understands its routing fields, `queue` admits it,
+//! `route` and `policy` choose the workers, `rooms` and `splice` prepare what both are sent,
+//! `dispatch` runs both legs, `relay` carries decode's answer, `cancel` holds what must be given
+//! back. `workers` knows who there is. What it leaves to the workers: tokens, templates, KV.
+
+pub mod api;
+pub mod args;
+pub mod cancel;
+pub mod client;
+pub mod config;
+pub mod dispatch;
+pub mod headers;
+pub mod logprobs;
+pub mod metrics;
+pub mod policy;
+pub mod queue;
+pub mod relay;
+pub mod request;
+pub mod retry;
+pub mod rooms;
+pub mod route;
+pub mod router;
+pub mod server;
+pub mod splice;
+pub mod sse;
+pub mod timeline;
+pub mod workers;
+
+use anyhow::Context;
+use args::Args;
+use server::{Server, Stopped};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Runs the router until it is told to stop.
+///
+/// # Errors
+/// What keeps it from starting.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&args.log_level)
+        .with_context(|| format!("--log-level {:?} is no log level", args.log_level))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    report_substitutes(&args);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("pd-router")
+        .enable_all()
+        .build()
+        .context("cannot start the worker threads")?;
+    runtime.block_on(serve(args))
+}
+
+async fn serve(args: Args) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let server = Server::bind(args.into_config()?).await?;
+    tracing::info!(api = %server.api_addr()?, admin = %server.admin_addr()?, "serving");
+    let shutdown = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    if server.run(shutdown).await == Stopped::CutOff {
+        tracing::warn!("the grace period ended with answers in flight");
+    }
+    Ok(())
+}
+
+/// Says which flags mean less here than in SGLang's router.
+fn report_substitutes(args: &Args) {
+    let given = args.accepted.given();
+    if !given.is_empty() {
+        tracing::info!("accepted without effect: {}", given.join(" "));
+    }
+    let policies = [Some(args.policy), args.prefill_policy, args.decode_policy];
+    if policies
+        .into_iter()
+        .flatten()
+        .any(policy::PolicyName::is_substituted)
+    {
+        tracing::warn!("policies cache_aware and bucket serve as least_loaded in this version");
+    }
+}

@@ -1,0 +1,219 @@
+//! Counters and histograms of the router, in Prometheus text on `/metrics`.
+
+use crate::request::Api;
+use crate::workers::Registry;
+use http::StatusCode;
+use pd_protocol::workers::{Role, WorkerState};
+use prometheus::core::Collector;
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, TextEncoder,
+};
+use std::time::Duration;
+
+/// Seconds, from a cached answer to a long prompt.
+const SECONDS: [f64; 16] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+];
+
+#[derive(Debug)]
+pub struct Metrics {
+    registry: prometheus::Registry,
+    requests: IntCounterVec,
+    answers: IntCounterVec,
+    retries: IntCounter,
+    leg_failures: IntCounterVec,
+    ttft: [Histogram; 3],
+    duration: [Histogram; 3],
+    prefill_leg: Histogram,
+    in_flight: IntGauge,
+    queue_waiting: IntGauge,
+    rooms: IntGauge,
+    worker_requests: IntGaugeVec,
+    worker_tokens: IntGaugeVec,
+    worker_serving: IntGaugeVec,
+    worker_circuit_open: IntGaugeVec,
+}
+
+/// How an answer that had begun came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Complete,
+    /// Decode or its connection failed after the first byte.
+    Broken,
+    /// The client left.
+    Cancelled,
+}
+
+/// What is read from the router's other parts when metrics are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Gauges {
+    pub queue_waiting: usize,
+    pub rooms: usize,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// # Panics
+    /// Never: the names are distinct and well-formed, which the tests prove.
+    pub fn new() -> Self {
+        let registry = prometheus::Registry::new();
+        let seconds = |name: &str, help: &str| {
+            let opts = HistogramOpts::new(format!("pd_router_{name}"), help);
+            let opts = opts.buckets(SECONDS.to_vec());
+            register(&registry, HistogramVec::new(opts, &["api"]))
+        };
+        let by_api =
+            |seconds: &HistogramVec| Api::ALL.map(|api| seconds.with_label_values(&[api.name()]));
+        let counts = |name: &str, help: &str, labels: &[&str]| {
+            register(&registry, IntCounterVec::new(opts(name, help), labels))
+        };
+        let gauge =
+            |name: &str, help: &str| register(&registry, IntGauge::with_opts(opts(name, help)));
+        let by_worker = |name: &str, help: &str| {
+            let labels = ["worker", "role"];
+            register(&registry, IntGaugeVec::new(opts(name, help), &labels))
+        };
+        let prefill_leg = HistogramOpts::new(
+            "pd_router_prefill_leg_seconds",
+            "From dispatch to prefill's answer.",
+        );
+        Self {
+            requests: counts(
+                "requests_total",
+                "Answers by their status.",
+                &["api", "status"],
+            ),
+            answers: counts(
+                "answers_total",
+                "Ends of answers that had begun.",
+                &["outcome"],
+            ),
+            retries: register(
+                &registry,
+                IntCounter::with_opts(opts("retries_total", "Attempts after the first.")),
+            ),
+            leg_failures: counts("leg_failures_total", "Legs that failed.", &["role", "kind"]),
+            ttft: by_api(&seconds(
+                "ttft_seconds",
+                "From arrival to decode's first byte.",
+            )),
+            duration: by_api(&seconds(
+                "request_seconds",
+                "From arrival to the last byte.",
+            )),
+            prefill_leg: register(
+                &registry,
+                Histogram::with_opts(prefill_leg.buckets(SECONDS.to_vec())),
+            ),
+            in_flight: gauge("in_flight", "Requests in flight."),
+            queue_waiting: gauge("queue_waiting", "Requests that wait for a place."),
+            rooms: gauge("rooms_in_flight", "Requests that hold rooms."),
+            worker_requests: by_worker("worker_requests", "Requests in flight on a worker."),
+            worker_tokens: by_worker("worker_tokens", "Tokens in flight on a worker."),
+            worker_serving: by_worker("worker_serving", "1 if requests are sent to the worker."),
+            worker_circuit_open: by_worker("worker_circuit_open", "1 if its circuit is open."),
+            registry,
+        }
+    }
+
+    pub fn answered(&self, api: Api, status: StatusCode) {
+        let labels = [api.name(), status.as_str()];
+        self.requests.with_label_values(&labels).inc();
+    }
+
+    pub fn begun(&self) {
+        self.in_flight.inc();
+    }
+
+    pub fn ended(&self, api: Api, outcome: Outcome, after: Duration) {
+        self.in_flight.dec();
+        self.duration[api.index()].observe(after.as_secs_f64());
+        let outcome = match outcome {
+            Outcome::Complete => "complete",
+            Outcome::Broken => "broken",
+            Outcome::Cancelled => "cancelled",
+        };
+        self.answers.with_label_values(&[outcome]).inc();
+    }
+
+    pub fn first_byte(&self, api: Api, after: Duration) {
+        self.ttft[api.index()].observe(after.as_secs_f64());
+    }
+
+    pub fn prefill_answered(&self, after: Duration) {
+        self.prefill_leg.observe(after.as_secs_f64());
+    }
+
+    pub fn retried(&self) {
+        self.retries.inc();
+    }
+
+    pub fn leg_failed(&self, role: Role, kind: &str) {
+        let labels = [crate::workers::role_name(role), kind];
+        self.leg_failures.with_label_values(&labels).inc();
+    }
+
+    /// All of it as Prometheus text.
+    pub fn text(&self, workers: &Registry, gauges: Gauges) -> Vec<u8> {
+        let integer = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.queue_waiting.set(integer(gauges.queue_waiting));
+        self.rooms.set(integer(gauges.rooms));
+        self.observe_workers(workers);
+        let mut text = Vec::new();
+        TextEncoder::new()
+            .encode(&self.registry.gather(), &mut text)
+            .expect("metrics are encoded into memory");
+        text
+    }
+
+    fn observe_workers(&self, workers: &Registry) {
+        let vecs = [
+            &self.worker_requests,
+            &self.worker_tokens,
+            &self.worker_serving,
+            &self.worker_circuit_open,
+        ];
+        for vec in vecs {
+            vec.reset();
+        }
+        for (status, load) in workers.loads() {
+            let labels = [
+                &*status.spec.id,
+                crate::workers::role_name(status.spec.role),
+            ];
+            let integer = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+            let values = [
+                integer(load.requests),
+                integer(load.tokens),
+                i64::from(status.state == WorkerState::Serving),
+                i64::from(status.circuit_open),
+            ];
+            for (vec, value) in vecs.into_iter().zip(values) {
+                vec.with_label_values(&labels).set(value);
+            }
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn opts(name: &str, help: &str) -> Opts {
+    Opts::new(format!("pd_router_{name}"), help)
+}
+
+fn register<C: Collector + Clone + 'static>(
+    registry: &prometheus::Registry,
+    collector: prometheus::Result<C>,
+) -> C {
+    let collector = collector.expect("the metric's name and labels are well-formed");
+    registry
+        .register(Box::new(collector.clone()))
+        .expect("each metric is registered once");
+    collector
+}

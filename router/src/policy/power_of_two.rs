@@ -1,0 +1,14 @@
+//! `power_of_two`: the less loaded of two workers drawn at random, which keeps routers that do
+//! not see each other from herding onto one worker.
+
+use super::{Load, random::random};
+
+pub(super) fn power_of_two(loads: &[Load], draw: u64) -> usize {
+    let first = random(loads.len(), draw);
+    let step = 1 + random(loads.len() - 1, draw.rotate_left(32));
+    let second = (first + step) % loads.len();
+    match loads[second] < loads[first] {
+        true => second,
+        false => first,
+    }
+}

@@ -1,0 +1,208 @@
+//! Decode's answer on its way to the client, frame by frame as it arrives. The relay is the
+//! response's body: it is polled when the client can take more, so a slow client slows decode and
+//! not the router's memory; and it is dropped when the client leaves, which ends both legs.
+
+mod head;
+mod shape;
+
+use shape::Shape;
+
+use crate::cancel::{Holdings, InFlight};
+use crate::client::ClientError;
+use crate::dispatch::{Call, PrefillLeg, Started, is_event_stream};
+use crate::queue::Place;
+use crate::router::Router;
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http_body::Frame;
+use hyper::body::Incoming;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
+
+/// Prefill's answer trails decode's by at most this, or its connection is given up.
+const PREFILL_TRAIL_MAX: Duration = Duration::from_secs(10);
+
+pub(crate) struct Relay {
+    first: Option<Bytes>,
+    decode: Incoming,
+    /// Prefill's leg while it has not ended.
+    prefill: Option<PrefillLeg>,
+    /// `None` once the answer has ended.
+    in_flight: Option<InFlight>,
+    deadline: Pin<Box<Sleep>>,
+    shape: Shape,
+}
+
+/// Why an answer that is no stream of events was cut off; the client sees its connection close.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RelayError {
+    #[error("the decode worker's answer broke off: {0}")]
+    Decode(ClientError),
+    #[error("the request took longer than the router allows (--request-timeout-secs)")]
+    Timeout,
+}
+
+/// Makes the response of an answer that has begun.
+pub(crate) fn respond(
+    router: &Arc<Router>,
+    call: &Call,
+    started: Started,
+    place: Place,
+    deadline: Instant,
+) -> Response {
+    let Started {
+        head,
+        first,
+        rest,
+        is_complete,
+        decode,
+        pair,
+    } = started;
+    let is_stream = is_event_stream(&head.headers);
+    let response_head = head::build(head, call, &decode, pair.as_ref());
+    let (prefill, rooms, logprobs) = match pair {
+        Some(pair) => (
+            pair.prefill_leg,
+            Some((pair.rooms, pair.timeline)),
+            pair.logprobs,
+        ),
+        None => (None, None, None),
+    };
+    let holdings = Holdings {
+        decode,
+        rooms,
+        place,
+    };
+    let in_flight = InFlight::new(Arc::clone(router), call.api, call.accepted, holdings);
+    in_flight.first_byte();
+    let shape = Shape::new(is_stream, logprobs);
+    let body = match (is_complete, shape.is_verbatim()) {
+        (true, true) => {
+            in_flight.complete();
+            trail(prefill);
+            Body::from(first.unwrap_or_default())
+        }
+        _ => Body::new(Relay {
+            first,
+            decode: rest,
+            prefill,
+            in_flight: Some(in_flight),
+            deadline: Box::pin(tokio::time::sleep_until(deadline)),
+            shape,
+        }),
+    };
+    Response::from_parts(response_head, body)
+}
+
+/// Lets prefill's leg end after decode's answer has. Dropping it now would tell prefill that the
+/// request was given up.
+fn trail(prefill: Option<PrefillLeg>) {
+    if let Some(prefill) = prefill {
+        tokio::spawn(async move {
+            if let Ok(Err(fault)) = tokio::time::timeout(PREFILL_TRAIL_MAX, prefill).await {
+                tracing::debug!("prefill's leg ended after its request: {fault}");
+            }
+        });
+    }
+}
+
+// === impl Relay ===
+
+impl Relay {
+    /// The next bytes for the client; `None` at the end.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, RelayError>>> {
+        loop {
+            if self.in_flight.is_none() {
+                return Poll::Ready(None);
+            }
+            let data = match ready!(self.poll_decode(cx)) {
+                Some(Ok(data)) => self.shape.pass(data),
+                Some(Err(error)) => return Poll::Ready(self.break_off(error)),
+                None => {
+                    let rest = self.shape.finish();
+                    self.complete();
+                    rest
+                }
+            };
+            if !data.is_empty() {
+                return Poll::Ready(Some(Ok(data)));
+            }
+        }
+    }
+
+    fn poll_decode(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, RelayError>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        self.poll_prefill(cx);
+        loop {
+            match http_body::Body::poll_frame(Pin::new(&mut self.decode), cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Poll::Ready(Some(Ok(data)));
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    let error = ClientError::broken(&error);
+                    return Poll::Ready(Some(Err(RelayError::Decode(error))));
+                }
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => {
+                    ready!(self.deadline.as_mut().poll(cx));
+                    return Poll::Ready(Some(Err(RelayError::Timeout)));
+                }
+            }
+        }
+    }
+
+    /// Drives prefill's leg. Its failure now is decode's to report: the KV that decode has read
+    /// from may be complete.
+    fn poll_prefill(&mut self, cx: &mut Context<'_>) {
+        if let Some(prefill) = &mut self.prefill
+            && let Poll::Ready(ended) = prefill.as_mut().poll(cx)
+        {
+            self.prefill = None;
+            if let Err(fault) = ended {
+                tracing::warn!("prefill's leg failed after decode had begun: {fault}");
+            }
+        }
+    }
+
+    fn complete(&mut self) {
+        if let Some(in_flight) = self.in_flight.take() {
+            in_flight.complete();
+        }
+        trail(self.prefill.take());
+    }
+
+    /// Ends the answer early: a stream with an error event, anything else with a closed
+    /// connection.
+    fn break_off(&mut self, error: RelayError) -> Option<Result<Bytes, RelayError>> {
+        tracing::warn!("an answer was cut off: {error}");
+        if let Some(in_flight) = self.in_flight.take() {
+            in_flight.broken(matches!(error, RelayError::Decode(_)));
+        }
+        self.prefill = None;
+        match self.shape.error_event(&error) {
+            Some(event) => Some(Ok(event)),
+            None => Some(Err(error)),
+        }
+    }
+}
+
+impl http_body::Body for Relay {
+    type Data = Bytes;
+    type Error = RelayError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
+        let data = ready!(self.get_mut().poll_data(cx));
+        Poll::Ready(data.map(|data| data.map(Frame::data)))
+    }
+}

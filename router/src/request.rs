@@ -1,0 +1,247 @@
+//! What the router reads of a request: model, streaming, how many answers, how long the prompt
+//! is, and where the bootstrap fields go. Everything else in the client's bytes is not looked at.
+
+mod prompt;
+
+use crate::splice::{Object, SpliceError, Target};
+use prompt::{Prompt, Samples};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Which API a request came through; it decides where the prompt and the sample count are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Api {
+    ChatCompletions,
+    Completions,
+    Generate,
+}
+
+/// Rooms of one request beyond which it is refused: a bound on what one body can make the router
+/// allocate.
+pub const ROOMS_MAX: u32 = 8192;
+/// Output tokens counted as load at most; SGLang clips its estimates at the same number.
+const OUTPUT_TOKENS_MAX: u64 = 4096;
+/// Output tokens counted for a request that does not say.
+const OUTPUT_TOKENS_DEFAULT: u64 = 256;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routing {
+    pub model: Option<String>,
+    pub stream: bool,
+    /// One room for each answer of each prompt, item-major.
+    pub rooms: RoomCount,
+    /// Exact for token ids, a quarter of the bytes for text.
+    pub prompt_tokens: u64,
+    /// Tokens it may produce, of all its answers.
+    pub output_tokens: u64,
+    /// `/generate` asked for log probabilities, those of the prompt come from prefill.
+    pub merges_logprobs: bool,
+    pub target: Target,
+}
+
+/// Bootstrap fields are scalars for one answer to one prompt, arrays for anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoomCount {
+    One,
+    Many(u32),
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    #[error("the body is not UTF-8: byte {0} begins no character")]
+    Utf8(usize),
+    #[error("the body is not a JSON object that can be routed: {0}")]
+    Json(String),
+    #[error("{param} appears twice; give it once")]
+    Duplicate { param: &'static str },
+    #[error("{param} {problem}")]
+    Field {
+        param: &'static str,
+        problem: String,
+    },
+    #[error("the request asks for {asked} answers; one request may ask for {ROOMS_MAX}")]
+    TooMany { asked: u64 },
+}
+
+/// Fields of any of the APIs, as raw text in the client's bytes.
+#[derive(Default)]
+struct Fields<'a> {
+    model: Option<&'a RawValue>,
+    stream: Option<&'a RawValue>,
+    n: Option<&'a RawValue>,
+    prompt: Option<&'a RawValue>,
+    messages: Option<&'a RawValue>,
+    text: Option<&'a RawValue>,
+    input_ids: Option<&'a RawValue>,
+    sampling_params: Option<&'a RawValue>,
+    return_logprob: Option<&'a RawValue>,
+    max_tokens: Option<&'a RawValue>,
+    max_completion_tokens: Option<&'a RawValue>,
+}
+
+// === impl Api ===
+
+impl Api {
+    pub const ALL: [Self; 3] = [Self::ChatCompletions, Self::Completions, Self::Generate];
+
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "/v1/chat/completions",
+            Self::Completions => "/v1/completions",
+            Self::Generate => "/generate",
+        }
+    }
+
+    /// Label of metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "chat_completions",
+            Self::Completions => "completions",
+            Self::Generate => "generate",
+        }
+    }
+
+    /// Position in `ALL`.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+// === impl Routing ===
+
+impl Routing {
+    /// # Errors
+    /// Says where the body is no JSON object, or which field the router cannot read.
+    pub fn parse(api: Api, body: &[u8]) -> Result<Self, RequestError> {
+        let text =
+            std::str::from_utf8(body).map_err(|error| RequestError::Utf8(error.valid_up_to()))?;
+        let mut fields = Fields::default();
+        let object = Object::scan(text, |key, value| fields.set(key, value))?;
+        let model = read(fields.model, "model", "must be a string")?;
+        let stream: Option<bool> = read(fields.stream, "stream", "must be true or false")?;
+        let (prompt, samples) = match api {
+            Api::ChatCompletions => (Prompt::messages(fields.messages), fields.samples()?),
+            Api::Completions => (Prompt::completions(fields.prompt)?, fields.samples()?),
+            Api::Generate => (
+                Prompt::generate(fields.text, fields.input_ids)?,
+                Samples::generate(fields.sampling_params)?,
+            ),
+        };
+        let answers = samples.answers(prompt.items);
+        let max_new_tokens = samples.max_new_tokens.unwrap_or(OUTPUT_TOKENS_DEFAULT);
+        Ok(Self {
+            model,
+            stream: stream.unwrap_or(false),
+            rooms: room_count(prompt.is_batch, answers)?,
+            prompt_tokens: prompt.tokens,
+            output_tokens: max_new_tokens
+                .min(OUTPUT_TOKENS_MAX)
+                .saturating_mul(answers),
+            merges_logprobs: api == Api::Generate && asks_for_logprobs(fields.return_logprob),
+            target: object.target,
+        })
+    }
+}
+
+fn room_count(is_batch: bool, answers: u64) -> Result<RoomCount, RequestError> {
+    match u32::try_from(answers) {
+        Ok(1) if !is_batch => Ok(RoomCount::One),
+        Ok(count @ 1..=ROOMS_MAX) => Ok(RoomCount::Many(count)),
+        // An empty batch is the worker's to refuse; it needs no room of its own.
+        Ok(0) => Ok(RoomCount::One),
+        Ok(_) | Err(_) => Err(RequestError::TooMany { asked: answers }),
+    }
+}
+
+/// `return_logprob` is a flag, or one for each item.
+fn asks_for_logprobs(raw: Option<&RawValue>) -> bool {
+    raw.is_some_and(|raw| raw.get().contains("true"))
+}
+
+// === impl RoomCount ===
+
+impl RoomCount {
+    pub fn get(self) -> u32 {
+        match self {
+            Self::One => 1,
+            Self::Many(count) => count,
+        }
+    }
+}
+
+// === impl Fields ===
+
+impl<'a> Fields<'a> {
+    fn set(&mut self, key: &str, value: &'a RawValue) -> Result<(), &'static str> {
+        let (param, field) = match key {
+            "model" => ("model", &mut self.model),
+            "stream" => ("stream", &mut self.stream),
+            "n" => ("n", &mut self.n),
+            "prompt" => ("prompt", &mut self.prompt),
+            "messages" => ("messages", &mut self.messages),
+            "text" => ("text", &mut self.text),
+            "input_ids" => ("input_ids", &mut self.input_ids),
+            "sampling_params" => ("sampling_params", &mut self.sampling_params),
+            "return_logprob" => ("return_logprob", &mut self.return_logprob),
+            "max_tokens" => ("max_tokens", &mut self.max_tokens),
+            "max_completion_tokens" => ("max_completion_tokens", &mut self.max_completion_tokens),
+            _ => return Ok(()),
+        };
+        match field.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(param),
+        }
+    }
+
+    /// `n` and the output bound of the OpenAI APIs.
+    fn samples(&self) -> Result<Samples, RequestError> {
+        let max_new_tokens = self.max_completion_tokens.or(self.max_tokens);
+        Samples::openai(self.n, max_new_tokens)
+    }
+}
+
+/// Reads an optional field; `null` is absent.
+fn read<'a, T: Deserialize<'a>>(
+    raw: Option<&'a RawValue>,
+    param: &'static str,
+    problem: &str,
+) -> Result<Option<T>, RequestError> {
+    let Some(raw) = raw else {
+        return Ok(None);
+    };
+    serde_json::from_str(raw.get()).map_err(|_| RequestError::Field {
+        param,
+        problem: format!("{problem}, not {}", excerpt(raw.get())),
+    })
+}
+
+/// The first characters of a value, for a message.
+fn excerpt(raw: &str) -> String {
+    const CHARS_MAX: usize = 40;
+    match raw.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &raw[..end]),
+        None => raw.to_owned(),
+    }
+}
+
+impl RequestError {
+    /// The field at fault, for the error object.
+    pub fn param(&self) -> Option<&'static str> {
+        match self {
+            Self::Duplicate { param } | Self::Field { param, .. } => Some(param),
+            Self::Utf8(_) | Self::Json(_) | Self::TooMany { .. } => None,
+        }
+    }
+}
+
+impl From<SpliceError> for RequestError {
+    fn from(error: SpliceError) -> Self {
+        match error {
+            SpliceError::Json(reason) => Self::Json(reason),
+            SpliceError::Duplicate(param) => Self::Duplicate { param },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

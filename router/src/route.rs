@@ -1,0 +1,192 @@
+//! Which workers serve a request: a prefill and a decode worker of one group, or a monolithic
+//! worker where there is no pair. Choosing takes a place on each, so that the next request sees
+//! the load of this one.
+
+use crate::policy::{Load, Policies, Policy};
+use crate::workers::{Fleet, Group, Lease, Member, Worker};
+use pd_protocol::workers::Role;
+use rand::RngCore;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// The policies of all pools, with their state.
+#[derive(Debug)]
+pub struct Chooser {
+    prefill: Policy,
+    decode: Policy,
+    null: Policy,
+}
+
+/// What of a request decides where it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand<'a> {
+    pub model: Option<&'a str>,
+    pub prompt_tokens: u64,
+    pub output_tokens: u64,
+    /// Workers that failed this request; taken again only if there is no other.
+    pub excluded: &'a [Arc<Worker>],
+    pub now: Instant,
+}
+
+#[derive(Debug)]
+pub enum Route {
+    Pair(PrefillDecodePair),
+    Single(Lease),
+}
+
+/// SGLang's `PrefillDecodePair`.
+#[derive(Debug)]
+pub struct PrefillDecodePair {
+    pub prefill: Lease,
+    pub decode: Lease,
+    pub bootstrap_port: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoRoute {
+    #[error("the model {asked:?} is not served here; served are: {served}")]
+    UnknownModel { asked: String, served: String },
+    #[error("no worker can take the request now: {0}; retry later")]
+    NoWorker(String),
+}
+
+// === impl Chooser ===
+
+impl Chooser {
+    pub fn new(names: Policies) -> Self {
+        Self {
+            prefill: Policy::new(names.prefill),
+            decode: Policy::new(names.decode),
+            null: Policy::new(names.null),
+        }
+    }
+
+    /// # Errors
+    /// `UnknownModel` if other models are served, else `NoWorker` with what is missing.
+    pub fn choose(
+        &self,
+        fleet: &Fleet,
+        demand: &Demand<'_>,
+        rng: &mut impl RngCore,
+    ) -> Result<Route, NoRoute> {
+        let groups: Vec<&Group> = fleet
+            .groups
+            .iter()
+            .filter(|group| group.serves(demand.model))
+            .collect();
+        if let (Some(asked), true) = (demand.model, groups.is_empty()) {
+            let served: Vec<_> = fleet.models().into_iter().collect();
+            if !served.is_empty() {
+                return Err(NoRoute::UnknownModel {
+                    asked: asked.to_owned(),
+                    served: served.join(", "),
+                });
+            }
+        }
+        if let Some(pair) = self.choose_pair(groups, demand, rng) {
+            return Ok(Route::Pair(pair));
+        }
+        let tokens = demand.prompt_tokens + demand.output_tokens;
+        let monolithic = fleet
+            .groups
+            .iter()
+            .filter(|group| group.serves(demand.model))
+            .flat_map(|group| &group.null);
+        take(&self.null, monolithic, tokens, demand, rng)
+            .map(|(_, lease)| Route::Single(lease))
+            .ok_or_else(|| NoRoute::NoWorker(missing(fleet, demand)))
+    }
+
+    fn choose_pair(
+        &self,
+        mut groups: Vec<&Group>,
+        demand: &Demand<'_>,
+        rng: &mut impl RngCore,
+    ) -> Option<PrefillDecodePair> {
+        groups.retain(|group| {
+            group.has_pair()
+                && group
+                    .decode
+                    .iter()
+                    .any(|member| member.worker.admits(demand.now))
+        });
+        while !groups.is_empty() {
+            let pool = groups.iter().flat_map(|group| &group.prefill);
+            let (member, prefill) = take(&self.prefill, pool, demand.prompt_tokens, demand, rng)?;
+            let group_idx = groups.iter().position(|group| {
+                let mut pool = group.prefill.iter();
+                pool.any(|other| Arc::ptr_eq(&other.worker, &member.worker))
+            })?;
+            let tokens = demand.prompt_tokens + demand.output_tokens;
+            let pool = groups[group_idx].decode.iter();
+            if let Some((_, decode)) = take(&self.decode, pool, tokens, demand, rng) {
+                return Some(PrefillDecodePair {
+                    prefill,
+                    decode,
+                    bootstrap_port: member.bootstrap_port,
+                });
+            }
+            groups.swap_remove(group_idx);
+        }
+        None
+    }
+}
+
+/// Takes a place on the worker that `policy` picks; on an excluded one only if there is no other.
+fn take<'a>(
+    policy: &Policy,
+    pool: impl Iterator<Item = &'a Member> + Clone,
+    tokens: u64,
+    demand: &Demand<'_>,
+    rng: &mut impl RngCore,
+) -> Option<(&'a Member, Lease)> {
+    let is_excluded = |member: &&Member| {
+        let mut excluded = demand.excluded.iter();
+        excluded.any(|other| Arc::ptr_eq(other, &member.worker))
+    };
+    let fresh = pool.clone().filter(|member| !is_excluded(member));
+    take_any(policy, fresh, tokens, demand.now, rng).or_else(|| {
+        let failed = pool.filter(is_excluded);
+        take_any(policy, failed, tokens, demand.now, rng)
+    })
+}
+
+fn take_any<'a>(
+    policy: &Policy,
+    pool: impl Iterator<Item = &'a Member>,
+    tokens: u64,
+    now: Instant,
+    rng: &mut impl RngCore,
+) -> Option<(&'a Member, Lease)> {
+    let mut members: Vec<&Member> = pool.filter(|member| member.worker.admits(now)).collect();
+    let mut loads: Vec<Load> = members.iter().map(|member| member.worker.load()).collect();
+    loop {
+        let idx = policy.pick(&loads, rng.next_u64())?;
+        if let Some(lease) = members[idx].worker.lease(tokens, now) {
+            return Some((members[idx], lease));
+        }
+        // Cordoned, or its one probe taken, since it was listed.
+        members.swap_remove(idx);
+        loads.swap_remove(idx);
+    }
+}
+
+/// What keeps the fleet from serving, in words.
+fn missing(fleet: &Fleet, demand: &Demand<'_>) -> String {
+    let count = |role: Role| {
+        let groups = fleet.groups.iter();
+        let mine = groups.filter(|group| group.serves(demand.model));
+        mine.map(|group| group.pool(role).len()).sum::<usize>()
+    };
+    let (prefill, decode, null) = (count(Role::Prefill), count(Role::Decode), count(Role::Null));
+    match (prefill, decode, null) {
+        (0, 0, 0) => "no worker is ready".to_owned(),
+        (0, 1.., 0) => "no prefill worker is ready".to_owned(),
+        (1.., 0, 0) => "no decode worker is ready".to_owned(),
+        _ if fleet.is_routable() => "every worker that is ready rests after failures".to_owned(),
+        _ => "the ready prefill and decode workers differ in model or KV layout".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Facts about the choice of workers.
+
+use super::*;
+use crate::policy::PolicyName;
+use crate::workers::circuit::CircuitConfig;
+use crate::workers::{Registry, WorkerInfo, registry::Registered};
+use pd_protocol::workers::WorkerSpec;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use std::time::Duration;
+
+struct Pools {
+    registry: Registry,
+    chooser: Chooser,
+    rng: StdRng,
+}
+
+impl Pools {
+    fn new(policy: PolicyName) -> Self {
+        Self {
+            registry: Registry::new(CircuitConfig {
+                enabled: true,
+                failures_to_open: 1,
+                successes_to_close: 1,
+                open_for: Duration::from_secs(60),
+                window: Duration::from_secs(60),
+            }),
+            chooser: Chooser::new(Policies {
+                prefill: policy,
+                decode: policy,
+                null: policy,
+            }),
+            rng: StdRng::seed_from_u64(1),
+        }
+    }
+
+    fn add(&self, id: &str, role: Role, kv_compat: &str) -> Arc<Worker> {
+        let spec = WorkerSpec {
+            id: id.to_owned(),
+            role,
+            url: "http://127.3.0.1:30000".to_owned(),
+            bootstrap_host: None,
+            bootstrap_port: None,
+        };
+        let Ok(Registered::New(worker)) = self.registry.register(spec) else {
+            panic!("{id} is new");
+        };
+        let info = WorkerInfo {
+            models: vec!["m".to_owned()],
+            kv_compat: Some(kv_compat.to_owned()),
+            ..WorkerInfo::default()
+        };
+        self.registry.set_ready(&worker, info);
+        worker
+    }
+
+    fn choose(&mut self, model: Option<&str>, excluded: &[Arc<Worker>]) -> Result<Route, NoRoute> {
+        let demand = Demand {
+            model,
+            prompt_tokens: 100,
+            output_tokens: 10,
+            excluded,
+            now: Instant::now(),
+        };
+        let fleet = self.registry.fleet();
+        self.chooser.choose(&fleet, &demand, &mut self.rng)
+    }
+
+    fn pair(&mut self, excluded: &[Arc<Worker>]) -> PrefillDecodePair {
+        match self.choose(None, excluded) {
+            Ok(Route::Pair(pair)) => pair,
+            other => panic!("no pair: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn load_is_counted_from_the_choice_on() {
+    let mut pools = Pools::new(PolicyName::LeastLoaded);
+    pools.add("p1", Role::Prefill, "x");
+    pools.add("p2", Role::Prefill, "x");
+    let decode = pools.add("d", Role::Decode, "x");
+    let first = pools.pair(&[]);
+    let second = pools.pair(&[]);
+    assert_ne!(first.prefill.worker().id(), second.prefill.worker().id());
+    assert_eq!(decode.load().tokens, 220);
+    drop((first, second));
+    assert_eq!(decode.load().tokens, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_goes_elsewhere_while_there_is_an_elsewhere() {
+    let mut pools = Pools::new(PolicyName::Random);
+    let failed = pools.add("p1", Role::Prefill, "x");
+    pools.add("p2", Role::Prefill, "x");
+    let only = pools.add("d", Role::Decode, "x");
+    let excluded = [failed, only];
+    for _ in 0..20 {
+        let pair = pools.pair(&excluded);
+        assert_eq!(pair.prefill.worker().id(), "p2");
+        assert_eq!(pair.decode.worker().id(), "d");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_revisions_side_by_side_are_never_mixed() {
+    let mut pools = Pools::new(PolicyName::RoundRobin);
+    for (revision, kv_compat) in [("a", "x"), ("b", "y")] {
+        pools.add(&format!("p-{revision}"), Role::Prefill, kv_compat);
+        pools.add(&format!("d-{revision}"), Role::Decode, kv_compat);
+    }
+    for _ in 0..8 {
+        let pair = pools.pair(&[]);
+        let (prefill, decode) = (pair.prefill.worker().id(), pair.decode.worker().id());
+        assert_eq!(prefill.as_bytes()[2], decode.as_bytes()[2]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_whose_decodes_rest_is_passed_over() {
+    let mut pools = Pools::new(PolicyName::RoundRobin);
+    pools.add("p-a", Role::Prefill, "x");
+    let resting = pools.add("d-a", Role::Decode, "x");
+    pools.add("p-b", Role::Prefill, "y");
+    pools.add("d-b", Role::Decode, "y");
+    resting
+        .lease(1, Instant::now())
+        .unwrap()
+        .fail(Instant::now());
+    for _ in 0..4 {
+        assert_eq!(pools.pair(&[]).prefill.worker().id(), "p-b");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_missing_is_said() {
+    let mut pools = Pools::new(PolicyName::Random);
+    let reason = |pools: &mut Pools| pools.choose(None, &[]).unwrap_err().to_string();
+    assert!(reason(&mut pools).contains("no worker is ready"));
+    pools.add("p", Role::Prefill, "x");
+    assert!(reason(&mut pools).contains("no decode worker is ready"));
+    let decode = pools.add("d", Role::Decode, "y");
+    assert!(reason(&mut pools).contains("differ in model or KV layout"));
+    pools.registry.remove("d").unwrap();
+    drop(decode);
+    let decode = pools.add("d", Role::Decode, "x");
+    decode
+        .lease(1, Instant::now())
+        .unwrap()
+        .fail(Instant::now());
+    assert!(reason(&mut pools).contains("rests after failures"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_model_is_told_the_known_ones() {
+    let mut pools = Pools::new(PolicyName::Random);
+    pools.add("n", Role::Null, "x");
+    assert!(matches!(pools.choose(Some("m"), &[]), Ok(Route::Single(_))));
+    let refused = pools.choose(Some("gpt"), &[]).unwrap_err();
+    assert!(refused.to_string().contains("served are: m"), "{refused}");
+}

@@ -1,0 +1,121 @@
+//! The router's state, shared by all requests: its parts side by side, each with its own lock or
+//! none.
+
+use crate::client::Client;
+use crate::config::Config;
+use crate::metrics::{Gauges, Metrics};
+use crate::queue::Queue;
+use crate::retry::RetryConfig;
+use crate::rooms::Rooms;
+use crate::route::{Chooser, Demand, NoRoute, Route};
+use crate::timeline::Timeline;
+use crate::workers::health::{self, Prober};
+use crate::workers::registry::Registered;
+use crate::workers::{Registry, RegistryError};
+use http::HeaderValue;
+use pd_protocol::workers::{WorkerSpec, WorkerStatus};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub struct Router {
+    pub client: Client,
+    pub workers: Arc<Registry>,
+    pub queue: Queue,
+    pub rooms: Rooms,
+    pub timeline: Timeline,
+    pub metrics: Arc<Metrics>,
+    pub retry: RetryConfig,
+    pub request_timeout: Duration,
+    pub body_bytes_max: usize,
+    /// Bearer token that clients must present.
+    pub api_key: Option<String>,
+    pub admin_token: Option<String>,
+    chooser: Chooser,
+    prober: Arc<Prober>,
+    is_draining: AtomicBool,
+}
+
+// === impl Router ===
+
+impl Router {
+    /// The router of `config`, with no worker yet.
+    pub fn new(config: &Config) -> Arc<Self> {
+        let client = Client::new();
+        let authorization = config.api_key.as_ref().and_then(|key| {
+            let mut value = HeaderValue::try_from(format!("Bearer {key}")).ok()?;
+            value.set_sensitive(true);
+            Some(value)
+        });
+        let prober = Prober::new(config.health.clone(), client.clone(), authorization);
+        Arc::new(Self {
+            client,
+            workers: Arc::new(Registry::new(config.circuit.clone())),
+            queue: Queue::new(config.queue.clone()),
+            rooms: Rooms::default(),
+            timeline: Timeline::default(),
+            metrics: Arc::new(Metrics::new()),
+            retry: config.retry.clone(),
+            request_timeout: config.request_timeout,
+            body_bytes_max: config.body_bytes_max,
+            api_key: config.api_key.clone(),
+            admin_token: config.admin_token.clone(),
+            chooser: Chooser::new(config.policies),
+            prober: Arc::new(prober),
+            is_draining: AtomicBool::new(false),
+        })
+    }
+
+    /// Adds a worker and begins to probe it. Adding the same one again changes nothing.
+    ///
+    /// # Errors
+    /// What the registry refuses.
+    pub fn add_worker(&self, spec: WorkerSpec) -> Result<WorkerStatus, RegistryError> {
+        let id = spec.id.clone();
+        if let Registered::New(worker) = self.workers.register(spec)? {
+            let registry = Arc::clone(&self.workers);
+            let prober = Arc::clone(&self.prober);
+            tokio::spawn(health::watch(registry, worker, prober));
+        }
+        self.workers.status(&id)
+    }
+
+    /// # Errors
+    /// Why no worker can serve the demand.
+    pub fn choose(&self, demand: &Demand<'_>) -> Result<Route, NoRoute> {
+        let fleet = self.workers.fleet();
+        self.chooser.choose(&fleet, demand, &mut rand::rng())
+    }
+
+    /// Whether new requests are welcome: not draining, and a pair or monolithic worker is ready.
+    pub fn is_ready(&self) -> bool {
+        !self.is_draining() && self.workers.fleet().is_routable()
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
+    pub fn begin_draining(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    pub fn metrics_text(&self) -> Vec<u8> {
+        let gauges = Gauges {
+            queue_waiting: self.queue.waiting(),
+            rooms: self.rooms.len(),
+        };
+        self.metrics.text(&self.workers, gauges)
+    }
+}
+
+impl fmt::Debug for Router {
+    /// Leaves the secrets out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Router")
+            .field("queue", &self.queue)
+            .field("rooms", &self.rooms)
+            .finish_non_exhaustive()
+    }
+}

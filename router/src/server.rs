@@ -1,0 +1,144 @@
+//! The listening sockets, and how the router stops: unready first, then no new connection, then
+//! the answers in flight finish within the grace period.
+
+use crate::api;
+use crate::config::{Config, HostPort};
+use crate::router::Router;
+use crate::workers::RegistryError;
+use crate::workers::admin;
+use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
+use axum::serve::ListenerExt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// A router that is bound to its ports and not yet serving.
+pub struct Server {
+    pub router: Arc<Router>,
+    api: TcpListener,
+    admin: TcpListener,
+    prometheus: Option<TcpListener>,
+    grace: Duration,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot listen on {host}:{port} ({flag}): {source}; is another process using it?")]
+    Bind {
+        flag: &'static str,
+        host: String,
+        port: u16,
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Worker(#[from] RegistryError),
+}
+
+/// How serving ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// Every answer in flight was finished.
+    Drained,
+    /// The grace period ended first.
+    CutOff,
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Binds the ports and begins to probe the workers of `config`.
+    ///
+    /// # Errors
+    /// Names the flag whose address cannot be bound, or the worker that is none.
+    pub async fn bind(config: Config) -> Result<Self, StartError> {
+        let api = listen("--host, --port", &config.api).await?;
+        let admin = listen("--admin-host, --admin-port", &config.admin).await?;
+        let prometheus = match &config.prometheus {
+            Some(address) => Some(listen("--prometheus-port", address).await?),
+            None => None,
+        };
+        let router = Router::new(&config);
+        for spec in config.workers {
+            router.add_worker(spec)?;
+        }
+        Ok(Self {
+            router,
+            api,
+            admin,
+            prometheus,
+            grace: config.shutdown_grace,
+        })
+    }
+
+    /// # Errors
+    /// The socket's.
+    pub fn api_addr(&self) -> io::Result<SocketAddr> {
+        self.api.local_addr()
+    }
+
+    /// # Errors
+    /// The socket's.
+    pub fn admin_addr(&self) -> io::Result<SocketAddr> {
+        self.admin.local_addr()
+    }
+
+    /// Serves until `shutdown`, then drains.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
+        let _others_end = spawn_others(&self.router, self.admin, self.prometheus);
+        let stop = CancellationToken::new();
+        let make_service = api::routes(Arc::clone(&self.router)).into_make_service();
+        let api = axum::serve(self.api.tap_io(no_delay), make_service)
+            .with_graceful_shutdown(stop.clone().cancelled_owned());
+        let mut serving = tokio::spawn(api.into_future());
+        shutdown.await;
+        tracing::info!("shutting down: finishing the answers in flight");
+        self.router.begin_draining();
+        stop.cancel();
+        match tokio::time::timeout(self.grace, &mut serving).await {
+            Ok(_) => Stopped::Drained,
+            Err(_) => {
+                serving.abort();
+                Stopped::CutOff
+            }
+        }
+    }
+}
+
+/// Serves the admin API and metrics until the guard is dropped, so also while the router drains.
+fn spawn_others(
+    router: &Arc<Router>,
+    admin: TcpListener,
+    prometheus: Option<TcpListener>,
+) -> DropGuard {
+    let end = CancellationToken::new();
+    let service: IntoMakeServiceWithConnectInfo<axum::Router, SocketAddr> =
+        admin::routes(Arc::clone(router)).into_make_service_with_connect_info();
+    let admin = axum::serve(admin.tap_io(no_delay), service).into_future();
+    tokio::spawn(end.clone().run_until_cancelled_owned(admin));
+    if let Some(listener) = prometheus {
+        let metrics = axum::serve(listener, api::metrics_routes(Arc::clone(router)));
+        tokio::spawn(end.clone().run_until_cancelled_owned(metrics.into_future()));
+    }
+    end.drop_guard()
+}
+
+async fn listen(flag: &'static str, (host, port): &HostPort) -> Result<TcpListener, StartError> {
+    let bound = TcpListener::bind((host.as_str(), *port)).await;
+    bound.map_err(|source| StartError::Bind {
+        flag,
+        host: host.clone(),
+        port: *port,
+        source,
+    })
+}
+
+/// With Nagle's algorithm on, the first token of a stream on a kept connection would wait for the
+/// client's delayed acknowledgement, 40 ms.
+fn no_delay(stream: &mut TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY was refused");
+    }
+}

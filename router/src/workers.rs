@@ -1,0 +1,18 @@
+//! The workers a router may use: who they are (`registry`), whether they are well (`health`,
+//! `circuit`), which of them can serve together (`fleet`) and what each has in flight (`worker`).
+
+pub mod admin;
+pub mod circuit;
+pub mod endpoint;
+pub mod fleet;
+pub mod health;
+pub mod info;
+pub mod registry;
+pub mod worker;
+
+pub use endpoint::Endpoint;
+pub use fleet::{Fleet, Group, Member};
+pub use health::role_name;
+pub use info::WorkerInfo;
+pub use registry::{Registry, RegistryError};
+pub use worker::{Lease, Worker};

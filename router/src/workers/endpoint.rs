@@ -1,0 +1,97 @@
+//! Where a worker's HTTP API is, parsed once so that a request's URI costs no formatting.
+
+use http::Uri;
+use http::uri::{Authority, PathAndQuery, Scheme};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    authority: Authority,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    #[error("worker URL {url:?} is not a URL: {reason}; give one such as http://10.0.0.7:30000")]
+    Malformed { url: String, reason: String },
+    #[error("worker URL {0:?} must begin with http:// (workers are reached in clear text)")]
+    Scheme(String),
+    #[error("worker URL {0:?} has a path; give scheme, host and port only")]
+    HasPath(String),
+    #[error("worker id {0:?} must be printable ASCII without spaces, and not empty")]
+    Id(String),
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// # Errors
+    /// Says what of the URL is not `http://HOST[:PORT]`.
+    pub fn parse(url: &str) -> Result<Self, EndpointError> {
+        let parts = url
+            .parse::<Uri>()
+            .map_err(|error| EndpointError::Malformed {
+                url: url.to_owned(),
+                reason: error.to_string(),
+            })?
+            .into_parts();
+        if parts.scheme != Some(Scheme::HTTP) {
+            return Err(EndpointError::Scheme(url.to_owned()));
+        }
+        if parts.path_and_query.is_some_and(|path| path != "/") {
+            return Err(EndpointError::HasPath(url.to_owned()));
+        }
+        let authority = parts
+            .authority
+            .filter(|authority| !authority.as_str().contains('@') && !authority.host().is_empty());
+        Ok(Self {
+            authority: authority.ok_or_else(|| EndpointError::Malformed {
+                url: url.to_owned(),
+                reason: "it names no host".to_owned(),
+            })?,
+        })
+    }
+
+    pub fn uri(&self, path: PathAndQuery) -> Uri {
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(Scheme::HTTP);
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(path);
+        Uri::from_parts(parts).expect("scheme, authority and path make a URI")
+    }
+
+    /// Host without the brackets of an IPv6 address.
+    pub fn host(&self) -> &str {
+        let host = self.authority.host();
+        host.strip_prefix('[')
+            .and_then(|inner| inner.strip_suffix(']'))
+            .unwrap_or(host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about worker URLs.
+
+    use super::*;
+
+    #[test]
+    fn a_url_is_scheme_host_and_port() {
+        let endpoint = Endpoint::parse("http://[::1]:30000/").unwrap();
+        assert_eq!(endpoint.host(), "::1");
+        let uri = endpoint.uri(PathAndQuery::from_static("/generate"));
+        assert_eq!(uri, "http://[::1]:30000/generate");
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_its_reason() {
+        assert!(matches!(
+            Endpoint::parse("https://a:1"),
+            Err(EndpointError::Scheme(_))
+        ));
+        assert!(matches!(
+            Endpoint::parse("http://a:1/v1"),
+            Err(EndpointError::HasPath(_))
+        ));
+        assert!(Endpoint::parse("http://").is_err());
+        assert!(Endpoint::parse("10.0.0.7:30000").is_err());
+    }
+}

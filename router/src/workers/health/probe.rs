@@ -1,0 +1,117 @@
+//! One probe of one worker: is it well, and what does it say of itself?
+
+use super::HealthConfig;
+use crate::client::{Client, ClientError};
+use crate::workers::{Worker, WorkerInfo};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HeaderValue};
+use http::uri::PathAndQuery;
+use http::{Method, Request, StatusCode};
+use pd_protocol::workers::Role;
+
+/// A `/server_info` larger than this is not one.
+const INFO_BYTES_MAX: usize = 1 << 20;
+
+pub struct Prober {
+    pub config: HealthConfig,
+    client: Client,
+    authorization: Option<HeaderValue>,
+}
+
+/// Why a worker is not ready.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    #[error("{path} did not answer within {timeout_ms} ms")]
+    Timeout {
+        path: PathAndQuery,
+        timeout_ms: u128,
+    },
+    #[error("{path}: {source}")]
+    Unreached {
+        path: PathAndQuery,
+        source: ClientError,
+    },
+    #[error("{path} answered {status}")]
+    Status {
+        path: PathAndQuery,
+        status: StatusCode,
+    },
+    #[error("/server_info is not understood: {0}")]
+    Info(#[from] serde_json::Error),
+    #[error(
+        "it runs with --disaggregation-mode {reported} but is registered as {registered}; register it under its own role"
+    )]
+    Role {
+        reported: &'static str,
+        registered: &'static str,
+    },
+}
+
+// === impl Prober ===
+
+impl Prober {
+    pub fn new(config: HealthConfig, client: Client, authorization: Option<HeaderValue>) -> Self {
+        Self {
+            config,
+            client,
+            authorization,
+        }
+    }
+
+    pub(super) async fn probe(&self, worker: &Worker) -> Result<WorkerInfo, ProbeError> {
+        self.get(worker, self.config.endpoint.clone()).await?;
+        let path = PathAndQuery::from_static("/server_info");
+        let info = match self.get(worker, path).await {
+            Ok(body) => WorkerInfo::parse(&body)?,
+            // A server without this path is still one that serves.
+            Err(ProbeError::Status {
+                status: StatusCode::NOT_FOUND,
+                ..
+            }) => WorkerInfo::default(),
+            Err(error) => return Err(error),
+        };
+        match info.role {
+            Some(reported) if reported != worker.spec.role => Err(ProbeError::Role {
+                reported: role_name(reported),
+                registered: role_name(worker.spec.role),
+            }),
+            Some(_) | None => Ok(info),
+        }
+    }
+
+    async fn get(&self, worker: &Worker, path: PathAndQuery) -> Result<Bytes, ProbeError> {
+        let mut request = Request::new(Bytes::new());
+        *request.method_mut() = Method::GET;
+        *request.uri_mut() = worker.endpoint.uri(path.clone());
+        if let Some(authorization) = &self.authorization {
+            let headers = request.headers_mut();
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        let exchange = self.client.exchange(request, INFO_BYTES_MAX);
+        let (head, body) = match tokio::time::timeout(self.config.timeout, exchange).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(source)) => return Err(ProbeError::Unreached { path, source }),
+            Err(_) => {
+                return Err(ProbeError::Timeout {
+                    path,
+                    timeout_ms: self.config.timeout.as_millis(),
+                });
+            }
+        };
+        match head.status.is_success() {
+            true => Ok(body),
+            false => Err(ProbeError::Status {
+                path,
+                status: head.status,
+            }),
+        }
+    }
+}
+
+pub fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Prefill => "prefill",
+        Role::Decode => "decode",
+        Role::Null => "null",
+    }
+}

@@ -1,0 +1,160 @@
+//! One worker as requests see it: its address, its gate (cordon and circuit), and what this
+//! router has in flight on it, counted from the moment it is chosen.
+
+use super::circuit::{Admission, Circuit, CircuitConfig};
+use super::endpoint::{Endpoint, EndpointError};
+use crate::policy::Load;
+use http::HeaderValue;
+use parking_lot::Mutex;
+use pd_protocol::workers::WorkerSpec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Debug)]
+pub struct Worker {
+    pub spec: WorkerSpec,
+    pub endpoint: Endpoint,
+    /// Host that decode dials for the bootstrap server, as a JSON string.
+    pub bootstrap_host_json: String,
+    /// The id as answers name it.
+    pub id_header: HeaderValue,
+    gate: Mutex<Gate>,
+    requests: AtomicU64,
+    tokens: AtomicU64,
+    /// A request could not reach the worker: probe it now.
+    pub(super) suspected: Notify,
+    /// Cancelled when the worker is removed.
+    pub(super) removed: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Gate {
+    cordoned: bool,
+    circuit: Circuit,
+}
+
+/// One request's place on a worker. Dropping it gives the place back; a lease that was not
+/// settled by `succeed` or `fail` says nothing about the worker's health.
+#[derive(Debug)]
+pub struct Lease {
+    worker: Arc<Worker>,
+    tokens: u64,
+    admission: Option<Admission>,
+}
+
+// === impl Worker ===
+
+impl Worker {
+    /// # Errors
+    /// Refuses a URL that is not `http://HOST[:PORT]`.
+    pub fn new(spec: WorkerSpec, circuit: CircuitConfig) -> Result<Self, EndpointError> {
+        let endpoint = Endpoint::parse(&spec.url)?;
+        let host = spec.bootstrap_host.as_deref().unwrap_or(endpoint.host());
+        let bootstrap_host_json = serde_json::Value::from(host).to_string();
+        Ok(Self {
+            endpoint,
+            bootstrap_host_json,
+            id_header: HeaderValue::try_from(spec.id.as_str())
+                .map_err(|_| EndpointError::Id(spec.id.clone()))?,
+            spec,
+            gate: Mutex::new(Gate {
+                cordoned: false,
+                circuit: Circuit::new(circuit),
+            }),
+            requests: AtomicU64::new(0),
+            tokens: AtomicU64::new(0),
+            suspected: Notify::new(),
+            removed: CancellationToken::new(),
+        })
+    }
+
+    pub fn id(&self) -> &str {
+        &self.spec.id
+    }
+
+    pub fn load(&self) -> Load {
+        Load {
+            tokens: self.tokens.load(Ordering::Relaxed),
+            requests: self.requests.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether `lease` would give a place now.
+    pub fn admits(&self, now: Instant) -> bool {
+        let gate = self.gate.lock();
+        !gate.cordoned && gate.circuit.admits(now)
+    }
+
+    /// Takes a place for a request of `tokens`. Cordon takes the same lock, so a request is either
+    /// counted in the cordon's answer or refused.
+    pub fn lease(self: &Arc<Self>, tokens: u64, now: Instant) -> Option<Lease> {
+        let mut gate = self.gate.lock();
+        if gate.cordoned {
+            return None;
+        }
+        let admission = gate.circuit.begin(now)?;
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.tokens.fetch_add(tokens, Ordering::Relaxed);
+        Some(Lease {
+            worker: Arc::clone(self),
+            tokens,
+            admission: Some(admission),
+        })
+    }
+
+    pub(super) fn set_cordoned(&self, cordoned: bool) {
+        self.gate.lock().cordoned = cordoned;
+    }
+
+    pub fn is_cordoned(&self) -> bool {
+        self.gate.lock().cordoned
+    }
+
+    pub fn is_circuit_open(&self) -> bool {
+        self.gate.lock().circuit.is_open()
+    }
+
+    pub(super) fn reset_circuit(&self) {
+        self.gate.lock().circuit.reset();
+    }
+}
+
+// === impl Lease ===
+
+impl Lease {
+    pub fn worker(&self) -> &Arc<Worker> {
+        &self.worker
+    }
+
+    pub fn succeed(mut self) {
+        if let Some(admission) = self.admission.take() {
+            self.worker.gate.lock().circuit.succeed(admission);
+        }
+    }
+
+    /// The worker answered with an error of its own, or not at all.
+    pub fn fail(mut self, now: Instant) {
+        if let Some(admission) = self.admission.take() {
+            self.worker.gate.lock().circuit.fail(admission, now);
+        }
+    }
+
+    /// As `fail`, and the worker could not be reached: its health is probed at once.
+    pub fn fail_unreached(self, now: Instant) {
+        self.worker.suspected.notify_one();
+        self.fail(now);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.worker.requests.fetch_sub(1, Ordering::Relaxed);
+        self.worker.tokens.fetch_sub(self.tokens, Ordering::Relaxed);
+        if let Some(admission) = self.admission.take() {
+            self.worker.gate.lock().circuit.abandon(admission);
+        }
+    }
+}
