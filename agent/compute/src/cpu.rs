@@ -1,9 +1,29 @@
 //! The CPU backend: one queue thread that executes commands in order with a fixed pool of threads,
 //! on kernels chosen once for the processor's instruction set.
 
+mod attention;
+mod backend;
+mod embed;
+mod gather;
 mod isa;
 mod kernels;
+mod kv_layer;
+mod lanes;
 pub mod linear;
+mod memory;
+mod norm;
 pub mod pack;
+mod product;
+mod qkv;
+mod queue;
+mod rope;
+mod sample;
+mod threads;
+mod ticket;
 
+pub use backend::{CpuBackend, CpuConfig};
+pub use embed::CpuEmbedding;
 pub use isa::Isa;
+pub use memory::CpuBuffer;
+pub use pack::ComputeDtype;
+pub use ticket::CpuTicket;

@@ -20,7 +20,7 @@ pub struct SamplingRow {
     pub temperature: f32,
     /// Keep the `top_k` likeliest; 0 keeps all.
     pub top_k: u32,
-    /// Keep the likeliest whose predecessors' mass is below `top_p`; 1 keeps all.
+    /// Keep those whose better-ranked ones have a mass of at most `top_p`; 1 keeps all.
     pub top_p: f32,
     /// Keep those at least `min_p` times as likely as the likeliest; 0 keeps all.
     pub min_p: f32,

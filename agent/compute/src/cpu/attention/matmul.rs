@@ -1,0 +1,99 @@
+//! The inner product of attention: `c = a·b` for a few rows, with one fma chain per element in
+//! ascending depth. Rows may end early, at depths that do not fall from row to row.
+
+use crate::cpu::lanes::{LANES, Lanes};
+
+/// Row-major operands. `b_at(i)` is where row i of b begins, whole vectors of columns long.
+pub(super) struct Matmul<'a, B> {
+    /// `rows × depth`, `a_stride` apart.
+    pub(super) a: *const f32,
+    pub(super) a_stride: usize,
+    pub(super) b_at: B,
+    pub(super) c: *mut f32,
+    pub(super) c_stride: usize,
+    /// Vectors of columns.
+    pub(super) vectors: usize,
+    /// Per row, ascending.
+    pub(super) depths: &'a [usize],
+}
+
+// === impl Matmul ===
+
+impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
+    /// # Safety
+    /// The instruction set of `V`; a, b and c are as long as described and c shares no memory.
+    #[inline(always)]
+    pub(super) unsafe fn run<V: Lanes>(self) {
+        let rows = self.depths.len();
+        let mut row = 0;
+        // SAFETY: the caller's; rows and vectors stay below their counts.
+        unsafe {
+            while row < rows {
+                row += match rows - row {
+                    6.. if V::MANY_REGISTERS => self.rows::<V, 6>(row),
+                    3.. if V::MANY_REGISTERS => self.rows::<V, 3>(row),
+                    2.. if !V::MANY_REGISTERS => self.rows::<V, 2>(row),
+                    _ => self.rows::<V, 1>(row),
+                };
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn rows<V: Lanes, const R: usize>(&self, row: usize) -> usize {
+        let mut vector = 0;
+        // SAFETY: as `run`.
+        unsafe {
+            while vector < self.vectors {
+                vector += match self.vectors - vector {
+                    4.. if V::MANY_REGISTERS => self.tile::<V, R, 4>(row, vector),
+                    2.. => self.tile::<V, R, 2>(row, vector),
+                    _ => self.tile::<V, R, 1>(row, vector),
+                };
+            }
+        }
+        R
+    }
+
+    /// R rows by N vectors, kept in registers over the whole depth.
+    #[inline(always)]
+    unsafe fn tile<V: Lanes, const R: usize, const N: usize>(
+        &self,
+        row: usize,
+        vector: usize,
+    ) -> usize {
+        let Self {
+            a_stride, c_stride, ..
+        } = *self;
+        let depths = &self.depths[row..row + R];
+        // SAFETY: as `run`.
+        unsafe {
+            let a = self.a.add(row * a_stride);
+            let b_at = |i: usize| (self.b_at)(i).add(vector * LANES);
+            let mut sums = [[V::splat(0.0); N]; R];
+            for i in 0..depths[0] {
+                let b = b_at(i);
+                let b: [V; N] = std::array::from_fn(|n| V::load(b.add(n * LANES)));
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let a = V::splat(*a.add(r * a_stride + i));
+                    for (sum, b) in sums.iter_mut().zip(b) {
+                        *sum = a.fma(b, *sum);
+                    }
+                }
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                for i in depths[0]..depths[r] {
+                    let a = V::splat(*a.add(r * a_stride + i));
+                    for (n, sum) in sums.iter_mut().enumerate() {
+                        *sum = a.fma(V::load(b_at(i).add(n * LANES)), *sum);
+                    }
+                }
+                let c = self.c.add((row + r) * c_stride + vector * LANES);
+                for (n, sum) in sums.iter().enumerate() {
+                    sum.store(c.add(n * LANES));
+                }
+            }
+        }
+        N
+    }
+}

@@ -1,0 +1,145 @@
+//! Facts about preparing queries, keys and values.
+
+use std::sync::Arc;
+
+use crate::buffer::DeviceBuffer as _;
+use crate::cpu::backend::tests::{
+    floats, isas, mk_backend, noise_floats, read_floats, words, zeros,
+};
+use crate::cpu::{CpuBackend, Isa};
+use crate::dtype::DType;
+use crate::kv::{KvCutView, KvGroupView, NO_SLOT};
+use crate::ops::{Backend, BatchView, QkvPrep, RopeTable};
+
+const HEAD_DIM: usize = 8;
+const Q_HEADS: usize = 4;
+const KV_HEADS: usize = 2;
+const ROW: usize = (Q_HEADS + 2 * KV_HEADS) * HEAD_DIM;
+const PAGE_SIZE: usize = 4;
+const LAYERS: usize = 3;
+const LAYER: usize = 1;
+const POSITIONS: [u32; 3] = [5, 6, 900];
+const SLOTS: [u32; 3] = [9, NO_SLOT, 2];
+
+/// Queries and pool after preparing three rows.
+fn prepare(isa: Isa, threads: usize) -> (Vec<f32>, Vec<f32>) {
+    let backend = mk_backend(threads, isa);
+    let pool_len = 3 * KV_HEADS * LAYERS * 2 * PAGE_SIZE * HEAD_DIM;
+    let region = zeros(&backend, pool_len);
+    let cut = KvCutView::page_first(region.clone(), 0, LAYERS, KV_HEADS, PAGE_SIZE, HEAD_DIM);
+    let kv = KvGroupView::<CpuBackend> {
+        dtype: DType::F32,
+        page_size: PAGE_SIZE,
+        num_pages: 3,
+        num_kv_heads: KV_HEADS,
+        head_dim: HEAD_DIM,
+        cuts: Arc::new([cut]),
+    };
+    let none = words(&backend, &[]);
+    let batch = BatchView {
+        num_tokens: 3,
+        num_seqs: 1,
+        token_ids: none.clone(),
+        positions: words(&backend, &POSITIONS),
+        q_indptr: none.clone(),
+        kv_lens: none.clone(),
+        page_table: none,
+        page_table_stride: 0,
+        out_slots: words(&backend, &SLOTS),
+    };
+    let rope = zeros(&backend, 3 * HEAD_DIM);
+    backend.rope_table(RopeTable {
+        positions: &batch.positions,
+        inv_freq: &floats(&backend, &[1.0, 0.1, 0.01, 0.001]),
+        factor: 1.0,
+        out: &rope,
+        rows: 3,
+    });
+    let qkv = floats(&backend, &noise_floats(1, 3 * ROW));
+    let norms = floats(&backend, &noise_floats(2, 2 * HEAD_DIM));
+    backend.qkv_prep(QkvPrep {
+        qkv: &qkv,
+        bias: Some(&floats(&backend, &noise_floats(3, ROW))),
+        q_norm: Some(&norms.slice(0..HEAD_DIM)),
+        k_norm: Some(&norms.slice(HEAD_DIM..2 * HEAD_DIM)),
+        eps: 1e-6,
+        rope: &rope,
+        rotary_dim: HEAD_DIM,
+        num_q_heads: Q_HEADS,
+        batch: &batch,
+        kv: &kv,
+        layer: LAYER,
+    });
+    (read_floats(&backend, &qkv), read_floats(&backend, &region))
+}
+
+/// One head: bias, norm, rotation, in f64.
+fn expected_head(row: usize, head: usize, norm: usize) -> Vec<f64> {
+    let (x, bias) = (noise_floats(1, 3 * ROW), noise_floats(3, ROW));
+    let at = head * HEAD_DIM;
+    let x: Vec<f64> = (0..HEAD_DIM)
+        .map(|i| f64::from(x[row * ROW + at + i] + bias[at + i]))
+        .collect();
+    let mean = x.iter().map(|x| x * x).sum::<f64>() / HEAD_DIM as f64;
+    let weight = noise_floats(2, 2 * HEAD_DIM);
+    let x: Vec<f64> = (0..HEAD_DIM)
+        .map(|i| x[i] / (mean + 1e-6).sqrt() * f64::from(weight[norm * HEAD_DIM + i]))
+        .collect();
+    let half = HEAD_DIM / 2;
+    let angle = |i: usize| f64::from(POSITIONS[row]) * [1.0, 0.1, 0.01, 0.001][i];
+    let first = (0..half).map(|i| x[i] * angle(i).cos() - x[half + i] * angle(i).sin());
+    let second = (0..half).map(|i| x[half + i] * angle(i).cos() + x[i] * angle(i).sin());
+    first.chain(second).collect()
+}
+
+fn assert_near(values: &[f32], expected: &[f64]) {
+    for (value, expected) in values.iter().zip(expected) {
+        assert!(
+            (f64::from(*value) - expected).abs() < 1e-4,
+            "{value} beside {expected}"
+        );
+    }
+}
+
+#[test]
+fn queries_and_keys_are_biased_normed_and_rotated_and_values_only_biased() {
+    for isa in isas() {
+        let (qkv, pool) = prepare(isa, 2);
+        for row in 0..3 {
+            for head in 0..Q_HEADS {
+                let q = &qkv[row * ROW + head * HEAD_DIM..][..HEAD_DIM];
+                assert_near(q, &expected_head(row, head, 0));
+            }
+        }
+        let (x, bias) = (noise_floats(1, 3 * ROW), noise_floats(3, ROW));
+        let head_len = LAYERS * 2 * PAGE_SIZE * HEAD_DIM;
+        for (row, slot) in [(0, 9), (2, 2)] {
+            for kv_head in 0..KV_HEADS {
+                let at = slot / PAGE_SIZE * KV_HEADS * head_len
+                    + kv_head * head_len
+                    + LAYER * 2 * PAGE_SIZE * HEAD_DIM
+                    + slot % PAGE_SIZE * HEAD_DIM;
+                assert_near(&pool[at..], &expected_head(row, Q_HEADS + kv_head, 1));
+                let from = (Q_HEADS + KV_HEADS + kv_head) * HEAD_DIM;
+                for i in 0..HEAD_DIM {
+                    let v = x[row * ROW + from + i] + bias[from + i];
+                    assert_eq!(pool[at + PAGE_SIZE * HEAD_DIM + i], v);
+                }
+            }
+        }
+        let written = pool.iter().filter(|x| **x != 0.0).count();
+        assert_eq!(
+            written,
+            2 * KV_HEADS * 2 * HEAD_DIM,
+            "nothing else is written"
+        );
+    }
+}
+
+#[test]
+fn every_instruction_set_and_thread_count_gives_the_same_bits() {
+    let one = prepare(Isa::Scalar, 1);
+    for isa in isas() {
+        assert_eq!(prepare(isa, 3), one, "{}", isa.name());
+    }
+}
