@@ -7,5 +7,6 @@ mod kvcache;
 pub mod metrics;
 pub mod model;
 pub mod sample;
+pub mod text;
 pub mod timeline;
 pub mod weights;

@@ -4,6 +4,7 @@
 //! rows that need logits are the caller's. It knows no request and no scheduler.
 
 pub mod config;
+pub mod files;
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -11,6 +12,7 @@ use std::ops::Range;
 use pd_compute::{Backend, BatchView, KvGroupView};
 
 pub use config::{Family, ModelConfig, RopeScaling};
+pub use files::{ModelFiles, ModelPath, OpenError};
 
 /// The largest step a model's activations are allocated for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,138 @@
+//! A model on disk: where it is, what it is, and its weights.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::config::{self, ConfigError, ModelConfig};
+use crate::weights::{Gguf, Safetensors, Weights, WeightsError};
+
+/// A path given by the user, resolved to one of the two kinds of model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelPath {
+    /// A Hugging Face folder: it holds `config.json`.
+    Folder(PathBuf),
+    Gguf(PathBuf),
+}
+
+/// An opened model: nothing is read yet but headers.
+#[derive(Debug)]
+pub struct ModelFiles {
+    pub config: ModelConfig,
+    pub weights: Weights,
+}
+
+/// Why no model is found, or the one found is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("cannot read the model path {path}: {source}; give a model folder or a .gguf file")]
+    Path {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error(
+        "{path} is no model: expected a .gguf file, or a folder with config.json or one .gguf file"
+    )]
+    NoModel { path: PathBuf },
+    #[error("{path} holds {count} .gguf files and no config.json; give the path of one of them")]
+    SeveralGguf { path: PathBuf, count: usize },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+}
+
+// === impl ModelPath ===
+
+impl ModelPath {
+    /// # Errors
+    /// When there is no model at `path`, or more than one.
+    pub fn resolve(path: &Path) -> Result<Self, OpenError> {
+        let unreadable = |source| OpenError::Path {
+            path: path.to_owned(),
+            source,
+        };
+        let metadata = fs::metadata(path).map_err(unreadable)?;
+        if !metadata.is_dir() {
+            return if is_gguf(path) {
+                Ok(Self::Gguf(path.to_owned()))
+            } else {
+                Err(OpenError::NoModel {
+                    path: path.to_owned(),
+                })
+            };
+        }
+        if path.join("config.json").exists() {
+            return Ok(Self::Folder(path.to_owned()));
+        }
+        let mut found = Vec::new();
+        for entry in fs::read_dir(path).map_err(unreadable)? {
+            let file = entry.map_err(unreadable)?.path();
+            if is_gguf(&file) {
+                found.push(file);
+            }
+        }
+        match (found.pop(), found.len()) {
+            (Some(file), 0) => Ok(Self::Gguf(file)),
+            (None, _) => Err(OpenError::NoModel {
+                path: path.to_owned(),
+            }),
+            (Some(_), others) => Err(OpenError::SeveralGguf {
+                path: path.to_owned(),
+                count: others + 1,
+            }),
+        }
+    }
+}
+
+fn is_gguf(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+// === impl ModelFiles ===
+
+impl ModelFiles {
+    /// Maps the files of the model at `path` and reads what they say about themselves.
+    ///
+    /// # Errors
+    /// Names the file and the key or tensor at fault.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        match ModelPath::resolve(path)? {
+            ModelPath::Folder(folder) => {
+                let config = config::hf::read_config(&folder)?;
+                let weights = Safetensors::open(&folder).map_err(WeightsError::from)?;
+                Ok(Self {
+                    config,
+                    weights: Weights::Hf(weights),
+                })
+            }
+            ModelPath::Gguf(file) => {
+                let gguf = Gguf::open(&file).map_err(WeightsError::from)?;
+                Ok(Self {
+                    config: config::gguf::read_config(&gguf)?,
+                    weights: Weights::Gguf(gguf),
+                })
+            }
+        }
+    }
+
+    /// Every file that decides what the model's KV means: weights, and beside safetensors the
+    /// tokenizer and the chat template. In a fixed order.
+    pub fn files(&self) -> Vec<PathBuf> {
+        match &self.weights {
+            Weights::Gguf(gguf) => vec![gguf.path().to_owned()],
+            Weights::Hf(safetensors) => {
+                let shards = safetensors.headers().map(|(path, _)| path.to_owned());
+                let beside = [
+                    "tokenizer.json",
+                    "tokenizer_config.json",
+                    "chat_template.jinja",
+                ];
+                let beside = beside.map(|name| safetensors.path().join(name));
+                shards
+                    .chain(beside.into_iter().filter(|path| path.exists()))
+                    .collect()
+            }
+        }
+    }
+}

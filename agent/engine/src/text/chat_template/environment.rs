@@ -1,0 +1,111 @@
+//! The Jinja environment that chat templates are written for.
+
+use std::error::Error as _;
+use std::fmt::Write as _;
+use std::io;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use jiff::fmt::strtime;
+use minijinja::value::Kwargs;
+use minijinja::{Environment, Error, ErrorKind, Value};
+use serde::Serialize;
+use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
+
+/// A template that loops longer than this is broken or hostile.
+const MAX_STEPS: u64 = 50_000_000;
+
+/// JSON on one line with spaces after `,` and `:`, as Python's `json.dumps` writes it.
+struct PythonFormatter;
+
+pub(super) fn for_chat() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.set_fuel(Some(MAX_STEPS));
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_function("raise_exception", raise_exception);
+    environment.add_filter("tojson", tojson);
+    environment
+}
+
+/// The message of an error and of what caused it, without the template's text.
+pub(super) fn explain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let _infallible = write!(text, ": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+fn raise_exception(message: String) -> Result<Value, Error> {
+    Err(Error::new(ErrorKind::InvalidOperation, message))
+}
+
+fn tojson(value: &Value, kwargs: Kwargs) -> Result<String, Error> {
+    let indent: Option<usize> = kwargs.get("indent")?;
+    // Text is never escaped to ASCII here, and keys keep their order.
+    let _: Option<bool> = kwargs.get("ensure_ascii")?;
+    kwargs.assert_all_used()?;
+    let mut out = Vec::new();
+    let written = match indent {
+        Some(indent) => {
+            let indent = " ".repeat(indent);
+            let formatter = PrettyFormatter::with_indent(indent.as_bytes());
+            value.serialize(&mut Serializer::with_formatter(&mut out, formatter))
+        }
+        None => value.serialize(&mut Serializer::with_formatter(&mut out, PythonFormatter)),
+    };
+    let wrong = |reason: String| Error::new(ErrorKind::BadSerialization, reason);
+    written.map_err(|error| wrong(error.to_string()))?;
+    String::from_utf8(out).map_err(|error| wrong(error.to_string()))
+}
+
+/// The function `strftime_now(format)`: `now` in UTC.
+pub(super) fn strftime_at(now: SystemTime) -> Value {
+    Value::from_function(move |format: String| -> Result<String, Error> {
+        let wrong = |error: jiff::Error| {
+            Error::new(
+                ErrorKind::InvalidOperation,
+                format!("strftime_now: {error}"),
+            )
+        };
+        let now = Timestamp::try_from(now).map_err(wrong)?;
+        strtime::format(&format, now).map_err(wrong)
+    })
+}
+
+// === impl PythonFormatter ===
+
+impl Formatter for PythonFormatter {
+    fn begin_array_value<W>(&mut self, writer: &mut W, first: bool) -> io::Result<()>
+    where
+        W: ?Sized + io::Write,
+    {
+        separate(writer, first)
+    }
+
+    fn begin_object_key<W>(&mut self, writer: &mut W, first: bool) -> io::Result<()>
+    where
+        W: ?Sized + io::Write,
+    {
+        separate(writer, first)
+    }
+
+    fn begin_object_value<W>(&mut self, writer: &mut W) -> io::Result<()>
+    where
+        W: ?Sized + io::Write,
+    {
+        writer.write_all(b": ")
+    }
+}
+
+fn separate<W: ?Sized + io::Write>(writer: &mut W, first: bool) -> io::Result<()> {
+    if first {
+        Ok(())
+    } else {
+        writer.write_all(b", ")
+    }
+}

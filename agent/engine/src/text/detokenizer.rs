@@ -1,0 +1,90 @@
+//! Turns the token ids of an answer into text, one at a time. A character that is split over
+//! several tokens is held back until it is whole, so every piece is valid UTF-8 and the pieces,
+//! joined, are the text of all ids decoded at once.
+
+use std::sync::Arc;
+
+use super::tokenizer::Tokenizer;
+
+/// The text of one answer in progress.
+#[derive(Debug)]
+pub struct Detokenizer {
+    tokenizer: Arc<Tokenizer>,
+    skip_special_tokens: bool,
+    text: Utf8Assembler,
+    /// A first space may still have to be dropped.
+    at_start: bool,
+}
+
+/// Bytes to text: invalid ones become U+FFFD, an unfinished character waits.
+#[derive(Debug, Default)]
+pub(super) struct Utf8Assembler {
+    pending: Vec<u8>,
+}
+
+// === impl Detokenizer ===
+
+impl Detokenizer {
+    /// With `skip_special_tokens`, tokens like `<|im_end|>` leave no text.
+    pub fn new(tokenizer: Arc<Tokenizer>, skip_special_tokens: bool) -> Self {
+        Self {
+            tokenizer,
+            skip_special_tokens,
+            text: Utf8Assembler::default(),
+            at_start: true,
+        }
+    }
+
+    /// The text that `id` completes; empty while a character is unfinished.
+    pub fn push(&mut self, id: u32) -> String {
+        let bytes = self
+            .tokenizer
+            .text_bytes(id, self.skip_special_tokens, self.at_start);
+        self.at_start &= self.tokenizer.leaves_no_text(id, self.skip_special_tokens);
+        self.text.push(bytes)
+    }
+
+    /// What is left at the end of an answer: U+FFFD for a character that was never finished.
+    pub fn finish(&mut self) -> String {
+        self.text.finish()
+    }
+}
+
+// === impl Utf8Assembler ===
+
+impl Utf8Assembler {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> String {
+        self.pending.extend_from_slice(bytes);
+        let mut text = String::new();
+        let mut rest = self.pending.as_slice();
+        loop {
+            match std::str::from_utf8(rest) {
+                Ok(valid) => {
+                    text.push_str(valid);
+                    rest = &[];
+                    break;
+                }
+                Err(error) => {
+                    let (valid, after) = rest.split_at(error.valid_up_to());
+                    text.push_str(&String::from_utf8_lossy(valid));
+                    rest = after;
+                    let Some(invalid) = error.error_len() else {
+                        break;
+                    };
+                    text.push(char::REPLACEMENT_CHARACTER);
+                    rest = &rest[invalid..];
+                }
+            }
+        }
+        let held = self.pending.len() - rest.len();
+        self.pending.drain(..held);
+        text
+    }
+
+    pub(super) fn finish(&mut self) -> String {
+        String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! `Tokenizer`: text to token ids by the `tokenizers` crate, ids to bytes by a table of our own.
+//! [`gguf`] builds one from a GGUF file's vocabulary; a Hugging Face folder brings
+//! `tokenizer.json` and names its special tokens in `tokenizer_config.json`.
+
+mod gguf;
+mod hf;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use super::detokenizer::Utf8Assembler;
+use super::token_bytes::{Spelling, TokenBytes};
+
+/// Text to ids and back.
+#[derive(Debug)]
+pub struct Tokenizer {
+    encoder: tokenizers::Tokenizer,
+    token_bytes: TokenBytes,
+    special: HashSet<u32>,
+    /// Put before a prompt by [`Self::encode`], where the encoder does not do it by itself.
+    prompt_prefix: Option<u32>,
+    /// A text's first space is the vocabulary's, not the author's.
+    drops_first_space: bool,
+    bos_token: Option<String>,
+    eos_token: Option<String>,
+}
+
+/// Why a vocabulary cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenizerError {
+    #[error("cannot read {path}: {source}; a model folder needs its tokenizer.json")]
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{path} is not valid: {reason}")]
+    Invalid { path: PathBuf, reason: String },
+    #[error("{path}: {key} is {value}, which is not supported; supported: {supported}")]
+    Unsupported {
+        path: PathBuf,
+        key: &'static str,
+        value: String,
+        supported: &'static str,
+    },
+}
+
+/// A text that the vocabulary cannot write.
+#[derive(Debug, thiserror::Error)]
+#[error("the text cannot be tokenised: {reason}")]
+pub struct EncodeError {
+    reason: String,
+}
+
+/// What a tokenizer is made of, once its file has been read.
+struct Parts {
+    encoder: tokenizers::Tokenizer,
+    spelling: Spelling,
+    drops_first_space: bool,
+    prompt_prefix: Option<u32>,
+    bos_token: Option<String>,
+    eos_token: Option<String>,
+}
+
+// === impl Tokenizer ===
+
+impl Tokenizer {
+    fn new(parts: Parts) -> Self {
+        let Parts {
+            encoder,
+            spelling,
+            drops_first_space,
+            prompt_prefix,
+            bos_token,
+            eos_token,
+        } = parts;
+        let added = encoder.get_added_tokens_decoder();
+        let special: HashSet<u32> = added
+            .iter()
+            .filter(|(_, token)| token.special)
+            .map(|(id, _)| *id)
+            .collect();
+        let len = encoder.get_vocab_size(true);
+        let highest = added.keys().max().map_or(0, |id| *id as usize + 1);
+        let ids = 0..u32::try_from(len.max(highest)).expect("token ids are 32-bit numbers");
+        let token_bytes = TokenBytes::new(ids.map(|id| encoder.id_to_token(id)), spelling);
+        Self {
+            encoder,
+            token_bytes,
+            special,
+            prompt_prefix,
+            drops_first_space,
+            bos_token,
+            eos_token,
+        }
+    }
+
+    /// The ids of `text`. `add_special_tokens` adds what the model wants around a prompt, which a
+    /// chat template writes itself.
+    ///
+    /// # Errors
+    /// When the vocabulary has no way to write the text.
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, EncodeError> {
+        let encoding = self.encoder.encode_fast(text, add_special_tokens);
+        let encoding = encoding.map_err(|error| EncodeError {
+            reason: error.to_string(),
+        })?;
+        let prefix = self.prompt_prefix.filter(|_| add_special_tokens);
+        let ids = encoding.get_ids().iter().copied();
+        Ok(prefix.into_iter().chain(ids).collect())
+    }
+
+    /// The text of `ids`; with `skip_special_tokens`, special tokens leave none.
+    pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> String {
+        let mut assembler = Utf8Assembler::default();
+        let mut text = String::new();
+        let mut at_start = true;
+        for &id in ids {
+            text.push_str(&assembler.push(self.text_bytes(id, skip_special_tokens, at_start)));
+            at_start &= self.leaves_no_text(id, skip_special_tokens);
+        }
+        text.push_str(&assembler.finish());
+        text
+    }
+
+    /// The bytes `id` stands for; none for an id outside the vocabulary.
+    pub fn token_bytes(&self, id: u32) -> Vec<u8> {
+        self.token_bytes.get(id).to_vec()
+    }
+
+    /// Ids are below this number.
+    pub fn vocab_size(&self) -> usize {
+        self.token_bytes.len()
+    }
+
+    /// A token that marks structure, like the end of a turn.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.special.contains(&id)
+    }
+
+    /// The token that begins a text, as chat templates name it.
+    pub fn bos_token(&self) -> Option<&str> {
+        self.bos_token.as_deref()
+    }
+
+    /// The token that ends a text, as chat templates name it.
+    pub fn eos_token(&self) -> Option<&str> {
+        self.eos_token.as_deref()
+    }
+
+    /// What `id` adds to a text, of which it is the first token that shows if `at_start`.
+    pub(super) fn text_bytes(&self, id: u32, skip_special: bool, at_start: bool) -> &[u8] {
+        if skip_special && self.is_special(id) {
+            return &[];
+        }
+        match self.token_bytes.get(id) {
+            [b' ', rest @ ..] if at_start && self.drops_first_space => rest,
+            bytes => bytes,
+        }
+    }
+
+    /// `id` is not shown at all, so a text has not begun with it.
+    pub(super) fn leaves_no_text(&self, id: u32, skip_special: bool) -> bool {
+        (skip_special && self.is_special(id)) || self.token_bytes.get(id).is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

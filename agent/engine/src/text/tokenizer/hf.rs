@@ -1,0 +1,102 @@
+//! The tokenizer of a Hugging Face folder.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{Parts, Spelling, Tokenizer, TokenizerError};
+
+// === impl Tokenizer ===
+
+impl Tokenizer {
+    /// Reads `tokenizer.json` and, for the names of special tokens, `tokenizer_config.json`.
+    ///
+    /// # Errors
+    /// When a file cannot be read or its kind of vocabulary is not supported.
+    pub fn from_folder(folder: &Path) -> Result<Self, TokenizerError> {
+        let path = folder.join("tokenizer.json");
+        let bytes = fs::read(&path).map_err(|source| TokenizerError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        let invalid = |reason: String| TokenizerError::Invalid {
+            path: path.clone(),
+            reason,
+        };
+        let mut encoder = tokenizers::Tokenizer::from_bytes(&bytes)
+            .map_err(|error| invalid(error.to_string()))?;
+        // A prompt's length is the engine's to judge; nothing may be cut off or filled up here.
+        encoder
+            .with_truncation(None)
+            .map_err(|error| invalid(error.to_string()))?;
+        encoder.with_padding(None);
+        let (spelling, drops_first_space) = spelling(&encoder, &path)?;
+        let config = read_config(folder)?;
+        Ok(Self::new(Parts {
+            encoder,
+            spelling,
+            drops_first_space,
+            prompt_prefix: None,
+            bos_token: special_token(&config, "bos_token"),
+            eos_token: special_token(&config, "eos_token"),
+        }))
+    }
+}
+
+/// `tokenizer_config.json`; empty when there is none.
+fn read_config(folder: &Path) -> Result<Value, TokenizerError> {
+    let path = folder.join("tokenizer_config.json");
+    if !path.exists() {
+        return Ok(Value::Null);
+    }
+    let bytes = fs::read(&path).map_err(|source| TokenizerError::Read {
+        path: path.clone(),
+        source,
+    })?;
+    serde_json::from_slice(&bytes).map_err(|error| TokenizerError::Invalid {
+        path,
+        reason: error.to_string(),
+    })
+}
+
+/// A token is written as a string, or as an object with its content.
+fn special_token(config: &Value, key: &str) -> Option<String> {
+    let token = config.get(key)?;
+    let content = token.get("content").unwrap_or(token);
+    content.as_str().map(str::to_owned)
+}
+
+/// How entries spell bytes, and whether a text's first space is dropped: told by the decoder.
+fn spelling(
+    encoder: &tokenizers::Tokenizer,
+    path: &Path,
+) -> Result<(Spelling, bool), TokenizerError> {
+    let decoder = serde_json::to_value(encoder.get_decoder()).unwrap_or(Value::Null);
+    let mut kinds = Vec::new();
+    collect_kinds(&decoder, &mut kinds);
+    let has = |kind: &str| kinds.iter().any(|known| known == kind);
+    if has("ByteLevel") {
+        Ok((Spelling::ByteLevel, false))
+    } else if has("ByteFallback") || has("Metaspace") {
+        Ok((Spelling::SentencePiece, has("Metaspace") || has("Strip")))
+    } else {
+        Err(TokenizerError::Unsupported {
+            path: path.to_owned(),
+            key: "decoder",
+            value: format!("[{}]", kinds.join(", ")),
+            supported: "ByteLevel, ByteFallback, Metaspace",
+        })
+    }
+}
+
+/// The `type` of a decoder and of those in it.
+fn collect_kinds(decoder: &Value, kinds: &mut Vec<String>) {
+    if let Some(kind) = decoder.get("type").and_then(Value::as_str) {
+        kinds.push(kind.to_owned());
+    }
+    let inner = decoder.get("decoders").and_then(Value::as_array);
+    for decoder in inner.into_iter().flatten() {
+        collect_kinds(decoder, kinds);
+    }
+}
