@@ -4,12 +4,19 @@
 //! rows that need logits are the caller's. It knows no request and no scheduler.
 
 pub mod config;
+mod dense;
 pub mod files;
+mod llama;
+mod qwen3;
+mod rope;
 
 use std::fmt::Debug;
 use std::ops::Range;
 
-use pd_compute::{Backend, BatchView, KvGroupView};
+use pd_compute::{Backend, BatchView, ComputeError, KvGroupView};
+
+use crate::weights::WeightsError;
+use dense::{DenseDecoder, DenseFamily};
 
 pub use config::{Family, ModelConfig, RopeScaling};
 pub use files::{ModelFiles, ModelPath, OpenError};
@@ -58,6 +65,33 @@ pub trait Model<B: Backend>: Debug + Send {
     fn hidden(&self) -> &B::Buffer;
 }
 
+/// Why a model's weights do not get onto the device.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
+}
+
+/// Packs the weights of `files` for `backend`, and allocates activations for steps up to `limits`.
+///
+/// # Errors
+/// Names the tensor that is missing or of a wrong shape, or the memory that is not to be had.
+pub fn load<B: Backend>(
+    backend: &B,
+    files: &ModelFiles,
+    limits: StepLimits,
+) -> Result<Box<dyn Model<B>>, LoadError> {
+    let family: &DenseFamily = match files.config.family {
+        Family::Llama => &llama::LLAMA,
+        Family::Qwen3 => &qwen3::QWEN3,
+    };
+    Ok(Box::new(DenseDecoder::load(
+        backend, files, family, limits,
+    )?))
+}
+
 /// The KV groups of a model: layers that share a page table, dtype, heads and head dim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvPoolSpec {
@@ -98,3 +132,6 @@ impl KvGroupSpec {
         self.layers.len() * self.num_kv_heads * 2 * self.head_dim
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,7 +30,7 @@ fn pythons_methods_and_loop_controls_work() {
     assert_eq!(render("{{ messages[0].content.strip() }}"), "Be brief.");
     assert_eq!(
         render("{{ messages[0]['role'].startswith('sys') }}"),
-        "true"
+        "True"
     );
     assert_eq!(
         render(

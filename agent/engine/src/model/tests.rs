@@ -1,0 +1,177 @@
+//! Golden logits of transformers, and bit-equality however a sequence is cut, paged or batched.
+
+mod runner;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use safetensors::SafeTensors;
+
+use super::*;
+use runner::{Piece, Runner};
+
+/// Largest difference from the reference, relative to the row's largest logit.
+const GOLDEN_BOUND: f32 = 1e-4;
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("golden")
+        .join(name)
+}
+
+struct Golden {
+    tokens: Vec<u32>,
+    prompt_len: usize,
+    /// One row per token.
+    logits: Vec<Vec<f32>>,
+}
+
+fn read_golden(path: &Path) -> Golden {
+    let bytes = fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let words = |name: &str| -> Vec<[u8; 4]> {
+        file.tensor(name)
+            .unwrap()
+            .data()
+            .as_chunks::<4>()
+            .0
+            .to_vec()
+    };
+    let tokens: Vec<u32> = words("tokens")
+        .into_iter()
+        .map(u32::from_le_bytes)
+        .collect();
+    let logits: Vec<f32> = words("logits")
+        .into_iter()
+        .map(f32::from_le_bytes)
+        .collect();
+    let vocab = logits.len() / tokens.len();
+    Golden {
+        prompt_len: u32::from_le_bytes(words("prompt_len")[0]) as usize,
+        logits: logits.chunks(vocab).map(<[f32]>::to_vec).collect(),
+        tokens,
+    }
+}
+
+/// The prompt in one pass, then step by step through the cache.
+fn assert_golden(model: &str, golden_file: &str) {
+    let expected = read_golden(&golden(golden_file));
+    let mut runner = Runner::new(&golden(model), 16);
+    let (prompt, steps) = expected.tokens.split_at(expected.prompt_len);
+    let mut rows = runner.forward(&[Piece::all(0, 0, prompt)]);
+    for (step, token) in steps.iter().enumerate() {
+        rows.extend(runner.forward(&[Piece::all(0, prompt.len() + step, &[*token])]));
+    }
+    assert_eq!(rows.len(), expected.logits.len());
+    let mut worst = 0f32;
+    for (row, expected) in rows.iter().zip(&expected.logits) {
+        let scale = expected
+            .iter()
+            .fold(0f32, |scale, value| scale.max(value.abs()));
+        let off = row
+            .iter()
+            .zip(expected)
+            .fold(0f32, |off, (a, b)| off.max((a - b).abs()));
+        worst = worst.max(off / scale);
+    }
+    println!("{model}: largest relative error {worst:.1e}");
+    assert!(worst <= GOLDEN_BOUND, "{model}: relative error {worst}");
+}
+
+#[test]
+fn llama_matches_transformers_in_prefill_and_cached_steps() {
+    assert_golden("tiny-llama", "tiny-llama/golden.safetensors");
+}
+
+#[test]
+fn qwen3_matches_transformers_in_prefill_and_cached_steps() {
+    assert_golden("tiny-qwen3", "tiny-qwen3/golden.safetensors");
+}
+
+#[test]
+fn every_gguf_format_matches_transformers() {
+    for name in [
+        "llama-f32",
+        "llama-f16",
+        "llama-bf16",
+        "llama-q8_0",
+        "llama-q4_0",
+        "llama-q4_1",
+        "llama-k",
+        "qwen3-q8_0",
+    ] {
+        assert_golden(
+            &format!("tiny-gguf/{name}.gguf"),
+            &format!("tiny-gguf/{name}.golden.safetensors"),
+        );
+    }
+}
+
+#[test]
+fn the_pool_is_described_as_the_configuration_says() {
+    let runner = Runner::new(&golden("tiny-qwen3"), 1);
+    let spec = runner.model().kv_pool_spec();
+    let group = &spec.groups[0];
+    assert_eq!(
+        (group.layers.clone(), group.num_kv_heads, group.head_dim),
+        (0..3, 2, 32)
+    );
+    assert_eq!(group.elements_per_token(), 3 * 2 * 2 * 32);
+}
+
+#[test]
+fn a_missing_tensor_is_named() {
+    let mut files = ModelFiles::open(&golden("tiny-llama")).unwrap();
+    files.config.num_layers = 4;
+    let limits = StepLimits {
+        max_tokens: 4,
+        max_logit_rows: 1,
+    };
+    let message = load(&runner::backend(), &files, limits)
+        .unwrap_err()
+        .to_string();
+    assert!(message.contains("model.layers.3."), "{message}");
+    assert!(message.contains("is missing"), "{message}");
+}
+
+/// Logits of every position of `tokens`, run alone in one pass.
+fn alone(model: &str, tokens: &[u32]) -> Vec<Vec<f32>> {
+    Runner::new(&golden(model), 16).forward(&[Piece::all(0, 0, tokens)])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn logits_are_bit_equal_however_a_sequence_is_cut_paged_and_batched(
+        tokens in prop::collection::vec(0u32..384, 2..150),
+        mate in prop::collection::vec(0u32..384, 1..40),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+        page_size in prop::sample::select(vec![1usize, 16, 64]),
+        model in prop::sample::select(vec!["tiny-llama", "tiny-qwen3", "tiny-gguf/llama-k.gguf"]),
+    ) {
+        let expected = alone(model, &tokens);
+        let mut runner = Runner::new(&golden(model), page_size);
+        let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(tokens.len())).collect();
+        ends.extend([0, tokens.len()]);
+        ends.sort_unstable();
+        ends.dedup();
+        for (index, range) in ends.windows(2).enumerate() {
+            let (start, end) = (range[0], range[1]);
+            let piece = Piece::last_row(0, start, &tokens[start..end]);
+            // The mate joins with its prompt in the first chunk, then goes on by one token.
+            let mate = if index == 0 {
+                Piece::last_row(1, 0, &mate)
+            } else {
+                Piece::last_row(1, mate.len() + index - 1, &mate[..1])
+            };
+            let rows = if index % 2 == 0 {
+                runner.forward(&[piece, mate]).swap_remove(0)
+            } else {
+                runner.forward(&[mate, piece]).swap_remove(1)
+            };
+            prop_assert_eq!(&rows, &expected[end - 1]);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Runs a model over sequences with a small KV pool of its own. Pages are dealt out backwards, so
+//! that no test passes because pages happen to be in order.
+
+use std::path::Path;
+
+use pd_compute::cpu::{CpuBackend, CpuConfig};
+use pd_compute::{Backend, BatchView, DType, KvCutView, KvGroupView, Ticket};
+
+use crate::model::{Model, ModelFiles, Step, StepLimits, load};
+
+const MAX_TOKENS: usize = 256;
+const MAX_SEQS: usize = 2;
+/// Longest sequence of a test.
+const MAX_LEN: usize = 512;
+
+pub(super) struct Runner {
+    backend: CpuBackend,
+    model: Box<dyn Model<CpuBackend>>,
+    kv: [KvGroupView<CpuBackend>; 1],
+    page_size: usize,
+}
+
+/// New tokens of a sequence.
+pub(super) struct Piece<'a> {
+    seq: usize,
+    /// Tokens of the sequence before these.
+    start: usize,
+    tokens: &'a [u32],
+    all_rows: bool,
+}
+
+// === impl Piece ===
+
+impl<'a> Piece<'a> {
+    /// With the logits of every token.
+    pub(super) fn all(seq: usize, start: usize, tokens: &'a [u32]) -> Self {
+        Self {
+            seq,
+            start,
+            tokens,
+            all_rows: true,
+        }
+    }
+
+    /// With the logits of the last token.
+    pub(super) fn last_row(seq: usize, start: usize, tokens: &'a [u32]) -> Self {
+        Self {
+            all_rows: false,
+            ..Self::all(seq, start, tokens)
+        }
+    }
+}
+
+pub(super) fn backend() -> CpuBackend {
+    CpuBackend::start(CpuConfig::default()).unwrap()
+}
+
+// === impl Runner ===
+
+impl Runner {
+    pub(super) fn new(path: &Path, page_size: usize) -> Self {
+        let backend = backend();
+        let limits = StepLimits {
+            max_tokens: MAX_TOKENS,
+            max_logit_rows: MAX_TOKENS,
+        };
+        let model = load(&backend, &ModelFiles::open(path).unwrap(), limits).unwrap();
+        let spec = model.kv_pool_spec().groups.remove(0);
+        let num_pages = MAX_SEQS * MAX_LEN / page_size;
+        let len = num_pages * page_size * spec.elements_per_token();
+        let region = backend
+            .alloc_exportable("kv pool", DType::F32, len)
+            .unwrap();
+        let cut = KvCutView::page_first(
+            region,
+            0,
+            spec.layers.len(),
+            spec.num_kv_heads,
+            page_size,
+            spec.head_dim,
+        );
+        let kv = [KvGroupView {
+            dtype: DType::F32,
+            page_size,
+            num_pages,
+            num_kv_heads: spec.num_kv_heads,
+            head_dim: spec.head_dim,
+            cuts: vec![cut].into(),
+        }];
+        Self {
+            backend,
+            model,
+            kv,
+            page_size,
+        }
+    }
+
+    pub(super) fn model(&self) -> &dyn Model<CpuBackend> {
+        self.model.as_ref()
+    }
+
+    fn pages_per_seq(&self) -> usize {
+        MAX_LEN / self.page_size
+    }
+
+    fn page(&self, seq: usize, index: usize) -> usize {
+        self.kv[0].num_pages - 1 - (seq * self.pages_per_seq() + index)
+    }
+
+    fn upload(&self, values: &[usize]) -> <CpuBackend as Backend>::Buffer {
+        let values: Vec<u32> = values
+            .iter()
+            .map(|&value| u32::try_from(value).unwrap())
+            .collect();
+        let buffer = self
+            .backend
+            .alloc("test input", DType::U32, values.len())
+            .unwrap();
+        self.backend.upload(&buffer, &values);
+        buffer
+    }
+
+    /// One step over `pieces`; the wanted rows' logits, piece by piece.
+    pub(super) fn forward(&mut self, pieces: &[Piece<'_>]) -> Vec<Vec<f32>> {
+        let (mut ids, mut positions, mut out_slots) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut indptr, mut kv_lens, mut page_table) = (vec![0], Vec::new(), Vec::new());
+        let mut wanted = Vec::new();
+        for piece in pieces {
+            for (offset, &token) in piece.tokens.iter().enumerate() {
+                let position = piece.start + offset;
+                let page = self.page(piece.seq, position / self.page_size);
+                if piece.all_rows || offset + 1 == piece.tokens.len() {
+                    wanted.push(ids.len());
+                }
+                ids.push(token as usize);
+                positions.push(position);
+                out_slots.push(page * self.page_size + position % self.page_size);
+            }
+            indptr.push(ids.len());
+            kv_lens.push(piece.start + piece.tokens.len());
+            page_table.extend((0..self.pages_per_seq()).map(|index| self.page(piece.seq, index)));
+        }
+        let batch = BatchView {
+            num_tokens: ids.len(),
+            num_seqs: pieces.len(),
+            token_ids: self.upload(&ids),
+            positions: self.upload(&positions),
+            q_indptr: self.upload(&indptr),
+            kv_lens: self.upload(&kv_lens),
+            page_table: self.upload(&page_table),
+            page_table_stride: self.pages_per_seq(),
+            out_slots: self.upload(&out_slots),
+        };
+        let logit_rows = self.upload(&wanted);
+        self.model.forward(&Step {
+            batch: &batch,
+            kv: &self.kv,
+            logit_rows: &logit_rows,
+            num_logit_rows: wanted.len(),
+        });
+        let vocab = self.model.config().vocab_size;
+        let logits = self.backend.read(self.model.logits()).wait().unwrap();
+        let rows = logits.as_slice::<f32>().chunks(vocab).take(wanted.len());
+        rows.map(<[f32]>::to_vec).collect()
+    }
+}
