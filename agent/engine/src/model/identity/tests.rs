@@ -1,3 +1,5 @@
+//! Which changes make another model.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

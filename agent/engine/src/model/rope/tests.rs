@@ -1,3 +1,5 @@
+//! Frequencies against transformers', scaling by scaling.
+
 use super::*;
 use crate::model::config::Family;
 
