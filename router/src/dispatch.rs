@@ -23,7 +23,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use pd_protocol::workers::Role;
 use std::sync::Arc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 /// A client's request, read and understood.
 #[derive(Debug)]
@@ -37,17 +37,17 @@ pub struct Call {
     pub accepted_unix_ns: u64,
 }
 
-/// Admits the request, finds it a pair that answers, and relays.
+/// Admits the request, finds it a pair that answers, and relays until `deadline`.
 ///
 /// # Errors
 /// What the client is told when no worker has answered.
-pub async fn dispatch(router: &Arc<Router>, call: Call) -> Result<Response, ApiError> {
+pub async fn dispatch(
+    router: &Arc<Router>,
+    call: Call,
+    deadline: Instant,
+) -> Result<Response, ApiError> {
     let place = router.queue.enter().await?;
-    let deadline = call.accepted + router.request_timeout;
-    match timeout_at(deadline, dual_dispatch(router, &call, place, deadline)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(ApiError::timeout(router.request_timeout)),
-    }
+    dual_dispatch(router, &call, place, deadline).await
 }
 
 /// Attempts, until one is answered or the failure is final.

@@ -9,7 +9,7 @@ use crate::timeline;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 pub(super) async fn chat_completions(
     State(router): State<Arc<Router>>,
@@ -27,16 +27,23 @@ pub(super) async fn generate(State(router): State<Arc<Router>>, request: Request
 }
 
 async fn serve(router: &Arc<Router>, api: Api, request: Request) -> Response {
-    let response = match answer(router, api, request).await {
-        Ok(response) => response,
-        Err(error) => error.into_response(),
+    let accepted = Instant::now();
+    let deadline = accepted + router.request_timeout;
+    let response = match timeout_at(deadline, answer(router, api, request, accepted)).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => error.into_response(),
+        Err(_) => ApiError::timeout(router.request_timeout).into_response(),
     };
     router.metrics.answered(api, response.status());
     response
 }
 
-async fn answer(router: &Arc<Router>, api: Api, request: Request) -> Result<Response, ApiError> {
-    let accepted = Instant::now();
+async fn answer(
+    router: &Arc<Router>,
+    api: Api,
+    request: Request,
+    accepted: Instant,
+) -> Result<Response, ApiError> {
     let accepted_unix_ns = timeline::unix_ns();
     let (head, body) = request.into_parts();
     auth::check(router.api_key.as_deref(), &head.headers)?;
@@ -50,5 +57,5 @@ async fn answer(router: &Arc<Router>, api: Api, request: Request) -> Result<Resp
         accepted,
         accepted_unix_ns,
     };
-    dispatch(router, call).await
+    dispatch(router, call, accepted + router.request_timeout).await
 }
