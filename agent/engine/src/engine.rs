@@ -11,42 +11,31 @@ use pd_protocol::workers::{DrainState, DrainStatus, Role};
 use tokio::sync::{mpsc, oneshot};
 
 pub mod config;
+mod identity;
 pub mod info;
 pub mod request;
+mod sizes;
+mod start;
 
 use crate::metrics::EngineMetrics;
+use crate::text::{ChatTemplate, Tokenizer};
 use crate::timeline::Timelines;
 pub use config::{DecodeConfig, DisaggregationMode, EngineConfig, PrefillConfig};
 pub use config::{KvCacheDtype, ModelDtype};
 pub use info::EngineInfo;
 pub use request::{FinishReason, GenerateRequest, LogprobOptions, RequestStream, StopMatch};
 pub use request::{SubmitError, TokenEvent, TokenLogprob};
+pub use start::StartError;
 
 /// Starts engines; see [`Engine::start`].
 #[derive(Debug)]
 pub struct Engine;
 
-/// A running engine. Clones share it.
+/// A running engine. Clones share it; the engine stops with the last one.
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     shared: Arc<Shared>,
-}
-
-/// Why an engine did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error("{flag} is {value}; {problem}")]
-    Config {
-        flag: &'static str,
-        value: String,
-        problem: String,
-    },
-    #[error("cannot load the model: {0}")]
-    Model(String),
-    #[error("cannot set up the device: {0}")]
-    Device(String),
-    #[error("cannot start the KV transfer: {0}")]
-    Transfer(String),
+    _stop: Arc<StopOnDrop>,
 }
 
 /// The scheduler's thread is gone; `reason` says how.
@@ -95,17 +84,37 @@ pub(crate) struct AbortOnDrop {
     commands_tx: Option<Sender<Command>>,
 }
 
+/// Stops the scheduler when the last handle goes; readers of answers do not keep it.
 #[derive(Debug)]
+struct StopOnDrop {
+    commands_tx: Sender<Command>,
+}
+
+/// What [`Shared`] is made of.
+pub(crate) struct SharedParts {
+    pub(crate) commands_tx: Sender<Command>,
+    pub(crate) info: EngineInfo,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) chat_template: Option<ChatTemplate>,
+    pub(crate) metrics: EngineMetrics,
+    pub(crate) timelines: Arc<Timelines>,
+    pub(crate) max_requests: u64,
+}
+
 pub(crate) struct Shared {
     commands_tx: Sender<Command>,
     info: EngineInfo,
+    tokenizer: Arc<Tokenizer>,
+    chat_template: Option<ChatTemplate>,
     metrics: EngineMetrics,
-    timelines: Timelines,
+    timelines: Arc<Timelines>,
+    stopped: Arc<AtomicBool>,
     cordoned: AtomicBool,
     draining: AtomicBool,
     next_id: AtomicU64,
     in_flight: AtomicU64,
-    max_queued_requests: u64,
+    /// Running and waiting ones together.
+    max_requests: u64,
     rooms: parking_lot::Mutex<std::collections::HashSet<BootstrapRoom>>,
 }
 
@@ -117,10 +126,7 @@ impl Engine {
     /// # Errors
     /// Says which file, flag or device is at fault and what would help.
     pub fn start(config: EngineConfig) -> Result<EngineHandle, StartError> {
-        Err(StartError::Model(format!(
-            "{} has no loader",
-            config.model_path.display()
-        )))
+        start::start(config)
     }
 }
 
@@ -154,7 +160,7 @@ impl EngineHandle {
             .commands_tx
             .send(Command::Generate(submission))
             .map_err(|_| SubmitError::Stopped {
-                reason: "its scheduler is gone".to_owned(),
+                reason: stopped().reason,
             })?;
         let commands_tx = Some(shared.commands_tx.clone());
         Ok(RequestStream {
@@ -167,6 +173,24 @@ impl EngineHandle {
         &self.shared.info
     }
 
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.shared.tokenizer
+    }
+
+    /// `None`: the model has none, and takes no chat.
+    pub fn chat_template(&self) -> Option<&ChatTemplate> {
+        self.shared.chat_template.as_ref()
+    }
+
+    /// # Errors
+    /// The scheduler's thread has ended, by [`Self::stop`] or by a fault that the log names.
+    pub fn health(&self) -> Result<(), EngineStopped> {
+        if self.shared.stopped.load(Ordering::Acquire) {
+            return Err(stopped());
+        }
+        Ok(())
+    }
+
     pub fn metrics(&self) -> &EngineMetrics {
         &self.shared.metrics
     }
@@ -176,9 +200,6 @@ impl EngineHandle {
     /// # Errors
     /// When the engine has stopped.
     pub async fn flush_cache(&self) -> Result<bool, EngineStopped> {
-        let stopped = || EngineStopped {
-            reason: "its scheduler is gone".to_owned(),
-        };
         let (done_tx, done_rx) = oneshot::channel();
         self.shared
             .commands_tx
@@ -241,11 +262,64 @@ impl EngineHandle {
     }
 }
 
+fn stopped() -> EngineStopped {
+    let reason = "its scheduler has ended; see the log".to_owned();
+    EngineStopped { reason }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(crate) fn new(parts: SharedParts) -> Self {
+        let SharedParts {
+            commands_tx,
+            info,
+            tokenizer,
+            chat_template,
+            metrics,
+            timelines,
+            max_requests,
+        } = parts;
+        Self {
+            commands_tx,
+            info,
+            tokenizer,
+            chat_template,
+            metrics,
+            timelines,
+            stopped: Arc::default(),
+            cordoned: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            next_id: AtomicU64::new(1),
+            in_flight: AtomicU64::new(0),
+            max_requests,
+            rooms: parking_lot::Mutex::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("info", &self.info)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl StopOnDrop ===
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        // A scheduler that is gone already has nothing left to stop.
+        let _ = self.commands_tx.send(Command::Stop);
+    }
+}
+
 // === impl InFlight ===
 
 impl InFlight {
     fn enter(shared: &Arc<Shared>, room: Option<BootstrapRoom>) -> Result<Self, SubmitError> {
-        let limit = shared.max_queued_requests;
+        let limit = shared.max_requests;
         let counted = shared
             .in_flight
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {

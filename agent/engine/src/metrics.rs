@@ -1,17 +1,101 @@
 //! Counters, gauges and histograms of one engine, in Prometheus text. Names are SGLang's (seed 000
 //! §15.1 and `/metrics`) with the prefix `pdserve_`.
 
-use prometheus::{Encoder, Registry, TextEncoder};
+use std::time::{Duration, Instant};
 
-/// The registry is the engine's own, so that several engines of a process do not mix.
+use prometheus::core::Collector;
+use prometheus::{Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, IntGaugeVec};
+use prometheus::{Opts, Registry, TextEncoder};
+
+/// The registry is the engine's own, so that several engines of a process do not mix. Clones
+/// share it.
 #[derive(Clone, Debug)]
 pub struct EngineMetrics {
     registry: Registry,
+    pub(crate) gauges: Gauges,
+    pub(crate) counters: Counters,
+    pub(crate) histograms: Histograms,
 }
+
+/// How things stand; written once per turn of the event loop.
+#[derive(Clone, Debug)]
+pub(crate) struct Gauges {
+    pub(crate) num_running_reqs: IntGauge,
+    pub(crate) num_queue_reqs: IntGauge,
+    pub(crate) num_retracted_reqs: IntGauge,
+    pub(crate) bootstrap_queue_size: IntGauge,
+    pub(crate) num_prefill_inflight_queue_reqs: IntGauge,
+    pub(crate) num_decode_prealloc_queue_reqs: IntGauge,
+    pub(crate) transfer_queue_size: IntGauge,
+    pub(crate) num_decode_transfer_queue_reqs: IntGauge,
+    pub(crate) prealloc_tokens: IntGauge,
+    pub(crate) num_used_tokens: IntGauge,
+    pub(crate) max_total_num_tokens: IntGauge,
+    pub(crate) token_usage: Gauge,
+    pub(crate) new_token_ratio: Gauge,
+    pub(crate) cache_hit_rate: Gauge,
+    pub(crate) gen_throughput: Gauge,
+    /// By `state`: free, cached, locked, held, quarantined; they add up to the pool.
+    pub(crate) kv_pages: IntGaugeVec,
+    pub(crate) req_pool_rows_used: IntGauge,
+    pub(crate) metadata_rows_used: IntGauge,
+    pub(crate) metadata_rows_total: IntGauge,
+    pub(crate) rooms_in_flight: IntGauge,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Counters {
+    pub(crate) requests: IntCounter,
+    pub(crate) aborted_requests: IntCounter,
+    pub(crate) retractions: IntCounter,
+    pub(crate) bootstrap_failed_reqs: IntCounter,
+    pub(crate) transfer_failed_reqs: IntCounter,
+    pub(crate) prompt_tokens: IntCounter,
+    pub(crate) cached_tokens: IntCounter,
+    pub(crate) generation_tokens: IntCounter,
+    pub(crate) kv_transfer_bytes: IntCounter,
+    pub(crate) steps: IntCounter,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Histograms {
+    pub(crate) time_to_first_token: Histogram,
+    pub(crate) inter_token_latency: Histogram,
+    pub(crate) e2e_request_latency: Histogram,
+    /// From arrival to the first step.
+    pub(crate) queue_time: Histogram,
+    /// From arrival until the other side is known (prefill: until it said where to write).
+    pub(crate) bootstrap_time: Histogram,
+    /// From the last chunk (prefill) or the offer of pages (decode) until the transfer's end.
+    pub(crate) transfer_time: Histogram,
+    pub(crate) step_time: Histogram,
+}
+
+/// Tokens of the answer per second, over a window that ends now.
+#[derive(Debug)]
+pub(crate) struct Throughput {
+    since: Instant,
+    tokens: u64,
+}
+
+/// 0.5 ms doubling to 262 s.
+const BUCKETS_FIRST_S: f64 = 0.000_5;
+const BUCKETS: usize = 20;
+const THROUGHPUT_WINDOW: Duration = Duration::from_secs(2);
 
 // === impl EngineMetrics ===
 
 impl EngineMetrics {
+    pub(crate) fn new() -> Self {
+        let registry = Registry::new();
+        Self {
+            gauges: Gauges::new(&registry),
+            counters: Counters::new(&registry),
+            histograms: Histograms::new(&registry),
+            registry,
+        }
+    }
+
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
@@ -24,4 +108,156 @@ impl EngineMetrics {
             .expect("registered metrics can be written to memory");
         String::from_utf8(text).expect("the text format is UTF-8")
     }
+}
+
+// === impl Gauges ===
+
+impl Gauges {
+    fn new(registry: &Registry) -> Self {
+        let gauge = |name: &str, help: &str| {
+            register(
+                registry,
+                IntGauge::with_opts(opts(name, help)).expect("a valid name"),
+            )
+        };
+        let ratio = |name: &str, help: &str| {
+            register(
+                registry,
+                Gauge::with_opts(opts(name, help)).expect("a valid name"),
+            )
+        };
+        let kv_pages = opts("kv_pages", "Pages of the KV pool by state");
+        let kv_pages = IntGaugeVec::new(kv_pages, &["state"]).expect("a valid name");
+        Self {
+            num_running_reqs: gauge("num_running_reqs", "Requests in the running batch"),
+            num_queue_reqs: gauge("num_queue_reqs", "Requests that wait for a step"),
+            num_retracted_reqs: gauge("num_retracted_reqs", "Requests whose KV is in host memory"),
+            bootstrap_queue_size: gauge("bootstrap_queue_size", "Prefill: handshakes in progress"),
+            num_prefill_inflight_queue_reqs: gauge(
+                "num_prefill_inflight_queue_reqs",
+                "Prefill: computed requests whose KV is still leaving",
+            ),
+            num_decode_prealloc_queue_reqs: gauge(
+                "num_decode_prealloc_queue_reqs",
+                "Decode: requests without pages yet",
+            ),
+            transfer_queue_size: gauge("transfer_queue_size", "Decode: KV on its way"),
+            num_decode_transfer_queue_reqs: gauge(
+                "num_decode_transfer_queue_reqs",
+                "Decode: KV on its way",
+            ),
+            prealloc_tokens: gauge(
+                "prealloc_tokens",
+                "Decode: slots reserved for KV on its way",
+            ),
+            num_used_tokens: gauge("num_used_tokens", "Slots in use by requests"),
+            max_total_num_tokens: gauge("max_total_num_tokens", "Slots of the KV pool"),
+            token_usage: ratio("token_usage", "Share of the KV pool in use by requests"),
+            new_token_ratio: ratio(
+                "new_token_ratio",
+                "Share of max_new_tokens expected of requests",
+            ),
+            cache_hit_rate: ratio(
+                "cache_hit_rate",
+                "Share of prompt tokens found in the cache",
+            ),
+            gen_throughput: ratio("gen_throughput", "Answer tokens per second"),
+            kv_pages: register(registry, kv_pages),
+            req_pool_rows_used: gauge("req_pool_rows_used", "Request rows in use"),
+            metadata_rows_used: gauge("metadata_rows_used", "Metadata rows in use"),
+            metadata_rows_total: gauge("metadata_rows_total", "Metadata rows"),
+            rooms_in_flight: gauge(
+                "rooms_in_flight",
+                "Requests whose KV transfer has not ended",
+            ),
+        }
+    }
+}
+
+// === impl Counters ===
+
+impl Counters {
+    fn new(registry: &Registry) -> Self {
+        let counter = |name: &str, help: &str| {
+            register(
+                registry,
+                IntCounter::with_opts(opts(name, help)).expect("a valid name"),
+            )
+        };
+        Self {
+            requests: counter("num_requests_total", "Requests accepted"),
+            aborted_requests: counter(
+                "num_aborted_requests_total",
+                "Requests without their answer",
+            ),
+            retractions: counter(
+                "num_retractions_total",
+                "Requests that lost their pages a while",
+            ),
+            bootstrap_failed_reqs: counter("bootstrap_failed_reqs", "Handshakes that failed"),
+            transfer_failed_reqs: counter("transfer_failed_reqs", "KV transfers that failed"),
+            prompt_tokens: counter("prompt_tokens_total", "Prompt tokens, cached ones included"),
+            cached_tokens: counter("cached_tokens_total", "Prompt tokens found in the cache"),
+            generation_tokens: counter("generation_tokens_total", "Answer tokens"),
+            kv_transfer_bytes: counter("kv_transfer_bytes_total", "KV bytes sent or received"),
+            steps: counter("num_steps_total", "Forward passes"),
+        }
+    }
+}
+
+// === impl Histograms ===
+
+impl Histograms {
+    fn new(registry: &Registry) -> Self {
+        let buckets = prometheus::exponential_buckets(BUCKETS_FIRST_S, 2.0, BUCKETS);
+        let buckets = buckets.expect("a positive start and factor");
+        let histogram = |name: &str, help: &str| {
+            let opts = HistogramOpts::from(opts(name, help)).buckets(buckets.clone());
+            register(registry, Histogram::with_opts(opts).expect("a valid name"))
+        };
+        Self {
+            time_to_first_token: histogram("time_to_first_token_seconds", "Arrival to first token"),
+            inter_token_latency: histogram("inter_token_latency_seconds", "Token to token"),
+            e2e_request_latency: histogram("e2e_request_latency_seconds", "Arrival to last token"),
+            queue_time: histogram("queue_time_seconds", "Arrival to first step"),
+            bootstrap_time: histogram("bootstrap_time_seconds", "Arrival to end of the handshake"),
+            transfer_time: histogram("kv_transfer_time_seconds", "Wait for the KV transfer's end"),
+            step_time: histogram("step_time_seconds", "One forward pass"),
+        }
+    }
+}
+
+// === impl Throughput ===
+
+impl Throughput {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            since: now,
+            tokens: 0,
+        }
+    }
+
+    /// Tokens per second, once per window.
+    pub(crate) fn add(&mut self, tokens: u64, now: Instant) -> Option<f64> {
+        self.tokens += tokens;
+        let elapsed = now.duration_since(self.since);
+        if elapsed < THROUGHPUT_WINDOW {
+            return None;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a window has few tokens")]
+        let rate = self.tokens as f64 / elapsed.as_secs_f64();
+        *self = Self::new(now);
+        Some(rate)
+    }
+}
+
+fn opts(name: &str, help: &str) -> Opts {
+    Opts::new(format!("pdserve_{name}"), help)
+}
+
+fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> C {
+    registry
+        .register(Box::new(metric.clone()))
+        .expect("every name is registered once");
+    metric
 }

@@ -2,3 +2,8 @@
 //! compute's.
 
 pub mod params;
+pub mod stop;
+
+pub(crate) mod logprobs;
+pub(crate) mod penalties;
+pub(crate) mod rows;

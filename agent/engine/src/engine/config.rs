@@ -37,6 +37,8 @@ pub struct EngineConfig {
     pub cpu_threads: Option<usize>,
     /// Seeds the requests that bring no seed.
     pub random_seed: u64,
+    /// Where digests of model files are kept between starts; computed at each start without.
+    pub cache_dir: Option<PathBuf>,
     pub mode: DisaggregationMode,
 }
 
@@ -126,6 +128,7 @@ impl EngineConfig {
             disable_radix_cache: false,
             cpu_threads: None,
             random_seed: 0,
+            cache_dir: None,
             mode: DisaggregationMode::Null,
         }
     }

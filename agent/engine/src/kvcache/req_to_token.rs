@@ -57,10 +57,6 @@ impl ReqToTokenPool {
         self.running + self.pre_allocated
     }
 
-    pub(crate) fn free_running(&self) -> usize {
-        self.size - self.running
-    }
-
     /// A row for a request that runs; `None` when `size` run.
     pub(crate) fn alloc(&mut self) -> Option<ReqPoolIdx> {
         if self.running == self.size {

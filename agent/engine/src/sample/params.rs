@@ -6,7 +6,7 @@
 pub struct SamplingParams {
     /// `None`: until the context or the KV capacity ends.
     pub max_new_tokens: Option<u32>,
-    /// End ids, stop ids and stop strings do not end a request before this many tokens.
+    /// End ids and stop ids are not drawn before this many tokens. Stop strings still end.
     pub min_new_tokens: u32,
     /// 0 is greedy.
     pub temperature: f32,
@@ -19,6 +19,8 @@ pub struct SamplingParams {
     pub repetition_penalty: f32,
     pub stop: Vec<String>,
     pub stop_token_ids: Vec<u32>,
+    /// Special tokens have no text, also where stop strings are looked for.
+    pub skip_special_tokens: bool,
     /// Only the model's end ids are ignored; `stop` and `stop_token_ids` still end the request.
     pub ignore_eos: bool,
     /// Added to the logits of the named tokens.
@@ -61,6 +63,7 @@ impl Default for SamplingParams {
             repetition_penalty: 1.0,
             stop: Vec::new(),
             stop_token_ids: Vec::new(),
+            skip_special_tokens: true,
             ignore_eos: false,
             logit_bias: Vec::new(),
             seed: None,

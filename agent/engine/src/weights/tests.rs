@@ -1,5 +1,3 @@
-//! Tensors by role, from both kinds of file.
-
 use std::path::Path;
 
 use super::*;

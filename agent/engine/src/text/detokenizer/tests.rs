@@ -1,5 +1,3 @@
-//! Pieces of an answer against the whole decoded at once.
-
 use std::sync::LazyLock;
 
 use proptest::prelude::*;

@@ -1,5 +1,3 @@
-//! What vocabulary entries stand for.
-
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 use super::*;

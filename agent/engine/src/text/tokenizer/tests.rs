@@ -1,5 +1,3 @@
-//! Text to ids, from both kinds of file.
-
 use std::fs;
 use std::sync::LazyLock;
 

@@ -1,5 +1,3 @@
-//! GGUF headers: whole, truncated, corrupt and hostile.
-
 use std::fs;
 use std::path::PathBuf;
 

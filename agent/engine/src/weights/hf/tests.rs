@@ -1,5 +1,3 @@
-//! Safetensors headers and indices: whole, truncated, corrupt and hostile.
-
 use std::fs;
 use std::path::PathBuf;
 

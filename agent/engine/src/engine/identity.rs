@@ -1,0 +1,112 @@
+//! What an engine is called: its boot id, and `kv_compat`, the digest of all that must be equal for
+//! KV bytes to mean the same on two engines.
+
+use pd_compute::DType;
+use pd_compute::cpu::ComputeDtype;
+use serde::Serialize;
+
+use super::config::EngineConfig;
+use super::info::EngineInfo;
+use crate::kvcache::group::KvPoolShape;
+use crate::model::ModelConfig;
+use crate::weights::digest::{HexDigest, digest_bytes};
+
+/// Bumped when bytes on the wire change their meaning.
+const WIRE_VERSION: u32 = 1;
+
+#[derive(Debug)]
+pub(super) struct Identity {
+    kv_compat: String,
+    boot_id: String,
+    dtype: &'static str,
+    kv_cache_dtype: &'static str,
+}
+
+/// In this order as JSON, hashed. Page size and parallel layout are not here: page sizes are
+/// compared at first contact, and layouts bridged by the transfer.
+#[derive(Serialize)]
+struct KvMeaning<'a> {
+    wire_version: u32,
+    config: &'a ModelConfig,
+    /// Of the model's files: weights, tokenizer, chat template.
+    digests: &'a [HexDigest],
+    dtype: &'a str,
+    kv_cache_dtype: &'a str,
+    hidden_size: usize,
+}
+
+// === impl Identity ===
+
+impl Identity {
+    pub(super) fn new(
+        model: &ModelConfig,
+        shape: KvPoolShape,
+        compute: ComputeDtype,
+        digests: &[HexDigest],
+    ) -> Self {
+        let dtype = match compute {
+            ComputeDtype::F32 => "float32",
+            ComputeDtype::BF16 => "bfloat16",
+        };
+        let kv_cache_dtype = match shape.dtype {
+            DType::F32 => "float32",
+            DType::BF16 => "bfloat16",
+            DType::F16 => "float16",
+            DType::U32 | DType::U8 => "integer",
+        };
+        let meaning = KvMeaning {
+            wire_version: WIRE_VERSION,
+            config: model,
+            digests,
+            dtype,
+            kv_cache_dtype,
+            hidden_size: model.hidden_size,
+        };
+        let meaning = serde_json::to_vec(&meaning).expect("numbers and strings have a JSON form");
+        let kv_compat = digest_bytes(&meaning);
+        Self {
+            kv_compat,
+            boot_id: boot_id(),
+            dtype,
+            kv_cache_dtype,
+        }
+    }
+
+    pub(super) fn info(
+        self,
+        config: &EngineConfig,
+        model: &ModelConfig,
+        shape: KvPoolShape,
+        context_length: u32,
+    ) -> EngineInfo {
+        let to_u32 = |len: usize| u32::try_from(len).expect("sizes are checked to fit 32 bits");
+        EngineInfo {
+            role: config.mode.role(),
+            model_path: config.model_path.display().to_string(),
+            served_model_name: config.served_model_name.clone(),
+            weight_version: config.weight_version.clone(),
+            model_type: model.family.name().to_owned(),
+            context_length,
+            max_total_tokens: to_u32(shape.num_pages * shape.page_size),
+            page_size: config.page_size,
+            max_running_requests: config.max_running_requests,
+            vocab_size: to_u32(model.vocab_size),
+            eos_token_ids: model.eos_token_ids.clone(),
+            dtype: self.dtype.to_owned(),
+            kv_cache_dtype: self.kv_cache_dtype.to_owned(),
+            kv_compat: self.kv_compat,
+            boot_id: self.boot_id,
+        }
+    }
+}
+
+/// A new id on every call: the kernel's random UUID, or where there is none time and process.
+fn boot_id() -> String {
+    let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid");
+    uuid.map(|uuid| uuid.trim().to_owned()).unwrap_or_else(|_| {
+        let since_epoch = std::time::SystemTime::UNIX_EPOCH
+            .elapsed()
+            .unwrap_or_default();
+        format!("{}-{}", std::process::id(), since_epoch.as_nanos())
+    })
+}

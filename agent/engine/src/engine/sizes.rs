@@ -1,0 +1,193 @@
+//! How large things are: context, steps, pool. Numbers that cannot work are refused with the flag
+//! that sets them.
+
+use pd_compute::cpu::ComputeDtype;
+use pd_compute::{DType, WeightFormat};
+
+use super::StartError;
+use super::config::{DisaggregationMode, EngineConfig, KvCacheDtype, ModelDtype};
+use crate::kvcache::group::KvPoolShape;
+use crate::kvcache::pool::KvCacheSizes;
+use crate::model::{KvPoolSpec, ModelConfig, StepLimits};
+use crate::schedule::ScheduleLimits;
+use crate::weights::Weights;
+use crate::weights::names::Role as TensorRole;
+
+/// Logit rows of a step for prompt logprobs: 128 rows of 150,000 logits are 77 MB.
+const PROMPT_LOGPROB_ROWS: usize = 128;
+/// Larger pages waste more than they save: half a page per request is unused.
+const PAGE_SIZE_MAX: u32 = 256;
+/// A row each in every table of a step.
+const RUNNING_REQUESTS_MAX: u32 = 65_536;
+
+pub(super) fn check(config: &EngineConfig) -> Result<(), StartError> {
+    let page_size = config.page_size;
+    check_flag(
+        "--page-size",
+        page_size,
+        page_size.is_power_of_two() && page_size <= PAGE_SIZE_MAX,
+        || format!("give a power of two of at most {PAGE_SIZE_MAX}"),
+    )?;
+    let running = config.max_running_requests;
+    check_flag(
+        "--max-running-requests",
+        running,
+        (1..=RUNNING_REQUESTS_MAX).contains(&running),
+        || format!("give 1 to {RUNNING_REQUESTS_MAX}"),
+    )?;
+    let chunk = config.chunked_prefill_size.unwrap_or(page_size);
+    check_flag("--chunked-prefill-size", chunk, chunk >= page_size, || {
+        format!("give at least the page size, {page_size}, or -1 to compute prompts whole")
+    })?;
+    let prefill = config.max_prefill_tokens;
+    check_flag(
+        "--max-prefill-tokens",
+        prefill,
+        prefill >= page_size,
+        || format!("give at least the page size, {page_size}"),
+    )?;
+    let conservativeness = config.schedule_conservativeness;
+    let positive = conservativeness.is_finite() && conservativeness > 0.0;
+    check_flag(
+        "--schedule-conservativeness",
+        conservativeness,
+        positive,
+        || "give a number above 0".to_owned(),
+    )
+}
+
+/// Tokens of a prompt and its answer.
+pub(super) fn context_length(
+    config: &EngineConfig,
+    model: &ModelConfig,
+) -> Result<u32, StartError> {
+    let own = u32::try_from(model.context_len).unwrap_or(u32::MAX);
+    let context_length = config.context_length.unwrap_or(own);
+    check_flag(
+        "--context-length",
+        context_length,
+        (2..=own).contains(&context_length),
+        || format!("this model was made for 2 to {own} tokens"),
+    )?;
+    Ok(context_length)
+}
+
+pub(super) fn schedule_limits(config: &EngineConfig) -> ScheduleLimits {
+    let page_size = config.page_size as usize;
+    ScheduleLimits {
+        max_running_requests: config.max_running_requests as usize,
+        chunked_prefill_size: config.chunked_prefill_size.map(|len| len as usize),
+        max_prefill_tokens: config.max_prefill_tokens as usize,
+        prompt_logprob_rows: PROMPT_LOGPROB_ROWS.max(page_size),
+    }
+}
+
+/// The largest step that the mode's schedule can make.
+pub(super) fn step_limits(
+    config: &EngineConfig,
+    limits: &ScheduleLimits,
+    context_length: u32,
+) -> StepLimits {
+    let longest_prompt = limits.max_prefill_tokens.max(context_length as usize);
+    let prompts = limits.chunked_prefill_size.unwrap_or(longest_prompt);
+    let running = limits.max_running_requests;
+    match config.mode {
+        DisaggregationMode::Null | DisaggregationMode::Prefill(_) => StepLimits {
+            max_tokens: prompts + running,
+            max_logit_rows: limits.prompt_logprob_rows + running,
+        },
+        DisaggregationMode::Decode(_) => StepLimits {
+            max_tokens: running,
+            max_logit_rows: running,
+        },
+    }
+}
+
+pub(super) fn pool_shape(
+    config: &EngineConfig,
+    spec: &KvPoolSpec,
+    activations: DType,
+) -> Result<KvPoolShape, StartError> {
+    let dtype = match config.kv_cache_dtype {
+        KvCacheDtype::Auto => activations,
+        KvCacheDtype::Float32 => DType::F32,
+        KvCacheDtype::Bfloat16 => DType::BF16,
+        KvCacheDtype::Float16 => DType::F16,
+    };
+    let page_size = config.page_size as usize;
+    let page_bytes = page_size * KvPoolShape::bytes_per_token(spec, dtype);
+    let memory = usize::try_from(config.kv_memory_bytes).unwrap_or(usize::MAX);
+    let tokens = config.max_total_tokens.map(|tokens| tokens as usize);
+    let num_pages = tokens.map_or(memory / page_bytes, |tokens| tokens / page_size);
+    let slots = num_pages * page_size;
+    check_flag(
+        "--max-total-tokens",
+        slots,
+        slots >= 2 && u32::try_from(slots).is_ok(),
+        || {
+            let gib = page_bytes as u64 * 2;
+            format!(
+                "the KV pool must hold at least a page and 2 tokens; two pages take {gib} bytes"
+            )
+        },
+    )?;
+    Ok(KvPoolShape {
+        num_pages,
+        page_size,
+        dtype,
+    })
+}
+
+pub(super) fn cache_sizes(config: &EngineConfig, shape: KvPoolShape) -> KvCacheSizes {
+    let max_running_requests = config.max_running_requests as usize;
+    let (pre_alloc_size, radix) = match &config.mode {
+        DisaggregationMode::Null | DisaggregationMode::Prefill(_) => {
+            (0, !config.disable_radix_cache)
+        }
+        // KV comes whole from prefill; there is nothing to match. Source: seed 000 §5.3.
+        DisaggregationMode::Decode(decode) => (
+            decode
+                .extra_slots
+                .map_or(max_running_requests, |slots| slots as usize),
+            false,
+        ),
+    };
+    let KvPoolShape {
+        num_pages,
+        page_size,
+        ..
+    } = shape;
+    KvCacheSizes {
+        num_pages,
+        page_size,
+        max_running_requests,
+        pre_alloc_size,
+        radix,
+    }
+}
+
+/// `auto` multiplies as the file is written: in bfloat16 where its weights are.
+pub(super) fn compute_dtype(dtype: ModelDtype, weights: &Weights) -> ComputeDtype {
+    let written = weights.tensor(TensorRole::Q(0)).map(|tensor| tensor.format);
+    match dtype {
+        ModelDtype::Auto if written == Some(WeightFormat::BF16) => ComputeDtype::BF16,
+        ModelDtype::Auto | ModelDtype::Float32 => ComputeDtype::F32,
+        ModelDtype::Bfloat16 => ComputeDtype::BF16,
+    }
+}
+
+fn check_flag(
+    flag: &'static str,
+    value: impl std::fmt::Display,
+    holds: bool,
+    problem: impl FnOnce() -> String,
+) -> Result<(), StartError> {
+    if holds {
+        return Ok(());
+    }
+    Err(StartError::Config {
+        flag,
+        value: value.to_string(),
+        problem: problem(),
+    })
+}

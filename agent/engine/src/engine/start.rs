@@ -1,0 +1,248 @@
+//! From an `EngineConfig` to a running engine: check → device → model → KV pool → transfer →
+//! thread. Each step needs the one before; the tokenizer and the digests of the model's files are
+//! made beside the model.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pd_compute::cpu::{CpuBackend, CpuConfig};
+use pd_compute::{Backend, ComputeError};
+use pd_kv_transfer::TransferConfig;
+
+use super::config::{DecodeConfig, DisaggregationMode, EngineConfig};
+use super::identity::Identity;
+use super::info::EngineInfo;
+use super::sizes::{self, compute_dtype};
+use super::{EngineHandle, Shared, SharedParts, StopOnDrop, Submission};
+use crate::disaggregation::TransferEnd;
+use crate::disaggregation::decode::{Decode, DecodeLimits};
+use crate::disaggregation::prefill::Prefill;
+use crate::disaggregation::start::TransferStart;
+use crate::event_loop::{EventLoop, LoopWaker, MakeReq, Mode};
+use crate::kvcache::group::{KvGroups, KvPoolShape};
+use crate::kvcache::pool::KvCache;
+use crate::metrics::{EngineMetrics, Throughput};
+use crate::model::{self, ModelFiles};
+use crate::model_runner::ModelRunner;
+use crate::req::{Req, ReqLimits};
+use crate::resources::Resources;
+use crate::sample::stop::StopChecker;
+use crate::schedule::ScheduleLimits;
+use crate::schedule::monolith::Monolith;
+use crate::text::{self, ChatTemplate, Detokenizer, Tokenizer};
+use crate::weights::digest::DigestCache;
+
+/// Why an engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("{flag} is {value}; {problem}")]
+    Config {
+        flag: &'static str,
+        value: String,
+        problem: String,
+    },
+    #[error("cannot load the model: {0}")]
+    Model(String),
+    #[error("cannot set up the device: {0}")]
+    Device(#[from] ComputeError),
+    #[error("cannot start the KV transfer: {0}")]
+    Transfer(String),
+    #[error("cannot start the scheduler's thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Everything that is read or allocated before the scheduler is put together.
+struct Loaded<B: Backend> {
+    backend: B,
+    runner: ModelRunner<B>,
+    info: EngineInfo,
+    limits: ScheduleLimits,
+    shape: KvPoolShape,
+    hidden_size: usize,
+    tokenizer: Arc<Tokenizer>,
+    chat_template: Option<ChatTemplate>,
+}
+
+pub(super) fn start(config: EngineConfig) -> Result<EngineHandle, StartError> {
+    let started = Instant::now();
+    sizes::check(&config)?;
+    let loaded = load(&config)?;
+    let info = loaded.info.clone();
+    let handle = assemble(loaded, &config)?;
+    tracing::info!(
+        seconds = started.elapsed().as_secs_f64(),
+        model = info.model_path,
+        max_total_tokens = info.max_total_tokens,
+        "engine started"
+    );
+    Ok(handle)
+}
+
+fn load(config: &EngineConfig) -> Result<Loaded<CpuBackend>, StartError> {
+    let files = ModelFiles::open(&config.model_path).map_err(model_error)?;
+    let digests = DigestCache::new(config.cache_dir.clone()).spawn(files.files());
+    let path = config.model_path.clone();
+    let text = std::thread::Builder::new().name("pd-text".to_owned());
+    let text = text
+        .spawn(move || text::load(&path))
+        .map_err(StartError::Thread)?;
+
+    let compute_dtype = compute_dtype(config.dtype, &files.weights);
+    let defaults = CpuConfig::default();
+    let threads = config.cpu_threads.unwrap_or(defaults.threads);
+    let backend = CpuBackend::start(CpuConfig {
+        threads,
+        compute_dtype,
+        ..defaults
+    })?;
+    let context_length = sizes::context_length(config, &files.config)?;
+    let limits = sizes::schedule_limits(config);
+    let step_limits = sizes::step_limits(config, &limits, context_length);
+    let model = model::load(&backend, &files, step_limits).map_err(model_error)?;
+    let spec = model.kv_pool_spec();
+    let shape = sizes::pool_shape(config, &spec, backend.activation_dtype())?;
+    let kv = KvGroups::alloc(&backend, spec, shape)?;
+    let runner = ModelRunner::new(backend.clone(), model, kv, limits.max_running_requests)?;
+
+    let (tokenizer, chat_template) = text
+        .join()
+        .map_err(|_| StartError::Model("the tokenizer's loader panicked".to_owned()))?
+        .map_err(model_error)?;
+    let digests = digests.and_then(|task| task.wait()).map_err(model_error)?;
+    let identity = Identity::new(&files.config, shape, compute_dtype, &digests);
+    Ok(Loaded {
+        info: identity.info(config, &files.config, shape, context_length),
+        backend,
+        runner,
+        limits,
+        shape,
+        hidden_size: files.config.hidden_size,
+        tokenizer: Arc::new(tokenizer),
+        chat_template,
+    })
+}
+
+/// Puts the scheduler together and starts its thread.
+fn assemble<B: Backend>(
+    loaded: Loaded<B>,
+    config: &EngineConfig,
+) -> Result<EngineHandle, StartError> {
+    // Bounded by the requests in flight and two wake-ups each: at most one per abort and one for
+    // the transfers is under way at a time.
+    let (commands_tx, commands_rx) = crossbeam_channel::unbounded();
+    let waker = LoopWaker::new(commands_tx.clone());
+    let mode = mode(&loaded, config, &waker)?;
+    let Loaded {
+        runner,
+        info,
+        shape,
+        tokenizer,
+        chat_template,
+        ..
+    } = loaded;
+    let resources = Resources {
+        runner,
+        cache: KvCache::new(sizes::cache_sizes(config, shape)),
+        metrics: EngineMetrics::new(),
+        timelines: Arc::default(),
+        throughput: Throughput::new(Instant::now()),
+    };
+    let make_req = make_req(&info, config.random_seed, tokenizer.clone());
+    let shared = Arc::new(Shared::new(SharedParts {
+        commands_tx: commands_tx.clone(),
+        info,
+        tokenizer,
+        chat_template,
+        metrics: resources.metrics.clone(),
+        timelines: resources.timelines.clone(),
+        max_requests: u64::from(config.max_running_requests)
+            + u64::from(config.max_queued_requests),
+    }));
+    let event_loop = EventLoop {
+        commands_rx,
+        waker,
+        resources,
+        mode,
+        make_req,
+        starved: true,
+    };
+    let stopped = shared.stopped.clone();
+    let thread = std::thread::Builder::new().name("pd-scheduler".to_owned());
+    thread
+        .spawn(move || event_loop.run(stopped))
+        .map_err(StartError::Thread)?;
+    Ok(EngineHandle {
+        shared,
+        _stop: Arc::new(StopOnDrop { commands_tx }),
+    })
+}
+
+fn mode<B: Backend>(
+    loaded: &Loaded<B>,
+    config: &EngineConfig,
+    waker: &LoopWaker,
+) -> Result<Box<dyn Mode<B> + Send>, StartError> {
+    let end = |transfer: &TransferConfig, ports| {
+        let waker = waker.clone();
+        let start = TransferStart {
+            info: &loaded.info,
+            hidden_size: loaded.hidden_size,
+            transfer: transfer.clone(),
+            ports,
+            waker: Arc::new(move || waker.wake()),
+        };
+        TransferEnd::start(&loaded.backend, loaded.runner.kv(), loaded.shape, start)
+    };
+    let limits = loaded.limits;
+    Ok(match &config.mode {
+        DisaggregationMode::Null => {
+            Box::new(Monolith::new(limits, config.schedule_conservativeness))
+        }
+        DisaggregationMode::Prefill(prefill) => {
+            let ports = (prefill.bootstrap_port, prefill.http_port);
+            Box::new(Prefill::new(limits, end(&prefill.transfer, Some(ports))?))
+        }
+        DisaggregationMode::Decode(decode) => {
+            let limits = decode_limits(decode, loaded.info.vocab_size);
+            Box::new(Decode::new(limits, end(&decode.transfer, None)?))
+        }
+    })
+}
+
+fn decode_limits(config: &DecodeConfig, vocab_size: u32) -> DecodeLimits {
+    DecodeLimits {
+        reserved_decode_tokens: config.num_reserved_decode_tokens as usize,
+        polling_interval: config.polling_interval,
+        vocab_size,
+    }
+}
+
+fn make_req(info: &EngineInfo, random_seed: u64, tokenizer: Arc<Tokenizer>) -> MakeReq {
+    let end_ids = info.eos_token_ids.clone();
+    let (context_length, capacity) = (info.context_length as usize, info.max_total_tokens as usize);
+    Box::new(move |submission: Submission| {
+        let request = &submission.request;
+        let wanted = request
+            .sampling
+            .max_new_tokens
+            .map_or(usize::MAX, |len| len as usize);
+        let len_max = request.input_ids.len().saturating_add(wanted);
+        // Both legs of a request know its room, so without a seed of its own they still agree.
+        let bootstrap = request.bootstrap.as_ref();
+        let stream = bootstrap.map_or(submission.id.0, |b| b.bootstrap_room.get());
+        let limits = ReqLimits {
+            len_max: len_max.min(context_length).min(capacity),
+            seed: random_seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        };
+        let skip_special_tokens = request.sampling.skip_special_tokens;
+        let stop = StopChecker::new(&request.sampling, &end_ids, || {
+            let mut detokenizer = Detokenizer::new(tokenizer.clone(), skip_special_tokens);
+            Box::new(move |token| detokenizer.push(token))
+        });
+        Req::new(submission, stop, &limits)
+    })
+}
+
+fn model_error(error: impl std::fmt::Display) -> StartError {
+    StartError::Model(error.to_string())
+}

@@ -1,0 +1,222 @@
+//! The scheduler's thread: receive → advance → schedule → forward → settle. The loop only
+//! sequences; what a step computes and where requests go next is the mode's, a type of its own for
+//! monolithic, prefill and decode engines.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender};
+use pd_compute::{Backend, ComputeError};
+
+use crate::batch::{Batch, RowOutput};
+use crate::engine::{Command, RequestId, Submission};
+use crate::req::Req;
+use crate::resources::Resources;
+
+/// A way to serve requests: queues, and the rules by which requests move through them.
+pub(crate) trait Mode<B: Backend> {
+    /// A new request.
+    fn admit(&mut self, resources: &mut Resources<B>, req: Req);
+
+    /// The reader of a request has gone; a request that has ended is not known any more.
+    fn abort(&mut self, resources: &mut Resources<B>, id: RequestId);
+
+    /// The engine ends.
+    fn abort_all(&mut self, resources: &mut Resources<B>, reason: &str);
+
+    /// Moves requests from queue to queue as far as transfers and memory allow.
+    fn advance(&mut self, resources: &mut Resources<B>);
+
+    /// The next step; empty when there is nothing to compute.
+    fn schedule(&mut self, resources: &mut Resources<B>) -> Batch;
+
+    /// Hands each request of a step on.
+    fn settle(&mut self, resources: &mut Resources<B>, batch: Batch, outputs: Vec<RowOutput>);
+
+    fn queues(&self) -> QueueSizes;
+}
+
+/// How many requests are where.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct QueueSizes {
+    pub(crate) running: usize,
+    pub(crate) waiting: usize,
+    pub(crate) retracted: usize,
+    pub(crate) bootstrap: usize,
+    pub(crate) inflight: usize,
+    pub(crate) prealloc: usize,
+    pub(crate) transfer: usize,
+    pub(crate) prealloc_tokens: usize,
+    /// Ended requests whose pages a peer may still touch.
+    pub(crate) fenced: usize,
+    pub(crate) metadata_rows_used: usize,
+    pub(crate) metadata_rows_total: usize,
+    pub(crate) new_token_ratio: f64,
+}
+
+/// Wakes the event loop from other threads; many calls before it looks are one.
+#[derive(Clone, Debug)]
+pub(crate) struct LoopWaker {
+    pending: Arc<AtomicBool>,
+    commands_tx: Sender<Command>,
+}
+
+/// Turns a submission into a request; knows the tokenizer, the end ids and the lengths.
+pub(crate) type MakeReq = Box<dyn FnMut(Submission) -> Req + Send>;
+
+pub(crate) struct EventLoop<B: Backend> {
+    pub(crate) commands_rx: Receiver<Command>,
+    pub(crate) waker: LoopWaker,
+    pub(crate) resources: Resources<B>,
+    pub(crate) mode: Box<dyn Mode<B> + Send>,
+    pub(crate) make_req: MakeReq,
+    /// The last turn found nothing to compute.
+    pub(crate) starved: bool,
+}
+
+/// Says that the loop has ended, by a panic too.
+struct SetOnDrop(Arc<AtomicBool>);
+
+/// Transfers wake the loop; this only bounds the harm of a wake-up that is lost.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+// === impl EventLoop ===
+
+impl<B: Backend> EventLoop<B> {
+    /// Runs until told to stop, or until the device faults; `stopped` is set on the way out.
+    pub(crate) fn run(mut self, stopped: Arc<AtomicBool>) {
+        let _stopped = SetOnDrop(stopped);
+        while self.receive() {
+            self.mode.advance(&mut self.resources);
+            let batch = self.mode.schedule(&mut self.resources);
+            self.starved = batch.rows.is_empty();
+            if !self.starved
+                && let Err(fault) = self.step(batch)
+            {
+                tracing::error!(%fault, "the device has faulted; the engine stops");
+                return self.mode.abort_all(&mut self.resources, &fault.to_string());
+            }
+            self.observe();
+        }
+        self.mode
+            .abort_all(&mut self.resources, "the engine was stopped");
+    }
+
+    fn step(&mut self, batch: Batch) -> Result<(), ComputeError> {
+        let started = Instant::now();
+        let resources = &mut self.resources;
+        let launched = resources
+            .runner
+            .launch(&batch, resources.cache.req_to_token())?;
+        let outputs = launched.wait()?;
+        resources.metrics.counters.steps.inc();
+        resources.step_took(&batch, started.elapsed());
+        self.mode.settle(resources, batch, outputs);
+        Ok(())
+    }
+
+    /// Carries out what was asked since the last turn; waits for it if there is nothing else to
+    /// do. `false`: stop.
+    fn receive(&mut self) -> bool {
+        let mut waited = self.starved.then(|| self.wait()).flatten();
+        while let Some(command) = waited.take().or_else(|| self.commands_rx.try_recv().ok()) {
+            if !self.execute(command) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn wait(&self) -> Option<Command> {
+        if self.mode.queues().is_empty() {
+            self.commands_rx.recv().ok()
+        } else {
+            self.commands_rx.recv_timeout(POLL_INTERVAL).ok()
+        }
+    }
+
+    fn execute(&mut self, command: Command) -> bool {
+        match command {
+            Command::Generate(submission) => {
+                self.resources.metrics.counters.requests.inc();
+                let req = (self.make_req)(*submission);
+                self.mode.admit(&mut self.resources, req);
+            }
+            Command::Abort(id) => self.mode.abort(&mut self.resources, id),
+            Command::FlushCache(done_tx) => {
+                let idle = self.mode.queues().is_empty();
+                if idle {
+                    self.resources.cache.flush();
+                }
+                // Whoever asked may have stopped waiting.
+                let _ = done_tx.send(idle);
+            }
+            Command::Wake => self.waker.pending.store(false, Ordering::Release),
+            Command::Stop => return false,
+        }
+        true
+    }
+
+    /// Writes the gauges and, when no request is left, checks that nothing is lost with them.
+    fn observe(&self) {
+        let queues = self.mode.queues();
+        self.resources.observe(&queues);
+        if queues.is_empty() {
+            let usage = self.resources.cache.usage();
+            assert!(
+                usage.is_conserved_when_idle(),
+                "pages or rows are lost: {usage:?}"
+            );
+            assert_eq!(queues.metadata_rows_used, 0, "metadata rows are lost");
+        }
+    }
+}
+
+// === impl QueueSizes ===
+
+impl QueueSizes {
+    /// No request is anywhere, and no peer can touch a page.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self {
+            running,
+            waiting,
+            retracted,
+            bootstrap,
+            inflight,
+            prealloc,
+            transfer,
+            ..
+        } = self;
+        let all = [
+            running, waiting, retracted, bootstrap, inflight, prealloc, transfer,
+        ];
+        all.iter().all(|&&len| len == 0) && self.fenced == 0
+    }
+}
+
+// === impl SetOnDrop ===
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+// === impl LoopWaker ===
+
+impl LoopWaker {
+    pub(crate) fn new(commands_tx: Sender<Command>) -> Self {
+        Self {
+            pending: Arc::default(),
+            commands_tx,
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        if !self.pending.swap(true, Ordering::AcqRel) {
+            // A loop that is gone needs no waking.
+            let _ = self.commands_tx.send(Command::Wake);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `KvGroups`: the pool's memory, as ops see it and as a transfer describes it. Layout of a cut:
+//! `[page][kv_head][layer in cut][K,V][slot][head_dim]`, so that a page is one contiguous write
+//! and any range of heads is too.
+
+use pd_compute::{Backend, ComputeError, DType, ExportHandle, KvCutView, KvGroupView};
+use pd_kv_transfer::{Region, RegionError};
+use pd_protocol::layout::{KvCut, KvDtype, KvGroup};
+
+use crate::model::KvPoolSpec;
+
+#[derive(Debug)]
+pub(crate) struct KvGroups<B: Backend> {
+    spec: KvPoolSpec,
+    shape: KvPoolShape,
+    /// One per group of the model's spec, in its order.
+    views: Vec<KvGroupView<B>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KvPoolShape {
+    pub(crate) num_pages: usize,
+    pub(crate) page_size: usize,
+    pub(crate) dtype: DType,
+}
+
+/// Why the pool's memory cannot be shown to a transfer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExportError {
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    #[error("a KV pool of {0:?} cannot be transferred; choose float32, float16 or bfloat16")]
+    Dtype(DType),
+}
+
+// === impl KvPoolShape ===
+
+impl KvPoolShape {
+    /// Bytes that one token takes in all groups.
+    pub(crate) fn bytes_per_token(spec: &KvPoolSpec, dtype: DType) -> usize {
+        let elements: usize = spec.groups.iter().map(|g| g.elements_per_token()).sum();
+        elements * dtype.size_bytes()
+    }
+}
+
+// === impl KvGroups ===
+
+impl<B: Backend> KvGroups<B> {
+    /// # Errors
+    /// When the device has no memory for so many pages.
+    pub(crate) fn alloc(
+        backend: &B,
+        spec: KvPoolSpec,
+        shape: KvPoolShape,
+    ) -> Result<Self, ComputeError> {
+        let KvPoolShape {
+            num_pages,
+            page_size,
+            dtype,
+        } = shape;
+        let mut views = Vec::with_capacity(spec.groups.len());
+        for group in &spec.groups {
+            let len = group.elements_per_token() * page_size * num_pages;
+            let region = backend.alloc_exportable(group.name, dtype, len)?;
+            let (layers, heads) = (group.layers.len(), group.num_kv_heads);
+            let cut = KvCutView::page_first(region, 0, layers, heads, page_size, group.head_dim);
+            views.push(KvGroupView {
+                dtype,
+                page_size,
+                num_pages,
+                num_kv_heads: heads,
+                head_dim: group.head_dim,
+                cuts: [cut].into(),
+            });
+        }
+        Ok(Self { spec, shape, views })
+    }
+
+    pub(crate) fn views(&self) -> &[KvGroupView<B>] {
+        &self.views
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.shape.dtype
+    }
+
+    /// Elements of one page over all groups and cuts.
+    pub(crate) fn page_elements(&self) -> usize {
+        let cuts = self.views.iter().flat_map(|view| view.cuts.iter());
+        cuts.map(|cut| cut.page_stride).sum()
+    }
+
+    /// The groups as peers are told of them; one tensor-parallel rank holds every head.
+    ///
+    /// # Errors
+    /// When the pool's dtype has no name on the wire.
+    pub(crate) fn describe(&self) -> Result<Vec<KvGroup>, ExportError> {
+        let dtype = wire_dtype(self.shape.dtype)?;
+        let describe = |(spec, view): (&crate::model::KvGroupSpec, &KvGroupView<B>)| KvGroup {
+            name: spec.name.to_owned(),
+            dtype,
+            head_dim: to_u32(view.head_dim),
+            tensors: 2,
+            total_heads: to_u32(view.num_kv_heads),
+            head_start: 0,
+            heads: to_u32(view.num_kv_heads),
+            cuts: view
+                .cuts
+                .iter()
+                .map(|cut| KvCut {
+                    first_layer: to_u32(spec.layers.start + cut.first_layer),
+                    layers: to_u32(cut.num_layers),
+                })
+                .collect(),
+        };
+        Ok(self
+            .spec
+            .groups
+            .iter()
+            .zip(&self.views)
+            .map(describe)
+            .collect())
+    }
+
+    /// Every cut's memory for a transfer, in the order of [`Self::describe`].
+    ///
+    /// # Errors
+    /// When the memory cannot be exported or mapped.
+    pub(crate) fn regions(&self, backend: &B) -> Result<Vec<Region>, ExportError> {
+        let cuts = self.views.iter().flat_map(|view| view.cuts.iter());
+        cuts.map(|cut| {
+            let export = backend.export(&cut.region)?;
+            let ExportHandle::MemFd(file) = export.handle;
+            Ok(Region::map(file, export.len_bytes)?)
+        })
+        .collect()
+    }
+}
+
+pub(crate) fn wire_dtype(dtype: DType) -> Result<KvDtype, ExportError> {
+    match dtype {
+        DType::F32 => Ok(KvDtype::Float32),
+        DType::F16 => Ok(KvDtype::Float16),
+        DType::BF16 => Ok(KvDtype::Bfloat16),
+        DType::U32 | DType::U8 => Err(ExportError::Dtype(dtype)),
+    }
+}
+
+fn to_u32(len: usize) -> u32 {
+    u32::try_from(len).expect("layers, heads and dimensions are checked to be small")
+}

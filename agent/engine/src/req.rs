@@ -1,0 +1,269 @@
+//! `Req`: one request inside the scheduler. It moves from queue to queue; where it is says
+//! what state it is in. Its progress is told by lengths alone:
+//!
+//! ```text
+//! tokens   [ prompt ............ | answer ... ]
+//! KV       [ kv_len() ................ )          of these the device has K and V
+//! to do                                [ .... ]  extend_len(), at least 1
+//! ```
+//! A prefill step extends by many, a decode step by one, a request that lost its KV by all it had.
+
+use std::time::Instant;
+
+use pd_kv_transfer::{KvReceiver, KvSender};
+use pd_protocol::workers::BootstrapFields;
+use pd_protocol::{BootstrapRoom, KvPoll};
+use tokio::sync::mpsc;
+
+use crate::engine::{FinishReason, InFlight, LogprobOptions, RequestId, Submission};
+use crate::engine::{TokenEvent, TokenLogprob};
+use crate::kvcache::pool::ReqKv;
+use crate::sample::params::SamplingParams;
+use crate::sample::penalties::Penalties;
+use crate::sample::stop::StopChecker;
+
+/// SGLang's `Req`.
+pub(crate) struct Req {
+    pub(crate) id: RequestId,
+    pub(crate) rid: String,
+    /// Prompt, then answer.
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) prompt_len: usize,
+    /// The request ends with this many tokens; at most the KV pool holds and the context allows.
+    pub(crate) len_max: usize,
+    pub(crate) sampling: SamplingParams,
+    pub(crate) logprobs: LogprobOptions,
+    pub(crate) choice: u32,
+    pub(crate) seed: u64,
+    pub(crate) stop: StopChecker,
+    pub(crate) penalties: Penalties,
+    pub(crate) kv: Option<ReqKv>,
+    /// Prompt tokens that the cache had.
+    pub(crate) cached_tokens: usize,
+    pub(crate) bootstrap: Option<BootstrapFields>,
+    pub(crate) transfer: Transfer,
+    pub(crate) metadata_buffer_index: Option<u32>,
+    pub(crate) times: ReqTimes,
+    prompt_logprobs: Vec<TokenLogprob>,
+    events_tx: mpsc::UnboundedSender<TokenEvent>,
+    /// Dropped with the request, which ends its being in flight.
+    _in_flight: InFlight,
+}
+
+/// The request's end of its KV transfer.
+#[derive(Default)]
+pub(crate) enum Transfer {
+    #[default]
+    None,
+    /// With how many pages were handed over.
+    Sender(KvSender, usize),
+    Receiver(KvReceiver),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReqTimes {
+    pub(crate) received: Instant,
+    pub(crate) first_scheduled: Option<Instant>,
+    pub(crate) last_token: Option<Instant>,
+}
+
+/// What a [`Req`] is made with beside its submission.
+#[derive(Debug)]
+pub(crate) struct ReqLimits {
+    pub(crate) len_max: usize,
+    pub(crate) seed: u64,
+}
+
+// === impl Transfer ===
+
+impl Transfer {
+    /// `Success` where nothing is transferred.
+    pub(crate) fn poll(&self) -> KvPoll {
+        match self {
+            Self::None => KvPoll::Success,
+            Self::Sender(sender, _) => sender.poll(),
+            Self::Receiver(receiver) => receiver.poll(),
+        }
+    }
+
+    pub(crate) fn abort(&self) {
+        match self {
+            Self::None => {}
+            Self::Sender(sender, _) => sender.abort(),
+            Self::Receiver(receiver) => receiver.abort(),
+        }
+    }
+
+    /// No peer can touch the request's memory any more.
+    pub(crate) fn released(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Sender(sender, _) => sender.released(),
+            Self::Receiver(receiver) => receiver.released(),
+        }
+    }
+
+    /// Why `poll` says `Failed`, for people.
+    pub(crate) fn failure(&self) -> String {
+        let reason = match self {
+            Self::None => None,
+            Self::Sender(sender, _) => sender.failure_reason(),
+            Self::Receiver(receiver) => receiver.failure_reason(),
+        };
+        reason.map_or_else(
+            || "the KV transfer failed".to_owned(),
+            |reason| format!("the KV transfer failed: {reason}"),
+        )
+    }
+}
+
+// === impl Req ===
+
+impl Req {
+    pub(crate) fn new(submission: Submission, stop: StopChecker, limits: &ReqLimits) -> Self {
+        let Submission {
+            id,
+            request,
+            events_tx,
+            in_flight,
+        } = submission;
+        Self {
+            id,
+            rid: request.rid,
+            prompt_len: request.input_ids.len(),
+            penalties: Penalties::new(&request.sampling, &request.input_ids),
+            len_max: limits.len_max,
+            tokens: request.input_ids,
+            seed: request.sampling.seed.unwrap_or(limits.seed),
+            sampling: request.sampling,
+            logprobs: request.logprobs,
+            choice: request.choice,
+            stop,
+            kv: None,
+            cached_tokens: 0,
+            bootstrap: request.bootstrap,
+            transfer: Transfer::None,
+            metadata_buffer_index: None,
+            times: ReqTimes {
+                received: Instant::now(),
+                first_scheduled: None,
+                last_token: None,
+            },
+            prompt_logprobs: Vec::new(),
+            events_tx,
+            _in_flight: in_flight,
+        }
+    }
+
+    pub(crate) fn room(&self) -> Option<BootstrapRoom> {
+        self.bootstrap
+            .as_ref()
+            .map(|bootstrap| bootstrap.bootstrap_room)
+    }
+
+    pub(crate) fn output_len(&self) -> usize {
+        self.tokens.len() - self.prompt_len
+    }
+
+    /// Tokens that the answer may still get.
+    pub(crate) fn remaining_len(&self) -> usize {
+        self.len_max.saturating_sub(self.tokens.len())
+    }
+
+    pub(crate) fn kv_len(&self) -> usize {
+        self.kv.as_ref().map_or(0, |kv| kv.len)
+    }
+
+    /// Tokens whose KV is still to be computed before the next one can be drawn.
+    pub(crate) fn extend_len(&self) -> usize {
+        self.tokens.len() - self.kv_len()
+    }
+
+    pub(crate) fn top_logprobs_num(&self) -> u32 {
+        if self.logprobs.return_logprob {
+            self.logprobs.top_logprobs_num
+        } else {
+            0
+        }
+    }
+
+    /// First prompt position whose logits are wanted for a prompt logprob: they tell of the next.
+    /// `None` when none are wanted, or when they have been reported.
+    pub(crate) fn prompt_logprobs_from(&self) -> Option<usize> {
+        let start = self
+            .logprobs
+            .logprob_start_len
+            .filter(|_| self.logprobs.return_logprob)?;
+        (self.output_len() == 0).then(|| (start as usize).saturating_sub(1))
+    }
+
+    /// Tokens that may come from the cache: at least one must be computed to draw the next, and
+    /// those whose logits are wanted too.
+    pub(crate) fn cacheable_len(&self) -> usize {
+        let computed = self.prompt_logprobs_from().unwrap_or(usize::MAX);
+        computed.min(self.tokens.len() - 1)
+    }
+
+    /// The first token of a prompt, which nothing predicts, opens the report.
+    pub(crate) fn open_prompt_logprobs(&mut self) {
+        let reported = self.prompt_logprobs_from().is_some() && self.prompt_logprobs.is_empty();
+        if reported && self.logprobs.logprob_start_len == Some(0) {
+            let first = TokenLogprob {
+                token: self.tokens[0],
+                logprob: None,
+                top: Vec::new(),
+            };
+            self.prompt_logprobs.push(first);
+        }
+    }
+
+    pub(crate) fn push_prompt_logprob(&mut self, logprob: TokenLogprob) {
+        self.prompt_logprobs.push(logprob);
+    }
+
+    /// Takes the next token of the answer; says whether and why it was the last.
+    pub(crate) fn push_token(&mut self, token: u32) -> Option<FinishReason> {
+        self.tokens.push(token);
+        self.penalties.push(token);
+        let stop = self.stop.check(token, self.output_len());
+        stop.or_else(|| (self.tokens.len() >= self.len_max).then_some(FinishReason::Length))
+    }
+
+    /// Tells the reader of one token. A reader that is gone has sent an abort.
+    pub(crate) fn emit(&mut self, drawn: TokenLogprob, finish: Option<FinishReason>) {
+        let event = TokenEvent {
+            token_ids: vec![drawn.token],
+            prompt_logprobs: std::mem::take(&mut self.prompt_logprobs),
+            logprobs: if self.logprobs.return_logprob {
+                vec![drawn]
+            } else {
+                Vec::new()
+            },
+            cached_tokens: u32::try_from(self.cached_tokens).unwrap_or(u32::MAX),
+            finish,
+        };
+        let _ = self.events_tx.send(event);
+    }
+
+    /// Tells the reader that there will be no (more) answer.
+    pub(crate) fn emit_abort(&self, reason: impl Into<String>, retriable: bool) {
+        let reason = reason.into();
+        tracing::debug!(rid = %self.rid, reason, retriable, "request ended without its answer");
+        let finish = Some(FinishReason::Abort { reason, retriable });
+        let _ = self.events_tx.send(TokenEvent {
+            finish,
+            ..TokenEvent::default()
+        });
+    }
+}
+
+impl std::fmt::Debug for Req {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Req")
+            .field("rid", &self.rid)
+            .field("prompt_len", &self.prompt_len)
+            .field("output_len", &self.output_len())
+            .field("kv_len", &self.kv_len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,231 @@
+//! `Resources`: what every mode of the scheduler shares (device, KV books, metrics, timelines) and
+//! what happens to a request in every mode alike: it was extended, it got a token, it ended.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pd_compute::Backend;
+use pd_protocol::timeline::{Stage, StageEvent};
+use prometheus::IntGauge;
+
+use crate::batch::{Batch, BatchRow};
+use crate::engine::{FinishReason, TokenLogprob};
+use crate::event_loop::QueueSizes;
+use crate::kvcache::pool::KvCache;
+use crate::metrics::{EngineMetrics, Throughput};
+use crate::model_runner::ModelRunner;
+use crate::req::{Req, Transfer};
+use crate::timeline::{Timelines, stage_now};
+
+#[derive(Debug)]
+pub(crate) struct Resources<B: Backend> {
+    pub(crate) runner: ModelRunner<B>,
+    pub(crate) cache: KvCache,
+    pub(crate) metrics: EngineMetrics,
+    pub(crate) timelines: Arc<Timelines>,
+    pub(crate) throughput: Throughput,
+}
+
+/// A request that no worker can answer.
+pub(crate) const NOT_FINITE: &str =
+    "the model's logits are not finite for this input; its weights are broken";
+
+// === impl Resources ===
+
+impl<B: Backend> Resources<B> {
+    /// After a step: the row's tokens have KV.
+    pub(crate) fn extended(&mut self, row: BatchRow, prompt_logprobs: Vec<TokenLogprob>) -> Req {
+        let BatchRow {
+            mut req,
+            extend_len,
+        } = row;
+        let kv = req.kv.as_mut().expect("a request in a batch holds pages");
+        kv.len += extend_len;
+        for logprob in prompt_logprobs {
+            req.push_prompt_logprob(logprob);
+        }
+        req
+    }
+
+    /// Appends a token to the answer and says whether and why it is the last.
+    pub(crate) fn take_token(&mut self, req: &mut Req, token: u32) -> Option<FinishReason> {
+        let now = Instant::now();
+        let histograms = &self.metrics.histograms;
+        let counters = &self.metrics.counters;
+        match req.times.last_token.replace(now) {
+            Some(last) => {
+                histograms
+                    .inter_token_latency
+                    .observe(now.duration_since(last).as_secs_f64());
+            }
+            None => {
+                let since = now.duration_since(req.times.received);
+                histograms.time_to_first_token.observe(since.as_secs_f64());
+                let scheduled = req.times.first_scheduled.unwrap_or(now);
+                let queued = scheduled.duration_since(req.times.received);
+                histograms.queue_time.observe(queued.as_secs_f64());
+                counters.prompt_tokens.inc_by(req.prompt_len as u64);
+                counters.cached_tokens.inc_by(req.cached_tokens as u64);
+            }
+        }
+        counters.generation_tokens.inc();
+        if let Some(rate) = self.throughput.add(1, now) {
+            self.metrics.gauges.gen_throughput.set(rate);
+        }
+        req.push_token(token)
+    }
+
+    /// The answer is complete: what it computed stays in the cache, the rest is given back.
+    pub(crate) fn end(&mut self, mut req: Req) {
+        self.release_kv(&mut req);
+        let latency = req.times.received.elapsed().as_secs_f64();
+        self.metrics.histograms.e2e_request_latency.observe(latency);
+        self.record(
+            &req,
+            StageEvent {
+                tokens: Some(req.output_len() as u64),
+                ..stage_now(Stage::LastToken)
+            },
+        );
+    }
+
+    /// Caches full pages of what the request has computed, for others to start from.
+    pub(crate) fn commit_kv(&mut self, req: &mut Req) {
+        if let Some(kv) = &mut req.kv {
+            self.cache.commit(kv, &req.tokens);
+        }
+    }
+
+    /// Gives back the request's pages, keeping what can be cached.
+    pub(crate) fn release_kv(&mut self, req: &mut Req) {
+        if let Some(kv) = req.kv.take() {
+            self.cache.end(kv, &req.tokens);
+        }
+    }
+
+    /// The request ends without its answer, and its reader is told.
+    pub(crate) fn fail(&self, req: &Req, reason: &str, retriable: bool) {
+        req.emit_abort(reason, retriable);
+        self.metrics.counters.aborted_requests.inc();
+    }
+
+    pub(crate) fn fail_not_finite(&mut self, mut req: Req) {
+        if let Some(kv) = req.kv.take() {
+            self.cache.discard(kv);
+        }
+        self.fail(&req, NOT_FINITE, false);
+    }
+
+    /// The request's reader has gone.
+    pub(crate) fn note_abort(&self, req: &Req) {
+        tracing::debug!(rid = %req.rid, "request aborted by its reader");
+        self.metrics.counters.aborted_requests.inc();
+    }
+
+    pub(crate) fn note_retraction(&self, req: &Req) {
+        tracing::info!(rid = %req.rid, output_len = req.output_len(), "out of KV pages: retracted");
+        self.metrics.counters.retractions.inc();
+    }
+
+    /// Tells metrics and timelines of a step, before its requests move on.
+    pub(crate) fn step_took(&self, batch: &Batch, duration: Duration) {
+        let histograms = &self.metrics.histograms;
+        histograms.step_time.observe(duration.as_secs_f64());
+        for row in &batch.rows {
+            let req = &row.req;
+            let stage = match req.output_len() {
+                0 => Stage::ChunkComputed,
+                1 if matches!(req.transfer, Transfer::Receiver(_)) => Stage::FirstStep,
+                _ => continue,
+            };
+            let event = stage_now(stage);
+            let (duration_ns, tokens) = (u64::try_from(duration.as_nanos()).ok(), row.extend_len);
+            self.record(
+                req,
+                StageEvent {
+                    duration_ns,
+                    tokens: Some(tokens as u64),
+                    ..event
+                },
+            );
+        }
+    }
+
+    /// Writes the gauges.
+    pub(crate) fn observe(&self, queues: &QueueSizes) {
+        let gauges = &self.metrics.gauges;
+        let set = |gauge: &IntGauge, len: usize| gauge.set(i64::try_from(len).unwrap_or(i64::MAX));
+        set(&gauges.num_running_reqs, queues.running);
+        set(&gauges.num_queue_reqs, queues.waiting);
+        set(&gauges.num_retracted_reqs, queues.retracted);
+        set(&gauges.bootstrap_queue_size, queues.bootstrap);
+        set(&gauges.num_prefill_inflight_queue_reqs, queues.inflight);
+        set(&gauges.num_decode_prealloc_queue_reqs, queues.prealloc);
+        set(&gauges.transfer_queue_size, queues.transfer);
+        set(&gauges.num_decode_transfer_queue_reqs, queues.transfer);
+        set(&gauges.prealloc_tokens, queues.prealloc_tokens);
+        set(&gauges.metadata_rows_used, queues.metadata_rows_used);
+        set(&gauges.metadata_rows_total, queues.metadata_rows_total);
+        let rooms = queues.bootstrap + queues.inflight + queues.prealloc + queues.transfer;
+        set(&gauges.rooms_in_flight, rooms + queues.fenced);
+        gauges.new_token_ratio.set(queues.new_token_ratio);
+
+        let usage = self.cache.usage();
+        let pages = usage.pages;
+        let by_state = [
+            ("free", pages.free),
+            ("cached", usage.unlocked),
+            ("locked", usage.locked),
+            ("held", pages.held),
+            ("quarantined", pages.quarantined),
+        ];
+        for (state, len) in by_state {
+            set(&gauges.kv_pages.with_label_values(&[state]), len);
+        }
+        let page_size = self.cache.page_size();
+        let used = pages.total - pages.free - usage.unlocked;
+        set(&gauges.num_used_tokens, used * page_size);
+        set(&gauges.max_total_num_tokens, pages.total * page_size);
+        set(&gauges.req_pool_rows_used, usage.rows);
+        gauges
+            .token_usage
+            .set(ratio(used as u64, pages.total as u64));
+        let counters = &self.metrics.counters;
+        let hit_rate = ratio(counters.cached_tokens.get(), counters.prompt_tokens.get());
+        gauges.cache_hit_rate.set(hit_rate);
+    }
+
+    /// Tells the timeline of the chunks that a sender has sent since last asked.
+    pub(crate) fn record_chunks(&self, req: &Req) {
+        let Transfer::Sender(sender, _) = &req.transfer else {
+            return;
+        };
+        for chunk in sender.take_reports() {
+            self.metrics.counters.kv_transfer_bytes.inc_by(chunk.bytes);
+            self.record(
+                req,
+                StageEvent {
+                    at_unix_ns: chunk.at_unix_ns,
+                    duration_ns: u64::try_from(chunk.duration.as_nanos()).ok(),
+                    bytes: Some(chunk.bytes),
+                    ..stage_now(Stage::ChunkSent)
+                },
+            );
+        }
+    }
+
+    pub(crate) fn record(&self, req: &Req, event: StageEvent) {
+        if let Some(room) = req.room() {
+            self.timelines.record(room, event);
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a gauge")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}

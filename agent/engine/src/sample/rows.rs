@@ -1,0 +1,78 @@
+//! `SamplingRows`: the sampler's inputs for one step, gathered on the host and uploaded at once.
+
+use pd_compute::{LogitBias, SamplingRow, TokenCount};
+
+use crate::req::Req;
+
+#[derive(Debug, Default)]
+pub(crate) struct SamplingRows {
+    pub(crate) rows: Vec<SamplingRow>,
+    pub(crate) token_counts: Vec<TokenCount>,
+    pub(crate) logit_bias: Vec<LogitBias>,
+    /// Largest `top_n` of a row.
+    pub(crate) top_n_max: usize,
+}
+
+// === impl SamplingRows ===
+
+impl SamplingRows {
+    pub(crate) fn clear(&mut self) {
+        self.rows.clear();
+        self.token_counts.clear();
+        self.logit_bias.clear();
+        self.top_n_max = 0;
+    }
+
+    /// A row that draws the token after `req.tokens`.
+    pub(crate) fn push_draw(&mut self, req: &Req) {
+        let counts_begin = index(self.token_counts.len());
+        self.token_counts.extend(req.penalties.token_counts());
+        let bias_begin = index(self.logit_bias.len());
+        let params = &req.sampling;
+        let biases = params.logit_bias.iter();
+        self.logit_bias
+            .extend(biases.map(|&(token, bias)| LogitBias { token, bias }));
+        let banned = req.stop.banned(req.output_len());
+        self.logit_bias.extend(banned.map(|token| LogitBias {
+            token,
+            bias: f32::NEG_INFINITY,
+        }));
+        let mut row = SamplingRow {
+            temperature: params.temperature,
+            top_k: u32::try_from(params.top_k).unwrap_or(0),
+            top_p: params.top_p,
+            min_p: params.min_p,
+            repetition_penalty: params.repetition_penalty,
+            presence_penalty: params.presence_penalty,
+            frequency_penalty: params.frequency_penalty,
+            choice: req.choice,
+            position: index(req.tokens.len()),
+            top_n: req.top_logprobs_num(),
+            counts_begin,
+            counts_end: index(self.token_counts.len()),
+            bias_begin,
+            bias_end: index(self.logit_bias.len()),
+            ..SamplingRow::greedy()
+        };
+        row.set_seed(req.seed);
+        self.push(row);
+    }
+
+    /// A row that reports what the model thought of `token`, unpenalised.
+    pub(crate) fn push_given(&mut self, token: u32, top_n: u32) {
+        self.push(SamplingRow {
+            given: token,
+            top_n,
+            ..SamplingRow::greedy()
+        });
+    }
+
+    fn push(&mut self, row: SamplingRow) {
+        self.top_n_max = self.top_n_max.max(row.top_n as usize);
+        self.rows.push(row);
+    }
+}
+
+fn index(len: usize) -> u32 {
+    u32::try_from(len).expect("a step has fewer than 2^32 rows, counts and positions")
+}

@@ -1,0 +1,162 @@
+//! When an answer ends: end ids, stop ids, stop strings, length. Stop strings may begin in one
+//! token and end in another, so text that could still become one is held back. Engine and agent
+//! run the same [`StopMatcher`] over the same text and so agree on where an answer ends.
+
+use crate::engine::{FinishReason, StopMatch};
+use crate::sample::params::SamplingParams;
+
+/// Finds the first of several strings in text that comes in pieces.
+#[derive(Clone, Debug)]
+pub struct StopMatcher {
+    stops: Vec<String>,
+    /// Could still begin one of `stops`.
+    held: String,
+}
+
+/// What a piece of text led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StopPush {
+    /// Text that is certain to come before any stop string.
+    pub text: String,
+    /// The stop string that follows `text`.
+    pub matched: Option<String>,
+}
+
+/// Tells after each token of one request whether it was the last.
+#[derive(Debug)]
+pub(crate) struct StopChecker {
+    end_ids: Vec<u32>,
+    stop_ids: Vec<u32>,
+    min_new_tokens: usize,
+    text: Option<StopText>,
+}
+
+/// Stop strings with what turns tokens into text.
+pub(crate) struct StopText {
+    matcher: StopMatcher,
+    detokenize: Detokenize,
+}
+
+/// Text that a token adds to an answer; keeps incomplete characters to itself.
+pub(crate) type Detokenize = Box<dyn FnMut(u32) -> String + Send>;
+
+// === impl StopMatcher ===
+
+impl StopMatcher {
+    /// None of `stops` is empty; see [`SamplingParams::validate`].
+    pub fn new(stops: Vec<String>) -> Self {
+        Self {
+            stops,
+            held: String::new(),
+        }
+    }
+
+    /// Takes the next piece of text. After a match nothing more should be pushed.
+    pub fn push(&mut self, piece: &str) -> StopPush {
+        self.held.push_str(piece);
+        let found = self
+            .stops
+            .iter()
+            .filter_map(|stop| Some((self.held.find(stop)?, stop)));
+        if let Some((at, stop)) =
+            found.min_by_key(|&(at, stop)| (at, std::cmp::Reverse(stop.len())))
+        {
+            let matched = Some(stop.clone());
+            self.held.truncate(at);
+            return StopPush {
+                text: std::mem::take(&mut self.held),
+                matched,
+            };
+        }
+        let keep = self
+            .stops
+            .iter()
+            .map(|stop| self.overlap(stop))
+            .max()
+            .unwrap_or(0);
+        let tail = self.held.split_off(self.held.len() - keep);
+        StopPush {
+            text: std::mem::replace(&mut self.held, tail),
+            matched: None,
+        }
+    }
+
+    /// The text held back, at the end of an answer that no stop string ended.
+    pub fn finish(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Length of the longest end of the held text that begins `stop`.
+    fn overlap(&self, stop: &str) -> usize {
+        let starts = stop
+            .char_indices()
+            .map(|(at, _)| at)
+            .skip(1)
+            .collect::<Vec<_>>();
+        let ends = starts
+            .into_iter()
+            .rev()
+            .filter(|&len| len <= self.held.len());
+        ends.into_iter()
+            .find(|&len| self.held.as_bytes().ends_with(&stop.as_bytes()[..len]))
+            .unwrap_or(0)
+    }
+}
+
+// === impl StopChecker ===
+
+impl StopChecker {
+    /// `detokenize` is only used by requests with stop strings.
+    pub(crate) fn new(
+        params: &SamplingParams,
+        end_ids: &[u32],
+        detokenize: impl FnOnce() -> Detokenize,
+    ) -> Self {
+        let text = (!params.stop.is_empty()).then(|| StopText {
+            matcher: StopMatcher::new(params.stop.clone()),
+            detokenize: detokenize(),
+        });
+        Self {
+            end_ids: if params.ignore_eos {
+                Vec::new()
+            } else {
+                end_ids.to_vec()
+            },
+            stop_ids: params.stop_token_ids.clone(),
+            min_new_tokens: params.min_new_tokens as usize,
+            text,
+        }
+    }
+
+    /// Ids that must not be drawn as token number `output_len` of the answer.
+    pub(crate) fn banned(&self, output_len: usize) -> impl Iterator<Item = u32> {
+        let banned = output_len < self.min_new_tokens;
+        let ids = self.end_ids.iter().chain(&self.stop_ids).copied();
+        ids.filter(move |_| banned)
+    }
+
+    /// Why the answer ends with `token`, its token number `output_len`, if it does.
+    pub(crate) fn check(&mut self, token: u32, output_len: usize) -> Option<FinishReason> {
+        let past_min = output_len >= self.min_new_tokens;
+        if past_min && (self.end_ids.contains(&token) || self.stop_ids.contains(&token)) {
+            return Some(FinishReason::Stop {
+                matched: StopMatch::Token(token),
+            });
+        }
+        let StopText {
+            matcher,
+            detokenize,
+        } = self.text.as_mut()?;
+        let matched = StopMatch::Text(matcher.push(&detokenize(token)).matched?);
+        Some(FinishReason::Stop { matched })
+    }
+}
+
+impl std::fmt::Debug for StopText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.matcher.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

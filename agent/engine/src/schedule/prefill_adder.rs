@@ -1,0 +1,146 @@
+//! `PrefillAdder`: how much of a request fits into the step being built. Pure arithmetic; whoever
+//! asks holds the queue and the cache. Source: seed 001, "PrefillAdder tokens changes".
+
+use super::{CLIP_MAX_NEW_TOKENS, ScheduleLimits};
+
+/// SGLang's `PrefillAdder`.
+#[derive(Debug)]
+pub(crate) struct PrefillAdder {
+    page_size: usize,
+    /// SGLang's `rem_total_token_offset`: slots promised to running and admitted requests.
+    promised: usize,
+    /// SGLang's `rem_input_tokens`.
+    input_left: usize,
+    /// SGLang's `rem_chunk_tokens`; `None`: no chunking.
+    chunk_left: Option<usize>,
+    logit_rows_left: usize,
+    admitted: usize,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    /// Tokens to compute before its next one can be drawn; they begin on a page boundary.
+    pub(crate) extend_len: usize,
+    /// Tokens its answer may still get.
+    pub(crate) remaining_len: usize,
+    /// Of `extend_len`, those at the front whose logits nobody wants; all but the last unless
+    /// prompt logprobs are asked for.
+    pub(crate) without_logits: usize,
+}
+
+/// SGLang's `AddReqResult`, with what was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// All of it.
+    Whole,
+    /// So many tokens, whole pages; the rest in later steps.
+    Chunk(usize),
+    /// Not before others have given back memory.
+    NoTokens,
+    /// Not in this step.
+    Full,
+}
+
+// === impl PrefillAdder ===
+
+impl PrefillAdder {
+    /// `promised`: what running requests are expected to grow by; `decode_rows`: their number in
+    /// this step.
+    pub(crate) fn new(
+        limits: &ScheduleLimits,
+        page_size: usize,
+        promised: usize,
+        decode_rows: usize,
+    ) -> Self {
+        let chunk = limits.chunked_prefill_size;
+        Self {
+            page_size,
+            promised,
+            input_left: limits.max_prefill_tokens,
+            chunk_left: chunk.map(|len| len.saturating_sub(decode_rows).max(page_size)),
+            logit_rows_left: limits.prompt_logprob_rows,
+            admitted: 0,
+        }
+    }
+
+    /// Whether `candidate` may start, `available` slots being free or evictable. All of it must
+    /// find memory, its answer included, even if only a chunk is computed now.
+    pub(crate) fn admit(&mut self, candidate: Candidate, available: usize) -> Admission {
+        if self.whole_len(candidate) + self.promised > available {
+            return Admission::NoTokens;
+        }
+        self.go_on(candidate)
+    }
+
+    /// As [`Self::admit`], for a request that has begun. It holds memory, so it must go on for
+    /// anyone to get that memory back. Its answer is reserved with its last chunk.
+    pub(crate) fn go_on(&mut self, candidate: Candidate) -> Admission {
+        let admission = self.cut(candidate);
+        if admission == Admission::Whole {
+            let now = candidate.extend_len.next_multiple_of(self.page_size);
+            self.promised += self.whole_len(candidate) - now;
+        }
+        admission
+    }
+
+    /// Slots for the candidate with its answer, whose last token is never given KV.
+    fn whole_len(&self, candidate: Candidate) -> usize {
+        let answer = candidate.remaining_len.min(CLIP_MAX_NEW_TOKENS);
+        let len = candidate.extend_len + answer.saturating_sub(1);
+        len.next_multiple_of(self.page_size)
+    }
+
+    /// How much of the candidate this step has room for.
+    fn cut(&mut self, candidate: Candidate) -> Admission {
+        let Candidate {
+            extend_len,
+            without_logits,
+            ..
+        } = candidate;
+        let with_logits = without_logits + self.logit_rows_left;
+        let wants_rows = extend_len - without_logits > 1;
+        let most = match (self.chunk_left, wants_rows) {
+            (None, false) if self.admitted > 0 && extend_len > self.input_left => 0,
+            (None, false) => usize::MAX,
+            (None, true) => with_logits,
+            (Some(chunk), wants_rows) => {
+                let chunk = chunk.min(self.input_left);
+                if wants_rows {
+                    chunk.min(with_logits)
+                } else {
+                    chunk
+                }
+            }
+        };
+        let (len, admission) = if extend_len <= most {
+            (extend_len, Admission::Whole)
+        } else {
+            let len = most / self.page_size * self.page_size;
+            (
+                len,
+                if len == 0 {
+                    Admission::Full
+                } else {
+                    Admission::Chunk(len)
+                },
+            )
+        };
+        self.spend(len, len.saturating_sub(without_logits));
+        admission
+    }
+
+    fn spend(&mut self, len: usize, logit_rows: usize) {
+        self.admitted += usize::from(len > 0);
+        self.input_left = self.input_left.saturating_sub(len);
+        self.logit_rows_left = self
+            .logit_rows_left
+            .saturating_sub(logit_rows.saturating_sub(1));
+        if let Some(chunk) = &mut self.chunk_left {
+            *chunk = chunk.saturating_sub(len);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+use super::*;
+
+const LIMITS: ScheduleLimits = ScheduleLimits {
+    max_running_requests: 8,
+    chunked_prefill_size: Some(64),
+    max_prefill_tokens: 1000,
+    prompt_logprob_rows: 32,
+};
+
+fn mk_candidate(extend_len: usize, remaining_len: usize) -> Candidate {
+    Candidate {
+        extend_len,
+        remaining_len,
+        without_logits: extend_len - 1,
+    }
+}
+
+#[test]
+fn a_long_prompt_is_cut_at_a_page_boundary() {
+    let mut adder = PrefillAdder::new(&LIMITS, 16, 0, 0);
+    assert_eq!(adder.admit(mk_candidate(10, 1), 1000), Admission::Whole);
+    assert_eq!(
+        adder.admit(mk_candidate(100, 1), 1000),
+        Admission::Chunk(48)
+    );
+    assert_eq!(adder.admit(mk_candidate(100, 1), 1000), Admission::Full);
+}
+
+#[test]
+fn decode_rows_take_their_part_of_the_chunk() {
+    let mut adder = PrefillAdder::new(&LIMITS, 16, 0, 20);
+    assert_eq!(
+        adder.admit(mk_candidate(100, 1), 1000),
+        Admission::Chunk(32)
+    );
+}
+
+#[test]
+fn a_request_waits_until_its_answer_fits_too() {
+    let mut adder = PrefillAdder::new(&LIMITS, 16, 0, 0);
+    assert_eq!(adder.admit(mk_candidate(16, 17), 31), Admission::NoTokens);
+    assert_eq!(adder.admit(mk_candidate(16, 17), 32), Admission::Whole);
+    assert_eq!(adder.admit(mk_candidate(16, 1), 31), Admission::NoTokens);
+}
+
+#[test]
+fn answers_count_for_no_more_than_the_clip() {
+    let mut adder = PrefillAdder::new(&LIMITS, 1, 0, 0);
+    assert_eq!(
+        adder.admit(mk_candidate(1, 1_000_000), CLIP_MAX_NEW_TOKENS),
+        Admission::Whole
+    );
+}
+
+#[test]
+fn what_is_promised_to_others_is_not_given_away() {
+    let mut adder = PrefillAdder::new(&LIMITS, 1, 50, 0);
+    assert_eq!(adder.admit(mk_candidate(10, 1), 59), Admission::NoTokens);
+    assert_eq!(adder.admit(mk_candidate(10, 1), 60), Admission::Whole);
+}
+
+#[test]
+fn a_begun_request_goes_on_whatever_is_promised() {
+    let mut adder = PrefillAdder::new(&LIMITS, 16, 1_000_000, 0);
+    assert_eq!(adder.go_on(mk_candidate(100, 1)), Admission::Chunk(64));
+}
+
+#[test]
+fn without_chunking_the_first_prompt_may_exceed_the_step() {
+    let limits = ScheduleLimits {
+        chunked_prefill_size: None,
+        ..LIMITS
+    };
+    let mut adder = PrefillAdder::new(&limits, 16, 0, 0);
+    assert_eq!(adder.admit(mk_candidate(2000, 1), 10_000), Admission::Whole);
+    assert_eq!(adder.admit(mk_candidate(20, 1), 10_000), Admission::Full);
+}
+
+#[test]
+fn prompt_logprobs_are_bounded_by_logit_rows() {
+    let mut adder = PrefillAdder::new(&LIMITS, 16, 0, 0);
+    let wants_all = Candidate {
+        without_logits: 0,
+        ..mk_candidate(60, 1)
+    };
+    assert_eq!(adder.admit(wants_all, 1000), Admission::Chunk(32));
+}

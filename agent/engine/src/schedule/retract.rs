@@ -1,0 +1,13 @@
+//! Whom to take the pages from when the running batch outgrows the pool: the request that has
+//! produced least loses least. What becomes of it is the mode's: recomputed, or kept in host memory.
+
+use std::cmp::Reverse;
+
+use crate::req::Req;
+
+/// Index of the request to retract: fewest answer tokens, then longest prompt, then newest.
+pub(crate) fn victim(running: &[Req]) -> Option<usize> {
+    let cost = |req: &Req| (req.output_len(), Reverse(req.prompt_len), Reverse(req.id));
+    let least = running.iter().enumerate().min_by_key(|(_, req)| cost(req));
+    least.map(|(index, _)| index)
+}

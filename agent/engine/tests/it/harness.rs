@@ -1,0 +1,91 @@
+//! Engines over the tiny checkpoints, and their answers in one piece.
+
+use std::path::PathBuf;
+
+use pd_engine::engine::{Engine, EngineConfig, EngineHandle, FinishReason, GenerateRequest};
+use pd_engine::engine::{LogprobOptions, RequestStream, TokenLogprob};
+use pd_engine::sample::params::SamplingParams;
+
+pub(crate) const LLAMA: &str = "tiny-llama";
+
+/// All events of a request as one.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) token_ids: Vec<u32>,
+    pub(crate) logprobs: Vec<TokenLogprob>,
+    pub(crate) prompt_logprobs: Vec<TokenLogprob>,
+    pub(crate) cached_tokens: u32,
+    pub(crate) finish: Option<FinishReason>,
+}
+
+pub(crate) fn mk_config(checkpoint: &str) -> EngineConfig {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("golden")
+        .join(checkpoint);
+    EngineConfig {
+        max_total_tokens: Some(1024),
+        cpu_threads: Some(1),
+        ..EngineConfig::new(path)
+    }
+}
+
+pub(crate) fn start(config: EngineConfig) -> EngineHandle {
+    Engine::start(config).expect("the tiny checkpoint is served")
+}
+
+/// A greedy request for `max_new_tokens` that reports logprobs.
+pub(crate) fn mk_request(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest {
+    GenerateRequest {
+        rid: "test".to_owned(),
+        input_ids: prompt.to_vec(),
+        sampling: SamplingParams {
+            max_new_tokens: Some(max_new_tokens),
+            temperature: 0.0,
+            ignore_eos: true,
+            ..SamplingParams::default()
+        },
+        logprobs: LogprobOptions {
+            return_logprob: true,
+            logprob_start_len: None,
+            top_logprobs_num: 2,
+        },
+        bootstrap: None,
+        choice: 0,
+    }
+}
+
+/// Some token ids below 256, by a fixed rule.
+pub(crate) fn mk_prompt(seed: u32, len: usize) -> Vec<u32> {
+    let mut state = seed ^ 0x5eed;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state >> 24
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+pub(crate) fn collect(mut stream: RequestStream) -> Answer {
+    let mut answer = Answer::default();
+    while let Some(event) = stream.blocking_recv() {
+        answer.token_ids.extend(event.token_ids);
+        answer.logprobs.extend(event.logprobs);
+        answer.prompt_logprobs.extend(event.prompt_logprobs);
+        answer.cached_tokens = answer.cached_tokens.max(event.cached_tokens);
+        answer.finish = event.finish.or(answer.finish);
+    }
+    answer
+}
+
+pub(crate) fn generate(engine: &EngineHandle, request: GenerateRequest) -> Answer {
+    collect(engine.submit(request).expect("a valid request"))
+}
+
+/// The value of a metric without labels, or with the label `state`.
+pub(crate) fn metric(engine: &EngineHandle, name: &str) -> f64 {
+    let text = engine.metrics().encode();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let value = line.unwrap_or_else(|| panic!("no metric {name} in:\n{text}"));
+    value.parse().expect("a number")
+}
