@@ -1,6 +1,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use pd_compute::WeightFormat;
 use proptest::prelude::*;
 
 use super::*;
