@@ -44,7 +44,7 @@ clients: binaries model ## openai-python, unmodified, against router and agent
 
 .PHONY: fidelity
 fidelity: rust model ## SmolLM2's tokens against transformers', ten prompts
-	PDSERVE_SMOLLM2=$(MODEL) cargo test --release -p pd-engine --test fidelity -- --nocapture
+	cargo run --release -p pd-engine --example fidelity -- $(MODEL)
 
 .PHONY: bench
 bench: binaries model ## Speed beside llama.cpp and transformers; results under bench/results

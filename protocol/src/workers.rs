@@ -81,7 +81,7 @@ pub enum DrainState {
     Serving,
     /// New rooms are refused, retriably; requests in flight go on.
     Cordoned,
-    /// Cordoned, and will exit when nothing is left in flight.
+    /// Cordoned for good; at SIGTERM the process exits when nothing is left in flight.
     Draining,
     /// Nothing left in flight.
     Drained,

@@ -43,14 +43,17 @@ pub(super) fn sample(op: Sample<'_, CpuBackend>) -> impl FnOnce(&Exec<'_>) + Sen
     } = op;
     assert!(vocab > 0, "sample: a vocabulary of nothing");
     let top_n_max = out.top_n_max;
+    // Both lists have two words per entry.
     let sampler = Sampler {
         logits: logits.dst("logits", rows * vocab),
         vocab,
         rows: params.rows.src("sampling rows", rows * SamplingRow::WORDS),
         counts: params
             .token_counts
-            .src("token_counts", params.token_counts.len()),
-        bias: params.logit_bias.src("logit_bias", params.logit_bias.len()),
+            .src("token_counts", params.token_counts.len() / 2 * 2),
+        bias: params
+            .logit_bias
+            .src("logit_bias", params.logit_bias.len() / 2 * 2),
         tokens: out.tokens.dst("sampled tokens", rows),
         logprobs: out.logprobs.dst("logprobs", rows),
         top_n_max,

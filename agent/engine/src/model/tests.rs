@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use safetensors::SafeTensors;
 
 use super::*;
-use runner::{Piece, Runner};
+use runner::{Piece, Runner, Sizes};
 
 /// Largest difference from the reference, relative to the row's largest logit.
 const GOLDEN_BOUND: f32 = 1e-4;
@@ -18,6 +18,20 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("golden")
         .join(name)
+}
+
+fn runner(model: &str, page_size: usize) -> Runner {
+    let step = StepLimits {
+        max_tokens: 256,
+        max_logit_rows: 256,
+    };
+    let sizes = Sizes {
+        page_size,
+        max_seqs: 2,
+        max_seq_len: 512,
+        step,
+    };
+    Runner::new(&golden(model), sizes)
 }
 
 struct Golden {
@@ -57,7 +71,7 @@ fn read_golden(path: &Path) -> Golden {
 /// The prompt in one pass, then step by step through the cache.
 fn assert_golden(model: &str, golden_file: &str) {
     let expected = read_golden(&golden(golden_file));
-    let mut runner = Runner::new(&golden(model), 16);
+    let mut runner = runner(model, 16);
     let (prompt, steps) = expected.tokens.split_at(expected.prompt_len);
     let mut rows = runner.forward(&[Piece::all(0, 0, prompt)]);
     for (step, token) in steps.iter().enumerate() {
@@ -110,7 +124,7 @@ fn every_gguf_format_matches_transformers() {
 
 #[test]
 fn the_pool_is_described_as_the_configuration_says() {
-    let runner = Runner::new(&golden("tiny-qwen3"), 1);
+    let runner = runner("tiny-qwen3", 1);
     let spec = runner.model().kv_pool_spec();
     let group = &spec.groups[0];
     assert_eq!(
@@ -137,7 +151,7 @@ fn a_missing_tensor_is_named() {
 
 /// Logits of every position of `tokens`, run alone in one pass.
 fn alone(model: &str, tokens: &[u32]) -> Vec<Vec<f32>> {
-    Runner::new(&golden(model), 16).forward(&[Piece::all(0, 0, tokens)])
+    runner(model, 16).forward(&[Piece::all(0, 0, tokens)])
 }
 
 proptest! {
@@ -152,7 +166,7 @@ proptest! {
         model in prop::sample::select(vec!["tiny-llama", "tiny-qwen3", "tiny-gguf/llama-k.gguf"]),
     ) {
         let expected = alone(model, &tokens);
-        let mut runner = Runner::new(&golden(model), page_size);
+        let mut runner = runner(model, page_size);
         let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(tokens.len())).collect();
         ends.extend([0, tokens.len()]);
         ends.sort_unstable();

@@ -1,3 +1,5 @@
+//! The text side of a whole model, from both kinds of file.
+
 use std::path::{Path, PathBuf};
 
 use super::*;

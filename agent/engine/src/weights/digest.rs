@@ -50,6 +50,16 @@ impl DigestCache {
         Self { folder }
     }
 
+    /// In the user's cache folder: `$XDG_CACHE_HOME`, or `.cache` at home. Without either, none.
+    pub fn of_user() -> Self {
+        let absolute = |name: &str| {
+            let path = std::env::var_os(name).map(PathBuf::from);
+            path.filter(|path| path.is_absolute())
+        };
+        let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+        Self::new(cache.map(|cache| cache.join("pdserve").join("digests")))
+    }
+
     /// Computes, or finds, the digests of `files` on a thread of its own.
     ///
     /// # Errors

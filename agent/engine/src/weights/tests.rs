@@ -1,3 +1,5 @@
+//! Tensors by role, from both kinds of file.
+
 use std::path::Path;
 
 use super::*;

@@ -48,13 +48,11 @@ impl KeyPlaces {
                 // SAFETY: the instruction set by the caller; the places are written slots of the
                 // region; `out` has a row for every padded dimension.
                 unsafe {
-                    let rows = std::array::from_fn(|i| {
-                        if first_key + i < self.len {
-                            load::<V>(layer, self.at[first_key + i] + first_dim, dims)
-                        } else {
-                            V::splat(0.0)
-                        }
-                    });
+                    let mut rows = [V::splat(0.0); LANES];
+                    let written = self.at[..self.len].iter().skip(first_key);
+                    for (row, at) in rows.iter_mut().zip(written) {
+                        *row = load::<V>(layer, at + first_dim, dims);
+                    }
                     let columns = V::transpose(rows);
                     for (d, column) in columns.into_iter().enumerate() {
                         column.store(&raw mut out[(first_dim + d) * ATTN_BLOCK_LEN + first_key]);

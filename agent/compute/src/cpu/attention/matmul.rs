@@ -57,6 +57,10 @@ impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
 
     /// R rows by N vectors, kept in registers over the whole depth.
     #[inline(always)]
+    #[allow(
+        clippy::needless_range_loop,
+        reason = "a closure or an iterator over vectors may be compiled without their instructions"
+    )]
     unsafe fn tile<V: Lanes, const R: usize, const N: usize>(
         &self,
         row: usize,
@@ -72,25 +76,28 @@ impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
             let b_at = |i: usize| (self.b_at)(i).add(vector * LANES);
             let mut sums = [[V::splat(0.0); N]; R];
             for i in 0..depths[0] {
-                let b = b_at(i);
-                let b: [V; N] = std::array::from_fn(|n| V::load(b.add(n * LANES)));
-                for (r, sums) in sums.iter_mut().enumerate() {
+                let b_row = b_at(i);
+                let mut b = [V::splat(0.0); N];
+                for n in 0..N {
+                    b[n] = V::load(b_row.add(n * LANES));
+                }
+                for r in 0..R {
                     let a = V::splat(*a.add(r * a_stride + i));
-                    for (sum, b) in sums.iter_mut().zip(b) {
-                        *sum = a.fma(b, *sum);
+                    for n in 0..N {
+                        sums[r][n] = a.fma(b[n], sums[r][n]);
                     }
                 }
             }
-            for (r, sums) in sums.iter_mut().enumerate() {
+            for r in 0..R {
                 for i in depths[0]..depths[r] {
                     let a = V::splat(*a.add(r * a_stride + i));
-                    for (n, sum) in sums.iter_mut().enumerate() {
-                        *sum = a.fma(V::load(b_at(i).add(n * LANES)), *sum);
+                    for n in 0..N {
+                        sums[r][n] = a.fma(V::load(b_at(i).add(n * LANES)), sums[r][n]);
                     }
                 }
                 let c = self.c.add((row + r) * c_stride + vector * LANES);
-                for (n, sum) in sums.iter().enumerate() {
-                    sum.store(c.add(n * LANES));
+                for n in 0..N {
+                    sums[r][n].store(c.add(n * LANES));
                 }
             }
         }

@@ -21,7 +21,7 @@ unsafe fn transpose_8(r: [__m256; 8]) -> [__m256; 8] {
     unsafe {
         let mut t = r;
         for g in 0..2 {
-            let [r0, r1, r2, r3] = std::array::from_fn(|i| r[4 * g + i]);
+            let [r0, r1, r2, r3] = [r[4 * g], r[4 * g + 1], r[4 * g + 2], r[4 * g + 3]];
             let (lo01, hi01) = (_mm256_unpacklo_ps(r0, r1), _mm256_unpackhi_ps(r0, r1));
             let (lo23, hi23) = (_mm256_unpacklo_ps(r2, r3), _mm256_unpackhi_ps(r2, r3));
             t[4 * g] = _mm256_shuffle_ps::<0x44>(lo01, lo23);
@@ -55,19 +55,21 @@ impl Lanes for Avx2 {
     unsafe fn load_f16(at: *const u16) -> Self {
         // SAFETY: the trait's contract.
         unsafe {
-            let eight = |at: *const u16| _mm256_cvtph_ps(_mm_loadu_si128(at.cast::<__m128i>()));
-            Self(eight(at), eight(at.add(8)))
+            let low = _mm256_cvtph_ps(_mm_loadu_si128(at.cast::<__m128i>()));
+            Self(
+                low,
+                _mm256_cvtph_ps(_mm_loadu_si128(at.add(8).cast::<__m128i>())),
+            )
         }
     }
     #[inline(always)]
     unsafe fn load_bf16(at: *const u16) -> Self {
         // SAFETY: the trait's contract.
         unsafe {
-            let eight = |at: *const u16| {
-                let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast::<__m128i>()));
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
-            };
-            Self(eight(at), eight(at.add(8)))
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast::<__m128i>()));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.add(8).cast::<__m128i>()));
+            let (low, high) = (_mm256_slli_epi32::<16>(low), _mm256_slli_epi32::<16>(high));
+            Self(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high))
         }
     }
     #[inline(always)]
@@ -122,14 +124,20 @@ impl Lanes for Avx2 {
     unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
         // SAFETY: the trait's contract.
         unsafe {
-            let top_left = transpose_8(std::array::from_fn(|i| rows[i].0));
-            let top_right = transpose_8(std::array::from_fn(|i| rows[i].1));
-            let low_left = transpose_8(std::array::from_fn(|i| rows[8 + i].0));
-            let low_right = transpose_8(std::array::from_fn(|i| rows[8 + i].1));
-            std::array::from_fn(|i| match i {
-                0..8 => Self(top_left[i], low_left[i]),
-                _ => Self(top_right[i - 8], low_right[i - 8]),
-            })
+            let zero = _mm256_set1_ps(0.0);
+            let (mut left, mut right) = ([zero; LANES], [zero; LANES]);
+            for (i, row) in rows.into_iter().enumerate() {
+                (left[i], right[i]) = (row.0, row.1);
+            }
+            let (left, right) = (left.as_chunks().0, right.as_chunks().0);
+            let (top_left, low_left) = (transpose_8(left[0]), transpose_8(left[1]));
+            let (top_right, low_right) = (transpose_8(right[0]), transpose_8(right[1]));
+            let mut out = rows;
+            for i in 0..8 {
+                out[i] = Self(top_left[i], low_left[i]);
+                out[8 + i] = Self(top_right[i], low_right[i]);
+            }
+            out
         }
     }
 }

@@ -86,7 +86,8 @@ impl Lanes for Avx512 {
             // 4×4 transposes within each 128-bit quarter: t[4g + c] has column c of rows 4g..4g+4.
             let mut t = rows;
             for g in 0..4 {
-                let [r0, r1, r2, r3] = std::array::from_fn(|i| rows[4 * g + i].0);
+                let [r0, r1] = [rows[4 * g].0, rows[4 * g + 1].0];
+                let [r2, r3] = [rows[4 * g + 2].0, rows[4 * g + 3].0];
                 let (lo01, hi01) = (_mm512_unpacklo_ps(r0, r1), _mm512_unpackhi_ps(r0, r1));
                 let (lo23, hi23) = (_mm512_unpacklo_ps(r2, r3), _mm512_unpackhi_ps(r2, r3));
                 t[4 * g] = Self(_mm512_shuffle_ps::<0x44>(lo01, lo23));
@@ -97,7 +98,7 @@ impl Lanes for Avx512 {
             // Then the quarters: column 4q + c gathers quarter q of t[c], t[4 + c], t[8 + c], t[12 + c].
             let mut out = t;
             for c in 0..4 {
-                let [g0, g1, g2, g3] = std::array::from_fn(|g| t[4 * g + c].0);
+                let [g0, g1, g2, g3] = [t[c].0, t[4 + c].0, t[8 + c].0, t[12 + c].0];
                 let a = _mm512_shuffle_f32x4::<0x88>(g0, g1);
                 let b = _mm512_shuffle_f32x4::<0xDD>(g0, g1);
                 let d = _mm512_shuffle_f32x4::<0x88>(g2, g3);

@@ -1,3 +1,5 @@
+//! What a configuration may say, and how a refusal reads.
+
 use serde_json::{Value, json};
 
 use super::hf::{Fields, build_config};

@@ -1,23 +1,28 @@
 //! Runs a model over sequences with a small KV pool of its own. Pages are dealt out backwards, so
-//! that no test passes because pages happen to be in order.
+//! that no test passes because pages happen to be in order. Shared by the tests beside it and the
+//! `fidelity` example.
 
 use std::path::Path;
 
 use pd_compute::cpu::{CpuBackend, CpuConfig};
 use pd_compute::{Backend, BatchView, DType, KvCutView, KvGroupView, Ticket};
 
-use crate::model::{Model, ModelFiles, Step, StepLimits, load};
+use super::{Model, ModelFiles, Step, StepLimits, load};
 
-const MAX_TOKENS: usize = 256;
-const MAX_SEQS: usize = 2;
-/// Longest sequence of a test.
-const MAX_LEN: usize = 512;
+/// How large a runner's steps and sequences may be.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    pub(super) page_size: usize,
+    pub(super) max_seqs: usize,
+    pub(super) max_seq_len: usize,
+    pub(super) step: StepLimits,
+}
 
 pub(super) struct Runner {
     backend: CpuBackend,
     model: Box<dyn Model<CpuBackend>>,
     kv: [KvGroupView<CpuBackend>; 1],
-    page_size: usize,
+    sizes: Sizes,
 }
 
 /// New tokens of a sequence.
@@ -58,15 +63,12 @@ pub(super) fn backend() -> CpuBackend {
 // === impl Runner ===
 
 impl Runner {
-    pub(super) fn new(path: &Path, page_size: usize) -> Self {
+    pub(super) fn new(path: &Path, sizes: Sizes) -> Self {
         let backend = backend();
-        let limits = StepLimits {
-            max_tokens: MAX_TOKENS,
-            max_logit_rows: MAX_TOKENS,
-        };
-        let model = load(&backend, &ModelFiles::open(path).unwrap(), limits).unwrap();
+        let page_size = sizes.page_size;
+        let model = load(&backend, &ModelFiles::open(path).unwrap(), sizes.step).unwrap();
         let spec = model.kv_pool_spec().groups.remove(0);
-        let num_pages = MAX_SEQS * MAX_LEN / page_size;
+        let num_pages = sizes.max_seqs * sizes.max_seq_len / page_size;
         let len = num_pages * page_size * spec.elements_per_token();
         let region = backend
             .alloc_exportable("kv pool", DType::F32, len)
@@ -91,7 +93,7 @@ impl Runner {
             backend,
             model,
             kv,
-            page_size,
+            sizes,
         }
     }
 
@@ -100,7 +102,7 @@ impl Runner {
     }
 
     fn pages_per_seq(&self) -> usize {
-        MAX_LEN / self.page_size
+        self.sizes.max_seq_len / self.sizes.page_size
     }
 
     fn page(&self, seq: usize, index: usize) -> usize {
@@ -122,19 +124,20 @@ impl Runner {
 
     /// One step over `pieces`; the wanted rows' logits, piece by piece.
     pub(super) fn forward(&mut self, pieces: &[Piece<'_>]) -> Vec<Vec<f32>> {
+        let page_size = self.sizes.page_size;
         let (mut ids, mut positions, mut out_slots) = (Vec::new(), Vec::new(), Vec::new());
         let (mut indptr, mut kv_lens, mut page_table) = (vec![0], Vec::new(), Vec::new());
         let mut wanted = Vec::new();
         for piece in pieces {
             for (offset, &token) in piece.tokens.iter().enumerate() {
                 let position = piece.start + offset;
-                let page = self.page(piece.seq, position / self.page_size);
+                let page = self.page(piece.seq, position / page_size);
                 if piece.all_rows || offset + 1 == piece.tokens.len() {
                     wanted.push(ids.len());
                 }
                 ids.push(token as usize);
                 positions.push(position);
-                out_slots.push(page * self.page_size + position % self.page_size);
+                out_slots.push(page * page_size + position % page_size);
             }
             indptr.push(ids.len());
             kv_lens.push(piece.start + piece.tokens.len());

@@ -1,3 +1,5 @@
+//! What templates may use, and how they fail.
+
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value as Json, json};

@@ -1,3 +1,5 @@
+//! Pieces of an answer against the whole decoded at once.
+
 use std::sync::LazyLock;
 
 use proptest::prelude::*;

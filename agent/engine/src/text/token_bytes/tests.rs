@@ -1,3 +1,5 @@
+//! What vocabulary entries stand for.
+
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 use super::*;

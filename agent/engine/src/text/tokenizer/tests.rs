@@ -1,3 +1,5 @@
+//! Text to ids, from both kinds of file.
+
 use std::fs;
 use std::sync::LazyLock;
 

@@ -1,3 +1,5 @@
+//! Digests of files, and what is kept of them.
+
 use super::*;
 
 const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";

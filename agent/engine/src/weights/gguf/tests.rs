@@ -1,3 +1,5 @@
+//! GGUF headers: whole, truncated, corrupt and hostile.
+
 use std::fs;
 use std::path::PathBuf;
 

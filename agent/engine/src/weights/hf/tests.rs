@@ -1,3 +1,5 @@
+//! Safetensors headers and indices: whole, truncated, corrupt and hostile.
+
 use std::fs;
 use std::path::PathBuf;
 

@@ -1,0 +1,424 @@
+//! Times the ops of a SmolLM2-135M-shaped forward step on the CPU backend, with made-up weights:
+//! each op by itself, the whole step, and what it costs to enqueue. Best of several rounds.
+//!
+//! `cargo run --release -p pd-compute --example step -- [threads]`
+
+#![allow(clippy::print_stdout, reason = "a program whose output is its result")]
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pd_compute::cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuEmbedding};
+use pd_compute::{
+    AttnPaged, Backend, BatchView, DType, Embed, Epilogue, GatherRows, KvCutView, KvGroupView,
+    Linear, QkvPrep, RmsNorm, RopeTable, Sample, SampleOut, SamplingRow, SamplingView, Ticket,
+    WeightFormat, WeightSource,
+};
+
+const LAYERS: usize = 30;
+const HIDDEN: usize = 576;
+const Q_HEADS: usize = 9;
+const KV_HEADS: usize = 3;
+const HEAD_DIM: usize = 64;
+const QKV: usize = (Q_HEADS + 2 * KV_HEADS) * HEAD_DIM;
+const INTERMEDIATE: usize = 1536;
+const VOCAB: usize = 49_152;
+const PAGE_SIZE: usize = 16;
+
+type Weight = <CpuBackend as Backend>::Weight;
+
+struct Bench {
+    backend: CpuBackend,
+    embedding: CpuEmbedding,
+    norm: CpuBuffer,
+    qkv: Vec<Weight>,
+    o: Vec<Weight>,
+    gate_up: Vec<Weight>,
+    down: Vec<Weight>,
+    logits: Weight,
+    kv: KvGroupView<CpuBackend>,
+    workspace: Workspace,
+}
+
+struct Workspace {
+    hidden: CpuBuffer,
+    normed: CpuBuffer,
+    qkv: CpuBuffer,
+    attn: CpuBuffer,
+    mlp: CpuBuffer,
+    inv_freq: CpuBuffer,
+    rope: CpuBuffer,
+    logits: CpuBuffer,
+    params: SamplingView<CpuBackend>,
+    out: SampleOut<CpuBackend>,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut config = CpuConfig::default();
+    if let Some(threads) = std::env::args().nth(1) {
+        config.threads = threads.parse()?;
+    }
+    println!("{} threads, {}", config.threads, config.isa.name());
+    let start = Instant::now();
+    let bench = Bench::new(CpuBackend::start(config)?)?;
+    println!("packed in {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
+    bench.enqueue()?;
+    bench.report("decode, 1 sequence, 500 keys", 1, 1, 500)?;
+    bench.report("decode, 8 sequences, 500 keys", 8, 1, 500)?;
+    bench.report("decode, 1 sequence, 8,000 keys", 1, 1, 8000)?;
+    bench.report("prefill, 512 tokens", 1, 512, 512)?;
+    Ok(())
+}
+
+// === impl Bench ===
+
+impl Bench {
+    fn new(backend: CpuBackend) -> Result<Self, pd_compute::ComputeError> {
+        let weight = |n: usize, k: usize, parts: usize, format: WeightFormat| {
+            // 0x11 bytes are small normal numbers in every format.
+            let bytes = vec![0x11; n * format.row_bytes(k).expect("whole blocks")];
+            let source = WeightSource {
+                name: "made up",
+                format,
+                n,
+                k,
+                bytes: &bytes,
+            };
+            backend.pack_linear(&vec![source; parts], parts == 2)
+        };
+        let layers = |n, k, parts| {
+            (0..LAYERS)
+                .map(|_| weight(n, k, parts, WeightFormat::Q4_1))
+                .collect::<Result<_, _>>()
+        };
+        let table = vec![0x11; VOCAB * 2 * HIDDEN];
+        let embedding = backend.pack_embedding(&WeightSource {
+            name: "embedding",
+            format: WeightFormat::F16,
+            n: VOCAB,
+            k: HIDDEN,
+            bytes: &table,
+        })?;
+        let norm = backend.alloc("norm", DType::F32, HIDDEN)?;
+        backend.upload(&norm, &[1.0f32; HIDDEN]);
+        let num_pages = 8192 / PAGE_SIZE;
+        let page_len = KV_HEADS * LAYERS * 2 * PAGE_SIZE * HEAD_DIM;
+        let region = backend.alloc_exportable("kv", DType::F32, num_pages * page_len)?;
+        let cut = KvCutView::page_first(region, 0, LAYERS, KV_HEADS, PAGE_SIZE, HEAD_DIM);
+        let kv = KvGroupView {
+            dtype: DType::F32,
+            page_size: PAGE_SIZE,
+            num_pages,
+            num_kv_heads: KV_HEADS,
+            head_dim: HEAD_DIM,
+            cuts: Arc::new([cut]),
+        };
+        Ok(Self {
+            qkv: layers(QKV, HIDDEN, 1)?,
+            o: layers(HIDDEN, HIDDEN, 1)?,
+            gate_up: layers(INTERMEDIATE, HIDDEN, 2)?,
+            down: layers(HIDDEN, INTERMEDIATE, 1)?,
+            logits: weight(VOCAB, HIDDEN, 1, WeightFormat::Q8_0)?,
+            workspace: Workspace::new(&backend)?,
+            backend,
+            embedding,
+            norm,
+            kv,
+        })
+    }
+
+    fn enqueue(&self) -> Result<(), pd_compute::ComputeError> {
+        let best = (0..20).map(|_| {
+            let start = Instant::now();
+            (0..300).for_each(|_| self.norm(&self.workspace.hidden, &self.workspace.normed, 1));
+            let enqueued = start.elapsed().as_secs_f64();
+            self.backend.fence().wait()?;
+            Ok((enqueued, start.elapsed().as_secs_f64()))
+        });
+        let best = best.collect::<Result<Vec<_>, pd_compute::ComputeError>>()?;
+        let enqueued = best.iter().map(|b| b.0).fold(f64::INFINITY, f64::min);
+        let done = best.iter().map(|b| b.1).fold(f64::INFINITY, f64::min);
+        let (enqueued, done) = (enqueued * 1e6, done * 1e6);
+        println!("300 norms of one row: enqueued in {enqueued:.0} µs, done in {done:.0} µs");
+        Ok(())
+    }
+
+    fn report(
+        &self,
+        what: &str,
+        seqs: usize,
+        q_len: usize,
+        kv_len: usize,
+    ) -> Result<(), pd_compute::ComputeError> {
+        let batch = self.batch(seqs, q_len, kv_len)?;
+        let rows = seqs * q_len;
+        println!("{what}");
+        let linears = self.time(|| (0..LAYERS).for_each(|layer| self.linears(layer, rows)))?;
+        let logits = self.time(|| self.logits(seqs))?;
+        let attention = self.time(|| (0..LAYERS).for_each(|layer| self.attend(&batch, layer)))?;
+        let prep = self.time(|| (0..LAYERS).for_each(|layer| self.prep(&batch, layer)))?;
+        let work = &self.workspace;
+        let norms = self.time(|| {
+            (0..2 * LAYERS).for_each(|_| self.norm(&work.hidden, &work.normed, rows));
+        })?;
+        let begin = self.time(|| self.begin(&batch))?;
+        let sample = self.time(|| self.sample(seqs))?;
+        let step = self.time(|| {
+            self.begin(&batch);
+            for layer in 0..LAYERS {
+                self.norm(&work.hidden, &work.normed, rows);
+                self.linear(
+                    &self.qkv[layer],
+                    &work.normed,
+                    &work.qkv,
+                    Epilogue::Store,
+                    rows,
+                );
+                self.prep(&batch, layer);
+                self.attend(&batch, layer);
+                let (down, o) = (&self.down[layer], &self.o[layer]);
+                self.linear(o, &work.attn, &work.hidden, Epilogue::AddResidual, rows);
+                self.norm(&work.hidden, &work.normed, rows);
+                let gate_up = &self.gate_up[layer];
+                self.linear(gate_up, &work.normed, &work.mlp, Epilogue::SwiGlu, rows);
+                self.linear(down, &work.mlp, &work.hidden, Epilogue::AddResidual, rows);
+            }
+            self.norm(&work.hidden, &work.normed, seqs);
+            self.logits(seqs);
+            self.sample(seqs);
+        })?;
+        for (name, seconds) in [
+            ("linears", linears),
+            ("logits", logits),
+            ("attention", attention),
+            ("qkv_prep", prep),
+            ("norms", norms),
+            ("embed and rope", begin),
+            ("sample", sample),
+            ("whole step", step),
+        ] {
+            println!(
+                "  {name:<16}{:>10.3} ms  {:>5.1} %",
+                seconds * 1e3,
+                100.0 * seconds / step
+            );
+        }
+        Ok(())
+    }
+
+    /// Seconds that what `enqueue` enqueues takes, best of many.
+    fn time(&self, enqueue: impl Fn()) -> Result<f64, pd_compute::ComputeError> {
+        let mut best = f64::INFINITY;
+        let begin = Instant::now();
+        while begin.elapsed().as_secs_f64() < 0.5 {
+            let start = Instant::now();
+            enqueue();
+            self.backend.fence().wait()?;
+            best = best.min(start.elapsed().as_secs_f64());
+        }
+        Ok(best)
+    }
+
+    fn batch(
+        &self,
+        seqs: usize,
+        q_len: usize,
+        kv_len: usize,
+    ) -> Result<BatchView<CpuBackend>, pd_compute::ComputeError> {
+        let index = |i: usize| u32::try_from(i).expect("small");
+        let stride = kv_len.div_ceil(PAGE_SIZE);
+        let words = |name, values: Vec<u32>| {
+            let buffer = self.backend.alloc(name, DType::U32, values.len())?;
+            self.backend.upload(&buffer, &values);
+            Ok(buffer)
+        };
+        // Every other page, so that neighbours in the sequence are not in memory; the last slots
+        // take what is written.
+        let pages = |i: usize| index(i * 2 % (8192 / PAGE_SIZE - 1));
+        let positions = |i: usize| index(kv_len - q_len + i % q_len);
+        Ok(BatchView {
+            num_tokens: seqs * q_len,
+            num_seqs: seqs,
+            token_ids: words("token_ids", (0..seqs * q_len).map(index).collect())?,
+            positions: words("positions", (0..seqs * q_len).map(positions).collect())?,
+            q_indptr: words("q_indptr", (0..=seqs).map(|s| index(s * q_len)).collect())?,
+            kv_lens: words("kv_lens", vec![index(kv_len); seqs])?,
+            page_table: words("page_table", (0..seqs * stride).map(pages).collect())?,
+            page_table_stride: stride,
+            out_slots: words(
+                "out_slots",
+                (0..seqs * q_len).map(|i| index(8191 - i)).collect(),
+            )?,
+        })
+    }
+
+    fn norm(&self, x: &CpuBuffer, out: &CpuBuffer, rows: usize) {
+        let weight = &self.norm;
+        self.backend.rms_norm(RmsNorm {
+            x,
+            add: None,
+            weight,
+            eps: 1e-5,
+            out,
+            rows,
+        });
+    }
+
+    fn linear(&self, w: &Weight, x: &CpuBuffer, out: &CpuBuffer, epilogue: Epilogue, rows: usize) {
+        self.backend.linear(Linear {
+            x,
+            weight: w,
+            epilogue,
+            out,
+            rows,
+        });
+    }
+
+    fn linears(&self, layer: usize, rows: usize) {
+        let work = &self.workspace;
+        self.linear(
+            &self.qkv[layer],
+            &work.normed,
+            &work.qkv,
+            Epilogue::Store,
+            rows,
+        );
+        self.linear(
+            &self.o[layer],
+            &work.attn,
+            &work.normed,
+            Epilogue::Store,
+            rows,
+        );
+        self.linear(
+            &self.gate_up[layer],
+            &work.normed,
+            &work.mlp,
+            Epilogue::SwiGlu,
+            rows,
+        );
+        self.linear(
+            &self.down[layer],
+            &work.mlp,
+            &work.hidden,
+            Epilogue::Store,
+            rows,
+        );
+    }
+
+    fn logits(&self, rows: usize) {
+        let work = &self.workspace;
+        self.linear(
+            &self.logits,
+            &work.normed,
+            &work.logits,
+            Epilogue::Store,
+            rows,
+        );
+    }
+
+    fn begin(&self, batch: &BatchView<CpuBackend>) {
+        let (work, rows) = (&self.workspace, batch.num_tokens);
+        let BatchView {
+            token_ids,
+            positions,
+            ..
+        } = batch;
+        self.backend.embed(Embed {
+            table: &self.embedding,
+            token_ids,
+            out: &work.hidden,
+            rows,
+        });
+        self.backend.rope_table(RopeTable {
+            positions,
+            inv_freq: &work.inv_freq,
+            factor: 1.0,
+            out: &work.rope,
+            rows,
+        });
+    }
+
+    fn prep(&self, batch: &BatchView<CpuBackend>, layer: usize) {
+        self.backend.qkv_prep(QkvPrep {
+            qkv: &self.workspace.qkv,
+            bias: None,
+            q_norm: None,
+            k_norm: None,
+            eps: 1e-5,
+            rope: &self.workspace.rope,
+            rotary_dim: HEAD_DIM,
+            num_q_heads: Q_HEADS,
+            batch,
+            kv: &self.kv,
+            layer,
+        });
+    }
+
+    fn attend(&self, batch: &BatchView<CpuBackend>, layer: usize) {
+        self.backend.attn_paged(AttnPaged {
+            q: &self.workspace.qkv,
+            q_row_stride: QKV,
+            num_q_heads: Q_HEADS,
+            scale: 0.125,
+            batch,
+            kv: &self.kv,
+            layer,
+            out: &self.workspace.attn,
+        });
+    }
+
+    fn sample(&self, rows: usize) {
+        let work = &self.workspace;
+        self.backend.gather_rows(GatherRows {
+            src: &work.out.tokens,
+            indices: &work.out.top_tokens,
+            out: &work.params.token_counts,
+            row_len: 1,
+            rows: 1,
+        });
+        self.backend.sample(Sample {
+            logits: &work.logits,
+            vocab: VOCAB,
+            rows,
+            params: &work.params,
+            out: &work.out,
+        });
+    }
+}
+
+// === impl Workspace ===
+
+impl Workspace {
+    fn new(backend: &CpuBackend) -> Result<Self, pd_compute::ComputeError> {
+        let floats = |name, len| backend.alloc(name, DType::F32, len);
+        let words = |name, len| backend.alloc(name, DType::U32, len);
+        let inv_freq = floats("inv_freq", HEAD_DIM / 2)?;
+        backend.upload(&inv_freq, &[0.01f32; HEAD_DIM / 2]);
+        let rows = words("sampling rows", 16 * SamplingRow::WORDS)?;
+        backend.upload(&rows, &[SamplingRow::greedy(); 16]);
+        Ok(Self {
+            hidden: floats("hidden", 512 * HIDDEN)?,
+            normed: floats("normed", 512 * HIDDEN)?,
+            qkv: floats("qkv", 512 * QKV)?,
+            attn: floats("attn", 512 * HIDDEN)?,
+            mlp: floats("mlp", 512 * INTERMEDIATE)?,
+            inv_freq,
+            rope: floats("rope", 512 * HEAD_DIM)?,
+            logits: floats("logits", 16 * VOCAB)?,
+            params: SamplingView {
+                rows,
+                token_counts: words("token_counts", 2)?,
+                logit_bias: words("logit_bias", 0)?,
+            },
+            out: SampleOut {
+                tokens: words("tokens", 16)?,
+                logprobs: floats("logprobs", 16)?,
+                top_n_max: 1,
+                top_tokens: words("top_tokens", 16)?,
+                top_logprobs: floats("top_logprobs", 16)?,
+            },
+        })
+    }
+}

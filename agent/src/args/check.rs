@@ -1,0 +1,162 @@
+//! Which flags may stand together. Pure: every broken rule is found, none is repaired.
+
+use super::{Args, Mode, TransferBackendName};
+
+/// Page sizes that attention's blocks of 64 keys can be cut into.
+const PAGE_SIZES: std::ops::RangeInclusive<u32> = 1..=64;
+
+/// A rule that the command line breaks: what, and what to do.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub(crate) enum ArgError {
+    #[error("{flag} {value}: this version runs one rank per process; set 1 and start more workers")]
+    OneRankOnly { flag: &'static str, value: u32 },
+    #[error(
+        "{flag} belongs to --disaggregation-mode prefill, which must know how decode cuts its KV \
+         heads; this is mode {mode}: remove it"
+    )]
+    OnlyOnPrefill {
+        flag: &'static str,
+        mode: &'static str,
+    },
+    #[error(
+        "--disaggregation-transfer-backend fake is refused on prefill, whose KV would go nowhere; \
+         a single request is faked by bootstrap_host 2.2.2.2"
+    )]
+    FakeOnPrefill,
+    #[error("--page-size {0}: use a power of two up to 64")]
+    PageSize(u32),
+    #[error(
+        "--chunked-prefill-size {chunk} is no multiple of --page-size {page}, so a chunk would end \
+         inside a page; use a multiple, or -1 for no chunks"
+    )]
+    ChunkSize { chunk: i64, page: u32 },
+    #[error("--max-total-tokens {tokens} is less than one page of {page} tokens")]
+    PoolSize { tokens: u32, page: u32 },
+    #[error("{flag} {value}: use a number {range}")]
+    Fraction {
+        flag: &'static str,
+        value: f64,
+        range: &'static str,
+    },
+    #[error("--port {0} leaves no admin port 900 above it; set --admin-port")]
+    NoAdminPort(u16),
+    #[error("{first} and {second} are both {port} on one address; set another for one of them")]
+    SamePort {
+        first: &'static str,
+        second: &'static str,
+        port: u16,
+    },
+    #[error("--{flag} is empty; leave it out or give a name")]
+    Empty { flag: &'static str },
+}
+
+// === impl Args ===
+
+impl Args {
+    /// Every rule that these flags break, in the order of the help text.
+    pub(crate) fn broken_rules(&self) -> Vec<ArgError> {
+        let mut broken = Vec::new();
+        self.check_model(&mut broken);
+        self.check_ports(&mut broken);
+        self.check_schedule(&mut broken);
+        self.check_disaggregation(&mut broken);
+        broken
+    }
+
+    fn check_model(&self, broken: &mut Vec<ArgError>) {
+        let sizes = [
+            ("--tp-size", self.model.tp_size),
+            ("--pp-size", self.model.pp_size),
+            ("--dp-size", self.model.dp_size),
+        ];
+        broken.extend(sizes.into_iter().filter_map(one_rank));
+        if self.model.served_model_name.as_deref() == Some("") {
+            broken.push(ArgError::Empty {
+                flag: "served-model-name",
+            });
+        }
+    }
+
+    fn check_ports(&self, broken: &mut Vec<ArgError>) {
+        let Some(admin) = self.server.admin_port() else {
+            broken.push(ArgError::NoAdminPort(self.server.port));
+            return;
+        };
+        let mut ports = vec![("--port", self.server.port), ("--admin-port", admin)];
+        if self.disaggregation.mode == Mode::Prefill {
+            let bootstrap = self.disaggregation.bootstrap_port;
+            ports.push(("--disaggregation-bootstrap-port", bootstrap));
+        }
+        for (i, &(first, port)) in ports.iter().enumerate() {
+            let twin = ports[i + 1..].iter().find(|(_, other)| *other == port);
+            if let Some(&(second, _)) = twin.filter(|_| port != 0) {
+                broken.push(ArgError::SamePort {
+                    first,
+                    second,
+                    port,
+                });
+            }
+        }
+    }
+
+    fn check_schedule(&self, broken: &mut Vec<ArgError>) {
+        let page = self.schedule.page_size;
+        if !PAGE_SIZES.contains(&page) || !page.is_power_of_two() {
+            broken.push(ArgError::PageSize(page));
+        } else if !chunk_fits(self.schedule.chunked_prefill_size, page) {
+            let chunk = self.schedule.chunked_prefill_size;
+            broken.push(ArgError::ChunkSize { chunk, page });
+        }
+        if let Some(tokens) = self.schedule.max_total_tokens.filter(|&t| t < page) {
+            broken.push(ArgError::PoolSize { tokens, page });
+        }
+        if let Some(value) = self.schedule.mem_fraction_static
+            && !(value > 0.0 && value < 1.0)
+        {
+            let (flag, range) = ("--mem-fraction-static", "between 0 and 1, without either");
+            broken.push(ArgError::Fraction { flag, value, range });
+        }
+        let value = f64::from(self.schedule.schedule_conservativeness);
+        if !(value.is_finite() && value >= 0.0) {
+            let (flag, range) = ("--schedule-conservativeness", "of at least 0");
+            broken.push(ArgError::Fraction { flag, value, range });
+        }
+    }
+
+    fn check_disaggregation(&self, broken: &mut Vec<ArgError>) {
+        let disaggregation = &self.disaggregation;
+        let mode = disaggregation.mode;
+        let sizes = [
+            ("--disaggregation-decode-tp", disaggregation.decode_tp),
+            ("--disaggregation-decode-dp", disaggregation.decode_dp),
+        ];
+        for (flag, value) in sizes {
+            match (mode, value) {
+                (Mode::Prefill, Some(value)) => broken.extend(one_rank((flag, value))),
+                (Mode::Null | Mode::Decode, Some(_)) => {
+                    let mode = mode.as_str();
+                    broken.push(ArgError::OnlyOnPrefill { flag, mode });
+                }
+                (_, None) => {}
+            }
+        }
+        let pp = disaggregation.prefill_pp.unwrap_or(1);
+        broken.extend(one_rank(("--disaggregation-prefill-pp", pp)));
+        if mode == Mode::Prefill && disaggregation.transfer_backend == TransferBackendName::Fake {
+            broken.push(ArgError::FakeOnPrefill);
+        }
+        let value = disaggregation.test_failure_prob;
+        if !(0.0..=1.0).contains(&value) {
+            let (flag, range) = (pd_protocol::labels::ENV_TEST_FAILURE_PROB, "in 0 to 1");
+            broken.push(ArgError::Fraction { flag, value, range });
+        }
+    }
+}
+
+fn one_rank((flag, value): (&'static str, u32)) -> Option<ArgError> {
+    (value != 1).then_some(ArgError::OneRankOnly { flag, value })
+}
+
+fn chunk_fits(chunk: i64, page: u32) -> bool {
+    chunk == -1 || (chunk > 0 && u32::try_from(chunk).is_ok_and(|c| c.is_multiple_of(page)))
+}

@@ -1,0 +1,124 @@
+//! Flags of SGLang's start scripts that have nothing to switch here. Accepting them keeps such
+//! scripts working; each one given is named in the log, so that nobody believes it did something.
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Accepted and ignored")]
+pub(crate) struct IgnoredArgs {
+    /// Model code is never run, so there is nothing to trust
+    #[arg(long)]
+    trust_remote_code: bool,
+    /// Metrics are always served
+    #[arg(long)]
+    enable_metrics: bool,
+    /// Cached tokens are always reported
+    #[arg(long)]
+    enable_cache_report: bool,
+    /// There is no warm-up request
+    #[arg(long)]
+    skip_server_warmup: bool,
+    /// There are no CUDA graphs on this backend
+    #[arg(long)]
+    disable_cuda_graph: bool,
+    /// There are no CUDA graphs on this backend
+    #[arg(long, value_name = "N")]
+    cuda_graph_max_bs: Option<u32>,
+    /// Results are settled before the next step
+    #[arg(long)]
+    disable_overlap_schedule: bool,
+    /// The kernels are chosen at start
+    #[arg(long, value_name = "NAME")]
+    attention_backend: Option<String>,
+    /// The kernels are chosen at start
+    #[arg(long, value_name = "NAME")]
+    sampling_backend: Option<String>,
+    /// The device is chosen at start
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Steps never block on a collective, so none is watched
+    #[arg(long, value_name = "SECONDS")]
+    watchdog_timeout: Option<f64>,
+    /// Every token is its own event
+    #[arg(long, value_name = "TOKENS")]
+    stream_interval: Option<u32>,
+    /// Figures are in the metrics
+    #[arg(long, value_name = "STEPS")]
+    decode_log_interval: Option<u32>,
+}
+
+// === impl IgnoredArgs ===
+
+impl IgnoredArgs {
+    /// The flags that were given, with why they switch nothing.
+    pub(crate) fn given(&self) -> Vec<(&'static str, &'static str)> {
+        let graphs = "there are no CUDA graphs on this backend";
+        let kernels = "the kernels are chosen at start";
+        [
+            (
+                self.trust_remote_code,
+                "--trust-remote-code",
+                "model code is never run",
+            ),
+            (
+                self.enable_metrics,
+                "--enable-metrics",
+                "metrics are always served",
+            ),
+            (
+                self.enable_cache_report,
+                "--enable-cache-report",
+                "cached tokens are always reported",
+            ),
+            (
+                self.skip_server_warmup,
+                "--skip-server-warmup",
+                "there is no warm-up request",
+            ),
+            (self.disable_cuda_graph, "--disable-cuda-graph", graphs),
+            (
+                self.cuda_graph_max_bs.is_some(),
+                "--cuda-graph-max-bs",
+                graphs,
+            ),
+            (
+                self.disable_overlap_schedule,
+                "--disable-overlap-schedule",
+                "nothing overlaps yet",
+            ),
+            (
+                self.attention_backend.is_some(),
+                "--attention-backend",
+                kernels,
+            ),
+            (
+                self.sampling_backend.is_some(),
+                "--sampling-backend",
+                kernels,
+            ),
+            (
+                self.device.is_some(),
+                "--device",
+                "the device is chosen at start",
+            ),
+            (
+                self.watchdog_timeout.is_some(),
+                "--watchdog-timeout",
+                "no step waits for another process",
+            ),
+            (
+                self.stream_interval.is_some(),
+                "--stream-interval",
+                "every token is its own event",
+            ),
+            (
+                self.decode_log_interval.is_some(),
+                "--decode-log-interval",
+                "figures are in the metrics",
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(given, flag, why)| given.then_some((flag, why)))
+        .collect()
+    }
+}

@@ -1,0 +1,65 @@
+//! Flags about memory, batches and threads.
+
+use clap::Args;
+use std::num::NonZeroUsize;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Memory and scheduling")]
+pub(crate) struct ScheduleArgs {
+    /// Tokens per KV page
+    #[arg(long, default_value_t = 16, value_name = "TOKENS")]
+    pub(crate) page_size: u32,
+
+    /// Longest piece of a prompt computed in one step; -1 computes every prompt in one
+    #[arg(
+        long,
+        default_value_t = 512,
+        allow_negative_numbers = true,
+        value_name = "TOKENS"
+    )]
+    pub(crate) chunked_prefill_size: i64,
+
+    /// Prompt tokens in one step, over all requests
+    #[arg(long, default_value_t = 16384, value_name = "TOKENS",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_prefill_tokens: u32,
+
+    /// Requests that compute at once
+    #[arg(long, default_value_t = 32, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_running_requests: u32,
+
+    /// Requests that may be in the engine, computing or waiting; more are refused, retriably
+    #[arg(long, default_value_t = 1024, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_queued_requests: u32,
+
+    /// Tokens that the KV pool holds; from `--mem-fraction-static` if absent
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_total_tokens: Option<u32>,
+
+    /// Share of the free memory that weights and KV pool may take
+    #[arg(long, value_name = "FRACTION")]
+    pub(crate) mem_fraction_static: Option<f64>,
+
+    /// How much of an answer's possible length is reserved at admission; above 1 is cautious
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
+    pub(crate) schedule_conservativeness: f32,
+
+    /// Computes every prompt in full
+    #[arg(long)]
+    pub(crate) disable_radix_cache: bool,
+
+    /// Threads that compute; one per core if absent
+    #[arg(long, value_name = "N")]
+    pub(crate) cpu_threads: Option<NonZeroUsize>,
+}
+
+// === impl ScheduleArgs ===
+
+impl ScheduleArgs {
+    /// The chunk length in tokens; `None` when prompts are not cut.
+    pub(crate) fn chunk_tokens(&self) -> Option<u32> {
+        u32::try_from(self.chunked_prefill_size).ok()
+    }
+}

@@ -1,0 +1,95 @@
+//! Flags about what the process listens on, whom it trusts and how it ends.
+
+use super::Secret;
+use clap::Args;
+use pd_protocol::{labels, ports};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Largest body read by default. 32 MiB hold a prompt of 4 million token ids.
+const MAX_BODY_BYTES: usize = 32 << 20;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct ServerArgs {
+    /// Address of all listeners
+    #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
+    pub(crate) host: IpAddr,
+
+    /// Port of the HTTP API
+    #[arg(long, default_value_t = ports::HTTP, value_name = "PORT")]
+    pub(crate) port: u16,
+
+    /// Port of the admin API (cordon, drain, timelines); `--port` + 900 if absent
+    #[arg(long, value_name = "PORT")]
+    pub(crate) admin_port: Option<u16>,
+
+    /// Bearer token that the HTTP API asks for; none is asked for if absent
+    #[arg(
+        long,
+        env = "PDSERVE_API_KEY",
+        hide_env_values = true,
+        value_name = "KEY",
+        value_parser = secret
+    )]
+    pub(crate) api_key: Option<Secret>,
+
+    /// Bearer token of the admin API; without one only loopback callers are served
+    #[arg(
+        long,
+        env = labels::ENV_ADMIN_TOKEN,
+        hide_env_values = true,
+        value_name = "TOKEN",
+        value_parser = secret
+    )]
+    pub(crate) admin_token: Option<Secret>,
+
+    /// Largest request body read; a larger one is answered 413
+    #[arg(long, default_value_t = MAX_BODY_BYTES, value_name = "BYTES")]
+    pub(crate) max_body_bytes: usize,
+
+    /// How long requests in flight may go on after SIGTERM
+    #[arg(long = "drain-timeout-secs", default_value = "300", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) drain_timeout: Duration,
+
+    /// Log filter: a level, or `tracing` directives such as `info,pd_engine=debug`
+    #[arg(
+        long,
+        env = "SGLANG_LOG_LEVEL",
+        default_value = "info",
+        value_name = "FILTER"
+    )]
+    pub(crate) log_level: String,
+}
+
+// === impl ServerArgs ===
+
+impl ServerArgs {
+    /// Distance of the admin port from the HTTP port, so that several agents on one address, told
+    /// apart by `--port` alone as in SGLang's scripts, do not collide.
+    const ADMIN_OFFSET: u16 = ports::ADMIN - ports::HTTP;
+
+    /// The admin port; `None` when no port lies that far above `--port`.
+    pub(crate) fn admin_port(&self) -> Option<u16> {
+        match (self.admin_port, self.port) {
+            (Some(port), _) => Some(port),
+            (None, 0) => Some(0),
+            (None, port) => port.checked_add(Self::ADMIN_OFFSET),
+        }
+    }
+}
+
+/// A time in seconds, whole or not; refuses what is negative or not finite.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|why| why.to_string())
+}
+
+fn secret(text: &str) -> Result<Secret, String> {
+    if text.is_empty() {
+        return Err("an empty secret protects nothing; leave the flag out".to_owned());
+    }
+    Ok(Secret::from(text.to_owned()))
+}

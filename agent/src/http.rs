@@ -1,0 +1,86 @@
+//! The HTTP API, a file for each door, and the admin API. Doors translate between JSON and the
+//! engine's requests; what a request may do is the engine's to say.
+
+mod admin;
+mod auth;
+mod body;
+mod bootstrap;
+mod choice;
+pub(crate) mod error;
+mod generate;
+mod generation;
+mod health;
+pub(crate) mod metrics;
+mod models;
+mod one_or_many;
+mod openai;
+mod openai_chat;
+mod openai_completions;
+mod prompt;
+mod sampling;
+mod server_info;
+mod sse;
+mod text_out;
+
+use crate::args::Secret;
+use crate::service::App;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use error::ApiError;
+use http::{Method, StatusCode, Uri};
+use std::sync::Arc;
+
+/// Doors for clients and routers. Bodies larger than `max_body_bytes` are refused.
+pub(crate) fn api(app: Arc<App>, key: Option<Secret>, max_body_bytes: usize) -> Router {
+    let flush_cache = get(admin::flush_cache).post(admin::flush_cache);
+    Router::new()
+        .route("/v1/chat/completions", post(openai_chat::chat_completions))
+        .route("/v1/completions", post(openai_completions::completions))
+        .route(
+            "/generate",
+            post(generate::generate).put(generate::generate),
+        )
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*name}", get(models::one))
+        .route("/health", get(health::health))
+        .route("/health_generate", get(health::health_generate))
+        .route("/get_model_info", get(server_info::model))
+        .route("/model_info", get(server_info::model))
+        .route("/server_info", get(server_info::server))
+        .route("/get_server_info", get(server_info::server))
+        .route("/metrics", get(metrics::scrape))
+        .route("/flush_cache", flush_cache)
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(max_body_bytes))
+        .layer(Extension(body::BodyLimit(max_body_bytes)))
+        .layer(from_fn_with_state(key, auth::api_key))
+        .layer(from_fn_with_state(Arc::clone(&app), metrics::count))
+        .with_state(app)
+}
+
+/// Doors for the operator and its kin.
+pub(crate) fn admin_api(app: Arc<App>, token: Option<Secret>) -> Router {
+    Router::new()
+        .route("/cordon", post(admin::cordon))
+        .route("/uncordon", post(admin::uncordon))
+        .route("/drain", post(admin::drain).get(admin::drain_status))
+        .route("/timeline/{room}", get(admin::timeline))
+        .route("/flush_cache", post(admin::flush_cache))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(token, auth::admin))
+        .with_state(app)
+}
+
+async fn unknown_path(uri: Uri) -> ApiError {
+    let message = format!("there is no {} here", uri.path());
+    ApiError::new(StatusCode::NOT_FOUND, message).with_code("unknown_path")
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    let message = format!("{} does not take {method}", uri.path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message).with_code("method_not_allowed")
+}

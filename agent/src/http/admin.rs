@@ -1,0 +1,60 @@
+//! The admin API, on a port of its own: cordon, drain, timelines. `/flush_cache`, which SGLang has
+//! on the HTTP API, is here too.
+
+use super::error::ApiError;
+use crate::service::App;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use pd_protocol::BootstrapRoom;
+use pd_protocol::timeline::RequestTimeline;
+use pd_protocol::workers::DrainStatus;
+use std::sync::Arc;
+
+pub(crate) async fn cordon(State(app): State<Arc<App>>) -> Result<Json<DrainStatus>, ApiError> {
+    let engine = &app.service()?.engine;
+    engine.cordon();
+    Ok(Json(engine.drain_status()))
+}
+
+pub(crate) async fn uncordon(State(app): State<Arc<App>>) -> Result<Json<DrainStatus>, ApiError> {
+    let engine = &app.service()?.engine;
+    engine.uncordon();
+    Ok(Json(engine.drain_status()))
+}
+
+/// Begins the drain. The process goes on serving its status until it is told to end by a signal.
+pub(crate) async fn drain(State(app): State<Arc<App>>) -> Result<Json<DrainStatus>, ApiError> {
+    let engine = &app.service()?.engine;
+    engine.drain();
+    Ok(Json(engine.drain_status()))
+}
+
+pub(crate) async fn drain_status(
+    State(app): State<Arc<App>>,
+) -> Result<Json<DrainStatus>, ApiError> {
+    Ok(Json(app.service()?.engine.drain_status()))
+}
+
+pub(crate) async fn timeline(
+    State(app): State<Arc<App>>,
+    Path(room): Path<u64>,
+) -> Result<Json<RequestTimeline>, ApiError> {
+    let room = BootstrapRoom::new(room).map_err(|why| ApiError::field("room", why.to_string()))?;
+    let timeline = app.service()?.engine.timeline(room);
+    timeline.map(Json).ok_or_else(|| {
+        let message = format!("room {room} is not, or no longer, remembered here");
+        ApiError::new(StatusCode::NOT_FOUND, message)
+    })
+}
+
+pub(crate) async fn flush_cache(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    let stopped = |why: pd_engine::engine::EngineStopped| ApiError::retriable(why.to_string());
+    let engine = &app.service()?.engine;
+    if engine.flush_cache().await.map_err(stopped)? {
+        return Ok((StatusCode::OK, "Cache flushed.\n").into_response());
+    }
+    let message = "requests are in flight, so the cache was not flushed; ask again when none is";
+    Err(ApiError::new(StatusCode::BAD_REQUEST, message).with_code("cache_in_use"))
+}

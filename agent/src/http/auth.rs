@@ -1,0 +1,60 @@
+//! Who may call: API keys on the HTTP API, a token or loopback on the admin API. Bearer only.
+
+use super::error::ApiError;
+use crate::args::Secret;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderMap, StatusCode, header};
+use std::net::SocketAddr;
+
+/// Paths that answer without a key: probes and scrapers carry none.
+const OPEN_PATHS: &[&str] = &["/health", "/health_generate", "/metrics"];
+
+/// Lets a request of the HTTP API through when it carries the key, or none is asked for.
+pub(crate) async fn api_key(
+    State(key): State<Option<Secret>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let Some(key) = key else {
+        return Ok(next.run(request).await);
+    };
+    if OPEN_PATHS.contains(&request.uri().path()) || carries(request.headers(), &key) {
+        return Ok(next.run(request).await);
+    }
+    let message = "no or a wrong API key: send `Authorization: Bearer` with the key of this server";
+    Err(ApiError::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key"))
+}
+
+/// Lets a request of the admin API through: with the token, or from this machine if there is none.
+pub(crate) async fn admin(
+    State(token): State<Option<Secret>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let (allowed, what_to_do) = match token {
+        Some(token) => (
+            carries(request.headers(), &token),
+            "send `Authorization: Bearer` with the admin token",
+        ),
+        None => (
+            peer.ip().to_canonical().is_loopback(),
+            "set PDSERVE_ADMIN_TOKEN on this worker to allow callers from other machines",
+        ),
+    };
+    if allowed {
+        return Ok(next.run(request).await);
+    }
+    let message = format!("the admin API refuses this caller: {what_to_do}");
+    Err(ApiError::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_admin_token"))
+}
+
+fn carries(headers: &HeaderMap, secret: &Secret) -> bool {
+    let value = headers.get(header::AUTHORIZATION);
+    let Some((scheme, token)) = value.and_then(|v| v.to_str().ok()?.split_once(' ')) else {
+        return false;
+    };
+    scheme.eq_ignore_ascii_case("bearer") && secret.matches(token.trim())
+}

@@ -1,0 +1,63 @@
+//! What a client reads when its body is wrong.
+
+use super::parse;
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+struct Shape {
+    #[serde(rename = "items")]
+    _items: Vec<Item>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Item {
+    #[serde(rename = "size")]
+    _size: f64,
+}
+
+fn refusal(body: &[u8]) -> (String, Option<String>) {
+    let why = parse::<Shape>(body).unwrap_err();
+    assert_eq!(why.status, 400);
+    (why.message, why.param)
+}
+
+#[test]
+fn malformed_json_is_answered_with_its_place() {
+    let (message, _) = refusal(b"{\"items\":\n [}");
+    assert!(
+        message.starts_with("the body is not valid JSON"),
+        "{message}"
+    );
+    assert!(message.ends_with("line 2 column 3"), "{message}");
+    let (message, _) = refusal(b"{\"items\":[{\"size\":NaN}]}");
+    assert!(
+        message.starts_with("the body is not valid JSON"),
+        "{message}"
+    );
+    let (message, _) = refusal(b"{\"items\":[]} x");
+    assert!(message.contains("trailing characters"), "{message}");
+}
+
+#[test]
+fn a_wrong_type_is_answered_with_its_path() {
+    let (message, param) = refusal(b"{\"items\":[{\"size\":1},{\"size\":\"big\"}]}");
+    assert_eq!(param.as_deref(), Some("items[1].size"));
+    assert!(
+        message.contains("invalid type: string \"big\", expected f64"),
+        "{message}"
+    );
+}
+
+#[test]
+fn invalid_utf8_is_answered_with_its_byte() {
+    let (message, _) = refusal(b"{\"items\":[], \"x\": \"\xff\"}");
+    assert_eq!(
+        message,
+        "the body is not UTF-8: byte 19 begins no character"
+    );
+}
+
+#[test]
+fn unknown_fields_are_left_alone() {
+    assert!(parse::<Shape>(b"{\"items\":[], \"later\": {\"a\": [1]}}").is_ok());
+}

@@ -1,0 +1,96 @@
+//! Bootstrap fields of a request body: which prefill and which room each of its parts has. The
+//! router writes them; a part is one choice of one item, item-major.
+
+use super::error::ApiError;
+use super::one_or_many::OneOrMany;
+use crate::args::Mode;
+use pd_protocol::workers::BootstrapFields;
+use pd_protocol::{BootstrapRoom, ports};
+
+/// `bootstrap_host`, `bootstrap_port` and `bootstrap_room` as sent: one value, or one per part.
+#[derive(Debug, Default)]
+pub(crate) struct BootstrapBody {
+    pub(crate) host: Option<OneOrMany<String>>,
+    pub(crate) port: Option<OneOrMany<Option<u16>>>,
+    pub(crate) room: Option<OneOrMany<BootstrapRoom>>,
+}
+
+// === impl BootstrapBody ===
+
+impl BootstrapBody {
+    /// The fields of each of `parts` parts; `None` each on a monolithic worker, which has no use
+    /// for them. One host or port serves all parts; one room is that of the first part, and part
+    /// `i` has the `i`-th after it.
+    ///
+    /// # Errors
+    /// 400 when a needed field is absent, or a list's length is not `parts`.
+    pub(crate) fn resolve(
+        self,
+        mode: Mode,
+        parts: usize,
+    ) -> Result<Vec<Option<BootstrapFields>>, ApiError> {
+        if mode == Mode::Null {
+            return Ok(vec![None; parts]);
+        }
+        let host = self.host.ok_or_else(|| missing("bootstrap_host", mode))?;
+        let room = self.room.ok_or_else(|| missing("bootstrap_room", mode))?;
+        let port = self.port.unwrap_or(OneOrMany::One(None));
+        let hosts = spread("bootstrap_host", host, parts)?;
+        let ports = spread("bootstrap_port", port, parts)?;
+        let rooms = rooms(room, parts)?;
+        let fields = hosts.into_iter().zip(ports).zip(rooms);
+        Ok(fields
+            .map(|((bootstrap_host, port), bootstrap_room)| {
+                Some(BootstrapFields {
+                    bootstrap_host,
+                    bootstrap_port: port.unwrap_or(ports::BOOTSTRAP),
+                    bootstrap_room,
+                })
+            })
+            .collect())
+    }
+}
+
+fn missing(field: &'static str, mode: Mode) -> ApiError {
+    let mode = mode.as_str();
+    let message = format!(
+        "`{field}` is missing: this worker is the {mode} side of a pair; send requests to the \
+         router, which adds it"
+    );
+    ApiError::field(field, message).with_code("missing_bootstrap")
+}
+
+fn spread<T: Clone>(
+    field: &'static str,
+    value: OneOrMany<T>,
+    parts: usize,
+) -> Result<Vec<T>, ApiError> {
+    match value {
+        OneOrMany::One(one) => Ok(vec![one; parts]),
+        OneOrMany::Many(many) if many.len() == parts => Ok(many),
+        OneOrMany::Many(many) => Err(wrong_length(field, many.len(), parts)),
+    }
+}
+
+fn rooms(room: OneOrMany<BootstrapRoom>, parts: usize) -> Result<Vec<BootstrapRoom>, ApiError> {
+    let OneOrMany::One(first) = room else {
+        return spread("bootstrap_room", room, parts);
+    };
+    let rooms: Option<Vec<_>> = (0..parts)
+        .map(|part| first.item(u32::try_from(part).ok()?))
+        .collect();
+    rooms.ok_or_else(|| {
+        let message = format!("`bootstrap_room` {first} leaves no room for {parts} parts");
+        ApiError::field("bootstrap_room", message)
+    })
+}
+
+fn wrong_length(field: &'static str, found: usize, parts: usize) -> ApiError {
+    let message = format!(
+        "`{field}` has {found} elements, but the request has {parts} parts (items times n)"
+    );
+    ApiError::field(field, message)
+}
+
+#[cfg(test)]
+mod tests;

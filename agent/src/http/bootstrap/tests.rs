@@ -1,0 +1,69 @@
+//! Bootstrap fields for one request, for batches, and their absence.
+
+use super::*;
+
+fn room(n: u64) -> BootstrapRoom {
+    BootstrapRoom::new(n).unwrap()
+}
+
+fn body(host: &str, rooms: OneOrMany<BootstrapRoom>) -> BootstrapBody {
+    BootstrapBody {
+        host: Some(OneOrMany::One(host.to_owned())),
+        port: None,
+        room: Some(rooms),
+    }
+}
+
+#[test]
+fn a_monolithic_worker_ignores_them() {
+    let fields = body("p", OneOrMany::One(room(5))).resolve(Mode::Null, 2);
+    assert_eq!(fields, Ok(vec![None, None]));
+}
+
+#[test]
+fn one_room_stands_for_the_first_part() {
+    let fields = body("p", OneOrMany::One(room(5)))
+        .resolve(Mode::Prefill, 3)
+        .unwrap();
+    let fields: Vec<_> = fields.into_iter().flatten().collect();
+    assert_eq!(
+        fields
+            .iter()
+            .map(|f| f.bootstrap_room.get())
+            .collect::<Vec<_>>(),
+        [5, 6, 7]
+    );
+    assert!(
+        fields
+            .iter()
+            .all(|f| f.bootstrap_host == "p" && f.bootstrap_port == 8998)
+    );
+}
+
+#[test]
+fn a_list_has_one_room_per_part() {
+    let rooms = || OneOrMany::Many(vec![room(9), room(2)]);
+    let fields = body("p", rooms()).resolve(Mode::Decode, 2).unwrap();
+    assert_eq!(fields[1].as_ref().unwrap().bootstrap_room, room(2));
+    let why = body("p", rooms()).resolve(Mode::Decode, 3).unwrap_err();
+    assert_eq!(why.status, 400);
+    assert!(
+        why.message
+            .contains("2 elements, but the request has 3 parts")
+    );
+}
+
+#[test]
+fn absence_on_a_pair_is_answered_with_the_way_out() {
+    let why = BootstrapBody::default()
+        .resolve(Mode::Decode, 1)
+        .unwrap_err();
+    assert_eq!(why.param.as_deref(), Some("bootstrap_host"));
+    assert!(why.message.contains("send requests to the router"));
+}
+
+#[test]
+fn rooms_never_pass_the_largest() {
+    let why = body("p", OneOrMany::One(BootstrapRoom::MAX)).resolve(Mode::Prefill, 2);
+    assert!(why.is_err());
+}

@@ -1,0 +1,125 @@
+//! One choice of one item while it is answered: the engine's tokens become text.
+
+use super::error::ApiError;
+use super::sampling::Sampling;
+use super::text_out::TextOut;
+use pd_engine::engine::{FinishReason, RequestStream, StopMatch, TokenEvent, TokenLogprob};
+use pd_engine::text::{Detokenizer, Tokenizer};
+use std::sync::Arc;
+
+/// An answer in progress. Dropping it aborts the request in the engine.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    tokens: RequestStream,
+    detokenizer: Detokenizer,
+    text: TextOut,
+    no_stop_trim: bool,
+}
+
+/// What one step added.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Delta {
+    pub(crate) text: String,
+    pub(crate) token_ids: Vec<u32>,
+    pub(crate) logprobs: Vec<TokenLogprob>,
+    pub(crate) prompt_logprobs: Vec<TokenLogprob>,
+    pub(crate) cached_tokens: u32,
+    /// Set in the last one.
+    pub(crate) finish: Option<Finish>,
+}
+
+/// How a good answer ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Finish {
+    Stop(StopMatch),
+    Length,
+}
+
+// === impl Choice ===
+
+impl Choice {
+    pub(crate) fn new(
+        tokens: RequestStream,
+        tokenizer: &Arc<Tokenizer>,
+        sampling: &Sampling,
+    ) -> Self {
+        let no_stop_trim = sampling.no_stop_trim;
+        Self {
+            tokens,
+            detokenizer: Detokenizer::new(Arc::clone(tokenizer), sampling.skip_special_tokens),
+            text: TextOut::new(sampling.params.stop.clone(), no_stop_trim),
+            no_stop_trim,
+        }
+    }
+
+    /// The next step, `None` after the last.
+    ///
+    /// # Errors
+    /// The engine ended the request without its answer: 503 if another worker may do better.
+    pub(crate) async fn next(&mut self) -> Option<Result<Delta, ApiError>> {
+        let event = self.tokens.recv().await?;
+        Some(self.read(event))
+    }
+
+    fn read(&mut self, event: TokenEvent) -> Result<Delta, ApiError> {
+        let finish = match event.finish {
+            None => None,
+            Some(FinishReason::Length) => Some(Finish::Length),
+            Some(FinishReason::Stop { matched }) => Some(Finish::Stop(matched)),
+            Some(FinishReason::Abort { reason, retriable }) => {
+                return Err(if retriable {
+                    ApiError::retriable(reason)
+                } else {
+                    ApiError::internal(reason)
+                });
+            }
+        };
+        Ok(Delta {
+            text: self.decode(&event.token_ids, finish.as_ref()),
+            token_ids: event.token_ids,
+            logprobs: event.logprobs,
+            prompt_logprobs: event.prompt_logprobs,
+            cached_tokens: event.cached_tokens,
+            finish,
+        })
+    }
+
+    fn decode(&mut self, token_ids: &[u32], finish: Option<&Finish>) -> String {
+        let shown = match (finish, token_ids) {
+            (Some(Finish::Stop(StopMatch::Token(id))), [shown @ .., last])
+                if last == id && !self.no_stop_trim =>
+            {
+                shown
+            }
+            _ => token_ids,
+        };
+        let mut decoded: String = shown.iter().map(|&id| self.detokenizer.push(id)).collect();
+        match finish {
+            None => self.text.push(&decoded),
+            Some(finish) => {
+                decoded.push_str(&self.detokenizer.finish());
+                self.text.finish(&decoded, finish.matched_text())
+            }
+        }
+    }
+}
+
+// === impl Finish ===
+
+impl Finish {
+    /// The stop string that ended the answer.
+    fn matched_text(&self) -> Option<&str> {
+        match self {
+            Self::Stop(StopMatch::Text(text)) => Some(text),
+            Self::Stop(StopMatch::Token(_)) | Self::Length => None,
+        }
+    }
+
+    /// The token that ended the answer and is no part of its text.
+    pub(crate) fn matched_token(&self) -> Option<u32> {
+        match self {
+            Self::Stop(StopMatch::Token(id)) => Some(*id),
+            Self::Stop(StopMatch::Text(_)) | Self::Length => None,
+        }
+    }
+}

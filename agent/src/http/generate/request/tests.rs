@@ -1,0 +1,72 @@
+//! Single and batched bodies of `/generate`.
+
+use super::*;
+
+fn body(json: &str) -> GenerateBody {
+    crate::http::body::parse(json.as_bytes()).unwrap()
+}
+
+fn refusal<T: std::fmt::Debug>(outcome: Result<T, ApiError>) -> String {
+    outcome.unwrap_err().message
+}
+
+#[test]
+fn one_prompt_is_no_batch_and_a_list_of_one_is() {
+    let (prompts, is_list) = body(r#"{"text": "a"}"#).take_prompts().unwrap();
+    assert_eq!((prompts.len(), is_list), (1, false));
+    let (prompts, is_list) = body(r#"{"input_ids": [1, 2]}"#).take_prompts().unwrap();
+    assert_eq!((prompts, is_list), (vec![Prompt::Ids(vec![1, 2])], false));
+    let (_, is_list) = body(r#"{"text": ["a"]}"#).take_prompts().unwrap();
+    assert!(is_list);
+}
+
+#[test]
+fn a_prompt_is_given_once() {
+    assert_eq!(
+        refusal(body("{}").take_prompts()),
+        "give `text` or `input_ids`"
+    );
+    let both = body(r#"{"text": "a", "input_ids": [1]}"#).take_prompts();
+    assert_eq!(refusal(both), "give `text` or `input_ids`, not both");
+    assert!(refusal(body(r#"{"text": []}"#).take_prompts()).contains("empty"));
+}
+
+#[test]
+fn settings_are_shared_or_one_for_each_prompt() {
+    let spread = Spread { len: 2 };
+    let logprobs = body(r#"{"return_logprob": [true, false], "logprob_start_len": 3}"#)
+        .take_logprobs(&spread)
+        .unwrap();
+    assert_eq!(logprobs[0].logprob_start_len, Some(3));
+    assert_eq!(logprobs[1], LogprobOptions::default());
+    let three = body(r#"{"sampling_params": [{}, {}, {}]}"#).take_sampling(&spread);
+    assert_eq!(
+        refusal(three),
+        "`sampling_params` has 3 elements for 2 prompts"
+    );
+}
+
+#[test]
+fn no_prompt_logprobs_are_told_by_default() {
+    let one = Spread { len: 1 };
+    let logprobs = body(r#"{"return_logprob": true}"#)
+        .take_logprobs(&one)
+        .unwrap();
+    assert_eq!(logprobs[0].logprob_start_len, None);
+}
+
+#[test]
+fn one_id_for_several_prompts_is_numbered() {
+    let rids = body(r#"{"rid": "r"}"#)
+        .take_rids(&Spread { len: 2 })
+        .unwrap();
+    assert_eq!(rids, ["r_0", "r_1"]);
+}
+
+#[test]
+fn n_is_one_for_the_whole_request() {
+    let bodies = body(r#"{"sampling_params": [{"n": 2}, {"n": 3}]}"#)
+        .take_sampling(&Spread { len: 2 })
+        .unwrap();
+    assert!(refusal(choices_of(&bodies)).contains("same for every prompt"));
+}

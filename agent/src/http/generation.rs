@@ -1,0 +1,171 @@
+//! All parts of one request (items times choices) on their way through the engine: submitted
+//! together, read as one stream, ended together.
+
+use super::choice::{Choice, Delta, Finish};
+use super::error::ApiError;
+use super::sampling::Sampling;
+use crate::service::Service;
+use futures_util::stream::{self, BoxStream, SelectAll};
+use futures_util::{Stream, StreamExt};
+use pd_engine::engine::{GenerateRequest, LogprobOptions, SubmitError, TokenLogprob};
+use pd_protocol::workers::BootstrapFields;
+
+/// One prompt as asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub(crate) rid: String,
+    pub(crate) input_ids: Vec<u32>,
+    pub(crate) sampling: Sampling,
+    pub(crate) logprobs: LogprobOptions,
+}
+
+/// One choice of one item, with the room that its KV travels in.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) item: Item,
+    pub(crate) bootstrap: Option<BootstrapFields>,
+    pub(crate) choice: u32,
+}
+
+/// Deltas of all parts as they come, each with its part's index. Dropping it aborts all parts.
+pub(crate) struct Generation {
+    parts: usize,
+    first: Option<(usize, Delta)>,
+    rest: SelectAll<BoxStream<'static, (usize, Result<Delta, ApiError>)>>,
+}
+
+/// A part's whole answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) token_ids: Vec<u32>,
+    pub(crate) logprobs: Vec<TokenLogprob>,
+    pub(crate) prompt_logprobs: Vec<TokenLogprob>,
+    pub(crate) cached_tokens: u32,
+    pub(crate) finish: Option<Finish>,
+}
+
+// === impl Generation ===
+
+impl Generation {
+    /// Submits every part and waits for the first step of any, so that a request that fails before
+    /// its first token still has a status of its own. `rename` translates the engine's field names.
+    ///
+    /// # Errors
+    /// The refusal of the first part that is refused, or the failure that came before any step;
+    /// the other parts are aborted.
+    pub(crate) async fn start(
+        service: &Service,
+        parts: Vec<Part>,
+        rename: fn(&'static str) -> &'static str,
+    ) -> Result<Self, ApiError> {
+        let count = parts.len();
+        let mut rest = SelectAll::new();
+        for (index, part) in parts.into_iter().enumerate() {
+            let choice = submit(service, part).map_err(|why| refusal(&why, rename))?;
+            let deltas = stream::unfold(choice, move |mut choice| async move {
+                let delta = choice.next().await?;
+                Some(((index, delta), choice))
+            });
+            rest.push(deltas.boxed());
+        }
+        let first = match rest.next().await {
+            None => None,
+            Some((index, delta)) => Some((index, delta?)),
+        };
+        Ok(Self {
+            parts: count,
+            first,
+            rest,
+        })
+    }
+
+    /// The deltas as they come; the first failure is the last item.
+    pub(crate) fn into_stream(self) -> impl Stream<Item = Result<(usize, Delta), ApiError>> + Send {
+        let first = stream::iter(self.first.map(Ok));
+        first.chain(self.rest.map(|(index, delta)| Ok((index, delta?))))
+    }
+
+    /// The whole answer of every part.
+    ///
+    /// # Errors
+    /// The first failure of any part; the other parts are aborted.
+    pub(crate) async fn collect(self) -> Result<Vec<Answer>, ApiError> {
+        let mut answers = vec![Answer::default(); self.parts];
+        let mut deltas = std::pin::pin!(self.into_stream());
+        while let Some(delta) = deltas.next().await {
+            let (index, delta) = delta?;
+            answers[index].extend(delta);
+        }
+        Ok(answers)
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    /// The parts of a request, item-major: `choices` of each item, one of `bootstrap` for each.
+    pub(crate) fn of(
+        items: Vec<Item>,
+        choices: u32,
+        bootstrap: Vec<Option<BootstrapFields>>,
+    ) -> Vec<Self> {
+        let choices_of = |item: Item| (0..choices).map(move |choice| (item.clone(), choice));
+        let parts = items.into_iter().flat_map(choices_of);
+        let part = |((item, choice), bootstrap)| Self {
+            item,
+            bootstrap,
+            choice,
+        };
+        parts.zip(bootstrap).map(part).collect()
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    pub(crate) fn extend(&mut self, delta: Delta) {
+        self.text.push_str(&delta.text);
+        self.token_ids.extend(delta.token_ids);
+        self.logprobs.extend(delta.logprobs);
+        self.prompt_logprobs.extend(delta.prompt_logprobs);
+        self.cached_tokens = self.cached_tokens.max(delta.cached_tokens);
+        self.finish = delta.finish.or(self.finish.take());
+    }
+}
+
+fn submit(service: &Service, part: Part) -> Result<Choice, SubmitError> {
+    let Part {
+        item,
+        bootstrap,
+        choice,
+    } = part;
+    let context_length = service.engine.info().context_length;
+    let sampling = item
+        .sampling
+        .for_prompt(item.input_ids.len(), context_length);
+    let tokens = service.engine.submit(GenerateRequest {
+        rid: item.rid,
+        input_ids: item.input_ids,
+        sampling,
+        logprobs: item.logprobs,
+        bootstrap,
+        choice,
+    })?;
+    Ok(Choice::new(tokens, &service.tokenizer, &item.sampling))
+}
+
+fn refusal(why: &SubmitError, rename: fn(&'static str) -> &'static str) -> ApiError {
+    if why.is_retriable() {
+        return ApiError::retriable(why.to_string());
+    }
+    let message = if let SubmitError::Sampling(wrong) = why {
+        format!("{} {}", rename(wrong.param), wrong.problem)
+    } else {
+        why.to_string()
+    };
+    match why.param() {
+        Some(param) => ApiError::field(rename(param), message),
+        None => ApiError::new(http::StatusCode::BAD_REQUEST, message),
+    }
+}

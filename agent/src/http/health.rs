@@ -1,0 +1,56 @@
+//! `/health`: the model is loaded. `/health_generate`: it also makes a token, with KV faked on a
+//! worker of a pair. A cordon changes neither: new work is then refused where it comes in.
+
+use super::error::ApiError;
+use super::generation::{Generation, Item, Part};
+use super::sampling::Sampling;
+use crate::args::Mode;
+use crate::service::App;
+use axum::extract::State;
+use http::StatusCode;
+use pd_engine::engine::LogprobOptions;
+use pd_engine::sample::params::SamplingParams;
+use pd_protocol::workers::BootstrapFields;
+use pd_protocol::{BootstrapRoom, ports};
+use std::sync::Arc;
+
+pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<StatusCode, ApiError> {
+    app.service().map(|_| StatusCode::OK)
+}
+
+pub(crate) async fn health_generate(State(app): State<Arc<App>>) -> Result<StatusCode, ApiError> {
+    let service = app.service()?;
+    let part = probe(app.mode);
+    let generation = Generation::start(service, vec![part], |field| field).await?;
+    generation.collect().await?;
+    Ok(StatusCode::OK)
+}
+
+fn probe(mode: Mode) -> Part {
+    let params = SamplingParams {
+        max_new_tokens: Some(1),
+        temperature: 0.0,
+        ..SamplingParams::default()
+    };
+    let fake = BootstrapFields {
+        bootstrap_host: ports::FAKE_BOOTSTRAP_HOST.to_owned(),
+        bootstrap_port: ports::BOOTSTRAP,
+        bootstrap_room: BootstrapRoom::from_random(rand::random(), 1),
+    };
+    let sampling = Sampling {
+        params,
+        default_max_new_tokens: None,
+        skip_special_tokens: true,
+        no_stop_trim: false,
+    };
+    Part {
+        item: Item {
+            rid: "health".to_owned(),
+            input_ids: vec![0],
+            sampling,
+            logprobs: LogprobOptions::default(),
+        },
+        bootstrap: (mode != Mode::Null).then_some(fake),
+        choice: 0,
+    }
+}

@@ -1,0 +1,65 @@
+//! `/metrics`: the engine's figures and those of the HTTP API, in Prometheus text.
+
+use crate::service::App;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header;
+use prometheus::{Encoder, IntCounterVec, Opts, Registry, TextEncoder};
+use std::sync::Arc;
+
+/// Counters of this worker's HTTP API.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpMetrics {
+    registry: Registry,
+    responses: IntCounterVec,
+}
+
+// === impl HttpMetrics ===
+
+impl HttpMetrics {
+    pub(crate) fn new() -> Self {
+        let opts = Opts::new(
+            "pdserve_http_responses_total",
+            "Heads of responses sent, by route and status",
+        );
+        let responses = IntCounterVec::new(opts, &["route", "status"])
+            .expect("the metric's name and labels are valid");
+        let registry = Registry::new();
+        registry
+            .register(Box::new(responses.clone()))
+            .expect("a new registry holds no other metric");
+        Self {
+            registry,
+            responses,
+        }
+    }
+}
+
+/// Counts every response's head. Unknown paths share one label, so that callers make no series.
+pub(crate) async fn count(
+    State(app): State<Arc<App>>,
+    route: Option<MatchedPath>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let response = next.run(request).await;
+    let route = route.as_ref().map_or("other", MatchedPath::as_str);
+    let status = response.status();
+    let labels = [route, status.as_str()];
+    app.metrics.responses.with_label_values(&labels).inc();
+    response
+}
+
+pub(crate) async fn scrape(State(app): State<Arc<App>>) -> Response {
+    let encoder = TextEncoder::new();
+    let mut text = Vec::new();
+    encoder
+        .encode(&app.metrics.registry.gather(), &mut text)
+        .expect("registered metrics can be written to memory");
+    if let Ok(service) = app.service() {
+        text.extend(service.engine.metrics().encode().into_bytes());
+    }
+    let content_type = (header::CONTENT_TYPE, encoder.format_type().to_owned());
+    ([content_type], text).into_response()
+}

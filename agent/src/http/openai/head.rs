@@ -1,0 +1,82 @@
+//! The fields that every answer, and every event of one, begins and ends with.
+
+use crate::http::choice::Finish;
+use crate::service::App;
+use pd_engine::engine::StopMatch;
+use serde::Serialize;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Who answers, as what, since when.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub(crate) id: String,
+    pub(crate) created: u64,
+    pub(crate) model: String,
+}
+
+/// `finish_reason` and SGLang's `matched_stop`; both null until the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct FinishBody {
+    finish_reason: Option<&'static str>,
+    matched_stop: Option<MatchedStop>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum MatchedStop {
+    Token(u32),
+    Text(String),
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct MetadataBody {
+    pub(crate) weight_version: String,
+}
+
+// === impl Head ===
+
+impl Head {
+    /// The id is the `rid` that the request brought, or drawn.
+    pub(crate) fn new(app: &App, prefix: &str, rid: Option<String>) -> Self {
+        let created = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            id: rid.unwrap_or_else(|| format!("{prefix}{:032x}", rand::random::<u128>())),
+            created: created.map_or(0, |since| since.as_secs()),
+            model: app.served_model_name.clone(),
+        }
+    }
+}
+
+// === impl FinishBody ===
+
+impl From<Option<&Finish>> for FinishBody {
+    fn from(finish: Option<&Finish>) -> Self {
+        let (finish_reason, matched_stop) = match finish {
+            None => (None, None),
+            Some(Finish::Length) => (Some("length"), None),
+            Some(Finish::Stop(matched)) => (Some("stop"), Some(MatchedStop::from(matched))),
+        };
+        Self {
+            finish_reason,
+            matched_stop,
+        }
+    }
+}
+
+impl From<&StopMatch> for MatchedStop {
+    fn from(matched: &StopMatch) -> Self {
+        match matched {
+            StopMatch::Token(id) => Self::Token(*id),
+            StopMatch::Text(text) => Self::Text(text.clone()),
+        }
+    }
+}
+
+/// OpenAI's name of a field that the engine names in SGLang's words.
+pub(crate) fn error_field(engine_name: &'static str) -> &'static str {
+    match engine_name {
+        "max_new_tokens" => "max_tokens",
+        "min_new_tokens" => "min_tokens",
+        other => other,
+    }
+}

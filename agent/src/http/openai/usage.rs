@@ -1,0 +1,78 @@
+//! Tokens of an answer, counted while it is made, in OpenAI's shape.
+
+use crate::http::choice::Delta;
+use crate::http::generation::Answer;
+use serde::Serialize;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Usage {
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    total_tokens: usize,
+    prompt_tokens_details: PromptTokensDetails,
+    completion_tokens_details: CompletionTokensDetails,
+    /// SGLang's place for the same figure.
+    reasoning_tokens: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct PromptTokensDetails {
+    cached_tokens: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct CompletionTokensDetails {
+    reasoning_tokens: usize,
+}
+
+/// Counts a request's tokens. A prompt counts once, however many choices it has.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    prompt_tokens: usize,
+    /// Of every part.
+    cached_tokens: Vec<usize>,
+    completion_tokens: usize,
+    choices: usize,
+}
+
+// === impl Tally ===
+
+impl Tally {
+    /// For prompts of these lengths with `choices` choices each.
+    pub(crate) fn new(prompt_lens: &[usize], choices: u32) -> Self {
+        let choices = choices as usize;
+        Self {
+            prompt_tokens: prompt_lens.iter().sum(),
+            cached_tokens: vec![0; prompt_lens.len() * choices],
+            completion_tokens: 0,
+            choices,
+        }
+    }
+
+    pub(crate) fn count(&mut self, part: usize, delta: &Delta) {
+        self.add(part, delta.cached_tokens, delta.token_ids.len());
+    }
+
+    pub(crate) fn count_answer(&mut self, part: usize, answer: &Answer) {
+        self.add(part, answer.cached_tokens, answer.token_ids.len());
+    }
+
+    fn add(&mut self, part: usize, cached_tokens: u32, completion_tokens: usize) {
+        let cached = &mut self.cached_tokens[part];
+        *cached = (*cached).max(cached_tokens as usize);
+        self.completion_tokens += completion_tokens;
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let first_choices = self.cached_tokens.iter().step_by(self.choices);
+        Usage {
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+            total_tokens: self.prompt_tokens + self.completion_tokens,
+            prompt_tokens_details: PromptTokensDetails {
+                cached_tokens: first_choices.sum(),
+            },
+            ..Usage::default()
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `/v1/chat/completions`: messages through the model's chat template, answered as OpenAI does.
+
+mod answer;
+mod events;
+
+use super::body::JsonBody;
+use super::error::ApiError;
+use super::generation::{Generation, Item, Part};
+use super::openai::{Head, OpenAiRequest, Tally, TokenTexts, error_field};
+use super::sampling::Sampling;
+use super::sse;
+use crate::args::Mode;
+use crate::service::{App, Service};
+use answer::{Answered, ChatCompletion};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use events::ChatEvents;
+use pd_engine::engine::LogprobOptions;
+use pd_engine::text::Message;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+pub(crate) async fn chat_completions(
+    State(app): State<Arc<App>>,
+    JsonBody(mut request): JsonBody<OpenAiRequest<bool>>,
+) -> Result<Response, ApiError> {
+    let service = app.service()?;
+    request.check(&app.served_model_name)?;
+    let choices = request.choices()?;
+    let sampling = Sampling::try_from(&mut request)?;
+    let logprobs = logprob_options(&request)?;
+    let bootstrap = request
+        .take_bootstrap()
+        .resolve(app.mode, choices as usize)?;
+    let input_ids = prompt(service, &mut request).await?;
+    let head = Head::new(&app, "chatcmpl-", request.rid.take());
+    let tally = Tally::new(&[input_ids.len()], choices);
+    let item = Item {
+        rid: head.id.clone(),
+        input_ids,
+        sampling,
+        logprobs,
+    };
+    let parts = Part::of(vec![item], choices, bootstrap);
+    let generation = Generation::start(service, parts, error_field).await?;
+    let texts = logprobs
+        .return_logprob
+        .then(|| TokenTexts(Arc::clone(&service.tokenizer)));
+    // Prefill's leg is one token, told when its transfer has ended: nothing to stream.
+    if request.stream == Some(true) && app.mode != Mode::Prefill {
+        let include_usage = request.include_usage();
+        let events = ChatEvents::new(head, choices, texts, tally, include_usage);
+        return Ok(sse::respond(generation, events));
+    }
+    let answers = generation.collect().await?;
+    let weight_version = service.engine.info().weight_version.clone();
+    let answered = Answered {
+        head,
+        texts,
+        tally,
+        weight_version,
+    };
+    Ok(Json(ChatCompletion::new(answered, answers)).into_response())
+}
+
+fn logprob_options(request: &OpenAiRequest<bool>) -> Result<LogprobOptions, ApiError> {
+    let return_logprob = request.logprobs.unwrap_or(false);
+    let top_logprobs_num = request.top_logprobs.unwrap_or(0);
+    if top_logprobs_num > 0 && !return_logprob {
+        let message = "`top_logprobs` is set but `logprobs` is not true; set it";
+        return Err(ApiError::field("top_logprobs", message));
+    }
+    Ok(LogprobOptions {
+        return_logprob,
+        logprob_start_len: None,
+        top_logprobs_num,
+    })
+}
+
+async fn prompt(
+    service: &Service,
+    request: &mut OpenAiRequest<bool>,
+) -> Result<Vec<u32>, ApiError> {
+    let messages = request.messages.take().unwrap_or_default();
+    if messages.is_empty() {
+        let message = "`messages` is missing or empty; give at least one message";
+        return Err(ApiError::field("messages", message));
+    }
+    let messages = messages
+        .into_iter()
+        .enumerate()
+        .map(|(index, message)| {
+            let (role, content) = message.into_text(index)?;
+            Ok(Message { role, content })
+        })
+        .collect::<Result<Vec<Message>, ApiError>>()?;
+    let template = service.chat_template.as_ref().ok_or_else(|| {
+        let message = "the model's files bring no chat template; use /v1/completions";
+        ApiError::field("messages", message)
+    })?;
+    let kwargs: Map<String, Value> = request.chat_template_kwargs.take().unwrap_or_default();
+    let text = template
+        .render(&messages, true, &kwargs)
+        .map_err(|why| ApiError::field("messages", why.to_string()))?;
+    // The template writes the special tokens itself.
+    service.encode(text, false).await
+}

@@ -1,0 +1,146 @@
+//! The whole answer of a chat, in OpenAI's shape.
+
+use crate::http::choice::Finish;
+use crate::http::generation::Answer;
+use crate::http::openai::{
+    FinishBody, Head, MetadataBody, Tally, TokenTexts, Usage, finite, shown,
+};
+use pd_engine::engine::TokenLogprob;
+use serde::Serialize;
+
+/// What an answer needs beside its text.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) head: Head,
+    /// Set when log probabilities were asked for.
+    pub(crate) texts: Option<TokenTexts>,
+    pub(crate) tally: Tally,
+    pub(crate) weight_version: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ChatCompletion {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: String,
+    choices: Vec<Choice>,
+    usage: Usage,
+    system_fingerprint: Option<String>,
+    metadata: MetadataBody,
+}
+
+#[derive(Debug, Serialize)]
+struct Choice {
+    index: usize,
+    message: Message,
+    logprobs: Option<Logprobs>,
+    #[serde(flatten)]
+    finish: FinishBody,
+}
+
+#[derive(Debug, Serialize)]
+struct Message {
+    role: &'static str,
+    content: String,
+    refusal: Option<String>,
+}
+
+/// `logprobs` of a choice, or of an event of one.
+#[derive(Debug, Serialize)]
+pub(crate) struct Logprobs {
+    content: Vec<ContentLogprob>,
+    refusal: Option<Vec<ContentLogprob>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ContentLogprob {
+    #[serde(flatten)]
+    token: TokenBody,
+    top_logprobs: Vec<TokenBody>,
+}
+
+#[derive(Debug, Serialize)]
+struct TokenBody {
+    token: String,
+    logprob: f32,
+    bytes: Vec<u8>,
+}
+
+// === impl ChatCompletion ===
+
+impl ChatCompletion {
+    pub(crate) fn new(answered: Answered, answers: Vec<Answer>) -> Self {
+        let Answered {
+            head,
+            texts,
+            mut tally,
+            weight_version,
+        } = answered;
+        let choice = |(index, answer): (usize, Answer)| {
+            tally.count_answer(index, &answer);
+            Choice {
+                index,
+                logprobs: texts
+                    .as_ref()
+                    .map(|texts| Logprobs::new(texts, &answer.logprobs, answer.finish.as_ref())),
+                finish: FinishBody::from(answer.finish.as_ref()),
+                message: Message {
+                    role: "assistant",
+                    content: answer.text,
+                    refusal: None,
+                },
+            }
+        };
+        let choices = answers.into_iter().enumerate().map(choice).collect();
+        Self {
+            id: head.id,
+            object: "chat.completion",
+            created: head.created,
+            model: head.model,
+            choices,
+            usage: tally.usage(),
+            system_fingerprint: None,
+            metadata: MetadataBody { weight_version },
+        }
+    }
+}
+
+// === impl Logprobs ===
+
+impl Logprobs {
+    /// Of the tokens that are part of the text.
+    pub(crate) fn new(
+        texts: &TokenTexts,
+        tokens: &[TokenLogprob],
+        finish: Option<&Finish>,
+    ) -> Self {
+        let content = shown(tokens, finish).iter();
+        Self {
+            content: content.map(|t| ContentLogprob::new(texts, t)).collect(),
+            refusal: None,
+        }
+    }
+
+    /// Whether there is a token in it.
+    pub(crate) fn tells(&self) -> bool {
+        !self.content.is_empty()
+    }
+}
+
+// === impl ContentLogprob ===
+
+impl ContentLogprob {
+    fn new(texts: &TokenTexts, token: &TokenLogprob) -> Self {
+        let body = |id, logprob| TokenBody {
+            token: texts.text(id),
+            logprob: finite(logprob),
+            bytes: texts.bytes(id),
+        };
+        let sampled = token.logprob.unwrap_or(0.0);
+        Self {
+            token: body(token.token, sampled),
+            top_logprobs: token.top.iter().map(|&(id, lp)| body(id, lp)).collect(),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The order and shape of a streamed chat's events.
+
+use super::*;
+use crate::http::choice::Finish;
+use serde_json::{Value, json};
+
+fn mk_events(choices: u32, include_usage: bool) -> ChatEvents {
+    let head = Head {
+        id: "chatcmpl-1".to_owned(),
+        created: 7,
+        model: "m".to_owned(),
+    };
+    let tally = Tally::new(&[5], choices);
+    ChatEvents::new(head, choices, None, tally, include_usage)
+}
+
+fn mk_delta(text: &str, finish: Option<Finish>) -> Delta {
+    Delta {
+        text: text.to_owned(),
+        token_ids: vec![1],
+        cached_tokens: 4,
+        finish,
+        ..Delta::default()
+    }
+}
+
+fn values(chunks: Vec<ChatChunk>) -> Vec<Value> {
+    chunks
+        .iter()
+        .map(|c| serde_json::to_value(c).unwrap())
+        .collect()
+}
+
+#[test]
+fn a_choice_tells_role_then_text_then_end() {
+    let mut events = mk_events(1, false);
+    let first = values(events.on_delta(0, mk_delta("Hi", None)));
+    assert_eq!(
+        first[0]["choices"][0]["delta"],
+        json!({"role": "assistant", "content": ""})
+    );
+    assert_eq!(first[1]["choices"][0]["delta"], json!({"content": "Hi"}));
+    assert_eq!(first[1]["choices"][0]["finish_reason"], Value::Null);
+    let last = values(events.on_delta(0, mk_delta("", Some(Finish::Length))));
+    assert_eq!(last.len(), 1);
+    assert_eq!(last[0]["choices"][0]["delta"], json!({}));
+    assert_eq!(last[0]["choices"][0]["finish_reason"], "length");
+    assert!(last[0].get("usage").is_none());
+    assert!(events.on_end().is_empty());
+}
+
+#[test]
+fn usage_is_the_last_event_and_null_in_the_others() {
+    let mut events = mk_events(2, true);
+    let first = values(events.on_delta(1, mk_delta("a", None)));
+    assert_eq!(first[0]["usage"], Value::Null);
+    assert!(first[0].as_object().unwrap().contains_key("usage"));
+    events.on_delta(0, mk_delta("b", None));
+    let end = values(events.on_end());
+    assert_eq!(end[0]["choices"], json!([]));
+    let usage = &end[0]["usage"];
+    assert_eq!(usage["prompt_tokens"], 5);
+    assert_eq!(usage["completion_tokens"], 2);
+    assert_eq!(usage["total_tokens"], 7);
+    assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], 4);
+}
+
+#[test]
+fn a_step_without_text_is_not_told() {
+    let mut events = mk_events(1, false);
+    events.on_delta(0, mk_delta("a", None));
+    assert!(events.on_delta(0, mk_delta("", None)).is_empty());
+}

@@ -1,0 +1,102 @@
+//! `/v1/completions`: prompts continued as they are, answered as OpenAI does.
+
+mod answer;
+mod events;
+mod logprobs;
+
+use super::body::JsonBody;
+use super::error::ApiError;
+use super::generation::{Generation, Item, Part};
+use super::openai::{Head, OpenAiRequest, Tally, TokenTexts, error_field};
+use super::prompt::{Prompt, Prompts};
+use super::sampling::Sampling;
+use super::sse;
+use crate::args::Mode;
+use crate::service::{App, Service};
+use answer::{Answered, Completion};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use events::CompletionEvents;
+use pd_engine::engine::LogprobOptions;
+use std::sync::Arc;
+
+/// OpenAI's default of this API.
+const MAX_TOKENS: u32 = 16;
+
+pub(crate) async fn completions(
+    State(app): State<Arc<App>>,
+    JsonBody(mut request): JsonBody<OpenAiRequest<u32>>,
+) -> Result<Response, ApiError> {
+    let service = app.service()?;
+    request.check(&app.served_model_name)?;
+    let choices = request.choices()?;
+    let sampling = Sampling {
+        default_max_new_tokens: Some(MAX_TOKENS),
+        ..Sampling::try_from(&mut request)?
+    };
+    let logprobs = logprob_options(&request, app.mode)?;
+    let prompts = prompts(service, request.prompt.take()).await?;
+    let parts = prompts.len() * choices as usize;
+    let bootstrap = request.take_bootstrap().resolve(app.mode, parts)?;
+    let head = Head::new(&app, "cmpl-", request.rid.take());
+    let echo = request.echo.unwrap_or(false);
+    let answered = Answered {
+        tally: Tally::new(&prompts.iter().map(Vec::len).collect::<Vec<_>>(), choices),
+        echoes: echo.then(|| service.echoes(&prompts, choices)),
+        texts: logprobs
+            .return_logprob
+            .then(|| TokenTexts(Arc::clone(&service.tokenizer))),
+        weight_version: service.engine.info().weight_version.clone(),
+        head,
+    };
+    let item = |input_ids| Item {
+        rid: answered.head.id.clone(),
+        input_ids,
+        sampling: sampling.clone(),
+        logprobs,
+    };
+    let items = prompts.into_iter().map(item).collect();
+    let generation =
+        Generation::start(service, Part::of(items, choices, bootstrap), error_field).await?;
+    // Prefill's leg is one token, told when its transfer has ended: nothing to stream.
+    if request.stream == Some(true) && app.mode != Mode::Prefill {
+        let events = CompletionEvents::new(answered, parts, request.include_usage());
+        return Ok(sse::respond(generation, events));
+    }
+    let answers = generation.collect().await?;
+    Ok(Json(Completion::new(answered, answers)).into_response())
+}
+
+/// Log probabilities of an echoed prompt come with it, where one process has them.
+fn logprob_options(request: &OpenAiRequest<u32>, mode: Mode) -> Result<LogprobOptions, ApiError> {
+    let echo = request.echo.unwrap_or(false);
+    if echo && request.logprobs.is_some() && mode != Mode::Null {
+        return Err(ApiError::unsupported(
+            "echo",
+            "a pair's decode side has no log probabilities of the prompt; leave `echo` or \
+             `logprobs` out",
+        ));
+    }
+    Ok(LogprobOptions {
+        return_logprob: request.logprobs.is_some(),
+        logprob_start_len: (echo && request.logprobs.is_some()).then_some(0),
+        top_logprobs_num: request.logprobs.unwrap_or(0),
+    })
+}
+
+async fn prompts(service: &Service, given: Option<Prompts>) -> Result<Vec<Vec<u32>>, ApiError> {
+    let given = given.map(Prompts::into_vec).unwrap_or_default();
+    if given.is_empty() {
+        let message = "`prompt` is missing or an empty list; give at least one prompt";
+        return Err(ApiError::field("prompt", message));
+    }
+    let mut prompts = Vec::with_capacity(given.len());
+    for prompt in given {
+        prompts.push(match prompt {
+            Prompt::Ids(ids) => ids,
+            Prompt::Text(text) => service.encode(text, true).await?,
+        });
+    }
+    Ok(prompts)
+}

@@ -1,0 +1,171 @@
+//! From the fields of a request to the engine's `SamplingParams`. Ranges are the engine's to check;
+//! here a field gets its default and its meaning.
+
+use super::error::ApiError;
+use super::one_or_many::OneOrMany;
+use super::openai::OpenAiRequest;
+use pd_engine::sample::params::SamplingParams;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
+
+/// SGLang's default of `/generate`.
+const GENERATE_MAX_NEW_TOKENS: u32 = 128;
+
+/// How an answer is drawn and how it is written.
+#[derive(Clone, Debug)]
+pub(crate) struct Sampling {
+    pub(crate) params: SamplingParams,
+    /// Used where `params` has no `max_new_tokens`, as far as the context allows; `None`: the
+    /// context ends the answer.
+    pub(crate) default_max_new_tokens: Option<u32>,
+    pub(crate) skip_special_tokens: bool,
+    /// The stop string or id that ended the answer is part of it.
+    pub(crate) no_stop_trim: bool,
+}
+
+/// SGLang's `sampling_params` of `/generate`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct SamplingBody {
+    max_new_tokens: Option<u32>,
+    min_new_tokens: Option<u32>,
+    temperature: Option<f32>,
+    top_p: Option<f32>,
+    top_k: Option<i32>,
+    min_p: Option<f32>,
+    frequency_penalty: Option<f32>,
+    presence_penalty: Option<f32>,
+    repetition_penalty: Option<f32>,
+    stop: Option<OneOrMany<String>>,
+    stop_token_ids: Option<Vec<u32>>,
+    ignore_eos: Option<bool>,
+    skip_special_tokens: Option<bool>,
+    no_stop_trim: Option<bool>,
+    logit_bias: Option<BTreeMap<String, f32>>,
+    sampling_seed: Option<i64>,
+    pub(crate) n: Option<u32>,
+    json_schema: Option<IgnoredAny>,
+    regex: Option<IgnoredAny>,
+    ebnf: Option<IgnoredAny>,
+    structural_tag: Option<IgnoredAny>,
+}
+
+// === impl Sampling ===
+
+impl Sampling {
+    /// The parameters for a prompt of `prompt_len` tokens in a context of `context_length`.
+    pub(crate) fn for_prompt(&self, prompt_len: usize, context_length: u32) -> SamplingParams {
+        let mut params = self.params.clone();
+        let left = (context_length as usize).saturating_sub(prompt_len).max(1);
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        let default = self.default_max_new_tokens.unwrap_or(left).min(left);
+        params.max_new_tokens = params.max_new_tokens.or(Some(default));
+        params
+    }
+}
+
+impl<L> TryFrom<&mut OpenAiRequest<L>> for Sampling {
+    type Error = ApiError;
+
+    /// Takes the fields out of an OpenAI request.
+    fn try_from(request: &mut OpenAiRequest<L>) -> Result<Self, ApiError> {
+        let defaults = SamplingParams::default();
+        Ok(Self {
+            params: SamplingParams {
+                max_new_tokens: request.max_completion_tokens.or(request.max_tokens),
+                min_new_tokens: request.min_tokens.unwrap_or(defaults.min_new_tokens),
+                temperature: request.temperature.unwrap_or(defaults.temperature),
+                top_p: request.top_p.unwrap_or(defaults.top_p),
+                top_k: request.top_k.unwrap_or(defaults.top_k),
+                min_p: request.min_p.unwrap_or(defaults.min_p),
+                frequency_penalty: request
+                    .frequency_penalty
+                    .unwrap_or(defaults.frequency_penalty),
+                presence_penalty: request
+                    .presence_penalty
+                    .unwrap_or(defaults.presence_penalty),
+                repetition_penalty: request
+                    .repetition_penalty
+                    .unwrap_or(defaults.repetition_penalty),
+                stop: request
+                    .stop
+                    .take()
+                    .map(OneOrMany::into_vec)
+                    .unwrap_or_default(),
+                stop_token_ids: request.stop_token_ids.take().unwrap_or_default(),
+                ignore_eos: request.ignore_eos.unwrap_or(defaults.ignore_eos),
+                logit_bias: logit_bias(request.logit_bias.take())?,
+                seed: request.seed.map(i64::cast_unsigned),
+            },
+            default_max_new_tokens: None,
+            skip_special_tokens: request.skip_special_tokens.unwrap_or(true),
+            no_stop_trim: request.no_stop_trim.unwrap_or(false),
+        })
+    }
+}
+
+impl TryFrom<SamplingBody> for Sampling {
+    type Error = ApiError;
+
+    fn try_from(body: SamplingBody) -> Result<Self, ApiError> {
+        body.refuse_grammars()?;
+        let defaults = SamplingParams::default();
+        Ok(Self {
+            params: SamplingParams {
+                max_new_tokens: body.max_new_tokens,
+                min_new_tokens: body.min_new_tokens.unwrap_or(defaults.min_new_tokens),
+                temperature: body.temperature.unwrap_or(defaults.temperature),
+                top_p: body.top_p.unwrap_or(defaults.top_p),
+                top_k: body.top_k.unwrap_or(defaults.top_k),
+                min_p: body.min_p.unwrap_or(defaults.min_p),
+                frequency_penalty: body.frequency_penalty.unwrap_or(defaults.frequency_penalty),
+                presence_penalty: body.presence_penalty.unwrap_or(defaults.presence_penalty),
+                repetition_penalty: body
+                    .repetition_penalty
+                    .unwrap_or(defaults.repetition_penalty),
+                stop: body.stop.map(OneOrMany::into_vec).unwrap_or_default(),
+                stop_token_ids: body.stop_token_ids.unwrap_or_default(),
+                ignore_eos: body.ignore_eos.unwrap_or(defaults.ignore_eos),
+                logit_bias: logit_bias(body.logit_bias)?,
+                seed: body.sampling_seed.map(i64::cast_unsigned),
+            },
+            default_max_new_tokens: Some(GENERATE_MAX_NEW_TOKENS),
+            skip_special_tokens: body.skip_special_tokens.unwrap_or(true),
+            no_stop_trim: body.no_stop_trim.unwrap_or(false),
+        })
+    }
+}
+
+// === impl SamplingBody ===
+
+impl SamplingBody {
+    fn refuse_grammars(&self) -> Result<(), ApiError> {
+        let grammars = [
+            ("sampling_params.json_schema", &self.json_schema),
+            ("sampling_params.regex", &self.regex),
+            ("sampling_params.ebnf", &self.ebnf),
+            ("sampling_params.structural_tag", &self.structural_tag),
+        ];
+        match grammars.into_iter().find(|(_, given)| given.is_some()) {
+            Some((field, _)) => Err(ApiError::unsupported(
+                field,
+                "answers are not constrained to a grammar; leave it out",
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Keys are token ids, which JSON writes as strings.
+fn logit_bias(given: Option<BTreeMap<String, f32>>) -> Result<Vec<(u32, f32)>, ApiError> {
+    let given = given.unwrap_or_default().into_iter();
+    given
+        .map(|(token, bias)| match token.parse() {
+            Ok(token) => Ok((token, bias)),
+            Err(_) => Err(ApiError::field(
+                "logit_bias",
+                format!("`{token}` in logit_bias is no token id"),
+            )),
+        })
+        .collect()
+}

@@ -1,0 +1,60 @@
+//! The text of one choice as it may be shown: what could still turn out to be the beginning of a
+//! stop string is held back, and a stop string itself is cut off.
+
+/// Pure; the engine decides where an answer ends, this decides which of its text goes out when.
+#[derive(Debug)]
+pub(crate) struct TextOut {
+    stops: Vec<String>,
+    /// SGLang's `no_stop_trim`: the stop string stays in the answer.
+    keep_stop: bool,
+    /// Decoded, not yet shown; begins at a character.
+    held: String,
+}
+
+// === impl TextOut ===
+
+impl TextOut {
+    pub(crate) fn new(stops: Vec<String>, keep_stop: bool) -> Self {
+        Self {
+            stops,
+            keep_stop,
+            held: String::new(),
+        }
+    }
+
+    /// Takes newly decoded text; returns what may be shown.
+    pub(crate) fn push(&mut self, decoded: &str) -> String {
+        if self.stops.is_empty() || self.keep_stop {
+            return decoded.to_owned();
+        }
+        self.held.push_str(decoded);
+        let shown_to = self.first_possible_stop();
+        self.held.drain(..shown_to).collect()
+    }
+
+    /// Takes the last decoded text; returns the rest, without the stop string that ended it.
+    pub(crate) fn finish(&mut self, decoded: &str, matched_stop: Option<&str>) -> String {
+        let mut rest = std::mem::take(&mut self.held);
+        rest.push_str(decoded);
+        let stop_at = matched_stop.and_then(|stop| rest.find(stop));
+        if let Some(at) = stop_at.filter(|_| !self.keep_stop) {
+            rest.truncate(at);
+        }
+        rest
+    }
+
+    /// Where in `held` a stop string begins, or may begin once more text comes.
+    fn first_possible_stop(&self) -> usize {
+        let starts = self.held.char_indices().map(|(at, _)| at);
+        let may_stop = |at: &usize| {
+            let rest = &self.held[*at..];
+            self.stops
+                .iter()
+                .any(|stop| rest.starts_with(stop.as_str()) || stop.starts_with(rest))
+        };
+        starts.into_iter().find(may_stop).unwrap_or(self.held.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

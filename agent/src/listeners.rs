@@ -1,0 +1,99 @@
+//! The ports of the process. All are bound before the model is loaded, so that a port that is taken
+//! is known at once, and probes find a door that says "loading".
+
+use crate::args::{Args, Mode};
+use anyhow::{Context, Result};
+use axum::Router;
+use axum::serve::ListenerExt;
+use std::net::{IpAddr, SocketAddr};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Bound and not yet accepted from.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    pub(crate) http: TcpListener,
+    pub(crate) admin: TcpListener,
+    /// On prefill only.
+    pub(crate) bootstrap: Option<TcpListener>,
+}
+
+/// Numbers of the bound ports that others are told of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ports {
+    pub(crate) http: u16,
+    /// On prefill only.
+    pub(crate) bootstrap: Option<u16>,
+}
+
+// === impl Listeners ===
+
+impl Listeners {
+    /// # Errors
+    /// Names the flag whose port cannot be bound.
+    pub(crate) async fn bind(args: &Args) -> Result<Self> {
+        let host = args.server.host;
+        let admin = args.server.admin_port();
+        let admin = admin.context("the arguments were checked, so there is an admin port")?;
+        let bootstrap = match args.disaggregation.mode {
+            Mode::Prefill => {
+                let port = args.disaggregation.bootstrap_port;
+                Some(bind(host, port, "--disaggregation-bootstrap-port").await?)
+            }
+            Mode::Null | Mode::Decode => None,
+        };
+        let listeners = Self {
+            http: bind(host, args.server.port, "--port").await?,
+            admin: bind(host, admin, "--admin-port").await?,
+            bootstrap,
+        };
+        listeners.announce()?;
+        Ok(listeners)
+    }
+
+    /// The ports that were bound, where 0 asked for any.
+    pub(crate) fn ports(&self) -> Result<Ports> {
+        let bootstrap = self.bootstrap.as_ref().map(TcpListener::local_addr);
+        Ok(Ports {
+            http: self.http.local_addr()?.port(),
+            bootstrap: bootstrap.transpose()?.map(|address| address.port()),
+        })
+    }
+
+    fn announce(&self) -> Result<()> {
+        let Self {
+            http,
+            admin,
+            bootstrap,
+        } = self;
+        tracing::info!("HTTP API on {}", http.local_addr()?);
+        tracing::info!("admin API on {}", admin.local_addr()?);
+        if let Some(bootstrap) = bootstrap {
+            tracing::info!("bootstrap server on {}", bootstrap.local_addr()?);
+        }
+        Ok(())
+    }
+}
+
+async fn bind(host: IpAddr, port: u16, flag: &str) -> Result<TcpListener> {
+    let address = SocketAddr::new(host, port);
+    let listener = TcpListener::bind(address).await;
+    listener.with_context(|| format!("cannot listen on {address}; choose another {flag}"))
+}
+
+/// Serves `router` until `end`, then lets open requests finish.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    end: CancellationToken,
+) -> std::io::Result<()> {
+    // Events are small and must not wait for each other.
+    let listener = listener.tap_io(|stream| {
+        if let Err(why) = stream.set_nodelay(true) {
+            tracing::debug!("TCP_NODELAY was not set: {why}");
+        }
+    });
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    let served = axum::serve(listener, service);
+    served.with_graceful_shutdown(end.cancelled_owned()).await
+}

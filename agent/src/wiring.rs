@@ -1,0 +1,163 @@
+//! From arguments to a running process: listeners, then the model, then open doors, then the end.
+
+mod engine_config;
+
+use crate::args::Args;
+use crate::drain::{EndSignals, drain};
+use crate::listeners::{Listeners, Ports, serve};
+use crate::service::{App, AppSpec, Service};
+use anyhow::{Context, Result};
+use pd_engine::engine::{Engine, EngineConfig};
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+/// Threads that read and write HTTP; the engine has its own.
+const HTTP_THREADS: usize = 2;
+/// How long answers that the engine has finished may take to be written, once the process ends.
+const FLUSH_LIMIT: Duration = Duration::from_secs(5);
+
+/// Runs the agent until a signal ends it.
+///
+/// # Errors
+/// When a port is taken, the model cannot be loaded or a server fails.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    log_to_stderr(&args.server.log_level)?;
+    for (flag, why) in args.ignored.given() {
+        tracing::info!("{flag} is accepted and ignored: {why}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(HTTP_THREADS)
+        .thread_name("pd-http")
+        .enable_all()
+        .build()
+        .context("cannot start the HTTP threads")?;
+    let ended = runtime.block_on(run_until_signal(args));
+    // A model that is still loading when the signal comes need not be waited for.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn run_until_signal(args: &Args) -> Result<()> {
+    let mut signals = EndSignals::listen()?;
+    let listeners = Listeners::bind(args).await?;
+    let ports = listeners.ports()?;
+    let config = engine_config::build(args, ports)?;
+    let app = Arc::new(App::new(app_spec(args, ports)));
+    let end = CancellationToken::new();
+    let Listeners {
+        http,
+        admin,
+        bootstrap,
+    } = listeners;
+    let mut servers = spawn_servers(args, http, admin, &app, &end);
+    let service = tokio::select! {
+        loaded = load(config) => loaded?,
+        failed = server_failed(&mut servers) => return Err(failed),
+        () = signals.next() => return Ok(()),
+    };
+    app.open(service);
+    tokio::select! {
+        failed = server_failed(&mut servers) => return Err(failed),
+        () = signals.next() => {}
+    }
+    let ended = drain(&app, &mut signals, args.server.drain_timeout).await;
+    drop(bootstrap);
+    end.cancel();
+    let flushed = timeout(FLUSH_LIMIT, servers.join_all()).await;
+    tracing::info!(
+        "drained: {ended:?}; connections closed in time: {}",
+        flushed.is_ok()
+    );
+    Ok(())
+}
+
+fn app_spec(args: &Args, ports: Ports) -> AppSpec {
+    let started = SystemTime::now().duration_since(UNIX_EPOCH);
+    AppSpec {
+        mode: args.disaggregation.mode,
+        served_model_name: args.model.served_name(),
+        bootstrap_port: ports.bootstrap,
+        transfer_backend: args.disaggregation.transfer_backend.as_str(),
+        started_unix_secs: started.map_or(0, |since| since.as_secs()),
+    }
+}
+
+fn spawn_servers(
+    args: &Args,
+    http: TcpListener,
+    admin: TcpListener,
+    app: &Arc<App>,
+    end: &CancellationToken,
+) -> JoinSet<Result<()>> {
+    let server = &args.server;
+    let api = crate::http::api(
+        Arc::clone(app),
+        server.api_key.clone(),
+        server.max_body_bytes,
+    );
+    let admin_api = crate::http::admin_api(Arc::clone(app), server.admin_token.clone());
+    let mut servers = JoinSet::new();
+    for (name, listener, router) in [("HTTP", http, api), ("admin", admin, admin_api)] {
+        let end = end.clone();
+        servers.spawn(async move {
+            let served = serve(listener, router, end).await;
+            served.with_context(|| format!("the {name} server failed"))
+        });
+    }
+    servers
+}
+
+/// Loads the model; text and weights side by side.
+async fn load(config: EngineConfig) -> Result<Service> {
+    let started = Instant::now();
+    let path = config.model_path.clone();
+    let text = tokio::task::spawn_blocking(move || pd_engine::text::load(&path));
+    let engine = tokio::task::spawn_blocking(move || Engine::start(config));
+    let engine = engine.await.context("the engine's start panicked")?;
+    let engine = engine.context("the engine did not start")?;
+    let (tokenizer, chat_template) = text
+        .await
+        .context("reading the tokenizer panicked")?
+        .context("cannot read the tokenizer")?;
+    let info = engine.info();
+    tracing::info!(
+        "ready in {:.2} s: {} ({}), context {}, KV pool of {} tokens",
+        started.elapsed().as_secs_f64(),
+        info.served_model_name,
+        info.model_type,
+        info.context_length,
+        info.max_total_tokens
+    );
+    Ok(Service {
+        engine,
+        tokenizer: Arc::new(tokenizer),
+        chat_template,
+    })
+}
+
+/// The failure of the first server that ends before it is told to.
+async fn server_failed(servers: &mut JoinSet<Result<()>>) -> anyhow::Error {
+    match servers.join_next().await {
+        Some(Ok(Err(failed))) => failed,
+        Some(Ok(Ok(()))) | None => anyhow::anyhow!("a server ended by itself"),
+        Some(Err(panicked)) => anyhow::Error::new(panicked).context("a server panicked"),
+    }
+}
+
+fn log_to_stderr(filter: &str) -> Result<()> {
+    let filter = EnvFilter::try_new(filter).with_context(|| {
+        format!("--log-level {filter} is no level (error, warn, info, debug, trace) nor directive")
+    })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    Ok(())
+}

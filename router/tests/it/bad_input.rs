@@ -1,0 +1,62 @@
+//! Bad requests are refused with what is wrong and where, and reach no worker.
+
+use crate::harness::{Pair, Running, config};
+
+#[tokio::test]
+async fn each_bad_body_has_its_message() {
+    let pair = Pair::start("").await;
+    let cases: [(&[u8], u16, &str); 9] = [
+        (b"{\"text\":", 400, "line 1 column 8"),
+        (b"", 400, "EOF"),
+        (b"[1]", 400, "expected a JSON object"),
+        (b"{\"text\":\"\xff\"}", 400, "byte 9"),
+        (b"{\"model\":7}", 400, "model must be a string, not 7"),
+        (b"{\"model\":\"gpt\"}", 404, "served are: m"),
+        (b"{\"stream\":1}", 400, "stream must be true or false"),
+        (
+            b"{\"bootstrap_room\":1,\"bootstrap_room\":2}",
+            400,
+            "bootstrap_room appears twice",
+        ),
+        (
+            b"{\"text\":\"a\",\"text\":\"b\"}",
+            400,
+            "text appears twice",
+        ),
+    ];
+    for (body, status, message) in cases {
+        let reply = pair.running.client.post("/generate", body.to_vec()).await;
+        assert_eq!(reply.status(), status, "{}", reply.text());
+        assert!(reply.error().contains(message), "{}", reply.text());
+    }
+    for worker in [&pair.prefill, &pair.decode] {
+        assert_eq!(worker.counts().asked, 0);
+    }
+    pair.running.until_idle().await;
+}
+
+#[tokio::test]
+async fn an_unknown_path_or_method_is_told_as_an_error_object() {
+    let running = Running::start(config(""), &[]).await;
+    let reply = running.client.post("/v1/embeddings", "{}").await;
+    assert_eq!(
+        (reply.status(), reply.error()),
+        (404, "there is no POST /v1/embeddings here".to_owned())
+    );
+    let reply = running.client.get("/generate").await;
+    assert_eq!(
+        (reply.status(), reply.error()),
+        (405, "/generate does not take GET".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn without_workers_the_router_lives_and_says_that_it_cannot_serve() {
+    let running = Running::start(config(""), &[]).await;
+    assert_eq!(running.client.get("/health").await.status(), 200);
+    assert_eq!(running.client.get("/ready").await.status(), 503);
+    let reply = running.client.post("/generate", "{}").await;
+    assert_eq!(reply.status(), 503);
+    assert!(reply.error().contains("no worker is ready"));
+    assert_eq!(reply.headers()["retry-after"], "1");
+}

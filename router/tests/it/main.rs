@@ -1,0 +1,18 @@
+//! The router over real sockets, between a client and mock workers of this process.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "the lint's exemption for tests does not see their helper functions"
+)]
+
+mod admin;
+mod bad_input;
+mod cancel;
+mod client;
+mod dispatch;
+mod drain;
+mod faults;
+mod harness;
+mod limits;
+mod logprobs;
+mod mock;

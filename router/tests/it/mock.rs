@@ -1,0 +1,288 @@
+//! A worker that answers as a test tells it, remembers what it was asked, and knows when its
+//! caller has gone.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+use http::{HeaderMap, StatusCode};
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use pd_protocol::workers::{Role, WorkerSpec};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+static STARTED: AtomicUsize = AtomicUsize::new(0);
+
+/// How a mock answers a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Json(String),
+    Status(u16, String),
+    /// The same, when the test says so.
+    StatusWhenTold(u16, String),
+    /// A stream of these pieces, then its end.
+    Events(Vec<String>),
+    /// A stream of these pieces, then nothing more.
+    EventsThenHang(Vec<String>),
+    /// A stream of these pieces, then, when the test says so, a broken connection.
+    EventsThenBreak(Vec<String>),
+    /// No answer.
+    Hang,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) asked: usize,
+    /// Requests whose caller still waits.
+    pub(crate) live: usize,
+}
+
+pub(crate) struct Mock {
+    pub(crate) addr: SocketAddr,
+    /// Later mocks have larger numbers, so pools list them in the order of their start.
+    number: usize,
+    role: Role,
+    state: Arc<MockState>,
+    server: AbortHandle,
+}
+
+struct MockState {
+    answers: Mutex<Vec<Answer>>,
+    info: Mutex<Value>,
+    healthy: Mutex<bool>,
+    asked: Mutex<Vec<Asked>>,
+    counts: watch::Sender<Counts>,
+    told: Notify,
+}
+
+/// A request that is being answered.
+struct Live(Arc<MockState>);
+
+// === impl Mock ===
+
+impl Mock {
+    pub(crate) async fn start(role: Role) -> Self {
+        Self::start_at(role, "127.0.0.1:0".parse().unwrap()).await
+    }
+
+    pub(crate) async fn start_at(role: Role, addr: SocketAddr) -> Self {
+        let listener = TcpListener::bind(addr).await.unwrap();
+        let state = Arc::new(MockState {
+            answers: Mutex::new(vec![Answer::Json("{\"ok\":true}".to_owned())]),
+            info: Mutex::new(json!({
+                "served_model_name": "m",
+                "kv_compat": "x",
+                "boot_id": "boot-1",
+                "disaggregation_mode": serde_json::to_value(role).unwrap(),
+            })),
+            healthy: Mutex::new(true),
+            asked: Mutex::default(),
+            counts: watch::Sender::default(),
+            told: Notify::new(),
+        });
+        let addr = listener.local_addr().unwrap();
+        let routes = Router::new()
+            .route("/health", get(health))
+            .route("/server_info", get(server_info))
+            .fallback(any(answer))
+            .with_state(Arc::clone(&state));
+        let server = tokio::spawn(axum::serve(listener, routes).into_future());
+        Self {
+            addr,
+            number: STARTED.fetch_add(1, Ordering::Relaxed),
+            role,
+            state,
+            server: server.abort_handle(),
+        }
+    }
+
+    pub(crate) fn spec(&self) -> WorkerSpec {
+        WorkerSpec {
+            id: format!("{}-{:06}", role_name(self.role), self.number),
+            role: self.role,
+            url: format!("http://{}", self.addr),
+            bootstrap_host: None,
+            bootstrap_port: Some(8998),
+        }
+    }
+
+    pub(crate) fn id(&self) -> String {
+        self.spec().id
+    }
+
+    /// Answers every request from now on so.
+    pub(crate) fn answer(&self, answer: Answer) {
+        *self.state.answers.lock() = vec![answer];
+    }
+
+    /// Answers with each in turn, the last for ever.
+    pub(crate) fn answer_in_turn(&self, answers: impl IntoIterator<Item = Answer>) {
+        let mut answers: Vec<_> = answers.into_iter().collect();
+        answers.reverse();
+        *self.state.answers.lock() = answers;
+    }
+
+    pub(crate) fn set_info(&self, key: &str, value: Value) {
+        self.state.info.lock()[key] = value;
+    }
+
+    pub(crate) fn set_healthy(&self, healthy: bool) {
+        *self.state.healthy.lock() = healthy;
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.state.asked.lock().clone()
+    }
+
+    pub(crate) fn asked_json(&self, idx: usize) -> Value {
+        serde_json::from_slice(&self.asked()[idx].body).unwrap()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        *self.state.counts.borrow()
+    }
+
+    /// Waits until its counts are as wanted.
+    pub(crate) async fn until(&self, wanted: impl FnMut(&Counts) -> bool) {
+        let mut counts = self.state.counts.subscribe();
+        let reached = tokio::time::timeout(Duration::from_secs(10), counts.wait_for(wanted)).await;
+        assert!(
+            reached.is_ok(),
+            "{} stays at {:?}",
+            self.id(),
+            self.counts()
+        );
+    }
+
+    /// Tells the answer that waits for it to go on.
+    pub(crate) fn tell(&self) {
+        self.state.told.notify_one();
+    }
+
+    /// Closes its port.
+    pub(crate) fn stop(&self) {
+        self.server.abort();
+    }
+}
+
+impl Drop for Mock {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Prefill => "prefill",
+        Role::Decode => "decode",
+        Role::Null => "null",
+    }
+}
+
+async fn health(State(state): State<Arc<MockState>>) -> StatusCode {
+    match *state.healthy.lock() {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+async fn server_info(State(state): State<Arc<MockState>>) -> String {
+    state.info.lock().to_string()
+}
+
+async fn answer(State(state): State<Arc<MockState>>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    state.asked.lock().push(Asked {
+        path: head.uri.path().to_owned(),
+        headers: head.headers,
+        body,
+    });
+    let live = Live::begin(&state);
+    let answer = {
+        let mut answers = state.answers.lock();
+        match answers.len() {
+            1 => answers[0].clone(),
+            _ => answers.pop().unwrap(),
+        }
+    };
+    match answer {
+        Answer::Json(body) => {
+            drop(live);
+            ([("content-type", "application/json")], body).into_response()
+        }
+        Answer::Status(status, body) => {
+            drop(live);
+            let status = StatusCode::from_u16(status).unwrap();
+            (status, [("content-type", "application/json")], body).into_response()
+        }
+        Answer::StatusWhenTold(status, body) => {
+            live.0.told.notified().await;
+            let status = StatusCode::from_u16(status).unwrap();
+            (status, [("content-type", "application/json")], body).into_response()
+        }
+        Answer::Events(pieces) => events(pieces, live, End::Whole),
+        Answer::EventsThenHang(pieces) => events(pieces, live, End::Hang),
+        Answer::EventsThenBreak(pieces) => events(pieces, live, End::Break),
+        Answer::Hang => std::future::pending().await,
+    }
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Whole,
+    Hang,
+    Break,
+}
+
+fn events(pieces: Vec<String>, live: Live, end: End) -> Response {
+    let pieces = stream::iter(pieces).map(|piece| Ok(Bytes::from(piece)));
+    let tail = stream::once(async move {
+        let live = live;
+        match end {
+            End::Whole => Ok(Bytes::new()),
+            End::Hang => std::future::pending().await,
+            End::Break => {
+                live.0.told.notified().await;
+                Err(std::io::Error::other("broken on purpose"))
+            }
+        }
+    });
+    let body = Body::from_stream(pieces.chain(tail));
+    ([("content-type", "text/event-stream")], body).into_response()
+}
+
+// === impl Live ===
+
+impl Live {
+    fn begin(state: &Arc<MockState>) -> Self {
+        state.counts.send_modify(|counts| {
+            counts.asked += 1;
+            counts.live += 1;
+        });
+        Self(Arc::clone(state))
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.0.counts.send_modify(|counts| counts.live -= 1);
+    }
+}
