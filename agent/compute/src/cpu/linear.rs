@@ -11,6 +11,7 @@ mod activations;
 mod tasks;
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::cpu::isa::Isa;
 use crate::cpu::kernels::linear::epilogue::OutTile;
@@ -97,11 +98,13 @@ impl LinearScratch {
         }
     }
 
-    fn reserve_panel(&mut self, bytes: usize) {
+    /// Room for an expanded block of this many bytes.
+    fn panel(&mut self, bytes: usize) -> *mut u8 {
         if self.panel.as_slice().len() < bytes {
             // A few hundred KB, beside weights of many MB that were to be had.
             self.panel = AlignedBytes::zeroed(bytes).expect("memory for one expanded block");
         }
+        self.panel.as_mut_ptr()
     }
 }
 
@@ -183,22 +186,21 @@ impl LinearProduct<'_> {
     unsafe fn run_segment(
         &self,
         segment: &Segment,
-        blocks: std::ops::Range<usize>,
+        blocks: Range<usize>,
         scratch: &mut LinearScratch,
     ) {
         let kernels = LinearKernels::of(self.isa);
         let k = self.weight.k();
-        let pairs = segment.bf16_activations && self.isa == Isa::Avx512Bf16;
+        let rounded = segment.bf16_activations;
+        let bf16_pairs = rounded && self.isa == Isa::Avx512Bf16;
         scratch
             .activations
-            .arrange(self, kernels, segment.bf16_activations, pairs);
+            .arrange(self, kernels, rounded, bf16_pairs);
         let rows = scratch.activations.row_count();
-        let expand = !pairs && segment.format != WeightFormat::F32 && rows > kernels.direct_rows;
-        if expand {
-            scratch.reserve_panel(k * BLOCK_LANES * 4);
-        }
+        let expand =
+            !bf16_pairs && segment.format != WeightFormat::F32 && rows > kernels.direct_rows;
         let tile_kernel = |height| -> TileKernel {
-            if pairs {
+            if bf16_pairs {
                 avx512_bf16::tile_kernel(height)
             } else if expand {
                 (kernels.tile)(WeightFormat::F32, height)
@@ -206,46 +208,51 @@ impl LinearProduct<'_> {
                 (kernels.tile)(segment.format, height)
             }
         };
-        let columns_per_block = if self.weight.is_interleaved() {
-            BLOCK_LANES / 2
-        } else {
-            BLOCK_LANES
-        };
         let mut sums: Tile = [[0.0; BLOCK_LANES]; MAX_TILE_ROWS];
         for block in blocks {
-            let columns = segment.block_columns(block, columns_per_block);
             let mut weights = self.weight.block(segment, block).as_ptr();
             if expand {
-                let panel = scratch.panel.as_mut_ptr();
+                let panel = scratch.panel(k * BLOCK_LANES * 4);
                 // SAFETY: a packed block of this format, and room for all of it in f32; the
                 // instruction set was checked.
                 unsafe { (kernels.panel)(segment.format)(weights, k, panel.cast()) };
                 weights = panel;
             }
-            for RowTile {
-                first,
-                rows,
-                height,
-                x,
-            } in scratch.activations.tiles(self)
-            {
+            for tile in scratch.activations.tiles(self) {
                 // SAFETY: a packed block (the panel is one of F32), activations arranged for this
-                // height, and the instruction set was checked.
-                unsafe { tile_kernel(height)(weights, k, x, &mut sums) };
-                // SAFETY: the rows and columns lie in the output, as checked, and belong to this
-                // task alone.
+                // height, and the instruction set was checked; as this function.
                 unsafe {
-                    let at = self.out.at.add(first * self.out.stride + columns.start);
-                    let columns = columns.len();
-                    let out = OutTile {
-                        at,
-                        stride: self.out.stride,
-                        rows,
-                        columns,
-                    };
-                    (kernels.epilogue)(self.epilogue, &sums, out);
+                    tile_kernel(tile.height)(weights, k, tile.x, &mut sums);
+                    self.finish(segment, block, &tile, &sums);
                 }
             }
+        }
+    }
+
+    /// Applies the epilogue to a finished tile.
+    ///
+    /// # Safety
+    /// As [`Self::run_task`]: this task has the tile's rows and the block, and shapes were checked.
+    unsafe fn finish(
+        &self,
+        segment: &Segment,
+        block: usize,
+        tile: &RowTile,
+        sums: &[[f32; BLOCK_LANES]],
+    ) {
+        let columns = segment.block_columns(block, self.weight.columns_per_block());
+        // SAFETY: the rows and columns lie in the output and belong to this task alone.
+        unsafe {
+            let out = OutTile {
+                at: self
+                    .out
+                    .at
+                    .add(tile.first * self.out.stride + columns.start),
+                stride: self.out.stride,
+                rows: tile.rows,
+                columns: columns.len(),
+            };
+            (LinearKernels::of(self.isa).epilogue)(self.epilogue, sums, out);
         }
     }
 }

@@ -146,9 +146,18 @@ impl PackedLinear {
         self.segments.last().map_or(0, |segment| segment.blocks.end)
     }
 
-    /// Memory it takes, and what a single-row product reads.
-    pub fn size_bytes(&self) -> usize {
-        self.bytes.as_slice().len()
+    /// All blocks: what a single-row product reads.
+    pub fn packed_bytes(&self) -> &[u8] {
+        self.bytes.as_slice()
+    }
+
+    /// Outputs that a block computes.
+    pub(crate) fn columns_per_block(&self) -> usize {
+        if self.interleaved {
+            BLOCK_LANES / 2
+        } else {
+            BLOCK_LANES
+        }
     }
 
     pub(crate) fn segments(&self) -> &[Segment] {

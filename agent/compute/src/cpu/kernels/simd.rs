@@ -30,10 +30,10 @@ pub(crate) trait Simd: Copy {
 
     unsafe fn load_words(at: *const u8) -> Self::Words;
     unsafe fn shift_right<const BITS: u32>(words: Self::Words) -> Self::Words;
-    /// The low four bits, 0..16.
-    unsafe fn nibble(words: Self::Words) -> Self;
-    /// The low four bits less 8.
-    unsafe fn nibble_less_8(words: Self::Words) -> Self;
+    /// The four bits from bit `AT` on, 0..16.
+    unsafe fn nibble<const AT: u32>(words: Self::Words) -> Self;
+    /// The four bits from bit `AT` on, less 8.
+    unsafe fn nibble_less_8<const AT: u32>(words: Self::Words) -> Self;
     /// Four bits from `low` and two above them from `high`, less 32.
     unsafe fn six_bits_less_32(low: Self::Words, high: Self::Words) -> Self;
     /// The low half of each word, as bf16.

@@ -1,10 +1,12 @@
 //! Gathers 32 stored rows into one packed block.
 
+use std::ops::Range;
+
 use half::bf16;
 
 use super::layout::{
-    BLOCK_LANES, HALVES, Q4_0_GROUP, Q4_1_GROUP, Q4K_GROUP, Q4K_HEADER, Q6K_GROUP, Q6K_HEADER,
-    Q8_0_GROUP, WORDS,
+    self, BLOCK_LANES, HALVES, Q4_0_GROUP, Q4_1_GROUP, Q4K_GROUP, Q4K_HEADER, Q6K_GROUP,
+    Q6K_HEADER, Q8_0_GROUP, WORDS,
 };
 use crate::dtype::WeightFormat;
 use crate::error::ComputeError;
@@ -44,51 +46,81 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// Values of k that are gathered from all rows before the next: a whole number of every format's
+/// blocks, and no more than a cache holds of a packed block.
+const K_AT_A_TIME: usize = MAX_BLOCK_LEN;
+
 /// Writes a block in `format` (a row's own, or F32 or BF16) to zeroed `out`.
 pub(super) fn write_block(format: WeightFormat, lanes: &Lanes<'_>, k: usize, out: &mut [u8]) {
-    let mut values = Vec::new();
-    for (lane, row) in lanes.iter().enumerate() {
-        let Some(row) = row else { continue };
-        match format {
-            WeightFormat::F32 => {
-                let values = row.values(k, &mut values);
-                scatter(
-                    out,
-                    lane * 4,
-                    BLOCK_LANES * 4,
-                    values.iter().map(|v| v.to_le_bytes()),
-                );
+    let outs = out.chunks_mut(layout::block_bytes(format, K_AT_A_TIME));
+    for (start, out) in (0..k).step_by(K_AT_A_TIME).zip(outs) {
+        let ks = start..k.min(start + K_AT_A_TIME);
+        for (lane, row) in lanes.iter().enumerate() {
+            if let Some(row) = row {
+                write_lane(format, row.part(&ks), lane, out);
             }
-            WeightFormat::F16 => {
-                scatter(
-                    out,
-                    lane * 2,
-                    HALVES,
-                    row.bytes.as_chunks::<2>().0.iter().copied(),
-                );
-            }
-            WeightFormat::BF16 if row.format == format => {
-                write_bf16(out, lane, row.bytes.as_chunks().0.iter().copied());
-            }
-            WeightFormat::BF16 => {
-                let values = row.values(k, &mut values);
-                let rounded = values.iter().map(|v| bf16::from_f32(*v).to_le_bytes());
-                write_bf16(out, lane, rounded);
-            }
-            WeightFormat::Q8_0 => write_groups(*row, Q8_0_GROUP, out, |b, out| q8_0(b, lane, out)),
-            WeightFormat::Q4_0 => write_groups(*row, Q4_0_GROUP, out, |b, out| q4_0(b, lane, out)),
-            WeightFormat::Q4_1 => write_groups(*row, Q4_1_GROUP, out, |b, out| q4_1(b, lane, out)),
-            WeightFormat::Q4K => write_groups(*row, Q4K_GROUP, out, |b, out| q4k(b, lane, out)),
-            WeightFormat::Q6K => write_groups(*row, Q6K_GROUP, out, |b, out| q6k(b, lane, out)),
         }
     }
 }
 
+/// Writes one lane of the part of a block that `out` is.
+fn write_lane(format: WeightFormat, row: Row<'_>, lane: usize, out: &mut [u8]) {
+    let mut values = [0.0; K_AT_A_TIME];
+    match format {
+        WeightFormat::F32 => {
+            let items = row.values(&mut values).map(f32::to_le_bytes);
+            scatter(out, lane * 4, BLOCK_LANES * 4, items);
+        }
+        WeightFormat::F16 => {
+            scatter(
+                out,
+                lane * 2,
+                HALVES,
+                row.bytes.as_chunks::<2>().0.iter().copied(),
+            );
+        }
+        WeightFormat::BF16 if row.format == format => {
+            let (pairs, last) = row.bytes.as_chunks::<4>();
+            scatter(out, lane * 4, WORDS, pairs.iter().copied());
+            if let [low, high] = *last {
+                out[pairs.len() * WORDS + lane * 4..][..2].copy_from_slice(&[low, high]);
+            }
+        }
+        WeightFormat::BF16 => {
+            let mut values = row.values(&mut values).map(|v| bf16::from_f32(v).to_bits());
+            let pairs = std::iter::from_fn(|| {
+                let even = u32::from(values.next()?);
+                let odd = values.next().map_or(0, u32::from);
+                Some((even | odd << 16).to_le_bytes())
+            });
+            scatter(out, lane * 4, WORDS, pairs);
+        }
+        WeightFormat::Q8_0 => write_groups(row, Q8_0_GROUP, out, |b, out| q8_0(b, lane, out)),
+        WeightFormat::Q4_0 => write_groups(row, Q4_0_GROUP, out, |b, out| q4_0(b, lane, out)),
+        WeightFormat::Q4_1 => write_groups(row, Q4_1_GROUP, out, |b, out| q4_1(b, lane, out)),
+        WeightFormat::Q4K => write_groups(row, Q4K_GROUP, out, |b, out| q4k(b, lane, out)),
+        WeightFormat::Q6K => write_groups(row, Q6K_GROUP, out, |b, out| q6k(b, lane, out)),
+    }
+}
+
 impl Row<'_> {
-    fn values<'v>(&self, k: usize, values: &'v mut Vec<f32>) -> &'v [f32] {
-        values.resize(k, 0.0);
-        quant::dequantize(self.format, self.bytes, values);
-        values
+    /// The whole blocks of these k.
+    fn part(&self, ks: &Range<usize>) -> Self {
+        let at = |k: usize| k / self.format.block_len() * self.format.block_bytes();
+        Self {
+            format: self.format,
+            bytes: &self.bytes[at(ks.start)..at(ks.end)],
+        }
+    }
+
+    /// The values, at most [`K_AT_A_TIME`].
+    fn values<'v>(
+        &self,
+        values: &'v mut [f32; K_AT_A_TIME],
+    ) -> impl Iterator<Item = f32> + use<'v> {
+        let len = self.bytes.len() / self.format.block_bytes() * self.format.block_len();
+        quant::dequantize(self.format, self.bytes, &mut values[..len]);
+        values[..len].iter().copied()
     }
 }
 
@@ -101,13 +133,6 @@ fn scatter<const N: usize>(
 ) {
     for (place, item) in out.chunks_exact_mut(stride).zip(items) {
         place[first..first + N].copy_from_slice(&item);
-    }
-}
-
-fn write_bf16(out: &mut [u8], lane: usize, values: impl Iterator<Item = [u8; 2]>) {
-    for (i, value) in values.enumerate() {
-        let at = i / 2 * WORDS + lane * 4 + i % 2 * 2;
-        out[at..at + 2].copy_from_slice(&value);
     }
 }
 

@@ -1,8 +1,10 @@
 //! Register tiles of up to 6 × 16, two side by side in a block: 12 of the 16 registers are sums.
 
+#![allow(clippy::needless_range_loop, reason = "see `super::walk`")]
+
 use super::epilogue::{self, OutTile};
 use super::sink::{Panel, Product};
-use super::walk::{self, Walk};
+use super::walk::{self, Lanes, Walk};
 use super::{LinearKernels, PanelKernel, Tile, TileKernel};
 use crate::cpu::kernels::simd::Simd;
 use crate::cpu::kernels::simd::avx2::Avx2;
@@ -15,7 +17,7 @@ const WIDTH: usize = 2;
 
 pub(super) static KERNELS: LinearKernels = LinearKernels {
     tile_rows: &[1, 2, 4, 6],
-    direct_rows: 1,
+    direct_rows: 4,
     tile: tile_kernel,
     panel: panel_kernel,
     epilogue,
@@ -24,21 +26,23 @@ pub(super) static KERNELS: LinearKernels = LinearKernels {
 /// # Safety
 /// As [`TileKernel`].
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn tile<F: Walk, const ROWS: usize>(
+unsafe fn tile<F: Walk, const W: usize, const ROWS: usize>(
     block: *const u8,
     k: usize,
     x: *const f32,
     tile: &mut Tile,
 ) {
-    for lane in (0..BLOCK_LANES).step_by(WIDTH * Avx2::LANES) {
+    for lane in (0..BLOCK_LANES).step_by(W * Avx2::LANES) {
+        let lanes = Lanes { block, lane };
         // SAFETY: by this function's contract, and as the lanes from `lane` on are in the block
         // and in the tile.
         unsafe {
-            let mut product = Product::<Avx2, WIDTH, ROWS>::new(x);
-            F::walk(block, lane, k, &mut product);
-            for (row, sums) in tile.iter_mut().zip(product.sums) {
-                for (i, sum) in sums.into_iter().enumerate() {
-                    sum.store(row.as_mut_ptr().add(lane + i * Avx2::LANES));
+            let mut product = Product::<Avx2, W, ROWS>::new(x);
+            F::walk(lanes, k, &mut product);
+            for row in 0..ROWS {
+                for i in 0..W {
+                    let out = tile[row].as_mut_ptr().add(lane + i * Avx2::LANES);
+                    product.sums[row][i].store(out);
                 }
             }
         }
@@ -50,12 +54,13 @@ unsafe fn tile<F: Walk, const ROWS: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn panel<F: Walk>(block: *const u8, k: usize, panel: *mut f32) {
     for lane in (0..BLOCK_LANES).step_by(WIDTH * Avx2::LANES) {
+        let lanes = Lanes { block, lane };
         // SAFETY: by this function's contract.
         unsafe {
             let mut sink = Panel {
                 next: panel.add(lane),
             };
-            F::walk::<Avx2, WIDTH>(block, lane, k, &mut sink);
+            F::walk::<Avx2, WIDTH>(lanes, k, &mut sink);
         }
     }
 }
@@ -63,7 +68,7 @@ unsafe fn panel<F: Walk>(block: *const u8, k: usize, panel: *mut f32) {
 /// # Safety
 /// As [`epilogue::EpilogueKernel`].
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn epilogue(epilogue: Epilogue, tile: &Tile, out: OutTile) {
+unsafe fn epilogue(epilogue: Epilogue, tile: &[[f32; BLOCK_LANES]], out: OutTile) {
     // SAFETY: by this function's contract.
     unsafe { epilogue::finish::<Avx2>(epilogue, tile, out) }
 }
@@ -83,10 +88,10 @@ fn tile_kernel(format: WeightFormat, rows: usize) -> TileKernel {
 
 fn tile_of<F: Walk>(rows: usize) -> TileKernel {
     match rows {
-        1 => tile::<F, 1>,
-        2 => tile::<F, 2>,
-        4 => tile::<F, 4>,
-        6 => tile::<F, 6>,
+        1 => tile::<F, 4, 1>,
+        2 => tile::<F, WIDTH, 2>,
+        4 => tile::<F, WIDTH, 4>,
+        6 => tile::<F, WIDTH, 6>,
         _ => unreachable!("no tile of {rows} rows"),
     }
 }

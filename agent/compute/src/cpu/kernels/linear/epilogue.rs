@@ -2,7 +2,6 @@
 //! `silu(gate) · up`. Every element is computed by itself, by the same operations in every
 //! instruction set.
 
-use super::Tile;
 use crate::cpu::kernels::simd::Simd;
 use crate::cpu::pack::BLOCK_LANES;
 use crate::ops::Epilogue;
@@ -11,7 +10,7 @@ use crate::ops::Epilogue;
 /// The instruction set is there. `out` is where the tile's first element goes, and has `columns`
 /// f32 in each of `rows` rows `stride` apart, which no one else uses meanwhile. `columns` is at
 /// most 32, or 16 for SwiGLU.
-pub(crate) type EpilogueKernel = unsafe fn(Epilogue, &Tile, OutTile);
+pub(crate) type EpilogueKernel = unsafe fn(Epilogue, &[[f32; BLOCK_LANES]], OutTile);
 
 /// A rectangle of the output.
 #[derive(Clone, Copy)]
@@ -25,7 +24,11 @@ pub(crate) struct OutTile {
 /// # Safety
 /// As [`EpilogueKernel`].
 #[inline(always)]
-pub(super) unsafe fn finish<V: Simd>(epilogue: Epilogue, tile: &Tile, out: OutTile) {
+pub(super) unsafe fn finish<V: Simd>(
+    epilogue: Epilogue,
+    tile: &[[f32; BLOCK_LANES]],
+    out: OutTile,
+) {
     for (row, sums) in tile.iter().enumerate().take(out.rows) {
         // SAFETY: `columns` f32 in each of `rows` rows, by the contract.
         let out = unsafe {

@@ -1,8 +1,10 @@
 //! Portable tiles of up to 4 × 8, four side by side in a block.
 
+#![allow(clippy::needless_range_loop, reason = "see `super::walk`")]
+
 use super::epilogue::{self, OutTile};
 use super::sink::{Panel, Product};
-use super::walk::{self, Walk};
+use super::walk::{self, Lanes, Walk};
 use super::{LinearKernels, PanelKernel, Tile, TileKernel};
 use crate::cpu::kernels::simd::Simd;
 use crate::cpu::kernels::simd::scalar::Scalar;
@@ -23,21 +25,23 @@ pub(super) static KERNELS: LinearKernels = LinearKernels {
 
 /// # Safety
 /// As [`TileKernel`].
-unsafe fn tile<F: Walk, const ROWS: usize>(
+unsafe fn tile<F: Walk, const W: usize, const ROWS: usize>(
     block: *const u8,
     k: usize,
     x: *const f32,
     tile: &mut Tile,
 ) {
-    for lane in (0..BLOCK_LANES).step_by(WIDTH * Scalar::LANES) {
+    for lane in (0..BLOCK_LANES).step_by(W * Scalar::LANES) {
+        let lanes = Lanes { block, lane };
         // SAFETY: by this function's contract, and as the lanes from `lane` on are in the block
         // and in the tile.
         unsafe {
-            let mut product = Product::<Scalar, WIDTH, ROWS>::new(x);
-            F::walk(block, lane, k, &mut product);
-            for (row, sums) in tile.iter_mut().zip(product.sums) {
-                for (i, sum) in sums.into_iter().enumerate() {
-                    sum.store(row.as_mut_ptr().add(lane + i * Scalar::LANES));
+            let mut product = Product::<Scalar, W, ROWS>::new(x);
+            F::walk(lanes, k, &mut product);
+            for row in 0..ROWS {
+                for i in 0..W {
+                    let out = tile[row].as_mut_ptr().add(lane + i * Scalar::LANES);
+                    product.sums[row][i].store(out);
                 }
             }
         }
@@ -48,19 +52,20 @@ unsafe fn tile<F: Walk, const ROWS: usize>(
 /// As [`PanelKernel`].
 unsafe fn panel<F: Walk>(block: *const u8, k: usize, panel: *mut f32) {
     for lane in (0..BLOCK_LANES).step_by(WIDTH * Scalar::LANES) {
+        let lanes = Lanes { block, lane };
         // SAFETY: by this function's contract.
         unsafe {
             let mut sink = Panel {
                 next: panel.add(lane),
             };
-            F::walk::<Scalar, WIDTH>(block, lane, k, &mut sink);
+            F::walk::<Scalar, WIDTH>(lanes, k, &mut sink);
         }
     }
 }
 
 /// # Safety
 /// As [`epilogue::EpilogueKernel`].
-unsafe fn epilogue(epilogue: Epilogue, tile: &Tile, out: OutTile) {
+unsafe fn epilogue(epilogue: Epilogue, tile: &[[f32; BLOCK_LANES]], out: OutTile) {
     // SAFETY: by this function's contract.
     unsafe { epilogue::finish::<Scalar>(epilogue, tile, out) }
 }
@@ -80,8 +85,8 @@ fn tile_kernel(format: WeightFormat, rows: usize) -> TileKernel {
 
 fn tile_of<F: Walk>(rows: usize) -> TileKernel {
     match rows {
-        1 => tile::<F, 1>,
-        4 => tile::<F, 4>,
+        1 => tile::<F, WIDTH, 1>,
+        4 => tile::<F, WIDTH, 4>,
         _ => unreachable!("no tile of {rows} rows"),
     }
 }

@@ -1,5 +1,7 @@
 //! What becomes of expanded weights.
 
+#![allow(clippy::needless_range_loop, reason = "see `super::walk`")]
+
 use crate::cpu::kernels::simd::Simd;
 use crate::cpu::pack::BLOCK_LANES;
 
@@ -33,12 +35,12 @@ impl<V: Simd, const W: usize, const ROWS: usize> Product<V, W, ROWS> {
 impl<V: Simd, const W: usize, const ROWS: usize> Sink<V, W> for Product<V, W, ROWS> {
     #[inline(always)]
     unsafe fn take(&mut self, weights: [V; W]) {
-        for (row, sums) in self.sums.iter_mut().enumerate() {
+        for row in 0..ROWS {
             // SAFETY: `x` is `[k][ROWS]` and this is one of k calls.
             let x = unsafe { V::splat(*self.x.add(row)) };
-            for (sum, weight) in sums.iter_mut().zip(weights) {
+            for i in 0..W {
                 // SAFETY: the caller has the instruction set.
-                *sum = unsafe { x.fma(weight, *sum) };
+                self.sums[row][i] = unsafe { x.fma(weights[i], self.sums[row][i]) };
             }
         }
         // SAFETY: at most one past the end, after the last k.
@@ -49,9 +51,9 @@ impl<V: Simd, const W: usize, const ROWS: usize> Sink<V, W> for Product<V, W, RO
 impl<V: Simd, const W: usize> Sink<V, W> for Panel {
     #[inline(always)]
     unsafe fn take(&mut self, weights: [V; W]) {
-        for (i, weight) in weights.into_iter().enumerate() {
+        for i in 0..W {
             // SAFETY: the panel has a row for each k, and `W` vectors fit in what is left of it.
-            unsafe { weight.store(self.next.add(i * V::LANES)) };
+            unsafe { weights[i].store(self.next.add(i * V::LANES)) };
         }
         // SAFETY: at most one row past the end; wrapping because a half panel ends beyond it.
         self.next = self.next.wrapping_add(BLOCK_LANES);

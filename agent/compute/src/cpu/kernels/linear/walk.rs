@@ -1,5 +1,11 @@
-//! Expands the weights of a packed block, lanes `[lane, lane + W · V::LANES)`, in k order. The
-//! bytes are those of `pack::layout`; the values are bit-equal to `quant::dequantize`.
+//! Expands the weights of a packed block in k order. The bytes are those of `pack::layout`; the values
+//! are bit-equal to `quant::dequantize`.
+//!
+//! Loops over the `W` vectors and over rows are indexed with constant bounds, here and in
+//! [`super::sink`]: they unroll, and the vectors stay in registers. Iterator chains left them in
+//! memory, at a quarter of the speed.
+
+#![allow(clippy::needless_range_loop, reason = "see above")]
 
 use super::sink::Sink;
 use crate::cpu::kernels::simd::Simd;
@@ -8,18 +14,20 @@ use crate::cpu::pack::layout::{
     HALVES, Q4_0_GROUP, Q4_1_GROUP, Q4K_GROUP, Q4K_HEADER, Q6K_GROUP, Q6K_HEADER, Q8_0_GROUP, WORDS,
 };
 
+/// The lanes `[lane, lane + W · V::LANES)` of a packed block.
+#[derive(Clone, Copy)]
+pub(super) struct Lanes {
+    pub(super) block: *const u8,
+    pub(super) lane: usize,
+}
+
 /// A packed format.
 ///
 /// # Safety
-/// `block` is a packed block of this format for rows of `k` values, `lane + W · V::LANES` is at
-/// most [`BLOCK_LANES`], and the processor has the instruction set of `V`.
+/// `lanes` are in a packed block of this format for rows of `k` values, and the processor has the
+/// instruction set of `V`.
 pub(super) trait Walk {
-    unsafe fn walk<V: Simd, const W: usize>(
-        block: *const u8,
-        lane: usize,
-        k: usize,
-        sink: &mut impl Sink<V, W>,
-    );
+    unsafe fn walk<V: Simd, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>);
 }
 
 pub(super) struct F32;
@@ -31,54 +39,135 @@ pub(super) struct Q4_1;
 pub(super) struct Q4K;
 pub(super) struct Q6K;
 
-/// `W` vectors, by what loads the one at each lane.
-#[inline(always)]
-fn vectors<V: Simd, T: Copy, const W: usize>(load: impl Fn(usize) -> T) -> [T; W] {
-    let mut all = [load(0); W];
-    for (i, one) in all.iter_mut().enumerate().skip(1) {
-        *one = load(i * V::LANES);
+impl Lanes {
+    /// `W` vectors of a row of elements of `size` bytes, which begins `row` bytes into the block.
+    ///
+    /// # Safety
+    /// The block has such a row there; `load` reads a vector of it.
+    #[inline(always)]
+    unsafe fn read<V: Simd, T: Copy, const W: usize>(
+        self,
+        row: usize,
+        size: usize,
+        load: impl Fn(*const u8) -> T,
+    ) -> [T; W] {
+        // SAFETY: by this function's contract.
+        let first = unsafe { self.block.add(row + self.lane * size) };
+        let mut vectors = [load(first); W];
+        for i in 1..W {
+            // SAFETY: by this function's contract.
+            vectors[i] = load(unsafe { first.add(i * V::LANES * size) });
+        }
+        vectors
     }
-    all
-}
 
-/// Eight k of nibbles, lowest first; `value` is a nibble's weight in vector `i`.
-///
-/// # Safety
-/// As [`Walk`]; `words` is a row of words at the lane.
-#[inline(always)]
-unsafe fn walk_words<V: Simd, const W: usize>(
-    words: *const u8,
-    sink: &mut impl Sink<V, W>,
-    value: impl Fn(usize, V::Words) -> V,
-) {
-    // SAFETY: `W` vectors of words from the lane on.
-    let mut words = vectors::<V, _, W>(|i| unsafe { V::load_words(words.add(i * 4)) });
-    for _ in 0..8 {
-        // SAFETY: the instruction set is there.
-        unsafe {
-            let mut weights = [V::splat(0.0); W];
-            for (i, (weight, words)) in weights.iter_mut().zip(&mut words).enumerate() {
-                *weight = value(i, *words);
-                *words = V::shift_right::<4>(*words);
+    #[inline(always)]
+    unsafe fn f16<V: Simd, const W: usize>(self, row: usize) -> [V; W] {
+        // SAFETY: by the contract of `read`.
+        unsafe { self.read::<V, _, W>(row, 2, |at| V::load_f16(at)) }
+    }
+
+    #[inline(always)]
+    unsafe fn i8<V: Simd, const W: usize>(self, row: usize) -> [V; W] {
+        // SAFETY: by the contract of `read`.
+        unsafe { self.read::<V, _, W>(row, 1, |at| V::load_i8(at)) }
+    }
+
+    #[inline(always)]
+    unsafe fn u8<V: Simd, const W: usize>(self, row: usize) -> [V; W] {
+        // SAFETY: by the contract of `read`.
+        unsafe { self.read::<V, _, W>(row, 1, |at| V::load_u8(at)) }
+    }
+
+    #[inline(always)]
+    unsafe fn words<V: Simd, const W: usize>(self, row: usize) -> [V::Words; W] {
+        // SAFETY: by the contract of `read`.
+        unsafe { self.read::<V, _, W>(row, 4, |at| V::load_words(at)) }
+    }
+
+    /// Thirty-two k of nibbles in four rows of words, lowest first.
+    #[inline(always)]
+    unsafe fn walk_nibbles<V: Simd, const W: usize>(
+        self,
+        row: usize,
+        sink: &mut impl Sink<V, W>,
+        weights: &impl NibbleWeights<V, W>,
+    ) {
+        for i in 0..4 {
+            // SAFETY: by the contract of `read`; the instruction set is there, and k ascends.
+            unsafe {
+                let mut words = self.words::<V, W>(row + i * WORDS);
+                for _half in 0..2 {
+                    sink.take(weights.at::<0>(words));
+                    sink.take(weights.at::<4>(words));
+                    sink.take(weights.at::<8>(words));
+                    sink.take(weights.at::<12>(words));
+                    for i in 0..W {
+                        words[i] = V::shift_right::<16>(words[i]);
+                    }
+                }
             }
-            sink.take(weights);
         }
     }
 }
 
+/// How a format makes weights of the nibbles at bit `AT`.
+trait NibbleWeights<V: Simd, const W: usize> {
+    unsafe fn at<const AT: u32>(&self, words: [V::Words; W]) -> [V; W];
+}
+
+/// `scale · (code − 8)`.
+struct Centred<V, const W: usize> {
+    scales: [V; W],
+}
+
+/// `scale · code + minimum`.
+struct Shifted<V, const W: usize> {
+    scales: [V; W],
+    minima: [V; W],
+}
+
+impl<V: Simd, const W: usize> NibbleWeights<V, W> for Centred<V, W> {
+    #[inline(always)]
+    unsafe fn at<const AT: u32>(&self, words: [V::Words; W]) -> [V; W] {
+        let mut weights = self.scales;
+        for i in 0..W {
+            // SAFETY: the instruction set is there.
+            weights[i] = unsafe { weights[i].mul(V::nibble_less_8::<AT>(words[i])) };
+        }
+        weights
+    }
+}
+
+impl<V: Simd, const W: usize> NibbleWeights<V, W> for Shifted<V, W> {
+    #[inline(always)]
+    unsafe fn at<const AT: u32>(&self, words: [V::Words; W]) -> [V; W] {
+        let mut weights = self.scales;
+        for i in 0..W {
+            // SAFETY: the instruction set is there.
+            weights[i] = unsafe { weights[i].fma(V::nibble::<AT>(words[i]), self.minima[i]) };
+        }
+        weights
+    }
+}
+
+#[inline(always)]
+unsafe fn products<V: Simd, const W: usize>(mut a: [V; W], b: [V; W]) -> [V; W] {
+    for i in 0..W {
+        // SAFETY: the instruction set is there.
+        a[i] = unsafe { a[i].mul(b[i]) };
+    }
+    a
+}
+
 impl Walk for F32 {
     #[inline(always)]
-    unsafe fn walk<V: Simd, const W: usize>(
-        block: *const u8,
-        lane: usize,
-        k: usize,
-        sink: &mut impl Sink<V, W>,
-    ) {
+    unsafe fn walk<V: Simd, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
         for i in 0..k {
             // SAFETY: row `i` of `k` rows of 32 f32.
             unsafe {
-                let row = block.add((i * BLOCK_LANES + lane) * 4);
-                sink.take(vectors::<V, _, W>(|at| V::load(row.add(at * 4).cast())));
+                let row = i * BLOCK_LANES * 4;
+                sink.take(lanes.read::<V, _, W>(row, 4, |at| V::load(at.cast())));
             }
         }
     }
@@ -86,63 +175,29 @@ impl Walk for F32 {
 
 impl Walk for F16 {
     #[inline(always)]
-    unsafe fn walk<V: Simd, const W: usize>(
-        block: *const u8,
-        lane: usize,
-        k: usize,
-        sink: &mut impl Sink<V, W>,
-    ) {
+    unsafe fn walk<V: Simd, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
         for i in 0..k {
             // SAFETY: row `i` of `k` rows of 32 f16.
-            unsafe {
-                let row = block.add(i * HALVES + lane * 2);
-                sink.take(vectors::<V, _, W>(|at| V::load_f16(row.add(at * 2))));
-            }
+            unsafe { sink.take(lanes.f16(i * HALVES)) };
         }
     }
 }
 
 impl Walk for Bf16 {
     #[inline(always)]
-    unsafe fn walk<V: Simd, const W: usize>(
-        block: *const u8,
-        lane: usize,
-        k: usize,
-        sink: &mut impl Sink<V, W>,
-    ) {
+    unsafe fn walk<V: Simd, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
         for pair in 0..k.div_ceil(2) {
             // SAFETY: row `pair` of ⌈k / 2⌉ rows of 32 words.
             unsafe {
-                let row = block.add(pair * WORDS + lane * 4);
-                let words = vectors::<V, _, W>(|at| V::load_words(row.add(at * 4)));
-                sink.take(words.map(|words| V::bf16_low(words)));
-                if pair * 2 + 1 < k {
-                    sink.take(words.map(|words| V::bf16_high(words)));
+                let words = lanes.words::<V, W>(pair * WORDS);
+                let mut weights = [V::splat(0.0); W];
+                for i in 0..W {
+                    weights[i] = V::bf16_low(words[i]);
                 }
-            }
-        }
-    }
-}
-
-impl Walk for Q8_0 {
-    #[inline(always)]
-    unsafe fn walk<V: Simd, const W: usize>(
-        block: *const u8,
-        lane: usize,
-        k: usize,
-        sink: &mut impl Sink<V, W>,
-    ) {
-        for group in 0..k / 32 {
-            // SAFETY: group `group` of k / 32: a row of scales, 32 rows of bytes.
-            unsafe {
-                let group = block.add(group * Q8_0_GROUP);
-                let scales = group.add(lane * 2);
-                let scales = vectors::<V, _, W>(|at| V::load_f16(scales.add(at * 2)));
-                for i in 0..32 {
-                    let row = group.add(HALVES + i * BLOCK_LANES + lane);
-                    let mut weights = vectors::<V, _, W>(|at| V::load_i8(row.add(at)));
-                    for (weight, scale) in weights.iter_mut().zip(scales) {
-                        *weight = scale.mul(*weight);
+                sink.take(weights);
+                if pair * 2 + 1 < k {
+                    for i in 0..W {
+                        weights[i] = V::bf16_high(words[i]);
                     }
                     sink.take(weights);
                 }
@@ -151,26 +206,32 @@ impl Walk for Q8_0 {
     }
 }
 
+impl Walk for Q8_0 {
+    #[inline(always)]
+    unsafe fn walk<V: Simd, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
+        for group in 0..k / 32 {
+            let group = group * Q8_0_GROUP;
+            // SAFETY: one of k / 32 groups: a row of scales, 32 rows of bytes.
+            unsafe {
+                let scales = lanes.f16::<V, W>(group);
+                for i in 0..32 {
+                    let codes = lanes.i8(group + HALVES + i * BLOCK_LANES);
+                    sink.take(products(scales, codes));
+                }
+            }
+        }
+    }
+}
+
 impl Walk for Q4_0 {
     #[inline(always)]
-    unsafe fn walk<V: Simd, const W: usize>(
-        block: *const u8,
-        lane: usize,
-        k: usize,
-        sink: &mut impl Sink<V, W>,
-    ) {
+    unsafe fn walk<V: Simd, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
         for group in 0..k / 32 {
-            // SAFETY: group `group` of k / 32: a row of scales, four rows of words.
+            let group = group * Q4_0_GROUP;
+            // SAFETY: one of k / 32 groups: a row of scales, four rows of words.
             unsafe {
-                let group = block.add(group * Q4_0_GROUP);
-                let scales = group.add(lane * 2);
-                let scales = vectors::<V, _, W>(|at| V::load_f16(scales.add(at * 2)));
-                for i in 0..4 {
-                    let words = group.add(HALVES + i * WORDS + lane * 4);
-                    walk_words(words, sink, |i, words| {
-                        scales[i].mul(V::nibble_less_8(words))
-                    });
-                }
+                let scales = lanes.f16(group);
+                lanes.walk_nibbles(group + HALVES, sink, &Centred { scales });
             }
         }
     }
@@ -178,25 +239,14 @@ impl Walk for Q4_0 {
 
 impl Walk for Q4_1 {
     #[inline(always)]
-    unsafe fn walk<V: Simd, const W: usize>(
-        block: *const u8,
-        lane: usize,
-        k: usize,
-        sink: &mut impl Sink<V, W>,
-    ) {
+    unsafe fn walk<V: Simd, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
         for group in 0..k / 32 {
-            // SAFETY: group `group` of k / 32: scales, minima, four rows of words.
+            let group = group * Q4_1_GROUP;
+            // SAFETY: one of k / 32 groups: a row of scales, one of minima, four of words.
             unsafe {
-                let group = block.add(group * Q4_1_GROUP);
-                let halves = group.add(lane * 2);
-                let scales = vectors::<V, _, W>(|at| V::load_f16(halves.add(at * 2)));
-                let minima = vectors::<V, _, W>(|at| V::load_f16(halves.add(HALVES + at * 2)));
-                for i in 0..4 {
-                    let words = group.add(2 * HALVES + i * WORDS + lane * 4);
-                    walk_words(words, sink, |i, words| {
-                        scales[i].fma(V::nibble(words), minima[i])
-                    });
-                }
+                let scales = lanes.f16(group);
+                let minima = lanes.f16(group + HALVES);
+                lanes.walk_nibbles(group + 2 * HALVES, sink, &Shifted { scales, minima });
             }
         }
     }
@@ -204,34 +254,18 @@ impl Walk for Q4_1 {
 
 impl Walk for Q4K {
     #[inline(always)]
-    unsafe fn walk<V: Simd, const W: usize>(
-        block: *const u8,
-        lane: usize,
-        k: usize,
-        sink: &mut impl Sink<V, W>,
-    ) {
+    unsafe fn walk<V: Simd, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
         for sub in 0..k / 32 {
-            // SAFETY: sub-block `sub % 8` of group `sub / 8` of k / 256: scales and minima of the
-            // group, then bytes of each sub-block, then four rows of words of each.
+            let (group, sub) = (sub / 8 * Q4K_GROUP, sub % 8);
+            // SAFETY: one of k / 256 groups: scales and minima of the group, then bytes of each of
+            // eight sub-blocks, then four rows of words of each.
             unsafe {
-                let group = block.add(sub / 8 * Q4K_GROUP);
-                let halves = group.add(lane * 2);
-                let bytes = group.add(2 * HALVES + sub % 8 * 2 * BLOCK_LANES + lane);
-                let scales = vectors::<V, _, W>(|at| {
-                    V::load_f16(halves.add(at * 2)).mul(V::load_u8(bytes.add(at)))
-                });
-                let minima = vectors::<V, _, W>(|at| {
-                    let min = V::load_f16(halves.add(HALVES + at * 2));
-                    min.mul(V::load_u8(bytes.add(BLOCK_LANES + at)))
-                        .mul(V::splat(-1.0))
-                });
-                for i in 0..4 {
-                    let row = sub % 8 * 4 + i;
-                    let words = group.add(Q4K_HEADER + row * WORDS + lane * 4);
-                    walk_words(words, sink, |i, words| {
-                        scales[i].fma(V::nibble(words), minima[i])
-                    });
-                }
+                let bytes = group + 2 * HALVES + sub * 2 * BLOCK_LANES;
+                let scales = products(lanes.f16::<V, W>(group), lanes.u8(bytes));
+                let minima = products(lanes.f16(group + HALVES), lanes.u8(bytes + BLOCK_LANES));
+                let minima = products(minima, [V::splat(-1.0); W]);
+                let words = group + Q4K_HEADER + sub * 4 * WORDS;
+                lanes.walk_nibbles(words, sink, &Shifted { scales, minima });
             }
         }
     }
@@ -239,37 +273,26 @@ impl Walk for Q4K {
 
 impl Walk for Q6K {
     #[inline(always)]
-    unsafe fn walk<V: Simd, const W: usize>(
-        block: *const u8,
-        lane: usize,
-        k: usize,
-        sink: &mut impl Sink<V, W>,
-    ) {
+    unsafe fn walk<V: Simd, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
         for sub in 0..k / 16 {
-            // SAFETY: sub-block `sub % 16` of group `sub / 16` of k / 256: scales of the group,
-            // then byte scales of each sub-block, then three rows of words of each.
+            let (group, sub) = (sub / 16 * Q6K_GROUP, sub % 16);
+            // SAFETY: one of k / 256 groups: scales of the group, then bytes of each of sixteen
+            // sub-blocks, then three rows of words of each.
             unsafe {
-                let group = block.add(sub / 16 * Q6K_GROUP);
-                let halves = group.add(lane * 2);
-                let bytes = group.add(HALVES + sub % 16 * BLOCK_LANES + lane);
-                let scales = vectors::<V, _, W>(|at| {
-                    V::load_f16(halves.add(at * 2)).mul(V::load_i8(bytes.add(at)))
-                });
-                let words = group.add(Q6K_HEADER + sub % 16 * 3 * WORDS + lane * 4);
-                let pairs = words.add(2 * WORDS);
-                let mut pairs = vectors::<V, _, W>(|at| V::load_words(pairs.add(at * 4)));
-                for i in 0..2 {
-                    let low = words.add(i * WORDS);
-                    let mut low = vectors::<V, _, W>(|at| V::load_words(low.add(at * 4)));
+                let bytes = lanes.i8(group + HALVES + sub * BLOCK_LANES);
+                let scales = products(lanes.f16::<V, W>(group), bytes);
+                let words = group + Q6K_HEADER + sub * 3 * WORDS;
+                let mut pairs = lanes.words::<V, W>(words + 2 * WORDS);
+                for row in 0..2 {
+                    let mut nibbles = lanes.words::<V, W>(words + row * WORDS);
                     for _ in 0..8 {
-                        let mut weights = scales;
+                        let mut codes = scales;
                         for i in 0..W {
-                            let code = V::six_bits_less_32(low[i], pairs[i]);
-                            weights[i] = scales[i].mul(code);
-                            low[i] = V::shift_right::<4>(low[i]);
+                            codes[i] = V::six_bits_less_32(nibbles[i], pairs[i]);
+                            nibbles[i] = V::shift_right::<4>(nibbles[i]);
                             pairs[i] = V::shift_right::<2>(pairs[i]);
                         }
-                        sink.take(weights);
+                        sink.take(products(scales, codes));
                     }
                 }
             }

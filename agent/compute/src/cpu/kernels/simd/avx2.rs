@@ -98,16 +98,24 @@ impl Simd for Avx2 {
         unsafe { _mm256_srl_epi32(words, _mm_cvtsi32_si128(BITS.cast_signed())) }
     }
     #[inline(always)]
-    unsafe fn nibble(words: Self::Words) -> Self {
-        // SAFETY: the trait's contract.
-        unsafe { Self(_mm256_cvtepi32_ps(masked(words, 15))) }
-    }
-    #[inline(always)]
-    unsafe fn nibble_less_8(words: Self::Words) -> Self {
+    unsafe fn nibble<const AT: u32>(words: Self::Words) -> Self {
         // SAFETY: the trait's contract.
         unsafe {
-            let codes = _mm256_sub_epi32(masked(words, 15), _mm256_set1_epi32(8));
-            Self(_mm256_cvtepi32_ps(codes))
+            Self(_mm256_cvtepi32_ps(masked(
+                Self::shift_right::<AT>(words),
+                15,
+            )))
+        }
+    }
+    #[inline(always)]
+    unsafe fn nibble_less_8<const AT: u32>(words: Self::Words) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let codes = masked(Self::shift_right::<AT>(words), 15);
+            Self(_mm256_cvtepi32_ps(_mm256_sub_epi32(
+                codes,
+                _mm256_set1_epi32(8),
+            )))
         }
     }
     #[inline(always)]

@@ -85,12 +85,12 @@ impl Simd for Scalar {
         words.map(|w| w >> BITS)
     }
     #[inline(always)]
-    unsafe fn nibble(words: Self::Words) -> Self {
-        converted(words, 15, 0.0)
+    unsafe fn nibble<const AT: u32>(words: Self::Words) -> Self {
+        converted(words.map(|w| w >> AT), 15, 0.0)
     }
     #[inline(always)]
-    unsafe fn nibble_less_8(words: Self::Words) -> Self {
-        converted(words, 15, 8.0)
+    unsafe fn nibble_less_8<const AT: u32>(words: Self::Words) -> Self {
+        converted(words.map(|w| w >> AT), 15, 8.0)
     }
     #[inline(always)]
     unsafe fn six_bits_less_32(low: Self::Words, high: Self::Words) -> Self {
