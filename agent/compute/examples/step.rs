@@ -1,7 +1,7 @@
 //! Times the ops of a SmolLM2-135M-shaped forward step on the CPU backend, with made-up weights:
 //! each op by itself, the whole step, and what it costs to enqueue. Best of several rounds.
 //!
-//! `cargo run --release -p pd-compute --example step -- [threads]`
+//! `cargo run --release -p pd-compute --example step -- [threads] [isa]`
 
 #![allow(clippy::print_stdout, reason = "a program whose output is its result")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pd_compute::cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuEmbedding};
+use pd_compute::cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuEmbedding, Isa};
 use pd_compute::{
     AttnPaged, Backend, BatchView, DType, Embed, Epilogue, GatherRows, KvCutView, KvGroupView,
     Linear, QkvPrep, RmsNorm, RopeTable, Sample, SampleOut, SamplingRow, SamplingView, Ticket,
@@ -58,6 +58,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = CpuConfig::default();
     if let Some(threads) = std::env::args().nth(1) {
         config.threads = threads.parse()?;
+    }
+    if let Some(isa) = std::env::args().nth(2) {
+        config.isa = Isa::from_name(&isa).ok_or("scalar, avx2, avx512 or avx512bf16")?;
     }
     println!("{} threads, {}", config.threads, config.isa.name());
     let start = Instant::now();

@@ -105,3 +105,6 @@ pub(super) fn copy_pages(op: CopyPages<'_, CpuBackend>) -> impl FnOnce(&Exec<'_>
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,9 @@
 //! Only commands on the queue look inside (and the transfer engine, by address, at pages that no
 //! command uses meanwhile: the page owner's promise).
 
+mod access;
+
 use std::io;
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -16,6 +17,7 @@ use bytemuck::{AnyBitPattern, NoUninit};
 use crate::buffer::{DeviceBuffer, ExportHandle, HostBytes, MemoryExport};
 use crate::dtype::DType;
 use crate::error::ComputeError;
+pub(super) use access::{Dst, Src};
 
 /// From this size on the kernel is asked for huge pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -35,18 +37,6 @@ struct Mapping {
     len_bytes: usize,
     memfd: Option<OwnedFd>,
     name: Box<str>,
-}
-
-/// Elements that a queued command reads. Holds the memory, not a borrow of it.
-pub(crate) struct Src<T> {
-    buffer: CpuBuffer,
-    element: PhantomData<fn() -> T>,
-}
-
-/// Elements that a queued command writes, from several threads at once.
-pub(crate) struct Dst<T> {
-    buffer: CpuBuffer,
-    element: PhantomData<fn() -> T>,
 }
 
 // SAFETY: the mapping is plain memory owned by this value; access from several threads goes through
@@ -179,34 +169,22 @@ impl CpuBuffer {
 
     /// The first `len` elements, to be read by a command.
     pub(super) fn src<T: AnyBitPattern>(&self, what: &str, len: usize) -> Src<T> {
-        Src {
-            buffer: self.checked::<T>(what, len),
-            element: PhantomData,
-        }
+        Src::new(self.checked::<T>(what, len))
     }
 
     /// The first `len` elements, to be written by a command.
     pub(super) fn dst<T: AnyBitPattern + NoUninit>(&self, what: &str, len: usize) -> Dst<T> {
-        Dst {
-            buffer: self.checked::<T>(what, len),
-            element: PhantomData,
-        }
+        Dst::new(self.checked::<T>(what, len))
     }
 
     /// The whole buffer as bytes, to be read by a command.
     pub(super) fn src_bytes(&self) -> Src<u8> {
-        Src {
-            buffer: self.as_bytes(),
-            element: PhantomData,
-        }
+        Src::new(self.as_bytes())
     }
 
     /// The whole buffer as bytes, to be written by a command.
     pub(super) fn dst_bytes(&self) -> Dst<u8> {
-        Dst {
-            buffer: self.as_bytes(),
-            element: PhantomData,
-        }
+        Dst::new(self.as_bytes())
     }
 
     /// A copy of the bytes. Called on the queue, where one command runs at a time.
@@ -297,49 +275,5 @@ impl std::fmt::Debug for CpuBuffer {
             "CpuBuffer({:?}, {len} of {dtype:?} at byte {offset_bytes})",
             mapping.name
         )
-    }
-}
-
-// === impl Src ===
-
-impl<T: AnyBitPattern> Src<T> {
-    /// # Safety
-    /// Called from a running command, and nothing writes these elements while the slice lives.
-    pub(super) unsafe fn slice(&self) -> &[T] {
-        // SAFETY: in bounds and aligned by `checked` (elements start at multiples of their size in
-        // a page-aligned mapping); every bit pattern is a T; unwritten by the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.buffer.ptr(), self.buffer.len) }
-    }
-}
-
-// === impl Dst ===
-
-impl<T: AnyBitPattern + NoUninit> Dst<T> {
-    pub(super) fn len(&self) -> usize {
-        self.buffer.len
-    }
-
-    /// # Safety
-    /// Called from a running command, and nothing else reads or writes this range while the slice
-    /// lives: concurrent tasks take disjoint ranges.
-    #[allow(
-        clippy::mut_from_ref,
-        reason = "disjointness of the ranges is the caller's promise"
-    )]
-    pub(super) unsafe fn slice_mut(&self, range: Range<usize>) -> &mut [T] {
-        assert!(
-            range.start <= range.end && range.end <= self.buffer.len,
-            "range {range:?} exceeds {:?}",
-            self.buffer
-        );
-        // SAFETY: in bounds by the assertion, aligned by `checked`, exclusive by the promise.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.buffer.ptr::<T>().add(range.start), range.len())
-        }
-    }
-
-    /// Address of the first element, for kernels with strides of their own.
-    pub(super) fn as_ptr(&self) -> *mut T {
-        self.buffer.ptr()
     }
 }

@@ -283,3 +283,6 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
         "panic without a message".to_owned()
     }
 }
+
+#[cfg(test)]
+mod tests;

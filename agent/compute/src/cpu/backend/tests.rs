@@ -5,7 +5,7 @@
 use super::*;
 use crate::buffer::{ExportHandle, Ticket};
 use crate::dtype::WeightFormat;
-use crate::ops::{Epilogue, NO_ROW};
+use crate::ops::Epilogue;
 
 pub(in crate::cpu) fn mk_backend(threads: usize, isa: Isa) -> CpuBackend {
     let compute_dtype = ComputeDtype::F32;
@@ -116,23 +116,6 @@ fn what_is_queued_runs_though_the_backend_is_dropped() {
     let ticket = backend.read(&buffer);
     drop(backend);
     assert_eq!(ticket.wait().unwrap().as_slice::<u32>(), [5; 4]);
-}
-
-#[test]
-fn rows_are_gathered_and_no_row_is_left_alone() {
-    let backend = mk_backend(2, Isa::detect());
-    let src = words(&backend, &[10, 11, 20, 21, 30, 31]);
-    let out = words(&backend, &[1; 6]);
-    let indices = words(&backend, &[2, NO_ROW, 0]);
-    let op = GatherRows {
-        src: &src,
-        indices: &indices,
-        out: &out,
-        row_len: 2,
-        rows: 3,
-    };
-    backend.gather_rows(op);
-    assert_eq!(read_words(&backend, &out), [30, 31, 1, 1, 10, 11]);
 }
 
 #[test]

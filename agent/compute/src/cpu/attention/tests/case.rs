@@ -1,0 +1,233 @@
+//! Sequences, the textbook's answer, and the ways to have them attended.
+
+#![allow(clippy::cast_possible_truncation, reason = "test values are small")]
+
+use std::sync::Arc;
+
+use half::{bf16, f16};
+
+use crate::cpu::backend::tests::{floats, mk_backend, noise_floats, read_floats, words, zeros};
+use crate::cpu::{CpuBackend, Isa};
+use crate::dtype::DType;
+use crate::kv::{KvCutView, KvGroupView};
+use crate::ops::{AttnPaged, Backend, BatchView};
+
+/// Sequences with all their keys, values and queries, before anyone divides them.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) kv_lens: Vec<usize>,
+    pub(super) num_kv_heads: usize,
+    pub(super) group: usize,
+    pub(super) head_dim: usize,
+    pub(super) dtype: DType,
+}
+
+/// One way to compute them.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) isa: Isa,
+    pub(super) threads: usize,
+    pub(super) page_size: usize,
+    /// Rotates the order of pages in the pool.
+    pub(super) page_shift: usize,
+    /// Queries per call, of every sequence at once.
+    pub(super) chunk: usize,
+    pub(super) num_layers: usize,
+    pub(super) layer: usize,
+}
+
+pub(super) const PLAIN: Way = Way {
+    isa: Isa::Scalar,
+    threads: 1,
+    page_size: 16,
+    page_shift: 0,
+    chunk: usize::MAX,
+    num_layers: 1,
+    layer: 0,
+};
+
+// === impl Case ===
+
+impl Case {
+    pub(super) fn q_len(&self) -> usize {
+        self.num_kv_heads * self.group * self.head_dim
+    }
+
+    pub(super) fn queries(&self, seq: usize) -> Vec<f32> {
+        noise_floats(seq as u64, self.kv_lens[seq] * self.q_len())
+    }
+
+    /// `[position][kv_head][head_dim]`, as the pool's dtype holds them.
+    pub(super) fn keys(&self, seq: usize, values: bool) -> Vec<f32> {
+        let seed = 1000 + 2 * seq as u64 + u64::from(values);
+        let len = self.kv_lens[seq] * self.num_kv_heads * self.head_dim;
+        let round = |x: f32| match self.dtype {
+            DType::F16 => f16::from_f32(x).to_f32(),
+            DType::BF16 => bf16::from_f32(x).to_f32(),
+            DType::F32 | DType::U32 | DType::U8 => x,
+        };
+        noise_floats(seed, len)
+            .into_iter()
+            .map(|x| round(3.0 * x))
+            .collect()
+    }
+
+    /// The textbook, in f64.
+    pub(super) fn expected(&self, seq: usize, position: usize, head: usize) -> Vec<f64> {
+        let (d, kv_head) = (self.head_dim, head / self.group);
+        let (q, k, v) = (
+            self.queries(seq),
+            self.keys(seq, false),
+            self.keys(seq, true),
+        );
+        let q = &q[position * self.q_len() + head * d..][..d];
+        let at = |x: &[f32], key: usize, i: usize| {
+            f64::from(x[(key * self.num_kv_heads + kv_head) * d + i])
+        };
+        let score = |key| {
+            (0..d)
+                .map(|i| f64::from(q[i]) * at(&k, key, i))
+                .sum::<f64>()
+        };
+        let weights: Vec<f64> = (0..=position)
+            .map(|key| (score(key) / (d as f64).sqrt()).exp())
+            .collect();
+        let total: f64 = weights.iter().sum();
+        let mean = |i| {
+            weights
+                .iter()
+                .enumerate()
+                .map(|(key, w)| w * at(&v, key, i))
+                .sum::<f64>()
+        };
+        (0..d).map(|i| mean(i) / total).collect()
+    }
+
+    /// All outputs, sequence by sequence.
+    pub(super) fn compute(&self, way: &Way) -> Vec<Vec<f32>> {
+        let backend = mk_backend(way.threads, way.isa);
+        let (kv, page_table, stride) = self.pool(&backend, way);
+        let mut outs = vec![Vec::new(); self.kv_lens.len()];
+        let longest = *self.kv_lens.iter().max().unwrap();
+        for start in (0..longest).step_by(way.chunk.min(longest)) {
+            let span = |len: usize| start.min(len)..start.saturating_add(way.chunk).min(len);
+            let spans: Vec<_> = self.kv_lens.iter().map(|len| span(*len)).collect();
+            let active: Vec<_> = (0..spans.len()).filter(|s| !spans[*s].is_empty()).collect();
+            let mut q = Vec::new();
+            let (mut q_indptr, mut kv_lens, mut pages) = (vec![0], Vec::new(), Vec::new());
+            for seq in &active {
+                let span = spans[*seq].clone();
+                q.extend(&self.queries(*seq)[span.start * self.q_len()..span.end * self.q_len()]);
+                q_indptr.push((q.len() / self.q_len()) as u32);
+                kv_lens.push(span.end as u32);
+                pages.extend(&page_table[seq * stride..(seq + 1) * stride]);
+            }
+            let num_tokens = q.len() / self.q_len();
+            let none = words(&backend, &[]);
+            let batch = BatchView {
+                num_tokens,
+                num_seqs: active.len(),
+                token_ids: none.clone(),
+                positions: none.clone(),
+                q_indptr: words(&backend, &q_indptr),
+                kv_lens: words(&backend, &kv_lens),
+                page_table: words(&backend, &pages),
+                page_table_stride: stride,
+                out_slots: none,
+            };
+            let out = zeros(&backend, q.len());
+            backend.attn_paged(AttnPaged {
+                q: &floats(&backend, &q),
+                q_row_stride: self.q_len(),
+                num_q_heads: self.num_kv_heads * self.group,
+                scale: 1.0 / (self.head_dim as f32).sqrt(),
+                batch: &batch,
+                kv: &kv,
+                layer: way.layer,
+                out: &out,
+            });
+            let out = read_floats(&backend, &out);
+            for (i, seq) in active.into_iter().enumerate() {
+                let rows = q_indptr[i] as usize..q_indptr[i + 1] as usize;
+                outs[seq].extend(&out[rows.start * self.q_len()..rows.end * self.q_len()]);
+            }
+        }
+        outs
+    }
+
+    /// A pool with every sequence's pages scattered, what belongs to nobody being NaN.
+    pub(super) fn pool(
+        &self,
+        backend: &CpuBackend,
+        way: &Way,
+    ) -> (KvGroupView<CpuBackend>, Vec<u32>, usize) {
+        let Way {
+            page_size,
+            num_layers,
+            layer,
+            ..
+        } = *way;
+        let pages_of = |len: &usize| len.div_ceil(page_size);
+        let stride = self.kv_lens.iter().map(pages_of).max().unwrap();
+        let num_pages = self.kv_lens.iter().map(pages_of).sum::<usize>() + 1;
+        let len = num_pages * self.num_kv_heads * num_layers * 2 * page_size * self.head_dim;
+        let region = backend.alloc_exportable("kv", self.dtype, len).unwrap();
+        let cut = KvCutView::<CpuBackend>::page_first(
+            region.clone(),
+            0,
+            num_layers,
+            self.num_kv_heads,
+            page_size,
+            self.head_dim,
+        );
+        let mut data = vec![f32::NAN; len];
+        let mut page_table = vec![u32::MAX; self.kv_lens.len() * stride];
+        let mut next = way.page_shift;
+        for (seq, kv_len) in self.kv_lens.iter().enumerate() {
+            let keys = [self.keys(seq, false), self.keys(seq, true)];
+            for i in 0..pages_of(kv_len) {
+                // 7 and num_pages may share a factor; stepping by one page is always a permutation.
+                next = (next + 1) % num_pages;
+                page_table[seq * stride + i] = next as u32;
+                for (slot, position) in (i * page_size..*kv_len).take(page_size).enumerate() {
+                    for (head, kv) in (0..self.num_kv_heads).flat_map(|h| [(h, 0), (h, 1)]) {
+                        let at = next * cut.page_stride
+                            + head * cut.head_stride
+                            + layer * cut.layer_stride
+                            + kv * cut.kv_stride
+                            + slot * cut.slot_stride;
+                        let from = (position * self.num_kv_heads + head) * self.head_dim;
+                        data[at..at + self.head_dim]
+                            .copy_from_slice(&keys[kv][from..from + self.head_dim]);
+                    }
+                }
+            }
+        }
+        match self.dtype {
+            DType::F16 => {
+                let data: Vec<_> = data
+                    .into_iter()
+                    .map(|x| f16::from_f32(x).to_bits())
+                    .collect();
+                backend.upload(&region, &data);
+            }
+            DType::BF16 => {
+                let data: Vec<_> = data
+                    .into_iter()
+                    .map(|x| bf16::from_f32(x).to_bits())
+                    .collect();
+                backend.upload(&region, &data);
+            }
+            DType::F32 | DType::U32 | DType::U8 => backend.upload(&region, &data),
+        }
+        let kv = KvGroupView {
+            dtype: self.dtype,
+            page_size,
+            num_pages,
+            num_kv_heads: self.num_kv_heads,
+            head_dim: self.head_dim,
+            cuts: Arc::new([cut]),
+        };
+        (kv, page_table, stride)
+    }
+}
