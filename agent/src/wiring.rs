@@ -19,6 +19,8 @@ use tracing_subscriber::EnvFilter;
 
 /// Threads that read and write HTTP; the engine has its own.
 const HTTP_THREADS: usize = 2;
+/// Threads that tokenise long prompts, and load; more would only take cores from the engine.
+const TEXT_THREADS: usize = 4;
 /// How long answers that the engine has finished may take to be written, once the process ends.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 
@@ -33,6 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(HTTP_THREADS)
+        .max_blocking_threads(TEXT_THREADS)
         .thread_name("pd-http")
         .enable_all()
         .build()

@@ -101,6 +101,12 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
+        match self.status {
+            // Ordinary while a worker loads, is cordoned or full; the metrics count them.
+            StatusCode::SERVICE_UNAVAILABLE => tracing::debug!("refused: {self}"),
+            status if status.is_server_error() => tracing::error!("failed: {self}"),
+            _ => {}
+        }
         let mut response = (self.status, axum::Json(self.body())).into_response();
         if self.status == StatusCode::UNAUTHORIZED {
             let scheme = HeaderValue::from_static("Bearer");

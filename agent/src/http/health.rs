@@ -1,4 +1,4 @@
-//! `/health`: the model is loaded. `/health_generate`: it also makes a token, with KV faked on a
+//! `/health`: the model is loaded and its engine runs. `/health_generate`: it also makes a token, with KV faked on a
 //! worker of a pair. A cordon changes neither: new work is then refused where it comes in.
 
 use super::error::ApiError;
@@ -15,7 +15,9 @@ use pd_protocol::{BootstrapRoom, ports};
 use std::sync::Arc;
 
 pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<StatusCode, ApiError> {
-    app.service().map(|_| StatusCode::OK)
+    let alive = app.service()?.engine.health();
+    alive.map_err(|stopped| ApiError::retriable(stopped.to_string()))?;
+    Ok(StatusCode::OK)
 }
 
 pub(crate) async fn health_generate(State(app): State<Arc<App>>) -> Result<StatusCode, ApiError> {
@@ -40,7 +42,6 @@ fn probe(mode: Mode) -> Part {
     let sampling = Sampling {
         params,
         default_max_new_tokens: None,
-        skip_special_tokens: true,
         no_stop_trim: false,
     };
     Part {

@@ -19,7 +19,6 @@ pub(crate) struct Sampling {
     /// Used where `params` has no `max_new_tokens`, as far as the context allows; `None`: the
     /// context ends the answer.
     pub(crate) default_max_new_tokens: Option<u32>,
-    pub(crate) skip_special_tokens: bool,
     /// The stop string or id that ended the answer is part of it.
     pub(crate) no_stop_trim: bool,
 }
@@ -96,9 +95,9 @@ impl<L> TryFrom<&mut OpenAiRequest<L>> for Sampling {
                 ignore_eos: request.ignore_eos.unwrap_or(defaults.ignore_eos),
                 logit_bias: logit_bias(request.logit_bias.take())?,
                 seed: request.seed.map(i64::cast_unsigned),
+                skip_special_tokens: request.skip_special_tokens.unwrap_or(true),
             },
             default_max_new_tokens: None,
-            skip_special_tokens: request.skip_special_tokens.unwrap_or(true),
             no_stop_trim: request.no_stop_trim.unwrap_or(false),
         })
     }
@@ -128,9 +127,9 @@ impl TryFrom<SamplingBody> for Sampling {
                 ignore_eos: body.ignore_eos.unwrap_or(defaults.ignore_eos),
                 logit_bias: logit_bias(body.logit_bias)?,
                 seed: body.sampling_seed.map(i64::cast_unsigned),
+                skip_special_tokens: body.skip_special_tokens.unwrap_or(true),
             },
             default_max_new_tokens: Some(GENERATE_MAX_NEW_TOKENS),
-            skip_special_tokens: body.skip_special_tokens.unwrap_or(true),
             no_stop_trim: body.no_stop_trim.unwrap_or(false),
         })
     }
@@ -169,3 +168,6 @@ fn logit_bias(given: Option<BTreeMap<String, f32>>) -> Result<Vec<(u32, f32)>, A
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;
