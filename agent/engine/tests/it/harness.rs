@@ -89,3 +89,20 @@ pub(crate) fn metric(engine: &EngineHandle, name: &str) -> f64 {
     let value = line.unwrap_or_else(|| panic!("no metric {name} in:\n{text}"));
     value.parse().expect("a number")
 }
+
+/// Waits until the engine has noticed all that happened: commands are carried out in order.
+pub(crate) fn settle(engine: &EngineHandle) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    while engine.drain_status().in_flight > 0 {
+        runtime
+            .block_on(engine.flush_cache())
+            .expect("the engine runs");
+    }
+    for _ in 0..2 {
+        runtime
+            .block_on(engine.flush_cache())
+            .expect("the engine runs");
+    }
+}

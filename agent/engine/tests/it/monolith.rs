@@ -1,8 +1,65 @@
-//! Mode `null`: what a request gets does not depend on how its prompt was cut or on its company.
+//! Mode `null`: what a request gets does not depend on how its prompt was cut, on its company, on
+//! the page size, on cached prefixes, or on having lost its pages on the way.
 
-use pd_engine::engine::FinishReason;
+use pd_engine::engine::{EngineConfig, EngineHandle, FinishReason, GenerateRequest, StopMatch};
+use pd_engine::engine::{LogprobOptions, SubmitError};
+use proptest::prelude::*;
 
-use crate::harness::{LLAMA, generate, mk_config, mk_prompt, mk_request, start};
+use crate::harness::{
+    Answer, LLAMA, collect, generate, metric, mk_config, mk_prompt, mk_request, settle, start,
+};
+
+/// A request with every switch that touches logits on.
+fn mk_sampled(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest {
+    let mut request = mk_request(prompt, max_new_tokens);
+    let sampling = &mut request.sampling;
+    sampling.temperature = 0.8;
+    sampling.top_p = 0.95;
+    sampling.top_k = 40;
+    sampling.repetition_penalty = 1.2;
+    sampling.frequency_penalty = 0.3;
+    sampling.logit_bias = vec![(7, -2.0)];
+    sampling.seed = Some(42);
+    request.choice = 1;
+    request.logprobs.logprob_start_len = Some(3);
+    request
+}
+
+/// What the request gets when it is alone, its prompt in one piece.
+fn alone(request: &GenerateRequest) -> Answer {
+    let config = EngineConfig {
+        chunked_prefill_size: None,
+        page_size: 1,
+        ..mk_config(LLAMA)
+    };
+    generate(&start(config), request.clone())
+}
+
+/// Everything but what the cache had.
+fn assert_same(answer: &Answer, expected: &Answer) {
+    assert_eq!(answer.token_ids, expected.token_ids);
+    assert_eq!(answer.logprobs, expected.logprobs);
+    assert_eq!(answer.prompt_logprobs, expected.prompt_logprobs);
+    assert_eq!(answer.finish, expected.finish);
+}
+
+fn assert_nothing_held(engine: &EngineHandle) {
+    settle(engine);
+    for name in [
+        r#"pdserve_kv_pages{state="held"}"#,
+        r#"pdserve_kv_pages{state="locked"}"#,
+        r#"pdserve_kv_pages{state="quarantined"}"#,
+        "pdserve_req_pool_rows_used",
+        "pdserve_num_running_reqs",
+        "pdserve_num_queue_reqs",
+    ] {
+        assert!(
+            metric(engine, name).abs() < 0.5,
+            "{name} is {}",
+            metric(engine, name)
+        );
+    }
+}
 
 #[test]
 fn a_request_gets_as_many_tokens_as_it_asked_for() {
@@ -11,4 +68,256 @@ fn a_request_gets_as_many_tokens_as_it_asked_for() {
     assert_eq!(answer.finish, Some(FinishReason::Length));
     assert_eq!(answer.token_ids.len(), 8);
     assert_eq!(answer.logprobs.len(), 8);
+    assert!(answer.logprobs.iter().all(|logprob| logprob.top.len() == 2));
+    assert_nothing_held(&engine);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn chunks_pages_and_company_do_not_matter(
+        prompt_len in 1..200usize,
+        chunk in prop::option::of(prop::sample::select(vec![64u32, 80, 256])),
+        page_size in prop::sample::select(vec![1u32, 16, 64]),
+        mates in prop::collection::vec((1..120usize, 1..12u32), 0..4),
+        threads in 1..3usize,
+    ) {
+        let request = mk_sampled(&mk_prompt(9, prompt_len), 10);
+        let expected = alone(&request);
+        let engine = start(EngineConfig {
+            chunked_prefill_size: chunk,
+            page_size,
+            cpu_threads: Some(threads),
+            ..mk_config(LLAMA)
+        });
+        let mut streams = Vec::new();
+        for (seed, (len, new_tokens)) in (100..).zip(mates) {
+            let mate = mk_request(&mk_prompt(seed, len), new_tokens);
+            streams.push(engine.submit(mate).expect("a valid request"));
+        }
+        let answer = generate(&engine, request);
+        assert_same(&answer, &expected);
+        for stream in streams {
+            prop_assert_eq!(collect(stream).finish, Some(FinishReason::Length));
+        }
+        assert_nothing_held(&engine);
+    }
+}
+
+#[test]
+fn a_cached_prefix_changes_no_bit() {
+    let prompt = mk_prompt(5, 90);
+    let mut request = mk_sampled(&prompt, 12);
+    request.logprobs.logprob_start_len = None;
+    let expected = alone(&request);
+    let engine = start(mk_config(LLAMA));
+    let first = generate(&engine, request.clone());
+    let second = generate(&engine, request.clone());
+    assert_eq!(first.cached_tokens, 0);
+    assert_eq!(second.cached_tokens, 80);
+    assert_same(&first, &expected);
+    assert_same(&second, &expected);
+    let engine_was_idle = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime")
+        .block_on(engine.flush_cache());
+    assert_eq!(engine_was_idle, Ok(true));
+    assert_eq!(generate(&engine, request).cached_tokens, 0);
+}
+
+#[test]
+fn answers_become_prefixes_too() {
+    let engine = start(mk_config(LLAMA));
+    let prompt = mk_prompt(6, 20);
+    let answer = generate(&engine, mk_request(&prompt, 30));
+    let next = [&prompt[..], &answer.token_ids, &[1, 2, 3]].concat();
+    assert_eq!(generate(&engine, mk_request(&next, 1)).cached_tokens, 48);
+}
+
+#[test]
+fn requests_that_lose_their_pages_go_on_where_they_were() {
+    let requests: Vec<_> = (0..6)
+        .map(|seed| mk_sampled(&mk_prompt(seed, 30), 60))
+        .collect();
+    let expected: Vec<_> = requests.iter().map(alone).collect();
+    let engine = start(EngineConfig {
+        max_total_tokens: Some(256),
+        schedule_conservativeness: 0.1,
+        ..mk_config(LLAMA)
+    });
+    let streams: Vec<_> = requests
+        .iter()
+        .map(|request| engine.submit(request.clone()).expect("a valid request"))
+        .collect();
+    for (stream, expected) in streams.into_iter().zip(&expected) {
+        assert_same(&collect(stream), expected);
+    }
+    assert!(metric(&engine, "pdserve_num_retractions_total") > 0.5);
+    assert_nothing_held(&engine);
+}
+
+#[test]
+fn prompt_logprobs_begin_where_asked() {
+    let engine = start(mk_config(LLAMA));
+    let prompt = mk_prompt(2, 300);
+    let mut request = mk_request(&prompt, 1);
+    request.logprobs.logprob_start_len = Some(0);
+    let answer = generate(&engine, request.clone());
+    assert_eq!(answer.prompt_logprobs.len(), prompt.len());
+    assert_eq!(answer.prompt_logprobs[0].logprob, None);
+    let tokens: Vec<_> = answer
+        .prompt_logprobs
+        .iter()
+        .map(|logprob| logprob.token)
+        .collect();
+    assert_eq!(tokens, prompt);
+    request.logprobs.logprob_start_len = Some(290);
+    let tail = generate(&engine, request);
+    assert_eq!(tail.prompt_logprobs, answer.prompt_logprobs[290..]);
+    assert_eq!(tail.cached_tokens, 288);
+}
+
+#[test]
+fn a_one_token_prompt_has_one_prompt_logprob() {
+    let engine = start(mk_config(LLAMA));
+    let mut request = mk_request(&[9], 1);
+    request.logprobs.logprob_start_len = Some(0);
+    assert_eq!(generate(&engine, request).prompt_logprobs.len(), 1);
+}
+
+#[test]
+fn a_stop_string_ends_the_answer() {
+    let engine = start(mk_config(LLAMA));
+    let mut request = mk_request(&mk_prompt(3, 20), 40);
+    let free = generate(&engine, request.clone());
+    let text = engine.tokenizer().decode(&free.token_ids, true);
+    let stop: String = text.chars().skip(4).take(3).collect();
+    request.sampling.stop = vec![stop.clone()];
+    let answer = generate(&engine, request);
+    let matched = StopMatch::Text(stop.clone());
+    assert_eq!(
+        answer.finish,
+        Some(FinishReason::Stop { matched }),
+        "{text:?}"
+    );
+    assert!(answer.token_ids.len() < free.token_ids.len());
+    assert!(
+        engine
+            .tokenizer()
+            .decode(&answer.token_ids, true)
+            .contains(&stop)
+    );
+}
+
+#[test]
+fn a_stop_id_ends_the_answer_but_not_below_the_minimum() {
+    let engine = start(mk_config(LLAMA));
+    let mut request = mk_request(&mk_prompt(3, 20), 20);
+    let free = generate(&engine, request.clone());
+    let third = free.token_ids[2];
+    request.sampling.stop_token_ids = vec![third];
+    let matched = StopMatch::Token(third);
+    let answer = generate(&engine, request.clone());
+    assert_eq!(answer.finish, Some(FinishReason::Stop { matched }));
+    request.sampling.min_new_tokens = 20;
+    let answer = generate(&engine, request);
+    assert_eq!(answer.finish, Some(FinishReason::Length));
+    assert!(!answer.token_ids.contains(&third));
+}
+
+#[test]
+fn a_dropped_stream_gives_everything_back() {
+    let engine = start(mk_config(LLAMA));
+    let mut running = engine
+        .submit(mk_request(&mk_prompt(1, 30), 900))
+        .expect("valid");
+    assert!(running.blocking_recv().is_some());
+    let waiting = engine
+        .submit(mk_request(&mk_prompt(2, 200), 700))
+        .expect("valid");
+    drop(running);
+    drop(waiting);
+    assert_nothing_held(&engine);
+    assert_eq!(engine.drain_status().in_flight, 0);
+}
+
+#[test]
+fn requests_that_can_never_be_served_are_refused() {
+    let engine = start(mk_config(LLAMA));
+    let refused = |request| engine.submit(request).expect_err("refused");
+    let context_length = engine.info().context_length as usize;
+    assert_eq!(refused(mk_request(&[], 1)), SubmitError::EmptyPrompt);
+    let long = mk_request(&mk_prompt(1, 1024), 1);
+    let (prompt_len, capacity) = (1024, 1023);
+    assert_eq!(
+        refused(long),
+        SubmitError::PromptExceedsCapacity {
+            prompt_len,
+            capacity
+        }
+    );
+    let too_long = mk_request(&mk_prompt(1, context_length), 1);
+    assert!(matches!(
+        refused(too_long),
+        SubmitError::PromptExceedsContext { .. }
+    ));
+    assert!(matches!(
+        refused(mk_request(&[u32::MAX], 1)),
+        SubmitError::TokenOutOfVocabulary {
+            token: u32::MAX,
+            ..
+        }
+    ));
+    let mut request = mk_request(&[1], 1);
+    request.sampling.temperature = f32::NAN;
+    assert_eq!(refused(request).param(), Some("temperature"));
+    engine.cordon();
+    assert_eq!(refused(mk_request(&[1], 1)), SubmitError::Cordoned);
+    engine.uncordon();
+    assert!(engine.submit(mk_request(&[1], 1)).is_ok());
+}
+
+#[test]
+fn an_answer_ends_where_the_pool_does() {
+    let config = EngineConfig {
+        max_total_tokens: Some(64),
+        ..mk_config(LLAMA)
+    };
+    let engine = start(config);
+    let answer = generate(&engine, mk_request(&mk_prompt(1, 20), 500));
+    assert_eq!(answer.finish, Some(FinishReason::Length));
+    assert_eq!(answer.token_ids.len(), 44);
+}
+
+#[test]
+fn stopping_ends_every_answer_retriably() {
+    let engine = start(mk_config(LLAMA));
+    let stream = engine
+        .submit(mk_request(&mk_prompt(1, 30), 900))
+        .expect("valid");
+    engine.stop();
+    let finish = collect(stream).finish;
+    assert!(
+        matches!(
+            finish,
+            Some(FinishReason::Abort {
+                retriable: true,
+                ..
+            })
+        ),
+        "{finish:?}"
+    );
+    let late = engine
+        .submit(mk_request(&[1], 1))
+        .expect_err("the engine has stopped");
+    assert!(late.is_retriable());
+}
+
+#[test]
+fn logprobs_are_not_reported_unless_asked_for() {
+    let engine = start(mk_config(LLAMA));
+    let mut request = mk_request(&[1, 2], 3);
+    request.logprobs = LogprobOptions::default();
+    let answer = generate(&engine, request);
+    assert!(answer.logprobs.is_empty() && answer.prompt_logprobs.is_empty());
 }
