@@ -106,3 +106,22 @@ pub(crate) fn settle(engine: &EngineHandle) {
             .expect("the engine runs");
     }
 }
+
+/// No request, page or row is left with anyone.
+pub(crate) fn assert_nothing_held(engine: &EngineHandle) {
+    settle(engine);
+    for name in [
+        r#"pdserve_kv_pages{state="held"}"#,
+        r#"pdserve_kv_pages{state="locked"}"#,
+        r#"pdserve_kv_pages{state="quarantined"}"#,
+        "pdserve_req_pool_rows_used",
+        "pdserve_num_running_reqs",
+        "pdserve_num_queue_reqs",
+    ] {
+        assert!(
+            metric(engine, name).abs() < 0.5,
+            "{name} is {}",
+            metric(engine, name)
+        );
+    }
+}

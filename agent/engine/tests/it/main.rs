@@ -1,4 +1,5 @@
 //! The engine from outside: whole requests over tiny checkpoints, in one process.
 
+mod disaggregated;
 mod harness;
 mod monolith;

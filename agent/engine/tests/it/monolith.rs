@@ -1,13 +1,12 @@
 //! Mode `null`: what a request gets does not depend on how its prompt was cut, on its company, on
 //! the page size, on cached prefixes, or on having lost its pages on the way.
 
-use pd_engine::engine::{EngineConfig, EngineHandle, FinishReason, GenerateRequest, StopMatch};
+use pd_engine::engine::{EngineConfig, FinishReason, GenerateRequest, StopMatch};
 use pd_engine::engine::{LogprobOptions, SubmitError};
 use proptest::prelude::*;
 
-use crate::harness::{
-    Answer, LLAMA, collect, generate, metric, mk_config, mk_prompt, mk_request, settle, start,
-};
+use crate::harness::{Answer, LLAMA, assert_nothing_held, collect, generate, metric, mk_config};
+use crate::harness::{mk_prompt, mk_request, start};
 
 /// A request with every switch that touches logits on.
 fn mk_sampled(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest {
@@ -41,24 +40,6 @@ fn assert_same(answer: &Answer, expected: &Answer) {
     assert_eq!(answer.logprobs, expected.logprobs);
     assert_eq!(answer.prompt_logprobs, expected.prompt_logprobs);
     assert_eq!(answer.finish, expected.finish);
-}
-
-fn assert_nothing_held(engine: &EngineHandle) {
-    settle(engine);
-    for name in [
-        r#"pdserve_kv_pages{state="held"}"#,
-        r#"pdserve_kv_pages{state="locked"}"#,
-        r#"pdserve_kv_pages{state="quarantined"}"#,
-        "pdserve_req_pool_rows_used",
-        "pdserve_num_running_reqs",
-        "pdserve_num_queue_reqs",
-    ] {
-        assert!(
-            metric(engine, name).abs() < 0.5,
-            "{name} is {}",
-            metric(engine, name)
-        );
-    }
 }
 
 #[test]

@@ -1,0 +1,163 @@
+//! Prefill and decode as two engines in one process.
+
+use pd_engine::engine::{DecodeConfig, DisaggregationMode, EngineConfig, EngineHandle};
+use pd_engine::engine::{FinishReason, PrefillConfig, SubmitError};
+use pd_kv_transfer::{TransferConfig, Transport};
+use pd_protocol::BootstrapRoom;
+use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
+use pd_protocol::timeline::Stage;
+use pd_protocol::workers::BootstrapFields;
+
+use crate::harness::{LLAMA, assert_nothing_held, collect, generate, metric, mk_config};
+use crate::harness::{mk_prompt, mk_request, settle, start};
+
+fn mk_transfer(transport: Transport) -> TransferConfig {
+    let localhost = "127.0.0.1".parse().expect("an address");
+    TransferConfig {
+        transport,
+        ..TransferConfig::new(localhost)
+    }
+}
+
+fn mk_prefill(transport: Transport, bootstrap_port: u16) -> EngineConfig {
+    let transfer = mk_transfer(transport);
+    let mode = DisaggregationMode::Prefill(PrefillConfig {
+        transfer,
+        bootstrap_port,
+        http_port: 0,
+    });
+    EngineConfig {
+        mode,
+        ..mk_config(LLAMA)
+    }
+}
+
+fn mk_decode(transport: Transport) -> EngineConfig {
+    let mode = DisaggregationMode::Decode(DecodeConfig {
+        transfer: mk_transfer(transport),
+        num_reserved_decode_tokens: 16,
+        extra_slots: None,
+        polling_interval: 1,
+    });
+    EngineConfig {
+        mode,
+        ..mk_config(LLAMA)
+    }
+}
+
+fn mk_bootstrap(host: &str, port: u16, room: u64) -> Option<BootstrapFields> {
+    Some(BootstrapFields {
+        bootstrap_host: host.to_owned(),
+        bootstrap_port: port,
+        bootstrap_room: BootstrapRoom::new(room).expect("a room"),
+    })
+}
+
+fn stages(engine: &EngineHandle, room: u64) -> Vec<Stage> {
+    let timeline = engine.timeline(BootstrapRoom::new(room).expect("a room"));
+    timeline
+        .expect("the room is remembered")
+        .events
+        .iter()
+        .map(|event| event.stage)
+        .collect()
+}
+
+#[test]
+fn prefill_answers_its_leg_when_the_transfer_has_ended() {
+    let engine = start(mk_prefill(Transport::Fake, 0));
+    let mut request = mk_request(&mk_prompt(1, 600), 50);
+    request.bootstrap = mk_bootstrap("127.0.0.1", 0, 7);
+    request.logprobs.logprob_start_len = Some(0);
+    let answer = generate(&engine, request);
+    assert_eq!(answer.finish, Some(FinishReason::Length));
+    assert_eq!(answer.token_ids.len(), 1);
+    assert_eq!(answer.prompt_logprobs.len(), 600);
+    assert_nothing_held(&engine);
+    let expected = [
+        Stage::PrefillQueued,
+        Stage::PrefillBootstrapped,
+        Stage::ChunkComputed,
+    ];
+    assert_eq!(stages(&engine, 7)[..3], expected);
+    assert_eq!(stages(&engine, 7).last(), Some(&Stage::LastWrite));
+}
+
+#[test]
+fn decode_goes_on_from_a_received_first_token() {
+    let engine = start(mk_decode(Transport::Auto));
+    let mut request = mk_request(&mk_prompt(1, 60), 10);
+    request.bootstrap = mk_bootstrap(FAKE_BOOTSTRAP_HOST, 0, 8);
+    let answer = generate(&engine, request);
+    assert_eq!(answer.finish, Some(FinishReason::Length));
+    assert_eq!(answer.token_ids.len(), 10);
+    assert_eq!(answer.token_ids[0], 0, "the fake transfer's first token");
+    assert_nothing_held(&engine);
+    assert_eq!(
+        stages(&engine, 8),
+        [
+            Stage::DecodeQueued,
+            Stage::DecodePreallocated,
+            Stage::TransferDone,
+            Stage::FirstStep,
+            Stage::LastToken
+        ]
+    );
+}
+
+#[test]
+fn a_request_that_its_first_token_ends_takes_no_step() {
+    let engine = start(mk_decode(Transport::Fake));
+    let mut request = mk_request(&mk_prompt(1, 60), 1);
+    request.bootstrap = mk_bootstrap("127.0.0.1", 0, 9);
+    let answer = generate(&engine, request);
+    assert_eq!(answer.token_ids, [0]);
+    settle(&engine);
+    assert!(metric(&engine, "pdserve_num_steps_total") < 0.5);
+    assert_nothing_held(&engine);
+}
+
+#[test]
+fn decode_retracts_to_host_memory_and_comes_back() {
+    let config = EngineConfig {
+        max_total_tokens: Some(256),
+        ..mk_decode(Transport::Fake)
+    };
+    let engine = start(config);
+    let mk = |room: u64| {
+        let mut request = mk_request(&mk_prompt(u32::try_from(room).expect("small"), 30), 150);
+        request.bootstrap = mk_bootstrap("127.0.0.1", 0, room);
+        request
+    };
+    let streams: Vec<_> = (1..=5)
+        .map(|room| engine.submit(mk(room)).expect("a valid request"))
+        .collect();
+    for (room, stream) in (1..).zip(streams) {
+        let answer = collect(stream);
+        assert_eq!(answer.finish, Some(FinishReason::Length));
+        assert_eq!(answer.token_ids.len(), 150, "room {room}");
+    }
+    assert!(metric(&engine, "pdserve_num_retractions_total") > 0.5);
+    assert_nothing_held(&engine);
+}
+
+#[test]
+fn a_room_in_use_is_refused_without_harm_to_the_first() {
+    let engine = start(mk_decode(Transport::Fake));
+    let mut request = mk_request(&mk_prompt(1, 30), 600);
+    request.bootstrap = mk_bootstrap("127.0.0.1", 0, 9);
+    let first = engine.submit(request.clone()).expect("a valid request");
+    let room = BootstrapRoom::new(9).expect("a room");
+    assert_eq!(
+        engine.submit(request).err(),
+        Some(SubmitError::RoomInUse(room))
+    );
+    assert_eq!(collect(first).token_ids.len(), 600);
+}
+
+#[test]
+fn a_worker_without_bootstrap_fields_refuses() {
+    let engine = start(mk_prefill(Transport::Fake, 0));
+    let refused = engine.submit(mk_request(&[1], 1)).expect_err("refused");
+    assert_eq!(refused, SubmitError::BootstrapMissing { role: "prefill" });
+}
