@@ -1,6 +1,9 @@
 //! The words of the system, with no I/O: what travels between router, agents, operator and
 //! clients, and the names and ports by which they find each other.
 
+pub mod bootstrap;
+pub mod compat;
+pub mod control;
 pub mod labels;
 pub mod layout;
 pub mod metadata;

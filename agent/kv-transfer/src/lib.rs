@@ -11,6 +11,7 @@
 //! 5. Decode has every byte and the row of its room (`Success`) and says so; prefill follows.
 //! 6. Either side may fail at any time: the fence decides when pages may be used again.
 
+pub mod bootstrap;
 pub mod config;
 pub mod failure;
 pub mod manager;
@@ -24,6 +25,7 @@ mod fence;
 mod prefill_side;
 mod progress;
 
+pub use bootstrap::BootstrapServer;
 pub use config::{BootstrapAddr, KvArgs, KvManagerConfig, TransferConfig, Transport, Waker};
 pub use decode_side::Reclaimed;
 pub use failure::{FailureLayer, FailureReason};

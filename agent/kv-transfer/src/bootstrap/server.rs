@@ -1,0 +1,177 @@
+//! `KVBootstrapServer`: HTTP beside prefill. `PUT /route` registers a rank, `GET /route` answers
+//! the parallel layout or one rank's address, `GET /health` says that prefill is there. Boot id
+//! and KV compatibility are response headers, because the JSON is SGLang's.
+
+use super::table::{LookupError, RouteTable};
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Query, State, rejection::QueryRejection};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use parking_lot::Mutex;
+use pd_protocol::bootstrap::{
+    DpRanks, QueryDpRanks, RegisterDpRank, RouteQuery, RouteRegistration, RouteTarget,
+};
+use pd_protocol::labels::{HEADER_BOOT_ID, HEADER_KV_COMPAT};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Largest request body: 65,536 rooms of 20 digits fit.
+const BODY_BYTES_MAX: usize = 2 << 20;
+
+/// A running server; it stops when dropped.
+#[derive(Debug)]
+pub struct BootstrapServer {
+    local_addr: std::net::SocketAddr,
+    task: tokio::task::JoinHandle<()>,
+}
+
+#[derive(Clone)]
+struct Bootstrap {
+    table: Arc<Mutex<RouteTable>>,
+    identity: HeaderMap,
+}
+
+// === impl BootstrapServer ===
+
+impl BootstrapServer {
+    /// Serves on `listener`, within the caller's runtime.
+    ///
+    /// # Errors
+    /// The listener has no address, or cannot be made non-blocking.
+    pub fn start(
+        listener: std::net::TcpListener,
+        boot_id: &str,
+        kv_compat: &str,
+    ) -> std::io::Result<Self> {
+        let local_addr = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let router = router(boot_id, kv_compat);
+        let task = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::error!(%error, "bootstrap server ended");
+            }
+        });
+        Ok(Self { local_addr, task })
+    }
+
+    pub fn local_addr(&self) -> std::net::SocketAddr {
+        self.local_addr
+    }
+}
+
+impl Drop for BootstrapServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn router(boot_id: &str, kv_compat: &str) -> Router {
+    let mut identity = HeaderMap::new();
+    for (name, value) in [(HEADER_BOOT_ID, boot_id), (HEADER_KV_COMPAT, kv_compat)] {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            identity.insert(HeaderName::from_static(name), value);
+        }
+    }
+    let bootstrap = Bootstrap {
+        table: Arc::default(),
+        identity,
+    };
+    Router::new()
+        .route("/health", get(|| async { "OK" }))
+        .route("/route", get(find).put(register))
+        .route("/register_dp_rank", post(register_dp_rank))
+        .route("/query_dp_ranks", post(query_dp_ranks))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(bootstrap)
+}
+
+async fn register(State(bootstrap): State<Bootstrap>, headers: HeaderMap, body: Bytes) -> Response {
+    let registration: RouteRegistration = match parse(&body) {
+        Ok(registration) => registration,
+        Err(refusal) => return refusal,
+    };
+    let boot_id = headers.get(HEADER_BOOT_ID).and_then(|v| v.to_str().ok());
+    let registered = bootstrap
+        .table
+        .lock()
+        .register(registration, boot_id.map(str::to_owned));
+    match registered {
+        Ok(()) => "OK".into_response(),
+        Err(error) => {
+            tracing::warn!(%error, "registration of a prefill rank refused");
+            (StatusCode::BAD_REQUEST, error.to_string()).into_response()
+        }
+    }
+}
+
+async fn find(
+    State(bootstrap): State<Bootstrap>,
+    query: Result<Query<RouteQuery>, QueryRejection>,
+) -> Response {
+    let Ok(Query(query)) = query else {
+        return (
+            StatusCode::BAD_REQUEST,
+            "Missing inputs for bootstrap server.",
+        )
+            .into_response();
+    };
+    let table = bootstrap.table.lock();
+    let answer = match query.target() {
+        Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+        Ok(RouteTarget::Topology) => reply(table.topology()),
+        Ok(RouteTarget::Rank(rank)) => reply(table.rank(rank)),
+    };
+    (bootstrap.identity, answer).into_response()
+}
+
+fn reply<T: serde::Serialize>(found: Result<T, LookupError>) -> Response {
+    match found {
+        Ok(found) => Json(found).into_response(),
+        Err(error @ LookupError::NotReady(_)) => {
+            (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response()
+        }
+        Err(error @ LookupError::UnknownRank(_)) => {
+            (StatusCode::NOT_FOUND, error.to_string()).into_response()
+        }
+    }
+}
+
+async fn register_dp_rank(State(bootstrap): State<Bootstrap>, body: Bytes) -> Response {
+    let RegisterDpRank {
+        bootstrap_room,
+        dp_rank,
+    } = match parse(&body) {
+        Ok(request) => request,
+        Err(refusal) => return refusal,
+    };
+    let mut table = bootstrap.table.lock();
+    table.set_dp_rank(bootstrap_room, dp_rank, Instant::now());
+    "OK".into_response()
+}
+
+async fn query_dp_ranks(State(bootstrap): State<Bootstrap>, body: Bytes) -> Response {
+    let QueryDpRanks { bootstrap_rooms } = match parse(&body) {
+        Ok(request) => request,
+        Err(refusal) => return refusal,
+    };
+    let table = bootstrap.table.lock();
+    let known: DpRanks = bootstrap_rooms
+        .into_iter()
+        .filter_map(|room| Some((room.to_string(), table.dp_rank(room)?)))
+        .collect();
+    Json(known).into_response()
+}
+
+/// The body as `T`, whatever content type it claims; or 400 with line, column and field.
+fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Response> {
+    serde_json::from_slice(body).map_err(|error| {
+        let message = format!("the body is not what this route takes: {error}");
+        (StatusCode::BAD_REQUEST, message).into_response()
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! Registration of a decode rank with a prefill rank, once per pair of processes.
+
+use super::SessionId;
+use crate::layout::{KvLayout, ParallelLayout, RankId};
+use serde::{Deserialize, Serialize};
+
+/// Decode to prefill; SGLang's `KVArgsRegisterInfo`. Sent again until answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvArgsRegisterInfo {
+    /// Decode's own.
+    pub session_id: SessionId,
+    /// Where decode's control socket listens.
+    pub endpoint: String,
+    pub dst_port: u16,
+    /// Where decode accepts data connections.
+    pub data_port: u16,
+    pub rank: RankId,
+    pub parallel: ParallelLayout,
+    pub layout: KvLayout,
+    pub kv_compat: String,
+}
+
+/// Prefill to decode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterAck {
+    /// Decode's, echoed.
+    pub session_id: SessionId,
+    /// Prefill's own.
+    pub prefill_session_id: SessionId,
+    pub rank: RankId,
+    pub layout: KvLayout,
+    pub kv_compat: String,
+    /// Where prefill accepts the liveness connection.
+    pub liveness_port: u16,
+    /// Absent where prefill does not offer its memory for reading.
+    #[serde(default)]
+    pub shm: Option<ShmOffer>,
+    /// Prefill is willing to push over tcp.
+    pub tcp: bool,
+    /// Why the registration is refused; then nothing else here counts.
+    #[serde(default)]
+    pub refused: Option<String>,
+}
+
+/// Where a peer on the same host gets the files behind prefill's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShmOffer {
+    /// Boot id of the kernel: another one is another host.
+    pub host_id: String,
+    /// Abstract Unix socket that hands out file descriptors to processes of the same user.
+    pub socket_name: String,
+}

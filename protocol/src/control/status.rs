@@ -1,0 +1,19 @@
+//! How far a room is, told to the other side.
+
+use super::{Generation, SessionId};
+use crate::{BootstrapRoom, KvPoll};
+use serde::{Deserialize, Serialize};
+
+/// Prefill to decode: `WaitingForInput` answers a `TransferInfo`, `Failed` says why.
+/// Decode to prefill: `Success` when all has arrived.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The sender's own.
+    pub session_id: SessionId,
+    pub room: BootstrapRoom,
+    pub generation: Generation,
+    pub poll: KvPoll,
+    /// Layer and sentence of a failure.
+    #[serde(default)]
+    pub reason: Option<String>,
+}

@@ -1,0 +1,38 @@
+//! Decode to prefill, per request: the pages, state slots and row to fill.
+
+use super::{Generation, SessionId};
+use crate::BootstrapRoom;
+use serde::{Deserialize, Serialize};
+
+/// SGLang's `TransferInfo`. Sent again until answered by a `Status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferInfo {
+    pub session_id: SessionId,
+    pub room: BootstrapRoom,
+    pub generation: Generation,
+    /// `shm`: decode pulls; `tcp`: prefill pushes.
+    pub transport: TransferMode,
+    pub metadata_buffer_index: u32,
+    /// How many decode ranks prefill must hear of before it starts.
+    pub required_dst_info_num: u32,
+    /// Tokens that decode has already, so that their pages are not listed.
+    #[serde(default)]
+    pub decode_prefix_len: u32,
+    /// This rank needs nothing from that one; it only counts.
+    #[serde(default)]
+    pub is_dummy: bool,
+    /// Pages to fill, in the request's order; a binary frame of its own.
+    #[serde(skip)]
+    pub page_indices: Vec<u32>,
+    /// State slots to fill, one per state of the layout; a binary frame of its own.
+    #[serde(skip)]
+    pub state_indices: Vec<u32>,
+}
+
+/// How the bytes of a room travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransferMode {
+    Shm,
+    Tcp,
+}
