@@ -18,8 +18,9 @@ pub use transfer_info::TransferInfo;
 
 use serde::{Deserialize, Serialize};
 
-/// Names one rank of one process for as long as that process lives: boot id and rank. SGLang's
-/// `session_id`.
+/// Names one registration of a decode rank with a prefill rank: decode's boot id, rank and a count.
+/// Every message between the two carries it, so nothing meant for a process that is gone is taken
+/// by its successor on the same port. SGLang's `session_id`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SessionId(pub String);
 
@@ -41,14 +42,16 @@ pub enum ControlMessage {
 }
 
 impl SessionId {
-    pub fn new(boot_id: &str, rank: crate::RankId) -> Self {
+    pub fn new(boot_id: &str, rank: crate::RankId, registration: u64) -> Self {
         let crate::RankId {
             dp_rank,
             cp_rank,
             tp_rank,
             pp_rank,
         } = rank;
-        Self(format!("{boot_id}/{dp_rank}.{cp_rank}.{tp_rank}.{pp_rank}"))
+        Self(format!(
+            "{boot_id}/{dp_rank}.{cp_rank}.{tp_rank}.{pp_rank}/{registration}"
+        ))
     }
 }
 

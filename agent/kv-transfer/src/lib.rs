@@ -20,8 +20,10 @@ pub mod metadata_buffers;
 pub mod receiver;
 pub mod sender;
 
+mod control;
 mod decode_side;
 mod fence;
+mod plan;
 mod prefill_side;
 mod progress;
 

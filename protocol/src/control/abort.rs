@@ -16,7 +16,6 @@ pub struct Abort {
 /// Prefill to decode: nothing of this generation is written any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbortAck {
-    /// Prefill's own.
     pub session_id: SessionId,
     pub room: BootstrapRoom,
     pub generation: Generation,

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 /// Prefill to decode: these pages are complete and stay so while the lease holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkReady {
-    /// Prefill's own.
     pub session_id: SessionId,
     pub room: BootstrapRoom,
     pub generation: Generation,
@@ -36,7 +35,6 @@ pub struct LastPull {
 /// Decode to prefill: the chunk has been copied, for prefill's timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkDone {
-    /// Decode's own.
     pub session_id: SessionId,
     pub room: BootstrapRoom,
     pub generation: Generation,

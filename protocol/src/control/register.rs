@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Decode to prefill; SGLang's `KVArgsRegisterInfo`. Sent again until answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvArgsRegisterInfo {
-    /// Decode's own.
+    /// New with every registration.
     pub session_id: SessionId,
     /// Where decode's control socket listens.
     pub endpoint: String,
@@ -23,10 +23,10 @@ pub struct KvArgsRegisterInfo {
 /// Prefill to decode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterAck {
-    /// Decode's, echoed.
+    /// Echoed.
     pub session_id: SessionId,
-    /// Prefill's own.
-    pub prefill_session_id: SessionId,
+    /// Names the prefill process.
+    pub boot_id: String,
     pub rank: RankId,
     pub layout: KvLayout,
     pub kv_compat: String,

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 /// Decode to prefill: `Success` when all has arrived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The sender's own.
     pub session_id: SessionId,
     pub room: BootstrapRoom,
     pub generation: Generation,
@@ -16,4 +15,7 @@ pub struct Status {
     /// Layer and sentence of a failure.
     #[serde(default)]
     pub reason: Option<String>,
+    /// The session is beyond use: decode registers anew before the next room.
+    #[serde(default)]
+    pub session_lost: bool,
 }

@@ -1,0 +1,230 @@
+//! Golden frames of every message, and frames of strangers.
+
+use super::*;
+use pd_protocol::control::chunk::LastPull;
+use pd_protocol::control::transfer_info::TransferMode;
+use pd_protocol::control::{
+    Abort, AbortAck, ChunkDone, ChunkReady, Generation, KvArgsRegisterInfo, RegisterAck, SessionId,
+    ShmOffer, Status, TransferInfo,
+};
+use pd_protocol::layout::{
+    KvCut, KvDtype, KvGroup, KvLayout, PAGE_ORDER, ParallelLayout, RankId, StateLayout,
+};
+use pd_protocol::metadata::MetadataLayout;
+use pd_protocol::{BootstrapRoom, KvPoll};
+use proptest::prelude::*;
+
+fn mk_layout() -> KvLayout {
+    KvLayout {
+        order: PAGE_ORDER.to_owned(),
+        page_size: 16,
+        pages: 1024,
+        groups: vec![KvGroup {
+            name: "full".to_owned(),
+            dtype: KvDtype::Bfloat16,
+            head_dim: 64,
+            tensors: 2,
+            total_heads: 8,
+            head_start: 0,
+            heads: 8,
+            cuts: vec![KvCut {
+                first_layer: 0,
+                layers: 30,
+            }],
+        }],
+        states: vec![StateLayout {
+            name: "mamba".to_owned(),
+            item_bytes: 4096,
+            slots: 8,
+        }],
+        metadata: MetadataLayout {
+            hidden_size: 576,
+            hidden_dtype: KvDtype::Bfloat16,
+        },
+        metadata_rows: 32,
+    }
+}
+
+fn mk_messages() -> Vec<ControlMessage> {
+    let session_id = SessionId::new("boot-d", RankId::default(), 1);
+    let room = BootstrapRoom::new(1001).unwrap();
+    let generation = Generation(7);
+    vec![
+        ControlMessage::Register(Box::new(KvArgsRegisterInfo {
+            session_id: session_id.clone(),
+            endpoint: "127.0.0.3".to_owned(),
+            dst_port: 41_000,
+            data_port: 41_001,
+            rank: RankId::default(),
+            parallel: ParallelLayout::SINGLE,
+            layout: mk_layout(),
+            kv_compat: "c0ffee".to_owned(),
+        })),
+        ControlMessage::RegisterAck(Box::new(RegisterAck {
+            session_id: session_id.clone(),
+            boot_id: "boot-p".to_owned(),
+            rank: RankId::default(),
+            layout: mk_layout(),
+            kv_compat: "c0ffee".to_owned(),
+            liveness_port: 42_001,
+            shm: Some(ShmOffer {
+                host_id: "host".to_owned(),
+                socket_name: "pdserve-kv-boot-p".to_owned(),
+            }),
+            tcp: true,
+            refused: None,
+        })),
+        ControlMessage::TransferInfo(TransferInfo {
+            session_id: session_id.clone(),
+            room,
+            generation,
+            transport: TransferMode::Tcp,
+            metadata_buffer_index: 3,
+            required_dst_info_num: 1,
+            decode_prefix_len: 0,
+            is_dummy: false,
+            page_indices: vec![5, 6, 0x0102_0304],
+            state_indices: vec![2],
+        }),
+        ControlMessage::ChunkReady(ChunkReady {
+            session_id: session_id.clone(),
+            room,
+            generation,
+            lease_idx: 9,
+            lease: 11,
+            first_page: 2,
+            last: Some(LastPull {
+                metadata_buffer_index: 4,
+            }),
+            page_indices: vec![8],
+            state_indices: vec![1],
+        }),
+        ControlMessage::ChunkDone(ChunkDone {
+            session_id: session_id.clone(),
+            room,
+            generation,
+            first_page: 2,
+            bytes: 4096,
+            duration_ns: 1500,
+            last: true,
+        }),
+        ControlMessage::Status(Status {
+            session_id: session_id.clone(),
+            room,
+            generation,
+            poll: KvPoll::Failed,
+            reason: Some("network: gone".to_owned()),
+            session_lost: false,
+        }),
+        ControlMessage::Abort(Abort {
+            session_id: session_id.clone(),
+            room,
+            generation,
+            reason: "client gone".to_owned(),
+        }),
+        ControlMessage::AbortAck(AbortAck {
+            session_id: session_id.clone(),
+            room,
+            generation,
+        }),
+    ]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn frames_of_every_message_are_pinned() {
+    for message in mk_messages() {
+        let frames = encode(&message);
+        let kind = String::from_utf8(frames[2].to_vec()).unwrap();
+        let lines: Vec<String> = frames.iter().map(|frame| hex(frame)).collect();
+        insta::assert_snapshot!(kind, lines.join("\n"));
+    }
+}
+
+#[test]
+fn every_message_reads_back_as_written() {
+    for message in mk_messages() {
+        assert_eq!(decode(&encode(&message)).unwrap(), message);
+    }
+}
+
+#[test]
+fn fields_of_a_later_release_are_ignored() {
+    #[derive(Serialize)]
+    struct Later {
+        session_id: SessionId,
+        room: u64,
+        generation: Generation,
+        colour: &'static str,
+    }
+    let later = Later {
+        session_id: SessionId::new("b", RankId::default(), 1),
+        room: 1,
+        generation: Generation(1),
+        colour: "blue",
+    };
+    assert!(decode(&frames(Kind::AbortAck, &later, &[])).is_ok());
+}
+
+#[test]
+fn another_guard_version_or_kind_is_refused() {
+    let good = encode(&mk_messages()[5]);
+    for (frame, error) in [(0, "guard"), (1, "version"), (2, "kind"), (3, "body")] {
+        let mut bad = good.clone();
+        bad[frame] = Bytes::from_static(b"MoriMsgGuard");
+        let message = decode(&bad).unwrap_err().to_string();
+        assert!(message.contains(error), "{message}");
+    }
+    assert!(decode(&good[..3]).is_err());
+    assert!(decode(&[]).is_err());
+}
+
+#[test]
+fn room_zero_and_a_torn_page_list_are_refused() {
+    let mut bad = encode(&mk_messages()[2]);
+    bad[4] = Bytes::from_static(b"12345");
+    assert!(matches!(decode(&bad), Err(FrameError::PageList(5))));
+    #[derive(Serialize)]
+    struct Zero {
+        session_id: SessionId,
+        room: u64,
+        generation: Generation,
+    }
+    let zero = Zero {
+        session_id: SessionId::new("b", RankId::default(), 1),
+        room: 0,
+        generation: Generation(1),
+    };
+    assert!(decode(&frames(Kind::AbortAck, &zero, &[])).is_err());
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_frames_never_panic(
+        kind in 0usize..8,
+        body in prop::collection::vec(any::<u8>(), 0..200),
+        list in prop::collection::vec(any::<u8>(), 0..64),
+    ) {
+        let frames = [
+            Bytes::from_static(GUARD),
+            Bytes::from_static(VERSION),
+            Bytes::from_static(Kind::ALL[kind].name().as_bytes()),
+            Bytes::from(body),
+            Bytes::from(list),
+        ];
+        let _ = decode(&frames);
+    }
+
+    #[test]
+    fn a_damaged_message_never_panics(which in 0usize..8, at: prop::sample::Index, byte: u8) {
+        let mut frames = encode(&mk_messages()[which]);
+        let mut body = frames[3].to_vec();
+        let at = at.index(body.len());
+        body[at] = byte;
+        frames[3] = Bytes::from(body);
+        let _ = decode(&frames);
+    }
+}

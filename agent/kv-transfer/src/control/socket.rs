@@ -1,0 +1,104 @@
+//! Control sockets: one PULL per manager, one PUSH per peer. A PUSH has a task of its own behind a
+//! bounded queue, so sending never blocks the engine or another peer. Nothing reconnects: when a
+//! connection breaks, liveness ends the session and drops its outbox.
+
+use super::codec;
+use bytes::Bytes;
+use pd_protocol::control::ControlMessage;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use zeromq::{PullSocket, PushSocket, Socket, SocketOptions, SocketRecv, SocketSend, ZmqMessage};
+
+/// Messages waiting for one peer; a peer that falls this far behind is given up.
+const OUTBOX_MAX: usize = 4096;
+/// Until a PUSH is connected. Source: reference §1.8 (heartbeat connect 2 s).
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Sends to one peer; clones share the queue.
+#[derive(Clone)]
+pub(crate) struct Outbox {
+    queue: mpsc::Sender<Vec<Bytes>>,
+}
+
+/// The peer's queue is full, or its connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SendError {
+    #[error("{OUTBOX_MAX} control messages wait for the peer")]
+    Full,
+    #[error("the control connection to the peer is closed")]
+    Closed,
+}
+
+impl Outbox {
+    /// Starts a PUSH to `endpoint`, within the caller's runtime.
+    pub(crate) fn connect(endpoint: SocketAddr) -> Self {
+        let (queue, messages) = mpsc::channel(OUTBOX_MAX);
+        tokio::spawn(async move {
+            if let Err(error) = push(endpoint, messages).await {
+                tracing::debug!(%endpoint, %error, "control connection ended");
+            }
+        });
+        Self { queue }
+    }
+
+    pub(crate) fn send(&self, message: &ControlMessage) -> Result<(), SendError> {
+        let sent = self.queue.try_send(codec::encode(message));
+        sent.map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => SendError::Full,
+            mpsc::error::TrySendError::Closed(_) => SendError::Closed,
+        })
+    }
+}
+
+async fn push(
+    endpoint: SocketAddr,
+    mut messages: mpsc::Receiver<Vec<Bytes>>,
+) -> zeromq::ZmqResult<()> {
+    let mut options = SocketOptions::default();
+    options.connect_timeout(CONNECT_TIMEOUT);
+    let mut socket = PushSocket::with_options(options);
+    socket.connect(&format!("tcp://{endpoint}")).await?;
+    while let Some(frames) = messages.recv().await {
+        let message = ZmqMessage::try_from(frames).expect("a message has frames");
+        socket.send(message).await?;
+    }
+    Ok(())
+}
+
+/// Binds the control port of a manager on `host` and passes every valid message to `handle`.
+/// Returns the port.
+pub(crate) async fn listen(
+    host: IpAddr,
+    handle: impl Fn(ControlMessage) + Send + 'static,
+) -> std::io::Result<u16> {
+    let public = TcpListener::bind((host, 0)).await?;
+    let port = public.local_addr()?.port();
+    let mut socket = PullSocket::new();
+    let inner = socket
+        .bind("tcp://127.0.0.1:0")
+        .await
+        .map_err(std::io::Error::other)?;
+    let inner: SocketAddr = inner
+        .to_string()
+        .trim_start_matches("tcp://")
+        .parse()
+        .map_err(std::io::Error::other)?;
+    tokio::spawn(super::gate::run(public, inner));
+    tokio::spawn(async move {
+        loop {
+            match socket.recv().await {
+                Ok(message) => match codec::decode(&message.into_vec()) {
+                    Ok(message) => handle(message),
+                    Err(error) => tracing::warn!(%error, "control message dropped"),
+                },
+                Err(error) => tracing::debug!(%error, "control connection broke"),
+            }
+        }
+    });
+    Ok(port)
+}
+
+#[cfg(test)]
+mod tests;
