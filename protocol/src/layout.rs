@@ -172,6 +172,17 @@ impl KvLayout {
         u64::from(self.pages) * group.page_bytes(cut, self.page_size)
     }
 
+    /// Length of every region of this rank: cuts, then states, then metadata rows.
+    pub fn region_lens(&self) -> Vec<u64> {
+        let cuts = self
+            .regions()
+            .map(|(group, cut)| self.region_bytes(group, cut));
+        let states = self.states.iter();
+        let states = states.map(|state| state.item_bytes * u64::from(state.slots));
+        let rows = u64::from(self.metadata_rows) * self.metadata.row_bytes() as u64;
+        cuts.chain(states).chain([rows]).collect()
+    }
+
     /// Checks a descriptor, own or a peer's, before any arithmetic is done with it.
     ///
     /// # Errors
@@ -185,7 +196,7 @@ impl KvLayout {
         in_range("groups", self.groups.len() as u64, 1, GROUPS_MAX as u64)?;
         in_range("states", self.states.len() as u64, 0, STATES_MAX as u64)?;
         for state in &self.states {
-            in_range("state item_bytes", state.item_bytes, 1, 1 << 40)?;
+            in_range("state item_bytes", state.item_bytes, 1, 1 << 30)?;
         }
         self.metadata.validate()?;
         self.groups.iter().try_for_each(|g| self.validate_group(g))

@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Called, from a thread of the manager, when some room changed; it must not block.
+/// Called, from any thread, when some room changed. It must neither block nor call the manager: send
+/// on a channel.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// SGLang's `KVArgs`: the memory of one rank and what its bytes mean.

@@ -1,75 +1,220 @@
 //! Decode's rooms: who may open one, what is offered to prefill, when it ends.
+//!
+//! 1. `open` enters a room; its `course` finds and registers with prefill's ranks.
+//! 2. `init` offers pages; the course sends a `TransferInfo` to each rank until it is answered.
+//! 3. Parts `land`: pushed frames or pulled chunks, counted per prefill rank.
+//! 4. All are there and the row is this room's: `Success`, and prefill is told. Or the room fails:
+//!    its fence closes at once, and prefill is told until it answers.
+//! 5. `close` forgets the room; memory that is still fenced comes back through `take_reclaimed`.
 
-use crate::config::Transport;
+mod attempts;
+mod course;
+pub(crate) mod landing;
+mod messages;
+pub(crate) mod room;
+
+use crate::backend::tcp::reader;
+use crate::bootstrap::client::{BootstrapClient, Topology};
+use crate::config::{BootstrapAddr, Transport};
 use crate::failure::FailureReason;
-use crate::fence::Fence;
+use crate::link::{Hello, LinkKind};
 use crate::manager::{OpenError, Shared, StartError};
-use crate::progress::Progress;
-use crate::receiver::{KvReceiver, ReceiverRequest, TransferReport};
+use crate::memory::Region;
+use crate::peer::{Peer, PeerKey};
+use crate::receiver::{KvReceiver, ReceiverRequest};
+use crate::{control, link};
+use attempts::Attempts;
 use parking_lot::Mutex;
+use pd_protocol::control::{Generation, RegisterAck, SessionId};
 use pd_protocol::metadata::MetadataRow;
 use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::{BootstrapRoom, KvPoll};
+use room::{ReceiverRoom, Reclaimed};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 
 pub(crate) struct DecodeSide {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) bootstrap: BootstrapClient,
+    pub(crate) topologies: Attempts<BootstrapAddr, Topology>,
+    pub(crate) peers: Attempts<PeerKey, Arc<Peer>>,
     rooms: Mutex<HashMap<BootstrapRoom, Arc<ReceiverRoom>>>,
-    reclaimed: Mutex<Vec<Reclaimed>>,
+    /// Dropped receivers whose memory is still fenced.
+    fenced: Mutex<Vec<Arc<ReceiverRoom>>>,
+    /// Failed rooms whose prefill has not answered the abort.
+    aborting: Mutex<Vec<Arc<ReceiverRoom>>>,
+    sessions: Mutex<HashMap<SessionId, Arc<Peer>>>,
+    registering: Mutex<HashMap<SessionId, oneshot::Sender<RegisterAck>>>,
+    next: AtomicU64,
+    ports: OnceLock<Ports>,
 }
 
-/// Memory of a dropped receiver that may be used again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reclaimed {
-    pub room: BootstrapRoom,
-    pub page_indices: Vec<u32>,
-    pub metadata_buffer_index: u32,
-    pub state_indices: Vec<u32>,
-}
-
-/// One room on decode.
-pub(crate) struct ReceiverRoom {
-    pub(crate) id: BootstrapRoom,
-    pub(crate) fake: bool,
-    pub(crate) progress: Progress,
-    pub(crate) fence: Fence,
-    offer: Mutex<Option<Reclaimed>>,
-    report: Mutex<Option<TransferReport>>,
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    control: u16,
+    link: u16,
 }
 
 impl DecodeSide {
-    pub(crate) fn start(shared: Arc<Shared>) -> Result<Arc<Self>, StartError> {
-        Ok(Arc::new(Self {
+    pub(crate) async fn start(shared: Arc<Shared>) -> Result<Arc<Self>, StartError> {
+        let host = shared.config.transfer.host;
+        let side = Arc::new(Self {
             shared,
+            bootstrap: BootstrapClient::new(),
+            topologies: Attempts::default(),
+            peers: Attempts::default(),
             rooms: Mutex::default(),
-            reclaimed: Mutex::default(),
-        }))
+            fenced: Mutex::default(),
+            aborting: Mutex::default(),
+            sessions: Mutex::default(),
+            registering: Mutex::default(),
+            next: AtomicU64::new(1),
+            ports: OnceLock::new(),
+        });
+        let listen_error = |source| StartError::Listen { host, source };
+        let handler = Arc::clone(&side);
+        let control = control::socket::listen(host, move |message| handler.handle(message))
+            .await
+            .map_err(listen_error)?;
+        let linked = Arc::clone(&side);
+        let link = link::listen(host, move |hello, stream| linked.on_link(&hello, stream))
+            .await
+            .map_err(listen_error)?;
+        let ports = Ports { control, link };
+        side.ports.set(ports).expect("the ports are set once");
+        Ok(side)
+    }
+
+    fn ports(&self) -> Ports {
+        *self.ports.get().expect("set before a room is opened")
+    }
+
+    pub(crate) fn control_port(&self) -> u16 {
+        self.ports().control
+    }
+
+    pub(crate) fn link_port(&self) -> u16 {
+        self.ports().link
+    }
+
+    pub(crate) fn regions(&self) -> &[Region] {
+        &self.shared.regions
+    }
+
+    pub(crate) fn new_session_id(&self) -> SessionId {
+        let config = &self.shared.config;
+        let registration = self.next.fetch_add(1, Ordering::Relaxed);
+        SessionId::new(&config.boot_id, config.rank, registration)
+    }
+
+    pub(crate) fn expect_ack(&self, id: &SessionId, ack: oneshot::Sender<RegisterAck>) {
+        let mut registering = self.registering.lock();
+        registering.retain(|_, ack| !ack.is_closed());
+        registering.insert(id.clone(), ack);
+    }
+
+    pub(crate) fn enter_peer(&self, peer: &Arc<Peer>) {
+        self.sessions
+            .lock()
+            .insert(peer.session_id.clone(), Arc::clone(peer));
+    }
+
+    /// What the bootstrap server says must fit, before any rank is asked.
+    fn check_topology(&self, topology: &Topology) -> Result<(), FailureReason> {
+        let config = &self.shared.config;
+        let own_dtype = config.kv.layout.groups[0].dtype.name();
+        let differs = |what, prefill: &str, own: &str| {
+            let message = format!("{what} differs: prefill has {prefill}, decode has {own}");
+            Err(FailureReason::peer(message))
+        };
+        let info = &topology.info;
+        if info.page_size != config.kv.layout.page_size {
+            let own = config.kv.layout.page_size.to_string();
+            return differs("page_size", &info.page_size.to_string(), &own);
+        }
+        if info.kv_cache_dtype != own_dtype {
+            return differs("kv_cache_dtype", &info.kv_cache_dtype, own_dtype);
+        }
+        match &topology.kv_compat {
+            Some(kv_compat) if *kv_compat != config.kv_compat => {
+                differs("kvCompat", kv_compat, &config.kv_compat)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn on_link(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
+        let peer = self.sessions.lock().get(&hello.session_id).cloned();
+        let Some(peer) = peer.filter(|_| hello.kind == LinkKind::Data) else {
+            tracing::warn!(session = %hello.session_id, "link of an unknown session closed");
+            return;
+        };
+        let side = Arc::clone(self);
+        tokio::spawn(async move {
+            let ended = tokio::select! {
+                ended = reader::run(&side, &peer.session_id, stream) => ended,
+                () = peer.lost.cancelled() => return,
+            };
+            let why = ended
+                .err()
+                .map_or_else(|| "closed".to_owned(), |error| error.to_string());
+            let from = &peer.key.bootstrap_addr;
+            let reason = FailureReason::network(format!("data connection from {from}: {why}"));
+            side.lose(&peer, &reason);
+        });
+    }
+
+    /// A prefill rank is lost: its rooms fail, its layout is read anew. One that registers but whose
+    /// bytes never come is left alone for a while.
+    pub(crate) fn lose(self: &Arc<Self>, peer: &Arc<Peer>, reason: &FailureReason) {
+        if self.sessions.lock().remove(&peer.session_id).is_none() {
+            return;
+        }
+        peer.lost.cancel();
+        self.topologies.forget(&peer.key.bootstrap_addr);
+        if peer.proven.load(Ordering::Relaxed) {
+            self.peers.forget(&peer.key);
+        } else {
+            self.peers.blacklist(peer.key.clone(), reason.clone());
+        }
+        let rooms: Vec<Arc<ReceiverRoom>> = self.rooms.lock().values().cloned().collect();
+        let mut failed = 0;
+        for room in rooms.iter().filter(|room| room.waits_for(&peer.session_id)) {
+            failed += usize::from(self.fail(room, reason.clone()));
+        }
+        tracing::info!(session = %peer.session_id, %reason, failed, "prefill session ended");
     }
 
     pub(crate) fn open(
         self: &Arc<Self>,
         request: ReceiverRequest,
     ) -> Result<KvReceiver, OpenError> {
-        let waker = &self.shared.config.waker;
+        let config = &self.shared.config;
         let id = request.room;
-        let room = Arc::new(ReceiverRoom {
+        let fake = request.bootstrap_addr.host == FAKE_BOOTSTRAP_HOST
+            || config.transfer.transport == Transport::Fake;
+        let room = Arc::new(ReceiverRoom::new(
             id,
-            fake: request.bootstrap_addr.host == FAKE_BOOTSTRAP_HOST
-                || self.shared.config.transfer.transport == Transport::Fake,
-            progress: Progress::new(Arc::clone(waker)),
-            fence: Fence::new(Arc::clone(waker)),
-            offer: Mutex::default(),
-            report: Mutex::default(),
-        });
-        let mut rooms = self.rooms.lock();
-        if rooms.contains_key(&id) {
-            return Err(OpenError::DuplicateRoom(id));
+            Generation(self.next.fetch_add(1, Ordering::Relaxed)),
+            (request.bootstrap_addr, request.prefill_dp_rank),
+            (fake, self.shared.test_failures.draw()),
+            &config.waker,
+        ));
+        {
+            let mut rooms = self.rooms.lock();
+            if rooms.contains_key(&id) {
+                return Err(OpenError::DuplicateRoom(id));
+            }
+            rooms.insert(id, Arc::clone(&room));
         }
-        rooms.insert(id, Arc::clone(&room));
-        drop(rooms);
-        if room.fake {
+        if fake {
             room.progress.advance(KvPoll::WaitingForInput);
+        } else {
+            let course = course::run(Arc::clone(self), Arc::clone(&room));
+            self.shared.handle.spawn(course);
         }
         Ok(KvReceiver {
             side: Arc::clone(self),
@@ -77,25 +222,26 @@ impl DecodeSide {
         })
     }
 
-    pub(crate) fn init(
-        &self,
-        room: &ReceiverRoom,
-        page_indices: &[u32],
-        metadata_buffer_index: u32,
-        state_indices: &[u32],
-    ) {
-        *room.offer.lock() = Some(Reclaimed {
-            room: room.id,
-            page_indices: page_indices.to_vec(),
-            metadata_buffer_index,
-            state_indices: state_indices.to_vec(),
-        });
+    pub(crate) fn init(self: &Arc<Self>, room: &Arc<ReceiverRoom>, offer: Reclaimed) {
+        let layout = &self.shared.config.kv.layout;
+        let beyond = offer.page_indices.iter().any(|&page| page >= layout.pages)
+            || offer.state_indices.len() != layout.states.len();
+        let row = offer.metadata_buffer_index;
+        let cleared = self.shared.config.kv.metadata.clear_row(row);
+        if beyond || cleared.is_err() {
+            let message = format!("room {}: init offers memory that is not there", room.id);
+            self.fail(room, FailureReason::application(message));
+            return;
+        }
+        room.state.lock().offer(offer);
         if room.fake {
-            self.receive_fake(room, metadata_buffer_index);
+            self.receive_fake(room, row);
+        } else {
+            room.offered.notify_one();
         }
     }
 
-    fn receive_fake(&self, room: &ReceiverRoom, metadata_buffer_index: u32) {
+    fn receive_fake(self: &Arc<Self>, room: &Arc<ReceiverRoom>, metadata_buffer_index: u32) {
         let row = MetadataRow::new(room.id, 0);
         let metadata = &self.shared.config.kv.metadata;
         match metadata.write_row(metadata_buffer_index, &row) {
@@ -103,26 +249,32 @@ impl DecodeSide {
                 room.fence.close();
                 room.progress.advance(KvPoll::Success);
             }
-            Err(error) => self.fail(room, FailureReason::application(error.to_string())),
+            Err(error) => {
+                self.fail(room, FailureReason::application(error.to_string()));
+            }
         }
     }
 
-    pub(crate) fn fail(&self, room: &ReceiverRoom, reason: FailureReason) {
-        room.fence.close();
-        room.progress.fail(reason);
+    pub(crate) fn open_room(&self, room: BootstrapRoom) -> Option<Arc<ReceiverRoom>> {
+        self.rooms.lock().get(&room).cloned()
     }
 
-    pub(crate) fn close(&self, room: &ReceiverRoom) {
+    pub(crate) fn close(&self, room: &Arc<ReceiverRoom>) {
         self.rooms.lock().remove(&room.id);
+        if !room.fence.is_released() {
+            self.fenced.lock().push(Arc::clone(room));
+        }
     }
 
     pub(crate) fn take_reclaimed(&self) -> Vec<Reclaimed> {
-        std::mem::take(&mut self.reclaimed.lock())
-    }
-}
-
-impl ReceiverRoom {
-    pub(crate) fn report(&self) -> Option<TransferReport> {
-        *self.report.lock()
+        let mut fenced = self.fenced.lock();
+        let (released, waiting) = std::mem::take(&mut *fenced)
+            .into_iter()
+            .partition(|room: &Arc<ReceiverRoom>| room.fence.is_released());
+        *fenced = waiting;
+        let offers = released
+            .into_iter()
+            .filter_map(|room| room.state.lock().offer.take());
+        offers.collect()
     }
 }

@@ -20,19 +20,29 @@ pub mod metadata_buffers;
 pub mod receiver;
 pub mod sender;
 
+mod backend;
 mod control;
 mod decode_side;
 mod fence;
+mod link;
+mod liveness;
+mod peer;
 mod plan;
 mod prefill_side;
 mod progress;
+mod ranks;
+mod session;
+mod stage;
 
 pub use bootstrap::BootstrapServer;
 pub use config::{BootstrapAddr, KvArgs, KvManagerConfig, TransferConfig, Transport, Waker};
-pub use decode_side::Reclaimed;
+pub use decode_side::room::Reclaimed;
 pub use failure::{FailureLayer, FailureReason};
 pub use manager::{KvManager, OpenError, StartError};
 pub use memory::{Region, RegionError};
 pub use metadata_buffers::{MetadataBuffers, MetadataIndexAllocator};
 pub use receiver::{KvReceiver, ReceiverRequest, TransferReport};
 pub use sender::{ChunkReport, KvSender, LastChunk, SenderRequest};
+
+#[cfg(test)]
+mod tests;

@@ -2,11 +2,13 @@
 //! (prefill) or receivers (decode). Everything else hangs on the side it serves.
 
 use crate::config::KvManagerConfig;
-use crate::decode_side::{DecodeSide, Reclaimed};
-use crate::memory::Region;
+use crate::decode_side::DecodeSide;
+use crate::decode_side::room::Reclaimed;
+use crate::memory::{Region, RegionError};
 use crate::prefill_side::PrefillSide;
 use crate::receiver::{KvReceiver, ReceiverRequest};
 use crate::sender::{KvSender, SenderRequest};
+use crate::stage::TestFailures;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::layout::LayoutError;
 use pd_protocol::workers::Role;
@@ -29,6 +31,7 @@ pub(crate) struct Shared {
     /// KV cuts, then states, then the metadata rows: the numbering of plans.
     pub(crate) regions: Vec<Region>,
     pub(crate) handle: tokio::runtime::Handle,
+    pub(crate) test_failures: TestFailures,
 }
 
 /// Why a manager does not start.
@@ -46,6 +49,8 @@ pub enum StartError {
     },
     #[error("the layout describes {expected} regions, but {actual} were given")]
     RegionCount { actual: usize, expected: usize },
+    #[error("memory of the KV transfer itself: {0}")]
+    Memory(RegionError),
     #[error("cannot start the threads of the KV transfer: {0}")]
     Threads(std::io::Error),
     #[error("cannot listen on {host}: {source}")]
@@ -79,16 +84,29 @@ impl KvManager {
             .enable_all()
             .build()
             .map_err(StartError::Threads)?;
+        let test_failures = TestFailures::new(
+            config.transfer.test_failure_prob,
+            config.transfer.test_failure_seed,
+        );
         let shared = Arc::new(Shared {
             config,
             regions,
             handle: runtime.handle().clone(),
+            test_failures,
         });
-        let side = match shared.config.role {
-            Role::Prefill => Side::Prefill(PrefillSide::start(shared)?),
-            Role::Decode => Side::Decode(DecodeSide::start(shared)?),
-            Role::Null => return Err(StartError::Monolithic),
-        };
+        let (started_tx, started_rx) = std::sync::mpsc::channel();
+        runtime.spawn(async move {
+            let side = match shared.config.role {
+                Role::Prefill => PrefillSide::start(shared).await.map(Side::Prefill),
+                Role::Decode => DecodeSide::start(shared).await.map(Side::Decode),
+                Role::Null => Err(StartError::Monolithic),
+            };
+            // The receiver waits below for as long as this task lives.
+            let _ = started_tx.send(side);
+        });
+        let side = started_rx
+            .recv()
+            .map_err(|_| StartError::Threads(std::io::ErrorKind::BrokenPipe.into()))??;
         Ok(Self {
             side,
             runtime: Some(runtime),
@@ -137,17 +155,7 @@ impl Drop for KvManager {
 fn checked_regions(config: &KvManagerConfig) -> Result<Vec<Region>, StartError> {
     let kv = &config.kv;
     kv.layout.validate()?;
-    let cuts = kv
-        .layout
-        .regions()
-        .map(|(g, c)| kv.layout.region_bytes(g, c));
-    let states = kv
-        .layout
-        .states
-        .iter()
-        .map(|s| s.item_bytes * u64::from(s.slots));
-    let metadata = u64::from(kv.layout.metadata_rows) * kv.layout.metadata.row_bytes() as u64;
-    let expected: Vec<u64> = cuts.chain(states).chain([metadata]).collect();
+    let expected = kv.layout.region_lens();
     let given = kv.kv.iter().chain(&kv.states).chain([kv.metadata.region()]);
     let regions: Vec<Region> = given.cloned().collect();
     if regions.len() != expected.len() {

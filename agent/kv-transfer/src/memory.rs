@@ -10,6 +10,8 @@
     reason = "maps, copies and atomics on memory that peers share"
 )]
 
+pub(crate) mod vectored;
+
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// The pairing of one prefill rank's memory with one decode rank's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TransferPlan {
+pub(crate) struct TransferPlan {
     pieces: Vec<Piece>,
     states: Vec<StateItem>,
     src_metadata: Item,
@@ -40,34 +40,34 @@ struct StateItem {
 
 /// `len` bytes at `offset` of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    pub region: usize,
-    pub offset: u64,
-    pub len: u64,
+pub(crate) struct Span {
+    pub(crate) region: usize,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
 }
 
 /// Bytes to copy from a source region to a destination region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyRange {
-    pub src_region: usize,
-    pub src_offset: u64,
-    pub dst_region: usize,
-    pub dst_offset: u64,
-    pub len: u64,
+pub(crate) struct CopyRange {
+    pub(crate) src_region: usize,
+    pub(crate) src_offset: u64,
+    pub(crate) dst_region: usize,
+    pub(crate) dst_offset: u64,
+    pub(crate) len: u64,
 }
 
 /// What ends a room: state slots and the metadata row of one side.
 #[derive(Clone, Copy, Debug)]
-pub struct Tail<'a> {
-    pub state_indices: &'a [u32],
-    pub metadata_buffer_index: u32,
+pub(crate) struct Tail<'a> {
+    pub(crate) state_indices: &'a [u32],
+    pub(crate) metadata_buffer_index: u32,
 }
 
 // === impl TransferPlan ===
 
 impl TransferPlan {
     /// Pairs two layouts that `pd_protocol::compat::check_pair` has found to fit.
-    pub fn new(src: &KvLayout, dst: &KvLayout) -> Self {
+    pub(crate) fn new(src: &KvLayout, dst: &KvLayout) -> Self {
         let mut pieces = Vec::new();
         let (mut src_region, mut dst_region) = (0, 0);
         for (s, d) in src.groups.iter().zip(&dst.groups) {
@@ -98,18 +98,12 @@ impl TransferPlan {
     }
 
     /// Bytes of a page that this pair moves.
-    pub fn page_bytes(&self) -> u64 {
+    pub(crate) fn page_bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.len).sum()
     }
 
-    /// Bytes of state slots and row.
-    pub fn tail_bytes(&self) -> u64 {
-        let states: u64 = self.states.iter().map(|state| state.src.stride).sum();
-        states + self.src_metadata.stride
-    }
-
     /// Ranges to copy for pages `src_pages[i]` → `dst_pages[i]`; neighbours on both sides merged.
-    pub fn page_ranges(&self, src_pages: &[u32], dst_pages: &[u32]) -> Vec<CopyRange> {
+    pub(crate) fn page_ranges(&self, src_pages: &[u32], dst_pages: &[u32]) -> Vec<CopyRange> {
         let mut ranges = Vec::new();
         for piece in &self.pieces {
             for (&src, &dst) in src_pages.iter().zip(dst_pages) {
@@ -129,7 +123,7 @@ impl TransferPlan {
     }
 
     /// Ranges to copy for what ends a room.
-    pub fn tail_ranges(&self, src: Tail<'_>, dst: Tail<'_>) -> Vec<CopyRange> {
+    pub(crate) fn tail_ranges(&self, src: Tail<'_>, dst: Tail<'_>) -> Vec<CopyRange> {
         let spans = self.src_tail_spans(src).into_iter();
         spans
             .zip(self.dst_tail_spans(dst))
@@ -144,20 +138,20 @@ impl TransferPlan {
     }
 
     /// The bytes of `page_ranges` on the source side, in the same order.
-    pub fn src_page_spans(&self, src_pages: &[u32]) -> Vec<Span> {
+    pub(crate) fn src_page_spans(&self, src_pages: &[u32]) -> Vec<Span> {
         self.page_spans(src_pages, |piece| (piece.src, piece.src_offset))
     }
 
     /// The bytes of `page_ranges` on the destination side, in the same order.
-    pub fn dst_page_spans(&self, dst_pages: &[u32]) -> Vec<Span> {
+    pub(crate) fn dst_page_spans(&self, dst_pages: &[u32]) -> Vec<Span> {
         self.page_spans(dst_pages, |piece| (piece.dst, piece.dst_offset))
     }
 
-    pub fn src_tail_spans(&self, tail: Tail<'_>) -> Vec<Span> {
+    pub(crate) fn src_tail_spans(&self, tail: Tail<'_>) -> Vec<Span> {
         tail_spans(self.states.iter().map(|s| s.src), self.src_metadata, tail)
     }
 
-    pub fn dst_tail_spans(&self, tail: Tail<'_>) -> Vec<Span> {
+    pub(crate) fn dst_tail_spans(&self, tail: Tail<'_>) -> Vec<Span> {
         tail_spans(self.states.iter().map(|s| s.dst), self.dst_metadata, tail)
     }
 
@@ -186,7 +180,7 @@ impl TransferPlan {
 // === impl Span, Item ===
 
 impl Span {
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.offset + self.len
     }
 }

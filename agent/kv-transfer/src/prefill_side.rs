@@ -1,106 +1,289 @@
 //! Prefill's rooms: who may open one, what its senders are told, when it ends.
+//!
+//! 1. `open` enters a room; decode ranks `join` it, before or after.
+//! 2. All have: `WaitingForInput`. The engine computes and `send`s chunks.
+//! 3. A chunk becomes frames on a session's streams (tcp), or an offer that decode pulls (shm).
+//! 4. Every decode rank says `Success`; or someone says `Failed`, and all are told why.
+//! 5. `close` forgets the room but remembers that it was used.
 
+mod messages;
+pub(crate) mod room;
+mod sending;
+mod table;
+
+use crate::backend::shm::{export, lease::LeaseTable};
+use crate::bootstrap::client::BootstrapClient;
 use crate::config::Transport;
 use crate::failure::FailureReason;
-use crate::fence::Fence;
+use crate::link::{Hello, LinkKind};
 use crate::manager::{OpenError, Shared, StartError};
-use crate::progress::Progress;
-use crate::sender::{ChunkReport, KvSender, LastChunk, SenderRequest};
+use crate::sender::{KvSender, SenderRequest};
+use crate::session::Session;
+use crate::stage::Stage;
+use crate::{control, link, liveness};
 use parking_lot::Mutex;
+use pd_protocol::bootstrap::RouteRegistration;
+use pd_protocol::control::{SessionId, TransferInfo};
 use pd_protocol::{BootstrapRoom, KvPoll};
+use room::SenderRoom;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use table::{Ended, Rooms};
+use tokio::net::TcpStream;
 
 pub(crate) struct PrefillSide {
-    shared: Arc<Shared>,
-    rooms: Mutex<HashMap<BootstrapRoom, Arc<SenderRoom>>>,
-}
-
-/// One room on prefill.
-pub(crate) struct SenderRoom {
-    pub(crate) id: BootstrapRoom,
-    pub(crate) fake: bool,
-    pub(crate) progress: Progress,
-    pub(crate) fence: Fence,
-    state: Mutex<SenderState>,
-}
-
-#[derive(Default)]
-struct SenderState {
-    page_count: Option<usize>,
-    metadata_buffer_index: Option<u32>,
-    sent_pages: usize,
-    reports: Vec<ChunkReport>,
+    pub(crate) shared: Arc<Shared>,
+    rooms: Mutex<Rooms>,
+    sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+    leases: Arc<LeaseTable>,
+    /// Abstract socket that hands out this rank's memory, where it is offered.
+    shm_name: Option<String>,
+    link_port: OnceLock<u16>,
 }
 
 impl PrefillSide {
-    pub(crate) fn start(shared: Arc<Shared>) -> Result<Arc<Self>, StartError> {
-        Ok(Arc::new(Self {
+    pub(crate) async fn start(shared: Arc<Shared>) -> Result<Arc<Self>, StartError> {
+        let leases = Arc::new(LeaseTable::allocate().map_err(StartError::Memory)?);
+        let shm_name = offer_memory(&shared, &leases);
+        let host = shared.config.transfer.host;
+        let side = Arc::new(Self {
             shared,
             rooms: Mutex::default(),
-        }))
+            sessions: Mutex::default(),
+            leases,
+            shm_name,
+            link_port: OnceLock::new(),
+        });
+        let listen_error = |source| StartError::Listen { host, source };
+        let linked = Arc::clone(&side);
+        let link_port = link::listen(host, move |hello, stream| linked.on_link(&hello, stream))
+            .await
+            .map_err(listen_error)?;
+        side.link_port.set(link_port).expect("the port is set once");
+        let handler = Arc::clone(&side);
+        let control_port = control::socket::listen(host, move |message| handler.handle(message))
+            .await
+            .map_err(listen_error)?;
+        side.register(control_port);
+        Ok(side)
+    }
+
+    fn link_port(&self) -> u16 {
+        *self.link_port.get().expect("set before anyone can ask")
+    }
+
+    /// Tells the bootstrap server where this rank is; tries until it listens.
+    fn register(&self, control_port: u16) {
+        let config = &self.shared.config;
+        let Some(addr) = config.bootstrap_addr.clone() else {
+            return;
+        };
+        let registration = RouteRegistration {
+            attn_tp_size: config.parallel.tp_size,
+            attn_tp_rank: config.rank.tp_rank,
+            attn_cp_size: config.parallel.cp_size,
+            attn_cp_rank: config.rank.cp_rank,
+            attn_dp_size: config.parallel.dp_size,
+            attn_dp_rank: config.rank.dp_rank,
+            pp_size: config.parallel.pp_size,
+            pp_rank: config.rank.pp_rank,
+            system_dp_size: 1,
+            system_dp_rank: 0,
+            rank_ip: config.transfer.host.to_string(),
+            rank_port: control_port,
+            page_size: config.kv.layout.page_size,
+            kv_cache_dtype: config.kv.layout.groups[0].dtype.name().to_owned(),
+            kv_layout: None,
+            load_balance_method: Some("follow_bootstrap_room".to_owned()),
+            prefill_http_port: config.http_port,
+            decode_allocation_policy: None,
+        };
+        let boot_id = config.boot_id.clone();
+        tokio::spawn(async move {
+            let client = BootstrapClient::new();
+            match client.register(&addr, &registration, &boot_id).await {
+                Ok(()) => tracing::info!(%addr, "registered with the bootstrap server"),
+                Err(error) => {
+                    tracing::error!(%addr, %error, "not registered: decode cannot find us")
+                }
+            }
+        });
+    }
+
+    fn on_link(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
+        let session = self.sessions.lock().get(&hello.session_id).cloned();
+        let Some(session) = session.filter(|_| hello.kind == LinkKind::Liveness) else {
+            tracing::warn!(session = %hello.session_id, "link of an unknown session closed");
+            return;
+        };
+        session.attach();
+        let side = Arc::clone(self);
+        tokio::spawn(async move {
+            let peer = format!("decode {}", session.id());
+            let transfer = &side.shared.config.transfer;
+            let (interval, failures) = (transfer.heartbeat_interval, transfer.heartbeat_failures);
+            tokio::select! {
+                reason = liveness::watch(&peer, stream, interval, failures) => {
+                    side.lose(&session, &reason);
+                }
+                () = session.lost.cancelled() => {}
+            }
+        });
+    }
+
+    /// A session is over: its rooms fail, its links close.
+    pub(crate) fn lose(&self, session: &Arc<Session>, reason: &FailureReason) {
+        if self.sessions.lock().remove(session.id()).is_none() {
+            return;
+        }
+        session.lost.cancel();
+        let rooms: Vec<Arc<SenderRoom>> = {
+            let mut rooms = self.rooms.lock();
+            rooms.forget_session(session.id());
+            rooms.open.values().cloned().collect()
+        };
+        let mut failed = 0;
+        for room in rooms {
+            let concerned = {
+                let state = room.state.lock();
+                let mut known = state.destinations.iter();
+                known.any(|d| d.session.id() == session.id() && !d.done)
+            };
+            if concerned {
+                failed += usize::from(self.fail(&room, reason.clone()));
+            }
+        }
+        tracing::info!(session = %session.id(), %reason, failed, "decode session ended");
     }
 
     pub(crate) fn open(self: &Arc<Self>, request: SenderRequest) -> Result<KvSender, OpenError> {
         let SenderRequest { room: id, fake } = request;
-        let waker = &self.shared.config.waker;
-        let room = Arc::new(SenderRoom {
-            id,
-            fake: fake || self.shared.config.transfer.transport == Transport::Fake,
-            progress: Progress::new(Arc::clone(waker)),
-            fence: Fence::new(Arc::clone(waker)),
-            state: Mutex::default(),
-        });
-        let mut rooms = self.rooms.lock();
-        if rooms.contains_key(&id) {
-            return Err(OpenError::DuplicateRoom(id));
+        let config = &self.shared.config;
+        let fake = fake || config.transfer.transport == Transport::Fake;
+        let test_failure = self.shared.test_failures.draw();
+        let room = Arc::new(SenderRoom::new(id, fake, test_failure, &config.waker));
+        let (early, ended) = {
+            let mut rooms = self.rooms.lock();
+            let ended = rooms.ended(id).cloned();
+            if rooms.open.contains_key(&id) || (ended == Some(Ended::Used) && !fake) {
+                return Err(OpenError::DuplicateRoom(id));
+            }
+            rooms.open.insert(id, Arc::clone(&room));
+            (rooms.take_early(id), ended)
+        };
+        if let Some(Ended::Aborted(reason)) = ended {
+            self.fail(&room, FailureReason::peer(reason));
+        } else if test_failure == Some(Stage::Bootstrap) {
+            self.fail(&room, Stage::Bootstrap.reason(id));
         }
-        rooms.insert(id, Arc::clone(&room));
-        drop(rooms);
+        let entered = self.shared.handle.enter();
+        for (session, info) in early {
+            self.join(&room, &session, info);
+        }
         if room.fake {
-            room.progress.advance(KvPoll::WaitingForInput);
+            self.bootstrapped(&room);
         }
+        drop(entered);
+        self.shared
+            .handle
+            .spawn(Arc::clone(self).keep_time(Arc::clone(&room)));
         Ok(KvSender {
             side: Arc::clone(self),
             room,
         })
     }
 
-    pub(crate) fn init(&self, room: &SenderRoom, page_count: usize, metadata_buffer_index: u32) {
-        let mut state = room.state.lock();
-        state.page_count = Some(page_count);
-        state.metadata_buffer_index = Some(metadata_buffer_index);
-    }
-
-    pub(crate) fn send(&self, room: &SenderRoom, page_indices: &[u32], last: Option<LastChunk>) {
-        let sent_pages = {
-            let mut state = room.state.lock();
-            state.sent_pages += page_indices.len();
-            state.sent_pages
-        };
-        room.progress.advance(KvPoll::Transferring);
-        let promised = room.state.lock().page_count.unwrap_or_default();
-        if sent_pages > promised || (last.is_some() && sent_pages != promised) {
-            let message = format!("{sent_pages} pages were sent, but init promised {promised}");
-            self.fail(room, FailureReason::application(message));
-        } else if last.is_some() && room.fake {
-            room.fence.close();
-            room.progress.advance(KvPoll::Success);
+    /// Every decode rank is in.
+    fn bootstrapped(&self, room: &Arc<SenderRoom>) {
+        match room.test_failure {
+            Some(Stage::Waiting) => {
+                self.fail(room, Stage::Waiting.reason(room.id));
+            }
+            _ => {
+                room.progress.advance(KvPoll::WaitingForInput);
+            }
         }
     }
 
-    pub(crate) fn fail(&self, room: &SenderRoom, reason: FailureReason) {
-        room.fence.close();
-        room.progress.fail(reason);
+    /// Fails a room that outlives the bound of its stage.
+    async fn keep_time(self: Arc<Self>, room: Arc<SenderRoom>) {
+        let transfer = &self.shared.config.transfer;
+        let bound = transfer.bootstrap_timeout;
+        let bootstrapped = room.progress.reached(KvPoll::WaitingForInput);
+        match tokio::time::timeout(bound, bootstrapped).await {
+            Err(_) => {
+                let message = format!("room {}: decode sent no TransferInfo in {bound:?}", room.id);
+                self.fail(&room, FailureReason::network(message));
+                return;
+            }
+            Ok(poll) if poll.is_terminal() => return,
+            Ok(_) => {}
+        }
+        tokio::select! {
+            () = room.last_sent.notified() => {}
+            _ = room.progress.reached(KvPoll::Success) => return,
+        }
+        let bound = transfer.transfer_timeout;
+        if tokio::time::timeout(bound, room.progress.reached(KvPoll::Success))
+            .await
+            .is_err()
+        {
+            let message = format!("room {}: decode confirmed nothing in {bound:?}", room.id);
+            self.fail(&room, FailureReason::network(message));
+        }
+    }
+
+    fn open_room(&self, room: BootstrapRoom) -> Option<Arc<SenderRoom>> {
+        self.rooms.lock().open.get(&room).cloned()
+    }
+
+    /// Fails a room and tells its decode ranks; false if it had ended before.
+    pub(crate) fn fail(&self, room: &SenderRoom, reason: FailureReason) -> bool {
+        if room.progress.poll().is_terminal() {
+            return false;
+        }
+        room.close();
+        let text = reason.clone();
+        if !room.progress.fail(reason) {
+            return false;
+        }
+        let state = room.state.lock();
+        for destination in state.destinations.iter().filter(|d| !d.done) {
+            refuse(&destination.session, &destination.info, &text);
+        }
+        true
     }
 
     pub(crate) fn close(&self, room: &SenderRoom) {
-        self.rooms.lock().remove(&room.id);
+        let mut rooms = self.rooms.lock();
+        rooms.open.remove(&room.id);
+        if !room.fake {
+            rooms.end(room.id, Ended::Used);
+        }
     }
 }
 
-impl SenderRoom {
-    pub(crate) fn take_reports(&self) -> Vec<ChunkReport> {
-        std::mem::take(&mut self.state.lock().reports)
+/// Tells a decode rank why a room fails.
+fn refuse(session: &Session, info: &TransferInfo, reason: &FailureReason) {
+    messages::answer(session, info, KvPoll::Failed, Some(reason.to_string()));
+}
+
+/// Offers this rank's memory to decode processes on this host; `None`, with the reason in the log,
+/// where that is not wanted or not possible.
+fn offer_memory(shared: &Shared, leases: &LeaseTable) -> Option<String> {
+    let config = &shared.config;
+    if !matches!(config.transfer.transport, Transport::Auto | Transport::Shm) {
+        return None;
+    }
+    let rank = SessionId::new(&config.boot_id, config.rank, 0);
+    let name = format!("pdserve-kv-{rank}");
+    let mut regions = shared.regions.clone();
+    regions.push(leases.region().clone());
+    match export::serve(&name, &regions) {
+        Ok(()) => Some(name),
+        Err(error) => {
+            tracing::warn!(%error, "memory is not offered to processes on this host");
+            None
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! `KVReceiver`: decode's end of one room. The engine reserves pages and polls; it never blocks.
 
 use crate::config::BootstrapAddr;
-use crate::decode_side::{DecodeSide, ReceiverRoom};
+use crate::decode_side::DecodeSide;
+use crate::decode_side::room::{ReceiverRoom, Reclaimed};
 use crate::failure::FailureReason;
 use pd_protocol::{BootstrapRoom, KvPoll};
 use std::sync::Arc;
@@ -41,12 +42,13 @@ impl KvReceiver {
     /// Offers the pages, in the request's order, and the metadata row to fill. `WaitingForInput`
     /// says that prefill is known; the call may come before that.
     pub fn init(&self, page_indices: &[u32], metadata_buffer_index: u32, state_indices: &[u32]) {
-        self.side.init(
-            &self.room,
-            page_indices,
+        let offer = Reclaimed {
+            room: self.room.id,
+            page_indices: page_indices.to_vec(),
             metadata_buffer_index,
-            state_indices,
-        );
+            state_indices: state_indices.to_vec(),
+        };
+        self.side.init(&self.room, offer);
     }
 
     pub fn poll(&self) -> KvPoll {

@@ -1,7 +1,8 @@
 //! `KVSender`: prefill's end of one room. The engine tells it what is ready; it never blocks.
 
 use crate::failure::FailureReason;
-use crate::prefill_side::{PrefillSide, SenderRoom};
+use crate::prefill_side::PrefillSide;
+use crate::prefill_side::room::SenderRoom;
 use pd_protocol::{BootstrapRoom, KvPoll};
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,7 +15,4 @@ pub struct Status {
     /// Layer and sentence of a failure.
     #[serde(default)]
     pub reason: Option<String>,
-    /// The session is beyond use: decode registers anew before the next room.
-    #[serde(default)]
-    pub session_lost: bool,
 }

@@ -33,10 +33,11 @@ pub(crate) enum SendError {
 
 impl Outbox {
     /// Starts a PUSH to `endpoint`, within the caller's runtime.
-    pub(crate) fn connect(endpoint: SocketAddr) -> Self {
+    pub(crate) fn connect(endpoint: &impl std::fmt::Display) -> Self {
         let (queue, messages) = mpsc::channel(OUTBOX_MAX);
+        let endpoint = endpoint.to_string();
         tokio::spawn(async move {
-            if let Err(error) = push(endpoint, messages).await {
+            if let Err(error) = push(&endpoint, messages).await {
                 tracing::debug!(%endpoint, %error, "control connection ended");
             }
         });
@@ -52,10 +53,7 @@ impl Outbox {
     }
 }
 
-async fn push(
-    endpoint: SocketAddr,
-    mut messages: mpsc::Receiver<Vec<Bytes>>,
-) -> zeromq::ZmqResult<()> {
+async fn push(endpoint: &str, mut messages: mpsc::Receiver<Vec<Bytes>>) -> zeromq::ZmqResult<()> {
     let mut options = SocketOptions::default();
     options.connect_timeout(CONNECT_TIMEOUT);
     let mut socket = PushSocket::with_options(options);

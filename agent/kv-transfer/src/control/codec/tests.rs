@@ -114,7 +114,6 @@ fn mk_messages() -> Vec<ControlMessage> {
             generation,
             poll: KvPoll::Failed,
             reason: Some("network: gone".to_owned()),
-            session_lost: false,
         }),
         ControlMessage::Abort(Abort {
             session_id: session_id.clone(),

@@ -28,7 +28,7 @@ async fn mk_listener() -> (SocketAddr, mpsc::UnboundedReceiver<ControlMessage>) 
 #[tokio::test]
 async fn messages_arrive_in_order() {
     let (endpoint, mut messages) = mk_listener().await;
-    let outbox = Outbox::connect(endpoint);
+    let outbox = Outbox::connect(&endpoint);
     for room in 1..=100 {
         outbox.send(&mk_message(room)).unwrap();
     }
@@ -40,7 +40,7 @@ async fn messages_arrive_in_order() {
 #[tokio::test]
 async fn garbage_on_the_port_harms_no_one_else() {
     let (endpoint, mut messages) = mk_listener().await;
-    let outbox = Outbox::connect(endpoint);
+    let outbox = Outbox::connect(&endpoint);
     for garbage in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xff; 200]] {
         let mut stranger = TcpStream::connect(endpoint).await.unwrap();
         stranger.write_all(&garbage).await.unwrap();
@@ -78,7 +78,7 @@ async fn sending_to_a_peer_that_is_gone_never_blocks() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let endpoint = listener.local_addr().unwrap();
     drop(listener);
-    let outbox = Outbox::connect(endpoint);
+    let outbox = Outbox::connect(&endpoint);
     let sent = (0..2 * OUTBOX_MAX as u64).map(|i| outbox.send(&mk_message(i + 1)));
     assert!(sent.into_iter().any(|sent| sent.is_err()));
 }

@@ -1,0 +1,73 @@
+//! Prefill hands the files behind its memory to decode processes of the same user on the same host,
+//! opened for reading only, over an abstract Unix socket (which lives in the network namespace and
+//! leaves no file behind).
+
+use crate::memory::Region;
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+
+/// Files that fit one message. Source: SCM_MAX_FD in unix(7).
+pub(crate) const FILES_MAX: usize = 253;
+
+/// Starts to hand out `regions` under `name`, within the caller's runtime.
+pub(crate) fn serve(name: &str, regions: &[Region]) -> io::Result<()> {
+    if regions.len() > FILES_MAX {
+        let why = format!(
+            "{} regions, but one message carries {FILES_MAX} files",
+            regions.len()
+        );
+        return Err(io::Error::other(why));
+    }
+    let files: io::Result<Vec<OwnedFd>> = regions.iter().map(read_only).collect();
+    let files = files?;
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if let Err(error) = hand_over(&stream, &files).await {
+                tracing::warn!(%error, "memory was not handed over");
+            }
+        }
+    });
+    Ok(())
+}
+
+/// The region's file, opened anew without the right to write.
+fn read_only(region: &Region) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", region.export().as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+async fn hand_over(stream: &UnixStream, files: &[OwnedFd]) -> io::Result<()> {
+    let peer = stream.peer_cred()?.uid();
+    let own = rustix::process::geteuid().as_raw();
+    if peer != own {
+        let why = format!("the peer is user {peer}, this process is user {own}");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    stream.writable().await?;
+    stream.try_io(Interest::WRITABLE, || {
+        let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
+        let message = SendAncillaryMessage::ScmRights(&files);
+        let mut space = vec![MaybeUninit::uninit(); message.size()];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(message);
+        let count = u8::try_from(files.len()).expect("FILES_MAX fits a byte");
+        rustix::net::sendmsg(
+            stream,
+            &[IoSlice::new(&[count])],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        )?;
+        Ok(())
+    })
+}

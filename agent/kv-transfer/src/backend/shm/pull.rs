@@ -1,0 +1,101 @@
+//! Decode copies chunks that a prefill has offered. One task per peer, in the order of the offers.
+
+use crate::decode_side::DecodeSide;
+use crate::decode_side::landing::Landing;
+use crate::failure::FailureReason;
+use crate::peer::Peer;
+use crate::plan::CopyRange;
+use pd_protocol::control::{ChunkDone, ChunkReady, ControlMessage};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::mpsc;
+
+use super::lease;
+use super::mapping::ShmMapping;
+
+/// Bytes copied between two looks at the fence: 4 MiB are half a millisecond.
+const STEP_BYTES: u64 = 4 << 20;
+/// Offers that wait for the puller; a peer that makes more fails their rooms.
+pub(crate) const OFFERS_MAX: usize = 4096;
+
+pub(crate) async fn run(
+    side: Arc<DecodeSide>,
+    peer: Arc<Peer>,
+    mapping: ShmMapping,
+    mut offers: mpsc::Receiver<ChunkReady>,
+) {
+    loop {
+        let offer = tokio::select! {
+            offer = offers.recv() => offer,
+            () = peer.lost.cancelled() => None,
+        };
+        let Some(offer) = offer else {
+            return;
+        };
+        if let Some(landing) = side.land_pull(&peer, &offer) {
+            pull(&side, &peer, &mapping, &offer, landing).await;
+        }
+    }
+}
+
+async fn pull(
+    side: &Arc<DecodeSide>,
+    peer: &Peer,
+    mapping: &ShmMapping,
+    offer: &ChunkReady,
+    landing: Landing,
+) {
+    let started = Instant::now();
+    for range in &landing.copies {
+        if !copy(side, mapping, &landing, range).await {
+            return;
+        }
+    }
+    if !lease::still_holds(&mapping.leases, offer.lease_idx, offer.lease) {
+        let message = format!("prefill gave room {} up while it was copied", offer.room);
+        side.fail(&landing.room, FailureReason::peer(message));
+        return;
+    }
+    let done = ControlMessage::ChunkDone(ChunkDone {
+        session_id: peer.session_id.clone(),
+        room: offer.room,
+        generation: offer.generation,
+        first_page: offer.first_page,
+        bytes: landing.bytes,
+        duration_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        last: offer.last.is_some(),
+    });
+    // Only prefill's timeline misses it.
+    let _ = peer.outbox.send(&done);
+    side.arrived(&landing);
+}
+
+/// Copies one range step by step; false if the room ended or the range is not in the memory.
+async fn copy(
+    side: &Arc<DecodeSide>,
+    mapping: &ShmMapping,
+    landing: &Landing,
+    range: &CopyRange,
+) -> bool {
+    let mut done = 0;
+    while done < range.len {
+        let Some(guard) = landing.room.fence.enter() else {
+            return false;
+        };
+        let step = STEP_BYTES.min(range.len - done);
+        let copied = side.regions()[range.dst_region].copy_from(
+            range.dst_offset + done,
+            &mapping.regions[range.src_region],
+            range.src_offset + done,
+            usize::try_from(step).expect("STEP_BYTES fits memory"),
+        );
+        drop(guard);
+        if let Err(error) = copied {
+            side.fail(&landing.room, FailureReason::peer(error.to_string()));
+            return false;
+        }
+        done += step;
+        tokio::task::yield_now().await;
+    }
+    true
+}

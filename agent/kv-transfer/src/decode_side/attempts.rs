@@ -1,0 +1,123 @@
+//! One attempt for all who ask: rooms that need the same peer share one registration. What succeeded
+//! is kept until it is forgotten; what failed is refused at once for a while, longer each time, so
+//! that a peer that cannot be used costs its rooms nothing and is tried again after it recovers.
+
+use crate::failure::FailureReason;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How long a failure is kept: doubled with each, up to the maximum.
+const REST_MIN: Duration = Duration::from_millis(100);
+const REST_MAX: Duration = Duration::from_secs(1);
+
+pub(crate) struct Attempts<K, V> {
+    known: Arc<Mutex<HashMap<K, Attempt<V>>>>,
+}
+
+enum Attempt<V> {
+    Running(watch::Receiver<Option<Result<V, FailureReason>>>),
+    Done(V),
+    Failed {
+        reason: FailureReason,
+        until: Instant,
+        times: u32,
+    },
+}
+
+impl<K, V> Default for Attempts<K, V> {
+    fn default() -> Self {
+        Self {
+            known: Arc::default(),
+        }
+    }
+}
+
+impl<K, V> Attempts<K, V>
+where
+    K: Clone + Eq + Hash + Send + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    /// What is known of `key`, or the result of `attempt`, run within the caller's runtime.
+    pub(crate) async fn get<F>(&self, key: K, attempt: F) -> Result<V, FailureReason>
+    where
+        F: Future<Output = Result<V, FailureReason>> + Send + 'static,
+    {
+        let mut result = match self.lookup(key, attempt) {
+            Ok(running) => running,
+            Err(known) => return known,
+        };
+        let result = result.wait_for(Option::is_some).await;
+        let ended = FailureReason::application("the manager is shutting down");
+        result.map_or(Err(ended), |result| {
+            result.clone().expect("waited until there is one")
+        })
+    }
+
+    #[expect(
+        clippy::type_complexity,
+        reason = "a receiver, or what is known already"
+    )]
+    fn lookup<F>(
+        &self,
+        key: K,
+        attempt: F,
+    ) -> Result<watch::Receiver<Option<Result<V, FailureReason>>>, Result<V, FailureReason>>
+    where
+        F: Future<Output = Result<V, FailureReason>> + Send + 'static,
+    {
+        let mut known = self.known.lock();
+        let times = match known.get(&key) {
+            Some(Attempt::Done(value)) => return Err(Ok(value.clone())),
+            Some(Attempt::Running(running)) => return Ok(running.clone()),
+            Some(Attempt::Failed { reason, until, .. }) if Instant::now() < *until => {
+                return Err(Err(reason.clone()));
+            }
+            Some(Attempt::Failed { times, .. }) => *times,
+            None => 0,
+        };
+        let (result_tx, result_rx) = watch::channel(None);
+        known.insert(key.clone(), Attempt::Running(result_rx.clone()));
+        let table = Arc::clone(&self.known);
+        tokio::spawn(async move {
+            let result = attempt.await;
+            let entry = match &result {
+                Ok(value) => Attempt::Done(value.clone()),
+                Err(reason) => failed(reason.clone(), times + 1),
+            };
+            table.lock().insert(key, entry);
+            let _ = result_tx.send(Some(result));
+        });
+        Ok(result_rx)
+    }
+
+    /// Forgets what succeeded: its peer is gone.
+    pub(crate) fn forget(&self, key: &K) {
+        let mut known = self.known.lock();
+        if matches!(known.get(key), Some(Attempt::Done(_))) {
+            known.remove(key);
+        }
+    }
+
+    /// Forgets what succeeded and refuses it for a while: it cannot be used.
+    pub(crate) fn blacklist(&self, key: K, reason: FailureReason) {
+        self.known.lock().insert(key, failed(reason, u32::MAX));
+    }
+}
+
+fn failed<V>(reason: FailureReason, times: u32) -> Attempt<V> {
+    let rest = REST_MIN.saturating_mul(1 << times.min(16).saturating_sub(1));
+    Attempt::Failed {
+        reason,
+        until: Instant::now() + rest.min(REST_MAX),
+        times,
+    }
+}
+
+#[cfg(test)]
+mod tests;

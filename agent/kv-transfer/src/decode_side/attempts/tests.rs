@@ -1,0 +1,56 @@
+//! Facts about shared attempts, in paused time.
+
+use super::*;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+fn mk_failure() -> FailureReason {
+    FailureReason::network("gone")
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_ask_together_share_one_attempt() {
+    let attempts = Attempts::default();
+    let runs = Arc::new(AtomicU32::new(0));
+    let attempt = || {
+        let runs = Arc::clone(&runs);
+        async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(runs.fetch_add(1, Ordering::Relaxed))
+        }
+    };
+    let both = tokio::join!(
+        attempts.get("key", attempt()),
+        attempts.get("key", attempt())
+    );
+    assert_eq!(both, (Ok(0), Ok(0)));
+    assert_eq!(attempts.get("key", attempt()).await, Ok(0));
+    attempts.forget(&"key");
+    assert_eq!(attempts.get("key", attempt()).await, Ok(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_refused_at_once_for_a_while_and_then_tried_again() {
+    let attempts: Attempts<&str, u32> = Attempts::default();
+    assert!(
+        attempts
+            .get("key", async { Err(mk_failure()) })
+            .await
+            .is_err()
+    );
+    assert_eq!(
+        attempts.get("key", async { Ok(1) }).await,
+        Err(mk_failure())
+    );
+    tokio::time::advance(REST_MIN).await;
+    assert_eq!(attempts.get("key", async { Ok(1) }).await, Ok(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_blacklisted_recovers() {
+    let attempts: Attempts<&str, u32> = Attempts::default();
+    assert_eq!(attempts.get("key", async { Ok(1) }).await, Ok(1));
+    attempts.blacklist("key", mk_failure());
+    assert!(attempts.get("key", async { Ok(2) }).await.is_err());
+    tokio::time::advance(REST_MAX).await;
+    assert_eq!(attempts.get("key", async { Ok(2) }).await, Ok(2));
+}

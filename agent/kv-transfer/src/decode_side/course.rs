@@ -1,0 +1,162 @@
+//! The course of one room on decode, from the bootstrap server to its end, one step after another,
+//! each within its bound.
+
+use super::DecodeSide;
+use super::room::{ReceiverRoom, Target};
+use crate::bootstrap::client::Topology;
+use crate::control::socket::Outbox;
+use crate::failure::FailureReason;
+use crate::peer::{self, PeerKey};
+use crate::ranks::{RankMapping, resolve_rank_mapping};
+use crate::stage::Stage;
+use pd_protocol::KvPoll;
+use pd_protocol::control::{ControlMessage, TransferInfo};
+use pd_protocol::layout::RankId;
+use std::sync::Arc;
+
+/// Runs until the room has ended.
+pub(crate) async fn run(side: Arc<DecodeSide>, room: Arc<ReceiverRoom>) {
+    tokio::select! {
+        failed = steps(&side, &room) => {
+            if let Err(reason) = failed {
+                side.fail(&room, reason);
+            }
+        }
+        _ = room.progress.reached(KvPoll::Success) => {}
+    }
+}
+
+async fn steps(side: &Arc<DecodeSide>, room: &Arc<ReceiverRoom>) -> Result<(), FailureReason> {
+    let transfer = &side.shared.config.transfer;
+    fail_on_purpose(room, Stage::Bootstrap)?;
+    let bound = transfer.bootstrap_timeout;
+    let found = tokio::time::timeout(bound, find_targets(side, room)).await;
+    let mapping = found.unwrap_or_else(|_| {
+        let prefill = &room.bootstrap_addr;
+        let message = format!(
+            "room {}: prefill {prefill} was not ready in {bound:?}",
+            room.id
+        );
+        Err(FailureReason::network(message))
+    })?;
+    fail_on_purpose(room, Stage::Waiting)?;
+    room.progress.advance(KvPoll::WaitingForInput);
+
+    room.offered.notified().await;
+    let bound = transfer.waiting_timeout;
+    let announced = announce(side, room, mapping.required_dst_info_num);
+    tokio::select! {
+        failed = announced => failed?,
+        started = tokio::time::timeout(bound, room.progress.reached(KvPoll::Transferring)) => {
+            started.map_err(|_| {
+                let message = format!("room {}: prefill sent nothing in {bound:?}", room.id);
+                FailureReason::network(message)
+            })?;
+        }
+    }
+    let bound = transfer.transfer_timeout;
+    let ended = tokio::time::timeout(bound, room.progress.reached(KvPoll::Success)).await;
+    ended.map(|_| ()).map_err(|_| {
+        let message = format!("room {}: the transfer did not end in {bound:?}", room.id);
+        FailureReason::network(message)
+    })
+}
+
+fn fail_on_purpose(room: &ReceiverRoom, stage: Stage) -> Result<(), FailureReason> {
+    match room.test_failure {
+        Some(chosen) if chosen == stage => Err(stage.reason(room.id)),
+        _ => Ok(()),
+    }
+}
+
+/// Asks the bootstrap server which prefill ranks serve the room, and registers with each.
+async fn find_targets(
+    side: &Arc<DecodeSide>,
+    room: &ReceiverRoom,
+) -> Result<RankMapping, FailureReason> {
+    let addr = room.bootstrap_addr.clone();
+    let client = side.bootstrap.clone();
+    let asked = addr.clone();
+    let question = async move { client.topology(&asked).await };
+    let topology = side.topologies.get(addr.clone(), question).await?;
+    let found = register_with_targets(side, room, &topology).await;
+    // A prefill that does not fit may be back with another layout when it is asked again.
+    found.inspect_err(|_| side.topologies.forget(&addr))
+}
+
+async fn register_with_targets(
+    side: &Arc<DecodeSide>,
+    room: &ReceiverRoom,
+    topology: &Topology,
+) -> Result<RankMapping, FailureReason> {
+    let config = &side.shared.config;
+    side.check_topology(topology)?;
+    let prefill = topology.info.parallel();
+    let mapping = resolve_rank_mapping(&prefill, &config.parallel, config.rank, &config.kv.layout)
+        .map_err(|error| FailureReason::peer(error.to_string()))?;
+    let dp_rank = room
+        .prefill_dp_rank
+        .unwrap_or_else(|| room.id.dp_rank(prefill.dp_size));
+    for target in &mapping.targets {
+        let key = PeerKey {
+            bootstrap_addr: room.bootstrap_addr.clone(),
+            rank: RankId {
+                dp_rank,
+                ..target.rank
+            },
+        };
+        let attempt = peer::connect(Arc::clone(side), key.clone(), topology.clone());
+        let peer = side.peers.get(key, attempt).await?;
+        room.state.lock().wait_for(peer, target.is_dummy);
+    }
+    Ok(mapping)
+}
+
+/// Sends the room's offer to every target, again until each has answered. Never ends by itself
+/// but by an error: the caller waits for the first byte beside it.
+async fn announce(
+    side: &DecodeSide,
+    room: &ReceiverRoom,
+    required_dst_info_num: u32,
+) -> Result<(), FailureReason> {
+    loop {
+        for (outbox, info) in unanswered(room, required_dst_info_num) {
+            outbox
+                .send(&ControlMessage::TransferInfo(info))
+                .map_err(|error| FailureReason::network(format!("room {}: {error}", room.id)))?;
+        }
+        tokio::time::sleep(side.shared.config.transfer.resend_interval).await;
+    }
+}
+
+fn unanswered(room: &ReceiverRoom, required_dst_info_num: u32) -> Vec<(Outbox, TransferInfo)> {
+    let state = room.state.lock();
+    let offer = state
+        .offer
+        .as_ref()
+        .expect("the caller waited for the offer");
+    let targets = state.targets.iter().filter(|target| !target.answered);
+    let info = |target: &Target| TransferInfo {
+        session_id: target.peer.session_id.clone(),
+        room: room.id,
+        generation: room.generation,
+        transport: target.peer.mode,
+        metadata_buffer_index: offer.metadata_buffer_index,
+        required_dst_info_num,
+        decode_prefix_len: 0,
+        is_dummy: target.is_dummy,
+        page_indices: if target.is_dummy {
+            Vec::new()
+        } else {
+            offer.page_indices.clone()
+        },
+        state_indices: if target.is_dummy {
+            Vec::new()
+        } else {
+            offer.state_indices.clone()
+        },
+    };
+    targets
+        .map(|target| (target.peer.outbox.clone(), info(target)))
+        .collect()
+}

@@ -1,0 +1,257 @@
+//! Where the bytes of a frame or a pull go: always derived from what this side offered, never from
+//! addresses that a peer names.
+
+use super::DecodeSide;
+use super::room::{Arrival, ReceiverRoom};
+use crate::backend::OwnedTail;
+use crate::backend::tcp::frame::FrameHeader;
+use crate::failure::FailureReason;
+use crate::peer::Peer;
+use crate::plan::{CopyRange, Span, Tail};
+use pd_protocol::control::{ChunkReady, ControlMessage, SessionId, Status};
+use pd_protocol::{BootstrapRoom, KvPoll};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A part of a room, about to arrive.
+pub(crate) struct Landing {
+    pub(crate) room: Arc<ReceiverRoom>,
+    session_id: SessionId,
+    first_page: usize,
+    page_count: usize,
+    last: bool,
+    pub(crate) bytes: u64,
+    /// Pushed: own memory, in the order of the payload.
+    pub(crate) spans: Vec<Span>,
+    /// Pulled: from the peer's memory to ours.
+    pub(crate) copies: Vec<CopyRange>,
+}
+
+/// What a peer announces of a part.
+struct Announced<'a> {
+    room: BootstrapRoom,
+    generation: pd_protocol::control::Generation,
+    session_id: &'a SessionId,
+    first_page: u32,
+    page_count: usize,
+    last: bool,
+}
+
+/// What this side offered for it.
+struct Offered {
+    room: Arc<ReceiverRoom>,
+    peer: Arc<Peer>,
+    pages: Vec<u32>,
+    tail: Option<OwnedTail>,
+}
+
+impl DecodeSide {
+    /// Place for a pushed frame; `None` if it is not wanted, and then its payload is to be dropped.
+    pub(crate) fn land(
+        self: &Arc<Self>,
+        session_id: &SessionId,
+        header: &FrameHeader,
+    ) -> Option<Landing> {
+        let announced = Announced {
+            room: header.room,
+            generation: header.generation,
+            session_id,
+            first_page: header.first_page,
+            page_count: header.page_count as usize,
+            last: header.last,
+        };
+        let Offered {
+            room,
+            peer,
+            pages,
+            tail,
+        } = self.offered(&announced)?;
+        peer.proven.store(true, Ordering::Relaxed);
+        let mut spans = peer.plan.dst_page_spans(&pages);
+        if let Some(tail) = &tail {
+            spans.extend(peer.plan.dst_tail_spans(tail.as_tail()));
+        }
+        let expected: u64 = spans.iter().map(|span| span.len).sum();
+        if expected != header.payload_bytes {
+            let message = format!(
+                "room {}: prefill sent {} bytes where {expected} were expected",
+                room.id, header.payload_bytes
+            );
+            self.fail(&room, FailureReason::peer(message));
+            return None;
+        }
+        Some(announced.landing(room, expected, spans, Vec::new()))
+    }
+
+    /// What to copy for an offered chunk; `None` if it is not wanted.
+    pub(crate) fn land_pull(self: &Arc<Self>, peer: &Peer, ready: &ChunkReady) -> Option<Landing> {
+        let announced = Announced {
+            room: ready.room,
+            generation: ready.generation,
+            session_id: &ready.session_id,
+            first_page: ready.first_page,
+            page_count: ready.page_indices.len(),
+            last: ready.last.is_some(),
+        };
+        let Offered {
+            room, pages, tail, ..
+        } = self.offered(&announced)?;
+        if let Err(what) = check_source(peer, ready) {
+            let message = format!("room {}: prefill offers {what}", room.id);
+            self.fail(&room, FailureReason::peer(message));
+            return None;
+        }
+        peer.proven.store(true, Ordering::Relaxed);
+        let mut copies = peer.plan.page_ranges(&ready.page_indices, &pages);
+        if let (Some(tail), Some(last)) = (&tail, ready.last) {
+            let src = Tail {
+                state_indices: &ready.state_indices,
+                metadata_buffer_index: last.metadata_buffer_index,
+            };
+            copies.extend(peer.plan.tail_ranges(src, tail.as_tail()));
+        }
+        let bytes = copies.iter().map(|copy| copy.len).sum();
+        Some(announced.landing(room, bytes, Vec::new(), copies))
+    }
+
+    fn offered(self: &Arc<Self>, announced: &Announced<'_>) -> Option<Offered> {
+        let room = self.open_room(announced.room)?;
+        if room.generation != announced.generation || room.progress.poll().is_terminal() {
+            return None;
+        }
+        let found = {
+            let mut state = room.state.lock();
+            let peer = Arc::clone(&state.target(announced.session_id)?.peer);
+            let offer = state.offer.as_ref()?;
+            let first = announced.first_page as usize;
+            let pages = offer.page_indices.get(first..first + announced.page_count);
+            let tail = announced.last.then(|| OwnedTail {
+                state_indices: offer.state_indices.as_slice().into(),
+                metadata_buffer_index: offer.metadata_buffer_index,
+            });
+            let found = pages.map(|pages| (peer, pages.to_vec(), tail));
+            state.start();
+            found
+        };
+        let Some((peer, pages, tail)) = found else {
+            let message = format!("room {}: prefill sent pages beyond those offered", room.id);
+            self.fail(&room, FailureReason::peer(message));
+            return None;
+        };
+        room.progress.advance(KvPoll::Transferring);
+        Some(Offered {
+            room,
+            peer,
+            pages,
+            tail,
+        })
+    }
+
+    /// A part is in place.
+    pub(crate) fn arrived(self: &Arc<Self>, landing: &Landing) {
+        let Landing { room, .. } = landing;
+        let arrival = room.state.lock().arrive(
+            &landing.session_id,
+            (landing.first_page, landing.page_count),
+            landing.last,
+            landing.bytes,
+        );
+        match arrival {
+            Arrival::More => {}
+            Arrival::Complete => self.complete(room),
+            Arrival::Unexpected => {
+                let message = format!("room {}: prefill sent pages twice", room.id);
+                self.fail(room, FailureReason::peer(message));
+            }
+        }
+    }
+
+    /// Every part of every prefill rank is in place: the row must be this room's.
+    fn complete(self: &Arc<Self>, room: &Arc<ReceiverRoom>) {
+        if let Some(stage @ crate::stage::Stage::Transfer) = room.test_failure {
+            self.fail(room, stage.reason(room.id));
+            return;
+        }
+        let row = {
+            let state = room.state.lock();
+            state
+                .offer
+                .as_ref()
+                .map(|offer| offer.metadata_buffer_index)
+        };
+        let row = row.expect("a room without an offer receives nothing");
+        let metadata = &self.shared.config.kv.metadata;
+        if let Err(error) = metadata.read_row(row, room.id) {
+            let message = format!("corrupt transfer: {error}");
+            self.fail(room, FailureReason::peer(message));
+            return;
+        }
+        room.fence.close();
+        if !room.progress.advance(KvPoll::Success) {
+            return;
+        }
+        for target in &room.state.lock().targets {
+            let status = ControlMessage::Status(Status {
+                session_id: target.peer.session_id.clone(),
+                room: room.id,
+                generation: room.generation,
+                poll: KvPoll::Success,
+                reason: None,
+            });
+            if let Err(error) = target.peer.outbox.send(&status) {
+                tracing::warn!(room = %room.id, %error, "success not confirmed to prefill");
+            }
+        }
+    }
+}
+
+impl Announced<'_> {
+    fn landing(
+        &self,
+        room: Arc<ReceiverRoom>,
+        bytes: u64,
+        spans: Vec<Span>,
+        copies: Vec<CopyRange>,
+    ) -> Landing {
+        Landing {
+            room,
+            session_id: self.session_id.clone(),
+            first_page: self.first_page as usize,
+            page_count: self.page_count,
+            last: self.last,
+            bytes,
+            spans,
+            copies,
+        }
+    }
+}
+
+/// Pages, row and slots of an offer must lie within the memory that prefill described.
+fn check_source(peer: &Peer, ready: &ChunkReady) -> Result<(), String> {
+    let layout = &peer.layout;
+    if let Some(page) = ready
+        .page_indices
+        .iter()
+        .find(|&&page| page >= layout.pages)
+    {
+        return Err(format!("page {page} of {}", layout.pages));
+    }
+    let Some(last) = ready.last else {
+        return Ok(());
+    };
+    if last.metadata_buffer_index >= layout.metadata_rows {
+        let (row, rows) = (last.metadata_buffer_index, layout.metadata_rows);
+        return Err(format!("metadata row {row} of {rows}"));
+    }
+    if ready.state_indices.len() != layout.states.len() {
+        return Err(format!("{} state slots", ready.state_indices.len()));
+    }
+    let slots = ready.state_indices.iter().zip(&layout.states);
+    match slots
+        .into_iter()
+        .find(|(slot, state)| **slot >= state.slots)
+    {
+        Some((slot, state)) => Err(format!("slot {slot} of {} {}", state.slots, state.name)),
+        None => Ok(()),
+    }
+}

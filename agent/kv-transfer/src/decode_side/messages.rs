@@ -1,0 +1,143 @@
+//! What decode does with a control message, and what it tells prefill when a room fails.
+
+use super::DecodeSide;
+use super::room::ReceiverRoom;
+use crate::control::socket::Outbox;
+use crate::failure::FailureReason;
+use crate::peer::Peer;
+use pd_protocol::KvPoll;
+use pd_protocol::control::{
+    Abort, AbortAck, ChunkReady, ControlMessage, RegisterAck, SessionId, Status,
+};
+use std::sync::Arc;
+
+impl DecodeSide {
+    pub(crate) fn handle(self: &Arc<Self>, message: ControlMessage) {
+        match message {
+            ControlMessage::RegisterAck(ack) => self.on_register_ack(*ack),
+            ControlMessage::ChunkReady(ready) => self.on_chunk_ready(ready),
+            ControlMessage::Status(status) => self.on_status(status),
+            ControlMessage::AbortAck(ack) => self.on_abort_ack(&ack),
+            ControlMessage::Register(_)
+            | ControlMessage::TransferInfo(_)
+            | ControlMessage::ChunkDone(_)
+            | ControlMessage::Abort(_) => {
+                tracing::warn!("a message for prefill came to decode; dropped");
+            }
+        }
+    }
+
+    fn on_register_ack(&self, ack: RegisterAck) {
+        if let Some(waiting) = self.registering.lock().remove(&ack.session_id) {
+            // Whoever waited may have run out of time.
+            let _ = waiting.send(ack);
+        }
+    }
+
+    fn peer(&self, session_id: &SessionId) -> Option<Arc<Peer>> {
+        self.sessions.lock().get(session_id).cloned()
+    }
+
+    fn on_chunk_ready(self: &Arc<Self>, ready: ChunkReady) {
+        let Some(peer) = self.peer(&ready.session_id) else {
+            return;
+        };
+        let (id, generation) = (ready.room, ready.generation);
+        if !peer.offer(ready)
+            && let Some(room) = self.open_room(id)
+            && room.generation == generation
+        {
+            let message = format!("room {id}: more chunks are offered than can wait");
+            self.fail(&room, FailureReason::network(message));
+        }
+    }
+
+    fn on_status(self: &Arc<Self>, status: Status) {
+        let Some(room) = self.open_room(status.room) else {
+            return;
+        };
+        if room.generation != status.generation {
+            return;
+        }
+        {
+            let mut state = room.state.lock();
+            let Some(target) = state.target(&status.session_id) else {
+                return;
+            };
+            target.answered = true;
+        }
+        if status.poll == KvPoll::Failed {
+            let reason = status
+                .reason
+                .unwrap_or_else(|| "no reason given".to_owned());
+            let message = format!("prefill failed room {}: {reason}", room.id);
+            self.fail(&room, FailureReason::peer(message));
+        }
+    }
+
+    fn on_abort_ack(&self, ack: &AbortAck) {
+        let closed =
+            |room: &&Arc<ReceiverRoom>| room.id == ack.room && room.generation == ack.generation;
+        let open = self.open_room(ack.room).filter(|room| closed(&room));
+        let aborting = self.aborting.lock().iter().find(closed).cloned();
+        if let Some(room) = open.or(aborting)
+            && let Some(target) = room.state.lock().target(&ack.session_id)
+        {
+            target.abort_acked = true;
+        }
+    }
+
+    /// Fails a room, closes its fence and tells prefill; false if it had ended before.
+    pub(crate) fn fail(self: &Arc<Self>, room: &Arc<ReceiverRoom>, reason: FailureReason) -> bool {
+        if room.progress.poll().is_terminal() {
+            return false;
+        }
+        room.fence.close();
+        let text = reason.to_string();
+        if !room.progress.fail(reason) {
+            return false;
+        }
+        if !room.state.lock().targets.is_empty() {
+            let (side, room) = (Arc::clone(self), Arc::clone(room));
+            self.shared
+                .handle
+                .spawn(side.abort_until_answered(room, text));
+        }
+        true
+    }
+
+    /// Tells every prefill rank of the room that nothing more is wanted, again until each has
+    /// answered or is gone. Our own memory is fenced already; this frees prefill's.
+    async fn abort_until_answered(self: Arc<Self>, room: Arc<ReceiverRoom>, reason: String) {
+        self.aborting.lock().push(Arc::clone(&room));
+        loop {
+            let waiting = unanswered_aborts(&room);
+            if waiting.is_empty() {
+                break;
+            }
+            for (outbox, session_id) in waiting {
+                let abort = ControlMessage::Abort(Abort {
+                    session_id,
+                    room: room.id,
+                    generation: room.generation,
+                    reason: reason.clone(),
+                });
+                // A full outbox empties, or the session is lost: both are seen next time.
+                let _ = outbox.send(&abort);
+            }
+            tokio::time::sleep(self.shared.config.transfer.resend_interval).await;
+        }
+        self.aborting
+            .lock()
+            .retain(|other| !Arc::ptr_eq(other, &room));
+    }
+}
+
+fn unanswered_aborts(room: &ReceiverRoom) -> Vec<(Outbox, SessionId)> {
+    let state = room.state.lock();
+    let waiting = state.targets.iter();
+    let waiting = waiting.filter(|target| !target.abort_acked && !target.peer.lost.is_cancelled());
+    waiting
+        .map(|target| (target.peer.outbox.clone(), target.peer.session_id.clone()))
+        .collect()
+}

@@ -1,0 +1,182 @@
+//! One room on decode: what it offers, whom it waits for, what has arrived.
+
+use crate::config::{BootstrapAddr, Waker};
+use crate::fence::Fence;
+use crate::peer::Peer;
+use crate::progress::Progress;
+use crate::receiver::TransferReport;
+use crate::stage::Stage;
+use parking_lot::Mutex;
+use pd_protocol::BootstrapRoom;
+use pd_protocol::control::{Generation, SessionId};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::Notify;
+
+pub(crate) struct ReceiverRoom {
+    pub(crate) id: BootstrapRoom,
+    pub(crate) generation: Generation,
+    pub(crate) bootstrap_addr: BootstrapAddr,
+    pub(crate) prefill_dp_rank: Option<u32>,
+    pub(crate) fake: bool,
+    pub(crate) progress: Progress,
+    pub(crate) fence: Fence,
+    /// Stage at which the room fails on purpose.
+    pub(crate) test_failure: Option<Stage>,
+    pub(crate) offered: Notify,
+    pub(crate) state: Mutex<ReceiverState>,
+}
+
+#[derive(Default)]
+pub(crate) struct ReceiverState {
+    pub(crate) offer: Option<Reclaimed>,
+    pub(crate) targets: Vec<Target>,
+    started: Option<Instant>,
+    report: Option<TransferReport>,
+}
+
+/// A receiver's memory: its own while the room lives, and given back when its fence is released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reclaimed {
+    pub room: BootstrapRoom,
+    pub page_indices: Vec<u32>,
+    pub metadata_buffer_index: u32,
+    pub state_indices: Vec<u32>,
+}
+
+/// A prefill rank that this room waits for.
+pub(crate) struct Target {
+    pub(crate) peer: Arc<Peer>,
+    /// It sends nothing; it only has to know.
+    pub(crate) is_dummy: bool,
+    /// It has answered our TransferInfo.
+    pub(crate) answered: bool,
+    /// It has answered our Abort.
+    pub(crate) abort_acked: bool,
+    arrived: Vec<bool>,
+    tail_arrived: bool,
+}
+
+/// What became of a part that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    More,
+    Complete,
+    /// Pages that had arrived before, or a room that has ended.
+    Unexpected,
+}
+
+impl ReceiverRoom {
+    pub(crate) fn new(
+        id: BootstrapRoom,
+        generation: Generation,
+        origin: (BootstrapAddr, Option<u32>),
+        (fake, test_failure): (bool, Option<Stage>),
+        waker: &Waker,
+    ) -> Self {
+        let (bootstrap_addr, prefill_dp_rank) = origin;
+        Self {
+            id,
+            generation,
+            bootstrap_addr,
+            prefill_dp_rank,
+            fake,
+            progress: Progress::new(Arc::clone(waker)),
+            fence: Fence::new(Arc::clone(waker)),
+            test_failure,
+            offered: Notify::new(),
+            state: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn report(&self) -> Option<TransferReport> {
+        self.state.lock().report
+    }
+
+    pub(crate) fn waits_for(&self, session: &SessionId) -> bool {
+        let state = self.state.lock();
+        let mut targets = state.targets.iter();
+        targets.any(|t| &t.peer.session_id == session && !t.is_done())
+    }
+}
+
+impl ReceiverState {
+    pub(crate) fn target(&mut self, session: &SessionId) -> Option<&mut Target> {
+        let mut targets = self.targets.iter_mut();
+        targets.find(|target| &target.peer.session_id == session)
+    }
+
+    /// Adds a prefill rank, before or after the offer.
+    pub(crate) fn wait_for(&mut self, peer: Arc<Peer>, is_dummy: bool) {
+        let pages = self
+            .offer
+            .as_ref()
+            .map_or(0, |offer| offer.page_indices.len());
+        self.targets.push(Target {
+            peer,
+            is_dummy,
+            answered: false,
+            abort_acked: false,
+            arrived: vec![false; pages],
+            tail_arrived: false,
+        });
+    }
+
+    /// Takes the memory that is offered.
+    pub(crate) fn offer(&mut self, offer: Reclaimed) {
+        for target in &mut self.targets {
+            target.arrived = vec![false; offer.page_indices.len()];
+        }
+        self.offer = Some(offer);
+    }
+
+    /// The first byte is on its way.
+    pub(crate) fn start(&mut self) {
+        self.started.get_or_insert_with(Instant::now);
+    }
+
+    /// Counts pages `first..first + count` (and the tail) of one prefill rank.
+    pub(crate) fn arrive(
+        &mut self,
+        session: &SessionId,
+        (first, count): (usize, usize),
+        last: bool,
+        bytes: u64,
+    ) -> Arrival {
+        let Some(target) = self.target(session) else {
+            return Arrival::Unexpected;
+        };
+        if !target.arrive(first, count, last) {
+            return Arrival::Unexpected;
+        }
+        let started = *self.started.get_or_insert_with(Instant::now);
+        let before = self.report.map_or(0, |report| report.bytes);
+        self.report = Some(TransferReport {
+            bytes: before + bytes,
+            duration: started.elapsed(),
+        });
+        if self.targets.iter().all(Target::is_done) {
+            Arrival::Complete
+        } else {
+            Arrival::More
+        }
+    }
+}
+
+impl Target {
+    fn arrive(&mut self, first: usize, count: usize, last: bool) -> bool {
+        let Some(pages) = self.arrived.get_mut(first..first + count) else {
+            return false;
+        };
+        if pages.iter().any(|&arrived| arrived) || (last && self.tail_arrived) {
+            return false;
+        }
+        pages.fill(true);
+        self.tail_arrived |= last;
+        true
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_dummy || (self.tail_arrived && self.arrived.iter().all(|&arrived| arrived))
+    }
+}

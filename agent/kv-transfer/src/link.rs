@@ -1,0 +1,104 @@
+//! Plain TCP between managers: one liveness connection per session, and the data connections of the
+//! tcp transport. Each opens with a hello that says which session it serves.
+
+use pd_protocol::control::SessionId;
+use std::net::IpAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// First bytes of every link: what is not ours is closed.
+const MAGIC: &[u8; 8] = b"PDSVLNK1";
+/// Longest session id that is read.
+const SESSION_BYTES_MAX: usize = 512;
+/// Connect and hello take at most this. Source: reference §1.8 (connect 2 s).
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a link is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum LinkKind {
+    Liveness = 1,
+    Data = 2,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) kind: LinkKind,
+    pub(crate) session_id: SessionId,
+}
+
+/// Binds the link port of a manager on `host` and passes every link to `handle`. Returns the port.
+pub(crate) async fn listen(
+    host: IpAddr,
+    handle: impl Fn(Hello, TcpStream) + Clone + Send + 'static,
+) -> std::io::Result<u16> {
+    let listener = TcpListener::bind((host, 0)).await?;
+    let port = listener.local_addr()?.port();
+    tokio::spawn(async move {
+        loop {
+            let Ok((stream, from)) = listener.accept().await else {
+                // Out of file descriptors: others close in time.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let handle = handle.clone();
+            tokio::spawn(async move {
+                match tokio::time::timeout(HELLO_TIMEOUT, greeted(stream)).await {
+                    Ok(Ok((hello, stream))) => handle(hello, stream),
+                    Ok(Err(error)) => tracing::warn!(%from, %error, "link refused"),
+                    Err(_) => tracing::warn!(%from, "link refused: no hello"),
+                }
+            });
+        }
+    });
+    Ok(port)
+}
+
+async fn greeted(mut stream: TcpStream) -> std::io::Result<(Hello, TcpStream)> {
+    let invalid = |what| std::io::Error::new(std::io::ErrorKind::InvalidData, what);
+    stream.set_nodelay(true)?;
+    let mut magic = [0; MAGIC.len()];
+    stream.read_exact(&mut magic).await?;
+    if &magic != MAGIC {
+        return Err(invalid("not a link of this protocol"));
+    }
+    let kind = match stream.read_u8().await? {
+        1 => LinkKind::Liveness,
+        2 => LinkKind::Data,
+        _ => return Err(invalid("unknown kind of link")),
+    };
+    let len = usize::from(stream.read_u16_le().await?);
+    if len > SESSION_BYTES_MAX {
+        return Err(invalid("session id too long"));
+    }
+    let mut session = vec![0; len];
+    stream.read_exact(&mut session).await?;
+    let session = String::from_utf8(session).map_err(|_| invalid("session id is not UTF-8"))?;
+    let session_id = SessionId(session);
+    Ok((Hello { kind, session_id }, stream))
+}
+
+/// Opens a link to a peer.
+pub(crate) async fn connect(
+    host: &str,
+    port: u16,
+    kind: LinkKind,
+    session_id: &SessionId,
+) -> std::io::Result<TcpStream> {
+    let opened = async {
+        let mut stream = TcpStream::connect((host, port)).await?;
+        stream.set_nodelay(true)?;
+        let session = session_id.0.as_bytes();
+        let len = u16::try_from(session.len()).map_err(std::io::Error::other)?;
+        let mut hello = MAGIC.to_vec();
+        hello.push(kind as u8);
+        hello.extend(len.to_le_bytes());
+        hello.extend(session);
+        stream.write_all(&hello).await?;
+        Ok(stream)
+    };
+    tokio::time::timeout(HELLO_TIMEOUT, opened)
+        .await
+        .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+}

@@ -1,0 +1,47 @@
+//! Whether the other process lives: a connection of its own per session, beside ZMQ, which hides
+//! that a peer has gone. A closed socket is a death, known at once; silence is a freeze, known
+//! after `interval * failures`. Both sides beat, so both notice.
+
+use crate::failure::FailureReason;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::MissedTickBehavior;
+
+const BEAT: u8 = b'.';
+
+/// Beats and listens until the peer is lost; says why.
+pub(crate) async fn watch<S: AsyncRead + AsyncWrite + Unpin>(
+    peer: &str,
+    mut stream: S,
+    interval: Duration,
+    failures: u32,
+) -> FailureReason {
+    let patience = interval * failures.max(1);
+    let mut beats = tokio::time::interval(interval);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let silence = tokio::time::sleep(patience);
+    tokio::pin!(silence);
+    let mut heard = [0; 64];
+    loop {
+        tokio::select! {
+            biased;
+            read = stream.read(&mut heard) => match read {
+                Ok(0) => return FailureReason::peer(format!("{peer} closed its connection: it ended or restarted")),
+                Ok(_) => silence.as_mut().reset(tokio::time::Instant::now() + patience),
+                Err(error) => return FailureReason::peer(format!("connection to {peer} broke: {error}")),
+            },
+            _ = beats.tick() => {
+                // A frozen peer's socket buffers a beat for hours; only the reading side decides.
+                if let Err(error) = stream.write_all(&[BEAT]).await {
+                    return FailureReason::peer(format!("connection to {peer} broke: {error}"));
+                }
+            }
+            () = &mut silence => {
+                return FailureReason::peer(format!("{peer} was silent for {patience:?}: frozen or cut off"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

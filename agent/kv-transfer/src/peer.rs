@@ -1,0 +1,212 @@
+//! Decode's view of one prefill rank: a registration that stands until its liveness link breaks.
+
+use crate::backend::shm::mapping::ShmMapping;
+use crate::backend::shm::pull;
+use crate::bootstrap::client::Topology;
+use crate::config::{BootstrapAddr, Transport};
+use crate::control::socket::Outbox;
+use crate::decode_side::DecodeSide;
+use crate::failure::FailureReason;
+use crate::link::{self, LinkKind};
+use crate::liveness;
+use crate::plan::TransferPlan;
+use pd_protocol::bootstrap::RankAddr;
+use pd_protocol::compat::{KvMeaning, check_pair};
+use pd_protocol::control::transfer_info::TransferMode;
+use pd_protocol::control::{
+    ChunkReady, ControlMessage, KvArgsRegisterInfo, RegisterAck, SessionId,
+};
+use pd_protocol::layout::{KvLayout, RankId};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// Names a prefill rank by where decode asks for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PeerKey {
+    pub(crate) bootstrap_addr: BootstrapAddr,
+    pub(crate) rank: RankId,
+}
+
+pub(crate) struct Peer {
+    pub(crate) key: PeerKey,
+    pub(crate) session_id: SessionId,
+    pub(crate) outbox: Outbox,
+    pub(crate) layout: KvLayout,
+    pub(crate) plan: TransferPlan,
+    pub(crate) mode: TransferMode,
+    pub(crate) lost: CancellationToken,
+    /// Bytes have come from it: the way to its memory works.
+    pub(crate) proven: AtomicBool,
+    /// Offers of chunks to the task that pulls them.
+    offers: mpsc::Sender<ChunkReady>,
+}
+
+impl Peer {
+    /// Passes an offer to the puller; false if too many wait.
+    pub(crate) fn offer(&self, ready: ChunkReady) -> bool {
+        self.offers.try_send(ready).is_ok()
+    }
+}
+
+/// Registers with a prefill rank and agrees on a transport. The caller bounds the time.
+pub(crate) async fn connect(
+    side: Arc<DecodeSide>,
+    key: PeerKey,
+    topology: Topology,
+) -> Result<Arc<Peer>, FailureReason> {
+    let addr = side.bootstrap.rank(&key.bootstrap_addr, key.rank).await?;
+    let endpoint = BootstrapAddr {
+        host: addr.rank_ip.clone(),
+        port: addr.rank_port,
+    };
+    let outbox = Outbox::connect(&endpoint);
+    let session_id = side.new_session_id();
+    let ack = register(&side, &session_id, &outbox, &endpoint).await?;
+    check_ack(&side, &ack, &topology)?;
+    let (mode, mapping) = choose_transport(&side, &ack, &addr).await?;
+    let liveness = open_liveness(&addr, &ack).await?;
+    let (offers, waiting) = mpsc::channel(pull::OFFERS_MAX);
+    let peer = Arc::new(Peer {
+        key,
+        session_id,
+        outbox,
+        plan: TransferPlan::new(&ack.layout, &side.shared.config.kv.layout),
+        layout: ack.layout,
+        mode,
+        lost: CancellationToken::new(),
+        proven: AtomicBool::new(false),
+        offers,
+    });
+    side.enter_peer(&peer);
+    if let Some(mapping) = mapping {
+        tokio::spawn(pull::run(
+            Arc::clone(&side),
+            Arc::clone(&peer),
+            mapping,
+            waiting,
+        ));
+    }
+    tokio::spawn(watch(side, Arc::clone(&peer), liveness));
+    Ok(peer)
+}
+
+/// Sends the registration again until it is answered.
+async fn register(
+    side: &DecodeSide,
+    session_id: &SessionId,
+    outbox: &Outbox,
+    endpoint: &BootstrapAddr,
+) -> Result<RegisterAck, FailureReason> {
+    let config = &side.shared.config;
+    let info = ControlMessage::Register(Box::new(KvArgsRegisterInfo {
+        session_id: session_id.clone(),
+        endpoint: config.transfer.host.to_string(),
+        dst_port: side.control_port(),
+        data_port: side.link_port(),
+        rank: config.rank,
+        parallel: config.parallel,
+        layout: config.kv.layout.clone(),
+        kv_compat: config.kv_compat.clone(),
+    }));
+    let (answer_tx, mut answer_rx) = oneshot::channel();
+    side.expect_ack(session_id, answer_tx);
+    loop {
+        outbox.send(&info).map_err(|error| {
+            FailureReason::network(format!("prefill's control port {endpoint}: {error}"))
+        })?;
+        let patience = config.transfer.resend_interval;
+        if let Ok(answer) = tokio::time::timeout(patience, &mut answer_rx).await {
+            return answer.map_err(|_| FailureReason::application("the manager is shutting down"));
+        }
+    }
+}
+
+fn check_ack(
+    side: &DecodeSide,
+    ack: &RegisterAck,
+    topology: &Topology,
+) -> Result<(), FailureReason> {
+    let config = &side.shared.config;
+    if let Some(why) = &ack.refused {
+        return Err(FailureReason::peer(format!("prefill refused us: {why}")));
+    }
+    if topology
+        .boot_id
+        .as_ref()
+        .is_some_and(|boot_id| *boot_id != ack.boot_id)
+    {
+        let message = "prefill restarted between two questions; ask again";
+        return Err(FailureReason::peer(message));
+    }
+    let layout = ack.layout.validate();
+    layout.map_err(|error| FailureReason::peer(format!("prefill's KV layout: {error}")))?;
+    let prefill = KvMeaning {
+        kv_compat: &ack.kv_compat,
+        layout: &ack.layout,
+    };
+    let own = KvMeaning {
+        kv_compat: &config.kv_compat,
+        layout: &config.kv.layout,
+    };
+    check_pair(prefill, own).map_err(|error| FailureReason::peer(error.to_string()))
+}
+
+/// Shared memory where both want it and can have it, else tcp; says why.
+async fn choose_transport(
+    side: &DecodeSide,
+    ack: &RegisterAck,
+    addr: &RankAddr,
+) -> Result<(TransferMode, Option<ShmMapping>), FailureReason> {
+    let wanted = side.shared.config.transfer.transport;
+    let mut why_not = "this side is set to tcp".to_owned();
+    if matches!(wanted, Transport::Auto | Transport::Shm) {
+        let mapping = match &ack.shm {
+            None => Err("prefill does not offer its memory".to_owned()),
+            Some(offer) => {
+                let mapping = ShmMapping::open(offer, &ack.layout).await;
+                mapping.map_err(|error| error.to_string())
+            }
+        };
+        match mapping {
+            Ok(mapping) => {
+                tracing::info!(prefill = %addr.rank_ip, "transport shm: same host and user");
+                return Ok((TransferMode::Shm, Some(mapping)));
+            }
+            Err(why) => why_not = why,
+        }
+    }
+    if ack.tcp && wanted != Transport::Shm {
+        tracing::info!(prefill = %addr.rank_ip, why = why_not, "transport tcp");
+        return Ok((TransferMode::Tcp, None));
+    }
+    let tcp = if ack.tcp {
+        "this side is set to shm"
+    } else {
+        "prefill is set to shm"
+    };
+    let message = format!("no transport in common: not shm ({why_not}), not tcp ({tcp})");
+    Err(FailureReason::network(message))
+}
+
+async fn open_liveness(addr: &RankAddr, ack: &RegisterAck) -> Result<TcpStream, FailureReason> {
+    let (host, port) = (&addr.rank_ip, ack.liveness_port);
+    let opened = link::connect(host, port, LinkKind::Liveness, &ack.session_id).await;
+    opened.map_err(|error| {
+        FailureReason::network(format!("liveness connection to {host}:{port}: {error}"))
+    })
+}
+
+async fn watch(side: Arc<DecodeSide>, peer: Arc<Peer>, stream: TcpStream) {
+    let name = format!("prefill {}", peer.key.bootstrap_addr);
+    let transfer = &side.shared.config.transfer;
+    let (interval, failures) = (transfer.heartbeat_interval, transfer.heartbeat_failures);
+    tokio::select! {
+        reason = liveness::watch(&name, stream, interval, failures) => {
+            side.lose(&peer, &reason);
+        }
+        () = peer.lost.cancelled() => {}
+    }
+}

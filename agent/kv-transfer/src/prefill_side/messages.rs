@@ -1,0 +1,293 @@
+//! What prefill does with a control message. Every one may come twice, late, or from a decode rank
+//! whose session is over.
+
+use super::room::SenderRoom;
+use super::table::Ended;
+use super::{PrefillSide, refuse};
+use crate::backend::shm;
+use crate::config::{BootstrapAddr, Transport};
+use crate::control::socket::Outbox;
+use crate::failure::FailureReason;
+use crate::plan::TransferPlan;
+use crate::session::Session;
+use pd_protocol::KvPoll;
+use pd_protocol::compat::{KvMeaning, check_pair};
+use pd_protocol::control::transfer_info::TransferMode;
+use pd_protocol::control::{
+    Abort, AbortAck, ChunkDone, ControlMessage, KvArgsRegisterInfo, RegisterAck, SessionId,
+    ShmOffer, Status, TransferInfo,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Registered decode ranks at once.
+const SESSIONS_MAX: usize = 4096;
+/// A session whose liveness link does not come is dropped.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl PrefillSide {
+    pub(crate) fn handle(self: &Arc<Self>, message: ControlMessage) {
+        match message {
+            ControlMessage::Register(info) => self.on_register(*info),
+            ControlMessage::TransferInfo(info) => self.on_transfer_info(info),
+            ControlMessage::ChunkDone(done) => self.on_chunk_done(&done),
+            ControlMessage::Status(status) => self.on_status(&status),
+            ControlMessage::Abort(abort) => self.on_abort(abort),
+            ControlMessage::RegisterAck(_)
+            | ControlMessage::ChunkReady(_)
+            | ControlMessage::AbortAck(_) => {
+                tracing::warn!("a message for decode came to prefill; dropped");
+            }
+        }
+    }
+
+    fn session(&self, id: &SessionId) -> Option<Arc<Session>> {
+        let session = self.sessions.lock().get(id).cloned();
+        if session.is_none() {
+            tracing::debug!(%id, "message of a session that is over; dropped");
+        }
+        session
+    }
+
+    fn on_register(self: &Arc<Self>, info: KvArgsRegisterInfo) {
+        let known = self.sessions.lock().get(&info.session_id).cloned();
+        if let Some(session) = known {
+            // Our answer was slow: once more.
+            let ack = self.register_ack(session.id().clone(), None);
+            let _ = session.send(&ControlMessage::RegisterAck(Box::new(ack)));
+            return;
+        }
+        let endpoint = BootstrapAddr {
+            host: info.endpoint.clone(),
+            port: info.dst_port,
+        };
+        let outbox = Outbox::connect(&endpoint);
+        let id = info.session_id.clone();
+        let refused = self.refusal(&info);
+        if let Some(why) = &refused {
+            tracing::warn!(session = %id, why, "registration refused");
+        }
+        let ack = self.register_ack(id.clone(), refused.clone());
+        let _ = outbox.send(&ControlMessage::RegisterAck(Box::new(ack)));
+        if refused.is_none() {
+            let plan = TransferPlan::new(&self.shared.config.kv.layout, &info.layout);
+            let session = Arc::new(Session::new(info, plan, outbox));
+            self.sessions.lock().insert(id, Arc::clone(&session));
+            self.expect_liveness(session);
+        }
+    }
+
+    fn refusal(&self, info: &KvArgsRegisterInfo) -> Option<String> {
+        if self.sessions.lock().len() >= SESSIONS_MAX {
+            return Some(format!(
+                "{SESSIONS_MAX} decode ranks are registered already"
+            ));
+        }
+        if let Err(error) = info.layout.validate() {
+            return Some(format!("decode's KV layout: {error}"));
+        }
+        let own = KvMeaning {
+            kv_compat: &self.shared.config.kv_compat,
+            layout: &self.shared.config.kv.layout,
+        };
+        let decode = KvMeaning {
+            kv_compat: &info.kv_compat,
+            layout: &info.layout,
+        };
+        check_pair(own, decode).err().map(|error| error.to_string())
+    }
+
+    fn register_ack(&self, session_id: SessionId, refused: Option<String>) -> RegisterAck {
+        let config = &self.shared.config;
+        RegisterAck {
+            session_id,
+            boot_id: config.boot_id.clone(),
+            rank: config.rank,
+            layout: config.kv.layout.clone(),
+            kv_compat: config.kv_compat.clone(),
+            liveness_port: self.link_port(),
+            shm: self.shm_name.clone().map(|socket_name| ShmOffer {
+                host_id: shm::host_id(),
+                socket_name,
+            }),
+            tcp: matches!(config.transfer.transport, Transport::Auto | Transport::Tcp),
+            refused,
+        }
+    }
+
+    /// The peer of a session that nobody watches could be gone.
+    fn expect_liveness(self: &Arc<Self>, session: Arc<Session>) {
+        let side = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(ATTACH_TIMEOUT) => {
+                    if !session.is_attached() {
+                        let reason = "decode registered but opened no liveness connection";
+                        side.lose(&session, &FailureReason::peer(reason));
+                    }
+                }
+                () = session.lost.cancelled() => {}
+            }
+        });
+    }
+
+    fn on_transfer_info(self: &Arc<Self>, info: TransferInfo) {
+        let Some(session) = self.session(&info.session_id) else {
+            return;
+        };
+        if let Err(reason) = check_offer(&session, &info) {
+            return refuse(&session, &info, &reason);
+        }
+        if info.transport == TransferMode::Tcp {
+            session.start_streams(self);
+        }
+        let mut rooms = self.rooms.lock();
+        let ended = rooms.ended(info.room).cloned();
+        let open = rooms.open.get(&info.room).cloned();
+        match (open, ended) {
+            (Some(room), _) => {
+                drop(rooms);
+                self.join(&room, &session, info);
+            }
+            (None, Some(how)) => {
+                drop(rooms);
+                let message = match how {
+                    Ended::Used => format!("room {} was used before", info.room),
+                    Ended::Aborted(reason) => reason,
+                };
+                refuse(&session, &info, &FailureReason::peer(message));
+            }
+            (None, None) => {
+                let ttl = self.shared.config.transfer.bootstrap_timeout;
+                let kept = rooms.keep(&session, info.clone(), Instant::now(), ttl);
+                drop(rooms);
+                if kept {
+                    answer(&session, &info, KvPoll::WaitingForInput, None);
+                } else {
+                    let reason = FailureReason::peer("too many rooms wait for their request");
+                    refuse(&session, &info, &reason);
+                }
+            }
+        }
+    }
+
+    /// A decode rank and an open room meet.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        room: &Arc<SenderRoom>,
+        session: &Arc<Session>,
+        info: TransferInfo,
+    ) {
+        match room.add(session, info.clone()) {
+            Ok(all_in) => {
+                answer(session, &info, KvPoll::WaitingForInput, None);
+                if all_in {
+                    self.bootstrapped(room);
+                }
+            }
+            Err(reason) => refuse(session, &info, &reason),
+        }
+    }
+
+    fn on_status(&self, status: &Status) {
+        let Some(room) = self.open_room(status.room) else {
+            return;
+        };
+        let of_room = {
+            let state = room.state.lock();
+            let mut known = state.destinations.iter();
+            known.any(|d| {
+                d.session.id() == &status.session_id && d.info.generation == status.generation
+            })
+        };
+        if of_room && status.poll == KvPoll::Success && room.mark_done(&status.session_id) {
+            room.succeed();
+        }
+    }
+
+    fn on_chunk_done(&self, done: &ChunkDone) {
+        if let Some(room) = self.open_room(done.room) {
+            room.report(
+                done.bytes,
+                Duration::from_nanos(done.duration_ns),
+                done.last,
+            );
+        }
+    }
+
+    fn on_abort(&self, abort: Abort) {
+        let Abort {
+            session_id,
+            room: id,
+            generation,
+            reason,
+        } = abort;
+        let Some(session) = self.session(&session_id) else {
+            return;
+        };
+        let reason = format!("decode gave room {id} up: {reason}");
+        match self.open_room(id) {
+            Some(room) => {
+                let another = {
+                    let state = room.state.lock();
+                    let mut known = state.destinations.iter();
+                    known.any(|d| d.session.id() == &session_id && d.info.generation != generation)
+                };
+                if !another {
+                    self.fail(&room, FailureReason::peer(reason));
+                }
+            }
+            None => {
+                let mut rooms = self.rooms.lock();
+                if rooms.ended(id).is_none() {
+                    rooms.end(id, Ended::Aborted(reason));
+                }
+            }
+        }
+        let ack = AbortAck {
+            session_id,
+            room: id,
+            generation,
+        };
+        let _ = session.send(&ControlMessage::AbortAck(ack));
+    }
+}
+
+/// Page, row and slot numbers must lie within the memory that the decode rank registered.
+fn check_offer(session: &Session, info: &TransferInfo) -> Result<(), FailureReason> {
+    let layout = &session.info.layout;
+    let page = info.page_indices.iter().find(|&&page| page >= layout.pages);
+    let slots = info.state_indices.iter().zip(&layout.states);
+    let slot = slots
+        .into_iter()
+        .find(|(slot, state)| **slot >= state.slots);
+    let room = info.room;
+    let wrong = if let Some(page) = page {
+        format!("page {page} of {}", layout.pages)
+    } else if info.metadata_buffer_index >= layout.metadata_rows {
+        let rows = layout.metadata_rows;
+        format!("metadata row {} of {rows}", info.metadata_buffer_index)
+    } else if let Some((slot, state)) = slot {
+        format!("slot {slot} of {} {}", state.slots, state.name)
+    } else if !info.is_dummy && info.state_indices.len() != layout.states.len() {
+        format!("{} state slots", info.state_indices.len())
+    } else {
+        return Ok(());
+    };
+    let message = format!("room {room}: decode offers {wrong}, which its layout does not have");
+    Err(FailureReason::peer(message))
+}
+
+pub(super) fn answer(session: &Session, info: &TransferInfo, poll: KvPoll, reason: Option<String>) {
+    let status = ControlMessage::Status(Status {
+        session_id: session.id().clone(),
+        room: info.room,
+        generation: info.generation,
+        poll,
+        reason,
+    });
+    if let Err(error) = session.send(&status) {
+        tracing::warn!(session = %session.id(), %error, "status not sent");
+    }
+}

@@ -1,0 +1,226 @@
+//! One room on prefill: the decode ranks that want it and what has left for them.
+
+use crate::backend::shm::lease::{Lease, LeaseTable};
+use crate::config::Waker;
+use crate::failure::FailureReason;
+use crate::fence::Fence;
+use crate::progress::Progress;
+use crate::sender::ChunkReport;
+use crate::session::Session;
+use crate::stage::Stage;
+use parking_lot::Mutex;
+use pd_protocol::control::{SessionId, TransferInfo};
+use pd_protocol::{BootstrapRoom, KvPoll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
+
+pub(crate) struct SenderRoom {
+    pub(crate) id: BootstrapRoom,
+    pub(crate) fake: bool,
+    pub(crate) progress: Progress,
+    pub(crate) fence: Fence,
+    /// Stage at which the room fails on purpose.
+    pub(crate) test_failure: Option<Stage>,
+    pub(crate) last_sent: Notify,
+    pub(crate) state: Mutex<SenderState>,
+    reports: Mutex<Vec<ChunkReport>>,
+}
+
+#[derive(Default)]
+pub(crate) struct SenderState {
+    pub(crate) page_count: Option<usize>,
+    pub(crate) metadata_buffer_index: Option<u32>,
+    pub(crate) sent_pages: usize,
+    pub(crate) last_sent: bool,
+    pub(crate) destinations: Vec<Destination>,
+    /// Set once: nothing may be sent after it.
+    pub(crate) ended: bool,
+    lease: Option<Lease>,
+}
+
+/// One decode rank's wish.
+pub(crate) struct Destination {
+    pub(crate) session: Arc<Session>,
+    pub(crate) info: TransferInfo,
+    pub(crate) done: bool,
+}
+
+/// Bytes and time of one chunk on its way to one destination.
+pub(crate) struct ChunkMeter {
+    started: Mutex<Option<Instant>>,
+    bytes: AtomicU64,
+    frames_left: AtomicUsize,
+    last: bool,
+}
+
+impl SenderRoom {
+    pub(crate) fn new(
+        id: BootstrapRoom,
+        fake: bool,
+        test_failure: Option<Stage>,
+        waker: &Waker,
+    ) -> Self {
+        Self {
+            id,
+            fake,
+            progress: Progress::new(Arc::clone(waker)),
+            fence: Fence::new(Arc::clone(waker)),
+            test_failure,
+            last_sent: Notify::new(),
+            state: Mutex::default(),
+            reports: Mutex::default(),
+        }
+    }
+
+    /// Adds a decode rank, or recognises it. True when every rank that was asked for is in.
+    pub(crate) fn add(
+        &self,
+        session: &Arc<Session>,
+        info: TransferInfo,
+    ) -> Result<bool, FailureReason> {
+        let mut state = self.state.lock();
+        if state.ended {
+            let ended = || FailureReason::peer(format!("room {} has ended", self.id));
+            return Err(self.progress.failure().unwrap_or_else(ended));
+        }
+        let known = state
+            .destinations
+            .iter()
+            .find(|d| d.session.id() == session.id());
+        match known.map(|known| known.info.generation) {
+            Some(generation) if generation == info.generation => {}
+            Some(_) => {
+                let message = format!("room {} is in use by another request", self.id);
+                return Err(FailureReason::peer(message));
+            }
+            None => {
+                state.check_pages(self.id, &info)?;
+                let session = Arc::clone(session);
+                let done = false;
+                state.destinations.push(Destination {
+                    session,
+                    info,
+                    done,
+                });
+            }
+        }
+        let required = state
+            .destinations
+            .iter()
+            .map(|d| d.info.required_dst_info_num);
+        let required = required.max().unwrap_or(1).max(1) as usize;
+        Ok(state.destinations.len() >= required)
+    }
+
+    /// Decode rank `session` has everything; true when all have.
+    pub(crate) fn mark_done(&self, session: &SessionId) -> bool {
+        let mut state = self.state.lock();
+        for destination in &mut state.destinations {
+            destination.done |= destination.session.id() == session;
+        }
+        state.is_done()
+    }
+
+    /// Ends the room's reads and writes and moves its lease on; the pages may be used again as soon
+    /// as the fence is released.
+    pub(crate) fn close(&self) {
+        let lease = {
+            let mut state = self.state.lock();
+            state.ended = true;
+            state.lease.take()
+        };
+        drop(lease);
+        self.fence.close();
+    }
+
+    pub(crate) fn succeed(&self) {
+        self.close();
+        self.progress.advance(KvPoll::Success);
+    }
+
+    /// Counts a frame that has left.
+    pub(crate) fn frame_left(&self, meter: &ChunkMeter, bytes: u64) {
+        meter.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if meter.frames_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let started = *meter.started.lock();
+            let duration = started.map_or(Duration::ZERO, |started| started.elapsed());
+            self.report(meter.bytes.load(Ordering::Relaxed), duration, meter.last);
+        }
+    }
+
+    pub(crate) fn report(&self, bytes: u64, duration: Duration, last: bool) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let at_unix_ns = now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
+        self.reports.lock().push(ChunkReport {
+            bytes,
+            duration,
+            at_unix_ns,
+            last,
+        });
+    }
+
+    pub(crate) fn take_reports(&self) -> Vec<ChunkReport> {
+        std::mem::take(&mut self.reports.lock())
+    }
+}
+
+impl SenderState {
+    /// The decode ranks must offer as many pages as the request has.
+    fn check_pages(&self, room: BootstrapRoom, info: &TransferInfo) -> Result<(), FailureReason> {
+        let offered = info.page_indices.len();
+        match self.page_count {
+            Some(promised) if !info.is_dummy && promised != offered => {
+                Err(FailureReason::peer(format!(
+                    "room {room}: decode offers {offered} pages, but the request has {promised}; \
+                     do both sides see the same prompt?"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes over what `init` says.
+    pub(crate) fn init(
+        &mut self,
+        room: BootstrapRoom,
+        page_count: usize,
+        metadata_buffer_index: u32,
+    ) -> Result<(), FailureReason> {
+        self.page_count = Some(page_count);
+        self.metadata_buffer_index = Some(metadata_buffer_index);
+        let infos = self.destinations.iter().map(|d| &d.info);
+        infos
+            .into_iter()
+            .try_for_each(|info| self.check_pages(room, info))
+    }
+
+    /// Every decode rank has everything, and the last chunk was handed over.
+    pub(crate) fn is_done(&self) -> bool {
+        self.last_sent && self.destinations.iter().all(|d| d.done || d.info.is_dummy)
+    }
+
+    /// The room's lease, taken at its first pulled chunk: `(index, value)`.
+    pub(crate) fn lease(&mut self, table: &Arc<LeaseTable>) -> Option<(u32, u64)> {
+        if self.lease.is_none() {
+            self.lease = table.take();
+        }
+        self.lease.as_ref().map(|lease| (lease.idx, lease.value))
+    }
+}
+
+impl ChunkMeter {
+    pub(crate) fn new(frames: usize, last: bool) -> Self {
+        Self {
+            started: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            frames_left: AtomicUsize::new(frames),
+            last,
+        }
+    }
+
+    pub(crate) fn start(&self) {
+        self.started.lock().get_or_insert_with(Instant::now);
+    }
+}

@@ -1,0 +1,106 @@
+//! Prefill's view of one registered decode rank. A session that failed once is over: its rooms fail,
+//! its links close, and decode registers anew, so nothing half-broken is ever used again.
+
+use crate::backend::tcp::writer::{self, FrameJob, FrameQueue};
+use crate::control::socket::{Outbox, SendError};
+use crate::failure::FailureReason;
+use crate::link::{self, LinkKind};
+use crate::plan::TransferPlan;
+use crate::prefill_side::PrefillSide;
+use parking_lot::Mutex;
+use pd_protocol::control::{ControlMessage, KvArgsRegisterInfo, SessionId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Frames that wait for the streams: 64 GiB of full ones. A room beyond that fails.
+const FRAMES_MAX: usize = 16_384;
+
+pub(crate) struct Session {
+    pub(crate) info: KvArgsRegisterInfo,
+    pub(crate) plan: Arc<TransferPlan>,
+    pub(crate) lost: CancellationToken,
+    outbox: Outbox,
+    /// The liveness link has come.
+    attached: AtomicBool,
+    frames: mpsc::Sender<FrameJob>,
+    /// Taken by the first room that goes over tcp.
+    streams: Mutex<Option<FrameQueue>>,
+}
+
+impl Session {
+    pub(crate) fn new(info: KvArgsRegisterInfo, plan: TransferPlan, outbox: Outbox) -> Self {
+        let (frames, queue) = mpsc::channel(FRAMES_MAX);
+        let queue = Arc::new(tokio::sync::Mutex::new(queue));
+        Self {
+            info,
+            plan: Arc::new(plan),
+            lost: CancellationToken::new(),
+            outbox,
+            attached: AtomicBool::new(false),
+            frames,
+            streams: Mutex::new(Some(queue)),
+        }
+    }
+
+    pub(crate) fn id(&self) -> &SessionId {
+        &self.info.session_id
+    }
+
+    pub(crate) fn attach(&self) {
+        self.attached.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_attached(&self) -> bool {
+        self.attached.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn send(&self, message: &ControlMessage) -> Result<(), SendError> {
+        self.outbox.send(message)
+    }
+
+    /// Queues a frame; false if too many wait.
+    pub(crate) fn push(&self, job: FrameJob) -> bool {
+        self.frames.try_send(job).is_ok()
+    }
+
+    /// Opens the data connections, once, within the runtime.
+    pub(crate) fn start_streams(self: &Arc<Self>, side: &Arc<PrefillSide>) {
+        let Some(frames) = self.streams.lock().take() else {
+            return;
+        };
+        for _ in 0..side.shared.config.transfer.tcp_streams.max(1) {
+            let (session, side) = (Arc::clone(self), Arc::clone(side));
+            let frames = Arc::clone(&frames);
+            tokio::spawn(async move {
+                let stream = session.stream(frames, side.shared.regions.clone());
+                tokio::select! {
+                    ended = stream => {
+                        if let Err(error) = ended {
+                            let to = (&session.info.endpoint, session.info.data_port);
+                            let message = format!("data connection to {}:{}: {error}", to.0, to.1);
+                            side.lose(&session, &FailureReason::network(message));
+                        }
+                    }
+                    () = session.lost.cancelled() => {}
+                }
+            });
+        }
+    }
+
+    async fn stream(
+        &self,
+        frames: FrameQueue,
+        regions: Vec<crate::memory::Region>,
+    ) -> std::io::Result<()> {
+        let KvArgsRegisterInfo {
+            endpoint,
+            data_port,
+            session_id,
+            ..
+        } = &self.info;
+        let stream = link::connect(endpoint, *data_port, LinkKind::Data, session_id).await?;
+        writer::run(stream, frames, Arc::clone(&self.plan), regions).await
+    }
+}

@@ -1,0 +1,46 @@
+//! Failures on purpose: `DISAGGREGATION_TEST_FAILURE_PROB` fails a share of the rooms, each at one of
+//! its stages, so that every path out of a transfer is walked. Source: seed 000 §7.2.
+
+use crate::failure::FailureReason;
+use parking_lot::Mutex;
+use pd_protocol::BootstrapRoom;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// Stages at which a room can fail on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Bootstrap,
+    Waiting,
+    Transfer,
+}
+
+/// Draws which rooms fail.
+pub(crate) struct TestFailures {
+    probability: f64,
+    draws: Mutex<StdRng>,
+}
+
+impl TestFailures {
+    pub(crate) fn new(probability: f64, seed: u64) -> Self {
+        Self {
+            probability: probability.clamp(0.0, 1.0),
+            draws: Mutex::new(StdRng::seed_from_u64(seed)),
+        }
+    }
+
+    pub(crate) fn draw(&self) -> Option<Stage> {
+        let mut draws = self.draws.lock();
+        let stages = [Stage::Bootstrap, Stage::Waiting, Stage::Transfer];
+        draws
+            .random_bool(self.probability)
+            .then(|| stages[draws.random_range(0..stages.len())])
+    }
+}
+
+impl Stage {
+    pub(crate) fn reason(self, room: BootstrapRoom) -> FailureReason {
+        let message = format!("room {room} failed on purpose at {self:?} (test failure injection)");
+        FailureReason::application(message)
+    }
+}

@@ -1,0 +1,323 @@
+//! A prefill and a decode manager over one bootstrap server, with memory whose bytes are known.
+
+use crate::config::{BootstrapAddr, KvArgs, KvManagerConfig, TransferConfig, Transport};
+use crate::{
+    BootstrapServer, KvManager, KvReceiver, KvSender, LastChunk, MetadataBuffers, ReceiverRequest,
+    Region, SenderRequest,
+};
+use pd_protocol::layout::{
+    KvCut, KvDtype, KvGroup, KvLayout, PAGE_ORDER, ParallelLayout, RankId, StateLayout,
+};
+use pd_protocol::metadata::{MetadataLayout, MetadataRow};
+use pd_protocol::workers::Role;
+use pd_protocol::{BootstrapRoom, KvPoll};
+use std::net::{IpAddr, TcpListener};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+pub(crate) const HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+pub(crate) const PAGES: u32 = 64;
+/// Longer than anything here takes; only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn mk_layout() -> KvLayout {
+    let cut = |first_layer, layers| KvCut {
+        first_layer,
+        layers,
+    };
+    KvLayout {
+        order: PAGE_ORDER.to_owned(),
+        page_size: 16,
+        pages: PAGES,
+        groups: vec![KvGroup {
+            name: "full".to_owned(),
+            dtype: KvDtype::Float32,
+            head_dim: 8,
+            tensors: 2,
+            total_heads: 2,
+            head_start: 0,
+            heads: 2,
+            cuts: vec![cut(0, 2), cut(2, 1)],
+        }],
+        states: vec![StateLayout {
+            name: "mamba".to_owned(),
+            item_bytes: 96,
+            slots: 4,
+        }],
+        metadata: MetadataLayout {
+            hidden_size: 0,
+            hidden_dtype: KvDtype::Float32,
+        },
+        metadata_rows: 8,
+    }
+}
+
+/// One manager with its memory.
+pub(crate) struct Worker {
+    pub(crate) manager: KvManager,
+    pub(crate) kv: KvArgs,
+    changes: Mutex<mpsc::Receiver<()>>,
+}
+
+pub(crate) struct Fixture {
+    pub(crate) prefill: Worker,
+    pub(crate) decode: Worker,
+    pub(crate) bootstrap: Bootstrap,
+}
+
+/// A bootstrap server and its runtime.
+pub(crate) struct Bootstrap {
+    pub(crate) addr: BootstrapAddr,
+    _server: BootstrapServer,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Drop for Bootstrap {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // As a process that ends: with its connections. A runtime may not end within another.
+            std::thread::spawn(move || drop(runtime)).join().unwrap();
+        }
+    }
+}
+
+pub(crate) fn mk_bootstrap(port: u16, boot_id: &str) -> Bootstrap {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let entered = runtime.enter();
+    let listener = TcpListener::bind((HOST, port)).unwrap();
+    let server = BootstrapServer::start(listener, boot_id, "compat").unwrap();
+    let addr = BootstrapAddr {
+        host: HOST.to_string(),
+        port: server.local_addr().port(),
+    };
+    drop(entered);
+    Bootstrap {
+        addr,
+        _server: server,
+        runtime: Some(runtime),
+    }
+}
+
+pub(crate) fn mk_transfer(transport: Transport) -> TransferConfig {
+    TransferConfig {
+        transport,
+        resend_interval: Duration::from_millis(50),
+        ..TransferConfig::new(HOST)
+    }
+}
+
+pub(crate) fn mk_kv(layout: &KvLayout) -> KvArgs {
+    let lens = layout.region_lens();
+    let cuts = layout.regions().count();
+    let region = |len: &u64| Region::allocate("test", usize::try_from(*len).unwrap()).unwrap();
+    KvArgs {
+        layout: layout.clone(),
+        kv: lens[..cuts].iter().map(region).collect(),
+        states: lens[cuts..lens.len() - 1].iter().map(region).collect(),
+        metadata: MetadataBuffers::allocate(layout.metadata, layout.metadata_rows).unwrap(),
+    }
+}
+
+impl Worker {
+    pub(crate) fn start(
+        role: Role,
+        boot_id: &str,
+        bootstrap: Option<BootstrapAddr>,
+        layout: &KvLayout,
+        transfer: TransferConfig,
+    ) -> Self {
+        let (changed, changes) = mpsc::channel();
+        let kv = mk_kv(layout);
+        let manager = KvManager::start(KvManagerConfig {
+            role,
+            rank: RankId::default(),
+            parallel: ParallelLayout::SINGLE,
+            kv: kv.clone(),
+            kv_compat: "compat".to_owned(),
+            boot_id: boot_id.to_owned(),
+            bootstrap_addr: bootstrap,
+            http_port: None,
+            transfer,
+            waker: Arc::new(move || {
+                let _ = changed.send(());
+            }),
+        });
+        Self {
+            manager: manager.unwrap(),
+            kv,
+            changes: Mutex::new(changes),
+        }
+    }
+
+    /// Waits, woken by the manager only, until `reached` holds.
+    pub(crate) fn wait(&self, what: &str, reached: impl Fn() -> bool) {
+        let changes = self.changes.lock().unwrap();
+        while !reached() {
+            assert!(
+                changes.recv_timeout(PATIENCE).is_ok(),
+                "no wake until {what}"
+            );
+        }
+    }
+
+    pub(crate) fn regions(&self) -> impl Iterator<Item = &Region> {
+        self.kv.kv.iter().chain(&self.kv.states)
+    }
+
+    /// Every byte of pages and states tells its region and place, and `seed`.
+    pub(crate) fn fill(&self, seed: u64) {
+        for (i, region) in self.regions().enumerate() {
+            let bytes: Vec<u8> = (0..region.len() as u64)
+                .map(|at| known_byte(seed, i as u64, at))
+                .collect();
+            region.write(0, &bytes).unwrap();
+        }
+    }
+
+    pub(crate) fn page(&self, cut: usize, page: u32) -> Vec<u8> {
+        let region = &self.kv.kv[cut];
+        let len = region.len() / PAGES as usize;
+        let mut bytes = vec![0; len];
+        region
+            .read(u64::from(page) * len as u64, &mut bytes)
+            .unwrap();
+        bytes
+    }
+
+    pub(crate) fn snapshot(&self) -> Vec<Vec<u8>> {
+        let read = |region: &Region| {
+            let mut bytes = vec![0; region.len()];
+            region.read(0, &mut bytes).unwrap();
+            bytes
+        };
+        self.regions().map(read).collect()
+    }
+}
+
+pub(crate) fn known_byte(seed: u64, region: u64, at: u64) -> u8 {
+    let mixed = (seed ^ (region << 56) ^ at).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 56) as u8
+}
+
+impl Fixture {
+    pub(crate) fn new(transport: Transport) -> Self {
+        Self::with(mk_transfer(transport), mk_transfer(transport))
+    }
+
+    pub(crate) fn with(prefill: TransferConfig, decode: TransferConfig) -> Self {
+        let boot_id = format!("prefill-{}", next_boot());
+        let bootstrap = mk_bootstrap(0, &boot_id);
+        let (layout, addr) = (mk_layout(), Some(bootstrap.addr.clone()));
+        let prefill = Worker::start(Role::Prefill, &boot_id, addr, &layout, prefill);
+        let boot_id = format!("decode-{}", next_boot());
+        let decode = Worker::start(Role::Decode, &boot_id, None, &layout, decode);
+        prefill.fill(1);
+        Self {
+            prefill,
+            decode,
+            bootstrap,
+        }
+    }
+
+    pub(crate) fn sender(&self, room: u64) -> KvSender {
+        let room = mk_room(room);
+        self.prefill
+            .manager
+            .sender(SenderRequest { room, fake: false })
+            .unwrap()
+    }
+
+    pub(crate) fn receiver(&self, room: u64) -> KvReceiver {
+        self.decode.receiver(&self.bootstrap.addr, room)
+    }
+
+    /// Opens both ends of a room and waits until both are ready.
+    pub(crate) fn open(&self, room: u64, dst_pages: &[u32], row: u32) -> (KvSender, KvReceiver) {
+        let (sender, receiver) = (self.sender(room), self.receiver(room));
+        receiver.init(dst_pages, row, &[1]);
+        self.prefill.wait("the TransferInfo is in", || {
+            sender.poll() != KvPoll::Bootstrapping
+        });
+        (sender, receiver)
+    }
+
+    /// Sends a whole request, chunk by chunk.
+    pub(crate) fn send(&self, sender: &KvSender, src_pages: &[u32], chunk: usize, row: u32) {
+        let first_token = MetadataRow::new(sender.room(), 42);
+        self.prefill
+            .kv
+            .metadata
+            .write_row(row, &first_token)
+            .unwrap();
+        sender.init(src_pages.len(), row);
+        let chunks: Vec<&[u32]> = src_pages.chunks(chunk.max(1)).collect();
+        for (i, pages) in chunks.iter().enumerate() {
+            let last = (i + 1 == chunks.len()).then(|| LastChunk {
+                state_indices: vec![3],
+            });
+            sender.send(pages, last);
+        }
+    }
+
+    pub(crate) fn wait_end(&self, sender: &KvSender, receiver: &KvReceiver) {
+        self.decode
+            .wait("decode's room has ended", || receiver.released());
+        self.prefill
+            .wait("prefill's room has ended", || sender.released());
+    }
+
+    /// Pages arrived as they were, and the row is the room's.
+    pub(crate) fn assert_arrived(&self, room: u64, src: &[u32], dst: &[u32], row: u32) {
+        for (&s, &d) in src.iter().zip(dst) {
+            for cut in 0..2 {
+                assert!(
+                    self.prefill.page(cut, s) == self.decode.page(cut, d),
+                    "page {s} to {d} of cut {cut}"
+                );
+            }
+        }
+        let mut states = [[0; 96]; 2];
+        self.prefill.kv.states[0]
+            .read(3 * 96, &mut states[0])
+            .unwrap();
+        self.decode.kv.states[0].read(96, &mut states[1]).unwrap();
+        assert_eq!(states[0], states[1]);
+        let row = self
+            .decode
+            .kv
+            .metadata
+            .read_row(row, mk_room(room))
+            .unwrap();
+        assert_eq!(row.output_ids, [42]);
+    }
+}
+
+impl Worker {
+    pub(crate) fn receiver(&self, addr: &BootstrapAddr, room: u64) -> KvReceiver {
+        let request = ReceiverRequest {
+            bootstrap_addr: addr.clone(),
+            room: mk_room(room),
+            prefill_dp_rank: None,
+        };
+        self.manager.receiver(request).unwrap()
+    }
+}
+
+pub(crate) fn mk_room(room: u64) -> BootstrapRoom {
+    BootstrapRoom::new(room).unwrap()
+}
+
+/// Boot ids name abstract sockets, so they are unique over all processes of a test run.
+pub(crate) fn next_boot() -> String {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!(
+        "{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
+}

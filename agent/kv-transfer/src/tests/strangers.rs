@@ -1,0 +1,283 @@
+//! A prefill that does as it likes: late frames, wrong frames, frames for nobody. Whatever it
+//! sends, bytes land only in the pages of a live room, and memory comes back without its help.
+
+use super::fixture::{HOST, Worker, mk_bootstrap, mk_layout, mk_room, mk_transfer, next_boot};
+use crate::KvReceiver;
+use crate::backend::tcp::frame::{FrameHeader, VALID};
+use crate::bootstrap::client::BootstrapClient;
+use crate::bootstrap::table::tests::mk_registration;
+use crate::config::{BootstrapAddr, Transport};
+use crate::control::socket::{self, Outbox};
+use crate::link::{self, LinkKind};
+use crate::plan::TransferPlan;
+use pd_protocol::control::{
+    ControlMessage, Generation, KvArgsRegisterInfo, RegisterAck, TransferInfo,
+};
+use pd_protocol::metadata::MetadataRow;
+use pd_protocol::workers::Role;
+use pd_protocol::{KvPoll, RankId};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+/// The stranger's ends of one session.
+struct Stranger {
+    decode: Worker,
+    addr: BootstrapAddr,
+    data: TcpStream,
+    messages: mpsc::UnboundedReceiver<ControlMessage>,
+    registration: KvArgsRegisterInfo,
+    _bootstrap: super::fixture::Bootstrap,
+    _links: mpsc::UnboundedReceiver<TcpStream>,
+}
+
+/// Answers a decode's registration by hand and opens one data connection to it.
+async fn mk_stranger() -> Stranger {
+    let boot_id = next_boot();
+    let bootstrap = mk_bootstrap(0, &boot_id);
+    let (message_tx, mut messages) = mpsc::unbounded_channel();
+    let port = socket::listen(HOST, move |message| {
+        let _ = message_tx.send(message);
+    })
+    .await
+    .unwrap();
+    let (link_tx, links) = mpsc::unbounded_channel();
+    let liveness_port = link::listen(HOST, move |_, stream| {
+        let _ = link_tx.send(stream);
+    })
+    .await
+    .unwrap();
+    let client = BootstrapClient::new();
+    let route = mk_registration(1, 0, port);
+    client
+        .register(&bootstrap.addr, &route, &boot_id)
+        .await
+        .unwrap();
+
+    let layout = mk_layout();
+    let transfer = mk_transfer(Transport::Tcp);
+    let decode = Worker::start(Role::Decode, &next_boot(), None, &layout, transfer);
+    decode.fill(9);
+    let first = decode.receiver(&bootstrap.addr, 1);
+    let Some(ControlMessage::Register(registration)) = messages.recv().await else {
+        panic!("decode registers first");
+    };
+    let endpoint = BootstrapAddr {
+        host: registration.endpoint.clone(),
+        port: registration.dst_port,
+    };
+    let ack = RegisterAck {
+        session_id: registration.session_id.clone(),
+        boot_id,
+        rank: RankId::default(),
+        layout,
+        kv_compat: "compat".to_owned(),
+        liveness_port,
+        shm: None,
+        tcp: true,
+        refused: None,
+    };
+    Outbox::connect(&endpoint)
+        .send(&ControlMessage::RegisterAck(Box::new(ack)))
+        .unwrap();
+    decode.wait("registered", || first.poll() == KvPoll::WaitingForInput);
+    let KvArgsRegisterInfo {
+        endpoint,
+        data_port,
+        session_id,
+        ..
+    } = registration.as_ref();
+    let data = link::connect(endpoint, *data_port, LinkKind::Data, session_id)
+        .await
+        .unwrap();
+    Stranger {
+        decode,
+        addr: bootstrap.addr.clone(),
+        data,
+        messages,
+        registration: *registration,
+        _bootstrap: bootstrap,
+        _links: links,
+    }
+}
+
+impl Stranger {
+    /// A room of decode that offers `pages`, and the generation it was announced with.
+    async fn room(&mut self, room: u64, pages: &[u32]) -> (KvReceiver, Generation) {
+        let receiver = self.decode.receiver(&self.addr, room);
+        receiver.init(pages, 0, &[1]);
+        loop {
+            match self.messages.recv().await.unwrap() {
+                ControlMessage::TransferInfo(TransferInfo {
+                    room: id,
+                    generation,
+                    ..
+                }) if id == mk_room(room) => return (receiver, generation),
+                _ => {}
+            }
+        }
+    }
+
+    fn frame(&self, room: u64, generation: Generation, pages: u32, last: bool) -> FrameHeader {
+        let layout = mk_layout();
+        let plan = TransferPlan::new(&layout, &self.registration.layout);
+        let tail = if last {
+            96 + layout.metadata.row_bytes() as u64
+        } else {
+            0
+        };
+        FrameHeader {
+            room: mk_room(room),
+            generation,
+            first_page: 0,
+            page_count: pages,
+            last,
+            payload_bytes: u64::from(pages) * plan.page_bytes() + tail,
+        }
+    }
+
+    async fn write(&mut self, header: &FrameHeader, payload: &[u8]) {
+        self.data.write_all(&header.encode()).await.unwrap();
+        self.data.write_all(payload).await.unwrap();
+    }
+
+    /// A whole room over the same connection: everything written before it has been read.
+    async fn settle(&mut self, room: u64) {
+        let (receiver, generation) = self.room(room, &[63]).await;
+        let header = self.frame(room, generation, 1, true);
+        let row_bytes = mk_layout().metadata.row_bytes();
+        let mut payload = vec![0; usize::try_from(header.payload_bytes).unwrap() - row_bytes];
+        let row = MetadataRow::new(mk_room(room), 1);
+        payload.extend(row.encode(&mk_layout().metadata).unwrap());
+        self.write(&header, &payload).await;
+        self.data.write_all(&[VALID]).await.unwrap();
+        self.decode
+            .wait("the last room ends", || receiver.poll() == KvPoll::Success);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rest_of_a_frame_never_lands_after_an_abort() {
+    let mut stranger = mk_stranger().await;
+    let (receiver, generation) = stranger.room(7, &[1, 2, 3]).await;
+    let header = stranger.frame(7, generation, 3, false);
+    let payload = vec![0xee; usize::try_from(header.payload_bytes).unwrap()];
+    let half = payload.len() / 2;
+    stranger.write(&header, &payload[..half]).await;
+    stranger.decode.wait("the frame has begun", || {
+        receiver.poll() == KvPoll::Transferring
+    });
+    receiver.abort();
+    // The stranger hangs in the middle of a frame; that holds nothing back.
+    stranger
+        .decode
+        .wait("the pages are free", || receiver.released());
+    stranger.decode.fill(5);
+    let before = stranger.decode.snapshot();
+    stranger.data.write_all(&payload[half..]).await.unwrap();
+    stranger.data.write_all(&[VALID]).await.unwrap();
+    stranger.settle(8).await;
+    let after = stranger.decode.snapshot();
+    let page = before[0].len() / 64;
+    assert!(
+        before[0][..63 * page] == after[0][..63 * page],
+        "late bytes landed"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_for_nobody_are_dropped() {
+    let mut stranger = mk_stranger().await;
+    let (receiver, generation) = stranger.room(7, &[1, 2]).await;
+    let before = stranger.decode.snapshot();
+    let unknown = stranger.frame(99, generation, 2, false);
+    let stale = stranger.frame(7, Generation(generation.0 + 1000), 2, false);
+    for header in [unknown, stale] {
+        let payload = vec![0xee; usize::try_from(header.payload_bytes).unwrap()];
+        stranger.write(&header, &payload).await;
+        stranger.data.write_all(&[VALID]).await.unwrap();
+    }
+    stranger.settle(8).await;
+    let after = stranger.decode.snapshot();
+    let page = before[0].len() / 64;
+    assert!(before[0][..63 * page] == after[0][..63 * page]);
+    assert_eq!(receiver.poll(), KvPoll::WaitingForInput);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_beyond_the_offer_fail_their_room_only() {
+    let mut stranger = mk_stranger().await;
+    let mut room = 10;
+    for (first_page, page_count, extra) in [(0, 3, 0), (u32::MAX, 1, 0), (2, 1, 0), (0, 2, 1)] {
+        room += 1;
+        let (receiver, generation) = stranger.room(room, &[1, 2]).await;
+        let mut header = stranger.frame(room, generation, page_count, false);
+        header.first_page = first_page;
+        header.payload_bytes += extra;
+        let payload = vec![0xee; usize::try_from(header.payload_bytes).unwrap()];
+        stranger.write(&header, &payload).await;
+        stranger.data.write_all(&[VALID]).await.unwrap();
+        stranger
+            .decode
+            .wait("the room fails", || receiver.poll() == KvPoll::Failed);
+    }
+    stranger.settle(8).await;
+    let page = stranger.decode.snapshot()[0].len() / 64;
+    assert!(!stranger.decode.snapshot()[0][..63 * page].starts_with(&[0xee; 16]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_sent_twice_fails_the_room() {
+    let mut stranger = mk_stranger().await;
+    let (receiver, generation) = stranger.room(7, &[1, 2]).await;
+    let header = stranger.frame(7, generation, 1, false);
+    let payload = vec![0xee; usize::try_from(header.payload_bytes).unwrap()];
+    for _ in 0..2 {
+        stranger.write(&header, &payload).await;
+        stranger.data.write_all(&[VALID]).await.unwrap();
+    }
+    stranger
+        .decode
+        .wait("the room fails", || receiver.poll() == KvPoll::Failed);
+    let reason = receiver.failure_reason().unwrap().to_string();
+    assert!(reason.contains("twice"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_of_another_room_is_corruption() {
+    let mut stranger = mk_stranger().await;
+    let (receiver, generation) = stranger.room(7, &[1]).await;
+    let header = stranger.frame(7, generation, 1, true);
+    let row_bytes = mk_layout().metadata.row_bytes();
+    let mut payload = vec![0; usize::try_from(header.payload_bytes).unwrap() - row_bytes];
+    payload.extend(
+        MetadataRow::new(mk_room(6), 1)
+            .encode(&mk_layout().metadata)
+            .unwrap(),
+    );
+    stranger.write(&header, &payload).await;
+    stranger.data.write_all(&[VALID]).await.unwrap();
+    stranger
+        .decode
+        .wait("the room fails", || receiver.poll() == KvPoll::Failed);
+    let reason = receiver.failure_reason().unwrap().to_string();
+    assert!(reason.contains("corrupt transfer"), "{reason}");
+    stranger
+        .decode
+        .wait("its memory is free", || receiver.released());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_on_a_data_connection_ends_the_session() {
+    let mut stranger = mk_stranger().await;
+    let (receiver, _) = stranger.room(7, &[1]).await;
+    stranger.data.write_all(&[0x55; 200]).await.unwrap();
+    stranger
+        .decode
+        .wait("the room fails", || receiver.poll() == KvPoll::Failed);
+    stranger
+        .decode
+        .wait("its memory is free", || receiver.released());
+    let reason = receiver.failure_reason().unwrap().to_string();
+    assert!(reason.contains("no data frame starts here"), "{reason}");
+}
