@@ -31,6 +31,7 @@ pub mod workers;
 use anyhow::Context;
 use args::Args;
 use server::{Server, Stopped};
+use std::io::IsTerminal;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -44,6 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     report_substitutes(&args);
     let runtime = tokio::runtime::Builder::new_multi_thread()

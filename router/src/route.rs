@@ -46,7 +46,9 @@ pub struct PrefillDecodePair {
 pub enum NoRoute {
     #[error("the model {asked:?} is not served here; served are: {served}")]
     UnknownModel { asked: String, served: String },
-    #[error("no worker can take the request now: {0}; retry later")]
+    #[error(
+        "no worker can take the request now: {0}; retry later (the admin API's GET /workers says why)"
+    )]
     NoWorker(String),
 }
 

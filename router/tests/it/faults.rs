@@ -184,6 +184,27 @@ async fn an_error_at_the_head_of_a_stream_is_retried() {
 }
 
 #[tokio::test]
+async fn prefill_failing_between_decodes_head_and_first_byte_is_retried() {
+    let pair = Pair::start("").await;
+    let whole = "data: {}\n\ndata: [DONE]\n\n".to_owned();
+    let refused = Answer::StatusWhenTold(500, String::new());
+    pair.prefill
+        .answer_in_turn([refused, Answer::Json("{}".to_owned())]);
+    pair.decode.answer_in_turn([
+        Answer::EventsThenHang(Vec::new()),
+        Answer::Events(vec![whole.clone()]),
+    ]);
+    let client = pair.running.client.clone();
+    let body = r#"{"stream":true}"#;
+    let request = tokio::spawn(async move { client.post("/generate", body).await });
+    pair.decode.until(|counts| counts.live == 1).await;
+    pair.prefill.tell();
+    let reply = request.await.unwrap();
+    assert_eq!((reply.status(), reply.text()), (200, whole.as_str()));
+    pair.decode.until(|counts| counts.live == 0).await;
+}
+
+#[tokio::test]
 async fn retries_end_with_the_last_failure() {
     let pair = Pair::start("--retry-max-retries 2").await;
     pair.prefill.answer(failing());
