@@ -1,6 +1,7 @@
 //! `ModelConfig`: what a model is, in one struct for every family, read from a Hugging Face folder
 //! ([`hf`]) or from a GGUF file's metadata ([`gguf`]) and checked before any weight is touched.
 
+mod fields;
 pub mod gguf;
 pub mod hf;
 

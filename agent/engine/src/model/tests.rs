@@ -4,7 +4,9 @@ mod runner;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
+use pd_compute::cpu::CpuBackend;
 use proptest::prelude::*;
 use safetensors::SafeTensors;
 
@@ -149,6 +151,19 @@ fn a_missing_tensor_is_named() {
     assert!(message.contains("is missing"), "{message}");
 }
 
+static BACKEND: LazyLock<CpuBackend> = LazyLock::new(runner::backend);
+
+/// Opens and loads what may be no model; only a panic is wrong.
+fn try_load(path: &Path) {
+    let limits = StepLimits {
+        max_tokens: 4,
+        max_logit_rows: 1,
+    };
+    if let Ok(files) = ModelFiles::open(path) {
+        let _model_or_refusal = load(&*BACKEND, &files, limits);
+    }
+}
+
 /// Logits of every position of `tokens`, run alone in one pass.
 fn alone(model: &str, tokens: &[u32]) -> Vec<Vec<f32>> {
     runner(model, 16).forward(&[Piece::all(0, 0, tokens)])
@@ -187,5 +202,47 @@ proptest! {
             };
             prop_assert_eq!(&rows, &expected[end - 1]);
         }
+    }
+}
+
+/// Bytes to put at places of a file's header.
+type Damage = Vec<(prop::sample::Index, u8)>;
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)
+}
+
+fn damaged(path: &Path, header_len: usize, damage: &Damage) -> Vec<u8> {
+    let mut bytes = fs::read(path).unwrap();
+    let len = bytes.len().min(header_len);
+    for (at, byte) in damage {
+        bytes[at.index(len)] = *byte;
+    }
+    bytes
+}
+
+proptest! {
+    #[test]
+    fn a_damaged_gguf_file_is_refused_or_loads(damage in damage()) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.gguf");
+        let bytes = damaged(&golden("tiny-gguf/llama-q4_0.gguf"), 12_000, &damage);
+        fs::write(&path, bytes).unwrap();
+        try_load(&path);
+        let _text_or_refusal = crate::text::load(&path);
+    }
+
+    #[test]
+    fn a_damaged_folder_is_refused_or_loads(
+        damage in damage(),
+        target in prop::sample::select(vec!["config.json", "model.safetensors"]),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            fs::copy(golden("tiny-llama").join(file), folder.path().join(file)).unwrap();
+        }
+        let bytes = damaged(&golden("tiny-llama").join(target), 3_000, &damage);
+        fs::write(folder.path().join(target), bytes).unwrap();
+        try_load(folder.path());
     }
 }

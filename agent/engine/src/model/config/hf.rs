@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use super::fields::Fields;
 use super::{ConfigError, Family, ModelConfig, RopeScaling, invalid, narrow};
 
 const DEFAULT_ROPE_THETA: f64 = 10_000.0;
@@ -23,14 +24,6 @@ pub fn read_config(folder: &Path) -> Result<ModelConfig, ConfigError> {
         None
     };
     build_config(&fields, generation.as_ref())
-}
-
-/// The keys of one JSON object, with their place for messages.
-pub(super) struct Fields {
-    file: String,
-    /// `""` at the root, `"rope_scaling."` inside that object.
-    prefix: String,
-    map: Map<String, Value>,
 }
 
 pub(super) fn build_config(
@@ -71,13 +64,13 @@ pub(super) fn build_config(
         bos_token_id: fields.ids("bos_token_id")?.first().copied(),
         eos_token_ids,
     };
-    config.check(&fields.file)?;
+    config.check(fields.file())?;
     Ok(config)
 }
 
 fn family(fields: &Fields) -> Result<Family, ConfigError> {
     let unsupported = |key: &str, value: &str, supported: String| ConfigError::Unsupported {
-        file: fields.file.clone(),
+        file: fields.file().to_owned(),
         key: key.to_owned(),
         value: format!("{value:?}"),
         supported,
@@ -86,7 +79,7 @@ fn family(fields: &Fields) -> Result<Family, ConfigError> {
     let model_type = model_type.ok_or_else(|| fields.missing("model_type"))?;
     let family = Family::from_name(model_type)
         .ok_or_else(|| unsupported("model_type", model_type, Family::supported()))?;
-    let architectures = fields.map.get("architectures").and_then(Value::as_array);
+    let architectures = fields.get("architectures").and_then(Value::as_array);
     let architecture = architectures.and_then(|list| list.first()?.as_str());
     if let Some(architecture) = architecture
         && architecture != family.architecture()
@@ -109,7 +102,7 @@ fn refuse_unsupported(fields: &Fields) -> Result<(), ConfigError> {
     {
         return Err(fields.unsupported("hidden_act", activation, "silu"));
     }
-    if fields.map.contains_key("quantization_config") {
+    if fields.get("quantization_config").is_some() {
         let supported = "unquantised safetensors, or a quantised GGUF file";
         return Err(fields.unsupported("quantization_config", "present", supported));
     }
@@ -120,7 +113,7 @@ fn head_dim_from(fields: &Fields, hidden: usize, heads: usize) -> Result<usize, 
     if heads == 0 || !hidden.is_multiple_of(heads) {
         let expected = format!("a divisor of hidden_size {hidden}, since head_dim is not given");
         return Err(invalid(
-            &fields.file,
+            fields.file(),
             "num_attention_heads",
             heads,
             expected,
@@ -151,12 +144,7 @@ fn rope(fields: &Fields) -> Result<(f64, RopeScaling), ConfigError> {
         "linear" => RopeScaling::Linear {
             factor: parameters.positive("factor")?,
         },
-        "llama3" => RopeScaling::Llama3 {
-            factor: parameters.positive("factor")?,
-            low_freq_factor: parameters.positive("low_freq_factor")?,
-            high_freq_factor: parameters.positive("high_freq_factor")?,
-            original_context_len: parameters.positive("original_max_position_embeddings")?,
-        },
+        "llama3" => llama3_scaling(&parameters)?,
         other => {
             return Err(parameters.unsupported("rope_type", other, "default, linear, llama3"));
         }
@@ -164,130 +152,18 @@ fn rope(fields: &Fields) -> Result<(f64, RopeScaling), ConfigError> {
     Ok((theta, scaling))
 }
 
-// === impl Fields ===
-
-impl Fields {
-    fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read(path).map_err(|source| ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        let map = serde_json::from_slice(&text).map_err(|source| ConfigError::Json {
-            path: path.to_owned(),
-            source,
-        })?;
-        Ok(Self::new(path.display().to_string(), map))
+fn llama3_scaling(parameters: &Fields) -> Result<RopeScaling, ConfigError> {
+    let low_freq_factor = parameters.positive("low_freq_factor")?;
+    let high_freq_factor = parameters.positive("high_freq_factor")?;
+    if high_freq_factor <= low_freq_factor {
+        let expected = format!("more than low_freq_factor {low_freq_factor}");
+        let high = Value::from(high_freq_factor);
+        return Err(parameters.expect("high_freq_factor", &high, &expected));
     }
-
-    pub(super) fn new(file: String, map: Map<String, Value>) -> Self {
-        Self {
-            file,
-            prefix: String::new(),
-            map,
-        }
-    }
-
-    /// The key's value; JSON null counts as absent.
-    fn get(&self, key: &str) -> Option<&Value> {
-        self.map.get(key).filter(|value| !value.is_null())
-    }
-
-    fn expect(&self, key: &str, value: &Value, expected: &str) -> ConfigError {
-        let key = format!("{}{key}", self.prefix);
-        invalid(&self.file, &key, value, expected.to_owned())
-    }
-
-    fn missing(&self, key: &str) -> ConfigError {
-        ConfigError::Missing {
-            file: self.file.clone(),
-            key: format!("{}{key}", self.prefix),
-        }
-    }
-
-    fn unsupported(&self, key: &str, value: &str, supported: &str) -> ConfigError {
-        ConfigError::Unsupported {
-            file: self.file.clone(),
-            key: format!("{}{key}", self.prefix),
-            value: value.to_owned(),
-            supported: supported.to_owned(),
-        }
-    }
-
-    fn size_opt(&self, key: &str) -> Result<Option<usize>, ConfigError> {
-        self.get(key)
-            .map(|value| {
-                let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
-                size.ok_or_else(|| self.expect(key, value, "a whole number"))
-            })
-            .transpose()
-    }
-
-    fn size(&self, key: &str) -> Result<usize, ConfigError> {
-        self.size_opt(key)?.ok_or_else(|| self.missing(key))
-    }
-
-    fn number(&self, key: &str) -> Result<Option<f64>, ConfigError> {
-        self.get(key)
-            .map(|value| {
-                let number = value.as_f64().filter(|number| number.is_finite());
-                number.ok_or_else(|| self.expect(key, value, "a number"))
-            })
-            .transpose()
-    }
-
-    fn positive(&self, key: &str) -> Result<f64, ConfigError> {
-        let number = self.number(key)?.ok_or_else(|| self.missing(key))?;
-        if number > 0.0 {
-            Ok(number)
-        } else {
-            Err(self.expect(key, &Value::from(number), "a positive number"))
-        }
-    }
-
-    fn flag(&self, key: &str) -> Result<Option<bool>, ConfigError> {
-        self.get(key)
-            .map(|value| {
-                value
-                    .as_bool()
-                    .ok_or_else(|| self.expect(key, value, "true or false"))
-            })
-            .transpose()
-    }
-
-    fn text(&self, key: &str) -> Result<Option<&str>, ConfigError> {
-        self.get(key)
-            .map(|value| {
-                value
-                    .as_str()
-                    .ok_or_else(|| self.expect(key, value, "a string"))
-            })
-            .transpose()
-    }
-
-    fn object(&self, key: &str) -> Result<Option<Self>, ConfigError> {
-        self.get(key)
-            .map(|value| match value.as_object() {
-                Some(map) => Ok(Self {
-                    file: self.file.clone(),
-                    prefix: format!("{}{key}.", self.prefix),
-                    map: map.clone(),
-                }),
-                None => Err(self.expect(key, value, "an object")),
-            })
-            .transpose()
-    }
-
-    /// A token id or a list of them; none when absent.
-    fn ids(&self, key: &str) -> Result<Vec<u32>, ConfigError> {
-        let Some(value) = self.get(key) else {
-            return Ok(Vec::new());
-        };
-        let list = match value.as_array() {
-            Some(list) => list.as_slice(),
-            None => std::slice::from_ref(value),
-        };
-        let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-        let ids: Option<Vec<u32>> = list.iter().map(id).collect();
-        ids.ok_or_else(|| self.expect(key, value, "a token id or a list of them"))
-    }
+    Ok(RopeScaling::Llama3 {
+        factor: parameters.positive("factor")?,
+        low_freq_factor,
+        high_freq_factor,
+        original_context_len: parameters.positive("original_max_position_embeddings")?,
+    })
 }

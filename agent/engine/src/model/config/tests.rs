@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::hf::{Fields, build_config};
+use super::fields::Fields;
+use super::hf::build_config;
 use super::*;
 
 fn llama() -> Value {
@@ -94,6 +95,11 @@ fn networks_that_would_run_wrongly_are_refused() {
         ("num_key_value_heads", json!(0)),
         ("num_hidden_layers", json!(0)),
         ("num_hidden_layers", json!(-1)),
+        (
+            "rope_scaling",
+            json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0,
+                   "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}),
+        ),
         ("head_dim", json!(15)),
         ("rms_norm_eps", json!(-1.0)),
         ("rope_theta", json!(0.0)),
