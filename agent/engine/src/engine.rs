@@ -2,9 +2,8 @@
 //! handle. The scheduler's thread is behind a channel; nothing here waits for it but `flush_cache`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use crossbeam_channel::Sender;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::timeline::RequestTimeline;
 use pd_protocol::workers::{DrainState, DrainStatus, Role};
@@ -14,17 +13,19 @@ pub mod config;
 mod identity;
 pub mod info;
 pub mod request;
+mod shared;
 mod sizes;
 mod start;
 
 use crate::metrics::EngineMetrics;
 use crate::text::{ChatTemplate, Tokenizer};
-use crate::timeline::Timelines;
 pub use config::{DecodeConfig, DisaggregationMode, EngineConfig, PrefillConfig};
 pub use config::{KvCacheDtype, ModelDtype};
 pub use info::EngineInfo;
 pub use request::{FinishReason, GenerateRequest, LogprobOptions, RequestStream, StopMatch};
 pub use request::{SubmitError, TokenEvent, TokenLogprob};
+pub(crate) use shared::InFlight;
+use shared::{AbortOnDrop, Shared, StopOnDrop};
 pub use start::StartError;
 
 /// Starts engines; see [`Engine::start`].
@@ -68,54 +69,6 @@ pub(crate) struct Submission {
     pub(crate) request: GenerateRequest,
     pub(crate) events_tx: mpsc::UnboundedSender<TokenEvent>,
     pub(crate) in_flight: InFlight,
-}
-
-/// Counts a request, and keeps its room taken, from admission to its last trace.
-#[derive(Debug)]
-pub(crate) struct InFlight {
-    shared: Arc<Shared>,
-    room: Option<BootstrapRoom>,
-}
-
-/// Tells the scheduler that a request's reader is gone, unless disarmed.
-#[derive(Debug)]
-pub(crate) struct AbortOnDrop {
-    id: RequestId,
-    commands_tx: Option<Sender<Command>>,
-}
-
-/// Stops the scheduler when the last handle goes; readers of answers do not keep it.
-#[derive(Debug)]
-struct StopOnDrop {
-    commands_tx: Sender<Command>,
-}
-
-/// What [`Shared`] is made of.
-pub(crate) struct SharedParts {
-    pub(crate) commands_tx: Sender<Command>,
-    pub(crate) info: EngineInfo,
-    pub(crate) tokenizer: Arc<Tokenizer>,
-    pub(crate) chat_template: Option<ChatTemplate>,
-    pub(crate) metrics: EngineMetrics,
-    pub(crate) timelines: Arc<Timelines>,
-    pub(crate) max_requests: u64,
-}
-
-pub(crate) struct Shared {
-    commands_tx: Sender<Command>,
-    info: EngineInfo,
-    tokenizer: Arc<Tokenizer>,
-    chat_template: Option<ChatTemplate>,
-    metrics: EngineMetrics,
-    timelines: Arc<Timelines>,
-    stopped: Arc<AtomicBool>,
-    cordoned: AtomicBool,
-    draining: AtomicBool,
-    next_id: AtomicU64,
-    in_flight: AtomicU64,
-    /// Running and waiting ones together.
-    max_requests: u64,
-    rooms: parking_lot::Mutex<std::collections::HashSet<BootstrapRoom>>,
 }
 
 // === impl Engine ===
@@ -265,107 +218,4 @@ impl EngineHandle {
 fn stopped() -> EngineStopped {
     let reason = "its scheduler has ended; see the log".to_owned();
     EngineStopped { reason }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    pub(crate) fn new(parts: SharedParts) -> Self {
-        let SharedParts {
-            commands_tx,
-            info,
-            tokenizer,
-            chat_template,
-            metrics,
-            timelines,
-            max_requests,
-        } = parts;
-        Self {
-            commands_tx,
-            info,
-            tokenizer,
-            chat_template,
-            metrics,
-            timelines,
-            stopped: Arc::default(),
-            cordoned: AtomicBool::new(false),
-            draining: AtomicBool::new(false),
-            next_id: AtomicU64::new(1),
-            in_flight: AtomicU64::new(0),
-            max_requests,
-            rooms: parking_lot::Mutex::default(),
-        }
-    }
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("info", &self.info)
-            .finish_non_exhaustive()
-    }
-}
-
-// === impl StopOnDrop ===
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        // A scheduler that is gone already has nothing left to stop.
-        let _ = self.commands_tx.send(Command::Stop);
-    }
-}
-
-// === impl InFlight ===
-
-impl InFlight {
-    fn enter(shared: &Arc<Shared>, room: Option<BootstrapRoom>) -> Result<Self, SubmitError> {
-        let limit = shared.max_requests;
-        let counted = shared
-            .in_flight
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {
-                (n < limit).then_some(n + 1)
-            });
-        if counted.is_err() {
-            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-            return Err(SubmitError::QueueFull { limit });
-        }
-        if let Some(taken) = room.filter(|&room| !shared.rooms.lock().insert(room)) {
-            shared.in_flight.fetch_sub(1, Ordering::AcqRel);
-            return Err(SubmitError::RoomInUse(taken));
-        }
-        Ok(Self {
-            shared: shared.clone(),
-            room,
-        })
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        if let Some(room) = self.room {
-            self.shared.rooms.lock().remove(&room);
-        }
-        self.shared.in_flight.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-// === impl AbortOnDrop ===
-
-impl AbortOnDrop {
-    pub(crate) fn is_armed(&self) -> bool {
-        self.commands_tx.is_some()
-    }
-
-    pub(crate) fn disarm(&mut self) {
-        self.commands_tx = None;
-    }
-}
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        if let Some(commands_tx) = self.commands_tx.take() {
-            // A scheduler that is gone has aborted everything.
-            let _ = commands_tx.send(Command::Abort(self.id));
-        }
-    }
 }

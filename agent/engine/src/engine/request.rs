@@ -131,7 +131,7 @@ pub enum SubmitError {
 pub struct RequestStream {
     /// Holds at most one event per token of the answer, so `max_new_tokens` bounds it.
     pub(crate) events_rx: mpsc::UnboundedReceiver<TokenEvent>,
-    pub(crate) abort: super::AbortOnDrop,
+    pub(crate) abort: super::shared::AbortOnDrop,
 }
 
 // === impl SubmitError ===
