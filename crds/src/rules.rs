@@ -30,7 +30,7 @@ impl CelRule {
 pub const NAME_LEN_MAX: usize = 40;
 
 /// Flags that the operator derives from the spec.
-pub const RESERVED_ARGS: [&str; 15] = [
+pub const RESERVED_ARGS: [&str; 18] = [
     "model-path",
     "served-model-name",
     "host",
@@ -46,6 +46,9 @@ pub const RESERVED_ARGS: [&str; 15] = [
     "disaggregation-mode",
     "disaggregation-bootstrap-port",
     "disaggregation-transfer-backend",
+    "page-size",
+    "kv-cache-dtype",
+    "drain-timeout-secs",
 ];
 
 pub const NAME: CelRule = CelRule::new(
@@ -68,7 +71,8 @@ pub const SGLANG_NEEDS_IMAGE: CelRule = CelRule::new(
 pub const ARG_NOT_RESERVED: CelRule = CelRule::new(
     "!(self in ['model-path', 'served-model-name', 'host', 'port', 'admin-port', 'api-key', 'tp', \
      'pp', 'dp', 'tp-size', 'pp-size', 'dp-size', 'disaggregation-mode', \
-     'disaggregation-bootstrap-port', 'disaggregation-transfer-backend'])",
+     'disaggregation-bootstrap-port', 'disaggregation-transfer-backend', 'page-size', \
+     'kv-cache-dtype', 'drain-timeout-secs'])",
     "this flag is set by the operator from other fields of the spec (model, pools, kv); set it \
      there",
 );

@@ -1,3 +1,5 @@
+//! Facts about files.
+
 use super::*;
 
 const MINIMAL: &str = "

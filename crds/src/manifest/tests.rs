@@ -1,3 +1,5 @@
+//! Facts about the generated files.
+
 use super::*;
 use std::path::Path;
 

@@ -1,3 +1,5 @@
+//! Facts about fields, types and bounds.
+
 use super::*;
 use serde_json::json;
 

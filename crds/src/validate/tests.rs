@@ -1,3 +1,5 @@
+//! One table of broken objects, through Rust and through CEL.
+
 use super::*;
 use crate::manifest::open_api_schema;
 use serde_json::{Value, json};

@@ -1,0 +1,79 @@
+//! The command line.
+
+use crate::local::cache;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Serves LLMs with prefill and decode in separate pools.
+#[derive(Debug, Parser)]
+#[command(name = "pd-operator", version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a PDDeployment as processes on this machine
+    Local(LocalArgs),
+    /// Print the CustomResourceDefinitions as YAML
+    Crds,
+    /// Become the process of a pod; the local runtime's own
+    #[command(hide = true)]
+    RunChild {
+        parent: i32,
+        program: PathBuf,
+        #[arg(last = true)]
+        args: Vec<OsString>,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct LocalArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<LocalCommand>,
+    /// PDDeployment to run; edits of it are followed while it runs
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub(crate) file: Option<PathBuf>,
+    /// Address of the OpenAI API [default: 127.0.0.1 and the port of spec.router.port]
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Stop again as soon as everything is ready; fail if a process ends before
+    #[arg(long)]
+    pub(crate) once: bool,
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LocalCommand {
+    /// Show what runs on this machine
+    Status {
+        /// Print JSON instead of a table
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        cache: CacheArgs,
+    },
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CacheArgs {
+    /// Folder for state files [default: the user's cache folder, pdserve]
+    #[arg(long, value_name = "FOLDER", env = "PDSERVE_CACHE_DIR")]
+    cache_dir: Option<PathBuf>,
+}
+
+// === impl CacheArgs ===
+
+impl CacheArgs {
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.cache_dir.clone().unwrap_or_else(|| {
+            let path = |name| std::env::var_os(name).map(PathBuf::from);
+            cache::default_folder(path("XDG_CACHE_HOME"), path("HOME"))
+        })
+    }
+}

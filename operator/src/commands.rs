@@ -1,0 +1,97 @@
+//! What each command does.
+
+use crate::args::{CacheArgs, Cli, Command, LocalArgs, LocalCommand};
+use crate::local::run::{LocalConfig, run};
+use crate::local::status::{LocalStatus, table};
+use crate::local::{cache, child};
+use anyhow::{Context, Result, bail};
+use pd_crds::manifest::manifests;
+use std::io::Write;
+
+/// Bytes of the admin token of one run.
+const TOKEN_BYTES: usize = 24;
+
+pub(crate) fn execute(cli: Cli) -> Result<()> {
+    match cli.command {
+        Command::Crds => crds(),
+        Command::RunChild {
+            parent,
+            program,
+            args,
+        } => Err(child::become_program(parent, program, args).into()),
+        Command::Local(LocalArgs {
+            command: Some(LocalCommand::Status { json, cache }),
+            ..
+        }) => status(json, &cache),
+        Command::Local(LocalArgs {
+            command: None,
+            file,
+            listen,
+            once,
+            cache,
+        }) => {
+            let Some(file) = file else {
+                bail!("give the file to run: -f FILE")
+            };
+            local(LocalConfig {
+                file,
+                listen,
+                once,
+                cache: cache.folder(),
+                programs: programs()?,
+                admin_token: token(),
+            })
+        }
+    }
+}
+
+fn crds() -> Result<()> {
+    let files: Vec<String> = manifests()
+        .into_iter()
+        .map(|manifest| manifest.yaml)
+        .collect();
+    print(&files.join("---\n"))
+}
+
+/// A child's life is tied to the thread that started it, so one thread does everything.
+fn local(config: LocalConfig) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.context("cannot start")?.block_on(run(config))?;
+    Ok(())
+}
+
+fn status(json: bool, cache: &CacheArgs) -> Result<()> {
+    let states = cache::running(&cache.folder());
+    let states: Vec<LocalStatus> = states
+        .iter()
+        .filter_map(|state| serde_json::from_slice(state).ok())
+        .collect();
+    if json {
+        let text = serde_json::to_string_pretty(&states).context("cannot print the status")?;
+        return print(&format!("{text}\n"));
+    }
+    print(&table(&states))
+}
+
+/// Agents and routers lie beside this binary.
+fn programs() -> Result<std::path::PathBuf> {
+    let own = std::env::current_exe().context("cannot find the folder of this program")?;
+    Ok(own
+        .parent()
+        .context("this program lies in no folder")?
+        .to_owned())
+}
+
+fn token() -> String {
+    let bytes: [u8; TOKEN_BYTES] = rand::random();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn print(text: &str) -> Result<()> {
+    std::io::stdout()
+        .lock()
+        .write_all(text.as_bytes())
+        .context("cannot write to stdout")
+}

@@ -1,0 +1,88 @@
+//! The components of a deployment, and the labels by which their objects are found.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use kube::{Resource, ResourceExt};
+use pd_crds::PdDeployment;
+use pd_protocol::labels;
+use pd_protocol::workers::Role;
+use std::collections::BTreeMap;
+
+/// A part of a deployment that runs as pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Component {
+    Router,
+    Prefill,
+    Decode,
+}
+
+// === impl Component ===
+
+impl Component {
+    /// Value of the role label and part of every name.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Router => "router",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        }
+    }
+
+    /// What a router is told of a pod of this component; nothing of a router.
+    pub(crate) fn worker_role(self) -> Option<Role> {
+        match self {
+            Self::Router => None,
+            Self::Prefill => Some(Role::Prefill),
+            Self::Decode => Some(Role::Decode),
+        }
+    }
+
+    /// Name of the component's objects.
+    pub(crate) fn object_name(self, deployment: &PdDeployment) -> String {
+        format!("{}-{}", deployment.name_any(), self.as_str())
+    }
+
+    /// Labels that select the component's pods, and never change.
+    pub(crate) fn selector_labels(self, deployment: &PdDeployment) -> BTreeMap<String, String> {
+        BTreeMap::from([
+            (labels::DEPLOYMENT.to_owned(), deployment.name_any()),
+            (labels::ROLE.to_owned(), self.as_str().to_owned()),
+        ])
+    }
+
+    pub(crate) fn selector(self, deployment: &PdDeployment) -> LabelSelector {
+        LabelSelector {
+            match_labels: Some(self.selector_labels(deployment)),
+            ..LabelSelector::default()
+        }
+    }
+
+    /// All labels of the component's objects.
+    pub(crate) fn labels(self, deployment: &PdDeployment) -> BTreeMap<String, String> {
+        let mut all = self.selector_labels(deployment);
+        for (name, value) in [
+            ("app.kubernetes.io/name", "pdserve"),
+            ("app.kubernetes.io/instance", &deployment.name_any()),
+            ("app.kubernetes.io/component", self.as_str()),
+            ("app.kubernetes.io/managed-by", "pd-operator"),
+        ] {
+            all.insert(name.to_owned(), value.to_owned());
+        }
+        all
+    }
+
+    /// Metadata of an object that the deployment owns.
+    pub(crate) fn metadata(self, deployment: &PdDeployment, name: String) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name),
+            namespace: deployment.namespace(),
+            labels: Some(self.labels(deployment)),
+            owner_references: owner(deployment).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        }
+    }
+}
+
+/// Only an object that an apiserver has stored has a UID to refer to.
+fn owner(deployment: &PdDeployment) -> Option<OwnerReference> {
+    deployment.controller_owner_ref(&())
+}

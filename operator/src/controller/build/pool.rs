@@ -1,0 +1,285 @@
+//! A pool of workers: its size, its revision, and the pod that each of its slots runs.
+
+use super::component::Component;
+use super::merge::merge_template;
+use super::{BuildConfig, pod, revision};
+use k8s_openapi::api::core::v1::{
+    Container, HostPathVolumeSource, ImageVolumeSource, PersistentVolumeClaimVolumeSource, Pod,
+    PodReadinessGate, Volume, VolumeMount,
+};
+use pd_crds::PdDeployment;
+use pd_crds::engine::{EngineArg, EngineKind};
+use pd_crds::field::{FieldErrors, FieldPath};
+use pd_crds::kv::KvDtype;
+use pd_crds::model::ModelSource;
+use pd_crds::pool::PoolSpec;
+use pd_protocol::{labels, ports};
+
+/// Condition that latches when every router sends requests to the pod.
+pub(crate) const ROUTABLE_GATE: &str = "pdserve.io/routable";
+
+/// Where a model lies in the container that comes from a volume of its own.
+const MODEL_MOUNT: &str = "/model";
+const MODEL_VOLUME: &str = "model";
+
+/// Startup failures, one a second, before a worker counts as stuck: half an hour for large weights.
+const STARTUP_FAILURES_MAX: i32 = 1800;
+
+/// Replicas of one role.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pool {
+    pub(crate) component: Component,
+    pub(crate) replicas: u32,
+    pub(crate) revision: String,
+    /// The pod of every slot, but for its name.
+    template: Pod,
+}
+
+/// A place in a pool. A pod that takes the place of another is its next incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Slot {
+    pub(crate) ordinal: u32,
+    pub(crate) incarnation: u32,
+}
+
+/// Builds a pool of workers.
+pub(crate) fn build_pool(
+    deployment: &PdDeployment,
+    component: Component,
+    config: &BuildConfig,
+) -> Result<Pool, FieldErrors> {
+    let path = FieldPath::new("spec.pools").child(component.as_str());
+    let spec = pool_spec(deployment, component);
+    let revision = revision::revision(&deployment.spec, component);
+    let container = build_container(deployment, component, spec, config);
+    let mut pod = pod::build_pod(deployment, component, &revision, container);
+    if component == Component::Prefill {
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(
+            labels::BOOTSTRAP_PORT.to_owned(),
+            ports::BOOTSTRAP.to_string(),
+        );
+    }
+    let pod_spec = pod.spec.get_or_insert_default();
+    pod_spec.readiness_gates = Some(vec![PodReadinessGate {
+        condition_type: ROUTABLE_GATE.to_owned(),
+    }]);
+    pod_spec.volumes = Some(vec![model_volume(&deployment.spec.model.source)])
+        .filter(|_| deployment.spec.model.source.hugging_face.is_none());
+    let template = merge_template(&pod, spec.pod_template.as_ref(), &path.child("podTemplate"))?;
+    let replicas = u32::try_from(spec.initial_replicas()).unwrap_or(0);
+    Ok(Pool {
+        component,
+        replicas,
+        revision,
+        template,
+    })
+}
+
+fn pool_spec(deployment: &PdDeployment, component: Component) -> &PoolSpec {
+    match component {
+        Component::Prefill => &deployment.spec.pools.prefill,
+        Component::Decode | Component::Router => &deployment.spec.pools.decode,
+    }
+}
+
+fn build_container(
+    deployment: &PdDeployment,
+    component: Component,
+    pool: &PoolSpec,
+    config: &BuildConfig,
+) -> Container {
+    let engine = &deployment.spec.engine;
+    let source = &deployment.spec.model.source;
+    let command = match engine.kind {
+        EngineKind::Pdserve => vec!["pd-agent"],
+        EngineKind::Sglang => vec!["python3", "-m", "sglang.launch_server"],
+    };
+    let mut env = pod::identity_env(deployment);
+    if let Some(token) = source
+        .hugging_face
+        .as_ref()
+        .and_then(|s| s.token_secret_ref.as_ref())
+    {
+        env.push(pod::secret_env("HF_TOKEN", token.name.clone(), &token.key));
+    }
+    let mut container_ports = vec![pod::port(pod::PORT_HTTP, i32::from(ports::HTTP))];
+    if component == Component::Prefill {
+        container_ports.push(pod::port(pod::PORT_BOOTSTRAP, i32::from(ports::BOOTSTRAP)));
+    }
+    if engine.kind == EngineKind::Pdserve {
+        container_ports.push(pod::admin_port());
+    }
+    Container {
+        name: "agent".to_owned(),
+        image: Some(engine.image.clone().unwrap_or_else(|| config.image.clone())),
+        command: Some(command.into_iter().map(str::to_owned).collect()),
+        args: Some(build_args(deployment, component, pool)),
+        env: Some(env),
+        ports: Some(container_ports),
+        resources: pool.resources.clone(),
+        volume_mounts: Some(vec![model_mount(source)]).filter(|_| source.hugging_face.is_none()),
+        startup_probe: Some(pod::http_probe("/health", 1, STARTUP_FAILURES_MAX)),
+        readiness_probe: Some(pod::http_probe("/health", 2, 3)),
+        liveness_probe: Some(pod::http_probe("/health", 10, 6)),
+        security_context: Some(pod::security_context()),
+        ..Container::default()
+    }
+}
+
+/// Flags of the worker: the operator's, then the engine's and the pool's of the user.
+fn build_args(deployment: &PdDeployment, component: Component, pool: &PoolSpec) -> Vec<String> {
+    let spec = &deployment.spec;
+    let mut args = Args::default();
+    args.flag("model-path", model_path(&spec.model.source));
+    if let Some(revision) = spec
+        .model
+        .source
+        .hugging_face
+        .as_ref()
+        .and_then(|s| s.revision.clone())
+    {
+        args.flag("revision", revision);
+    }
+    args.flag("served-model-name", deployment.served_model_name());
+    args.flag("host", pod::POD_IP_ARG);
+    args.flag("port", ports::HTTP.to_string());
+    args.flag("disaggregation-mode", component.as_str());
+    if component == Component::Prefill {
+        args.flag(
+            "disaggregation-bootstrap-port",
+            ports::BOOTSTRAP.to_string(),
+        );
+    }
+    let ours = spec.engine.kind == EngineKind::Pdserve;
+    if ours {
+        args.flag("admin-port", ports::ADMIN.to_string());
+        args.flag("drain-timeout-secs", spec.drain.timeout_seconds.to_string());
+    }
+    let transport = spec.kv.transport.flag();
+    if ours || transport != "auto" {
+        args.flag("disaggregation-transfer-backend", transport);
+    }
+    args.flag("page-size", spec.kv.page_size.to_string());
+    if spec.kv.dtype != KvDtype::Auto {
+        args.flag("kv-cache-dtype", spec.kv.dtype.flag());
+    }
+    for (name, ranks) in [
+        ("tp-size", pool.tp),
+        ("pp-size", pool.pp),
+        ("dp-size", pool.dp),
+    ] {
+        if ranks != 1 {
+            args.flag(name, ranks.to_string());
+        }
+    }
+    let inherited = spec.engine.args.iter();
+    for EngineArg { name, value } in inherited
+        .filter(|arg| pool.args.iter().all(|own| own.name != arg.name))
+        .chain(&pool.args)
+    {
+        args.optional(name, value.as_deref());
+    }
+    args.0
+}
+
+/// A `hostPath` is mounted where it lies on the node, so that a path means the same inside.
+fn model_path(source: &ModelSource) -> String {
+    let ModelSource {
+        host_path,
+        pvc,
+        hugging_face,
+        image,
+    } = source;
+    let inside = |path: Option<&String>| match path {
+        Some(path) => format!("{MODEL_MOUNT}/{path}"),
+        None => MODEL_MOUNT.to_owned(),
+    };
+    match (host_path, hugging_face) {
+        (Some(host_path), _) => host_path.path.clone(),
+        (None, Some(hugging_face)) => hugging_face.repo.clone(),
+        (None, None) => inside(
+            pvc.as_ref()
+                .and_then(|pvc| pvc.path.as_ref())
+                .or(image.as_ref().and_then(|image| image.path.as_ref())),
+        ),
+    }
+}
+
+fn model_volume(source: &ModelSource) -> Volume {
+    let ModelSource {
+        host_path,
+        pvc,
+        hugging_face: _,
+        image,
+    } = source;
+    Volume {
+        name: MODEL_VOLUME.to_owned(),
+        host_path: host_path.as_ref().map(|source| HostPathVolumeSource {
+            path: source.path.clone(),
+            type_: None,
+        }),
+        persistent_volume_claim: pvc.as_ref().map(|pvc| PersistentVolumeClaimVolumeSource {
+            claim_name: pvc.claim_name.clone(),
+            read_only: Some(true),
+        }),
+        image: image.as_ref().map(|image| ImageVolumeSource {
+            reference: Some(image.reference.clone()),
+            pull_policy: None,
+        }),
+        ..Volume::default()
+    }
+}
+
+fn model_mount(source: &ModelSource) -> VolumeMount {
+    let host_path = source.host_path.as_ref().map(|source| source.path.clone());
+    VolumeMount {
+        name: MODEL_VOLUME.to_owned(),
+        mount_path: host_path.unwrap_or_else(|| MODEL_MOUNT.to_owned()),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    }
+}
+
+/// Flags as a command line has them.
+#[derive(Default)]
+pub(crate) struct Args(pub(crate) Vec<String>);
+
+// === impl Args ===
+
+impl Args {
+    pub(crate) fn flag(&mut self, name: &str, value: impl Into<String>) {
+        self.0.extend([format!("--{name}"), value.into()]);
+    }
+
+    pub(crate) fn switch(&mut self, name: &str) {
+        self.0.push(format!("--{name}"));
+    }
+
+    fn optional(&mut self, name: &str, value: Option<&str>) {
+        match value {
+            Some(value) => self.flag(name, value),
+            None => self.switch(name),
+        }
+    }
+}
+
+// === impl Pool ===
+
+impl Pool {
+    /// The pod of a slot. Its name is a function of the slot, so that creating it twice collides.
+    pub(crate) fn pod(&self, slot: Slot) -> Pod {
+        let mut pod = self.template.clone();
+        let base = pod.metadata.name.take().unwrap_or_default();
+        pod.metadata.name = Some(slot.pod_name(&base));
+        pod
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    pub(crate) fn pod_name(self, base: &str) -> String {
+        format!("{base}-{}-{}", self.ordinal, self.incarnation)
+    }
+}

@@ -1,0 +1,63 @@
+//! Revisions: what of the user's spec a pod was built from.
+//!
+//! A revision hashes the spec as the user wrote it, never what the operator made of it, so a newer
+//! operator replaces no running pod. Replica counts, scaling, goals, rollout and drain are left
+//! out: they change a pool's size or its handling, not its pods.
+
+use super::component::Component;
+use pd_crds::PdDeploymentSpec;
+use pd_crds::pool::{PoolSpec, PoolsSpec};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+/// Hexadecimal digits of a revision: enough for the last dozens of one deployment.
+const DIGITS: usize = 10;
+
+/// Revision of a component's pods.
+pub(crate) fn revision(spec: &PdDeploymentSpec, component: Component) -> String {
+    let PdDeploymentSpec {
+        model,
+        engine,
+        pools: PoolsSpec { prefill, decode },
+        kv,
+        router,
+        slo: _,
+        autoscaling: _,
+        rollout: _,
+        drain: _,
+    } = spec;
+    let inputs = match component {
+        Component::Prefill => json!([model, engine, kv, shape(prefill)]),
+        Component::Decode => json!([model, engine, kv, shape(decode)]),
+        Component::Router => {
+            let mut router = json!(router);
+            if let Some(fields) = router.as_object_mut() {
+                fields.remove("replicas");
+            }
+            router
+        }
+    };
+    digest(&inputs)
+}
+
+fn shape(pool: &PoolSpec) -> Value {
+    let PoolSpec {
+        replicas: _,
+        min_replicas: _,
+        max_replicas: _,
+        tp,
+        pp,
+        dp,
+        args,
+        resources,
+        pod_template,
+    } = pool;
+    json!([tp, pp, dp, args, resources, pod_template])
+}
+
+fn digest(inputs: &Value) -> String {
+    let digest = Sha256::digest(inputs.to_string());
+    let mut hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    hex.truncate(DIGITS);
+    hex
+}

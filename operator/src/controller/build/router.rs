@@ -1,0 +1,85 @@
+//! The router: a plain Deployment, so that it heals without the operator.
+
+use super::component::Component;
+use super::merge::merge_template;
+use super::pool::Args;
+use super::{BuildConfig, pod, revision};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
+use pd_crds::PdDeployment;
+use pd_crds::field::{FieldErrors, FieldPath};
+use pd_crds::router::{PoliciesSpec, RetriesSpec, RouterSpec};
+
+const ROUTER: Component = Component::Router;
+
+/// Builds the router's Deployment.
+pub(crate) fn build_router(
+    deployment: &PdDeployment,
+    config: &BuildConfig,
+) -> Result<Deployment, FieldErrors> {
+    let spec = &deployment.spec.router;
+    let revision = revision::revision(&deployment.spec, ROUTER);
+    let pod = pod::build_pod(
+        deployment,
+        ROUTER,
+        &revision,
+        build_container(deployment, config),
+    );
+    let path = FieldPath::new("spec.router.podTemplate");
+    let mut pod = merge_template(&pod, spec.pod_template.as_ref(), &path)?;
+    pod.metadata.name = None;
+    pod.metadata.namespace = None;
+    pod.metadata.owner_references = None;
+    Ok(Deployment {
+        metadata: ROUTER.metadata(deployment, ROUTER.object_name(deployment)),
+        spec: Some(DeploymentSpec {
+            replicas: Some(spec.replicas),
+            selector: ROUTER.selector(deployment),
+            template: PodTemplateSpec {
+                metadata: Some(pod.metadata),
+                spec: pod.spec,
+            },
+            ..DeploymentSpec::default()
+        }),
+        status: None,
+    })
+}
+
+fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container {
+    let RouterSpec {
+        replicas: _,
+        port,
+        image,
+        policies: PoliciesSpec { prefill, decode },
+        retries: RetriesSpec { max },
+        resources,
+        pod_template: _,
+    } = &deployment.spec.router;
+    let mut args = Args::default();
+    args.switch("pd-disaggregation");
+    args.flag("host", pod::POD_IP_ARG);
+    args.flag("port", port.to_string());
+    args.flag("admin-port", config.router_admin_port.to_string());
+    args.flag("prefill-policy", prefill.flag());
+    args.flag("decode-policy", decode.flag());
+    args.flag("retry-max-retries", max.to_string());
+    let drain_seconds = deployment.spec.drain.timeout_seconds;
+    args.flag("shutdown-grace-period-secs", drain_seconds.to_string());
+    Container {
+        name: "router".to_owned(),
+        image: Some(image.clone().unwrap_or_else(|| config.image.clone())),
+        command: Some(vec!["pd-router".to_owned()]),
+        args: Some(args.0),
+        env: Some(pod::identity_env(deployment)),
+        ports: Some(vec![
+            pod::port(pod::PORT_HTTP, *port),
+            pod::port(pod::PORT_ADMIN, i32::from(config.router_admin_port)),
+        ]),
+        resources: resources.clone(),
+        startup_probe: Some(pod::http_probe("/health", 1, 60)),
+        readiness_probe: Some(pod::http_probe("/ready", 1, 2)),
+        liveness_probe: Some(pod::http_probe("/health", 10, 6)),
+        security_context: Some(pod::security_context()),
+        ..Container::default()
+    }
+}

@@ -1,0 +1,170 @@
+//! The objects of the examples, as files, and facts about revisions.
+
+use super::component::Component;
+use super::pool::Slot;
+use super::*;
+use crate::controller::dereference::{Dereferenced, HostModel};
+use crate::controller::validate::for_this_machine;
+use pd_crds::PdDeployment;
+use pd_crds::document::parse;
+
+const SLOT: Slot = Slot {
+    ordinal: 1,
+    incarnation: 2,
+};
+
+fn mk_example(name: &str) -> PdDeployment {
+    let path = format!("{}/../examples/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    parse(&std::fs::read_to_string(path).expect("examples lie in examples/")).expect("valid")
+}
+
+fn mk_local(edit: impl FnOnce(&mut PdDeployment)) -> Valid {
+    let mut deployment = mk_example("smollm2");
+    edit(&mut deployment);
+    let source = deployment
+        .spec
+        .model
+        .source
+        .host_path
+        .as_mut()
+        .expect("a hostPath");
+    source.path = "/models/smollm2.gguf".to_owned();
+    let host_model = Some(HostModel {
+        path: "/models/smollm2.gguf".into(),
+        exists: true,
+    });
+    for_this_machine(Dereferenced {
+        deployment,
+        host_model,
+    })
+    .expect("valid")
+}
+
+fn mk_config() -> BuildConfig {
+    BuildConfig {
+        image: "pdserve:test".to_owned(),
+        ..BuildConfig::default()
+    }
+}
+
+#[test]
+fn objects_of_the_local_example() {
+    let resources = build(&mk_local(|_| {}), &mk_config()).unwrap();
+    insta::assert_yaml_snapshot!("smollm2-prefill", resources.prefill.pod(SLOT));
+    insta::assert_yaml_snapshot!("smollm2-decode", resources.decode.pod(SLOT));
+    insta::assert_yaml_snapshot!("smollm2-router", resources.router);
+    insta::assert_yaml_snapshot!("smollm2-service", resources.service);
+}
+
+#[test]
+fn a_worker_of_the_gpu_example() {
+    let deployment = mk_example("qwen3-2p2d");
+    let pool = pool::build_pool(&deployment, Component::Decode, &mk_config()).unwrap();
+    assert_eq!(pool.replicas, 2);
+    insta::assert_yaml_snapshot!("qwen3-2p2d-decode", pool.pod(SLOT));
+}
+
+#[test]
+fn a_model_in_an_image_is_mounted_as_an_image_volume() {
+    let deployment = mk_example("qwen3-autoscaled");
+    let pool = pool::build_pool(&deployment, Component::Prefill, &mk_config()).unwrap();
+    let spec = pool.pod(SLOT).spec.unwrap();
+    let image = spec.volumes.unwrap()[0].image.clone().unwrap();
+    assert_eq!(
+        image.reference.as_deref(),
+        Some("registry.example.com/models/qwen3-8b:v1")
+    );
+    let args = spec.containers[0].args.clone().unwrap();
+    assert_eq!(args[..2], ["--model-path", "/model"]);
+}
+
+#[test]
+fn sglang_is_started_by_its_own_words() {
+    let mut deployment = mk_example("qwen3-2p2d");
+    deployment.spec.engine.kind = pd_crds::engine::EngineKind::Sglang;
+    deployment.spec.engine.image = Some("lmsysorg/sglang:v0.5".to_owned());
+    deployment.spec.kv.transport = pd_crds::kv::KvTransport::Mooncake;
+    let pool = pool::build_pool(&deployment, Component::Decode, &mk_config()).unwrap();
+    let container = pool.pod(SLOT).spec.unwrap().containers.remove(0);
+    assert_eq!(
+        container.command.unwrap(),
+        ["python3", "-m", "sglang.launch_server"]
+    );
+    let args = container.args.unwrap();
+    assert!(
+        args.windows(2)
+            .any(|pair| pair == ["--disaggregation-transfer-backend", "mooncake"])
+    );
+    assert!(!args.contains(&"--admin-port".to_owned()));
+}
+
+#[test]
+fn a_pools_own_flag_replaces_the_engines() {
+    let arg = |value: &str| pd_crds::engine::EngineArg {
+        name: "max-running-requests".to_owned(),
+        value: Some(value.to_owned()),
+    };
+    let valid = mk_local(|deployment| {
+        deployment.spec.engine.args = vec![arg("8")];
+        deployment.spec.pools.decode.args = vec![arg("64")];
+    });
+    let resources = build(&valid, &mk_config()).unwrap();
+    let value = |pool: &pool::Pool| {
+        let args = pool
+            .pod(SLOT)
+            .spec
+            .unwrap()
+            .containers
+            .remove(0)
+            .args
+            .unwrap();
+        let at = args
+            .iter()
+            .position(|arg| arg == "--max-running-requests")
+            .unwrap();
+        args[at + 1].clone()
+    };
+    assert_eq!(
+        (value(&resources.prefill), value(&resources.decode)),
+        ("8".into(), "64".into())
+    );
+}
+
+#[test]
+fn sizes_and_handling_change_no_revision() {
+    let before = mk_local(|_| {}).deployment().spec.clone();
+    let mut after = before.clone();
+    after.pools.prefill.replicas = Some(5);
+    after.router.replicas = 3;
+    after.slo.ttft_ms = Some(1);
+    after.rollout.max_surge = 9;
+    after.drain.timeout_seconds = 1;
+    for component in [Component::Router, Component::Prefill, Component::Decode] {
+        assert_eq!(
+            revision::revision(&before, component),
+            revision::revision(&after, component),
+            "{component:?}"
+        );
+    }
+}
+
+#[test]
+fn a_pools_flag_changes_the_revision_of_that_pool_alone() {
+    let before = mk_local(|_| {}).deployment().spec.clone();
+    let mut after = before.clone();
+    after.pools.decode.tp = 2;
+    let changed =
+        |component| revision::revision(&before, component) != revision::revision(&after, component);
+    assert!(changed(Component::Decode));
+    assert!(!changed(Component::Prefill) && !changed(Component::Router));
+}
+
+#[test]
+fn a_slots_name_fits_a_label_for_the_longest_deployment_name() {
+    let slot = Slot {
+        ordinal: 999,
+        incarnation: 99_999,
+    };
+    let name = slot.pod_name(&format!("{}-prefill", "a".repeat(40)));
+    assert!(name.len() <= 63, "{}", name.len());
+}

@@ -1,0 +1,79 @@
+//! Decides whether a dereferenced deployment can be built: the rules of its kind, and what this
+//! version of the operator carries out.
+
+use super::dereference::{Dereferenced, HostModel};
+use pd_crds::engine::EngineKind;
+use pd_crds::field::{FieldError, FieldErrors, FieldPath};
+use pd_crds::model::ModelSource;
+use pd_crds::scaling::ScalingMode;
+use pd_crds::{PdDeployment, PdDeploymentSpec};
+
+/// A deployment that passed validation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Valid(PdDeployment);
+
+/// Checks a deployment that is to run on this machine.
+pub(crate) fn for_this_machine(dereferenced: Dereferenced) -> Result<Valid, FieldErrors> {
+    let Dereferenced {
+        deployment,
+        host_model,
+    } = dereferenced;
+    pd_crds::validate(&deployment)?;
+    let mut errors = check_carried_out(&deployment.spec);
+    errors.extend(check_host_model(host_model.as_ref()));
+    FieldErrors::check(errors)?;
+    Ok(Valid(deployment))
+}
+
+fn check_carried_out(spec: &PdDeploymentSpec) -> Vec<FieldError> {
+    let path = FieldPath::new("spec");
+    let mut errors = Vec::new();
+    let ModelSource {
+        host_path,
+        pvc: _,
+        hugging_face: _,
+        image: _,
+    } = &spec.model.source;
+    if host_path.is_none() {
+        errors.push(path.child("model").child("source").error(
+            "on this machine only hostPath is carried out; fetch the model and give its path",
+        ));
+    }
+    if spec.engine.kind == EngineKind::Sglang {
+        let path = path.child("engine").child("kind");
+        errors.push(path.error("on this machine only pdserve is carried out"));
+    }
+    if matches!(
+        spec.autoscaling.mode,
+        ScalingMode::Auto | ScalingMode::Advise
+    ) {
+        errors.push(path.child("autoscaling").child("mode").error(
+            "on this machine nothing scales by itself; set mode: Off and edit replicas while it \
+             runs",
+        ));
+    }
+    errors
+}
+
+fn check_host_model(model: Option<&HostModel>) -> Option<FieldError> {
+    let HostModel { path, exists } = model?;
+    let at = FieldPath::new("spec.model.source.hostPath.path");
+    (!exists).then(|| {
+        at.error(format!(
+            "no file or folder at {}; fetch the model (`make model` for the example's) or correct \
+             the path, which is relative to the YAML's folder",
+            path.display()
+        ))
+    })
+}
+
+// === impl Valid ===
+
+impl Valid {
+    pub(crate) fn deployment(&self) -> &PdDeployment {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

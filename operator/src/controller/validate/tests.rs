@@ -1,0 +1,71 @@
+//! Facts about what this machine carries out.
+
+use super::*;
+use pd_crds::document::parse;
+
+fn mk_dereferenced(spec: &str, exists: bool) -> Dereferenced {
+    let text = format!(
+        "apiVersion: pdserve.io/v1alpha1\nkind: PDDeployment\nmetadata: {{name: tiny}}\nspec:\n{spec}"
+    );
+    let deployment = parse(&text).expect("a valid deployment");
+    let host_model = deployment
+        .spec
+        .model
+        .source
+        .host_path
+        .as_ref()
+        .map(|source| HostModel {
+            path: source.path.clone().into(),
+            exists,
+        });
+    Dereferenced {
+        deployment,
+        host_model,
+    }
+}
+
+fn refused(dereferenced: Dereferenced) -> String {
+    for_this_machine(dereferenced)
+        .expect_err("refused")
+        .to_string()
+}
+
+const HERE: &str = "  model: {source: {hostPath: {path: /m.gguf}}}\n  pools: {}\n";
+
+#[test]
+fn a_model_on_this_machine_is_valid() {
+    assert!(for_this_machine(mk_dereferenced(HERE, true)).is_ok());
+}
+
+#[test]
+fn a_missing_model_is_named_with_what_to_do() {
+    assert_eq!(
+        refused(mk_dereferenced(HERE, false)),
+        "spec.model.source.hostPath.path: no file or folder at /m.gguf; fetch the model (`make \
+         model` for the example's) or correct the path, which is relative to the YAML's folder"
+    );
+}
+
+#[test]
+fn what_only_a_cluster_has_is_refused_by_path() {
+    let spec = "  model: {source: {pvc: {claimName: models}}}
+  engine: {kind: sglang, image: sglang}
+  pools: {prefill: {minReplicas: 1, maxReplicas: 2}, decode: {minReplicas: 1, maxReplicas: 2}}
+  autoscaling: {mode: Auto}
+";
+    insta::assert_snapshot!(refused(mk_dereferenced(spec, true)), @r"
+    spec.model.source: on this machine only hostPath is carried out; fetch the model and give its path
+    spec.engine.kind: on this machine only pdserve is carried out
+    spec.autoscaling.mode: on this machine nothing scales by itself; set mode: Off and edit replicas while it runs
+    ");
+}
+
+#[test]
+fn rules_that_a_listen_port_could_break_are_checked_again() {
+    let mut dereferenced = mk_dereferenced(HERE, true);
+    dereferenced.deployment.spec.router.port = 0;
+    assert_eq!(
+        refused(dereferenced),
+        "spec.router.port: 0 is below the least allowed, 1"
+    );
+}

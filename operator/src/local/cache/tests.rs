@@ -1,0 +1,58 @@
+//! Facts about state files.
+
+use super::*;
+
+#[test]
+fn a_state_is_seen_while_its_owner_lives() {
+    let cache = tempfile::tempdir().unwrap();
+    assert!(running(cache.path()).is_empty());
+    let state = StateFile::take(cache.path(), "default", "tiny").unwrap();
+    state.write(b"{}").unwrap();
+    state.write(b"[]").unwrap();
+    assert_eq!(running(cache.path()), vec![b"[]".to_vec()]);
+    drop(state);
+    assert!(running(cache.path()).is_empty());
+    assert_eq!(
+        std::fs::read_dir(cache.path().join("local"))
+            .unwrap()
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn a_deployment_runs_once() {
+    let cache = tempfile::tempdir().unwrap();
+    let _first = StateFile::take(cache.path(), "default", "tiny").unwrap();
+    let second = StateFile::take(cache.path(), "default", "tiny").unwrap_err();
+    assert!(
+        second
+            .to_string()
+            .starts_with("tiny already runs on this machine")
+    );
+    assert!(StateFile::take(cache.path(), "default", "other").is_ok());
+}
+
+#[test]
+fn a_file_left_by_a_killed_operator_is_passed_over() {
+    let cache = tempfile::tempdir().unwrap();
+    let folder = cache.path().join("local");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("default.tiny.json"), "{}").unwrap();
+    std::fs::write(folder.join("default.tiny.lock"), "").unwrap();
+    assert!(running(cache.path()).is_empty());
+}
+
+#[test]
+fn the_default_folder_is_the_users_cache() {
+    let path = |text: &str| Some(PathBuf::from(text));
+    assert_eq!(
+        default_folder(path("/x"), path("/home/u")),
+        PathBuf::from("/x/pdserve")
+    );
+    assert_eq!(
+        default_folder(path("x"), path("/home/u")),
+        PathBuf::from("/home/u/.cache/pdserve")
+    );
+    assert_eq!(default_folder(None, None), PathBuf::from(".cache/pdserve"));
+}

@@ -1,0 +1,90 @@
+//! What a person reads while it runs: progress on stdout, the pods' own lines on stderr, each after
+//! the pod's name.
+
+use std::io::{IsTerminal, Write};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Bytes of a line that are kept together; a longer one is broken.
+const LINE_BYTES_MAX: usize = 8192;
+
+/// Terminal colours of pod names: cyan, yellow, green, magenta, blue.
+const COLOURS: [u8; 5] = [36, 33, 32, 35, 34];
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Console {
+    colour: bool,
+}
+
+// === impl Console ===
+
+impl Console {
+    pub(crate) fn new() -> Self {
+        let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Self { colour }
+    }
+
+    /// Says how far things are. A closed stdout is no reason to stop serving.
+    pub(crate) fn progress(self, text: &str) {
+        let _closed = writeln!(std::io::stdout().lock(), "{text}");
+    }
+
+    /// Copies a pod's output until it ends.
+    pub(crate) fn follow(self, pod: &str, mut output: impl AsyncRead + Unpin + Send + 'static) {
+        let prefix = self.prefix(pod);
+        tokio::spawn(async move {
+            let mut lines = Lines::default();
+            let mut chunk = [0; LINE_BYTES_MAX];
+            while let Ok(len @ 1..) = output.read(&mut chunk).await {
+                for line in lines.push(&chunk[..len]) {
+                    print(&prefix, &line);
+                }
+            }
+            if let Some(rest) = lines.rest() {
+                print(&prefix, &rest);
+            }
+        });
+    }
+
+    fn prefix(self, pod: &str) -> String {
+        if !self.colour {
+            return format!("{pod} | ");
+        }
+        let sum: usize = pod.bytes().map(usize::from).sum();
+        format!("\x1b[{}m{pod} |\x1b[0m ", COLOURS[sum % COLOURS.len()])
+    }
+}
+
+fn print(prefix: &str, line: &[u8]) {
+    let line = String::from_utf8_lossy(line);
+    let _closed = writeln!(std::io::stderr().lock(), "{prefix}{line}");
+}
+
+/// Cuts a stream of bytes into lines.
+#[derive(Default)]
+struct Lines {
+    partial: Vec<u8>,
+}
+
+// === impl Lines ===
+
+impl Lines {
+    fn push(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut lines = Vec::new();
+        for &byte in bytes {
+            if byte != b'\n' {
+                self.partial.push(byte);
+            }
+            if byte == b'\n' || self.partial.len() >= LINE_BYTES_MAX {
+                lines.push(std::mem::take(&mut self.partial));
+            }
+        }
+        lines
+    }
+
+    fn rest(self) -> Option<Vec<u8>> {
+        Some(self.partial).filter(|partial| !partial.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! The state of a deployment on this machine, as a file for programs and as a table for people.
+
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+
+/// A deployment that runs on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LocalStatus {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    /// The YAML file that it follows.
+    pub(crate) file: String,
+    /// Process id of the operator.
+    pub(crate) operator_pid: u32,
+    /// Base URL of the OpenAI API.
+    pub(crate) endpoint: String,
+    pub(crate) phase: LocalPhase,
+    /// What is wrong with the file's last edit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file_error: Option<String>,
+    pub(crate) pods: Vec<PodStatus>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LocalPhase {
+    /// Not everything that is wanted serves yet.
+    Progressing,
+    Ready,
+    Stopping,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PodStatus {
+    pub(crate) name: String,
+    /// `router`, `prefill` or `decode`.
+    pub(crate) component: String,
+    pub(crate) state: String,
+    pub(crate) address: String,
+    /// Base URL of its HTTP API.
+    pub(crate) url: String,
+    /// Base URL of its admin API.
+    pub(crate) admin_url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pid: Option<u32>,
+    pub(crate) restarts: u32,
+    pub(crate) revision: String,
+    /// Why its process ended last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+}
+
+/// Draws deployments and their pods.
+pub(crate) fn table(deployments: &[LocalStatus]) -> String {
+    if deployments.is_empty() {
+        return "nothing runs; start with `pd-operator local -f FILE`\n".to_owned();
+    }
+    let mut out = String::new();
+    for deployment in deployments {
+        let LocalStatus {
+            name,
+            namespace,
+            file,
+            operator_pid,
+            endpoint,
+            phase,
+            file_error,
+            pods,
+        } = deployment;
+        let _infallible = writeln!(
+            out,
+            "{namespace}/{name}  {phase:?}  {endpoint}  ({file}, pid {operator_pid})"
+        );
+        if let Some(error) = file_error {
+            let _infallible = writeln!(out, "the file's last edit was refused: {error}");
+        }
+        let header = ["POD", "STATE", "ADDRESS", "PID", "RESTARTS", "REVISION"].map(str::to_owned);
+        let rows: Vec<[String; 6]> = std::iter::once(header)
+            .chain(pods.iter().map(row))
+            .collect();
+        draw(&rows, &mut out);
+    }
+    out
+}
+
+fn row(pod: &PodStatus) -> [String; 6] {
+    let pid = pod
+        .pid
+        .map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+    [
+        pod.name.clone(),
+        pod.state.clone(),
+        pod.address.clone(),
+        pid,
+        pod.restarts.to_string(),
+        pod.revision.clone(),
+    ]
+}
+
+fn draw(rows: &[[String; 6]], out: &mut String) {
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: [usize; 6] = std::array::from_fn(width);
+    for row in rows {
+        let cells = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        let _infallible = writeln!(out, "  {}", line.trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests;
