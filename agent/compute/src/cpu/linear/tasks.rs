@@ -8,6 +8,9 @@ use crate::cpu::pack::PackedLinear;
 /// Blocks that make arranging a task's activations cheap: one pass over them in about forty.
 const BLOCKS_PER_TASK: usize = 8;
 
+/// Blocks that make a task of few rows worth handing out: some 20 µs of reading.
+const BLOCKS_PER_SMALL_TASK: usize = 32;
+
 /// Tasks per thread when there is work for more, so that a thread that lost its core for a while
 /// leaves some of its share to the others.
 const TASKS_PER_THREAD: usize = 4;
@@ -29,28 +32,28 @@ pub struct LinearTasks {
 }
 
 impl LinearTasks {
-    /// With few rows the tasks are equal shares of the weight, one per thread: the time is that of
-    /// reading it. With many they are shares of at least [`BLOCKS_PER_TASK`] blocks, and rows are
-    /// divided too where the weight has too few.
+    /// As many shares of the weight as threads, or up to four times as many where they are large.
+    /// Rows are divided too when there are many and the weight has few blocks.
     pub fn new(weight: &PackedLinear, rows: usize, threads: usize) -> Self {
         let blocks = weight.block_count();
-        if rows <= MAX_TILE_ROWS {
-            return Self {
-                rows,
-                row_parts: 1,
-                blocks,
-                block_parts: threads.clamp(1, blocks.max(1)),
-            };
-        }
-        let block_parts = (blocks / BLOCKS_PER_TASK).clamp(1, threads * TASKS_PER_THREAD);
-        // A multiple of the threads, where there are enough blocks for one.
-        let block_parts = match block_parts / threads * threads {
-            0 => block_parts,
-            even => even,
+        let few_rows = rows <= MAX_TILE_ROWS;
+        let blocks_per_task = if few_rows {
+            BLOCKS_PER_SMALL_TASK
+        } else {
+            BLOCKS_PER_TASK
+        };
+        let large_tasks = blocks / blocks_per_task / threads * threads;
+        let block_parts = if large_tasks > 0 {
+            large_tasks.min(threads * TASKS_PER_THREAD)
+        } else if few_rows {
+            threads.clamp(1, blocks.max(1))
+        } else {
+            (blocks / blocks_per_task).max(1)
         };
         let row_parts = threads
             .div_ceil(block_parts)
-            .min(rows.div_ceil(MAX_TILE_ROWS));
+            .min(rows.div_ceil(MAX_TILE_ROWS))
+            .max(1);
         Self {
             rows,
             row_parts,

@@ -4,7 +4,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 
 const CACHE_LINE: usize = 64;
 const HUGE_PAGE: usize = 2 << 20;
@@ -13,6 +13,20 @@ const HUGE_PAGE: usize = 2 << 20;
 pub(crate) struct AlignedBytes {
     at: NonNull<u8>,
     len: usize,
+    origin: Origin,
+}
+
+/// Where the memory came from, and goes back to.
+#[derive(Debug)]
+enum Origin {
+    Nothing,
+    Allocator(Layout),
+    /// A mapping of its own, which begins before the first huge page in it. (An allocator would
+    /// write zeros, so touch every small page, before the kernel could be asked for large ones.)
+    Mapping {
+        start: NonNull<u8>,
+        len: usize,
+    },
 }
 
 // SAFETY: owned bytes, shared only by reference.
@@ -33,31 +47,60 @@ unsafe impl Sync for SharedBytes<'_> {}
 // === impl AlignedBytes ===
 
 impl AlignedBytes {
-    /// `None` when the allocator refuses.
+    /// `None` when the memory is not to be had.
     pub(crate) fn zeroed(len: usize) -> Option<Self> {
-        if len == 0 {
-            return Some(Self {
+        match len {
+            0 => Some(Self {
                 at: NonNull::dangling(),
                 len,
-            });
+                origin: Origin::Nothing,
+            }),
+            HUGE_PAGE.. => Self::mapped(len),
+            _ => {
+                let layout = Layout::from_size_align(len, CACHE_LINE).ok()?;
+                // SAFETY: the size is not zero.
+                let at = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+                Some(Self {
+                    at,
+                    len,
+                    origin: Origin::Allocator(layout),
+                })
+            }
         }
-        let layout = Self::layout(len)?;
-        // SAFETY: the size is not zero.
-        let at = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        if len >= HUGE_PAGE {
-            // SAFETY: advice about our own, page-aligned allocation; no harm where it is refused.
-            unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
-        }
-        Some(Self { at, len })
     }
 
-    fn layout(len: usize) -> Option<Layout> {
-        let align = if len >= HUGE_PAGE {
-            HUGE_PAGE
-        } else {
-            CACHE_LINE
+    fn mapped(len: usize) -> Option<Self> {
+        let mapping_len = len.checked_add(HUGE_PAGE)?;
+        // SAFETY: a new private mapping, at an address of the kernel's choice.
+        let start = unsafe {
+            libc::mmap(
+                null_mut(),
+                mapping_len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
         };
-        Layout::from_size_align(len, align).ok()
+        if start == libc::MAP_FAILED {
+            return None;
+        }
+        let start = NonNull::new(start.cast::<u8>())?;
+        // SAFETY: less than HUGE_PAGE further on, where `len` bytes of the mapping are left; the
+        // advice is about our own pages, and does no harm where it is refused.
+        let at = unsafe {
+            let at = start.add(start.align_offset(HUGE_PAGE));
+            libc::madvise(at.as_ptr().cast(), len, libc::MADV_HUGEPAGE);
+            at
+        };
+        Some(Self {
+            at,
+            len,
+            origin: Origin::Mapping {
+                start,
+                len: mapping_len,
+            },
+        })
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {
@@ -80,9 +123,14 @@ impl AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        if let Some(layout) = Self::layout(self.len).filter(|_| self.len > 0) {
+        match self.origin {
+            Origin::Nothing => {}
             // SAFETY: allocated by `zeroed` with this layout.
-            unsafe { dealloc(self.at.as_ptr(), layout) };
+            Origin::Allocator(layout) => unsafe { dealloc(self.at.as_ptr(), layout) },
+            // SAFETY: mapped by `mapped`, and no borrow outlives its owner.
+            Origin::Mapping { start, len } => unsafe {
+                libc::munmap(start.as_ptr().cast(), len);
+            },
         }
     }
 }

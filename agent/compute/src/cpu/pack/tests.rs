@@ -1,6 +1,6 @@
 //! Shapes, formats and refusals; what packed weights compute is tested with `cpu::linear`.
 
-use super::{ComputeDtype, PackedLinear, layout, serially};
+use super::{AlignedBytes, ComputeDtype, PackedLinear, layout, serially};
 use crate::dtype::WeightFormat;
 use crate::weight::WeightSource;
 
@@ -107,4 +107,18 @@ fn what_does_not_fit_is_named() {
 fn an_empty_weight_packs() {
     let packed = pack(&[source(WeightFormat::F32, 0, 8, &[])], false).expect("nothing to pack");
     assert_eq!((packed.out_len(), packed.packed_bytes().len()), (0, 0));
+}
+
+#[test]
+fn memory_of_every_size_is_zeroed_and_aligned() {
+    for len in [0, 1, 4096, (2 << 20) - 1, 2 << 20, (5 << 20) + 3] {
+        let mut bytes = AlignedBytes::zeroed(len).expect("a few MB");
+        assert_eq!(bytes.as_slice().len(), len);
+        assert!(bytes.as_slice().iter().all(|byte| *byte == 0));
+        let align = if len >= 2 << 20 { 2 << 20 } else { 64 };
+        assert!(
+            len == 0 || bytes.as_mut_ptr().addr().is_multiple_of(align),
+            "{len}"
+        );
+    }
 }
