@@ -6,7 +6,6 @@
 pub mod config;
 mod dense;
 pub mod files;
-pub mod identity;
 mod llama;
 mod qwen3;
 mod rope;
@@ -21,7 +20,6 @@ use dense::{DenseDecoder, DenseFamily};
 
 pub use config::{Family, ModelConfig, RopeScaling};
 pub use files::{ModelFiles, ModelPath, OpenError};
-pub use identity::{IdentityTask, ModelIdentity};
 
 /// The largest step a model's activations are allocated for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

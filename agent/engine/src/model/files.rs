@@ -136,3 +136,6 @@ impl ModelFiles {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,6 +41,17 @@ pub enum DigestError {
     Panicked,
 }
 
+/// Where a user's digests are kept: under `$XDG_CACHE_HOME`, or under `.cache` at home. `None` when
+/// the environment names neither.
+pub fn user_folder() -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(cache.join("pdserve").join("digests"))
+}
+
 // === impl DigestCache ===
 
 impl DigestCache {
@@ -48,16 +59,6 @@ impl DigestCache {
     /// time without one.
     pub fn new(folder: Option<PathBuf>) -> Self {
         Self { folder }
-    }
-
-    /// In the user's cache folder: `$XDG_CACHE_HOME`, or `.cache` at home. Without either, none.
-    pub fn of_user() -> Self {
-        let absolute = |name: &str| {
-            let path = std::env::var_os(name).map(PathBuf::from);
-            path.filter(|path| path.is_absolute())
-        };
-        let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-        Self::new(cache.map(|cache| cache.join("pdserve").join("digests")))
     }
 
     /// Computes, or finds, the digests of `files` on a thread of its own.
