@@ -41,6 +41,7 @@ pub(super) fn build(args: &Args, ports: Ports) -> Result<EngineConfig> {
         disable_radix_cache: schedule.disable_radix_cache,
         cpu_threads: schedule.cpu_threads.map(NonZeroUsize::get),
         random_seed: model.random_seed.unwrap_or_else(rand::random),
+        cache_dir: pd_engine::weights::digest::user_folder(),
         mode: mode(args, ports),
         ..defaults
     })
