@@ -1,4 +1,5 @@
-//! Register tiles of up to 6 × 16, two side by side in a block: 12 of the 16 registers are sums.
+//! Register tiles of up to 6 × 16, two side by side in a block: 12 of the 16 registers are sums. One
+//! row takes a whole block at once, since two chains of additions would wait for each other.
 
 #![allow(clippy::needless_range_loop, reason = "see `super::walk`")]
 
