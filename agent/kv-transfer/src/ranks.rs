@@ -22,11 +22,11 @@ pub(crate) struct TargetRank {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MappingError {
     #[error("tensor-parallel sizes {prefill} (prefill) and {decode} (decode) do not divide")]
-    TpSize { prefill: u32, decode: u32 },
+    TensorParallel { prefill: u32, decode: u32 },
     #[error("decode's pipeline size {decode} must be 1 or prefill's {prefill}")]
-    PpSize { prefill: u32, decode: u32 },
+    Pipeline { prefill: u32, decode: u32 },
     #[error("context parallelism is not supported: prefill {prefill}, decode {decode}")]
-    CpSize { prefill: u32, decode: u32 },
+    ContextParallel { prefill: u32, decode: u32 },
 }
 
 pub(crate) fn resolve_rank_mapping(
@@ -37,19 +37,19 @@ pub(crate) fn resolve_rank_mapping(
 ) -> Result<RankMapping, MappingError> {
     let (p, d) = (prefill.tp_size.max(1), decode.tp_size.max(1));
     if prefill.cp_size > 1 || decode.cp_size > 1 {
-        return Err(MappingError::CpSize {
+        return Err(MappingError::ContextParallel {
             prefill: prefill.cp_size,
             decode: decode.cp_size,
         });
     }
     if decode.pp_size != 1 && decode.pp_size != prefill.pp_size {
-        return Err(MappingError::PpSize {
+        return Err(MappingError::Pipeline {
             prefill: prefill.pp_size,
             decode: decode.pp_size,
         });
     }
     if !p.is_multiple_of(d) && !d.is_multiple_of(p) {
-        return Err(MappingError::TpSize {
+        return Err(MappingError::TensorParallel {
             prefill: p,
             decode: d,
         });

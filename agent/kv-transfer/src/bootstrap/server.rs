@@ -91,7 +91,7 @@ fn router(boot_id: &str, kv_compat: &str) -> Router {
 async fn register(State(bootstrap): State<Bootstrap>, headers: HeaderMap, body: Bytes) -> Response {
     let registration: RouteRegistration = match parse(&body) {
         Ok(registration) => registration,
-        Err(refusal) => return refusal,
+        Err(refusal) => return refusal.into_response(),
     };
     let boot_id = headers.get(HEADER_BOOT_ID).and_then(|v| v.to_str().ok());
     let registered = bootstrap
@@ -145,7 +145,7 @@ async fn register_dp_rank(State(bootstrap): State<Bootstrap>, body: Bytes) -> Re
         dp_rank,
     } = match parse(&body) {
         Ok(request) => request,
-        Err(refusal) => return refusal,
+        Err(refusal) => return refusal.into_response(),
     };
     let mut table = bootstrap.table.lock();
     table.set_dp_rank(bootstrap_room, dp_rank, Instant::now());
@@ -155,7 +155,7 @@ async fn register_dp_rank(State(bootstrap): State<Bootstrap>, body: Bytes) -> Re
 async fn query_dp_ranks(State(bootstrap): State<Bootstrap>, body: Bytes) -> Response {
     let QueryDpRanks { bootstrap_rooms } = match parse(&body) {
         Ok(request) => request,
-        Err(refusal) => return refusal,
+        Err(refusal) => return refusal.into_response(),
     };
     let table = bootstrap.table.lock();
     let known: DpRanks = bootstrap_rooms
@@ -166,10 +166,10 @@ async fn query_dp_ranks(State(bootstrap): State<Bootstrap>, body: Bytes) -> Resp
 }
 
 /// The body as `T`, whatever content type it claims; or 400 with line, column and field.
-fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Response> {
+fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, (StatusCode, String)> {
     serde_json::from_slice(body).map_err(|error| {
         let message = format!("the body is not what this route takes: {error}");
-        (StatusCode::BAD_REQUEST, message).into_response()
+        (StatusCode::BAD_REQUEST, message)
     })
 }
 

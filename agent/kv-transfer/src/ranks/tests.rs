@@ -40,12 +40,14 @@ fn mk_parallel(tp_size: u32, pp_size: u32) -> ParallelLayout {
 }
 
 /// `(tp_rank, pp_rank, is_dummy)` of each target, and the count.
+type Mapped = (Vec<(u32, u32, bool)>, u32);
+
 fn map(
     (p_tp, p_pp): (u32, u32),
     (d_tp, d_pp): (u32, u32),
     tp_rank: u32,
     tensors: u32,
-) -> Result<(Vec<(u32, u32, bool)>, u32), MappingError> {
+) -> Result<Mapped, MappingError> {
     let own = RankId {
         tp_rank,
         ..RankId::default()

@@ -5,6 +5,7 @@ use crate::{
     BootstrapServer, KvManager, KvReceiver, KvSender, LastChunk, MetadataBuffers, ReceiverRequest,
     Region, SenderRequest,
 };
+use parking_lot::Mutex;
 use pd_protocol::layout::{
     KvCut, KvDtype, KvGroup, KvLayout, PAGE_ORDER, ParallelLayout, RankId, StateLayout,
 };
@@ -12,7 +13,7 @@ use pd_protocol::metadata::{MetadataLayout, MetadataRow};
 use pd_protocol::workers::Role;
 use pd_protocol::{BootstrapRoom, KvPoll};
 use std::net::{IpAddr, TcpListener};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 pub(crate) const HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -155,7 +156,7 @@ impl Worker {
 
     /// Waits, woken by the manager only, until `reached` holds.
     pub(crate) fn wait(&self, what: &str, reached: impl Fn() -> bool) {
-        let changes = self.changes.lock().unwrap();
+        let changes = self.changes.lock();
         while !reached() {
             assert!(
                 changes.recv_timeout(PATIENCE).is_ok(),

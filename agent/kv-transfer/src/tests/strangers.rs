@@ -107,13 +107,15 @@ impl Stranger {
         let receiver = self.decode.receiver(&self.addr, room);
         receiver.init(pages, 0, &[1]);
         loop {
-            match self.messages.recv().await.unwrap() {
-                ControlMessage::TransferInfo(TransferInfo {
-                    room: id,
-                    generation,
-                    ..
-                }) if id == mk_room(room) => return (receiver, generation),
-                _ => {}
+            let message = self.messages.recv().await.unwrap();
+            if let ControlMessage::TransferInfo(TransferInfo {
+                room: id,
+                generation,
+                ..
+            }) = message
+                && id == mk_room(room)
+            {
+                return (receiver, generation);
             }
         }
     }

@@ -45,37 +45,48 @@ fn mk_layout() -> KvLayout {
     }
 }
 
-fn mk_messages() -> Vec<ControlMessage> {
-    let session_id = SessionId::new("boot-d", RankId::default(), 1);
+fn mk_session() -> SessionId {
+    SessionId::new("boot-d", RankId::default(), 1)
+}
+
+fn mk_registration() -> [ControlMessage; 2] {
+    let session_id = mk_session();
+    let info = KvArgsRegisterInfo {
+        session_id: session_id.clone(),
+        endpoint: "127.0.0.3".to_owned(),
+        dst_port: 41_000,
+        data_port: 41_001,
+        rank: RankId::default(),
+        parallel: ParallelLayout::SINGLE,
+        layout: mk_layout(),
+        kv_compat: "c0ffee".to_owned(),
+    };
+    let ack = RegisterAck {
+        session_id,
+        boot_id: "boot-p".to_owned(),
+        rank: RankId::default(),
+        layout: mk_layout(),
+        kv_compat: "c0ffee".to_owned(),
+        liveness_port: 42_001,
+        shm: Some(ShmOffer {
+            host_id: "host".to_owned(),
+            socket_name: "pdserve-kv-boot-p".to_owned(),
+        }),
+        tcp: true,
+        refused: None,
+    };
+    [
+        ControlMessage::Register(Box::new(info)),
+        ControlMessage::RegisterAck(Box::new(ack)),
+    ]
+}
+
+fn mk_transfer() -> [ControlMessage; 3] {
     let room = BootstrapRoom::new(1001).unwrap();
     let generation = Generation(7);
-    vec![
-        ControlMessage::Register(Box::new(KvArgsRegisterInfo {
-            session_id: session_id.clone(),
-            endpoint: "127.0.0.3".to_owned(),
-            dst_port: 41_000,
-            data_port: 41_001,
-            rank: RankId::default(),
-            parallel: ParallelLayout::SINGLE,
-            layout: mk_layout(),
-            kv_compat: "c0ffee".to_owned(),
-        })),
-        ControlMessage::RegisterAck(Box::new(RegisterAck {
-            session_id: session_id.clone(),
-            boot_id: "boot-p".to_owned(),
-            rank: RankId::default(),
-            layout: mk_layout(),
-            kv_compat: "c0ffee".to_owned(),
-            liveness_port: 42_001,
-            shm: Some(ShmOffer {
-                host_id: "host".to_owned(),
-                socket_name: "pdserve-kv-boot-p".to_owned(),
-            }),
-            tcp: true,
-            refused: None,
-        })),
+    [
         ControlMessage::TransferInfo(TransferInfo {
-            session_id: session_id.clone(),
+            session_id: mk_session(),
             room,
             generation,
             transport: TransferMode::Tcp,
@@ -87,7 +98,7 @@ fn mk_messages() -> Vec<ControlMessage> {
             state_indices: vec![2],
         }),
         ControlMessage::ChunkReady(ChunkReady {
-            session_id: session_id.clone(),
+            session_id: mk_session(),
             room,
             generation,
             lease_idx: 9,
@@ -100,7 +111,7 @@ fn mk_messages() -> Vec<ControlMessage> {
             state_indices: vec![1],
         }),
         ControlMessage::ChunkDone(ChunkDone {
-            session_id: session_id.clone(),
+            session_id: mk_session(),
             room,
             generation,
             first_page: 2,
@@ -108,6 +119,14 @@ fn mk_messages() -> Vec<ControlMessage> {
             duration_ns: 1500,
             last: true,
         }),
+    ]
+}
+
+fn mk_endings() -> [ControlMessage; 3] {
+    let session_id = mk_session();
+    let room = BootstrapRoom::new(1001).unwrap();
+    let generation = Generation(7);
+    [
         ControlMessage::Status(Status {
             session_id: session_id.clone(),
             room,
@@ -122,11 +141,19 @@ fn mk_messages() -> Vec<ControlMessage> {
             reason: "client gone".to_owned(),
         }),
         ControlMessage::AbortAck(AbortAck {
-            session_id: session_id.clone(),
+            session_id,
             room,
             generation,
         }),
     ]
+}
+
+fn mk_messages() -> Vec<ControlMessage> {
+    mk_registration()
+        .into_iter()
+        .chain(mk_transfer())
+        .chain(mk_endings())
+        .collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
