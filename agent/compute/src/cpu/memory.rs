@@ -100,10 +100,12 @@ impl Drop for Mapping {
     }
 }
 
-/// A sealed-size memfd of `len_bytes`; on failure the name of the call, errno left in place.
+/// A memfd of `len_bytes` that takes seals: a peer maps it only if it cannot shrink. On failure the
+/// name of the call, errno left in place.
 fn memfd_of(len_bytes: usize) -> Result<OwnedFd, &'static str> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a NUL-terminated literal.
-    let fd = unsafe { libc::memfd_create(c"pd-kv".as_ptr(), libc::MFD_CLOEXEC) };
+    let fd = unsafe { libc::memfd_create(c"pd-kv".as_ptr(), flags) };
     if fd < 0 {
         return Err("memfd_create");
     }
