@@ -5,8 +5,7 @@ use crate::client::Reply;
 use crate::harness::{Pair, Running, config, serving};
 use crate::mock::{Answer, Mock};
 use http_body_util::BodyExt;
-use pd_protocol::workers::{Role, WorkerState};
-use serde_json::json;
+use pd_protocol::workers::Role;
 
 fn failing() -> Answer {
     Answer::Status(500, r#"{"error":{"message":"boom"}}"#.to_owned())
@@ -242,60 +241,6 @@ async fn a_stream_that_breaks_ends_with_an_error_event() {
             .await,
         1.0
     );
-}
-
-#[tokio::test]
-async fn a_worker_that_is_gone_leaves_the_fleet_and_comes_back_with_its_new_identity() {
-    let worker = Mock::start(Role::Null).await;
-    let flags = "--health-failure-threshold 1 --health-success-threshold 1";
-    let running = Running::start(config(flags), &[&worker]).await;
-    let (id, addr) = (worker.id(), worker.addr);
-    worker.stop();
-    drop(worker);
-    let reply = running.client.post("/generate", "{}").await;
-    assert!(matches!(reply.status(), 502 | 503), "{}", reply.text());
-    running.until(|router| serving(router) == 0).await;
-    let reason = running.router.workers.status(&id).unwrap().reason.unwrap();
-    assert!(reason.contains("/health"), "{reason}");
-
-    let successor = Mock::start_at(Role::Null, addr).await;
-    successor.set_info("boot_id", json!("boot-2"));
-    running.until(|router| serving(router) == 1).await;
-    let boot_id = || running.router.workers.status(&id).unwrap().boot_id;
-    running
-        .until(|_| boot_id().as_deref() == Some("boot-2"))
-        .await;
-    assert_eq!(running.client.post("/generate", "{}").await.status(), 200);
-}
-
-#[tokio::test]
-async fn a_worker_that_says_it_is_unwell_is_not_used() {
-    let worker = Mock::start(Role::Null).await;
-    worker.set_healthy(false);
-    let running = Running::start(config(""), &[]).await;
-    running.router.add_worker(worker.spec()).unwrap();
-    let reason = || running.router.workers.status(&worker.id()).unwrap().reason;
-    let is_told = || reason().is_some_and(|reason| reason.contains("/health answered 503"));
-    running.until(|_| is_told()).await;
-    assert_eq!(running.client.get("/ready").await.status(), 503);
-    worker.set_healthy(true);
-    running.until(|router| serving(router) == 1).await;
-}
-
-#[tokio::test]
-async fn a_worker_of_another_role_is_not_used() {
-    let worker = Mock::start(Role::Null).await;
-    worker.set_info("disaggregation_mode", json!("decode"));
-    let running = Running::start(config(""), &[]).await;
-    running.router.add_worker(worker.spec()).unwrap();
-    let status = || running.router.workers.status(&worker.id()).unwrap();
-    let is_told = || {
-        status()
-            .reason
-            .is_some_and(|reason| reason.contains("mode decode"))
-    };
-    running.until(|_| is_told()).await;
-    assert_eq!(status().state, WorkerState::Unready);
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ mod dispatch;
 mod drain;
 mod faults;
 mod harness;
+mod health;
 mod limits;
 mod logprobs;
 mod mock;
