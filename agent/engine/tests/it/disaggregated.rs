@@ -1,57 +1,14 @@
-//! Prefill and decode as two engines in one process.
+//! Prefill and decode, each by itself, over the fake transfer: queues, stages, refusals.
 
-use pd_engine::engine::{DecodeConfig, DisaggregationMode, EngineConfig, EngineHandle};
-use pd_engine::engine::{FinishReason, PrefillConfig, SubmitError};
-use pd_kv_transfer::{TransferConfig, Transport};
+use pd_engine::engine::{EngineConfig, EngineHandle, FinishReason, SubmitError};
+use pd_kv_transfer::Transport;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::timeline::Stage;
-use pd_protocol::workers::BootstrapFields;
 
-use crate::harness::{LLAMA, assert_nothing_held, collect, generate, metric, mk_config};
+use crate::harness::{assert_nothing_held, collect, generate, metric};
 use crate::harness::{mk_prompt, mk_request, settle, start};
-
-fn mk_transfer(transport: Transport) -> TransferConfig {
-    let localhost = "127.0.0.1".parse().expect("an address");
-    TransferConfig {
-        transport,
-        ..TransferConfig::new(localhost)
-    }
-}
-
-fn mk_prefill(transport: Transport, bootstrap_port: u16) -> EngineConfig {
-    let transfer = mk_transfer(transport);
-    let mode = DisaggregationMode::Prefill(PrefillConfig {
-        transfer,
-        bootstrap_port,
-        http_port: 0,
-    });
-    EngineConfig {
-        mode,
-        ..mk_config(LLAMA)
-    }
-}
-
-fn mk_decode(transport: Transport) -> EngineConfig {
-    let mode = DisaggregationMode::Decode(DecodeConfig {
-        transfer: mk_transfer(transport),
-        num_reserved_decode_tokens: 16,
-        extra_slots: None,
-        polling_interval: 1,
-    });
-    EngineConfig {
-        mode,
-        ..mk_config(LLAMA)
-    }
-}
-
-fn mk_bootstrap(host: &str, port: u16, room: u64) -> Option<BootstrapFields> {
-    Some(BootstrapFields {
-        bootstrap_host: host.to_owned(),
-        bootstrap_port: port,
-        bootstrap_room: BootstrapRoom::new(room).expect("a room"),
-    })
-}
+use crate::pair::{mk_bootstrap, mk_decode, mk_prefill};
 
 fn stages(engine: &EngineHandle, room: u64) -> Vec<Stage> {
     let timeline = engine.timeline(BootstrapRoom::new(room).expect("a room"));

@@ -137,3 +137,37 @@ fn held(engine: &EngineHandle) -> Vec<(&'static str, f64)> {
         .filter(|(_, value)| value.abs() > 0.5)
         .collect()
 }
+
+/// A request with every switch that touches logits on.
+pub(crate) fn mk_sampled(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest {
+    let mut request = mk_request(prompt, max_new_tokens);
+    let sampling = &mut request.sampling;
+    sampling.temperature = 0.8;
+    sampling.top_p = 0.95;
+    sampling.top_k = 40;
+    sampling.repetition_penalty = 1.2;
+    sampling.frequency_penalty = 0.3;
+    sampling.logit_bias = vec![(7, -2.0)];
+    sampling.seed = Some(42);
+    request.choice = 1;
+    request.logprobs.logprob_start_len = Some(3);
+    request
+}
+
+/// What the request gets when it is alone, its prompt in one piece.
+pub(crate) fn alone(request: &GenerateRequest) -> Answer {
+    let config = EngineConfig {
+        chunked_prefill_size: None,
+        page_size: 1,
+        ..mk_config(LLAMA)
+    };
+    generate(&start(config), request.clone())
+}
+
+/// Everything but what the cache had.
+pub(crate) fn assert_same(answer: &Answer, expected: &Answer) {
+    assert_eq!(answer.token_ids, expected.token_ids);
+    assert_eq!(answer.logprobs, expected.logprobs);
+    assert_eq!(answer.prompt_logprobs, expected.prompt_logprobs);
+    assert_eq!(answer.finish, expected.finish);
+}

@@ -1,5 +1,7 @@
 //! The engine from outside: whole requests over tiny checkpoints, in one process.
 
 mod disaggregated;
+mod equal;
 mod harness;
 mod monolith;
+mod pair;

@@ -1,46 +1,12 @@
 //! Mode `null`: what a request gets does not depend on how its prompt was cut, on its company, on
 //! the page size, on cached prefixes, or on having lost its pages on the way.
 
-use pd_engine::engine::{EngineConfig, FinishReason, GenerateRequest, StopMatch};
+use pd_engine::engine::{EngineConfig, FinishReason, StopMatch};
 use pd_engine::engine::{LogprobOptions, SubmitError};
 use proptest::prelude::*;
 
-use crate::harness::{Answer, LLAMA, assert_nothing_held, collect, generate, metric, mk_config};
-use crate::harness::{mk_prompt, mk_request, start};
-
-/// A request with every switch that touches logits on.
-fn mk_sampled(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest {
-    let mut request = mk_request(prompt, max_new_tokens);
-    let sampling = &mut request.sampling;
-    sampling.temperature = 0.8;
-    sampling.top_p = 0.95;
-    sampling.top_k = 40;
-    sampling.repetition_penalty = 1.2;
-    sampling.frequency_penalty = 0.3;
-    sampling.logit_bias = vec![(7, -2.0)];
-    sampling.seed = Some(42);
-    request.choice = 1;
-    request.logprobs.logprob_start_len = Some(3);
-    request
-}
-
-/// What the request gets when it is alone, its prompt in one piece.
-fn alone(request: &GenerateRequest) -> Answer {
-    let config = EngineConfig {
-        chunked_prefill_size: None,
-        page_size: 1,
-        ..mk_config(LLAMA)
-    };
-    generate(&start(config), request.clone())
-}
-
-/// Everything but what the cache had.
-fn assert_same(answer: &Answer, expected: &Answer) {
-    assert_eq!(answer.token_ids, expected.token_ids);
-    assert_eq!(answer.logprobs, expected.logprobs);
-    assert_eq!(answer.prompt_logprobs, expected.prompt_logprobs);
-    assert_eq!(answer.finish, expected.finish);
-}
+use crate::harness::{LLAMA, assert_nothing_held, collect, generate, metric, mk_config};
+use crate::harness::{alone, assert_same, mk_prompt, mk_request, mk_sampled, start};
 
 #[test]
 fn a_request_gets_as_many_tokens_as_it_asked_for() {

@@ -1,0 +1,108 @@
+//! Disaggregated equals monolithic, bit for bit: token ids and logprobs, over transports, chunk
+//! and page sizes, batch-mates, cached prefixes and retraction (invariant 11).
+
+use pd_engine::engine::{EngineConfig, FinishReason};
+use pd_kv_transfer::Transport;
+use proptest::prelude::*;
+
+use crate::harness::{Answer, alone, assert_nothing_held, assert_same, collect, metric};
+use crate::harness::{mk_prompt, mk_request, mk_sampled};
+use crate::pair::Pair;
+
+/// What the client of a router gets: decode's answer with prefill's prompt logprobs.
+fn merge(prefill: Answer, decode: Answer) -> Answer {
+    assert_eq!(prefill.token_ids, decode.token_ids[..1]);
+    assert_eq!(prefill.logprobs, decode.logprobs[..1]);
+    Answer {
+        prompt_logprobs: prefill.prompt_logprobs,
+        ..decode
+    }
+}
+
+fn assert_both_idle(pair: &Pair) {
+    assert_nothing_held(&pair.prefill);
+    assert_nothing_held(&pair.decode);
+}
+
+fn one_request(transport: Transport) {
+    let request = mk_sampled(&mk_prompt(9, 150), 20);
+    let pair = Pair::start(transport, |config| config);
+    let (prefill, decode) = pair.submit(&request, 1);
+    let answer = merge(collect(prefill), collect(decode));
+    assert_same(&answer, &alone(&request));
+    assert_both_idle(&pair);
+    assert!(metric(&pair.decode, "pdserve_kv_transfer_bytes_total") > 0.0);
+    assert!(metric(&pair.prefill, "pdserve_kv_transfer_bytes_total") > 0.0);
+}
+
+#[test]
+fn a_request_over_shared_memory_is_the_monolith_s() {
+    one_request(Transport::Shm);
+}
+
+#[test]
+fn a_request_over_tcp_is_the_monolith_s() {
+    one_request(Transport::Tcp);
+}
+
+#[test]
+fn a_request_over_what_auto_chooses_is_the_monolith_s() {
+    one_request(Transport::Auto);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+    #[test]
+    fn disaggregated_is_monolithic(
+        transport in prop::sample::select(vec![Transport::Shm, Transport::Tcp]),
+        prompt_len in 1..200usize,
+        chunk in prop::option::of(prop::sample::select(vec![64u32, 80, 256])),
+        page_size in prop::sample::select(vec![1u32, 16, 64]),
+        mates in prop::collection::vec((1..120usize, 1..12u32), 0..4),
+        twice: bool,
+    ) {
+        let request = mk_sampled(&mk_prompt(9, prompt_len), 10);
+        let expected = alone(&request);
+        let pair = Pair::start(transport, |config| EngineConfig {
+            chunked_prefill_size: chunk,
+            page_size,
+            ..config
+        });
+        let mut streams = Vec::new();
+        for (seed, (len, new_tokens)) in (100u32..).zip(mates) {
+            let mate = mk_request(&mk_prompt(seed, len), new_tokens);
+            streams.push(pair.submit(&mate, u64::from(seed)));
+        }
+        // The second finds the first one's prefix, or runs beside it.
+        for room in 1..=1 + u64::from(twice) {
+            let (prefill, decode) = pair.submit(&request, room);
+            assert_same(&merge(collect(prefill), collect(decode)), &expected);
+        }
+        for (prefill, decode) in streams {
+            prop_assert_eq!(collect(prefill).finish, Some(FinishReason::Length));
+            prop_assert_eq!(collect(decode).finish, Some(FinishReason::Length));
+        }
+        assert_both_idle(&pair);
+    }
+}
+
+#[test]
+fn what_decode_kept_in_host_memory_is_unchanged() {
+    let requests: Vec<_> = (0..5)
+        .map(|seed| mk_sampled(&mk_prompt(seed, 30), 150))
+        .collect();
+    let pair = Pair::start(Transport::Shm, |config| EngineConfig {
+        max_total_tokens: Some(256),
+        ..config
+    });
+    let streams: Vec<_> = requests
+        .iter()
+        .zip(1..)
+        .map(|(request, room)| pair.submit(request, room))
+        .collect();
+    for ((prefill, decode), request) in streams.into_iter().zip(&requests) {
+        assert_same(&merge(collect(prefill), collect(decode)), &alone(request));
+    }
+    assert!(metric(&pair.decode, "pdserve_num_retractions_total") > 0.5);
+    assert_both_idle(&pair);
+}
