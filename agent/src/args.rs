@@ -21,7 +21,8 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 
 /// Serves one model: monolithic, or as the prefill or the decode side of a pair.
 #[derive(Debug, Parser)]
-#[command(name = "pd-agent", version, about)]
+// As SGLang's parser does, the last of a flag that is given twice counts.
+#[command(name = "pd-agent", version, about, args_override_self = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) model: ModelArgs,

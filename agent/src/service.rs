@@ -4,7 +4,6 @@ use crate::args::Mode;
 use crate::http::error::ApiError;
 use crate::http::metrics::HttpMetrics;
 use pd_engine::engine::EngineHandle;
-use pd_engine::text::{ChatTemplate, Tokenizer};
 use std::sync::{Arc, OnceLock};
 
 /// Longest text tokenised on an HTTP thread; it takes about a millisecond.
@@ -14,9 +13,6 @@ const SHORT_TEXT_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) engine: EngineHandle,
-    pub(crate) tokenizer: Arc<Tokenizer>,
-    /// Absent where the model's files bring none; chat is then refused.
-    pub(crate) chat_template: Option<ChatTemplate>,
 }
 
 /// The state of the HTTP and admin APIs.
@@ -57,7 +53,7 @@ impl Service {
         add_special_tokens: bool,
     ) -> Result<Vec<u32>, ApiError> {
         let is_long = text.len() > SHORT_TEXT_BYTES;
-        let tokenizer = Arc::clone(&self.tokenizer);
+        let tokenizer = Arc::clone(self.engine.tokenizer());
         let encode = move || tokenizer.encode(&text, add_special_tokens);
         let encoded = if is_long {
             let encoded = tokio::task::spawn_blocking(encode).await;
@@ -70,7 +66,9 @@ impl Service {
 
     /// The text of every part's prompt, item-major.
     pub(crate) fn echoes(&self, prompts: &[Vec<u32>], choices: u32) -> Vec<String> {
-        let texts = prompts.iter().map(|ids| self.tokenizer.decode(ids, true));
+        let texts = prompts
+            .iter()
+            .map(|ids| self.engine.tokenizer().decode(ids, true));
         let repeated = texts.flat_map(|text| std::iter::repeat_n(text, choices as usize));
         repeated.collect()
     }

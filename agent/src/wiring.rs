@@ -19,7 +19,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Threads that read and write HTTP; the engine has its own.
 const HTTP_THREADS: usize = 2;
-/// Threads that tokenise long prompts, and load; more would only take cores from the engine.
+/// Threads that tokenise long prompts; more would only take cores from the engine.
 const TEXT_THREADS: usize = 4;
 /// How long answers that the engine has finished may take to be written, once the process ends.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
@@ -47,6 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 async fn run_until_signal(args: &Args) -> Result<()> {
+    let started = Instant::now();
     let mut signals = EndSignals::listen()?;
     let listeners = Listeners::bind(args).await?;
     let ports = listeners.ports()?;
@@ -65,6 +66,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
         () = signals.next() => return Ok(()),
     };
     app.open(service);
+    tell_ready(&app, started);
     tokio::select! {
         failed = server_failed(&mut servers) => return Err(failed),
         () = signals.next() => {}
@@ -116,19 +118,16 @@ fn spawn_servers(
     servers
 }
 
-/// Loads the model; text and weights side by side.
 async fn load(config: EngineConfig) -> Result<Service> {
-    let started = Instant::now();
-    let path = config.model_path.clone();
-    let text = tokio::task::spawn_blocking(move || pd_engine::text::load(&path));
     let engine = tokio::task::spawn_blocking(move || Engine::start(config));
     let engine = engine.await.context("the engine's start panicked")?;
     let engine = engine.context("the engine did not start")?;
-    let (tokenizer, chat_template) = text
-        .await
-        .context("reading the tokenizer panicked")?
-        .context("cannot read the tokenizer")?;
-    let info = engine.info();
+    Ok(Service { engine })
+}
+
+fn tell_ready(app: &App, started: Instant) {
+    let Ok(service) = app.service() else { return };
+    let info = service.engine.info();
     tracing::info!(
         "ready in {:.2} s: {} ({}), context {}, KV pool of {} tokens",
         started.elapsed().as_secs_f64(),
@@ -137,11 +136,6 @@ async fn load(config: EngineConfig) -> Result<Service> {
         info.context_length,
         info.max_total_tokens
     );
-    Ok(Service {
-        engine,
-        tokenizer: Arc::new(tokenizer),
-        chat_template,
-    })
 }
 
 /// The failure of the first server that ends before it is told to.

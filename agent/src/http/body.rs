@@ -51,6 +51,11 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         )
         .with_code("invalid_utf8")
     })?;
+    if text.trim_start().starts_with('[') {
+        // Derived types would read a list as their fields in order, which no API means.
+        let message = "the body is a JSON list; send an object";
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, message).with_code("invalid_type"));
+    }
     let mut json = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|why| {
         let path = why.path().to_string();

@@ -46,7 +46,10 @@ impl Choice {
         let no_stop_trim = sampling.no_stop_trim;
         Self {
             tokens,
-            detokenizer: Detokenizer::new(Arc::clone(tokenizer), sampling.params.skip_special_tokens),
+            detokenizer: Detokenizer::new(
+                Arc::clone(tokenizer),
+                sampling.params.skip_special_tokens,
+            ),
             text: TextOut::new(sampling.params.stop.clone(), no_stop_trim),
             no_stop_trim,
         }

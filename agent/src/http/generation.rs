@@ -152,7 +152,11 @@ fn submit(service: &Service, part: Part) -> Result<Choice, SubmitError> {
         bootstrap,
         choice,
     })?;
-    Ok(Choice::new(tokens, &service.tokenizer, &item.sampling))
+    Ok(Choice::new(
+        tokens,
+        service.engine.tokenizer(),
+        &item.sampling,
+    ))
 }
 
 fn refusal(why: &SubmitError, rename: fn(&'static str) -> &'static str) -> ApiError {

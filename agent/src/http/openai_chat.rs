@@ -46,7 +46,7 @@ pub(crate) async fn chat_completions(
     let generation = Generation::start(service, parts, error_field).await?;
     let texts = logprobs
         .return_logprob
-        .then(|| TokenTexts(Arc::clone(&service.tokenizer)));
+        .then(|| TokenTexts(Arc::clone(service.engine.tokenizer())));
     // Prefill's leg is one token, told when its transfer has ended: nothing to stream.
     if request.stream == Some(true) && app.mode != Mode::Prefill {
         let include_usage = request.include_usage();
@@ -95,7 +95,7 @@ async fn prompt(
             Ok(Message { role, content })
         })
         .collect::<Result<Vec<Message>, ApiError>>()?;
-    let template = service.chat_template.as_ref().ok_or_else(|| {
+    let template = service.engine.chat_template().ok_or_else(|| {
         let message = "the model's files bring no chat template; use /v1/completions";
         ApiError::field("messages", message)
     })?;

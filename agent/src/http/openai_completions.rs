@@ -46,7 +46,7 @@ pub(crate) async fn completions(
         echoes: echo.then(|| service.echoes(&prompts, choices)),
         texts: logprobs
             .return_logprob
-            .then(|| TokenTexts(Arc::clone(&service.tokenizer))),
+            .then(|| TokenTexts(Arc::clone(service.engine.tokenizer()))),
         weight_version: service.engine.info().weight_version.clone(),
         head,
     };

@@ -1,0 +1,102 @@
+//! Prefill and decode as two processes; the test sends both legs, as a router does.
+
+use crate::agent::Agent;
+use serde_json::{Value, json};
+
+async fn start(mode: &str) -> Agent {
+    let args = [
+        "--disaggregation-mode",
+        mode,
+        "--disaggregation-bootstrap-port",
+        "0",
+    ];
+    Agent::start(&args).await
+}
+
+#[tokio::test]
+async fn a_side_of_a_pair_asks_for_its_bootstrap_fields() {
+    let decode = start("decode").await;
+    let body = json!({"text": "the sea"});
+    let answer = decode.client.post(&decode.url("/generate"), &body).await;
+    assert_eq!(answer.status, 400);
+    assert_eq!(answer.json()["error"]["param"], "bootstrap_host");
+}
+
+#[tokio::test]
+async fn the_fake_host_answers_without_a_peer() {
+    for mode in ["prefill", "decode"] {
+        let agent = start(mode).await;
+        let body = json!({
+            "text": "the sea", "sampling_params": {"max_new_tokens": 4, "ignore_eos": true},
+            "bootstrap_host": "2.2.2.2", "bootstrap_room": 77,
+        });
+        let answer = agent.client.post(&agent.url("/generate"), &body).await.ok();
+        let expected = if mode == "prefill" { 1 } else { 4 };
+        assert_eq!(answer["meta_info"]["completion_tokens"], expected);
+        assert_eq!(
+            agent
+                .client
+                .get(&agent.url("/health_generate"))
+                .await
+                .status,
+            200
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_the_peer_came_ends_its_leg() {
+    let prefill = start("prefill").await;
+    let body = json!({
+        "text": "the sea", "bootstrap_host": "127.0.0.1", "bootstrap_room": 5,
+        "bootstrap_port": prefill.bootstrap_port,
+    });
+    let (client, url) = (prefill.client.clone(), prefill.url("/generate"));
+    let leg = tokio::spawn(async move { client.post(&url, &body).await });
+    while prefill.in_flight().await == 0 {
+        tokio::task::yield_now().await;
+    }
+    leg.abort();
+    prefill.wait_idle().await;
+}
+
+async fn both_legs(prefill: &Agent, decode: &Agent, body: &Value) -> (Value, Value) {
+    let (prefill_url, decode_url) = (prefill.url("/generate"), decode.url("/generate"));
+    let legs = tokio::join!(
+        prefill.client.post(&prefill_url, body),
+        decode.client.post(&decode_url, body)
+    );
+    (legs.0.ok(), legs.1.ok())
+}
+
+#[tokio::test]
+async fn a_pair_answers_as_one_process_does() {
+    let (prefill, decode, whole) =
+        tokio::join!(start("prefill"), start("decode"), Agent::start(&[]));
+    let mut body = json!({
+        "text": ["the sea is wide and deep", "the sky"],
+        "sampling_params": {"temperature": 0.8, "sampling_seed": 11, "max_new_tokens": 24, "n": 2},
+        "return_logprob": true,
+    });
+    let alone = whole.client.post(&whole.url("/generate"), &body).await.ok();
+    body["bootstrap_host"] = json!("127.0.0.1");
+    body["bootstrap_port"] = json!(prefill.bootstrap_port);
+    body["bootstrap_room"] = json!([101, 205, 309, 413]);
+    let (first, answers) = both_legs(&prefill, &decode, &body).await;
+    assert_eq!(answers.as_array().unwrap().len(), 4);
+    for part in 0..4 {
+        let (one, other) = (&answers[part], &alone[part]);
+        assert_eq!(one["output_ids"], other["output_ids"]);
+        let logprobs = |a: &Value| a["meta_info"]["output_token_logprobs"].clone();
+        assert_eq!(logprobs(one), logprobs(other));
+        assert_eq!(first[part]["output_ids"][0], other["output_ids"][0]);
+    }
+    let timeline = decode
+        .client
+        .get(&decode.admin_url("/timeline/101"))
+        .await
+        .ok();
+    assert_eq!(timeline["process"], "decode");
+    prefill.wait_idle().await;
+    decode.wait_idle().await;
+}

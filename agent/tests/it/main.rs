@@ -1,0 +1,17 @@
+//! The agent as a process, driven over its sockets, with a tiny random checkpoint.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy knows tests only by their attribute, not the helpers beside them"
+)]
+
+mod admin;
+mod agent;
+mod chat;
+mod client;
+mod completions;
+mod disaggregation;
+mod ends;
+mod generate;
+mod refusals;
+mod start;

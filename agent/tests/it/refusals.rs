@@ -1,0 +1,206 @@
+//! Bad input: each with a clear message, and the agent answers the next request as before.
+
+use crate::agent::Agent;
+use hyper::Method;
+use serde_json::{Value, json};
+
+struct Case {
+    path: &'static str,
+    body: &'static [u8],
+    status: u16,
+    says: &'static str,
+    param: Option<&'static str>,
+}
+
+const CHAT: &str = "/v1/chat/completions";
+const TEXT: &str = "/v1/completions";
+
+const fn case(
+    path: &'static str,
+    body: &'static [u8],
+    says: &'static str,
+    param: Option<&'static str>,
+) -> Case {
+    let status = 400;
+    Case {
+        path,
+        body,
+        status,
+        says,
+        param,
+    }
+}
+
+const CASES: &[Case] = &[
+    case(CHAT, b"{\"model\": ", "not valid JSON: EOF while parsing a value at line 1", None),
+    case(CHAT, b"{\"model\": \"\xff\"}", "not UTF-8: byte 11", None),
+    case(CHAT, b" [1]", "a JSON list; send an object", None),
+    case(CHAT, b"1", "expected struct", None),
+    case(CHAT, b"{\"messages\": []}", "give at least one message", Some("messages")),
+    case(
+        CHAT,
+        br#"{"messages": [{"role": "user", "content": 5}]}"#,
+        "message content is a string, a list of parts, or null",
+        Some("messages[0].content"),
+    ),
+    case(
+        CHAT,
+        br#"{"messages": [{"role": "king", "content": "a"}]}"#,
+        "`king` is no role",
+        Some("messages[0].role"),
+    ),
+    case(
+        CHAT,
+        br#"{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}"#,
+        "this model reads text only",
+        Some("messages[0].content[0].type"),
+    ),
+    case(
+        CHAT,
+        br#"{"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}"#,
+        "`logprobs` is not true",
+        Some("top_logprobs"),
+    ),
+    case(
+        CHAT,
+        br#"{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}"#,
+        "not supported",
+        Some("tools"),
+    ),
+    case(
+        CHAT,
+        br#"{"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_object"}}"#,
+        "not constrained to a grammar",
+        Some("response_format"),
+    ),
+    case(TEXT, br#"{"prompt": "a", "temperature": -1}"#, "temperature is -1", Some("temperature")),
+    case(TEXT, br#"{"prompt": "a", "temperature": NaN}"#, "not valid JSON", None),
+    case(TEXT, br#"{"prompt": "a", "temperature": 1e39}"#, "temperature is inf", Some("temperature")),
+    case(TEXT, br#"{"prompt": "a", "temperature": "hot"}"#, "expected f32", Some("temperature")),
+    case(TEXT, br#"{"prompt": "a", "top_p": 0}"#, "top_p is 0", Some("top_p")),
+    case(TEXT, br#"{"prompt": "a", "max_tokens": -5}"#, "-5", Some("max_tokens")),
+    case(TEXT, br#"{"prompt": "a", "max_tokens": 0}"#, "max_tokens is 0", Some("max_tokens")),
+    case(TEXT, br#"{"prompt": "a", "n": 0}"#, "`n` is 0", Some("n")),
+    case(TEXT, br#"{"prompt": "a", "n": 1, "best_of": 3}"#, "best_of", Some("best_of")),
+    case(TEXT, br#"{"prompt": "a", "logit_bias": {"x": 1}}"#, "no token id", Some("logit_bias")),
+    case(TEXT, br#"{"prompt": "a", "stop": [""]}"#, "empty string", Some("stop")),
+    case(TEXT, br#"{"prompt": [1, "a"]}"#, "but not both", Some("prompt")),
+    case(TEXT, br#"{"prompt": []}"#, "give at least one prompt", Some("prompt")),
+    case(TEXT, br#"{"prompt": [4000000]}"#, "not in the vocabulary", Some("prompt")),
+    case("/generate", br#"{"sampling_params": {}}"#, "`text` or `input_ids`", Some("text")),
+    case(
+        "/generate",
+        br#"{"text": ["a", "b"], "rid": ["x"]}"#,
+        "`rid` has 1 elements for 2 prompts",
+        Some("rid"),
+    ),
+    case(
+        "/generate",
+        br#"{"text": "a", "sampling_params": {"regex": "a+"}}"#,
+        "not constrained to a grammar",
+        Some("sampling_params.regex"),
+    ),
+    Case {
+        path: CHAT,
+        body: br#"{"model": "other", "messages": [{"role": "user", "content": "a"}]}"#,
+        status: 404,
+        says: "model `other` is not served here; this worker serves `tiny`",
+        param: Some("model"),
+    },
+    Case {
+        path: "/v1/embeddings",
+        body: b"{}",
+        status: 404,
+        says: "there is no /v1/embeddings here",
+        param: None,
+    },
+];
+
+#[tokio::test]
+async fn every_bad_input_is_answered_with_what_is_wrong() {
+    let agent = Agent::start(&[]).await;
+    for case in CASES {
+        let answer = agent
+            .client
+            .send(Method::POST, &agent.url(case.path), case.body)
+            .await;
+        let body = answer.json();
+        let shown = format!("{}: {body}", String::from_utf8_lossy(case.body));
+        assert_eq!(answer.status, case.status, "{shown}");
+        let error = &body["error"];
+        assert!(
+            error["message"].as_str().unwrap().contains(case.says),
+            "{shown}"
+        );
+        assert_eq!(error["param"].as_str(), case.param, "{shown}");
+        assert_eq!(error["type"], "invalid_request_error");
+    }
+    agent.wait_idle().await;
+    assert_eq!(
+        agent
+            .client
+            .get(&agent.url("/health_generate"))
+            .await
+            .status,
+        200
+    );
+}
+
+#[tokio::test]
+async fn a_prompt_beyond_capacity_is_refused_with_both_numbers() {
+    let agent = Agent::start(&["--max-total-tokens", "256"]).await;
+    let body = json!({"prompt": vec![5; 300], "max_tokens": 1});
+    let answer = agent.client.post(&agent.url(TEXT), &body).await;
+    assert_eq!(answer.status, 400);
+    let message = answer.json()["error"]["message"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        message.contains("300") && message.contains("255"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_limit_is_refused_before_it_is_read() {
+    let agent = Agent::start(&["--max-body-bytes", "1000"]).await;
+    let body = vec![b' '; 1001];
+    let answer = agent
+        .client
+        .send(Method::POST, &agent.url(TEXT), body)
+        .await;
+    assert_eq!(answer.status, 413);
+    assert_eq!(answer.json()["error"]["code"], "body_too_large");
+}
+
+#[tokio::test]
+async fn a_wrong_method_is_named() {
+    let agent = Agent::start(&[]).await;
+    let answer = agent.client.get(&agent.url(TEXT)).await;
+    assert_eq!(answer.status, 405);
+    assert_eq!(
+        answer.json()["error"]["message"],
+        "/v1/completions does not take GET"
+    );
+}
+
+#[tokio::test]
+async fn a_key_is_asked_for_but_not_by_probes() {
+    let agent = Agent::start(&["--api-key", "right"]).await;
+    let body: Value = json!({"prompt": "a", "max_tokens": 1});
+    let url = agent.url(TEXT);
+    assert_eq!(agent.client.post(&url, &body).await.status, 401);
+    let wrong = agent.client.with_bearer("righ");
+    assert_eq!(
+        wrong.post(&url, &body).await.json()["error"]["code"],
+        "invalid_api_key"
+    );
+    let right = agent.client.with_bearer("right");
+    assert_eq!(right.post(&url, &body).await.status, 200);
+    assert_eq!(agent.client.get(&agent.url("/health")).await.status, 200);
+    assert_eq!(
+        agent.client.get(&agent.url("/server_info")).await.status,
+        401
+    );
+}

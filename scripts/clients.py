@@ -1,0 +1,222 @@
+"""Unmodified clients against running servers: openai-python, and SGLang's /generate by plain HTTP.
+
+usage: clients.py URL...    The first is a monolithic agent; the others must answer as it does.
+
+Every answer is validated strictly against openai-python's own types, which are generated from
+OpenAI's reference, field by field.
+"""
+
+import json
+import sys
+import urllib.request
+
+import openai
+from openai.types import Completion, Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+MODEL = "smollm2"
+MESSAGES = [{"role": "user", "content": "Name the capital of France, then say why the sky is blue."}]
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def chat(client, **extra):
+    """A chat's answer, validated against the reference."""
+    settings = {"model": MODEL, "messages": MESSAGES, "temperature": 0, "max_tokens": 32, **extra}
+    raw = client.chat.completions.with_raw_response.create(**settings)
+    ChatCompletion.model_validate_json(raw.http_response.text, strict=True)
+    return raw.parse()
+
+
+def chat_stream(client, **extra):
+    """The chunks of a streamed chat, each validated against the reference."""
+    settings = {"model": MODEL, "messages": MESSAGES, "temperature": 0, "max_tokens": 32, **extra}
+    chunks = list(client.chat.completions.create(stream=True, **settings))
+    for chunk in chunks:
+        ChatCompletionChunk.model_validate_json(chunk.model_dump_json(), strict=True)
+    return chunks
+
+
+def complete(client, prompt, **extra):
+    """A completion's answer, validated against the reference."""
+    settings = {"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": 16, **extra}
+    raw = client.completions.with_raw_response.create(**settings)
+    Completion.model_validate_json(raw.http_response.text, strict=True)
+    return raw.parse()
+
+
+def generate(client, body):
+    """SGLang's own API, by plain HTTP."""
+    url = str(client.base_url).removesuffix("/v1/") + "/generate"
+    request = urllib.request.Request(url, json.dumps(body).encode(), method="POST")
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def content(chunks, index=0):
+    own = [choice for chunk in chunks for choice in chunk.choices if choice.index == index]
+    return "".join(choice.delta.content or "" for choice in own)
+
+
+@check
+def models(client):
+    listed = client.models.list().data
+    assert [model.id for model in listed] == [MODEL], listed
+    Model.model_validate(listed[0].model_dump(), strict=True)
+    return listed[0].id
+
+
+@check
+def chat_plain(client):
+    answer = chat(client)
+    choice = answer.choices[0]
+    assert choice.message.role == "assistant" and choice.finish_reason in ("stop", "length")
+    usage = answer.usage
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+    assert usage.prompt_tokens_details.cached_tokens is not None
+    return choice.message.content
+
+
+@check
+def chat_streamed(client):
+    chunks = chat_stream(client, stream_options={"include_usage": True})
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens > 0
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+    assert content(chunks) == chat(client).choices[0].message.content
+    return content(chunks)
+
+
+@check
+def chat_logprobs(client):
+    answer = chat(client, logprobs=True, top_logprobs=4)
+    tokens = answer.choices[0].logprobs.content
+    assert all(len(token.top_logprobs) == 4 for token in tokens)
+    assert all(token.top_logprobs[0].token == token.token for token in tokens), "greedy"
+    text = bytes(byte for token in tokens for byte in token.bytes).decode()
+    assert text == answer.choices[0].message.content
+    return [(token.token, token.logprob) for token in tokens]
+
+
+@check
+def chat_choices(client):
+    answer = chat(client, n=3, temperature=1.2, seed=5)
+    texts = [choice.message.content for choice in answer.choices]
+    assert [choice.index for choice in answer.choices] == [0, 1, 2] and len(set(texts)) == 3
+    chunks = chat_stream(client, n=3, temperature=1.2, seed=5)
+    assert [content(chunks, index) for index in range(3)] == texts
+    return texts
+
+
+@check
+def chat_stop(client):
+    whole = chat(client).choices[0].message.content
+    word = whole.split()[4]
+    answer = chat(client, stop=[word]).choices[0]
+    assert answer.finish_reason == "stop" and answer.message.content == whole.split(word)[0]
+    assert content(chat_stream(client, stop=[word])) == answer.message.content
+    return answer.message.content
+
+
+@check
+def chat_system_and_parts(client):
+    parts = [{"type": "text", "text": "Say"}, {"type": "text", "text": "hello."}]
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]
+    return chat(client, messages=messages, max_completion_tokens=12).choices[0].message.content
+
+
+@check
+def completion_shapes(client):
+    one = complete(client, "The sea is")
+    two = complete(client, ["The sea is", "The sky is"], n=2)
+    assert len(two.choices) == 4 and two.choices[0].text == one.choices[0].text
+    ids = complete(client, [504, 3301, 314])
+    lists = complete(client, [[504, 3301, 314], [504]])
+    assert ids.usage.prompt_tokens == 3 and lists.choices[0].text == ids.choices[0].text
+    return [choice.text for answer in (one, two, ids, lists) for choice in answer.choices]
+
+
+@check
+def completion_logprobs(client):
+    logprobs = complete(client, "The sea is", logprobs=3).choices[0].logprobs
+    assert len(logprobs.tokens) == len(logprobs.token_logprobs) == len(logprobs.text_offset)
+    return list(zip(logprobs.tokens, logprobs.token_logprobs))
+
+
+@check
+def completion_streamed(client):
+    settings = {"model": MODEL, "prompt": "The sea is", "temperature": 0, "max_tokens": 16}
+    chunks = list(client.completions.create(stream=True, **settings))
+    text = "".join(choice.text for chunk in chunks for choice in chunk.choices)
+    assert text == complete(client, "The sea is").choices[0].text
+    return text
+
+
+@check
+def sampling_knobs(client):
+    extra = {"top_k": 40, "min_p": 0.05, "repetition_penalty": 1.1, "min_tokens": 4}
+    answer = chat(
+        client,
+        temperature=0.8,
+        top_p=0.9,
+        seed=3,
+        presence_penalty=0.2,
+        frequency_penalty=0.2,
+        logit_bias={"504": -5},
+        user="someone",
+        extra_body=extra,
+    )
+    return answer.choices[0].message.content
+
+
+@check
+def errors(client):
+    try:
+        chat(client, model="other")
+        raise AssertionError("an unknown model was served")
+    except openai.NotFoundError as refused:
+        assert refused.code == "model_not_found", refused
+    try:
+        chat(client, temperature=-1)
+        raise AssertionError("a negative temperature was taken")
+    except openai.BadRequestError as refused:
+        assert refused.param == "temperature", refused
+    return "404 and 400"
+
+
+@check
+def generate_plain_and_batch(client):
+    sampling = {"temperature": 0, "max_new_tokens": 8}
+    one = generate(client, {"text": "The sea is", "sampling_params": sampling})
+    assert one["meta_info"]["completion_tokens"] == len(one["output_ids"])
+    body = {"text": ["The sea is", "The sky is"], "sampling_params": sampling}
+    two = generate(client, body)
+    assert two[0]["output_ids"] == one["output_ids"]
+    body = {"input_ids": [504, 3301, 314], "sampling_params": sampling, "return_logprob": True}
+    ids = generate(client, body | {"logprob_start_len": 0, "top_logprobs_num": 2})
+    prompt = [entry[1] for entry in ids["meta_info"]["input_token_logprobs"]]
+    assert prompt == [504, 3301, 314], prompt
+    return [one["output_ids"], two[1]["output_ids"], ids["meta_info"]["output_token_logprobs"]]
+
+
+def main():
+    clients = [openai.OpenAI(base_url=f"{url}/v1", api_key="none") for url in sys.argv[1:]]
+    failed = 0
+    for function in CHECKS:
+        try:
+            told = [function(client) for client in clients]
+            assert all(answer == told[0] for answer in told), f"answers differ: {told}"
+            print(f"ok    {function.__name__:26} {str(told[0])[:90]!r}")
+        except Exception as why:  # every check is told of, whatever stopped it
+            failed += 1
+            print(f"FAIL  {function.__name__:26} {type(why).__name__}: {why}")
+    print(f"{len(CHECKS) - failed} of {len(CHECKS)} checks hold on {len(clients)} servers")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
