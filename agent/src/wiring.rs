@@ -7,7 +7,8 @@ use crate::drain::{EndSignals, drain};
 use crate::listeners::{Listeners, Ports, serve};
 use crate::service::{App, AppSpec, Service};
 use anyhow::{Context, Result};
-use pd_engine::engine::{Engine, EngineConfig};
+use pd_engine::engine::{Engine, EngineConfig, EngineInfo};
+use pd_kv_transfer::BootstrapServer;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -65,6 +66,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
         failed = server_failed(&mut servers) => return Err(failed),
         () = signals.next() => return Ok(()),
     };
+    let bootstrap = start_bootstrap(bootstrap, service.engine.info())?;
     app.open(service);
     tell_ready(&app, started);
     tokio::select! {
@@ -123,6 +125,20 @@ async fn load(config: EngineConfig) -> Result<Service> {
     let engine = engine.await.context("the engine's start panicked")?;
     let engine = engine.context("the engine did not start")?;
     Ok(Service { engine })
+}
+
+/// Serves the bootstrap table on prefill. The engine has registered its rank by then or is about
+/// to: its request waits in the listener's backlog.
+fn start_bootstrap(
+    listener: Option<TcpListener>,
+    info: &EngineInfo,
+) -> Result<Option<BootstrapServer>> {
+    let start = |listener: TcpListener| {
+        let listener = listener.into_std()?;
+        BootstrapServer::start(listener, &info.boot_id, &info.kv_compat)
+    };
+    let started = listener.map(start).transpose();
+    started.context("cannot serve the bootstrap table")
 }
 
 fn tell_ready(app: &App, started: Instant) {

@@ -6,13 +6,36 @@ use super::one_or_many::OneOrMany;
 use crate::args::Mode;
 use pd_protocol::workers::BootstrapFields;
 use pd_protocol::{BootstrapRoom, ports};
+use serde::Deserialize;
 
 /// `bootstrap_host`, `bootstrap_port` and `bootstrap_room` as sent: one value, or one per part.
 #[derive(Debug, Default)]
 pub(crate) struct BootstrapBody {
     pub(crate) host: Option<OneOrMany<String>>,
-    pub(crate) port: Option<OneOrMany<Option<u16>>>,
+    pub(crate) port: Option<OneOrMany<BootstrapPort>>,
     pub(crate) room: Option<OneOrMany<BootstrapRoom>>,
+}
+
+/// A `bootstrap_port`; null stands for the well-known one.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a bootstrap port is a number in 0..=65535, or null"
+)]
+pub(crate) enum BootstrapPort {
+    Given(u16),
+    WellKnown,
+}
+
+// === impl BootstrapPort ===
+
+impl BootstrapPort {
+    const fn get(self) -> u16 {
+        match self {
+            Self::Given(port) => port,
+            Self::WellKnown => ports::BOOTSTRAP,
+        }
+    }
 }
 
 // === impl BootstrapBody ===
@@ -34,7 +57,9 @@ impl BootstrapBody {
         }
         let host = self.host.ok_or_else(|| missing("bootstrap_host", mode))?;
         let room = self.room.ok_or_else(|| missing("bootstrap_room", mode))?;
-        let port = self.port.unwrap_or(OneOrMany::One(None));
+        let port = self
+            .port
+            .unwrap_or(OneOrMany::One(BootstrapPort::WellKnown));
         let hosts = spread("bootstrap_host", host, parts)?;
         let ports = spread("bootstrap_port", port, parts)?;
         let rooms = rooms(room, parts)?;
@@ -43,7 +68,7 @@ impl BootstrapBody {
             .map(|((bootstrap_host, port), bootstrap_room)| {
                 Some(BootstrapFields {
                     bootstrap_host,
-                    bootstrap_port: port.unwrap_or(ports::BOOTSTRAP),
+                    bootstrap_port: port.get(),
                     bootstrap_room,
                 })
             })

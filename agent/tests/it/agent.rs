@@ -121,14 +121,18 @@ impl Agent {
 
     /// Waits until nothing is left in flight.
     pub(crate) async fn wait_idle(&self) {
-        let idle = async {
-            while self.in_flight().await != 0 {
+        self.wait_in_flight(0).await;
+    }
+
+    /// Waits until so many requests are in flight.
+    pub(crate) async fn wait_in_flight(&self, count: u64) {
+        let reached = async {
+            while self.in_flight().await != count {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(Duration::from_secs(10), idle)
-            .await
-            .expect("all requests end");
+        let reached = timeout(Duration::from_secs(10), reached).await;
+        reached.unwrap_or_else(|_| panic!("never are {count} requests in flight"));
     }
 }
 

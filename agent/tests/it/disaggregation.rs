@@ -53,9 +53,7 @@ async fn a_client_that_leaves_before_the_peer_came_ends_its_leg() {
     });
     let (client, url) = (prefill.client.clone(), prefill.url("/generate"));
     let leg = tokio::spawn(async move { client.post(&url, &body).await });
-    while prefill.in_flight().await == 0 {
-        tokio::task::yield_now().await;
-    }
+    prefill.wait_in_flight(1).await;
     leg.abort();
     prefill.wait_idle().await;
 }

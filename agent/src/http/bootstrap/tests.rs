@@ -67,3 +67,20 @@ fn rooms_never_pass_the_largest() {
     let why = body("p", OneOrMany::One(BootstrapRoom::MAX)).resolve(Mode::Prefill, 2);
     assert!(why.is_err());
 }
+
+#[test]
+fn a_port_is_a_number_or_null_alone_or_in_a_list() {
+    let ports = |json: &str| -> Vec<u16> {
+        let ports: OneOrMany<BootstrapPort> = serde_json::from_str(json).unwrap();
+        ports
+            .into_vec()
+            .into_iter()
+            .map(BootstrapPort::get)
+            .collect()
+    };
+    assert_eq!(ports("9000"), [9000]);
+    assert_eq!(ports("null"), [8998]);
+    assert_eq!(ports("[9000, null]"), [9000, 8998]);
+    let why = serde_json::from_str::<OneOrMany<BootstrapPort>>("70000").unwrap_err();
+    assert!(why.to_string().contains("a number in 0..=65535"), "{why}");
+}

@@ -1,7 +1,7 @@
 //! SGLang's `GenerateReqInput`: every field alone, or a list with one for each prompt.
 
 use crate::args::Mode;
-use crate::http::bootstrap::BootstrapBody;
+use crate::http::bootstrap::{BootstrapBody, BootstrapPort};
 use crate::http::error::ApiError;
 use crate::http::generation::Item;
 use crate::http::one_or_many::OneOrMany;
@@ -26,7 +26,7 @@ pub(crate) struct GenerateBody {
     pub(crate) return_text_in_logprobs: Option<bool>,
     pub(crate) stream: Option<bool>,
     bootstrap_host: Option<OneOrMany<String>>,
-    bootstrap_port: Option<OneOrMany<Option<u16>>>,
+    bootstrap_port: Option<OneOrMany<BootstrapPort>>,
     bootstrap_room: Option<OneOrMany<BootstrapRoom>>,
 }
 

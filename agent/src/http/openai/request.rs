@@ -2,7 +2,7 @@
 //! that are not listed are ignored; those whose meaning would be lost silently are refused.
 
 use super::message::Message;
-use crate::http::bootstrap::BootstrapBody;
+use crate::http::bootstrap::{BootstrapBody, BootstrapPort};
 use crate::http::error::ApiError;
 use crate::http::one_or_many::OneOrMany;
 use crate::http::prompt::Prompts;
@@ -46,7 +46,7 @@ pub(crate) struct OpenAiRequest<L> {
 
     pub(crate) rid: Option<String>,
     pub(crate) bootstrap_host: Option<OneOrMany<String>>,
-    pub(crate) bootstrap_port: Option<OneOrMany<Option<u16>>>,
+    pub(crate) bootstrap_port: Option<OneOrMany<BootstrapPort>>,
     pub(crate) bootstrap_room: Option<OneOrMany<BootstrapRoom>>,
 
     /// Further variables of the chat template, such as Qwen3's `enable_thinking`.
