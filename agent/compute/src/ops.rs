@@ -6,10 +6,6 @@
 //! that varies within a batch is a device buffer, so that a step can be captured and replayed.
 //! Wrong shapes are programmer errors and panic at the call; wrong indices inside device buffers
 //! fault the queue, which tickets and [`Backend::health`] report.
-//!
-//! Numerics: a row's result is bit-equal whatever the other rows, the chunking, the page size and
-//! the number of threads. So linears accumulate k in one order at every row count, and attention
-//! folds blocks of [`ATTN_BLOCK_LEN`] keys at absolute positions.
 
 use std::fmt::Debug;
 
@@ -29,6 +25,10 @@ pub const ATTN_BLOCK_LEN: usize = 64;
 pub const NO_ROW: u32 = u32::MAX;
 
 /// A device with one in-order queue. Handles are cheap to clone and share the queue.
+///
+/// Numerics: a row's result is bit-equal whatever the other rows, the chunking, the page size and
+/// the number of threads. So linears accumulate k in one order at every row count, and attention
+/// folds blocks of [`ATTN_BLOCK_LEN`] keys at absolute positions.
 ///
 /// Activations have the dtype [`Backend::activation_dtype`]; norm weights, biases, RoPE tables and
 /// logits are `F32` on every backend; token ids, positions and indices are `U32`.
