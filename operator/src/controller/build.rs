@@ -13,14 +13,16 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use pd_crds::field::FieldErrors;
 use pool::Pool;
+use std::net::IpAddr;
 
 /// What the objects refer to beside the spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BuildConfig {
     /// Image of agents and routers whose spec names none.
     pub(crate) image: String,
-    /// Port of the router's admin API.
-    pub(crate) router_admin_port: u16,
+    /// Where the router serves clients; the pod's own address if nothing is given. The local
+    /// runtime has no Service in front of it, so there the router listens where clients go.
+    pub(crate) router_host: Option<IpAddr>,
 }
 
 /// All objects of one deployment.
@@ -49,7 +51,7 @@ impl Default for BuildConfig {
     fn default() -> Self {
         Self {
             image: concat!("pdserve:", env!("CARGO_PKG_VERSION")).to_owned(),
-            router_admin_port: pd_protocol::ports::ADMIN,
+            router_host: None,
         }
     }
 }

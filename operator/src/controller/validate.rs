@@ -43,6 +43,11 @@ fn check_carried_out(spec: &PdDeploymentSpec) -> Vec<FieldError> {
         let path = path.child("engine").child("kind");
         errors.push(path.error("on this machine only pdserve is carried out"));
     }
+    if spec.router.replicas != 1 {
+        errors.push(path.child("router").child("replicas").error(
+            "on this machine one router serves, because it stands for the Service; set it to 1",
+        ));
+    }
     if matches!(
         spec.autoscaling.mode,
         ScalingMode::Auto | ScalingMode::Advise

@@ -75,5 +75,10 @@ pub(crate) fn is_free(address: SocketAddr) -> bool {
     TcpListener::bind(address).is_ok()
 }
 
+/// An address with a port that nothing listens on now.
+pub(crate) fn choose_port(address: IpAddr) -> std::io::Result<SocketAddr> {
+    TcpListener::bind((address, 0))?.local_addr()
+}
+
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use pd_crds::field::{FieldError, FieldErrors, FieldPath};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -274,11 +274,13 @@ fn build_probe(
             .max(1)
     };
     let target = get.path.as_deref().unwrap_or("/");
+    let host = get.host.as_ref().map_or(Ok(address), |host| {
+        let path = path.child("httpGet").child("host");
+        host.parse()
+            .map_err(|_| path.error(format!("{host} is not an IP address")))
+    })?;
     Ok(ProbeSpec {
-        url: format!(
-            "http://{}{target}",
-            std::net::SocketAddr::new(dialable(address), port)
-        ),
+        url: format!("http://{}{target}", SocketAddr::new(dialable(host), port)),
         initial_delay: seconds(probe.initial_delay_seconds, 0),
         period: seconds(probe.period_seconds, 10).max(Duration::from_secs(1)),
         timeout: seconds(probe.timeout_seconds, 1).max(Duration::from_secs(1)),

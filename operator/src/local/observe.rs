@@ -1,6 +1,6 @@
 //! Looks at what there is: the processes, what each router knows, how far drains are.
 
-use super::apply::{Entry, Fleet};
+use super::fleet::{Entry, Fleet};
 use super::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
 use super::process::Phase;
 use crate::controller::build::component::Component;

@@ -37,9 +37,10 @@ const CARRIED_OUT: [&str; 24] = [
 ];
 
 /// Probe fields beyond those of an HTTP GET are not carried out.
-const PROBE_FIELDS: [&str; 8] = [
+const PROBE_FIELDS: [&str; 9] = [
     "httpGet.path",
     "httpGet.port",
+    "httpGet.host",
     "initialDelaySeconds",
     "periodSeconds",
     "timeoutSeconds",

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
 use pd_crds::PdDeployment;
 use pd_crds::field::{FieldErrors, FieldPath};
 use pd_crds::router::{PoliciesSpec, RetriesSpec, RouterSpec};
+use pd_protocol::ports;
 
 const ROUTER: Component = Component::Router;
 
@@ -57,28 +58,35 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
     } = &deployment.spec.router;
     let mut args = Args::default();
     args.switch("pd-disaggregation");
-    args.flag("host", pod::POD_IP_ARG);
+    let host = config.router_host.map(|host| host.to_string());
+    args.flag("host", host.as_deref().unwrap_or(pod::POD_IP_ARG));
     args.flag("port", port.to_string());
-    args.flag("admin-port", config.router_admin_port.to_string());
+    args.flag("admin-host", pod::POD_IP_ARG);
+    args.flag("admin-port", ports::ADMIN.to_string());
     args.flag("prefill-policy", prefill.flag());
     args.flag("decode-policy", decode.flag());
     args.flag("retry-max-retries", max.to_string());
     let drain_seconds = deployment.spec.drain.timeout_seconds;
     args.flag("shutdown-grace-period-secs", drain_seconds.to_string());
+    let probe = |path, period_seconds, failures| {
+        let mut probe = pod::http_probe(path, period_seconds, failures);
+        probe
+            .http_get
+            .iter_mut()
+            .for_each(|get| get.host.clone_from(&host));
+        probe
+    };
     Container {
         name: "router".to_owned(),
         image: Some(image.clone().unwrap_or_else(|| config.image.clone())),
         command: Some(vec!["pd-router".to_owned()]),
         args: Some(args.0),
         env: Some(pod::identity_env(deployment)),
-        ports: Some(vec![
-            pod::port(pod::PORT_HTTP, *port),
-            pod::port(pod::PORT_ADMIN, i32::from(config.router_admin_port)),
-        ]),
+        ports: Some(vec![pod::port(pod::PORT_HTTP, *port), pod::admin_port()]),
         resources: resources.clone(),
-        startup_probe: Some(pod::http_probe("/health", 1, 60)),
-        readiness_probe: Some(pod::http_probe("/ready", 1, 2)),
-        liveness_probe: Some(pod::http_probe("/health", 10, 6)),
+        startup_probe: Some(probe("/health", 1, 60)),
+        readiness_probe: Some(probe("/ready", 1, 2)),
+        liveness_probe: Some(probe("/health", 10, 6)),
         security_context: Some(pod::security_context()),
         ..Container::default()
     }
