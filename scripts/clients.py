@@ -33,11 +33,16 @@ def chat(client, **extra):
 
 
 def chat_stream(client, **extra):
-    """The chunks of a streamed chat, each validated against the reference."""
+    """The chunks of a streamed chat, each validated against the reference as it was sent."""
     settings = {"model": MODEL, "messages": MESSAGES, "temperature": 0, "max_tokens": 32, **extra}
-    chunks = list(client.chat.completions.create(stream=True, **settings))
-    for chunk in chunks:
-        ChatCompletionChunk.model_validate_json(chunk.model_dump_json(), strict=True)
+    raw = client.chat.completions.with_raw_response.create(stream=True, **settings)
+    lines = [line for line in raw.http_response.iter_lines() if line]
+    assert all(line.startswith("data: ") for line in lines) and lines[-1] == "data: [DONE]", lines
+    events = [line.removeprefix("data: ") for line in lines[:-1]]
+    chunks = [ChatCompletionChunk.model_validate_json(event, strict=True) for event in events]
+    parsed = list(client.chat.completions.create(stream=True, **settings))
+    choices = range(settings.get("n", 1))
+    assert all(content(parsed, index) == content(chunks, index) for index in choices)
     return chunks
 
 

@@ -164,6 +164,12 @@ async fn server_failed(servers: &mut JoinSet<Result<()>>) -> anyhow::Error {
 }
 
 fn log_to_stderr(filter: &str) -> Result<()> {
+    // Python's names of levels, as SGLang's scripts have them.
+    let filter = match filter.to_ascii_lowercase().as_str() {
+        "warning" => "warn",
+        "critical" => "error",
+        _ => filter,
+    };
     let filter = EnvFilter::try_new(filter).with_context(|| {
         format!("--log-level {filter} is no level (error, warn, info, debug, trace) nor directive")
     })?;
