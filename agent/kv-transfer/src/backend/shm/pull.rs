@@ -3,6 +3,7 @@
 use crate::decode_side::DecodeSide;
 use crate::decode_side::landing::Landing;
 use crate::failure::FailureReason;
+use crate::memory::{Region, RegionError};
 use crate::peer::Peer;
 use crate::plan::CopyRange;
 use pd_protocol::control::{ChunkDone, ChunkReady, ControlMessage};
@@ -13,7 +14,7 @@ use tokio::sync::mpsc;
 use super::lease;
 use super::mapping::ShmMapping;
 
-/// Bytes copied between two looks at the fence: 4 MiB are half a millisecond.
+/// Bytes copied between two looks at the fence: 4 MiB are a millisecond.
 const STEP_BYTES: u64 = 4 << 20;
 /// Offers that wait for the puller; a peer that makes more fails their rooms.
 pub(crate) const OFFERS_MAX: usize = 4096;
@@ -46,10 +47,18 @@ async fn pull(
     landing: Landing,
 ) {
     let started = Instant::now();
-    for range in &landing.copies {
-        if !copy(side, mapping, &landing, range).await {
+    let mut steps = Steps::new(&landing.copies);
+    while !steps.is_done() {
+        let Some(guard) = landing.room.fence.enter() else {
+            return;
+        };
+        let copied = steps.copy_some(mapping, side.regions());
+        drop(guard);
+        if let Err(error) = copied {
+            side.fail(&landing.room, FailureReason::peer(error.to_string()));
             return;
         }
+        tokio::task::yield_now().await;
     }
     if !lease::still_holds(&mapping.leases, offer.lease_idx, offer.lease) {
         let message = format!("prefill gave room {} up while it was copied", offer.room);
@@ -70,32 +79,42 @@ async fn pull(
     side.arrived(&landing);
 }
 
-/// Copies one range step by step; false if the room ended or the range is not in the memory.
-async fn copy(
-    side: &Arc<DecodeSide>,
-    mapping: &ShmMapping,
-    landing: &Landing,
-    range: &CopyRange,
-) -> bool {
-    let mut done = 0;
-    while done < range.len {
-        let Some(guard) = landing.room.fence.enter() else {
-            return false;
-        };
-        let step = STEP_BYTES.min(range.len - done);
-        let copied = side.regions()[range.dst_region].copy_from(
-            range.dst_offset + done,
-            &mapping.regions[range.src_region],
-            range.src_offset + done,
-            usize::try_from(step).expect("STEP_BYTES fits memory"),
-        );
-        drop(guard);
-        if let Err(error) = copied {
-            side.fail(&landing.room, FailureReason::peer(error.to_string()));
-            return false;
-        }
-        done += step;
-        tokio::task::yield_now().await;
+/// Ranges copied a step at a time.
+struct Steps<'a> {
+    ranges: &'a [CopyRange],
+    /// Done of the first range.
+    within: u64,
+}
+
+impl<'a> Steps<'a> {
+    fn new(ranges: &'a [CopyRange]) -> Self {
+        Self { ranges, within: 0 }
     }
-    true
+
+    fn is_done(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Copies up to `STEP_BYTES`.
+    fn copy_some(&mut self, mapping: &ShmMapping, regions: &[Region]) -> Result<(), RegionError> {
+        let mut left = STEP_BYTES;
+        while let Some((range, rest)) = self.ranges.split_first()
+            && left > 0
+        {
+            let step = left.min(range.len - self.within);
+            regions[range.dst_region].copy_from(
+                range.dst_offset + self.within,
+                &mapping.regions[range.src_region],
+                range.src_offset + self.within,
+                usize::try_from(step).expect("STEP_BYTES fits memory"),
+            )?;
+            self.within += step;
+            left -= step;
+            if self.within == range.len {
+                self.within = 0;
+                self.ranges = rest;
+            }
+        }
+        Ok(())
+    }
 }
