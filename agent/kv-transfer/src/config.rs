@@ -136,6 +136,11 @@ impl TransferConfig {
             test_failure_seed: 0,
         }
     }
+
+    /// A peer that is silent for longer is frozen or cut off.
+    pub(crate) fn patience(&self) -> Duration {
+        self.heartbeat_interval * self.heartbeat_failures.max(1)
+    }
 }
 
 // === impl BootstrapAddr ===

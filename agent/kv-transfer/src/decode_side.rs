@@ -61,9 +61,10 @@ struct Ports {
 impl DecodeSide {
     pub(crate) async fn start(shared: Arc<Shared>) -> Result<Arc<Self>, StartError> {
         let host = shared.config.transfer.host;
+        let patience = shared.config.transfer.patience();
         let side = Arc::new(Self {
             shared,
-            bootstrap: BootstrapClient::new(),
+            bootstrap: BootstrapClient::new(patience),
             topologies: Attempts::default(),
             peers: Attempts::default(),
             rooms: Mutex::default(),

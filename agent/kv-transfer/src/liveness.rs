@@ -1,6 +1,6 @@
 //! Whether the other process lives: a connection of its own per session, beside ZMQ, which hides
 //! that a peer has gone. A closed socket is a death, known at once; silence is a freeze, known
-//! after `interval * failures`. Both sides beat, so both notice.
+//! after `patience` (interval × failures). Both sides beat, so both notice.
 
 use crate::failure::FailureReason;
 use std::time::Duration;
@@ -14,9 +14,8 @@ pub(crate) async fn watch<S: AsyncRead + AsyncWrite + Unpin>(
     peer: &str,
     mut stream: S,
     interval: Duration,
-    failures: u32,
+    patience: Duration,
 ) -> FailureReason {
-    let patience = interval * failures.max(1);
     let mut beats = tokio::time::interval(interval);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let silence = tokio::time::sleep(patience);

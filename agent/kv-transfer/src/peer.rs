@@ -51,7 +51,7 @@ impl Peer {
     }
 }
 
-/// Registers with a prefill rank and agrees on a transport. The caller bounds the time.
+/// Registers with a prefill rank and agrees on a transport.
 pub(crate) async fn connect(
     side: Arc<DecodeSide>,
     key: PeerKey,
@@ -64,7 +64,14 @@ pub(crate) async fn connect(
     };
     let outbox = Outbox::connect(&endpoint);
     let session_id = side.new_session_id();
-    let ack = register(&side, &session_id, &outbox, &endpoint).await?;
+    // Prefill answers from a thread that no forward pass occupies.
+    let patience = side.shared.config.transfer.patience();
+    let answer = register(&side, &session_id, &outbox, &endpoint);
+    let answer = tokio::time::timeout(patience, answer).await;
+    let ack = answer.unwrap_or_else(|_| {
+        let message = format!("prefill's control port {endpoint} was silent for {patience:?}");
+        Err(FailureReason::peer(message))
+    })?;
     check_ack(&side, &ack, &topology)?;
     let (mode, mapping) = choose_transport(&side, &ack, &addr).await?;
     let liveness = open_liveness(&addr, &ack).await?;
@@ -202,9 +209,9 @@ async fn open_liveness(addr: &RankAddr, ack: &RegisterAck) -> Result<TcpStream, 
 async fn watch(side: Arc<DecodeSide>, peer: Arc<Peer>, stream: TcpStream) {
     let name = format!("prefill {}", peer.key.bootstrap_addr);
     let transfer = &side.shared.config.transfer;
-    let (interval, failures) = (transfer.heartbeat_interval, transfer.heartbeat_failures);
+    let (interval, patience) = (transfer.heartbeat_interval, transfer.patience());
     tokio::select! {
-        reason = liveness::watch(&name, stream, interval, failures) => {
+        reason = liveness::watch(&name, stream, interval, patience) => {
             side.lose(&peer, &reason);
         }
         () = peer.lost.cancelled() => {}

@@ -99,8 +99,8 @@ impl PrefillSide {
             decode_allocation_policy: None,
         };
         let boot_id = config.boot_id.clone();
+        let client = BootstrapClient::new(config.transfer.patience());
         tokio::spawn(async move {
-            let client = BootstrapClient::new();
             match client.register(&addr, &registration, &boot_id).await {
                 Ok(()) => tracing::info!(%addr, "registered with the bootstrap server"),
                 Err(error) => {
@@ -121,9 +121,9 @@ impl PrefillSide {
         tokio::spawn(async move {
             let peer = format!("decode {}", session.id());
             let transfer = &side.shared.config.transfer;
-            let (interval, failures) = (transfer.heartbeat_interval, transfer.heartbeat_failures);
+            let (interval, patience) = (transfer.heartbeat_interval, transfer.patience());
             tokio::select! {
-                reason = liveness::watch(&peer, stream, interval, failures) => {
+                reason = liveness::watch(&peer, stream, interval, patience) => {
                     side.lose(&session, &reason);
                 }
                 () = session.lost.cancelled() => {}

@@ -1,6 +1,6 @@
 //! Client of the bootstrap server: prefill registers through it, decode asks it. A refused
-//! connection is tried a few times only (prefill is gone); "not ready" is asked again for as long
-//! as the caller waits.
+//! connection is tried a few times only (prefill is gone), silence is borne for as long as a missed
+//! heartbeat (prefill is frozen), "not ready" is asked again for as long as the caller waits.
 
 use crate::config::BootstrapAddr;
 use crate::failure::FailureReason;
@@ -14,6 +14,7 @@ use pd_protocol::bootstrap::{PrefillServerInfo, RankAddr, RouteQuery, RouteRegis
 use pd_protocol::labels::{HEADER_BOOT_ID, HEADER_KV_COMPAT};
 use pd_protocol::layout::RankId;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// One exchange takes at most this. Source: reference §1.2 (5 s).
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,6 +28,8 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone)]
 pub(crate) struct BootstrapClient {
     http: Client<HttpConnector, Full<Bytes>>,
+    /// Silence for this long means that prefill is frozen.
+    patience: Duration,
 }
 
 /// A prefill's layout and the process that stated it.
@@ -40,20 +43,22 @@ pub(crate) struct Topology {
 /// How one exchange ended.
 enum Outcome {
     Answer(HeaderMap, Bytes),
-    /// Asking again may help: not registered yet, or slow.
+    /// Asking again may help: not registered yet.
     Later(String),
+    Silent(String),
     /// Nobody listens.
     Unreachable(String),
     Refused(String),
 }
 
 impl BootstrapClient {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(patience: Duration) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(Duration::from_secs(2)));
         Self {
             http: Client::builder(TokioExecutor::new()).build(connector),
+            patience,
         }
     }
 
@@ -95,6 +100,7 @@ impl BootstrapClient {
         );
         let mut backoff = BACKOFF_MIN;
         let mut unreachable = 0;
+        let mut heard = Instant::now();
         loop {
             match self
                 .exchange(addr, Method::GET, &path, None, Bytes::new())
@@ -116,6 +122,13 @@ impl BootstrapClient {
                 Outcome::Later(why) => {
                     tracing::debug!(%addr, why, "asking the bootstrap server again");
                     unreachable = 0;
+                    heard = Instant::now();
+                }
+                Outcome::Silent(why) => {
+                    if heard.elapsed() >= self.patience {
+                        let message = format!("bootstrap server {addr} is silent: {why}");
+                        return Err(FailureReason::peer(message));
+                    }
                 }
             }
             tokio::time::sleep(backoff).await;
@@ -141,7 +154,7 @@ impl BootstrapClient {
                     let message = format!("bootstrap server {addr} refused this rank: {why}");
                     return Err(FailureReason::application(message));
                 }
-                Outcome::Later(why) | Outcome::Unreachable(why) => {
+                Outcome::Later(why) | Outcome::Silent(why) | Outcome::Unreachable(why) => {
                     tracing::debug!(%addr, why, "registering with the bootstrap server again");
                 }
             }
@@ -180,8 +193,9 @@ impl BootstrapClient {
             let body = body.map_err(|error| Outcome::Later(error.to_string()))?;
             Ok((parts, body.to_bytes()))
         };
-        match tokio::time::timeout(EXCHANGE_TIMEOUT, answer).await {
-            Err(_) => Outcome::Later(format!("no answer within {EXCHANGE_TIMEOUT:?}")),
+        let bound = EXCHANGE_TIMEOUT.min(self.patience);
+        match tokio::time::timeout(bound, answer).await {
+            Err(_) => Outcome::Silent(format!("no answer within {bound:?}")),
             Ok(Err(outcome)) => outcome,
             Ok(Ok((parts, body))) => match parts.status {
                 StatusCode::OK => Outcome::Answer(parts.headers, body),

@@ -10,7 +10,7 @@ async fn a_closed_connection_is_known_at_once() {
     let (ours, theirs) = duplex(64);
     drop(theirs);
     let started = tokio::time::Instant::now();
-    let reason = watch("prefill", ours, INTERVAL, 2).await;
+    let reason = watch("prefill", ours, INTERVAL, INTERVAL * 2).await;
     assert!(reason.message.contains("closed"), "{reason}");
     assert_eq!(started.elapsed(), Duration::ZERO);
 }
@@ -19,7 +19,7 @@ async fn a_closed_connection_is_known_at_once() {
 async fn a_silent_peer_is_lost_after_interval_times_failures() {
     let (ours, _theirs) = duplex(64);
     let started = tokio::time::Instant::now();
-    let reason = watch("prefill", ours, INTERVAL, 2).await;
+    let reason = watch("prefill", ours, INTERVAL, INTERVAL * 2).await;
     assert!(reason.message.contains("silent"), "{reason}");
     assert_eq!(started.elapsed(), INTERVAL * 2);
 }
@@ -29,8 +29,8 @@ async fn two_that_beat_keep_each_other() {
     let (ours, theirs) = duplex(64);
     let both = async {
         tokio::select! {
-            reason = watch("a", ours, INTERVAL, 2) => reason,
-            reason = watch("b", theirs, INTERVAL, 2) => reason,
+            reason = watch("a", ours, INTERVAL, INTERVAL * 2) => reason,
+            reason = watch("b", theirs, INTERVAL, INTERVAL * 2) => reason,
         }
     };
     assert!(tokio::time::timeout(INTERVAL * 100, both).await.is_err());

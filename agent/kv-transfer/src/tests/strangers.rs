@@ -6,7 +6,7 @@ use crate::KvReceiver;
 use crate::backend::tcp::frame::{FrameHeader, VALID};
 use crate::bootstrap::client::BootstrapClient;
 use crate::bootstrap::table::tests::mk_registration;
-use crate::config::{BootstrapAddr, Transport};
+use crate::config::{BootstrapAddr, TransferConfig, Transport};
 use crate::control::socket::{self, Outbox};
 use crate::link::{self, LinkKind};
 use crate::plan::TransferPlan;
@@ -16,6 +16,7 @@ use pd_protocol::control::{
 use pd_protocol::metadata::MetadataRow;
 use pd_protocol::workers::Role;
 use pd_protocol::{KvPoll, RankId};
+use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -33,6 +34,10 @@ struct Stranger {
 
 /// Answers a decode's registration by hand and opens one data connection to it.
 async fn mk_stranger() -> Stranger {
+    mk_stranger_to(mk_transfer(Transport::Tcp)).await
+}
+
+async fn mk_stranger_to(transfer: TransferConfig) -> Stranger {
     let boot_id = next_boot();
     let bootstrap = mk_bootstrap(0, &boot_id);
     let (message_tx, mut messages) = mpsc::unbounded_channel();
@@ -47,7 +52,7 @@ async fn mk_stranger() -> Stranger {
     })
     .await
     .unwrap();
-    let client = BootstrapClient::new();
+    let client = BootstrapClient::new(Duration::from_secs(10));
     let route = mk_registration(1, 0, port);
     client
         .register(&bootstrap.addr, &route, &boot_id)
@@ -55,7 +60,6 @@ async fn mk_stranger() -> Stranger {
         .unwrap();
 
     let layout = mk_layout();
-    let transfer = mk_transfer(Transport::Tcp);
     let decode = Worker::start(Role::Decode, &next_boot(), None, &layout, transfer);
     decode.fill(9);
     let first = decode.receiver(&bootstrap.addr, 1);
@@ -282,4 +286,22 @@ async fn garbage_on_a_data_connection_ends_the_session() {
         .wait("its memory is free", || receiver.released());
     let reason = receiver.failure_reason().unwrap().to_string();
     assert!(reason.contains("no data frame starts here"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prefill_that_freezes_fails_its_rooms_within_the_heartbeat_bound() {
+    let mut stranger = mk_stranger_to(TransferConfig {
+        heartbeat_interval: Duration::from_millis(500),
+        heartbeat_failures: 2,
+        ..mk_transfer(Transport::Tcp)
+    })
+    .await;
+    let (receiver, generation) = stranger.room(7, &[1]).await;
+    let header = stranger.frame(7, generation, 1, false);
+    stranger.write(&header, &[0xee; 100]).await;
+    stranger
+        .decode
+        .wait("its memory is free", || receiver.released());
+    let reason = receiver.failure_reason().unwrap().to_string();
+    assert!(reason.contains("was silent for 1s"), "{reason}");
 }
