@@ -15,6 +15,8 @@ pub(crate) struct PrefillAdder {
     chunk_left: Option<usize>,
     logit_rows_left: usize,
     admitted: usize,
+    /// A request was cut: the step ends with it, so that one at a time is computed in chunks.
+    closed: bool,
 }
 
 /// What a request asks for.
@@ -61,6 +63,7 @@ impl PrefillAdder {
             chunk_left: chunk.map(|len| len.saturating_sub(decode_rows).max(page_size)),
             logit_rows_left: limits.prompt_logprob_rows,
             admitted: 0,
+            closed: false,
         }
     }
 
@@ -101,6 +104,7 @@ impl PrefillAdder {
         let with_logits = without_logits + self.logit_rows_left;
         let wants_rows = extend_len - without_logits > 1;
         let most = match (self.chunk_left, wants_rows) {
+            _ if self.closed => 0,
             (None, false) if self.admitted > 0 && extend_len > self.input_left => 0,
             (None, false) => usize::MAX,
             (None, true) => with_logits,
@@ -126,6 +130,7 @@ impl PrefillAdder {
                 },
             )
         };
+        self.closed |= admission != Admission::Whole;
         self.spend(len, len.saturating_sub(without_logits));
         admission
     }

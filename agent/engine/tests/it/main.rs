@@ -2,6 +2,7 @@
 
 mod disaggregated;
 mod equal;
+mod faults;
 mod harness;
 mod monolith;
 mod pair;

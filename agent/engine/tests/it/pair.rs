@@ -51,17 +51,22 @@ impl Pair {
         }
     }
 
+    /// The request as either engine gets it.
+    pub(crate) fn leg(&self, request: &GenerateRequest, room: u64) -> GenerateRequest {
+        let bootstrap = mk_bootstrap("127.0.0.1", self.bootstrap_port, room);
+        GenerateRequest {
+            bootstrap,
+            ..request.clone()
+        }
+    }
+
     /// Sends both legs of a request, as a router does: prefill's stream, then decode's.
     pub(crate) fn submit(
         &self,
         request: &GenerateRequest,
         room: u64,
     ) -> (RequestStream, RequestStream) {
-        let bootstrap = mk_bootstrap("127.0.0.1", self.bootstrap_port, room);
-        let request = GenerateRequest {
-            bootstrap,
-            ..request.clone()
-        };
+        let request = self.leg(request, room);
         let prefill = self
             .prefill
             .submit(request.clone())

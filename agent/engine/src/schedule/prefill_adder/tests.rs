@@ -85,3 +85,14 @@ fn prompt_logprobs_are_bounded_by_logit_rows() {
     };
     assert_eq!(adder.admit(wants_all, 1000), Admission::Chunk(32));
 }
+
+#[test]
+fn nothing_is_admitted_after_a_chunk() {
+    let mut adder = PrefillAdder::new(&LIMITS, 16, 0, 0);
+    let wants_all = Candidate {
+        without_logits: 0,
+        ..mk_candidate(60, 1)
+    };
+    assert_eq!(adder.admit(wants_all, 1000), Admission::Chunk(32));
+    assert_eq!(adder.admit(mk_candidate(2, 1), 1000), Admission::Full);
+}

@@ -1,0 +1,222 @@
+//! What goes wrong between two engines: every request ends, with its answer or with a reason, and
+//! every page, row and slot comes back.
+
+use std::time::Duration;
+
+use pd_engine::engine::KvCacheDtype;
+use pd_engine::engine::{DisaggregationMode, EngineConfig, EngineHandle, FinishReason};
+use pd_kv_transfer::{TransferConfig, Transport};
+use pd_protocol::BootstrapRoom;
+use pd_protocol::timeline::Stage;
+use proptest::prelude::*;
+
+use crate::harness::{alone, mk_prompt, mk_request, mk_sampled};
+use crate::harness::{assert_nothing_held, assert_same, collect, metric};
+use crate::pair::Pair;
+
+const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Tcp];
+
+fn with_transfer(config: EngineConfig, change: impl Fn(&mut TransferConfig)) -> EngineConfig {
+    let mut config = config;
+    match &mut config.mode {
+        DisaggregationMode::Null => {}
+        DisaggregationMode::Prefill(prefill) => change(&mut prefill.transfer),
+        DisaggregationMode::Decode(decode) => change(&mut decode.transfer),
+    }
+    config
+}
+
+fn has_reached(engine: &EngineHandle, room: u64, stage: Stage) -> bool {
+    let room = BootstrapRoom::new(room).expect("a room");
+    let timeline = engine.timeline(room);
+    timeline.is_some_and(|timeline| timeline.events.iter().any(|event| event.stage == stage))
+}
+
+fn assert_aborted(finish: Option<&FinishReason>) {
+    assert!(
+        matches!(
+            finish,
+            Some(FinishReason::Abort {
+                retriable: true,
+                ..
+            })
+        ),
+        "{finish:?}"
+    );
+}
+
+#[test]
+fn of_requests_with_injected_failures_each_ends_and_nothing_is_lost() {
+    for transport in TRANSPORTS {
+        let pair = Pair::start(transport, |config| {
+            let config = EngineConfig {
+                max_total_tokens: Some(4096),
+                ..config
+            };
+            with_transfer(config, |transfer| transfer.test_failure_prob = 0.1)
+        });
+        let request = mk_sampled(&mk_prompt(3, 70), 5);
+        let expected = alone(&request);
+        let (mut answered, mut failed) = (0, 0);
+        for batch in 0..10 {
+            let rooms = 1 + batch * 10..=10 + batch * 10;
+            let streams: Vec<_> = rooms.map(|room| pair.submit(&request, room)).collect();
+            for (prefill, decode) in streams {
+                let prefill = collect(prefill);
+                let decode = collect(decode);
+                if decode.finish == Some(FinishReason::Length) {
+                    answered += 1;
+                    assert_eq!(decode.token_ids, expected.token_ids);
+                } else {
+                    failed += 1;
+                    assert_aborted(decode.finish.as_ref());
+                }
+                assert!(prefill.finish.is_some());
+            }
+        }
+        assert!(
+            answered > 0 && failed > 0,
+            "{answered} answered, {failed} failed"
+        );
+        assert_nothing_held(&pair.prefill);
+        assert_nothing_held(&pair.decode);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+    #[test]
+    fn readers_that_leave_at_any_time_leave_nothing_behind(
+        transport in prop::sample::select(TRANSPORTS.to_vec()),
+        leavers in prop::collection::vec((1..500usize, 0..4usize, any::<bool>()), 1..8),
+    ) {
+        let pair = Pair::start(transport, |config| config);
+        for (seed, (len, events, prefill_first)) in (1u32..).zip(leavers) {
+            let request = mk_request(&mk_prompt(seed, len), 300);
+            let (prefill, mut decode) = pair.submit(&request, u64::from(seed));
+            if prefill_first {
+                drop(prefill);
+                continue;
+            }
+            for _ in 0..events {
+                decode.blocking_recv();
+            }
+            drop(decode);
+            drop(prefill);
+        }
+        let request = mk_sampled(&mk_prompt(77, 40), 6);
+        let (prefill, decode) = pair.submit(&request, 1000);
+        prop_assert_eq!(collect(prefill).finish, Some(FinishReason::Length));
+        let decode = collect(decode);
+        prop_assert_eq!(decode.token_ids, alone(&request).token_ids);
+        assert_nothing_held(&pair.prefill);
+        assert_nothing_held(&pair.decode);
+    }
+}
+
+#[test]
+fn a_decode_that_stops_fails_the_rooms_of_its_prefill() {
+    for transport in TRANSPORTS {
+        let pair = Pair::start(transport, |config| config);
+        let request = mk_request(&mk_prompt(1, 900), 10);
+        let (prefill, decode) = pair.submit(&request, 1);
+        // Before that prefill cannot know whose request it is; its router would tell it.
+        while !has_reached(&pair.prefill, 1, Stage::PrefillBootstrapped) {
+            std::thread::yield_now();
+        }
+        pair.decode.stop();
+        assert_aborted(collect(decode).finish.as_ref());
+        assert!(collect(prefill).finish.is_some());
+        assert_nothing_held(&pair.prefill);
+    }
+}
+
+#[test]
+fn a_prefill_that_stops_fails_the_rooms_of_its_decode() {
+    for transport in TRANSPORTS {
+        let pair = Pair::start(transport, |config| config);
+        let warm = mk_request(&mk_prompt(2, 20), 2);
+        let (prefill, decode) = pair.submit(&warm, 1);
+        assert_eq!(collect(prefill).finish, Some(FinishReason::Length));
+        assert_eq!(collect(decode).finish, Some(FinishReason::Length));
+        let request = mk_request(&mk_prompt(1, 900), 10);
+        let (prefill, decode) = pair.submit(&request, 2);
+        pair.prefill.stop();
+        assert_aborted(collect(prefill).finish.as_ref());
+        assert_aborted(collect(decode).finish.as_ref());
+        assert_nothing_held(&pair.decode);
+    }
+}
+
+#[test]
+fn a_decode_request_without_its_prefill_leg_ends_by_timeout() {
+    let pair = Pair::start(Transport::Shm, |config| {
+        with_transfer(config, |transfer| {
+            transfer.bootstrap_timeout = Duration::from_millis(300);
+            transfer.waiting_timeout = Duration::from_millis(300);
+        })
+    });
+    let request = mk_request(&mk_prompt(1, 50), 10);
+    let (prefill, decode) = pair.submit(&request, 1);
+    assert_eq!(collect(prefill).finish, Some(FinishReason::Length));
+    assert_eq!(collect(decode).finish, Some(FinishReason::Length));
+    let only_decode = pair
+        .decode
+        .submit(pair.leg(&request, 2))
+        .expect("a valid request");
+    assert_aborted(collect(only_decode).finish.as_ref());
+    let only_prefill = pair
+        .prefill
+        .submit(pair.leg(&request, 3))
+        .expect("a valid request");
+    assert_aborted(collect(only_prefill).finish.as_ref());
+    assert!(metric(&pair.prefill, "pdserve_bootstrap_failed_reqs") > 0.5);
+    assert_nothing_held(&pair.prefill);
+    assert_nothing_held(&pair.decode);
+}
+
+#[test]
+fn engines_whose_kv_means_different_things_do_not_pair() {
+    let pair = Pair::start(Transport::Auto, |config| {
+        let config = with_transfer(config, |transfer| {
+            transfer.bootstrap_timeout = Duration::from_secs(3);
+        });
+        match config.mode {
+            DisaggregationMode::Decode(_) => EngineConfig {
+                kv_cache_dtype: KvCacheDtype::Bfloat16,
+                ..config
+            },
+            DisaggregationMode::Null | DisaggregationMode::Prefill(_) => config,
+        }
+    });
+    assert_ne!(pair.prefill.info().kv_compat, pair.decode.info().kv_compat);
+    let (prefill, decode) = pair.submit(&mk_request(&mk_prompt(1, 50), 10), 1);
+    let finish = collect(decode).finish;
+    let reason = match &finish {
+        Some(FinishReason::Abort { reason, .. }) => reason.as_str(),
+        Some(FinishReason::Stop { .. } | FinishReason::Length) | None => "none",
+    };
+    assert!(reason.contains("kv_cache_dtype"), "{reason}");
+    drop(prefill);
+    assert_nothing_held(&pair.prefill);
+    assert_nothing_held(&pair.decode);
+}
+
+#[test]
+fn more_requests_than_rows_wait_their_turn() {
+    let pair = Pair::start(Transport::Tcp, |config| EngineConfig {
+        max_running_requests: 2,
+        max_total_tokens: Some(512),
+        ..config
+    });
+    let request = mk_sampled(&mk_prompt(4, 60), 12);
+    let expected = alone(&request);
+    let streams: Vec<_> = (1..=24).map(|room| pair.submit(&request, room)).collect();
+    for (prefill, decode) in streams {
+        let mut answer = collect(decode);
+        answer.prompt_logprobs = collect(prefill).prompt_logprobs;
+        assert_same(&answer, &expected);
+    }
+    assert_nothing_held(&pair.prefill);
+    assert_nothing_held(&pair.decode);
+}
