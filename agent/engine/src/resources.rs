@@ -168,6 +168,9 @@ impl<B: Backend> Resources<B> {
         set(&gauges.metadata_rows_total, queues.metadata_rows_total);
         let rooms = queues.bootstrap + queues.inflight + queues.prealloc + queues.transfer;
         set(&gauges.rooms_in_flight, rooms + queues.fenced);
+        if queues.is_empty() {
+            gauges.gen_throughput.set(0.0);
+        }
         gauges.new_token_ratio.set(queues.new_token_ratio);
 
         let usage = self.cache.usage();

@@ -1,3 +1,5 @@
+//! The ring's bounds.
+
 use super::*;
 
 fn mk_room(room: u64) -> BootstrapRoom {

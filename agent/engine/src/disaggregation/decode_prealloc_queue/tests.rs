@@ -1,3 +1,5 @@
+//! What `Headroom` lets in, and what it keeps for whom.
+
 use super::*;
 
 const IDLE: Demand = Demand {

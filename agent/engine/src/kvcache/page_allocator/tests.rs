@@ -1,3 +1,5 @@
+//! Pages are handed out once, in runs, and freed once.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! No page is lost between allocator, radix cache and request rows, whatever requests do.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! The radix cache against a naive one, with locks and evictions.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Rows of running and of pre-allocated requests, and the slots they name.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! Each parameter's range, and the words of its refusal.
+
 use super::*;
 
 fn error_of(change: impl FnOnce(&mut SamplingParams)) -> String {

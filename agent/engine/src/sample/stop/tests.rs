@@ -1,3 +1,5 @@
+//! Stop strings over pieces of text, end ids and their bounds.
+
 use proptest::prelude::*;
 
 use super::*;

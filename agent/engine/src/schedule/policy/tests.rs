@@ -1,3 +1,5 @@
+//! How the new-token ratio falls, and its bounds.
+
 use super::*;
 
 #[test]

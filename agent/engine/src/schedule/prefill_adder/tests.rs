@@ -1,3 +1,5 @@
+//! What fits into a step, and what waits.
+
 use super::*;
 
 const LIMITS: ScheduleLimits = ScheduleLimits {
