@@ -66,7 +66,6 @@ impl DecodeSide {
             pages,
             tail,
         } = self.offered(&announced)?;
-        peer.proven.store(true, Ordering::Relaxed);
         let mut spans = peer.plan.dst_page_spans(&pages);
         if let Some(tail) = &tail {
             spans.extend(peer.plan.dst_tail_spans(tail.as_tail()));
@@ -101,7 +100,6 @@ impl DecodeSide {
             self.fail(&room, FailureReason::peer(message));
             return None;
         }
-        peer.proven.store(true, Ordering::Relaxed);
         let mut copies = peer.plan.page_ranges(&ready.page_indices, &pages);
         if let (Some(tail), Some(last)) = (&tail, ready.last) {
             let src = Tail {
@@ -138,6 +136,7 @@ impl DecodeSide {
             self.fail(&room, FailureReason::peer(message));
             return None;
         };
+        peer.proven.store(true, Ordering::Relaxed);
         room.progress.advance(KvPoll::Transferring);
         Some(Offered {
             room,

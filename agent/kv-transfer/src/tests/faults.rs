@@ -73,10 +73,10 @@ fn an_abort_by_prefill_fails_decode_with_its_reason() {
         pair.wait_end(&sender, &receiver);
         let reason = receiver.failure_reason().unwrap();
         assert_eq!(reason.layer, FailureLayer::Peer);
-        assert!(
-            reason.message.contains("was aborted by its request"),
-            "{reason}"
-        );
+        // Told so, or seen by a pull that found its lease gone.
+        let seen = ["was aborted by its request", "gave room 7 up"];
+        let known = seen.iter().any(|text| reason.message.contains(text));
+        assert!(known, "{reason}");
     }
 }
 

@@ -240,6 +240,15 @@ impl Fixture {
     pub(crate) fn open(&self, room: u64, dst_pages: &[u32], row: u32) -> (KvSender, KvReceiver) {
         let (sender, receiver) = (self.sender(room), self.receiver(room));
         receiver.init(dst_pages, row, &[1]);
+        self.decode.wait("prefill is known", || {
+            receiver.poll() != KvPoll::Bootstrapping
+        });
+        assert_ne!(
+            receiver.poll(),
+            KvPoll::Failed,
+            "{:?}",
+            receiver.failure_reason()
+        );
         self.prefill.wait("the TransferInfo is in", || {
             sender.poll() != KvPoll::Bootstrapping
         });

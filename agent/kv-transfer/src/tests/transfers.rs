@@ -26,7 +26,8 @@ fn every_byte_arrives(transport: Transport, chunk: usize) {
         reports.iter().map(|report| report.bytes).sum::<u64>(),
         bytes
     );
-    assert!(reports.last().unwrap().last);
+    // Streams overtake each other, so the last chunk need not be reported last.
+    assert_eq!(reports.iter().filter(|report| report.last).count(), 1);
 }
 
 #[test]
