@@ -28,6 +28,29 @@ impl Process {
     /// # Errors
     /// When the binary cannot be started.
     pub fn spawn(name: &str, binary: &Path, args: &[String], env: &[(&str, &str)]) -> Result<Self> {
+        Self::start(name, binary, args, env, false)
+    }
+
+    /// As [`Process::spawn`], and shows every line on standard error as it comes.
+    ///
+    /// # Errors
+    /// When the binary cannot be started.
+    pub fn spawn_shown(
+        name: &str,
+        binary: &Path,
+        args: &[String],
+        env: &[(&str, &str)],
+    ) -> Result<Self> {
+        Self::start(name, binary, args, env, true)
+    }
+
+    fn start(
+        name: &str,
+        binary: &Path,
+        args: &[String],
+        env: &[(&str, &str)],
+        shown: bool,
+    ) -> Result<Self> {
         let mut child = Command::new(binary)
             .args(args)
             .envs(env.iter().copied())
@@ -38,8 +61,8 @@ impl Process {
             .spawn()
             .with_context(|| format!("start {}", binary.display()))?;
         let log = Log::default();
-        keep_lines(child.stdout.take(), &log);
-        keep_lines(child.stderr.take(), &log);
+        keep_lines(child.stdout.take(), &log, shown);
+        keep_lines(child.stderr.take(), &log, shown);
         Ok(Self {
             name: name.to_owned(),
             child,
@@ -92,12 +115,15 @@ impl Process {
     }
 }
 
-fn keep_lines(stream: Option<impl AsyncRead + Unpin + Send + 'static>, log: &Log) {
+fn keep_lines(stream: Option<impl AsyncRead + Unpin + Send + 'static>, log: &Log, shown: bool) {
     let Some(stream) = stream else { return };
     let log = Arc::clone(log);
     tokio::spawn(async move {
         let mut lines = BufReader::new(stream).lines();
         while let Ok(Some(line)) = lines.next_line().await {
+            if shown {
+                eprintln!("{line}");
+            }
             let mut log = log.lock();
             if log.len() == LOG_LINES_MAX {
                 log.pop_front();

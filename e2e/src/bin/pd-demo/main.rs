@@ -1,0 +1,123 @@
+//! `make demo`: one question to a real model through router, prefill and decode; the request's
+//! timeline; and the same question to a monolithic agent, whose token ids must be equal.
+
+#![allow(clippy::print_stdout, reason = "a demo talks to a person")]
+
+mod ask;
+mod stages;
+mod timeline;
+
+use anyhow::{Context, Result, ensure};
+use ask::Question;
+use clap::Parser;
+use pd_e2e::client::Client;
+use pd_e2e::fleet::{FleetSpec, wait_healthy};
+use pd_e2e::process::Process;
+use pd_e2e::{address, binaries};
+use pd_protocol::workers::Role;
+use rustix::process::Signal;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Longest time for the deployment to drain and stop.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Parser)]
+struct Args {
+    /// The PDDeployment to run.
+    #[arg(long)]
+    deployment: PathBuf,
+    /// Its model, for the monolithic agent.
+    #[arg(long)]
+    model: PathBuf,
+    #[arg(long, default_value = "Why is the sky blue? Answer in two sentences.")]
+    question: String,
+    #[arg(long, default_value_t = 80)]
+    max_tokens: u32,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args = Args::parse();
+    ensure!(
+        args.model.is_file(),
+        "no model at {}; run `make model`",
+        args.model.display()
+    );
+    let question = Question {
+        text: args.question,
+        max_tokens: args.max_tokens,
+    };
+
+    heading(&format!(
+        "pd-operator local -f {}",
+        args.deployment.display()
+    ));
+    let listen = free_listen_address()?;
+    let token = uuid_like();
+    let operator_args = [
+        "local".to_owned(),
+        "-f".to_owned(),
+        args.deployment.display().to_string(),
+        "--listen".to_owned(),
+        listen.clone(),
+    ];
+    let env = [(pd_protocol::labels::ENV_ADMIN_TOKEN, token.as_str())];
+    let operator = binaries::binary("pd-operator");
+    let mut operator = Process::spawn_shown("operator", &operator, &operator_args, &env)?;
+    let base = format!("http://{listen}");
+    wait_healthy(&Client::new(), &base, "/ready", &mut operator).await?;
+
+    heading(&format!("POST {base}/v1/chat/completions"));
+    let answer = question.ask(&base).await?;
+
+    heading("the request's way, as its three processes measured it");
+    print!("{}", timeline::draw(&stages::fetch(&answer, &token).await?));
+
+    heading("the same question to one monolithic agent");
+    let started = Instant::now();
+    let spec = FleetSpec::new(args.model);
+    let monolithic = spec.start_worker(Role::Null, address::fresh()).await?;
+    println!(
+        "agent ready {} ms after its start",
+        started.elapsed().as_millis()
+    );
+    let reference = question.ask(&monolithic.url()).await?;
+    drop(monolithic);
+
+    operator.signal(Signal::INT)?;
+    let status = operator
+        .wait_exit(STOP_LIMIT)
+        .await
+        .context("stop the deployment")?;
+    ensure!(status.success(), "pd-operator ended with {status}");
+
+    heading("verdict");
+    ensure!(
+        answer.token_ids == reference.token_ids,
+        "the token ids differ:\n  disaggregated {:?}\n  monolithic    {:?}",
+        answer.token_ids,
+        reference.token_ids
+    );
+    println!(
+        "prefill and decode in two processes gave the same {} token ids as one process",
+        answer.token_ids.len()
+    );
+    Ok(())
+}
+
+fn heading(text: &str) {
+    println!("\n── {text}");
+}
+
+/// An address on which nothing listens now.
+fn free_listen_address() -> Result<String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free loopback port")?;
+    Ok(listener.local_addr()?.to_string())
+}
+
+/// A token that other users of this machine cannot guess.
+fn uuid_like() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
