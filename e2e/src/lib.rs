@@ -5,5 +5,6 @@ pub mod address;
 pub mod binaries;
 pub mod client;
 pub mod fleet;
+pub mod load;
 pub mod metrics;
 pub mod process;

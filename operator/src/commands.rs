@@ -6,6 +6,7 @@ use crate::local::status::{LocalStatus, table};
 use crate::local::{cache, child};
 use anyhow::{Context, Result, bail};
 use pd_crds::manifest::manifests;
+use pd_protocol::labels::ENV_ADMIN_TOKEN;
 use std::io::Write;
 
 /// Bytes of the admin token of one run.
@@ -84,7 +85,11 @@ fn programs() -> Result<std::path::PathBuf> {
         .to_owned())
 }
 
+/// The admin token of the environment, or one that nobody knows.
 fn token() -> String {
+    if let Ok(token) = std::env::var(ENV_ADMIN_TOKEN) {
+        return token;
+    }
     let bytes: [u8; TOKEN_BYTES] = rand::random();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

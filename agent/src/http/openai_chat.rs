@@ -47,10 +47,12 @@ pub(crate) async fn chat_completions(
     let texts = logprobs
         .return_logprob
         .then(|| TokenTexts(Arc::clone(service.engine.tokenizer())));
+    let return_token_ids = request.return_token_ids.unwrap_or(false);
     // Prefill's leg is one token, told when its transfer has ended: nothing to stream.
     if request.stream == Some(true) && app.mode != Mode::Prefill {
         let include_usage = request.include_usage();
-        let events = ChatEvents::new(head, choices, texts, tally, include_usage);
+        let events = ChatEvents::new(head, choices, texts, tally, include_usage)
+            .with_token_ids(return_token_ids);
         return Ok(sse::respond(generation, events));
     }
     let answers = generation.collect().await?;
@@ -60,6 +62,7 @@ pub(crate) async fn chat_completions(
         texts,
         tally,
         weight_version,
+        return_token_ids,
     };
     Ok(Json(ChatCompletion::new(answered, answers)).into_response())
 }

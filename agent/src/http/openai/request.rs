@@ -43,6 +43,8 @@ pub(crate) struct OpenAiRequest<L> {
     pub(crate) ignore_eos: Option<bool>,
     pub(crate) skip_special_tokens: Option<bool>,
     pub(crate) no_stop_trim: Option<bool>,
+    /// Chat: every choice also carries its `token_ids`, vLLM's addition.
+    pub(crate) return_token_ids: Option<bool>,
 
     pub(crate) rid: Option<String>,
     pub(crate) bootstrap_host: Option<OneOrMany<String>>,

@@ -16,6 +16,7 @@ pub(crate) struct Answered {
     pub(crate) texts: Option<TokenTexts>,
     pub(crate) tally: Tally,
     pub(crate) weight_version: String,
+    pub(crate) return_token_ids: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -37,6 +38,8 @@ struct Choice {
     logprobs: Option<Logprobs>,
     #[serde(flatten)]
     finish: FinishBody,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -76,6 +79,7 @@ impl ChatCompletion {
             texts,
             mut tally,
             weight_version,
+            return_token_ids,
         } = answered;
         let choice = |(index, answer): (usize, Answer)| {
             tally.count_answer(index, &answer);
@@ -90,6 +94,7 @@ impl ChatCompletion {
                     content: answer.text,
                     refusal: None,
                 },
+                token_ids: return_token_ids.then_some(answer.token_ids),
             }
         };
         let choices = answers.into_iter().enumerate().map(choice).collect();

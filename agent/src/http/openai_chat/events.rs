@@ -12,6 +12,7 @@ pub(crate) struct ChatEvents {
     texts: Option<TokenTexts>,
     tally: Tally,
     include_usage: bool,
+    return_token_ids: bool,
     /// Of every choice: its role has been told.
     begun: Vec<bool>,
 }
@@ -36,6 +37,8 @@ struct ChunkChoice {
     logprobs: Option<Logprobs>,
     #[serde(flatten)]
     finish: FinishBody,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -61,7 +64,16 @@ impl ChatEvents {
             texts,
             tally,
             include_usage,
+            return_token_ids: false,
             begun: vec![false; choices as usize],
+        }
+    }
+
+    /// Whether events carry the ids of their tokens.
+    pub(crate) fn with_token_ids(self, return_token_ids: bool) -> Self {
+        Self {
+            return_token_ids,
+            ..self
         }
     }
 
@@ -88,6 +100,7 @@ impl ChatEvents {
             delta,
             logprobs: None,
             finish: FinishBody::default(),
+            token_ids: None,
         };
         (!begun).then(|| self.chunk(vec![choice], None))
     }
@@ -99,7 +112,9 @@ impl ChatEvents {
             .map(|texts| Logprobs::new(texts, &delta.logprobs, delta.finish.as_ref()))
             .filter(Logprobs::tells);
         let content = std::mem::take(&mut delta.text);
-        if content.is_empty() && logprobs.is_none() {
+        let token_ids = std::mem::take(&mut delta.token_ids);
+        let token_ids = Some(token_ids).filter(|ids| self.return_token_ids && !ids.is_empty());
+        if content.is_empty() && logprobs.is_none() && token_ids.is_none() {
             return None;
         }
         let choice = ChunkChoice {
@@ -110,6 +125,7 @@ impl ChatEvents {
             },
             logprobs,
             finish: FinishBody::default(),
+            token_ids,
         };
         Some(self.chunk(vec![choice], None))
     }
@@ -120,6 +136,7 @@ impl ChatEvents {
             delta: ChunkDelta::default(),
             logprobs: None,
             finish: FinishBody::from(Some(delta.finish.as_ref()?)),
+            token_ids: None,
         };
         Some(self.chunk(vec![choice], None))
     }

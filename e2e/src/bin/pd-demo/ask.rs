@@ -12,6 +12,8 @@ pub(crate) struct Question {
 }
 
 pub(crate) struct AnswerTrace {
+    /// Name under which the model is served.
+    pub(crate) model: String,
     pub(crate) token_ids: Vec<u64>,
     /// Headers that name the room and the workers; empty from a monolithic agent.
     pub(crate) headers: hyper::HeaderMap,
@@ -74,6 +76,7 @@ impl Question {
         );
         anyhow::ensure!(!token_ids.is_empty(), "the answer carried no token ids");
         Ok(AnswerTrace {
+            model: model.to_owned(),
             token_ids,
             headers: stream.headers.clone(),
         })

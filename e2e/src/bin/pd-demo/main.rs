@@ -55,7 +55,7 @@ async fn main() -> Result<()> {
         args.deployment.display()
     ));
     let listen = free_listen_address()?;
-    let token = uuid_like();
+    let token = format!("{:032x}", rand::random::<u128>());
     let operator_args = [
         "local".to_owned(),
         "-f".to_owned(),
@@ -73,11 +73,15 @@ async fn main() -> Result<()> {
     let answer = question.ask(&base).await?;
 
     heading("the request's way, as its three processes measured it");
-    print!("{}", timeline::draw(&stages::fetch(&answer, &token).await?));
+    print!(
+        "{}",
+        timeline::draw(&stages::fetch(&base, &answer, &token).await?)
+    );
 
     heading("the same question to one monolithic agent");
     let started = Instant::now();
-    let spec = FleetSpec::new(args.model);
+    let mut spec = FleetSpec::new(args.model);
+    spec.agent_args = vec!["--served-model-name".to_owned(), answer.model.clone()];
     let monolithic = spec.start_worker(Role::Null, address::fresh()).await?;
     println!(
         "agent ready {} ms after its start",
@@ -115,9 +119,4 @@ fn heading(text: &str) {
 fn free_listen_address() -> Result<String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free loopback port")?;
     Ok(listener.local_addr()?.to_string())
-}
-
-/// A token that other users of this machine cannot guess.
-fn uuid_like() -> String {
-    format!("{:032x}", rand::random::<u128>())
 }

@@ -1,0 +1,6 @@
+//! Proofs over real processes; `make e2e` builds the binaries and runs them.
+
+mod bad_input;
+mod equality;
+mod faults;
+mod prompts;

@@ -1,0 +1,52 @@
+//! Requests in SGLang's `/generate` shape, and what must be equal in two answers.
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+
+/// Ids that every tiny checkpoint and SmolLM2 have, past the special ones.
+const TOKEN_IDS: std::ops::Range<u32> = 10..300;
+
+/// A prompt of `len` random ids, the same for the same seed.
+pub(crate) fn ids(seed: u64, len: usize) -> Vec<u32> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    (0..len).map(|_| rng.random_range(TOKEN_IDS)).collect()
+}
+
+/// A greedy request that runs to its full length.
+pub(crate) fn greedy(input_ids: &[u32], max_new_tokens: u32) -> Value {
+    json!({
+        "input_ids": input_ids,
+        "sampling_params": {
+            "temperature": 0, "max_new_tokens": max_new_tokens, "ignore_eos": true,
+        },
+        "return_logprob": true,
+        "top_logprobs_num": 3,
+    })
+}
+
+/// A sampled request whose every draw follows from the seed.
+pub(crate) fn sampled(input_ids: &[u32], max_new_tokens: u32, seed: u64) -> Value {
+    let mut request = greedy(input_ids, max_new_tokens);
+    request["sampling_params"]["temperature"] = json!(0.9);
+    request["sampling_params"]["top_p"] = json!(0.95);
+    request["sampling_params"]["top_k"] = json!(40);
+    request["sampling_params"]["repetition_penalty"] = json!(1.1);
+    request["sampling_params"]["sampling_seed"] = json!(seed);
+    request
+}
+
+/// What two engines must agree on, bit for bit: ids, text and every logprob as it was printed.
+pub(crate) fn essence(answer: &Value) -> Value {
+    let meta = &answer["meta_info"];
+    json!({
+        "output_ids": answer["output_ids"],
+        "text": answer["text"],
+        "finish_reason": meta["finish_reason"],
+        "output_token_logprobs": meta["output_token_logprobs"],
+        "output_top_logprobs": meta["output_top_logprobs"],
+        "input_token_logprobs": meta["input_token_logprobs"],
+        "prompt_tokens": meta["prompt_tokens"],
+        "completion_tokens": meta["completion_tokens"],
+    })
+}
