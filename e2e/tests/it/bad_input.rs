@@ -87,7 +87,7 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Expected)> {
         (
             "/generate",
             greedy(&ids(3, 1500), 4).to_string().into(),
-            (400, &["1500", "1024"]),
+            (400, &["1500", "1023"]),
         ),
         (
             "/generate",
@@ -101,7 +101,14 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Expected)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_refusal_says_what_and_where_and_leaves_the_fleet_serving() -> Result<()> {
     let mut spec = FleetSpec::new(binaries::tiny_model("tiny-llama"));
-    spec.agent_args = ["--max-total-tokens", "1024"].map(str::to_owned).to_vec();
+    spec.agent_args = [
+        "--max-total-tokens",
+        "1024",
+        "--served-model-name",
+        "tiny-llama",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     let fleet = spec.start().await?;
     for (path, body, expected) in cases() {
         refused(&fleet, path, body, expected).await?;

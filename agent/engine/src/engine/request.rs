@@ -94,7 +94,7 @@ pub enum SubmitError {
         context_length: usize,
     },
     #[error(
-        "the prompt has {prompt_len} tokens and the KV cache of this worker holds {capacity}; \
+        "the prompt has {prompt_len} tokens and this worker's KV cache takes prompts of up to {capacity}; \
          shorten it or raise --max-total-tokens"
     )]
     PromptExceedsCapacity { prompt_len: usize, capacity: usize },
