@@ -13,9 +13,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use pd_engine::model::{Model, ModelFiles, Step, StepLimits, load};
-use pd_engine::text::Tokenizer;
-use pd_engine::weights::Weights;
+use pd_engine::text::{self, ChatTemplate, Message, Tokenizer};
 use serde::Deserialize;
+use serde_json::Map;
 
 #[path = "../src/model/tests/runner.rs"]
 #[expect(dead_code, reason = "the tests use more of it")]
@@ -59,11 +59,11 @@ fn main() -> ExitCode {
     };
     let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/smollm2_expected.json");
     let expected: Expected = serde_json::from_slice(&std::fs::read(expected).unwrap()).unwrap();
-    let tokenizer = tokenizer(&path);
+    let (tokenizer, template) = load_text(&path);
     let mut runner = start(&path);
     let mut good = true;
     for prompt in &expected.prompts {
-        let ids = tokenizer.encode(&prompt.text, false).unwrap();
+        let ids = tokenise(&tokenizer, &template, &prompt.text);
         let same_ids = ids == prompt.input_ids;
         let outcome = answer(&mut runner, prompt);
         good &= same_ids && outcome.gap.is_none_or(|gap| gap < GAP_BOUND);
@@ -89,19 +89,26 @@ fn main() -> ExitCode {
     }
 }
 
-fn tokenizer(path: &Path) -> Tokenizer {
+fn load_text(path: &Path) -> (Tokenizer, ChatTemplate) {
     let started = Instant::now();
-    let files = ModelFiles::open(path).unwrap();
-    let Weights::Gguf(gguf) = &files.weights else {
-        panic!("{} is no GGUF file", path.display());
+    let (tokenizer, template) = text::load(path).unwrap();
+    println!("tokenizer and template loaded in {:.1?}", started.elapsed());
+    (
+        tokenizer,
+        template.expect("the file brings a chat template"),
+    )
+}
+
+/// The prompt as the file's own template writes it, as token ids.
+fn tokenise(tokenizer: &Tokenizer, template: &ChatTemplate, prompt: &str) -> Vec<u32> {
+    let (_, question) = prompt.split_once("<|im_start|>user\n").unwrap();
+    let (question, _) = question.split_once("<|im_end|>").unwrap();
+    let message = Message {
+        role: "user".to_owned(),
+        content: question.to_owned(),
     };
-    let opened = started.elapsed();
-    let tokenizer = Tokenizer::from_gguf(gguf).unwrap();
-    println!(
-        "headers {opened:.1?}, tokenizer {:.1?}",
-        started.elapsed() - opened
-    );
-    tokenizer
+    let text = template.render(&[message], true, &Map::new()).unwrap();
+    tokenizer.encode(&text, false).unwrap()
 }
 
 fn start(path: &Path) -> Runner {
