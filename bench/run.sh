@@ -14,3 +14,4 @@ fi
 mkdir -p bench/results
 "$python" bench/engine/bench.py --agent "$release/pd-agent" --model "$model" \
     --out bench/results/engine.json | tee bench/results/engine.txt
+bench/transfer/run.sh | tee bench/results/transfer.txt
