@@ -36,7 +36,8 @@ lint: rust ## Format, clippy without warnings, generated files without drift
 
 .PHONY: e2e
 e2e: binaries model ## Processes on loopback: equality, faults, bad input, reconcile
-	cargo test --release -p pd-e2e
+	@# A fleet wants both cores, so one test at a time.
+	cargo test --release -p pd-e2e -- --test-threads=1 --nocapture
 
 .PHONY: clients
 clients: binaries model ## openai-python, unmodified, against router and agent

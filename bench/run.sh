@@ -14,4 +14,6 @@ fi
 mkdir -p bench/results
 "$python" bench/engine/bench.py --agent "$release/pd-agent" --model "$model" \
     --out bench/results/engine.json | tee bench/results/engine.txt
+"$python" bench/engine/first_token.py --release "$release" --model "$model" \
+    --out bench/results/first_token.json | tee bench/results/first_token.txt
 bench/transfer/run.sh | tee bench/results/transfer.txt

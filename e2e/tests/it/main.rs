@@ -3,4 +3,5 @@
 mod bad_input;
 mod equality;
 mod faults;
+mod local;
 mod prompts;
