@@ -17,3 +17,4 @@ mkdir -p bench/results
 "$python" bench/engine/first_token.py --release "$release" --model "$model" \
     --out bench/results/first_token.json | tee bench/results/first_token.txt
 bench/transfer/run.sh | tee bench/results/transfer.txt
+bench/router/run.sh "$release/pd-router" bench/results/router.json | tee bench/results/router.txt

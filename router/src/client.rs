@@ -1,25 +1,39 @@
-//! HTTP client towards the workers: hyper's pooled client over TCP without Nagle's delay.
+//! HTTP client towards one worker: HTTP/1.1 over kept TCP connections, without Nagle's delay.
+//!
+//! A connection belongs to the request that uses it and is read and written by that request's own
+//! task: no task and no channel stands between a worker's bytes and the client's socket. Dropping
+//! a request or its answer before the end closes its connection, by which the worker learns that
+//! nobody waits.
 
-use bytes::{Bytes, BytesMut};
+mod body;
+mod chunked;
+mod connection;
+mod head;
+mod pool;
+
+pub use body::{Incoming, read_body};
+pub use head::Outgoing;
+
+use crate::workers::Endpoint;
+use bytes::Bytes;
+use connection::{Connection, Sent};
 use http::response::Parts;
-use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use std::error::Error;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method};
+use pool::Pool;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
 /// A worker that does not take a connection within this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Idle connections are closed before the worker would: uvicorn, SGLang's server, does after 5 s,
-/// and a request sent into a closing connection is lost.
-const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Client {
-    inner: legacy::Client<HttpConnector, Full<Bytes>>,
+    endpoint: Endpoint,
+    pool: Arc<Pool>,
 }
 
 /// Why a worker gave no complete answer.
@@ -36,31 +50,55 @@ pub enum ClientError {
 // === impl Client ===
 
 impl Client {
-    pub fn new() -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let inner = legacy::Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
-        Self { inner }
+    pub fn new(endpoint: Endpoint) -> Self {
+        Self {
+            endpoint,
+            pool: Arc::default(),
+        }
     }
 
-    /// Sends a request and gives the answer's head. Dropping the future or the body before its
-    /// end closes the connection, by which the worker learns that nobody waits.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// A request as `send` takes it. `headers` must not hold `host`, `content-length` or what
+    /// concerns one connection only.
+    pub fn request(
+        &self,
+        method: &Method,
+        path: &PathAndQuery,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Outgoing {
+        head::encode(&self.endpoint, method, path, headers, body)
+    }
+
+    /// Sends a request and gives the answer's head, and its body to be read as it arrives.
     ///
     /// # Errors
     /// The transport's; any status is an answer.
-    pub async fn send(&self, request: Request<Bytes>) -> Result<Response<Incoming>, ClientError> {
-        let request = request.map(Full::new);
-        self.inner.request(request).await.map_err(|error| {
-            let reason = innermost(&error);
-            match error.is_connect() {
-                true => ClientError::Connect(reason),
-                false => ClientError::Broken(reason),
+    pub async fn send(&self, request: Outgoing) -> Result<(Parts, Incoming), ClientError> {
+        let mut connection = match self.pool.take(Instant::now()) {
+            Some(kept) => kept,
+            None => self.connect().await?,
+        };
+        let sent = connection.write(request).await;
+        let sent = sent.map_err(|error| ClientError::broken(&error))?;
+        let head = loop {
+            match head::take(&mut connection.buffer) {
+                Ok(Some(head)) => break head,
+                Ok(None) => {}
+                Err(error) => return Err(ClientError::Broken(error.to_string())),
             }
-        })
+            let filled = poll_fn(|cx| connection.poll_fill(cx, 0)).await;
+            if filled.map_err(|error| ClientError::broken(&error))? == 0 {
+                let reason = "it was closed before an answer came";
+                return Err(ClientError::Broken(reason.to_owned()));
+            }
+        };
+        let is_reusable = head.keeps_alive && sent == Sent::Whole;
+        let pool = is_reusable.then(|| Arc::clone(&self.pool));
+        Ok((head.parts, Incoming::new(connection, head.framing, pool)))
     }
 
     /// Sends a request and reads the whole answer.
@@ -69,60 +107,32 @@ impl Client {
     /// The transport's, and `TooLarge`.
     pub async fn exchange(
         &self,
-        request: Request<Bytes>,
+        request: Outgoing,
         bytes_max: usize,
     ) -> Result<(Parts, Bytes), ClientError> {
-        let (head, body) = self.send(request).await?.into_parts();
+        let (head, body) = self.send(request).await?;
         Ok((head, read_body(body, bytes_max).await?))
     }
-}
 
-impl Default for Client {
-    fn default() -> Self {
-        Self::new()
+    async fn connect(&self) -> Result<Connection, ClientError> {
+        let connecting = Connection::open(self.endpoint.host(), self.endpoint.port());
+        match timeout(CONNECT_TIMEOUT, connecting).await {
+            Ok(connected) => connected.map_err(|error| ClientError::Connect(error.to_string())),
+            Err(_) => Err(ClientError::Connect(format!(
+                "no answer within {} s",
+                CONNECT_TIMEOUT.as_secs()
+            ))),
+        }
     }
 }
 
 // === impl ClientError ===
 
 impl ClientError {
-    pub fn broken(error: &hyper::Error) -> Self {
-        Self::Broken(innermost(error))
+    fn broken(error: &io::Error) -> Self {
+        Self::Broken(error.to_string())
     }
 }
 
-/// Reads a body to its end; without copying where it arrives in one piece.
-pub async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, ClientError> {
-    let mut first = Bytes::new();
-    let mut all: Option<BytesMut> = None;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| ClientError::broken(&error))?;
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        let read_len = all.as_ref().map_or(first.len(), BytesMut::len);
-        if read_len + data.len() > bytes_max {
-            return Err(ClientError::TooLarge(bytes_max));
-        }
-        match &mut all {
-            Some(all) => all.extend_from_slice(&data),
-            None if first.is_empty() => first = data,
-            None => {
-                let mut joined = BytesMut::with_capacity(2 * (first.len() + data.len()));
-                joined.extend_from_slice(&first);
-                joined.extend_from_slice(&data);
-                all = Some(joined);
-            }
-        }
-    }
-    Ok(all.map_or(first, BytesMut::freeze))
-}
-
-/// The last cause of an error, which names what happened.
-fn innermost(error: &dyn Error) -> String {
-    let mut cause: &dyn Error = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
-}
+#[cfg(test)]
+mod tests;

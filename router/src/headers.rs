@@ -35,13 +35,16 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// The client's headers for the workers. Answers stay unpacked (no `accept-encoding`), since they
-/// may have to be read; a request that has no id gets one.
+/// The client's headers for the workers, without those that the client towards them writes. Answers
+/// stay unpacked (no `accept-encoding`), since they may have to be read; a request that has no id
+/// gets one.
 pub(crate) fn for_workers(mut headers: HeaderMap, draw: impl FnOnce() -> u64) -> HeaderMap {
     remove_hop_by_hop(&mut headers);
-    for name in [HOST, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, ACCEPT_ENCODING] {
+    for name in [HOST, CONTENT_LENGTH, EXPECT, ACCEPT_ENCODING] {
         headers.remove(name);
     }
+    let json = HeaderValue::from_static("application/json");
+    headers.insert(CONTENT_TYPE, json);
     let id = HeaderName::from_static(HEADER_REQUEST_ID);
     headers.entry(id).or_insert_with(|| {
         let id = format!("{:016x}", draw());
@@ -72,7 +75,8 @@ mod tests {
         let headers = for_workers(headers, || 255);
         let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
-        assert_eq!(names, ["authorization", "x-custom", "x-request-id"]);
+        let sent = ["authorization", "content-type", "x-custom", "x-request-id"];
+        assert_eq!(names, sent);
         assert_eq!(headers["x-request-id"], "00000000000000ff");
     }
 }

@@ -8,7 +8,7 @@ mod shape;
 use shape::Shape;
 
 use crate::cancel::{Holdings, InFlight};
-use crate::client::ClientError;
+use crate::client::{ClientError, Incoming};
 use crate::dispatch::{Call, PrefillLeg, Started, is_event_stream};
 use crate::queue::Place;
 use crate::router::Router;
@@ -16,7 +16,6 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body::Frame;
-use hyper::body::Incoming;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -139,22 +138,11 @@ impl Relay {
             return Poll::Ready(Some(Ok(first)));
         }
         self.poll_prefill(cx);
-        loop {
-            match http_body::Body::poll_frame(Pin::new(&mut self.decode), cx) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    if let Ok(data) = frame.into_data() {
-                        return Poll::Ready(Some(Ok(data)));
-                    }
-                }
-                Poll::Ready(Some(Err(error))) => {
-                    let error = ClientError::broken(&error);
-                    return Poll::Ready(Some(Err(RelayError::Decode(error))));
-                }
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => {
-                    ready!(self.deadline.as_mut().poll(cx));
-                    return Poll::Ready(Some(Err(RelayError::Timeout)));
-                }
+        match self.decode.poll_data(cx) {
+            Poll::Ready(data) => Poll::Ready(data.map(|data| data.map_err(RelayError::Decode))),
+            Poll::Pending => {
+                ready!(self.deadline.as_mut().poll(cx));
+                Poll::Ready(Some(Err(RelayError::Timeout)))
             }
         }
     }

@@ -1,7 +1,6 @@
 //! The router's state, shared by all requests: its parts side by side, each with its own lock or
 //! none.
 
-use crate::client::Client;
 use crate::config::Config;
 use crate::metrics::{Gauges, Metrics};
 use crate::queue::Queue;
@@ -20,7 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub struct Router {
-    pub client: Client,
     pub workers: Arc<Registry>,
     pub queue: Queue,
     pub rooms: Rooms,
@@ -42,15 +40,13 @@ pub struct Router {
 impl Router {
     /// The router of `config`, with no worker yet.
     pub fn new(config: &Config) -> Arc<Self> {
-        let client = Client::new();
         let authorization = config.api_key.as_ref().and_then(|key| {
             let mut value = HeaderValue::try_from(format!("Bearer {key}")).ok()?;
             value.set_sensitive(true);
             Some(value)
         });
-        let prober = Prober::new(config.health.clone(), client.clone(), authorization);
+        let prober = Prober::new(config.health.clone(), authorization);
         Arc::new(Self {
-            client,
             workers: Arc::new(Registry::new(config.circuit.clone())),
             queue: Queue::new(config.queue.clone()),
             rooms: Rooms::default(),

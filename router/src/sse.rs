@@ -30,7 +30,7 @@ impl EventSplitter {
 
     /// The next whole event, with its blank line.
     pub fn next_event(&mut self) -> Option<Bytes> {
-        match event_end(&self.buffer, self.searched_len) {
+        match blank_line_end(&self.buffer, self.searched_len) {
             Some(end) => {
                 self.searched_len = 0;
                 Some(self.buffer.split_to(end).freeze())
@@ -52,7 +52,7 @@ impl EventSplitter {
 }
 
 /// Position after the first blank line at or after `from`.
-fn event_end(buffer: &[u8], from: usize) -> Option<usize> {
+pub(crate) fn blank_line_end(buffer: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(ahead) = buffer.get(at..)?.iter().position(|&byte| byte == b'\n') {
         at += ahead + 1;
@@ -102,7 +102,7 @@ pub fn leading_error(first: &[u8]) -> Option<(StatusCode, Bytes)> {
     if !is_error {
         return None;
     }
-    let end = event_end(first, 0).unwrap_or(first.len());
+    let end = blank_line_end(first, 0).unwrap_or(first.len());
     let data = data(std::str::from_utf8(&first[..end]).ok()?)?;
     let status = serde_json::from_str::<serde_json::Value>(data)
         .ok()

@@ -1,19 +1,22 @@
-//! Clients in a closed loop, each on one kept connection.
+//! Clients in a closed loop, each on kept connections: to the router, or to a prefill and a decode
+//! worker, both of which they then ask at once.
 
+use crate::Case;
+use crate::target::Via;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1;
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
 pub(crate) struct Load {
-    pub(crate) addr: SocketAddr,
-    pub(crate) stream: bool,
-    pub(crate) clients: usize,
-    pub(crate) prompt_bytes: usize,
+    via: Via,
+    path: &'static str,
+    clients: usize,
+    body: Bytes,
 }
 
 /// One entry per request, sorted.
@@ -23,17 +26,46 @@ pub(crate) struct Measured {
     pub(crate) first_us: Vec<u128>,
 }
 
+/// One kept connection.
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    path: &'static str,
+    body: Bytes,
+}
+
+// === impl Load ===
+
 impl Load {
+    pub(crate) fn new(via: &Via, case: &Case) -> Self {
+        let stream = case.stream;
+        let prompt = "x".repeat(case.prompt_bytes);
+        let body = match case.path {
+            "/generate" => format!(
+                r#"{{"stream":{stream},"text":"{prompt}","sampling_params":{{"max_new_tokens":32}}}}"#
+            ),
+            _ => format!(
+                r#"{{"model":"m","stream":{stream},"max_tokens":32,"messages":[{{"role":"user","content":"{prompt}"}}]}}"#
+            ),
+        };
+        Self {
+            via: via.clone(),
+            path: case.path,
+            clients: case.clients,
+            body: body.into(),
+        }
+    }
+
     pub(crate) async fn run(&self, duration: Duration) -> Measured {
-        let body = Bytes::from(format!(
-            r#"{{"model":"m","stream":{},"max_tokens":32,"messages":[{{"role":"user","content":"{}"}}]}}"#,
-            self.stream,
-            "x".repeat(self.prompt_bytes),
-        ));
         let end = Instant::now() + duration;
-        let clients: Vec<_> = (0..self.clients)
-            .map(|_| tokio::spawn(client(self.addr, body.clone(), end)))
-            .collect();
+        let mut clients = Vec::new();
+        for client_idx in 0..self.clients {
+            let asked = self.connect(self.via.asked(client_idx)).await;
+            let other = match self.via.other(client_idx) {
+                Some(addr) => Some(self.connect(addr).await),
+                None => None,
+            };
+            clients.push(tokio::spawn(client(asked, other, end)));
+        }
         let mut all = Measured::default();
         for client in clients {
             let measured = client.await.unwrap();
@@ -44,46 +76,53 @@ impl Load {
         all.first_us.sort_unstable();
         all
     }
+
+    async fn connect(&self, addr: SocketAddr) -> Connection {
+        let stream = TcpStream::connect(addr).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        Connection {
+            sender,
+            path: self.path,
+            body: self.body.clone(),
+        }
+    }
 }
 
-async fn client(addr: SocketAddr, body: Bytes, end: Instant) -> Measured {
-    let stream = TcpStream::connect(addr).await.unwrap();
-    stream.set_nodelay(true).unwrap();
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
+async fn client(mut asked: Connection, mut other: Option<Connection>, end: Instant) -> Measured {
     let mut measured = Measured::default();
     while Instant::now() < end {
-        let request = Request::post("/v1/chat/completions")
+        let sent = Instant::now();
+        let first = match &mut other {
+            Some(other) => tokio::join!(asked.exchange(), other.exchange()).0,
+            None => asked.exchange().await,
+        };
+        measured.total_us.push(sent.elapsed().as_micros());
+        measured.first_us.push((first - sent).as_micros());
+    }
+    measured
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// One request and its answer; when the first byte of its body came.
+    async fn exchange(&mut self) -> Instant {
+        let request = Request::post(self.path)
             .header("host", "router")
             .header("content-type", "application/json")
-            .body(Full::new(body.clone()))
+            .body(Full::new(self.body.clone()))
             .unwrap();
-        let sent = Instant::now();
-        sender.ready().await.unwrap();
-        let response = sender.send_request(request).await.unwrap();
+        self.sender.ready().await.unwrap();
+        let response = self.sender.send_request(request).await.unwrap();
         assert_eq!(response.status(), 200);
         let mut body = response.into_body();
         let mut first = None;
         while let Some(frame) = body.frame().await {
             frame.unwrap();
-            first.get_or_insert_with(|| sent.elapsed());
+            first.get_or_insert_with(Instant::now);
         }
-        measured.total_us.push(sent.elapsed().as_micros());
-        measured
-            .first_us
-            .push(first.unwrap_or_default().as_micros());
+        first.expect("every answer has a body")
     }
-    measured
-}
-
-/// Of sorted values.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "an index near the quantile will do"
-)]
-pub(crate) fn quantile(sorted: &[u128], share: f64) -> u128 {
-    let idx = (sorted.len() as f64 * share) as usize;
-    sorted.get(idx).copied().unwrap_or_default()
 }

@@ -1,6 +1,7 @@
-//! What a request costs the router: CPU time, rate and latency beside mock workers, with the
-//! router on core 0 and everything else on core 1. `cargo bench -p pd-router [SECONDS]`.
-//! It is no test: a number from a busy machine says little.
+//! What a request costs a router: CPU time, rate and latency between mock workers, with the router
+//! on core 0 and everything else on core 1. All routers run side by side and are measured in turn,
+//! beside clients that ask the workers themselves; each number is the median over the rounds.
+//! `cargo bench -p pd-router -- --help`. It is no test: a number from a busy machine says little.
 
 #![allow(
     clippy::print_stdout,
@@ -9,33 +10,80 @@
 )]
 
 mod load;
-mod router;
+mod peers;
+mod report;
+mod target;
 mod worker;
 
-use load::{Load, Measured};
-use router::RouterProcess;
+use clap::Parser;
+use load::Load;
+use report::{Report, Sample};
+use std::path::PathBuf;
 use std::time::Duration;
+use target::Target;
 use worker::Worker;
 
-/// One row of the table.
-struct Case {
+#[derive(Parser)]
+struct Args {
+    /// Each measurement's length.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Only cases whose name contains this.
+    #[arg(long, default_value = "")]
+    case: String,
+    /// A pd-router binary to measure; several are compared. Without any it is the one that was
+    /// built with this benchmark, in which tokio has the features of tests.
+    #[arg(long, value_name = "NAME=BINARY")]
+    router: Vec<String>,
+    /// A Python environment with other routers (bench/router/requirements.txt).
+    #[arg(long, value_name = "VENV")]
+    peers: Option<PathBuf>,
+    /// Where all samples go, as JSON.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// What cargo passes to every benchmark.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// A kind of request, asked for by so many clients at once.
+pub(crate) struct Case {
     name: &'static str,
+    path: &'static str,
     stream: bool,
     clients: usize,
     prompt_bytes: usize,
 }
 
-const CASES: [Case; 5] = [
-    case("plain, 64 clients", false, 64, 512),
-    case("plain, 1 client", false, 1, 512),
-    case("33 frames, 64 clients", true, 64, 512),
-    case("33 frames, 1 client", true, 1, 512),
-    case("plain, 32 KiB prompt, 64 clients", false, 64, 32 << 10),
+const CHAT: &str = "/v1/chat/completions";
+
+const CASES: [Case; 6] = [
+    case("plain, 1 client", CHAT, false, 1, 512),
+    case("plain, 64 clients", CHAT, false, 64, 512),
+    case("plain, 32 KiB, 64 clients", CHAT, false, 64, 32 << 10),
+    case("33 frames, 1 client", CHAT, true, 1, 512),
+    case("33 frames, 64 clients", CHAT, true, 64, 512),
+    case(
+        "33 frames, /generate, 64 clients",
+        "/generate",
+        true,
+        64,
+        512,
+    ),
 ];
 
-const fn case(name: &'static str, stream: bool, clients: usize, prompt_bytes: usize) -> Case {
+const fn case(
+    name: &'static str,
+    path: &'static str,
+    stream: bool,
+    clients: usize,
+    prompt_bytes: usize,
+) -> Case {
     Case {
         name,
+        path,
         stream,
         clients,
         prompt_bytes,
@@ -44,52 +92,54 @@ const fn case(name: &'static str, stream: bool, clients: usize, prompt_bytes: us
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let seconds = std::env::args().find_map(|arg| arg.parse().ok());
-    let duration = Duration::from_secs(seconds.unwrap_or(4));
-    pin_to_core_1();
+    let args = Args::parse();
+    let cores_are_apart = pin_to_core_1();
     let workers = [
         Worker::start("prefill").await,
         Worker::start("prefill").await,
         Worker::start("decode").await,
         Worker::start("decode").await,
     ];
-    let router = RouterProcess::start(&workers).await;
-    println!(
-        "| case | requests/s | p50 µs | p99 µs | first byte p50 µs | router CPU µs/request | RSS MiB |"
-    );
-    println!("|---|---|---|---|---|---|---|");
-    for case in CASES {
-        let load = Load {
-            addr: router.addr,
-            stream: case.stream,
-            clients: case.clients,
-            prompt_bytes: case.prompt_bytes,
-        };
-        load.run(Duration::from_millis(500)).await;
-        let cpu_before = router.cpu();
-        let measured = load.run(duration).await;
-        let cpu = router.cpu() - cpu_before;
-        print_row(case.name, &measured, duration, cpu, router.rss_mib());
+    let mut targets = vec![Target::workers(&workers)];
+    let built = concat!("pd-router=", env!("CARGO_BIN_EXE_pd-router")).to_owned();
+    let routers = match args.router.is_empty() {
+        true => &vec![built],
+        false => &args.router,
+    };
+    for named in routers {
+        let (name, binary) = named.split_once('=').expect("--router NAME=BINARY");
+        targets.push(Target::pd_router(name, binary, &workers).await);
+    }
+    if let Some(venv) = &args.peers {
+        targets.extend(peers::start(venv, &workers).await);
+    }
+    let mut report = Report::new(cores_are_apart);
+    for round in 0..args.rounds {
+        for case in CASES.iter().filter(|case| case.name.contains(&args.case)) {
+            for target in &targets {
+                let sample = measure(target, case, args.seconds).await;
+                report.add(case.name, &target.name, round, sample);
+            }
+        }
+    }
+    print!("{}", report.table());
+    if let Some(out) = &args.out {
+        std::fs::write(out, report.json()).unwrap();
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
-fn print_row(name: &str, measured: &Measured, wall: Duration, cpu: Duration, rss_mib: u64) {
-    let requests = measured.total_us.len() as f64;
-    println!(
-        "| {name} | {:.0} | {} | {} | {} | {:.1} | {rss_mib} |",
-        requests / wall.as_secs_f64(),
-        load::quantile(&measured.total_us, 0.5),
-        load::quantile(&measured.total_us, 0.99),
-        load::quantile(&measured.first_us, 0.5),
-        cpu.as_secs_f64() * 1e6 / requests,
-    );
+async fn measure(target: &Target, case: &Case, seconds: f64) -> Sample {
+    let load = Load::new(&target.via, case);
+    load.run(Duration::from_secs_f64(seconds / 8.0)).await;
+    let cpu_before = target.cpu();
+    let measured = load.run(Duration::from_secs_f64(seconds)).await;
+    let cpu = target.cpu() - cpu_before;
+    Sample::new(&measured, seconds, cpu, target.rss_mib())
 }
 
-fn pin_to_core_1() {
+/// Whether there is a core 1.
+fn pin_to_core_1() -> bool {
     let mut cores = rustix::thread::CpuSet::new();
     cores.set(1);
-    if rustix::thread::sched_setaffinity(None, &cores).is_err() {
-        println!("there is no core 1: router, workers and clients share one core");
-    }
+    rustix::thread::sched_setaffinity(None, &cores).is_ok()
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use pd_protocol::workers::Role;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -105,15 +105,15 @@ pub(super) async fn ask_all(router: &Router, method: Method, path: PathAndQuery)
 }
 
 async fn ask(router: &Router, worker: Arc<Worker>, method: Method, path: PathAndQuery) -> Answer {
-    let mut request = Request::new(Bytes::new());
-    *request.method_mut() = method;
-    *request.uri_mut() = worker.endpoint.uri(path);
+    let mut headers = HeaderMap::new();
     if let Some(key) = &router.api_key
         && let Ok(value) = HeaderValue::try_from(format!("Bearer {key}"))
     {
-        request.headers_mut().insert(AUTHORIZATION, value);
+        headers.insert(AUTHORIZATION, value);
     }
-    let exchange = router.client.exchange(request, ANSWER_BYTES_MAX);
+    let client = &worker.client;
+    let request = client.request(&method, &path, &headers, Bytes::new());
+    let exchange = client.exchange(request, ANSWER_BYTES_MAX);
     let result = match tokio::time::timeout(router.request_timeout, exchange).await {
         Ok(result) => result.map(|(head, body)| (head.status, body)),
         Err(_) => Err(ClientError::Broken("no answer in time".to_owned())),

@@ -2,6 +2,7 @@
 
 use super::leg::{self, DecodeStart, LegStart, PrefillLeg};
 use super::{Call, LegFailure, LegFault};
+use crate::client::Incoming;
 use crate::logprobs::PromptLogprobs;
 use crate::request::RoomCount;
 use crate::rooms::RoomRange;
@@ -11,11 +12,9 @@ use crate::splice::Bootstrap;
 use crate::timeline::{self, Entry};
 use crate::workers::{Lease, Worker};
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::Method;
 use http::response::Parts;
 use http::uri::PathAndQuery;
-use http::{Method, Request};
-use hyper::body::Incoming;
 use pd_protocol::workers::Role;
 use std::sync::Arc;
 
@@ -185,16 +184,10 @@ fn spliced(call: &Call, pair: &PrefillDecodePair, rooms: &RoomRange) -> Bytes {
 }
 
 fn leg_start(router: &Router, call: &Call, lease: Lease, body: Bytes) -> LegStart {
-    let mut request = Request::new(body);
-    *request.method_mut() = Method::POST;
     let path = PathAndQuery::from_static(call.api.path());
-    *request.uri_mut() = lease.worker().endpoint.uri(path);
-    *request.headers_mut() = call.headers.clone();
-    let json = HeaderValue::from_static("application/json");
-    request.headers_mut().insert(CONTENT_TYPE, json);
+    let client = &lease.worker().client;
     LegStart {
-        client: router.client.clone(),
-        request,
+        request: client.request(&Method::POST, &path, &call.headers, body),
         lease,
         metrics: Arc::clone(&router.metrics),
     }

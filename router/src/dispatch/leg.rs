@@ -2,16 +2,14 @@
 //! ended, decode's only if it fails before its first byte, since the relay goes on with it.
 
 use super::failure::LegFault;
-use crate::client::{Client, ClientError, read_body};
+use crate::client::{Incoming, Outgoing, read_body};
 use crate::metrics::Metrics;
 use crate::sse;
 use crate::workers::Lease;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::response::Parts;
-use http::{HeaderMap, Request, StatusCode};
-use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use http::{HeaderMap, StatusCode};
 use pd_protocol::workers::Role;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -41,8 +39,7 @@ pub(super) struct DecodeStart {
 
 /// What a leg is begun with.
 pub(super) struct LegStart {
-    pub(super) client: Client,
-    pub(super) request: Request<Bytes>,
+    pub(super) request: Outgoing,
     pub(super) lease: Lease,
     pub(super) metrics: Arc<Metrics>,
 }
@@ -51,13 +48,12 @@ pub(super) struct LegStart {
 /// used again, and kept if `wants_body`.
 pub(super) async fn prefill(leg: LegStart, wants_body: bool) -> Result<Bytes, LegFault> {
     let LegStart {
-        client,
         request,
         lease,
         metrics,
     } = leg;
     let dispatched = Instant::now();
-    match prefill_exchange(&client, request, wants_body).await {
+    match prefill_exchange(&lease, request, wants_body).await {
         Ok(body) => {
             lease.succeed();
             metrics.prefill_answered(dispatched.elapsed());
@@ -72,11 +68,11 @@ pub(super) async fn prefill(leg: LegStart, wants_body: bool) -> Result<Bytes, Le
 }
 
 async fn prefill_exchange(
-    client: &Client,
-    request: Request<Bytes>,
+    lease: &Lease,
+    request: Outgoing,
     wants_body: bool,
 ) -> Result<Bytes, LegFault> {
-    let (head, body) = client.send(request).await?.into_parts();
+    let (head, mut body) = lease.worker().client.send(request).await?;
     if !head.status.is_success() {
         return Err(error_answer(head, body).await);
     }
@@ -84,12 +80,9 @@ async fn prefill_exchange(
         return Ok(read_body(body, PREFILL_BODY_BYTES_MAX).await?);
     }
     let is_stream = is_event_stream(&head.headers);
-    let mut body = body;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| ClientError::broken(&error))?;
-        if let (true, Some(data)) = (is_stream, frame.data_ref())
-            && let Some((status, json)) = sse::leading_error(data)
-        {
+    while let Some(data) = body.data().await {
+        let data = data?;
+        if is_stream && let Some((status, json)) = sse::leading_error(&data) {
             return Err(stream_error(head, status, json));
         }
     }
@@ -100,12 +93,11 @@ async fn prefill_exchange(
 /// worker is counted as one.
 pub(super) async fn decode(leg: LegStart, role: Role) -> Result<DecodeStart, LegFault> {
     let LegStart {
-        client,
         request,
         lease,
         metrics,
     } = leg;
-    match decode_exchange(&client, request).await {
+    match decode_exchange(&lease, request).await {
         Ok((head, first, rest)) => Ok(DecodeStart {
             head,
             first,
@@ -121,23 +113,14 @@ pub(super) async fn decode(leg: LegStart, role: Role) -> Result<DecodeStart, Leg
 }
 
 async fn decode_exchange(
-    client: &Client,
-    request: Request<Bytes>,
+    lease: &Lease,
+    request: Outgoing,
 ) -> Result<(Parts, Option<Bytes>, Incoming), LegFault> {
-    let (head, mut body) = client.send(request).await?.into_parts();
+    let (head, mut body) = lease.worker().client.send(request).await?;
     if !head.status.is_success() {
         return Err(error_answer(head, body).await);
     }
-    let mut first = None;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| ClientError::broken(&error))?;
-        if let Ok(data) = frame.into_data()
-            && !data.is_empty()
-        {
-            first = Some(data);
-            break;
-        }
-    }
+    let first = body.data().await.transpose()?;
     if let (true, Some(data)) = (is_event_stream(&head.headers), &first)
         && let Some((status, json)) = sse::leading_error(data)
     {
@@ -161,13 +144,11 @@ fn settle_failed(lease: Lease, fault: &LegFault) {
 async fn error_answer(head: Parts, mut body: Incoming) -> LegFault {
     let mut read = Vec::new();
     let whole = async {
-        while let Some(Ok(frame)) = body.frame().await {
-            if let Some(data) = frame.data_ref() {
-                let space = ERROR_BODY_BYTES_MAX - read.len();
-                read.extend_from_slice(&data[..data.len().min(space)]);
-                if data.len() >= space {
-                    break;
-                }
+        while let Some(Ok(data)) = body.data().await {
+            let space = ERROR_BODY_BYTES_MAX - read.len();
+            read.extend_from_slice(&data[..data.len().min(space)]);
+            if data.len() >= space {
+                break;
             }
         }
     };

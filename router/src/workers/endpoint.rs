@@ -1,7 +1,7 @@
-//! Where a worker's HTTP API is, parsed once so that a request's URI costs no formatting.
+//! Where a worker's HTTP API is.
 
 use http::Uri;
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::{Authority, Scheme};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
@@ -50,12 +50,13 @@ impl Endpoint {
         })
     }
 
-    pub fn uri(&self, path: PathAndQuery) -> Uri {
-        let mut parts = http::uri::Parts::default();
-        parts.scheme = Some(Scheme::HTTP);
-        parts.authority = Some(self.authority.clone());
-        parts.path_and_query = Some(path);
-        Uri::from_parts(parts).expect("scheme, authority and path make a URI")
+    /// As a `host` header has it.
+    pub fn authority(&self) -> &str {
+        self.authority.as_str()
+    }
+
+    pub fn port(&self) -> u16 {
+        self.authority.port_u16().unwrap_or(80)
     }
 
     /// Host without the brackets of an IPv6 address.
@@ -77,8 +78,9 @@ mod tests {
     fn a_url_is_scheme_host_and_port() {
         let endpoint = Endpoint::parse("http://[::1]:30000/").unwrap();
         assert_eq!(endpoint.host(), "::1");
-        let uri = endpoint.uri(PathAndQuery::from_static("/generate"));
-        assert_eq!(uri, "http://[::1]:30000/generate");
+        assert_eq!(endpoint.port(), 30000);
+        assert_eq!(endpoint.authority(), "[::1]:30000");
+        assert_eq!(Endpoint::parse("http://a").unwrap().port(), 80);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::circuit::{Admission, Circuit, CircuitConfig};
 use super::endpoint::{Endpoint, EndpointError};
+use crate::client::Client;
 use crate::policy::Load;
 use http::HeaderValue;
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub struct Worker {
     pub spec: WorkerSpec,
-    pub endpoint: Endpoint,
+    pub client: Client,
     /// Host that decode dials for the bootstrap server, as a JSON string.
     pub bootstrap_host_json: String,
     /// The id as answers name it.
@@ -55,7 +56,7 @@ impl Worker {
         let host = spec.bootstrap_host.as_deref().unwrap_or(endpoint.host());
         let bootstrap_host_json = serde_json::Value::from(host).to_string();
         Ok(Self {
-            endpoint,
+            client: Client::new(endpoint),
             bootstrap_host_json,
             id_header: HeaderValue::try_from(spec.id.as_str())
                 .map_err(|_| EndpointError::Id(spec.id.clone()))?,

@@ -1,12 +1,12 @@
 //! One probe of one worker: is it well, and what does it say of itself?
 
 use super::HealthConfig;
-use crate::client::{Client, ClientError};
+use crate::client::ClientError;
 use crate::workers::{Worker, WorkerInfo};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{Method, Request, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use pd_protocol::workers::Role;
 
 /// A `/server_info` larger than this is not one.
@@ -14,7 +14,6 @@ const INFO_BYTES_MAX: usize = 1 << 20;
 
 pub struct Prober {
     pub config: HealthConfig,
-    client: Client,
     authorization: Option<HeaderValue>,
 }
 
@@ -50,10 +49,9 @@ pub enum ProbeError {
 // === impl Prober ===
 
 impl Prober {
-    pub fn new(config: HealthConfig, client: Client, authorization: Option<HeaderValue>) -> Self {
+    pub fn new(config: HealthConfig, authorization: Option<HeaderValue>) -> Self {
         Self {
             config,
-            client,
             authorization,
         }
     }
@@ -80,14 +78,13 @@ impl Prober {
     }
 
     async fn get(&self, worker: &Worker, path: PathAndQuery) -> Result<Bytes, ProbeError> {
-        let mut request = Request::new(Bytes::new());
-        *request.method_mut() = Method::GET;
-        *request.uri_mut() = worker.endpoint.uri(path.clone());
+        let mut headers = HeaderMap::new();
         if let Some(authorization) = &self.authorization {
-            let headers = request.headers_mut();
             headers.insert(AUTHORIZATION, authorization.clone());
         }
-        let exchange = self.client.exchange(request, INFO_BYTES_MAX);
+        let client = &worker.client;
+        let request = client.request(&Method::GET, &path, &headers, Bytes::new());
+        let exchange = client.exchange(request, INFO_BYTES_MAX);
         let (head, body) = match tokio::time::timeout(self.config.timeout, exchange).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(source)) => return Err(ProbeError::Unreached { path, source }),

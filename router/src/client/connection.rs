@@ -1,0 +1,90 @@
+//! One TCP connection to a worker, with what was read from it and not yet used.
+
+use super::head::Outgoing;
+use bytes::{Buf, BytesMut};
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::net::TcpStream;
+use tokio_util::io::{poll_read_buf, poll_write_buf};
+
+/// Space that a read finds at least: several events of a stream, or a short answer with its head.
+const READ_BYTES_MIN: usize = 4 << 10;
+/// A fresh buffer, which is read into until less than `READ_BYTES_MIN` of it is left.
+const BUFFER_BYTES: usize = 8 << 10;
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    pub(super) buffer: BytesMut,
+}
+
+/// How much of a request was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    Whole,
+    /// The worker began to answer before it had read everything.
+    Partly,
+}
+
+// === impl Connection ===
+
+impl Connection {
+    pub(super) async fn open(host: &str, port: u16) -> io::Result<Self> {
+        let stream = TcpStream::connect((host, port)).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            buffer: BytesMut::new(),
+        })
+    }
+
+    /// Whether nothing has come since the last answer: no byte, and not the end of the stream.
+    pub(super) fn is_quiet(&self) -> bool {
+        let read = self.stream.try_read(&mut [0]);
+        matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    pub(super) async fn write(&mut self, mut request: Outgoing) -> io::Result<Sent> {
+        poll_fn(|cx| self.poll_write(cx, &mut request)).await
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: &mut Outgoing,
+    ) -> Poll<io::Result<Sent>> {
+        while request.has_remaining() {
+            let written = poll_write_buf(Pin::new(&mut self.stream), cx, request);
+            if let Poll::Ready(Ok(_)) = written {
+                continue;
+            }
+            // Where the worker takes no more, its answer may be here and say why.
+            return match (self.poll_fill(cx, 0), written) {
+                (Poll::Ready(Ok(1..)), _) => Poll::Ready(Ok(Sent::Partly)),
+                (_, Poll::Ready(Err(error))) => Poll::Ready(Err(error)),
+                (Poll::Ready(Ok(0)), _) => {
+                    Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionReset)))
+                }
+                (Poll::Ready(Err(error)), _) => Poll::Ready(Err(error)),
+                (Poll::Pending, _) => Poll::Pending,
+            };
+        }
+        Poll::Ready(Ok(Sent::Whole))
+    }
+
+    /// Reads what has come, at least `expected_len` bytes if they are here; 0 is the end of the
+    /// stream.
+    pub(super) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        expected_len: usize,
+    ) -> Poll<io::Result<usize>> {
+        let wanted_len = expected_len.max(READ_BYTES_MIN);
+        if self.buffer.capacity() - self.buffer.len() < wanted_len {
+            self.buffer.reserve(wanted_len.max(BUFFER_BYTES));
+        }
+        poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.buffer)
+    }
+}
