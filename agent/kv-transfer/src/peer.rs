@@ -1,9 +1,10 @@
 //! Decode's view of one prefill rank: a registration that stands until its liveness link breaks.
 
-use crate::backend::shm::mapping::ShmMapping;
+mod transport;
+
 use crate::backend::shm::pull;
 use crate::bootstrap::client::Topology;
-use crate::config::{BootstrapAddr, Transport};
+use crate::config::BootstrapAddr;
 use crate::control::socket::Outbox;
 use crate::decode_side::DecodeSide;
 use crate::failure::FailureReason;
@@ -73,7 +74,9 @@ pub(crate) async fn connect(
         Err(FailureReason::peer(message))
     })?;
     check_ack(&side, &ack, &topology)?;
-    let (mode, mapping) = choose_transport(&side, &ack, &addr).await?;
+    let wanted = side.shared.config.transfer.transport;
+    let chosen = transport::choose(wanted, &ack, &addr.rank_ip).await;
+    let (mode, mapping) = chosen.map_err(|error| FailureReason::peer(error.to_string()))?;
     let liveness = open_liveness(&addr, &ack).await?;
     let (offers, waiting) = mpsc::channel(pull::OFFERS_MAX);
     let peer = Arc::new(Peer {
@@ -159,43 +162,6 @@ fn check_ack(
         layout: &config.kv.layout,
     };
     check_pair(prefill, own).map_err(|error| FailureReason::peer(error.to_string()))
-}
-
-/// Shared memory where both want it and can have it, else tcp; says why.
-async fn choose_transport(
-    side: &DecodeSide,
-    ack: &RegisterAck,
-    addr: &RankAddr,
-) -> Result<(TransferMode, Option<ShmMapping>), FailureReason> {
-    let wanted = side.shared.config.transfer.transport;
-    let mut why_not = "this side is set to tcp".to_owned();
-    if matches!(wanted, Transport::Auto | Transport::Shm) {
-        let mapping = match &ack.shm {
-            None => Err("prefill does not offer its memory".to_owned()),
-            Some(offer) => {
-                let mapping = ShmMapping::open(offer, &ack.layout).await;
-                mapping.map_err(|error| error.to_string())
-            }
-        };
-        match mapping {
-            Ok(mapping) => {
-                tracing::info!(prefill = %addr.rank_ip, "transport shm: same host and user");
-                return Ok((TransferMode::Shm, Some(mapping)));
-            }
-            Err(why) => why_not = why,
-        }
-    }
-    if ack.tcp && wanted != Transport::Shm {
-        tracing::info!(prefill = %addr.rank_ip, why = why_not, "transport tcp");
-        return Ok((TransferMode::Tcp, None));
-    }
-    let tcp = if ack.tcp {
-        "this side is set to shm"
-    } else {
-        "prefill is set to shm"
-    };
-    let message = format!("no transport in common: not shm ({why_not}), not tcp ({tcp})");
-    Err(FailureReason::network(message))
 }
 
 async fn open_liveness(addr: &RankAddr, ack: &RegisterAck) -> Result<TcpStream, FailureReason> {

@@ -1,6 +1,6 @@
 //! Facts about transfers between two managers in one process, with known bytes.
 
 mod faults;
-mod fixture;
+pub(crate) mod fixture;
 mod strangers;
 mod transfers;

@@ -2,7 +2,7 @@
 
 use super::fixture::{Fixture, Worker, mk_bootstrap, mk_layout, mk_room, mk_transfer, next_boot};
 use crate::config::{BootstrapAddr, Transport};
-use crate::{LastChunk, OpenError, ReceiverRequest, SenderRequest};
+use crate::{FailureLayer, LastChunk, OpenError, ReceiverRequest, SenderRequest};
 use pd_protocol::KvPoll;
 use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::workers::Role;
@@ -68,17 +68,26 @@ fn auto_goes_over_tcp_where_memory_is_not_offered() {
     assert_eq!(receiver.poll(), KvPoll::Success);
 }
 
+/// The bounds of the stages are minutes here, so a room that fails has not waited for one.
 #[test]
-fn no_transport_in_common_names_both_sides() {
-    let pair = Fixture::with(mk_transfer(Transport::Tcp), mk_transfer(Transport::Shm));
-    let receiver = pair.receiver(7);
-    pair.decode
-        .wait("the room fails", || receiver.poll() == KvPoll::Failed);
-    let reason = receiver.failure_reason().unwrap().to_string();
-    assert!(
-        reason.contains("prefill does not offer its memory"),
-        "{reason}"
-    );
+fn rooms_of_a_pair_without_a_common_transport_fail_at_once() {
+    for (prefill, decode, offered, taken) in [
+        (Transport::Shm, Transport::Tcp, "[shm]", "[tcp]"),
+        (Transport::Tcp, Transport::Shm, "[tcp]", "[shm]"),
+    ] {
+        let pair = Fixture::with(mk_transfer(prefill), mk_transfer(decode));
+        for room in [1, 2] {
+            let receiver = pair.receiver(room);
+            pair.decode.wait("transports are compared", || {
+                receiver.poll() == KvPoll::Failed
+            });
+            let reason = receiver.failure_reason().unwrap();
+            assert_eq!(reason.layer, FailureLayer::Peer);
+            for said in [offered, taken, "--disaggregation-transfer-backend"] {
+                assert!(reason.message.contains(said), "{reason}");
+            }
+        }
+    }
 }
 
 #[test]
