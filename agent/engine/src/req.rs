@@ -221,8 +221,16 @@ impl Req {
         self.prompt_logprobs.push(logprob);
     }
 
+    /// The prompt alone was asked for: a token is drawn, as for any prompt, and told to nobody.
+    pub(crate) fn is_prompt_only(&self) -> bool {
+        self.sampling.max_new_tokens == Some(0)
+    }
+
     /// Takes the next token of the answer; says whether and why it was the last.
     pub(crate) fn push_token(&mut self, token: u32) -> Option<FinishReason> {
+        if self.is_prompt_only() {
+            return Some(FinishReason::Length);
+        }
         self.tokens.push(token);
         self.penalties.push(token);
         let stop = self.stop.check(token, self.output_len());
@@ -231,14 +239,14 @@ impl Req {
 
     /// Tells the reader of one token. A reader that is gone has sent an abort.
     pub(crate) fn emit(&mut self, drawn: TokenLogprob, finish: Option<FinishReason>) {
+        let told = (!self.is_prompt_only()).then_some(drawn);
         let event = TokenEvent {
-            token_ids: vec![drawn.token],
+            token_ids: told.iter().map(|drawn| drawn.token).collect(),
             prompt_logprobs: std::mem::take(&mut self.prompt_logprobs),
-            logprobs: if self.logprobs.return_logprob {
-                vec![drawn]
-            } else {
-                Vec::new()
-            },
+            logprobs: told
+                .filter(|_| self.logprobs.return_logprob)
+                .into_iter()
+                .collect(),
             cached_tokens: u32::try_from(self.cached_tokens).unwrap_or(u32::MAX),
             finish,
         };

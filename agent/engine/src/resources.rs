@@ -68,9 +68,11 @@ impl<B: Backend> Resources<B> {
                 counters.cached_tokens.inc_by(req.cached_tokens as u64);
             }
         }
-        counters.generation_tokens.inc();
-        if let Some(rate) = self.throughput.add(1, now) {
-            self.metrics.gauges.gen_throughput.set(rate);
+        if !req.is_prompt_only() {
+            counters.generation_tokens.inc();
+            if let Some(rate) = self.throughput.add(1, now) {
+                self.metrics.gauges.gen_throughput.set(rate);
+            }
         }
         req.push_token(token)
     }

@@ -29,6 +29,10 @@ pub(crate) async fn chat_completions(
     request.check(&app.served_model_name)?;
     let choices = request.choices()?;
     let sampling = Sampling::try_from(&mut request)?;
+    if sampling.params.max_new_tokens == Some(0) {
+        let message = "max_tokens is 0; give at least 1 (/v1/completions scores a prompt)";
+        return Err(ApiError::field("max_tokens", message));
+    }
     let logprobs = logprob_options(&request)?;
     let bootstrap = request
         .take_bootstrap()

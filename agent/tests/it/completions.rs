@@ -90,6 +90,35 @@ async fn an_echoed_prompt_comes_with_its_logprobs() {
 }
 
 #[tokio::test]
+async fn no_token_asked_for_is_an_echo_with_logprobs() {
+    let agent = Agent::start(&[]).await;
+    let scored = json!({"echo": true, "logprobs": 2, "max_tokens": 0});
+    let none = answer(&agent, json!("the sea"), scored.clone()).await;
+    let one = answer(
+        &agent,
+        json!("the sea"),
+        json!({"echo": true, "logprobs": 2, "max_tokens": 1}),
+    )
+    .await;
+    assert_eq!(texts(&none), ["the sea"]);
+    assert_eq!(none["choices"][0]["finish_reason"], "length");
+    let (prompt_tokens, usage) = (&one["usage"]["prompt_tokens"], &none["usage"]);
+    assert_eq!(usage["completion_tokens"], 0);
+    assert_eq!(
+        (&usage["prompt_tokens"], &usage["total_tokens"]),
+        (prompt_tokens, prompt_tokens)
+    );
+    for (list, told) in none["choices"][0]["logprobs"].as_object().unwrap() {
+        let with_one = one["choices"][0]["logprobs"][list].as_array().unwrap();
+        assert_eq!(told.as_array().unwrap(), &with_one[..with_one.len() - 1]);
+    }
+    let mut streamed = ask(&json!("the sea"), &scored);
+    streamed["stream"] = json!(true);
+    let mut stream = agent.client.stream(&agent.url(PATH), &streamed).await;
+    assert_eq!(stream.all().await[0]["choices"], none["choices"]);
+}
+
+#[tokio::test]
 async fn a_stream_tells_the_same_texts() {
     let agent = Agent::start(&[]).await;
     let prompts = json!(["the sea", "the sky"]);

@@ -35,6 +35,27 @@ async fn an_answer_has_sglangs_shape() {
 }
 
 #[tokio::test]
+async fn a_prompt_is_scored_without_an_answer() {
+    let agent = Agent::start(&[]).await;
+    let body = json!({
+        "input_ids": [5, 6, 7, 8], "sampling_params": greedy(0), "return_logprob": true,
+        "logprob_start_len": 0,
+    });
+    let answer = answer(&agent, body).await;
+    let meta = &answer["meta_info"];
+    assert_eq!(
+        (&answer["text"], &answer["output_ids"]),
+        (&json!(""), &json!([]))
+    );
+    assert_eq!(
+        meta["finish_reason"],
+        json!({"type": "length", "length": 0})
+    );
+    assert_eq!(meta["input_token_logprobs"].as_array().unwrap().len(), 4);
+    assert_eq!(meta["output_token_logprobs"], json!([]));
+}
+
+#[tokio::test]
 async fn logprobs_are_tuples_of_prompt_and_answer() {
     let agent = Agent::start(&[]).await;
     let body = json!({

@@ -63,6 +63,12 @@ const CASES: &[Case] = &[
     ),
     case(
         CHAT,
+        br#"{"messages": [{"role": "user", "content": "a"}], "max_tokens": 0}"#,
+        "max_tokens is 0",
+        Some("max_tokens"),
+    ),
+    case(
+        CHAT,
         br#"{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}"#,
         "not supported",
         Some("tools"),
@@ -79,7 +85,6 @@ const CASES: &[Case] = &[
     case(TEXT, br#"{"prompt": "a", "temperature": "hot"}"#, "expected f32", Some("temperature")),
     case(TEXT, br#"{"prompt": "a", "top_p": 0}"#, "top_p is 0", Some("top_p")),
     case(TEXT, br#"{"prompt": "a", "max_tokens": -5}"#, "-5", Some("max_tokens")),
-    case(TEXT, br#"{"prompt": "a", "max_tokens": 0}"#, "max_tokens is 0", Some("max_tokens")),
     case(TEXT, br#"{"prompt": "a", "n": 0}"#, "`n` is 0", Some("n")),
     case(TEXT, br#"{"prompt": "a", "n": 1, "best_of": 3}"#, "best_of", Some("best_of")),
     case(TEXT, br#"{"prompt": "a", "logit_bias": {"x": 1}}"#, "no token id", Some("logit_bias")),

@@ -44,7 +44,8 @@ pub struct TokenLogprob {
 /// One step of an answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenEvent {
-    /// New tokens. The last one may be the stop id that ended the answer.
+    /// New tokens, none if the prompt alone was asked for. The last one may be the stop id that
+    /// ended the answer.
     pub token_ids: Vec<u32>,
     /// One per new token, if asked for.
     pub logprobs: Vec<TokenLogprob>,

@@ -4,7 +4,8 @@
 /// SGLang's `SamplingParams`. Defaults are SGLang's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
-    /// `None`: until the context or the KV capacity ends.
+    /// `None`: until the context or the KV capacity ends. 0: the prompt is computed, for its log
+    /// probabilities, and no token is told.
     pub max_new_tokens: Option<u32>,
     /// End ids and stop ids are not drawn before this many tokens. Stop strings still end.
     pub min_new_tokens: u32,
@@ -112,9 +113,6 @@ impl SamplingParams {
         let Some(max) = self.max_new_tokens else {
             return Ok(());
         };
-        check(max >= 1, "max_new_tokens", || {
-            "is 0; give at least 1".to_owned()
-        })?;
         check(self.min_new_tokens <= max, "min_new_tokens", || {
             format!("is {}, more than max_new_tokens {max}", self.min_new_tokens)
         })

@@ -19,6 +19,23 @@ fn a_request_gets_as_many_tokens_as_it_asked_for() {
     assert_nothing_held(&engine);
 }
 
+#[test]
+fn a_request_for_no_token_gets_its_prompts_logprobs() {
+    let engine = start(mk_config(LLAMA));
+    let mut request = mk_request(&mk_prompt(1, 40), 1);
+    request.logprobs.logprob_start_len = Some(0);
+    let one = generate(&engine, request.clone());
+    request.sampling.max_new_tokens = Some(0);
+    // A token that would end the answer is drawn and does not count.
+    request.sampling.stop_token_ids = one.token_ids;
+    let none = generate(&engine, request);
+    assert_eq!(none.finish, Some(FinishReason::Length));
+    assert_eq!((none.token_ids, none.logprobs), (vec![], vec![]));
+    assert_eq!(none.prompt_logprobs, one.prompt_logprobs);
+    assert!((metric(&engine, "pdserve_generation_tokens_total") - 1.0).abs() < 0.5);
+    assert_nothing_held(&engine);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     #[test]
