@@ -1,63 +1,47 @@
 //! Log probabilities of the prompt, which prefill computes and decode's answer lacks: read from
-//! prefill's answer to `/generate`, and put in front of decode's lists, as text, so that every
-//! number keeps its digits. Plain answers, batches, and each event of a stream.
+//! prefill's answer, and put in front of decode's lists, as text, so that every number keeps its
+//! digits. Plain answers, batches, and the events of a stream. Where an API's answers hold the
+//! lists is `shape`'s to know.
+
+mod events;
+mod shape;
+
+pub use events::EventMerger;
+pub use shape::AnswerShape;
 
 use crate::splice::{Object, span};
 use crate::sse::{self, EventSplitter};
 use bytes::{Bytes, BytesMut};
-use serde_json::value::RawValue;
+use shape::Place;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Lists of `meta_info` that are about the prompt.
-const LISTS: [&str; 3] = [
-    "input_token_logprobs",
-    "input_top_logprobs",
-    "input_token_ids_logprobs",
-];
-
 /// The prompt's lists by index of the answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptLogprobs {
+    shape: AnswerShape,
     answers: BTreeMap<u64, Lists>,
 }
 
-/// JSON lists, not empty, in the order of `LISTS`.
-type Lists = [Option<String>; 3];
+/// JSON lists, not empty, in the order of [`AnswerShape::lists`].
+type Lists = Vec<Option<String>>;
 
-/// Merges into a stream of events.
-#[derive(Debug)]
-pub struct EventMerger {
-    prompt: PromptLogprobs,
-    splitter: EventSplitter,
-}
-
-/// One answer object as far as it matters here.
-#[derive(Default)]
-struct Answer<'a> {
-    index: u64,
-    meta_info: Option<&'a RawValue>,
-}
+/// What is to stand in the place of a range of bytes, in ascending order.
+type Edits = Vec<(Range<usize>, String)>;
 
 // === impl PromptLogprobs ===
 
 impl PromptLogprobs {
-    /// Reads prefill's answer: an object, a list of them, or events. What is none of these has no
-    /// log probabilities.
-    pub fn read(body: &[u8]) -> Self {
-        let mut prompt = Self::default();
-        let Ok(text) = std::str::from_utf8(body) else {
-            return prompt;
+    /// Reads prefill's answer: a whole one, or events. What is neither has no log probabilities.
+    pub fn read(shape: AnswerShape, body: &[u8]) -> Self {
+        let mut prompt = Self {
+            shape,
+            answers: BTreeMap::new(),
         };
-        match text.trim_start().as_bytes().first() {
-            Some(b'{') => prompt.add(text, 0),
-            Some(b'[') => {
-                let answers: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
-                for (index, answer) in (0..).zip(answers) {
-                    prompt.add(answer.get(), index);
-                }
-            }
-            Some(_) | None => prompt.add_events(body),
+        match std::str::from_utf8(body) {
+            Ok(text) if text.trim_start().starts_with(['{', '[']) => prompt.add(text),
+            Ok(_) => prompt.add_events(body),
+            Err(_) => {}
         }
         prompt
     }
@@ -67,64 +51,63 @@ impl PromptLogprobs {
         splitter.push(body);
         while let Some(event) = splitter.next_event() {
             if let Some(data) = std::str::from_utf8(&event).ok().and_then(sse::data) {
-                self.add(data, 0);
+                self.add(data);
             }
         }
     }
 
-    fn add(&mut self, json: &str, index: u64) {
-        let Some(answer) = Answer::scan(json, index) else {
-            return;
-        };
-        let Some(meta_info) = answer.meta_info else {
-            return;
-        };
-        let mut lists = Lists::default();
-        let scanned = Object::scan(meta_info.get(), |key, value| {
-            if let Some(idx) = list_idx(key)
-                && inside(value.get()).is_some()
-            {
-                lists[idx] = Some(value.get().to_owned());
+    fn add(&mut self, json: &str) {
+        for Place { index, holder } in self.shape.places(json) {
+            let mut lists = vec![None; self.shape.lists().len()];
+            let scanned = Object::scan(holder.get(), |key, value| {
+                if let Some(idx) = self.shape.list_idx(key)
+                    && inside(value.get()).is_some()
+                {
+                    lists[idx] = Some(value.get().to_owned());
+                }
+                Ok(())
+            });
+            if scanned.is_ok() && lists.iter().any(Option::is_some) {
+                self.answers.insert(index, lists);
             }
-            Ok(())
-        });
-        if scanned.is_ok() && lists.iter().any(Option::is_some) {
-            self.answers.insert(answer.index, lists);
         }
     }
 
-    /// Merges into a whole answer, an object or a list of them.
-    pub fn merge(&self, body: &Bytes) -> Bytes {
+    /// Merges into a whole answer.
+    pub fn merge(&mut self, body: &Bytes) -> Bytes {
         let Ok(text) = std::str::from_utf8(body) else {
             return body.clone();
         };
-        let mut edits = Vec::new();
-        if text.trim_start().starts_with('[') {
-            let answers: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
-            for (index, answer) in (0..).zip(answers) {
-                self.edit(text, answer.get(), index, &mut edits);
-            }
-        } else {
-            self.edit(text, text, 0, &mut edits);
-        }
-        apply(body, edits)
+        apply(body, self.edits(text, text))
     }
 
-    /// Appends the edits that merge into `answer`, a part of `text`.
-    fn edit(&self, text: &str, answer: &str, index: u64, edits: &mut Vec<(Range<usize>, String)>) {
-        let Some(scanned) = Answer::scan(answer, index) else {
-            return;
-        };
-        let (Some(meta_info), Some(lists)) = (scanned.meta_info, self.answers.get(&scanned.index))
-        else {
-            return;
-        };
-        let mut missing = lists.clone();
+    /// The edits that merge into the answers of `json`, a part of `text`.
+    fn edits(&mut self, text: &str, json: &str) -> Edits {
+        let mut edits = Vec::new();
+        for Place { index, holder } in self.shape.places(json) {
+            let lists = match self.shape.tells_once() {
+                true => self.answers.remove(&index),
+                false => self.answers.get(&index).cloned(),
+            };
+            let Some(missing) = lists else { continue };
+            if holder.get() == "null" {
+                let members = self.members(&missing, true);
+                edits.push((span(text, holder.get()), format!("{{{members}}}")));
+            } else {
+                self.edit_object(text, holder.get(), missing, &mut edits);
+            }
+        }
+        edits
+    }
+
+    /// Puts the prompt's lists in front of those that `object` has, and adds the others.
+    fn edit_object(&self, text: &str, object: &str, mut missing: Lists, edits: &mut Edits) {
         let mut is_empty = true;
         let replaced = edits.len();
-        let scanned = Object::scan(meta_info.get(), |key, value| {
+        let scanned = Object::scan(object, |key, value| {
             is_empty = false;
-            if let Some(prompt) = list_idx(key).and_then(|idx| missing[idx].take()) {
+            let idx = self.shape.list_idx(key);
+            if let Some(prompt) = idx.and_then(|idx| missing[idx].take()) {
                 edits.push((span(text, value.get()), joined(prompt, value.get())));
             }
             Ok(())
@@ -133,22 +116,23 @@ impl PromptLogprobs {
             edits.truncate(replaced);
             return;
         }
-        let mut added = String::new();
-        for (name, prompt) in LISTS.iter().zip(missing) {
-            let Some(prompt) = prompt else { continue };
+        let close_at = span(text, object).end - 1;
+        edits.push((close_at..close_at, self.members(&missing, is_empty)));
+    }
+
+    /// `lists` as members of an object that has others before unless it `is_empty`.
+    fn members(&self, lists: &Lists, mut is_empty: bool) -> String {
+        let mut members = String::new();
+        for (name, list) in self.shape.lists().iter().zip(lists) {
+            let Some(list) = list else { continue };
             if !is_empty {
-                added.push(',');
+                members.push(',');
             }
             is_empty = false;
-            added.push_str(&format!("\"{name}\":{prompt}"));
+            members.push_str(&format!("\"{name}\":{list}"));
         }
-        let close_at = span(text, meta_info.get()).end - 1;
-        edits.push((close_at..close_at, added));
+        members
     }
-}
-
-fn list_idx(key: &str) -> Option<usize> {
-    LISTS.iter().position(|list| *list == key)
 }
 
 /// What stands between a list's brackets; `None` for an empty list and for anything else.
@@ -168,7 +152,7 @@ fn joined(mut prompt: String, decode: &str) -> String {
     prompt
 }
 
-fn apply(body: &Bytes, edits: Vec<(Range<usize>, String)>) -> Bytes {
+fn apply(body: &Bytes, edits: Edits) -> Bytes {
     if edits.is_empty() {
         return body.clone();
     }
@@ -182,65 +166,6 @@ fn apply(body: &Bytes, edits: Vec<(Range<usize>, String)>) -> Bytes {
     }
     out.extend_from_slice(&body[copied..]);
     out.freeze()
-}
-
-// === impl Answer ===
-
-impl<'a> Answer<'a> {
-    /// `None` for what is no JSON object.
-    fn scan(json: &'a str, index: u64) -> Option<Self> {
-        let mut answer = Self {
-            index,
-            meta_info: None,
-        };
-        Object::scan(json, |key, value| {
-            match key {
-                "meta_info" if value.get().starts_with('{') => answer.meta_info = Some(value),
-                "index" => answer.index = value.get().parse().unwrap_or(index),
-                _ => {}
-            }
-            Ok(())
-        })
-        .ok()?;
-        Some(answer)
-    }
-}
-
-// === impl EventMerger ===
-
-impl EventMerger {
-    pub fn new(prompt: PromptLogprobs) -> Self {
-        Self {
-            prompt,
-            splitter: EventSplitter::default(),
-        }
-    }
-
-    /// Takes bytes of the stream and gives the events that are whole now, merged.
-    pub fn push(&mut self, data: &[u8]) -> Bytes {
-        self.splitter.push(data);
-        let mut out = BytesMut::new();
-        while let Some(event) = self.splitter.next_event() {
-            out.extend_from_slice(&self.merge_event(&event));
-        }
-        out.freeze()
-    }
-
-    /// What is left when the stream ends.
-    pub fn rest(&mut self) -> Bytes {
-        self.splitter.rest()
-    }
-
-    fn merge_event(&self, event: &Bytes) -> Bytes {
-        let Ok(text) = std::str::from_utf8(event) else {
-            return event.clone();
-        };
-        let mut edits = Vec::new();
-        if let Some(data) = sse::data(text) {
-            self.prompt.edit(text, data, 0, &mut edits);
-        }
-        apply(event, edits)
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 mod prompt;
 
+use crate::logprobs::AnswerShape;
 use crate::splice::{Object, SpliceError, Target};
 use prompt::{Prompt, Samples};
 use serde::Deserialize;
@@ -34,8 +35,9 @@ pub struct Routing {
     pub prompt_tokens: u64,
     /// Tokens it may produce, of all its answers.
     pub output_tokens: u64,
-    /// `/generate` asked for log probabilities, those of the prompt come from prefill.
-    pub merges_logprobs: bool,
+    /// Set if log probabilities of the prompt are asked for, which come from prefill: how answers
+    /// hold them.
+    pub prompt_logprobs: Option<AnswerShape>,
     pub target: Target,
 }
 
@@ -75,6 +77,8 @@ struct Fields<'a> {
     input_ids: Option<&'a RawValue>,
     sampling_params: Option<&'a RawValue>,
     return_logprob: Option<&'a RawValue>,
+    echo: Option<&'a RawValue>,
+    logprobs: Option<&'a RawValue>,
     max_tokens: Option<&'a RawValue>,
     max_completion_tokens: Option<&'a RawValue>,
 }
@@ -137,7 +141,7 @@ impl Routing {
             output_tokens: max_new_tokens
                 .min(OUTPUT_TOKENS_MAX)
                 .saturating_mul(answers),
-            merges_logprobs: api == Api::Generate && asks_for_logprobs(fields.return_logprob),
+            prompt_logprobs: fields.prompt_logprobs(api),
             target: object.target,
         })
     }
@@ -151,11 +155,6 @@ fn room_count(is_batch: bool, answers: u64) -> Result<RoomCount, RequestError> {
         Ok(0) => Ok(RoomCount::One),
         Ok(_) | Err(_) => Err(RequestError::TooMany { asked: answers }),
     }
-}
-
-/// `return_logprob` is a flag, or one for each item.
-fn asks_for_logprobs(raw: Option<&RawValue>) -> bool {
-    raw.is_some_and(|raw| raw.get().contains("true"))
 }
 
 // === impl RoomCount ===
@@ -183,6 +182,8 @@ impl<'a> Fields<'a> {
             "input_ids" => ("input_ids", &mut self.input_ids),
             "sampling_params" => ("sampling_params", &mut self.sampling_params),
             "return_logprob" => ("return_logprob", &mut self.return_logprob),
+            "echo" => ("echo", &mut self.echo),
+            "logprobs" => ("logprobs", &mut self.logprobs),
             "max_tokens" => ("max_tokens", &mut self.max_tokens),
             "max_completion_tokens" => ("max_completion_tokens", &mut self.max_completion_tokens),
             _ => return Ok(()),
@@ -197,6 +198,19 @@ impl<'a> Fields<'a> {
     fn samples(&self) -> Result<Samples, RequestError> {
         let max_new_tokens = self.max_completion_tokens.or(self.max_tokens);
         Samples::openai(self.n, max_new_tokens)
+    }
+
+    /// `/generate` may ask for each item; completions tell them with an echoed prompt.
+    fn prompt_logprobs(&self, api: Api) -> Option<AnswerShape> {
+        let is_true = |raw: Option<&RawValue>| raw.is_some_and(|raw| raw.get().contains("true"));
+        let is_given = |raw: Option<&RawValue>| raw.is_some_and(|raw| raw.get() != "null");
+        match api {
+            Api::Generate => is_true(self.return_logprob).then_some(AnswerShape::Generate),
+            Api::Completions => {
+                (is_true(self.echo) && is_given(self.logprobs)).then_some(AnswerShape::Completions)
+            }
+            Api::ChatCompletions => None,
+        }
     }
 }
 

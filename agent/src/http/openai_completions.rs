@@ -35,7 +35,7 @@ pub(crate) async fn completions(
         default_max_new_tokens: Some(MAX_TOKENS),
         ..Sampling::try_from(&mut request)?
     };
-    let logprobs = logprob_options(&request, app.mode)?;
+    let logprobs = logprob_options(&request);
     let prompts = prompts(service, request.prompt.take()).await?;
     let parts = prompts.len() * choices as usize;
     let bootstrap = request.take_bootstrap().resolve(app.mode, parts)?;
@@ -64,25 +64,24 @@ pub(crate) async fn completions(
         let events = CompletionEvents::new(answered, parts, request.include_usage());
         return Ok(sse::respond(generation, events));
     }
-    let answers = generation.collect().await?;
+    let mut answers = generation.collect().await?;
+    if app.mode == Mode::Prefill {
+        // Decode tells of the first token; the router puts the prompt's lists in front of it.
+        answers
+            .iter_mut()
+            .for_each(|answer| answer.logprobs.clear());
+    }
     Ok(Json(Completion::new(answered, answers)).into_response())
 }
 
-/// Log probabilities of an echoed prompt come with it, where one process has them.
-fn logprob_options(request: &OpenAiRequest<u32>, mode: Mode) -> Result<LogprobOptions, ApiError> {
+/// Log probabilities of an echoed prompt come with it; of a pair, prefill has them.
+fn logprob_options(request: &OpenAiRequest<u32>) -> LogprobOptions {
     let echo = request.echo.unwrap_or(false);
-    if echo && request.logprobs.is_some() && mode != Mode::Null {
-        return Err(ApiError::unsupported(
-            "echo",
-            "a pair's decode side has no log probabilities of the prompt; leave `echo` or \
-             `logprobs` out",
-        ));
-    }
-    Ok(LogprobOptions {
+    LogprobOptions {
         return_logprob: request.logprobs.is_some(),
         logprob_start_len: (echo && request.logprobs.is_some()).then_some(0),
         top_logprobs_num: request.logprobs.unwrap_or(0),
-    })
+    }
 }
 
 async fn prompts(service: &Service, given: Option<Prompts>) -> Result<Vec<Vec<u32>>, ApiError> {

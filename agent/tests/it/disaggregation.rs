@@ -58,8 +58,8 @@ async fn a_client_that_leaves_before_the_peer_came_ends_its_leg() {
     prefill.wait_idle().await;
 }
 
-async fn both_legs(prefill: &Agent, decode: &Agent, body: &Value) -> (Value, Value) {
-    let (prefill_url, decode_url) = (prefill.url("/generate"), decode.url("/generate"));
+async fn both_legs(prefill: &Agent, decode: &Agent, path: &str, body: &Value) -> (Value, Value) {
+    let (prefill_url, decode_url) = (prefill.url(path), decode.url(path));
     let legs = tokio::join!(
         prefill.client.post(&prefill_url, body),
         decode.client.post(&decode_url, body)
@@ -80,7 +80,7 @@ async fn a_pair_answers_as_one_process_does() {
     body["bootstrap_host"] = json!("127.0.0.1");
     body["bootstrap_port"] = json!(prefill.bootstrap_port);
     body["bootstrap_room"] = json!([101, 205, 309, 413]);
-    let (first, answers) = both_legs(&prefill, &decode, &body).await;
+    let (first, answers) = both_legs(&prefill, &decode, "/generate", &body).await;
     assert_eq!(answers.as_array().unwrap().len(), 4);
     for part in 0..4 {
         let (one, other) = (&answers[part], &alone[part]);
@@ -97,4 +97,38 @@ async fn a_pair_answers_as_one_process_does() {
     assert_eq!(timeline["process"], "decode");
     prefill.wait_idle().await;
     decode.wait_idle().await;
+}
+
+#[tokio::test]
+async fn prefill_tells_an_echoed_prompts_logprobs_and_decode_the_answers() {
+    let (prefill, decode, whole) =
+        tokio::join!(start("prefill"), start("decode"), Agent::start(&[]));
+    let path = "/v1/completions";
+    for (max_tokens, rooms) in [(6, [11, 12, 13, 14]), (0, [21, 22, 23, 24])] {
+        let mut body = json!({
+            "prompt": ["the sea is wide and deep", "the sky"], "echo": true, "logprobs": 2,
+            "max_tokens": max_tokens, "temperature": 0, "ignore_eos": true, "n": 2,
+        });
+        let alone = whole.client.post(&whole.url(path), &body).await.ok();
+        body["bootstrap_host"] = json!("127.0.0.1");
+        body["bootstrap_port"] = json!(prefill.bootstrap_port);
+        body["bootstrap_room"] = json!(rooms);
+        let (prompts, answers) = both_legs(&prefill, &decode, path, &body).await;
+        assert_eq!(answers["usage"], alone["usage"]);
+        for part in 0..4 {
+            for (name, list) in alone["choices"][part]["logprobs"].as_object().unwrap() {
+                let told = |by: &Value| {
+                    let list = by["choices"][part]["logprobs"][name].as_array();
+                    list.cloned().unwrap_or_default()
+                };
+                let joined = [told(&prompts), told(&answers)].concat();
+                assert_eq!(&joined, list.as_array().unwrap(), "{name}");
+                assert_eq!(told(&answers).len(), max_tokens);
+            }
+            assert_eq!(
+                answers["choices"][part]["text"],
+                alone["choices"][part]["text"]
+            );
+        }
+    }
 }

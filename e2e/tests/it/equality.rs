@@ -1,13 +1,13 @@
 //! Disaggregated = monolithic, bit for bit, over processes: token ids, text and logprobs.
 
-use crate::prompts::{essence, greedy, ids, sampled};
+use crate::prompts::{echoed, essence, greedy, ids, sampled};
 use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
 use pd_e2e::client::Client;
 use pd_e2e::fleet::FleetSpec;
 use pd_e2e::{address, binaries};
 use pd_protocol::workers::Role;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 fn args(line: &str) -> Vec<String> {
@@ -110,6 +110,57 @@ async fn smollm2_over_shm_and_tcp() -> Result<()> {
     for transport in ["shm", "tcp"] {
         let agent = format!("--disaggregation-transfer-backend {transport} --page-size 16");
         same_answers(binaries::smollm2(), &agent, 256, &requests).await?;
+    }
+    Ok(())
+}
+
+/// Choices and usage of a completion, told in one piece and as events of each choice.
+async fn completion(client: &Client, url: &str, request: &Value) -> Result<[Value; 2]> {
+    let plain = client.post(url, request).await?;
+    ensure!(
+        plain.status == 200,
+        "{url} answered {}: {}",
+        plain.status,
+        plain.text()
+    );
+    let plain = plain.json()?;
+    let mut request = request.clone();
+    request["stream"] = json!(true);
+    request["stream_options"] = json!({"include_usage": true});
+    let events = client.stream(url, &request).await?.rest().await?;
+    let choices = events
+        .iter()
+        .filter_map(|event| event["choices"].as_array());
+    let mut choices: Vec<&Value> = choices.flatten().collect();
+    // Choices run side by side; the order within each is told.
+    choices.sort_by_key(|choice| choice["index"].as_u64());
+    let usage = events.last().map(|event| &event["usage"]);
+    Ok([
+        json!({"choices": plain["choices"], "usage": plain["usage"]}),
+        json!({"choices": choices, "usage": usage}),
+    ])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn echoed_prompts_and_their_logprobs() -> Result<()> {
+    let mut spec = FleetSpec::new(binaries::tiny_model("tiny-llama"));
+    spec.agent_args = args("--page-size 16");
+    let alone = spec.start_worker(Role::Null, address::fresh()).await?;
+    let alone_url = format!("{}/v1/completions", alone.url());
+    spec.prefill_args = args("--chunked-prefill-size 64");
+    let fleet = spec.start().await?;
+    for request in echoed() {
+        let expected = completion(&fleet.client, &alone_url, &request).await?;
+        let told = completion(&fleet.client, &fleet.url("/v1/completions"), &request).await?;
+        ensure!(
+            told == expected,
+            "{request} differs:\n {told:?}\n {expected:?}\n{}",
+            fleet.logs()
+        );
+        let lists = &told[0]["choices"][0]["logprobs"];
+        ensure!(lists["token_logprobs"][0].is_null(), "{lists}");
+        let first = &told[1]["choices"][0]["logprobs"];
+        ensure!(first["tokens"][0] == lists["tokens"][0], "{first}");
     }
     Ok(())
 }

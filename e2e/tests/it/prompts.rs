@@ -1,4 +1,5 @@
-//! Requests in SGLang's `/generate` shape, and what must be equal in two answers.
+//! Requests in SGLang's `/generate` shape and OpenAI's of completions, and what must be equal in
+//! two answers.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -34,6 +35,30 @@ pub(crate) fn sampled(input_ids: &[u32], max_new_tokens: u32, seed: u64) -> Valu
     request["sampling_params"]["repetition_penalty"] = json!(1.1);
     request["sampling_params"]["sampling_seed"] = json!(seed);
     request
+}
+
+/// Completions that echo their prompt with its log probabilities, as evaluations ask for them:
+/// with and without an answer, several prompts, several choices, and an answer that ends at once.
+pub(crate) fn echoed() -> Vec<Value> {
+    let request = |extra: Value| {
+        let mut request = json!({
+            "echo": true, "logprobs": 2, "max_tokens": 12, "temperature": 0, "ignore_eos": true,
+        });
+        let fields = request.as_object_mut().expect("an object is given above");
+        fields.extend(extra.as_object().expect("extras are objects").clone());
+        request
+    };
+    let sampled = json!({"n": 2, "temperature": 0.9, "seed": 5, "logprobs": 0,
+        "prompt": ["the sea is wide", "a sky"]});
+    let stopped = json!({"prompt": "the sea", "stop_token_ids": [77], "logit_bias": {"77": 100}});
+    vec![
+        request(json!({"prompt": "the sea is wide and deep, and the sky is high"})),
+        request(sampled),
+        request(json!({"prompt": [ids(1, 200), ids(2, 9), ids(3, 1)]})),
+        request(stopped),
+        request(json!({"prompt": ids(4, 70), "max_tokens": 0})),
+        request(json!({"prompt": [ids(5, 40), ids(6, 3)], "n": 2, "max_tokens": 0})),
+    ]
 }
 
 /// What two engines must agree on, bit for bit: ids, text and every logprob as it was printed.

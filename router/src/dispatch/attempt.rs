@@ -3,7 +3,7 @@
 use super::leg::{self, DecodeStart, LegStart, PrefillLeg};
 use super::{Call, LegFailure, LegFault};
 use crate::client::Incoming;
-use crate::logprobs::PromptLogprobs;
+use crate::logprobs::{AnswerShape, PromptLogprobs};
 use crate::request::RoomCount;
 use crate::rooms::RoomRange;
 use crate::route::{PrefillDecodePair, Route};
@@ -65,14 +65,14 @@ async fn start_pair(
         Arc::clone(pair.prefill.worker()),
         Arc::clone(pair.decode.worker()),
     );
-    let wants_body = call.routing.merges_logprobs;
+    let wanted = call.routing.prompt_logprobs;
     let prefill = leg_start(router, call, pair.prefill, body.clone());
     let decode = leg_start(router, call, pair.decode, body);
-    let prefill: PrefillLeg = Box::pin(leg::prefill(prefill, wants_body));
+    let prefill: PrefillLeg = Box::pin(leg::prefill(prefill, wanted.is_some()));
     let legs = Legs {
         prefill: Some(prefill),
         logprobs: None,
-        wants_body,
+        wanted,
     };
     match legs.run(leg::decode(decode, Role::Decode)).await {
         Ok((started, legs)) => Ok(Started::new(
@@ -105,7 +105,8 @@ struct Legs {
     /// `None` once it has ended well.
     prefill: Option<PrefillLeg>,
     logprobs: Option<PromptLogprobs>,
-    wants_body: bool,
+    /// Set if prefill's body is waited for.
+    wanted: Option<AnswerShape>,
 }
 
 // === impl Legs ===
@@ -120,7 +121,7 @@ impl Legs {
         tokio::pin!(decode);
         let mut started = None;
         loop {
-            if started.is_some() && !(self.wants_body && self.prefill.is_some()) {
+            if started.is_some() && (self.wanted.is_none() || self.prefill.is_none()) {
                 break;
             }
             tokio::select! {
@@ -128,8 +129,8 @@ impl Legs {
                 body = ended(&mut self.prefill) => {
                     let body = body.map_err(|fault| (Role::Prefill, fault))?;
                     self.prefill = None;
-                    if self.wants_body {
-                        self.logprobs = Some(PromptLogprobs::read(&body));
+                    if let Some(shape) = self.wanted {
+                        self.logprobs = Some(PromptLogprobs::read(shape, &body));
                     }
                 }
                 first = &mut decode, if started.is_none() => {

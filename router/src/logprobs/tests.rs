@@ -6,8 +6,16 @@ use proptest::prelude::*;
 const PREFILL: &str =
     r#"{"text":"x","meta_info":{"input_token_logprobs":[[null,1,null],[-0.10,2,null]],"id":"a"}}"#;
 
+const ECHOED: &str = r#"{"choices":[
+    {"text":"a b","index":0,"logprobs":{"tokens":["a"," b"],"token_logprobs":[null,-0.10],"top_logprobs":[null,{"b":-0.1}],"text_offset":[0,1]}},
+    {"text":"c","index":1,"logprobs":{"tokens":["c"],"token_logprobs":[null],"top_logprobs":[null],"text_offset":[0]}}]}"#;
+
 fn merged(prefill: &str, decode: &str) -> String {
-    let prompt = PromptLogprobs::read(prefill.as_bytes());
+    merged_as(AnswerShape::Generate, prefill, decode)
+}
+
+fn merged_as(shape: AnswerShape, prefill: &str, decode: &str) -> String {
+    let mut prompt = PromptLogprobs::read(shape, prefill.as_bytes());
     let out = prompt.merge(&Bytes::copy_from_slice(decode.as_bytes()));
     String::from_utf8(out.to_vec()).unwrap()
 }
@@ -56,7 +64,8 @@ fn each_item_of_a_batch_gets_its_own() {
 fn events_that_arrive_together_are_merged_one_by_one() {
     let prefill = "data: {\"index\":1,\"meta_info\":{\"input_top_logprobs\":[7]}}\n\n\
                    data: {\"meta_info\":{\"input_top_logprobs\":[5]}}\n\ndata: [DONE]\n\n";
-    let mut merger = EventMerger::new(PromptLogprobs::read(prefill.as_bytes()));
+    let prompt = PromptLogprobs::read(AnswerShape::Generate, prefill.as_bytes());
+    let mut merger = EventMerger::new(prompt);
     let event = |index, list: &str| {
         format!("data: {{\"index\":{index},\"meta_info\":{{\"input_top_logprobs\":[{list}]}}}}\n\n")
     };
@@ -67,6 +76,77 @@ fn events_that_arrive_together_are_merged_one_by_one() {
     let expected = event(0, "5") + &event(1, "7") + "data: [DONE]\n\n";
     assert_eq!(String::from_utf8(out).unwrap(), expected);
     assert!(merger.rest().is_empty());
+}
+
+/// A choice of a completion with one token in each of its lists.
+fn choice(index: u64, lists: [&str; 4]) -> String {
+    let [tokens, logprobs, tops, offsets] = lists;
+    format!(
+        r#"{{"index":{index},"text":"t","logprobs":{{"tokens":[{tokens}],"token_logprobs":[{logprobs}],"top_logprobs":[{tops}],"text_offset":[{offsets}]}}}}"#
+    )
+}
+
+const ANSWERED: [&str; 4] = [r#"" d""#, "-0.50", r#"{"d":-1e-3}"#, "3"];
+const BOTH: [&str; 4] = [
+    r#""a"," b"," d""#,
+    "null,-0.10,-0.50",
+    r#"null,{"b":-0.1},{"d":-1e-3}"#,
+    "0,1,3",
+];
+
+#[test]
+fn a_completions_lists_begin_with_the_prompts() {
+    let decode = |lists| {
+        format!(
+            r#"{{"choices":[{}],"usage":{{"n":1.0}}}}"#,
+            choice(0, lists)
+        )
+    };
+    assert_eq!(
+        merged_as(AnswerShape::Completions, ECHOED, &decode(ANSWERED)),
+        decode(BOTH)
+    );
+}
+
+#[test]
+fn each_choice_gets_the_lists_of_its_index() {
+    let second = choice(1, [r#""c""#, "null", "null", "0"]);
+    let decode = |choices: [&str; 2]| format!(r#"{{"choices":[{}]}}"#, choices.join(","));
+    let merged = merged_as(
+        AnswerShape::Completions,
+        ECHOED,
+        &decode([&choice(1, [""; 4]), &choice(0, ANSWERED)]),
+    );
+    assert_eq!(merged, decode([&second, &choice(0, BOTH)]));
+}
+
+#[test]
+fn a_completion_without_lists_gets_the_prompts() {
+    let decode = r#"{"choices":[{"index":1,"logprobs":null}]}"#;
+    assert_eq!(
+        merged_as(AnswerShape::Completions, ECHOED, decode),
+        r#"{"choices":[{"index":1,"logprobs":{"tokens":["c"],"token_logprobs":[null],"top_logprobs":[null],"text_offset":[0]}}]}"#
+    );
+}
+
+#[test]
+fn only_the_first_event_of_a_choice_tells_of_the_prompt() {
+    let event = |choice: &str| format!("data: {{\"choices\":[{choice}]}}\n\n");
+    let (first, later) = (event(&choice(0, ANSWERED)), event(&choice(0, ANSWERED)));
+    let null = event(r#"{"index":1,"logprobs":null}"#);
+    let usage = event("");
+    let prompt = PromptLogprobs::read(AnswerShape::Completions, ECHOED.as_bytes());
+    let mut merger = EventMerger::new(prompt);
+    let out = merger.push(format!("{first}{later}{null}{null}{usage}data: [DONE]\n\n").as_bytes());
+    let told = event(&format!(
+        r#"{{"index":1,"logprobs":{{{}}}}}"#,
+        r#""tokens":["c"],"token_logprobs":[null],"top_logprobs":[null],"text_offset":[0]"#
+    ));
+    let begun = event(&choice(0, BOTH));
+    assert_eq!(
+        String::from_utf8(out.to_vec()).unwrap(),
+        format!("{begun}{later}{told}{null}{usage}data: [DONE]\n\n")
+    );
 }
 
 #[test]
@@ -80,6 +160,15 @@ fn what_is_no_answer_stays_as_it_is() {
     ] {
         assert_eq!(merged(PREFILL, decode), decode);
     }
+    for decode in [
+        "[]",
+        r#"{"choices":3}"#,
+        r#"{"choices":[3,null]}"#,
+        r#"{"choices":[{"index":7,"logprobs":null}]}"#,
+        r#"{"choices":[{"index":0,"logprobs":[]},{"index":1}]}"#,
+    ] {
+        assert_eq!(merged_as(AnswerShape::Completions, ECHOED, decode), decode);
+    }
 }
 
 proptest! {
@@ -91,5 +180,8 @@ proptest! {
         let wrap = |inner: &str| format!(r#"{{"meta_info":{{"input_token_logprobs":{inner}}}}}"#);
         merged(&wrap(&prefill), &wrap(&decode));
         merged(&prefill, &decode);
+        let choices = |inner: &str| format!(r#"{{"choices":[{{"logprobs":{{"tokens":{inner}}}}}]}}"#);
+        merged_as(AnswerShape::Completions, &choices(&prefill), &choices(&decode));
+        merged_as(AnswerShape::Completions, ECHOED, &decode);
     }
 }

@@ -92,13 +92,28 @@ fn null_is_absent() {
     assert_eq!(routing.rooms, RoomCount::One);
 }
 
+fn wanted(api: Api, body: &str) -> Option<AnswerShape> {
+    parse(api, body).unwrap().prompt_logprobs
+}
+
 #[test]
-fn logprobs_are_merged_for_generate_only() {
+fn a_chat_tells_no_logprobs_of_its_prompt() {
     let asked = r#"{"return_logprob":true,"logprobs":true}"#;
-    assert!(parse(Api::Generate, asked).unwrap().merges_logprobs);
-    assert!(!parse(Api::ChatCompletions, asked).unwrap().merges_logprobs);
+    assert_eq!(wanted(Api::Generate, asked), Some(AnswerShape::Generate));
+    assert_eq!(wanted(Api::ChatCompletions, asked), None);
     let listed = r#"{"return_logprob":[false,true]}"#;
-    assert!(parse(Api::Generate, listed).unwrap().merges_logprobs);
+    assert_eq!(wanted(Api::Generate, listed), Some(AnswerShape::Generate));
+}
+
+#[test]
+fn a_completion_tells_them_with_an_echo_only() {
+    let asked = |body| wanted(Api::Completions, body);
+    let shape = Some(AnswerShape::Completions);
+    assert_eq!(asked(r#"{"echo":true,"logprobs":0}"#), shape);
+    assert_eq!(asked(r#"{"echo":true,"logprobs":null}"#), None);
+    assert_eq!(asked(r#"{"echo":true}"#), None);
+    assert_eq!(asked(r#"{"echo":false,"logprobs":3}"#), None);
+    assert_eq!(asked(r#"{"return_logprob":true,"logprobs":3}"#), None);
 }
 
 proptest! {

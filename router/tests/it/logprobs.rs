@@ -36,6 +36,27 @@ async fn events_of_one_network_piece_are_merged_each() {
 }
 
 #[tokio::test]
+async fn an_echoed_prompts_logprobs_open_a_completions_lists() {
+    let pair = Pair::start("").await;
+    let answer = |tokens: &str| {
+        format!(r#"{{"choices":[{{"index":0,"logprobs":{{"tokens":[{tokens}]}}}}]}}"#)
+    };
+    pair.prefill.answer(Answer::Json(answer(r#""a""#)));
+    pair.decode.answer(Answer::Json(answer(r#""b""#)));
+    let asked = r#"{"prompt":"a","echo":true,"logprobs":1}"#;
+    let reply = pair.running.client.post("/v1/completions", asked).await;
+    assert_eq!(reply.text(), answer(r#""a","b""#));
+
+    let event = |tokens: &str| format!("data: {}\n\n", answer(tokens));
+    let pieces = vec![event(r#""b""#), event(r#""c""#)];
+    pair.decode.answer(Answer::Events(pieces));
+    let asked = r#"{"prompt":"a","echo":true,"logprobs":1,"stream":true}"#;
+    let reply = pair.running.client.post("/v1/completions", asked).await;
+    assert_eq!(reply.text(), event(r#""a","b""#) + &event(r#""c""#));
+    pair.running.until_idle().await;
+}
+
+#[tokio::test]
 async fn a_failing_prefill_is_retried_even_after_decode_has_answered() {
     let pair = Pair::start("").await;
     let prefill = r#"{"meta_info":{"input_token_logprobs":[7]}}"#;

@@ -1,0 +1,100 @@
+//! Where the answers of an API hold lists of log probabilities.
+
+use crate::splice::Object;
+use serde_json::value::RawValue;
+
+/// An API's way to tell log probabilities of the prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerShape {
+    /// `/generate`: an answer, or a list of them, each with lists of its own for the prompt in its
+    /// `meta_info`. An event tells all there is so far.
+    Generate,
+    /// `/v1/completions`: `choices`, each with lists in its `logprobs` that begin with the echoed
+    /// prompt. An event tells what is new.
+    Completions,
+}
+
+/// Where one answer holds its lists.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) index: u64,
+    /// An object; or null where a completion has no list to tell.
+    pub(super) holder: &'a RawValue,
+}
+
+// === impl AnswerShape ===
+
+impl AnswerShape {
+    /// Names of the lists that the prompt has a part in.
+    pub(super) fn lists(self) -> &'static [&'static str] {
+        match self {
+            Self::Generate => &[
+                "input_token_logprobs",
+                "input_top_logprobs",
+                "input_token_ids_logprobs",
+            ],
+            Self::Completions => &["tokens", "token_logprobs", "top_logprobs", "text_offset"],
+        }
+    }
+
+    pub(super) fn list_idx(self, key: &str) -> Option<usize> {
+        self.lists().iter().position(|list| *list == key)
+    }
+
+    /// Of a stream, only the first event of an answer tells of the prompt.
+    pub(super) fn tells_once(self) -> bool {
+        self == Self::Completions
+    }
+
+    /// The answers in `json`, an answer's whole body or an event's data, in their order.
+    pub(super) fn places(self, json: &str) -> Vec<Place<'_>> {
+        let (answers, holder) = match self {
+            Self::Generate if json.trim_start().starts_with('[') => (elements(json), "meta_info"),
+            Self::Generate => (vec![json], "meta_info"),
+            Self::Completions => (choices(json), "logprobs"),
+        };
+        let places = (0..).zip(answers);
+        places
+            .filter_map(|(index, answer)| place(answer, holder, index))
+            .filter(|place| self.is_holder(place.holder.get()))
+            .collect()
+    }
+
+    fn is_holder(self, value: &str) -> bool {
+        value.starts_with('{') || (value == "null" && self == Self::Completions)
+    }
+}
+
+/// The member `holder` of an answer, which may say its `index` itself.
+fn place<'a>(answer: &'a str, holder: &str, index: u64) -> Option<Place<'a>> {
+    let (mut told, mut found) = (None, None);
+    let scanned = Object::scan(answer, |key, value| {
+        match key {
+            "index" => told = value.get().parse().ok(),
+            _ if key == holder => found = Some(value),
+            _ => {}
+        }
+        Ok(())
+    });
+    scanned.ok()?;
+    Some(Place {
+        index: told.unwrap_or(index),
+        holder: found?,
+    })
+}
+
+fn elements(list: &str) -> Vec<&str> {
+    let elements: Vec<&RawValue> = serde_json::from_str(list).unwrap_or_default();
+    elements.into_iter().map(RawValue::get).collect()
+}
+
+fn choices(json: &str) -> Vec<&str> {
+    let mut choices = Vec::new();
+    let scanned = Object::scan(json, |key, value| {
+        if key == "choices" {
+            choices = elements(value.get());
+        }
+        Ok(())
+    });
+    scanned.map(|_| choices).unwrap_or_default()
+}
