@@ -49,7 +49,8 @@ pub(crate) struct DisaggregationArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) decode_polling_interval: u32,
 
-    /// Longest wait of a request for its peer to appear
+    /// Longest wait of a request for its peer to appear; on prefill also for a decode that has died
+    /// before it said where the KV goes, if no router ends the request
     #[arg(
         long = "disaggregation-bootstrap-timeout",
         env = "SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT",
