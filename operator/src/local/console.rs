@@ -13,6 +13,8 @@ const COLOURS: [u8; 5] = [36, 33, 32, 35, 34];
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Console {
     colour: bool,
+    /// A person reads stdout, so that hints are welcome there.
+    hints: bool,
 }
 
 // === impl Console ===
@@ -20,7 +22,15 @@ pub(crate) struct Console {
 impl Console {
     pub(crate) fn new() -> Self {
         let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self { colour }
+        let hints = std::io::stdout().is_terminal();
+        Self { colour, hints }
+    }
+
+    /// Tells a person what may be done next.
+    pub(crate) fn hint(self, text: &str) {
+        if self.hints {
+            self.progress(text);
+        }
     }
 
     /// Says how far things are. A closed stdout is no reason to stop serving.

@@ -209,9 +209,11 @@ impl Runtime {
         if ready && !was_ready {
             let seconds = self.moving_since.elapsed().as_secs_f64();
             let endpoint = self.endpoint();
-            self.fleet
-                .console
-                .progress(&format!("Ready in {seconds:.1} s: {endpoint}/v1"));
+            let console = self.fleet.console;
+            console.progress(&format!("Ready in {seconds:.1} s: {endpoint}/v1"));
+            if !self.has_been_ready {
+                console.hint(&self.first_steps(&endpoint));
+            }
             self.has_been_ready = true;
         } else if !ready && was_ready {
             self.moving_since = Instant::now();
@@ -221,6 +223,18 @@ impl Runtime {
         } else {
             LocalPhase::Progressing
         };
+    }
+
+    /// What a person may do now: ask, edit, stop.
+    fn first_steps(&self, endpoint: &str) -> String {
+        let model = self.target.valid.deployment().served_model_name();
+        let file = self.config.file.display();
+        format!(
+            "\n  curl -N {endpoint}/v1/chat/completions -H 'content-type: application/json' -d \\\n  \
+             '{{\"model\": \"{model}\", \"stream\": true, \"messages\": [{{\"role\": \"user\", \
+             \"content\": \"Why is the sky blue?\"}}]}}'\n\nEdit {file} while it runs; Ctrl-C drains and \
+             stops it.\n"
+        )
     }
 
     fn write_status(&mut self) -> Result<(), CacheError> {

@@ -18,6 +18,7 @@ use pd_protocol::workers::Role;
 use rustix::process::Signal;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Longest time for the deployment to drain and stop.
@@ -38,8 +39,17 @@ struct Args {
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
-    let args = Args::parse();
+async fn main() -> ExitCode {
+    match demo(Args::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("\nerror: {why:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn demo(args: Args) -> Result<()> {
     ensure!(
         args.model.is_file(),
         "no model at {}; run `make model`",

@@ -24,12 +24,19 @@ fn an_endless_line_is_broken() {
 #[test]
 fn names_are_coloured_only_for_a_terminal() {
     assert_eq!(
-        Console { colour: false }.prefix("tiny-decode-0-1"),
+        Console {
+            colour: false,
+            hints: false,
+        }
+        .prefix("tiny-decode-0-1"),
         "tiny-decode-0-1 | "
     );
     assert!(
-        Console { colour: true }
-            .prefix("tiny-decode-0-1")
-            .starts_with("\x1b[")
+        Console {
+            colour: true,
+            hints: false,
+        }
+        .prefix("tiny-decode-0-1")
+        .starts_with("\x1b[")
     );
 }
