@@ -22,6 +22,14 @@ demo: binaries model ## Ask a real model through router, prefill and decode; dra
 serve: binaries model ## The same deployment, left running; Ctrl-C drains and stops it
 	@$(RELEASE)/pd-operator local -f examples/smollm2.yaml
 
+.PHONY: kube-up
+kube-up: kube ## A Kubernetes with two nodes to play with; stays until kube-down
+	@$(RELEASE)/pd-kube up --gpus-per-node 2
+
+.PHONY: kube-down
+kube-down: kube ## End it; nothing of it is left
+	@$(RELEASE)/pd-kube down
+
 # --- prove it -----------------------------------------------------------------------------------
 
 .PHONY: test
@@ -31,13 +39,17 @@ test: rust ## All default tests: no GPU, no cluster, no network
 .PHONY: lint
 lint: rust ## Format, clippy without warnings, generated files without drift
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	cargo run -q -p xtask -- generate --check
 
 .PHONY: e2e
 e2e: binaries model ## Processes on loopback: equality, faults, bad input, reconcile
 	@# A fleet wants both cores, so one test at a time.
 	cargo test --release -p pd-e2e -- --test-threads=1 --nocapture
+
+.PHONY: e2e-kube
+e2e-kube: rust ## A real Kubernetes here: needs root, Go, containerd; builds its programs once
+	cargo test --release -p pd-e2e --features kube --lib --test kube -- --test-threads=1 --nocapture
 
 .PHONY: clients
 clients: binaries model ## openai-python, unmodified, against router and agent
@@ -65,6 +77,10 @@ generate: rust ## Write the generated files (CRD YAML)
 binaries: rust ## Release binaries under target/release
 	@echo "building release binaries (the first build takes some minutes)"
 	@cargo build --release $(BINS) --bins
+
+.PHONY: kube
+kube: rust
+	@cargo build -q --release -p pd-e2e --features kube --bin pd-kube
 
 .PHONY: model
 model: $(MODEL) ## Fetch the demo model once (93 MB)

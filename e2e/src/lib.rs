@@ -5,6 +5,8 @@ pub mod address;
 pub mod binaries;
 pub mod client;
 pub mod fleet;
+#[cfg(feature = "kube")]
+pub mod kube;
 pub mod load;
 pub mod metrics;
 pub mod process;

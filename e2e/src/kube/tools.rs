@@ -1,0 +1,179 @@
+//! The cluster's programs, built once from Go modules into the cache folder. Modules and build cache
+//! lie there too and not in Go's own folders: one folder holds everything that is written, and it can
+//! be deleted. The two are removed once every program stands; they are ten times as large.
+
+mod wrapper;
+
+use crate::kube::host;
+use crate::kube::versions::{KUBERNETES, SOURCES, Source, folder_name};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{FlockOperation, flock};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// The built programs.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    bin: PathBuf,
+}
+
+/// Where one build reads and writes.
+struct Workshop {
+    /// Modules, build cache and wrapper modules.
+    go: PathBuf,
+    bin: PathBuf,
+}
+
+/// `$PDSERVE_CACHE`, or `.cache` of this checkout.
+pub fn cache() -> PathBuf {
+    std::env::var_os("PDSERVE_CACHE").map_or_else(
+        || crate::binaries::workspace().join(".cache"),
+        PathBuf::from,
+    )
+}
+
+// === impl Tools ===
+
+impl Tools {
+    /// Finds the programs under `cache`, and builds those that are missing: minutes the first time.
+    /// A second caller waits for the first.
+    ///
+    /// # Errors
+    /// When Go is missing or too old, or a build fails.
+    pub fn ready(cache: &Path) -> Result<Self> {
+        let root = cache.join("kube");
+        let workshop = Workshop {
+            go: root.join("go"),
+            bin: root.join(folder_name()).join("bin"),
+        };
+        if workshop.missing().is_empty() {
+            return Ok(Self { bin: workshop.bin });
+        }
+        fs::create_dir_all(&workshop.bin).context("make the tools' folder")?;
+        let lock = File::create(root.join("tools.lock")).context("make the tools' lock")?;
+        flock(&lock, FlockOperation::LockExclusive).context("wait for the tools' lock")?;
+        workshop.build_missing()?;
+        Ok(Self { bin: workshop.bin })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.bin.join(name)
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.bin
+    }
+}
+
+// === impl Workshop ===
+
+impl Workshop {
+    /// What does not stand yet, in build order.
+    fn missing(&self) -> Vec<(&'static Source, &'static str, &'static str)> {
+        let all = SOURCES.iter().flat_map(|source| {
+            let commands = source.commands.iter();
+            commands.map(move |&(name, package)| (source, name, package))
+        });
+        all.filter(|(_, name, _)| !self.bin.join(name).is_file())
+            .collect()
+    }
+
+    fn build_missing(&self) -> Result<()> {
+        let missing = self.missing();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        host::check_go()?;
+        let started = Instant::now();
+        eprintln!(
+            "building {} programs for the cluster from Go modules, once: about 8 minutes on 2 cores",
+            missing.len()
+        );
+        let count = missing.len();
+        for (nr, (source, name, package)) in missing.into_iter().enumerate() {
+            let begun = Instant::now();
+            eprint!("  {:2} of {count}  {name} {} … ", nr + 1, source.version);
+            self.build(source, name, package).with_context(|| {
+                format!("build {name} from {}@{}", source.module, source.version)
+            })?;
+            eprintln!("{} s", begun.elapsed().as_secs());
+        }
+        fs::remove_dir_all(&self.go).context("remove the build cache")?;
+        eprintln!("built in {} s", started.elapsed().as_secs());
+        Ok(())
+    }
+
+    fn build(&self, source: &Source, name: &str, package: &str) -> Result<()> {
+        let module = self.wrapper(source)?;
+        let partial = self.bin.join(format!(".{name}.partial"));
+        let mut go = self.go(&module);
+        go.args(["build", "-mod=mod", "-trimpath", "-tags", "providerless"]);
+        go.arg("-ldflags").arg(ldflags());
+        go.arg("-o").arg(&partial).arg(package);
+        run(&mut go)?;
+        fs::rename(&partial, self.bin.join(name)).context("put it in place")
+    }
+
+    /// The folder of a module that wraps `source`.
+    fn wrapper(&self, source: &Source) -> Result<PathBuf> {
+        let (name, _) = source.commands[0];
+        let folder = self.go.join("wrappers").join(name);
+        if folder.join("go.mod").is_file() {
+            return Ok(folder);
+        }
+        fs::create_dir_all(&folder)?;
+        let Source {
+            module, version, ..
+        } = source;
+        let mut download = self.go(&folder);
+        download.args(["mod", "download", "-json"]);
+        let told = run(download.arg(format!("{module}@{version}")))?;
+        let told: serde_json::Value = serde_json::from_str(&told)?;
+        let upstream = told["GoMod"].as_str().context("go names no go.mod")?;
+        let upstream = fs::read_to_string(upstream)?;
+        fs::write(folder.join("go.mod"), wrapper::go_mod(source, &upstream))?;
+        Ok(folder)
+    }
+
+    /// `go`, writing below [`Workshop::go`] only.
+    fn go(&self, folder: &Path) -> Command {
+        let mut command = Command::new("go");
+        command
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .env("GOCACHE", self.go.join("build"))
+            .env("GOMODCACHE", self.go.join("modules"))
+            .env("GOTMPDIR", &self.go)
+            .env("GOTELEMETRY", "off")
+            .env("GOWORK", "off")
+            .env("CGO_ENABLED", "0")
+            // Modules that their owner can delete.
+            .env("GOFLAGS", "-modcacherw -buildvcs=false");
+        command
+    }
+}
+
+/// Without the version, clients see `v0.0.0-master`.
+fn ldflags() -> OsString {
+    let mut parts = KUBERNETES.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next().unwrap_or("0"), parts.next().unwrap_or("0"));
+    let package = "k8s.io/component-base/version";
+    format!(
+        "-s -w -X {package}.gitVersion={KUBERNETES} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
+    )
+    .into()
+}
+
+/// Runs to the end and gives back its standard output.
+fn run(command: &mut Command) -> Result<String> {
+    let output = command.output().context("start go")?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}", told.trim_end());
+    match String::from_utf8(output.stdout) {
+        Ok(text) => Ok(text),
+        Err(e) => bail!("go wrote bytes that are not UTF-8: {e}"),
+    }
+}

@@ -1,0 +1,77 @@
+//! Every pinned version of the cluster, and the commands that are built from each module.
+
+use std::fmt::Write as _;
+
+/// The release that everything is proven on.
+pub const KUBERNETES: &str = "v1.36.3";
+/// Kubernetes' staging modules carry its version with this major number.
+pub const KUBERNETES_STAGING: &str = "v0.36.3";
+/// Oldest Go that these modules accept.
+pub const GO_MIN: (u32, u32) = (1, 26);
+
+/// One Go module and what is built from it.
+#[derive(Debug)]
+pub struct Source {
+    pub module: &'static str,
+    pub version: &'static str,
+    /// Binary → its package.
+    pub commands: &'static [(&'static str, &'static str)],
+}
+
+/// In build order: the long one first, so that the others find its packages built.
+pub const SOURCES: &[Source] = &[
+    Source {
+        module: "k8s.io/kubernetes",
+        version: KUBERNETES,
+        commands: &[
+            ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+            (
+                "kube-controller-manager",
+                "k8s.io/kubernetes/cmd/kube-controller-manager",
+            ),
+            ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+            ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+            ("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+            ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+        ],
+    },
+    Source {
+        module: "go.etcd.io/etcd/server/v3",
+        version: "v3.6.16",
+        commands: &[("etcd", "go.etcd.io/etcd/server/v3")],
+    },
+    Source {
+        module: "helm.sh/helm/v4",
+        version: "v4.3.1",
+        commands: &[("helm", "helm.sh/helm/v4/cmd/helm")],
+    },
+    Source {
+        module: "sigs.k8s.io/kwok",
+        version: "v0.8.0",
+        commands: &[("kwok", "sigs.k8s.io/kwok/cmd/kwok")],
+    },
+    Source {
+        module: "github.com/yannh/kubeconform",
+        version: "v0.8.0",
+        commands: &[(
+            "kubeconform",
+            "github.com/yannh/kubeconform/cmd/kubeconform",
+        )],
+    },
+];
+
+/// Names the set: a folder of tools holds exactly these versions.
+pub fn folder_name() -> String {
+    let mut name = String::new();
+    for source in SOURCES {
+        let (first, _) = source.commands[0];
+        let short = if source.version == KUBERNETES {
+            "kubernetes"
+        } else {
+            first
+        };
+        let separator = if name.is_empty() { "" } else { "_" };
+        write!(name, "{separator}{short}-{}", source.version).expect("a String takes every write");
+    }
+    name
+}

@@ -1,0 +1,7 @@
+//! Proofs over a real Kubernetes; `make e2e-kube` builds what they need and runs them.
+
+mod control_plane;
+mod killed_owner;
+mod left_behind;
+mod nodes;
+mod objects;
