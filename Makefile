@@ -80,7 +80,7 @@ binaries: rust ## Release binaries under target/release
 
 .PHONY: kube
 kube: rust
-	@cargo build -q --release -p pd-e2e --features kube --bin pd-kube
+	@cargo build --release -p pd-e2e --features kube --bin pd-kube
 
 .PHONY: model
 model: $(MODEL) ## Fetch the demo model once (93 MB)

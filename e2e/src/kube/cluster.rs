@@ -18,10 +18,10 @@ use crate::kube::network::NODES_MAX;
 use crate::kube::node::Node;
 use crate::kube::teardown::sweep;
 use crate::kube::tools::{self, Tools};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use seat::Seat;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Sockets lie in the folder, and their paths have at most 107 bytes.
 const DIR_LEN_MAX: usize = 80;
@@ -89,31 +89,34 @@ impl Spec {
     }
 
     fn make_dir(&self) -> Result<PathBuf> {
-        let dir = match &self.dir {
-            Some(dir) => {
-                fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
-                dir.canonicalize()?
-            }
-            None => {
-                let made = tempfile::Builder::new().prefix("pdserve-kube-").tempdir();
-                made.context("make a temporary folder")?.keep()
-            }
+        let Some(dir) = &self.dir else {
+            self.check_dir(&std::env::temp_dir().canonicalize()?)?;
+            let made = tempfile::Builder::new().prefix("pdserve-kube-").tempdir();
+            return Ok(made.context("make a temporary folder")?.keep());
         };
+        let dir = std::path::absolute(dir)?;
+        self.check_dir(&dir)?;
         let shown = dir.display();
+        fs::create_dir_all(&dir).with_context(|| format!("make {shown}"))?;
         ensure!(
             dir.read_dir()?.next().is_none(),
             "{shown} is not empty; name another folder, it is removed with the cluster"
         );
+        Ok(dir)
+    }
+
+    fn check_dir(&self, dir: &Path) -> Result<()> {
+        let shown = dir.display();
         ensure!(
             dir.as_os_str().len() <= DIR_LEN_MAX,
             "{shown} is longer than {DIR_LEN_MAX} bytes, and sockets lie in it; name a shorter folder"
         );
-        if let Some(hidden) = machine::hides(&dir).filter(|_| self.nodes > 0) {
-            anyhow::bail!(
+        match machine::hides(dir).filter(|_| self.nodes > 0) {
+            Some(hidden) => bail!(
                 "{shown} lies in {hidden}, where nodes see their own files; name another folder"
-            );
+            ),
+            None => Ok(()),
         }
-        Ok(dir)
     }
 }
 

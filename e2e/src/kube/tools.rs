@@ -49,13 +49,14 @@ impl Tools {
             go: root.join("go"),
             bin: root.join(folder_name()).join("bin"),
         };
-        if workshop.missing().is_empty() {
+        if workshop.is_done() {
             return Ok(Self { bin: workshop.bin });
         }
         fs::create_dir_all(&workshop.bin).context("make the tools' folder")?;
         let lock = File::create(root.join("tools.lock")).context("make the tools' lock")?;
         flock(&lock, FlockOperation::LockExclusive).context("wait for the tools' lock")?;
         workshop.build_missing()?;
+        workshop.tidy()?;
         Ok(Self { bin: workshop.bin })
     }
 
@@ -81,6 +82,18 @@ impl Workshop {
             .collect()
     }
 
+    fn is_done(&self) -> bool {
+        self.missing().is_empty() && !self.go.exists()
+    }
+
+    /// Removes what only building needs.
+    fn tidy(&self) -> Result<()> {
+        if self.go.exists() {
+            fs::remove_dir_all(&self.go).context("remove the build cache")?;
+        }
+        Ok(())
+    }
+
     fn build_missing(&self) -> Result<()> {
         let missing = self.missing();
         if missing.is_empty() {
@@ -89,7 +102,7 @@ impl Workshop {
         host::check_go()?;
         let started = Instant::now();
         eprintln!(
-            "building {} programs for the cluster from Go modules, once: about 8 minutes on 2 cores",
+            "building {} programs for the cluster from Go modules, once: about 8 minutes on 2 idle cores",
             missing.len()
         );
         let count = missing.len();
@@ -101,7 +114,6 @@ impl Workshop {
             })?;
             eprintln!("{} s", begun.elapsed().as_secs());
         }
-        fs::remove_dir_all(&self.go).context("remove the build cache")?;
         eprintln!("built in {} s", started.elapsed().as_secs());
         Ok(())
     }

@@ -62,7 +62,7 @@ async fn answers_in_pod(cluster: &Cluster, pod: &str, to: Ipv4Addr) -> Result<BT
 }
 
 #[tokio::test]
-async fn pods_take_up_the_gpus_of_both_nodes_and_answer_through_a_service() -> Result<()> {
+async fn pods_take_up_gpus_and_answer_through_a_service_over_restarts() -> Result<()> {
     let before = snapshot();
     let mut cluster = start().await?;
     let client = cluster.kube_client().await?;
@@ -92,6 +92,10 @@ async fn pods_take_up_the_gpus_of_both_nodes_and_answer_through_a_service() -> R
 
     let nodes: BTreeSet<String> = both.into_keys().collect();
     assert_eq!(answers_here(&mut cluster, service).await?, nodes);
+    assert_eq!(answers_in_pod(&cluster, "answer-1", service).await?, nodes);
+
+    cluster.restart_etcd().await?;
+    cluster.restart_apiserver().await?;
     assert_eq!(answers_in_pod(&cluster, "answer-1", service).await?, nodes);
 
     let stopping = Instant::now();

@@ -68,7 +68,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Gives every node `count` GPUs that do not exist. A kubelet that starts again takes them back.
+    /// Gives every node `count` GPUs that do not exist. They stay over a restart of its kubelet.
     ///
     /// # Errors
     /// When the apiserver refuses.
