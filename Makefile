@@ -60,7 +60,7 @@ fidelity: rust model ## SmolLM2's tokens against transformers', ten prompts
 	cargo run --release -p pd-engine --example fidelity -- $(MODEL)
 
 .PHONY: bench
-bench: binaries model ## Speed beside llama.cpp and transformers; results under bench/results
+bench: binaries model ## Speed beside other engines and routers; results under bench/results
 	@bench/run.sh $(RELEASE) $(MODEL)
 
 .PHONY: audit

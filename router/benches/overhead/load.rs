@@ -3,6 +3,7 @@
 
 use crate::Case;
 use crate::target::Via;
+use crate::worker;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
@@ -17,6 +18,7 @@ pub(crate) struct Load {
     path: &'static str,
     clients: usize,
     body: Bytes,
+    stream: bool,
 }
 
 /// One entry per request, sorted.
@@ -31,6 +33,7 @@ struct Connection {
     sender: SendRequest<Full<Bytes>>,
     path: &'static str,
     body: Bytes,
+    answer_len_min: usize,
 }
 
 // === impl Load ===
@@ -52,6 +55,7 @@ impl Load {
             path: case.path,
             clients: case.clients,
             body: body.into(),
+            stream,
         }
     }
 
@@ -59,9 +63,12 @@ impl Load {
         let end = Instant::now() + duration;
         let mut clients = Vec::new();
         for client_idx in 0..self.clients {
-            let asked = self.connect(self.via.asked(client_idx)).await;
+            let answer_len_min = worker::ANSWER_BYTES + usize::from(self.stream);
+            let asked = self
+                .connect(self.via.asked(client_idx), answer_len_min)
+                .await;
             let other = match self.via.other(client_idx) {
-                Some(addr) => Some(self.connect(addr).await),
+                Some(addr) => Some(self.connect(addr, worker::ANSWER_BYTES).await),
                 None => None,
             };
             clients.push(tokio::spawn(client(asked, other, end)));
@@ -77,7 +84,7 @@ impl Load {
         all
     }
 
-    async fn connect(&self, addr: SocketAddr) -> Connection {
+    async fn connect(&self, addr: SocketAddr, answer_len_min: usize) -> Connection {
         let stream = TcpStream::connect(addr).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -86,6 +93,7 @@ impl Load {
             sender,
             path: self.path,
             body: self.body.clone(),
+            answer_len_min,
         }
     }
 }
@@ -119,10 +127,15 @@ impl Connection {
         assert_eq!(response.status(), 200);
         let mut body = response.into_body();
         let mut first = None;
+        let mut read_len = 0;
         while let Some(frame) = body.frame().await {
-            frame.unwrap();
+            read_len += frame.unwrap().into_data().unwrap().len();
             first.get_or_insert_with(Instant::now);
         }
+        assert!(
+            read_len >= self.answer_len_min,
+            "{read_len} bytes are not the answer"
+        );
         first.expect("every answer has a body")
     }
 }

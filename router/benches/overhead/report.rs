@@ -99,7 +99,7 @@ impl Report {
 
     fn case_table(&self, case: &str) -> String {
         let mut text = format!(
-            "\n{case:<32} {:>9} {:>8} {:>8} {:>9} {:>9} {:>8} {:>9} {:>5}\n",
+            "\n{case:<32} {:>9} {:>8} {:>8} {:>9} {:>9} {:>8} {:>10} {:>5}\n",
             "CPU µs", "p50 µs", "p99 µs", "added p50", "added p99", "first µs", "requests/s", "MiB",
         );
         let mut targets: Vec<&str> = Vec::new();
@@ -112,7 +112,7 @@ impl Report {
         for target in &targets {
             let median = |of: fn(&Sample) -> f64| self.median(case, target, of);
             text += &format!(
-                "{target:<32} {:>9.1} {:>8.0} {:>8.0} {:>9.0} {:>9.0} {:>8.0} {:>9.0} {:>6.0}\n",
+                "{target:<32} {:>9.1} {:>8.0} {:>8.0} {:>9.0} {:>9.0} {:>8.0} {:>10.0} {:>5.0}\n",
                 median(|sample| sample.cpu_us_per_request),
                 median(|sample| sample.p50_us),
                 median(|sample| sample.p99_us),
