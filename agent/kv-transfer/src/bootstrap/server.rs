@@ -4,8 +4,9 @@
 
 use super::table::{LookupError, RouteTable};
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Query, State, rejection::QueryRejection};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -26,6 +27,9 @@ pub struct BootstrapServer {
     local_addr: std::net::SocketAddr,
     task: tokio::task::JoinHandle<()>,
 }
+
+/// A body that was read whole, or why not.
+type Body = Result<Bytes, BytesRejection>;
 
 #[derive(Clone)]
 struct Bootstrap {
@@ -76,7 +80,7 @@ fn router(boot_id: &str, kv_compat: &str) -> Router {
         }
     }
     let bootstrap = Bootstrap {
-        table: Arc::default(),
+        table: Arc::new(Mutex::new(RouteTable::new(boot_id))),
         identity,
     };
     Router::new()
@@ -84,20 +88,19 @@ fn router(boot_id: &str, kv_compat: &str) -> Router {
         .route("/route", get(find).put(register))
         .route("/register_dp_rank", post(register_dp_rank))
         .route("/query_dp_ranks", post(query_dp_ranks))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(bootstrap)
 }
 
-async fn register(State(bootstrap): State<Bootstrap>, headers: HeaderMap, body: Bytes) -> Response {
-    let registration: RouteRegistration = match parse(&body) {
+async fn register(State(bootstrap): State<Bootstrap>, headers: HeaderMap, body: Body) -> Response {
+    let registration: RouteRegistration = match parse(body) {
         Ok(registration) => registration,
         Err(refusal) => return refusal.into_response(),
     };
     let boot_id = headers.get(HEADER_BOOT_ID).and_then(|v| v.to_str().ok());
-    let registered = bootstrap
-        .table
-        .lock()
-        .register(registration, boot_id.map(str::to_owned));
+    let registered = bootstrap.table.lock().register(registration, boot_id);
     match registered {
         Ok(()) => "OK".into_response(),
         Err(error) => {
@@ -139,11 +142,11 @@ fn reply<T: serde::Serialize>(found: Result<T, LookupError>) -> Response {
     }
 }
 
-async fn register_dp_rank(State(bootstrap): State<Bootstrap>, body: Bytes) -> Response {
+async fn register_dp_rank(State(bootstrap): State<Bootstrap>, body: Body) -> Response {
     let RegisterDpRank {
         bootstrap_room,
         dp_rank,
-    } = match parse(&body) {
+    } = match parse(body) {
         Ok(request) => request,
         Err(refusal) => return refusal.into_response(),
     };
@@ -152,8 +155,8 @@ async fn register_dp_rank(State(bootstrap): State<Bootstrap>, body: Bytes) -> Re
     "OK".into_response()
 }
 
-async fn query_dp_ranks(State(bootstrap): State<Bootstrap>, body: Bytes) -> Response {
-    let QueryDpRanks { bootstrap_rooms } = match parse(&body) {
+async fn query_dp_ranks(State(bootstrap): State<Bootstrap>, body: Body) -> Response {
+    let QueryDpRanks { bootstrap_rooms } = match parse(body) {
         Ok(request) => request,
         Err(refusal) => return refusal.into_response(),
     };
@@ -165,9 +168,31 @@ async fn query_dp_ranks(State(bootstrap): State<Bootstrap>, body: Bytes) -> Resp
     Json(known).into_response()
 }
 
-/// The body as `T`, whatever content type it claims; or 400 with line, column and field.
-fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, (StatusCode, String)> {
-    serde_json::from_slice(body).map_err(|error| {
+async fn unknown_path(uri: Uri) -> (StatusCode, String) {
+    let message = format!(
+        "there is no {} here; this is a bootstrap server: /route, /health, /register_dp_rank, \
+         /query_dp_ranks",
+        uri.path()
+    );
+    (StatusCode::NOT_FOUND, message)
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> (StatusCode, String) {
+    let message = format!("{} does not take {method}", uri.path());
+    (StatusCode::METHOD_NOT_ALLOWED, message)
+}
+
+/// The body as `T`, whatever content type it claims; or 413 with the bound, or 400 with line,
+/// column and field.
+fn parse<T: serde::de::DeserializeOwned>(body: Body) -> Result<T, (StatusCode, String)> {
+    let body = body.map_err(|refused| match refused.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let message = format!("the body is larger than the {BODY_BYTES_MAX} bytes read here");
+            (StatusCode::PAYLOAD_TOO_LARGE, message)
+        }
+        status => (status, refused.body_text()),
+    })?;
+    serde_json::from_slice(&body).map_err(|error| {
         let message = format!("the body is not what this route takes: {error}");
         (StatusCode::BAD_REQUEST, message)
     })

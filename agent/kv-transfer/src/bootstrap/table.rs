@@ -2,6 +2,7 @@
 
 use pd_protocol::bootstrap::{PrefillServerInfo, RankAddr, RouteRegistration};
 use pd_protocol::compat::{Incompatible, must_equal};
+use pd_protocol::labels::HEADER_BOOT_ID;
 use pd_protocol::layout::{ParallelLayout, RankId};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -13,8 +14,9 @@ pub(crate) const RANKS_MAX: u64 = 65_536;
 pub(crate) const ROOMS_MAX: usize = 65_536;
 pub(crate) const ROOM_TTL: Duration = Duration::from_secs(120);
 
-#[derive(Default)]
 pub(crate) struct RouteTable {
+    /// Boot id of the process that serves this table; all ranks of a deployment share one.
+    boot_id: String,
     ranks: BTreeMap<RankId, Registered>,
     first: Option<RouteRegistration>,
     dp_ranks: HashMap<u64, u32>,
@@ -23,7 +25,8 @@ pub(crate) struct RouteTable {
 
 struct Registered {
     addr: RankAddr,
-    boot_id: Option<String>,
+    /// It gave the boot id of this table.
+    named: bool,
 }
 
 /// Why a registration is refused.
@@ -36,8 +39,18 @@ pub(crate) enum RegisterError {
         rank: RankId,
         parallel: ParallelLayout,
     },
-    #[error("a layout of {0} ranks is beyond the bound of {RANKS_MAX}")]
-    TooManyRanks(u64),
+    #[error("a layout has 1 to {RANKS_MAX} ranks, this one has {0}")]
+    RankCount(u64),
+    #[error(
+        "this server belongs to boot {own} and the rank registers for boot {given}; a rank \
+         registers with the server of its own deployment, which starts with it"
+    )]
+    OtherBoot { own: String, given: String },
+    #[error(
+        "rank {0:?} has registered with its boot id, so a registration without \
+         {HEADER_BOOT_ID} does not replace it"
+    )]
+    Unnamed(RankId),
 }
 
 /// Why a question has no answer yet.
@@ -56,16 +69,28 @@ fn text(conflict: &Incompatible) -> String {
     )
 }
 
+// === impl RouteTable ===
+
 impl RouteTable {
-    /// Enters a rank or replaces it: a process that restarted registers again under its rank.
+    pub(crate) fn new(boot_id: &str) -> Self {
+        Self {
+            boot_id: boot_id.to_owned(),
+            ranks: BTreeMap::new(),
+            first: None,
+            dp_ranks: HashMap::new(),
+            dp_ranks_age: VecDeque::new(),
+        }
+    }
+
+    /// Enters a rank or replaces it. A refused one changes nothing.
     pub(crate) fn register(
         &mut self,
         registration: RouteRegistration,
-        boot_id: Option<String>,
+        boot_id: Option<&str>,
     ) -> Result<(), RegisterError> {
         let (rank, parallel) = (registration.rank(), registration.parallel());
         if parallel.ranks() > RANKS_MAX || parallel.ranks() == 0 {
-            return Err(RegisterError::TooManyRanks(parallel.ranks()));
+            return Err(RegisterError::RankCount(parallel.ranks()));
         }
         let within = rank.dp_rank < parallel.dp_size
             && rank.cp_rank < parallel.cp_size
@@ -74,27 +99,32 @@ impl RouteTable {
         if !within {
             return Err(RegisterError::RankOutOfLayout { rank, parallel });
         }
-        self.forget_predecessors(boot_id.as_ref());
         if let Some(first) = &self.first {
             check_agrees(first, &registration).map_err(RegisterError::Conflict)?;
         }
+        self.check_boot(rank, boot_id)?;
         let addr = RankAddr {
             rank_ip: registration.rank_ip.clone(),
             rank_port: registration.rank_port,
         };
-        self.ranks.insert(rank, Registered { addr, boot_id });
+        let named = boot_id.is_some();
+        self.ranks.insert(rank, Registered { addr, named });
         self.first.get_or_insert(registration);
         Ok(())
     }
 
-    /// Ranks of one deployment share a boot id; another one means that all restarted, and what the
-    /// old ones said counts no more. Without boot ids nothing is known.
-    fn forget_predecessors(&mut self, boot_id: Option<&String>) {
-        let stale =
-            |known: &Registered| matches!((&known.boot_id, boot_id), (Some(a), Some(b)) if a != b);
-        if self.ranks.values().any(stale) {
-            self.ranks.clear();
-            self.first = None;
+    /// A prefill that restarts brings a new server, so nobody registers here for another boot. A
+    /// rank of a peer that sends no boot id is taken too, but not in the place of one that does.
+    fn check_boot(&self, rank: RankId, boot_id: Option<&str>) -> Result<(), RegisterError> {
+        match boot_id {
+            Some(given) if given != self.boot_id => Err(RegisterError::OtherBoot {
+                own: self.boot_id.clone(),
+                given: given.to_owned(),
+            }),
+            None if self.ranks.get(&rank).is_some_and(|known| known.named) => {
+                Err(RegisterError::Unnamed(rank))
+            }
+            Some(_) | None => Ok(()),
         }
     }
 

@@ -7,6 +7,8 @@ use pd_protocol::control::{ControlMessage, GUARD, Kind, VERSION};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// Bytes of a frame that an error shows: a stranger's would fill the log.
+const SHOWN_BYTES_MAX: usize = 32;
 /// Frames before the page lists: guard, version, kind, body.
 const HEAD_FRAMES: usize = 4;
 
@@ -15,14 +17,17 @@ const HEAD_FRAMES: usize = 4;
 pub(crate) enum FrameError {
     #[error("the first frame is not the guard of this protocol")]
     Guard,
-    #[error("wire version is {0:?}, but this side speaks {VERSION:?}")]
-    Version(Vec<u8>),
+    #[error(
+        "wire version is \"{0}\", but this side speaks \"{own}\"; run one release on both sides",
+        own = VERSION.escape_ascii()
+    )]
+    Version(String),
     #[error("{0} frames; a message has {HEAD_FRAMES} to {FRAMES_MAX}")]
     FrameCount(usize),
     #[error("a frame of {0} bytes is beyond the bound of {FRAME_BYTES_MAX}")]
     FrameLength(usize),
-    #[error("kind {0:?} is not known")]
-    Kind(Vec<u8>),
+    #[error("kind \"{0}\" is not known")]
+    Kind(String),
     #[error("body of {kind}: {source}")]
     Body {
         kind: &'static str,
@@ -73,10 +78,15 @@ pub(crate) fn decode(frames: &[Bytes]) -> Result<ControlMessage, FrameError> {
         return Err(FrameError::FrameLength(long.len()));
     }
     if frames[1] != VERSION {
-        return Err(FrameError::Version(frames[1].to_vec()));
+        return Err(FrameError::Version(shown(&frames[1])));
     }
-    let kind = Kind::from_name(&frames[2]).ok_or_else(|| FrameError::Kind(frames[2].to_vec()))?;
+    let kind = Kind::from_name(&frames[2]).ok_or_else(|| FrameError::Kind(shown(&frames[2])))?;
     decode_body(kind, &frames[3], &frames[HEAD_FRAMES..])
+}
+
+fn shown(frame: &[u8]) -> String {
+    let head = &frame[..frame.len().min(SHOWN_BYTES_MAX)];
+    head.escape_ascii().to_string()
 }
 
 fn decode_body(kind: Kind, bytes: &[u8], lists: &[Bytes]) -> Result<ControlMessage, FrameError> {

@@ -105,6 +105,19 @@ async fn a_malformed_body_is_a_400_with_its_place() {
 }
 
 #[tokio::test]
+async fn what_is_too_large_or_not_there_is_refused_by_name() {
+    let (_server, addr) = mk_server();
+    let (status, message) = call(&addr, "PUT", "/route", &" ".repeat(BODY_BYTES_MAX + 1)).await;
+    assert_eq!(status, 413);
+    assert!(message.contains("2097152 bytes"), "{message}");
+    let (status, message) = call(&addr, "GET", "/routes", "").await;
+    assert_eq!(status, 404);
+    assert!(message.contains("no /routes here"), "{message}");
+    let answer = call(&addr, "DELETE", "/route", "").await;
+    assert_eq!(answer, (405, "/route does not take DELETE".to_owned()));
+}
+
+#[tokio::test]
 async fn data_parallel_ranks_of_known_rooms_are_answered() {
     let (_server, addr) = mk_server();
     let body = r#"{"bootstrap_room": 7, "dp_rank": 3}"#;

@@ -25,6 +25,10 @@ pub(crate) fn mk_registration(tp_size: u32, tp_rank: u32, rank_port: u16) -> Rou
     }
 }
 
+fn mk_table() -> RouteTable {
+    RouteTable::new("boot-1")
+}
+
 fn mk_rank(tp_rank: u32) -> RankId {
     RankId {
         tp_rank,
@@ -34,7 +38,7 @@ fn mk_rank(tp_rank: u32) -> RankId {
 
 #[test]
 fn a_rank_that_registers_twice_counts_once() {
-    let mut table = RouteTable::default();
+    let mut table = mk_table();
     table.register(mk_registration(2, 0, 1), None).unwrap();
     table.register(mk_registration(2, 0, 2), None).unwrap();
     assert_eq!(table.topology(), Err(LookupError::NotReady(1)));
@@ -45,7 +49,7 @@ fn a_rank_that_registers_twice_counts_once() {
 
 #[test]
 fn a_conflicting_layout_is_refused_with_both_values() {
-    let mut table = RouteTable::default();
+    let mut table = mk_table();
     table.register(mk_registration(2, 0, 1), None).unwrap();
     let mut other = mk_registration(2, 1, 2);
     other.page_size = 64;
@@ -54,19 +58,35 @@ fn a_conflicting_layout_is_refused_with_both_values() {
 }
 
 #[test]
-fn a_restart_with_another_layout_replaces_the_old_one() {
-    let mut table = RouteTable::default();
-    let boot = |id: &str| Some(id.to_owned());
-    table.register(mk_registration(1, 0, 1), boot("a")).unwrap();
-    table.register(mk_registration(2, 0, 2), boot("b")).unwrap();
-    assert_eq!(table.topology(), Err(LookupError::NotReady(1)));
-    table.register(mk_registration(2, 1, 3), boot("b")).unwrap();
-    assert_eq!(table.topology().unwrap().attn_tp_size, 2);
+fn a_rank_of_another_boot_is_refused_and_changes_nothing() {
+    let mut table = mk_table();
+    let own = Some("boot-1");
+    table.register(mk_registration(1, 0, 1), own).unwrap();
+    let error = table.register(mk_registration(1, 0, 2), Some("boot-2"));
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("boot boot-1") && error.contains("boot boot-2"),
+        "{error}"
+    );
+    assert_eq!(table.rank(mk_rank(0)).unwrap().rank_port, 1);
+}
+
+#[test]
+fn only_its_own_boot_replaces_a_rank_that_gave_one() {
+    let mut table = mk_table();
+    let own = Some("boot-1");
+    table.register(mk_registration(1, 0, 1), None).unwrap();
+    table.register(mk_registration(1, 0, 2), own).unwrap();
+    let unnamed = table.register(mk_registration(1, 0, 3), None);
+    assert_eq!(unnamed, Err(RegisterError::Unnamed(mk_rank(0))));
+    assert_eq!(table.rank(mk_rank(0)).unwrap().rank_port, 2);
+    table.register(mk_registration(1, 0, 4), own).unwrap();
+    assert_eq!(table.rank(mk_rank(0)).unwrap().rank_port, 4);
 }
 
 #[test]
 fn a_rank_beyond_its_own_layout_is_refused() {
-    let mut table = RouteTable::default();
+    let mut table = mk_table();
     assert!(table.register(mk_registration(2, 2, 1), None).is_err());
     assert!(table.register(mk_registration(0, 0, 1), None).is_err());
     assert!(
@@ -78,7 +98,7 @@ fn a_rank_beyond_its_own_layout_is_refused() {
 
 #[test]
 fn the_rank_of_a_room_is_remembered_for_two_minutes() {
-    let mut table = RouteTable::default();
+    let mut table = mk_table();
     let now = Instant::now();
     table.set_dp_rank(7, 3, now);
     assert_eq!((table.dp_rank(7), table.dp_rank(8)), (Some(3), None));
