@@ -70,7 +70,7 @@ pub enum ConfigError {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("{path} is not valid JSON: {source}")]
+    #[error("{path} is not valid JSON: {source}; fetch it again")]
     Json {
         path: PathBuf,
         source: serde_json::Error,

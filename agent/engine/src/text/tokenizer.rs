@@ -33,7 +33,7 @@ pub enum TokenizerError {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("{path} is not valid: {reason}")]
+    #[error("{path} is not valid: {reason}; fetch it again")]
     Invalid { path: PathBuf, reason: String },
     #[error("{path}: {key} is {value}, which is not supported; supported: {supported}")]
     Unsupported {

@@ -42,7 +42,7 @@ pub struct Header {
 
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
-    #[error("cannot map {path}: {source}")]
+    #[error("cannot map {path}: {source}; fetch the model again, or make the file readable")]
     Map {
         path: PathBuf,
         source: std::io::Error,
@@ -64,7 +64,10 @@ pub enum ParseError {
         needed: u64,
         left: usize,
     },
-    #[error("{field} at byte {offset} is {value}, expected {expected}")]
+    #[error(
+        "{field} at byte {offset} is {value}, expected {expected}; the file is corrupt or of \
+         another kind, fetch it again"
+    )]
     Invalid {
         field: &'static str,
         offset: usize,

@@ -39,12 +39,15 @@ struct Place {
 /// Why a folder's weights are refused.
 #[derive(Debug, thiserror::Error)]
 pub enum HfError {
-    #[error("cannot map {path}: {source}")]
+    #[error("cannot map {path}: {source}; fetch the model again, or make the file readable")]
     Map {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("{folder} holds neither {SINGLE_FILE} nor {INDEX_FILE}")]
+    #[error(
+        "{folder} holds neither {SINGLE_FILE} nor {INDEX_FILE}; fetch the model's safetensors, or \
+         give the path of a .gguf file"
+    )]
     NoWeights { folder: PathBuf },
     #[error("{path}: {reason}")]
     Index { path: PathBuf, reason: String },
@@ -59,7 +62,9 @@ pub enum HfError {
         needed: u64,
         left: usize,
     },
-    #[error("{path}: the header (bytes 8 to {end}) is not valid: {source}")]
+    #[error(
+        "{path}: the header (bytes 8 to {end}) is not valid: {source}; it is corrupt, fetch it again"
+    )]
     Header {
         path: PathBuf,
         end: usize,

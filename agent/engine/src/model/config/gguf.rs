@@ -18,7 +18,14 @@ pub fn read_config(gguf: &Gguf) -> Result<ModelConfig, ConfigError> {
     let head_dim = match keys.size_opt("attention.key_length")? {
         Some(head_dim) => head_dim,
         None if num_heads > 0 && hidden_size.is_multiple_of(num_heads) => hidden_size / num_heads,
-        None => return Err(keys.missing("attention.key_length")),
+        None => {
+            let expected = format!(
+                "a divisor of the embedding length {hidden_size}, since attention.key_length is \
+                 not given"
+            );
+            let key = keys.name("attention.head_count");
+            return Err(invalid(&keys.file, &key, num_heads, expected));
+        }
     };
     if let Some(value_length) = keys.size_opt("attention.value_length")?
         && value_length != head_dim

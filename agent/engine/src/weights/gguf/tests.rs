@@ -72,7 +72,8 @@ fn foreign_and_future_files_are_refused() {
     bytes[4] = 9;
     assert_eq!(
         refusal(&bytes),
-        "the version at byte 4 is 9, expected 2 or 3, little-endian"
+        "the version at byte 4 is 9, expected 2 or 3, little-endian; the file is corrupt or of \
+         another kind, fetch it again"
     );
     bytes[0] = b'X';
     assert!(

@@ -20,7 +20,8 @@ pub(super) fn shard_files(path: &Path) -> Result<Vec<PathBuf>, HfError> {
         reason,
     };
     let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-    let index: Index = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+    let index: Index = serde_json::from_slice(&text)
+        .map_err(|error| wrong(format!("not a valid index of shards: {error}")))?;
     let names: BTreeSet<&str> = index.weight_map.values().map(String::as_str).collect();
     if names.is_empty() {
         return Err(wrong("weight_map names no file".to_owned()));
