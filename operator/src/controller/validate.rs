@@ -4,7 +4,9 @@
 use super::dereference::{Dereferenced, HostModel};
 use pd_crds::engine::EngineKind;
 use pd_crds::field::{FieldError, FieldErrors, FieldPath};
+use pd_crds::kv::{KvDtype, KvSpec, KvTransport};
 use pd_crds::model::ModelSource;
+use pd_crds::pool::PoolSpec;
 use pd_crds::scaling::ScalingMode;
 use pd_crds::{PdDeployment, PdDeploymentSpec};
 
@@ -56,6 +58,44 @@ fn check_carried_out(spec: &PdDeploymentSpec) -> Vec<FieldError> {
             "on this machine nothing scales by itself; set mode: Off and edit replicas while it \
              runs",
         ));
+    }
+    let pools = path.child("pools");
+    errors.extend(check_one_rank(&spec.pools.prefill, &pools.child("prefill")));
+    errors.extend(check_one_rank(&spec.pools.decode, &pools.child("decode")));
+    errors.extend(check_kv(&spec.kv, &path.child("kv")));
+    errors
+}
+
+fn check_one_rank(pool: &PoolSpec, path: &FieldPath) -> Vec<FieldError> {
+    let sizes = [("tp", pool.tp), ("pp", pool.pp), ("dp", pool.dp)];
+    let beyond = sizes.into_iter().filter(|(_, size)| *size != 1);
+    let error = |(name, size)| {
+        path.child(name).error(format!(
+            "{size} ranks are not carried out yet, a worker is one; set it to 1 and raise replicas"
+        ))
+    };
+    beyond.map(error).collect()
+}
+
+/// What the engine's CPU backend and its transports know.
+fn check_kv(kv: &KvSpec, path: &FieldPath) -> Vec<FieldError> {
+    let KvSpec {
+        page_size: _,
+        dtype,
+        transport,
+    } = kv;
+    let mut errors = Vec::new();
+    if !matches!(dtype, KvDtype::Auto | KvDtype::Float32 | KvDtype::Bfloat16) {
+        errors.push(path.child("dtype").error(format!(
+            "{} is not carried out on this machine; set auto, float32 or bfloat16",
+            dtype.flag()
+        )));
+    }
+    if *transport == KvTransport::Rdma {
+        errors.push(
+            path.child("transport")
+                .error("rdma is not carried out on this machine; set auto, shm or tcp"),
+        );
     }
     errors
 }
