@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
@@ -13,7 +14,8 @@ use serde_json::Value;
 #[derive(Clone)]
 pub struct Client {
     http: HyperClient<HttpConnector, Full<Bytes>>,
-    bearer: Option<String>,
+    /// Sent with every request.
+    headers: HeaderMap,
 }
 
 /// A whole answer.
@@ -39,14 +41,22 @@ impl Client {
         connector.set_nodelay(true);
         Self {
             http: HyperClient::builder(TokioExecutor::new()).build(connector),
-            bearer: None,
+            headers: HeaderMap::new(),
         }
     }
 
-    #[must_use]
-    pub fn with_bearer(mut self, token: &str) -> Self {
-        self.bearer = Some(token.to_owned());
-        self
+    /// # Errors
+    /// When the token has characters that no header carries.
+    pub fn with_bearer(self, token: &str) -> Result<Self> {
+        self.with_header("authorization", &format!("Bearer {token}"))
+    }
+
+    /// # Errors
+    /// When the value has characters that no header carries.
+    pub fn with_header(mut self, name: &'static str, value: &str) -> Result<Self> {
+        let value = HeaderValue::from_str(value)?;
+        self.headers.insert(HeaderName::from_static(name), value);
+        Ok(self)
     }
 
     /// # Errors
@@ -105,10 +115,8 @@ impl Client {
         if !body.is_empty() {
             request = request.header("content-type", "application/json");
         }
-        if let Some(token) = &self.bearer {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        let request = request.body(Full::new(body))?;
+        let mut request = request.body(Full::new(body))?;
+        request.headers_mut().extend(self.headers.clone());
         self.http
             .request(request)
             .await

@@ -10,3 +10,4 @@ pub mod kube;
 pub mod load;
 pub mod metrics;
 pub mod process;
+pub mod quiet;

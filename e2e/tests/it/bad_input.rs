@@ -1,142 +1,78 @@
-//! Bad input, through router and agents: a clear message, the right status, no side effect.
+//! Bad input over processes: a clear message that says what, where and what to do, and no side
+//! effect. Each file feeds one door.
 
-use crate::prompts::{greedy, ids};
-use anyhow::{Result, ensure};
-use hyper::Method;
-use pd_e2e::binaries;
+mod bootstrap;
+mod control;
+mod deployments;
+mod models;
+mod requests;
+mod rooms;
+
+use crate::prompts::{essence, greedy, ids};
+use anyhow::{Context, Result, ensure};
 use pd_e2e::fleet::{Fleet, FleetSpec};
-use serde_json::{Value, json};
+use pd_e2e::quiet::quiet;
+use serde_json::Value;
 
-const CHAT: &str = "/v1/chat/completions";
+/// A fleet, and what it answered before anything bad came.
+struct Served {
+    fleet: Fleet,
+    request: Value,
+    answer: Value,
+}
 
-/// Status of the answer and texts that its message must contain.
-type Expected = (u16, &'static [&'static str]);
+// === impl Served ===
 
-async fn refused(fleet: &Fleet, path: &str, body: Vec<u8>, expected: Expected) -> Result<()> {
-    let shown = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
-    let answer = fleet
-        .client
-        .send(Method::POST, &fleet.url(path), body)
-        .await?;
-    let (status, words) = expected;
-    ensure!(
-        answer.status.as_u16() == status,
-        "{path} {shown}: {} instead of {status}: {}",
-        answer.status,
-        answer.text()
-    );
-    let error = answer.json()?;
-    let message = error["error"]["message"].as_str().unwrap_or_default();
-    for word in words {
+impl Served {
+    async fn start(spec: FleetSpec) -> Result<Self> {
+        let fleet = spec.start().await?;
+        let request = greedy(&ids(1, 40), 8);
+        let answer = ask(&fleet, &request).await?;
+        Ok(Self {
+            fleet,
+            request,
+            answer,
+        })
+    }
+
+    /// The fleet gives the same tokens as before, holds nothing, and no thread of it has panicked.
+    async fn unharmed(&self) -> Result<()> {
+        let Self {
+            fleet,
+            request,
+            answer,
+        } = self;
+        let again = ask(fleet, request).await.with_context(|| fleet.logs())?;
         ensure!(
-            message.contains(word),
-            "{path} {shown}: no {word:?} in: {message}"
+            again == *answer,
+            "answers {again} instead of {answer}\n{}",
+            fleet.logs()
         );
-    }
-    Ok(())
-}
-
-fn chat(patch: Value) -> Vec<u8> {
-    let mut body = json!({
-        "model": "tiny-llama", "max_tokens": 4,
-        "messages": [{"role": "user", "content": "hello"}],
-    });
-    for (key, value) in patch.as_object().expect("a patch is an object") {
-        body[key] = value.clone();
-    }
-    body.to_string().into_bytes()
-}
-
-fn cases() -> Vec<(&'static str, Vec<u8>, Expected)> {
-    vec![
-        (CHAT, b"{\"model\": ".to_vec(), (400, &["JSON"])),
-        (CHAT, b"[1, 2]".to_vec(), (400, &["object"])),
-        (
-            CHAT,
-            b"{\"model\":\"\xff\xfe\"}".to_vec(),
-            (400, &["UTF-8"]),
-        ),
-        (
-            CHAT,
-            chat(json!({"model": "no-such-model"})),
-            (404, &["no-such-model"]),
-        ),
-        (CHAT, chat(json!({"messages": "hi"})), (400, &["messages"])),
-        (
-            CHAT,
-            chat(json!({"temperature": -1})),
-            (400, &["temperature", "-1"]),
-        ),
-        (
-            CHAT,
-            chat(json!({"temperature": "hot"})),
-            (400, &["temperature"]),
-        ),
-        (CHAT, chat(json!({"top_p": 1.5})), (400, &["top_p", "1.5"])),
-        (
-            CHAT,
-            chat(json!({"max_tokens": -3})),
-            (400, &["max_tokens"]),
-        ),
-        (CHAT, chat(json!({"n": 0})), (400, &["n"])),
-        (
-            CHAT,
-            br#"{"model":"tiny-llama","temperature":NaN}"#.to_vec(),
-            (400, &["JSON"]),
-        ),
-        (
-            "/generate",
-            greedy(&ids(3, 1500), 4).to_string().into(),
-            (400, &["1500", "1023"]),
-        ),
-        (
-            "/generate",
-            greedy(&[4_000_000], 4).to_string().into(),
-            (400, &["4000000"]),
-        ),
-        ("/generate", b"{}".to_vec(), (400, &["input_ids"])),
-    ]
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_refusal_says_what_and_where_and_leaves_the_fleet_serving() -> Result<()> {
-    let mut spec = FleetSpec::new(binaries::tiny_model("tiny-llama"));
-    spec.agent_args = [
-        "--max-total-tokens",
-        "1024",
-        "--served-model-name",
-        "tiny-llama",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    let fleet = spec.start().await?;
-    for (path, body, expected) in cases() {
-        refused(&fleet, path, body, expected).await?;
-    }
-    refused(
-        &fleet,
-        CHAT,
-        vec![b' '; 100 << 20],
-        (413, &["33554432", "--max-payload-size"]),
-    )
-    .await
-    .or_else(|error| {
-        // The router may close the connection before a body that large was sent.
-        if error.to_string().contains("no answer") {
-            Ok(())
-        } else {
-            Err(error)
+        for worker in &fleet.workers {
+            quiet(&fleet.client, &worker.url())
+                .await
+                .with_context(|| fleet.logs())?;
         }
-    })?;
+        let logs = fleet.logs();
+        ensure!(!logs.contains("panicked"), "a thread panicked\n{logs}");
+        Ok(())
+    }
+}
 
-    let answer = fleet
-        .client
-        .post(&fleet.url("/generate"), &greedy(&ids(1, 20), 8))
-        .await?;
-    ensure!(
-        answer.status == 200,
-        "the fleet no longer serves: {}",
-        answer.text()
-    );
+async fn ask(fleet: &Fleet, request: &Value) -> Result<Value> {
+    let answer = fleet.client.post(&fleet.url("/generate"), request).await?;
+    ensure!(answer.status == 200, "{}: {}", answer.status, answer.text());
+    Ok(essence(&answer.json()?))
+}
+
+/// A refusal must contain every one of the words.
+fn says(message: &str, words: &[&str]) -> Result<()> {
+    for word in words {
+        ensure!(message.contains(word), "no {word:?} in: {message}");
+    }
     Ok(())
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
 }

@@ -11,6 +11,7 @@ use pd_e2e::client::Client;
 use pd_e2e::fleet::{Fleet, FleetSpec, eventually};
 use pd_e2e::load::{Load, Outcome};
 use pd_e2e::metrics::Metrics;
+use pd_e2e::quiet::quiet;
 use pd_e2e::{address, binaries};
 use pd_protocol::workers::Role;
 use rustix::process::Signal;
@@ -25,8 +26,6 @@ const DEAD_WITHIN: Duration = Duration::from_secs(2);
 const FROZEN_WITHIN: Duration = Duration::from_secs(4);
 /// No request of these tests works longer than this on a busy machine.
 const WORK_LIMIT: Duration = Duration::from_secs(120);
-/// Everything a request held is back this soon after its end.
-const QUIET_WITHIN: Duration = Duration::from_secs(10);
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
@@ -97,31 +96,6 @@ async fn routed(fleet: &Fleet, worker: &str) -> Result<f64> {
         "pd_router_worker_requests",
         &[&label],
     )
-    .await
-}
-
-/// Asserts that a worker holds nothing: no page, row, slot or room.
-async fn quiet(client: &Client, url: &str) -> Result<()> {
-    eventually(QUIET_WITHIN, || async {
-        let metrics = Metrics::scrape(client, url).await?;
-        for state in ["locked", "held", "quarantined"] {
-            let label = format!("state=\"{state}\"");
-            let pages = metrics.sum("pdserve_kv_pages", &[&label]);
-            ensure!(pages == 0.0, "{pages} pages are {state} on {url}");
-        }
-        for name in [
-            "pdserve_req_pool_rows_used",
-            "pdserve_metadata_rows_used",
-            "pdserve_rooms_in_flight",
-            "pdserve_num_running_reqs",
-            "pdserve_num_queue_reqs",
-        ] {
-            ensure!(metrics.has(name), "{url} has no {name}");
-            let value = metrics.sum(name, &[]);
-            ensure!(value == 0.0, "{name} of {url} is {value}");
-        }
-        Ok(())
-    })
     .await
 }
 

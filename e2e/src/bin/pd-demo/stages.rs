@@ -35,7 +35,7 @@ pub(crate) async fn fetch(
     let router = admin_url(&pods, "component", "router")?;
     let prefill = admin_url(&pods, "name", header(labels::HEADER_PREFILL)?)?;
     let decode = admin_url(&pods, "name", header(labels::HEADER_DECODE)?)?;
-    let client = Client::new().with_bearer(token);
+    let client = Client::new().with_bearer(token)?;
     let mut timelines = Vec::new();
     for (admin, last) in [
         (router, Stage::RouterDone),

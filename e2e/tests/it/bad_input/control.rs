@@ -1,0 +1,176 @@
+//! Garbage on every port that a worker listens on, the ZMQ control ports above all, and a decode
+//! rank that registers properly and then offers memory that it does not have.
+
+mod garbage;
+mod stranger;
+mod zmtp;
+
+use super::{Served, says};
+use anyhow::{Context, Result, ensure};
+use futures_util::future::try_join_all;
+use garbage::Garbage;
+use pd_e2e::binaries;
+use pd_e2e::fleet::{FleetSpec, eventually};
+use pd_protocol::ports;
+use pd_protocol::workers::Role;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use stranger::Stranger;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// A worker that closes a connection does it within this.
+const CLOSED_WITHIN: Duration = Duration::from_secs(2);
+/// What was written has reached its parser within this.
+const READ_WITHIN: Duration = Duration::from_secs(5);
+/// `st` of a listening socket in `/proc/net/tcp`.
+const LISTENS: &str = "0A";
+
+/// Every TCP port on which somebody listens at `address`, which is one process's own.
+fn listening(address: Ipv4Addr) -> Result<Vec<SocketAddr>> {
+    let table = std::fs::read_to_string("/proc/net/tcp")?;
+    let host = format!("{:08X}", u32::from_ne_bytes(address.octets()));
+    let rows = table.lines().map(|row| row.split_whitespace());
+    let found = rows.filter_map(|mut row| {
+        let (ip, port) = row.nth(1)?.split_once(':')?;
+        let state = row.nth(1)?;
+        let port = u16::from_str_radix(port, 16).ok()?;
+        (ip == host && state == LISTENS).then(|| SocketAddr::from((address, port)))
+    });
+    Ok(found.collect())
+}
+
+/// Ports of a worker that no flag names: control messages, and links.
+fn unnamed_ports(served: &Served, role: Role) -> Result<Vec<SocketAddr>> {
+    let named = [ports::HTTP, ports::ADMIN, ports::BOOTSTRAP];
+    let mut found = listening(served.fleet.worker(role).address)?;
+    found.retain(|at| !named.contains(&at.port()));
+    ensure!(
+        found.len() == 2,
+        "a {role:?} worker has a control and a link port, not {found:?}"
+    );
+    Ok(found)
+}
+
+/// Writes and stays: a connection that is closed at once may take with it what was not read yet.
+async fn throw(at: SocketAddr, bytes: &[u8]) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect(at).await?;
+    // Whoever is there may close before all is written.
+    let _written = timeout(CLOSED_WITHIN, stream.write_all(bytes)).await?;
+    Ok(stream)
+}
+
+/// Writes and waits until the other side closes.
+async fn closes(at: SocketAddr, (name, bytes): &Garbage) -> Result<()> {
+    let mut stream = TcpStream::connect(at).await?;
+    stream.write_all(bytes).await?;
+    let mut answer = Vec::new();
+    // Greetings come first; a reset is a close too.
+    let _ended = timeout(CLOSED_WITHIN, stream.read_to_end(&mut answer))
+        .await
+        .with_context(|| format!("{at} keeps the connection after {name}"))?;
+    Ok(())
+}
+
+fn spec(transport: &str) -> FleetSpec {
+    let mut spec = FleetSpec::new(binaries::tiny_model("tiny-llama"));
+    spec.agent_args = super::words(&format!("--disaggregation-transfer-backend {transport}"));
+    spec
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_on_any_port_changes_no_answer_and_holds_nothing() -> Result<()> {
+    for transport in ["shm", "tcp"] {
+        let served = Served::start(spec(transport)).await?;
+        let mut thrown = Vec::new();
+        for role in [Role::Prefill, Role::Decode] {
+            for at in listening(served.fleet.worker(role).address)? {
+                for (name, bytes) in garbage::all()? {
+                    let stream = throw(at, &bytes).await;
+                    thrown.push(stream.with_context(|| format!("{role:?} {at}: {name}"))?);
+                }
+            }
+            has_read_it(&served, role).await?;
+        }
+        served.unharmed().await?;
+        drop(thrown);
+        served.unharmed().await?;
+    }
+    Ok(())
+}
+
+/// Without this, garbage that went past every parser would pass for harmless.
+async fn has_read_it(served: &Served, role: Role) -> Result<()> {
+    eventually(READ_WITHIN, || async {
+        let log = served.fleet.worker(role).process.log();
+        says(
+            &log,
+            &[
+                "the first frame is not the guard of this protocol",
+                "wire version is \"99\", but this side speaks \"1\"",
+                "kind \"EXPLODE\" is not known",
+                "body of REGISTER: ",
+                "a page list of 3 bytes is no list of u32",
+                "not a link of this protocol",
+                "link of an unknown session closed",
+            ],
+        )
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_beyond_the_bounds_close_their_connection() -> Result<()> {
+    let served = Served::start(spec("auto")).await?;
+    let huge = garbage::beyond_bounds();
+    for role in [Role::Prefill, Role::Decode] {
+        for at in unnamed_ports(&served, role)? {
+            try_join_all(huge.iter().map(|garbage| closes(at, garbage))).await?;
+        }
+    }
+    served.unharmed().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peers_that_say_nothing_hold_up_nobody() -> Result<()> {
+    let served = Served::start(spec("auto")).await?;
+    let mut silent = Vec::new();
+    for role in [Role::Prefill, Role::Decode] {
+        for at in unnamed_ports(&served, role)? {
+            for said in [
+                &b""[..],
+                &zmtp::greeting(3, "NULL"),
+                &zmtp::handshake("PUSH"),
+            ] {
+                let mut stream = TcpStream::connect(at).await?;
+                stream.write_all(said).await?;
+                silent.push(stream);
+            }
+        }
+    }
+    served.unharmed().await?;
+    drop(silent);
+    served.unharmed().await
+}
+
+/// The stranger speaks the protocol and has the right layout; only its numbers are wild.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_that_a_decode_rank_does_not_have_is_refused_by_its_number() -> Result<()> {
+    let served = Served::start(spec("auto")).await?;
+    let mut stranger = Stranger::meet(&served).await?;
+    let pages = stranger.layout.pages;
+    let rows = stranger.layout.metadata_rows;
+    let cases: [(&[u32], u32, &[u32], String); 4] = [
+        (&[u32::MAX], 0, &[], format!("page 4294967295 of {pages}")),
+        (&[0, 1, pages], 0, &[], format!("page {pages} of {pages}")),
+        (&[0], rows, &[], format!("metadata row {rows} of {rows}")),
+        (&[0], 0, &[5, 6], "2 state slots".to_owned()),
+    ];
+    for (pages, row, slots, reason) in cases {
+        let told = stranger.offer(pages, row, slots).await?;
+        says(&told, &[&reason, "which its layout does not have"])?;
+    }
+    stranger.leave().await?;
+    served.unharmed().await
+}
