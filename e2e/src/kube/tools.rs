@@ -60,10 +60,6 @@ impl Tools {
         Ok(Self { bin: workshop.bin })
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.bin.join(name)
-    }
-
     pub fn folder(&self) -> &Path {
         &self.bin
     }
