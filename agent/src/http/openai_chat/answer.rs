@@ -27,7 +27,6 @@ pub(crate) struct ChatCompletion {
     model: String,
     choices: Vec<Choice>,
     usage: Usage,
-    system_fingerprint: Option<String>,
     metadata: MetadataBody,
 }
 
@@ -105,7 +104,6 @@ impl ChatCompletion {
             model: head.model,
             choices,
             usage: tally.usage(),
-            system_fingerprint: None,
             metadata: MetadataBody { weight_version },
         }
     }

@@ -24,7 +24,6 @@ pub(crate) struct ChatChunk {
     created: u64,
     model: String,
     choices: Vec<ChunkChoice>,
-    system_fingerprint: Option<String>,
     /// With `include_usage`: null in every event but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
@@ -84,7 +83,6 @@ impl ChatEvents {
             created: self.head.created,
             model: self.head.model.clone(),
             choices,
-            system_fingerprint: None,
             usage: self.include_usage.then_some(usage),
         }
     }

@@ -25,7 +25,6 @@ pub(crate) struct Completion {
     model: String,
     choices: Vec<Choice>,
     usage: Usage,
-    system_fingerprint: Option<String>,
     metadata: MetadataBody,
 }
 
@@ -67,7 +66,6 @@ impl Completion {
             model: head.model,
             choices,
             usage: tally.usage(),
-            system_fingerprint: None,
             metadata: MetadataBody { weight_version },
         }
     }

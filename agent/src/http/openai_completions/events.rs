@@ -22,7 +22,6 @@ pub(crate) struct CompletionChunk {
     created: u64,
     model: String,
     choices: Vec<ChunkChoice>,
-    system_fingerprint: Option<String>,
     /// With `include_usage`: null in every event but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
@@ -56,7 +55,6 @@ impl CompletionEvents {
             created: head.created,
             model: head.model.clone(),
             choices,
-            system_fingerprint: None,
             usage: self.include_usage.then_some(usage),
         }
     }
