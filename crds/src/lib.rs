@@ -17,6 +17,7 @@ pub mod kv;
 pub mod manifest;
 pub mod model;
 pub mod pd_deployment;
+pub mod pd_pool;
 pub mod pool;
 pub mod rollout;
 pub mod router;
@@ -28,5 +29,6 @@ pub mod status;
 pub mod validate;
 
 pub use pd_deployment::{PdDeployment, PdDeploymentSpec};
+pub use pd_pool::{PdPool, PdPoolSpec, PdPoolStatus, PoolRole};
 pub use status::PdDeploymentStatus;
 pub use validate::validate;

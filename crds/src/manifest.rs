@@ -1,6 +1,7 @@
 //! The generated files: CustomResourceDefinitions as YAML.
 
 use crate::pd_deployment::PdDeployment;
+use crate::pd_pool::PdPool;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use serde_json::Value;
@@ -15,7 +16,7 @@ pub struct Manifest {
 
 /// Every file of `crds/yaml/`.
 pub fn manifests() -> Vec<Manifest> {
-    vec![manifest(&PdDeployment::crd())]
+    vec![manifest(&PdDeployment::crd()), manifest(&PdPool::crd())]
 }
 
 /// The OpenAPI schema of a `PDDeployment`.

@@ -16,6 +16,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Reconcile the PDDeployments of a cluster
+    Run(RunArgs),
     /// Run a PDDeployment as processes on this machine
     Local(LocalArgs),
     /// Print the CustomResourceDefinitions as YAML
@@ -28,6 +30,16 @@ pub(crate) enum Command {
         #[arg(last = true)]
         args: Vec<OsString>,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Namespace to reconcile [default: all]
+    #[arg(long, value_name = "NAME", env = "PDSERVE_NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// Image of agents and routers whose spec names none
+    #[arg(long, value_name = "IMAGE", env = "PDSERVE_IMAGE")]
+    pub(crate) image: Option<String>,
 }
 
 #[derive(Debug, Args)]

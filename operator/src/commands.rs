@@ -1,6 +1,8 @@
 //! What each command does.
 
-use crate::args::{CacheArgs, Cli, Command, LocalArgs, LocalCommand};
+use crate::args::{CacheArgs, Cli, Command, LocalArgs, LocalCommand, RunArgs};
+use crate::cluster;
+use crate::controller::build::BuildConfig;
 use crate::local::run::{LocalConfig, run};
 use crate::local::status::{LocalStatus, table};
 use crate::local::{cache, child};
@@ -15,6 +17,7 @@ const TOKEN_BYTES: usize = 24;
 pub(crate) fn execute(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Crds => crds(),
+        Command::Run(RunArgs { namespace, image }) => run_on_cluster(namespace, image),
         Command::RunChild {
             parent,
             program,
@@ -52,6 +55,22 @@ fn crds() -> Result<()> {
         .map(|manifest| manifest.yaml)
         .collect();
     print(&files.join("---\n"))
+}
+
+fn run_on_cluster(namespace: Option<String>, image: Option<String>) -> Result<()> {
+    let default = BuildConfig::default();
+    let config = BuildConfig {
+        image: image.unwrap_or(default.image),
+        discovery: true,
+        ..default
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("pd-operator")
+        .enable_all()
+        .build();
+    let runtime = runtime.context("cannot start the worker threads")?;
+    runtime.block_on(cluster::run::run(namespace, config))?;
+    Ok(())
 }
 
 /// A child's life is tied to the thread that started it, so one thread does everything.

@@ -3,4 +3,5 @@
 
 pub(crate) mod build;
 pub(crate) mod dereference;
+pub(crate) mod plan;
 pub(crate) mod validate;

@@ -1,19 +1,17 @@
 //! Runs a deployment as processes on this machine: the pods that a cluster would get, each with a
 //! loopback address of its own.
 //!
-//! Life of a pass: read the file if it changed → observe processes and routers → [`plan`] (pure) →
+//! Life of a pass: read the file if it changed → observe processes and routers → [`plan`](crate::controller::plan) (pure) →
 //! [`apply`] → [`status`]. A pass assumes nothing about the one before it.
 
 pub(crate) mod address;
 pub(crate) mod apply;
 pub(crate) mod cache;
 pub(crate) mod child;
-pub(crate) mod client;
 pub(crate) mod console;
 pub(crate) mod fleet;
 pub(crate) mod launch;
 pub(crate) mod observe;
-pub(crate) mod plan;
 pub(crate) mod probe;
 pub(crate) mod process;
 pub(crate) mod run;

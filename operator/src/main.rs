@@ -1,8 +1,10 @@
 //! Operator: reconciles PDDeployments on this machine, and prints their definitions.
 
 mod args;
+mod cluster;
 mod commands;
 mod controller;
+mod http_client;
 mod local;
 
 use clap::Parser;

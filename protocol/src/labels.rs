@@ -9,6 +9,10 @@ pub const DEPLOYMENT: &str = "pdserve.io/deployment";
 pub const ROLE: &str = "pdserve.io/role";
 /// Hash of the user's spec that a pod was built from.
 pub const REVISION: &str = "pdserve.io/revision";
+/// On pods that leave: when they were told to, in RFC 3339. Routers send them nothing new.
+pub const LEAVING_SINCE: &str = "pdserve.io/leaving-since";
+/// Finalizer of a `PDDeployment`: its workers drain before it goes.
+pub const FINALIZER: &str = "pdserve.io/drain";
 /// On prefill pods: the port of the bootstrap server.
 pub const BOOTSTRAP_PORT: &str = "pdserve.io/bootstrap-port";
 

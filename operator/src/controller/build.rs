@@ -1,5 +1,6 @@
 //! Builds every object of a deployment, as a function of its spec.
 
+pub(crate) mod account;
 pub(crate) mod component;
 pub(crate) mod merge;
 pub(crate) mod pod;
@@ -9,6 +10,7 @@ pub(crate) mod router;
 pub(crate) mod service;
 
 use super::validate::Valid;
+use account::Account;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use pd_crds::field::FieldErrors;
@@ -23,6 +25,8 @@ pub(crate) struct BuildConfig {
     /// Where the router serves clients; the pod's own address if nothing is given. The local
     /// runtime has no Service in front of it, so there the router listens where clients go.
     pub(crate) router_host: Option<IpAddr>,
+    /// Routers find their workers by watching pods; where there is no cluster they are told.
+    pub(crate) discovery: bool,
 }
 
 /// All objects of one deployment.
@@ -32,6 +36,7 @@ pub(crate) struct Resources {
     pub(crate) decode: Pool,
     pub(crate) router: Deployment,
     pub(crate) service: Service,
+    pub(crate) account: Account,
 }
 
 /// Builds all objects; fails where the spec's overrides do not make a Pod.
@@ -42,6 +47,7 @@ pub(crate) fn build(valid: &Valid, config: &BuildConfig) -> Result<Resources, Fi
         decode: pool::build_pool(deployment, component::Component::Decode, config)?,
         router: router::build_router(deployment, config)?,
         service: service::build_service(deployment),
+        account: account::build_account(deployment),
     })
 }
 
@@ -52,6 +58,7 @@ impl Default for BuildConfig {
         Self {
             image: concat!("pdserve:", env!("CARGO_PKG_VERSION")).to_owned(),
             router_host: None,
+            discovery: false,
         }
     }
 }

@@ -9,6 +9,7 @@ use pd_crds::model::ModelSource;
 use pd_crds::pool::PoolSpec;
 use pd_crds::scaling::ScalingMode;
 use pd_crds::{PdDeployment, PdDeploymentSpec};
+use std::path::Path;
 
 /// A deployment that passed validation.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +26,35 @@ pub(crate) fn for_this_machine(dereferenced: Dereferenced) -> Result<Valid, Fiel
     errors.extend(check_host_model(host_model.as_ref()));
     FieldErrors::check(errors)?;
     Ok(Valid(deployment))
+}
+
+/// Checks a deployment that is to run on a cluster.
+pub(crate) fn for_a_cluster(deployment: &PdDeployment) -> Result<Valid, FieldErrors> {
+    pd_crds::validate(deployment)?;
+    let spec = &deployment.spec;
+    let mut errors = Vec::new();
+    if matches!(
+        spec.autoscaling.mode,
+        ScalingMode::Auto | ScalingMode::Advise
+    ) {
+        errors.push(FieldPath::new("spec.autoscaling.mode").error(
+            "this operator does not scale by itself yet; set Off and edit replicas, or External \
+             and scale the PDPools",
+        ));
+    }
+    if let Some(source) = &spec.model.source.host_path
+        && !Path::new(&source.path).is_absolute()
+    {
+        errors.push(
+            FieldPath::new("spec.model.source.hostPath.path").error(format!(
+                "{} is relative, and a node has no folder that it could be relative to; give an \
+             absolute path, which each node must have",
+                source.path
+            )),
+        );
+    }
+    FieldErrors::check(errors)?;
+    Ok(Valid(deployment.clone()))
 }
 
 fn check_carried_out(spec: &PdDeploymentSpec) -> Vec<FieldError> {

@@ -1,11 +1,11 @@
 //! Carries out what was planned: starts and ends processes, talks to admin APIs.
 
 use super::address::SubnetFull;
-use super::client::CallError;
 use super::fleet::{Departure, Fleet};
 use super::observe::ADMIN_LIMIT;
-use super::plan::Action;
 use crate::controller::build::Resources;
+use crate::controller::plan::Action;
+use crate::http_client::CallError;
 use http::Method;
 use pd_crds::field::FieldErrors;
 use pd_protocol::workers::{DrainStatus, WorkerSpec, WorkerStatus};

@@ -2,7 +2,6 @@
 
 use super::address::{self, Subnet};
 use super::apply::ApplyError;
-use super::client::Client;
 use super::console::Console;
 use super::launch::{self, Launch, Surroundings};
 use super::process::{Phase, Process, spawn_process};
@@ -11,6 +10,7 @@ use crate::controller::build::Resources;
 use crate::controller::build::component::Component;
 use crate::controller::build::pod::{PORT_ADMIN, PORT_BOOTSTRAP, PORT_HTTP};
 use crate::controller::build::pool::Slot;
+use crate::http_client::HttpClient;
 use k8s_openapi::api::core::v1::Pod;
 use pd_protocol::{labels, ports};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub(crate) struct Departure {
 /// All pods of one deployment on this machine.
 pub(crate) struct Fleet {
     pub(crate) entries: BTreeMap<String, Entry>,
-    pub(crate) client: Client,
+    pub(crate) client: HttpClient,
     pub(crate) console: Console,
     pub(crate) wake: Arc<Notify>,
     pub(crate) drain_limit: Duration,
@@ -116,7 +116,7 @@ impl Fleet {
         } = config;
         Self {
             entries: BTreeMap::new(),
-            client: Client::new(admin_token.clone()),
+            client: HttpClient::new(admin_token.clone()),
             console,
             wake,
             drain_limit: Duration::ZERO,

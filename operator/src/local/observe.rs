@@ -1,9 +1,9 @@
 //! Looks at what there is: the processes, what each router knows, how far drains are.
 
 use super::fleet::{Entry, Fleet};
-use super::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
 use super::process::Phase;
 use crate::controller::build::component::Component;
+use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
 use http::Method;
 use pd_protocol::workers::{DrainState, DrainStatus, WorkerList};
 use std::time::Duration;

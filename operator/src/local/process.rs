@@ -2,9 +2,9 @@
 //!
 //! A task owns the process; others see its [`State`] and tell it their [`Intent`].
 
-use super::client::Client;
 use super::console::Console;
 use super::launch::Launch;
+use crate::http_client::HttpClient;
 use keeper::Keeper;
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
@@ -57,7 +57,7 @@ pub(crate) struct Process {
 /// Starts a pod's process. `wake` is notified at every change of its state.
 pub(crate) fn spawn_process(
     launch: Launch,
-    client: Client,
+    client: HttpClient,
     console: Console,
     wake: Arc<Notify>,
 ) -> Process {

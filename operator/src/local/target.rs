@@ -2,11 +2,11 @@
 
 use super::fleet::{Fleet, pod_of};
 use super::launch::{self, Surroundings};
-use super::plan::{Desired, Observed};
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Slot;
 use crate::controller::build::{self, BuildConfig, Resources, pod};
 use crate::controller::dereference::{self, DereferenceError};
+use crate::controller::plan::{Desired, Observed};
 use crate::controller::validate::{self, Valid};
 use kube::ResourceExt;
 use pd_crds::PdDeploymentSpec;
@@ -110,6 +110,7 @@ impl Target {
             decode,
             router,
             service: _,
+            account: _,
         } = &self.resources;
         let rollout = &self.spec().rollout;
         let router_spec = router.spec.as_ref();
@@ -124,14 +125,7 @@ impl Target {
             unavailable: 1,
             paused: rollout.paused,
         };
-        let pools = [prefill, decode].map(|pool| Desired {
-            component: pool.component,
-            replicas: pool.replicas,
-            revision: pool.revision.clone(),
-            surge: count(rollout.max_surge),
-            unavailable: count(rollout.max_unavailable),
-            paused: rollout.paused,
-        });
+        let pools = [prefill, decode].map(|pool| pool.desired(rollout));
         std::iter::once(routers).chain(pools).collect()
     }
 

@@ -83,12 +83,11 @@ async fn a_second_operator_of_the_same_deployment_is_refused() {
 #[tokio::test]
 async fn definitions_are_printed_as_they_are_committed() {
     let output = Bench::new("file-crds").command(&["crds"]).output().unwrap();
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../crds/yaml/pddeployments.yaml"
-    );
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../crds/yaml/");
+    let committed = ["pddeployments.yaml", "pdpools.yaml"]
+        .map(|file| std::fs::read_to_string(format!("{folder}{file}")).unwrap());
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        std::fs::read_to_string(path).unwrap()
+        committed.join("---\n")
     );
 }

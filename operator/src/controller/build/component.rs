@@ -18,6 +18,8 @@ pub(crate) enum Component {
 // === impl Component ===
 
 impl Component {
+    pub(crate) const ALL: [Self; 3] = [Self::Router, Self::Prefill, Self::Decode];
+
     /// Value of the role label and part of every name.
     pub(crate) fn as_str(self) -> &'static str {
         match self {

@@ -3,16 +3,19 @@
 use super::component::Component;
 use super::merge::merge_template;
 use super::{BuildConfig, pod, revision};
+use crate::controller::plan::Desired;
 use k8s_openapi::api::core::v1::{
     Container, HostPathVolumeSource, ImageVolumeSource, PersistentVolumeClaimVolumeSource, Pod,
     PodReadinessGate, Volume, VolumeMount,
 };
-use pd_crds::PdDeployment;
+use kube::ResourceExt;
 use pd_crds::engine::{EngineArg, EngineKind};
 use pd_crds::field::{FieldErrors, FieldPath};
 use pd_crds::kv::KvDtype;
 use pd_crds::model::ModelSource;
 use pd_crds::pool::PoolSpec;
+use pd_crds::rollout::RolloutSpec;
+use pd_crds::{PdDeployment, PdPool, PdPoolSpec, PoolRole};
 use pd_protocol::{labels, ports};
 
 /// Condition that latches when every router sends requests to the pod.
@@ -267,6 +270,39 @@ impl Args {
 // === impl Pool ===
 
 impl Pool {
+    /// The pool's own object, whose size others may change.
+    pub(crate) fn object(&self, deployment: &PdDeployment) -> PdPool {
+        let role = match self.component {
+            Component::Prefill => PoolRole::Prefill,
+            Component::Decode | Component::Router => PoolRole::Decode,
+        };
+        let spec = PdPoolSpec {
+            deployment: deployment.name_any(),
+            role,
+            replicas: i32::try_from(self.replicas).unwrap_or(i32::MAX),
+        };
+        PdPool {
+            metadata: self
+                .component
+                .metadata(deployment, self.component.object_name(deployment)),
+            spec,
+            status: None,
+        }
+    }
+
+    /// What is wanted of the pool.
+    pub(crate) fn desired(&self, rollout: &RolloutSpec) -> Desired {
+        let count = |number| u32::try_from(number).unwrap_or(0);
+        Desired {
+            component: self.component,
+            replicas: self.replicas,
+            revision: self.revision.clone(),
+            surge: count(rollout.max_surge),
+            unavailable: count(rollout.max_unavailable),
+            paused: rollout.paused,
+        }
+    }
+
     /// The pod of a slot. Its name is a function of the slot, so that creating it twice collides.
     pub(crate) fn pod(&self, slot: Slot) -> Pod {
         let mut pod = self.template.clone();
@@ -279,6 +315,18 @@ impl Pool {
 // === impl Slot ===
 
 impl Slot {
+    /// Reads a pod's name back; nothing if it is not one of `base`'s.
+    pub(crate) fn of_pod(base: &str, name: &str) -> Option<Self> {
+        let (ordinal, incarnation) = name
+            .strip_prefix(base)?
+            .strip_prefix('-')?
+            .split_once('-')?;
+        Some(Self {
+            ordinal: ordinal.parse().ok()?,
+            incarnation: incarnation.parse().ok()?,
+        })
+    }
+
     pub(crate) fn pod_name(self, base: &str) -> String {
         format!("{base}-{}-{}", self.ordinal, self.incarnation)
     }

@@ -40,6 +40,14 @@ pub(crate) fn revision(spec: &PdDeploymentSpec, component: Component) -> String 
     digest(&inputs)
 }
 
+/// Revision of both pools together: what a rollout moves between.
+pub(crate) fn of_pools(spec: &PdDeploymentSpec) -> String {
+    digest(&json!([
+        revision(spec, Component::Prefill),
+        revision(spec, Component::Decode)
+    ]))
+}
+
 fn shape(pool: &PoolSpec) -> Value {
     let PoolSpec {
         replicas: _,

@@ -3,9 +3,10 @@
 use super::component::Component;
 use super::merge::merge_template;
 use super::pool::Args;
-use super::{BuildConfig, pod, revision};
+use super::{BuildConfig, account, pod, revision};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
+use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::field::{FieldErrors, FieldPath};
 use pd_crds::router::{PoliciesSpec, RetriesSpec, RouterSpec};
@@ -31,6 +32,11 @@ pub(crate) fn build_router(
     pod.metadata.name = None;
     pod.metadata.namespace = None;
     pod.metadata.owner_references = None;
+    if config.discovery {
+        let pod_spec = pod.spec.get_or_insert_default();
+        pod_spec.service_account_name = Some(account::account_name(deployment));
+        pod_spec.automount_service_account_token = Some(true);
+    }
     Ok(Deployment {
         metadata: ROUTER.metadata(deployment, ROUTER.object_name(deployment)),
         spec: Some(DeploymentSpec {
@@ -66,6 +72,9 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
     args.flag("prefill-policy", prefill.flag());
     args.flag("decode-policy", decode.flag());
     args.flag("retry-max-retries", max.to_string());
+    if config.discovery {
+        discover(&mut args, deployment);
+    }
     let drain_seconds = deployment.spec.drain.timeout_seconds;
     args.flag("shutdown-grace-period-secs", drain_seconds.to_string());
     let probe = |path, period_seconds, failures| {
@@ -89,5 +98,23 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
         liveness_probe: Some(probe("/health", 10, 6)),
         security_context: Some(pod::security_context()),
         ..Container::default()
+    }
+}
+
+/// SGLang's flags for a router that watches pods.
+fn discover(args: &mut Args, deployment: &PdDeployment) {
+    args.switch("service-discovery");
+    if let Some(namespace) = deployment.namespace() {
+        args.flag("service-discovery-namespace", namespace);
+    }
+    for component in [Component::Prefill, Component::Decode] {
+        let labels = component.selector_labels(deployment).into_iter();
+        let selector: Vec<String> = labels
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        args.flag(
+            &format!("{}-selector", component.as_str()),
+            selector.join(","),
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Starts the process of a pod, waits for its end, and starts it again with back-off.
 
 use super::{Intent, Phase, State};
-use crate::local::client::Client;
+use crate::http_client::HttpClient;
 use crate::local::console::Console;
 use crate::local::launch::Launch;
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,7 +21,7 @@ const BACK_OFF_RESET: Duration = Duration::from_secs(30);
 /// The task that owns a pod's process.
 pub(super) struct Keeper {
     pub(super) launch: Launch,
-    pub(super) client: Client,
+    pub(super) client: HttpClient,
     pub(super) console: Console,
     pub(super) wake: Arc<Notify>,
     pub(super) state_tx: watch::Sender<State>,

@@ -222,6 +222,22 @@ fn plan_leaving(pod: &ObservedPod, routers: &[ObservedRouter]) -> Option<Action>
     }
 }
 
+// === impl Desired ===
+
+impl Desired {
+    /// No pod of a component.
+    pub(crate) fn nothing(component: Component) -> Self {
+        Self {
+            component,
+            replicas: 0,
+            revision: String::new(),
+            surge: 0,
+            unavailable: 0,
+            paused: false,
+        }
+    }
+}
+
 // === impl ObservedPod ===
 
 impl ObservedPod {

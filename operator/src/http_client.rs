@@ -1,4 +1,4 @@
-//! Small HTTP calls to processes on this machine: probes and admin APIs.
+//! Small HTTP calls to pods: probes and admin APIs.
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
@@ -35,14 +35,14 @@ pub(crate) enum CallError {
 /// Calls with a bearer token. Connections are not kept: a process on the same address may be
 /// another one by the next call.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub(crate) struct HttpClient {
     inner: HyperClient<HttpConnector, Full<Bytes>>,
     token: String,
 }
 
-// === impl Client ===
+// === impl HttpClient ===
 
-impl Client {
+impl HttpClient {
     pub(crate) fn new(token: String) -> Self {
         let inner = HyperClient::builder(TokioExecutor::new())
             .pool_max_idle_per_host(0)

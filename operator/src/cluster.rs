@@ -1,0 +1,14 @@
+//! Reconciles the `PDDeployment`s of a cluster.
+//!
+//! Life of a change: a [`watch`](children) tells of it → the deployment it belongs to is
+//! [`reconcile`]d: validate → build → [`observe`] and plan → [`apply`] → [`status`].
+
+pub(crate) mod admin;
+pub(crate) mod apply;
+pub(crate) mod children;
+pub(crate) mod context;
+pub(crate) mod observe;
+pub(crate) mod reconcile;
+pub(crate) mod run;
+pub(crate) mod status;
+pub(crate) mod token;

@@ -1,0 +1,325 @@
+//! All writes of a reconcile.
+//!
+//! * Pods are created, never applied: a name is a function of the slot, so that creating one twice
+//!   collides instead of doubling it.
+//! * Pools are created once; their size is written through `/scale` only.
+//! * Router, Service and the router's account are applied (server-side), and not again while what
+//!   was applied and what is stored stay as they were.
+//! * A write that harms carries the UID it was decided for.
+
+use super::context::Context;
+use super::observe::PodFacts;
+use crate::controller::build::Resources;
+use crate::controller::build::component::Component;
+use crate::controller::build::pool::{ROUTABLE_GATE, Slot};
+use crate::controller::plan::Action;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Resource, ResourceExt};
+use pd_crds::{PdDeployment, PdPool};
+use pd_protocol::labels;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::fmt::Debug;
+
+/// Field manager of everything the operator applies.
+pub(crate) const MANAGER: &str = "pd-operator";
+
+/// Why a write failed; the next reconcile decides anew.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApplyError {
+    #[error("{verb} {kind} {name}: {}", told(.source))]
+    Write {
+        verb: &'static str,
+        kind: String,
+        name: String,
+        source: Box<kube::Error>,
+    },
+    #[error(
+        "{kind} {name} exists and belongs to {owner}; rename this PDDeployment, or delete that {kind}"
+    )]
+    Foreign {
+        kind: String,
+        name: String,
+        owner: String,
+    },
+}
+
+/// Writes for one deployment.
+pub(crate) struct Writer<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) deployment: &'a PdDeployment,
+    pub(crate) namespace: &'a str,
+}
+
+// === impl Writer ===
+
+impl Writer<'_> {
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.context.client.clone(), self.namespace)
+    }
+
+    /// Applies an object, unless it is stored as this operator last left it.
+    pub(crate) async fn apply<K>(&self, wanted: &K, stored: Option<&K>) -> Result<(), ApplyError>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        let name = wanted.name_any();
+        match stored {
+            Some(stored) => {
+                self.check_owner(stored)?;
+                if self.context.applied.is_current(wanted, stored) {
+                    return Ok(());
+                }
+            }
+            // One that does not carry our label is in no index, and must not be taken over.
+            None => {
+                let stored = self.api::<K>().get_opt(&name).await;
+                let stored = stored.map_err(|source| failed::<K>("get", &name, source))?;
+                stored
+                    .as_ref()
+                    .map_or(Ok(()), |stored| self.check_owner(stored))?;
+            }
+        }
+        let params = PatchParams::apply(MANAGER).force();
+        let patched = self
+            .api::<K>()
+            .patch(&name, &params, &Patch::Apply(typed(wanted)))
+            .await
+            .map_err(|source| failed::<K>("apply", &name, source))?;
+        self.context.applied.remember(wanted, &patched);
+        Ok(())
+    }
+
+    /// Creates an object that is never written again; one that is there already is kept.
+    pub(crate) async fn create<K>(&self, wanted: &K) -> Result<(), ApplyError>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        let params = PostParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let name = wanted.name_any();
+        match self.api::<K>().create(&params, wanted).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                let stored = self.api::<K>().get(&name).await;
+                let stored = stored.map_err(|source| failed::<K>("get", &name, source))?;
+                self.check_owner(&stored)
+            }
+            Err(source) => Err(failed::<K>("create", &name, source)),
+        }
+    }
+
+    /// An object of that name which is not ours is left alone.
+    fn check_owner<K: Resource<DynamicType = ()>>(&self, stored: &K) -> Result<(), ApplyError> {
+        let uid = self.deployment.uid().unwrap_or_default();
+        let mut owners = stored.owner_references().iter();
+        if owners.any(|owner| owner.uid == uid) {
+            return Ok(());
+        }
+        let owner = stored.owner_references().first();
+        let owner = owner.map_or_else(
+            || "nobody".to_owned(),
+            |owner| format!("{} {}", owner.kind, owner.name),
+        );
+        Err(ApplyError::Foreign {
+            kind: K::kind(&()).into_owned(),
+            name: stored.name_any(),
+            owner,
+        })
+    }
+
+    /// Sets a pool's size.
+    pub(crate) async fn scale(&self, pool: &str, replicas: u32) -> Result<(), ApplyError> {
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        let params = PatchParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let scaled = self
+            .api::<PdPool>()
+            .patch_scale(pool, &params, &patch)
+            .await;
+        scaled.map_err(|source| failed::<PdPool>("scale", pool, source))?;
+        Ok(())
+    }
+
+    /// Latches a worker's readiness gate: every router sends requests to it.
+    pub(crate) async fn admit(&self, worker: &Pod) -> Result<(), ApplyError> {
+        let patch = json!({
+            "metadata": {"uid": worker.uid()},
+            "status": {"conditions": [{
+                "type": ROUTABLE_GATE,
+                "status": "True",
+                "reason": "RoutersAcknowledged",
+                "message": "every router sends requests to this worker",
+                "lastTransitionTime": now(),
+            }]},
+        });
+        let name = worker.name_any();
+        let patched = self
+            .api::<Pod>()
+            .patch_status(&name, &merge_params(), &Patch::Strategic(patch))
+            .await;
+        patched.map_err(|source| failed::<Pod>("admit", &name, source))?;
+        Ok(())
+    }
+
+    /// Carries out one step of the plan; without resources nothing is created.
+    pub(crate) async fn step(
+        &self,
+        action: &Action,
+        facts: &[PodFacts],
+        resources: Option<&Resources>,
+    ) -> Result<(), ApplyError> {
+        let find = |name: &str| facts.iter().find(|facts| facts.pod.name_any() == name);
+        match action {
+            Action::Create { component, ordinal } => match resources {
+                Some(resources) => {
+                    self.create_pod(*component, *ordinal, facts, resources)
+                        .await
+                }
+                None => Ok(()),
+            },
+            Action::Leave { pod } => match find(pod) {
+                Some(facts) => self.leave(&facts.pod).await,
+                None => Ok(()),
+            },
+            Action::Drain { pod } => {
+                let url = find(pod).and_then(|facts| facts.admin_url("/drain"));
+                if let Some(url) = url
+                    && let Err(error) = self.context.admin(self.deployment).drain(&url).await
+                {
+                    // The next look finds it undrained and asks again, until its deadline.
+                    tracing::warn!(pod, %error, "cannot be asked to drain");
+                }
+                Ok(())
+            }
+            Action::Terminate { pod } => match find(pod) {
+                Some(facts) => self.delete(&facts.pod).await,
+                None => Ok(()),
+            },
+            // Routers watch the pods and find out by themselves.
+            Action::Register { .. } | Action::Cordon { .. } | Action::Deregister { .. } => Ok(()),
+        }
+    }
+
+    async fn create_pod(
+        &self,
+        component: Component,
+        ordinal: u32,
+        facts: &[PodFacts],
+        resources: &Resources,
+    ) -> Result<(), ApplyError> {
+        let pool = match component {
+            Component::Prefill => &resources.prefill,
+            Component::Decode => &resources.decode,
+            // A Deployment makes the routers.
+            Component::Router => return Ok(()),
+        };
+        let slots = facts
+            .iter()
+            .filter(|facts| facts.component == component)
+            .filter_map(|facts| facts.slot);
+        let last = slots
+            .filter(|slot| slot.ordinal == ordinal)
+            .map(|slot| slot.incarnation)
+            .max();
+        let slot = Slot {
+            ordinal,
+            incarnation: last.unwrap_or(0) + 1,
+        };
+        self.create(&pool.pod(slot)).await
+    }
+
+    /// Marks a worker as leaving, for routers to see; nothing leads back.
+    async fn leave(&self, worker: &Pod) -> Result<(), ApplyError> {
+        let patch = json!({"metadata": {
+            "uid": worker.uid(),
+            "annotations": {labels::LEAVING_SINCE: now()},
+        }});
+        let name = worker.name_any();
+        let patched = self
+            .api::<Pod>()
+            .patch(&name, &merge_params(), &Patch::Merge(patch))
+            .await;
+        patched.map_err(|source| failed::<Pod>("mark", &name, source))?;
+        Ok(())
+    }
+
+    async fn delete(&self, worker: &Pod) -> Result<(), ApplyError> {
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: worker.uid(),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let name = worker.name_any();
+        match self.api::<Pod>().delete(&name, &params).await {
+            Ok(_) => Ok(()),
+            // Gone, or already another one.
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
+                Ok(())
+            }
+            Err(source) => Err(failed::<Pod>("delete", &name, source)),
+        }
+    }
+}
+
+/// An apiserver's refusal in its own words; its status as a whole is for programs.
+fn told(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        status.message.clone()
+    } else {
+        error.to_string()
+    }
+}
+
+fn merge_params() -> PatchParams {
+    PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+fn now() -> String {
+    Timestamp::now().to_string()
+}
+
+/// An object with its `apiVersion` and `kind`, which server-side apply wants to read.
+pub(crate) fn typed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> serde_json::Value {
+    let mut value = serde_json::to_value(object).expect("Kubernetes objects serialize to JSON");
+    value["apiVersion"] = json!(K::api_version(&()));
+    value["kind"] = json!(K::kind(&()));
+    value
+}
+
+pub(crate) fn failed<K: Resource<DynamicType = ()>>(
+    verb: &'static str,
+    name: &str,
+    source: kube::Error,
+) -> ApplyError {
+    ApplyError::Write {
+        verb,
+        kind: K::kind(&()).into_owned(),
+        name: name.to_owned(),
+        source: Box::new(source),
+    }
+}

@@ -1,0 +1,165 @@
+//! The objects of every deployment, as the watches last told of them.
+//!
+//! An apiserver is asked for nothing that a watch tells: a reconcile reads this index. Every object
+//! names its deployment by label, so that a change is led to the deployment it belongs to, and
+//! looking up one deployment's pods costs the same among three thousand as among three.
+
+use futures::channel::mpsc;
+use futures::{SinkExt, StreamExt};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource, ResourceExt};
+use parking_lot::RwLock;
+use pd_crds::PdDeployment;
+use pd_protocol::labels;
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
+use std::pin::pin;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Deployments that wait to be reconciled because an object of theirs changed; the watch waits
+/// while it is full.
+const CHANGED_MAX: usize = 1024;
+
+type Key = ObjectRef<PdDeployment>;
+type Objects<K> = HashMap<Key, BTreeMap<String, Arc<K>>>;
+
+/// An index of one kind, kept up by a watch.
+#[derive(Debug)]
+pub(crate) struct Children<K> {
+    objects: Arc<RwLock<Objects<K>>>,
+}
+
+/// A watch that has begun.
+pub(crate) struct Watch<K> {
+    pub(crate) children: Children<K>,
+    /// Deployments of which an object changed.
+    pub(crate) changed: mpsc::Receiver<Key>,
+    /// Done when the index is complete for the first time.
+    pub(crate) synced: oneshot::Receiver<()>,
+}
+
+/// What one event does to an index.
+struct Indexer<K> {
+    objects: Arc<RwLock<Objects<K>>>,
+    /// Collected between `Init` and `InitDone`, then put in place at once.
+    listed: Objects<K>,
+}
+
+/// Watches a kind for objects that carry the deployment label.
+pub(crate) fn watch<K>(api: Api<K>) -> Watch<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let objects = Arc::new(RwLock::new(Objects::new()));
+    let mut indexer = Indexer {
+        objects: Arc::clone(&objects),
+        listed: Objects::new(),
+    };
+    let (mut tell, changed) = mpsc::channel(CHANGED_MAX);
+    let (tell_synced, synced) = oneshot::channel();
+    tokio::spawn(async move {
+        let config = watcher::Config::default().labels(labels::DEPLOYMENT);
+        let mut events = pin!(watcher(api, config).default_backoff());
+        let mut tell_synced = Some(tell_synced);
+        while let Some(event) = events.next().await {
+            let event = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    tracing::warn!(%error, kind = %K::kind(&()), "a watch broke off; it begins again");
+                    continue;
+                }
+            };
+            let done = matches!(event, Event::InitDone);
+            for key in indexer.take(event) {
+                if tell.send(key).await.is_err() {
+                    return;
+                }
+            }
+            if let Some(tell_synced) = tell_synced.take_if(|_| done) {
+                // The operator may have stopped waiting because it ends.
+                let _ended = tell_synced.send(());
+            }
+        }
+    });
+    Watch {
+        children: Children { objects },
+        changed,
+        synced,
+    }
+}
+
+// === impl Children ===
+
+impl<K> Children<K> {
+    /// The objects of one deployment, by name.
+    pub(crate) fn of(&self, deployment: &Key) -> Vec<Arc<K>> {
+        let objects = self.objects.read();
+        let own = objects.get(deployment);
+        own.map(|own| own.values().cloned().collect())
+            .unwrap_or_default()
+    }
+}
+
+// === impl Indexer ===
+
+impl<K: Resource<DynamicType = ()> + Clone> Indexer<K> {
+    /// Takes in an event and gives the deployments whose objects it changed.
+    fn take(&mut self, event: Event<K>) -> Vec<Key> {
+        match event {
+            Event::Init => {
+                self.listed.clear();
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                insert(&mut self.listed, object);
+                Vec::new()
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed);
+                let mut keys: Vec<Key> = listed.keys().cloned().collect();
+                let before = std::mem::replace(&mut *self.objects.write(), listed);
+                keys.extend(before.into_keys());
+                keys
+            }
+            Event::Apply(object) => insert(&mut self.objects.write(), object)
+                .into_iter()
+                .collect(),
+            Event::Delete(object) => remove(&mut self.objects.write(), &object)
+                .into_iter()
+                .collect(),
+        }
+    }
+}
+
+fn insert<K: Resource<DynamicType = ()>>(objects: &mut Objects<K>, mut object: K) -> Option<Key> {
+    let key = owner(&object)?;
+    object.managed_fields_mut().clear();
+    let own = objects.entry(key.clone()).or_default();
+    own.insert(object.name_any(), Arc::new(object));
+    Some(key)
+}
+
+fn remove<K: Resource<DynamicType = ()>>(objects: &mut Objects<K>, object: &K) -> Option<Key> {
+    let key = owner(object)?;
+    if let Some(own) = objects.get_mut(&key) {
+        own.remove(&object.name_any());
+        if own.is_empty() {
+            objects.remove(&key);
+        }
+    }
+    Some(key)
+}
+
+/// The deployment that an object says it belongs to.
+fn owner<K: Resource<DynamicType = ()>>(object: &K) -> Option<Key> {
+    let name = object.labels().get(labels::DEPLOYMENT)?;
+    let namespace = object.namespace().unwrap_or_default();
+    Some(Key::new(name).within(&namespace))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Facts about the index, event by event.
+
+use super::*;
+use k8s_openapi::api::core::v1::Pod;
+
+fn mk_pod(name: &str, deployment: Option<&str>) -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata.name = Some(name.to_owned());
+    pod.metadata.namespace = Some("ns".to_owned());
+    pod.metadata.labels =
+        deployment.map(|name| BTreeMap::from([(labels::DEPLOYMENT.to_owned(), name.to_owned())]));
+    pod
+}
+
+fn mk_indexer() -> (Indexer<Pod>, Children<Pod>) {
+    let objects = Arc::default();
+    let indexer = Indexer {
+        objects: Arc::clone(&objects),
+        listed: Objects::new(),
+    };
+    (indexer, Children { objects })
+}
+
+fn key(name: &str) -> Key {
+    Key::new(name).within("ns")
+}
+
+fn names(children: &Children<Pod>, deployment: &str) -> Vec<String> {
+    let own = children.of(&key(deployment));
+    own.iter().map(|pod| pod.name_any()).collect()
+}
+
+#[test]
+fn an_object_is_found_under_the_deployment_of_its_label() {
+    let (mut indexer, children) = mk_indexer();
+    assert_eq!(
+        indexer.take(Event::Apply(mk_pod("p-0", Some("a")))),
+        vec![key("a")]
+    );
+    assert_eq!(
+        indexer.take(Event::Apply(mk_pod("p-1", Some("b")))),
+        vec![key("b")]
+    );
+    assert_eq!(indexer.take(Event::Apply(mk_pod("p-2", None))), vec![]);
+    assert_eq!(names(&children, "a"), ["p-0"]);
+}
+
+#[test]
+fn a_deleted_object_is_gone_and_its_deployment_told() {
+    let (mut indexer, children) = mk_indexer();
+    indexer.take(Event::Apply(mk_pod("p-0", Some("a"))));
+    assert_eq!(
+        indexer.take(Event::Delete(mk_pod("p-0", Some("a")))),
+        vec![key("a")]
+    );
+    assert!(names(&children, "a").is_empty());
+    assert!(
+        indexer.objects.read().is_empty(),
+        "an empty entry would leak"
+    );
+}
+
+#[test]
+fn a_new_list_replaces_the_old_at_once_and_tells_of_what_vanished() {
+    let (mut indexer, children) = mk_indexer();
+    indexer.take(Event::Apply(mk_pod("p-0", Some("gone"))));
+    indexer.take(Event::Init);
+    indexer.take(Event::InitApply(mk_pod("p-1", Some("a"))));
+    assert_eq!(
+        names(&children, "gone"),
+        ["p-0"],
+        "a list under way is not shown"
+    );
+    let mut told = indexer.take(Event::InitDone);
+    told.sort_by(|a, b| a.name.cmp(&b.name));
+    assert_eq!(told, vec![key("a"), key("gone")]);
+    assert!(names(&children, "gone").is_empty());
+    assert_eq!(names(&children, "a"), ["p-1"]);
+}

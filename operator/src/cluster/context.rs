@@ -1,0 +1,131 @@
+//! What every reconcile shares: the client, the watches' indexes, and what was applied.
+
+use super::admin::Admin;
+use super::children::Children;
+use crate::controller::build::BuildConfig;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, Service, ServiceAccount};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::runtime::events::Recorder;
+use kube::{Client, Resource, ResourceExt};
+use parking_lot::Mutex;
+use pd_crds::{PdDeployment, PdPool};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::fmt::{self, Debug, Formatter};
+
+/// Everything a reconcile needs beside its deployment.
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) config: BuildConfig,
+    pub(crate) recorder: Recorder,
+    pub(crate) pods: Children<Pod>,
+    pub(crate) pools: Children<PdPool>,
+    pub(crate) deployments: Children<Deployment>,
+    pub(crate) services: Children<Service>,
+    pub(crate) accounts: Children<ServiceAccount>,
+    pub(crate) bindings: Children<RoleBinding>,
+    pub(crate) applied: Applied,
+    /// By the deployment's UID.
+    pub(crate) admins: Mutex<HashMap<String, Admin>>,
+    /// Failures in a row, by the deployment's UID.
+    pub(crate) failures: Mutex<HashMap<String, u32>>,
+}
+
+/// What this process applied, and the version that came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    by_uid: Mutex<HashMap<String, (Vec<u8>, String)>>,
+}
+
+// === impl Context ===
+
+impl Debug for Context {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// The client of a deployment whose token was read.
+    ///
+    /// # Panics
+    /// Before the reconcile has read the token.
+    pub(crate) fn admin(&self, deployment: &PdDeployment) -> Admin {
+        let uid = deployment.uid().unwrap_or_default();
+        self.admins
+            .lock()
+            .get(&uid)
+            .expect("a reconcile reads the token first")
+            .clone()
+    }
+
+    /// Counts a failed reconcile; gives how many failed in a row before it.
+    pub(crate) fn failed(&self, deployment: &PdDeployment) -> u32 {
+        let mut failures = self.failures.lock();
+        let count = failures
+            .entry(deployment.uid().unwrap_or_default())
+            .or_default();
+        *count += 1;
+        *count - 1
+    }
+
+    pub(crate) fn succeeded(&self, deployment: &PdDeployment) {
+        let uid = deployment.uid().unwrap_or_default();
+        self.failures.lock().remove(&uid);
+    }
+
+    /// Forgets a deployment that is gone.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.admins.lock().remove(uid);
+        self.failures.lock().remove(uid);
+    }
+}
+
+// === impl Applied ===
+
+impl Applied {
+    /// Whether `stored` is what came of applying `wanted`, and nobody changed it since.
+    pub(crate) fn is_current<K>(&self, wanted: &K, stored: &K) -> bool
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+    {
+        let uid = stored.uid().unwrap_or_default();
+        self.by_uid
+            .lock()
+            .get(&uid)
+            .is_some_and(|(digest, version)| {
+                *digest == digest_of(wanted) && *version == version_of(stored)
+            })
+    }
+
+    pub(crate) fn remember<K>(&self, wanted: &K, patched: &K)
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+    {
+        let entry = (digest_of(wanted), version_of(patched));
+        self.by_uid
+            .lock()
+            .insert(patched.uid().unwrap_or_default(), entry);
+    }
+}
+
+fn digest_of<K: Serialize>(object: &K) -> Vec<u8> {
+    let json = serde_json::to_vec(object).expect("Kubernetes objects serialize to JSON");
+    Sha256::digest(json).to_vec()
+}
+
+/// Names a state of an object as far as others than its controller change it: the generation where
+/// there is one, which status writes leave alone, with the metadata that a generation does not
+/// cover.
+fn version_of<K: Resource<DynamicType = ()>>(object: &K) -> String {
+    let metadata = object.meta();
+    match metadata.generation {
+        Some(generation) => format!(
+            "{generation} {:?} {:?}",
+            metadata.labels, metadata.owner_references
+        ),
+        None => metadata.resource_version.clone().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,213 @@
+//! Looks at one deployment on the cluster: its pods as the watch told of them, and what only
+//! routers and leaving workers themselves can say.
+
+use super::admin::Admin;
+use crate::controller::build::component::Component;
+use crate::controller::build::pool::{ROUTABLE_GATE, Slot};
+use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use pd_crds::PdDeployment;
+use pd_protocol::labels;
+use pd_protocol::workers::{DrainState, DrainStatus, WorkerList};
+use std::sync::Arc;
+
+/// A pod's own word on where it stands, before anyone is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PodFacts {
+    pub(crate) component: Component,
+    /// `None` for a router's: its Deployment names it.
+    pub(crate) slot: Option<Slot>,
+    pub(crate) pod: Arc<Pod>,
+}
+
+/// Reads which component a pod is of; nothing for a pod that is none of ours.
+pub(crate) fn pod_facts(deployment: &PdDeployment, pod: Arc<Pod>) -> Option<PodFacts> {
+    let role = pod.labels().get(labels::ROLE)?;
+    let component = Component::ALL
+        .into_iter()
+        .find(|component| component.as_str() == role)?;
+    let base = component.object_name(deployment);
+    let slot = Slot::of_pod(&base, &pod.name_any());
+    if component != Component::Router && slot.is_none() {
+        return None;
+    }
+    Some(PodFacts {
+        component,
+        slot,
+        pod,
+    })
+}
+
+/// Asks whom it must and says how things stand.
+pub(crate) async fn observe(
+    deployment: &PdDeployment,
+    facts: &[PodFacts],
+    admin: &Admin,
+    now: Timestamp,
+) -> Observed {
+    let drain = SignedDuration::from_secs(deployment.spec.drain.timeout_seconds.into());
+    let workers = || {
+        facts
+            .iter()
+            .filter(|facts| facts.component != Component::Router)
+    };
+    let ask_routers = workers().any(|facts| {
+        let waits_for_routers = facts.ready() && !facts.routable();
+        (waits_for_routers && !facts.leaves()) || facts.awaits_acknowledgement()
+    });
+    let mut routers = Vec::new();
+    for router in facts
+        .iter()
+        .filter(|facts| ask_routers && facts.component == Component::Router && facts.ready())
+    {
+        routers.push(observe_router(router, admin).await);
+    }
+    let mut pods = Vec::new();
+    for facts in workers() {
+        let leaving = observe_leaving(facts, admin, now, drain).await;
+        pods.extend(facts.observed(leaving, &routers));
+    }
+    Observed { pods, routers }
+}
+
+async fn observe_router(router: &PodFacts, admin: &Admin) -> ObservedRouter {
+    let list = match router.admin_url("/workers") {
+        Some(url) => admin
+            .get::<WorkerList>(&url)
+            .await
+            .inspect_err(|error| tracing::warn!(%error, "a router does not answer"))
+            .ok(),
+        None => None,
+    };
+    ObservedRouter {
+        pod: router.pod.name_any(),
+        workers: list.map(|list| list.workers),
+    }
+}
+
+/// How far a pod is on its way out; nothing for one that stays.
+async fn observe_leaving(
+    facts: &PodFacts,
+    admin: &Admin,
+    now: Timestamp,
+    drain: SignedDuration,
+) -> Option<Leaving> {
+    if facts.pod.metadata.deletion_timestamp.is_some() {
+        return Some(Leaving {
+            drain_asked: true,
+            terminated: true,
+            ..Leaving::default()
+        });
+    }
+    if facts.has_ended() {
+        return Some(Leaving {
+            drained: true,
+            ..Leaving::default()
+        });
+    }
+    let since = facts.leaving_since()?;
+    let mut leaving = Leaving {
+        past_deadline: now.duration_since(since) > drain,
+        ..Leaving::default()
+    };
+    let url = facts.admin_url("/drain").filter(|_| facts.has_started());
+    let Some(url) = url else {
+        // It never served, so nothing is in flight on it.
+        leaving.drained = true;
+        return Some(leaving);
+    };
+    match admin.get::<DrainStatus>(&url).await {
+        Ok(DrainStatus { state, in_flight }) => {
+            tracing::debug!(pod = %facts.pod.name_any(), ?state, in_flight, "drains");
+            leaving.drain_asked = state >= DrainState::Draining;
+            leaving.drained = state == DrainState::Drained;
+        }
+        Err(error) => {
+            // Deleting it makes it drain by itself: SIGTERM is a drain, too.
+            tracing::warn!(pod = %facts.pod.name_any(), %error, "does not say how far its drain is");
+            leaving.drained = true;
+        }
+    }
+    Some(leaving)
+}
+
+// === impl PodFacts ===
+
+impl PodFacts {
+    fn observed(
+        &self,
+        leaving: Option<Leaving>,
+        routers: &[ObservedRouter],
+    ) -> Option<ObservedPod> {
+        let name = self.pod.name_any();
+        let admitted = !routers.is_empty() && routers.iter().all(|router| router.sends_to(&name));
+        let revision = self.pod.labels().get(labels::REVISION).cloned();
+        Some(ObservedPod {
+            component: self.component,
+            slot: self.slot?,
+            revision: revision.unwrap_or_default(),
+            ready: self.ready(),
+            routable: self.routable() || (self.ready() && admitted),
+            leaving,
+            name,
+        })
+    }
+
+    /// Whether all of its containers pass their probes.
+    pub(crate) fn ready(&self) -> bool {
+        let condition = match self.component {
+            Component::Router => "Ready",
+            Component::Prefill | Component::Decode => "ContainersReady",
+        };
+        self.condition(condition)
+    }
+
+    /// Whether its readiness gate has latched.
+    pub(crate) fn routable(&self) -> bool {
+        self.condition(ROUTABLE_GATE)
+    }
+
+    pub(crate) fn leaves(&self) -> bool {
+        self.pod.metadata.deletion_timestamp.is_some() || self.leaving_since().is_some()
+    }
+
+    fn awaits_acknowledgement(&self) -> bool {
+        self.pod.metadata.deletion_timestamp.is_none() && self.leaving_since().is_some()
+    }
+
+    /// When it was told to go, if it was.
+    fn leaving_since(&self) -> Option<Timestamp> {
+        let since = self.pod.annotations().get(labels::LEAVING_SINCE)?;
+        // A time that nobody can read must not keep the pod for ever.
+        Some(since.parse().unwrap_or(Timestamp::MIN))
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.phase(), Some("Failed" | "Succeeded"))
+    }
+
+    fn has_started(&self) -> bool {
+        self.phase() == Some("Running")
+    }
+
+    fn phase(&self) -> Option<&str> {
+        self.pod.status.as_ref()?.phase.as_deref()
+    }
+
+    fn condition(&self, name: &str) -> bool {
+        let status = self.pod.status.as_ref();
+        let mut conditions = status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten());
+        conditions.any(|condition| condition.type_ == name && condition.status == "True")
+    }
+
+    pub(crate) fn admin_url(&self, path: &str) -> Option<String> {
+        Admin::url(self.pod.status.as_ref()?.pod_ip.as_deref()?, path)
+    }
+}
+
+#[cfg(test)]
+mod tests;

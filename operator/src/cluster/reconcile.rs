@@ -1,0 +1,436 @@
+//! One reconcile of a deployment: dereference → validate → build → observe and plan → apply →
+//! status. It assumes nothing about the one before it.
+
+use super::apply::{ApplyError, MANAGER, Writer, failed};
+use super::context::Context;
+use super::observe::{PodFacts, observe, pod_facts};
+use super::status::{self, Surroundings};
+use super::token::ensure_token;
+use crate::controller::build::account::Account;
+use crate::controller::build::component::Component;
+use crate::controller::build::pool::Pool;
+use crate::controller::build::{self, Resources, revision};
+use crate::controller::plan::{Action as Step, Desired, Observed, plan};
+use crate::controller::validate::{self, Valid};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::controller::Action;
+use kube::runtime::events::{Event, EventType};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Resource, ResourceExt};
+use pd_crds::scaling::ScalingMode;
+use pd_crds::{PdDeployment, PdDeploymentStatus, PdPool};
+use pd_protocol::labels;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Pause until the next look while something is awaited that no watch tells: a router's
+/// acknowledgement, the end of a drain.
+const AWAITING: Duration = Duration::from_secs(1);
+/// First and longest pause after a failure; it doubles with each in a row.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// Why a reconcile did not end; it is repeated.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReconcileError {
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    #[error("{0} lies in no namespace")]
+    NoNamespace(String),
+}
+
+/// What a pass over a valid deployment came to.
+struct Pass {
+    status: PdDeploymentStatus,
+    /// Something is under way that no watch will tell of.
+    awaits: bool,
+    /// The first write that failed.
+    failure: Option<ApplyError>,
+}
+
+/// Brings one deployment closer to its spec.
+pub(crate) async fn reconcile(
+    deployment: Arc<PdDeployment>,
+    context: Arc<Context>,
+) -> Result<Action, ReconcileError> {
+    let namespace = deployment
+        .namespace()
+        .ok_or_else(|| ReconcileError::NoNamespace(deployment.name_any()))?;
+    let writer = Writer {
+        context: &context,
+        deployment: &deployment,
+        namespace: &namespace,
+    };
+    if deployment.metadata.deletion_timestamp.is_some() {
+        return writer.delete_all().await;
+    }
+    writer.ensure_finalizer().await?;
+    let now = Timestamp::now();
+    let built = validate::for_a_cluster(&deployment)
+        .and_then(|valid| Ok((build::build(&valid, &context.config)?, valid)));
+    let (resources, valid) = match built {
+        Ok(built) => built,
+        Err(errors) => {
+            let status = status::refused(&deployment, "InvalidSpec", &bounded(&errors), now);
+            writer.write_status(status).await?;
+            return Ok(Action::await_change());
+        }
+    };
+    ensure_token(&context, &deployment, &namespace).await?;
+    let pass = writer.pass(&valid, &resources, now).await;
+    writer.write_status(pass.status).await?;
+    if let Some(failure) = pass.failure {
+        return Err(failure.into());
+    }
+    context.succeeded(&deployment);
+    Ok(if pass.awaits {
+        Action::requeue(AWAITING)
+    } else {
+        Action::await_change()
+    })
+}
+
+/// Says when a failed reconcile is repeated.
+pub(crate) fn retry(
+    deployment: Arc<PdDeployment>,
+    error: &ReconcileError,
+    context: Arc<Context>,
+) -> Action {
+    let failures = context.failed(&deployment);
+    let doubled = RETRY_FIRST.saturating_mul(1 << failures.min(10));
+    let pause = doubled.min(RETRY_MAX);
+    tracing::warn!(
+        deployment = %ObjectRef::from_obj(&*deployment),
+        %error,
+        retry_seconds = pause.as_secs(),
+        "a reconcile failed"
+    );
+    Action::requeue(pause)
+}
+
+// === impl Writer ===
+
+impl Writer<'_> {
+    fn key(&self) -> ObjectRef<PdDeployment> {
+        ObjectRef::new(&self.deployment.name_any()).within(self.namespace)
+    }
+
+    fn facts(&self) -> Vec<PodFacts> {
+        let pods = self.context.pods.of(&self.key()).into_iter();
+        pods.filter_map(|pod| pod_facts(self.deployment, pod))
+            .collect()
+    }
+
+    /// Writes what surrounds the pods, then takes the next steps of the plan. A write that fails
+    /// does not keep the others from being tried.
+    async fn pass(&self, valid: &Valid, resources: &Resources, now: Timestamp) -> Pass {
+        let mut failure = self.apply_surroundings(resources).await.err();
+        let desired = match self.desired(valid, resources).await {
+            Ok(desired) => desired,
+            Err(error) => {
+                failure.get_or_insert(error);
+                Vec::new()
+            }
+        };
+        let facts = self.facts();
+        let observed = observe(
+            self.deployment,
+            &facts,
+            &self.context.admin(self.deployment),
+            now,
+        )
+        .await;
+        let steps = if desired.is_empty() {
+            Vec::new()
+        } else {
+            plan(&desired, &observed)
+        };
+        let outcome = self.take_steps(&steps, &facts, &observed, resources).await;
+        if let Err(error) = outcome {
+            failure.get_or_insert(error);
+        }
+        let around = self.surroundings(valid, &facts, failure.as_ref());
+        let status = status::status(self.deployment, &desired, &observed, &around, now);
+        for (pool, built) in [
+            (&status.pools.prefill, &resources.prefill),
+            (&status.pools.decode, &resources.decode),
+        ] {
+            let written = self.write_pool_status(built, pool).await;
+            if let Err(error) = written {
+                failure.get_or_insert(error);
+            }
+        }
+        let awaits = observed
+            .pods
+            .iter()
+            .any(|pod| pod.leaving.is_some_and(|leaving| !leaving.terminated))
+            || facts
+                .iter()
+                .any(|facts| facts.slot.is_some() && facts.ready() && !facts.routable());
+        Pass {
+            status,
+            awaits,
+            failure,
+        }
+    }
+
+    /// Router, Service and the router's account.
+    async fn apply_surroundings(&self, resources: &Resources) -> Result<(), ApplyError> {
+        let key = self.key();
+        let Account { account, binding } = &resources.account;
+        let stored = self.context.accounts.of(&key);
+        self.apply(account, named(&stored, account)).await?;
+        let stored = self.context.bindings.of(&key);
+        self.apply(binding, named(&stored, binding)).await?;
+        let stored = self.context.services.of(&key);
+        self.apply(&resources.service, named(&stored, &resources.service))
+            .await?;
+        let stored = self.context.deployments.of(&key);
+        self.apply(&resources.router, named(&stored, &resources.router))
+            .await
+    }
+
+    /// What is wanted of each pool, as its `PDPool` says once it exists.
+    async fn desired(
+        &self,
+        valid: &Valid,
+        resources: &Resources,
+    ) -> Result<Vec<Desired>, ApplyError> {
+        let spec = &valid.deployment().spec;
+        let stored = self.context.pools.of(&self.key());
+        let mut desired = Vec::new();
+        for pool in [&resources.prefill, &resources.decode] {
+            let object = pool.object(self.deployment);
+            let replicas = match named(&stored, &object) {
+                None => {
+                    self.create(&object).await?;
+                    pool.replicas
+                }
+                Some(stored) => {
+                    let replicas = u32::try_from(stored.spec.replicas).unwrap_or(0);
+                    if spec.autoscaling.mode == ScalingMode::Off && replicas != pool.replicas {
+                        self.scale(&object.name_any(), pool.replicas).await?;
+                        pool.replicas
+                    } else {
+                        replicas
+                    }
+                }
+            };
+            desired.push(Desired {
+                replicas,
+                ..pool.desired(&spec.rollout)
+            });
+        }
+        Ok(desired)
+    }
+
+    async fn take_steps(
+        &self,
+        steps: &[Step],
+        facts: &[PodFacts],
+        observed: &Observed,
+        resources: &Resources,
+    ) -> Result<(), ApplyError> {
+        let mut outcome = Ok(());
+        for admitted in newly_routable(facts, observed) {
+            outcome = outcome.and(self.admit(&admitted.pod).await);
+        }
+        for step in steps {
+            tracing::debug!(deployment = %self.key(), ?step, "takes a step");
+            outcome = outcome.and(self.step(step, facts, Some(resources)).await);
+        }
+        outcome
+    }
+
+    fn surroundings(
+        &self,
+        valid: &Valid,
+        facts: &[PodFacts],
+        failure: Option<&ApplyError>,
+    ) -> Surroundings {
+        let router = &valid.deployment().spec.router;
+        let routers = facts
+            .iter()
+            .filter(|facts| facts.component == Component::Router && facts.ready());
+        let name = self.deployment.name_any();
+        Surroundings {
+            routers: (
+                i32::try_from(routers.count()).unwrap_or(i32::MAX),
+                router.replicas,
+            ),
+            endpoint: format!("http://{name}.{}.svc:{}/v1", self.namespace, router.port),
+            revision: revision::of_pools(&valid.deployment().spec),
+            trouble: failure.map(bounded),
+        }
+    }
+
+    async fn write_status(&self, status: PdDeploymentStatus) -> Result<(), ApplyError> {
+        let before = self.deployment.status.as_ref();
+        if before == Some(&status) {
+            return Ok(());
+        }
+        let name = self.deployment.name_any();
+        let patch = Patch::Merge(json!({"status": &status}));
+        let api = Api::<PdDeployment>::namespaced(self.context.client.clone(), self.namespace);
+        api.patch_status(&name, &PatchParams::default(), &patch)
+            .await
+            .map_err(|source| failed::<PdDeployment>("write the status of", &name, source))?;
+        self.tell_transitions(before, &status).await;
+        Ok(())
+    }
+
+    /// Events on a change of `Ready` only: a trouble that stays is told once.
+    async fn tell_transitions(
+        &self,
+        before: Option<&PdDeploymentStatus>,
+        after: &PdDeploymentStatus,
+    ) {
+        let ready = |status: &PdDeploymentStatus| {
+            let condition = status
+                .conditions
+                .iter()
+                .find(|c| c.type_ == "Ready")
+                .cloned();
+            condition.map(|c| (c.status == "True", c.reason, c.message))
+        };
+        let (was, is) = (before.and_then(ready), ready(after));
+        let Some((holds, reason, message)) = is else {
+            return;
+        };
+        if was.is_some_and(|(held, why, _)| held == holds && (holds || why == reason)) {
+            return;
+        }
+        let event = Event {
+            type_: if holds {
+                EventType::Normal
+            } else {
+                EventType::Warning
+            },
+            reason: if holds { "Ready".to_owned() } else { reason },
+            note: Some(message),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        let told = self
+            .context
+            .recorder
+            .publish(&event, &self.deployment.object_ref(&()))
+            .await;
+        if let Err(error) = told {
+            tracing::warn!(%error, "an Event could not be written");
+        }
+    }
+
+    async fn write_pool_status(
+        &self,
+        pool: &Pool,
+        counted: &pd_crds::status::PoolStatus,
+    ) -> Result<(), ApplyError> {
+        let stored = self.context.pools.of(&self.key());
+        let Some(stored) = named(&stored, &pool.object(self.deployment)) else {
+            return Ok(());
+        };
+        let labels = pool.component.selector_labels(self.deployment);
+        let selector: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let status = status::of_pool(counted, selector.join(","), stored.metadata.generation);
+        if stored.status.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        let name = stored.name_any();
+        let patch = Patch::Merge(json!({"status": status}));
+        let api = Api::<PdPool>::namespaced(self.context.client.clone(), self.namespace);
+        api.patch_status(&name, &PatchParams::default(), &patch)
+            .await
+            .map_err(|source| failed::<PdPool>("write the status of", &name, source))?;
+        Ok(())
+    }
+
+    /// A finalizer orders deletion: workers drain while routers still carry their streams.
+    async fn ensure_finalizer(&self) -> Result<(), ApplyError> {
+        let held = self.deployment.finalizers();
+        if held.iter().any(|name| name == labels::FINALIZER) {
+            return Ok(());
+        }
+        let mut finalizers = held.to_vec();
+        finalizers.push(labels::FINALIZER.to_owned());
+        self.write_finalizers(&finalizers).await
+    }
+
+    async fn write_finalizers(&self, finalizers: &[String]) -> Result<(), ApplyError> {
+        let name = self.deployment.name_any();
+        let patch = Patch::Merge(json!({"metadata": {
+            "finalizers": finalizers,
+            "resourceVersion": self.deployment.resource_version(),
+        }}));
+        let params = PatchParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = Api::<PdDeployment>::namespaced(self.context.client.clone(), self.namespace);
+        api.patch(&name, &params, &patch)
+            .await
+            .map_err(|source| failed::<PdDeployment>("mark", &name, source))?;
+        Ok(())
+    }
+
+    /// Drains every worker, then lets the object and with it everything it owns go.
+    async fn delete_all(&self) -> Result<Action, ReconcileError> {
+        let finalizers = self.deployment.finalizers();
+        if finalizers.iter().all(|name| name != labels::FINALIZER) {
+            return Ok(Action::await_change());
+        }
+        let facts = self.facts();
+        if facts.iter().any(|facts| facts.slot.is_some()) {
+            ensure_token(self.context, self.deployment, self.namespace).await?;
+            let admin = self.context.admin(self.deployment);
+            let observed = observe(self.deployment, &facts, &admin, Timestamp::now()).await;
+            let desired = [Component::Prefill, Component::Decode].map(Desired::nothing);
+            for step in plan(&desired, &observed) {
+                self.step(&step, &facts, None).await?;
+            }
+            return Ok(Action::requeue(AWAITING));
+        }
+        let rest: Vec<String> = finalizers
+            .iter()
+            .filter(|name| *name != labels::FINALIZER)
+            .cloned()
+            .collect();
+        self.write_finalizers(&rest).await?;
+        self.context
+            .forget(&self.deployment.uid().unwrap_or_default());
+        Ok(Action::await_change())
+    }
+}
+
+/// Workers that every router acknowledged, whose gate has not latched yet.
+fn newly_routable<'a>(
+    facts: &'a [PodFacts],
+    observed: &'a Observed,
+) -> impl Iterator<Item = &'a PodFacts> {
+    facts.iter().filter(|facts| {
+        let name = facts.pod.name_any();
+        let mut pods = observed.pods.iter();
+        !facts.routable() && !facts.leaves() && pods.any(|pod| pod.name == name && pod.routable)
+    })
+}
+
+/// The stored object of the same name as `wanted`.
+fn named<'a, K: Resource>(stored: &'a [Arc<K>], wanted: &K) -> Option<&'a K> {
+    let wanted = wanted.meta().name.as_deref();
+    let mut stored = stored.iter();
+    stored
+        .find(|object| object.meta().name.as_deref() == wanted)
+        .map(|object| &**object)
+}
+
+/// A message as a condition may carry it: Events end at 1 kB.
+fn bounded(message: &impl ToString) -> String {
+    let mut text = message.to_string();
+    if let Some((end, _)) = text.char_indices().nth(1000) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}

@@ -1,0 +1,238 @@
+//! The status of a deployment and of its pools, as functions of what was observed.
+
+use crate::controller::build::component::Component;
+use crate::controller::plan::{Desired, Observed, ObservedPod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use pd_crds::status::{PdDeploymentStatus, PoolStatus, PoolsStatus, RevisionStatus};
+use pd_crds::{PdDeployment, PdPoolStatus};
+
+/// What the status says beside the pods.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Surroundings {
+    /// Routers that are ready, of those wanted.
+    pub(crate) routers: (i32, i32),
+    pub(crate) endpoint: String,
+    /// Revision of both pools together that the spec asks for.
+    pub(crate) revision: String,
+    /// What the last writes ran into; nothing if all went well.
+    pub(crate) trouble: Option<String>,
+}
+
+/// One condition before it is dated.
+struct Claim {
+    name: &'static str,
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+/// The status of a deployment that could be built.
+pub(crate) fn status(
+    deployment: &PdDeployment,
+    desired: &[Desired],
+    observed: &Observed,
+    around: &Surroundings,
+    now: Timestamp,
+) -> PdDeploymentStatus {
+    let before = deployment.status.clone().unwrap_or_default();
+    let pool = |component| pool_status(component, desired, &observed.pods);
+    let pools = PoolsStatus {
+        prefill: pool(Component::Prefill),
+        decode: pool(Component::Decode),
+    };
+    let replaced = |pool: &PoolStatus| pool.updated == pool.current;
+    let revision = RevisionStatus {
+        current: if before.revision.current.is_empty()
+            || (replaced(&pools.prefill) && replaced(&pools.decode))
+        {
+            around.revision.clone()
+        } else {
+            before.revision.current.clone()
+        },
+        update: around.revision.clone(),
+    };
+    let kv_compat = observed
+        .routers
+        .iter()
+        .flat_map(|router| router.workers.iter().flatten())
+        .find_map(|worker| worker.kv_compat.clone());
+    PdDeploymentStatus {
+        observed_generation: deployment.metadata.generation,
+        conditions: date(claims(&pools, around), deployment, &before.conditions, now),
+        endpoint: Some(around.endpoint.clone()),
+        kv_compat: kv_compat.or(before.kv_compat),
+        revision,
+        decisions: before.decisions,
+        pools,
+    }
+}
+
+/// The status of a deployment whose spec cannot be carried out: what runs goes on running.
+pub(crate) fn refused(
+    deployment: &PdDeployment,
+    reason: &'static str,
+    message: &str,
+    now: Timestamp,
+) -> PdDeploymentStatus {
+    let before = deployment.status.clone().unwrap_or_default();
+    let claim = |name, holds| Claim {
+        name,
+        holds,
+        reason,
+        message: message.to_owned(),
+    };
+    let claims = vec![claim("Ready", false), claim("Progressing", false)];
+    PdDeploymentStatus {
+        observed_generation: deployment.metadata.generation,
+        conditions: date(claims, deployment, &before.conditions, now),
+        ..before
+    }
+}
+
+/// The status of one pool's own object.
+pub(crate) fn of_pool(
+    status: &PoolStatus,
+    selector: String,
+    generation: Option<i64>,
+) -> PdPoolStatus {
+    PdPoolStatus {
+        observed_generation: generation,
+        replicas: status.current,
+        ready: status.ready,
+        routable: status.routable,
+        draining: status.draining,
+        selector,
+    }
+}
+
+fn pool_status(component: Component, desired: &[Desired], pods: &[ObservedPod]) -> PoolStatus {
+    let wanted = desired.iter().find(|pool| pool.component == component);
+    let count = |holds: &dyn Fn(&ObservedPod) -> bool| {
+        let pods = pods.iter().filter(|pod| pod.component == component);
+        i32::try_from(pods.filter(|pod| holds(pod)).count()).unwrap_or(i32::MAX)
+    };
+    let stays = |pod: &ObservedPod| pod.leaving.is_none();
+    let replicas = wanted.map_or(0, |pool| i32::try_from(pool.replicas).unwrap_or(i32::MAX));
+    let routable = count(&ObservedPod::serves);
+    PoolStatus {
+        desired: replicas,
+        current: count(&stays),
+        ready: count(&|pod| stays(pod) && pod.ready),
+        routable,
+        draining: count(&|pod| pod.leaving.is_some()),
+        updated: count(&|pod| {
+            stays(pod) && wanted.is_some_and(|pool| pool.revision == pod.revision)
+        }),
+        summary: format!("{routable}/{replicas}"),
+    }
+}
+
+fn claims(pools: &PoolsStatus, around: &Surroundings) -> Vec<Claim> {
+    let (routers_ready, routers_wanted) = around.routers;
+    let all_ready = routers_ready >= routers_wanted;
+    vec![
+        ready_claim(pools, around),
+        progressing_claim(pools, around),
+        pool_claim("PrefillReady", &pools.prefill),
+        pool_claim("DecodeReady", &pools.decode),
+        Claim {
+            name: "RouterReady",
+            holds: all_ready,
+            reason: if all_ready { "AllReady" } else { "NotAllReady" },
+            message: format!("{routers_ready} of {routers_wanted} routers are ready"),
+        },
+    ]
+}
+
+fn ready_claim(pools: &PoolsStatus, around: &Surroundings) -> Claim {
+    let PoolsStatus { prefill, decode } = pools;
+    let routers_ready = around.routers.0;
+    let holds = prefill.routable > 0 && decode.routable > 0 && routers_ready > 0;
+    let (reason, message) = if holds {
+        (
+            "Serving",
+            "a prefill and a decode worker serve behind a ready router",
+        )
+    } else if let Some(trouble) = &around.trouble {
+        ("CannotApply", trouble.as_str())
+    } else if prefill.desired == 0 && decode.desired == 0 {
+        ("ScaledToZero", "both pools have no replicas")
+    } else if routers_ready == 0 {
+        ("RouterNotReady", "no router is ready")
+    } else if prefill.routable == 0 {
+        ("PrefillNotRoutable", "no prefill worker is routable")
+    } else {
+        ("DecodeNotRoutable", "no decode worker is routable")
+    };
+    Claim {
+        name: "Ready",
+        holds,
+        reason,
+        message: message.to_owned(),
+    }
+}
+
+fn progressing_claim(pools: &PoolsStatus, around: &Surroundings) -> Claim {
+    let settled = [&pools.prefill, &pools.decode].iter().all(|pool| {
+        pool.routable == pool.desired
+            && pool.current == pool.desired
+            && pool.updated == pool.desired
+            && pool.draining == 0
+    });
+    let (reason, message) = match (&around.trouble, settled) {
+        (Some(trouble), _) => ("CannotApply", trouble.as_str()),
+        (None, true) => ("AsWanted", "everything is as the spec wants it"),
+        (None, false) => ("Moving", "workers start, are replaced or leave"),
+    };
+    Claim {
+        name: "Progressing",
+        holds: !settled || around.trouble.is_some(),
+        reason,
+        message: message.to_owned(),
+    }
+}
+
+fn pool_claim(name: &'static str, pool: &PoolStatus) -> Claim {
+    let holds = pool.routable >= pool.desired;
+    Claim {
+        name,
+        holds,
+        reason: if holds {
+            "AllRoutable"
+        } else {
+            "NotAllRoutable"
+        },
+        message: format!(
+            "{} of {} replicas are routable",
+            pool.routable, pool.desired
+        ),
+    }
+}
+
+/// Dates each condition by its last change of status.
+fn date(
+    claims: Vec<Claim>,
+    deployment: &PdDeployment,
+    before: &[Condition],
+    now: Timestamp,
+) -> Vec<Condition> {
+    let dated = claims.into_iter().map(|claim| {
+        let status = if claim.holds { "True" } else { "False" };
+        let same = before
+            .iter()
+            .find(|old| old.type_ == claim.name && old.status == status);
+        Condition {
+            type_: claim.name.to_owned(),
+            status: status.to_owned(),
+            reason: claim.reason.to_owned(),
+            message: claim.message,
+            observed_generation: deployment.metadata.generation,
+            last_transition_time: same.map_or(Time(now), |old| old.last_transition_time.clone()),
+        }
+    });
+    dated.collect()
+}
+
+#[cfg(test)]
+mod tests;

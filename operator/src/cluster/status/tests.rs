@@ -1,0 +1,157 @@
+//! Facts about the status, one state at a time.
+
+use super::*;
+use crate::controller::build::component::Component::{Decode, Prefill};
+use crate::controller::build::pool::Slot;
+use crate::controller::plan::Leaving;
+use pd_crds::document;
+
+fn mk_deployment() -> PdDeployment {
+    let text = "apiVersion: pdserve.io/v1alpha1
+kind: PDDeployment
+metadata: {name: tiny, namespace: ns, generation: 3}
+spec: {model: {source: {hostPath: {path: /m.gguf}}}, pools: {}}
+";
+    document::parse(text).unwrap()
+}
+
+fn mk_desired(component: Component, replicas: u32) -> Desired {
+    Desired {
+        replicas,
+        revision: "a".to_owned(),
+        ..Desired::nothing(component)
+    }
+}
+
+fn mk_pod(component: Component, ordinal: u32, routable: bool) -> ObservedPod {
+    let slot = Slot {
+        ordinal,
+        incarnation: 1,
+    };
+    ObservedPod {
+        name: slot.pod_name(component.as_str()),
+        component,
+        slot,
+        revision: "a".to_owned(),
+        ready: true,
+        routable,
+        leaving: None,
+    }
+}
+
+fn mk_around(routers: i32) -> Surroundings {
+    Surroundings {
+        routers: (routers, 1),
+        endpoint: "http://tiny.ns.svc:8000/v1".to_owned(),
+        revision: "r1".to_owned(),
+        trouble: None,
+    }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn mk_status(pods: Vec<ObservedPod>, around: &Surroundings) -> PdDeploymentStatus {
+    let desired = [mk_desired(Prefill, 1), mk_desired(Decode, 1)];
+    let observed = Observed {
+        pods,
+        routers: vec![],
+    };
+    status(&mk_deployment(), &desired, &observed, around, at(10))
+}
+
+fn condition<'a>(status: &'a PdDeploymentStatus, name: &str) -> &'a Condition {
+    let mut conditions = status.conditions.iter();
+    conditions
+        .find(|condition| condition.type_ == name)
+        .unwrap()
+}
+
+#[test]
+fn it_is_ready_once_a_pair_is_routable_behind_a_ready_router() {
+    let pair = || vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
+    let serving = mk_status(pair(), &mk_around(1));
+    assert_eq!(condition(&serving, "Ready").status, "True");
+    assert_eq!(condition(&serving, "Progressing").status, "False");
+    assert_eq!(serving.pools.prefill.summary, "1/1");
+    assert_eq!(serving.observed_generation, Some(3));
+
+    let unrouted = mk_status(pair(), &mk_around(0));
+    assert_eq!(condition(&unrouted, "Ready").reason, "RouterNotReady");
+
+    let half = mk_status(
+        vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, false)],
+        &mk_around(1),
+    );
+    assert_eq!(condition(&half, "Ready").reason, "DecodeNotRoutable");
+    assert_eq!(condition(&half, "Progressing").status, "True");
+}
+
+#[test]
+fn a_leaving_worker_counts_as_draining_and_no_longer_as_a_replica() {
+    let mut leaving = mk_pod(Decode, 1, true);
+    leaving.leaving = Some(Leaving::default());
+    let status = mk_status(
+        vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true), leaving],
+        &mk_around(1),
+    );
+    let PoolStatus {
+        current,
+        routable,
+        draining,
+        ..
+    } = status.pools.decode;
+    assert_eq!((current, routable, draining), (1, 1, 1));
+    assert_eq!(condition(&status, "Progressing").status, "True");
+}
+
+#[test]
+fn a_condition_keeps_its_date_while_its_status_stays() {
+    let mut deployment = mk_deployment();
+    let desired = [mk_desired(Prefill, 1), mk_desired(Decode, 1)];
+    let nothing = Observed {
+        pods: vec![],
+        routers: vec![],
+    };
+    let first = status(&deployment, &desired, &nothing, &mk_around(0), at(10));
+    deployment.status = Some(first.clone());
+    let second = status(&deployment, &desired, &nothing, &mk_around(0), at(99));
+    assert_eq!(first, second, "a second look writes nothing");
+}
+
+#[test]
+fn a_refused_spec_leaves_the_counts_of_what_runs() {
+    let mut deployment = mk_deployment();
+    let pair = vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
+    deployment.status = Some(mk_status(pair, &mk_around(1)));
+    let refused = refused(&deployment, "InvalidSpec", "spec.x: no", at(20));
+    assert_eq!(condition(&refused, "Ready").message, "spec.x: no");
+    assert_eq!(refused.pools.prefill.routable, 1);
+}
+
+#[test]
+fn the_serving_revision_moves_when_both_pools_are_replaced() {
+    let mut deployment = mk_deployment();
+    deployment.status = Some(PdDeploymentStatus {
+        revision: RevisionStatus {
+            current: "r0".to_owned(),
+            update: "r0".to_owned(),
+        },
+        ..PdDeploymentStatus::default()
+    });
+    let desired = [mk_desired(Prefill, 1), mk_desired(Decode, 1)];
+    let mut old = mk_pod(Decode, 0, true);
+    old.revision = "before".to_owned();
+    let mut observed = Observed {
+        pods: vec![mk_pod(Prefill, 0, true), old],
+        routers: vec![],
+    };
+    let around = mk_around(1);
+    let half = status(&deployment, &desired, &observed, &around, at(10));
+    assert_eq!(half.revision.current, "r0");
+    assert_eq!(half.revision.update, "r1");
+    observed.pods[1].revision = "a".to_owned();
+    let whole = status(&deployment, &desired, &observed, &around, at(11));
+    assert_eq!(whole.revision.current, "r1");
+}
