@@ -5,3 +5,4 @@ mod killed_owner;
 mod left_behind;
 mod nodes;
 mod objects;
+mod operator;

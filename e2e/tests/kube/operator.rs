@@ -1,0 +1,271 @@
+//! The operator beside a real apiserver, without nodes: what it makes, restores and takes away.
+
+use anyhow::{Context, Result, ensure};
+use pd_e2e::binaries::{binary, workspace};
+use pd_e2e::fleet::eventually;
+use pd_e2e::kube::audit::{Mark, Write};
+use pd_e2e::kube::cluster::{Cluster, Spec};
+use pd_e2e::process::Process;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::time::Duration;
+
+const OPERATOR: &str = "system:serviceaccount:default:pd-operator";
+/// A reconcile takes milliseconds; the rest is for two busy cores.
+const SOON: Duration = Duration::from_secs(20);
+/// The garbage collector looks for new kinds every 30 s, and begins after that.
+const COLLECTED: Duration = Duration::from_secs(120);
+/// Long enough for a loop that writes to write again.
+const AT_REST: Duration = Duration::from_secs(4);
+
+/// A control plane, our kinds and accounts, and an operator that runs.
+struct Bench {
+    cluster: Cluster,
+    operator: Process,
+}
+
+// === impl Bench ===
+
+impl Bench {
+    async fn start() -> Result<Self> {
+        let cluster = Cluster::start(Spec::control_plane()).await?;
+        let file = |path: &str| workspace().join(path).display().to_string();
+        cluster.kubectl(&["apply", "--server-side", "-f", &file("crds/yaml")])?;
+        cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all"])?;
+        cluster.kubectl(&["apply", "-f", &file("e2e/tests/kube/operator.yaml")])?;
+        let operator = start_operator(&cluster).await?;
+        Ok(Self { cluster, operator })
+    }
+
+    async fn restart_operator(&mut self) -> Result<()> {
+        self.operator.signal(Signal::TERM)?;
+        let status = self.operator.wait_exit(SOON).await?;
+        ensure!(
+            status.success(),
+            "ended with {status}: {}",
+            self.operator.log()
+        );
+        self.operator = start_operator(&self.cluster).await?;
+        Ok(())
+    }
+
+    fn kubectl(&self, words: &str) -> Result<String> {
+        self.cluster.kubectl(&words.split(' ').collect::<Vec<_>>())
+    }
+
+    fn json(&self, words: &str) -> Result<Value> {
+        Ok(serde_json::from_str(
+            &self.kubectl(&format!("{words} -o json"))?,
+        )?)
+    }
+
+    /// Names of the pods of a role, sorted.
+    fn pods(&self, role: &str) -> Result<Vec<String>> {
+        let told = self.kubectl(&format!("get pods -l pdserve.io/role={role} -o name"))?;
+        let mut names: Vec<String> = told.lines().map(str::to_owned).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Waits until the pods of both roles are those expected, by their last two numbers.
+    async fn has_pods(&self, prefill: &[&str], decode: &[&str]) -> Result<()> {
+        self.becomes(|| {
+            for (role, slots) in [("prefill", prefill), ("decode", decode)] {
+                let expected: Vec<String> = slots
+                    .iter()
+                    .map(|slot| format!("pod/smollm2-{role}-{slot}"))
+                    .collect();
+                let seen = self.pods(role)?;
+                ensure!(seen == expected, "{role}: {seen:?} instead of {expected:?}");
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn becomes(&self, holds: impl Fn() -> Result<()>) -> Result<()> {
+        self.becomes_within(SOON, holds).await
+    }
+
+    async fn becomes_within(&self, limit: Duration, holds: impl Fn() -> Result<()>) -> Result<()> {
+        eventually(limit, || std::future::ready(holds()))
+            .await
+            .with_context(|| self.operator.log())
+    }
+
+    /// The example with a path that nodes could have.
+    fn apply_example(&self) -> Result<()> {
+        let text = std::fs::read_to_string(workspace().join("examples/smollm2.yaml"))?;
+        let text = text.replace("path: ../.cache/models/", "path: /models/");
+        let file = self.cluster.dir().join("smollm2.yaml");
+        std::fs::write(&file, text)?;
+        self.cluster
+            .kubectl(&["apply", "-f", &file.display().to_string()])?;
+        Ok(())
+    }
+
+    fn edit(&self, patch: &str) -> Result<()> {
+        let words = ["patch", "pdd", "smollm2", "--type=merge", "-p", patch];
+        self.cluster.kubectl(&words)?;
+        Ok(())
+    }
+
+    fn operator_writes(&self, since: Mark) -> Result<Vec<Write>> {
+        let writes = self.cluster.audit_log().writes_since(since)?;
+        Ok(writes
+            .into_iter()
+            .filter(|write| write.user == OPERATOR)
+            .collect())
+    }
+
+    fn stop(self) -> Result<()> {
+        drop(self.operator);
+        self.cluster.stop()
+    }
+}
+
+async fn start_operator(cluster: &Cluster) -> Result<Process> {
+    let kubeconfig = cluster
+        .service_account_kubeconfig("default", "pd-operator")
+        .await?;
+    let kubeconfig = kubeconfig.display().to_string();
+    let env = [("KUBECONFIG", kubeconfig.as_str()), ("RUST_LOG", "info")];
+    let operator = Process::spawn(
+        "operator",
+        &binary("pd-operator"),
+        &["run".to_owned()],
+        &env,
+    )?;
+    eventually(SOON, || {
+        let told = operator.log().contains("reconciles");
+        std::future::ready(told.then_some(()).context("it does not reconcile yet"))
+    })
+    .await
+    .with_context(|| operator.log())?;
+    Ok(operator)
+}
+
+/// At rest nothing is written, and a new process finds nothing to change.
+async fn rests(bench: &mut Bench) -> Result<()> {
+    let mark = bench.cluster.audit_log().mark();
+    tokio::time::sleep(AT_REST).await;
+    assert_eq!(bench.operator_writes(mark)?, vec![]);
+    let pods = bench.json("get pods")?;
+    bench.restart_operator().await?;
+    tokio::time::sleep(AT_REST).await;
+    let writes = bench.operator_writes(mark)?;
+    let applied = writes
+        .iter()
+        .all(|write| write.verb == "patch" && write.code == 200);
+    ensure!(applied && writes.len() <= 4, "{writes:#?}");
+    assert_eq!(
+        bench.json("get pods")?["items"],
+        pods["items"],
+        "no pod was touched"
+    );
+    Ok(())
+}
+
+/// What others change comes back; a pool's size follows the spec.
+async fn restores(bench: &Bench) -> Result<()> {
+    bench.kubectl("delete service smollm2")?;
+    bench.kubectl("scale deployment smollm2-router --replicas=5")?;
+    bench.kubectl("scale pdpool smollm2-prefill --replicas=3")?;
+    bench
+        .becomes(|| {
+            bench.kubectl("get service smollm2")?;
+            let router = bench.json("get deployment smollm2-router")?;
+            ensure!(router["spec"]["replicas"] == 1, "{router}");
+            let pool = bench.json("get pdpool smollm2-prefill")?;
+            ensure!(pool["spec"]["replicas"] == 1, "{pool}");
+            Ok(())
+        })
+        .await?;
+    bench.kubectl("delete pod smollm2-decode-0-1")?;
+    bench
+        .becomes(|| {
+            let seen = bench.pods("decode")?;
+            ensure!(seen.len() == 1, "{seen:?}");
+            Ok(())
+        })
+        .await
+}
+
+/// Workers go first, then the deployment, then what it owned.
+async fn takes_away(bench: &Bench) -> Result<()> {
+    bench.kubectl("delete pdd smollm2 --wait=false")?;
+    bench.has_pods(&[], &[]).await?;
+    bench
+        .becomes(|| {
+            let deployments = bench.kubectl("get pdd -o name")?;
+            ensure!(deployments.is_empty(), "{deployments}");
+            Ok(())
+        })
+        .await?;
+    bench
+        .becomes_within(COLLECTED, || {
+            let kinds = "pdp,pods,deploy,svc,secrets,serviceaccounts,rolebindings";
+            let left = bench.kubectl(&format!("get {kinds} -l pdserve.io/deployment -o name"))?;
+            ensure!(left.is_empty(), "{left}");
+            Ok(())
+        })
+        .await
+}
+
+#[tokio::test]
+async fn a_deployment_becomes_objects_that_are_kept_restored_and_taken_away() -> Result<()> {
+    let mut bench = Bench::start().await?;
+    bench.apply_example()?;
+    bench.has_pods(&["0-1"], &["0-1"]).await?;
+    bench
+        .becomes(|| {
+            for object in [
+                "deployment/smollm2-router",
+                "service/smollm2",
+                "serviceaccount/smollm2-router",
+                "rolebinding/smollm2-router",
+                "secret/smollm2-admin",
+                "pdpool/smollm2-prefill",
+                "pdpool/smollm2-decode",
+            ] {
+                bench.kubectl(&format!("get {object}"))?;
+            }
+            let status = bench.json("get pdd smollm2")?["status"].clone();
+            ensure!(status["observedGeneration"] == 1, "{status}");
+            ensure!(status["pools"]["decode"]["summary"] == "0/1", "{status}");
+            Ok(())
+        })
+        .await?;
+    eprintln!("{}", bench.kubectl("get pdd,pdp,pods,deploy,svc")?);
+
+    rests(&mut bench).await?;
+    restores(&bench).await?;
+    bench.edit(r#"{"spec": {"pools": {"prefill": {"replicas": 3}}}}"#)?;
+    bench.has_pods(&["0-1", "1-1", "2-1"], &["0-1"]).await?;
+    bench.edit(r#"{"spec": {"pools": {"prefill": {"replicas": 1}}}}"#)?;
+    bench.has_pods(&["0-1"], &["0-1"]).await?;
+
+    takes_away(&bench).await?;
+    bench.stop()
+}
+
+#[tokio::test]
+async fn what_belongs_to_others_is_left_alone_and_said() -> Result<()> {
+    let bench = Bench::start().await?;
+    bench.kubectl("create service clusterip smollm2 --tcp=80:80")?;
+    bench.apply_example()?;
+    bench
+        .becomes(|| {
+            let status = bench.json("get pdd smollm2")?["status"].clone();
+            let told = status["conditions"].to_string();
+            ensure!(
+                told.contains("Service smollm2 exists and belongs to nobody"),
+                "{told}"
+            );
+            Ok(())
+        })
+        .await?;
+    let service = bench.json("get service smollm2")?;
+    assert_eq!(service["spec"]["ports"][0]["port"], 80);
+    bench.stop()
+}
