@@ -74,6 +74,17 @@ async fn reached(fleet: &Fleet, url: &str, name: &str, at_least: f64) -> Result<
     .with_context(|| fleet.logs())
 }
 
+/// Two prefill workers and a decode worker under load, the first prefill worker in the middle of its
+/// transfers: the load, that worker's URL, and how many requests the router has on it.
+async fn mid_transfer(fleet: &Fleet, prompt_len: usize) -> Result<(Load, String, f64)> {
+    let load = start_load(fleet, 8, prompt_len, 8);
+    let victim = fleet.worker(Role::Prefill).url();
+    reached(fleet, &victim, "pdserve_kv_transfer_bytes_total", 1.0).await?;
+    let hit = routed(fleet, &victim).await?;
+    ensure!(hit > 0.0, "{victim} has nothing to do");
+    Ok((load, victim, hit))
+}
+
 /// Waits until the router has nothing in flight on a worker it had work on; gives how long it took.
 async fn left(fleet: &Fleet, worker: &str, within: Duration) -> Result<Duration> {
     let fell = Instant::now();

@@ -252,18 +252,22 @@ async fn a_deployment_becomes_objects_that_are_kept_restored_and_taken_away() ->
 #[tokio::test]
 async fn what_belongs_to_others_is_left_alone_and_said() -> Result<()> {
     let bench = Bench::start().await?;
+    bench.kubectl("create secret generic smollm2-admin --from-literal=token=theirs")?;
     bench.kubectl("create service clusterip smollm2 --tcp=80:80")?;
     bench.apply_example()?;
+    let says = |text: &str| {
+        let status = bench.json("get pdd smollm2")?["status"].clone();
+        let told = status["conditions"].to_string();
+        ensure!(told.contains(text), "no {text:?} in {told}");
+        Ok(())
+    };
     bench
-        .becomes(|| {
-            let status = bench.json("get pdd smollm2")?["status"].clone();
-            let told = status["conditions"].to_string();
-            ensure!(
-                told.contains("Service smollm2 exists and belongs to nobody"),
-                "{told}"
-            );
-            Ok(())
-        })
+        .becomes(|| says("Secret smollm2-admin exists and belongs to nobody"))
+        .await?;
+    assert_eq!(bench.pods("prefill")?, Vec::<String>::new());
+    bench.kubectl("delete secret smollm2-admin")?;
+    bench
+        .becomes(|| says("Service smollm2 exists and belongs to nobody"))
         .await?;
     let service = bench.json("get service smollm2")?;
     assert_eq!(service["spec"]["ports"][0]["port"], 80);

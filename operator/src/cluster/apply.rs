@@ -26,7 +26,7 @@ use serde_json::json;
 use std::fmt::Debug;
 
 /// Field manager of everything the operator applies.
-pub(crate) const MANAGER: &str = "pd-operator";
+const MANAGER: &str = "pd-operator";
 
 /// Why a write failed; the next reconcile decides anew.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +58,11 @@ pub(crate) struct Writer<'a> {
 // === impl Writer ===
 
 impl Writer<'_> {
-    fn api<K>(&self) -> Api<K>
+    pub(crate) fn uid(&self) -> String {
+        self.deployment.uid().unwrap_or_default()
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     {
@@ -78,7 +82,7 @@ impl Writer<'_> {
         match stored {
             Some(stored) => {
                 self.check_owner(stored)?;
-                if self.context.applied.is_current(wanted, stored) {
+                if self.context.applied.is_current(&self.uid(), wanted, stored) {
                     return Ok(());
                 }
             }
@@ -97,7 +101,7 @@ impl Writer<'_> {
             .patch(&name, &params, &Patch::Apply(typed(wanted)))
             .await
             .map_err(|source| failed::<K>("apply", &name, source))?;
-        self.context.applied.remember(wanted, &patched);
+        self.context.applied.remember(&self.uid(), wanted, &patched);
         Ok(())
     }
 
@@ -110,12 +114,8 @@ impl Writer<'_> {
             + Serialize
             + DeserializeOwned,
     {
-        let params = PostParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PostParams::default()
-        };
         let name = wanted.name_any();
-        match self.api::<K>().create(&params, wanted).await {
+        match self.api::<K>().create(&post_params(), wanted).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 let stored = self.api::<K>().get(&name).await;
@@ -127,8 +127,11 @@ impl Writer<'_> {
     }
 
     /// An object of that name which is not ours is left alone.
-    fn check_owner<K: Resource<DynamicType = ()>>(&self, stored: &K) -> Result<(), ApplyError> {
-        let uid = self.deployment.uid().unwrap_or_default();
+    pub(crate) fn check_owner<K: Resource<DynamicType = ()>>(
+        &self,
+        stored: &K,
+    ) -> Result<(), ApplyError> {
+        let uid = self.uid();
         let mut owners = stored.owner_references().iter();
         if owners.any(|owner| owner.uid == uid) {
             return Ok(());
@@ -148,13 +151,9 @@ impl Writer<'_> {
     /// Sets a pool's size.
     pub(crate) async fn scale(&self, pool: &str, replicas: u32) -> Result<(), ApplyError> {
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        let params = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
         let scaled = self
             .api::<PdPool>()
-            .patch_scale(pool, &params, &patch)
+            .patch_scale(pool, &merge_params(), &patch)
             .await;
         scaled.map_err(|source| failed::<PdPool>("scale", pool, source))?;
         Ok(())
@@ -292,7 +291,14 @@ fn told(error: &kube::Error) -> String {
     }
 }
 
-fn merge_params() -> PatchParams {
+pub(crate) fn post_params() -> PostParams {
+    PostParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PostParams::default()
+    }
+}
+
+pub(crate) fn merge_params() -> PatchParams {
     PatchParams {
         field_manager: Some(MANAGER.to_owned()),
         ..PatchParams::default()

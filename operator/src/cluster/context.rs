@@ -36,8 +36,11 @@ pub(crate) struct Context {
 /// What this process applied, and the version that came of it.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
-    by_uid: Mutex<HashMap<String, (Vec<u8>, String)>>,
+    by_deployment: Mutex<HashMap<String, Left>>,
 }
+
+/// Digest of what was applied and the version it became, by the object's UID.
+type Left = HashMap<String, (Vec<u8>, String)>;
 
 // === impl Context ===
 
@@ -80,34 +83,39 @@ impl Context {
     pub(crate) fn forget(&self, uid: &str) {
         self.admins.lock().remove(uid);
         self.failures.lock().remove(uid);
+        self.applied.forget(uid);
     }
 }
 
 // === impl Applied ===
 
 impl Applied {
-    /// Whether `stored` is what came of applying `wanted`, and nobody changed it since.
-    pub(crate) fn is_current<K>(&self, wanted: &K, stored: &K) -> bool
+    /// Whether `stored` is what came of applying `wanted` for a deployment, and nobody changed it
+    /// since.
+    pub(crate) fn is_current<K>(&self, deployment: &str, wanted: &K, stored: &K) -> bool
     where
         K: Resource<DynamicType = ()> + Serialize,
     {
-        let uid = stored.uid().unwrap_or_default();
-        self.by_uid
-            .lock()
-            .get(&uid)
+        let by_deployment = self.by_deployment.lock();
+        let left = by_deployment.get(deployment);
+        left.and_then(|left| left.get(&stored.uid()?))
             .is_some_and(|(digest, version)| {
                 *digest == digest_of(wanted) && *version == version_of(stored)
             })
     }
 
-    pub(crate) fn remember<K>(&self, wanted: &K, patched: &K)
+    pub(crate) fn remember<K>(&self, deployment: &str, wanted: &K, patched: &K)
     where
         K: Resource<DynamicType = ()> + Serialize,
     {
         let entry = (digest_of(wanted), version_of(patched));
-        self.by_uid
-            .lock()
-            .insert(patched.uid().unwrap_or_default(), entry);
+        let mut by_deployment = self.by_deployment.lock();
+        let left = by_deployment.entry(deployment.to_owned()).or_default();
+        left.insert(patched.uid().unwrap_or_default(), entry);
+    }
+
+    fn forget(&self, deployment: &str) {
+        self.by_deployment.lock().remove(deployment);
     }
 }
 

@@ -5,6 +5,7 @@ use super::admin::Admin;
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::{ROUTABLE_GATE, Slot};
 use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
+use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -57,18 +58,17 @@ pub(crate) async fn observe(
         let waits_for_routers = facts.ready() && !facts.routable();
         (waits_for_routers && !facts.leaves()) || facts.awaits_acknowledgement()
     });
-    let mut routers = Vec::new();
-    for router in facts
+    let routers = facts
         .iter()
         .filter(|facts| ask_routers && facts.component == Component::Router && facts.ready())
-    {
-        routers.push(observe_router(router, admin).await);
-    }
-    let mut pods = Vec::new();
-    for facts in workers() {
-        let leaving = observe_leaving(facts, admin, now, drain).await;
-        pods.extend(facts.observed(leaving, &routers));
-    }
+        .map(|router| observe_router(router, admin));
+    let leaving = workers().map(|facts| observe_leaving(facts, admin, now, drain));
+    // At the same time: one that does not answer must not make the others wait.
+    let (routers, leaving) = join(join_all(routers), join_all(leaving)).await;
+    let pods = workers()
+        .zip(leaving)
+        .filter_map(|(facts, leaving)| facts.observed(leaving, &routers))
+        .collect();
     Observed { pods, routers }
 }
 

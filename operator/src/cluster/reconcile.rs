@@ -1,11 +1,10 @@
 //! One reconcile of a deployment: dereference → validate → build → observe and plan → apply →
 //! status. It assumes nothing about the one before it.
 
-use super::apply::{ApplyError, MANAGER, Writer, failed};
+use super::apply::{ApplyError, Writer, failed, merge_params};
 use super::context::Context;
 use super::observe::{PodFacts, observe, pod_facts};
 use super::status::{self, Surroundings};
-use super::token::ensure_token;
 use crate::controller::build::account::Account;
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Pool;
@@ -13,11 +12,11 @@ use crate::controller::build::{self, Resources, revision};
 use crate::controller::plan::{Action as Step, Desired, Observed, plan};
 use crate::controller::validate::{self, Valid};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::runtime::controller::Action;
 use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use pd_crds::scaling::ScalingMode;
 use pd_crds::{PdDeployment, PdDeploymentStatus, PdPool};
 use pd_protocol::labels;
@@ -78,7 +77,11 @@ pub(crate) async fn reconcile(
             return Ok(Action::await_change());
         }
     };
-    ensure_token(&context, &deployment, &namespace).await?;
+    if let Err(error) = writer.ensure_token().await {
+        let status = status::refused(&deployment, "CannotApply", &bounded(&error), now);
+        writer.write_status(status).await?;
+        return Err(error.into());
+    }
     let pass = writer.pass(&valid, &resources, now).await;
     writer.write_status(pass.status).await?;
     if let Some(failure) = pass.failure {
@@ -273,8 +276,8 @@ impl Writer<'_> {
         }
         let name = self.deployment.name_any();
         let patch = Patch::Merge(json!({"status": &status}));
-        let api = Api::<PdDeployment>::namespaced(self.context.client.clone(), self.namespace);
-        api.patch_status(&name, &PatchParams::default(), &patch)
+        self.api::<PdDeployment>()
+            .patch_status(&name, &merge_params(), &patch)
             .await
             .map_err(|source| failed::<PdDeployment>("write the status of", &name, source))?;
         self.tell_transitions(before, &status).await;
@@ -340,8 +343,8 @@ impl Writer<'_> {
         }
         let name = stored.name_any();
         let patch = Patch::Merge(json!({"status": status}));
-        let api = Api::<PdPool>::namespaced(self.context.client.clone(), self.namespace);
-        api.patch_status(&name, &PatchParams::default(), &patch)
+        self.api::<PdPool>()
+            .patch_status(&name, &merge_params(), &patch)
             .await
             .map_err(|source| failed::<PdPool>("write the status of", &name, source))?;
         Ok(())
@@ -364,12 +367,8 @@ impl Writer<'_> {
             "finalizers": finalizers,
             "resourceVersion": self.deployment.resource_version(),
         }}));
-        let params = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let api = Api::<PdDeployment>::namespaced(self.context.client.clone(), self.namespace);
-        api.patch(&name, &params, &patch)
+        self.api::<PdDeployment>()
+            .patch(&name, &merge_params(), &patch)
             .await
             .map_err(|source| failed::<PdDeployment>("mark", &name, source))?;
         Ok(())
@@ -383,7 +382,7 @@ impl Writer<'_> {
         }
         let facts = self.facts();
         if facts.iter().any(|facts| facts.slot.is_some()) {
-            ensure_token(self.context, self.deployment, self.namespace).await?;
+            self.ensure_token().await?;
             let admin = self.context.admin(self.deployment);
             let observed = observe(self.deployment, &facts, &admin, Timestamp::now()).await;
             let desired = [Component::Prefill, Component::Decode].map(Desired::nothing);
@@ -398,8 +397,7 @@ impl Writer<'_> {
             .cloned()
             .collect();
         self.write_finalizers(&rest).await?;
-        self.context
-            .forget(&self.deployment.uid().unwrap_or_default());
+        self.context.forget(&self.uid());
         Ok(Action::await_change())
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn status(
     }
 }
 
-/// The status of a deployment whose spec cannot be carried out: what runs goes on running.
+/// The status of a deployment that cannot be carried out for a reason: what runs goes on running.
 pub(crate) fn refused(
     deployment: &PdDeployment,
     reason: &'static str,

@@ -1,56 +1,50 @@
 //! The admin token of a deployment: a Secret, made once and never written again.
 
 use super::admin::Admin;
-use super::apply::{ApplyError, MANAGER, failed};
-use super::context::Context;
+use super::apply::{ApplyError, Writer, failed, post_params};
 use crate::controller::build::component::Component;
 use crate::controller::build::pod::{ADMIN_SECRET_KEY, admin_secret};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::PostParams;
-use kube::{Api, ResourceExt};
 use pd_crds::PdDeployment;
 use std::collections::BTreeMap;
 
 /// Bytes of a token before they are written in hexadecimal.
 const TOKEN_BYTES: usize = 24;
 
-/// Reads the token, or makes one.
-pub(crate) async fn ensure_token(
-    context: &Context,
-    deployment: &PdDeployment,
-    namespace: &str,
-) -> Result<(), ApplyError> {
-    let uid = deployment.uid().unwrap_or_default();
-    if context.admins.lock().contains_key(&uid) {
-        return Ok(());
-    }
-    let api = Api::<Secret>::namespaced(context.client.clone(), namespace);
-    let name = admin_secret(deployment);
-    let stored = api
-        .get_opt(&name)
-        .await
-        .map_err(|source| failed::<Secret>("get", &name, source))?;
-    let secret = match stored {
-        Some(secret) => secret,
-        None => {
-            let params = PostParams {
-                field_manager: Some(MANAGER.to_owned()),
-                ..PostParams::default()
-            };
-            let secret = build_secret(deployment, name.clone());
-            api.create(&params, &secret)
-                .await
-                .map_err(|source| failed::<Secret>("create", &name, source))?
+// === impl Writer ===
+
+impl Writer<'_> {
+    /// Reads the token, or makes one. A Secret of that name which is not ours is not read.
+    pub(crate) async fn ensure_token(&self) -> Result<(), ApplyError> {
+        let uid = self.uid();
+        if self.context.admins.lock().contains_key(&uid) {
+            return Ok(());
         }
-    };
-    let token = secret
-        .data
-        .and_then(|mut data| data.remove(ADMIN_SECRET_KEY));
-    let token = token.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned());
-    let admin = Admin::new(token.unwrap_or_default());
-    context.admins.lock().insert(uid, admin);
-    Ok(())
+        let api = self.api::<Secret>();
+        let name = admin_secret(self.deployment);
+        let stored = api
+            .get_opt(&name)
+            .await
+            .map_err(|source| failed::<Secret>("get", &name, source))?;
+        let secret = match stored {
+            Some(secret) => {
+                self.check_owner(&secret)?;
+                secret
+            }
+            None => api
+                .create(&post_params(), &build_secret(self.deployment, name.clone()))
+                .await
+                .map_err(|source| failed::<Secret>("create", &name, source))?,
+        };
+        let token = secret
+            .data
+            .and_then(|mut data| data.remove(ADMIN_SECRET_KEY));
+        let token = token.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned());
+        let admin = Admin::new(token.unwrap_or_default());
+        self.context.admins.lock().insert(uid, admin);
+        Ok(())
+    }
 }
 
 fn build_secret(deployment: &PdDeployment, name: String) -> Secret {

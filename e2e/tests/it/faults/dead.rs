@@ -6,14 +6,7 @@ use super::*;
 async fn a_killed_prefill_is_left_within_two_seconds_and_loses_no_request() -> Result<()> {
     for transport in ["shm", "tcp"] {
         let mut fleet = smollm2(2, 1, transport).start().await?;
-        let load = start_load(&fleet, 8, 700, 8);
-        let victim = fleet.worker(Role::Prefill).url();
-        reached(&fleet, &victim, "pdserve_kv_transfer_bytes_total", 1.0).await?;
-        let hit = routed(&fleet, &victim).await?;
-        ensure!(
-            hit > 0.0,
-            "the prefill worker to be killed had nothing to do"
-        );
+        let (load, victim, hit) = mid_transfer(&fleet, 700).await?;
         fleet
             .worker_mut(Role::Prefill)
             .process

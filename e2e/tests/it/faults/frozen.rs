@@ -22,14 +22,7 @@ async fn a_frozen_prefill_is_left_within_the_heartbeat_and_its_late_writes_do_no
             answers
         };
         let fleet = smollm2(2, 1, transport).start().await?;
-        let load = start_load(&fleet, 8, 500, 8);
-        let victim = fleet.worker(Role::Prefill).url();
-        reached(&fleet, &victim, "pdserve_kv_transfer_bytes_total", 1.0).await?;
-        let hit = routed(&fleet, &victim).await?;
-        ensure!(
-            hit > 0.0,
-            "the prefill worker to be frozen had nothing to do"
-        );
+        let (load, victim, hit) = mid_transfer(&fleet, 500).await?;
         fleet.worker(Role::Prefill).process.signal(Signal::STOP)?;
         let frozen = Instant::now();
         let left_after = left(&fleet, &victim, FROZEN_WITHIN).await?;
