@@ -78,6 +78,10 @@ binaries: rust ## Release binaries under target/release
 	@echo "building release binaries (the first build takes some minutes)"
 	@cargo build --release $(BINS) --bins
 
+.PHONY: image
+image: binaries ## A container image with all three programs, as target/image/pdserve-VERSION.tar
+	@scripts/image.sh $(RELEASE) $(dir $(RELEASE))image
+
 .PHONY: kube
 kube: rust
 	@cargo build --release -p pd-e2e --features kube --bin pd-kube
