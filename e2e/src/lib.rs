@@ -10,4 +10,5 @@ pub mod kube;
 pub mod load;
 pub mod metrics;
 pub mod process;
+pub mod prompts;
 pub mod quiet;

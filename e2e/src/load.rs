@@ -1,11 +1,14 @@
-//! Requests in flight together, each with how it ended and how long that took.
+//! Requests in flight together, each with how it ended and how long that took; and traffic that goes
+//! on until it is stopped.
 
 use crate::client::Client;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Error, Result, bail, ensure};
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 /// How one request ended.
 #[derive(Debug)]
@@ -57,6 +60,120 @@ impl Load {
         }
         outcomes.sort_by_key(|outcome| outcome.index);
         Ok(outcomes)
+    }
+}
+
+/// Clients that each ask one question after another, whose answers are known.
+pub struct Traffic {
+    stop: CancellationToken,
+    clients: JoinSet<Tally>,
+}
+
+/// What traffic came to.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub answered: usize,
+    /// Answers that failed, were cut off, or had other tokens.
+    pub failures: Vec<String>,
+}
+
+// === impl Traffic ===
+
+impl Traffic {
+    /// Starts `clients`, each asking from another place in the list; half of them stream. A pause
+    /// after each answer leaves the processors to what is being proven.
+    pub fn start(url: &str, known: &Arc<Vec<Known>>, clients: usize, pause: Duration) -> Self {
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        for nr in 0..clients {
+            let (stop, url, known) = (stop.clone(), url.to_owned(), Arc::clone(known));
+            tasks.spawn(async move {
+                let client = Client::new();
+                let mut tally = Tally::default();
+                let mut questions = known.iter().cycle().skip(nr * known.len() / clients);
+                while let Some(known) = questions.next().filter(|_| !stop.is_cancelled()) {
+                    tally.count(known.ask(&client, &url, nr % 2 == 0).await);
+                    tokio::time::sleep(pause).await;
+                }
+                tally
+            });
+        }
+        Self {
+            stop,
+            clients: tasks,
+        }
+    }
+
+    /// Lets every client finish its request.
+    ///
+    /// # Errors
+    /// When one hangs for longer than `limit`.
+    pub async fn stop(mut self, limit: Duration) -> Result<Tally> {
+        self.stop.cancel();
+        let mut all = Tally::default();
+        while !self.clients.is_empty() {
+            match timeout(limit, self.clients.join_next()).await {
+                Ok(Some(tally)) => all.add(tally?),
+                Ok(None) => break,
+                Err(_) => bail!("{} requests hang", self.clients.len()),
+            }
+        }
+        Ok(all)
+    }
+}
+
+// === impl Tally ===
+
+impl Tally {
+    fn count(&mut self, outcome: Result<(), String>) {
+        match outcome {
+            Ok(()) => self.answered += 1,
+            Err(why) => self.failures.push(why),
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.answered += other.answered;
+        self.failures.extend(other.failures);
+    }
+}
+
+/// A request to `/generate` with the tokens that must come of it.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub request: Value,
+    pub output_ids: Value,
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Asks a server that is trusted.
+    ///
+    /// # Errors
+    /// When it has no whole answer.
+    pub async fn learn(client: &Client, url: &str, request: Value) -> Result<Self> {
+        let answer = whole_answer(client, url, &request).await;
+        let answer = answer.map_err(Error::msg)?;
+        Ok(Self {
+            output_ids: answer["output_ids"].clone(),
+            request,
+        })
+    }
+
+    /// # Errors
+    /// Why there is no answer, or another one than is known.
+    pub async fn ask(&self, client: &Client, url: &str, stream: bool) -> Result<(), String> {
+        let mut request = self.request.clone();
+        request["stream"] = Value::Bool(stream);
+        let answer = whole_answer(client, url, &request).await?;
+        if answer["output_ids"] == self.output_ids {
+            return Ok(());
+        }
+        Err(format!(
+            "other tokens: {} instead of {}",
+            answer["output_ids"], self.output_ids
+        ))
     }
 }
 

@@ -40,6 +40,15 @@ pub(crate) struct RunArgs {
     /// Image of agents and routers whose spec names none
     #[arg(long, value_name = "IMAGE", env = "PDSERVE_IMAGE")]
     pub(crate) image: Option<String>,
+    /// Write only while holding the Lease `pd-operator` of the own namespace
+    #[arg(long)]
+    pub(crate) leader_election: bool,
+    /// Address of `/livez`, `/readyz` and `/metrics`
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
+    pub(crate) listen: SocketAddr,
+    /// `error`, `warn`, `info`, `debug` or `trace`
+    #[arg(long, value_name = "LEVEL", default_value = "info", env = "RUST_LOG")]
+    pub(crate) log_level: String,
 }
 
 #[derive(Debug, Args)]

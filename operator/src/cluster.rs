@@ -1,12 +1,17 @@
 //! Reconciles the `PDDeployment`s of a cluster.
 //!
 //! Life of a change: a [`watch`](children) tells of it → the deployment it belongs to is
-//! [`reconcile`]d: validate → build → [`observe`] and plan → [`apply`] → [`status`].
+//! [`reconcile`]d: validate → build → [`observe`] and plan → [`apply`] → [`status`]. One process
+//! writes at a time: the one that holds the [`lease`].
 
 pub(crate) mod admin;
 pub(crate) mod apply;
 pub(crate) mod children;
 pub(crate) mod context;
+pub(crate) mod endpoint;
+pub(crate) mod lease;
+pub(crate) mod mandate;
+pub(crate) mod metrics;
 pub(crate) mod observe;
 pub(crate) mod reconcile;
 pub(crate) mod run;

@@ -2,6 +2,7 @@
 
 use crate::args::{CacheArgs, Cli, Command, LocalArgs, LocalCommand, RunArgs};
 use crate::cluster;
+use crate::cluster::run::ClusterConfig;
 use crate::controller::build::BuildConfig;
 use crate::local::run::{LocalConfig, run};
 use crate::local::status::{LocalStatus, table};
@@ -17,7 +18,7 @@ const TOKEN_BYTES: usize = 24;
 pub(crate) fn execute(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Crds => crds(),
-        Command::Run(RunArgs { namespace, image }) => run_on_cluster(namespace, image),
+        Command::Run(args) => run_on_cluster(args),
         Command::RunChild {
             parent,
             program,
@@ -57,19 +58,24 @@ fn crds() -> Result<()> {
     print(&files.join("---\n"))
 }
 
-fn run_on_cluster(namespace: Option<String>, image: Option<String>) -> Result<()> {
+fn run_on_cluster(args: RunArgs) -> Result<()> {
     let default = BuildConfig::default();
-    let config = BuildConfig {
-        image: image.unwrap_or(default.image),
-        discovery: true,
-        ..default
+    let config = ClusterConfig {
+        namespace: args.namespace,
+        leader_election: args.leader_election,
+        listen: args.listen,
+        build: BuildConfig {
+            image: args.image.unwrap_or(default.image),
+            discovery: true,
+            ..default
+        },
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("pd-operator")
         .enable_all()
         .build();
     let runtime = runtime.context("cannot start the worker threads")?;
-    runtime.block_on(cluster::run::run(namespace, config))?;
+    runtime.block_on(cluster::run::run(config))?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Operator: reconciles PDDeployments on this machine, and prints their definitions.
+//! Operator: reconciles PDDeployments in a cluster or on this machine, and prints their definitions.
 
 mod args;
 mod cluster;
@@ -8,14 +8,32 @@ mod http_client;
 mod local;
 
 use clap::Parser;
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    let cli = args::Cli::parse();
+    // Locally the console tells what happens; the log is for those who ask for it.
+    let filter = match &cli.command {
+        args::Command::Run(run) => EnvFilter::try_new(&run.log_level),
+        args::Command::Local(_) | args::Command::Crds | args::Command::RunChild { .. } => {
+            Ok(EnvFilter::from_default_env())
+        }
+    };
+    let filter = match filter {
+        Ok(filter) => filter,
+        Err(error) => {
+            eprintln!("error: --log-level: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
-    match commands::execute(args::Cli::parse()) {
+    match commands::execute(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("error: {}", told_once(&why));

@@ -9,8 +9,12 @@ mod models;
 mod server;
 
 use crate::router::Router;
+use axum::extract::State;
+use axum::middleware::map_response_with_state;
+use axum::response::Response;
 use axum::routing::{get, post};
 use error::ApiError;
+use http::header::{CONNECTION, HeaderValue};
 use http::{Method, StatusCode, Uri};
 use std::sync::Arc;
 
@@ -37,7 +41,17 @@ pub fn routes(router: Arc<Router>) -> axum::Router {
         .route("/metrics", get(health::metrics))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(map_response_with_state(Arc::clone(&router), part))
         .with_state(router)
+}
+
+/// A router that leaves asks its clients to connect anew, which leads them to another.
+async fn part(State(router): State<Arc<Router>>, mut response: Response) -> Response {
+    if router.is_draining() {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    response
 }
 
 /// Only `/metrics`, for a port of its own.

@@ -3,11 +3,13 @@
 //! where its configuration type lives.
 
 mod accepted;
+mod discovery;
 mod limits;
 mod resilience;
 mod workers;
 
 pub use accepted::AcceptedArgs;
+pub use discovery::{DiscoveryArgs, DiscoveryArgsError};
 pub use limits::LimitArgs;
 pub use resilience::{CircuitArgs, HealthArgs, RetryArgs};
 pub use workers::{WorkerArgs, WorkerArgsError};
@@ -41,6 +43,8 @@ pub struct Args {
     pub prometheus_host: Option<String>,
     #[command(flatten)]
     pub workers: WorkerArgs,
+    #[command(flatten)]
+    pub discovery: DiscoveryArgs,
     /// How a worker is chosen in every pool.
     #[arg(long, value_enum, default_value_t = PolicyName::LeastLoaded)]
     pub policy: PolicyName,
@@ -71,6 +75,8 @@ pub struct Args {
 pub enum ArgsError {
     #[error(transparent)]
     Workers(#[from] WorkerArgsError),
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryArgsError),
     #[error("--{flag} is {value}: {rule}")]
     OutOfRange {
         flag: &'static str,
@@ -87,11 +93,13 @@ impl Args {
     pub fn into_config(self) -> Result<Config, ArgsError> {
         let admin_host = self.admin_host.unwrap_or_else(|| self.host.clone());
         let prometheus_host = self.prometheus_host.unwrap_or_else(|| self.host.clone());
+        let discovery = self.discovery.into_config(self.workers.pd_disaggregation)?;
         Ok(Config {
             api: (self.host, self.port),
             admin: (admin_host, self.admin_port),
             prometheus: self.prometheus_port.map(|port| (prometheus_host, port)),
             workers: self.workers.into_specs()?,
+            discovery,
             policies: Policies {
                 prefill: self.prefill_policy.unwrap_or(self.policy),
                 decode: self.decode_policy.unwrap_or(self.policy),
@@ -100,6 +108,7 @@ impl Args {
             queue: self.limits.queue(),
             body_bytes_max: self.limits.max_payload_size,
             request_timeout: self.limits.request_timeout(),
+            shutdown_delay: self.limits.shutdown_delay(),
             shutdown_grace: self.limits.shutdown_grace(),
             retry: self.retry.into_config()?,
             circuit: self.circuit.into_config()?,

@@ -4,6 +4,7 @@ use crate::policy::Policies;
 use crate::queue::QueueConfig;
 use crate::retry::RetryConfig;
 use crate::workers::circuit::CircuitConfig;
+use crate::workers::discovery::DiscoveryConfig;
 use crate::workers::health::HealthConfig;
 use pd_protocol::workers::WorkerSpec;
 use std::fmt;
@@ -19,10 +20,13 @@ pub struct Config {
     pub prometheus: Option<HostPort>,
     /// Workers known from the start; more come through the admin API.
     pub workers: Vec<WorkerSpec>,
+    /// Find workers by watching pods.
+    pub discovery: Option<DiscoveryConfig>,
     pub policies: Policies,
     pub queue: QueueConfig,
     pub body_bytes_max: usize,
     pub request_timeout: Duration,
+    pub shutdown_delay: Duration,
     pub shutdown_grace: Duration,
     pub retry: RetryConfig,
     pub circuit: CircuitConfig,

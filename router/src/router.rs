@@ -32,6 +32,8 @@ pub struct Router {
     pub admin_token: Option<String>,
     chooser: Chooser,
     prober: Arc<Prober>,
+    /// Discovery has seen every worker there is.
+    is_synced: AtomicBool,
     is_draining: AtomicBool,
 }
 
@@ -59,6 +61,7 @@ impl Router {
             admin_token: config.admin_token.clone(),
             chooser: Chooser::new(config.policies),
             prober: Arc::new(prober),
+            is_synced: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
         })
     }
@@ -84,9 +87,19 @@ impl Router {
         self.chooser.choose(&fleet, demand, &mut rand::rng())
     }
 
-    /// Whether new requests are welcome: not draining, and a pair or monolithic worker is ready.
+    /// Whether new requests are welcome. A router that discovers its workers is ready once it has
+    /// seen them all, so that clients hear from it what is missing; others when they can serve.
     pub fn is_ready(&self) -> bool {
-        !self.is_draining() && self.workers.fleet().is_routable()
+        !self.is_draining() && (self.is_synced.load(Ordering::Relaxed) || self.is_routable())
+    }
+
+    /// Whether a pair or a monolithic worker is ready.
+    pub fn is_routable(&self) -> bool {
+        self.workers.fleet().is_routable()
+    }
+
+    pub fn set_synced(&self) {
+        self.is_synced.store(true, Ordering::Relaxed);
     }
 
     pub fn is_draining(&self) -> bool {

@@ -1,11 +1,12 @@
-//! The listening sockets, and how the router stops: unready first, then no new connection, then
-//! the answers in flight finish within the grace period.
+//! The listening sockets, and how the router stops: unready first, while requests that still come
+//! are served; then no new connection; then the answers in flight finish within the grace period.
 
 use crate::api;
 use crate::config::{Config, HostPort};
 use crate::router::Router;
 use crate::workers::RegistryError;
 use crate::workers::admin;
+use crate::workers::discovery::{self, DiscoveryError};
 use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
 use axum::serve::ListenerExt;
 use std::io;
@@ -21,6 +22,7 @@ pub struct Server {
     api: TcpListener,
     admin: TcpListener,
     prometheus: Option<TcpListener>,
+    delay: Duration,
     grace: Duration,
 }
 
@@ -35,6 +37,8 @@ pub enum StartError {
     },
     #[error(transparent)]
     Worker(#[from] RegistryError),
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
 }
 
 /// How serving ended.
@@ -49,10 +53,11 @@ pub enum Stopped {
 // === impl Server ===
 
 impl Server {
-    /// Binds the ports and begins to probe the workers of `config`.
+    /// Binds the ports and begins to probe the workers of `config`, or to look for them.
     ///
     /// # Errors
-    /// Names the flag whose address cannot be bound, or the worker that is none.
+    /// Names the flag whose address cannot be bound, the worker that is none, or what keeps pods
+    /// from being watched.
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let api = listen("--host, --port", &config.api).await?;
         let admin = listen("--admin-host, --admin-port", &config.admin).await?;
@@ -64,11 +69,15 @@ impl Server {
         for spec in config.workers {
             router.add_worker(spec)?;
         }
+        if let Some(config) = config.discovery {
+            discovery::start(&router, config).await?;
+        }
         Ok(Self {
             router,
             api,
             admin,
             prometheus,
+            delay: config.shutdown_delay,
             grace: config.shutdown_grace,
         })
     }
@@ -94,8 +103,10 @@ impl Server {
             .with_graceful_shutdown(stop.clone().cancelled_owned());
         let mut serving = tokio::spawn(api.into_future());
         shutdown.await;
-        tracing::info!("shutting down: finishing the answers in flight");
         self.router.begin_draining();
+        tracing::info!(delay = ?self.delay, "shutting down: takes no more connections after the delay");
+        tokio::time::sleep(self.delay).await;
+        tracing::info!("finishing the answers in flight");
         stop.cancel();
         match tokio::time::timeout(self.grace, &mut serving).await {
             Ok(_) => Stopped::Drained,

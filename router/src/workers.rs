@@ -1,8 +1,10 @@
-//! The workers a router may use: who they are (`registry`), whether they are well (`health`,
+//! The workers a router may use: who they are (`registry`, found by flag, by the
+//! admin API or by `discovery`), whether they are well (`health`,
 //! `circuit`), which of them can serve together (`fleet`) and what each has in flight (`worker`).
 
 pub mod admin;
 pub mod circuit;
+pub mod discovery;
 pub mod endpoint;
 pub mod fleet;
 pub mod health;

@@ -8,9 +8,9 @@ mod models;
 mod requests;
 mod rooms;
 
-use crate::prompts::{essence, greedy, ids};
 use anyhow::{Context, Result, ensure};
 use pd_e2e::fleet::{Fleet, FleetSpec};
+use pd_e2e::prompts::{essence, greedy, ids};
 use pd_e2e::quiet::quiet;
 use serde_json::Value;
 

@@ -1,10 +1,10 @@
 //! Disaggregated = monolithic, bit for bit, over processes: token ids, text and logprobs.
 
-use crate::prompts::{echoed, essence, greedy, ids, sampled};
 use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
 use pd_e2e::client::Client;
 use pd_e2e::fleet::FleetSpec;
+use pd_e2e::prompts::{echoed, essence, greedy, ids, sampled};
 use pd_e2e::{address, binaries};
 use pd_protocol::workers::Role;
 use serde_json::{Value, json};

@@ -5,12 +5,12 @@ mod dead;
 mod frozen;
 mod gone;
 
-use crate::prompts::{essence, greedy, ids};
 use anyhow::{Context, Result, ensure};
 use pd_e2e::client::Client;
 use pd_e2e::fleet::{Fleet, FleetSpec, eventually};
 use pd_e2e::load::{Load, Outcome};
 use pd_e2e::metrics::Metrics;
+use pd_e2e::prompts::{essence, greedy, ids};
 use pd_e2e::quiet::quiet;
 use pd_e2e::{address, binaries};
 use pd_protocol::workers::Role;

@@ -1,10 +1,10 @@
 //! The local runtime with real agents and a real router: workers follow the file, no request fails.
 
-use crate::prompts::{greedy, ids};
 use anyhow::{Context, Result, ensure};
 use pd_e2e::client::Client;
 use pd_e2e::fleet::{eventually, wait_healthy};
 use pd_e2e::process::Process;
+use pd_e2e::prompts::{greedy, ids};
 use pd_e2e::{address, binaries};
 use rustix::process::Signal;
 use serde_json::Value;

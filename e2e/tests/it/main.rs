@@ -4,4 +4,3 @@ mod bad_input;
 mod equality;
 mod faults;
 mod local;
-mod prompts;

@@ -6,3 +6,5 @@ mod left_behind;
 mod nodes;
 mod objects;
 mod operator;
+mod serve;
+mod stand;

@@ -211,7 +211,7 @@ impl Writer<'_> {
                 Ok(())
             }
             Action::Terminate { pod } => match find(pod) {
-                Some(facts) => self.delete(&facts.pod).await,
+                Some(facts) => self.delete(facts).await,
                 None => Ok(()),
             },
             // Routers watch the pods and find out by themselves.
@@ -262,7 +262,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    async fn delete(&self, worker: &Pod) -> Result<(), ApplyError> {
+    async fn delete(&self, facts: &PodFacts) -> Result<(), ApplyError> {
+        let worker = &facts.pod;
         let params = DeleteParams {
             preconditions: Some(Preconditions {
                 uid: worker.uid(),
@@ -272,7 +273,12 @@ impl Writer<'_> {
         };
         let name = worker.name_any();
         match self.api::<Pod>().delete(&name, &params).await {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                if let Some(took) = facts.leaving_for(Timestamp::now()) {
+                    self.context.metrics.drained(took);
+                }
+                Ok(())
+            }
             // Gone, or already another one.
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
                 Ok(())

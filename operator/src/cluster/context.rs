@@ -2,6 +2,7 @@
 
 use super::admin::Admin;
 use super::children::Children;
+use super::metrics::Metrics;
 use crate::controller::build::BuildConfig;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service, ServiceAccount};
@@ -14,12 +15,14 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
 
 /// Everything a reconcile needs beside its deployment.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) config: BuildConfig,
     pub(crate) recorder: Recorder,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) pods: Children<Pod>,
     pub(crate) pools: Children<PdPool>,
     pub(crate) deployments: Children<Deployment>,

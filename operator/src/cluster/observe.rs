@@ -13,6 +13,7 @@ use pd_crds::PdDeployment;
 use pd_protocol::labels;
 use pd_protocol::workers::{DrainState, DrainStatus, WorkerList};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A pod's own word on where it stands, before anyone is asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -182,6 +183,11 @@ impl PodFacts {
         let since = self.pod.annotations().get(labels::LEAVING_SINCE)?;
         // A time that nobody can read must not keep the pod for ever.
         Some(since.parse().unwrap_or(Timestamp::MIN))
+    }
+
+    /// How long ago it was told to go.
+    pub(crate) fn leaving_for(&self, now: Timestamp) -> Option<Duration> {
+        now.duration_since(self.leaving_since()?).try_into().ok()
     }
 
     fn has_ended(&self) -> bool {

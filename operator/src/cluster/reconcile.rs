@@ -22,7 +22,7 @@ use pd_crds::{PdDeployment, PdDeploymentStatus, PdPool};
 use pd_protocol::labels;
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pause until the next look while something is awaited that no watch tells: a router's
 /// acknowledgement, the end of a drain.
@@ -54,12 +54,25 @@ pub(crate) async fn reconcile(
     deployment: Arc<PdDeployment>,
     context: Arc<Context>,
 ) -> Result<Action, ReconcileError> {
+    let began = Instant::now();
+    context.metrics.reconciling.inc();
+    let result = bring_closer(&deployment, &context).await;
+    context.metrics.reconciling.dec();
+    let error = result.as_ref().err();
+    context.metrics.reconciled(began.elapsed(), error);
+    result
+}
+
+async fn bring_closer(
+    deployment: &PdDeployment,
+    context: &Context,
+) -> Result<Action, ReconcileError> {
     let namespace = deployment
         .namespace()
         .ok_or_else(|| ReconcileError::NoNamespace(deployment.name_any()))?;
     let writer = Writer {
-        context: &context,
-        deployment: &deployment,
+        context,
+        deployment,
         namespace: &namespace,
     };
     if deployment.metadata.deletion_timestamp.is_some() {
@@ -67,18 +80,18 @@ pub(crate) async fn reconcile(
     }
     writer.ensure_finalizer().await?;
     let now = Timestamp::now();
-    let built = validate::for_a_cluster(&deployment)
+    let built = validate::for_a_cluster(deployment)
         .and_then(|valid| Ok((build::build(&valid, &context.config)?, valid)));
     let (resources, valid) = match built {
         Ok(built) => built,
         Err(errors) => {
-            let status = status::refused(&deployment, "InvalidSpec", &bounded(&errors), now);
+            let status = status::refused(deployment, "InvalidSpec", &bounded(&errors), now);
             writer.write_status(status).await?;
             return Ok(Action::await_change());
         }
     };
     if let Err(error) = writer.ensure_token().await {
-        let status = status::refused(&deployment, "CannotApply", &bounded(&error), now);
+        let status = status::refused(deployment, "CannotApply", &bounded(&error), now);
         writer.write_status(status).await?;
         return Err(error.into());
     }
@@ -87,7 +100,7 @@ pub(crate) async fn reconcile(
     if let Some(failure) = pass.failure {
         return Err(failure.into());
     }
-    context.succeeded(&deployment);
+    context.succeeded(deployment);
     Ok(if pass.awaits {
         Action::requeue(AWAITING)
     } else {

@@ -2,10 +2,15 @@
 
 use super::children::{Watch, watch};
 use super::context::{Applied, Context};
+use super::endpoint::Endpoint;
+use super::lease::Candidate;
+use super::mandate::{Guard, Mandate};
+use super::metrics::Metrics;
 use super::reconcile::{reconcile, retry};
 use crate::controller::build::BuildConfig;
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
+use kube::client::ClientBuilder;
 use kube::runtime::controller::{Config, Error as ControllerError};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
@@ -17,11 +22,14 @@ use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::future::ready;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 /// Deployments reconciled at the same time: most of a reconcile is waiting for the apiserver.
 const CONCURRENCY: u16 = 32;
+const LEASE: &str = "pd-operator";
 
 /// Why the operator does not run.
 #[derive(Debug, thiserror::Error)]
@@ -32,38 +40,78 @@ pub(crate) enum RunError {
     CannotList(#[source] Box<kube::Error>),
     #[error("a watch ended before its first list was complete")]
     NeverSynced,
+    #[error("cannot listen on {address} (--listen): {source}")]
+    Listen {
+        address: SocketAddr,
+        source: std::io::Error,
+    },
+    #[error("lost the Lease {LEASE}: it could not be renewed in time, or another operator has it")]
+    LeaseLost,
     #[error("cannot catch signals: {0}")]
     Signals(#[from] std::io::Error),
 }
 
+/// What an operator runs with.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterConfig {
+    /// All if absent.
+    pub(crate) namespace: Option<String>,
+    pub(crate) leader_election: bool,
+    pub(crate) listen: SocketAddr,
+    pub(crate) build: BuildConfig,
+}
+
 /// Reconciles until SIGTERM or SIGINT; reconciles under way are finished.
-pub(crate) async fn run(namespace: Option<String>, config: BuildConfig) -> Result<(), RunError> {
+pub(crate) async fn run(config: ClusterConfig) -> Result<(), RunError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let client = Client::try_default()
-        .await
-        .map_err(|error| RunError::NoCluster(Box::new(error)))?;
-    let deployments: Api<PdDeployment> = api(&client, namespace.as_deref());
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stops: reconciles under way are finished");
+        stop.cancel();
+    });
+    let metrics = Arc::new(Metrics::new());
+    let endpoint = Endpoint::start(config.listen, Arc::clone(&metrics)).await;
+    let endpoint = endpoint.map_err(|source| RunError::Listen {
+        address: config.listen,
+        source,
+    })?;
+    let mandate = match config.leader_election {
+        true => Mandate::none(),
+        false => Mandate::always(),
+    };
+    let connected = connect(&mandate, &metrics).await;
+    let (client, plain) = connected.map_err(|error| RunError::NoCluster(Box::new(error)))?;
+    let namespace = config.namespace.as_deref();
+    let deployments: Api<PdDeployment> = api(&client, namespace);
     deployments
         .list_metadata(&kube::api::ListParams::default().limit(1))
         .await
         .map_err(|error| RunError::CannotList(Box::new(error)))?;
-    let (context, changed) = start_watches(client, namespace.as_deref(), config).await?;
-    tracing::info!(
-        namespace = namespace.as_deref().unwrap_or("all"),
-        "reconciles"
-    );
+    let watches = start_watches(client, namespace, config.build, Arc::clone(&metrics));
+    let (context, mut changed) = watches.await?;
+    endpoint.set_ready();
+    let mut candidate = config.leader_election.then(|| candidate(&plain, mandate));
+    if let Some(candidate) = &mut candidate {
+        // What a watch tells meanwhile is in the index; reading on is what keeps the index true.
+        let read_on = async { while changed.next().await.is_some() {} };
+        tokio::select! {
+            () = candidate.acquire() => {}
+            () = read_on => return Err(RunError::NeverSynced),
+            () = stopped.cancelled() => return Ok(()),
+        }
+    }
+    metrics.leader.set(1);
+    tracing::info!(namespace = namespace.unwrap_or("all"), "reconciles");
     let controller = Controller::new(deployments, watcher::Config::default())
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_on(changed)
-        .graceful_shutdown_on(async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            tracing::info!("stops: reconciles under way are finished");
-        });
-    controller
+        .graceful_shutdown_on(stopped.cancelled_owned())
         .run(reconcile, retry, context)
         .for_each(|result| {
             // Failed reconciles are told by `retry`, which also knows the deployment.
@@ -73,9 +121,40 @@ pub(crate) async fn run(namespace: Option<String>, config: BuildConfig) -> Resul
                 tracing::warn!(%error, "the watch of PDDeployments broke off; it begins again");
             }
             ready(())
-        })
-        .await;
+        });
+    let Some(mut candidate) = candidate else {
+        controller.await;
+        return Ok(());
+    };
+    tokio::select! {
+        () = controller => {}
+        () = candidate.keep() => return Err(RunError::LeaseLost),
+    }
+    candidate.release().await;
     Ok(())
+}
+
+/// A client whose writes need the mandate, and one for the Lease that gives it.
+async fn connect(mandate: &Mandate, metrics: &Arc<Metrics>) -> kube::Result<(Client, Client)> {
+    let config = kube::Config::infer().await;
+    let config = config.map_err(kube::Error::InferConfig)?;
+    let guard = Guard {
+        mandate: mandate.clone(),
+        metrics: Arc::clone(metrics),
+    };
+    let plain = Client::try_from(config.clone())?;
+    let guarded = ClientBuilder::try_from(config)?.with_layer(&guard).build();
+    Ok((guarded, plain))
+}
+
+fn candidate(client: &Client, mandate: Mandate) -> Candidate {
+    let var = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let namespace = var("POD_NAMESPACE").unwrap_or_else(|| client.default_namespace().to_owned());
+    // Two processes of one name must not take each other for themselves.
+    let name = var("POD_NAME").unwrap_or_else(|| "pd-operator".to_owned());
+    let identity = format!("{name}_{:08x}", rand::random::<u32>());
+    let api = Api::namespaced(client.clone(), &namespace);
+    Candidate::new(api, LEASE, identity, mandate)
 }
 
 /// Starts the watches of everything a deployment owns, and waits until each has listed.
@@ -83,6 +162,7 @@ async fn start_watches(
     client: Client,
     namespace: Option<&str>,
     config: BuildConfig,
+    metrics: Arc<Metrics>,
 ) -> Result<
     (
         Arc<Context>,
@@ -128,6 +208,7 @@ async fn start_watches(
         recorder: Recorder::new(client.clone(), reporter),
         client,
         config,
+        metrics,
         pods: pods.children,
         pools: pools.children,
         deployments: deployments.children,

@@ -16,21 +16,25 @@ pub(super) async fn live() -> &'static str {
     "OK"
 }
 
-/// 200 if a request could be served now.
+/// 200 if new requests are welcome.
 pub(super) async fn ready(State(router): State<Arc<Router>>) -> Result<&'static str, ApiError> {
     if router.is_ready() {
         return Ok("OK");
     }
-    Err(ApiError::unavailable(match router.is_draining() {
+    Err(refusal(&router))
+}
+
+fn refusal(router: &Router) -> ApiError {
+    ApiError::unavailable(match router.is_draining() {
         true => "the router is shutting down",
         false => "no pair of a prefill and a decode worker, and no monolithic one, is ready",
-    }))
+    })
 }
 
 /// Has every ready worker produce a token.
 pub(super) async fn health_generate(State(router): State<Arc<Router>>) -> Response {
-    if !router.is_ready() {
-        return ready(State(router)).await.into_response();
+    if router.is_draining() || !router.is_routable() {
+        return refusal(&router).into_response();
     }
     let path = PathAndQuery::from_static("/health_generate");
     let answers = server::ask_all(&router, Method::GET, path).await;

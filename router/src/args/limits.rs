@@ -20,7 +20,11 @@ pub struct LimitArgs {
     /// From a request's arrival to the last byte of its answer.
     #[arg(long, default_value_t = 1800)]
     pub request_timeout_secs: u64,
-    /// After SIGTERM, how long answers in flight may take to finish.
+    /// After SIGTERM, how long new requests are still taken, until load balancers have learnt that
+    /// this router leaves.
+    #[arg(long, default_value_t = 0)]
+    pub shutdown_delay_secs: u64,
+    /// After that, how long answers in flight may take to finish.
     #[arg(long, alias = "shutdown-grace-period", default_value_t = 180)]
     pub shutdown_grace_period_secs: u64,
 }
@@ -38,6 +42,10 @@ impl LimitArgs {
 
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(self.request_timeout_secs)
+    }
+
+    pub fn shutdown_delay(&self) -> Duration {
+        Duration::from_secs(self.shutdown_delay_secs)
     }
 
     pub fn shutdown_grace(&self) -> Duration {

@@ -67,6 +67,7 @@ async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Probe
         let report = prober.probe(worker).await;
         let change = verdict.settle(report.is_ok(), config);
         tell(registry, worker, &verdict, change, report);
+        worker.probed.cancel();
         if !verdict.was_ready && !overdue_reported && started.elapsed() > config.startup_timeout {
             overdue_reported = true;
             tracing::error!(worker = worker.id(), "not ready within the startup timeout");

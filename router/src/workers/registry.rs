@@ -152,6 +152,12 @@ impl Registry {
         self.entries.lock().values().map(Entry::status).collect()
     }
 
+    pub fn workers(&self) -> Vec<Arc<Worker>> {
+        let entries = self.entries.lock();
+        let workers = entries.values().map(|entry| Arc::clone(&entry.worker));
+        workers.collect()
+    }
+
     /// Every worker with what it has in flight.
     pub fn loads(&self) -> Vec<(WorkerStatus, Load)> {
         let entries = self.entries.lock();

@@ -27,6 +27,8 @@ pub struct Worker {
     tokens: AtomicU64,
     /// A request could not reach the worker: probe it now.
     pub(super) suspected: Notify,
+    /// Cancelled when the first probe has ended, well or not.
+    pub(super) probed: CancellationToken,
     /// Cancelled when the worker is removed.
     pub(super) removed: CancellationToken,
 }
@@ -68,6 +70,7 @@ impl Worker {
             requests: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
             suspected: Notify::new(),
+            probed: CancellationToken::new(),
             removed: CancellationToken::new(),
         })
     }

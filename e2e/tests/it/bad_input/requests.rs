@@ -1,11 +1,11 @@
 //! Requests through router and agents: the right status, and the field that is wrong.
 
 use super::{Served, says, words};
-use crate::prompts::{greedy, ids};
 use anyhow::{Context, Result, ensure};
 use hyper::Method;
 use pd_e2e::binaries;
 use pd_e2e::fleet::{Fleet, FleetSpec};
+use pd_e2e::prompts::{greedy, ids};
 use serde_json::{Value, json};
 
 const CHAT: &str = "/v1/chat/completions";

@@ -2,12 +2,12 @@
 //! is none, somebody is in the room already.
 
 use super::{Served, says, words};
-use crate::prompts::{essence, greedy, ids};
 use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
 use pd_e2e::client::Answer;
 use pd_e2e::fleet::{FleetSpec, eventually};
 use pd_e2e::metrics::Metrics;
+use pd_e2e::prompts::{essence, greedy, ids};
 use pd_e2e::{address, binaries};
 use pd_protocol::ports;
 use pd_protocol::workers::Role;

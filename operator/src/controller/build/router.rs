@@ -73,7 +73,7 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
     args.flag("decode-policy", decode.flag());
     args.flag("retry-max-retries", max.to_string());
     if config.discovery {
-        discover(&mut args, deployment);
+        join_cluster(&mut args, deployment);
     }
     let drain_seconds = deployment.spec.drain.timeout_seconds;
     args.flag("shutdown-grace-period-secs", drain_seconds.to_string());
@@ -101,8 +101,12 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
     }
 }
 
-/// SGLang's flags for a router that watches pods.
-fn discover(args: &mut Args, deployment: &PdDeployment) {
+/// Seconds that a router goes on taking requests while the nodes learn that it leaves.
+const LEAVING_SECONDS: u32 = 10;
+
+/// Flags of a router in a cluster: how it finds its workers, and how it leaves its Service.
+fn join_cluster(args: &mut Args, deployment: &PdDeployment) {
+    args.flag("shutdown-delay-secs", LEAVING_SECONDS.to_string());
     args.switch("service-discovery");
     if let Some(namespace) = deployment.namespace() {
         args.flag("service-discovery-namespace", namespace);

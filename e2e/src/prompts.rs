@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 const TOKEN_IDS: std::ops::Range<u32> = 10..300;
 
 /// A prompt of `len` random ids, the same for the same seed.
-pub(crate) fn ids(seed: u64, len: usize) -> Vec<u32> {
+pub fn ids(seed: u64, len: usize) -> Vec<u32> {
     let mut rng = StdRng::seed_from_u64(seed);
     (0..len).map(|_| rng.random_range(TOKEN_IDS)).collect()
 }
 
 /// A greedy request that runs to its full length.
-pub(crate) fn greedy(input_ids: &[u32], max_new_tokens: u32) -> Value {
+pub fn greedy(input_ids: &[u32], max_new_tokens: u32) -> Value {
     json!({
         "input_ids": input_ids,
         "sampling_params": {
@@ -27,7 +27,7 @@ pub(crate) fn greedy(input_ids: &[u32], max_new_tokens: u32) -> Value {
 }
 
 /// A sampled request whose every draw follows from the seed.
-pub(crate) fn sampled(input_ids: &[u32], max_new_tokens: u32, seed: u64) -> Value {
+pub fn sampled(input_ids: &[u32], max_new_tokens: u32, seed: u64) -> Value {
     let mut request = greedy(input_ids, max_new_tokens);
     request["sampling_params"]["temperature"] = json!(0.9);
     request["sampling_params"]["top_p"] = json!(0.95);
@@ -39,7 +39,7 @@ pub(crate) fn sampled(input_ids: &[u32], max_new_tokens: u32, seed: u64) -> Valu
 
 /// Completions that echo their prompt with its log probabilities, as evaluations ask for them:
 /// with and without an answer, several prompts, several choices, and an answer that ends at once.
-pub(crate) fn echoed() -> Vec<Value> {
+pub fn echoed() -> Vec<Value> {
     let request = |extra: Value| {
         let mut request = json!({
             "echo": true, "logprobs": 2, "max_tokens": 12, "temperature": 0, "ignore_eos": true,
@@ -62,7 +62,7 @@ pub(crate) fn echoed() -> Vec<Value> {
 }
 
 /// What two engines must agree on, bit for bit: ids, text and every logprob as it was printed.
-pub(crate) fn essence(answer: &Value) -> Value {
+pub fn essence(answer: &Value) -> Value {
     let meta = &answer["meta_info"];
     json!({
         "output_ids": answer["output_ids"],

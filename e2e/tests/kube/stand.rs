@@ -1,0 +1,186 @@
+//! Two nodes with everything installed, as a user's cluster has it: kinds, accounts, the operator as
+//! a pod, our image on every node.
+
+use anyhow::{Context, Result, ensure};
+use pd_e2e::binaries::{smollm2, workspace};
+use pd_e2e::client::Client;
+use pd_e2e::fleet::{FleetSpec, eventually};
+use pd_e2e::kube::cluster::{Cluster, Spec};
+use pd_e2e::load::{Known, Traffic};
+use pd_e2e::prompts::{greedy, ids};
+use pd_protocol::workers::Role;
+use serde_json::{Value, json};
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Pods start and leave in seconds; the rest is for two busy cores.
+const SOON: Duration = Duration::from_secs(120);
+/// Questions whose answers traffic knows, and their lengths in tokens.
+const QUESTIONS: u64 = 8;
+const PROMPT_LEN: usize = 96;
+const ANSWER_LEN: u32 = 24;
+const CLIENTS: usize = 4;
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) struct Stand {
+    pub(crate) cluster: Cluster,
+    /// Where the deployment's Service answers on this machine, once it is there.
+    pub(crate) url: String,
+    pub(crate) known: Arc<Vec<Known>>,
+}
+
+// === impl Stand ===
+
+impl Stand {
+    /// Installs everything and applies SmolLM2 with `replicas` of each worker.
+    pub(crate) async fn start(replicas: u32, routers: u32) -> Result<Self> {
+        let known = Arc::new(learn().await?);
+        let cluster = Cluster::start(Spec::with_nodes(2)).await?;
+        cluster.import(&image()?)?;
+        let file = |path: &str| workspace().join(path).display().to_string();
+        cluster.kubectl(&["apply", "--server-side", "-f", &file("crds/yaml")])?;
+        cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all"])?;
+        for path in ["operator.yaml", "operator-pod.yaml"] {
+            cluster.kubectl(&["apply", "-f", &file(&format!("e2e/tests/kube/{path}"))])?;
+        }
+        let mut stand = Self {
+            cluster,
+            url: String::new(),
+            known,
+        };
+        stand.apply(&deployment(replicas, routers))?;
+        stand.settled(replicas, replicas).await?;
+        let service = "get service smollm2 -o jsonpath={.spec.clusterIP}:{.spec.ports[0].port}";
+        let service: SocketAddrV4 = stand.kubectl(service)?.parse()?;
+        let port = stand.cluster.forward(service)?;
+        stand.url = format!("http://{port}");
+        Ok(stand)
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        let url = format!("{}/generate", self.url);
+        Traffic::start(&url, &self.known, CLIENTS, PAUSE)
+    }
+
+    pub(crate) fn kubectl(&self, words: &str) -> Result<String> {
+        self.cluster.kubectl(&words.split(' ').collect::<Vec<_>>())
+    }
+
+    pub(crate) fn json(&self, words: &str) -> Result<Value> {
+        Ok(serde_json::from_str(
+            &self.kubectl(&format!("{words} -o json"))?,
+        )?)
+    }
+
+    pub(crate) fn apply(&self, object: &Value) -> Result<()> {
+        let file = self.cluster.dir().join("smollm2.json");
+        std::fs::write(&file, object.to_string())?;
+        self.cluster
+            .kubectl(&["apply", "-f", &file.display().to_string()])?;
+        Ok(())
+    }
+
+    pub(crate) fn edit(&self, patch: &Value) -> Result<()> {
+        let patch = patch.to_string();
+        let words = ["patch", "pdd", "smollm2", "--type=merge", "-p", &patch];
+        self.cluster.kubectl(&words)?;
+        Ok(())
+    }
+
+    /// Waits until everything is as the spec wants it, with so many workers.
+    pub(crate) async fn settled(&self, prefill: u32, decode: u32) -> Result<()> {
+        self.becomes(|| {
+            let object = self.json("get pdd smollm2")?;
+            let status = &object["status"];
+            ensure!(
+                status["observedGeneration"] == object["metadata"]["generation"],
+                "the latest spec was not seen yet"
+            );
+            for (role, wanted) in [("prefill", prefill), ("decode", decode)] {
+                let pool = &status["pools"][role];
+                for count in ["desired", "current", "routable", "updated"] {
+                    ensure!(pool[count] == wanted, "{role} {count}: {pool}");
+                }
+                ensure!(pool["draining"] == 0, "{role} still drains: {pool}");
+            }
+            ensure!(holds(status, "Ready"), "not Ready: {status}");
+            ensure!(holds(status, "RouterReady"), "no router: {status}");
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) async fn becomes(&self, check: impl Fn() -> Result<()>) -> Result<()> {
+        let became = eventually(SOON, || std::future::ready(check())).await;
+        became.with_context(|| self.story())
+    }
+
+    /// What a person would look at.
+    pub(crate) fn story(&self) -> String {
+        let looks = [
+            "get pdd,pdpool,deploy,pods -o wide",
+            "get events --sort-by=.lastTimestamp",
+            "logs deploy/pd-operator --tail=60",
+            "logs -l pdserve.io/role=router --tail=40 --prefix",
+            "logs -l pdserve.io/role=prefill --tail=20 --prefix",
+            "logs -l pdserve.io/role=decode --tail=20 --prefix",
+        ];
+        let told = looks.map(|look| {
+            let said = self
+                .kubectl(look)
+                .unwrap_or_else(|error| format!("{error:#}"));
+            format!("$ kubectl {look}\n{said}")
+        });
+        told.join("\n")
+    }
+}
+
+/// Whether a condition of a status is true.
+pub(crate) fn holds(status: &Value, condition: &str) -> bool {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let mut of_type = conditions.filter(|is| is["type"] == condition);
+    of_type.any(|is| is["status"] == "True")
+}
+
+/// What a monolithic agent answers.
+async fn learn() -> Result<Vec<Known>> {
+    let spec = FleetSpec::new(smollm2());
+    let agent = spec
+        .start_worker(Role::Null, pd_e2e::address::fresh())
+        .await?;
+    let (client, url) = (Client::new(), format!("{}/generate", agent.url()));
+    let mut known = Vec::new();
+    for seed in 0..QUESTIONS {
+        let request = greedy(&ids(seed, PROMPT_LEN), ANSWER_LEN);
+        known.push(Known::learn(&client, &url, request).await?);
+    }
+    Ok(known)
+}
+
+fn image() -> Result<std::path::PathBuf> {
+    let folder = workspace().join("target/image");
+    let path = folder.join(format!("pdserve-{}.tar", env!("CARGO_PKG_VERSION")));
+    ensure!(
+        path.is_file(),
+        "{} is missing; run `make image`",
+        path.display()
+    );
+    Ok(path)
+}
+
+fn deployment(replicas: u32, routers: u32) -> Value {
+    let pool = json!({"replicas": replicas, "args": [
+        {"name": "disable-radix-cache"}, {"name": "max-total-tokens", "value": "4096"},
+    ]});
+    json!({
+        "apiVersion": "pdserve.io/v1alpha1",
+        "kind": "PDDeployment",
+        "metadata": {"name": "smollm2"},
+        "spec": {
+            "model": {"servedModelName": "smollm2", "source": {"hostPath": {"path": smollm2()}}},
+            "router": {"replicas": routers},
+            "pools": {"prefill": pool, "decode": pool},
+        },
+    })
+}

@@ -1,0 +1,258 @@
+//! One operator at a time: a Lease that its holder renews, as client-go's leader election has it.
+//!
+//! Whether a holder has let its Lease run out is judged by the time since this process saw the Lease
+//! change, never by comparing clocks. A holder that could not renew in time writes nothing more: its
+//! [`Mandate`] ends before anybody else may take the Lease, also for a process that was frozen
+//! meanwhile.
+
+use super::mandate::Mandate;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
+
+/// How long a Lease is left to a holder that does not renew it. Source: client-go's defaults for
+/// controllers, also the two below.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// A holder that could not renew for so long gives up; well before others may take over.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
+
+/// This process as a candidate.
+pub(crate) struct Candidate {
+    api: Api<Lease>,
+    name: String,
+    identity: String,
+    mandate: Mandate,
+    seen: Option<Seen>,
+}
+
+/// A Lease, and since when this process has known it like that.
+#[derive(Clone, Debug)]
+struct Seen {
+    lease: Lease,
+    since: Instant,
+}
+
+/// What a candidate may do about a Lease.
+#[derive(Debug, PartialEq, Eq)]
+enum Standing {
+    /// It is this process's own.
+    Ours,
+    /// Nobody holds it, or its holder let it run out.
+    Free,
+    Held,
+}
+
+// === impl Candidate ===
+
+impl Candidate {
+    pub(crate) fn new(api: Api<Lease>, name: &str, identity: String, mandate: Mandate) -> Self {
+        Self {
+            api,
+            name: name.to_owned(),
+            identity,
+            mandate,
+            seen: None,
+        }
+    }
+
+    /// Waits until the Lease is this process's.
+    pub(crate) async fn acquire(&mut self) {
+        let mut told = None;
+        loop {
+            match self.attempt().await {
+                Ok(true) => {
+                    tracing::info!(lease = self.name, identity = self.identity, "leads");
+                    return;
+                }
+                Ok(false) => {
+                    let holder = self.seen.as_ref().and_then(|seen| holder(&seen.lease));
+                    let holder = holder.map(str::to_owned);
+                    if told != holder {
+                        tracing::info!(lease = self.name, ?holder, "stands by");
+                        told = holder;
+                    }
+                }
+                Err(error) => tracing::warn!(lease = self.name, %error, "cannot take the Lease"),
+            }
+            sleep(RETRY_PERIOD).await;
+        }
+    }
+
+    /// Renews the Lease until that fails for too long or somebody else has it.
+    pub(crate) async fn keep(&mut self) {
+        loop {
+            sleep(RETRY_PERIOD).await;
+            match timeout(RENEW_DEADLINE, self.attempt()).await {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => {
+                    self.mandate.end();
+                    return;
+                }
+                Ok(Err(error)) => tracing::warn!(lease = self.name, %error, "cannot renew"),
+                Err(_) => tracing::warn!(lease = self.name, "no answer to a renewal"),
+            }
+            if !self.mandate.holds() {
+                return;
+            }
+        }
+    }
+
+    /// Leaves the Lease to whoever comes next.
+    pub(crate) async fn release(mut self) {
+        self.mandate.end();
+        let Some(Seen { mut lease, .. }) = self.seen.take() else {
+            return;
+        };
+        let spec = lease.spec.get_or_insert_default();
+        spec.holder_identity = None;
+        spec.lease_duration_seconds = Some(1);
+        let params = PostParams::default();
+        if let Err(error) = self.api.replace(&self.name, &params, &lease).await {
+            tracing::warn!(lease = self.name, %error, "the Lease could not be released");
+        }
+    }
+
+    /// Tries to take or renew the Lease; gives whether it is this process's now.
+    async fn attempt(&mut self) -> kube::Result<bool> {
+        let began = Instant::now();
+        if self.seen.is_none() || !self.mandate.holds() {
+            self.look().await?;
+        }
+        let written = match &self.seen {
+            None => {
+                let wanted = self.wanted(None);
+                self.api.create(&PostParams::default(), &wanted).await
+            }
+            Some(seen) => match standing(seen, &self.identity, began) {
+                Standing::Held => return Ok(false),
+                Standing::Ours | Standing::Free => {
+                    let wanted = self.wanted(Some(&seen.lease));
+                    let params = PostParams::default();
+                    self.api.replace(&self.name, &params, &wanted).await
+                }
+            },
+        };
+        match written {
+            Ok(lease) => {
+                let since = Instant::now();
+                self.seen = Some(Seen { lease, since });
+                self.mandate.extend(began + RENEW_DEADLINE);
+                Ok(true)
+            }
+            // Somebody was faster; who, the next look tells.
+            Err(kube::Error::Api(status)) if status.is_conflict() => {
+                self.look().await?;
+                let seen = self.seen.as_ref();
+                Ok(
+                    seen.is_some_and(|seen| holder(&seen.lease) == Some(&self.identity))
+                        && self.mandate.holds(),
+                )
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn look(&mut self) -> kube::Result<()> {
+        let lease = self.api.get_opt(&self.name).await?;
+        self.seen = lease.map(|lease| {
+            let known = self.seen.as_ref();
+            let unchanged = known
+                .filter(|seen| seen.lease.resource_version() == lease.resource_version())
+                .map(|seen| seen.since);
+            Seen {
+                lease,
+                since: unchanged.unwrap_or_else(Instant::now),
+            }
+        });
+        Ok(())
+    }
+
+    /// The Lease as this process would have it.
+    fn wanted(&self, before: Option<&Lease>) -> Lease {
+        let spec = before.and_then(|lease| lease.spec.clone());
+        let spec = spec.unwrap_or_default();
+        let now = MicroTime(Timestamp::now());
+        let ours = spec.holder_identity.as_deref() == Some(&self.identity);
+        let transitions = spec.lease_transitions.unwrap_or(0);
+        let metadata = before.map(|lease| lease.metadata.clone());
+        Lease {
+            metadata: metadata.unwrap_or_else(|| ObjectMeta {
+                name: Some(self.name.clone()),
+                ..ObjectMeta::default()
+            }),
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.identity.clone()),
+                lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
+                lease_transitions: Some(transitions + i32::from(before.is_some() && !ours)),
+                acquire_time: spec.acquire_time.filter(|_| ours).or(Some(now.clone())),
+                renew_time: Some(now),
+                ..spec
+            }),
+        }
+    }
+}
+
+fn holder(lease: &Lease) -> Option<&str> {
+    let holder = lease.spec.as_ref()?.holder_identity.as_deref();
+    holder.filter(|name| !name.is_empty())
+}
+
+fn standing(seen: &Seen, identity: &str, now: Instant) -> Standing {
+    let spec = seen.lease.spec.as_ref();
+    let seconds = spec.and_then(|spec| spec.lease_duration_seconds);
+    let duration = seconds
+        .and_then(|seconds| u64::try_from(seconds).ok())
+        .map_or(LEASE_DURATION, Duration::from_secs);
+    match holder(&seen.lease) {
+        None => Standing::Free,
+        Some(holder) if holder == identity => Standing::Ours,
+        Some(_) if now.duration_since(seen.since) > duration => Standing::Free,
+        Some(_) => Standing::Held,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about who may lead.
+
+    use super::*;
+
+    fn mk_seen(holder: Option<&str>, seconds: i32, ago: Duration) -> (Seen, Instant) {
+        let now = Instant::now() + Duration::from_secs(1000);
+        let spec = LeaseSpec {
+            holder_identity: holder.map(str::to_owned),
+            lease_duration_seconds: Some(seconds),
+            ..LeaseSpec::default()
+        };
+        let lease = Lease {
+            spec: Some(spec),
+            ..Lease::default()
+        };
+        let since = now - ago;
+        (Seen { lease, since }, now)
+    }
+
+    #[test]
+    fn a_lease_is_left_to_its_holder_for_its_own_duration() {
+        let standing_after = |holder, secs| {
+            let (seen, now) = mk_seen(holder, 15, Duration::from_secs(secs));
+            standing(&seen, "me", now)
+        };
+        assert_eq!(standing_after(Some("other"), 15), Standing::Held);
+        assert_eq!(standing_after(Some("other"), 16), Standing::Free);
+        assert_eq!(standing_after(Some("me"), 99), Standing::Ours);
+        assert_eq!(standing_after(None, 0), Standing::Free);
+        assert_eq!(standing_after(Some(""), 0), Standing::Free);
+    }
+
+    /// A mandate ends before another may take the Lease, with time for a write to arrive.
+    #[test]
+    fn the_holder_gives_up_before_others_take_over() {
+        assert!(RENEW_DEADLINE + 2 * RETRY_PERIOD < LEASE_DURATION);
+    }
+}

@@ -1,0 +1,138 @@
+//! What the operator counts about itself; `/metrics` exports it.
+
+use super::apply::ApplyError;
+use super::reconcile::ReconcileError;
+use http::{Method, StatusCode};
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    /// 1 while this process leads.
+    pub(crate) leader: IntGauge,
+    /// Reconciles under way.
+    pub(crate) reconciling: IntGauge,
+    reconcile_seconds: Histogram,
+    drain_seconds: Histogram,
+    errors: IntCounterVec,
+    requests: IntCounterVec,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let registry = Registry::new();
+        let build = register(
+            &registry,
+            IntCounterVec::new(
+                Opts::new("pd_operator_build_info", "Always 1; the version is a label"),
+                &["version"],
+            ),
+        );
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).inc();
+        let reconcile_seconds = HistogramOpts::new(
+            "pd_operator_reconcile_seconds",
+            "Time of one reconcile of one PDDeployment",
+        )
+        .buckets(vec![0.005, 0.02, 0.1, 0.5, 2.0, 10.0]);
+        let drain_seconds = HistogramOpts::new(
+            "pd_operator_drain_seconds",
+            "From a worker being told to leave until its pod is deleted",
+        )
+        .buckets(vec![1.0, 5.0, 15.0, 60.0, 300.0, 1800.0]);
+        Self {
+            leader: register(
+                &registry,
+                IntGauge::new("pd_operator_leader", "1 while this process leads"),
+            ),
+            reconciling: register(
+                &registry,
+                IntGauge::new("pd_operator_reconciling", "Reconciles under way"),
+            ),
+            reconcile_seconds: register(&registry, Histogram::with_opts(reconcile_seconds)),
+            drain_seconds: register(&registry, Histogram::with_opts(drain_seconds)),
+            errors: register(
+                &registry,
+                IntCounterVec::new(
+                    Opts::new(
+                        "pd_operator_reconcile_errors_total",
+                        "Reconciles that failed",
+                    ),
+                    &["reason"],
+                ),
+            ),
+            requests: register(
+                &registry,
+                IntCounterVec::new(
+                    Opts::new(
+                        "pd_operator_apiserver_requests_total",
+                        "Requests to the apiserver; code 0 if it did not answer",
+                    ),
+                    &["method", "code"],
+                ),
+            ),
+            registry,
+        }
+    }
+
+    pub(crate) fn reconciled(&self, took: Duration, error: Option<&ReconcileError>) {
+        self.reconcile_seconds.observe(took.as_secs_f64());
+        if let Some(error) = error {
+            self.errors.with_label_values(&[reason(error)]).inc();
+        }
+    }
+
+    pub(crate) fn drained(&self, took: Duration) {
+        self.drain_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn count_request(&self, method: &Method, status: Option<StatusCode>) {
+        let code = status.map_or(0, |status| status.as_u16()).to_string();
+        self.requests
+            .with_label_values(&[method.as_str(), &code])
+            .inc();
+    }
+
+    /// In Prometheus' text format.
+    pub(crate) fn text(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        TextEncoder::new()
+            .encode(&self.registry.gather(), &mut text)
+            .expect("metrics have valid names, and a Vec takes every write");
+        text
+    }
+}
+
+fn register<C: prometheus::core::Collector + Clone + 'static>(
+    registry: &Registry,
+    made: prometheus::Result<C>,
+) -> C {
+    let metric = made.expect("the names are valid");
+    let registered = registry.register(Box::new(metric.clone()));
+    registered.expect("each name is registered once");
+    metric
+}
+
+/// A failure in one word, of which there are few.
+fn reason(error: &ReconcileError) -> &'static str {
+    match error {
+        ReconcileError::NoNamespace(_) => "NoNamespace",
+        ReconcileError::Apply(ApplyError::Foreign { .. }) => "Foreign",
+        ReconcileError::Apply(ApplyError::Write { source, .. }) => match &**source {
+            kube::Error::Api(status) => match status.code {
+                403 => "Forbidden",
+                404 => "NotFound",
+                409 => "Conflict",
+                422 => "Invalid",
+                429 => "TooManyRequests",
+                500.. => "ServerError",
+                _ => "Refused",
+            },
+            _ => "Unreachable",
+        },
+    }
+}

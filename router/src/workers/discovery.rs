@@ -1,0 +1,119 @@
+//! Finds workers by watching the pods of a Kubernetes namespace: `pods` says what an event changes,
+//! this carries it out.
+//!
+//! A worker is added when its containers are ready, cordoned when its pod is told to leave, and
+//! forgotten when the pod is gone. While the apiserver does not answer, the router goes on with the
+//! workers it knows.
+
+mod pods;
+
+use crate::router::Router;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use pd_protocol::workers::Role;
+use pods::{Change, Pods};
+use std::pin::pin;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiscoveryConfig {
+    /// The router's own namespace if absent.
+    pub namespace: Option<String>,
+    /// Label selectors as Kubernetes writes them: `key=value,key=value`.
+    pub selectors: Vec<(Role, String)>,
+    /// HTTP port of workers whose pods do not name one.
+    pub port: u16,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoveryError {
+    #[error(
+        "--service-discovery: no cluster to watch: {0}; run inside a pod with a service account, or set KUBECONFIG"
+    )]
+    NoCluster(#[source] Box<kube::Error>),
+}
+
+/// Begins to watch. The router is ready once every pod that exists was seen and probed.
+///
+/// # Errors
+/// Where there is no cluster to watch.
+pub async fn start(router: &Arc<Router>, config: DiscoveryConfig) -> Result<(), DiscoveryError> {
+    let client = Client::try_default()
+        .await
+        .map_err(|error| DiscoveryError::NoCluster(Box::new(error)))?;
+    let own = client.default_namespace().to_owned();
+    let namespace = config.namespace.unwrap_or(own);
+    let api: Api<Pod> = Api::namespaced(client, &namespace);
+    let mut listed = Vec::new();
+    for (role, selector) in config.selectors {
+        tracing::info!(namespace, selector, role = ?role, "watches pods");
+        let end = CancellationToken::new();
+        listed.push(end.clone());
+        let pods = Pods::new(role, config.port);
+        tokio::spawn(watch(Arc::clone(router), api.clone(), selector, pods, end));
+    }
+    let router = Arc::clone(router);
+    tokio::spawn(async move {
+        join_all(listed.iter().map(CancellationToken::cancelled)).await;
+        let workers = router.workers.workers();
+        join_all(workers.iter().map(|worker| worker.probed.cancelled())).await;
+        tracing::info!(workers = workers.len(), "has seen every worker");
+        router.set_synced();
+    });
+    Ok(())
+}
+
+/// Follows the pods of one role for as long as the router runs; `listed` is told of the first list.
+async fn watch(
+    router: Arc<Router>,
+    api: Api<Pod>,
+    selector: String,
+    mut pods: Pods,
+    listed: CancellationToken,
+) {
+    let config = watcher::Config::default().labels(&selector);
+    let mut events = pin!(watcher(api, config).default_backoff());
+    while let Some(event) = events.next().await {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                tracing::warn!(%error, selector, "cannot watch pods; tries again");
+                continue;
+            }
+        };
+        let done = matches!(event, Event::InitDone);
+        for change in pods.take(event) {
+            carry_out(&router, change);
+        }
+        if done {
+            listed.cancel();
+        }
+    }
+}
+
+fn carry_out(router: &Arc<Router>, change: Change) {
+    let (did, worker, result) = match change {
+        Change::Add(spec) => {
+            let id = spec.id.clone();
+            ("is added", id, router.add_worker(spec))
+        }
+        Change::Cordon(id) => {
+            let result = router.workers.set_cordoned(&id, true);
+            ("leaves", id, result)
+        }
+        Change::Remove(id) => {
+            let result = router.workers.remove(&id);
+            ("is gone", id, result)
+        }
+    };
+    match result {
+        Ok(_) => tracing::info!(worker, "worker {did}"),
+        // Somebody removed it through the admin API.
+        Err(error) => tracing::warn!(worker, %error, "what its pod tells cannot be carried out"),
+    }
+}

@@ -1,0 +1,173 @@
+//! What pods say of the workers in them. Holds no I/O.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::watcher::Event;
+use kube::{Resource, ResourceExt};
+use pd_protocol::workers::{Role, WorkerSpec};
+use pd_protocol::{labels, ports};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+/// SGLang's name for the annotation with the bootstrap server's port.
+const BOOTSTRAP_PORT_SGLANG: &str = "sglang.ai/bootstrap-port";
+
+/// What the router has to do about an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Add(WorkerSpec),
+    Cordon(String),
+    Remove(String),
+}
+
+/// The pods of one role that the router was told of, by name.
+#[derive(Debug)]
+pub(super) struct Pods {
+    role: Role,
+    /// HTTP port of a pod that names none.
+    port: u16,
+    known: BTreeMap<String, Known>,
+    /// Names in the list that is being read; those that it lacks are gone.
+    listed: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+struct Known {
+    uid: Option<String>,
+    spec: WorkerSpec,
+    leaves: bool,
+}
+
+// === impl Pods ===
+
+impl Pods {
+    pub(super) fn new(role: Role, port: u16) -> Self {
+        Self {
+            role,
+            port,
+            known: BTreeMap::new(),
+            listed: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn take(&mut self, event: Event<Pod>) -> Vec<Change> {
+        match event {
+            Event::Init => {
+                self.listed.clear();
+                Vec::new()
+            }
+            Event::InitApply(pod) => {
+                self.listed.insert(pod.name_any());
+                self.apply(&pod)
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed);
+                let gone = self.known.extract_if(.., |name, _| !listed.contains(name));
+                gone.map(|(name, _)| Change::Remove(name)).collect()
+            }
+            Event::Apply(pod) => self.apply(&pod),
+            Event::Delete(pod) => self.forget(&pod.name_any()).into_iter().collect(),
+        }
+    }
+
+    fn apply(&mut self, pod: &Pod) -> Vec<Change> {
+        let name = pod.name_any();
+        let mut changes = Vec::new();
+        let address = address(pod).filter(|_| !has_ended(pod));
+        let spec = address.map(|ip| self.spec(pod, ip));
+        let is_known = self
+            .known
+            .get(&name)
+            .is_some_and(|known| known.uid == pod.uid() && Some(&known.spec) == spec.as_ref());
+        if !is_known {
+            changes.extend(self.forget(&name));
+        }
+        let leaves = leaves(pod);
+        match (self.known.get_mut(&name), spec) {
+            (Some(known), _) => {
+                if leaves && !known.leaves {
+                    known.leaves = true;
+                    changes.push(Change::Cordon(name));
+                }
+            }
+            (None, Some(spec)) if !leaves && is_ready(pod) => {
+                let known = Known {
+                    uid: pod.uid(),
+                    spec: spec.clone(),
+                    leaves,
+                };
+                self.known.insert(name, known);
+                changes.push(Change::Add(spec));
+            }
+            (None, _) => {}
+        }
+        changes
+    }
+
+    fn forget(&mut self, name: &str) -> Option<Change> {
+        self.known.remove(name)?;
+        Some(Change::Remove(name.to_owned()))
+    }
+
+    fn spec(&self, pod: &Pod, ip: IpAddr) -> WorkerSpec {
+        let address = SocketAddr::new(ip, http_port(pod).unwrap_or(self.port));
+        WorkerSpec {
+            id: pod.name_any(),
+            role: self.role,
+            url: format!("http://{address}"),
+            bootstrap_host: None,
+            bootstrap_port: bootstrap_port(pod).filter(|_| self.role == Role::Prefill),
+        }
+    }
+}
+
+fn address(pod: &Pod) -> Option<IpAddr> {
+    pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok()
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Failed" | "Succeeded"))
+}
+
+/// Its containers pass their probes. Not the pod's own readiness: that waits for the routers.
+fn is_ready(pod: &Pod) -> bool {
+    let status = pod.status.iter();
+    let mut conditions = status.flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|is| is.type_ == "ContainersReady" && is.status == "True")
+}
+
+/// Whether it was told to go, by the operator or by whoever deleted it.
+fn leaves(pod: &Pod) -> bool {
+    pod.meta().deletion_timestamp.is_some() || pod.annotations().contains_key(labels::LEAVING_SINCE)
+}
+
+/// The port that a container calls `http`.
+fn http_port(pod: &Pod) -> Option<u16> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+    let named = ports.find(|port| port.name.as_deref() == Some("http"))?;
+    u16::try_from(named.container_port).ok()
+}
+
+fn bootstrap_port(pod: &Pod) -> Option<u16> {
+    let annotations = pod.annotations();
+    let text = [labels::BOOTSTRAP_PORT, BOOTSTRAP_PORT_SGLANG]
+        .into_iter()
+        .find_map(|name| annotations.get(name))?;
+    let port = text.parse().ok().filter(|port| *port > 0);
+    if port.is_none() {
+        tracing::warn!(
+            pod = pod.name_any(),
+            annotation = text,
+            default = ports::BOOTSTRAP,
+            "the bootstrap port must be a number in 1..=65535; what the worker itself says is used"
+        );
+    }
+    port
+}
+
+#[cfg(test)]
+mod tests;
