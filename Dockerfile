@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # One image for every process: a release is one tag, a cluster rolls one thing, and a node that runs an agent
 # has pulled the router and the operator with it. `make image` assembles the same without Docker.
-FROM rust:1.95-slim-trixie AS build
+FROM rust:1.95.0-slim-trixie AS build
 WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \

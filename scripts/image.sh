@@ -6,8 +6,6 @@ set -euo pipefail
 bin=$1 out=$2
 binaries=(pd-agent pd-router pd-operator)
 packages=(libc6 libgcc-s1 ca-certificates)
-# libgcc's copyright lies in a package that is named after gcc's version.
-packages+=($(apt-cache show libgcc-s1 2>/dev/null | grep -om1 'gcc-[0-9]*-base'))
 epoch=${SOURCE_DATE_EPOCH:-0}
 fail() { printf 'pdserve: %s\n' "$@" >&2; exit 1; }
 
@@ -15,7 +13,9 @@ for tool in apt-get dpkg-deb strip ldd sha256sum; do
     command -v "$tool" >/dev/null || fail "make image needs $tool: run it on Debian with binutils installed." \
         "Anywhere else: docker build -t pdserve ."
 done
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n1)
+# libgcc's copyright lies in a package that is named after gcc's version.
+packages+=($(apt-cache show --no-all-versions libgcc-s1 | grep -o 'gcc-[0-9]*-base' | sort -u))
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 arch=$(dpkg --print-architecture)
 created=$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)
 export LC_ALL=C
@@ -34,7 +34,8 @@ chmod 1777 "$base/tmp"
 (cd "$work/packages" && apt-get download -qq -o APT::Sandbox::User=root "${packages[@]}") ||
     fail "apt-get could not download ${packages[*]}; its message is above. Try apt-get update first."
 for deb in "$work/packages"/*.deb; do
-    dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$base" --keep-directory-symlink --wildcards \
+    dpkg-deb --fsys-tarfile "$deb" >"$work/package.tar"
+    tar -x -f "$work/package.tar" -C "$base" --keep-directory-symlink --wildcards \
         --exclude='*/gconv' --exclude='./usr/share/doc/*/[!c]*' --exclude='*/changelog*' --exclude='./usr/share/lintian' \
         --exclude='./usr/share/man' --exclude='./usr/sbin' --exclude='./etc/ca-certificates'
     # Scanners find packages here, as in distroless.
