@@ -1,15 +1,29 @@
 //! Generated files: each is made by a function of the workspace and compared byte for byte.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use pd_crds::manifest::Manifest;
 use std::path::{Path, PathBuf};
 
 /// Every generated file: its path in the workspace and its content.
 fn files() -> Result<Vec<(PathBuf, String)>> {
-    let crds = pd_crds::manifest::manifests();
-    Ok(crds
-        .into_iter()
-        .map(|file| (Path::new("crds/yaml").join(file.file_name), file.yaml))
-        .collect())
+    let mut files = Vec::new();
+    for Manifest { file_name, yaml } in pd_crds::manifest::manifests() {
+        let template = chart_template(&yaml).with_context(|| file_name.clone())?;
+        let chart = Path::new("charts/pdserve-crds/templates").join(&file_name);
+        files.push((chart, template));
+        files.push((Path::new("crds/yaml").join(&file_name), yaml));
+    }
+    Ok(files)
+}
+
+/// A CRD as a template of the chart: `helm uninstall` leaves it, since every object of the kind would
+/// go with it.
+fn chart_template(yaml: &str) -> Result<String> {
+    const METADATA: &str = "\nmetadata:\n";
+    ensure!(!yaml.contains("{{"), "Helm would read its braces");
+    ensure!(yaml.contains(METADATA), "it has no metadata");
+    let kept = format!("{METADATA}  annotations:\n    helm.sh/resource-policy: keep\n");
+    Ok(yaml.replacen(METADATA, &kept, 1))
 }
 
 /// Writes every generated file, or with `check` only compares.
