@@ -51,6 +51,10 @@ e2e: binaries model ## Processes on loopback: equality, faults, bad input, recon
 e2e-kube: binaries ## A real Kubernetes here: needs root, Go, containerd; builds its programs once
 	cargo test --release -p pd-e2e --features kube --lib --test kube -- --test-threads=1 --nocapture
 
+.PHONY: charts
+charts: kube ## Helm charts, manifests, dashboards and alert rules against schemas and tests
+	@scripts/charts.sh "$$($(RELEASE)/pd-kube tools)" $(CACHE)
+
 .PHONY: clients
 clients: binaries model ## openai-python, unmodified, against router and agent
 	@scripts/clients.sh $(RELEASE) $(MODEL)
@@ -72,6 +76,10 @@ audit: rust ## Licences, sources and advisories of all dependencies
 .PHONY: generate
 generate: rust ## Write the generated files (CRD YAML)
 	cargo run -q -p xtask -- generate
+
+.PHONY: manifests
+manifests: kube ## Render manifests/ from the charts
+	@scripts/charts.sh "$$($(RELEASE)/pd-kube tools)" $(CACHE) write
 
 .PHONY: binaries
 binaries: rust ## Release binaries under target/release
