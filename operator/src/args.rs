@@ -22,6 +22,21 @@ pub(crate) enum Command {
     Local(LocalArgs),
     /// Print the CustomResourceDefinitions as YAML
     Crds,
+    /// Fail while PDDeployments exist: they need the operator to be deleted
+    CheckUninstall {
+        /// Namespace to look in [default: all]
+        #[arg(long, value_name = "NAME")]
+        namespace: Option<String>,
+    },
+    /// Fail unless the kinds are served and an operator leads
+    CheckInstall {
+        /// Namespace to look in [default: all]
+        #[arg(long, value_name = "NAME")]
+        namespace: Option<String>,
+        /// Base URL of the operator's Service; it must be ready, too
+        #[arg(long, value_name = "URL")]
+        operator: Option<String>,
+    },
     /// Become the process of a pod; the local runtime's own
     #[command(hide = true)]
     RunChild {
@@ -86,6 +101,22 @@ pub(crate) struct CacheArgs {
     /// Folder for state files [default: the user's cache folder, pdserve]
     #[arg(long, value_name = "FOLDER", env = "PDSERVE_CACHE_DIR")]
     cache_dir: Option<PathBuf>,
+}
+
+// === impl Command ===
+
+impl Command {
+    /// Where the log is what a person reads.
+    pub(crate) fn log_level(&self) -> Option<&str> {
+        match self {
+            Self::Run(run) => Some(&run.log_level),
+            Self::Local(_)
+            | Self::Crds
+            | Self::CheckUninstall { .. }
+            | Self::CheckInstall { .. }
+            | Self::RunChild { .. } => None,
+        }
+    }
 }
 
 // === impl CacheArgs ===

@@ -6,14 +6,18 @@
 
 pub(crate) mod admin;
 pub(crate) mod apply;
+pub(crate) mod check;
 pub(crate) mod children;
 pub(crate) mod context;
 pub(crate) mod endpoint;
+pub(crate) mod history;
 pub(crate) mod lease;
 pub(crate) mod mandate;
 pub(crate) mod metrics;
+pub(crate) mod nodes;
 pub(crate) mod observe;
 pub(crate) mod reconcile;
 pub(crate) mod run;
 pub(crate) mod status;
+pub(crate) mod stuck;
 pub(crate) mod token;

@@ -2,6 +2,7 @@
 
 use crate::args::{CacheArgs, Cli, Command, LocalArgs, LocalCommand, RunArgs};
 use crate::cluster;
+use crate::cluster::check::CheckError;
 use crate::cluster::run::ClusterConfig;
 use crate::controller::build::BuildConfig;
 use crate::local::run::{LocalConfig, run};
@@ -11,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use pd_crds::manifest::manifests;
 use pd_protocol::labels::ENV_ADMIN_TOKEN;
 use std::io::Write;
+use tokio::runtime::Runtime;
 
 /// Bytes of the admin token of one run.
 const TOKEN_BYTES: usize = 24;
@@ -19,6 +21,16 @@ pub(crate) fn execute(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Crds => crds(),
         Command::Run(args) => run_on_cluster(args),
+        Command::CheckUninstall { namespace } => {
+            check(cluster::check::uninstall(namespace.as_deref()))
+        }
+        Command::CheckInstall {
+            namespace,
+            operator,
+        } => check(cluster::check::install(
+            namespace.as_deref(),
+            operator.as_deref(),
+        )),
         Command::RunChild {
             parent,
             program,
@@ -61,22 +73,31 @@ fn crds() -> Result<()> {
 fn run_on_cluster(args: RunArgs) -> Result<()> {
     let default = BuildConfig::default();
     let config = ClusterConfig {
-        namespace: args.namespace,
-        leader_election: args.leader_election,
-        listen: args.listen,
         build: BuildConfig {
             image: args.image.unwrap_or(default.image),
             discovery: true,
+            namespaced: args.namespace.is_some(),
             ..default
         },
+        namespace: args.namespace,
+        leader_election: args.leader_election,
+        listen: args.listen,
     };
+    threads()?.block_on(cluster::run::run(config))?;
+    Ok(())
+}
+
+fn check(look: impl Future<Output = Result<String, CheckError>>) -> Result<()> {
+    let told = threads()?.block_on(look)?;
+    print(&format!("{told}\n"))
+}
+
+fn threads() -> Result<Runtime> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("pd-operator")
         .enable_all()
         .build();
-    let runtime = runtime.context("cannot start the worker threads")?;
-    runtime.block_on(cluster::run::run(config))?;
-    Ok(())
+    runtime.context("cannot start the worker threads")
 }
 
 /// A child's life is tied to the thread that started it, so one thread does everything.

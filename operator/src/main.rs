@@ -15,12 +15,8 @@ use tracing_subscriber::EnvFilter;
 fn main() -> ExitCode {
     let cli = args::Cli::parse();
     // Locally the console tells what happens; the log is for those who ask for it.
-    let filter = match &cli.command {
-        args::Command::Run(run) => EnvFilter::try_new(&run.log_level),
-        args::Command::Local(_) | args::Command::Crds | args::Command::RunChild { .. } => {
-            Ok(EnvFilter::from_default_env())
-        }
-    };
+    let level = cli.command.log_level();
+    let filter = level.map_or_else(|| Ok(EnvFilter::from_default_env()), EnvFilter::try_new);
     let filter = match filter {
         Ok(filter) => filter,
         Err(error) => {

@@ -1,9 +1,9 @@
 //! A real model on real nodes: what clients see while the deployment is scaled, rolled and disturbed.
 
-use crate::stand::Stand;
+use crate::stand::{NAMESPACE, Stand};
 use anyhow::{Context, Result, ensure};
 use pd_e2e::load::Tally;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// The longest request of the traffic, on two busy cores.
@@ -24,31 +24,50 @@ fn check(what: &str, began: Instant, tally: &Tally) -> Result<()> {
 
 #[tokio::test]
 async fn no_request_fails_while_the_deployment_changes() -> Result<()> {
-    let stand = Stand::start(1, 2).await?;
+    let mut stand = Stand::start(1, 2).await?;
     eprintln!("{}", stand.kubectl("get pdd,pdpool,pods -o wide")?);
     let result = changes(&stand).await;
+    result.with_context(|| stand.story())?;
+    let result = disturbances(&mut stand).await;
     result.with_context(|| stand.story())?;
     stand.cluster.stop()
 }
 
+fn replicas(count: u32) -> Value {
+    let pool = json!({"replicas": count});
+    json!({"spec": {"pools": {"prefill": pool, "decode": pool}}})
+}
+
+fn page_size(tokens: u32) -> Value {
+    json!({"spec": {"kv": {"pageSize": tokens}}})
+}
+
+fn chunks(tokens: &str) -> Value {
+    let args = json!([{"name": "chunked-prefill-size", "value": tokens}]);
+    json!({"spec": {"engine": {"args": args}}})
+}
+
 async fn changes(stand: &Stand) -> Result<()> {
-    let replicas = |prefill, decode| json!({"spec": {"pools": {"prefill": {"replicas": prefill}, "decode": {"replicas": decode}}}});
-    let grow = async || {
-        stand.edit(&replicas(3, 3))?;
-        stand.settled(3, 3).await
+    let edit = async |patch: Value, count: u32| {
+        stand.edit(&patch)?;
+        stand.settled(count, count).await
     };
+    let grow = async || edit(replicas(3), 3).await;
     under_load(stand, "scale out 1 -> 3", grow).await?;
-    let shrink = async || {
-        stand.edit(&replicas(1, 1))?;
-        stand.settled(1, 1).await
-    };
+    let shrink = async || edit(replicas(1), 1).await;
     under_load(stand, "scale in 3 -> 1", shrink).await?;
-    let roll = async || {
-        let args = json!([{"name": "chunked-prefill-size", "value": "64"}]);
-        stand.edit(&json!({"spec": {"engine": {"args": args}}}))?;
-        stand.settled(1, 1).await
-    };
+    let roll = async || edit(chunks("64"), 1).await;
     under_load(stand, "rolling change of an engine argument", roll).await?;
+    let before = stand.kv_compat()?;
+    let incompatible = async || edit(page_size(64), 1).await;
+    under_load(stand, "rolling change that alters kvCompat", incompatible).await?;
+    ensure!(stand.kv_compat()? != before, "kvCompat is still {before}");
+    let back = async || edit(page_size(16), 1).await;
+    under_load(stand, "rollback", back).await?;
+    ensure!(
+        stand.kv_compat()? == before,
+        "kvCompat is not {before} again"
+    );
     let delete_router = async || {
         let routers = stand.kubectl("get pods -l pdserve.io/role=router -o name")?;
         let router = routers.lines().next().context("a router runs")?;
@@ -56,6 +75,71 @@ async fn changes(stand: &Stand) -> Result<()> {
         stand.settled(1, 1).await
     };
     under_load(stand, "deletion of a router pod", delete_router).await
+}
+
+/// What the operator and the machines under it may go through.
+async fn disturbances(stand: &mut Stand) -> Result<()> {
+    let drain = async || {
+        let node = "node-2";
+        stand.kubectl(&format!(
+            "drain {node} --ignore-daemonsets --delete-emptydir-data --timeout=120s"
+        ))?;
+        stand.settled(1, 1).await?;
+        let left = stand.kubectl(&format!(
+            "get pods -l pdserve.io/deployment --field-selector spec.nodeName={node} -o name"
+        ))?;
+        ensure!(left.is_empty(), "{left} is still on {node}");
+        stand.kubectl(&format!("uncordon {node}"))?;
+        Ok(())
+    };
+    under_load(stand, "kubectl drain of one of two nodes", drain).await?;
+    let without_operator = async || {
+        stand.edit(&replicas(2))?;
+        stand.settled(2, 2).await?;
+        stand.scale_operator(0).await?;
+        for role in ["prefill", "decode"] {
+            let pods = stand.kubectl(&format!("get pods -l pdserve.io/role={role} -o name"))?;
+            let pod = pods.lines().next().context("a worker runs")?;
+            stand.kubectl(&format!("delete {pod} --wait=true"))?;
+        }
+        stand.scale_operator(2).await?;
+        stand.settled(2, 2).await
+    };
+    under_load(
+        stand,
+        "kubectl delete pod of a worker, the operator stopped",
+        without_operator,
+    )
+    .await?;
+    let killed = async || {
+        stand.edit(&chunks("32"))?;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        stand.kill("pd-operator run")?;
+        stand.settled(2, 2).await
+    };
+    under_load(stand, "kill -9 of the operators in a rollout", killed).await?;
+    let leader_lost = async || {
+        let leader = stand.leader()?;
+        stand.kubectl(&format!(
+            "delete pod {leader} -n {NAMESPACE} --force --grace-period=0"
+        ))?;
+        stand.edit(&replicas(1))?;
+        stand.settled(1, 1).await?;
+        ensure!(
+            stand.leader()? != leader,
+            "{leader} leads though it is gone"
+        );
+        Ok(())
+    };
+    under_load(stand, "loss of the leader", leader_lost).await?;
+    let began = Instant::now();
+    let traffic = stand.traffic();
+    stand.cluster.restart_etcd().await?;
+    stand.cluster.restart_apiserver().await?;
+    let settled = stand.settled(1, 1).await;
+    let tally = traffic.stop(REQUEST_LIMIT).await?;
+    check("restart of etcd and the apiserver", began, &tally)?;
+    settled
 }
 
 async fn under_load(stand: &Stand, what: &str, change: impl AsyncFn() -> Result<()>) -> Result<()> {

@@ -11,6 +11,7 @@ use pd_e2e::prompts::{greedy, ids};
 use pd_protocol::workers::Role;
 use serde_json::{Value, json};
 use std::net::SocketAddrV4;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ const QUESTIONS: u64 = 8;
 const PROMPT_LEN: usize = 96;
 const ANSWER_LEN: u32 = 24;
 const CLIENTS: usize = 4;
+/// Where the operator runs.
+pub(crate) const NAMESPACE: &str = "pdserve-system";
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Stand {
@@ -38,12 +41,7 @@ impl Stand {
         let known = Arc::new(learn().await?);
         let cluster = Cluster::start(Spec::with_nodes(2)).await?;
         cluster.import(&image()?)?;
-        let file = |path: &str| workspace().join(path).display().to_string();
-        cluster.kubectl(&["apply", "--server-side", "-f", &file("crds/yaml")])?;
-        cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all"])?;
-        for path in ["operator.yaml", "operator-pod.yaml"] {
-            cluster.kubectl(&["apply", "-f", &file(&format!("e2e/tests/kube/{path}"))])?;
-        }
+        install(&cluster)?;
         let mut stand = Self {
             cluster,
             url: String::new(),
@@ -111,6 +109,40 @@ impl Stand {
         .await
     }
 
+    pub(crate) fn kv_compat(&self) -> Result<String> {
+        self.kubectl("get pdd smollm2 -o jsonpath={.status.kvCompat}")
+    }
+
+    /// The pod that holds the Lease.
+    pub(crate) fn leader(&self) -> Result<String> {
+        let holder = self.kubectl(&format!(
+            "get lease pd-operator -n {NAMESPACE} -o jsonpath={{.spec.holderIdentity}}"
+        ))?;
+        let pod = holder.rsplit_once('_').map(|(pod, _)| pod.to_owned());
+        pod.with_context(|| format!("{holder:?} names no pod"))
+    }
+
+    pub(crate) async fn scale_operator(&self, replicas: u32) -> Result<()> {
+        let what = format!("deploy/pdserve-operator -n {NAMESPACE}");
+        self.kubectl(&format!("scale {what} --replicas={replicas}"))?;
+        self.becomes(|| {
+            let count = format!("get {what} -o jsonpath={{.status.readyReplicas}}");
+            let ready = self.kubectl(&count)?.parse().unwrap_or(0);
+            ensure!(ready == replicas, "{ready} operators are ready");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Kills every process whose command line contains some words, as the kernel would.
+    pub(crate) fn kill(&self, words: &str) -> Result<()> {
+        let killed = Command::new("pkill")
+            .args(["-KILL", "-f", words])
+            .status()?;
+        ensure!(killed.success(), "no process runs {words:?}");
+        Ok(())
+    }
+
     pub(crate) async fn becomes(&self, check: impl Fn() -> Result<()>) -> Result<()> {
         let became = eventually(SOON, || std::future::ready(check())).await;
         became.with_context(|| self.story())
@@ -121,7 +153,7 @@ impl Stand {
         let looks = [
             "get pdd,pdpool,deploy,pods -o wide",
             "get events --sort-by=.lastTimestamp",
-            "logs deploy/pd-operator --tail=60",
+            "logs -n pdserve-system -l app.kubernetes.io/name=pdserve --tail=60 --prefix",
             "logs -l pdserve.io/role=router --tail=40 --prefix",
             "logs -l pdserve.io/role=prefill --tail=20 --prefix",
             "logs -l pdserve.io/role=decode --tail=20 --prefix",
@@ -134,6 +166,21 @@ impl Stand {
         });
         told.join("\n")
     }
+}
+
+/// Installs both charts, as the README has it.
+fn install(cluster: &Cluster) -> Result<()> {
+    let chart = |name: &str| workspace().join("charts").join(name).display().to_string();
+    cluster.helm(&["install", "pdserve-crds", &chart("pdserve-crds")])?;
+    let place = ["--namespace", NAMESPACE, "--create-namespace"];
+    let mut words = vec!["install", "pdserve"];
+    let operator = chart("pdserve");
+    words.push(&operator);
+    words.extend(place);
+    words.extend(["--wait", "--timeout", "120s"]);
+    let notes = cluster.helm(&words)?;
+    eprintln!("{notes}");
+    Ok(())
 }
 
 /// Whether a condition of a status is true.

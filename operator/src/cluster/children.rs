@@ -102,6 +102,15 @@ impl<K> Children<K> {
         own.map(|own| own.values().cloned().collect())
             .unwrap_or_default()
     }
+
+    /// The deployments that have an object of which something holds.
+    pub(crate) fn owners_where(&self, holds: impl Fn(&K) -> bool) -> Vec<Key> {
+        let objects = self.objects.read();
+        let having = objects
+            .iter()
+            .filter(|(_, own)| own.values().any(|object| holds(object)));
+        having.map(|(key, _)| key.clone()).collect()
+    }
 }
 
 // === impl Indexer ===

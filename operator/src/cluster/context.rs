@@ -3,9 +3,11 @@
 use super::admin::Admin;
 use super::children::Children;
 use super::metrics::Metrics;
+use super::nodes::Nodes;
 use crate::controller::build::BuildConfig;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment};
 use k8s_openapi::api::core::v1::{Pod, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::runtime::events::Recorder;
 use kube::{Client, Resource, ResourceExt};
@@ -23,12 +25,15 @@ pub(crate) struct Context {
     pub(crate) config: BuildConfig,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) nodes: Nodes,
     pub(crate) pods: Children<Pod>,
     pub(crate) pools: Children<PdPool>,
     pub(crate) deployments: Children<Deployment>,
     pub(crate) services: Children<Service>,
     pub(crate) accounts: Children<ServiceAccount>,
     pub(crate) bindings: Children<RoleBinding>,
+    pub(crate) budgets: Children<PodDisruptionBudget>,
+    pub(crate) revisions: Children<ControllerRevision>,
     pub(crate) applied: Applied,
     /// By the deployment's UID.
     pub(crate) admins: Mutex<HashMap<String, Admin>>,

@@ -1,10 +1,12 @@
 //! What the operator counts about itself; `/metrics` exports it.
 
 use super::apply::ApplyError;
+use super::mandate::NotLeading;
 use super::reconcile::ReconcileError;
 use http::{Method, StatusCode};
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+    Encoder, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
 };
 use std::time::Duration;
 
@@ -28,12 +30,12 @@ impl Metrics {
         let registry = Registry::new();
         let build = register(
             &registry,
-            IntCounterVec::new(
+            IntGaugeVec::new(
                 Opts::new("pd_operator_build_info", "Always 1; the version is a label"),
                 &["version"],
             ),
         );
-        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).inc();
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         let reconcile_seconds = HistogramOpts::new(
             "pd_operator_reconcile_seconds",
             "Time of one reconcile of one PDDeployment",
@@ -118,6 +120,10 @@ fn register<C: prometheus::core::Collector + Clone + 'static>(
 }
 
 /// A failure in one word, of which there are few.
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "all that is no answer of the apiserver is one case"
+)]
 fn reason(error: &ReconcileError) -> &'static str {
     match error {
         ReconcileError::NoNamespace(_) => "NoNamespace",
@@ -132,6 +138,7 @@ fn reason(error: &ReconcileError) -> &'static str {
                 500.. => "ServerError",
                 _ => "Refused",
             },
+            kube::Error::Service(source) if source.is::<NotLeading>() => "NotLeading",
             _ => "Unreachable",
         },
     }

@@ -2,18 +2,24 @@
 //! routers and leaving workers themselves can say.
 
 use super::admin::Admin;
+use super::nodes::Nodes;
+use super::stuck::{Stuck, stuck};
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::{ROUTABLE_GATE, Slot};
-use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
+use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter, Place};
 use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
+use pd_crds::drain::OnCordon;
 use pd_protocol::labels;
 use pd_protocol::workers::{DrainState, DrainStatus, WorkerList};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A status shows the beginning of what a program said.
+const STUCK_CHARS_MAX: usize = 500;
 
 /// A pod's own word on where it stands, before anyone is asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,11 +27,16 @@ pub(crate) struct PodFacts {
     pub(crate) component: Component,
     /// `None` for a router's: its Deployment names it.
     pub(crate) slot: Option<Slot>,
+    pub(crate) place: Place,
     pub(crate) pod: Arc<Pod>,
 }
 
 /// Reads which component a pod is of; nothing for a pod that is none of ours.
-pub(crate) fn pod_facts(deployment: &PdDeployment, pod: Arc<Pod>) -> Option<PodFacts> {
+pub(crate) fn pod_facts(
+    deployment: &PdDeployment,
+    pod: Arc<Pod>,
+    nodes: &Nodes,
+) -> Option<PodFacts> {
     let role = pod.labels().get(labels::ROLE)?;
     let component = Component::ALL
         .into_iter()
@@ -35,9 +46,14 @@ pub(crate) fn pod_facts(deployment: &PdDeployment, pod: Arc<Pod>) -> Option<PodF
     if component != Component::Router && slot.is_none() {
         return None;
     }
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    let place = node.map_or(Place::Stays, |node| nodes.place(node));
+    let stays = place == Place::Emptied && deployment.spec.drain.on_cordon == OnCordon::Ignore;
+    let place = if stays { Place::Stays } else { place };
     Some(PodFacts {
         component,
         slot,
+        place,
         pod,
     })
 }
@@ -113,9 +129,9 @@ async fn observe_leaving(
         past_deadline: now.duration_since(since) > drain,
         ..Leaving::default()
     };
-    let url = facts.admin_url("/drain").filter(|_| facts.has_started());
+    let url = facts.admin_url("/drain").filter(|_| facts.can_answer());
     let Some(url) = url else {
-        // It never served, so nothing is in flight on it.
+        // It never served, or nobody can wait for what it has in flight.
         leaving.drained = true;
         return Some(leaving);
     };
@@ -151,6 +167,7 @@ impl PodFacts {
             revision: revision.unwrap_or_default(),
             ready: self.ready(),
             routable: self.routable() || (self.ready() && admitted),
+            place: self.place,
             leaving,
             name,
         })
@@ -190,12 +207,37 @@ impl PodFacts {
         now.duration_since(self.leaving_since()?).try_into().ok()
     }
 
+    /// What keeps it from starting.
+    pub(crate) fn stuck(&self) -> Option<Stuck> {
+        if self.leaves() {
+            return None;
+        }
+        let mut stuck = stuck(&self.pod)?;
+        if let Some((end, _)) = stuck.message.char_indices().nth(STUCK_CHARS_MAX) {
+            stuck.message.truncate(end);
+        }
+        Some(stuck)
+    }
+
+    /// When it last went forward: it was made, placed, became ready or was told to go.
+    pub(crate) fn last_change(&self) -> Option<Timestamp> {
+        let status = self.pod.status.as_ref();
+        let conditions = status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten());
+        let forward = conditions.filter(|condition| condition.status == "True");
+        let changed = forward.filter_map(|condition| condition.last_transition_time.as_ref());
+        let created = self.pod.creation_timestamp();
+        let times = changed.chain(&created).map(|time| time.0);
+        times.chain(self.leaving_since()).max()
+    }
+
     fn has_ended(&self) -> bool {
         matches!(self.phase(), Some("Failed" | "Succeeded"))
     }
 
-    fn has_started(&self) -> bool {
-        self.phase() == Some("Running")
+    fn can_answer(&self) -> bool {
+        self.phase() == Some("Running") && self.place != Place::Lost
     }
 
     fn phase(&self) -> Option<&str> {

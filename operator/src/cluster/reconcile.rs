@@ -6,6 +6,7 @@ use super::context::Context;
 use super::observe::{PodFacts, observe, pod_facts};
 use super::status::{self, Surroundings};
 use crate::controller::build::account::Account;
+use crate::controller::build::budget::{Mover, build_budget};
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Pool;
 use crate::controller::build::{self, Resources, revision};
@@ -17,6 +18,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
+use pd_crds::drain::OnCordon;
 use pd_crds::scaling::ScalingMode;
 use pd_crds::{PdDeployment, PdDeploymentStatus, PdPool};
 use pd_protocol::labels;
@@ -56,7 +58,7 @@ pub(crate) async fn reconcile(
 ) -> Result<Action, ReconcileError> {
     let began = Instant::now();
     context.metrics.reconciling.inc();
-    let result = bring_closer(&deployment, &context).await;
+    let result = Box::pin(bring_closer(&deployment, &context)).await;
     context.metrics.reconciling.dec();
     let error = result.as_ref().err();
     context.metrics.reconciled(began.elapsed(), error);
@@ -129,13 +131,13 @@ pub(crate) fn retry(
 // === impl Writer ===
 
 impl Writer<'_> {
-    fn key(&self) -> ObjectRef<PdDeployment> {
+    pub(crate) fn key(&self) -> ObjectRef<PdDeployment> {
         ObjectRef::new(&self.deployment.name_any()).within(self.namespace)
     }
 
     fn facts(&self) -> Vec<PodFacts> {
         let pods = self.context.pods.of(&self.key()).into_iter();
-        pods.filter_map(|pod| pod_facts(self.deployment, pod))
+        pods.filter_map(|pod| pod_facts(self.deployment, pod, &self.context.nodes))
             .collect()
     }
 
@@ -150,6 +152,9 @@ impl Writer<'_> {
                 Vec::new()
             }
         };
+        if let Err(error) = self.apply_budgets(valid, &desired).await {
+            failure.get_or_insert(error);
+        }
         let facts = self.facts();
         let observed = observe(
             self.deployment,
@@ -192,7 +197,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Router, Service and the router's account.
+    /// Router, Service, the router's account, and the record of the revision.
     async fn apply_surroundings(&self, resources: &Resources) -> Result<(), ApplyError> {
         let key = self.key();
         let Account { account, binding } = &resources.account;
@@ -205,7 +210,25 @@ impl Writer<'_> {
             .await?;
         let stored = self.context.deployments.of(&key);
         self.apply(&resources.router, named(&stored, &resources.router))
-            .await
+            .await?;
+        self.record_revision().await
+    }
+
+    /// Budgets of pods; a pool whose size is not known keeps the one it has.
+    async fn apply_budgets(&self, valid: &Valid, desired: &[Desired]) -> Result<(), ApplyError> {
+        let spec = &valid.deployment().spec;
+        let moves = self.context.nodes.sees() && spec.drain.on_cordon == OnCordon::Move;
+        let mover = match moves {
+            true => Mover::Operator,
+            false => Mover::Eviction,
+        };
+        let sizes = desired.iter().map(|pool| (pool.component, pool.replicas));
+        let stored = self.context.budgets.of(&self.key());
+        for (component, replicas) in sizes.chain([(Component::Router, 0)]) {
+            let budget = build_budget(self.deployment, component, replicas, mover);
+            self.apply(&budget, named(&stored, &budget)).await?;
+        }
+        Ok(())
     }
 
     /// What is wanted of each pool, as its `PDPool` says once it exists.
@@ -279,6 +302,8 @@ impl Writer<'_> {
             endpoint: format!("http://{name}.{}.svc:{}/v1", self.namespace, router.port),
             revision: revision::of_pools(&valid.deployment().spec),
             trouble: failure.map(bounded),
+            stuck: facts.iter().find_map(|facts| facts.stuck()),
+            progressed: facts.iter().filter_map(PodFacts::last_change).max(),
         }
     }
 

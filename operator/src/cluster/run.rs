@@ -6,10 +6,12 @@ use super::endpoint::Endpoint;
 use super::lease::Candidate;
 use super::mandate::{Guard, Mandate};
 use super::metrics::Metrics;
+use super::nodes::Nodes;
 use super::reconcile::{reconcile, retry};
 use crate::controller::build::BuildConfig;
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Pod;
 use kube::client::ClientBuilder;
 use kube::runtime::controller::{Config, Error as ControllerError};
 use kube::runtime::events::{Recorder, Reporter};
@@ -29,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Deployments reconciled at the same time: most of a reconcile is waiting for the apiserver.
 const CONCURRENCY: u16 = 32;
-const LEASE: &str = "pd-operator";
+pub(crate) const LEASE: &str = "pd-operator";
 
 /// Why the operator does not run.
 #[derive(Debug, thiserror::Error)]
@@ -176,6 +178,8 @@ async fn start_watches(
     let services = begin(&client, namespace);
     let accounts = begin(&client, namespace);
     let bindings = begin(&client, namespace);
+    let budgets = begin(&client, namespace);
+    let revisions = begin(&client, namespace);
     let synced = [
         pods.synced,
         pools.synced,
@@ -183,6 +187,8 @@ async fn start_watches(
         services.synced,
         accounts.synced,
         bindings.synced,
+        budgets.synced,
+        revisions.synced,
     ];
     // The channels hold what the first lists tell; draining them is what lets the lists complete.
     let changed = stream::select_all([
@@ -192,6 +198,8 @@ async fn start_watches(
         services.changed,
         accounts.changed,
         bindings.changed,
+        budgets.changed,
+        revisions.changed,
     ]);
     let mut changed = Box::pin(changed);
     let all_synced = futures::future::try_join_all(synced);
@@ -200,6 +208,7 @@ async fn start_watches(
         synced = all_synced => { synced.map_err(|_| RunError::NeverSynced)?; }
         () = drained => return Err(RunError::NeverSynced),
     }
+    let (nodes, changed_nodes) = Nodes::watch(client.clone());
     let reporter = Reporter {
         controller: "pd-operator".to_owned(),
         instance: std::env::var("POD_NAME").ok(),
@@ -209,17 +218,29 @@ async fn start_watches(
         client,
         config,
         metrics,
+        nodes,
         pods: pods.children,
         pools: pools.children,
         deployments: deployments.children,
         services: services.children,
         accounts: accounts.children,
         bindings: bindings.children,
+        budgets: budgets.children,
+        revisions: revisions.children,
         applied: Applied::default(),
         admins: Mutex::new(HashMap::new()),
         failures: Mutex::new(HashMap::new()),
     };
-    Ok((Arc::new(context), changed))
+    let context = Arc::new(context);
+    let known = Arc::clone(&context);
+    let moved = changed_nodes.flat_map(move |node| {
+        let on_node = |pod: &Pod| {
+            let spec = pod.spec.as_ref();
+            spec.is_some_and(|spec| spec.node_name.as_ref() == Some(&node))
+        };
+        stream::iter(known.pods.owners_where(on_node))
+    });
+    Ok((context, stream::select(changed, moved)))
 }
 
 fn begin<K>(client: &Client, namespace: Option<&str>) -> Watch<K>
@@ -235,7 +256,8 @@ where
     watch(api(client, namespace))
 }
 
-fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+/// The objects of one namespace, or of all.
+pub(crate) fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {

@@ -1,9 +1,10 @@
 //! The status of a deployment and of its pools, as functions of what was observed.
 
+use super::stuck::{Cause, Stuck};
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, Observed, ObservedPod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use pd_crds::status::{PdDeploymentStatus, PoolStatus, PoolsStatus, RevisionStatus};
 use pd_crds::{PdDeployment, PdPoolStatus};
 
@@ -17,6 +18,10 @@ pub(crate) struct Surroundings {
     pub(crate) revision: String,
     /// What the last writes ran into; nothing if all went well.
     pub(crate) trouble: Option<String>,
+    /// What keeps the first pod that does not start from starting.
+    pub(crate) stuck: Option<Stuck>,
+    /// When something last went forward.
+    pub(crate) progressed: Option<Timestamp>,
 }
 
 /// One condition before it is dated.
@@ -52,14 +57,28 @@ pub(crate) fn status(
         },
         update: around.revision.clone(),
     };
+    // While a revision is replaced, what the newer one means is told.
+    let is_wanted = |name: &str| {
+        let mut pods = observed.pods.iter().filter(|pod| pod.name == name);
+        pods.any(|pod| {
+            let mut pools = desired.iter();
+            pools.any(|pool| pool.component == pod.component && pool.revision == pod.revision)
+        })
+    };
     let kv_compat = observed
         .routers
         .iter()
         .flat_map(|router| router.workers.iter().flatten())
+        .filter(|worker| is_wanted(&worker.spec.id))
         .find_map(|worker| worker.kv_compat.clone());
     PdDeploymentStatus {
         observed_generation: deployment.metadata.generation,
-        conditions: date(claims(&pools, around), deployment, &before.conditions, now),
+        conditions: date(
+            claims(deployment, &pools, around, now),
+            deployment,
+            &before.conditions,
+            now,
+        ),
         endpoint: Some(around.endpoint.clone()),
         kv_compat: kv_compat.or(before.kv_compat),
         revision,
@@ -128,12 +147,17 @@ fn pool_status(component: Component, desired: &[Desired], pods: &[ObservedPod]) 
     }
 }
 
-fn claims(pools: &PoolsStatus, around: &Surroundings) -> Vec<Claim> {
+fn claims(
+    deployment: &PdDeployment,
+    pools: &PoolsStatus,
+    around: &Surroundings,
+    now: Timestamp,
+) -> Vec<Claim> {
     let (routers_ready, routers_wanted) = around.routers;
     let all_ready = routers_ready >= routers_wanted;
     vec![
         ready_claim(pools, around),
-        progressing_claim(pools, around),
+        progressing_claim(pools, around, is_overdue(deployment, around, now)),
         pool_claim("PrefillReady", &pools.prefill),
         pool_claim("DecodeReady", &pools.decode),
         Claim {
@@ -169,25 +193,52 @@ fn ready_claim(pools: &PoolsStatus, around: &Surroundings) -> Claim {
         name: "Ready",
         holds,
         reason,
-        message: message.to_owned(),
+        message: match &around.stuck {
+            Some(stuck) if !holds => format!("{message}; {}", stuck.message),
+            Some(_) | None => message.to_owned(),
+        },
     }
 }
 
-fn progressing_claim(pools: &PoolsStatus, around: &Surroundings) -> Claim {
-    let settled = [&pools.prefill, &pools.decode].iter().all(|pool| {
+/// Whether nothing went forward for longer than a rollout may take.
+fn is_overdue(deployment: &PdDeployment, around: &Surroundings, now: Timestamp) -> bool {
+    let deadline = deployment.spec.rollout.progress_deadline_seconds;
+    let deadline = SignedDuration::from_secs(deadline.into());
+    let progressed = around.progressed;
+    progressed.is_some_and(|progressed| now.duration_since(progressed) > deadline)
+}
+
+fn progressing_claim(pools: &PoolsStatus, around: &Surroundings, is_overdue: bool) -> Claim {
+    let both = [&pools.prefill, &pools.decode];
+    let settled = both.iter().all(|pool| {
         pool.routable == pool.desired
             && pool.current == pool.desired
             && pool.updated == pool.desired
             && pool.draining == 0
     });
-    let (reason, message) = match (&around.trouble, settled) {
-        (Some(trouble), _) => ("CannotApply", trouble.as_str()),
-        (None, true) => ("AsWanted", "everything is as the spec wants it"),
-        (None, false) => ("Moving", "workers start, are replaced or leave"),
+    let replaces = both.iter().any(|pool| pool.updated < pool.current);
+    let (holds, reason, message) = match (&around.trouble, &around.stuck) {
+        (Some(trouble), _) => (true, "CannotApply", trouble.as_str()),
+        (None, _) if settled => (false, "AsWanted", "everything is as the spec wants it"),
+        (None, Some(stuck)) if is_overdue => {
+            (false, "ProgressDeadlineExceeded", stuck.message.as_str())
+        }
+        (None, None) if is_overdue => (
+            false,
+            "ProgressDeadlineExceeded",
+            "nothing went forward within spec.rollout.progressDeadlineSeconds",
+        ),
+        (None, Some(stuck)) => match stuck.cause {
+            // The pods of the old revision serve on until there is room.
+            Cause::Unschedulable if replaces => (true, "NoSurgeCapacity", stuck.message.as_str()),
+            Cause::Unschedulable => (true, "Unschedulable", stuck.message.as_str()),
+            Cause::Broken => (true, "WorkerDoesNotStart", stuck.message.as_str()),
+        },
+        (None, None) => (true, "Moving", "workers start, are replaced or leave"),
     };
     Claim {
         name: "Progressing",
-        holds: !settled || around.trouble.is_some(),
+        holds,
         reason,
         message: message.to_owned(),
     }

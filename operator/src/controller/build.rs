@@ -1,7 +1,9 @@
 //! Builds every object of a deployment, as a function of its spec.
 
 pub(crate) mod account;
+pub(crate) mod budget;
 pub(crate) mod component;
+pub(crate) mod history;
 pub(crate) mod merge;
 pub(crate) mod pod;
 pub(crate) mod pool;
@@ -27,6 +29,8 @@ pub(crate) struct BuildConfig {
     pub(crate) router_host: Option<IpAddr>,
     /// Routers find their workers by watching pods; where there is no cluster they are told.
     pub(crate) discovery: bool,
+    /// The operator may see one namespace only, and so is the routers' role one of a namespace.
+    pub(crate) namespaced: bool,
 }
 
 /// All objects of one deployment.
@@ -47,7 +51,7 @@ pub(crate) fn build(valid: &Valid, config: &BuildConfig) -> Result<Resources, Fi
         decode: pool::build_pool(deployment, component::Component::Decode, config)?,
         router: router::build_router(deployment, config)?,
         service: service::build_service(deployment),
-        account: account::build_account(deployment),
+        account: account::build_account(deployment, config),
     })
 }
 
@@ -59,6 +63,7 @@ impl Default for BuildConfig {
             image: concat!("pdserve:", env!("CARGO_PKG_VERSION")).to_owned(),
             router_host: None,
             discovery: false,
+            namespaced: false,
         }
     }
 }

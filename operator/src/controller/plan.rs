@@ -1,5 +1,7 @@
 //! What to do next, from what is wanted and what is there. No I/O, no memory.
 //!
+//! A pod is replaced by one that serves first; prefill and decode are replaced in step.
+//!
 //! A worker's way out: `Leave` → every router acknowledged its `Cordon` → `Drain` → drained or past
 //! the deadline → `Terminate` → its process is gone → `Deregister`.
 
@@ -32,8 +34,20 @@ pub(crate) struct ObservedPod {
     pub(crate) ready: bool,
     /// Its readiness gate has latched: every router sends requests to it.
     pub(crate) routable: bool,
+    pub(crate) place: Place,
     /// Present once the pod has been told to go.
     pub(crate) leaving: Option<Leaving>,
+}
+
+/// What becomes of the node that a pod runs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Place {
+    #[default]
+    Stays,
+    /// It is cordoned: the pod is to run elsewhere.
+    Emptied,
+    /// Nobody has heard of it for too long: the pod is as good as gone.
+    Lost,
 }
 
 /// How far a pod is on its way out.
@@ -84,10 +98,10 @@ pub(crate) enum Action {
 
 /// The next steps towards `desired`.
 pub(crate) fn plan(desired: &[Desired], observed: &Observed) -> Vec<Action> {
-    let pair = new_pair_is_routable(desired, &observed.pods);
-    let pools = desired
-        .iter()
-        .flat_map(|pool| plan_pool(pool, &observed.pods, pair));
+    let pools = desired.iter().flat_map(|pool| {
+        let progress = Progress::of(pool, desired, &observed.pods);
+        plan_pool(pool, &observed.pods, progress)
+    });
     let routers = observed
         .routers
         .iter()
@@ -99,31 +113,33 @@ pub(crate) fn plan(desired: &[Desired], observed: &Observed) -> Vec<Action> {
     pools.chain(routers).chain(leaving).collect()
 }
 
-/// Whether prefill and decode each have a routable pod of the revision that is wanted: until then
-/// no pod of an older one makes way.
-fn new_pair_is_routable(desired: &[Desired], pods: &[ObservedPod]) -> bool {
-    desired
-        .iter()
-        .filter(|pool| pool.component != Component::Router)
-        .all(|pool| {
-            pods.iter().any(|pod| {
-                pod.component == pool.component && pod.revision == pool.revision && pod.serves()
-            })
-        })
+/// How far a replacement has come: pods that serve as wanted, of those wanted.
+#[derive(Clone, Copy)]
+struct Progress {
+    serving: usize,
+    wanted: usize,
 }
 
-fn plan_pool(pool: &Desired, pods: &[ObservedPod], new_pair_is_routable: bool) -> Vec<Action> {
+/// Steps of one pool. A pod is replaced when its revision is an old one or its node is to be empty;
+/// its successor serves first, as far as `surge` allows.
+fn plan_pool(pool: &Desired, pods: &[ObservedPod], progress: Progress) -> Vec<Action> {
     let of_pool = || pods.iter().filter(|pod| pod.component == pool.component);
-    let live = || of_pool().filter(|pod| pod.leaving.is_none());
-    let (new, old): (Vec<_>, Vec<_>) = live().partition(|pod| pod.revision == pool.revision);
+    let stays = |pod: &&ObservedPod| pod.leaving.is_none();
+    let is_lost = |pod: &&ObservedPod| pod.place == Place::Lost;
+    let live: Vec<_> = of_pool()
+        .filter(stays)
+        .filter(|pod| !is_lost(pod))
+        .collect();
+    let (new, old): (Vec<_>, Vec<_>) = live.iter().copied().partition(|pod| pool.is_as_wanted(pod));
+    let (replaced, kept): (Vec<_>, Vec<_>) = old.into_iter().partition(|pod| pool.replaces(pod));
     let wanted = pool.replicas as usize;
-    let surge = if old.is_empty() || pool.paused {
+    let surge = if replaced.is_empty() {
         0
     } else {
         pool.surge as usize
     };
-    let room = (wanted + surge).saturating_sub(new.len() + old.len());
-    let missing = wanted.saturating_sub(new.len()).min(room);
+    let room = (wanted + surge).saturating_sub(live.len());
+    let missing = wanted.saturating_sub(new.len() + kept.len()).min(room);
     let taken: Vec<u32> = of_pool().map(|pod| pod.slot.ordinal).collect();
     let free = (0..).filter(|ordinal| !taken.contains(ordinal));
     let creates = free.take(missing).map(|ordinal| Action::Create {
@@ -131,10 +147,10 @@ fn plan_pool(pool: &Desired, pods: &[ObservedPod], new_pair_is_routable: bool) -
         ordinal,
     });
     let mut actions: Vec<Action> = creates.collect();
-    let surplus_new = new.len().saturating_sub(wanted);
-    let mut victims = pick_victims(new, surplus_new);
-    let gate_open = new_pair_is_routable || pool.surge == 0;
-    victims.extend(old_that_may_leave(pool, old, live().collect(), gate_open));
+    let mut victims: Vec<&ObservedPod> = of_pool().filter(stays).filter(is_lost).collect();
+    let surplus = (new.len() + kept.len()).saturating_sub(wanted);
+    victims.extend(pick_victims(new.into_iter().chain(kept).collect(), surplus));
+    victims.extend(replaced_that_may_leave(pool, replaced, &live, progress));
     actions.extend(victims.into_iter().map(|pod| Action::Leave {
         pod: pod.name.clone(),
     }));
@@ -148,25 +164,24 @@ fn pick_victims(mut pods: Vec<&ObservedPod>, count: usize) -> Vec<&ObservedPod> 
     pods
 }
 
-fn old_that_may_leave<'a>(
+/// Of the pods to be replaced, those whose successors serve in both pools, as far as `unavailable`
+/// does not allow more; and those that never served.
+fn replaced_that_may_leave<'a>(
     pool: &Desired,
-    old: Vec<&'a ObservedPod>,
-    live: Vec<&'a ObservedPod>,
-    gate_open: bool,
+    replaced: Vec<&'a ObservedPod>,
+    live: &[&'a ObservedPod],
+    progress: Progress,
 ) -> Vec<&'a ObservedPod> {
     let wanted = pool.replicas as usize;
-    // Room is made for a new pod that is still to come.
-    let to_come = usize::from(live.len() - old.len() < wanted && !pool.paused);
-    let beyond_size = (live.len() + to_come).saturating_sub(wanted + pool.surge as usize);
-    let replaced = if gate_open && !pool.paused {
-        old.len()
-    } else {
-        0
-    };
-    let count = beyond_size.max(replaced).min(old.len());
-    let floor = wanted.saturating_sub(pool.unavailable as usize);
+    let unavailable = pool.unavailable as usize;
+    let keep = wanted.saturating_sub(progress.share_of(wanted) + unavailable);
+    let succeeded = replaced.len().saturating_sub(keep);
+    let beyond_size = live.len().saturating_sub(wanted + pool.surge as usize);
+    let never_served = replaced.iter().filter(|pod| !pod.routable).count();
+    let count = beyond_size.max(succeeded).max(never_served);
+    let floor = wanted.saturating_sub(unavailable);
     let mut serving = live.iter().filter(|pod| pod.serves()).count();
-    let mut leave = pick_victims(old, count);
+    let mut leave = pick_victims(replaced, count);
     leave.retain(|pod| {
         let may = !pod.serves() || serving > floor;
         serving -= usize::from(may && pod.serves());
@@ -222,9 +237,52 @@ fn plan_leaving(pod: &ObservedPod, routers: &[ObservedRouter]) -> Option<Action>
     }
 }
 
+// === impl Progress ===
+
+impl Progress {
+    /// Of the pool that lags behind: prefill and decode are replaced in step, because a pair is of
+    /// one kind.
+    fn of(pool: &Desired, desired: &[Desired], pods: &[ObservedPod]) -> Self {
+        let is_worker = |pool: &Desired| pool.component != Component::Router;
+        let in_step = desired.iter().filter(|other| {
+            other.component == pool.component || (is_worker(pool) && is_worker(other))
+        });
+        let progress = in_step.filter(|pool| pool.replicas > 0).map(|pool| {
+            let serving = |pod: &&ObservedPod| {
+                pod.component == pool.component && pool.is_as_wanted(pod) && pod.serves()
+            };
+            let wanted = pool.replicas as usize;
+            Self {
+                serving: pods.iter().filter(serving).count().min(wanted),
+                wanted,
+            }
+        });
+        let lags = progress.min_by(|a, b| (a.serving * b.wanted).cmp(&(b.serving * a.wanted)));
+        lags.unwrap_or(Self {
+            serving: 1,
+            wanted: 1,
+        })
+    }
+
+    /// The same share of another number, rounded up.
+    fn share_of(self, number: usize) -> usize {
+        (number * self.serving).div_ceil(self.wanted)
+    }
+}
+
 // === impl Desired ===
 
 impl Desired {
+    /// Whether a pod needs no successor.
+    fn is_as_wanted(&self, pod: &ObservedPod) -> bool {
+        pod.revision == self.revision && pod.place == Place::Stays
+    }
+
+    /// Whether a pod that is not as wanted is replaced now: a pause holds back revisions only.
+    fn replaces(&self, pod: &ObservedPod) -> bool {
+        !self.paused || pod.place == Place::Emptied
+    }
+
     /// No pod of a component.
     pub(crate) fn nothing(component: Component) -> Self {
         Self {

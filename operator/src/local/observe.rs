@@ -3,7 +3,7 @@
 use super::fleet::{Entry, Fleet};
 use super::process::Phase;
 use crate::controller::build::component::Component;
-use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
+use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter, Place};
 use http::Method;
 use pd_protocol::workers::{DrainState, DrainStatus, WorkerList};
 use std::time::Duration;
@@ -47,6 +47,7 @@ fn observe_pod(name: &str, entry: &Entry, now: Instant) -> ObservedPod {
         revision: entry.revision.clone(),
         ready: entry.process.state().phase == Phase::Ready,
         routable: entry.routable,
+        place: Place::Stays,
         leaving,
     }
 }

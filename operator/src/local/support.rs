@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Fields that [`launch`](super::launch), [`probe`](super::probe) and
 /// [`apply`](super::apply) carry out; what lies below a field is carried out with it.
-const CARRIED_OUT: [&str; 24] = [
+const CARRIED_OUT: [&str; 25] = [
     "apiVersion",
     "kind",
     "metadata",
@@ -31,6 +31,8 @@ const CARRIED_OUT: [&str; 24] = [
     "spec.terminationGracePeriodSeconds",
     // A process has no image: the binary beside this one is the image.
     "spec.containers.image",
+    // What a process says as it ends is shown at once.
+    "spec.containers.terminationMessagePolicy",
     // There is no apiserver to have a token for, and no Service to name in the environment.
     "spec.automountServiceAccountToken",
     "spec.enableServiceLinks",

@@ -22,8 +22,7 @@ pub(super) struct Identity {
     kv_cache_dtype: &'static str,
 }
 
-/// In this order as JSON, hashed. Page size and parallel layout are not here: page sizes are
-/// compared at first contact, and layouts bridged by the transfer.
+/// In this order as JSON, hashed. The parallel layout is not here: the transfer bridges it.
 #[derive(Serialize)]
 struct KvMeaning<'a> {
     wire_version: u32,
@@ -32,6 +31,7 @@ struct KvMeaning<'a> {
     digests: &'a [HexDigest],
     dtype: &'a str,
     kv_cache_dtype: &'a str,
+    page_size: usize,
     hidden_size: usize,
 }
 
@@ -60,6 +60,7 @@ impl Identity {
             digests,
             dtype,
             kv_cache_dtype,
+            page_size: shape.page_size,
             hidden_size: model.hidden_size,
         };
         let meaning = serde_json::to_vec(&meaning).expect("numbers and strings have a JSON form");

@@ -77,16 +77,32 @@ impl Cluster {
     /// # Errors
     /// When it fails; the error carries what it said.
     pub fn kubectl(&self, words: &[&str]) -> Result<String> {
-        let output = Command::new(self.site.tool("kubectl"))
+        self.tool("kubectl", words)
+    }
+
+    /// Runs helm as an administrator and gives its output.
+    ///
+    /// # Errors
+    /// When it fails; the error carries what it said.
+    pub fn helm(&self, words: &[&str]) -> Result<String> {
+        self.tool("helm", words)
+    }
+
+    fn tool(&self, name: &str, words: &[&str]) -> Result<String> {
+        let folder = self.dir().join(name);
+        let output = Command::new(self.site.tool(name))
             .arg("--kubeconfig")
             .arg(self.kubeconfig())
             .args(words)
+            // What a tool keeps for itself lies with the cluster, and goes with it.
+            .env("HOME", &folder)
             .output()
-            .context("start kubectl")?;
+            .with_context(|| format!("start {name}"))?;
         ensure!(
             output.status.success(),
-            "kubectl {}: {}",
+            "{name} {}: {}{}",
             words.join(" "),
+            String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr).trim_end()
         );
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -36,7 +36,7 @@ fn mk_pod(name: &str, role: &str, conditions: &[&str]) -> Pod {
 }
 
 fn facts(pod: Pod) -> PodFacts {
-    pod_facts(&mk_deployment(), Arc::new(pod)).expect("one of ours")
+    pod_facts(&mk_deployment(), Arc::new(pod), &Nodes::default()).expect("one of ours")
 }
 
 async fn observed(pod: Pod, now: Timestamp) -> ObservedPod {
@@ -55,7 +55,10 @@ fn a_pod_is_known_by_its_role_and_name() {
     };
     assert_eq!(facts(pod).slot, Some(slot));
     let stray = mk_pod("tiny-prefill-x", "prefill", &[]);
-    assert_eq!(pod_facts(&mk_deployment(), Arc::new(stray)), None);
+    assert_eq!(
+        pod_facts(&mk_deployment(), Arc::new(stray), &Nodes::default()),
+        None
+    );
     let router = mk_pod("tiny-router-5d4f-abcde", "router", &["Ready"]);
     assert!(facts(router).ready());
 }

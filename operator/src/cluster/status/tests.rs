@@ -3,7 +3,7 @@
 use super::*;
 use crate::controller::build::component::Component::{Decode, Prefill};
 use crate::controller::build::pool::Slot;
-use crate::controller::plan::Leaving;
+use crate::controller::plan::{Leaving, Place};
 use pd_crds::document;
 
 fn mk_deployment() -> PdDeployment {
@@ -35,6 +35,7 @@ fn mk_pod(component: Component, ordinal: u32, routable: bool) -> ObservedPod {
         revision: "a".to_owned(),
         ready: true,
         routable,
+        place: Place::Stays,
         leaving: None,
     }
 }
@@ -45,6 +46,8 @@ fn mk_around(routers: i32) -> Surroundings {
         endpoint: "http://tiny.ns.svc:8000/v1".to_owned(),
         revision: "r1".to_owned(),
         trouble: None,
+        stuck: None,
+        progressed: None,
     }
 }
 

@@ -1,13 +1,15 @@
 //! The routers' own account: it may watch the pods of its namespace, and nothing else.
 
+use super::BuildConfig;
 use super::component::Component;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 
-/// Role that the chart installs for routers. The operator binds it and cannot widen it.
-pub(crate) const ROUTER_CLUSTER_ROLE: &str = "pdserve-router";
+/// Role or ClusterRole that the chart installs for routers. The operator binds it and cannot widen
+/// it.
+pub(crate) const ROUTER_ROLE: &str = "pdserve-router";
 
 /// An account and what binds its role.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +24,12 @@ pub(crate) fn account_name(deployment: &PdDeployment) -> String {
 }
 
 /// Builds the account of a deployment's routers.
-pub(crate) fn build_account(deployment: &PdDeployment) -> Account {
+pub(crate) fn build_account(deployment: &PdDeployment, config: &BuildConfig) -> Account {
+    let kind = if config.namespaced {
+        "Role"
+    } else {
+        "ClusterRole"
+    };
     let name = account_name(deployment);
     let metadata = Component::Router.metadata(deployment, name.clone());
     Account {
@@ -35,8 +42,8 @@ pub(crate) fn build_account(deployment: &PdDeployment) -> Account {
             metadata,
             role_ref: RoleRef {
                 api_group: "rbac.authorization.k8s.io".to_owned(),
-                kind: "ClusterRole".to_owned(),
-                name: ROUTER_CLUSTER_ROLE.to_owned(),
+                kind: kind.to_owned(),
+                name: ROUTER_ROLE.to_owned(),
             },
             subjects: Some(vec![Subject {
                 kind: "ServiceAccount".to_owned(),

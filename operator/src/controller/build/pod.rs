@@ -21,6 +21,9 @@ pub(crate) const POD_IP_ARG: &str = "$(POD_IP)";
 /// Key of the admin token in the Secret that [`admin_secret`] names.
 pub(crate) const ADMIN_SECRET_KEY: &str = "token";
 
+/// A program that fails says why in its last line, and the pod's status shows it.
+pub(crate) const LAST_WORDS: &str = "FallbackToLogsOnError";
+
 /// Seconds that a process has, after its drain, to leave before it is killed.
 const GRACE_AFTER_DRAIN_SECONDS: i64 = 30;
 

@@ -126,6 +126,7 @@ fn build_container(
         readiness_probe: Some(pod::http_probe("/health", 2, 3)),
         liveness_probe: Some(pod::http_probe("/health", 10, 6)),
         security_context: Some(pod::security_context()),
+        termination_message_policy: Some(pod::LAST_WORDS.to_owned()),
         ..Container::default()
     }
 }

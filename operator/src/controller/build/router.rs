@@ -97,6 +97,7 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
         readiness_probe: Some(probe("/ready", 1, 2)),
         liveness_probe: Some(probe("/health", 10, 6)),
         security_context: Some(pod::security_context()),
+        termination_message_policy: Some(pod::LAST_WORDS.to_owned()),
         ..Container::default()
     }
 }

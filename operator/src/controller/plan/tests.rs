@@ -30,6 +30,7 @@ fn mk_pod(component: Component, ordinal: u32, revision: &str) -> ObservedPod {
         revision: revision.to_owned(),
         ready: true,
         routable: true,
+        place: Place::Stays,
         leaving: None,
     }
 }
@@ -305,4 +306,58 @@ fn a_paused_rollout_replaces_nothing() {
     let mut wanted = mk_wanted(1, 1, "b");
     wanted.iter_mut().for_each(|pool| pool.paused = true);
     assert_eq!(plan(&wanted, &mk_settled()), vec![]);
+}
+
+#[test]
+fn a_worker_on_a_cordoned_node_is_replaced_before_it_leaves() {
+    let mut observed = mk_settled();
+    observed.pods[2].place = Place::Emptied;
+    let wanted = mk_wanted(1, 1, "a");
+    let create = Action::Create {
+        component: Decode,
+        ordinal: 1,
+    };
+    assert_eq!(plan(&wanted, &observed), vec![create]);
+    let second = mk_pod(Decode, 1, "a");
+    let listed = mk_listed(&second, WorkerState::Serving);
+    observed.routers[0].workers.as_mut().unwrap().push(listed);
+    observed.pods.push(second);
+    assert_eq!(plan(&wanted, &observed), vec![leaves("decode-0-1")]);
+}
+
+#[test]
+fn a_pause_holds_back_a_revision_but_not_a_move() {
+    let mut wanted = mk_wanted(1, 1, "b");
+    wanted.iter_mut().for_each(|pool| pool.paused = true);
+    let mut observed = mk_settled();
+    observed.pods[2].place = Place::Emptied;
+    let create = Action::Create {
+        component: Decode,
+        ordinal: 1,
+    };
+    assert_eq!(plan(&wanted, &observed), vec![create]);
+}
+
+#[test]
+fn a_worker_on_a_lost_node_leaves_and_is_replaced_at_once() {
+    let mut observed = mk_settled();
+    observed.pods[1].place = Place::Lost;
+    let create = Action::Create {
+        component: Prefill,
+        ordinal: 1,
+    };
+    assert_eq!(
+        plan(&mk_wanted(1, 1, "a"), &observed),
+        vec![create, leaves("prefill-0-1")]
+    );
+}
+
+/// A spec that never worked does not hold its place against the one that mends it.
+#[test]
+fn a_worker_that_never_served_makes_way_for_the_next_revision() {
+    let mut observed = mk_settled();
+    (observed.pods[2].ready, observed.pods[2].routable) = (false, false);
+    let actions = plan(&mk_wanted(1, 1, "b"), &observed);
+    assert!(actions.contains(&leaves("decode-0-1")), "{actions:?}");
+    assert!(!actions.contains(&leaves("prefill-0-1")), "{actions:?}");
 }

@@ -198,3 +198,38 @@ fn a_revert_in_the_middle_of_a_rollout_keeps_what_still_serves() {
     world.settle(&mk_wanted(2, 2, "a"));
     assert_eq!(names(&world), before);
 }
+
+/// A new prefill worker pairs with new decode workers only: neither pool runs ahead.
+#[test]
+fn both_pools_are_replaced_in_step() {
+    let mut world = World::new(mk_settled());
+    world.settle(&mk_wanted(4, 4, "a"));
+    let wanted = mk_wanted(4, 4, "b");
+    // Decode workers of the new revision take twenty times as long to start.
+    let mut pass = 0;
+    while world.count(Prefill, "b") < 4 || world.count(Decode, "b") < 4 {
+        pass += 1;
+        assert!(pass < 1000, "does not settle: {:#?}", world.observed);
+        let pods = world.observed.pods.iter();
+        let is_slow = |pod: &&ObservedPod| pod.component == Decode && !pod.ready;
+        let slow: Vec<String> = pods.filter(is_slow).map(|pod| pod.name.clone()).collect();
+        world.pass_time();
+        let pods = world.observed.pods.iter_mut();
+        pods.filter(|pod| slow.contains(&pod.name) && pass % 20 != 0)
+            .for_each(|pod| pod.ready = false);
+        let actions = plan(&wanted, &world.observed);
+        actions
+            .into_iter()
+            .for_each(|action| world.apply(action, &wanted));
+        let pairs = |revision| {
+            let prefill = world.count(Prefill, revision);
+            prefill.min(world.count(Decode, revision))
+        };
+        assert!(
+            pairs("a") + pairs("b") >= 3,
+            "{} old and {} new pairs",
+            pairs("a"),
+            pairs("b")
+        );
+    }
+}

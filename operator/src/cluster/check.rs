@@ -1,0 +1,131 @@
+//! Answers for Helm's hooks: may the operator go, and has it come up whole?
+
+use super::run::{LEASE, api};
+use crate::http_client::HttpClient;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use pd_crds::{PdDeployment, PdPool};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// PDDeployments named in a refusal; the rest is a number.
+const NAMED_MAX: usize = 10;
+/// An operator that has just been installed takes its Lease and lists within this.
+const COMES_UP_WITHIN: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// A Lease that nobody renewed for longer is nobody's.
+const RENEWED_WITHIN: SignedDuration = SignedDuration::from_secs(15);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CheckError {
+    #[error("no cluster to talk to: {0}")]
+    NoCluster(#[source] Box<kube::Error>),
+    #[error(
+        "{count} PDDeployment(s) still exist, and without the operator they could not be deleted: \
+         {names}; delete them first (kubectl delete pdd --all -A), or pass --no-hooks to leave them"
+    )]
+    StillThere { count: usize, names: String },
+    #[error("cannot list {kind}: {source}")]
+    CannotList {
+        kind: &'static str,
+        source: Box<kube::Error>,
+    },
+    #[error("no operator leads: {0}")]
+    NoLeader(String),
+    #[error("the operator does not answer at {0}/readyz; see its pods' logs")]
+    NotReady(String),
+}
+
+/// Whether every PDDeployment is gone, so that the operator may go.
+pub(crate) async fn uninstall(namespace: Option<&str>) -> Result<String, CheckError> {
+    let client = connect().await?;
+    let all: Api<PdDeployment> = api(&client, namespace);
+    let list = all.list(&ListParams::default()).await;
+    let list = match list {
+        // Without their kind there are none.
+        Err(kube::Error::Api(status)) if status.is_not_found() => Vec::new(),
+        Err(source) => {
+            return Err(CheckError::CannotList {
+                kind: "PDDeployments",
+                source: Box::new(source),
+            });
+        }
+        Ok(list) => list.items,
+    };
+    if list.is_empty() {
+        return Ok("no PDDeployment is left".to_owned());
+    }
+    let named = list.iter().take(NAMED_MAX).map(|deployment| {
+        let namespace = deployment.namespace().unwrap_or_default();
+        format!("{namespace}/{}", deployment.name_any())
+    });
+    let mut names = named.collect::<Vec<_>>().join(", ");
+    if list.len() > NAMED_MAX {
+        names.push_str(", …");
+    }
+    Err(CheckError::StillThere {
+        count: list.len(),
+        names,
+    })
+}
+
+/// Whether our kinds are served, a replica leads and, if given, the operator's Service answers.
+pub(crate) async fn install(
+    namespace: Option<&str>,
+    operator: Option<&str>,
+) -> Result<String, CheckError> {
+    let client = connect().await?;
+    let one = ListParams::default().limit(1);
+    let cannot = |kind| {
+        move |source| CheckError::CannotList {
+            kind,
+            source: Box::new(source),
+        }
+    };
+    let deployments: Api<PdDeployment> = api(&client, namespace);
+    let listed = deployments.list_metadata(&one).await;
+    listed.map_err(cannot("PDDeployments"))?;
+    let pools: Api<PdPool> = api(&client, namespace);
+    let listed = pools.list_metadata(&one).await;
+    listed.map_err(cannot("PDPools"))?;
+    let began = Instant::now();
+    loop {
+        match leads_and_answers(&client, operator).await {
+            Ok(holder) => return Ok(format!("the kinds are served; {holder} leads")),
+            Err(error) if began.elapsed() > COMES_UP_WITHIN => return Err(error),
+            Err(_) => sleep(POLL_INTERVAL).await,
+        }
+    }
+}
+
+async fn leads_and_answers(client: &Client, operator: Option<&str>) -> Result<String, CheckError> {
+    let own = std::env::var("POD_NAMESPACE").ok();
+    let own = own.unwrap_or_else(|| client.default_namespace().to_owned());
+    let leases: Api<Lease> = api(client, Some(&own));
+    let lease = leases
+        .get(LEASE)
+        .await
+        .map_err(|error| CheckError::NoLeader(error.to_string()))?;
+    let spec = lease.spec.unwrap_or_default();
+    let renewed = spec.renew_time.map(|time| time.0);
+    let is_fresh =
+        renewed.is_some_and(|renewed| Timestamp::now().duration_since(renewed) < RENEWED_WITHIN);
+    let holder = spec.holder_identity.filter(|_| is_fresh);
+    let holder = holder
+        .ok_or_else(|| CheckError::NoLeader(format!("nobody renewed the Lease {LEASE} in time")))?;
+    if let Some(operator) = operator {
+        let client = HttpClient::new(String::new());
+        let url = format!("{operator}/readyz");
+        if !client.probe(&url, Duration::from_secs(2)).await {
+            return Err(CheckError::NotReady(operator.to_owned()));
+        }
+    }
+    Ok(holder)
+}
+
+async fn connect() -> Result<Client, CheckError> {
+    let client = Client::try_default().await;
+    client.map_err(|error| CheckError::NoCluster(Box::new(error)))
+}

@@ -1,0 +1,153 @@
+//! Which nodes are to be emptied and which are lost, as their watch tells.
+//!
+//! An operator that may not read nodes does without: a worker of a cordoned node then leaves when it
+//! is evicted, and one of a lost node when Kubernetes deletes it.
+
+use crate::controller::plan::Place;
+use futures::StreamExt;
+use futures::channel::mpsc;
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Taints of nodes that nobody has heard of, or that were shut down. Source: Kubernetes' well-known
+/// taints.
+const LOST: [&str; 2] = [
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/out-of-service",
+];
+/// Taints of nodes that are to be emptied, besides a cordon: Karpenter's and the cluster
+/// autoscaler's.
+const EMPTIED: [&str; 2] = ["karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"];
+
+/// Nodes with pods that do not stay; others are not listed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Nodes {
+    places: Arc<RwLock<HashMap<String, Place>>>,
+    /// The nodes could be listed.
+    sees: Arc<AtomicBool>,
+}
+
+// === impl Nodes ===
+
+impl Nodes {
+    /// Watches the nodes. The channel is told the name of each whose place changed.
+    pub(crate) fn watch(client: Client) -> (Self, mpsc::UnboundedReceiver<String>) {
+        let nodes = Self::default();
+        let (tell, changed) = mpsc::unbounded();
+        let known = nodes.clone();
+        tokio::spawn(async move {
+            let events = watcher(Api::<Node>::all(client), watcher::Config::default());
+            let mut events = pin!(events.default_backoff());
+            let mut is_told = false;
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(event) => known.take(event, &tell),
+                    Err(error) if !is_told => {
+                        is_told = true;
+                        tracing::warn!(%error, "nodes cannot be watched: workers are not moved off cordoned or lost nodes");
+                    }
+                    Err(error) => tracing::debug!(%error, "nodes cannot be watched"),
+                }
+            }
+        });
+        (nodes, changed)
+    }
+
+    /// What becomes of a node; one that was never seen stays.
+    pub(crate) fn place(&self, node: &str) -> Place {
+        let places = self.places.read();
+        places.get(node).copied().unwrap_or_default()
+    }
+
+    /// Whether workers are moved off nodes that are to be emptied.
+    pub(crate) fn sees(&self) -> bool {
+        self.sees.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, event: Event<Node>, tell: &mpsc::UnboundedSender<String>) {
+        let (name, place) = match event {
+            Event::Apply(node) | Event::InitApply(node) => (node.name_any(), place_of(&node)),
+            Event::Delete(node) => (node.name_any(), Place::Lost),
+            Event::InitDone => {
+                self.sees.store(true, Ordering::Relaxed);
+                return;
+            }
+            Event::Init => return,
+        };
+        let before = match place {
+            Place::Stays => self.places.write().remove(&name).unwrap_or_default(),
+            Place::Emptied | Place::Lost => {
+                let before = self.places.write().insert(name.clone(), place);
+                before.unwrap_or_default()
+            }
+        };
+        if before != place {
+            tracing::info!(node = name, ?place, "a node changed");
+            // The operator may be about to end.
+            let _ended = tell.unbounded_send(name);
+        }
+    }
+}
+
+fn place_of(node: &Node) -> Place {
+    let spec = node.spec.as_ref();
+    let taints = || spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let has = |keys: &[&str]| taints().any(|taint| keys.contains(&taint.key.as_str()));
+    if has(&LOST) {
+        Place::Lost
+    } else if has(&EMPTIED) || spec.is_some_and(|spec| spec.unschedulable == Some(true)) {
+        Place::Emptied
+    } else {
+        Place::Stays
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about nodes.
+
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn mk_node(spec: Value) -> Node {
+        serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": spec})).expect("a Node")
+    }
+
+    #[test]
+    fn a_cordon_or_a_taint_empties_a_node_and_an_unreachable_one_is_lost() {
+        let tainted = |key| json!({"taints": [{"key": key, "effect": "NoExecute"}]});
+        let place = |spec| place_of(&mk_node(spec));
+        assert_eq!(place(json!({})), Place::Stays);
+        assert_eq!(place(tainted("nvidia.com/gpu")), Place::Stays);
+        assert_eq!(place(json!({"unschedulable": true})), Place::Emptied);
+        assert_eq!(place(tainted("karpenter.sh/disrupted")), Place::Emptied);
+        assert_eq!(
+            place(tainted("node.kubernetes.io/unreachable")),
+            Place::Lost
+        );
+    }
+
+    #[test]
+    fn a_change_is_told_once() {
+        let (tell, mut changed) = mpsc::unbounded();
+        let nodes = Nodes::default();
+        let cordoned = || Event::Apply(mk_node(json!({"unschedulable": true})));
+        nodes.take(cordoned(), &tell);
+        nodes.take(cordoned(), &tell);
+        assert_eq!(nodes.place("n"), Place::Emptied);
+        assert_eq!(nodes.place("other"), Place::Stays);
+        nodes.take(Event::Apply(mk_node(json!({}))), &tell);
+        nodes.take(Event::Apply(mk_node(json!({}))), &tell);
+        assert_eq!(nodes.place("n"), Place::Stays);
+        drop(tell);
+        let told = std::iter::from_fn(|| changed.try_recv().ok());
+        assert_eq!(told.collect::<Vec<_>>(), ["n", "n"]);
+    }
+}
