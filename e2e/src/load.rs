@@ -74,7 +74,7 @@ pub struct Traffic {
 pub struct Tally {
     pub answered: usize,
     /// Answers that failed, were cut off, or had other tokens.
-    pub failures: Vec<String>,
+    pub failures: Vec<(Instant, String)>,
 }
 
 // === impl Traffic ===
@@ -128,7 +128,7 @@ impl Tally {
     fn count(&mut self, outcome: Result<(), String>) {
         match outcome {
             Ok(()) => self.answered += 1,
-            Err(why) => self.failures.push(why),
+            Err(why) => self.failures.push((Instant::now(), why)),
         }
     }
 

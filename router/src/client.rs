@@ -28,7 +28,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 /// A worker that does not take a connection within this time is not there.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub struct Client {

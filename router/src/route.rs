@@ -134,7 +134,8 @@ impl Chooser {
     }
 }
 
-/// Takes a place on the worker that `policy` picks; on an excluded one only if there is no other.
+/// Takes a place on the worker that `policy` picks; on one that is excluded or under suspicion only if
+/// there is no other.
 fn take<'a>(
     policy: &Policy,
     pool: impl Iterator<Item = &'a Member> + Clone,
@@ -142,13 +143,13 @@ fn take<'a>(
     demand: &Demand<'_>,
     rng: &mut impl RngCore,
 ) -> Option<(&'a Member, Lease)> {
-    let is_excluded = |member: &&Member| {
+    let is_avoided = |member: &&Member| {
         let mut excluded = demand.excluded.iter();
-        excluded.any(|other| Arc::ptr_eq(other, &member.worker))
+        member.worker.is_suspect() || excluded.any(|other| Arc::ptr_eq(other, &member.worker))
     };
-    let fresh = pool.clone().filter(|member| !is_excluded(member));
+    let fresh = pool.clone().filter(|member| !is_avoided(member));
     take_any(policy, fresh, tokens, demand.now, rng).or_else(|| {
-        let failed = pool.filter(is_excluded);
+        let failed = pool.filter(is_avoided);
         take_any(policy, failed, tokens, demand.now, rng)
     })
 }

@@ -2,6 +2,7 @@
 //! tcp transport. Each opens with a hello that says which session it serves.
 
 use pd_protocol::control::SessionId;
+use socket2::{SockRef, TcpKeepalive};
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,6 +14,11 @@ const MAGIC: &[u8; 8] = b"PDSVLNK1";
 const SESSION_BYTES_MAX: usize = 512;
 /// Connect and hello take at most this. Source: reference §1.8 (connect 2 s).
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A peer whose host has vanished is noticed within this, also while nothing is said.
+const VANISHED_AFTER: Duration = Duration::from_secs(6);
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a link is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +63,7 @@ pub(crate) async fn listen(
 
 async fn greeted(mut stream: TcpStream) -> std::io::Result<(Hello, TcpStream)> {
     let invalid = |what| std::io::Error::new(std::io::ErrorKind::InvalidData, what);
-    stream.set_nodelay(true)?;
+    tune(&stream)?;
     let mut magic = [0; MAGIC.len()];
     stream.read_exact(&mut magic).await?;
     if &magic != MAGIC {
@@ -79,6 +85,17 @@ async fn greeted(mut stream: TcpStream) -> std::io::Result<(Hello, TcpStream)> {
     Ok((Hello { kind, session_id }, stream))
 }
 
+/// The kernel answers for a frozen process, so this ends the links of lost hosts only.
+fn tune(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(VANISHED_AFTER))
+}
+
 /// Opens a link to a peer.
 pub(crate) async fn connect(
     host: &str,
@@ -88,7 +105,7 @@ pub(crate) async fn connect(
 ) -> std::io::Result<TcpStream> {
     let opened = async {
         let mut stream = TcpStream::connect((host, port)).await?;
-        stream.set_nodelay(true)?;
+        tune(&stream)?;
         let session = session_id.0.as_bytes();
         let len = u16::try_from(session.len()).map_err(std::io::Error::other)?;
         let mut hello = MAGIC.to_vec();

@@ -9,6 +9,11 @@ use std::time::{Duration, Instant};
 /// The longest request of the traffic, on two busy cores.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
+/// A dead process ends or moves its requests within this.
+const DEAD_WITHIN: Duration = Duration::from_secs(2);
+/// A lost host is noticed after 6 s; the next attempt may first try one more that is lost, 3 s.
+const LOST_WITHIN: Duration = Duration::from_secs(12);
+
 /// Nothing failed, was cut off or had other tokens, over something that was done meanwhile.
 fn check(what: &str, began: Instant, tally: &Tally) -> Result<()> {
     let took = began.elapsed().as_secs_f64();
@@ -18,17 +23,40 @@ fn check(what: &str, began: Instant, tally: &Tally) -> Result<()> {
         tally.answered
     );
     ensure!(tally.answered > 0, "{what}: no answer at all");
-    ensure!(failed == 0, "{what}: {:#?}", tally.failures);
+    let failures = tally.failures.iter().map(|(_, why)| why);
+    ensure!(failed == 0, "{what}: {:#?}", failures.collect::<Vec<_>>());
     Ok(())
 }
 
 #[tokio::test]
 async fn no_request_fails_while_the_deployment_changes() -> Result<()> {
-    let mut stand = Stand::start(1, 2).await?;
+    let stand = Stand::start(1, 2).await?;
     eprintln!("{}", stand.kubectl("get pdd,pdpool,pods -o wide")?);
     let result = changes(&stand).await;
     result.with_context(|| stand.story())?;
+    stand.cluster.stop()
+}
+
+#[tokio::test]
+async fn no_request_fails_while_the_cluster_is_disturbed() -> Result<()> {
+    let mut stand = Stand::start(1, 2).await?;
     let result = disturbances(&mut stand).await;
+    result.with_context(|| stand.story())?;
+    stand.cluster.stop()
+}
+
+#[tokio::test]
+async fn what_is_lost_ends_soon_and_the_pools_heal() -> Result<()> {
+    let mut stand = Stand::start(2, 2).await?;
+    let result = losses(&mut stand).await;
+    result.with_context(|| stand.story())?;
+    stand.cluster.stop()
+}
+
+#[tokio::test]
+async fn helm_upgrades_and_does_not_strand() -> Result<()> {
+    let stand = Stand::start(2, 2).await?;
+    let result = comings_and_goings(&stand).await;
     result.with_context(|| stand.story())?;
     stand.cluster.stop()
 }
@@ -140,6 +168,102 @@ async fn disturbances(stand: &mut Stand) -> Result<()> {
     let tally = traffic.stop(REQUEST_LIMIT).await?;
     check("restart of etcd and the apiserver", began, &tally)?;
     settled
+}
+
+/// A worker dies, or its node: what it had in flight goes on elsewhere or ends with a reason, soon.
+async fn losses(stand: &mut Stand) -> Result<()> {
+    let url = stand.router_on("node-1")?;
+    for role in ["prefill", "decode"] {
+        let traffic = stand.traffic_to(&url);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let pod = stand.busiest(&url, role).await?;
+        stand.kill_pod(&pod)?;
+        let killed = tokio::time::Instant::now();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        stand.settled(2, 2).await?;
+        let tally = traffic.stop(REQUEST_LIMIT).await?;
+        ended_soon(
+            &format!("kill -9 of a {role} pod"),
+            killed,
+            DEAD_WITHIN,
+            &tally,
+        )?;
+    }
+    // Clients of a router on the other node: what a lost router does to its own is the network's.
+    stand.spread().await?;
+    let traffic = stand.traffic_to(&url);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    stand.cluster.cut_link(2)?;
+    let cut = tokio::time::Instant::now();
+    let healed = stand.healed_on("node-1", 2).await;
+    eprintln!(
+        "{:5.1} s  until both pools were whole on the other node",
+        cut.elapsed().as_secs_f64()
+    );
+    let tally = traffic.stop(REQUEST_LIMIT).await?;
+    ended_soon("loss of a node", cut, LOST_WITHIN, &tally)?;
+    healed?;
+    stand.cluster.mend_link(2)?;
+    stand.settled(2, 2).await
+}
+
+/// Every failure came soon after what caused it, and says why.
+fn ended_soon(
+    what: &str,
+    from: tokio::time::Instant,
+    within: Duration,
+    tally: &Tally,
+) -> Result<()> {
+    let Tally { answered, failures } = tally;
+    let last = failures.iter().map(|(at, _)| *at).max();
+    let last = last.map_or(Duration::ZERO, |at| at.duration_since(from));
+    eprintln!(
+        "{what}: {answered} answered, {} failed, the last after {:.2} s",
+        failures.len(),
+        last.as_secs_f64()
+    );
+    for (_, why) in failures {
+        eprintln!("         {}", why.chars().take(200).collect::<String>());
+    }
+    ensure!(*answered > 0, "{what}: no answer at all");
+    ensure!(last < within, "{what}: failures until {last:?}");
+    ensure!(
+        failures
+            .iter()
+            .all(|(_, why)| why.contains("error") || why.contains("50")),
+        "a failure without a reason"
+    );
+    Ok(())
+}
+
+/// Helm takes the operator to its next version without touching a worker, and does not let it go
+/// while it is needed.
+async fn comings_and_goings(stand: &Stand) -> Result<()> {
+    let workers = stand.worker_uids()?;
+    let upgrade = async || {
+        stand.helm_upgrade("podAnnotations.round=two")?;
+        stand.settled(2, 2).await
+    };
+    under_load(stand, "upgrade of the operator by Helm", upgrade).await?;
+    ensure!(
+        stand.worker_uids()? == workers,
+        "the upgrade replaced workers"
+    );
+    let refused = stand.helm_uninstall().err().context("uninstalled")?;
+    eprintln!("helm uninstall: {refused:#}");
+    stand.kubectl("delete pdd smollm2 --timeout=120s")?;
+    stand
+        .becomes(|| {
+            let kinds = "all,pdb,secrets,serviceaccounts,rolebindings,controllerrevisions,pdpools";
+            let left = stand.kubectl(&format!("get {kinds} -l pdserve.io/deployment -o name"))?;
+            ensure!(left.is_empty(), "{left} is left");
+            Ok(())
+        })
+        .await?;
+    stand.helm_uninstall()?;
+    let left = stand.kubectl(&format!("get deployments,jobs -n {NAMESPACE} -o name"))?;
+    ensure!(left.is_empty(), "{left} is left");
+    Ok(())
 }
 
 async fn under_load(stand: &Stand, what: &str, change: impl AsyncFn() -> Result<()>) -> Result<()> {

@@ -1,14 +1,17 @@
 //! Two nodes with everything installed, as a user's cluster has it: kinds, accounts, the operator as
 //! a pod, our image on every node.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use parking_lot::Mutex;
 use pd_e2e::binaries::{smollm2, workspace};
 use pd_e2e::client::Client;
 use pd_e2e::fleet::{FleetSpec, eventually};
 use pd_e2e::kube::cluster::{Cluster, Spec};
 use pd_e2e::load::{Known, Traffic};
+use pd_e2e::metrics::Metrics;
 use pd_e2e::prompts::{greedy, ids};
 use pd_protocol::workers::Role;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::net::SocketAddrV4;
 use std::process::Command;
@@ -57,8 +60,11 @@ impl Stand {
     }
 
     pub(crate) fn traffic(&self) -> Traffic {
-        let url = format!("{}/generate", self.url);
-        Traffic::start(&url, &self.known, CLIENTS, PAUSE)
+        self.traffic_to(&self.url)
+    }
+
+    pub(crate) fn traffic_to(&self, url: &str) -> Traffic {
+        Traffic::start(&format!("{url}/generate"), &self.known, CLIENTS, PAUSE)
     }
 
     pub(crate) fn kubectl(&self, words: &str) -> Result<String> {
@@ -89,24 +95,161 @@ impl Stand {
     /// Waits until everything is as the spec wants it, with so many workers.
     pub(crate) async fn settled(&self, prefill: u32, decode: u32) -> Result<()> {
         self.becomes(|| {
+            self.is_whole(prefill, decode)?;
             let object = self.json("get pdd smollm2")?;
             let status = &object["status"];
-            ensure!(
-                status["observedGeneration"] == object["metadata"]["generation"],
-                "the latest spec was not seen yet"
-            );
-            for (role, wanted) in [("prefill", prefill), ("decode", decode)] {
+            for role in ["prefill", "decode"] {
                 let pool = &status["pools"][role];
-                for count in ["desired", "current", "routable", "updated"] {
-                    ensure!(pool[count] == wanted, "{role} {count}: {pool}");
-                }
                 ensure!(pool["draining"] == 0, "{role} still drains: {pool}");
             }
-            ensure!(holds(status, "Ready"), "not Ready: {status}");
             ensure!(holds(status, "RouterReady"), "no router: {status}");
             Ok(())
         })
         .await
+    }
+
+    /// Waits until a node alone has so many workers of each role that serve; those of a lost node
+    /// cannot go.
+    pub(crate) async fn healed_on(&self, node: &str, replicas: u32) -> Result<()> {
+        let place = format!("--field-selector spec.nodeName={node}");
+        self.becomes(|| {
+            self.is_whole(replicas, replicas)?;
+            for role in ["prefill", "decode"] {
+                let pods = self.json(&format!("get pods -l pdserve.io/role={role} {place}"))?;
+                let pods = pods["items"].as_array().into_iter().flatten();
+                let serving = pods.filter(|pod| holds(&pod["status"], "pdserve.io/routable"));
+                let count = serving.count();
+                ensure!(
+                    count == replicas as usize,
+                    "{count} {role} workers on {node}"
+                );
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    fn is_whole(&self, prefill: u32, decode: u32) -> Result<()> {
+        let object = self.json("get pdd smollm2")?;
+        let status = &object["status"];
+        ensure!(
+            status["observedGeneration"] == object["metadata"]["generation"],
+            "the latest spec was not seen yet"
+        );
+        for (role, wanted) in [("prefill", prefill), ("decode", decode)] {
+            let pool = &status["pools"][role];
+            for count in ["desired", "current", "routable", "updated"] {
+                ensure!(pool[count] == wanted, "{role} {count}: {pool}");
+            }
+        }
+        ensure!(holds(status, "Ready"), "not Ready: {status}");
+        Ok(())
+    }
+
+    /// Names of the workers of a role.
+    pub(crate) fn workers(&self, role: &str) -> Result<Vec<String>> {
+        let names = "-o jsonpath={.items[*].metadata.name}";
+        let told = self.kubectl(&format!("get pods -l pdserve.io/role={role} {names}"))?;
+        Ok(told.split_whitespace().map(str::to_owned).collect())
+    }
+
+    pub(crate) fn worker_uids(&self) -> Result<String> {
+        let selector = "pdserve.io/role in (prefill, decode)";
+        let uids = "jsonpath={.items[*].metadata.uid}";
+        self.cluster
+            .kubectl(&["get", "pods", "-l", selector, "-o", uids])
+    }
+
+    /// Where a router on a node answers on this machine.
+    pub(crate) fn router_on(&mut self, node: &str) -> Result<String> {
+        let told = self.kubectl(&format!(
+            "get pods -l pdserve.io/role=router --field-selector spec.nodeName={node} \
+             -o jsonpath={{.items[0].status.podIP}}"
+        ))?;
+        let port = self.cluster.forward(format!("{told}:8000").parse()?)?;
+        Ok(format!("http://{port}"))
+    }
+
+    /// Sees that both roles have a worker on each node.
+    pub(crate) async fn spread(&self) -> Result<()> {
+        let spread = json!([{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["pdserve.io/revision"]}]);
+        let template = |role: &str| {
+            let mut constraints = spread.clone();
+            constraints[0]["labelSelector"] = json!({"matchLabels": {"pdserve.io/role": role}});
+            json!({"podTemplate": {"spec": {"topologySpreadConstraints": constraints}}})
+        };
+        self.edit(&json!({"spec": {"pools": {
+            "prefill": template("prefill"), "decode": template("decode"),
+        }}}))?;
+        self.settled(2, 2).await?;
+        for role in ["prefill", "decode"] {
+            let nodes = "-o jsonpath={.items[*].spec.nodeName}";
+            let told = self.kubectl(&format!("get pods -l pdserve.io/role={role} {nodes}"))?;
+            let both = told.contains("node-1") && told.contains("node-2");
+            ensure!(both, "{role} workers are on {told}");
+        }
+        Ok(())
+    }
+
+    /// The worker of a role that a router has most in flight on, once it has something.
+    pub(crate) async fn busiest(&self, router: &str, role: &str) -> Result<String> {
+        let client = Client::new();
+        let workers = self.workers(role)?;
+        let found = Mutex::new(None);
+        eventually(SOON, || async {
+            let metrics = Metrics::scrape(&client, router).await?;
+            let load = |pod: &String| {
+                let label = format!("worker=\"{pod}\"");
+                metrics.sum("pd_router_worker_requests", &[&label])
+            };
+            let busiest = workers.iter().max_by(|a, b| load(a).total_cmp(&load(b)));
+            let busiest = busiest.filter(|pod| load(pod) > 0.0);
+            *found.lock() = Some(busiest.context("no worker has anything to do")?.clone());
+            Ok(())
+        })
+        .await?;
+        found.into_inner().context("found above")
+    }
+
+    /// Kills the process of a pod, as the kernel would.
+    pub(crate) fn kill_pod(&self, pod: &str) -> Result<()> {
+        let name = format!("POD_NAME={pod}");
+        for entry in std::fs::read_dir("/proc")? {
+            let path = entry?.path();
+            let Ok(environment) = std::fs::read(path.join("environ")) else {
+                continue;
+            };
+            let mut variables = environment.split(|byte| *byte == 0);
+            if variables.any(|variable| variable == name.as_bytes()) {
+                let pid = path.file_name().and_then(|name| name.to_str());
+                let pid = pid.and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+                kill_process(pid.context("no process id")?, Signal::KILL)?;
+                return Ok(());
+            }
+        }
+        bail!("no process has {name}")
+    }
+
+    pub(crate) fn helm_upgrade(&self, setting: &str) -> Result<String> {
+        let chart = workspace().join("charts/pdserve").display().to_string();
+        self.cluster.helm(&[
+            "upgrade",
+            "pdserve",
+            &chart,
+            "--namespace",
+            NAMESPACE,
+            "--set",
+            setting,
+            "--wait",
+            "--timeout",
+            "120s",
+        ])
+    }
+
+    pub(crate) fn helm_uninstall(&self) -> Result<String> {
+        let words = ["uninstall", "pdserve", "--namespace", NAMESPACE, "--wait"];
+        self.cluster.helm(&words)
     }
 
     pub(crate) fn kv_compat(&self) -> Result<String> {

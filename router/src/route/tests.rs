@@ -159,3 +159,32 @@ async fn an_unknown_model_is_told_the_known_ones() {
     let refused = pools.choose(Some("gpt"), &[]).unwrap_err();
     assert!(refused.to_string().contains("served are: m"), "{refused}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_could_not_be_reached_is_the_last_choice_until_a_probe_succeeds() {
+    let mut pools = Pools::new(PolicyName::RoundRobin);
+    pools.registry = Registry::new(CircuitConfig {
+        enabled: true,
+        failures_to_open: 100,
+        successes_to_close: 1,
+        open_for: Duration::from_secs(60),
+        window: Duration::from_secs(60),
+    });
+    pools.add("p", Role::Prefill, "x");
+    let lost = pools.add("d1", Role::Decode, "x");
+    let kept = pools.add("d2", Role::Decode, "x");
+    let chosen = |pools: &mut Pools| pools.pair(&[]).decode.worker().id().to_owned();
+    let lease = lost.lease(1, Instant::now()).expect("admitted");
+    lease.fail_unreached(Instant::now());
+    for _ in 0..8 {
+        assert_eq!(chosen(&mut pools), "d2");
+    }
+    let lease = kept.lease(1, Instant::now()).expect("admitted");
+    lease.fail_unreached(Instant::now());
+    let both: std::collections::BTreeSet<String> = (0..8).map(|_| chosen(&mut pools)).collect();
+    assert_eq!(both.len(), 2, "with all under suspicion none is left out");
+    lost.clear_suspicion();
+    for _ in 0..8 {
+        assert_eq!(chosen(&mut pools), "d1");
+    }
+}

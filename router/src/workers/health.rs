@@ -65,6 +65,9 @@ async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Probe
     let mut overdue_reported = false;
     loop {
         let report = prober.probe(worker).await;
+        if report.is_ok() {
+            worker.clear_suspicion();
+        }
         let change = verdict.settle(report.is_ok(), config);
         tell(registry, worker, &verdict, change, report);
         worker.probed.cancel();

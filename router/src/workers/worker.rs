@@ -9,7 +9,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use pd_protocol::workers::WorkerSpec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,9 @@ pub struct Worker {
     gate: Mutex<Gate>,
     requests: AtomicU64,
     tokens: AtomicU64,
-    /// A request could not reach the worker: probe it now.
+    /// A request could not reach the worker, and no probe has since.
+    is_suspect: AtomicBool,
+    /// Wakes its prober.
     pub(super) suspected: Notify,
     /// Cancelled when the first probe has ended, well or not.
     pub(super) probed: CancellationToken,
@@ -69,6 +71,7 @@ impl Worker {
             }),
             requests: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
+            is_suspect: AtomicBool::new(false),
             suspected: Notify::new(),
             probed: CancellationToken::new(),
             removed: CancellationToken::new(),
@@ -121,6 +124,15 @@ impl Worker {
         self.gate.lock().circuit.is_open()
     }
 
+    pub fn is_suspect(&self) -> bool {
+        self.is_suspect.load(Ordering::Relaxed)
+    }
+
+    /// A probe reached the worker.
+    pub(crate) fn clear_suspicion(&self) {
+        self.is_suspect.store(false, Ordering::Relaxed);
+    }
+
     pub(super) fn reset_circuit(&self) {
         self.gate.lock().circuit.reset();
     }
@@ -146,8 +158,10 @@ impl Lease {
         }
     }
 
-    /// As `fail`, and the worker could not be reached: its health is probed at once.
+    /// As `fail`, and the worker could not be reached: others are preferred until a probe, which
+    /// follows at once, finds it well.
     pub fn fail_unreached(self, now: Instant) {
+        self.worker.is_suspect.store(true, Ordering::Relaxed);
         self.worker.suspected.notify_one();
         self.fail(now);
     }
