@@ -17,7 +17,7 @@ pub(crate) struct History {
     pub(super) estimates: Estimates,
     pub(super) steadiness: Steadiness,
     revisions: PerRole<String>,
-    router_queue: Option<u64>,
+    router_queue: Option<f64>,
     /// By UID.
     seen: BTreeMap<String, Seen>,
 }
@@ -133,7 +133,7 @@ impl History {
         }
         let seconds = elapsed.as_secs_f64();
         let grown = match queued_before.zip(queue) {
-            Some((before, now)) => as_f64(now) - as_f64(before),
+            Some((before, now)) => now - before,
             None => 0.0,
         };
         let rate = (admitted + grown / seconds).max(0.0);
@@ -165,9 +165,4 @@ impl Seen {
             offered: 0.0,
         }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a queue is short")]
-fn as_f64(count: u64) -> f64 {
-    count as f64
 }

@@ -141,9 +141,8 @@ impl Around<'_> {
             return idle.then_some(Need::NONE);
         };
         let speed = demand.speed;
-        let waiting = self.observations.router_queue.unwrap_or(0);
-        #[expect(clippy::cast_precision_loss, reason = "a queue is short")]
-        let queued = queued + waiting as f64 * demand.computed;
+        let waiting = self.observations.router_queue.unwrap_or(0.0);
+        let queued = queued + waiting * demand.computed;
         let tokens_per_s = demand.tokens_per_s;
         // What starts now can help once it has started; a queue that is gone by then needs no one.
         let within_s = self.queue_slack_s(&demand) + self.start_s(role);

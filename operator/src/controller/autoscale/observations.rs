@@ -11,7 +11,7 @@ pub(crate) struct Observations {
     pub(crate) targets: PerRole<u32>,
     pub(crate) replicas: Vec<Replica>,
     /// Requests that wait in routers for a place; nothing if a router did not answer.
-    pub(crate) router_queue: Option<u64>,
+    pub(crate) router_queue: Option<f64>,
     /// A step of a rollout waits for its pods.
     pub(crate) rollout_unready: bool,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Replica {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplicaState {
-    /// No node has what it asks for.
+    /// It finds no place: no node has what it asks for, or its process does not come up.
     Unschedulable,
     Starting,
     Serving,

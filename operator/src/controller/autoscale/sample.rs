@@ -3,6 +3,7 @@
 
 use super::exposition::{self, ExpositionError};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// The figures of an agent's `/metrics` that scaling looks at. Which of them move depends on the
@@ -98,14 +99,7 @@ impl Sample {
     /// Reads an agent's `/metrics`.
     pub(crate) fn read(text: &str, at: Duration) -> Result<Self, SampleError> {
         let series = exposition::parse(text)?;
-        let value = |name: &'static str| {
-            let value = *series.get(name).ok_or(SampleError::Missing(name))?;
-            if (0.0..VALUE_MAX).contains(&value) {
-                Ok(value)
-            } else {
-                Err(SampleError::Nonsense { name, value })
-            }
-        };
+        let value = |name| value(&series, name);
         let counters = Counters {
             requests: value("pdserve_num_requests_total")?,
             prompts: value("pdserve_time_to_first_token_seconds_count")?,
@@ -154,6 +148,21 @@ impl Sample {
             queue_grown: self.gauges.queue_tokens - earlier.gauges.queue_tokens,
         })
     }
+}
+
+/// A figure that can be one.
+fn value(series: &HashMap<&str, f64>, name: &'static str) -> Result<f64, SampleError> {
+    let value = *series.get(name).ok_or(SampleError::Missing(name))?;
+    if (0.0..VALUE_MAX).contains(&value) {
+        Ok(value)
+    } else {
+        Err(SampleError::Nonsense { name, value })
+    }
+}
+
+/// Requests that wait in a router for a place, from its `/metrics`.
+pub(crate) fn read_router_queue(text: &str) -> Result<f64, SampleError> {
+    value(&exposition::parse(text)?, "pd_router_queue_waiting")
 }
 
 // === impl Counters ===

@@ -40,7 +40,7 @@ struct World {
     /// Of every replica.
     gauges: PerRole<Gauges>,
     states: PerRole<Vec<ReplicaState>>,
-    router_queue: Option<u64>,
+    router_queue: Option<f64>,
     /// Replicas of prefill whose last sample is this old.
     silent: (usize, Duration),
     rollout_unready: bool,
@@ -67,7 +67,7 @@ fn mk_world(prefill: usize, decode: usize) -> World {
             prefill: vec![ReplicaState::Serving; prefill],
             decode: vec![ReplicaState::Serving; decode],
         },
-        router_queue: Some(0),
+        router_queue: Some(0.0),
         silent: (0, Duration::ZERO),
         rollout_unready: false,
     }

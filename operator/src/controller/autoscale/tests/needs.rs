@@ -52,7 +52,7 @@ fn a_queue_is_to_be_gone_within_the_goal() {
     // 2 s less 0.1 s for the prompt itself: 30 000 tokens/s come, 30 000 tokens/s wait.
     assert_need(found.prefill, 2.0, Reason::PrefillQueue);
     world.gauges.prefill.queue_tokens = 0.0;
-    world.router_queue = Some(19);
+    world.router_queue = Some(19.0);
     let found = needs_of(&world, &mk_spec());
     assert_need(found.prefill, 2.0, Reason::PrefillQueue);
 }

@@ -46,7 +46,7 @@ prop_compose! {
         output in 1.0..5000.0f64,
         itl_s in 0.001..0.5f64,
         speed in 10.0..1e6f64,
-        router_queue in prop::option::of(0..500u64),
+        router_queue in prop::option::of(0.0..500.0f64),
         silent in 0..3usize,
         rollout_unready in any::<bool>(),
     ) -> World {

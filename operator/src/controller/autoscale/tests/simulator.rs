@@ -190,7 +190,7 @@ impl Simulator {
         let observations = Observations {
             targets: self.targets,
             replicas,
-            router_queue: Some(self.routed.len() as u64),
+            router_queue: Some(as_f64(self.routed.len())),
             rollout_unready: false,
         };
         let history = std::mem::take(&mut self.history);
