@@ -114,19 +114,24 @@ impl Decision {
         line
     }
 
-    /// Puts the decision before those of the status, if it changes something, or if something
-    /// holds it up that did not hold up the one before.
+    /// Puts the decision before those of the status. Of decisions that change nothing only one is
+    /// kept between two that do, the last that something new held up.
     pub(crate) fn tell(&self, told: &mut Vec<status::Decision>, time: Time) {
         let record = self.record(time);
-        let said = |last: &status::Decision| {
-            (last.to, &last.limited_by) == (record.to, &record.limited_by)
-        };
-        let rests = self.from == self.to;
-        if rests && (self.limited_by == Limit::None || told.first().is_some_and(said)) {
-            return;
+        let rests = |decision: &status::Decision| decision.from == decision.to;
+        let last = told
+            .first_mut()
+            .filter(|last| rests(last) && rests(&record));
+        match last {
+            Some(last)
+                if self.limited_by == Limit::None || last.limited_by == record.limited_by => {}
+            Some(last) => *last = record,
+            None if rests(&record) && self.limited_by == Limit::None => {}
+            None => {
+                told.insert(0, record);
+                told.truncate(DECISIONS_MAX);
+            }
         }
-        told.insert(0, record);
-        told.truncate(DECISIONS_MAX);
     }
 
     fn record(&self, time: Time) -> status::Decision {

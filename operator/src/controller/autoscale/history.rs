@@ -50,13 +50,10 @@ impl History {
         let mut refused = Vec::new();
         for replica in &observations.replicas {
             let seen = before.remove(&replica.uid);
-            match self.follow(replica, seen.unwrap_or_else(|| Seen::first(now)), now) {
-                (seen, None) => drop(self.seen.insert(replica.uid.clone(), seen)),
-                (seen, Some(error)) => {
-                    refused.push((replica.uid.clone(), error));
-                    self.seen.insert(replica.uid.clone(), seen);
-                }
-            }
+            let seen = seen.unwrap_or_else(|| Seen::first(now));
+            let (seen, error) = self.follow(replica, seen, now);
+            refused.extend(error.map(|error| (replica.uid.clone(), error)));
+            self.seen.insert(replica.uid.clone(), seen);
         }
         self.count_arrivals(observations, now);
         self.at = Some(now);

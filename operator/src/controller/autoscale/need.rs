@@ -48,6 +48,10 @@ const QUEUE_S: f64 = 10.0;
 /// Of the goal for the first token, what is left for waiting however long the prompt takes.
 const SLACK_MIN: f64 = 0.25;
 
+/// Of the time between tokens, the least part that a replica's requests may cost each other: a goal
+/// that one request alone misses is not met by any number of replicas.
+const SHARED_MIN: f64 = 0.2;
+
 /// Demand as the formulas have it.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
@@ -214,11 +218,9 @@ impl Around<'_> {
         let by_memory = tokens_per_s * (line.base_s * kv / room + line.slope_s);
         needs.push((Reason::KvOccupancy, by_memory + reserved / room));
         let goal_s = self.spec.tpot_s.map(|tpot_s| tpot_s * self.headroom.tpot);
-        // A goal that one request alone misses is not met by any number of replicas.
-        let reachable = goal_s.filter(|goal_s| *goal_s > line.base_s + line.slope_s);
-        needs.extend(reachable.map(|goal_s| {
-            let replicas = tokens_per_s * line.slope_s / (1.0 - line.base_s / goal_s);
-            (Reason::TokenInterval, replicas)
+        needs.extend(goal_s.map(|goal_s| {
+            let shared = (1.0 - line.base_s / goal_s).max(SHARED_MIN);
+            (Reason::TokenInterval, tokens_per_s * line.slope_s / shared)
         }));
         needs
     }

@@ -1,6 +1,7 @@
 //! What holds of every decision, whatever is observed.
 
 use super::super::decision::Limit;
+use super::super::exposition::parse;
 use super::super::observations::ReplicaState;
 use super::super::per_role::{PerRole, ROLES};
 use super::super::sample::Gauges;
@@ -99,6 +100,13 @@ fn within(to: PerRole<u32>, spec: &ScalingSpec) -> bool {
 }
 
 proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "(.|\n|[a-z_]{1,3}(\\{[a-z\"=]*\\})? [0-9.e+-]{1,4}\n){0,40}") {
+        if let Ok(series) = parse(&text) {
+            prop_assert!(series.keys().all(|name| text.contains(name)));
+        }
+    }
+
     #[test]
     fn a_decision_is_within_bounds_and_budget(
         worlds in prop::collection::vec(worlds(), 1..4),

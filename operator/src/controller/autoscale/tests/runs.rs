@@ -63,6 +63,20 @@ fn a_constant_load_makes_no_change_once_it_is_met() {
 }
 
 #[test]
+fn a_goal_that_no_replica_meets_is_not_chased() {
+    let spec = ScalingSpec {
+        tpot_s: Some(0.005),
+        ..mk_run_spec()
+    };
+    let mut run = Simulator::new(spec, 100);
+    run.run(CHAT, 900);
+    assert!(run.targets.decode <= 4, "{}", run.table);
+    let changes = run.changes;
+    run.run(CHAT, 900);
+    assert_eq!(run.changes, changes, "{}", run.table);
+}
+
+#[test]
 fn long_prompts_grow_prefill_and_long_answers_decode() {
     let long_prompts = Load {
         rate: 4.0,

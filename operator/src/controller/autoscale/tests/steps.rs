@@ -291,6 +291,15 @@ fn the_status_keeps_the_last_decisions_that_say_something() {
     let held = mk_idle().decide_for(mk_pools(4, 5), &spec, 200);
     held.tell(&mut told, time());
     held.tell(&mut told, time());
+    let unknown = World {
+        router_queue: None,
+        ..mk_idle()
+    };
+    let stale = unknown.decide_for(mk_pools(4, 5), &spec, 200);
+    stale.tell(&mut told, time());
+    let limits: Vec<_> = told.iter().map(|told| &*told.limited_by).collect();
+    assert_eq!(limits, ["StaleMetrics"], "what is held up is told once");
+    held.tell(&mut told, time());
     let shrinks = mk_idle().decide_for(mk_pools(4, 5), &spec, WHOLE_WINDOW);
     shrinks.tell(&mut told, time());
     insta::assert_yaml_snapshot!(told);
