@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// Largest number of decisions that the status keeps.
 pub const DECISIONS_MAX: usize = 10;
+/// Longest message of a decision.
+pub const MESSAGE_BYTES_MAX: usize = 256;
 
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -85,7 +87,7 @@ pub struct RevisionStatus {
 }
 
 /// One decision of the autoscaler.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
     pub time: Time,
@@ -99,6 +101,10 @@ pub struct Decision {
     /// What kept the decision from going further, in one CamelCase word; `None` if nothing did.
     #[schemars(length(max = 64))]
     pub limited_by: String,
+    /// Both, with the figures that led to it, for people.
+    #[serde(default)]
+    #[schemars(length(max = 256))]
+    pub message: String,
 }
 
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]

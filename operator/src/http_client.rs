@@ -58,6 +58,15 @@ impl HttpClient {
         matches!(answer, Ok(Ok(response)) if response.status().as_u16() < 400)
     }
 
+    /// Reads text.
+    pub(crate) async fn text(&self, url: &str, limit: Duration) -> Result<String, CallError> {
+        let body = self.answer(Method::GET, url, Vec::new(), limit).await?;
+        String::from_utf8(body.to_vec()).map_err(|error| CallError::Body {
+            url: url.to_owned(),
+            reason: error.to_string(),
+        })
+    }
+
     /// Sends JSON, or nothing, and reads JSON.
     pub(crate) async fn call<T: DeserializeOwned>(
         &self,
@@ -66,7 +75,23 @@ impl HttpClient {
         body: Option<Vec<u8>>,
         limit: Duration,
     ) -> Result<T, CallError> {
-        let exchange = self.exchange(method, url, body.unwrap_or_default());
+        let body = body.unwrap_or_default();
+        let answer = self.answer(method, url, body, limit).await?;
+        serde_json::from_slice(&answer).map_err(|error| CallError::Body {
+            url: url.to_owned(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// The body of an answer that says so.
+    async fn answer(
+        &self,
+        method: Method,
+        url: &str,
+        body: Vec<u8>,
+        limit: Duration,
+    ) -> Result<Bytes, CallError> {
+        let exchange = self.exchange(method, url, body);
         let timeout = CallError::Timeout {
             url: url.to_owned(),
             limit,
@@ -82,10 +107,7 @@ impl HttpClient {
                 body,
             });
         }
-        serde_json::from_slice(&body).map_err(|error| CallError::Body {
-            url: url.to_owned(),
-            reason: error.to_string(),
-        })
+        Ok(body)
     }
 
     async fn exchange(

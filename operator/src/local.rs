@@ -15,6 +15,7 @@ pub(crate) mod observe;
 pub(crate) mod probe;
 pub(crate) mod process;
 pub(crate) mod run;
+pub(crate) mod scaler;
 pub(crate) mod signals;
 pub(crate) mod status;
 pub(crate) mod support;

@@ -42,6 +42,9 @@ pub(crate) trait Mode<B: Backend> {
 pub(crate) struct QueueSizes {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
+    /// What waits for this engine alone, not for its peer.
+    pub(crate) waiting_tokens: usize,
+    pub(crate) oldest: Option<Instant>,
     pub(crate) retracted: usize,
     pub(crate) bootstrap: usize,
     pub(crate) inflight: usize,

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use prometheus::core::Collector;
-use prometheus::{Encoder, Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, IntGaugeVec};
-use prometheus::{Opts, Registry, TextEncoder};
+use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec};
+use prometheus::{Encoder, HistogramOpts, Opts, Registry, TextEncoder};
 
 /// The registry is the engine's own, so that several engines of a process do not mix. Clones
 /// share it.
@@ -22,6 +22,9 @@ pub struct EngineMetrics {
 pub(crate) struct Gauges {
     pub(crate) num_running_reqs: IntGauge,
     pub(crate) num_queue_reqs: IntGauge,
+    /// What waits for this engine alone: for a step, or on decode for memory.
+    pub(crate) num_queue_tokens: IntGauge,
+    pub(crate) queue_oldest_age: Gauge,
     pub(crate) num_retracted_reqs: IntGauge,
     pub(crate) bootstrap_queue_size: IntGauge,
     pub(crate) num_prefill_inflight_queue_reqs: IntGauge,
@@ -51,9 +54,11 @@ pub(crate) struct Counters {
     pub(crate) bootstrap_failed_reqs: IntCounter,
     pub(crate) transfer_failed_reqs: IntCounter,
     pub(crate) prompt_tokens: IntCounter,
+    pub(crate) prefill_tokens: IntCounter,
     pub(crate) cached_tokens: IntCounter,
     pub(crate) generation_tokens: IntCounter,
     pub(crate) kv_transfer_bytes: IntCounter,
+    pub(crate) kv_transfer_seconds: Counter,
     pub(crate) steps: IntCounter,
 }
 
@@ -131,6 +136,14 @@ impl Gauges {
         Self {
             num_running_reqs: gauge("num_running_reqs", "Requests in the running batch"),
             num_queue_reqs: gauge("num_queue_reqs", "Requests that wait for a step"),
+            num_queue_tokens: gauge(
+                "num_queue_tokens",
+                "Tokens that wait for a step, or on decode for memory",
+            ),
+            queue_oldest_age: ratio(
+                "queue_oldest_age_seconds",
+                "Since when the oldest of them waits",
+            ),
             num_retracted_reqs: gauge("num_retracted_reqs", "Requests whose KV is in host memory"),
             bootstrap_queue_size: gauge("bootstrap_queue_size", "Prefill: handshakes in progress"),
             num_prefill_inflight_queue_reqs: gauge(
@@ -184,6 +197,9 @@ impl Counters {
                 IntCounter::with_opts(opts(name, help)).expect("a valid name"),
             )
         };
+        let kv_transfer_seconds =
+            opts("kv_transfer_seconds_total", "Time that KV chunks sent took");
+        let kv_transfer_seconds = Counter::with_opts(kv_transfer_seconds).expect("a valid name");
         Self {
             requests: counter("num_requests_total", "Requests accepted"),
             aborted_requests: counter(
@@ -197,9 +213,11 @@ impl Counters {
             bootstrap_failed_reqs: counter("bootstrap_failed_reqs", "Handshakes that failed"),
             transfer_failed_reqs: counter("transfer_failed_reqs", "KV transfers that failed"),
             prompt_tokens: counter("prompt_tokens_total", "Prompt tokens, cached ones included"),
+            prefill_tokens: counter("prefill_tokens_total", "Prompt tokens computed"),
             cached_tokens: counter("cached_tokens_total", "Prompt tokens found in the cache"),
             generation_tokens: counter("generation_tokens_total", "Answer tokens"),
             kv_transfer_bytes: counter("kv_transfer_bytes_total", "KV bytes sent or received"),
+            kv_transfer_seconds: register(registry, kv_transfer_seconds),
             steps: counter("num_steps_total", "Forward passes"),
         }
     }

@@ -63,6 +63,8 @@ pub(crate) enum Transfer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReqTimes {
     pub(crate) received: Instant,
+    /// When it began to wait for a step.
+    pub(crate) queued: Option<Instant>,
     pub(crate) first_scheduled: Option<Instant>,
     pub(crate) last_token: Option<Instant>,
 }
@@ -146,6 +148,7 @@ impl Req {
             metadata_buffer_index: None,
             times: ReqTimes {
                 received: Instant::now(),
+                queued: None,
                 first_scheduled: None,
                 last_token: None,
             },

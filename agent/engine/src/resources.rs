@@ -135,6 +135,10 @@ impl<B: Backend> Resources<B> {
         histograms.step_time.observe(duration.as_secs_f64());
         for row in &batch.rows {
             let req = &row.req;
+            if req.output_len() == 0 {
+                let computed = row.extend_len as u64;
+                self.metrics.counters.prefill_tokens.inc_by(computed);
+            }
             let stage = match req.output_len() {
                 0 => Stage::ChunkComputed,
                 1 if matches!(req.transfer, Transfer::Receiver(_)) => Stage::FirstStep,
@@ -159,6 +163,11 @@ impl<B: Backend> Resources<B> {
         let set = |gauge: &IntGauge, len: usize| gauge.set(i64::try_from(len).unwrap_or(i64::MAX));
         set(&gauges.num_running_reqs, queues.running);
         set(&gauges.num_queue_reqs, queues.waiting);
+        set(&gauges.num_queue_tokens, queues.waiting_tokens);
+        let age = queues
+            .oldest
+            .map_or(Duration::ZERO, |since| since.elapsed());
+        gauges.queue_oldest_age.set(age.as_secs_f64());
         set(&gauges.num_retracted_reqs, queues.retracted);
         set(&gauges.bootstrap_queue_size, queues.bootstrap);
         set(&gauges.num_prefill_inflight_queue_reqs, queues.inflight);
@@ -206,7 +215,10 @@ impl<B: Backend> Resources<B> {
             return;
         };
         for chunk in sender.take_reports() {
-            self.metrics.counters.kv_transfer_bytes.inc_by(chunk.bytes);
+            let counters = &self.metrics.counters;
+            counters.kv_transfer_bytes.inc_by(chunk.bytes);
+            let seconds = chunk.duration.as_secs_f64();
+            counters.kv_transfer_seconds.inc_by(seconds);
             self.record(
                 req,
                 StageEvent {

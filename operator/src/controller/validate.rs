@@ -80,15 +80,6 @@ fn check_carried_out(spec: &PdDeploymentSpec) -> Vec<FieldError> {
             "on this machine one router serves, because it stands for the Service; set it to 1",
         ));
     }
-    if matches!(
-        spec.autoscaling.mode,
-        ScalingMode::Auto | ScalingMode::Advise
-    ) {
-        errors.push(path.child("autoscaling").child("mode").error(
-            "on this machine nothing scales by itself; set mode: Off and edit replicas while it \
-             runs",
-        ));
-    }
     let pools = path.child("pools");
     errors.extend(check_one_rank(&spec.pools.prefill, &pools.child("prefill")));
     errors.extend(check_one_rank(&spec.pools.decode, &pools.child("decode")));

@@ -7,6 +7,7 @@ use super::console::Console;
 use super::fleet::{Fleet, FleetConfig};
 use super::launch::dialable;
 use super::observe::observe;
+use super::scaler::Scaler;
 use super::signals::Signals;
 use super::status::{LocalPhase, LocalStatus};
 use super::target::{Target, TargetError, is_ready};
@@ -62,6 +63,7 @@ struct Runtime {
     config: LocalConfig,
     target: Target,
     fleet: Fleet,
+    scaler: Scaler,
     file: WatchedFile,
     file_error: Option<String>,
     state_file: StateFile,
@@ -105,6 +107,7 @@ impl Runtime {
             config,
             target,
             fleet,
+            scaler: Scaler::new(),
             file,
             file_error: None,
             state_file,
@@ -119,8 +122,10 @@ impl Runtime {
     async fn serve(&mut self, signals: &mut Signals) -> Result<(), RunError> {
         loop {
             self.take_edit();
-            let desired = self.target.desired();
+            let desired = self.scaler.desired(&self.target);
             let (observed, actions) = self.pass(&desired).await?;
+            let (fleet, target) = (&self.fleet, &self.target);
+            self.scaler.pass(fleet, target, &observed).await;
             self.settle(actions.is_empty() && is_ready(&desired, &observed));
             self.write_status()?;
             if self.config.once {
@@ -248,6 +253,7 @@ impl Runtime {
             phase: self.phase,
             file_error: self.file_error.clone(),
             pods: self.fleet.statuses(),
+            scaling: self.scaler.status(self.target.spec().autoscaling.mode),
         };
         if self.last_status.as_ref() != Some(&status) {
             let json = serde_json::to_vec_pretty(&status).expect("a status serializes to JSON");

@@ -1,5 +1,7 @@
 //! The state of a deployment on this machine, as a file for programs and as a table for people.
 
+use pd_crds::scaling::ScalingMode;
+use pd_crds::status::Decision;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
@@ -19,6 +21,15 @@ pub(crate) struct LocalStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file_error: Option<String>,
     pub(crate) pods: Vec<PodStatus>,
+    pub(crate) scaling: ScalingStatus,
+}
+
+/// Who sizes the pools, and why they have the size they have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ScalingStatus {
+    pub(crate) mode: ScalingMode,
+    /// The last ones, newest first.
+    pub(crate) decisions: Vec<Decision>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +76,7 @@ pub(crate) fn table(deployments: &[LocalStatus]) -> String {
             phase,
             file_error,
             pods,
+            scaling,
         } = deployment;
         let _infallible = writeln!(
             out,
@@ -78,6 +90,7 @@ pub(crate) fn table(deployments: &[LocalStatus]) -> String {
             .chain(pods.iter().map(row))
             .collect();
         draw(&rows, &mut out);
+        draw_decisions(&scaling.decisions, &mut out);
     }
     out
 }
@@ -96,9 +109,28 @@ fn row(pod: &PodStatus) -> [String; 6] {
     ]
 }
 
-fn draw(rows: &[[String; 6]], out: &mut String) {
+fn draw_decisions(decisions: &[Decision], out: &mut String) {
+    if decisions.is_empty() {
+        return;
+    }
+    let header = ["DECIDED", "REASON", "LIMITED BY", "REPLICAS"].map(str::to_owned);
+    let rows = decisions.iter().map(|decision| {
+        [
+            decision.time.0.to_string(),
+            decision.reason.clone(),
+            decision.limited_by.clone(),
+            decision.message.clone(),
+        ]
+    });
+    draw(
+        &std::iter::once(header).chain(rows).collect::<Vec<_>>(),
+        out,
+    );
+}
+
+fn draw<const COLUMNS: usize>(rows: &[[String; COLUMNS]], out: &mut String) {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: [usize; 6] = std::array::from_fn(width);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
     for row in rows {
         let cells = row
             .iter()

@@ -4,3 +4,4 @@ mod bench;
 mod faults;
 mod files;
 mod life;
+mod scaling;

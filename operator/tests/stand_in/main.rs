@@ -1,6 +1,7 @@
 //! Stands for `pd-agent` or `pd-router`, whichever name it is linked under: the ports, the health
 //! and the admin API of the real one, and no model. A model file that holds `crash` ends an agent
-//! at its start; one that holds `busy` gives it a request in flight that never ends.
+//! at its start; one that holds `busy` gives it a request in flight that never ends; with `loaded`
+//! prefill says that it is always in steps.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -11,11 +12,14 @@ use pd_protocol::workers::{
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
+use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 struct Agent {
     busy: bool,
+    /// Since when it computes all the time.
+    loaded: Option<Instant>,
     draining: AtomicBool,
 }
 
@@ -70,13 +74,52 @@ fn agent() -> (axum::Router, axum::Router) {
     }
     let state = Arc::new(Agent {
         busy: model.contains("busy"),
+        loaded: model.contains("loaded").then(Instant::now),
         draining: AtomicBool::new(false),
     });
-    let api = axum::Router::new().route("/health", get(async || StatusCode::OK));
+    let api = axum::Router::new()
+        .route("/health", get(async || StatusCode::OK))
+        .route("/metrics", get(agent_metrics))
+        .with_state(Arc::clone(&state));
     let admin = axum::Router::new()
         .route("/drain", get(drain_status).post(begin_drain))
         .with_state(state);
     (api, admin)
+}
+
+/// The series that scaling looks at: a prompt of 1000 tokens a second, and a second to compute it.
+async fn agent_metrics(State(agent): State<Arc<Agent>>) -> String {
+    let loaded_s = agent
+        .loaded
+        .map_or(0.0, |since| since.elapsed().as_secs_f64());
+    let prefills = flag("--disaggregation-mode").as_deref() == Some("prefill");
+    let busy_s = if prefills { loaded_s } else { 0.0 };
+    let tokens = busy_s * 1000.0;
+    let moving = [
+        ("num_requests_total", busy_s),
+        ("time_to_first_token_seconds_count", busy_s),
+        ("prompt_tokens_total", tokens),
+        ("prefill_tokens_total", tokens),
+        ("step_time_seconds_sum", busy_s),
+        ("max_total_num_tokens", 100_000.0),
+    ];
+    let resting = [
+        "cached_tokens_total",
+        "e2e_request_latency_seconds_count",
+        "generation_tokens_total",
+        "inter_token_latency_seconds_count",
+        "inter_token_latency_seconds_sum",
+        "kv_transfer_bytes_total",
+        "kv_transfer_seconds_total",
+        "num_running_reqs",
+        "num_queue_tokens",
+        "queue_oldest_age_seconds",
+        "num_used_tokens",
+        "prealloc_tokens",
+    ];
+    let all = moving.into_iter().chain(resting.map(|name| (name, 0.0)));
+    all.map(|(name, value)| format!("pdserve_{name} {value}\n"))
+        .collect()
 }
 
 async fn begin_drain(state: State<Arc<Agent>>) -> Json<DrainStatus> {
@@ -102,6 +145,7 @@ fn router() -> (axum::Router, axum::Router) {
     let api = axum::Router::new()
         .route("/health", get(async || StatusCode::OK))
         .route("/ready", get(ready))
+        .route("/metrics", get(async || "pd_router_queue_waiting 0\n"))
         .with_state(Arc::clone(&state));
     let admin = axum::Router::new()
         .route("/workers", get(list).post(add))

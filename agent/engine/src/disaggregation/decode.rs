@@ -291,9 +291,12 @@ impl<B: Backend> Mode<B> for Decode<B> {
     }
 
     fn queues(&self) -> QueueSizes {
+        let retracted = self.retracted.iter().map(|r| r.req.tokens.len());
         QueueSizes {
             running: self.running.len(),
             waiting: self.arrived.len(),
+            waiting_tokens: self.prealloc.waiting_tokens() + retracted.sum::<usize>(),
+            oldest: self.prealloc.oldest(),
             retracted: self.retracted.len(),
             prealloc: self.prealloc.len(),
             transfer: self.transfer.len(),

@@ -8,6 +8,7 @@
 //! 3. Or prefill is not found, or gives up: the request fails here and never cost a page.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use pd_compute::Backend;
 use pd_kv_transfer::{BootstrapAddr, ReceiverRequest};
@@ -88,6 +89,16 @@ impl Headroom {
 impl DecodePreallocQueue {
     pub(crate) fn len(&self) -> usize {
         self.reqs.len()
+    }
+
+    /// Slots that those here will need for their prompts.
+    pub(crate) fn waiting_tokens(&self) -> usize {
+        self.reqs.iter().map(|req| req.prompt_len).sum()
+    }
+
+    /// Since when the first one waits.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        Some(self.reqs.front()?.times.received)
     }
 
     pub(crate) fn push<B: Backend>(

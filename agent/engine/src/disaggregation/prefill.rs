@@ -168,6 +168,8 @@ impl<B: Backend> Mode<B> for Prefill {
     fn queues(&self) -> QueueSizes {
         QueueSizes {
             waiting: self.scheduler.len(),
+            waiting_tokens: self.scheduler.waiting_tokens(),
+            oldest: self.scheduler.oldest(),
             bootstrap: self.bootstrap.len(),
             inflight: self.inflight.len(),
             fenced: self.fence.len(),

@@ -121,6 +121,8 @@ impl<B: Backend> Mode<B> for Monolith {
         QueueSizes {
             running: self.running.len(),
             waiting: self.prefill.len(),
+            waiting_tokens: self.prefill.waiting_tokens(),
+            oldest: self.prefill.oldest(),
             new_token_ratio: self.ratio.get(),
             ..QueueSizes::default()
         }

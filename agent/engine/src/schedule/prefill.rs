@@ -24,7 +24,19 @@ impl PrefillScheduler {
         self.waiting.len() + usize::from(self.chunked.is_some())
     }
 
-    pub(crate) fn push_back(&mut self, req: Req) {
+    /// Tokens that no step has taken yet; of the waiting, as if the cache had none.
+    pub(crate) fn waiting_tokens(&self) -> usize {
+        let reqs = self.waiting.iter().chain(&self.chunked);
+        reqs.map(Req::extend_len).sum()
+    }
+
+    /// Since when the first of those that wait does.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.waiting.front()?.times.queued
+    }
+
+    pub(crate) fn push_back(&mut self, mut req: Req) {
+        req.times.queued = Some(Instant::now());
         self.waiting.push_back(req);
     }
 

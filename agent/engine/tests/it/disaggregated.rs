@@ -6,7 +6,7 @@ use pd_protocol::BootstrapRoom;
 use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::timeline::Stage;
 
-use crate::harness::{assert_nothing_held, collect, generate, metric};
+use crate::harness::{assert_nothing_held, collect, comes_to_say, generate, metric};
 use crate::harness::{mk_prompt, mk_request, settle, start};
 use crate::pair::{mk_bootstrap, mk_decode, mk_prefill};
 
@@ -95,6 +95,25 @@ fn decode_retracts_to_host_memory_and_comes_back() {
         assert_eq!(answer.token_ids.len(), 150, "room {room}");
     }
     assert!(metric(&engine, "pdserve_num_retractions_total") > 0.5);
+    assert_nothing_held(&engine);
+}
+
+#[test]
+fn decode_tells_what_waits_for_its_memory() {
+    let config = EngineConfig {
+        max_total_tokens: Some(256),
+        ..mk_decode(Transport::Fake)
+    };
+    let engine = start(config);
+    let streams: Vec<_> = (1..=2)
+        .map(|room| {
+            let mut request = mk_request(&mk_prompt(1, 100), 150);
+            request.bootstrap = mk_bootstrap("127.0.0.1", 0, room);
+            engine.submit(request).expect("a valid request")
+        })
+        .collect();
+    assert!(comes_to_say(&engine, "pdserve_num_queue_tokens", 100.0));
+    drop(streams);
     assert_nothing_held(&engine);
 }
 

@@ -33,6 +33,9 @@ fn one_request(transport: Transport) {
     assert_both_idle(&pair);
     assert!(metric(&pair.decode, "pdserve_kv_transfer_bytes_total") > 0.0);
     assert!(metric(&pair.prefill, "pdserve_kv_transfer_bytes_total") > 0.0);
+    assert!(metric(&pair.prefill, "pdserve_kv_transfer_seconds_total") > 0.0);
+    assert!((metric(&pair.prefill, "pdserve_prefill_tokens_total") - 150.0).abs() < 0.5);
+    assert!(metric(&pair.decode, "pdserve_prefill_tokens_total") < 0.5);
 }
 
 #[test]

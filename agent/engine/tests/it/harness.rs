@@ -93,23 +93,33 @@ pub(crate) fn metric(engine: &EngineHandle, name: &str) -> f64 {
 /// Turns of the event loop after which gauges say how things stand.
 const TURNS: usize = 1000;
 
-/// Waits until the engine has ended every request and written its gauges.
-pub(crate) fn settle(engine: &EngineHandle) {
+/// Waits for a turn of the event loop; `true` if no request is anywhere.
+fn turn(engine: &EngineHandle) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("a runtime");
-    let turn = || {
-        runtime
-            .block_on(engine.flush_cache())
-            .expect("the engine runs")
-    };
-    while !turn() {}
+    runtime
+        .block_on(engine.flush_cache())
+        .expect("the engine runs")
+}
+
+/// Waits until the engine has ended every request and written its gauges.
+pub(crate) fn settle(engine: &EngineHandle) {
+    while !turn(engine) {}
     for _ in 0..TURNS {
         if held(engine).is_empty() {
             return;
         }
-        turn();
+        turn(engine);
     }
+}
+
+/// Whether a metric comes to say `value` before long.
+pub(crate) fn comes_to_say(engine: &EngineHandle, name: &str, value: f64) -> bool {
+    (0..TURNS).any(|_| {
+        turn(engine);
+        (metric(engine, name) - value).abs() < f64::EPSILON
+    })
 }
 
 /// No request, page or row is left with anyone.
@@ -128,6 +138,8 @@ fn held(engine: &EngineHandle) -> Vec<(&'static str, f64)> {
         "pdserve_req_pool_rows_used",
         "pdserve_metadata_rows_used",
         "pdserve_num_running_reqs",
+        "pdserve_num_queue_tokens",
+        "pdserve_queue_oldest_age_seconds",
         "pdserve_num_queue_reqs",
         "pdserve_rooms_in_flight",
     ];

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
-use pd_crds::PdDeployment;
+use pd_crds::{PdDeployment, PoolRole};
 use pd_protocol::labels;
 use pd_protocol::workers::Role;
 use std::collections::BTreeMap;
@@ -35,6 +35,15 @@ impl Component {
             Self::Router => None,
             Self::Prefill => Some(Role::Prefill),
             Self::Decode => Some(Role::Decode),
+        }
+    }
+
+    /// Whose workers they are; a router is nobody's.
+    pub(crate) fn pool_role(self) -> Option<PoolRole> {
+        match self {
+            Self::Router => None,
+            Self::Prefill => Some(PoolRole::Prefill),
+            Self::Decode => Some(PoolRole::Decode),
         }
     }
 

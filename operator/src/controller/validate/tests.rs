@@ -52,13 +52,11 @@ fn what_only_a_cluster_has_is_refused_by_path() {
   engine: {kind: sglang, image: sglang}
   pools: {prefill: {minReplicas: 1, maxReplicas: 2}, decode: {minReplicas: 1, maxReplicas: 2}}
   router: {replicas: 2}
-  autoscaling: {mode: Auto}
 ";
     insta::assert_snapshot!(refused(mk_dereferenced(spec, true)), @r"
     spec.model.source: on this machine only hostPath is carried out; fetch the model and give its path
     spec.engine.kind: on this machine only pdserve is carried out
     spec.router.replicas: on this machine one router serves, because it stands for the Service; set it to 1
-    spec.autoscaling.mode: on this machine nothing scales by itself; set mode: Off and edit replicas while it runs
     ");
 }
 

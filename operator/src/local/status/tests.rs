@@ -1,6 +1,9 @@
 //! What the table looks like.
 
 use super::*;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use pd_crds::status::PoolReplicas;
 
 fn mk_pod(name: &str, state: &str, pid: Option<u32>) -> PodStatus {
     PodStatus {
@@ -14,6 +17,23 @@ fn mk_pod(name: &str, state: &str, pid: Option<u32>) -> PodStatus {
         restarts: 2,
         revision: "0123456789".to_owned(),
         reason: None,
+    }
+}
+
+fn mk_decision() -> Decision {
+    Decision {
+        time: Time(Timestamp::UNIX_EPOCH),
+        from: PoolReplicas {
+            prefill: 1,
+            decode: 1,
+        },
+        to: PoolReplicas {
+            prefill: 2,
+            decode: 1,
+        },
+        reason: "PrefillTokens".to_owned(),
+        limited_by: "None".to_owned(),
+        message: "prefill 1 → 2 (needs 1.3), decode 1 (needs 0.4) for 2.0 req/s".to_owned(),
     }
 }
 
@@ -31,6 +51,10 @@ fn the_table_lines_up() {
             mk_pod("tiny-decode-0-1", "Ready", Some(4711)),
             mk_pod("tiny-decode-10-1", "BackOff", None),
         ],
+        scaling: ScalingStatus {
+            mode: ScalingMode::Auto,
+            decisions: vec![mk_decision()],
+        },
     };
     insta::assert_snapshot!(table(&[status]), @r"
     default/tiny  Progressing  http://127.0.0.1:8000  (tiny.yaml, pid 17)
@@ -38,6 +62,8 @@ fn the_table_lines_up() {
       POD               STATE    ADDRESS    PID   RESTARTS  REVISION
       tiny-decode-0-1   Ready    127.3.4.5  4711  2         0123456789
       tiny-decode-10-1  BackOff  127.3.4.5  -     2         0123456789
+      DECIDED               REASON         LIMITED BY  REPLICAS
+      1970-01-01T00:00:00Z  PrefillTokens  None        prefill 1 → 2 (needs 1.3), decode 1 (needs 0.4) for 2.0 req/s
     ");
 }
 

@@ -1,0 +1,273 @@
+//! How many replicas demand asks for, not yet in whole numbers.
+//!
+//! Prefill has to compute λ·ISL tokens a second. Decode holds, by Little's law, λ·OSL·ITL requests
+//! at a time, each with its KV. With ITL = base + slope·n on a replica that gets x tokens to
+//! produce per second, n = x·ITL, so ITL = base / (1 − x·slope).
+
+use super::History;
+use super::decision::Reason;
+use super::observations::Observations;
+use super::per_role::PerRole;
+use super::spec::ScalingSpec;
+use pd_crds::PoolRole;
+use std::time::Duration;
+
+/// What one pool needs, and what for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Need {
+    /// For what comes and for what waits.
+    pub(crate) replicas: f64,
+    pub(crate) reason: Reason,
+    /// For what comes alone.
+    pub(crate) flow: f64,
+}
+
+/// How full replicas may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Headroom {
+    /// Of their speed, and of their KV pool.
+    pub(crate) utilisation: f64,
+    /// Of the goal for the time between tokens.
+    pub(crate) tpot: f64,
+}
+
+/// A pool grows when it would be fuller.
+pub(crate) const GROW: Headroom = Headroom {
+    utilisation: 0.85,
+    tpot: 1.0,
+};
+/// A pool shrinks when, one replica less, it would still not be fuller.
+pub(crate) const SHRINK: Headroom = Headroom {
+    utilisation: 0.70,
+    tpot: 0.8,
+};
+/// Of a link's speed; beyond it transfers wait for each other.
+const LINK_UTILISATION: f64 = 0.7;
+/// A queue is to be gone after this, where no goal says sooner.
+const QUEUE_S: f64 = 10.0;
+/// Of the goal for the first token, what is left for waiting however long the prompt takes.
+const SLACK_MIN: f64 = 0.25;
+
+/// Of the time between tokens, the least part that a replica's requests may cost each other: a goal
+/// that one request alone misses is not met by any number of replicas.
+const SHARED_MIN: f64 = 0.2;
+
+/// Demand as the formulas have it.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    /// Requests per second.
+    rate: f64,
+    /// Prompt tokens of a request.
+    input: f64,
+    /// Of them, computed ones.
+    computed: f64,
+    /// Computed ones per second.
+    tokens_per_s: f64,
+    /// Tokens per second of a prefill replica.
+    speed: f64,
+    /// Seconds to compute a prompt.
+    own_s: f64,
+    /// Seconds to send their KV.
+    link_s: f64,
+}
+
+/// What each pool needs; nothing of a pool of which too little is known.
+pub(crate) fn needs(
+    observations: &Observations,
+    history: &History,
+    spec: &ScalingSpec,
+    headroom: Headroom,
+    now: Duration,
+) -> PerRole<Option<Need>> {
+    let around = Around {
+        observations,
+        history,
+        spec,
+        headroom,
+        now,
+    };
+    PerRole {
+        prefill: around.prefill(),
+        decode: around.decode(),
+    }
+}
+
+struct Around<'a> {
+    observations: &'a Observations,
+    history: &'a History,
+    spec: &'a ScalingSpec,
+    headroom: Headroom,
+    now: Duration,
+}
+
+// === impl Around ===
+
+impl Around<'_> {
+    fn start_s(&self, role: PoolRole) -> f64 {
+        let estimates = &self.history.estimates;
+        estimates.start_time(role).as_secs_f64()
+    }
+
+    fn demand(&self, role: PoolRole) -> Option<Demand> {
+        let estimates = &self.history.estimates;
+        let arrivals = &estimates.arrivals;
+        let rate = arrivals.forecast(self.start_s(role));
+        let growth = if rate > 0.0 {
+            rate / arrivals.rate()
+        } else {
+            1.0
+        };
+        let input = estimates.input_len()?;
+        let computed = estimates.computed_len()?;
+        let speed = estimates.prefill_speed()?;
+        Some(Demand {
+            rate,
+            input,
+            computed,
+            tokens_per_s: arrivals.tokens_per_s() * growth,
+            speed,
+            own_s: computed / speed,
+            link_s: input * estimates.link_s().unwrap_or(0.0),
+        })
+    }
+
+    fn is_silent(&self) -> bool {
+        self.history.estimates.arrivals.rate() <= 0.0
+    }
+
+    fn prefill(&self) -> Option<Need> {
+        let role = PoolRole::Prefill;
+        let mut gauges = self.observations.gauges(role, self.now).peekable();
+        gauges.peek()?;
+        let queued: f64 = gauges.map(|gauges| gauges.queue_tokens).sum();
+        let Some(demand) = self.demand(role) else {
+            let idle = self.is_silent() && queued <= 0.0;
+            return idle.then_some(Need::NONE);
+        };
+        let speed = demand.speed;
+        let waiting = self.observations.router_queue.unwrap_or(0.0);
+        let queued = queued + waiting * demand.computed;
+        let tokens_per_s = demand.tokens_per_s;
+        // What starts now can help once it has started; a queue that is gone by then needs no one.
+        let within_s = self.queue_slack_s(&demand) + self.start_s(role);
+        let computing = tokens_per_s / (self.headroom.utilisation * speed);
+        let flow = [
+            (Reason::PrefillTokens, computing),
+            (Reason::KvLink, demand.on_links()),
+        ];
+        let waiting = (tokens_per_s + queued / within_s) / speed;
+        Some(Need::largest(&flow, (Reason::PrefillQueue, waiting)))
+    }
+
+    /// Seconds that a prompt may wait.
+    fn queue_slack_s(&self, demand: &Demand) -> f64 {
+        self.spec.ttft_s.map_or(QUEUE_S, |ttft_s| {
+            let left = ttft_s - demand.own_s - demand.link_s;
+            left.max(SLACK_MIN * ttft_s)
+        })
+    }
+
+    fn decode(&self) -> Option<Need> {
+        let role = PoolRole::Decode;
+        let gauges: Vec<_> = self.observations.gauges(role, self.now).collect();
+        let replicas = f64::from(u32::try_from(gauges.len()).unwrap_or(u32::MAX));
+        let capacity: f64 = gauges.iter().map(|gauges| gauges.capacity_tokens).sum();
+        if capacity <= 0.0 {
+            return None;
+        }
+        let room = self.headroom.utilisation * capacity / replicas;
+        let used: f64 = gauges.iter().map(|gauges| gauges.used_tokens).sum();
+        let running: f64 = gauges.iter().map(|gauges| gauges.running_tokens()).sum();
+        let queued: f64 = gauges.iter().map(|gauges| gauges.queue_tokens).sum();
+        // What waits because prefill is late, with memory reserved for it, is not decode's to mend.
+        let own = if used > 0.0 { running / used } else { 1.0 };
+        let known = self.demand(role).zip(self.history.estimates.output_len());
+        let flow = match known {
+            Some((demand, output)) => self.decode_flow(&demand, output, room),
+            None if !self.is_silent() && running + queued <= 0.0 => return None,
+            None => Vec::new(),
+        };
+        let at_once = known.and_then(|(_, output)| self.at_once(output));
+        let waiting = queued * own * at_once.unwrap_or(1.0);
+        let occupied = (running + waiting) / room;
+        Some(Need::largest(&flow, (Reason::KvOccupancy, occupied)))
+    }
+
+    /// Of a queue that is to be gone in time, the share that has to be in memory together: all of
+    /// it where answers take long, little where they make room for the next in time.
+    fn at_once(&self, output: f64) -> Option<f64> {
+        let answer_s = output * self.history.estimates.itl_s()?;
+        let within_s = self.spec.ttft_s.unwrap_or(QUEUE_S) + self.start_s(PoolRole::Decode);
+        Some(answer_s / (answer_s + within_s))
+    }
+
+    fn decode_flow(&self, demand: &Demand, output: f64, room: f64) -> Vec<(Reason, f64)> {
+        let estimates = &self.history.estimates;
+        let tokens_per_s = demand.rate * output;
+        // A request's KV, from its first to its last token.
+        let kv = demand.input + output / 2.0;
+        // Pages are reserved before prefill computes what goes into them.
+        let reserved = demand.rate * demand.input * (demand.own_s + demand.link_s);
+        let mut needs = vec![(Reason::KvLink, demand.on_links())];
+        let Some(line) = estimates.itl_line(kv) else {
+            let itl_s = estimates.itl_s().or(self.spec.tpot_s);
+            let held = itl_s.map(|itl_s| tokens_per_s * itl_s * kv + reserved);
+            needs.extend(held.map(|held| (Reason::KvOccupancy, held / room)));
+            return needs;
+        };
+        let by_memory = tokens_per_s * (line.base_s * kv / room + line.slope_s);
+        needs.push((Reason::KvOccupancy, by_memory + reserved / room));
+        let goal_s = self.spec.tpot_s.map(|tpot_s| tpot_s * self.headroom.tpot);
+        needs.extend(goal_s.map(|goal_s| {
+            let shared = (1.0 - line.base_s / goal_s).max(SHARED_MIN);
+            (Reason::TokenInterval, tokens_per_s * line.slope_s / shared)
+        }));
+        needs
+    }
+}
+
+// === impl Demand ===
+
+impl Demand {
+    /// Replicas whose links carry the KV.
+    fn on_links(&self) -> f64 {
+        self.rate * self.link_s / LINK_UTILISATION
+    }
+}
+
+// === impl Need ===
+
+impl Need {
+    const NONE: Self = Self {
+        replicas: 0.0,
+        reason: Reason::Steady,
+        flow: 0.0,
+    };
+
+    fn largest(flow: &[(Reason, f64)], waiting: (Reason, f64)) -> Self {
+        let larger = |most: (Reason, f64), need: &(Reason, f64)| {
+            if need.1 > most.1 { *need } else { most }
+        };
+        let most = flow.iter().fold((Reason::Steady, 0.0), larger);
+        let (reason, replicas) = larger(most, &waiting);
+        Self {
+            replicas,
+            reason,
+            flow: most.1,
+        }
+    }
+
+    /// In whole replicas; a hair above a whole number is the whole number.
+    pub(crate) fn whole(&self) -> u32 {
+        whole(self.replicas)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates, and a need is not negative"
+)]
+pub(crate) fn whole(replicas: f64) -> u32 {
+    (replicas - 1e-9).ceil() as u32
+}

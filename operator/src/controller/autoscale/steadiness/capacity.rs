@@ -1,0 +1,70 @@
+//! `Capacity`: what nodes have had room for. A scale-up that finds none is given up after a while,
+//! so that the GPUs it was meant to get are not waited for by anyone, and tried again later.
+
+use super::Situation;
+use crate::controller::autoscale::need::Need;
+use crate::controller::autoscale::per_role::PerRole;
+use crate::controller::autoscale::spec::Bounds;
+use pd_crds::PoolRole;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Capacity {
+    unschedulable_since: PerRole<Option<Duration>>,
+    frozen: PerRole<Option<Frozen>>,
+    /// Since when a pool has needed less than it waits for.
+    spare_since: PerRole<Option<Duration>>,
+}
+
+/// A pool for more of which no node had room.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Frozen {
+    replicas: u32,
+    since: Duration,
+}
+
+/// A scale-up that no node has had room for this long is given up.
+const UNSCHEDULABLE_MAX: Duration = Duration::from_secs(120);
+/// And tried again after this.
+const RETRY_AFTER: Duration = Duration::from_secs(300);
+
+// === impl Capacity ===
+
+impl Capacity {
+    /// The pool's bounds, narrowed to what nodes have room for.
+    pub(super) fn bounds(&mut self, role: PoolRole, around: &Situation) -> Bounds {
+        let (now, counts) = (around.now, around.counts[role]);
+        let since = &mut self.unschedulable_since[role];
+        if counts.unschedulable == 0 {
+            *since = None;
+        } else if now.saturating_sub(*since.get_or_insert(now)) >= UNSCHEDULABLE_MAX {
+            *since = None;
+            self.frozen[role] = Some(Frozen {
+                replicas: counts.schedulable(),
+                since: now,
+            });
+        }
+        self.frozen[role] = self.frozen[role].filter(|frozen| {
+            let fits = |need: Need| need.whole() <= frozen.replicas;
+            now.saturating_sub(frozen.since) < RETRY_AFTER && !around.grow[role].is_some_and(fits)
+        });
+        let Bounds { min, max } = around.spec.bounds[role];
+        let room = self.frozen[role].map_or(max, |frozen| frozen.replicas.clamp(min, max));
+        Bounds { min, max: room }
+    }
+
+    pub(super) fn is_short(&self, role: PoolRole) -> bool {
+        self.frozen[role].is_some()
+    }
+
+    /// Whether the pool waits for nodes and has needed less for long enough.
+    pub(super) fn is_cancelled(&mut self, role: PoolRole, spare: bool, around: &Situation) -> bool {
+        if around.counts[role].unschedulable == 0 || !spare {
+            self.spare_since[role] = None;
+            return false;
+        }
+        let since = *self.spare_since[role].get_or_insert(around.now);
+        around.now.saturating_sub(since) >= around.spec.up_window
+    }
+}
