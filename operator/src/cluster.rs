@@ -18,6 +18,7 @@ pub(crate) mod nodes;
 pub(crate) mod observe;
 pub(crate) mod reconcile;
 pub(crate) mod run;
+pub(crate) mod scaling;
 pub(crate) mod status;
 pub(crate) mod stuck;
 pub(crate) mod token;

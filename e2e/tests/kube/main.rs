@@ -1,10 +1,12 @@
 //! Proofs over a real Kubernetes; `make e2e-kube` builds what they need and runs them.
 
 mod control_plane;
+mod hostile;
 mod killed_owner;
 mod left_behind;
 mod nodes;
 mod objects;
 mod operator;
+mod refused;
 mod serve;
 mod stand;

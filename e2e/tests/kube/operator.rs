@@ -19,7 +19,7 @@ const COLLECTED: Duration = Duration::from_secs(120);
 const AT_REST: Duration = Duration::from_secs(4);
 
 /// A control plane, our kinds and accounts, and an operator that runs.
-struct Bench {
+pub(crate) struct Bench {
     cluster: Cluster,
     operator: Process,
 }
@@ -27,7 +27,7 @@ struct Bench {
 // === impl Bench ===
 
 impl Bench {
-    async fn start() -> Result<Self> {
+    pub(crate) async fn start() -> Result<Self> {
         let cluster = Cluster::start(Spec::control_plane()).await?;
         let file = |path: &str| workspace().join(path).display().to_string();
         for manifest in ["manifests/crds.yaml", "manifests/operator.yaml"] {
@@ -50,11 +50,11 @@ impl Bench {
         Ok(())
     }
 
-    fn kubectl(&self, words: &str) -> Result<String> {
+    pub(crate) fn kubectl(&self, words: &str) -> Result<String> {
         self.cluster.kubectl(&words.split(' ').collect::<Vec<_>>())
     }
 
-    fn json(&self, words: &str) -> Result<Value> {
+    pub(crate) fn json(&self, words: &str) -> Result<Value> {
         Ok(serde_json::from_str(
             &self.kubectl(&format!("{words} -o json"))?,
         )?)
@@ -69,7 +69,7 @@ impl Bench {
     }
 
     /// Waits until the pods of both roles are those expected, by their last two numbers.
-    async fn has_pods(&self, prefill: &[&str], decode: &[&str]) -> Result<()> {
+    pub(crate) async fn has_pods(&self, prefill: &[&str], decode: &[&str]) -> Result<()> {
         self.becomes(|| {
             for (role, slots) in [("prefill", prefill), ("decode", decode)] {
                 let expected: Vec<String> = slots
@@ -84,7 +84,7 @@ impl Bench {
         .await
     }
 
-    async fn becomes(&self, holds: impl Fn() -> Result<()>) -> Result<()> {
+    pub(crate) async fn becomes(&self, holds: impl Fn() -> Result<()>) -> Result<()> {
         self.becomes_within(SOON, holds).await
     }
 
@@ -95,7 +95,7 @@ impl Bench {
     }
 
     /// The example with a path that nodes could have.
-    fn apply_example(&self) -> Result<()> {
+    pub(crate) fn apply_example(&self) -> Result<()> {
         let text = std::fs::read_to_string(workspace().join("examples/smollm2.yaml"))?;
         let text = text.replace("path: ../.cache/models/", "path: /models/");
         let file = self.cluster.dir().join("smollm2.yaml");
@@ -105,7 +105,19 @@ impl Bench {
         Ok(())
     }
 
-    fn edit(&self, patch: &str) -> Result<()> {
+    pub(crate) fn apply(&self, object: &Value) -> Result<()> {
+        let file = self.cluster.dir().join("object.json");
+        std::fs::write(&file, object.to_string())?;
+        self.cluster
+            .kubectl(&["apply", "-f", &file.display().to_string()])?;
+        Ok(())
+    }
+
+    pub(crate) fn operator_log(&self) -> String {
+        self.operator.log()
+    }
+
+    pub(crate) fn edit(&self, patch: &str) -> Result<()> {
         let words = ["patch", "pdd", "smollm2", "--type=merge", "-p", patch];
         self.cluster.kubectl(&words)?;
         Ok(())
@@ -119,7 +131,7 @@ impl Bench {
             .collect())
     }
 
-    fn stop(self) -> Result<()> {
+    pub(crate) fn stop(self) -> Result<()> {
         drop(self.operator);
         self.cluster.stop()
     }

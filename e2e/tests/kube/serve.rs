@@ -1,6 +1,6 @@
 //! A real model on real nodes: what clients see while the deployment is scaled, rolled and disturbed.
 
-use crate::stand::{NAMESPACE, Stand};
+use crate::stand::{NAMESPACE, Stand, chat};
 use anyhow::{Context, Result, ensure};
 use pd_e2e::load::Tally;
 use serde_json::{Value, json};
@@ -32,6 +32,9 @@ fn check(what: &str, began: Instant, tally: &Tally) -> Result<()> {
 async fn no_request_fails_while_the_deployment_changes() -> Result<()> {
     let stand = Stand::start(1, 2).await?;
     eprintln!("{}", stand.kubectl("get pdd,pdpool,pods -o wide")?);
+    let said = chat(&stand.url).await?;
+    eprintln!("a chat through the Service: {said:?}");
+    assert_eq!(said, stand.said, "one process says something else");
     let result = changes(&stand).await;
     result.with_context(|| stand.story())?;
     stand.cluster.stop()

@@ -34,6 +34,8 @@ pub(crate) struct Stand {
     /// Where the deployment's Service answers on this machine, once it is there.
     pub(crate) url: String,
     pub(crate) known: Arc<Vec<Known>>,
+    /// What a monolithic agent says to [`chat`].
+    pub(crate) said: String,
 }
 
 // === impl Stand ===
@@ -41,7 +43,8 @@ pub(crate) struct Stand {
 impl Stand {
     /// Installs everything and applies SmolLM2 with `replicas` of each worker.
     pub(crate) async fn start(replicas: u32, routers: u32) -> Result<Self> {
-        let known = Arc::new(learn().await?);
+        let (known, said) = learn().await?;
+        let known = Arc::new(known);
         let cluster = Cluster::start(Spec::with_nodes(2)).await?;
         cluster.import(&image()?)?;
         install(&cluster)?;
@@ -49,6 +52,7 @@ impl Stand {
             cluster,
             url: String::new(),
             known,
+            said,
         };
         stand.apply(&deployment(replicas, routers))?;
         stand.settled(replicas, replicas).await?;
@@ -334,7 +338,7 @@ pub(crate) fn holds(status: &Value, condition: &str) -> bool {
 }
 
 /// What a monolithic agent answers.
-async fn learn() -> Result<Vec<Known>> {
+async fn learn() -> Result<(Vec<Known>, String)> {
     let spec = FleetSpec::new(smollm2());
     let agent = spec
         .start_worker(Role::Null, pd_e2e::address::fresh())
@@ -345,7 +349,22 @@ async fn learn() -> Result<Vec<Known>> {
         let request = greedy(&ids(seed, PROMPT_LEN), ANSWER_LEN);
         known.push(Known::learn(&client, &url, request).await?);
     }
-    Ok(known)
+    let said = chat(&agent.url()).await?;
+    Ok((known, said))
+}
+
+/// A chat, streamed, from an OpenAI endpoint.
+pub(crate) async fn chat(base: &str) -> Result<String> {
+    let request = json!({
+        "model": "smollm2", "stream": true, "temperature": 0, "max_tokens": 24,
+        "messages": [{"role": "user", "content": "Name three colours."}],
+    });
+    let url = format!("{base}/v1/chat/completions");
+    let events = Client::new().stream(&url, &request).await?.rest().await?;
+    let deltas = events
+        .iter()
+        .map(|event| &event["choices"][0]["delta"]["content"]);
+    Ok(deltas.filter_map(Value::as_str).collect())
 }
 
 fn image() -> Result<std::path::PathBuf> {

@@ -2,10 +2,8 @@
 
 use crate::http_client::{CallError, HttpClient};
 use http::Method;
-use pd_protocol::ports;
 use pd_protocol::workers::DrainStatus;
 use serde::de::DeserializeOwned;
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// Longest wait for an admin API: a frozen process must not hold up the others' reconciles.
@@ -24,15 +22,6 @@ impl Admin {
         Self {
             client: HttpClient::new(token),
         }
-    }
-
-    /// URL on the admin port of a pod; nothing while the pod has no address.
-    pub(crate) fn url(pod_ip: &str, path: &str) -> Option<String> {
-        let ip: IpAddr = pod_ip.parse().ok()?;
-        Some(format!(
-            "http://{}{path}",
-            SocketAddr::new(ip, ports::ADMIN)
-        ))
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, CallError> {

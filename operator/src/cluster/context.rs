@@ -5,6 +5,8 @@ use super::children::Children;
 use super::metrics::Metrics;
 use super::nodes::Nodes;
 use crate::controller::build::BuildConfig;
+use crate::http_client::HttpClient;
+use crate::scaler::Scaler;
 use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment};
 use k8s_openapi::api::core::v1::{Pod, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -37,6 +39,9 @@ pub(crate) struct Context {
     pub(crate) applied: Applied,
     /// By the deployment's UID.
     pub(crate) admins: Mutex<HashMap<String, Admin>>,
+    /// Of deployments that scale by load, by UID; one is away while its deployment is reconciled.
+    pub(crate) scalers: Mutex<HashMap<String, Scaler>>,
+    pub(crate) scrape_client: HttpClient,
     /// Failures in a row, by the deployment's UID.
     pub(crate) failures: Mutex<HashMap<String, u32>>,
 }
@@ -91,6 +96,7 @@ impl Context {
     pub(crate) fn forget(&self, uid: &str) {
         self.admins.lock().remove(uid);
         self.failures.lock().remove(uid);
+        self.scalers.lock().remove(uid);
         self.applied.forget(uid);
     }
 }

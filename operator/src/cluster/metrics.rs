@@ -3,6 +3,7 @@
 use super::apply::ApplyError;
 use super::mandate::NotLeading;
 use super::reconcile::ReconcileError;
+use crate::controller::autoscale::Decision;
 use http::{Method, StatusCode};
 use prometheus::{
     Encoder, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
@@ -21,6 +22,7 @@ pub(crate) struct Metrics {
     drain_seconds: Histogram,
     errors: IntCounterVec,
     requests: IntCounterVec,
+    decisions: IntCounterVec,
 }
 
 // === impl Metrics ===
@@ -67,6 +69,16 @@ impl Metrics {
                     &["reason"],
                 ),
             ),
+            decisions: register(
+                &registry,
+                IntCounterVec::new(
+                    Opts::new(
+                        "pd_operator_decisions_total",
+                        "Looks of the autoscaler, by what asked for a change and what limited it",
+                    ),
+                    &["reason", "limited_by"],
+                ),
+            ),
             requests: register(
                 &registry,
                 IntCounterVec::new(
@@ -86,6 +98,12 @@ impl Metrics {
         if let Some(error) = error {
             self.errors.with_label_values(&[reason(error)]).inc();
         }
+    }
+
+    pub(crate) fn decided(&self, decision: &Decision) {
+        let reason = format!("{:?}", decision.reason);
+        let limit = format!("{:?}", decision.limited_by);
+        self.decisions.with_label_values(&[&reason, &limit]).inc();
     }
 
     pub(crate) fn drained(&self, took: Duration) {

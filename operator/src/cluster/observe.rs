@@ -13,8 +13,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::drain::OnCordon;
-use pd_protocol::labels;
 use pd_protocol::workers::{DrainState, DrainStatus, WorkerList};
+use pd_protocol::{labels, ports};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -160,11 +161,10 @@ impl PodFacts {
     ) -> Option<ObservedPod> {
         let name = self.pod.name_any();
         let admitted = !routers.is_empty() && routers.iter().all(|router| router.sends_to(&name));
-        let revision = self.pod.labels().get(labels::REVISION).cloned();
         Some(ObservedPod {
             component: self.component,
             slot: self.slot?,
-            revision: revision.unwrap_or_default(),
+            revision: self.revision(),
             ready: self.ready(),
             routable: self.routable() || (self.ready() && admitted),
             place: self.place,
@@ -232,7 +232,7 @@ impl PodFacts {
         times.chain(self.leaving_since()).max()
     }
 
-    fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         matches!(self.phase(), Some("Failed" | "Succeeded"))
     }
 
@@ -252,8 +252,19 @@ impl PodFacts {
         conditions.any(|condition| condition.type_ == name && condition.status == "True")
     }
 
+    pub(crate) fn revision(&self) -> String {
+        let revision = self.pod.labels().get(labels::REVISION).cloned();
+        revision.unwrap_or_default()
+    }
+
+    /// Base URL of one of its ports; nothing while it has no address.
+    pub(crate) fn url(&self, port: u16) -> Option<String> {
+        let ip = self.pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()?;
+        Some(format!("http://{}", SocketAddr::new(ip, port)))
+    }
+
     pub(crate) fn admin_url(&self, path: &str) -> Option<String> {
-        Admin::url(self.pod.status.as_ref()?.pod_ip.as_deref()?, path)
+        Some(format!("{}{path}", self.url(ports::ADMIN)?))
     }
 }
 

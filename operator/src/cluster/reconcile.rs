@@ -4,13 +4,14 @@
 use super::apply::{ApplyError, Writer, failed, merge_params};
 use super::context::Context;
 use super::observe::{PodFacts, observe, pod_facts};
+use super::scaling::{self, scales};
 use super::status::{self, Surroundings};
 use crate::controller::build::account::Account;
 use crate::controller::build::budget::{Mover, build_budget};
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Pool;
 use crate::controller::build::{self, Resources, revision};
-use crate::controller::plan::{Action as Step, Desired, Observed, plan};
+use crate::controller::plan::{Action as Step, Desired, Observed, ObservedPod, plan};
 use crate::controller::validate::{self, Valid};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::Patch;
@@ -20,7 +21,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use pd_crds::drain::OnCordon;
 use pd_crds::scaling::ScalingMode;
-use pd_crds::{PdDeployment, PdDeploymentStatus, PdPool};
+use pd_crds::{PdDeployment, PdDeploymentSpec, PdDeploymentStatus, PdPool};
 use pd_protocol::labels;
 use serde_json::json;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ use std::time::{Duration, Instant};
 /// Pause until the next look while something is awaited that no watch tells: a router's
 /// acknowledgement, the end of a drain.
 const AWAITING: Duration = Duration::from_secs(1);
+/// Pause until the next look at something that should go forward, for its deadline.
+const OVERDUE: Duration = Duration::from_secs(30);
 /// First and longest pause after a failure; it doubles with each in a row.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -45,8 +48,8 @@ pub(crate) enum ReconcileError {
 /// What a pass over a valid deployment came to.
 struct Pass {
     status: PdDeploymentStatus,
-    /// Something is under way that no watch will tell of.
-    awaits: bool,
+    /// When to look again at what no watch tells of.
+    again: Option<Duration>,
     /// The first write that failed.
     failure: Option<ApplyError>,
 }
@@ -103,11 +106,9 @@ async fn bring_closer(
         return Err(failure.into());
     }
     context.succeeded(deployment);
-    Ok(if pass.awaits {
-        Action::requeue(AWAITING)
-    } else {
-        Action::await_change()
-    })
+    Ok(pass
+        .again
+        .map_or_else(Action::await_change, Action::requeue))
 }
 
 /// Says when a failed reconcile is repeated.
@@ -172,7 +173,17 @@ impl Writer<'_> {
         if let Err(error) = outcome {
             failure.get_or_insert(error);
         }
-        let around = self.surroundings(valid, &facts, failure.as_ref());
+        let spec = &valid.deployment().spec;
+        let decided = self.scale_by_load(spec, &desired, &facts, &observed).await;
+        let decisions = decided.unwrap_or_else(|error| {
+            failure.get_or_insert(error);
+            let before = self.deployment.status.as_ref();
+            before.map_or_else(Vec::new, |status| status.decisions.clone())
+        });
+        let around = Surroundings {
+            decisions,
+            ..self.surroundings(valid, &facts, failure.as_ref())
+        };
         let status = status::status(self.deployment, &desired, &observed, &around, now);
         for (pool, built) in [
             (&status.pools.prefill, &resources.prefill),
@@ -183,16 +194,10 @@ impl Writer<'_> {
                 failure.get_or_insert(error);
             }
         }
-        let awaits = observed
-            .pods
-            .iter()
-            .any(|pod| pod.leaving.is_some_and(|leaving| !leaving.terminated))
-            || facts
-                .iter()
-                .any(|facts| facts.slot.is_some() && facts.ready() && !facts.routable());
+        let again = next_look(spec, &status, &facts, &observed);
         Pass {
             status,
-            awaits,
+            again,
             failure,
         }
     }
@@ -302,6 +307,7 @@ impl Writer<'_> {
             endpoint: format!("http://{name}.{}.svc:{}/v1", self.namespace, router.port),
             revision: revision::of_pools(&valid.deployment().spec),
             trouble: failure.map(bounded),
+            decisions: Vec::new(),
             stuck: facts.iter().find_map(|facts| facts.stuck()),
             progressed: facts.iter().filter_map(PodFacts::last_change).max(),
         }
@@ -354,12 +360,13 @@ impl Writer<'_> {
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        let told = self
-            .context
-            .recorder
-            .publish(&event, &self.deployment.object_ref(&()))
-            .await;
-        if let Err(error) = told {
+        self.tell(&event).await;
+    }
+
+    /// Writes an Event; one that is lost is lost.
+    pub(crate) async fn tell(&self, event: &Event) {
+        let about = self.deployment.object_ref(&());
+        if let Err(error) = self.context.recorder.publish(event, &about).await {
             tracing::warn!(%error, "an Event could not be written");
         }
     }
@@ -438,6 +445,25 @@ impl Writer<'_> {
         self.context.forget(&self.uid());
         Ok(Action::await_change())
     }
+}
+
+/// When to look again at what no watch tells of.
+fn next_look(
+    spec: &PdDeploymentSpec,
+    status: &PdDeploymentStatus,
+    facts: &[PodFacts],
+    observed: &Observed,
+) -> Option<Duration> {
+    let is_leaving = |pod: &ObservedPod| pod.leaving.is_some_and(|leaving| !leaving.terminated);
+    let is_coming = |facts: &PodFacts| facts.slot.is_some() && facts.ready() && !facts.routable();
+    let waits = observed.pods.iter().any(is_leaving) || facts.iter().any(is_coming);
+    let looks = [
+        (waits, AWAITING),
+        (scales(spec), scaling::INTERVAL),
+        (status::is_progressing(status), OVERDUE),
+    ];
+    let due = looks.into_iter().filter(|(holds, _)| *holds);
+    due.map(|(_, pause)| pause).min()
 }
 
 /// Workers that every router acknowledged, whose gate has not latched yet.

@@ -9,6 +9,7 @@ use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::reconcile::{reconcile, retry};
 use crate::controller::build::BuildConfig;
+use crate::http_client::HttpClient;
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
@@ -229,18 +230,28 @@ async fn start_watches(
         revisions: revisions.children,
         applied: Applied::default(),
         admins: Mutex::new(HashMap::new()),
+        scalers: Mutex::new(HashMap::new()),
+        // `/metrics` needs no token.
+        scrape_client: HttpClient::new(String::new()),
         failures: Mutex::new(HashMap::new()),
     };
     let context = Arc::new(context);
-    let known = Arc::clone(&context);
-    let moved = changed_nodes.flat_map(move |node| {
+    let moved = moved(Arc::clone(&context), changed_nodes);
+    Ok((context, stream::select(changed, moved)))
+}
+
+/// Deployments that have a pod on a node that changed.
+fn moved(
+    context: Arc<Context>,
+    nodes: impl Stream<Item = String>,
+) -> impl Stream<Item = ObjectRef<PdDeployment>> {
+    nodes.flat_map(move |node| {
         let on_node = |pod: &Pod| {
             let spec = pod.spec.as_ref();
             spec.is_some_and(|spec| spec.node_name.as_ref() == Some(&node))
         };
-        stream::iter(known.pods.owners_where(on_node))
-    });
-    Ok((context, stream::select(changed, moved)))
+        stream::iter(context.pods.owners_where(on_node))
+    })
 }
 
 fn begin<K>(client: &Client, namespace: Option<&str>) -> Watch<K>

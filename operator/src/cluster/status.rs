@@ -5,7 +5,7 @@ use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, Observed, ObservedPod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use pd_crds::status::{PdDeploymentStatus, PoolStatus, PoolsStatus, RevisionStatus};
+use pd_crds::status::{Decision, PdDeploymentStatus, PoolStatus, PoolsStatus, RevisionStatus};
 use pd_crds::{PdDeployment, PdPoolStatus};
 
 /// What the status says beside the pods.
@@ -20,6 +20,8 @@ pub(crate) struct Surroundings {
     pub(crate) trouble: Option<String>,
     /// What keeps the first pod that does not start from starting.
     pub(crate) stuck: Option<Stuck>,
+    /// The last decisions of the autoscaler.
+    pub(crate) decisions: Vec<Decision>,
     /// When something last went forward.
     pub(crate) progressed: Option<Timestamp>,
 }
@@ -82,7 +84,7 @@ pub(crate) fn status(
         endpoint: Some(around.endpoint.clone()),
         kv_compat: kv_compat.or(before.kv_compat),
         revision,
-        decisions: before.decisions,
+        decisions: around.decisions.clone(),
         pools,
     }
 }
@@ -107,6 +109,12 @@ pub(crate) fn refused(
         conditions: date(claims, deployment, &before.conditions, now),
         ..before
     }
+}
+
+/// Whether something is to go forward.
+pub(crate) fn is_progressing(status: &PdDeploymentStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|is| is.type_ == "Progressing" && is.status == "True")
 }
 
 /// The status of one pool's own object.

@@ -7,7 +7,6 @@ use pd_crds::field::{FieldError, FieldErrors, FieldPath};
 use pd_crds::kv::{KvDtype, KvSpec, KvTransport};
 use pd_crds::model::ModelSource;
 use pd_crds::pool::PoolSpec;
-use pd_crds::scaling::ScalingMode;
 use pd_crds::{PdDeployment, PdDeploymentSpec};
 use std::path::Path;
 
@@ -33,15 +32,6 @@ pub(crate) fn for_a_cluster(deployment: &PdDeployment) -> Result<Valid, FieldErr
     pd_crds::validate(deployment)?;
     let spec = &deployment.spec;
     let mut errors = Vec::new();
-    if matches!(
-        spec.autoscaling.mode,
-        ScalingMode::Auto | ScalingMode::Advise
-    ) {
-        errors.push(FieldPath::new("spec.autoscaling.mode").error(
-            "this operator does not scale by itself yet; set Off and edit replicas, or External \
-             and scale the PDPools",
-        ));
-    }
     if let Some(source) = &spec.model.source.host_path
         && !Path::new(&source.path).is_absolute()
     {

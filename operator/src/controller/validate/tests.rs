@@ -88,13 +88,11 @@ fn rules_that_a_listen_port_could_break_are_checked_again() {
 #[test]
 fn what_a_cluster_cannot_carry_out_is_refused_by_path() {
     let spec = "  model: {source: {hostPath: {path: ../m.gguf}}}
-  pools: {prefill: {minReplicas: 1, maxReplicas: 2}, decode: {minReplicas: 1, maxReplicas: 2}}
-  autoscaling: {mode: Auto}
+  pools: {}
 ";
     let deployment = mk_dereferenced(spec, true).deployment;
     let refused = for_a_cluster(&deployment).expect_err("refused").to_string();
     insta::assert_snapshot!(refused, @r"
-    spec.autoscaling.mode: this operator does not scale by itself yet; set Off and edit replicas, or External and scale the PDPools
     spec.model.source.hostPath.path: ../m.gguf is relative, and a node has no folder that it could be relative to; give an absolute path, which each node must have
     ");
 }

@@ -1,0 +1,152 @@
+//! Sizes the pools of a deployment by what its agents and routers say.
+
+use super::apply::{ApplyError, Writer};
+use super::observe::PodFacts;
+use super::stuck::Cause;
+use crate::controller::autoscale::observations::{Replica, ReplicaState};
+use crate::controller::autoscale::per_role::PerRole;
+use crate::controller::autoscale::{Decision, ScalingSpec};
+use crate::controller::build::component::Component;
+use crate::controller::plan::{Desired, Observed};
+use crate::scaler::{self, Scaler, Source};
+use kube::ResourceExt;
+use kube::runtime::events::{Event, EventType};
+use pd_crds::PdDeploymentSpec;
+use pd_crds::scaling::ScalingMode;
+use pd_crds::status;
+use pd_protocol::ports;
+use std::time::Duration;
+
+/// Pause between two looks at a deployment: three of them, and what an agent said is old.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Whether the operator decides how many replicas there are, or would.
+pub(crate) fn scales(spec: &PdDeploymentSpec) -> bool {
+    match spec.autoscaling.mode {
+        ScalingMode::Auto | ScalingMode::Advise => true,
+        ScalingMode::External | ScalingMode::Off => false,
+    }
+}
+
+// === impl Writer ===
+
+impl Writer<'_> {
+    /// Looks and decides, if it is time; gives the decisions that the status tells of.
+    pub(crate) async fn scale_by_load(
+        &self,
+        spec: &PdDeploymentSpec,
+        desired: &[Desired],
+        facts: &[PodFacts],
+        observed: &Observed,
+    ) -> Result<Vec<status::Decision>, ApplyError> {
+        let uid = self.uid();
+        if !scales(spec) {
+            self.context.scalers.lock().remove(&uid);
+            return Ok(Vec::new());
+        }
+        // Nobody else reconciles this deployment meanwhile.
+        let known = self.context.scalers.lock().remove(&uid);
+        let mut scaler = known.unwrap_or_else(|| {
+            let before = self.deployment.status.as_ref();
+            let decisions = before.map(|status| status.decisions.clone());
+            Scaler::new(INTERVAL, decisions.unwrap_or_default())
+        });
+        let mut outcome = Ok(());
+        if scaler.is_due() && !desired.is_empty() {
+            let decision = self
+                .look_and_decide(&mut scaler, spec, desired, facts, observed)
+                .await;
+            outcome = self.carry_out(&decision).await;
+        }
+        let decisions = scaler.decisions.clone();
+        self.context.scalers.lock().insert(uid, scaler);
+        outcome.map(|()| decisions)
+    }
+
+    async fn look_and_decide(
+        &self,
+        scaler: &mut Scaler,
+        spec: &PdDeploymentSpec,
+        desired: &[Desired],
+        facts: &[PodFacts],
+        observed: &Observed,
+    ) -> Decision {
+        let router_port = u16::try_from(spec.router.port).unwrap_or(ports::HTTP);
+        let sources = |is_meant: &dyn Fn(&PodFacts) -> bool, port| {
+            let meant = facts
+                .iter()
+                .filter(|facts| facts.ready() && is_meant(facts));
+            meant.filter_map(|facts| source(facts, port)).collect()
+        };
+        let agents: Vec<Source> = sources(&|facts| facts.slot.is_some(), ports::HTTP);
+        let is_router = |facts: &PodFacts| facts.component == Component::Router;
+        let routers: Vec<Source> = sources(&is_router, router_port);
+        let client = &self.context.scrape_client;
+        let router_queue = scaler.look(client, &agents, &routers).await;
+        let replicas = facts
+            .iter()
+            .filter_map(|facts| replica(facts, scaler))
+            .collect();
+        let observations = scaler::observations(desired, observed, replicas, router_queue);
+        scaler.decide(&observations, &ScalingSpec::of(spec))
+    }
+
+    async fn carry_out(&self, decision: &Decision) -> Result<(), ApplyError> {
+        self.context.metrics.decided(decision);
+        let Some(to) = decision.change() else {
+            return Ok(());
+        };
+        let PerRole { prefill, decode } = to;
+        let from = decision.from;
+        for (component, before, after) in [
+            (Component::Prefill, from.prefill, prefill),
+            (Component::Decode, from.decode, decode),
+        ] {
+            if before != after {
+                let pool = component.object_name(self.deployment);
+                self.scale(&pool, after).await?;
+            }
+        }
+        let event = Event {
+            type_: EventType::Normal,
+            reason: "Scaled".to_owned(),
+            note: Some(decision.message()),
+            action: "Scale".to_owned(),
+            secondary: None,
+        };
+        self.tell(&event).await;
+        Ok(())
+    }
+}
+
+fn source(facts: &PodFacts, port: u16) -> Option<Source> {
+    Some(Source {
+        uid: facts.pod.uid()?,
+        url: facts.url(port)?,
+    })
+}
+
+fn replica(facts: &PodFacts, scaler: &Scaler) -> Option<Replica> {
+    let uid = facts.pod.uid()?;
+    let unschedulable = || {
+        facts
+            .stuck()
+            .is_some_and(|is| is.cause == Cause::Unschedulable)
+    };
+    let state = if facts.leaves() || facts.has_ended() {
+        ReplicaState::Leaving
+    } else if facts.ready() && facts.routable() {
+        ReplicaState::Serving
+    } else if unschedulable() {
+        ReplicaState::Unschedulable
+    } else {
+        ReplicaState::Starting
+    };
+    Some(Replica {
+        role: facts.component.pool_role()?,
+        revision: facts.revision(),
+        state,
+        sample: scaler.sample(&uid),
+        uid,
+    })
+}
