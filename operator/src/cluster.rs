@@ -19,5 +19,4 @@ pub(crate) mod observe;
 pub(crate) mod reconcile;
 pub(crate) mod run;
 pub(crate) mod status;
-pub(crate) mod stuck;
 pub(crate) mod token;
