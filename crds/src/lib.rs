@@ -1,4 +1,5 @@
-//! Kubernetes types of pdserve and the rules that an object must obey.
+//! Kubernetes types of pdserve and the rules that an object must obey; and what pods, nodes and
+//! records say of a deployment, for all who read them.
 //!
 //! The Rust types are the source of truth: `yaml/` is generated from them, and the rules that the
 //! apiserver evaluates (OpenAPI bounds, CEL) are the ones that [`validate`](mod@validate) checks
@@ -18,7 +19,9 @@ pub mod manifest;
 pub mod model;
 pub mod pd_deployment;
 pub mod pd_pool;
+pub mod place;
 pub mod pool;
+pub mod record;
 pub mod rollout;
 pub mod router;
 pub mod rules;
@@ -26,6 +29,7 @@ pub mod scaling;
 pub mod schema_check;
 pub mod slo;
 pub mod status;
+pub mod stuck;
 pub mod validate;
 
 pub use pd_deployment::{PdDeployment, PdDeploymentSpec};

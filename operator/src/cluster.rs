@@ -20,5 +20,4 @@ pub(crate) mod reconcile;
 pub(crate) mod run;
 pub(crate) mod scaling;
 pub(crate) mod status;
-pub(crate) mod stuck;
 pub(crate) mod token;

@@ -11,6 +11,8 @@ pub const ROLE: &str = "pdserve.io/role";
 pub const REVISION: &str = "pdserve.io/revision";
 /// On pods that leave: when they were told to, in RFC 3339. Routers send them nothing new.
 pub const LEAVING_SINCE: &str = "pdserve.io/leaving-since";
+/// Readiness gate of workers: latches when every router sends requests to the pod.
+pub const ROUTABLE_GATE: &str = "pdserve.io/routable";
 /// Finalizer of a `PDDeployment`: its workers drain before it goes.
 pub const FINALIZER: &str = "pdserve.io/drain";
 /// On prefill pods: the port of the bootstrap server.

@@ -3,7 +3,6 @@
 //! An operator that may not read nodes does without: a worker of a cordoned node then leaves when it
 //! is evicted, and one of a lost node when Kubernetes deletes it.
 
-use crate::controller::plan::Place;
 use futures::StreamExt;
 use futures::channel::mpsc;
 use k8s_openapi::api::core::v1::Node;
@@ -11,20 +10,11 @@ use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
+use pd_crds::place::{Place, place_of};
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Taints of nodes that nobody has heard of, or that were shut down. Source: Kubernetes' well-known
-/// taints.
-const LOST: [&str; 2] = [
-    "node.kubernetes.io/unreachable",
-    "node.kubernetes.io/out-of-service",
-];
-/// Taints of nodes that are to be emptied, besides a cordon: Karpenter's and the cluster
-/// autoscaler's.
-const EMPTIED: [&str; 2] = ["karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"];
 
 /// Nodes with pods that do not stay; others are not listed.
 #[derive(Clone, Debug, Default)]
@@ -96,19 +86,6 @@ impl Nodes {
     }
 }
 
-fn place_of(node: &Node) -> Place {
-    let spec = node.spec.as_ref();
-    let taints = || spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    let has = |keys: &[&str]| taints().any(|taint| keys.contains(&taint.key.as_str()));
-    if has(&LOST) {
-        Place::Lost
-    } else if has(&EMPTIED) || spec.is_some_and(|spec| spec.unschedulable == Some(true)) {
-        Place::Emptied
-    } else {
-        Place::Stays
-    }
-}
-
 #[cfg(test)]
 mod tests {
     //! Facts about nodes.
@@ -118,20 +95,6 @@ mod tests {
 
     fn mk_node(spec: Value) -> Node {
         serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": spec})).expect("a Node")
-    }
-
-    #[test]
-    fn a_cordon_or_a_taint_empties_a_node_and_an_unreachable_one_is_lost() {
-        let tainted = |key| json!({"taints": [{"key": key, "effect": "NoExecute"}]});
-        let place = |spec| place_of(&mk_node(spec));
-        assert_eq!(place(json!({})), Place::Stays);
-        assert_eq!(place(tainted("nvidia.com/gpu")), Place::Stays);
-        assert_eq!(place(json!({"unschedulable": true})), Place::Emptied);
-        assert_eq!(place(tainted("karpenter.sh/disrupted")), Place::Emptied);
-        assert_eq!(
-            place(tainted("node.kubernetes.io/unreachable")),
-            Place::Lost
-        );
     }
 
     #[test]

@@ -3,16 +3,18 @@
 
 use super::admin::Admin;
 use super::nodes::Nodes;
-use super::stuck::{Stuck, stuck};
 use crate::controller::build::component::Component;
-use crate::controller::build::pool::{ROUTABLE_GATE, Slot};
-use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter, Place};
+use crate::controller::build::pool::Slot;
+use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
 use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::drain::OnCordon;
+use pd_crds::place::Place;
+use pd_crds::stuck::{Stuck, stuck};
+use pd_protocol::labels::ROUTABLE_GATE;
 use pd_protocol::workers::{DrainState, DrainStatus, WorkerList};
 use pd_protocol::{labels, ports};
 use std::net::SocketAddr;

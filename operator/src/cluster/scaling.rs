@@ -2,7 +2,6 @@
 
 use super::apply::{ApplyError, Writer};
 use super::observe::PodFacts;
-use super::stuck::Cause;
 use crate::controller::autoscale::observations::{Replica, ReplicaState};
 use crate::controller::autoscale::per_role::PerRole;
 use crate::controller::autoscale::{Decision, ScalingSpec};
@@ -14,6 +13,7 @@ use kube::runtime::events::{Event, EventType};
 use pd_crds::PdDeploymentSpec;
 use pd_crds::scaling::ScalingMode;
 use pd_crds::status;
+use pd_crds::stuck::Cause;
 use pd_protocol::ports;
 use std::time::Duration;
 

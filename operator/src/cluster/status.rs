@@ -1,11 +1,11 @@
 //! The status of a deployment and of its pools, as functions of what was observed.
 
-use super::stuck::{Cause, Stuck};
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, Observed, ObservedPod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use pd_crds::status::{Decision, PdDeploymentStatus, PoolStatus, PoolsStatus, RevisionStatus};
+use pd_crds::stuck::{Cause, Stuck};
 use pd_crds::{PdDeployment, PdPoolStatus};
 
 /// What the status says beside the pods.

@@ -7,6 +7,7 @@
 
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Slot;
+use pd_crds::place::Place;
 use pd_protocol::workers::{WorkerState, WorkerStatus};
 use std::cmp::Reverse;
 
@@ -37,17 +38,6 @@ pub(crate) struct ObservedPod {
     pub(crate) place: Place,
     /// Present once the pod has been told to go.
     pub(crate) leaving: Option<Leaving>,
-}
-
-/// What becomes of the node that a pod runs on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Place {
-    #[default]
-    Stays,
-    /// It is cordoned: the pod is to run elsewhere.
-    Emptied,
-    /// Nobody has heard of it for too long: the pod is as good as gone.
-    Lost,
 }
 
 /// How far a pod is on its way out.

@@ -3,8 +3,9 @@
 use super::fleet::{Entry, Fleet};
 use super::process::Phase;
 use crate::controller::build::component::Component;
-use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter, Place};
+use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
 use http::Method;
+use pd_crds::place::Place;
 use pd_protocol::workers::{DrainState, DrainStatus, WorkerList};
 use std::time::Duration;
 use tokio::time::Instant;

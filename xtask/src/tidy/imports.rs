@@ -20,6 +20,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("pd-router", &["pd-protocol"]),
     ("pd-operator", &["pd-crds", "pd-protocol"]),
+    ("kubectl-pd", &["pd-crds", "pd-protocol"]),
     ("pd-e2e", &["pd-crds", "pd-protocol"]),
     ("xtask", &["pd-crds", "pd-protocol"]),
 ];

@@ -3,8 +3,9 @@
 use super::*;
 use crate::controller::build::component::Component::{Decode, Prefill};
 use crate::controller::build::pool::Slot;
-use crate::controller::plan::{Leaving, Place};
+use crate::controller::plan::Leaving;
 use pd_crds::document;
+use pd_crds::place::Place;
 
 fn mk_deployment() -> PdDeployment {
     let text = "apiVersion: pdserve.io/v1alpha1

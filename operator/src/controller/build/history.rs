@@ -6,13 +6,10 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
-use serde_json::{Value, json};
+use pd_crds::record::recorded;
 
 /// Revisions kept besides the one that is wanted.
 pub(crate) const HISTORY_MAX: usize = 10;
-
-/// Fields of a pool that change its size, and are in no revision.
-const SIZES: [&str; 3] = ["replicas", "minReplicas", "maxReplicas"];
 
 /// The record of what the spec asks for now, as number `number`.
 pub(crate) fn build_record(deployment: &PdDeployment, number: i64) -> ControllerRevision {
@@ -21,26 +18,8 @@ pub(crate) fn build_record(deployment: &PdDeployment, number: i64) -> Controller
     ControllerRevision {
         metadata: Component::Router.metadata(deployment, name),
         revision: number,
-        data: Some(RawExtension(recorded(deployment))),
+        data: Some(RawExtension(recorded(&deployment.spec))),
     }
-}
-
-/// The parts of the spec that pods are made of, as the user wrote them.
-fn recorded(deployment: &PdDeployment) -> Value {
-    let spec = &deployment.spec;
-    let pool = |pool: &pd_crds::pool::PoolSpec| {
-        let mut pool = json!(pool);
-        if let Some(fields) = pool.as_object_mut() {
-            fields.retain(|name, _| !SIZES.contains(&name.as_str()));
-        }
-        pool
-    };
-    json!({"spec": {
-        "model": spec.model,
-        "engine": spec.engine,
-        "kv": spec.kv,
-        "pools": {"prefill": pool(&spec.pools.prefill), "decode": pool(&spec.pools.decode)},
-    }})
 }
 
 #[cfg(test)]
@@ -49,6 +28,7 @@ mod tests {
 
     use super::*;
     use pd_crds::document;
+    use serde_json::Value;
 
     #[test]
     fn a_record_names_its_revision_and_holds_no_size() {

@@ -18,9 +18,6 @@ use pd_crds::rollout::RolloutSpec;
 use pd_crds::{PdDeployment, PdPool, PdPoolSpec, PoolRole};
 use pd_protocol::{labels, ports};
 
-/// Condition that latches when every router sends requests to the pod.
-pub(crate) const ROUTABLE_GATE: &str = "pdserve.io/routable";
-
 /// Where a model lies in the container that comes from a volume of its own.
 const MODEL_MOUNT: &str = "/model";
 const MODEL_VOLUME: &str = "model";
@@ -65,7 +62,7 @@ pub(crate) fn build_pool(
     }
     let pod_spec = pod.spec.get_or_insert_default();
     pod_spec.readiness_gates = Some(vec![PodReadinessGate {
-        condition_type: ROUTABLE_GATE.to_owned(),
+        condition_type: labels::ROUTABLE_GATE.to_owned(),
     }]);
     pod_spec.volumes = Some(vec![model_volume(&deployment.spec.model.source)])
         .filter(|_| deployment.spec.model.source.hugging_face.is_none());

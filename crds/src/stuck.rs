@@ -6,14 +6,14 @@ use kube::ResourceExt;
 
 /// What keeps a pod from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stuck {
-    pub(crate) cause: Cause,
+pub struct Stuck {
+    pub cause: Cause,
     /// Names the pod, and says what is wrong.
-    pub(crate) message: String,
+    pub message: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Cause {
+pub enum Cause {
     /// No node has room for it.
     Unschedulable,
     /// Its image or configuration cannot be had, or its program ends.
@@ -24,7 +24,7 @@ pub(crate) enum Cause {
 const ON_ITS_WAY: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 /// Says what keeps a pod from starting, if something does.
-pub(crate) fn stuck(pod: &Pod) -> Option<Stuck> {
+pub fn stuck(pod: &Pod) -> Option<Stuck> {
     let status = pod.status.as_ref()?;
     let conditions = status.conditions.iter().flatten();
     let unscheduled = conditions

@@ -1,0 +1,48 @@
+//! Records of revisions: the parts of a spec that pods are made of, as the user wrote them. The
+//! operator keeps them as the data of `ControllerRevision`s, to be gone back to.
+
+use crate::pd_deployment::PdDeploymentSpec;
+use crate::pool::PoolSpec;
+use serde_json::{Value, json};
+
+/// Fields of a pool that change its size, and are in no revision.
+const SIZES: [&str; 3] = ["replicas", "minReplicas", "maxReplicas"];
+
+/// What of `spec` a revision is made of.
+pub fn recorded(spec: &PdDeploymentSpec) -> Value {
+    let pool = |pool: &PoolSpec| {
+        let mut pool = json!(pool);
+        if let Some(fields) = pool.as_object_mut() {
+            fields.retain(|name, _| !SIZES.contains(&name.as_str()));
+        }
+        pool
+    };
+    json!({"spec": {
+        "model": spec.model,
+        "engine": spec.engine,
+        "kv": spec.kv,
+        "pools": {"prefill": pool(&spec.pools.prefill), "decode": pool(&spec.pools.decode)},
+    }})
+}
+
+/// `spec` with the recorded parts in place of its own; sizes and all else stay. Nothing if `record`
+/// is none. Both are JSON, so that fields which this program does not know stay, too.
+pub fn restored(spec: &Value, record: &Value) -> Option<Value> {
+    let recorded = record.get("spec")?;
+    let pool = |role: &str| {
+        let mut pool = recorded.get("pools")?.get(role)?.as_object()?.clone();
+        let own = |size: &str| Some((size.to_owned(), spec["pools"][role].get(size)?.clone()));
+        pool.extend(SIZES.into_iter().filter_map(own));
+        Some(Value::Object(pool))
+    };
+    let mut restored = spec.as_object()?.clone();
+    for part in ["model", "engine", "kv"] {
+        restored.insert(part.to_owned(), recorded.get(part)?.clone());
+    }
+    let pools = json!({"prefill": pool("prefill")?, "decode": pool("decode")?});
+    restored.insert("pools".to_owned(), pools);
+    Some(Value::Object(restored))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! The command line.
+
+use crate::connection::Cluster;
+use crate::text::print;
+use crate::{drain, explain, rollout, status};
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+
+/// Shows the PDDeployments of a cluster, says what holds them back, and moves them.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-pd", bin_name = "kubectl pd", version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Which cluster, and where in it; the kubeconfig is `KUBECONFIG` or `~/.kube/config`.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// Namespace [default: that of the context]
+    #[arg(short, long, global = true, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// Context of the kubeconfig [default: the current one]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Pools, revisions, workers, latency and the autoscaler's last decision, on one screen
+    Status {
+        /// PDDeployment to show [default: all of the namespace]
+        name: Option<String>,
+        /// Show those of all namespaces
+        #[arg(short = 'A', long, conflicts_with = "name")]
+        all_namespaces: bool,
+    },
+    /// What holds a PDDeployment back now, most important first
+    Explain {
+        /// PDDeployment to explain
+        name: String,
+    },
+    /// Have a worker finish its requests and leave; another takes its place
+    Drain {
+        /// Pod of the worker
+        pod: String,
+        /// Return when the pod is gone
+        #[arg(long)]
+        wait: bool,
+    },
+    /// The revisions of a PDDeployment: list them, go back, hold, go on
+    Rollout {
+        #[command(subcommand)]
+        command: RolloutCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum RolloutCommand {
+    /// List the revisions that can be gone back to, and what each changed
+    History {
+        /// PDDeployment whose revisions are meant
+        name: String,
+    },
+    /// Go back to an earlier revision; sizes stay
+    Undo {
+        /// PDDeployment whose revisions are meant
+        name: String,
+        /// Revision or its number, as `history` lists them [default: the previous one]
+        #[arg(long, value_name = "REV")]
+        to_revision: Option<String>,
+    },
+    /// Stop a rollout where it is
+    Pause {
+        /// PDDeployment whose revisions are meant
+        name: String,
+    },
+    /// Let a paused rollout go on
+    Resume {
+        /// PDDeployment whose revisions are meant
+        name: String,
+    },
+}
+
+// === impl Cli ===
+
+impl Cli {
+    pub(crate) fn execute(self) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.context("cannot start")?.block_on(async {
+            let cluster = Cluster::connect(&self.target).await?;
+            self.command.execute(&cluster).await
+        })
+    }
+}
+
+// === impl Command ===
+
+impl Command {
+    async fn execute(self, cluster: &Cluster) -> Result<()> {
+        let told = match self {
+            Self::Status {
+                name: Some(name), ..
+            } => status::one(cluster, &name).await?,
+            Self::Status { all_namespaces, .. } => status::all(cluster, all_namespaces).await?,
+            Self::Explain { name } => explain::explain(cluster, &name).await?,
+            Self::Drain { pod, wait } => return drain::drain(cluster, &pod, wait).await,
+            Self::Rollout { command } => command.execute(cluster).await?,
+        };
+        print(&told)
+    }
+}
+
+// === impl RolloutCommand ===
+
+impl RolloutCommand {
+    async fn execute(self, cluster: &Cluster) -> Result<String> {
+        match self {
+            Self::History { name } => rollout::history::history(cluster, &name).await,
+            Self::Undo { name, to_revision } => {
+                rollout::undo::undo(cluster, &name, to_revision.as_deref()).await
+            }
+            Self::Pause { name } => rollout::pause(cluster, &name, true).await,
+            Self::Resume { name } => rollout::pause(cluster, &name, false).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about the command line.
+
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_holds_together() {
+        Cli::command().debug_assert();
+        let target = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.target);
+        let status = target("kubectl-pd status tiny -n ml").expect("a line");
+        assert_eq!(status.namespace.as_deref(), Some("ml"));
+        assert!(target("kubectl-pd status tiny -A").is_err());
+        assert!(target("kubectl-pd rollout undo tiny --to-revision 3").is_ok());
+    }
+}

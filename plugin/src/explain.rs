@@ -1,0 +1,38 @@
+//! `kubectl pd explain`: what holds a deployment back now, in sentences.
+
+mod holds;
+
+use crate::connection::{Cluster, told};
+use crate::view::View;
+use anyhow::Result;
+use holds::{holds, nothing};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use pd_crds::place::{Place, place_of};
+use std::collections::BTreeMap;
+
+/// What becomes of each node.
+type Places = BTreeMap<String, Place>;
+
+pub(crate) async fn explain(cluster: &Cluster, name: &str) -> Result<String> {
+    let deployment = cluster.deployment(name).await?;
+    let view = View::read(cluster, deployment).await?;
+    let nodes = Api::<Node>::all(cluster.client.clone());
+    let nodes = nodes.list(&ListParams::default()).await;
+    let (places, unread) = match nodes {
+        Ok(nodes) => {
+            let places = nodes.iter().map(|node| (node.name_any(), place_of(node)));
+            (places.collect(), None)
+        }
+        Err(error) => (Places::new(), Some(told(&error))),
+    };
+    let mut sentences = holds(&view, &places, Timestamp::now());
+    if sentences.is_empty() {
+        sentences.push(nothing(&view));
+    }
+    let unread = unread.map(|why| format!("Cordons were not looked at: {why}"));
+    sentences.extend(unread);
+    Ok(sentences.join("\n") + "\n")
+}

@@ -1,0 +1,27 @@
+//! `kubectl pd`: shows the `PDDeployment`s of a cluster, says what holds them back, and moves them.
+
+mod args;
+mod connection;
+mod drain;
+mod explain;
+#[cfg(test)]
+mod fixture;
+mod metrics;
+mod rollout;
+mod status;
+mod text;
+mod view;
+mod worker;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match args::Cli::parse().execute() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
