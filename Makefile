@@ -48,7 +48,7 @@ e2e: binaries model ## Processes on loopback: equality, faults, bad input, recon
 	cargo test --release -p pd-e2e -- --test-threads=1 --nocapture
 
 .PHONY: e2e-kube
-e2e-kube: binaries ## A real Kubernetes here: needs root, Go, containerd; builds its programs once
+e2e-kube: image ## A real Kubernetes here: needs root, Go, containerd; builds its programs once
 	cargo test --release -p pd-e2e --features kube --lib --test kube -- --test-threads=1 --nocapture
 
 .PHONY: charts

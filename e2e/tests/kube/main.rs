@@ -8,5 +8,6 @@ mod nodes;
 mod objects;
 mod operator;
 mod refused;
+mod scaling;
 mod serve;
 mod stand;

@@ -36,13 +36,9 @@ fn set(object: &mut Value, pointer: &str, value: &Value) {
 fn messages(schema: &Value, found: &mut BTreeSet<String>) {
     match schema {
         Value::Object(fields) => {
-            for rule in fields["x-kubernetes-validations"]
-                .as_array()
-                .into_iter()
-                .flatten()
-            {
-                found.extend(rule["message"].as_str().map(str::to_owned));
-            }
+            let rules = fields.get("x-kubernetes-validations");
+            let rules = rules.and_then(Value::as_array).into_iter().flatten();
+            found.extend(rules.filter_map(|rule| rule["message"].as_str().map(str::to_owned)));
             fields.values().for_each(|value| messages(value, found));
         }
         Value::Array(items) => items.iter().for_each(|value| messages(value, found)),
@@ -79,7 +75,9 @@ async fn the_apiserver_refuses_what_the_rules_refuse_in_the_same_words() -> Resu
         };
         let refusal = format!("{refusal:#}");
         let says = case["says"].as_str().unwrap_or_default();
-        if rules.contains(says) {
+        // What Kubernetes itself refuses, it does not hold against our rules any more.
+        let is_checked = !refusal.contains("some validation rules were not checked");
+        if rules.contains(says) && is_checked {
             ensure!(refusal.contains(says), "{case} is refused with {refusal}");
             unseen.remove(says);
         }

@@ -43,6 +43,11 @@ pub(crate) struct Stand {
 impl Stand {
     /// Installs everything and applies SmolLM2 with `replicas` of each worker.
     pub(crate) async fn start(replicas: u32, routers: u32) -> Result<Self> {
+        Self::with(&deployment(replicas, routers)).await
+    }
+
+    /// Installs everything and applies a deployment.
+    pub(crate) async fn with(object: &Value) -> Result<Self> {
         let (known, said) = learn().await?;
         let known = Arc::new(known);
         let cluster = Cluster::start(Spec::with_nodes(2)).await?;
@@ -54,8 +59,15 @@ impl Stand {
             known,
             said,
         };
-        stand.apply(&deployment(replicas, routers))?;
-        stand.settled(replicas, replicas).await?;
+        stand.apply(object)?;
+        let least = |role: &str| {
+            let pool = &object["spec"]["pools"][role];
+            let count = pool["replicas"].as_u64().or(pool["minReplicas"].as_u64());
+            count
+                .and_then(|count| u32::try_from(count).ok())
+                .unwrap_or(1)
+        };
+        stand.settled(least("prefill"), least("decode")).await?;
         let service = "get service smollm2 -o jsonpath={.spec.clusterIP}:{.spec.ports[0].port}";
         let service: SocketAddrV4 = stand.kubectl(service)?.parse()?;
         let port = stand.cluster.forward(service)?;
@@ -339,7 +351,8 @@ pub(crate) fn holds(status: &Value, condition: &str) -> bool {
 
 /// What a monolithic agent answers.
 async fn learn() -> Result<(Vec<Known>, String)> {
-    let spec = FleetSpec::new(smollm2());
+    let mut spec = FleetSpec::new(smollm2());
+    spec.agent_args = vec!["--served-model-name".to_owned(), "smollm2".to_owned()];
     let agent = spec
         .start_worker(Role::Null, pd_e2e::address::fresh())
         .await?;
@@ -378,7 +391,7 @@ fn image() -> Result<std::path::PathBuf> {
     Ok(path)
 }
 
-fn deployment(replicas: u32, routers: u32) -> Value {
+pub(crate) fn deployment(replicas: u32, routers: u32) -> Value {
     let pool = json!({"replicas": replicas, "args": [
         {"name": "disable-radix-cache"}, {"name": "max-total-tokens", "value": "4096"},
     ]});
