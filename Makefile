@@ -23,8 +23,9 @@ serve: binaries model ## The same deployment, left running; Ctrl-C drains and st
 	@$(RELEASE)/pd-operator local -f examples/smollm2.yaml
 
 .PHONY: kube-up
-kube-up: kube ## A Kubernetes with two nodes to play with; stays until kube-down
+kube-up: kube image ## A Kubernetes with two nodes and our image to play with; stays until kube-down
 	@$(RELEASE)/pd-kube up --gpus-per-node 2
+	@$(RELEASE)/pd-kube import $(dir $(RELEASE))image/pdserve-*.tar
 
 .PHONY: kube-down
 kube-down: kube ## End it; nothing of it is left

@@ -33,8 +33,8 @@ pub(crate) enum Command {
         /// Namespace to look in [default: all]
         #[arg(long, value_name = "NAME")]
         namespace: Option<String>,
-        /// Base URL of the operator's Service; it must be ready, too
-        #[arg(long, value_name = "URL")]
+        /// The operator's Service, in the own namespace; it must answer, too
+        #[arg(long, value_name = "SERVICE")]
         operator: Option<String>,
     },
     /// Become the process of a pod; the local runtime's own

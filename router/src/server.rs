@@ -10,7 +10,7 @@ use crate::workers::discovery::{self, DiscoveryError};
 use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
 use axum::serve::ListenerExt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -136,8 +136,14 @@ fn spawn_others(
     end.drop_guard()
 }
 
+/// `::` is every address; a kernel without IPv6 has those of IPv4.
 async fn listen(flag: &'static str, (host, port): &HostPort) -> Result<TcpListener, StartError> {
-    let bound = TcpListener::bind((host.as_str(), *port)).await;
+    let mut bound = TcpListener::bind((host.as_str(), *port)).await;
+    let taken = [io::ErrorKind::AddrInUse, io::ErrorKind::PermissionDenied];
+    let failed = bound.as_ref().err().map(io::Error::kind);
+    if host == "::" && failed.is_some_and(|kind| !taken.contains(&kind)) {
+        bound = TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).await;
+    }
     bound.map_err(|source| StartError::Bind {
         flag,
         host: host.clone(),

@@ -242,6 +242,8 @@ fn ended_soon(
 /// Helm takes the operator to its next version without touching a worker, and does not let it go
 /// while it is needed.
 async fn comings_and_goings(stand: &Stand) -> Result<()> {
+    let tested = ["test", "pdserve", "--namespace", NAMESPACE];
+    eprintln!("{}", stand.cluster.helm(&tested)?);
     let workers = stand.worker_uids()?;
     let upgrade = async || {
         stand.helm_upgrade("podAnnotations.round=two")?;

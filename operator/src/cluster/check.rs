@@ -3,10 +3,12 @@
 use super::run::{LEASE, api};
 use crate::http_client::HttpClient;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use pd_crds::{PdDeployment, PdPool};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -15,6 +17,7 @@ const NAMED_MAX: usize = 10;
 /// An operator that has just been installed takes its Lease and lists within this.
 const COMES_UP_WITHIN: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// A Lease that nobody renewed for longer is nobody's.
 const RENEWED_WITHIN: SignedDuration = SignedDuration::from_secs(15);
 
@@ -34,8 +37,8 @@ pub(crate) enum CheckError {
     },
     #[error("no operator leads: {0}")]
     NoLeader(String),
-    #[error("the operator does not answer at {0}/readyz; see its pods' logs")]
-    NotReady(String),
+    #[error("the operator does not answer behind Service {service}: {why}; see its pods' logs")]
+    NotReady { service: String, why: String },
 }
 
 /// Whether every PDDeployment is gone, so that the operator may go.
@@ -115,14 +118,33 @@ async fn leads_and_answers(client: &Client, operator: Option<&str>) -> Result<St
     let holder = spec.holder_identity.filter(|_| is_fresh);
     let holder = holder
         .ok_or_else(|| CheckError::NoLeader(format!("nobody renewed the Lease {LEASE} in time")))?;
-    if let Some(operator) = operator {
-        let client = HttpClient::new(String::new());
-        let url = format!("{operator}/readyz");
-        if !client.probe(&url, Duration::from_secs(2)).await {
-            return Err(CheckError::NotReady(operator.to_owned()));
-        }
+    if let Some(service) = operator {
+        answers(client, &own, service)
+            .await
+            .map_err(|why| CheckError::NotReady {
+                service: service.to_owned(),
+                why,
+            })?;
     }
     Ok(holder)
+}
+
+/// By the Service's address, not its name: what is checked is the operator, not the cluster's DNS.
+async fn answers(client: &Client, namespace: &str, service: &str) -> Result<(), String> {
+    let services: Api<Service> = api(client, Some(namespace));
+    let found = services.get(service).await;
+    let spec = found.map_err(|error| error.to_string())?.spec;
+    let spec = spec.unwrap_or_default();
+    let ip = spec.cluster_ip.as_deref().and_then(|ip| ip.parse().ok());
+    let ip: IpAddr = ip.ok_or("it has no address")?;
+    let port = spec.ports.iter().flatten().next().map(|port| port.port);
+    let port = port.and_then(|port| u16::try_from(port).ok());
+    let url = format!("http://{}/readyz", SocketAddr::new(ip, port.unwrap_or(80)));
+    let http = HttpClient::new(String::new());
+    match http.probe(&url, ANSWER_LIMIT).await {
+        true => Ok(()),
+        false => Err(format!("no answer from {url}")),
+    }
 }
 
 async fn connect() -> Result<Client, CheckError> {

@@ -65,7 +65,13 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
     let mut args = Args::default();
     args.switch("pd-disaggregation");
     let host = config.router_host.map(|host| host.to_string());
-    args.flag("host", host.as_deref().unwrap_or(pod::POD_IP_ARG));
+    // In a pod of its own also on loopback, which is where `kubectl port-forward` leads.
+    let everywhere = if config.discovery {
+        "::"
+    } else {
+        pod::POD_IP_ARG
+    };
+    args.flag("host", host.as_deref().unwrap_or(everywhere));
     args.flag("port", port.to_string());
     args.flag("admin-host", pod::POD_IP_ARG);
     args.flag("admin-port", ports::ADMIN.to_string());
