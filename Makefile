@@ -68,6 +68,10 @@ fidelity: rust model ## SmolLM2's tokens against transformers', ten prompts
 bench: binaries model ## Speed beside other engines and routers; results under bench/results
 	@bench/run.sh $(RELEASE) $(MODEL)
 
+.PHONY: bench-operator
+bench-operator: binaries ## A thousand deployments at once on a control plane; needs what e2e-kube needs
+	@cargo run --release -q -p pd-e2e --features kube --example operator-scale | tee bench/results/operator.txt
+
 .PHONY: audit
 audit: rust ## Licences, sources and advisories of all dependencies
 	@scripts/audit.sh

@@ -25,6 +25,11 @@ pub struct Process {
 // === impl Process ===
 
 impl Process {
+    /// Its process id, while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// # Errors
     /// When the binary cannot be started.
     pub fn spawn(name: &str, binary: &Path, args: &[String], env: &[(&str, &str)]) -> Result<Self> {

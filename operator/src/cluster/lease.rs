@@ -145,7 +145,7 @@ impl Candidate {
                 Ok(true)
             }
             // Somebody was faster; who, the next look tells.
-            Err(kube::Error::Api(status)) if status.is_conflict() => {
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
                 self.look().await?;
                 let seen = self.seen.as_ref();
                 Ok(

@@ -5,8 +5,14 @@ use super::*;
 #[test]
 fn a_full_queue_faults_instead_of_growing() {
     let queue = Queue::start(1, Isa::Scalar).unwrap();
+    let (begun_tx, begun_rx) = mpsc::channel();
     let (release_tx, release_rx) = mpsc::channel::<()>();
-    queue.push("wait", move |_| assert!(release_rx.recv().is_err()));
+    queue.push("wait", move |_| {
+        begun_tx.send(()).expect("the test waits for it");
+        assert!(release_rx.recv().is_err());
+    });
+    // The thread takes all that is there, so what follows must come after it has taken this.
+    begun_rx.recv().expect("the command runs");
     for _ in 0..=COMMANDS_MAX {
         queue.push("nothing", |_| ());
     }
