@@ -53,13 +53,11 @@ async fn pods_that_cannot_start_say_why_and_the_old_ones_serve_on() -> Result<()
     stand.settled(1, 1).await?;
 
     let model = |path: &str| json!({"spec": {"model": {"source": {"hostPath": {"path": path}}}}});
-    stand.edit(&model("/no/such/model.gguf"))?;
-    says(
-        &stand,
-        "Progressing",
-        &["WorkerDoesNotStart", "/no/such/model.gguf"],
-    )
-    .await?;
+    // A node makes a folder of a path that it lacks; this one goes with the cluster.
+    let missing = stand.cluster.dir().join("no-such.gguf");
+    let missing = missing.display().to_string();
+    stand.edit(&model(&missing))?;
+    says(&stand, "Progressing", &["WorkerDoesNotStart", &missing]).await?;
     let good = pd_e2e::binaries::smollm2().display().to_string();
     stand.edit(&model(&good))?;
     stand.settled(1, 1).await?;

@@ -141,7 +141,6 @@ async fn every_broken_rule_is_told_by_its_field_and_starts_nothing() -> Result<(
 /// Valid objects of which this machine would not carry out a part.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_this_machine_does_not_carry_out_is_told_by_its_field() -> Result<()> {
-    let bounds = json!({"minReplicas": 1, "maxReplicas": 2});
     let cases: [(Value, &[&str]); 10] = [
         (
             json!({"/spec/model/source/hostPath/path": "gone.gguf"}),
@@ -162,13 +161,6 @@ async fn what_this_machine_does_not_carry_out_is_told_by_its_field() -> Result<(
         (
             json!({"/spec/router/replicas": 2}),
             &["spec.router.replicas: ", "one router"],
-        ),
-        (
-            json!({
-                "/spec/autoscaling/mode": "Auto",
-                "/spec/pools/prefill": bounds, "/spec/pools/decode": bounds,
-            }),
-            &["spec.autoscaling.mode: ", "set mode: Off"],
         ),
         (
             json!({"/spec/pools/prefill/tp": 2}),
