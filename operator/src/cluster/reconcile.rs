@@ -30,8 +30,6 @@ use std::time::{Duration, Instant};
 /// Pause until the next look while something is awaited that no watch tells: a router's
 /// acknowledgement, the end of a drain.
 const AWAITING: Duration = Duration::from_secs(1);
-/// Pause until the next look at something that should go forward, for its deadline.
-const OVERDUE: Duration = Duration::from_secs(30);
 /// First and longest pause after a failure; it doubles with each in a row.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
@@ -457,10 +455,13 @@ fn next_look(
     let is_leaving = |pod: &ObservedPod| pod.leaving.is_some_and(|leaving| !leaving.terminated);
     let is_coming = |facts: &PodFacts| facts.slot.is_some() && facts.ready() && !facts.routable();
     let waits = observed.pods.iter().any(is_leaving) || facts.iter().any(is_coming);
+    let deadline =
+        Duration::from_secs(spec.rollout.progress_deadline_seconds.unsigned_abs().into());
     let looks = [
         (waits, AWAITING),
         (scales(spec), scaling::INTERVAL),
-        (status::is_progressing(status), OVERDUE),
+        // Whatever goes forward until then, a watch tells of.
+        (status::is_progressing(status), deadline + AWAITING),
     ];
     let due = looks.into_iter().filter(|(holds, _)| *holds);
     due.map(|(_, pause)| pause).min()
