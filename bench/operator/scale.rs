@@ -190,7 +190,7 @@ impl Bench {
             let sum = metrics.sum("pd_operator_apiserver_requests_total", &[&label]);
             println!(
                 "{method:6} per deployment            {:.2}",
-                sum / deployments as f64
+                (sum / deployments as f64).max(0.0)
             );
         }
         Ok(())
