@@ -4,6 +4,7 @@
 //! names its deployment by label, so that a change is led to the deployment it belongs to, and
 //! looking up one deployment's pods costs the same among three thousand as among three.
 
+use super::context::version_of;
 use futures::channel::mpsc;
 use futures::{SinkExt, StreamExt};
 use kube::runtime::reflector::ObjectRef;
@@ -42,20 +43,30 @@ pub(crate) struct Watch<K> {
     pub(crate) synced: oneshot::Receiver<()>,
 }
 
+/// What of an object leads to a reconcile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tells {
+    Everything,
+    /// Not its status, which others or this operator itself write and no decision reads.
+    AllButStatus,
+}
+
 /// What one event does to an index.
 struct Indexer<K> {
+    tells: Tells,
     objects: Arc<RwLock<Objects<K>>>,
     /// Collected between `Init` and `InitDone`, then put in place at once.
     listed: Objects<K>,
 }
 
 /// Watches a kind for objects that carry the deployment label.
-pub(crate) fn watch<K>(api: Api<K>) -> Watch<K>
+pub(crate) fn watch<K>(api: Api<K>, tells: Tells) -> Watch<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     let objects = Arc::new(RwLock::new(Objects::new()));
     let mut indexer = Indexer {
+        tells,
         objects: Arc::clone(&objects),
         listed: Objects::new(),
     };
@@ -116,6 +127,11 @@ impl<K> Children<K> {
 // === impl Indexer ===
 
 impl<K: Resource<DynamicType = ()> + Clone> Indexer<K> {
+    /// Whether all that matters of an object was told before.
+    fn is_told(&self, before: &K, now: &K) -> bool {
+        self.tells == Tells::AllButStatus && version_of(before) == version_of(now)
+    }
+
     /// Takes in an event and gives the deployments whose objects it changed.
     fn take(&mut self, event: Event<K>) -> Vec<Key> {
         match event {
@@ -134,14 +150,23 @@ impl<K: Resource<DynamicType = ()> + Clone> Indexer<K> {
                 keys.extend(before.into_keys());
                 keys
             }
-            Event::Apply(object) => insert(&mut self.objects.write(), object)
-                .into_iter()
-                .collect(),
+            Event::Apply(object) => {
+                let mut objects = self.objects.write();
+                let before = known(&objects, &object);
+                let same = before.is_some_and(|before| self.is_told(before, &object));
+                let key = insert(&mut objects, object);
+                key.filter(|_| !same).into_iter().collect()
+            }
             Event::Delete(object) => remove(&mut self.objects.write(), &object)
                 .into_iter()
                 .collect(),
         }
     }
+}
+
+fn known<'a, K: Resource<DynamicType = ()>>(objects: &'a Objects<K>, object: &K) -> Option<&'a K> {
+    let own = objects.get(&owner(object)?)?;
+    own.get(&object.name_any()).map(|known| &**known)
 }
 
 fn insert<K: Resource<DynamicType = ()>>(objects: &mut Objects<K>, mut object: K) -> Option<Key> {

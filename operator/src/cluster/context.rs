@@ -140,13 +140,13 @@ fn digest_of<K: Serialize>(object: &K) -> Vec<u8> {
 
 /// Names a state of an object as far as others than its controller change it: the generation where
 /// there is one, which status writes leave alone, with the metadata that a generation does not
-/// cover.
-fn version_of<K: Resource<DynamicType = ()>>(object: &K) -> String {
+/// cover. Another object of the same name is another state.
+pub(crate) fn version_of<K: Resource<DynamicType = ()>>(object: &K) -> String {
     let metadata = object.meta();
     match metadata.generation {
         Some(generation) => format!(
-            "{generation} {:?} {:?}",
-            metadata.labels, metadata.owner_references
+            "{:?} {generation} {:?} {:?} {:?}",
+            metadata.uid, metadata.labels, metadata.owner_references, metadata.deletion_timestamp
         ),
         None => metadata.resource_version.clone().unwrap_or_default(),
     }

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::oneshot;
 
 /// Nodes with pods that do not stay; others are not listed.
 #[derive(Clone, Debug, Default)]
@@ -27,16 +28,22 @@ pub(crate) struct Nodes {
 // === impl Nodes ===
 
 impl Nodes {
-    /// Watches the nodes. The channel is told the name of each whose place changed.
-    pub(crate) fn watch(client: Client) -> (Self, mpsc::UnboundedReceiver<String>) {
+    /// Watches the nodes. The channel is told the name of each whose place changed; the other, once,
+    /// that they were listed or that this was refused.
+    pub(crate) fn watch(
+        client: Client,
+    ) -> (Self, mpsc::UnboundedReceiver<String>, oneshot::Receiver<()>) {
         let nodes = Self::default();
         let (tell, changed) = mpsc::unbounded();
+        let (tell_heard, heard) = oneshot::channel();
         let known = nodes.clone();
         tokio::spawn(async move {
             let events = watcher(Api::<Node>::all(client), watcher::Config::default());
             let mut events = pin!(events.default_backoff());
             let mut is_told = false;
+            let mut tell_heard = Some(tell_heard);
             while let Some(event) = events.next().await {
+                let answered = matches!(event, Ok(Event::InitDone) | Err(_));
                 match event {
                     Ok(event) => known.take(event, &tell),
                     Err(error) if !is_told => {
@@ -45,9 +52,13 @@ impl Nodes {
                     }
                     Err(error) => tracing::debug!(%error, "nodes cannot be watched"),
                 }
+                if let Some(tell_heard) = tell_heard.take_if(|_| answered) {
+                    // The operator may be about to end.
+                    let _ended = tell_heard.send(());
+                }
             }
         });
-        (nodes, changed)
+        (nodes, changed, heard)
     }
 
     /// What becomes of a node; one that was never seen stays.

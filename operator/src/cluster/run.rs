@@ -1,6 +1,6 @@
 //! The controller: watches, the loop over what they tell, and its end.
 
-use super::children::{Watch, watch};
+use super::children::{Tells, Watch, watch};
 use super::context::{Applied, Context};
 use super::endpoint::Endpoint;
 use super::lease::Candidate;
@@ -173,14 +173,14 @@ async fn start_watches(
     ),
     RunError,
 > {
-    let pods = begin(&client, namespace);
-    let pools = begin(&client, namespace);
-    let deployments = begin(&client, namespace);
-    let services = begin(&client, namespace);
-    let accounts = begin(&client, namespace);
-    let bindings = begin(&client, namespace);
-    let budgets = begin(&client, namespace);
-    let revisions = begin(&client, namespace);
+    let pods = begin(&client, namespace, Tells::Everything);
+    let pools = begin(&client, namespace, Tells::AllButStatus);
+    let deployments = begin(&client, namespace, Tells::AllButStatus);
+    let services = begin(&client, namespace, Tells::AllButStatus);
+    let accounts = begin(&client, namespace, Tells::AllButStatus);
+    let bindings = begin(&client, namespace, Tells::AllButStatus);
+    let budgets = begin(&client, namespace, Tells::AllButStatus);
+    let revisions = begin(&client, namespace, Tells::AllButStatus);
     let synced = [
         pods.synced,
         pools.synced,
@@ -209,7 +209,9 @@ async fn start_watches(
         synced = all_synced => { synced.map_err(|_| RunError::NeverSynced)?; }
         () = drained => return Err(RunError::NeverSynced),
     }
-    let (nodes, changed_nodes) = Nodes::watch(client.clone());
+    let (nodes, changed_nodes, heard) = Nodes::watch(client.clone());
+    // Until then nobody knows who may move workers; a refusal is an answer.
+    heard.await.map_err(|_| RunError::NeverSynced)?;
     let reporter = Reporter {
         controller: "pd-operator".to_owned(),
         instance: std::env::var("POD_NAME").ok(),
@@ -254,7 +256,7 @@ fn moved(
     })
 }
 
-fn begin<K>(client: &Client, namespace: Option<&str>) -> Watch<K>
+fn begin<K>(client: &Client, namespace: Option<&str>, tells: Tells) -> Watch<K>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
@@ -264,7 +266,7 @@ where
         + Sync
         + 'static,
 {
-    watch(api(client, namespace))
+    watch(api(client, namespace), tells)
 }
 
 /// The objects of one namespace, or of all.

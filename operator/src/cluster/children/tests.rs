@@ -15,6 +15,7 @@ fn mk_pod(name: &str, deployment: Option<&str>) -> Pod {
 fn mk_indexer() -> (Indexer<Pod>, Children<Pod>) {
     let objects = Arc::default();
     let indexer = Indexer {
+        tells: Tells::Everything,
         objects: Arc::clone(&objects),
         listed: Objects::new(),
     };
@@ -76,4 +77,22 @@ fn a_new_list_replaces_the_old_at_once_and_tells_of_what_vanished() {
     assert_eq!(told, vec![key("a"), key("gone")]);
     assert!(names(&children, "gone").is_empty());
     assert_eq!(names(&children, "a"), ["p-1"]);
+}
+
+#[test]
+fn a_status_is_told_only_where_it_matters() {
+    let versioned = |generation, resource_version: &str| {
+        let mut pod = mk_pod("p-0", Some("a"));
+        pod.metadata.generation = Some(generation);
+        pod.metadata.resource_version = Some(resource_version.to_owned());
+        Event::Apply(pod)
+    };
+    let (mut indexer, children) = mk_indexer();
+    indexer.take(versioned(1, "1"));
+    assert_eq!(indexer.take(versioned(1, "2")), vec![key("a")]);
+    indexer.tells = Tells::AllButStatus;
+    assert_eq!(indexer.take(versioned(1, "3")), vec![]);
+    let seen = children.of(&key("a"))[0].resource_version();
+    assert_eq!(seen.as_deref(), Some("3"), "the index has it all the same");
+    assert_eq!(indexer.take(versioned(2, "4")), vec![key("a")]);
 }
