@@ -68,6 +68,15 @@ impl Bench {
         Ok(names)
     }
 
+    /// The two numbers at the end of the only decode pod's name. Its ordinal is 0, or 1 if it was
+    /// made while a pod of ordinal 0 was still on its way out.
+    fn only_decode_slot(&self) -> Result<String> {
+        let pods = self.pods("decode")?;
+        ensure!(pods.len() == 1, "{pods:?}");
+        let slot = pods[0].strip_prefix("pod/smollm2-decode-");
+        Ok(slot.context("not its name")?.to_owned())
+    }
+
     /// Waits until the pods of both roles are those expected, by their last two numbers.
     pub(crate) async fn has_pods(&self, prefill: &[&str], decode: &[&str]) -> Result<()> {
         self.becomes(|| {
@@ -190,11 +199,14 @@ async fn restores(bench: &Bench) -> Result<()> {
             Ok(())
         })
         .await?;
+    let uid = |pod: &Value| pod["metadata"]["uid"].clone();
+    let lost = uid(&bench.json("get pod smollm2-decode-0-1")?);
     bench.kubectl("delete pod smollm2-decode-0-1")?;
     bench
         .becomes(|| {
-            let seen = bench.pods("decode")?;
-            ensure!(seen.len() == 1, "{seen:?}");
+            let pods = bench.json("get pods -l pdserve.io/role=decode")?;
+            let pods = pods["items"].as_array().context("no list")?;
+            ensure!(pods.len() == 1 && uid(&pods[0]) != lost, "{pods:#?}");
             Ok(())
         })
         .await
@@ -249,10 +261,13 @@ async fn a_deployment_becomes_objects_that_are_kept_restored_and_taken_away() ->
 
     rests(&mut bench).await?;
     restores(&bench).await?;
+    let decode = bench.only_decode_slot()?;
     bench.edit(r#"{"spec": {"pools": {"prefill": {"replicas": 3}}}}"#)?;
-    bench.has_pods(&["0-1", "1-1", "2-1"], &["0-1"]).await?;
+    bench
+        .has_pods(&["0-1", "1-1", "2-1"], &[decode.as_str()])
+        .await?;
     bench.edit(r#"{"spec": {"pools": {"prefill": {"replicas": 1}}}}"#)?;
-    bench.has_pods(&["0-1"], &["0-1"]).await?;
+    bench.has_pods(&["0-1"], &[decode.as_str()]).await?;
 
     takes_away(&bench).await?;
     bench.stop()
