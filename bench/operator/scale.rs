@@ -193,18 +193,29 @@ impl Bench {
                 (sum / deployments as f64).max(0.0)
             );
         }
+        for (name, pid) in self.cluster.control_plane().programs()? {
+            let pid = u32::try_from(pid.as_raw_nonzero().get())?;
+            println!("CPU of {name:25} {:.1} s", cpu_seconds(pid)?);
+        }
         Ok(())
     }
 
     async fn rest(&self) -> Result<()> {
-        let before = cpu_seconds(self.pid)?;
+        let (before, reconciles) = (cpu_seconds(self.pid)?, self.reconciles().await?);
         sleep(REST).await;
         let share = (cpu_seconds(self.pid)? - before) / REST.as_secs_f64();
+        let reconciles = self.reconciles().await? - reconciles;
         println!(
-            "CPU at rest                      {:.2} % of a core",
-            100.0 * share
+            "CPU at rest                      {:.2} % of a core, {:.1} reconciles a second",
+            100.0 * share,
+            reconciles / REST.as_secs_f64()
         );
         Ok(())
+    }
+
+    async fn reconciles(&self) -> Result<f64> {
+        let metrics = Metrics::scrape(&self.http, &self.base).await?;
+        Ok(metrics.sum("pd_operator_reconcile_seconds_count", &[]))
     }
 
     async fn edits(&self, deployments: usize) -> Result<()> {

@@ -244,6 +244,10 @@ impl Cluster {
         Ok(())
     }
 
+    pub fn control_plane(&self) -> &ControlPlane {
+        &self.control_plane
+    }
+
     fn daemons(&mut self) -> impl Iterator<Item = &mut Daemon> {
         let nodes = self.nodes.iter_mut().flat_map(Node::daemons);
         let forwards = self.forwards.iter_mut().map(|forward| &mut forward.daemon);

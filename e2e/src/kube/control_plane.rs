@@ -8,6 +8,7 @@ use crate::kube::kubeconfig::{self, Credential};
 use crate::kube::network;
 use crate::kube::node;
 use anyhow::{Context, Result};
+use rustix::process::Pid;
 use std::fs;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -58,6 +59,17 @@ impl ControlPlane {
         [&mut self.etcd, &mut self.apiserver]
             .into_iter()
             .chain(controllers)
+    }
+
+    /// Its programs, by name, and their processes.
+    ///
+    /// # Errors
+    /// When one has ended.
+    pub fn programs(&self) -> Result<Vec<(&str, Pid)>> {
+        let daemons = [&self.etcd, &self.apiserver].into_iter();
+        let all = daemons.chain(&self.controllers);
+        all.map(|daemon| Ok((daemon.name(), daemon.pid()?)))
+            .collect()
     }
 }
 

@@ -165,6 +165,10 @@ impl Daemon {
         }
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// SIGKILL, and waits for the end.
     ///
     /// # Errors

@@ -1,8 +1,10 @@
 //! The mark that every process of a cluster carries in its environment. It outlives whoever started
 //! the process, so that a cluster can be ended by its name alone.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
+use std::os::fd::OwnedFd;
 
 /// Holds the cluster's id.
 pub(super) const VARIABLE: &str = "PDSERVE_KUBE_CLUSTER";
@@ -22,12 +24,31 @@ pub(super) fn processes(id: &str) -> Vec<Pid> {
     .collect()
 }
 
-/// Sends SIGKILL to every process that carries the mark, and says how many there were.
-pub(super) fn kill(id: &str) -> usize {
-    let pids = processes(id);
-    for &pid in &pids {
-        // One that has just ended needs no signal.
-        let _ = kill_process(pid, Signal::KILL);
+/// A process that was told to end.
+#[derive(Debug)]
+pub(super) struct Killed {
+    handle: OwnedFd,
+}
+
+/// Sends SIGKILL to every process that carries the mark. One that has just ended needs no signal.
+pub(super) fn kill(id: &str) -> Vec<Killed> {
+    let pids = processes(id).into_iter();
+    let killed = pids.filter_map(|pid| {
+        let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        pidfd_send_signal(&handle, Signal::KILL).ok()?;
+        Some(Killed { handle })
+    });
+    killed.collect()
+}
+
+// === impl Killed ===
+
+impl Killed {
+    /// Whether nothing of it is left but what its parent has to collect. It loses its mark before,
+    /// with its memory, while its files and namespaces are still being closed.
+    pub(super) fn has_ended(&self) -> bool {
+        let mut handles = [PollFd::new(&self.handle, PollFlags::IN)];
+        let at_once = Timespec::default();
+        matches!(poll(&mut handles, Some(&at_once)), Ok(ready) if ready > 0)
     }
-    pids.len()
 }

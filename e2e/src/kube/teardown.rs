@@ -20,7 +20,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// When something stays; the entry then stays too, so that it can be tried again.
 pub async fn teardown(ledger: &Ledger, entry: &Entry) -> Result<()> {
     let deadline = Instant::now() + GONE_LIMIT;
-    while mark::kill(&entry.id) > 0 {
+    let mut ending = mark::kill(&entry.id);
+    while !ending.is_empty() {
         ensure!(
             Instant::now() < deadline,
             "processes of cluster {} do not end: {:?}",
@@ -28,6 +29,8 @@ pub async fn teardown(ledger: &Ledger, entry: &Entry) -> Result<()> {
             mark::processes(&entry.id)
         );
         sleep(POLL_INTERVAL).await;
+        ending.extend(mark::kill(&entry.id));
+        ending.retain(|process| !process.has_ended());
     }
     while let Err(e) = cgroups::remove(&entry.id) {
         ensure!(

@@ -7,23 +7,22 @@
 //!   was applied and what is stored stay as they were.
 //! * A write that harms carries the UID it was decided for.
 
+use super::children::{Child, Metadata};
 use super::context::Context;
 use super::observe::PodFacts;
 use crate::controller::build::Resources;
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Slot;
 use crate::controller::plan::Action;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Resource, ResourceExt};
 use pd_crds::{PdDeployment, PdPool};
 use pd_protocol::labels::{self, ROUTABLE_GATE};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
-use std::fmt::Debug;
 
 /// Field manager of everything the operator applies.
 const MANAGER: &str = "pd-operator";
@@ -62,37 +61,32 @@ impl Writer<'_> {
         self.deployment.uid().unwrap_or_default()
     }
 
-    pub(crate) fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-    {
+    pub(crate) fn api<K: Child>(&self) -> Api<K> {
         Api::namespaced(self.context.client.clone(), self.namespace)
     }
 
     /// Applies an object, unless it is stored as this operator last left it.
-    pub(crate) async fn apply<K>(&self, wanted: &K, stored: Option<&K>) -> Result<(), ApplyError>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + Serialize
-            + DeserializeOwned,
-    {
+    pub(crate) async fn apply<K: Child>(
+        &self,
+        wanted: &K,
+        known: &Metadata<K>,
+    ) -> Result<(), ApplyError> {
         let name = wanted.name_any();
-        match stored {
+        let applied = &self.context.applied;
+        match known.find(&self.key(), &name) {
             Some(stored) => {
-                self.check_owner(stored)?;
-                if self.context.applied.is_current(&self.uid(), wanted, stored) {
+                self.check_owner::<K>(&stored.metadata)?;
+                if applied.is_current(&self.uid(), wanted, &stored.metadata) {
                     return Ok(());
                 }
             }
             // One that does not carry our label is in no index, and must not be taken over.
             None => {
-                let stored = self.api::<K>().get_opt(&name).await;
+                let stored = self.api::<K>().get_metadata_opt(&name).await;
                 let stored = stored.map_err(|source| failed::<K>("get", &name, source))?;
-                stored
-                    .as_ref()
-                    .map_or(Ok(()), |stored| self.check_owner(stored))?;
+                if let Some(stored) = stored {
+                    self.check_owner::<K>(&stored.metadata)?;
+                }
             }
         }
         let params = PatchParams::apply(MANAGER).force();
@@ -101,49 +95,39 @@ impl Writer<'_> {
             .patch(&name, &params, &Patch::Apply(typed(wanted)))
             .await
             .map_err(|source| failed::<K>("apply", &name, source))?;
-        self.context.applied.remember(&self.uid(), wanted, &patched);
+        applied.remember(&self.uid(), wanted, patched.meta());
         Ok(())
     }
 
     /// Creates an object that is never written again; one that is there already is kept.
-    pub(crate) async fn create<K>(&self, wanted: &K) -> Result<(), ApplyError>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + Serialize
-            + DeserializeOwned,
-    {
+    pub(crate) async fn create<K: Child>(&self, wanted: &K) -> Result<(), ApplyError> {
         let name = wanted.name_any();
         match self.api::<K>().create(&post_params(), wanted).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                let stored = self.api::<K>().get(&name).await;
+                let stored = self.api::<K>().get_metadata(&name).await;
                 let stored = stored.map_err(|source| failed::<K>("get", &name, source))?;
-                self.check_owner(&stored)
+                self.check_owner::<K>(&stored.metadata)
             }
             Err(source) => Err(failed::<K>("create", &name, source)),
         }
     }
 
     /// An object of that name which is not ours is left alone.
-    pub(crate) fn check_owner<K: Resource<DynamicType = ()>>(
-        &self,
-        stored: &K,
-    ) -> Result<(), ApplyError> {
+    pub(crate) fn check_owner<K: Child>(&self, stored: &ObjectMeta) -> Result<(), ApplyError> {
         let uid = self.uid();
-        let mut owners = stored.owner_references().iter();
+        let mut owners = stored.owner_references.iter().flatten();
         if owners.any(|owner| owner.uid == uid) {
             return Ok(());
         }
-        let owner = stored.owner_references().first();
+        let owner = stored.owner_references.iter().flatten().next();
         let owner = owner.map_or_else(
             || "nobody".to_owned(),
             |owner| format!("{} {}", owner.kind, owner.name),
         );
         Err(ApplyError::Foreign {
             kind: K::kind(&()).into_owned(),
-            name: stored.name_any(),
+            name: stored.name.clone().unwrap_or_default(),
             owner,
         })
     }

@@ -7,6 +7,8 @@
 use super::context::version_of;
 use futures::channel::mpsc;
 use futures::{SinkExt, StreamExt};
+use k8s_openapi::NamespaceResourceScope;
+use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -14,6 +16,7 @@ use kube::{Api, Resource, ResourceExt};
 use parking_lot::RwLock;
 use pd_crds::PdDeployment;
 use pd_protocol::labels;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -27,6 +30,34 @@ const CHANGED_MAX: usize = 1024;
 
 type Key = ObjectRef<PdDeployment>;
 type Objects<K> = HashMap<Key, BTreeMap<String, Arc<K>>>;
+
+/// A kind of object in a namespace, as the client wants it.
+pub(crate) trait Child:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Child for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Objects that are only ever applied: whether they are as they were left, their metadata tells.
+pub(crate) type Metadata<K> = Children<PartialObjectMeta<K>>;
 
 /// An index of one kind, kept up by a watch.
 #[derive(Debug)]
@@ -54,19 +85,19 @@ pub(crate) enum Tells {
 /// What one event does to an index.
 struct Indexer<K> {
     tells: Tells,
+    prune: fn(&mut K),
     objects: Arc<RwLock<Objects<K>>>,
     /// Collected between `Init` and `InitDone`, then put in place at once.
     listed: Objects<K>,
 }
 
-/// Watches a kind for objects that carry the deployment label.
-pub(crate) fn watch<K>(api: Api<K>, tells: Tells) -> Watch<K>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-{
+/// Watches a kind for objects that carry the deployment label. `prune` removes from each what nobody
+/// reads: thousands of them are kept.
+pub(crate) fn watch<K: Child>(api: Api<K>, tells: Tells, prune: fn(&mut K)) -> Watch<K> {
     let objects = Arc::new(RwLock::new(Objects::new()));
     let mut indexer = Indexer {
         tells,
+        prune,
         objects: Arc::clone(&objects),
         listed: Objects::new(),
     };
@@ -114,6 +145,11 @@ impl<K> Children<K> {
             .unwrap_or_default()
     }
 
+    /// One object of a deployment.
+    pub(crate) fn find(&self, deployment: &Key, name: &str) -> Option<Arc<K>> {
+        self.objects.read().get(deployment)?.get(name).cloned()
+    }
+
     /// The deployments that have an object of which something holds.
     pub(crate) fn owners_where(&self, holds: impl Fn(&K) -> bool) -> Vec<Key> {
         let objects = self.objects.read();
@@ -129,7 +165,12 @@ impl<K> Children<K> {
 impl<K: Resource<DynamicType = ()> + Clone> Indexer<K> {
     /// Whether all that matters of an object was told before.
     fn is_told(&self, before: &K, now: &K) -> bool {
-        self.tells == Tells::AllButStatus && version_of(before) == version_of(now)
+        self.tells == Tells::AllButStatus && version_of(before.meta()) == version_of(now.meta())
+    }
+
+    fn trim(&self, object: &mut K) {
+        object.managed_fields_mut().clear();
+        (self.prune)(object);
     }
 
     /// Takes in an event and gives the deployments whose objects it changed.
@@ -139,7 +180,8 @@ impl<K: Resource<DynamicType = ()> + Clone> Indexer<K> {
                 self.listed.clear();
                 Vec::new()
             }
-            Event::InitApply(object) => {
+            Event::InitApply(mut object) => {
+                self.trim(&mut object);
                 insert(&mut self.listed, object);
                 Vec::new()
             }
@@ -150,7 +192,8 @@ impl<K: Resource<DynamicType = ()> + Clone> Indexer<K> {
                 keys.extend(before.into_keys());
                 keys
             }
-            Event::Apply(object) => {
+            Event::Apply(mut object) => {
+                self.trim(&mut object);
                 let mut objects = self.objects.write();
                 let before = known(&objects, &object);
                 let same = before.is_some_and(|before| self.is_told(before, &object));
@@ -169,9 +212,8 @@ fn known<'a, K: Resource<DynamicType = ()>>(objects: &'a Objects<K>, object: &K)
     own.get(&object.name_any()).map(|known| &**known)
 }
 
-fn insert<K: Resource<DynamicType = ()>>(objects: &mut Objects<K>, mut object: K) -> Option<Key> {
+fn insert<K: Resource<DynamicType = ()>>(objects: &mut Objects<K>, object: K) -> Option<Key> {
     let key = owner(&object)?;
-    object.managed_fields_mut().clear();
     let own = objects.entry(key.clone()).or_default();
     own.insert(object.name_any(), Arc::new(object));
     Some(key)

@@ -1,9 +1,11 @@
 //! What every reconcile shares: the client, the watches' indexes, and what was applied.
 
 use super::admin::Admin;
-use super::children::Children;
+use super::children::{Children, Metadata};
 use super::metrics::Metrics;
 use super::nodes::Nodes;
+use super::probe::Probes;
+use super::report::Written;
 use crate::controller::build::BuildConfig;
 use crate::http_client::HttpClient;
 use crate::scaler::Scaler;
@@ -11,14 +13,16 @@ use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment};
 use k8s_openapi::api::core::v1::{Pod, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::events::Recorder;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use pd_crds::{PdDeployment, PdPool};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Everything a reconcile needs beside its deployment.
@@ -30,13 +34,15 @@ pub(crate) struct Context {
     pub(crate) nodes: Nodes,
     pub(crate) pods: Children<Pod>,
     pub(crate) pools: Children<PdPool>,
-    pub(crate) deployments: Children<Deployment>,
-    pub(crate) services: Children<Service>,
-    pub(crate) accounts: Children<ServiceAccount>,
-    pub(crate) bindings: Children<RoleBinding>,
-    pub(crate) budgets: Children<PodDisruptionBudget>,
+    pub(crate) deployments: Metadata<Deployment>,
+    pub(crate) services: Metadata<Service>,
+    pub(crate) accounts: Metadata<ServiceAccount>,
+    pub(crate) bindings: Metadata<RoleBinding>,
+    pub(crate) budgets: Metadata<PodDisruptionBudget>,
     pub(crate) revisions: Children<ControllerRevision>,
     pub(crate) applied: Applied,
+    pub(crate) written: Written,
+    pub(crate) probes: Probes,
     /// By the deployment's UID.
     pub(crate) admins: Mutex<HashMap<String, Admin>>,
     /// Of deployments that scale by load, by UID; one is away while its deployment is reconciled.
@@ -53,7 +59,7 @@ pub(crate) struct Applied {
 }
 
 /// Digest of what was applied and the version it became, by the object's UID.
-type Left = HashMap<String, (Vec<u8>, String)>;
+type Left = HashMap<String, ([u8; 32], u64)>;
 
 // === impl Context ===
 
@@ -98,6 +104,7 @@ impl Context {
         self.failures.lock().remove(uid);
         self.scalers.lock().remove(uid);
         self.applied.forget(uid);
+        self.written.forget(uid);
     }
 }
 
@@ -106,26 +113,30 @@ impl Context {
 impl Applied {
     /// Whether `stored` is what came of applying `wanted` for a deployment, and nobody changed it
     /// since.
-    pub(crate) fn is_current<K>(&self, deployment: &str, wanted: &K, stored: &K) -> bool
-    where
-        K: Resource<DynamicType = ()> + Serialize,
-    {
+    pub(crate) fn is_current<K: Serialize>(
+        &self,
+        deployment: &str,
+        wanted: &K,
+        stored: &ObjectMeta,
+    ) -> bool {
         let by_deployment = self.by_deployment.lock();
         let left = by_deployment.get(deployment);
-        left.and_then(|left| left.get(&stored.uid()?))
+        left.and_then(|left| left.get(stored.uid.as_ref()?))
             .is_some_and(|(digest, version)| {
                 *digest == digest_of(wanted) && *version == version_of(stored)
             })
     }
 
-    pub(crate) fn remember<K>(&self, deployment: &str, wanted: &K, patched: &K)
-    where
-        K: Resource<DynamicType = ()> + Serialize,
-    {
+    pub(crate) fn remember<K: Serialize>(
+        &self,
+        deployment: &str,
+        wanted: &K,
+        patched: &ObjectMeta,
+    ) {
         let entry = (digest_of(wanted), version_of(patched));
         let mut by_deployment = self.by_deployment.lock();
         let left = by_deployment.entry(deployment.to_owned()).or_default();
-        left.insert(patched.uid().unwrap_or_default(), entry);
+        left.insert(patched.uid.clone().unwrap_or_default(), entry);
     }
 
     fn forget(&self, deployment: &str) {
@@ -133,21 +144,26 @@ impl Applied {
     }
 }
 
-fn digest_of<K: Serialize>(object: &K) -> Vec<u8> {
+fn digest_of<K: Serialize>(object: &K) -> [u8; 32] {
     let json = serde_json::to_vec(object).expect("Kubernetes objects serialize to JSON");
-    Sha256::digest(json).to_vec()
+    Sha256::digest(json).into()
 }
 
 /// Names a state of an object as far as others than its controller change it: the generation where
 /// there is one, which status writes leave alone, with the metadata that a generation does not
 /// cover. Another object of the same name is another state.
-pub(crate) fn version_of<K: Resource<DynamicType = ()>>(object: &K) -> String {
-    let metadata = object.meta();
+pub(crate) fn version_of(metadata: &ObjectMeta) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    metadata.uid.hash(&mut hasher);
     match metadata.generation {
-        Some(generation) => format!(
-            "{:?} {generation} {:?} {:?} {:?}",
-            metadata.uid, metadata.labels, metadata.owner_references, metadata.deletion_timestamp
-        ),
-        None => metadata.resource_version.clone().unwrap_or_default(),
+        Some(generation) => {
+            generation.hash(&mut hasher);
+            metadata.labels.hash(&mut hasher);
+            metadata.finalizers.hash(&mut hasher);
+            let rest = (&metadata.owner_references, &metadata.deletion_timestamp);
+            format!("{rest:?}").hash(&mut hasher);
+        }
+        None => metadata.resource_version.hash(&mut hasher),
     }
+    hasher.finish()
 }

@@ -3,6 +3,7 @@
 
 use super::admin::Admin;
 use super::nodes::Nodes;
+use super::probe::{Probed, Probes};
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Slot;
 use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
@@ -15,7 +16,7 @@ use pd_crds::drain::OnCordon;
 use pd_crds::place::Place;
 use pd_crds::stuck::{Stuck, stuck};
 use pd_protocol::labels::ROUTABLE_GATE;
-use pd_protocol::workers::{DrainState, DrainStatus, WorkerList};
+use pd_protocol::workers::{DrainState, DrainStatus, WorkerList, WorkerState, WorkerStatus};
 use pd_protocol::{labels, ports};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,6 +33,15 @@ pub(crate) struct PodFacts {
     pub(crate) slot: Option<Slot>,
     pub(crate) place: Place,
     pub(crate) pod: Arc<Pod>,
+}
+
+/// What becomes of a worker's readiness gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Admission {
+    Admitted,
+    Waits,
+    /// No KV arrived between it and a peer.
+    Unpaired(String),
 }
 
 /// Reads which component a pod is of; nothing for a pod that is none of ours.
@@ -66,6 +76,7 @@ pub(crate) async fn observe(
     deployment: &PdDeployment,
     facts: &[PodFacts],
     admin: &Admin,
+    probes: &Probes,
     now: Timestamp,
 ) -> Observed {
     let drain = SignedDuration::from_secs(deployment.spec.drain.timeout_seconds.into());
@@ -85,11 +96,22 @@ pub(crate) async fn observe(
     let leaving = workers().map(|facts| observe_leaving(facts, admin, now, drain));
     // At the same time: one that does not answer must not make the others wait.
     let (routers, leaving) = join(join_all(routers), join_all(leaving)).await;
-    let pods = workers()
-        .zip(leaving)
-        .filter_map(|(facts, leaving)| facts.observed(leaving, &routers))
-        .collect();
-    Observed { pods, routers }
+    let mut unpaired = None;
+    let pods = workers().zip(leaving).filter_map(|(facts, leaving)| {
+        let admission = match leaving {
+            None => facts.admission(&routers, probes),
+            Some(_) => Admission::Waits,
+        };
+        if let Admission::Unpaired(reason) = &admission {
+            unpaired.get_or_insert(reason.clone());
+        }
+        facts.observed(leaving, admission == Admission::Admitted)
+    });
+    Observed {
+        pods: pods.collect(),
+        routers,
+        unpaired,
+    }
 }
 
 async fn observe_router(router: &PodFacts, admin: &Admin) -> ObservedRouter {
@@ -105,6 +127,14 @@ async fn observe_router(router: &PodFacts, admin: &Admin) -> ObservedRouter {
         pod: router.pod.name_any(),
         workers: list.map(|list| list.workers),
     }
+}
+
+/// The workers to which a router sends requests.
+fn serving(routers: &[ObservedRouter]) -> Vec<WorkerStatus> {
+    let workers = routers.iter().find_map(|router| router.workers.as_ref());
+    let workers = workers.into_iter().flatten();
+    let serving = workers.filter(|worker| worker.state == WorkerState::Serving);
+    serving.cloned().collect()
 }
 
 /// How far a pod is on its way out; nothing for one that stays.
@@ -156,23 +186,39 @@ async fn observe_leaving(
 // === impl PodFacts ===
 
 impl PodFacts {
-    fn observed(
-        &self,
-        leaving: Option<Leaving>,
-        routers: &[ObservedRouter],
-    ) -> Option<ObservedPod> {
-        let name = self.pod.name_any();
-        let admitted = !routers.is_empty() && routers.iter().all(|router| router.sends_to(&name));
+    fn observed(&self, leaving: Option<Leaving>, admitted: bool) -> Option<ObservedPod> {
         Some(ObservedPod {
             component: self.component,
             slot: self.slot?,
             revision: self.revision(),
             ready: self.ready(),
-            routable: self.routable() || (self.ready() && admitted),
+            routable: self.routable() || admitted,
             place: self.place,
             leaving,
-            name,
+            name: self.pod.name_any(),
         })
+    }
+
+    /// Whether the gate of a worker that is to serve may latch: every router sends to it, and its KV
+    /// arrives.
+    fn admission(&self, routers: &[ObservedRouter], probes: &Probes) -> Admission {
+        let (name, uid) = (self.pod.name_any(), self.pod.uid().unwrap_or_default());
+        if self.routable() || !self.ready() {
+            probes.forget(&uid);
+            return Admission::Waits;
+        }
+        let acknowledged =
+            !routers.is_empty() && routers.iter().all(|router| router.sends_to(&name));
+        let serving = serving(routers);
+        let worker = serving.iter().find(|worker| worker.spec.id == name);
+        let Some(worker) = worker.filter(|_| acknowledged) else {
+            return Admission::Waits;
+        };
+        match probes.probe(&uid, worker, &serving) {
+            Probed::Passed => Admission::Admitted,
+            Probed::Runs => Admission::Waits,
+            Probed::Failed(reason) => Admission::Unpaired(reason),
+        }
     }
 
     /// Whether all of its containers pass their probes.

@@ -4,24 +4,23 @@
 use super::apply::{ApplyError, Writer, failed, merge_params};
 use super::context::Context;
 use super::observe::{PodFacts, observe, pod_facts};
+use super::report::Report;
 use super::scaling::{self, scales};
 use super::status::{self, Surroundings};
 use crate::controller::build::account::Account;
 use crate::controller::build::budget::{Mover, build_budget};
 use crate::controller::build::component::Component;
-use crate::controller::build::pool::Pool;
 use crate::controller::build::{self, Resources, revision};
 use crate::controller::plan::{Action as Step, Desired, Observed, ObservedPod, plan};
 use crate::controller::validate::{self, Valid};
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use kube::api::Patch;
 use kube::runtime::controller::Action;
-use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::ObjectRef;
-use kube::{Resource, ResourceExt};
 use pd_crds::drain::OnCordon;
 use pd_crds::scaling::ScalingMode;
-use pd_crds::{PdDeployment, PdDeploymentSpec, PdDeploymentStatus, PdPool};
+use pd_crds::{PdDeployment, PdDeploymentSpec, PdDeploymentStatus};
 use pd_protocol::labels;
 use serde_json::json;
 use std::sync::Arc;
@@ -45,7 +44,6 @@ pub(crate) enum ReconcileError {
 
 /// What a pass over a valid deployment came to.
 struct Pass {
-    status: PdDeploymentStatus,
     /// When to look again at what no watch tells of.
     again: Option<Duration>,
     /// The first write that failed.
@@ -59,6 +57,7 @@ pub(crate) async fn reconcile(
 ) -> Result<Action, ReconcileError> {
     let began = Instant::now();
     context.metrics.reconciling.inc();
+    let deployment = context.written.renewed(deployment);
     let result = Box::pin(bring_closer(&deployment, &context)).await;
     context.metrics.reconciling.dec();
     let error = result.as_ref().err();
@@ -88,18 +87,17 @@ async fn bring_closer(
     let (resources, valid) = match built {
         Ok(built) => built,
         Err(errors) => {
-            let status = status::refused(deployment, "InvalidSpec", &bounded(&errors), now);
-            writer.write_status(status).await?;
+            let status = status::refused(deployment, status::INVALID_SPEC, &bounded(&errors), now);
+            writer.report(Report::without_pools(status)).await?;
             return Ok(Action::await_change());
         }
     };
     if let Err(error) = writer.ensure_token().await {
-        let status = status::refused(deployment, "CannotApply", &bounded(&error), now);
-        writer.write_status(status).await?;
+        let status = status::refused(deployment, status::CANNOT_APPLY, &bounded(&error), now);
+        writer.report(Report::without_pools(status)).await?;
         return Err(error.into());
     }
     let pass = writer.pass(&valid, &resources, now).await;
-    writer.write_status(pass.status).await?;
     if let Some(failure) = pass.failure {
         return Err(failure.into());
     }
@@ -159,6 +157,7 @@ impl Writer<'_> {
             self.deployment,
             &facts,
             &self.context.admin(self.deployment),
+            &self.context.probes,
             now,
         )
         .await;
@@ -180,39 +179,36 @@ impl Writer<'_> {
         });
         let around = Surroundings {
             decisions,
-            ..self.surroundings(valid, &facts, failure.as_ref())
+            ..self.surroundings(valid, &facts, &observed, failure.as_ref())
         };
         let status = status::status(self.deployment, &desired, &observed, &around, now);
-        for (pool, built) in [
-            (&status.pools.prefill, &resources.prefill),
-            (&status.pools.decode, &resources.decode),
-        ] {
-            let written = self.write_pool_status(built, pool).await;
-            if let Err(error) = written {
-                failure.get_or_insert(error);
-            }
-        }
         let again = next_look(spec, &status, &facts, &observed);
-        Pass {
+        let report = Report {
+            pools: self.pool_reports(resources, &status),
             status,
-            again,
+        };
+        let reported = match &failure {
+            Some(_) => self.report(report).await.map(|()| None),
+            None => self.report_settled(report).await,
+        };
+        let settles = reported.unwrap_or_else(|error| {
+            failure.get_or_insert(error);
+            None
+        });
+        Pass {
+            again: again.into_iter().chain(settles).min(),
             failure,
         }
     }
 
     /// Router, Service, the router's account, and the record of the revision.
     async fn apply_surroundings(&self, resources: &Resources) -> Result<(), ApplyError> {
-        let key = self.key();
         let Account { account, binding } = &resources.account;
-        let stored = self.context.accounts.of(&key);
-        self.apply(account, named(&stored, account)).await?;
-        let stored = self.context.bindings.of(&key);
-        self.apply(binding, named(&stored, binding)).await?;
-        let stored = self.context.services.of(&key);
-        self.apply(&resources.service, named(&stored, &resources.service))
+        self.apply(account, &self.context.accounts).await?;
+        self.apply(binding, &self.context.bindings).await?;
+        self.apply(&resources.service, &self.context.services)
             .await?;
-        let stored = self.context.deployments.of(&key);
-        self.apply(&resources.router, named(&stored, &resources.router))
+        self.apply(&resources.router, &self.context.deployments)
             .await?;
         self.record_revision().await
     }
@@ -226,10 +222,9 @@ impl Writer<'_> {
             false => Mover::Eviction,
         };
         let sizes = desired.iter().map(|pool| (pool.component, pool.replicas));
-        let stored = self.context.budgets.of(&self.key());
         for (component, replicas) in sizes.chain([(Component::Router, 0)]) {
             let budget = build_budget(self.deployment, component, replicas, mover);
-            self.apply(&budget, named(&stored, &budget)).await?;
+            self.apply(&budget, &self.context.budgets).await?;
         }
         Ok(())
     }
@@ -241,11 +236,11 @@ impl Writer<'_> {
         resources: &Resources,
     ) -> Result<Vec<Desired>, ApplyError> {
         let spec = &valid.deployment().spec;
-        let stored = self.context.pools.of(&self.key());
         let mut desired = Vec::new();
         for pool in [&resources.prefill, &resources.decode] {
             let object = pool.object(self.deployment);
-            let replicas = match named(&stored, &object) {
+            let name = object.name_any();
+            let replicas = match self.context.pools.find(&self.key(), &name) {
                 None => {
                     self.create(&object).await?;
                     pool.replicas
@@ -253,7 +248,7 @@ impl Writer<'_> {
                 Some(stored) => {
                     let replicas = u32::try_from(stored.spec.replicas).unwrap_or(0);
                     if spec.autoscaling.mode == ScalingMode::Off && replicas != pool.replicas {
-                        self.scale(&object.name_any(), pool.replicas).await?;
+                        self.scale(&name, pool.replicas).await?;
                         pool.replicas
                     } else {
                         replicas
@@ -290,6 +285,7 @@ impl Writer<'_> {
         &self,
         valid: &Valid,
         facts: &[PodFacts],
+        observed: &Observed,
         failure: Option<&ApplyError>,
     ) -> Surroundings {
         let router = &valid.deployment().spec.router;
@@ -306,91 +302,10 @@ impl Writer<'_> {
             revision: revision::of_pools(&valid.deployment().spec),
             trouble: failure.map(bounded),
             decisions: Vec::new(),
-            stuck: facts.iter().find_map(|facts| facts.stuck()),
+            stuck: facts.iter().find_map(PodFacts::stuck),
+            unpaired: observed.unpaired.as_ref().map(bounded),
             progressed: facts.iter().filter_map(PodFacts::last_change).max(),
         }
-    }
-
-    async fn write_status(&self, status: PdDeploymentStatus) -> Result<(), ApplyError> {
-        let before = self.deployment.status.as_ref();
-        if before == Some(&status) {
-            return Ok(());
-        }
-        let name = self.deployment.name_any();
-        let patch = Patch::Merge(json!({"status": &status}));
-        self.api::<PdDeployment>()
-            .patch_status(&name, &merge_params(), &patch)
-            .await
-            .map_err(|source| failed::<PdDeployment>("write the status of", &name, source))?;
-        self.tell_transitions(before, &status).await;
-        Ok(())
-    }
-
-    /// Events on a change of `Ready` only: a trouble that stays is told once.
-    async fn tell_transitions(
-        &self,
-        before: Option<&PdDeploymentStatus>,
-        after: &PdDeploymentStatus,
-    ) {
-        let ready = |status: &PdDeploymentStatus| {
-            let condition = status
-                .conditions
-                .iter()
-                .find(|c| c.type_ == "Ready")
-                .cloned();
-            condition.map(|c| (c.status == "True", c.reason, c.message))
-        };
-        let (was, is) = (before.and_then(ready), ready(after));
-        let Some((holds, reason, message)) = is else {
-            return;
-        };
-        if was.is_some_and(|(held, why, _)| held == holds && (holds || why == reason)) {
-            return;
-        }
-        let event = Event {
-            type_: if holds {
-                EventType::Normal
-            } else {
-                EventType::Warning
-            },
-            reason: if holds { "Ready".to_owned() } else { reason },
-            note: Some(message),
-            action: "Reconcile".to_owned(),
-            secondary: None,
-        };
-        self.tell(&event).await;
-    }
-
-    /// Writes an Event; one that is lost is lost.
-    pub(crate) async fn tell(&self, event: &Event) {
-        let about = self.deployment.object_ref(&());
-        if let Err(error) = self.context.recorder.publish(event, &about).await {
-            tracing::warn!(%error, "an Event could not be written");
-        }
-    }
-
-    async fn write_pool_status(
-        &self,
-        pool: &Pool,
-        counted: &pd_crds::status::PoolStatus,
-    ) -> Result<(), ApplyError> {
-        let stored = self.context.pools.of(&self.key());
-        let Some(stored) = named(&stored, &pool.object(self.deployment)) else {
-            return Ok(());
-        };
-        let labels = pool.component.selector_labels(self.deployment);
-        let selector: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        let status = status::of_pool(counted, selector.join(","), stored.metadata.generation);
-        if stored.status.as_ref() == Some(&status) {
-            return Ok(());
-        }
-        let name = stored.name_any();
-        let patch = Patch::Merge(json!({"status": status}));
-        self.api::<PdPool>()
-            .patch_status(&name, &merge_params(), &patch)
-            .await
-            .map_err(|source| failed::<PdPool>("write the status of", &name, source))?;
-        Ok(())
     }
 
     /// A finalizer orders deletion: workers drain while routers still carry their streams.
@@ -427,7 +342,8 @@ impl Writer<'_> {
         if facts.iter().any(|facts| facts.slot.is_some()) {
             self.ensure_token().await?;
             let admin = self.context.admin(self.deployment);
-            let observed = observe(self.deployment, &facts, &admin, Timestamp::now()).await;
+            let (probes, now) = (&self.context.probes, Timestamp::now());
+            let observed = observe(self.deployment, &facts, &admin, probes, now).await;
             let desired = [Component::Prefill, Component::Decode].map(Desired::nothing);
             for step in plan(&desired, &observed) {
                 self.step(&step, &facts, None).await?;
@@ -477,15 +393,6 @@ fn newly_routable<'a>(
         let mut pods = observed.pods.iter();
         !facts.routable() && !facts.leaves() && pods.any(|pod| pod.name == name && pod.routable)
     })
-}
-
-/// The stored object of the same name as `wanted`.
-fn named<'a, K: Resource>(stored: &'a [Arc<K>], wanted: &K) -> Option<&'a K> {
-    let wanted = wanted.meta().name.as_deref();
-    let mut stored = stored.iter();
-    stored
-        .find(|object| object.meta().name.as_deref() == wanted)
-        .map(|object| &**object)
 }
 
 /// A message as a condition may carry it: Events end at 1 kB.

@@ -1,29 +1,31 @@
 //! The controller: watches, the loop over what they tell, and its end.
 
-use super::children::{Tells, Watch, watch};
-use super::context::{Applied, Context};
+use super::children::{Child, Tells, Watch, watch};
+use super::context::{Applied, Context, version_of};
 use super::endpoint::Endpoint;
 use super::lease::Candidate;
 use super::mandate::{Guard, Mandate};
 use super::metrics::Metrics;
 use super::nodes::Nodes;
+use super::probe::Probes;
 use super::reconcile::{reconcile, retry};
+use super::report::Written;
 use crate::controller::build::BuildConfig;
 use crate::http_client::HttpClient;
 use futures::{Stream, StreamExt, stream};
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::client::ClientBuilder;
+use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Config, Error as ControllerError};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::{Controller, watcher};
-use kube::{Api, Client, Resource};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use pd_crds::PdDeployment;
-use serde::de::DeserializeOwned;
 use std::collections::HashMap;
-use std::fmt::Debug;
 use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -111,7 +113,8 @@ pub(crate) async fn run(config: ClusterConfig) -> Result<(), RunError> {
     }
     metrics.leader.set(1);
     tracing::info!(namespace = namespace.unwrap_or("all"), "reconciles");
-    let controller = Controller::new(deployments, watcher::Config::default())
+    let (reader, writer) = reflector::store();
+    let controller = Controller::for_stream(specs(deployments, writer), reader)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_on(changed)
         .graceful_shutdown_on(stopped.cancelled_owned())
@@ -173,14 +176,14 @@ async fn start_watches(
     ),
     RunError,
 > {
-    let pods = begin(&client, namespace, Tells::Everything);
-    let pools = begin(&client, namespace, Tells::AllButStatus);
-    let deployments = begin(&client, namespace, Tells::AllButStatus);
-    let services = begin(&client, namespace, Tells::AllButStatus);
-    let accounts = begin(&client, namespace, Tells::AllButStatus);
-    let bindings = begin(&client, namespace, Tells::AllButStatus);
-    let budgets = begin(&client, namespace, Tells::AllButStatus);
-    let revisions = begin(&client, namespace, Tells::AllButStatus);
+    let pods = watch(api(&client, namespace), Tells::Everything, prune_pod);
+    let pools = watch(api(&client, namespace), Tells::AllButStatus, |_| ());
+    let deployments = watch_metadata(&client, namespace);
+    let services = watch_metadata(&client, namespace);
+    let accounts = watch_metadata(&client, namespace);
+    let bindings = watch_metadata(&client, namespace);
+    let budgets = watch_metadata(&client, namespace);
+    let revisions = watch(api(&client, namespace), Tells::AllButStatus, prune_revision);
     let synced = [
         pods.synced,
         pools.synced,
@@ -231,6 +234,8 @@ async fn start_watches(
         budgets: budgets.children,
         revisions: revisions.children,
         applied: Applied::default(),
+        written: Written::default(),
+        probes: Probes::new(),
         admins: Mutex::new(HashMap::new()),
         scalers: Mutex::new(HashMap::new()),
         // `/metrics` needs no token.
@@ -256,24 +261,46 @@ fn moved(
     })
 }
 
-fn begin<K>(client: &Client, namespace: Option<&str>, tells: Tells) -> Watch<K>
+/// Watches a kind of which only the metadata is read.
+fn watch_metadata<K: Child>(client: &Client, namespace: Option<&str>) -> Watch<PartialObjectMeta<K>>
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    PartialObjectMeta<K>: Child,
 {
-    watch(api(client, namespace), tells)
+    watch(api(client, namespace), Tells::AllButStatus, |_| ())
+}
+
+/// Of what a pod is to run, only its node is read.
+fn prune_pod(pod: &mut Pod) {
+    let node_name = pod.spec.take().and_then(|spec| spec.node_name);
+    pod.spec = Some(PodSpec {
+        node_name,
+        ..PodSpec::default()
+    });
+}
+
+/// Of a record, only its number is read.
+fn prune_revision(record: &mut ControllerRevision) {
+    record.data = None;
+}
+
+/// The deployments to reconcile, as their watch tells: not for a status, which this operator writes.
+fn specs(
+    deployments: Api<PdDeployment>,
+    writer: Writer<PdDeployment>,
+) -> impl Stream<Item = watcher::Result<PdDeployment>> {
+    watcher(deployments, watcher::Config::default())
+        .default_backoff()
+        .modify(|deployment| deployment.managed_fields_mut().clear())
+        .reflect(writer)
+        .applied_objects()
+        .predicate_filter(
+            |deployment: &PdDeployment| Some(version_of(deployment.meta())),
+            Default::default(),
+        )
 }
 
 /// The objects of one namespace, or of all.
-pub(crate) fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-{
+pub(crate) fn api<K: Child>(client: &Client, namespace: Option<&str>) -> Api<K> {
     match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),

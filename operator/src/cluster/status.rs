@@ -8,6 +8,10 @@ use pd_crds::status::{Decision, PdDeploymentStatus, PoolStatus, PoolsStatus, Rev
 use pd_crds::stuck::{Cause, Stuck};
 use pd_crds::{PdDeployment, PdPoolStatus};
 
+/// Reasons of a deployment that cannot be carried out.
+pub(crate) const CANNOT_APPLY: &str = "CannotApply";
+pub(crate) const INVALID_SPEC: &str = "InvalidSpec";
+
 /// What the status says beside the pods.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Surroundings {
@@ -20,10 +24,22 @@ pub(crate) struct Surroundings {
     pub(crate) trouble: Option<String>,
     /// What keeps the first pod that does not start from starting.
     pub(crate) stuck: Option<Stuck>,
+    /// Why a worker that runs is not admitted: its KV reaches no peer.
+    pub(crate) unpaired: Option<String>,
     /// The last decisions of the autoscaler.
     pub(crate) decisions: Vec<Decision>,
     /// When something last went forward.
     pub(crate) progressed: Option<Timestamp>,
+}
+
+// === impl Surroundings ===
+
+impl Surroundings {
+    /// What keeps a worker from serving, in the words of whoever knows.
+    fn obstacle(&self) -> Option<&str> {
+        let stuck = self.stuck.as_ref().map(|stuck| stuck.message.as_str());
+        stuck.or(self.unpaired.as_deref())
+    }
 }
 
 /// One condition before it is dated.
@@ -111,6 +127,11 @@ pub(crate) fn refused(
     }
 }
 
+/// Whether a reason of `Ready` says that something is wrong, and not only on its way.
+pub(crate) fn is_trouble(reason: &str) -> bool {
+    matches!(reason, CANNOT_APPLY | INVALID_SPEC)
+}
+
 /// Whether something is to go forward.
 pub(crate) fn is_progressing(status: &PdDeploymentStatus) -> bool {
     let mut conditions = status.conditions.iter();
@@ -187,7 +208,7 @@ fn ready_claim(pools: &PoolsStatus, around: &Surroundings) -> Claim {
             "a prefill and a decode worker serve behind a ready router",
         )
     } else if let Some(trouble) = &around.trouble {
-        ("CannotApply", trouble.as_str())
+        (CANNOT_APPLY, trouble.as_str())
     } else if prefill.desired == 0 && decode.desired == 0 {
         ("ScaledToZero", "both pools have no replicas")
     } else if routers_ready == 0 {
@@ -201,8 +222,8 @@ fn ready_claim(pools: &PoolsStatus, around: &Surroundings) -> Claim {
         name: "Ready",
         holds,
         reason,
-        message: match &around.stuck {
-            Some(stuck) if !holds => format!("{message}; {}", stuck.message),
+        message: match around.obstacle() {
+            Some(obstacle) if !holds => format!("{message}; {obstacle}"),
             Some(_) | None => message.to_owned(),
         },
     }
@@ -226,15 +247,14 @@ fn progressing_claim(pools: &PoolsStatus, around: &Surroundings, is_overdue: boo
     });
     let replaces = both.iter().any(|pool| pool.updated < pool.current);
     let (holds, reason, message) = match (&around.trouble, &around.stuck) {
-        (Some(trouble), _) => (true, "CannotApply", trouble.as_str()),
+        (Some(trouble), _) => (true, CANNOT_APPLY, trouble.as_str()),
         (None, _) if settled => (false, "AsWanted", "everything is as the spec wants it"),
-        (None, Some(stuck)) if is_overdue => {
-            (false, "ProgressDeadlineExceeded", stuck.message.as_str())
-        }
-        (None, None) if is_overdue => (
+        (None, _) if is_overdue => (
             false,
             "ProgressDeadlineExceeded",
-            "nothing went forward within spec.rollout.progressDeadlineSeconds",
+            around
+                .obstacle()
+                .unwrap_or("nothing went forward within spec.rollout.progressDeadlineSeconds"),
         ),
         (None, Some(stuck)) => match stuck.cause {
             // The pods of the old revision serve on until there is room.
@@ -242,7 +262,10 @@ fn progressing_claim(pools: &PoolsStatus, around: &Surroundings, is_overdue: boo
             Cause::Unschedulable => (true, "Unschedulable", stuck.message.as_str()),
             Cause::Broken => (true, "WorkerDoesNotStart", stuck.message.as_str()),
         },
-        (None, None) => (true, "Moving", "workers start, are replaced or leave"),
+        (None, None) => match &around.unpaired {
+            Some(why) => (true, "KvDoesNotArrive", why.as_str()),
+            None => (true, "Moving", "workers start, are replaced or leave"),
+        },
     };
     Claim {
         name: "Progressing",

@@ -29,7 +29,7 @@ impl Writer<'_> {
             .map_err(|source| failed::<Secret>("get", &name, source))?;
         let secret = match stored {
             Some(secret) => {
-                self.check_owner(&secret)?;
+                self.check_owner::<Secret>(&secret.metadata)?;
                 secret
             }
             None => api

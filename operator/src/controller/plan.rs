@@ -65,6 +65,8 @@ pub(crate) struct ObservedRouter {
 pub(crate) struct Observed {
     pub(crate) pods: Vec<ObservedPod>,
     pub(crate) routers: Vec<ObservedRouter>,
+    /// Why a worker that is to serve is not admitted: its KV reaches no peer.
+    pub(crate) unpaired: Option<String>,
 }
 
 /// One step. Each is safe to repeat.

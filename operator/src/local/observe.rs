@@ -31,7 +31,11 @@ pub(crate) async fn observe(fleet: &mut Fleet) -> Observed {
         .iter()
         .map(|(name, entry)| observe_pod(name, entry, now))
         .collect();
-    Observed { pods, routers }
+    Observed {
+        pods,
+        routers,
+        unpaired: None,
+    }
 }
 
 fn observe_pod(name: &str, entry: &Entry, now: Instant) -> ObservedPod {

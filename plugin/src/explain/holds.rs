@@ -24,6 +24,7 @@ pub(super) fn holds(view: &View, places: &Places, now: Timestamp) -> Vec<String>
         deleted(view, now),
         refused(view),
         stuck_pods(view),
+        unpaired(view),
         overdue(view),
         routers(view),
         rollout(view),
@@ -122,6 +123,20 @@ fn stuck_pods(view: &View) -> Vec<String> {
         }
     });
     sentences.collect()
+}
+
+/// Workers that run and yet are not used.
+fn unpaired(view: &View) -> Vec<String> {
+    let progressing = view.condition("Progressing");
+    let found = progressing.filter(|it| it.reason == "KvDoesNotArrive");
+    let sentence = found.map(|condition| {
+        format!(
+            "A worker runs, but its KV cache reaches no peer, so it is not counted: {}. See to the \
+             network between them (spec.kv.transport, firewalls, NICs), or go back.",
+            condition.message
+        )
+    });
+    sentence.into_iter().collect()
 }
 
 fn overdue(view: &View) -> Vec<String> {

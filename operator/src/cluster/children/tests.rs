@@ -16,6 +16,7 @@ fn mk_indexer() -> (Indexer<Pod>, Children<Pod>) {
     let objects = Arc::default();
     let indexer = Indexer {
         tells: Tells::Everything,
+        prune: |_| (),
         objects: Arc::clone(&objects),
         listed: Objects::new(),
     };

@@ -42,7 +42,7 @@ fn facts(pod: Pod) -> PodFacts {
 async fn observed(pod: Pod, now: Timestamp) -> ObservedPod {
     let admin = Admin::new(String::new());
     let facts = [facts(pod)];
-    let mut observed = observe(&mk_deployment(), &facts, &admin, now).await;
+    let mut observed = observe(&mk_deployment(), &facts, &admin, &Probes::new(), now).await;
     observed.pods.remove(0)
 }
 

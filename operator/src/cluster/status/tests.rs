@@ -49,6 +49,7 @@ fn mk_around(routers: i32) -> Surroundings {
         trouble: None,
         decisions: vec![],
         stuck: None,
+        unpaired: None,
         progressed: None,
     }
 }
@@ -62,6 +63,7 @@ fn mk_status(pods: Vec<ObservedPod>, around: &Surroundings) -> PdDeploymentStatu
     let observed = Observed {
         pods,
         routers: vec![],
+        unpaired: None,
     };
     status(&mk_deployment(), &desired, &observed, around, at(10))
 }
@@ -118,6 +120,7 @@ fn a_condition_keeps_its_date_while_its_status_stays() {
     let nothing = Observed {
         pods: vec![],
         routers: vec![],
+        unpaired: None,
     };
     let first = status(&deployment, &desired, &nothing, &mk_around(0), at(10));
     deployment.status = Some(first.clone());
@@ -151,6 +154,7 @@ fn the_serving_revision_moves_when_both_pools_are_replaced() {
     let mut observed = Observed {
         pods: vec![mk_pod(Prefill, 0, true), old],
         routers: vec![],
+        unpaired: None,
     };
     let around = mk_around(1);
     let half = status(&deployment, &desired, &observed, &around, at(10));
@@ -159,4 +163,17 @@ fn the_serving_revision_moves_when_both_pools_are_replaced() {
     observed.pods[1].revision = "a".to_owned();
     let whole = status(&deployment, &desired, &observed, &around, at(11));
     assert_eq!(whole.revision.current, "r1");
+}
+
+#[test]
+fn a_worker_whose_kv_reaches_no_peer_is_told_of() {
+    let mut around = mk_around(1);
+    around.unpaired = Some("no KV from p to d: timed out".to_owned());
+    let pods = || vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, false)];
+    let told = mk_status(pods(), &around);
+    assert_eq!(condition(&told, "Progressing").reason, "KvDoesNotArrive");
+    assert_eq!(
+        condition(&told, "Ready").message,
+        "no decode worker is routable; no KV from p to d: timed out"
+    );
 }

@@ -75,6 +75,7 @@ fn mk_settled() -> Observed {
     Observed {
         pods,
         routers: vec![mk_router(Some(workers))],
+        unpaired: None,
     }
 }
 
@@ -102,6 +103,7 @@ fn an_empty_machine_gets_every_pod_at_once() {
     let empty = Observed {
         pods: vec![],
         routers: vec![],
+        unpaired: None,
     };
     let create = |component, ordinal| Action::Create { component, ordinal };
     assert_eq!(

@@ -1,0 +1,235 @@
+//! Writes what a reconcile has to say: the statuses of a deployment and of its pools, and Events.
+//!
+//! A status is the dearest write there is: the apiserver validates the whole object for each. So
+//! statuses are written on a change only, and while things move, in steps of [`SETTLE`].
+
+use super::apply::{ApplyError, Writer, failed, merge_params};
+use super::children::Child;
+use super::status;
+use crate::controller::build::Resources;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::Patch;
+use kube::runtime::events::{Event, EventType};
+use kube::{Resource, ResourceExt};
+use parking_lot::Mutex;
+use pd_crds::{PdDeployment, PdDeploymentStatus, PdPool, PdPoolStatus};
+use serde::Serialize;
+use serde_json::json;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A change is told this long after it was first seen, with what else has changed until then.
+const SETTLE: Duration = Duration::from_millis(250);
+
+/// What a reconcile has to say.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Report {
+    pub(crate) status: PdDeploymentStatus,
+    /// By the pool's name; pools that are not known to exist are left out.
+    pub(crate) pools: Vec<(String, PdPoolStatus)>,
+}
+
+/// Statuses as this process last wrote them: what the watches told of may be older.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// By the deployment's UID.
+    by_deployment: Mutex<HashMap<String, Last>>,
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    /// With the resource version that came of it.
+    status: Option<(u64, PdDeploymentStatus)>,
+    pools: HashMap<String, (u64, PdPoolStatus)>,
+    /// Since when there is something to tell.
+    unsettled: Option<Instant>,
+}
+
+// === impl Report ===
+
+impl Report {
+    pub(crate) fn without_pools(status: PdDeploymentStatus) -> Self {
+        Self {
+            status,
+            pools: Vec::new(),
+        }
+    }
+}
+
+// === impl Written ===
+
+impl Written {
+    /// The deployment with its newest status.
+    pub(crate) fn renewed(&self, mut deployment: Arc<PdDeployment>) -> Arc<PdDeployment> {
+        let by_deployment = self.by_deployment.lock();
+        let last = by_deployment.get(&deployment.uid().unwrap_or_default());
+        let last = last.and_then(|last| last.status.as_ref());
+        let newer = last.filter(|(version, _)| *version > version_of(deployment.meta()));
+        if let Some((_, status)) = newer {
+            Arc::make_mut(&mut deployment).status = Some(status.clone());
+        }
+        deployment
+    }
+
+    pub(crate) fn forget(&self, deployment: &str) {
+        self.by_deployment.lock().remove(deployment);
+    }
+
+    /// Whether a pool's newest status is another one.
+    fn is_news(&self, deployment: &str, stored: &PdPool, status: &PdPoolStatus) -> bool {
+        let by_deployment = self.by_deployment.lock();
+        let last = by_deployment.get(deployment);
+        let last = last.and_then(|last| last.pools.get(&stored.name_any()));
+        let newer = last.filter(|(version, _)| *version > version_of(stored.meta()));
+        let newest = newer.map(|(_, status)| status).or(stored.status.as_ref());
+        newest != Some(status)
+    }
+
+    /// How long to wait with what there is to tell; nothing once it is time.
+    fn settles(&self, deployment: &str, now: Instant) -> Option<Duration> {
+        let mut by_deployment = self.by_deployment.lock();
+        let last = by_deployment.entry(deployment.to_owned()).or_default();
+        let since = *last.unsettled.get_or_insert(now);
+        let left = SETTLE.saturating_sub(now.duration_since(since));
+        Some(left).filter(|left| !left.is_zero())
+    }
+
+    fn change(&self, deployment: &str, change: impl FnOnce(&mut Last)) {
+        change(
+            self.by_deployment
+                .lock()
+                .entry(deployment.to_owned())
+                .or_default(),
+        );
+    }
+}
+
+/// Resource versions of one object are numbers that grow. Source: KEP-5504.
+fn version_of(object: &ObjectMeta) -> u64 {
+    let version = object.resource_version.as_deref();
+    version
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(0)
+}
+
+// === impl Writer ===
+
+impl Writer<'_> {
+    /// What there is to say of the pools, where it is news.
+    pub(crate) fn pool_reports(
+        &self,
+        resources: &Resources,
+        status: &PdDeploymentStatus,
+    ) -> Vec<(String, PdPoolStatus)> {
+        let pools = [
+            (&resources.prefill, &status.pools.prefill),
+            (&resources.decode, &status.pools.decode),
+        ];
+        let reports = pools.into_iter().filter_map(|(pool, counted)| {
+            let name = pool.object(self.deployment).name_any();
+            let stored = self.context.pools.find(&self.key(), &name)?;
+            let labels = pool.component.selector_labels(self.deployment);
+            let selector: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            let status = status::of_pool(counted, selector.join(","), stored.metadata.generation);
+            let is_news = self.context.written.is_news(&self.uid(), &stored, &status);
+            is_news.then_some((name, status))
+        });
+        reports.collect()
+    }
+
+    /// Writes a report once things have settled; until then, says how long to wait.
+    pub(crate) async fn report_settled(
+        &self,
+        report: Report,
+    ) -> Result<Option<Duration>, ApplyError> {
+        let is_news =
+            self.deployment.status.as_ref() != Some(&report.status) || !report.pools.is_empty();
+        if is_news && let Some(left) = self.context.written.settles(&self.uid(), Instant::now()) {
+            return Ok(Some(left));
+        }
+        self.report(report).await?;
+        Ok(None)
+    }
+
+    /// Writes what is news of a report.
+    pub(crate) async fn report(&self, report: Report) -> Result<(), ApplyError> {
+        let (uid, written) = (self.uid(), &self.context.written);
+        let Report { status, pools } = report;
+        for (name, status) in pools {
+            let patched = self.patch_status::<PdPool>(&name, &status).await?;
+            let entry = (version_of(patched.meta()), status);
+            written.change(&uid, |last| {
+                last.pools.insert(name, entry);
+            });
+        }
+        let before = self.deployment.status.as_ref();
+        if before != Some(&status) {
+            let name = self.deployment.name_any();
+            let patched = self.patch_status::<PdDeployment>(&name, &status).await?;
+            self.tell_transition(before, &status).await;
+            let entry = (version_of(patched.meta()), status);
+            written.change(&uid, |last| last.status = Some(entry));
+        }
+        written.change(&uid, |last| last.unsettled = None);
+        Ok(())
+    }
+
+    async fn patch_status<K: Child>(
+        &self,
+        name: &str,
+        status: &impl Serialize,
+    ) -> Result<K, ApplyError> {
+        let patch = Patch::Merge(json!({"status": status}));
+        self.api::<K>()
+            .patch_status(name, &merge_params(), &patch)
+            .await
+            .map_err(|source| failed::<K>("write the status of", name, source))
+    }
+
+    /// Tells a change of `Ready`, once: a trouble that stays is not told again, and that what has
+    /// just begun is not ready yet is no news.
+    async fn tell_transition(
+        &self,
+        before: Option<&PdDeploymentStatus>,
+        after: &PdDeploymentStatus,
+    ) {
+        let ready = |status: &PdDeploymentStatus| {
+            let mut conditions = status.conditions.iter();
+            conditions.find(|is| is.type_ == "Ready").cloned()
+        };
+        let (was, is) = (before.and_then(ready), ready(after));
+        let Some(is) = is else { return };
+        let holds = is.status == "True";
+        let is_news = match &was {
+            Some(was) => was.status != is.status || (!holds && was.reason != is.reason),
+            None => holds || status::is_trouble(&is.reason),
+        };
+        if !is_news {
+            return;
+        }
+        let (type_, reason) = match holds {
+            true => (EventType::Normal, "Ready".to_owned()),
+            false => (EventType::Warning, is.reason),
+        };
+        let event = Event {
+            type_,
+            reason,
+            note: Some(is.message),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        self.tell(&event).await;
+    }
+
+    /// Writes an Event; one that is lost is lost.
+    pub(crate) async fn tell(&self, event: &Event) {
+        let about = self.deployment.object_ref(&());
+        if let Err(error) = self.context.recorder.publish(event, &about).await {
+            tracing::warn!(%error, "an Event could not be written");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

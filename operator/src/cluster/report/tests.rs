@@ -1,0 +1,48 @@
+//! Facts about what is news.
+
+use super::*;
+
+fn mk_deployment(version: &str, kv_compat: &str) -> Arc<PdDeployment> {
+    let object = json!({
+        "apiVersion": "pdserve.io/v1alpha1", "kind": "PDDeployment",
+        "metadata": {"name": "tiny", "uid": "u", "resourceVersion": version},
+        "spec": {"model": {"source": {"hostPath": {"path": "/m.gguf"}}}, "pools": {}},
+    });
+    let mut deployment: PdDeployment = serde_json::from_value(object).expect("a PDDeployment");
+    deployment.status = Some(mk_status(kv_compat));
+    Arc::new(deployment)
+}
+
+fn mk_status(kv_compat: &str) -> PdDeploymentStatus {
+    PdDeploymentStatus {
+        kv_compat: Some(kv_compat.to_owned()),
+        ..PdDeploymentStatus::default()
+    }
+}
+
+#[test]
+fn a_status_that_the_watch_has_not_told_of_yet_counts() {
+    let written = Written::default();
+    written.change("u", |last| last.status = Some((9, mk_status("new"))));
+    let renewed = written.renewed(mk_deployment("8", "old"));
+    assert_eq!(renewed.status, Some(mk_status("new")));
+}
+
+#[test]
+fn a_status_that_someone_changed_since_counts() {
+    let written = Written::default();
+    written.change("u", |last| last.status = Some((9, mk_status("ours"))));
+    let renewed = written.renewed(mk_deployment("10", "theirs"));
+    assert_eq!(renewed.status, Some(mk_status("theirs")));
+}
+
+#[test]
+fn a_change_settles_before_it_is_told() {
+    let written = Written::default();
+    let began = Instant::now();
+    assert_eq!(written.settles("u", began), Some(SETTLE));
+    assert_eq!(written.settles("u", began + SETTLE), None, "it is time");
+    written.change("u", |last| last.unsettled = None);
+    let next = written.settles("u", began + SETTLE);
+    assert_eq!(next, Some(SETTLE), "the next change waits anew");
+}
