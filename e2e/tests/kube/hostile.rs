@@ -62,6 +62,21 @@ async fn pods_that_cannot_start_say_why_and_the_old_ones_serve_on() -> Result<()
     stand.edit(&model(&good))?;
     stand.settled(1, 1).await?;
 
+    // One that loads the model and whose every KV transfer fails.
+    let fails = |template: Value| json!({"spec": {"pools": {"decode": {"podTemplate": template}}}});
+    let env = json!([{"name": "DISAGGREGATION_TEST_FAILURE_PROB", "value": "1"}]);
+    let container = json!({"name": "agent", "env": env});
+    stand.edit(&fails(json!({"spec": {"containers": [container]}})))?;
+    says(
+        &stand,
+        "Progressing",
+        &["KvDoesNotArrive", "no KV from smollm2-prefill-"],
+    )
+    .await?;
+    ensure!(holds(&stand.json("get pdd smollm2")?["status"], "Ready"));
+    stand.edit(&fails(Value::Null))?;
+    stand.settled(1, 1).await?;
+
     let gpus = |count: Value| {
         let pool = json!({"resources": {"limits": {"nvidia.com/gpu": count}}});
         json!({"spec": {"pools": {"prefill": pool, "decode": pool}}})
