@@ -8,7 +8,7 @@ use crate::pool::PoolsSpec;
 use crate::rollout::RolloutSpec;
 use crate::router::RouterSpec;
 use crate::rules;
-use crate::scaling::AutoscalingSpec;
+use crate::scaling::{AutoscalingSpec, ScalingMode};
 use crate::slo::SloSpec;
 use crate::status::PdDeploymentStatus;
 use kube::{CustomResource, KubeSchema};
@@ -106,6 +106,22 @@ pub struct PdDeploymentSpec {
     /// How a worker leaves.
     #[serde(default)]
     pub drain: DrainSpec,
+    /// Let every worker finish and leave, and keep all else: routers stay and refuse requests,
+    /// retriably. Taken back, the pools come back in their last size.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+}
+
+// === impl PdDeploymentSpec ===
+
+impl PdDeploymentSpec {
+    /// Whether the operator decides by load how many replicas there are, or would.
+    pub fn scales_by_load(&self) -> bool {
+        match self.autoscaling.mode {
+            ScalingMode::Auto | ScalingMode::Advise => !self.suspend,
+            ScalingMode::External | ScalingMode::Off => false,
+        }
+    }
 }
 
 // === impl PdDeployment ===

@@ -51,6 +51,7 @@ fn check_spec(spec: &PdDeploymentSpec, report: &mut Report) {
         autoscaling,
         rollout,
         drain: _,
+        suspend: _,
     } = spec;
     check_source(source, &path.child("model").child("source"), report);
     check_engine(engine, &path.child("engine"), report);

@@ -55,6 +55,16 @@ pub(crate) struct RunArgs {
     /// Image of agents and routers whose spec names none
     #[arg(long, value_name = "IMAGE", env = "PDSERVE_IMAGE")]
     pub(crate) image: Option<String>,
+    /// Let a podTemplate raise the privileges of its pods: host network, host paths, root
+    #[arg(long)]
+    pub(crate) allow_privileged_overrides: bool,
+    /// Make network policies: workers are reached by their deployment alone, but for /metrics
+    #[arg(long)]
+    pub(crate) network_policies: bool,
+    /// Address block that may reach admin ports besides the operator, such as the API server's,
+    /// through which `kubectl pd` asks; may be given again
+    #[arg(long, value_name = "CIDR", requires = "network_policies")]
+    pub(crate) admin_from: Vec<String>,
     /// Write only while holding the Lease `pd-operator` of the own namespace
     #[arg(long)]
     pub(crate) leader_election: bool,

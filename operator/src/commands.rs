@@ -5,6 +5,7 @@ use crate::cluster;
 use crate::cluster::check::CheckError;
 use crate::cluster::run::ClusterConfig;
 use crate::controller::build::BuildConfig;
+use crate::controller::build::network::Admins;
 use crate::local::run::{LocalConfig, run};
 use crate::local::status::{LocalStatus, table};
 use crate::local::{cache, child};
@@ -77,6 +78,11 @@ fn run_on_cluster(args: RunArgs) -> Result<()> {
             image: args.image.unwrap_or(default.image),
             discovery: true,
             namespaced: args.namespace.is_some(),
+            admins: args.network_policies.then(|| Admins {
+                operator_namespace: pod_namespace(),
+                blocks: args.admin_from,
+            }),
+            may_raise_privileges: args.allow_privileged_overrides,
             ..default
         },
         namespace: args.namespace,
@@ -85,6 +91,12 @@ fn run_on_cluster(args: RunArgs) -> Result<()> {
     };
     threads()?.block_on(cluster::run::run(config))?;
     Ok(())
+}
+
+/// Where the operator runs; nothing outside a cluster.
+fn pod_namespace() -> Option<String> {
+    let namespace = std::env::var("POD_NAMESPACE").ok();
+    namespace.filter(|namespace| !namespace.is_empty())
 }
 
 fn check(look: impl Future<Output = Result<String, CheckError>>) -> Result<()> {

@@ -113,6 +113,15 @@ impl Writer<'_> {
         }
     }
 
+    /// Deletes an object; one that is gone is gone.
+    pub(crate) async fn remove<K: Child>(&self, name: &str) -> Result<(), ApplyError> {
+        match self.api::<K>().delete(name, &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(source) => Err(failed::<K>("delete", name, source)),
+        }
+    }
+
     /// An object of that name which is not ours is left alone.
     pub(crate) fn check_owner<K: Child>(&self, stored: &ObjectMeta) -> Result<(), ApplyError> {
         let uid = self.uid();

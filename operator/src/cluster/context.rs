@@ -11,6 +11,7 @@ use crate::http_client::HttpClient;
 use crate::scaler::Scaler;
 use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment};
 use k8s_openapi::api::core::v1::{Pod, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -39,6 +40,7 @@ pub(crate) struct Context {
     pub(crate) accounts: Metadata<ServiceAccount>,
     pub(crate) bindings: Metadata<RoleBinding>,
     pub(crate) budgets: Metadata<PodDisruptionBudget>,
+    pub(crate) policies: Metadata<NetworkPolicy>,
     pub(crate) revisions: Children<ControllerRevision>,
     pub(crate) applied: Applied,
     pub(crate) written: Written,

@@ -4,7 +4,7 @@ use super::apply::{ApplyError, Writer, failed, merge_params};
 use crate::controller::build::history::{HISTORY_MAX, build_record};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch};
+use kube::api::Patch;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -28,7 +28,8 @@ impl Writer<'_> {
         let others: Vec<&Arc<ControllerRevision>> = others.collect();
         let too_many = others.len().saturating_sub(HISTORY_MAX);
         for record in &others[..too_many] {
-            self.forget_record(&record.name_any()).await?;
+            self.remove::<ControllerRevision>(&record.name_any())
+                .await?;
         }
         Ok(())
     }
@@ -39,14 +40,5 @@ impl Writer<'_> {
         let patched = api.patch(name, &merge_params(), &patch).await;
         patched.map_err(|source| failed::<ControllerRevision>("renumber", name, source))?;
         Ok(())
-    }
-
-    async fn forget_record(&self, name: &str) -> Result<(), ApplyError> {
-        let api = self.api::<ControllerRevision>();
-        match api.delete(name, &DeleteParams::default()).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(source) => Err(failed::<ControllerRevision>("delete", name, source)),
-        }
     }
 }

@@ -5,14 +5,16 @@ use super::apply::{ApplyError, Writer, failed, merge_params};
 use super::context::Context;
 use super::observe::{PodFacts, observe, pod_facts};
 use super::report::Report;
-use super::scaling::{self, scales};
+use super::scaling;
 use super::status::{self, Surroundings};
 use crate::controller::build::account::Account;
 use crate::controller::build::budget::{Mover, build_budget};
 use crate::controller::build::component::Component;
+use crate::controller::build::network::build_policy;
 use crate::controller::build::{self, Resources, revision};
 use crate::controller::plan::{Action as Step, Desired, Observed, ObservedPod, plan};
 use crate::controller::validate::{self, Valid};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Patch;
@@ -210,7 +212,24 @@ impl Writer<'_> {
             .await?;
         self.apply(&resources.router, &self.context.deployments)
             .await?;
+        self.apply_policies().await?;
         self.record_revision().await
+    }
+
+    /// Network policies, or none if they are not made any more.
+    async fn apply_policies(&self) -> Result<(), ApplyError> {
+        let known = &self.context.policies;
+        if let Some(admins) = &self.context.config.admins {
+            for component in Component::ALL {
+                let policy = build_policy(self.deployment, component, admins);
+                self.apply(&policy, known).await?;
+            }
+            return Ok(());
+        }
+        for policy in known.of(&self.key()) {
+            self.remove::<NetworkPolicy>(&policy.name_any()).await?;
+        }
+        Ok(())
     }
 
     /// Budgets of pods; a pool whose size is not known keeps the one it has.
@@ -255,10 +274,7 @@ impl Writer<'_> {
                     }
                 }
             };
-            desired.push(Desired {
-                replicas,
-                ..pool.desired(&spec.rollout)
-            });
+            desired.push(pool.desired(spec, replicas));
         }
         Ok(desired)
     }
@@ -300,6 +316,7 @@ impl Writer<'_> {
             ),
             endpoint: format!("http://{name}.{}.svc:{}/v1", self.namespace, router.port),
             revision: revision::of_pools(&valid.deployment().spec),
+            suspended: valid.deployment().spec.suspend,
             trouble: failure.map(bounded),
             decisions: Vec::new(),
             stuck: facts.iter().find_map(PodFacts::stuck),
@@ -375,7 +392,7 @@ fn next_look(
         Duration::from_secs(spec.rollout.progress_deadline_seconds.unsigned_abs().into());
     let looks = [
         (waits, AWAITING),
-        (scales(spec), scaling::INTERVAL),
+        (spec.scales_by_load(), scaling::INTERVAL),
         // Whatever goes forward until then, a watch tells of.
         (status::is_progressing(status), deadline + AWAITING),
     ];

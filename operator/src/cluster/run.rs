@@ -1,6 +1,6 @@
 //! The controller: watches, the loop over what they tell, and its end.
 
-use super::children::{Child, Tells, Watch, watch};
+use super::children::{Child, Children, Metadata, Tells, Watch, watch};
 use super::context::{Applied, Context, version_of};
 use super::endpoint::Endpoint;
 use super::lease::Candidate;
@@ -12,6 +12,8 @@ use super::reconcile::{reconcile, retry};
 use super::report::Written;
 use crate::controller::build::BuildConfig;
 use crate::http_client::HttpClient;
+use futures::channel::mpsc;
+use futures::future::try_join_all;
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
@@ -30,6 +32,7 @@ use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// Deployments reconciled at the same time: most of a reconcile is waiting for the apiserver.
@@ -176,63 +179,28 @@ async fn start_watches(
     ),
     RunError,
 > {
-    let pods = watch(api(&client, namespace), Tells::Everything, prune_pod);
-    let pools = watch(api(&client, namespace), Tells::AllButStatus, |_| ());
-    let deployments = watch_metadata(&client, namespace);
-    let services = watch_metadata(&client, namespace);
-    let accounts = watch_metadata(&client, namespace);
-    let bindings = watch_metadata(&client, namespace);
-    let budgets = watch_metadata(&client, namespace);
-    let revisions = watch(api(&client, namespace), Tells::AllButStatus, prune_revision);
-    let synced = [
-        pods.synced,
-        pools.synced,
-        deployments.synced,
-        services.synced,
-        accounts.synced,
-        bindings.synced,
-        budgets.synced,
-        revisions.synced,
-    ];
-    // The channels hold what the first lists tell; draining them is what lets the lists complete.
-    let changed = stream::select_all([
-        pods.changed,
-        pools.changed,
-        deployments.changed,
-        services.changed,
-        accounts.changed,
-        bindings.changed,
-        budgets.changed,
-        revisions.changed,
-    ]);
-    let mut changed = Box::pin(changed);
-    let all_synced = futures::future::try_join_all(synced);
-    let drained = async { while changed.next().await.is_some() {} };
-    tokio::select! {
-        synced = all_synced => { synced.map_err(|_| RunError::NeverSynced)?; }
-        () = drained => return Err(RunError::NeverSynced),
-    }
+    let mut watches = Watches::new(&client, namespace);
     let (nodes, changed_nodes, heard) = Nodes::watch(client.clone());
     // Until then nobody knows who may move workers; a refusal is an answer.
-    heard.await.map_err(|_| RunError::NeverSynced)?;
+    watches.synced.push(heard);
     let reporter = Reporter {
         controller: "pd-operator".to_owned(),
         instance: std::env::var("POD_NAME").ok(),
     };
     let context = Context {
         recorder: Recorder::new(client.clone(), reporter),
-        client,
         config,
         metrics,
         nodes,
-        pods: pods.children,
-        pools: pools.children,
-        deployments: deployments.children,
-        services: services.children,
-        accounts: accounts.children,
-        bindings: bindings.children,
-        budgets: budgets.children,
-        revisions: revisions.children,
+        pods: watches.begin(Tells::Everything, prune_pod),
+        pools: watches.begin(Tells::AllButStatus, |_| ()),
+        deployments: watches.begin_metadata(),
+        services: watches.begin_metadata(),
+        accounts: watches.begin_metadata(),
+        bindings: watches.begin_metadata(),
+        budgets: watches.begin_metadata(),
+        policies: watches.begin_metadata(),
+        revisions: watches.begin(Tells::AllButStatus, prune_revision),
         applied: Applied::default(),
         written: Written::default(),
         probes: Probes::new(),
@@ -241,10 +209,61 @@ async fn start_watches(
         // `/metrics` needs no token.
         scrape_client: HttpClient::new(String::new()),
         failures: Mutex::new(HashMap::new()),
+        client: client.clone(),
     };
+    let Watches {
+        synced, changed, ..
+    } = watches;
+    // The channels hold what the first lists tell; draining them is what lets the lists complete.
+    let mut changed = Box::pin(stream::select_all(changed));
+    let drained = async { while changed.next().await.is_some() {} };
+    tokio::select! {
+        synced = try_join_all(synced) => { synced.map_err(|_| RunError::NeverSynced)?; }
+        () = drained => return Err(RunError::NeverSynced),
+    }
     let context = Arc::new(context);
     let moved = moved(Arc::clone(&context), changed_nodes);
     Ok((context, stream::select(changed, moved)))
+}
+
+/// Watches that have begun.
+struct Watches<'a> {
+    client: &'a Client,
+    namespace: Option<&'a str>,
+    synced: Vec<oneshot::Receiver<()>>,
+    changed: Vec<mpsc::Receiver<ObjectRef<PdDeployment>>>,
+}
+
+// === impl Watches ===
+
+impl<'a> Watches<'a> {
+    fn new(client: &'a Client, namespace: Option<&'a str>) -> Self {
+        Self {
+            client,
+            namespace,
+            synced: Vec::new(),
+            changed: Vec::new(),
+        }
+    }
+
+    fn begin<K: Child>(&mut self, tells: Tells, prune: fn(&mut K)) -> Children<K> {
+        let Watch {
+            children,
+            changed,
+            synced,
+        } = watch(api(self.client, self.namespace), tells, prune);
+        self.synced.push(synced);
+        self.changed.push(changed);
+        children
+    }
+
+    /// Watches a kind of which only the metadata is read.
+    fn begin_metadata<K: Child>(&mut self) -> Metadata<K>
+    where
+        PartialObjectMeta<K>: Child,
+    {
+        self.begin(Tells::AllButStatus, |_| ())
+    }
 }
 
 /// Deployments that have a pod on a node that changed.
@@ -259,14 +278,6 @@ fn moved(
         };
         stream::iter(context.pods.owners_where(on_node))
     })
-}
-
-/// Watches a kind of which only the metadata is read.
-fn watch_metadata<K: Child>(client: &Client, namespace: Option<&str>) -> Watch<PartialObjectMeta<K>>
-where
-    PartialObjectMeta<K>: Child,
-{
-    watch(api(client, namespace), Tells::AllButStatus, |_| ())
 }
 
 /// Of what a pod is to run, only its node is read.

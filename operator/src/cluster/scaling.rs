@@ -11,7 +11,6 @@ use crate::scaler::{self, Scaler, Source};
 use kube::ResourceExt;
 use kube::runtime::events::{Event, EventType};
 use pd_crds::PdDeploymentSpec;
-use pd_crds::scaling::ScalingMode;
 use pd_crds::status;
 use pd_crds::stuck::Cause;
 use pd_protocol::ports;
@@ -19,14 +18,6 @@ use std::time::Duration;
 
 /// Pause between two looks at a deployment: three of them, and what an agent said is old.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
-
-/// Whether the operator decides how many replicas there are, or would.
-pub(crate) fn scales(spec: &PdDeploymentSpec) -> bool {
-    match spec.autoscaling.mode {
-        ScalingMode::Auto | ScalingMode::Advise => true,
-        ScalingMode::External | ScalingMode::Off => false,
-    }
-}
 
 // === impl Writer ===
 
@@ -40,7 +31,7 @@ impl Writer<'_> {
         observed: &Observed,
     ) -> Result<Vec<status::Decision>, ApplyError> {
         let uid = self.uid();
-        if !scales(spec) {
+        if !spec.scales_by_load() {
             self.context.scalers.lock().remove(&uid);
             return Ok(Vec::new());
         }

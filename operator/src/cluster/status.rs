@@ -20,6 +20,7 @@ pub(crate) struct Surroundings {
     pub(crate) endpoint: String,
     /// Revision of both pools together that the spec asks for.
     pub(crate) revision: String,
+    pub(crate) suspended: bool,
     /// What the last writes ran into; nothing if all went well.
     pub(crate) trouble: Option<String>,
     /// What keeps the first pod that does not start from starting.
@@ -209,6 +210,8 @@ fn ready_claim(pools: &PoolsStatus, around: &Surroundings) -> Claim {
         )
     } else if let Some(trouble) = &around.trouble {
         (CANNOT_APPLY, trouble.as_str())
+    } else if around.suspended {
+        ("Suspended", "spec.suspend lets no worker run")
     } else if prefill.desired == 0 && decode.desired == 0 {
         ("ScaledToZero", "both pools have no replicas")
     } else if routers_ready == 0 {

@@ -5,8 +5,10 @@ pub(crate) mod budget;
 pub(crate) mod component;
 pub(crate) mod history;
 pub(crate) mod merge;
+pub(crate) mod network;
 pub(crate) mod pod;
 pub(crate) mod pool;
+pub(crate) mod privileges;
 pub(crate) mod revision;
 pub(crate) mod router;
 pub(crate) mod service;
@@ -15,6 +17,7 @@ use super::validate::Valid;
 use account::Account;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
+use network::Admins;
 use pd_crds::field::FieldErrors;
 use pool::Pool;
 use std::net::IpAddr;
@@ -31,6 +34,10 @@ pub(crate) struct BuildConfig {
     pub(crate) discovery: bool,
     /// The operator may see one namespace only, and so is the routers' role one of a namespace.
     pub(crate) namespaced: bool,
+    /// Who may reach admin ports, where network policies are made.
+    pub(crate) admins: Option<Admins>,
+    /// Whether a `podTemplate` may raise a pod's privileges.
+    pub(crate) may_raise_privileges: bool,
 }
 
 /// All objects of one deployment.
@@ -64,6 +71,8 @@ impl Default for BuildConfig {
             router_host: None,
             discovery: false,
             namespaced: false,
+            admins: None,
+            may_raise_privileges: false,
         }
     }
 }

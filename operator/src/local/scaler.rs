@@ -52,14 +52,11 @@ impl Scaler {
 
     /// Looks and decides, if it is time.
     pub(crate) async fn pass(&mut self, fleet: &Fleet, target: &Target, observed: &Observed) {
-        let spec = ScalingSpec::of(target.spec());
-        match spec.mode {
-            ScalingMode::Auto | ScalingMode::Advise => {}
-            ScalingMode::External | ScalingMode::Off => {
-                *self = Self::new();
-                return;
-            }
+        if !target.spec().scales_by_load() {
+            *self = Self::new();
+            return;
         }
+        let spec = ScalingSpec::of(target.spec());
         if !self.inner.is_due() {
             return;
         }

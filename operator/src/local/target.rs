@@ -125,7 +125,7 @@ impl Target {
             unavailable: 1,
             paused: rollout.paused,
         };
-        let pools = [prefill, decode].map(|pool| pool.desired(rollout));
+        let pools = [prefill, decode].map(|pool| pool.desired(self.spec(), pool.replicas));
         std::iter::once(routers).chain(pools).collect()
     }
 

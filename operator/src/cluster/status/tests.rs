@@ -46,6 +46,7 @@ fn mk_around(routers: i32) -> Surroundings {
         routers: (routers, 1),
         endpoint: "http://tiny.ns.svc:8000/v1".to_owned(),
         revision: "r1".to_owned(),
+        suspended: false,
         trouble: None,
         decisions: vec![],
         stuck: None,

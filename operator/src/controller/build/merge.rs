@@ -1,6 +1,7 @@
 //! The user's `podTemplate` over the operator's pod: maps merge, lists of named items merge by
 //! name, other lists replace. Nothing the user wrote may get lost on the way.
 
+use super::privileges::raised;
 use k8s_openapi::api::core::v1::Pod;
 use pd_crds::field::{FieldErrors, FieldPath};
 use pd_crds::pool::PodTemplate;
@@ -18,11 +19,12 @@ fn merge_key(list: &str) -> Option<&'static str> {
     }
 }
 
-/// Merges a template over a pod.
+/// Merges a template over a pod; one that raises the pod's privileges only if `may_raise`.
 pub(crate) fn merge_template(
     pod: &Pod,
     template: Option<&PodTemplate>,
     path: &FieldPath,
+    may_raise: bool,
 ) -> Result<Pod, FieldErrors> {
     let Some(template) = template else {
         return Ok(pod.clone());
@@ -42,6 +44,9 @@ pub(crate) fn merge_template(
         .map(|path| path.error("is not a field of a Pod"))
         .collect();
     FieldErrors::check(errors)?;
+    if let Some(spec) = spec.as_ref().filter(|_| !may_raise) {
+        FieldErrors::check(raised(spec, &path.child("spec")))?;
+    }
     Ok(pod)
 }
 

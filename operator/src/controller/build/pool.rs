@@ -5,8 +5,8 @@ use super::merge::merge_template;
 use super::{BuildConfig, pod, revision};
 use crate::controller::plan::Desired;
 use k8s_openapi::api::core::v1::{
-    Container, HostPathVolumeSource, ImageVolumeSource, PersistentVolumeClaimVolumeSource, Pod,
-    PodReadinessGate, Volume, VolumeMount,
+    Container, EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource,
+    PersistentVolumeClaimVolumeSource, Pod, PodReadinessGate, Volume, VolumeMount,
 };
 use kube::ResourceExt;
 use pd_crds::engine::{EngineArg, EngineKind};
@@ -14,13 +14,16 @@ use pd_crds::field::{FieldErrors, FieldPath};
 use pd_crds::kv::KvDtype;
 use pd_crds::model::ModelSource;
 use pd_crds::pool::PoolSpec;
-use pd_crds::rollout::RolloutSpec;
-use pd_crds::{PdDeployment, PdPool, PdPoolSpec, PoolRole};
+use pd_crds::{PdDeployment, PdDeploymentSpec, PdPool, PdPoolSpec, PoolRole};
 use pd_protocol::{labels, ports};
 
 /// Where a model lies in the container that comes from a volume of its own.
 const MODEL_MOUNT: &str = "/model";
 const MODEL_VOLUME: &str = "model";
+const SHARED_MEMORY: &str = "/dev/shm";
+const SHARED_MEMORY_VOLUME: &str = "shared-memory";
+/// The resource that NVIDIA's device plugin offers.
+const GPU: &str = "nvidia.com/gpu";
 
 /// Startup failures, one a second, before a worker counts as stuck: half an hour for large weights.
 const STARTUP_FAILURES_MAX: i32 = 1800;
@@ -64,9 +67,13 @@ pub(crate) fn build_pool(
     pod_spec.readiness_gates = Some(vec![PodReadinessGate {
         condition_type: labels::ROUTABLE_GATE.to_owned(),
     }]);
-    pod_spec.volumes = Some(vec![model_volume(&deployment.spec.model.source)])
-        .filter(|_| deployment.spec.model.source.hugging_face.is_none());
-    let template = merge_template(&pod, spec.pod_template.as_ref(), &path.child("podTemplate"))?;
+    pod_spec.volumes = Some(volumes(deployment, spec)).filter(|volumes| !volumes.is_empty());
+    let template = merge_template(
+        &pod,
+        spec.pod_template.as_ref(),
+        &path.child("podTemplate"),
+        config.may_raise_privileges,
+    )?;
     let replicas = u32::try_from(spec.initial_replicas()).unwrap_or(0);
     Ok(Pool {
         component,
@@ -118,7 +125,7 @@ fn build_container(
         env: Some(env),
         ports: Some(container_ports),
         resources: pool.resources.clone(),
-        volume_mounts: Some(vec![model_mount(source)]).filter(|_| source.hugging_face.is_none()),
+        volume_mounts: Some(mounts(deployment, pool)).filter(|mounts| !mounts.is_empty()),
         startup_probe: Some(pod::http_probe("/health", 1, STARTUP_FAILURES_MAX)),
         readiness_probe: Some(pod::http_probe("/health", 2, 3)),
         liveness_probe: Some(pod::http_probe("/health", 10, 6)),
@@ -207,6 +214,39 @@ fn model_path(source: &ModelSource) -> String {
     }
 }
 
+fn volumes(deployment: &PdDeployment, pool: &PoolSpec) -> Vec<Volume> {
+    let source = &deployment.spec.model.source;
+    let model = source.hugging_face.is_none().then(|| model_volume(source));
+    let shared_memory = shares_memory(pool).then(|| Volume {
+        name: SHARED_MEMORY_VOLUME.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource {
+            medium: Some("Memory".to_owned()),
+            size_limit: None,
+        }),
+        ..Volume::default()
+    });
+    model.into_iter().chain(shared_memory).collect()
+}
+
+fn mounts(deployment: &PdDeployment, pool: &PoolSpec) -> Vec<VolumeMount> {
+    let source = &deployment.spec.model.source;
+    let model = source.hugging_face.is_none().then(|| model_mount(source));
+    let shared_memory = shares_memory(pool).then(|| VolumeMount {
+        name: SHARED_MEMORY_VOLUME.to_owned(),
+        mount_path: SHARED_MEMORY.to_owned(),
+        ..VolumeMount::default()
+    });
+    model.into_iter().chain(shared_memory).collect()
+}
+
+/// Ranks of a GPU worker meet in shared memory, and the 64 MB that a container has by itself are too
+/// few for them. It counts as the pod's memory.
+fn shares_memory(pool: &PoolSpec) -> bool {
+    let resources = pool.resources.as_ref();
+    let limits = resources.and_then(|resources| resources.limits.as_ref());
+    limits.is_some_and(|limits| limits.contains_key(GPU))
+}
+
 fn model_volume(source: &ModelSource) -> Volume {
     let ModelSource {
         host_path,
@@ -288,12 +328,13 @@ impl Pool {
         }
     }
 
-    /// What is wanted of the pool.
-    pub(crate) fn desired(&self, rollout: &RolloutSpec) -> Desired {
+    /// What is wanted of the pool where it has a size of `replicas`.
+    pub(crate) fn desired(&self, spec: &PdDeploymentSpec, replicas: u32) -> Desired {
+        let rollout = &spec.rollout;
         let count = |number| u32::try_from(number).unwrap_or(0);
         Desired {
             component: self.component,
-            replicas: self.replicas,
+            replicas: if spec.suspend { 0 } else { replicas },
             revision: self.revision.clone(),
             surge: count(rollout.max_surge),
             unavailable: count(rollout.max_unavailable),

@@ -1,8 +1,8 @@
 //! Revisions: what of the user's spec a pod was built from.
 //!
 //! A revision hashes the spec as the user wrote it, never what the operator made of it, so a newer
-//! operator replaces no running pod. Replica counts, scaling, goals, rollout and drain are left
-//! out: they change a pool's size or its handling, not its pods.
+//! operator replaces no running pod. Replica counts, suspension, scaling, goals, rollout and drain
+//! are left out: they change a pool's size or its handling, not its pods.
 
 use super::component::Component;
 use pd_crds::PdDeploymentSpec;
@@ -25,6 +25,7 @@ pub(crate) fn revision(spec: &PdDeploymentSpec, component: Component) -> String 
         autoscaling: _,
         rollout: _,
         drain: _,
+        suspend: _,
     } = spec;
     let inputs = match component {
         Component::Prefill => json!([model, engine, kv, shape(prefill)]),

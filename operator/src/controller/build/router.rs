@@ -28,7 +28,12 @@ pub(crate) fn build_router(
         build_container(deployment, config),
     );
     let path = FieldPath::new("spec.router.podTemplate");
-    let mut pod = merge_template(&pod, spec.pod_template.as_ref(), &path)?;
+    let mut pod = merge_template(
+        &pod,
+        spec.pod_template.as_ref(),
+        &path,
+        config.may_raise_privileges,
+    )?;
     pod.metadata.name = None;
     pod.metadata.namespace = None;
     pod.metadata.owner_references = None;

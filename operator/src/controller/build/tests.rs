@@ -168,3 +168,36 @@ fn a_slots_name_fits_a_label_for_the_longest_deployment_name() {
     let name = slot.pod_name(&format!("{}-prefill", "a".repeat(40)));
     assert!(name.len() <= 63, "{}", name.len());
 }
+
+#[test]
+fn policies_let_the_deployment_in_and_the_operator_to_its_port() {
+    let admins = network::Admins {
+        operator_namespace: Some("pdserve-system".to_owned()),
+        blocks: vec!["10.0.0.0/28".to_owned()],
+    };
+    let deployment = mk_example("smollm2");
+    let policy = |component| network::build_policy(&deployment, component, &admins);
+    insta::assert_yaml_snapshot!("smollm2-decode-policy", policy(Component::Decode));
+    insta::assert_yaml_snapshot!("smollm2-router-policy", policy(Component::Router));
+}
+
+#[test]
+fn without_admins_nobody_reaches_the_admin_port_but_the_deployment() {
+    let admins = network::Admins::default();
+    let policy = network::build_policy(&mk_example("smollm2"), Component::Router, &admins);
+    let rules = policy.spec.and_then(|spec| spec.ingress).expect("rules");
+    assert_eq!(
+        rules.len(),
+        1,
+        "HTTP alone: a rule without a peer lets everyone in"
+    );
+}
+
+#[test]
+fn a_suspended_deployment_wants_no_worker_and_keeps_its_pools_size() {
+    let valid = mk_local(|deployment| deployment.spec.suspend = true);
+    let pool = build(&valid, &mk_config()).unwrap().decode;
+    let spec = &valid.deployment().spec;
+    assert_eq!(pool.desired(spec, pool.replicas).replicas, 0);
+    assert_eq!(pool.replicas, 1);
+}

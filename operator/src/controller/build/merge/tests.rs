@@ -23,7 +23,7 @@ fn mk_template(value: Value) -> PodTemplate {
 
 fn merged(template: Value) -> Result<Value, String> {
     let path = FieldPath::new("spec.pools.decode.podTemplate");
-    merge_template(&mk_base(), Some(&mk_template(template)), &path)
+    merge_template(&mk_base(), Some(&mk_template(template)), &path, false)
         .map(|pod| json!(pod))
         .map_err(|errors| errors.to_string())
 }
@@ -89,4 +89,18 @@ fn the_operators_own_names_cannot_be_taken() {
     spec.pools.decode.podTemplate.metadata.labels[pdserve.io/role]: names below pdserve.io/ are the operator's
     spec.pools.decode.podTemplate.metadata.name: only labels and annotations can be added
     ");
+}
+
+#[test]
+fn privileges_are_raised_only_where_that_is_allowed() {
+    let template = mk_template(json!({"spec": {"hostNetwork": true}}));
+    let path = FieldPath::new("spec.router.podTemplate");
+    let refused = merge_template(&mk_base(), Some(&template), &path, false).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "spec.router.podTemplate.spec.hostNetwork: raises the pod's privileges; leave it out, or \
+         have it allowed: helm value overrides.privileged"
+    );
+    let allowed = merge_template(&mk_base(), Some(&template), &path, true).unwrap();
+    assert_eq!(allowed.spec.and_then(|spec| spec.host_network), Some(true));
 }

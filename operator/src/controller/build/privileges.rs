@@ -1,0 +1,184 @@
+//! Which overrides of a pod would raise its privileges. Whoever may create a `PDDeployment` need not
+//! be one who may create pods, so what reaches beyond the pod is refused, unless whoever installed
+//! the operator allowed it.
+//!
+//! The list is the Baseline level of the Pod Security Standards, root, and accounts of others.
+//! Source: kubernetes.io, Pod Security Standards.
+
+use pd_crds::field::{FieldError, FieldPath};
+use serde_json::{Value, json};
+
+const REMEDY: &str = "raises the pod's privileges; leave it out, or have it allowed: helm value overrides.privileged";
+
+/// Fields of a Pod's spec and the values that need no permission. Any value of a field that has
+/// none needs it.
+const OF_POD: [(&str, Option<Value>); 6] = [
+    ("hostNetwork", Some(Value::Bool(false))),
+    ("hostPID", Some(Value::Bool(false))),
+    ("hostIPC", Some(Value::Bool(false))),
+    ("automountServiceAccountToken", Some(Value::Bool(false))),
+    ("serviceAccountName", None),
+    ("serviceAccount", None),
+];
+
+/// The same of a security context, the pod's or a container's.
+const OF_SECURITY: [(&str, Option<Value>); 6] = [
+    ("privileged", Some(Value::Bool(false))),
+    ("allowPrivilegeEscalation", Some(Value::Bool(false))),
+    ("runAsNonRoot", Some(Value::Bool(true))),
+    ("procMount", None),
+    ("sysctls", None),
+    ("windowsOptions", None),
+];
+
+/// Locking memory, for RDMA, stays within the pod's memory limit.
+const CAPABILITIES: [&str; 1] = ["IPC_LOCK"];
+
+/// What in the spec of a pod template needs permission.
+pub(crate) fn raised(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = beyond(spec, &OF_POD, path);
+    errors.extend(of_security(
+        &spec["securityContext"],
+        &path.child("securityContext"),
+    ));
+    for (i, volume) in items(&spec["volumes"]) {
+        if volume
+            .get("hostPath")
+            .is_some_and(|source| !source.is_null())
+        {
+            errors.push(
+                path.child("volumes")
+                    .index(i)
+                    .child("hostPath")
+                    .error(REMEDY),
+            );
+        }
+    }
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        for (i, container) in items(&spec[list]) {
+            errors.extend(of_container(container, &path.child(list).index(i)));
+        }
+    }
+    errors
+}
+
+fn of_container(container: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let security = path.child("securityContext");
+    let mut errors = of_security(&container["securityContext"], &security);
+    let added = items(&container["securityContext"]["capabilities"]["add"]);
+    for (i, capability) in added {
+        if CAPABILITIES.iter().all(|allowed| capability != allowed) {
+            let path = security.child("capabilities").child("add").index(i);
+            errors.push(path.error(REMEDY));
+        }
+    }
+    for (i, port) in items(&container["ports"]) {
+        if port["hostPort"].as_i64().is_some_and(|port| port != 0) {
+            errors.push(path.child("ports").index(i).child("hostPort").error(REMEDY));
+        }
+    }
+    errors
+}
+
+fn of_security(context: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = beyond(context, &OF_SECURITY, path);
+    if context["runAsUser"] == json!(0) {
+        errors.push(path.child("runAsUser").error(REMEDY));
+    }
+    for profile in ["seccompProfile", "appArmorProfile"] {
+        if context[profile]["type"] == "Unconfined" {
+            errors.push(path.child(profile).child("type").error(REMEDY));
+        }
+    }
+    errors
+}
+
+/// The fields of `object` that are neither absent nor as harmless as `fields` says.
+fn beyond(object: &Value, fields: &[(&str, Option<Value>)], path: &FieldPath) -> Vec<FieldError> {
+    let found = fields.iter().filter(|(name, harmless)| {
+        let value = object.get(name).filter(|value| !value.is_null());
+        value.is_some_and(|value| harmless.as_ref() != Some(value))
+    });
+    found
+        .map(|(name, _)| path.child(name).error(REMEDY))
+        .collect()
+}
+
+fn items(list: &Value) -> impl Iterator<Item = (usize, &Value)> {
+    list.as_array().into_iter().flatten().enumerate()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about overrides, by what a user writes.
+
+    use super::*;
+
+    fn refused(spec: &Value) -> Vec<String> {
+        let errors = raised(spec, &FieldPath::new("t"));
+        errors.iter().map(|error| error.path.to_string()).collect()
+    }
+
+    #[test]
+    fn what_stays_within_the_pod_needs_no_permission() {
+        let spec = json!({
+            "nodeSelector": {"gpu": "h100"},
+            "runtimeClassName": "nvidia",
+            "hostNetwork": false,
+            "priorityClassName": "serving",
+            "securityContext": {"fsGroup": 1000, "runAsNonRoot": true, "runAsUser": 7},
+            "volumes": [{"name": "scratch", "emptyDir": {}}, {"name": "c", "hostPath": null}],
+            "containers": [{
+                "name": "agent",
+                "ports": [{"containerPort": 1}],
+                "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+            }],
+        });
+        assert_eq!(refused(&spec), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_reaches_beyond_the_pod_is_refused_by_path() {
+        let spec = json!({
+            "hostNetwork": true,
+            "hostPID": true,
+            "hostIPC": true,
+            "automountServiceAccountToken": true,
+            "serviceAccountName": "cluster-admin",
+            "securityContext": {"runAsUser": 0, "sysctls": [{"name": "a", "value": "1"}]},
+            "volumes": [{"name": "root", "hostPath": {"path": "/"}}],
+            "containers": [{
+                "name": "agent",
+                "ports": [{"containerPort": 1, "hostPort": 1}],
+                "securityContext": {
+                    "privileged": true,
+                    "allowPrivilegeEscalation": true,
+                    "runAsNonRoot": false,
+                    "procMount": "Unmasked",
+                    "seccompProfile": {"type": "Unconfined"},
+                    "capabilities": {"add": ["IPC_LOCK", "SYS_ADMIN"]},
+                },
+            }],
+            "initContainers": [{"name": "i", "securityContext": {"privileged": true}}],
+        });
+        let expected = [
+            "t.hostNetwork",
+            "t.hostPID",
+            "t.hostIPC",
+            "t.automountServiceAccountToken",
+            "t.serviceAccountName",
+            "t.securityContext.sysctls",
+            "t.securityContext.runAsUser",
+            "t.volumes[0].hostPath",
+            "t.containers[0].securityContext.privileged",
+            "t.containers[0].securityContext.allowPrivilegeEscalation",
+            "t.containers[0].securityContext.runAsNonRoot",
+            "t.containers[0].securityContext.procMount",
+            "t.containers[0].securityContext.seccompProfile.type",
+            "t.containers[0].securityContext.capabilities.add[1]",
+            "t.containers[0].ports[0].hostPort",
+            "t.initContainers[0].securityContext.privileged",
+        ];
+        assert_eq!(refused(&spec), expected);
+    }
+}
