@@ -9,6 +9,7 @@
 
 use super::children::{Child, Metadata};
 use super::context::Context;
+use super::metrics::DrainOutcome;
 use super::observe::PodFacts;
 use crate::controller::build::Resources;
 use crate::controller::build::component::Component;
@@ -19,10 +20,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Resource, ResourceExt};
+use pd_crds::place::Place;
 use pd_crds::{PdDeployment, PdPool};
 use pd_protocol::labels::{self, ROUTABLE_GATE};
 use serde::Serialize;
 use serde_json::json;
+use std::time::Duration;
 
 /// Field manager of everything the operator applies.
 const MANAGER: &str = "pd-operator";
@@ -255,6 +258,17 @@ impl Writer<'_> {
         Ok(())
     }
 
+    fn outcome_of(&self, facts: &PodFacts, took: Duration) -> DrainOutcome {
+        let timeout = self.deployment.spec.drain.timeout_seconds.unsigned_abs();
+        if facts.place == Place::Lost {
+            DrainOutcome::Lost
+        } else if took > Duration::from_secs(timeout.into()) {
+            DrainOutcome::Deadline
+        } else {
+            DrainOutcome::Drained
+        }
+    }
+
     async fn delete(&self, facts: &PodFacts) -> Result<(), ApplyError> {
         let worker = &facts.pod;
         let params = DeleteParams {
@@ -268,7 +282,8 @@ impl Writer<'_> {
         match self.api::<Pod>().delete(&name, &params).await {
             Ok(_) => {
                 if let Some(took) = facts.leaving_for(Timestamp::now()) {
-                    self.context.metrics.drained(took);
+                    let outcome = self.outcome_of(facts, took);
+                    self.context.metrics.drained(outcome, took);
                 }
                 Ok(())
             }

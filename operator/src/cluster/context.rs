@@ -107,6 +107,7 @@ impl Context {
         self.scalers.lock().remove(uid);
         self.applied.forget(uid);
         self.written.forget(uid);
+        self.metrics.deployments.forget(uid);
     }
 }
 

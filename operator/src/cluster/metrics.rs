@@ -1,15 +1,29 @@
 //! What the operator counts about itself; `/metrics` exports it.
 
+mod deployments;
+
+use self::deployments::Deployments;
 use super::apply::ApplyError;
 use super::mandate::NotLeading;
 use super::reconcile::ReconcileError;
 use crate::controller::autoscale::Decision;
 use http::{Method, StatusCode};
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 use std::time::Duration;
+
+/// How a worker's way out came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DrainOutcome {
+    /// Nothing was left in flight, or it never served.
+    Drained,
+    /// `spec.drain.timeoutSeconds` were over.
+    Deadline,
+    /// Its node was.
+    Lost,
+}
 
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -18,8 +32,10 @@ pub(crate) struct Metrics {
     pub(crate) leader: IntGauge,
     /// Reconciles under way.
     pub(crate) reconciling: IntGauge,
+    /// What each deployment's status says.
+    pub(crate) deployments: Deployments,
     reconcile_seconds: Histogram,
-    drain_seconds: Histogram,
+    drain_seconds: HistogramVec,
     errors: IntCounterVec,
     requests: IntCounterVec,
     decisions: IntCounterVec,
@@ -58,7 +74,8 @@ impl Metrics {
                 IntGauge::new("pd_operator_reconciling", "Reconciles under way"),
             ),
             reconcile_seconds: register(&registry, Histogram::with_opts(reconcile_seconds)),
-            drain_seconds: register(&registry, Histogram::with_opts(drain_seconds)),
+            deployments: Deployments::new(&registry),
+            drain_seconds: register(&registry, HistogramVec::new(drain_seconds, &["outcome"])),
             errors: register(
                 &registry,
                 IntCounterVec::new(
@@ -106,8 +123,14 @@ impl Metrics {
         self.decisions.with_label_values(&[&reason, &limit]).inc();
     }
 
-    pub(crate) fn drained(&self, took: Duration) {
-        self.drain_seconds.observe(took.as_secs_f64());
+    pub(crate) fn drained(&self, outcome: DrainOutcome, took: Duration) {
+        let outcome = match outcome {
+            DrainOutcome::Drained => "drained",
+            DrainOutcome::Deadline => "deadline",
+            DrainOutcome::Lost => "lost",
+        };
+        let histogram = self.drain_seconds.with_label_values(&[outcome]);
+        histogram.observe(took.as_secs_f64());
     }
 
     pub(crate) fn count_request(&self, method: &Method, status: Option<StatusCode>) {

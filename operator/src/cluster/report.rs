@@ -163,6 +163,10 @@ impl Writer<'_> {
                 last.pools.insert(name, entry);
             });
         }
+        self.context
+            .metrics
+            .deployments
+            .tell(self.deployment, &status);
         let before = self.deployment.status.as_ref();
         if before != Some(&status) {
             let name = self.deployment.name_any();

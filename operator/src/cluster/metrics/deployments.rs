@@ -1,0 +1,225 @@
+//! What the status of each deployment says, as gauges: they come and go with it.
+
+use kube::ResourceExt;
+use parking_lot::Mutex;
+use pd_crds::slo::SloSpec;
+use pd_crds::status::PoolStatus;
+use pd_crds::{PdDeployment, PdDeploymentStatus};
+use prometheus::{GaugeVec, IntGaugeVec, Opts, Registry};
+use std::collections::HashMap;
+
+const POOLS: [&str; 2] = ["prefill", "decode"];
+const OBJECTIVES: [&str; 2] = ["ttft", "tpot"];
+
+#[derive(Debug)]
+pub(crate) struct Deployments {
+    replicas: IntGaugeVec,
+    conditions: IntGaugeVec,
+    objectives: GaugeVec,
+    /// Labels in use, by the deployment's UID: what vanishes from a status vanishes here.
+    known: Mutex<HashMap<String, Known>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    namespace: String,
+    name: String,
+    conditions: Vec<String>,
+}
+
+// === impl Deployments ===
+
+impl Deployments {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let replicas = Opts::new(
+            "pd_operator_pool_replicas",
+            "Replicas of a pool: desired, current, updated, ready, routable and draining",
+        );
+        let conditions = Opts::new(
+            "pd_operator_deployment_condition",
+            "1 while a condition of a PDDeployment is True, else 0",
+        );
+        let objectives = Opts::new(
+            "pd_operator_slo_objective_seconds",
+            "Latency goal of a PDDeployment",
+        );
+        // `namespace` is the operator's, which Prometheus adds.
+        let own = ["pddeployment_namespace", "pddeployment"];
+        let labels = |more: &[&'static str]| [&own, more].concat();
+        Self {
+            replicas: super::register(
+                registry,
+                IntGaugeVec::new(replicas, &labels(&["pool", "state"])),
+            ),
+            conditions: super::register(
+                registry,
+                IntGaugeVec::new(conditions, &labels(&["condition"])),
+            ),
+            objectives: super::register(
+                registry,
+                GaugeVec::new(objectives, &labels(&["objective"])),
+            ),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Takes over what a status says.
+    pub(crate) fn tell(&self, deployment: &PdDeployment, status: &PdDeploymentStatus) {
+        let (namespace, name) = (
+            deployment.namespace().unwrap_or_default(),
+            deployment.name_any(),
+        );
+        let own = [namespace.as_str(), name.as_str()];
+        for (pool, counted) in POOLS
+            .into_iter()
+            .zip([&status.pools.prefill, &status.pools.decode])
+        {
+            for (state, count) in states(counted) {
+                let labels = [own[0], own[1], pool, state];
+                self.replicas
+                    .with_label_values(&labels)
+                    .set(i64::from(count));
+            }
+        }
+        for condition in &status.conditions {
+            let labels = [own[0], own[1], &condition.type_];
+            let holds = condition.status == "True";
+            self.conditions
+                .with_label_values(&labels)
+                .set(i64::from(holds));
+        }
+        let SloSpec { ttft_ms, tpot_ms } = deployment.spec.slo;
+        for (objective, goal) in OBJECTIVES.into_iter().zip([ttft_ms, tpot_ms]) {
+            let labels = [own[0], own[1], objective];
+            match goal {
+                Some(ms) => {
+                    let gauge = self.objectives.with_label_values(&labels);
+                    gauge.set(f64::from(ms) / 1000.0);
+                }
+                // An error says that there was no such goal before either.
+                None => drop(self.objectives.remove_label_values(&labels)),
+            }
+        }
+        let conditions = status
+            .conditions
+            .iter()
+            .map(|is| is.type_.clone())
+            .collect();
+        let uid = deployment.uid().unwrap_or_default();
+        self.known.lock().insert(
+            uid,
+            Known {
+                namespace,
+                name,
+                conditions,
+            },
+        );
+    }
+
+    /// Forgets a deployment that is gone.
+    pub(crate) fn forget(&self, uid: &str) {
+        let Some(known) = self.known.lock().remove(uid) else {
+            return;
+        };
+        let own = [known.namespace.as_str(), known.name.as_str()];
+        for pool in POOLS {
+            for (state, _) in states(&PoolStatus::default()) {
+                // An error says that it is gone already.
+                drop(
+                    self.replicas
+                        .remove_label_values(&[own[0], own[1], pool, state]),
+                );
+            }
+        }
+        for condition in &known.conditions {
+            drop(
+                self.conditions
+                    .remove_label_values(&[own[0], own[1], condition]),
+            );
+        }
+        for objective in OBJECTIVES {
+            drop(
+                self.objectives
+                    .remove_label_values(&[own[0], own[1], objective]),
+            );
+        }
+    }
+}
+
+fn states(pool: &PoolStatus) -> [(&'static str, i32); 6] {
+    let PoolStatus {
+        desired,
+        current,
+        ready,
+        routable,
+        draining,
+        updated,
+        summary: _,
+    } = pool;
+    [
+        ("desired", *desired),
+        ("current", *current),
+        ("updated", *updated),
+        ("ready", *ready),
+        ("routable", *routable),
+        ("draining", *draining),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about what Prometheus reads.
+
+    use super::*;
+    use prometheus::{Encoder, TextEncoder};
+    use serde_json::json;
+
+    fn text(registry: &Registry) -> String {
+        let mut text = Vec::new();
+        let families = registry.gather();
+        TextEncoder::new()
+            .encode(&families, &mut text)
+            .expect("text");
+        let text = String::from_utf8(text).expect("UTF-8");
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn gauges_come_and_go_with_their_deployment() {
+        let object = json!({
+            "apiVersion": "pdserve.io/v1alpha1", "kind": "PDDeployment",
+            "metadata": {"name": "tiny", "namespace": "ns", "uid": "u"},
+            "spec": {"model": {"source": {"hostPath": {"path": "/m.gguf"}}}, "pools": {},
+                     "slo": {"ttftMs": 1500}},
+        });
+        let mut deployment: PdDeployment = serde_json::from_value(object).expect("a PDDeployment");
+        let status = json!({
+            "pools": {"prefill": {"desired": 2, "current": 2, "routable": 1, "summary": "1/2"}},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Serving", "message": "",
+                            "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        });
+        let status: PdDeploymentStatus = serde_json::from_value(status).expect("a status");
+        let registry = Registry::new();
+        let deployments = Deployments::new(&registry);
+        deployments.tell(&deployment, &status);
+        let told = text(&registry);
+        let own = r#"pddeployment="tiny",pddeployment_namespace="ns""#;
+        for line in [
+            format!(r#"pd_operator_deployment_condition{{condition="Ready",{own}}} 1"#),
+            format!(r#"pd_operator_pool_replicas{{{own},pool="prefill",state="desired"}} 2"#),
+            format!(r#"pd_operator_pool_replicas{{{own},pool="prefill",state="routable"}} 1"#),
+            format!(r#"pd_operator_slo_objective_seconds{{objective="ttft",{own}}} 1.5"#),
+        ] {
+            assert!(told.lines().any(|is| is == line), "no {line} in\n{told}");
+        }
+        deployment.spec.slo.ttft_ms = None;
+        deployments.tell(&deployment, &status);
+        assert!(
+            !text(&registry).contains("objective"),
+            "the goal was dropped"
+        );
+        deployments.forget("u");
+        assert_eq!(text(&registry), "");
+    }
+}
