@@ -7,14 +7,12 @@ mod disaggregation;
 mod ignored;
 mod model;
 mod schedule;
-mod secret;
 mod server;
 
 pub(crate) use check::ArgError;
 pub(crate) use disaggregation::{DisaggregationArgs, Mode, TransferBackendName};
 pub(crate) use model::{Dtype, KvCacheDtype, ModelArgs};
 pub(crate) use schedule::ScheduleArgs;
-pub(crate) use secret::Secret;
 pub(crate) use server::ServerArgs;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};

@@ -22,7 +22,6 @@ mod server_info;
 mod sse;
 mod text_out;
 
-use crate::args::Secret;
 use crate::service::App;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
@@ -30,6 +29,7 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use error::ApiError;
 use http::{Method, StatusCode, Uri};
+use pd_protocol::Secret;
 use std::sync::Arc;
 
 /// Doors for clients and routers. Bodies larger than `max_body_bytes` are refused.

@@ -1,12 +1,22 @@
-//! The router: how many, where it listens, how it picks workers, how often it retries.
+//! The router: how many, where it listens, whom it lets in, how it picks workers, how often it
+//! retries.
 
 use crate::pool::PodTemplate;
+use crate::rules;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Where routers that serve TLS tell their metrics, in plain HTTP: what scrapes has no reason to
+/// trust the authority that clients trust. SGLang's `--prometheus-port`, with its default.
+pub const METRICS_PORT: i32 = 29_000;
+
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[x_kube(
+    validation = rules::KEYS_ARE_NOT_THE_CERTIFICATE.cel(),
+    validation = rules::METRICS_PORT_IS_FREE.cel()
+)]
 #[serde(rename_all = "camelCase")]
 pub struct RouterSpec {
     /// Number of routers; more than one for availability.
@@ -17,6 +27,15 @@ pub struct RouterSpec {
     #[serde(default = "port")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
+    /// API keys, of which clients must present one as `Authorization: Bearer KEY`. Each entry of the
+    /// Secret is a key, named after who holds it; a change is taken in without a restart. Default:
+    /// anyone is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_keys: Option<SecretSource>,
+    /// Serve HTTPS with the certificate of a Secret of type `kubernetes.io/tls`. A renewed one is
+    /// taken in without a restart. Default: plain HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<SecretSource>,
     /// Container image. Default: the operator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
@@ -33,6 +52,16 @@ pub struct RouterSpec {
     /// Fields of a Pod, merged over those that the operator writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<PodTemplate>,
+}
+
+/// A Secret that is mounted whole. The operator never reads it.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[x_kube(validation = rules::SECRET_NAME.cel())]
+#[serde(rename_all = "camelCase")]
+pub struct SecretSource {
+    /// Name of a Secret of the same namespace. Routers do not start before it is there.
+    #[schemars(length(min = 1, max = 253))]
+    pub secret_name: String,
 }
 
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -73,11 +102,31 @@ impl Default for RouterSpec {
         Self {
             replicas: replicas(),
             port: port(),
+            api_keys: None,
+            tls: None,
             image: None,
             policies: PoliciesSpec::default(),
             retries: RetriesSpec::default(),
             resources: None,
             pod_template: None,
+        }
+    }
+}
+
+impl RouterSpec {
+    /// Scheme of the API's URLs.
+    pub fn scheme(&self) -> &'static str {
+        match self.tls {
+            Some(_) => "https",
+            None => "http",
+        }
+    }
+
+    /// Port where routers tell their metrics, in plain HTTP.
+    pub fn metrics_port(&self) -> i32 {
+        match self.tls {
+            Some(_) => METRICS_PORT,
+            None => self.port,
         }
     }
 }

@@ -123,8 +123,24 @@ pub const ROLLOUT_CAN_MOVE: CelRule = CelRule::new(
     "maxSurge and maxUnavailable must not both be 0: no worker could be replaced",
 );
 
+pub const SECRET_NAME: CelRule = CelRule::new(
+    "self.secretName.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",
+    "secretName must be the name of a Secret of this namespace: lower case letters, digits, dashes \
+     and dots, with a letter or digit at both ends",
+);
+
+pub const KEYS_ARE_NOT_THE_CERTIFICATE: CelRule = CelRule::new(
+    "!has(self.apiKeys) || !has(self.tls) || self.apiKeys.secretName != self.tls.secretName",
+    "apiKeys and tls must name two Secrets: every entry of the first is a key that opens the API",
+);
+
+pub const METRICS_PORT_IS_FREE: CelRule = CelRule::new(
+    "!has(self.tls) || self.port != 29000",
+    "with tls, port must not be 29000, where the router then tells its metrics in plain HTTP",
+);
+
 /// Every rule, for tests that each is in the schema and each is broken by a case.
-pub const ALL: [CelRule; 11] = [
+pub const ALL: [CelRule; 14] = [
     NAME,
     ONE_SOURCE,
     SGLANG_NEEDS_IMAGE,
@@ -136,4 +152,7 @@ pub const ALL: [CelRule; 11] = [
     AUTOSCALING_NEEDS_BOUNDS,
     BUDGET_COVERS_MINIMUM,
     ROLLOUT_CAN_MOVE,
+    SECRET_NAME,
+    KEYS_ARE_NOT_THE_CERTIFICATE,
+    METRICS_PORT_IS_FREE,
 ];

@@ -7,6 +7,7 @@ use crate::model::{ModelSource, ModelSpec};
 use crate::pd_deployment::{PdDeployment, PdDeploymentSpec};
 use crate::pool::{PoolSpec, PoolsSpec};
 use crate::rollout::RolloutSpec;
+use crate::router::{METRICS_PORT, RouterSpec};
 use crate::rules::{self, CelRule};
 use crate::scaling::{AutoscalingSpec, ScalingMode};
 use crate::schema_check;
@@ -46,7 +47,7 @@ fn check_spec(spec: &PdDeploymentSpec, report: &mut Report) {
         engine,
         pools,
         kv: _,
-        router: _,
+        router,
         slo: _,
         autoscaling,
         rollout,
@@ -61,8 +62,33 @@ fn check_spec(spec: &PdDeploymentSpec, report: &mut Report) {
         report,
     );
     check_pool(&pools.decode, &path.child("pools").child("decode"), report);
+    check_router(router, &path.child("router"), report);
     check_scaling(autoscaling, pools, &path, report);
     check_rollout(rollout, &path.child("rollout"), report);
+}
+
+fn check_router(router: &RouterSpec, path: &FieldPath, report: &mut Report) {
+    let RouterSpec {
+        replicas: _,
+        port,
+        api_keys,
+        tls,
+        image: _,
+        policies: _,
+        retries: _,
+        resources: _,
+        pod_template: _,
+    } = router;
+    for (field, source) in [("apiKeys", api_keys), ("tls", tls)] {
+        let is_named = source
+            .as_ref()
+            .is_none_or(|s| is_secret_name(&s.secret_name));
+        report.unless(is_named, &path.child(field), rules::SECRET_NAME);
+    }
+    let is_shared = tls.is_some() && api_keys == tls;
+    report.unless(!is_shared, path, rules::KEYS_ARE_NOT_THE_CERTIFICATE);
+    let is_taken = tls.is_some() && *port == METRICS_PORT;
+    report.unless(!is_taken, path, rules::METRICS_PORT_IS_FREE);
 }
 
 fn check_rollout(rollout: &RolloutSpec, path: &FieldPath, report: &mut Report) {
@@ -182,6 +208,15 @@ fn is_name(name: &str) -> bool {
         && bytes.iter().all(inner)
         && bytes.first().is_some_and(u8::is_ascii_lowercase)
         && bytes.last().is_some_and(|b| *b != b'-')
+}
+
+/// The regular expression of [`rules::SECRET_NAME`].
+fn is_secret_name(name: &str) -> bool {
+    let is_end = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = name.as_bytes();
+    bytes.iter().all(|b| is_end(b) || matches!(b, b'-' | b'.'))
+        && bytes.first().is_some_and(is_end)
+        && bytes.last().is_some_and(is_end)
 }
 
 struct Report(Vec<FieldError>);

@@ -1,4 +1,5 @@
-//! A plain HTTP client: JSON in and out, and server-sent events as they arrive.
+//! An HTTP client: JSON in and out, and server-sent events as they arrive; over TLS where the URL
+//! says so.
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -6,14 +7,20 @@ use http::{HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
 
 #[derive(Clone)]
 pub struct Client {
-    http: HyperClient<HttpConnector, Full<Bytes>>,
+    http: HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// Sent with every request.
     headers: HeaderMap,
 }
@@ -36,9 +43,28 @@ pub struct EventStream {
 // === impl Client ===
 
 impl Client {
+    /// Trusts no authority, so that only plain HTTP gets an answer.
     pub fn new() -> Self {
+        Self::with_roots(RootCertStore::empty())
+    }
+
+    /// Trusts one authority and no other.
+    ///
+    /// # Errors
+    /// When the file is no certificate.
+    pub fn trusting(authority: &Path) -> Result<Self> {
+        Ok(Self::with_roots(roots(authority)?))
+    }
+
+    fn with_roots(roots: RootCertStore) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
+        connector.enforce_http(false);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls_config(roots))
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
         Self {
             http: HyperClient::builder(TokioExecutor::new()).build(connector),
             headers: HeaderMap::new(),
@@ -128,6 +154,25 @@ impl Default for Client {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// # Errors
+/// When the file is no certificate.
+pub fn roots(authority: &Path) -> Result<RootCertStore> {
+    let authority = CertificateDer::from_pem_file(authority)
+        .with_context(|| format!("read {}", authority.display()))?;
+    let mut roots = RootCertStore::empty();
+    roots.add(authority)?;
+    Ok(roots)
+}
+
+/// TLS as any client speaks it.
+pub fn tls_config(roots: RootCertStore) -> ClientConfig {
+    ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has suites for every version")
+        .with_root_certificates(roots)
+        .with_no_client_auth()
 }
 
 // === impl Answer ===

@@ -29,6 +29,10 @@ pub struct FleetSpec {
     pub prefill_args: Vec<String>,
     pub decode_args: Vec<String>,
     pub router_args: Vec<String>,
+    /// Where the router is to be; anywhere if absent.
+    pub router_address: Option<Ipv4Addr>,
+    /// Authority of the certificate that the router's flags name; plain HTTP if absent.
+    pub router_authority: Option<PathBuf>,
     /// Environment of the agents.
     pub env: Vec<(&'static str, String)>,
 }
@@ -59,6 +63,8 @@ impl FleetSpec {
             prefill_args: Vec::new(),
             decode_args: Vec::new(),
             router_args: Vec::new(),
+            router_address: None,
+            router_authority: None,
             env: Vec::new(),
         }
     }
@@ -125,12 +131,12 @@ impl FleetSpec {
             .map(|role| self.spawn_worker(role, address::fresh()))
             .collect();
         let mut workers = spawned?;
-        let client = Client::new();
+        let client = self.client()?;
         for worker in &mut workers {
             let url = worker.url();
             wait_healthy(&client, &url, "/health", &mut worker.process).await?;
         }
-        let router_address = address::fresh();
+        let router_address = self.router_address.unwrap_or_else(address::fresh);
         let router = self.start_router(&workers, router_address).await?;
         Ok(Fleet {
             spec: self,
@@ -161,9 +167,24 @@ impl FleetSpec {
         args.extend(self.router_args.iter().cloned());
         let env = [(pd_protocol::labels::ENV_ADMIN_TOKEN, ADMIN_TOKEN)];
         let mut router = Process::spawn("router", &binary("pd-router"), &args, &env)?;
-        let url = format!("http://{address}:{}", ports::HTTP);
-        wait_healthy(&Client::new(), &url, "/ready", &mut router).await?;
+        let url = self.router_url(address);
+        wait_healthy(&self.client()?, &url, "/ready", &mut router).await?;
         Ok(router)
+    }
+
+    fn router_url(&self, address: Ipv4Addr) -> String {
+        let scheme = match self.router_authority {
+            Some(_) => "https",
+            None => "http",
+        };
+        format!("{scheme}://{address}:{}", ports::HTTP)
+    }
+
+    fn client(&self) -> Result<Client> {
+        match &self.router_authority {
+            Some(authority) => Client::trusting(authority),
+            None => Ok(Client::new()),
+        }
     }
 }
 
@@ -183,7 +204,7 @@ impl Worker {
 
 impl Fleet {
     pub fn url(&self, path: &str) -> String {
-        format!("http://{}:{}{path}", self.router_address, ports::HTTP)
+        format!("{}{path}", self.spec.router_url(self.router_address))
     }
 
     pub fn worker(&self, role: Role) -> &Worker {

@@ -3,7 +3,6 @@
 //! of it stays.
 
 pub mod audit;
-pub mod certs;
 mod cgroups;
 pub mod cluster;
 pub mod control_plane;

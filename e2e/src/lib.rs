@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod binaries;
+pub mod certs;
 pub mod client;
 pub mod fleet;
 #[cfg(feature = "kube")]

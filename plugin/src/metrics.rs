@@ -60,7 +60,8 @@ pub(crate) struct WorkerFigures {
 
 /// Asks every pod that runs.
 pub(crate) async fn scrape(cluster: &Cluster, view: &View) -> Vec<Scrape> {
-    let router_port = u16::try_from(view.deployment.spec.router.port).unwrap_or(ports::HTTP);
+    let router = &view.deployment.spec.router;
+    let router_port = u16::try_from(router.metrics_port()).unwrap_or(ports::HTTP);
     let running = view.pods.iter().filter(|pod| {
         let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
         phase == Some("Running")

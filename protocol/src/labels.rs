@@ -31,6 +31,8 @@ pub const HEADER_BOOT_ID: &str = "x-pdserve-boot-id";
 /// Digest of all that must be equal for KV bytes to mean the same.
 pub const HEADER_KV_COMPAT: &str = "x-pdserve-kv-compat";
 
+/// Environment variable with the bearer token of the HTTP API, of routers and of agents.
+pub const ENV_API_KEY: &str = "PDSERVE_API_KEY";
 /// Environment variable with the bearer token of the admin API. Unset: loopback callers only.
 pub const ENV_ADMIN_TOKEN: &str = "PDSERVE_ADMIN_TOKEN";
 /// Probability in 0..=1 that a poll of a transfer fails on purpose. Source: seed 000 §7.2.

@@ -10,6 +10,7 @@ pub mod metadata;
 pub mod poll;
 pub mod ports;
 pub mod room;
+pub mod secret;
 pub mod timeline;
 pub mod workers;
 
@@ -17,3 +18,4 @@ pub use layout::{KvLayout, ParallelLayout, RankId};
 pub use metadata::MetadataRow;
 pub use poll::KvPoll;
 pub use room::BootstrapRoom;
+pub use secret::Secret;

@@ -3,12 +3,14 @@
 //! where its configuration type lives.
 
 mod accepted;
+mod access;
 mod discovery;
 mod limits;
 mod resilience;
 mod workers;
 
 pub use accepted::AcceptedArgs;
+pub use access::{AccessArgs, AccessArgsError};
 pub use discovery::{DiscoveryArgs, DiscoveryArgsError};
 pub use limits::LimitArgs;
 pub use resilience::{CircuitArgs, HealthArgs, RetryArgs};
@@ -60,9 +62,8 @@ pub struct Args {
     pub circuit: CircuitArgs,
     #[command(flatten)]
     pub health: HealthArgs,
-    /// Key that clients present as a bearer token; it is passed on to the workers.
-    #[arg(long, env = "PDSERVE_API_KEY", hide_env_values = true)]
-    pub api_key: Option<String>,
+    #[command(flatten)]
+    pub access: AccessArgs,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     #[arg(long, default_value = "info")]
     pub log_level: String,
@@ -77,6 +78,8 @@ pub enum ArgsError {
     Workers(#[from] WorkerArgsError),
     #[error(transparent)]
     Discovery(#[from] DiscoveryArgsError),
+    #[error(transparent)]
+    Access(#[from] AccessArgsError),
     #[error("--{flag} is {value}: {rule}")]
     OutOfRange {
         flag: &'static str,
@@ -113,10 +116,9 @@ impl Args {
             retry: self.retry.into_config()?,
             circuit: self.circuit.into_config()?,
             health: self.health.into_config()?,
-            api_key: self.api_key,
-            admin_token: std::env::var(pd_protocol::labels::ENV_ADMIN_TOKEN)
-                .ok()
-                .filter(|token| !token.is_empty()),
+            tls: self.access.tls(),
+            api_keys: self.access.into_api_keys()?,
+            admin_token: access::admin_token()?,
         })
     }
 }

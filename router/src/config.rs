@@ -1,19 +1,21 @@
 //! What a router runs with, after the command line has been checked.
 
+use crate::api_keys::ApiKeyConfig;
 use crate::policy::Policies;
 use crate::queue::QueueConfig;
 use crate::retry::RetryConfig;
+use crate::tls::TlsFiles;
 use crate::workers::circuit::CircuitConfig;
 use crate::workers::discovery::DiscoveryConfig;
 use crate::workers::health::HealthConfig;
+use pd_protocol::Secret;
 use pd_protocol::workers::WorkerSpec;
-use std::fmt;
 use std::time::Duration;
 
 /// Host name or address, and port.
 pub type HostPort = (String, u16);
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Config {
     pub api: HostPort,
     pub admin: HostPort,
@@ -31,22 +33,10 @@ pub struct Config {
     pub retry: RetryConfig,
     pub circuit: CircuitConfig,
     pub health: HealthConfig,
-    /// Bearer token of clients, passed on to workers.
-    pub api_key: Option<String>,
+    /// Bearer tokens of clients.
+    pub api_keys: ApiKeyConfig,
+    /// Certificate and key of the API; plain HTTP without.
+    pub tls: Option<TlsFiles>,
     /// Bearer token of the admin API; without one only loopback callers are served.
-    pub admin_token: Option<String>,
-}
-
-// === impl Config ===
-
-impl fmt::Debug for Config {
-    /// Leaves the secrets out.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config")
-            .field("api", &self.api)
-            .field("admin", &self.admin)
-            .field("workers", &self.workers)
-            .field("policies", &self.policies)
-            .finish_non_exhaustive()
-    }
+    pub admin_token: Option<Secret>,
 }

@@ -1,11 +1,12 @@
 //! The router: an OpenAI API in front, one prefill and one decode worker behind each request.
 //!
-//! A request's way: `api` reads it, `request` understands its routing fields, `queue` admits it,
+//! A request's way: `tls` may have unwrapped it, `api` reads it, `api_keys` lets it in, `request` understands its routing fields, `queue` admits it,
 //! `route` and `policy` choose the workers, `rooms` and `splice` prepare what both are sent,
 //! `dispatch` runs both legs, `relay` carries decode's answer, `cancel` holds what must be given
 //! back. `workers` knows who there is. What it leaves to the workers: tokens, templates, KV.
 
 pub mod api;
+pub mod api_keys;
 pub mod args;
 pub mod cancel;
 pub mod client;
@@ -17,6 +18,7 @@ pub mod metrics;
 pub mod policy;
 pub mod queue;
 pub mod relay;
+pub mod reload;
 pub mod request;
 pub mod retry;
 pub mod rooms;
@@ -26,6 +28,7 @@ pub mod server;
 pub mod splice;
 pub mod sse;
 pub mod timeline;
+pub mod tls;
 pub mod workers;
 
 use anyhow::Context;
@@ -60,7 +63,12 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let server = Server::bind(args.into_config()?).await?;
-    tracing::info!(api = %server.api_addr()?, admin = %server.admin_addr()?, "serving");
+    tracing::info!(
+        api = %server.api_addr()?,
+        tls = server.is_tls(),
+        admin = %server.admin_addr()?,
+        "serving",
+    );
     let shutdown = async {
         tokio::select! {
             _ = terminate.recv() => {}

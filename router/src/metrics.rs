@@ -1,6 +1,7 @@
 //! Counters and histograms of the router, in Prometheus text on `/metrics`.
 
 use crate::request::Api;
+use crate::tls::HandshakeFault;
 use crate::workers::Registry;
 use http::StatusCode;
 use pd_protocol::workers::{Role, WorkerState};
@@ -23,6 +24,8 @@ pub struct Metrics {
     answers: IntCounterVec,
     retries: IntCounter,
     leg_failures: IntCounterVec,
+    handshake_failures: IntCounterVec,
+    reloads: IntCounterVec,
     ttft: [Histogram; 3],
     duration: [Histogram; 3],
     prefill_leg: Histogram,
@@ -95,6 +98,16 @@ impl Metrics {
                 IntCounter::with_opts(opts("retries_total", "Attempts after the first.")),
             ),
             leg_failures: counts("leg_failures_total", "Legs that failed.", &["role", "kind"]),
+            handshake_failures: counts(
+                "tls_handshake_failures_total",
+                "Connections that ended before their first request.",
+                &["reason"],
+            ),
+            reloads: counts(
+                "reloads_total",
+                "Changes of files, by whether they could be used.",
+                &["files", "outcome"],
+            ),
             ttft: by_api(&seconds(
                 "ttft_seconds",
                 "From arrival to decode's first byte.",
@@ -153,6 +166,24 @@ impl Metrics {
     pub fn leg_failed(&self, role: Role, kind: &str) {
         let labels = [crate::workers::role_name(role), kind];
         self.leg_failures.with_label_values(&labels).inc();
+    }
+
+    pub(crate) fn handshake_failed(&self, fault: HandshakeFault) {
+        let reason = match fault {
+            HandshakeFault::Broken => "broken",
+            HandshakeFault::Timeout => "timeout",
+            HandshakeFault::CutOff => "cut_off",
+        };
+        self.handshake_failures.with_label_values(&[reason]).inc();
+    }
+
+    /// Files of the name have changed, and what they hold now is taken in or refused.
+    pub(crate) fn reloaded(&self, files: &str, is_taken: bool) {
+        let outcome = match is_taken {
+            true => "taken",
+            false => "refused",
+        };
+        self.reloads.with_label_values(&[files, outcome]).inc();
     }
 
     /// All of it as Prometheus text.

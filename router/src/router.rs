@@ -1,6 +1,7 @@
 //! The router's state, shared by all requests: its parts side by side, each with its own lock or
 //! none.
 
+use crate::api_keys::ApiKeys;
 use crate::config::Config;
 use crate::metrics::{Gauges, Metrics};
 use crate::queue::Queue;
@@ -11,7 +12,7 @@ use crate::timeline::Timeline;
 use crate::workers::health::{self, Prober};
 use crate::workers::registry::Registered;
 use crate::workers::{Registry, RegistryError};
-use http::HeaderValue;
+use pd_protocol::Secret;
 use pd_protocol::workers::{WorkerSpec, WorkerStatus};
 use std::fmt;
 use std::sync::Arc;
@@ -27,9 +28,8 @@ pub struct Router {
     pub retry: RetryConfig,
     pub request_timeout: Duration,
     pub body_bytes_max: usize,
-    /// Bearer token that clients must present.
-    pub api_key: Option<String>,
-    pub admin_token: Option<String>,
+    pub api_keys: ApiKeys,
+    pub admin_token: Option<Secret>,
     chooser: Chooser,
     prober: Arc<Prober>,
     /// Discovery has seen every worker there is.
@@ -41,23 +41,19 @@ pub struct Router {
 
 impl Router {
     /// The router of `config`, with no worker yet.
-    pub fn new(config: &Config) -> Arc<Self> {
-        let authorization = config.api_key.as_ref().and_then(|key| {
-            let mut value = HeaderValue::try_from(format!("Bearer {key}")).ok()?;
-            value.set_sensitive(true);
-            Some(value)
-        });
+    pub fn new(config: &Config, api_keys: ApiKeys, metrics: Arc<Metrics>) -> Arc<Self> {
+        let authorization = api_keys.authorization().cloned();
         let prober = Prober::new(config.health.clone(), authorization);
         Arc::new(Self {
             workers: Arc::new(Registry::new(config.circuit.clone())),
             queue: Queue::new(config.queue.clone()),
             rooms: Rooms::default(),
             timeline: Timeline::default(),
-            metrics: Arc::new(Metrics::new()),
+            metrics,
             retry: config.retry.clone(),
             request_timeout: config.request_timeout,
             body_bytes_max: config.body_bytes_max,
-            api_key: config.api_key.clone(),
+            api_keys,
             admin_token: config.admin_token.clone(),
             chooser: Chooser::new(config.policies),
             prober: Arc::new(prober),

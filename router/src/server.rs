@@ -2,24 +2,32 @@
 //! are served; then no new connection; then the answers in flight finish within the grace period.
 
 use crate::api;
+use crate::api_keys::{ApiKeys, KeyFilesError};
 use crate::config::{Config, HostPort};
+use crate::metrics::Metrics;
+use crate::reload::Reloaded;
 use crate::router::Router;
+use crate::tls::{TlsError, TlsListener};
 use crate::workers::RegistryError;
 use crate::workers::admin;
 use crate::workers::discovery::{self, DiscoveryError};
 use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
-use axum::serve::ListenerExt;
+use axum::serve::{Listener, ListenerExt};
+use rustls::ServerConfig;
+use std::fmt::Debug;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// A router that is bound to its ports and not yet serving.
 pub struct Server {
     pub router: Arc<Router>,
     api: TcpListener,
+    tls: Option<Reloaded<ServerConfig>>,
     admin: TcpListener,
     prometheus: Option<TcpListener>,
     delay: Duration,
@@ -35,6 +43,10 @@ pub enum StartError {
         port: u16,
         source: io::Error,
     },
+    #[error(transparent)]
+    ApiKeys(#[from] KeyFilesError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error(transparent)]
     Worker(#[from] RegistryError),
     #[error(transparent)]
@@ -56,16 +68,22 @@ impl Server {
     /// Binds the ports and begins to probe the workers of `config`, or to look for them.
     ///
     /// # Errors
-    /// Names the flag whose address cannot be bound, the worker that is none, or what keeps pods
-    /// from being watched.
+    /// Names the flag whose address cannot be bound or whose files cannot be used, the worker that
+    /// is none, or what keeps pods from being watched.
     pub async fn bind(config: Config) -> Result<Self, StartError> {
+        let metrics = Arc::new(Metrics::new());
+        let api_keys = ApiKeys::open(&config.api_keys, &metrics)?;
+        let tls = config.tls.clone();
+        let tls = tls
+            .map(|files| Reloaded::open(files, &metrics))
+            .transpose()?;
         let api = listen("--host, --port", &config.api).await?;
         let admin = listen("--admin-host, --admin-port", &config.admin).await?;
         let prometheus = match &config.prometheus {
             Some(address) => Some(listen("--prometheus-port", address).await?),
             None => None,
         };
-        let router = Router::new(&config);
+        let router = Router::new(&config, api_keys, metrics);
         for spec in config.workers {
             router.add_worker(spec)?;
         }
@@ -75,6 +93,7 @@ impl Server {
         Ok(Self {
             router,
             api,
+            tls,
             admin,
             prometheus,
             delay: config.shutdown_delay,
@@ -88,6 +107,11 @@ impl Server {
         self.api.local_addr()
     }
 
+    /// Whether the API is served over TLS.
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// # Errors
     /// The socket's.
     pub fn admin_addr(&self) -> io::Result<SocketAddr> {
@@ -98,10 +122,17 @@ impl Server {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
         let _others_end = spawn_others(&self.router, self.admin, self.prometheus);
         let stop = CancellationToken::new();
-        let make_service = api::routes(Arc::clone(&self.router)).into_make_service();
-        let api = axum::serve(self.api.tap_io(no_delay), make_service)
-            .with_graceful_shutdown(stop.clone().cancelled_owned());
-        let mut serving = tokio::spawn(api.into_future());
+        let mut serving = match self.tls {
+            None => spawn_api(&self.router, self.api.tap_io(no_delay), &stop),
+            Some(tls) => {
+                let metrics = Arc::clone(&self.router.metrics);
+                spawn_api(
+                    &self.router,
+                    TlsListener::new(self.api, tls, metrics),
+                    &stop,
+                )
+            }
+        };
         shutdown.await;
         self.router.begin_draining();
         tracing::info!(delay = ?self.delay, "shutting down: takes no more connections after the delay");
@@ -116,6 +147,19 @@ impl Server {
             }
         }
     }
+}
+
+/// Serves the API until `stop`, then finishes the answers in flight. A type for each kind of
+/// listener, so that plain connections pay nothing for there being others.
+fn spawn_api<L: Listener<Addr: Debug>>(
+    router: &Arc<Router>,
+    listener: L,
+    stop: &CancellationToken,
+) -> JoinHandle<io::Result<()>> {
+    let make_service = api::routes(Arc::clone(router)).into_make_service();
+    let api =
+        axum::serve(listener, make_service).with_graceful_shutdown(stop.clone().cancelled_owned());
+    tokio::spawn(api.into_future())
 }
 
 /// Serves the admin API and metrics until the guard is dropped, so also while the router drains.
@@ -154,7 +198,7 @@ async fn listen(flag: &'static str, (host, port): &HostPort) -> Result<TcpListen
 
 /// With Nagle's algorithm on, the first token of a stream on a kept connection would wait for the
 /// client's delayed acknowledgement, 40 ms.
-fn no_delay(stream: &mut TcpStream) {
+pub(crate) fn no_delay(stream: &mut TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY was refused");
     }

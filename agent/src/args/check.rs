@@ -1,6 +1,8 @@
 //! Which flags may stand together. Pure: every broken rule is found, none is repaired.
 
 use super::{Args, Mode, TransferBackendName};
+use pd_protocol::secret::SecretError;
+use pd_protocol::{Secret, labels};
 
 /// Page sizes that attention's blocks of 64 keys can be cut into.
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 1..=64;
@@ -48,6 +50,12 @@ pub(crate) enum ArgError {
     },
     #[error("--{flag} is empty; leave it out or give a name")]
     Empty { flag: &'static str },
+    #[error("the value of {flag}, or of {env}, is no secret: {source}; leave it out or give one")]
+    Secret {
+        flag: &'static str,
+        env: &'static str,
+        source: SecretError,
+    },
 }
 
 // === impl Args ===
@@ -58,6 +66,7 @@ impl Args {
         let mut broken = Vec::new();
         self.check_model(&mut broken);
         self.check_ports(&mut broken);
+        self.check_secrets(&mut broken);
         self.check_schedule(&mut broken);
         self.check_disaggregation(&mut broken);
         broken
@@ -95,6 +104,23 @@ impl Args {
                     second,
                     port,
                 });
+            }
+        }
+    }
+
+    /// Here and not where the flags are parsed, because clap shows what it refuses.
+    fn check_secrets(&self, broken: &mut Vec<ArgError>) {
+        let secrets = [
+            ("--api-key", labels::ENV_API_KEY, &self.server.api_key),
+            (
+                "--admin-token",
+                labels::ENV_ADMIN_TOKEN,
+                &self.server.admin_token,
+            ),
+        ];
+        for (flag, env, secret) in secrets {
+            if let Some(Err(source)) = secret.as_ref().map(Secret::check) {
+                broken.push(ArgError::Secret { flag, env, source });
             }
         }
     }
@@ -147,7 +173,7 @@ impl Args {
         }
         let value = disaggregation.test_failure_prob;
         if !(0.0..=1.0).contains(&value) {
-            let (flag, range) = (pd_protocol::labels::ENV_TEST_FAILURE_PROB, "in 0 to 1");
+            let (flag, range) = (labels::ENV_TEST_FAILURE_PROB, "in 0 to 1");
             broken.push(ArgError::Fraction { flag, value, range });
         }
     }

@@ -1,8 +1,7 @@
 //! Flags about what the process listens on, whom it trusts and how it ends.
 
-use super::Secret;
 use clap::Args;
-use pd_protocol::{labels, ports};
+use pd_protocol::{Secret, labels, ports};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -27,10 +26,9 @@ pub(crate) struct ServerArgs {
     /// Bearer token that the HTTP API asks for; none is asked for if absent
     #[arg(
         long,
-        env = "PDSERVE_API_KEY",
+        env = labels::ENV_API_KEY,
         hide_env_values = true,
-        value_name = "KEY",
-        value_parser = secret
+        value_name = "KEY"
     )]
     pub(crate) api_key: Option<Secret>,
 
@@ -39,8 +37,7 @@ pub(crate) struct ServerArgs {
         long,
         env = labels::ENV_ADMIN_TOKEN,
         hide_env_values = true,
-        value_name = "TOKEN",
-        value_parser = secret
+        value_name = "TOKEN"
     )]
     pub(crate) admin_token: Option<Secret>,
 
@@ -85,11 +82,4 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
         .parse()
         .map_err(|_| "not a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|why| why.to_string())
-}
-
-fn secret(text: &str) -> Result<Secret, String> {
-    if text.is_empty() {
-        return Err("an empty secret protects nothing; leave the flag out".to_owned());
-    }
-    Ok(Secret::from(text.to_owned()))
 }

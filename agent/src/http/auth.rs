@@ -1,11 +1,12 @@
 //! Who may call: API keys on the HTTP API, a token or loopback on the admin API. Bearer only.
 
 use super::error::ApiError;
-use crate::args::Secret;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, StatusCode, header};
+use pd_protocol::Secret;
+use pd_protocol::secret::bearer_token;
 use std::net::SocketAddr;
 
 /// Paths that answer without a key: probes and scrapers carry none.
@@ -53,8 +54,6 @@ pub(crate) async fn admin(
 
 fn carries(headers: &HeaderMap, secret: &Secret) -> bool {
     let value = headers.get(header::AUTHORIZATION);
-    let Some((scheme, token)) = value.and_then(|v| v.to_str().ok()?.split_once(' ')) else {
-        return false;
-    };
-    scheme.eq_ignore_ascii_case("bearer") && secret.matches(token.trim())
+    let token = value.and_then(|value| bearer_token(value.as_bytes()));
+    token.is_some_and(|token| secret.matches(token))
 }

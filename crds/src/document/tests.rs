@@ -83,5 +83,8 @@ fn examples_are_valid() {
         names.push(parsed.unwrap().metadata.name.unwrap());
     }
     names.sort();
-    assert_eq!(names, ["qwen3-8b", "qwen3-autoscaled", "smollm2"]);
+    assert_eq!(
+        names,
+        ["qwen3-8b", "qwen3-autoscaled", "smollm2", "smollm2-https"]
+    );
 }

@@ -133,6 +133,13 @@ fn the_cel_list_of_reserved_flags_is_the_constant() {
 }
 
 #[test]
+fn the_cel_rule_names_the_port_of_the_metrics() {
+    let port = crate::router::METRICS_PORT.to_string();
+    assert!(rules::METRICS_PORT_IS_FREE.expression.contains(&port));
+    assert!(rules::METRICS_PORT_IS_FREE.message.contains(&port));
+}
+
+#[test]
 fn bounds_of_single_fields_are_the_schemas() {
     let edits = json!({
         "/spec/pools/prefill/tp": 0,

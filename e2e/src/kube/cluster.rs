@@ -5,7 +5,7 @@ mod faults;
 mod ready;
 mod seat;
 
-use crate::kube::certs::{Authority, Subject};
+use crate::certs::{Authority, Subject};
 use crate::kube::control_plane::{ControlPlane, Plan};
 use crate::kube::daemon::{Daemon, Site};
 use crate::kube::forward::Forward;

@@ -1,8 +1,8 @@
 //! etcd, kube-apiserver, kube-controller-manager and kube-scheduler: their flags, and when they are
 //! ready. They run on this machine's loopback, or in the network that the nodes are joined to.
 
+use crate::certs::{Authority, Identity, Subject};
 use crate::kube::audit;
-use crate::kube::certs::{Authority, Identity, Subject};
 use crate::kube::daemon::{Daemon, Place, Site};
 use crate::kube::kubeconfig::{self, Credential};
 use crate::kube::network;

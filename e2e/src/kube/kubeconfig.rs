@@ -1,6 +1,6 @@
 //! Kubeconfig files: where the apiserver is and who asks.
 
-use crate::kube::certs::Identity;
+use crate::certs::Identity;
 use anyhow::{Context, Result};
 use serde_json::json;
 use std::fs;

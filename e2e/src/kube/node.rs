@@ -3,7 +3,7 @@
 
 mod config;
 
-use crate::kube::certs::Subject;
+use crate::certs::Subject;
 use crate::kube::cgroups;
 use crate::kube::control_plane::{Plan, flags};
 use crate::kube::daemon::{Daemon, Place, Site};

@@ -1,5 +1,6 @@
 //! Proofs over real processes; `make e2e` builds the binaries and runs them.
 
+mod access;
 mod bad_input;
 mod equality;
 mod faults;

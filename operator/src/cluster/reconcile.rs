@@ -11,7 +11,7 @@ use crate::controller::build::account::Account;
 use crate::controller::build::budget::{Mover, build_budget};
 use crate::controller::build::component::Component;
 use crate::controller::build::network::build_policy;
-use crate::controller::build::{self, Resources, revision};
+use crate::controller::build::{self, Resources, revision, service};
 use crate::controller::plan::{Action as Step, Desired, Observed, ObservedPod, plan};
 use crate::controller::validate::{self, Valid};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -308,13 +308,12 @@ impl Writer<'_> {
         let routers = facts
             .iter()
             .filter(|facts| facts.component == Component::Router && facts.ready());
-        let name = self.deployment.name_any();
         Surroundings {
             routers: (
                 i32::try_from(routers.count()).unwrap_or(i32::MAX),
                 router.replicas,
             ),
-            endpoint: format!("http://{name}.{}.svc:{}/v1", self.namespace, router.port),
+            endpoint: service::endpoint(valid.deployment(), self.namespace),
             revision: revision::of_pools(&valid.deployment().spec),
             suspended: valid.deployment().spec.suspend,
             trouble: failure.map(bounded),

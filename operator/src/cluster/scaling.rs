@@ -62,7 +62,7 @@ impl Writer<'_> {
         facts: &[PodFacts],
         observed: &Observed,
     ) -> Decision {
-        let router_port = u16::try_from(spec.router.port).unwrap_or(ports::HTTP);
+        let router_port = u16::try_from(spec.router.metrics_port()).unwrap_or(ports::HTTP);
         let sources = |is_meant: &dyn Fn(&PodFacts) -> bool, port| {
             let meant = facts
                 .iter()

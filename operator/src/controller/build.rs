@@ -1,5 +1,6 @@
 //! Builds every object of a deployment, as a function of its spec.
 
+mod access;
 pub(crate) mod account;
 pub(crate) mod budget;
 pub(crate) mod component;

@@ -7,7 +7,9 @@ use pd_crds::field::{FieldError, FieldErrors, FieldPath};
 use pd_crds::kv::{KvDtype, KvSpec, KvTransport};
 use pd_crds::model::ModelSource;
 use pd_crds::pool::PoolSpec;
+use pd_crds::router::RouterSpec;
 use pd_crds::{PdDeployment, PdDeploymentSpec};
+use pd_protocol::labels;
 use std::path::Path;
 
 /// A deployment that passed validation.
@@ -65,15 +67,34 @@ fn check_carried_out(spec: &PdDeploymentSpec) -> Vec<FieldError> {
         let path = path.child("engine").child("kind");
         errors.push(path.error("on this machine only pdserve is carried out"));
     }
-    if spec.router.replicas != 1 {
-        errors.push(path.child("router").child("replicas").error(
-            "on this machine one router serves, because it stands for the Service; set it to 1",
-        ));
-    }
+    errors.extend(check_router(&spec.router, &path.child("router")));
     let pools = path.child("pools");
     errors.extend(check_one_rank(&spec.pools.prefill, &pools.child("prefill")));
     errors.extend(check_one_rank(&spec.pools.decode, &pools.child("decode")));
     errors.extend(check_kv(&spec.kv, &path.child("kv")));
+    errors
+}
+
+fn check_router(router: &RouterSpec, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if router.replicas != 1 {
+        errors.push(path.child("replicas").error(
+            "on this machine one router serves, because it stands for the Service; set it to 1",
+        ));
+    }
+    if router.api_keys.is_some() {
+        errors.push(path.child("apiKeys").error(format!(
+            "there are no Secrets on this machine; remove it and set {} for pd-operator, which \
+             its processes inherit",
+            labels::ENV_API_KEY
+        )));
+    }
+    if router.tls.is_some() {
+        errors.push(path.child("tls").error(
+            "there are no Secrets on this machine; remove it, or start pd-router yourself with \
+             --tls-cert-path and --tls-key-path",
+        ));
+    }
     errors
 }
 

@@ -1,6 +1,6 @@
 //! `/v1/chat/completions`, `/v1/completions` and `/generate`: read the routing fields, dispatch.
 
-use super::{auth, body, error::ApiError};
+use super::{body, error::ApiError};
 use crate::dispatch::{Call, dispatch};
 use crate::headers;
 use crate::request::{Api, Routing};
@@ -46,12 +46,14 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     let accepted_unix_ns = timeline::unix_ns();
     let (head, body) = request.into_parts();
-    auth::check(router.api_key.as_deref(), &head.headers)?;
+    router.api_keys.check(&head.headers)?;
     let body = body::read(&head, body, router.body_bytes_max).await?;
     let routing = Routing::parse(api, &body)?;
+    let mut headers = headers::for_workers(head.headers, rand::random);
+    router.api_keys.replace(&mut headers);
     let call = Call {
         api,
-        headers: headers::for_workers(head.headers, rand::random),
+        headers,
         body,
         routing,
         accepted,

@@ -1,6 +1,6 @@
 //! `/v1/models`: the models that ready workers serve.
 
-use super::{auth, error::ApiError};
+use super::error::ApiError;
 use crate::router::Router;
 use axum::Json;
 use axum::extract::{Path, State};
@@ -33,7 +33,7 @@ pub(super) async fn list(
     State(router): State<Arc<Router>>,
     headers: HeaderMap,
 ) -> Result<Json<ModelList>, ApiError> {
-    auth::check(router.api_key.as_deref(), &headers)?;
+    router.api_keys.check(&headers)?;
     let fleet = router.workers.fleet();
     Ok(Json(ModelList {
         object: "list",
@@ -46,7 +46,7 @@ pub(super) async fn get(
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<Model>, ApiError> {
-    auth::check(router.api_key.as_deref(), &headers)?;
+    router.api_keys.check(&headers)?;
     let fleet = router.workers.fleet();
     match fleet.models().contains(id.as_str()) {
         true => Ok(Json(Model::new(&id))),

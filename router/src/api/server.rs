@@ -1,7 +1,7 @@
 //! Questions that the router passes to its workers: `/get_model_info` to one of them,
 //! `/server_info`, `/flush_cache` and `/health_generate` to all.
 
-use super::{auth, error::ApiError};
+use super::error::ApiError;
 use crate::client::ClientError;
 use crate::router::Router;
 use crate::workers::{Worker, role_name};
@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use pd_protocol::workers::Role;
@@ -30,7 +30,7 @@ pub(super) async fn model_info(
     State(router): State<Arc<Router>>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    auth::check(router.api_key.as_deref(), &headers)?;
+    router.api_keys.check(&headers)?;
     let Some(worker) = ready_workers(&router).into_iter().next() else {
         return Err(ApiError::unavailable("no worker is ready"));
     };
@@ -45,7 +45,7 @@ pub(super) async fn server_info(
     State(router): State<Arc<Router>>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, ApiError> {
-    auth::check(router.api_key.as_deref(), &headers)?;
+    router.api_keys.check(&headers)?;
     let path = PathAndQuery::from_static("/server_info");
     let mut by_role: Map<String, Value> = Map::new();
     for role in [Role::Prefill, Role::Decode, Role::Null] {
@@ -67,7 +67,7 @@ pub(super) async fn flush_cache(
     State(router): State<Arc<Router>>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    auth::check(router.api_key.as_deref(), &headers)?;
+    router.api_keys.check(&headers)?;
     let path = PathAndQuery::from_static("/flush_cache");
     let answers = ask_all(&router, Method::POST, path).await;
     if answers.is_empty() {
@@ -106,10 +106,8 @@ pub(super) async fn ask_all(router: &Router, method: Method, path: PathAndQuery)
 
 async fn ask(router: &Router, worker: Arc<Worker>, method: Method, path: PathAndQuery) -> Answer {
     let mut headers = HeaderMap::new();
-    if let Some(key) = &router.api_key
-        && let Ok(value) = HeaderValue::try_from(format!("Bearer {key}"))
-    {
-        headers.insert(AUTHORIZATION, value);
+    if let Some(value) = router.api_keys.authorization() {
+        headers.insert(AUTHORIZATION, value.clone());
     }
     let client = &worker.client;
     let request = client.request(&method, &path, &headers, Bytes::new());

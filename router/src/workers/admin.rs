@@ -40,8 +40,8 @@ async fn admit(
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    match router.admin_token.as_deref() {
-        Some(token) => auth::check(Some(token), request.headers())?,
+    match &router.admin_token {
+        Some(token) => auth::check(token, request.headers())?,
         None if caller.ip().to_canonical().is_loopback() => {}
         None => {
             let message = format!(

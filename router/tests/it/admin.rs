@@ -75,7 +75,7 @@ async fn bad_admin_requests_are_refused_with_a_reason() {
 #[tokio::test]
 async fn the_admin_api_opens_to_its_token_only() {
     let mut config = config("");
-    config.admin_token = Some("t".to_owned());
+    config.admin_token = Some("t".to_owned().into());
     let running = Running::start(config, &[]).await;
     let get = |headers: &'static [(&'static str, &'static str)]| {
         let admin = running.admin.clone();

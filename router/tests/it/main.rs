@@ -5,6 +5,7 @@
     reason = "the lint's exemption for tests does not see their helper functions"
 )]
 
+mod access;
 mod admin;
 mod bad_input;
 mod cancel;

@@ -1,6 +1,6 @@
 //! The files that containerd, the network plugins and kubelet read.
 
-use crate::kube::certs::Identity;
+use crate::certs::Identity;
 use crate::kube::image::PAUSE;
 use crate::kube::network::NodeAddress;
 use anyhow::{Context, Result};

@@ -1,11 +1,11 @@
 //! Network policies: who may open connections to the pods of a deployment.
 //!
 //! Its own pods reach each other on every port, because a KV transfer takes ports as it needs them.
-//! Clients and Prometheus reach the HTTP port from anywhere; who may ask is the router's API keys to
+//! Clients and Prometheus reach the API and the metrics from anywhere; who may ask is the router's API keys to
 //! say. The admin port is the operator's. Where no network plugin enforces policies they do nothing.
 
 use super::component::Component;
-use super::pod::{PORT_ADMIN, PORT_HTTP};
+use super::pod::{PORT_ADMIN, PORT_HTTP, PORT_HTTPS, PORT_METRICS};
 use k8s_openapi::api::networking::v1::{
     IPBlock, NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort,
     NetworkPolicySpec,
@@ -16,6 +16,9 @@ use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_protocol::labels;
 use std::collections::BTreeMap;
+
+/// Where clients and Prometheus go; a pod has those of its kind.
+const PORTS_OF_ALL: [&str; 3] = [PORT_HTTP, PORT_HTTPS, PORT_METRICS];
 
 /// Who may reach admin ports besides the deployment's own pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,10 +49,10 @@ pub(crate) fn build_policy(
     let admins = admins.peers();
     let rules = [
         // Workers among themselves, and routers to them; nobody of a deployment calls its routers.
-        (component != Component::Router).then(|| rule(vec![own], None)),
-        Some(rule(Vec::new(), Some(PORT_HTTP))),
+        (component != Component::Router).then(|| rule(vec![own], &[])),
+        Some(rule(Vec::new(), &PORTS_OF_ALL)),
         // A rule without a peer would let everyone in.
-        (!admins.is_empty()).then(|| rule(admins, Some(PORT_ADMIN))),
+        (!admins.is_empty()).then(|| rule(admins, &[PORT_ADMIN])),
     ];
     NetworkPolicy {
         metadata: component.metadata(deployment, component.object_name(deployment)),
@@ -62,14 +65,16 @@ pub(crate) fn build_policy(
     }
 }
 
-fn rule(from: Vec<NetworkPolicyPeer>, port: Option<&str>) -> NetworkPolicyIngressRule {
-    let port = port.map(|port| NetworkPolicyPort {
-        port: Some(IntOrString::String(port.to_owned())),
+/// Connections from anyone if `from` is empty, to every port if `ports` is.
+fn rule(from: Vec<NetworkPolicyPeer>, ports: &[&str]) -> NetworkPolicyIngressRule {
+    let ports = ports.iter().map(|port| NetworkPolicyPort {
+        port: Some(IntOrString::String((*port).to_owned())),
         ..NetworkPolicyPort::default()
     });
+    let ports: Vec<NetworkPolicyPort> = ports.collect();
     NetworkPolicyIngressRule {
         from: Some(from).filter(|from| !from.is_empty()),
-        ports: port.map(|port| vec![port]),
+        ports: Some(ports).filter(|ports| !ports.is_empty()),
     }
 }
 

@@ -12,6 +12,9 @@ use pd_protocol::{labels, ports};
 
 /// Names of the container ports.
 pub(crate) const PORT_HTTP: &str = "http";
+pub(crate) const PORT_HTTPS: &str = "https";
+/// As the operator's own, so that one PodMonitor finds both.
+pub(crate) const PORT_METRICS: &str = "metrics";
 pub(crate) const PORT_ADMIN: &str = "admin";
 pub(crate) const PORT_BOOTSTRAP: &str = "bootstrap";
 

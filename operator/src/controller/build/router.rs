@@ -3,9 +3,10 @@
 use super::component::Component;
 use super::merge::merge_template;
 use super::pool::Args;
-use super::{BuildConfig, account, pod, revision};
+use super::{BuildConfig, access, account, pod, revision};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
-use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, PodTemplateSpec, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::field::{FieldErrors, FieldPath};
@@ -21,12 +22,13 @@ pub(crate) fn build_router(
 ) -> Result<Deployment, FieldErrors> {
     let spec = &deployment.spec.router;
     let revision = revision::revision(&deployment.spec, ROUTER);
-    let pod = pod::build_pod(
+    let mut pod = pod::build_pod(
         deployment,
         ROUTER,
         &revision,
         build_container(deployment, config),
     );
+    pod.spec.get_or_insert_default().volumes = access::volumes(spec);
     let path = FieldPath::new("spec.router.podTemplate");
     let mut pod = merge_template(
         &pod,
@@ -58,15 +60,18 @@ pub(crate) fn build_router(
 }
 
 fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container {
+    let router = &deployment.spec.router;
     let RouterSpec {
         replicas: _,
         port,
+        api_keys: _,
+        tls: _,
         image,
         policies: PoliciesSpec { prefill, decode },
         retries: RetriesSpec { max },
         resources,
         pod_template: _,
-    } = &deployment.spec.router;
+    } = router;
     let mut args = Args::default();
     args.switch("pd-disaggregation");
     let host = config.router_host.map(|host| host.to_string());
@@ -83,18 +88,15 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
     args.flag("prefill-policy", prefill.flag());
     args.flag("decode-policy", decode.flag());
     args.flag("retry-max-retries", max.to_string());
+    access::add_flags(&mut args, router);
     if config.discovery {
         join_cluster(&mut args, deployment);
     }
     let drain_seconds = deployment.spec.drain.timeout_seconds;
     args.flag("shutdown-grace-period-secs", drain_seconds.to_string());
     let probe = |path, period_seconds, failures| {
-        let mut probe = pod::http_probe(path, period_seconds, failures);
-        probe
-            .http_get
-            .iter_mut()
-            .for_each(|get| get.host.clone_from(&host));
-        probe
+        let probe = pod::http_probe(path, period_seconds, failures);
+        probe_api(probe, router, host.as_ref())
     };
     Container {
         name: "router".to_owned(),
@@ -102,8 +104,9 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
         command: Some(vec!["pd-router".to_owned()]),
         args: Some(args.0),
         env: Some(pod::identity_env(deployment)),
-        ports: Some(vec![pod::port(pod::PORT_HTTP, *port), pod::admin_port()]),
+        ports: Some(build_ports(router)),
         resources: resources.clone(),
+        volume_mounts: access::mounts(router),
         startup_probe: Some(probe("/health", 1, 60)),
         readiness_probe: Some(probe("/ready", 1, 2)),
         liveness_probe: Some(probe("/health", 10, 6)),
@@ -111,6 +114,28 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
         termination_message_policy: Some(pod::LAST_WORDS.to_owned()),
         ..Container::default()
     }
+}
+
+fn build_ports(router: &RouterSpec) -> Vec<ContainerPort> {
+    let mut ports = vec![
+        pod::port(access::port_name(router), router.port),
+        pod::admin_port(),
+    ];
+    if router.tls.is_some() {
+        ports.push(pod::port(pod::PORT_METRICS, router.metrics_port()));
+    }
+    ports
+}
+
+/// A probe of the API where it listens, in the scheme that it speaks. Kubelet takes any
+/// certificate.
+fn probe_api(mut probe: Probe, router: &RouterSpec, host: Option<&String>) -> Probe {
+    if let Some(get) = &mut probe.http_get {
+        get.host = host.cloned();
+        get.port = IntOrString::String(access::port_name(router).to_owned());
+        get.scheme = router.tls.as_ref().map(|_| "HTTPS".to_owned());
+    }
+    probe
 }
 
 /// Seconds that a router goes on taking requests while the nodes learn that it leaves.

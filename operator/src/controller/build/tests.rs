@@ -79,6 +79,19 @@ fn a_model_in_an_image_is_mounted_as_an_image_volume() {
 }
 
 #[test]
+fn routers_mount_their_keys_and_certificate() {
+    let deployment = mk_example("smollm2-https");
+    let router = router::build_router(&deployment, &mk_config()).unwrap();
+    insta::assert_yaml_snapshot!("smollm2-https-router", router);
+    let service = service::build_service(&deployment);
+    insta::assert_yaml_snapshot!("smollm2-https-service", service);
+    assert_eq!(
+        service::endpoint(&deployment, "ml"),
+        "https://smollm2-https.ml.svc:8443/v1"
+    );
+}
+
+#[test]
 fn sglang_is_started_by_its_own_words() {
     let mut deployment = mk_example("qwen3-2p2d");
     deployment.spec.engine.kind = pd_crds::engine::EngineKind::Sglang;

@@ -51,12 +51,14 @@ fn what_only_a_cluster_has_is_refused_by_path() {
     let spec = "  model: {source: {pvc: {claimName: models}}}
   engine: {kind: sglang, image: sglang}
   pools: {prefill: {minReplicas: 1, maxReplicas: 2}, decode: {minReplicas: 1, maxReplicas: 2}}
-  router: {replicas: 2}
+  router: {replicas: 2, apiKeys: {secretName: keys}, tls: {secretName: cert}}
 ";
     insta::assert_snapshot!(refused(mk_dereferenced(spec, true)), @r"
     spec.model.source: on this machine only hostPath is carried out; fetch the model and give its path
     spec.engine.kind: on this machine only pdserve is carried out
     spec.router.replicas: on this machine one router serves, because it stands for the Service; set it to 1
+    spec.router.apiKeys: there are no Secrets on this machine; remove it and set PDSERVE_API_KEY for pd-operator, which its processes inherit
+    spec.router.tls: there are no Secrets on this machine; remove it, or start pd-router yourself with --tls-cert-path and --tls-key-path
     ");
 }
 

@@ -1,5 +1,5 @@
-//! The cluster's own certificate authority and what it signs. Everything lies in one folder as PEM and
-//! is gone with the cluster.
+//! A certificate authority of our own, for one cluster or one test, and what it signs. Everything
+//! lies in one folder as PEM.
 
 use anyhow::{Context, Result};
 use rcgen::{
@@ -41,7 +41,7 @@ impl Authority {
         fs::create_dir_all(folder).context("make the certificates' folder")?;
         let mut params = CertificateParams::default();
         params.distinguished_name = name(Subject {
-            user: "pdserve-kube",
+            user: "pdserve-e2e",
             group: None,
         });
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,0 +1,111 @@
+//! Facts about keys.
+
+use super::*;
+use crate::reload::Source;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+fn mk_folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).expect("a file is written");
+    }
+    folder
+}
+
+fn mk_keys(own: Option<&str>, path: Option<&Path>) -> ApiKeys {
+    let config = ApiKeyConfig {
+        own: own.map(|key| Secret::from(key.to_owned())),
+        files: path.map(|path| KeyFiles(path.to_owned())),
+    };
+    ApiKeys::open(&config, &Arc::default()).expect("usable keys")
+}
+
+fn mk_headers(key: &str) -> HeaderMap {
+    let value = HeaderValue::try_from(format!("Bearer {key}")).expect("a header's value");
+    HeaderMap::from_iter([(AUTHORIZATION, value)])
+}
+
+fn refusal(path: &Path) -> String {
+    let files = KeyFiles(path.to_owned());
+    let read = files.read().and_then(|content| files.parse(&content));
+    read.expect_err("refused").to_string()
+}
+
+#[tokio::test]
+async fn any_of_the_keys_opens_and_no_other() {
+    let folder = mk_folder(&[("team-a", "ka\n"), ("team-b", "kb\r\n"), (".old", "ko")]);
+    let keys = mk_keys(Some("k1"), Some(folder.path()));
+    for key in ["k1", "ka", "kb"] {
+        assert!(keys.check(&mk_headers(key)).is_ok(), "{key}");
+    }
+    for key in ["ko", "k", "ka kb", "ka\tkb", ""] {
+        let refused = keys.check(&mk_headers(key)).unwrap_err();
+        assert_eq!(refused.status(), 401, "{key}");
+    }
+    assert!(keys.check(&HeaderMap::new()).is_err());
+}
+
+#[tokio::test]
+async fn without_keys_anyone_is_served() {
+    assert!(mk_keys(None, None).check(&HeaderMap::new()).is_ok());
+}
+
+#[tokio::test]
+async fn one_file_is_one_key() {
+    let folder = mk_folder(&[("key", "k1\n")]);
+    let keys = mk_keys(None, Some(&folder.path().join("key")));
+    assert!(keys.check(&mk_headers("k1")).is_ok());
+    assert!(keys.check(&mk_headers("k2")).is_err());
+}
+
+#[tokio::test]
+async fn workers_are_sent_the_routers_own_key_and_never_a_clients() {
+    let folder = mk_folder(&[("team-a", "ka")]);
+    let sent = |own, path| {
+        let mut headers = mk_headers("ka");
+        mk_keys(own, path).replace(&mut headers);
+        headers.remove(AUTHORIZATION)
+    };
+    let path = Some(folder.path());
+    assert_eq!(sent(None, path), None);
+    assert_eq!(sent(Some("k1"), path).unwrap(), "Bearer k1");
+    assert_eq!(sent(Some("k1"), None).unwrap(), "Bearer k1");
+    assert_eq!(sent(None, None).unwrap(), "Bearer ka", "workers may ask");
+}
+
+#[test]
+fn what_cannot_be_a_key_is_refused_by_file_and_not_told() {
+    let folder = mk_folder(&[("team-a", "ka"), ("team-b", "hush hush\n")]);
+    let told = refusal(folder.path());
+    let file = folder.path().join("team-b").display().to_string();
+    assert!(told.contains(&file) && !told.contains("hush"), "{told}");
+    for (text, part) in [("", "it is empty"), ("\n", "it is empty"), ("a\nb", "line")] {
+        let folder = mk_folder(&[("key", text)]);
+        let told = refusal(folder.path());
+        assert!(told.contains(part), "{text:?}: {told}");
+    }
+    let folder = mk_folder(&[("key", &"k".repeat(5000))]);
+    assert!(refusal(folder.path()).contains("longer than 4096"));
+}
+
+#[test]
+fn a_path_without_keys_is_refused_with_what_to_do() {
+    let folder = mk_folder(&[(".hidden", "k")]);
+    assert!(refusal(folder.path()).contains("nobody could be served"));
+    let told = refusal(&folder.path().join("none"));
+    assert!(told.contains("none (--api-key-file)"), "{told}");
+    let names: Vec<String> = (0..=files::KEYS_MAX).map(|i| i.to_string()).collect();
+    let files: Vec<_> = names.iter().map(|name| (name.as_str(), "k")).collect();
+    assert!(refusal(mk_folder(&files).path()).contains("more than 1024"));
+}
+
+#[test]
+fn keys_are_never_shown() {
+    let config = ApiKeyConfig {
+        own: Some(Secret::from("hush".to_owned())),
+        files: None,
+    };
+    assert!(!format!("{config:?}").contains("hush"));
+}

@@ -1,0 +1,125 @@
+//! Who may ask, and over what: API keys, the admin token, TLS.
+
+use crate::api_keys::{ApiKeyConfig, KeyFiles};
+use crate::tls::TlsFiles;
+use clap::Args;
+use pd_protocol::secret::SecretError;
+use pd_protocol::{Secret, labels};
+use std::path::PathBuf;
+
+#[derive(Clone, Debug, Args)]
+pub struct AccessArgs {
+    /// Key that clients present as a bearer token, and the router to its workers. Give it in the
+    /// environment: a command line is shown to everyone on the machine.
+    #[arg(long, env = labels::ENV_API_KEY, hide_env_values = true, value_name = "KEY")]
+    pub api_key: Option<Secret>,
+    /// More keys that clients may present: a file that is a key, or a folder of such files, as a
+    /// Secret is mounted. They are read again when they change; workers never see them.
+    #[arg(long, value_name = "PATH")]
+    pub api_key_file: Option<PathBuf>,
+    /// Serve the API over TLS with this certificate (PEM), its chain behind it. It is read again
+    /// when it changes.
+    #[arg(long, value_name = "PATH", requires = "tls_key_path")]
+    pub tls_cert_path: Option<PathBuf>,
+    /// Private key of the certificate (PEM, not encrypted).
+    #[arg(long, value_name = "PATH", requires = "tls_cert_path")]
+    pub tls_key_path: Option<PathBuf>,
+}
+
+/// A secret that nobody could present.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccessArgsError {
+    #[error(
+        "the value of --api-key, or of {env}, is no key: {0}; leave it out to serve anyone, or give \
+         one",
+        env = labels::ENV_API_KEY
+    )]
+    ApiKey(SecretError),
+    #[error(
+        "the value of {env} is no token: {0}; leave it out to serve this machine only, or give one",
+        env = labels::ENV_ADMIN_TOKEN
+    )]
+    AdminToken(SecretError),
+}
+
+// === impl AccessArgs ===
+
+impl AccessArgs {
+    pub fn tls(&self) -> Option<TlsFiles> {
+        let cert = self.tls_cert_path.clone()?;
+        let key = self.tls_key_path.clone()?;
+        Some(TlsFiles { cert, key })
+    }
+
+    /// # Errors
+    /// Why nobody could present `--api-key`. Found here and not where flags are parsed, because
+    /// clap shows what it refuses.
+    pub fn into_api_keys(self) -> Result<ApiKeyConfig, AccessArgsError> {
+        if let Some(key) = &self.api_key {
+            key.check().map_err(AccessArgsError::ApiKey)?;
+        }
+        Ok(ApiKeyConfig {
+            own: self.api_key,
+            files: self.api_key_file.map(KeyFiles),
+        })
+    }
+}
+
+/// The token of the admin API, from the environment; an empty one is none.
+pub(super) fn admin_token() -> Result<Option<Secret>, AccessArgsError> {
+    let token = std::env::var(labels::ENV_ADMIN_TOKEN).ok();
+    let token = token.filter(|token| !token.is_empty()).map(Secret::from);
+    if let Some(token) = &token {
+        token.check().map_err(AccessArgsError::AdminToken)?;
+    }
+    Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about access flags.
+
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: AccessArgs,
+    }
+
+    fn parse(line: &str) -> Result<Line, clap::Error> {
+        Line::try_parse_from(["pd-router"].into_iter().chain(line.split(' ')))
+    }
+
+    #[test]
+    fn keys_are_never_shown() {
+        let line = parse("--api-key hush").unwrap();
+        assert!(!format!("{line:?}").contains("hush"));
+        let refused = parse("--api-key hushé").unwrap().args.into_api_keys();
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("PDSERVE_API_KEY") && !refused.contains("hush"));
+    }
+
+    #[test]
+    fn an_empty_key_is_refused() {
+        let refused = parse("--api-key=").unwrap().args.into_api_keys();
+        assert_eq!(
+            refused.err(),
+            Some(AccessArgsError::ApiKey(SecretError::Empty))
+        );
+    }
+
+    #[test]
+    fn a_certificate_wants_its_key_and_a_key_its_certificate() {
+        let refusal = |line| parse(line).unwrap_err().to_string();
+        assert!(refusal("--tls-cert-path a").contains("--tls-key-path"));
+        assert!(refusal("--tls-key-path a").contains("--tls-cert-path"));
+        let tls = parse("--tls-cert-path a --tls-key-path b")
+            .unwrap()
+            .args
+            .tls();
+        let (cert, key) = ("a".into(), "b".into());
+        assert_eq!(tls, Some(TlsFiles { cert, key }));
+    }
+}

@@ -1,0 +1,132 @@
+//! Values that are read from files, and read again when the files change: a mounted Secret is
+//! replaced while its pod runs. What cannot be used is refused at the start, and later left alone:
+//! the value before it stays.
+//!
+//! Files are looked at, not watched: kubelet swaps a symbolic link two folders above, of which a
+//! watch on the file hears nothing, and network file systems tell nothing at all.
+
+use crate::metrics::Metrics;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+/// Pause between two looks. Kubelet takes up to a minute to bring a change, so a second adds
+/// nothing to that, and a look at some small files costs microseconds.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Files and what they mean.
+pub trait Source: Send + Sync + 'static {
+    type Content: Clone + PartialEq + Send + 'static;
+    type Value: Send + Sync + 'static;
+    type Error: std::error::Error + Send + 'static;
+    /// Its word in the log and in metrics.
+    const NAME: &'static str;
+
+    /// # Errors
+    /// What cannot be read, and what to do.
+    fn read(&self) -> Result<Self::Content, Self::Error>;
+
+    /// # Errors
+    /// What is wrong with the content, where, and what to do.
+    fn parse(&self, content: &Self::Content) -> Result<Self::Value, Self::Error>;
+}
+
+/// A value that follows its files.
+pub struct Reloaded<T> {
+    current: watch::Receiver<Arc<T>>,
+}
+
+/// What was taken in last, and what was seen last.
+struct Looks<C> {
+    taken: Seen<C>,
+    seen: Seen<C>,
+}
+
+/// What one look found: the content, or why there is none.
+type Seen<C> = Result<C, String>;
+
+// === impl Reloaded ===
+
+impl<T: Send + Sync + 'static> Reloaded<T> {
+    /// Reads the value, and goes on looking at its files for as long as it is held.
+    ///
+    /// # Errors
+    /// Why the files cannot be used.
+    pub fn open<S: Source<Value = T>>(source: S, metrics: &Arc<Metrics>) -> Result<Self, S::Error> {
+        let content = source.read()?;
+        let value = source.parse(&content)?;
+        let (sender, current) = watch::channel(Arc::new(value));
+        let looks = Looks::new(content);
+        tokio::spawn(follow(Arc::new(source), looks, sender, Arc::clone(metrics)));
+        Ok(Self { current })
+    }
+
+    pub fn get(&self) -> Arc<T> {
+        Arc::clone(&self.current.borrow())
+    }
+}
+
+// === impl Looks ===
+
+impl<C: Clone + PartialEq> Looks<C> {
+    fn new(content: C) -> Self {
+        Self {
+            taken: Ok(content.clone()),
+            seen: Ok(content),
+        }
+    }
+
+    /// What is to be taken in: what differs from what was taken in last and is the same as at the
+    /// last look, so that whoever writes several files, or one in several pieces, has finished.
+    fn settle(&mut self, found: Seen<C>) -> Option<&Seen<C>> {
+        let finished = found == self.seen;
+        self.seen = found;
+        if !finished || self.seen == self.taken {
+            return None;
+        }
+        self.taken = self.seen.clone();
+        Some(&self.taken)
+    }
+}
+
+async fn follow<S: Source>(
+    source: Arc<S>,
+    mut looks: Looks<S::Content>,
+    current: watch::Sender<Arc<S::Value>>,
+    metrics: Arc<Metrics>,
+) {
+    loop {
+        tokio::select! {
+            () = current.closed() => return,
+            () = sleep(LOOK_INTERVAL) => {}
+        }
+        let reader = Arc::clone(&source);
+        let found = tokio::task::spawn_blocking(move || reader.read()).await;
+        // Only a look that panicked has no outcome.
+        let Ok(found) = found else { continue };
+        let Some(changed) = looks.settle(found.map_err(|error| error.to_string())) else {
+            continue;
+        };
+        let value = match changed {
+            Ok(content) => source.parse(content).map_err(|error| error.to_string()),
+            Err(error) => Err(error.clone()),
+        };
+        metrics.reloaded(S::NAME, value.is_ok());
+        match value {
+            Ok(value) => {
+                tracing::info!(files = S::NAME, "changed, and read again");
+                current.send_replace(Arc::new(value));
+            }
+            Err(error) => {
+                tracing::warn!(
+                    files = S::NAME,
+                    "changed, but what was read before stays: {error}"
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Facts about values that follow their files.
+
+use super::*;
+use parking_lot::Mutex;
+
+/// Stands for files whose content is a number.
+#[derive(Clone, Default)]
+struct Numbers(Arc<Mutex<String>>);
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no number")]
+struct NoNumber(String);
+
+impl Source for Numbers {
+    type Content = String;
+    type Value = u32;
+    type Error = NoNumber;
+    const NAME: &'static str = "numbers";
+
+    fn read(&self) -> Result<String, NoNumber> {
+        Ok(self.0.lock().clone())
+    }
+
+    fn parse(&self, content: &String) -> Result<u32, NoNumber> {
+        content.parse().map_err(|_| NoNumber(content.clone()))
+    }
+}
+
+impl Numbers {
+    fn write(&self, text: &str) {
+        text.clone_into(&mut self.0.lock());
+    }
+}
+
+fn mk_numbers(text: &str) -> Numbers {
+    let numbers = Numbers::default();
+    numbers.write(text);
+    numbers
+}
+
+/// Long enough for a change to be taken in.
+async fn two_looks() {
+    for _ in 0..2 {
+        sleep(LOOK_INTERVAL + Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_refused_at_the_start() {
+    let refused = Reloaded::open(mk_numbers("x"), &Arc::default());
+    assert_eq!(refused.err().unwrap().to_string(), "\"x\" is no number");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_taken_in_and_a_bad_one_left_alone() {
+    let numbers = mk_numbers("1");
+    let metrics = Arc::<Metrics>::default();
+    let value = Reloaded::open(numbers.clone(), &metrics).unwrap();
+    for (text, expected) in [("2", 2), ("x", 2), ("", 2), ("3", 3)] {
+        numbers.write(text);
+        let old = value.get();
+        // The looks are made on threads, which a paused clock does not wait for.
+        for _ in 0..100 {
+            two_looks().await;
+            if *value.get() != *old {
+                break;
+            }
+        }
+        assert_eq!(*value.get(), expected, "after {text:?}");
+    }
+}
+
+#[test]
+fn only_what_two_looks_agree_on_is_taken_in_and_once() {
+    let mut looks = Looks::new(1);
+    assert_eq!(looks.settle(Ok(1)), None);
+    assert_eq!(looks.settle(Ok(2)), None, "may be half of an edit");
+    assert_eq!(looks.settle(Ok(3)), None, "still being edited");
+    assert_eq!(looks.settle(Ok(3)), Some(&Ok(3)));
+    assert_eq!(looks.settle(Ok(3)), None);
+    let gone = || Err("gone".to_owned());
+    assert_eq!(looks.settle(gone()), None);
+    assert_eq!(looks.settle(gone()), Some(&gone()));
+    assert_eq!(looks.settle(gone()), None, "told once");
+    assert_eq!(looks.settle(Ok(3)), None);
+    assert_eq!(looks.settle(Ok(3)), Some(&Ok(3)));
+}
