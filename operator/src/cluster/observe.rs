@@ -170,6 +170,7 @@ impl PodFacts {
             ready: self.ready(),
             routable: self.routable() || (self.ready() && admitted),
             place: self.place,
+            degraded: false,
             leaving,
             name,
         })

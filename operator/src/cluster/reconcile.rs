@@ -155,13 +155,9 @@ impl Writer<'_> {
             failure.get_or_insert(error);
         }
         let facts = self.facts();
-        let observed = observe(
-            self.deployment,
-            &facts,
-            &self.context.admin(self.deployment),
-            now,
-        )
-        .await;
+        let admin = self.context.admin(self.deployment);
+        let mut observed = observe(self.deployment, &facts, &admin, now).await;
+        self.note_degraded(&facts, &mut observed);
         let steps = if desired.is_empty() {
             Vec::new()
         } else {
