@@ -11,12 +11,12 @@ import re
 import sys
 
 # Prefix → the sources that register metrics under it.
-HOMES = {"pdserve": "agent", "pd_router": "router/src", "pd_operator": "operator/src"}
+HOMES = {"pdserve": "agent", "pd_router": "router/src", "pd_operator": "operator/src", "DCGM_FI_DEV": "agent/src/gpu"}
 VARIABLES = {"$__rate_interval": "1m", "$namespace": ".*", "$pddeployment": ".*"}
 
 
 def metrics(text):
-    for prefix, name in re.findall(r"\b(pdserve|pd_router|pd_operator)_([a-z0-9_]+)\b(?=[{\[)\s])", text):
+    for prefix, name in re.findall(rf"\b({'|'.join(HOMES)})_(\w+)\b(?=[{{\[)\s])", text):
         yield prefix, re.sub(r"_(bucket|sum|count)$", "", name)
 
 

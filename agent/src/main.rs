@@ -2,6 +2,7 @@
 
 mod args;
 mod drain;
+mod gpu;
 mod http;
 mod listeners;
 mod memory;

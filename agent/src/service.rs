@@ -1,6 +1,7 @@
 //! What the HTTP doors work with: the loaded model behind a slot that is empty while it loads.
 
 use crate::args::Mode;
+use crate::gpu::sampler::GpuSampler;
 use crate::http::error::ApiError;
 use crate::http::metrics::HttpMetrics;
 use pd_engine::engine::EngineHandle;
@@ -25,6 +26,7 @@ pub(crate) struct App {
     pub(crate) transfer_backend: &'static str,
     pub(crate) started_unix_secs: u64,
     pub(crate) metrics: HttpMetrics,
+    pub(crate) gpus: GpuSampler,
     service: OnceLock<Service>,
 }
 
@@ -37,6 +39,7 @@ pub(crate) struct AppSpec {
     pub(crate) bootstrap_port: Option<u16>,
     pub(crate) transfer_backend: &'static str,
     pub(crate) started_unix_secs: u64,
+    pub(crate) gpus: GpuSampler,
 }
 
 // === impl Service ===
@@ -84,6 +87,7 @@ impl App {
             bootstrap_port,
             transfer_backend,
             started_unix_secs,
+            gpus,
         } = spec;
         Self {
             mode,
@@ -92,6 +96,7 @@ impl App {
             transfer_backend,
             started_unix_secs,
             metrics: HttpMetrics::new(),
+            gpus,
             service: OnceLock::new(),
         }
     }

@@ -4,6 +4,7 @@ mod engine_config;
 
 use crate::args::Args;
 use crate::drain::{EndSignals, drain};
+use crate::gpu::sampler::GpuSampler;
 use crate::listeners::{Listeners, Ports, serve};
 use crate::service::{App, AppSpec, Service};
 use anyhow::{Context, Result};
@@ -92,6 +93,7 @@ fn app_spec(args: &Args, ports: Ports) -> AppSpec {
         bootstrap_port: ports.bootstrap,
         transfer_backend: args.disaggregation.transfer_backend.as_str(),
         started_unix_secs: started.map_or(0, |since| since.as_secs()),
+        gpus: GpuSampler::spawn(),
     }
 }
 

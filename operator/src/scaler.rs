@@ -80,7 +80,10 @@ impl Scaler {
             .map(async |agent| scrape::agent(client, &agent.url, epoch).await);
         for (agent, sample) in agents.iter().zip(join_all(scrapes).await) {
             if let Some(sample) = self.heard(agent, sample) {
-                self.samples.insert(agent.uid.clone(), sample);
+                let before = self.samples.insert(agent.uid.clone(), sample);
+                if sample.degraded && !before.is_some_and(|before| before.degraded) {
+                    tracing::warn!(url = agent.url, "its GPU is not to be counted on");
+                }
             }
         }
         let scrapes = routers
@@ -100,6 +103,11 @@ impl Scaler {
 
     pub(crate) fn sample(&self, uid: &str) -> Option<Sample> {
         self.samples.get(uid).copied()
+    }
+
+    /// Notes on a pod what its agent last said of its GPUs.
+    pub(crate) fn note_degraded(&self, pod: &mut ObservedPod, uid: &str) {
+        pod.degraded = self.sample(uid).is_some_and(|sample| sample.degraded);
     }
 
     /// Decides, and remembers what says something.

@@ -1,4 +1,4 @@
-//! `/metrics`: the engine's figures and those of the HTTP API, in Prometheus text.
+//! `/metrics`: the engine's figures, those of the HTTP API and of the GPUs, in Prometheus text.
 
 use crate::service::App;
 use axum::extract::{MatchedPath, Request, State};
@@ -54,8 +54,10 @@ pub(crate) async fn count(
 pub(crate) async fn scrape(State(app): State<Arc<App>>) -> Response {
     let encoder = TextEncoder::new();
     let mut text = Vec::new();
+    let mut families = app.metrics.registry.gather();
+    families.extend(app.gpus.families());
     encoder
-        .encode(&app.metrics.registry.gather(), &mut text)
+        .encode(&families, &mut text)
         .expect("registered metrics can be written to memory");
     if let Ok(service) = app.service() {
         text.extend(service.engine.metrics().encode().into_bytes());

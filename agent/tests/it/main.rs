@@ -13,5 +13,6 @@ mod completions;
 mod disaggregation;
 mod ends;
 mod generate;
+mod gpus;
 mod refusals;
 mod start;

@@ -194,6 +194,7 @@ impl PodFacts {
             ready: self.ready(),
             routable: self.routable() || admitted,
             place: self.place,
+            degraded: false,
             leaving,
             name: self.pod.name_any(),
         })

@@ -155,14 +155,9 @@ impl Writer<'_> {
             failure.get_or_insert(error);
         }
         let facts = self.facts();
-        let observed = observe(
-            self.deployment,
-            &facts,
-            &self.context.admin(self.deployment),
-            &self.context.probes,
-            now,
-        )
-        .await;
+        let (admin, probes) = (self.context.admin(self.deployment), &self.context.probes);
+        let mut observed = observe(self.deployment, &facts, &admin, probes, now).await;
+        self.note_degraded(&facts, &mut observed);
         let steps = if desired.is_empty() {
             Vec::new()
         } else {

@@ -22,6 +22,21 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 // === impl Writer ===
 
 impl Writer<'_> {
+    /// Notes which pods are not to be counted on.
+    pub(crate) fn note_degraded(&self, facts: &[PodFacts], observed: &mut Observed) {
+        let scalers = self.context.scalers.lock();
+        let Some(scaler) = scalers.get(&self.uid()) else {
+            return;
+        };
+        for pod in &mut observed.pods {
+            let mut facts = facts.iter();
+            let facts = facts.find(|facts| facts.pod.name_any() == pod.name);
+            if let Some(uid) = facts.and_then(|facts| facts.pod.uid()) {
+                scaler.note_degraded(pod, &uid);
+            }
+        }
+    }
+
     /// Looks and decides, if it is time; gives the decisions that the status tells of.
     pub(crate) async fn scale_by_load(
         &self,

@@ -83,6 +83,7 @@ pub(crate) fn decide(
         limited_by,
         needs: PerRole::of(|role| grow[role].map(|need| need.replicas)),
         traffic,
+        degraded: PerRole::of(|role| observations.degraded(role, now).len()),
         refused,
     };
     (decision, history)

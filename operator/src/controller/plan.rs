@@ -36,6 +36,8 @@ pub(crate) struct ObservedPod {
     /// Its readiness gate has latched: every router sends requests to it.
     pub(crate) routable: bool,
     pub(crate) place: Place,
+    /// Its GPU is not to be counted on, as far as anyone asks: the autoscaler does.
+    pub(crate) degraded: bool,
     /// Present once the pod has been told to go.
     pub(crate) leaving: Option<Leaving>,
 }
@@ -149,9 +151,9 @@ fn plan_pool(pool: &Desired, pods: &[ObservedPod], progress: Progress) -> Vec<Ac
     actions
 }
 
-/// The pods to lose first: those that do not serve, then the highest ordinals.
+/// The pods to lose first: those that do not serve, then the degraded, then the highest ordinals.
 fn pick_victims(mut pods: Vec<&ObservedPod>, count: usize) -> Vec<&ObservedPod> {
-    pods.sort_by_key(|pod| (pod.serves(), Reverse(pod.slot.ordinal)));
+    pods.sort_by_key(|pod| (pod.serves(), !pod.degraded, Reverse(pod.slot.ordinal)));
     pods.truncate(count);
     pods
 }

@@ -162,6 +162,8 @@ fn resolve(
         return match field.field_path.as_str() {
             "metadata.name" => Ok(pod.metadata.name.clone().unwrap_or_default()),
             "metadata.namespace" => Ok(pod.metadata.namespace.clone().unwrap_or_default()),
+            // This machine is no node; who asks learns that.
+            "spec.nodeName" => Ok(String::new()),
             "status.podIP" => Ok(around.address.to_string()),
             other => Err(path.child("fieldRef").child("fieldPath").error(format!(
                 "{other} has no value on this machine; metadata.name, metadata.namespace and \

@@ -53,6 +53,7 @@ fn observe_pod(name: &str, entry: &Entry, now: Instant) -> ObservedPod {
         ready: entry.process.state().phase == Phase::Ready,
         routable: entry.routable,
         place: Place::Stays,
+        degraded: false,
         leaving,
     }
 }

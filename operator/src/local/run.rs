@@ -150,7 +150,8 @@ impl Runtime {
         let seconds = u64::try_from(self.target.spec().drain.timeout_seconds).unwrap_or(0);
         self.fleet.drain_limit = Duration::from_secs(seconds);
         self.fleet.listen = self.listen();
-        let observed = observe(&mut self.fleet).await;
+        let mut observed = observe(&mut self.fleet).await;
+        self.scaler.note_degraded(&mut observed);
         let actions = plan(desired, &observed);
         let mut trouble = None;
         for action in &actions {

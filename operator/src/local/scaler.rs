@@ -50,6 +50,14 @@ impl Scaler {
         }
     }
 
+    /// Notes which pods are not to be counted on.
+    pub(crate) fn note_degraded(&self, observed: &mut Observed) {
+        for pod in &mut observed.pods {
+            let uid = pod.name.clone();
+            self.inner.note_degraded(pod, &uid);
+        }
+    }
+
     /// Looks and decides, if it is time.
     pub(crate) async fn pass(&mut self, fleet: &Fleet, target: &Target, observed: &Observed) {
         if !target.spec().scales_by_load() {

@@ -37,6 +37,7 @@ fn mk_pod(component: Component, ordinal: u32, routable: bool) -> ObservedPod {
         ready: true,
         routable,
         place: Place::Stays,
+        degraded: false,
         leaving: None,
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Decision {
     /// Replicas that demand asks for; nothing where too little is known.
     pub(crate) needs: PerRole<Option<f64>>,
     pub(crate) traffic: Traffic,
+    /// Replicas that serve and are not to be counted on.
+    pub(crate) degraded: PerRole<usize>,
     /// By UID, why a replica's figures were not believed.
     pub(crate) refused: Vec<(String, SampleError)>,
 }
@@ -46,6 +48,8 @@ pub(crate) enum Reason {
     KvOccupancy,
     /// The goal for the time between tokens.
     TokenInterval,
+    /// Replicas whose GPUs are not to be counted on.
+    Degraded,
     FallingDemand,
     /// GPUs go from one pool to the other.
     Rebalance,
@@ -97,6 +101,9 @@ impl Decision {
                 Some(need) => write!(line, " (needs {need:.1})"),
                 None => write!(line, " (need unknown)"),
             };
+            if self.degraded[role] > 0 {
+                let _infallible = write!(line, ", {} degraded", self.degraded[role]);
+            }
         }
         let Traffic {
             rate,

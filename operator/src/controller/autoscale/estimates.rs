@@ -65,10 +65,28 @@ const LINK_KEPT: f64 = 0.999;
 // === impl Estimates ===
 
 impl Estimates {
-    pub(crate) fn learn(&mut self, role: PoolRole, step: &Step) {
+    /// What users send is the same whoever serves it.
+    pub(crate) fn learn_traffic(&mut self, role: PoolRole, step: &Step) {
+        let (traffic, grown) = (&mut self.traffic, &step.grown);
         match role {
-            PoolRole::Prefill => self.learn_prefill(step),
-            PoolRole::Decode => self.learn_decode(step),
+            PoolRole::Prefill => {
+                let (tokens, prompts) = (grown.prompt_tokens, grown.prompts);
+                traffic.input.add(tokens, prompts, REQUESTS_MEMORY);
+                let cached = grown.cached_tokens;
+                traffic.cached.add(cached, tokens, PROMPT_TOKENS_MEMORY);
+            }
+            PoolRole::Decode => {
+                let (tokens, answers) = (grown.answer_tokens, grown.answers);
+                traffic.output.add(tokens, answers, REQUESTS_MEMORY);
+            }
+        }
+    }
+
+    /// What a replica can do that is to be counted on.
+    pub(crate) fn learn_speed(&mut self, role: PoolRole, step: &Step) {
+        match role {
+            PoolRole::Prefill => self.speed.learn_prefill(step),
+            PoolRole::Decode => self.speed.learn_decode(step),
         }
     }
 
@@ -81,37 +99,6 @@ impl Estimates {
             PoolRole::Decode => {
                 (self.speed.interval, self.speed.itl) = (fresh.interval, fresh.itl);
             }
-        }
-    }
-
-    fn learn_prefill(&mut self, step: &Step) {
-        let (speed, traffic, grown) = (&mut self.speed, &mut self.traffic, &step.grown);
-        speed
-            .prefill
-            .add(grown.prefill_tokens, grown.busy_s, BUSY_MEMORY_S);
-        let (tokens, prompts) = (grown.prompt_tokens, grown.prompts);
-        traffic.input.add(tokens, prompts, REQUESTS_MEMORY);
-        let cached = grown.cached_tokens;
-        traffic.cached.add(cached, tokens, PROMPT_TOKENS_MEMORY);
-        speed
-            .kv_bytes
-            .add(grown.kv_bytes, tokens, PROMPT_TOKENS_MEMORY);
-        if grown.kv_bytes >= LINK_BYTES_MIN && grown.kv_s > 0.0 {
-            speed.link = (grown.kv_bytes / grown.kv_s).max(speed.link * LINK_KEPT);
-        }
-    }
-
-    fn learn_decode(&mut self, step: &Step) {
-        let (speed, grown) = (&mut self.speed, &step.grown);
-        let (tokens, answers) = (grown.answer_tokens, grown.answers);
-        self.traffic.output.add(tokens, answers, REQUESTS_MEMORY);
-        let intervals = grown.intervals;
-        speed
-            .interval
-            .add(grown.interval_s, intervals, INTERVALS_MEMORY);
-        if intervals > 0.0 && step.running > 0.0 && grown.interval_s > 0.0 {
-            let itl_s = grown.interval_s / intervals;
-            speed.itl.observe(step.running, step.kv_tokens, itl_s);
         }
     }
 
@@ -159,5 +146,29 @@ impl Estimates {
     pub(crate) fn link_s(&self) -> Option<f64> {
         let bytes = self.speed.kv_bytes.get(1.0)?;
         (self.speed.link > 0.0).then(|| bytes / self.speed.link)
+    }
+}
+
+// === impl Speed ===
+
+impl Speed {
+    fn learn_prefill(&mut self, step: &Step) {
+        let grown = &step.grown;
+        self.prefill
+            .add(grown.prefill_tokens, grown.busy_s, BUSY_MEMORY_S);
+        let (bytes, tokens) = (grown.kv_bytes, grown.prompt_tokens);
+        self.kv_bytes.add(bytes, tokens, PROMPT_TOKENS_MEMORY);
+        if bytes >= LINK_BYTES_MIN && grown.kv_s > 0.0 {
+            self.link = (bytes / grown.kv_s).max(self.link * LINK_KEPT);
+        }
+    }
+
+    fn learn_decode(&mut self, step: &Step) {
+        let (intervals, interval_s) = (step.grown.intervals, step.grown.interval_s);
+        self.interval.add(interval_s, intervals, INTERVALS_MEMORY);
+        if intervals > 0.0 && step.running > 0.0 && interval_s > 0.0 {
+            let itl_s = interval_s / intervals;
+            self.itl.observe(step.running, step.kv_tokens, itl_s);
+        }
     }
 }

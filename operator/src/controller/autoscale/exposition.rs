@@ -16,12 +16,20 @@ pub(crate) enum ExpositionError {
     Twice { name: String },
 }
 
-/// The series without labels, by name.
-pub(crate) fn parse(text: &str) -> Result<HashMap<&str, f64>, ExpositionError> {
+/// What a text says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Exposition<'a> {
+    /// The series without labels, by name.
+    pub(crate) plain: HashMap<&'a str, f64>,
+    /// Name and value of those with labels.
+    pub(crate) labelled: Vec<(&'a str, f64)>,
+}
+
+pub(crate) fn parse(text: &str) -> Result<Exposition<'_>, ExpositionError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(ExpositionError::TooLong { bytes: text.len() });
     }
-    let mut series = HashMap::new();
+    let mut said = Exposition::default();
     for (place, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -29,13 +37,15 @@ pub(crate) fn parse(text: &str) -> Result<HashMap<&str, f64>, ExpositionError> {
         }
         let malformed = ExpositionError::Malformed { line: place + 1 };
         let (name, labelled, value) = parse_line(line).ok_or(malformed)?;
-        if !labelled && series.insert(name, value).is_some() {
+        if labelled {
+            said.labelled.push((name, value));
+        } else if said.plain.insert(name, value).is_some() {
             return Err(ExpositionError::Twice {
                 name: name.to_owned(),
             });
         }
     }
-    Ok(series)
+    Ok(said)
 }
 
 /// Name, whether it has labels, and value.

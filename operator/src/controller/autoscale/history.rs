@@ -48,10 +48,12 @@ impl History {
             self.follow_revision(observations, role);
         }
         let mut refused = Vec::new();
+        let degraded = PerRole::of(|role| observations.degraded(role, now));
         for replica in &observations.replicas {
             let seen = before.remove(&replica.uid);
             let seen = seen.unwrap_or_else(|| Seen::first(now));
-            let (seen, error) = self.follow(replica, seen, now);
+            let healthy = !degraded[replica.role].contains(&replica);
+            let (seen, error) = self.follow(replica, healthy, seen, now);
             refused.extend(error.map(|error| (replica.uid.clone(), error)));
             self.seen.insert(replica.uid.clone(), seen);
         }
@@ -78,6 +80,7 @@ impl History {
     fn follow(
         &mut self,
         replica: &Replica,
+        healthy: bool,
         mut seen: Seen,
         now: Duration,
     ) -> (Seen, Option<SampleError>) {
@@ -97,7 +100,10 @@ impl History {
         };
         let error = match seen.sample.map(|earlier| sample.since(&earlier)) {
             Some(Ok(step)) => {
-                self.estimates.learn(replica.role, &step);
+                self.estimates.learn_traffic(replica.role, &step);
+                if healthy {
+                    self.estimates.learn_speed(replica.role, &step);
+                }
                 seen.arrivals = step.grown.requests / step.seconds;
                 seen.offered = (step.grown.prefill_tokens + step.queue_grown) / step.seconds;
                 None

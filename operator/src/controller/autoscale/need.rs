@@ -29,17 +29,21 @@ pub(crate) struct Headroom {
     pub(crate) utilisation: f64,
     /// Of the goal for the time between tokens.
     pub(crate) tpot: f64,
+    /// Replicas that go. A degraded one goes first, so that no other has to stand in for it.
+    pub(crate) leaving: u32,
 }
 
 /// A pool grows when it would be fuller.
 pub(crate) const GROW: Headroom = Headroom {
     utilisation: 0.85,
     tpot: 1.0,
+    leaving: 0,
 };
 /// A pool shrinks when, one replica less, it would still not be fuller.
 pub(crate) const SHRINK: Headroom = Headroom {
     utilisation: 0.70,
     tpot: 0.8,
+    leaving: 1,
 };
 /// Of a link's speed; beyond it transfers wait for each other.
 const LINK_UTILISATION: f64 = 0.7;
@@ -86,10 +90,13 @@ pub(crate) fn needs(
         headroom,
         now,
     };
-    PerRole {
-        prefill: around.prefill(),
-        decode: around.decode(),
-    }
+    PerRole::of(|role| {
+        let need = match role {
+            PoolRole::Prefill => around.prefill(),
+            PoolRole::Decode => around.decode(),
+        };
+        Some(need?.beside(around.degraded(role), observations.targets[role]))
+    })
 }
 
 struct Around<'a> {
@@ -129,6 +136,13 @@ impl Around<'_> {
             own_s: computed / speed,
             link_s: input * estimates.link_s().unwrap_or(0.0),
         })
+    }
+
+    /// Replicas that serve, are not to be counted on and stay.
+    fn degraded(&self, role: PoolRole) -> u32 {
+        let degraded = self.observations.degraded(role, self.now).len();
+        let degraded = u32::try_from(degraded).unwrap_or(u32::MAX);
+        degraded.saturating_sub(self.headroom.leaving)
     }
 
     fn is_silent(&self) -> bool {
@@ -255,6 +269,23 @@ impl Need {
             reason,
             flow: most.1,
         }
+    }
+
+    /// As many more as there are replicas not to be counted on. If only they make the pool grow
+    /// beyond its target, they are why.
+    fn beside(self, degraded: u32, target: u32) -> Self {
+        let more = Self {
+            replicas: self.replicas + f64::from(degraded),
+            flow: self.flow + f64::from(degraded),
+            ..self
+        };
+        if self.whole() <= target && more.whole() > target {
+            return Self {
+                reason: Reason::Degraded,
+                ..more
+            };
+        }
+        more
     }
 
     /// In whole replicas; a hair above a whole number is the whole number.

@@ -69,6 +69,20 @@ impl Observations {
         counts
     }
 
+    /// Of the replicas that serve, those that are not to be counted on. Where that is all of a pool
+    /// it is none: what all have in common is what the pool can do.
+    pub(crate) fn degraded(&self, role: PoolRole, now: Duration) -> Vec<&Replica> {
+        let serves = |replica: &&Replica| replica.state == ReplicaState::Serving;
+        let of_pool = self.replicas.iter().filter(|replica| replica.role == role);
+        let (degraded, healthy): (Vec<_>, Vec<_>) = of_pool
+            .filter(serves)
+            .partition(|replica| replica.fresh(now).is_some_and(|sample| sample.degraded));
+        if healthy.is_empty() {
+            return Vec::new();
+        }
+        degraded
+    }
+
     /// Gauges of the replicas of a pool that serve and have told something of late.
     pub(crate) fn gauges(&self, role: PoolRole, now: Duration) -> impl Iterator<Item = &Gauges> {
         self.replicas

@@ -1,9 +1,8 @@
 //! `Sample`: what one agent said of itself at one time, and `Step`: what happened between two.
 //! Nonsense is refused here, so that no estimate ever sees it.
 
-use super::exposition::{self, ExpositionError};
+use super::exposition::{self, Exposition, ExpositionError};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::time::Duration;
 
 /// The figures of an agent's `/metrics` that scaling looks at. Which of them move depends on the
@@ -14,6 +13,8 @@ pub(crate) struct Sample {
     pub(crate) at: Duration,
     pub(crate) counters: Counters,
     pub(crate) gauges: Gauges,
+    /// It says of one of its GPUs that it is not to be counted on.
+    pub(crate) degraded: bool,
 }
 
 /// Only ever grow while the process lives; between two samples, by how much they grew.
@@ -88,6 +89,9 @@ pub(crate) enum SampleError {
     NotLater,
 }
 
+/// By GPU and reason; agents without a GPU have no such series.
+const DEGRADED: (&str, f64) = ("pdserve_gpu_degraded", 1.0);
+
 /// No figure of an agent reaches this: ten years of the fastest network's bytes.
 const VALUE_MAX: f64 = 1e20;
 /// No counter grows by this in a second: bytes of a hundred 800 Gbit/s links.
@@ -98,8 +102,8 @@ const PER_SECOND_MAX: f64 = 1e13;
 impl Sample {
     /// Reads an agent's `/metrics`.
     pub(crate) fn read(text: &str, at: Duration) -> Result<Self, SampleError> {
-        let series = exposition::parse(text)?;
-        let value = |name| value(&series, name);
+        let said = exposition::parse(text)?;
+        let value = |name| value(&said, name);
         let counters = Counters {
             requests: value("pdserve_num_requests_total")?,
             prompts: value("pdserve_time_to_first_token_seconds_count")?,
@@ -130,6 +134,7 @@ impl Sample {
             at,
             counters,
             gauges,
+            degraded: said.labelled.contains(&DEGRADED),
         })
     }
 
@@ -151,8 +156,8 @@ impl Sample {
 }
 
 /// A figure that can be one.
-fn value(series: &HashMap<&str, f64>, name: &'static str) -> Result<f64, SampleError> {
-    let value = *series.get(name).ok_or(SampleError::Missing(name))?;
+fn value(said: &Exposition<'_>, name: &'static str) -> Result<f64, SampleError> {
+    let value = *said.plain.get(name).ok_or(SampleError::Missing(name))?;
     if (0.0..VALUE_MAX).contains(&value) {
         Ok(value)
     } else {

@@ -1,5 +1,6 @@
 //! A world whose load is constant, to state facts about; the simulator has one that moves.
 
+mod degraded;
 mod estimates;
 mod needs;
 mod properties;
@@ -41,6 +42,10 @@ struct World {
     gauges: PerRole<Gauges>,
     states: PerRole<Vec<ReplicaState>>,
     router_queue: Option<f64>,
+    /// Of each pool, how many of the first replicas are degraded.
+    degraded: PerRole<usize>,
+    /// Of what is healthy, the share that a degraded replica's speed is.
+    slowed: f64,
     /// Replicas of prefill whose last sample is this old.
     silent: (usize, Duration),
     rollout_unready: bool,
@@ -68,6 +73,8 @@ fn mk_world(prefill: usize, decode: usize) -> World {
             decode: vec![ReplicaState::Serving; decode],
         },
         router_queue: Some(0.0),
+        degraded: PerRole::default(),
+        slowed: 0.5,
         silent: (0, Duration::ZERO),
         rollout_unready: false,
     }
@@ -107,7 +114,8 @@ impl World {
                 let (silent, age) = self.silent;
                 let is_silent = role == PoolRole::Prefill && i < silent;
                 let age = if is_silent { age } else { Duration::ZERO };
-                let sample = self.sample(role, serving, at.saturating_sub(age));
+                let degraded = i < self.degraded[role];
+                let sample = self.sample(role, serving, degraded, at.saturating_sub(age));
                 replicas.push(Replica {
                     uid: format!("{role:?}-{i}"),
                     role,
@@ -125,7 +133,8 @@ impl World {
         }
     }
 
-    fn sample(&self, role: PoolRole, serving: usize, at: Duration) -> Sample {
+    fn sample(&self, role: PoolRole, serving: usize, degraded: bool, at: Duration) -> Sample {
+        let speed = if degraded { self.slowed } else { 1.0 };
         let share = f64::from(u32::try_from(serving).unwrap());
         let requests = self.rate * at.as_secs_f64() / share;
         let prompt_tokens = requests * self.input;
@@ -142,7 +151,7 @@ impl World {
         match role {
             PoolRole::Prefill => {
                 counters.prefill_tokens = prompt_tokens - cached_tokens;
-                counters.busy_s = counters.prefill_tokens / self.speed;
+                counters.busy_s = counters.prefill_tokens / (self.speed * speed);
                 counters.kv_s = if self.link > 0.0 {
                     kv_bytes / self.link
                 } else {
@@ -153,13 +162,14 @@ impl World {
                 counters.answers = requests;
                 counters.answer_tokens = requests * self.output;
                 counters.intervals = counters.answer_tokens;
-                counters.interval_s = counters.intervals * self.itl_s;
+                counters.interval_s = counters.intervals * self.itl_s / speed;
             }
         }
         Sample {
             at,
             counters,
             gauges: self.gauges[role],
+            degraded,
         }
     }
 

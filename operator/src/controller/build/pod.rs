@@ -73,6 +73,14 @@ pub(crate) fn identity_env(deployment: &PdDeployment) -> Vec<EnvVar> {
     ]
 }
 
+/// Where a worker runs: its GPUs' metrics say so.
+pub(crate) fn place_env() -> Vec<EnvVar> {
+    vec![
+        field_env("POD_NAMESPACE", "metadata.namespace"),
+        field_env("NODE_NAME", "spec.nodeName"),
+    ]
+}
+
 fn field_env(name: &str, field_path: &str) -> EnvVar {
     let field = ObjectFieldSelector {
         field_path: field_path.to_owned(),

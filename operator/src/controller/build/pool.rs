@@ -103,6 +103,7 @@ fn build_container(
         EngineKind::Sglang => vec!["python3", "-m", "sglang.launch_server"],
     };
     let mut env = pod::identity_env(deployment);
+    env.extend(pod::place_env());
     if let Some(token) = source
         .hugging_face
         .as_ref()

@@ -31,6 +31,7 @@ fn mk_pod(component: Component, ordinal: u32, revision: &str) -> ObservedPod {
         ready: true,
         routable: true,
         place: Place::Stays,
+        degraded: false,
         leaving: None,
     }
 }
@@ -163,6 +164,20 @@ fn a_smaller_pool_loses_the_highest_ordinal() {
         plan(&mk_wanted(1, 1, "a"), &observed),
         vec![leaves("decode-1-1")]
     );
+}
+
+#[test]
+fn a_smaller_pool_loses_a_degraded_pod_before_a_healthy_one() {
+    let mut observed = mk_settled();
+    observed.pods.push(mk_pod(Decode, 1, "a"));
+    observed.pods[2].degraded = true;
+    let actions = plan(&mk_wanted(1, 1, "a"), &observed);
+    assert!(actions.contains(&leaves("decode-0-1")), "{actions:?}");
+    assert!(!actions.contains(&leaves("decode-1-1")), "{actions:?}");
+    // One that does not serve at all is no loss.
+    observed.pods[3].ready = false;
+    let actions = plan(&mk_wanted(1, 1, "a"), &observed);
+    assert!(actions.contains(&leaves("decode-1-1")), "{actions:?}");
 }
 
 #[test]

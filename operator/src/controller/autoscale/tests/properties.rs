@@ -48,6 +48,7 @@ prop_compose! {
         itl_s in 0.001..0.5f64,
         speed in 10.0..1e6f64,
         router_queue in prop::option::of(0.0..500.0f64),
+        degraded in (0..4usize, 0..4usize),
         silent in 0..3usize,
         rollout_unready in any::<bool>(),
     ) -> World {
@@ -60,6 +61,7 @@ prop_compose! {
             gauges: PerRole { prefill: of_prefill, decode: of_decode },
             states: PerRole { prefill, decode },
             router_queue,
+            degraded: PerRole { prefill: degraded.0, decode: degraded.1 },
             silent: (silent, seconds(60)),
             rollout_unready,
             ..mk_world(0, 0)
@@ -102,8 +104,9 @@ fn within(to: PerRole<u32>, spec: &ScalingSpec) -> bool {
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "(.|\n|[a-z_]{1,3}(\\{[a-z\"=]*\\})? [0-9.e+-]{1,4}\n){0,40}") {
-        if let Ok(series) = parse(&text) {
-            prop_assert!(series.keys().all(|name| text.contains(name)));
+        if let Ok(said) = parse(&text) {
+            prop_assert!(said.plain.keys().all(|name| text.contains(name)));
+            prop_assert!(said.labelled.iter().all(|(name, _)| text.contains(name)));
         }
     }
 

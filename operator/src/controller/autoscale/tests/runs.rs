@@ -77,6 +77,20 @@ fn a_goal_that_no_replica_meets_is_not_chased() {
 }
 
 #[test]
+fn a_slow_gpu_is_replaced() {
+    let mut run = Simulator::new(mk_run_spec(), 100);
+    run.run(Load { rate: 6.0, ..CHAT }, 1200);
+    let settled = run.targets;
+    assert_eq!(settled.prefill, 2, "{}", run.table);
+    run.slow_one(PoolRole::Prefill);
+    run.run(Load { rate: 6.0, ..CHAT }, 1200);
+    assert_eq!((run.targets, run.slowed()), (settled, 0), "{}", run.table);
+    assert_goals(&run);
+    assert_served(&run);
+    insta::assert_snapshot!(run.table);
+}
+
+#[test]
 fn long_prompts_grow_prefill_and_long_answers_decode() {
     let long_prompts = Load {
         rate: 4.0,

@@ -46,6 +46,29 @@ fn more_tokens_than_there_are_slots_refuse_the_sample() {
 }
 
 #[test]
+fn a_replica_is_degraded_if_one_of_its_gpus_is() {
+    let sample = |series: &str| Sample::read(&format!("{PREFILL}{series}\n"), seconds(7)).unwrap();
+    let one = |gpu: u32, value: &str| {
+        format!("pdserve_gpu_degraded{{gpu=\"{gpu}\",reason=\"hw_thermal\"}} {value}\n")
+    };
+    assert!(!sample("").degraded);
+    assert!(!sample(&(one(0, "0") + &one(1, "0"))).degraded);
+    assert!(sample(&(one(0, "0") + &one(1, "1"))).degraded);
+    for nonsense in ["NaN", "-1", "+Inf", "0.5", "100"] {
+        assert!(!sample(&one(0, nonsense)).degraded, "{nonsense}");
+    }
+}
+
+#[test]
+fn how_busy_a_gpu_is_says_nothing_of_demand() {
+    let calm = Sample::read(PREFILL, seconds(7)).unwrap();
+    for value in ["0", "100", "NaN", "-3", "4294967295"] {
+        let text = format!("{PREFILL}DCGM_FI_DEV_GPU_UTIL{{gpu=\"0\"}} {value}\n");
+        assert_eq!(Sample::read(&text, seconds(7)).unwrap(), calm);
+    }
+}
+
+#[test]
 fn lines_out_of_the_format_refuse_the_text() {
     let malformed = |line| Err(ExpositionError::Malformed { line });
     assert_eq!(parse("a 1\nb\n"), malformed(2));
@@ -63,11 +86,9 @@ fn lines_out_of_the_format_refuse_the_text() {
 #[test]
 fn labels_may_hold_anything() {
     let text = "# HELP a x\na{b=\"}\\\" {\",c=\"d\"} 4 1700000000\n\n b_total 2.5e3\n";
-    let series = parse(text).unwrap();
-    assert_eq!(
-        series.into_iter().collect::<Vec<_>>(),
-        [("b_total", 2500.0)]
-    );
+    let said = parse(text).unwrap();
+    assert_eq!(said.plain, [("b_total", 2500.0)].into());
+    assert_eq!(said.labelled, [("a", 4.0)]);
 }
 
 #[test]

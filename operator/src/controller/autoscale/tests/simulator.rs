@@ -7,6 +7,7 @@ use super::super::per_role::{PerRole, ROLES};
 use super::super::sample::{Counters, Gauges, Sample};
 use super::super::{Decision, History, Observations, ScalingSpec, decide};
 use pd_crds::PoolRole;
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::time::Duration;
@@ -43,6 +44,8 @@ struct Pod {
     waiting: VecDeque<Request>,
     running: Vec<Request>,
     counters: Counters,
+    /// Its GPU runs at half its clock, and says so.
+    slowed: bool,
 }
 
 /// What has been measured since the last row.
@@ -118,6 +121,17 @@ impl Simulator {
             self.follow_pods();
             self.decide(load);
         }
+    }
+
+    /// From now on one that serves is slow.
+    pub(super) fn slow_one(&mut self, role: PoolRole) {
+        let serves = |pod: &&mut Pod| pod.role == role && pod.state == ReplicaState::Serving;
+        let one = self.pods.iter_mut().find(serves);
+        one.expect("one serves").slowed = true;
+    }
+
+    pub(super) fn slowed(&self) -> usize {
+        self.pods.iter().filter(|pod| pod.slowed).count()
     }
 
     pub(super) fn serving(&self, role: PoolRole) -> usize {
@@ -245,7 +259,7 @@ impl Simulator {
             pods.sort_by_key(|pod| {
                 let served = pod.state == ReplicaState::Serving;
                 let in_flight = pod.waiting.len() + pod.running.len();
-                (!served, in_flight, std::cmp::Reverse(pod.since))
+                (!served, !pod.slowed, in_flight, Reverse(pod.since))
             });
             let lacking = wanted.saturating_sub(pods.len());
             let unplaced = pods
@@ -304,7 +318,12 @@ impl Pod {
             waiting: VecDeque::new(),
             running: Vec::new(),
             counters: Counters::default(),
+            slowed: false,
         }
+    }
+
+    fn speed(&self) -> f64 {
+        if self.slowed { 0.5 } else { 1.0 }
     }
 
     /// Computes prompts for a step; those that are done go to decode.
@@ -313,13 +332,14 @@ impl Pod {
         if self.role != PoolRole::Prefill {
             return done;
         }
-        let mut can = PREFILL_TOKENS_PER_S * STEP_S;
+        let tokens_per_s = PREFILL_TOKENS_PER_S * self.speed();
+        let mut can = tokens_per_s * STEP_S;
         while let Some(first) = self.waiting.front_mut() {
             let computed = first.left.min(can);
             first.left -= computed;
             can -= computed;
             self.counters.prefill_tokens += computed;
-            self.counters.busy_s += computed / PREFILL_TOKENS_PER_S;
+            self.counters.busy_s += computed / tokens_per_s;
             if first.left > 0.0 {
                 break;
             }
@@ -351,7 +371,7 @@ impl Pod {
             return 0;
         }
         let running = as_f64(self.running.len());
-        let itl_s = 0.008 + 0.000_2 * running + 4e-7 * self.kv_tokens();
+        let itl_s = (0.008 + 0.000_2 * running + 4e-7 * self.kv_tokens()) / self.speed();
         measured.itl.push(itl_s);
         let mut tokens = 0.0;
         for request in &mut self.running {
@@ -394,6 +414,7 @@ impl Pod {
             at: now,
             counters: self.counters,
             gauges,
+            degraded: self.slowed,
         };
         let answers = matches!(self.state, ReplicaState::Serving | ReplicaState::Leaving);
         Replica {

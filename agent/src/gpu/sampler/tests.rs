@@ -1,0 +1,60 @@
+//! Age, end and what the log is told, with a reader that is no driver.
+
+use super::super::field::Field;
+use super::*;
+
+fn mk_gpu(reasons: u64) -> Gpu {
+    Gpu {
+        fields: [(Field::ClocksEventReasons, reasons)].into(),
+        ..Gpu::default()
+    }
+}
+
+#[test]
+fn a_reading_that_is_old_is_not_told() {
+    let at = Instant::now();
+    let reading = Reading {
+        gpus: vec![mk_gpu(0)],
+        at,
+    };
+    assert_eq!(reading.fresh(at + AGE_MAX), [mk_gpu(0)]);
+    assert_eq!(reading.fresh(at + AGE_MAX + Duration::from_nanos(1)), []);
+}
+
+#[test]
+fn the_thread_ends_with_its_sampler() {
+    let (stop, stopped) = mpsc::sync_channel(0);
+    let mut stop = Some(stop);
+    let mut readings = 0;
+    read_until(&stopped, Duration::from_millis(1), || {
+        readings += 1;
+        if readings == 3 {
+            stop = None;
+        }
+    });
+    assert_eq!(readings, 3);
+}
+
+#[test]
+fn faults_are_told_when_they_come_and_when_they_go() {
+    let (cool, hot) = ([mk_gpu(0)], [mk_gpu(0x40)]);
+    assert_eq!(changes(&[], &cool), []);
+    assert_eq!(changes(&cool, &hot), [(&hot[0], vec!["hw_thermal"])]);
+    assert_eq!(changes(&hot, &hot), []);
+    assert_eq!(changes(&hot, &cool), [(&cool[0], vec![])]);
+}
+
+#[test]
+fn a_sampler_without_readings_exports_nothing() {
+    let (stop, _stopped) = mpsc::sync_channel(0);
+    let (_tx, readings) = watch::channel(Reading {
+        gpus: Vec::new(),
+        at: Instant::now(),
+    });
+    let sampler = GpuSampler {
+        readings,
+        place: Place::default(),
+        _stop: stop,
+    };
+    assert!(sampler.families().is_empty());
+}
