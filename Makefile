@@ -49,7 +49,7 @@ e2e: binaries model ## Processes on loopback: equality, faults, bad input, recon
 	cargo test --release -p pd-e2e -- --test-threads=1 --nocapture
 
 .PHONY: e2e-kube
-e2e-kube: image ## A real Kubernetes here: needs root, Go, containerd; builds its programs once
+e2e-kube: image plugin ## A real Kubernetes here: needs root, Go, containerd; builds its programs once
 	cargo test --release -p pd-e2e --features kube --lib --test kube -- --test-threads=1 --nocapture
 
 .PHONY: charts
@@ -90,6 +90,10 @@ manifests: kube ## Render manifests/ from the charts
 binaries: rust ## Release binaries under target/release
 	@echo "building release binaries (the first build takes some minutes)"
 	@cargo build --release $(BINS) --bins
+
+.PHONY: plugin
+plugin: rust
+	@cargo build --release $(BINS) -p kubectl-pd --bins
 
 .PHONY: image
 image: binaries ## A container image with all three programs, as target/image/pdserve-VERSION.tar

@@ -17,6 +17,7 @@ use pd_e2e::kube::cluster::{Cluster, Spec};
 use pd_e2e::metrics::Metrics;
 use pd_e2e::process::Process;
 use serde_json::json;
+use std::cell::Cell;
 use std::fs;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -24,6 +25,8 @@ use tokio::time::sleep;
 const LISTEN: &str = "127.0.0.1:18980";
 const CREATES_AT_ONCE: usize = 32;
 const LIMIT: Duration = Duration::from_secs(600);
+/// Without a reconcile for so long it is at rest.
+const QUIET: Duration = Duration::from_secs(4);
 const REST: Duration = Duration::from_secs(30);
 const EDITS: usize = 100;
 /// Clock ticks per second in /proc/PID/stat. Source: USER_HZ of Linux.
@@ -200,6 +203,22 @@ impl Bench {
         Ok(())
     }
 
+    /// Waits until there is nothing to do any more: the scheduler tells of pods that find no node
+    /// for a while.
+    async fn comes_to_rest(&self) -> Result<()> {
+        let began = Instant::now();
+        let last = Cell::new(-1.0);
+        until("rest", async || {
+            sleep(QUIET).await;
+            let reconciles = self.reconciles().await?;
+            Ok(last.replace(reconciles) == reconciles)
+        })
+        .await?;
+        let took = began.elapsed().saturating_sub(2 * QUIET).as_secs_f64();
+        println!("at rest, after further           {took:.1} s");
+        Ok(())
+    }
+
     async fn rest(&self) -> Result<()> {
         let (before, reconciles) = (cpu_seconds(self.pid)?, self.reconciles().await?);
         sleep(REST).await;
@@ -234,8 +253,7 @@ async fn measure(deployments: usize) -> Result<()> {
     let bench = Bench::start().await?;
     println!("deployments                      {deployments}");
     bench.create(deployments).await?;
-    // What is under way comes to its end.
-    sleep(Duration::from_secs(5)).await;
+    bench.comes_to_rest().await?;
     bench.costs(deployments).await?;
     bench.rest().await?;
     bench.edits(deployments).await?;

@@ -1,12 +1,14 @@
 //! Proofs over a real Kubernetes; `make e2e-kube` builds what they need and runs them.
 
 mod control_plane;
+mod door;
 mod hostile;
 mod killed_owner;
 mod left_behind;
 mod nodes;
 mod objects;
 mod operator;
+mod plugin;
 mod refused;
 mod scaling;
 mod serve;

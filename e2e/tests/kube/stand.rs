@@ -108,6 +108,18 @@ impl Stand {
         Ok(())
     }
 
+    /// Waits until a Deployment's newest pods have taken the place of all others.
+    pub(crate) async fn rolled_out(&self, deployment: &str) -> Result<()> {
+        self.becomes(|| {
+            let told = self.kubectl(&format!(
+                "rollout status deployment/{deployment} --watch=false"
+            ))?;
+            ensure!(told.contains("successfully rolled out"), "{told}");
+            Ok(())
+        })
+        .await
+    }
+
     /// Waits until everything is as the spec wants it, with so many workers.
     pub(crate) async fn settled(&self, prefill: u32, decode: u32) -> Result<()> {
         self.becomes(|| {
@@ -368,12 +380,16 @@ async fn learn() -> Result<(Vec<Known>, String)> {
 
 /// A chat, streamed, from an OpenAI endpoint.
 pub(crate) async fn chat(base: &str) -> Result<String> {
+    chat_over(&Client::new(), base).await
+}
+
+pub(crate) async fn chat_over(client: &Client, base: &str) -> Result<String> {
     let request = json!({
         "model": "smollm2", "stream": true, "temperature": 0, "max_tokens": 24,
         "messages": [{"role": "user", "content": "Name three colours."}],
     });
     let url = format!("{base}/v1/chat/completions");
-    let events = Client::new().stream(&url, &request).await?.rest().await?;
+    let events = client.stream(&url, &request).await?.rest().await?;
     let deltas = events
         .iter()
         .map(|event| &event["choices"][0]["delta"]["content"]);

@@ -117,6 +117,7 @@ pub(crate) fn watch<K: Child>(api: Api<K>, tells: Tells, prune: fn(&mut K)) -> W
             };
             let done = matches!(event, Event::InitDone);
             for key in indexer.take(event) {
+                tracing::trace!(kind = %K::kind(&()), deployment = %key, "an object changed");
                 if tell.send(key).await.is_err() {
                     return;
                 }

@@ -8,13 +8,14 @@ use super::report::Report;
 use super::scaling;
 use super::status::{self, Surroundings};
 use crate::controller::build::account::Account;
-use crate::controller::build::budget::{Mover, build_budget};
+use crate::controller::build::budget::{Mover, build_budgets};
 use crate::controller::build::component::Component;
 use crate::controller::build::network::build_policy;
 use crate::controller::build::{self, Resources, revision, service};
 use crate::controller::plan::{Action as Step, Desired, Observed, ObservedPod, plan};
 use crate::controller::validate::{self, Valid};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Patch;
@@ -227,7 +228,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Budgets of pods; a pool whose size is not known keeps the one it has.
+    /// Disruption budgets; while the size of a pool is not known they stay as they are.
     async fn apply_budgets(&self, valid: &Valid, desired: &[Desired]) -> Result<(), ApplyError> {
         let spec = &valid.deployment().spec;
         let moves = self.context.nodes.sees() && spec.drain.on_cordon == OnCordon::Move;
@@ -235,10 +236,20 @@ impl Writer<'_> {
             true => Mover::Operator,
             false => Mover::Eviction,
         };
-        let sizes = desired.iter().map(|pool| (pool.component, pool.replicas));
-        for (component, replicas) in sizes.chain([(Component::Router, 0)]) {
-            let budget = build_budget(self.deployment, component, replicas, mover);
-            self.apply(&budget, &self.context.budgets).await?;
+        if desired.is_empty() {
+            return Ok(());
+        }
+        let workers = desired.iter().map(|pool| pool.replicas).sum();
+        let budgets = build_budgets(self.deployment, workers, mover);
+        let known = &self.context.budgets;
+        for budget in &budgets {
+            self.apply(budget, known).await?;
+        }
+        for stored in known.of(&self.key()) {
+            let name = stored.name_any();
+            if budgets.iter().all(|budget| budget.name_any() != name) {
+                self.remove::<PodDisruptionBudget>(&name).await?;
+            }
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ pub(super) fn holds(view: &View, places: &Places, now: Timestamp) -> Vec<String>
     let by_weight = [
         unseen(view),
         deleted(view, now),
+        suspended(view),
         refused(view),
         stuck_pods(view),
         unpaired(view),
@@ -72,6 +73,17 @@ fn deleted(view: &View, now: Timestamp) -> Vec<String> {
         format!(
             "It was deleted {} ago: {workers} workers finish their requests first, each within {limit} s.",
             age(since.0, now)
+        )
+    });
+    sentence.into_iter().collect()
+}
+
+fn suspended(view: &View) -> Vec<String> {
+    let name = view.deployment.name_any();
+    let sentence = view.deployment.spec.suspend.then(|| {
+        format!(
+            "It is suspended (spec.suspend): its workers leave and none starts. To have them back: \
+             `kubectl patch pdd {name} --type=merge -p '{{\"spec\": {{\"suspend\": false}}}}'`"
         )
     });
     sentence.into_iter().collect()

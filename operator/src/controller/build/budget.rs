@@ -2,8 +2,12 @@
 
 use super::component::Component;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
 use pd_crds::PdDeployment;
+use pd_protocol::labels;
+use std::collections::BTreeMap;
 
 /// More than any pool has: no eviction of a healthy worker is let through.
 const BEYOND_REACH: i32 = 1_000_000;
@@ -17,31 +21,55 @@ pub(crate) enum Mover {
     Eviction,
 }
 
-/// The budget of one component's pods, of which `replicas` are wanted.
-pub(crate) fn build_budget(
+/// The budgets of a deployment with `workers` in both pools together. A single router needs none:
+/// it could only be held for ever.
+pub(crate) fn build_budgets(
     deployment: &PdDeployment,
-    component: Component,
-    replicas: u32,
+    workers: u32,
     mover: Mover,
-) -> PodDisruptionBudget {
+) -> Vec<PodDisruptionBudget> {
     // Workers belong to no workload that Kubernetes knows the size of, so the bound is a number.
-    let (min_available, max_unavailable) = match (component, mover) {
-        (Component::Router, _) => (None, Some(1)),
-        (Component::Prefill | Component::Decode, Mover::Operator) => (Some(BEYOND_REACH), None),
-        (Component::Prefill | Component::Decode, Mover::Eviction) => {
-            let all_but_one = replicas.saturating_sub(1);
-            (Some(i32::try_from(all_but_one).unwrap_or(i32::MAX)), None)
-        }
+    let least = match mover {
+        Mover::Operator => BEYOND_REACH,
+        Mover::Eviction => i32::try_from(workers.saturating_sub(1)).unwrap_or(i32::MAX),
     };
-    PodDisruptionBudget {
-        metadata: component.metadata(deployment, component.object_name(deployment)),
+    let of_workers = PodDisruptionBudgetSpec {
+        min_available: Some(IntOrString::Int(least)),
+        selector: Some(worker_selector(deployment)),
+        ..PodDisruptionBudgetSpec::default()
+    };
+    let of_routers = PodDisruptionBudgetSpec {
+        max_unavailable: Some(IntOrString::Int(1)),
+        selector: Some(Component::Router.selector(deployment)),
+        ..PodDisruptionBudgetSpec::default()
+    };
+    let routers = Some(("router", of_routers)).filter(|_| deployment.spec.router.replicas > 1);
+    let specs = std::iter::once(("workers", of_workers)).chain(routers);
+    let budgets = specs.map(|(name, spec)| PodDisruptionBudget {
+        metadata: Component::Router
+            .metadata(deployment, format!("{}-{name}", deployment.name_any())),
         spec: Some(PodDisruptionBudgetSpec {
-            min_available: min_available.map(IntOrString::Int),
-            max_unavailable: max_unavailable.map(IntOrString::Int),
-            selector: Some(component.selector(deployment)),
             // One that does not work has nothing to lose.
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
+            ..spec
         }),
         status: None,
+    });
+    budgets.collect()
+}
+
+/// Both pools in one: the controller that keeps budgets compares each pod with each of them.
+fn worker_selector(deployment: &PdDeployment) -> LabelSelector {
+    let roles = [Component::Prefill, Component::Decode].map(|role| role.as_str().to_owned());
+    LabelSelector {
+        match_labels: Some(BTreeMap::from([(
+            labels::DEPLOYMENT.to_owned(),
+            deployment.name_any(),
+        )])),
+        match_expressions: Some(vec![LabelSelectorRequirement {
+            key: labels::ROLE.to_owned(),
+            operator: "In".to_owned(),
+            values: Some(roles.to_vec()),
+        }]),
     }
 }

@@ -185,3 +185,18 @@ fn a_condition_that_nothing_explains_speaks_for_itself() {
         ["ScaledToZero: both pools have no replicas."]
     );
 }
+
+#[test]
+fn a_suspended_deployment_says_so_and_how_to_have_it_back() {
+    let mut document = settled();
+    document["spec"]["suspend"] = json!(true);
+    let told = told(&with_pods(document, Vec::new()));
+    assert!(
+        told[0].starts_with("It is suspended (spec.suspend)"),
+        "{told:?}"
+    );
+    assert!(
+        told[0].contains(r#"-p '{"spec": {"suspend": false}}'"#),
+        "{told:?}"
+    );
+}

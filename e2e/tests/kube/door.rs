@@ -1,0 +1,82 @@
+//! Keys and TLS at the door of a deployment whose routers run as pods, with Secrets as users have
+//! them.
+
+use crate::stand::{Stand, chat_over};
+use anyhow::{Context, Result, ensure};
+use pd_e2e::certs::{Authority, Identity};
+use pd_e2e::client::Client;
+use pd_e2e::fleet::eventually;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const KEY: &str = "sk-kube-alpha";
+const NEXT_KEY: &str = "sk-kube-beta";
+/// The kubelet looks at mounted Secrets about once a minute, and the router once a second.
+const MOUNTED_WITHIN: Duration = Duration::from_secs(180);
+
+#[tokio::test]
+async fn routers_speak_tls_and_ask_for_keys() -> Result<()> {
+    let stand = Stand::start(1, 2).await?;
+    let result = behind_the_door(&stand).await;
+    result.with_context(|| stand.story())?;
+    stand.cluster.stop()
+}
+
+async fn behind_the_door(stand: &Stand) -> Result<()> {
+    let authority = Authority::new(&stand.cluster.dir().join("door"))?;
+    let Identity { cert, key } = authority.server("router", "router", &["127.0.0.1"])?;
+    stand.kubectl(&format!(
+        "create secret generic keys --from-literal=team-a={KEY}"
+    ))?;
+    let (cert, key) = (cert.display(), key.display());
+    stand.kubectl(&format!("create secret tls door --cert={cert} --key={key}"))?;
+    stand.edit(&json!({"spec": {"router": {
+        "apiKeys": {"secretName": "keys"}, "tls": {"secretName": "door"},
+    }}}))?;
+    stand.settled(1, 1).await?;
+    stand.rolled_out("smollm2-router").await?;
+
+    let endpoint = stand.kubectl("get pdd smollm2 -o jsonpath={.status.endpoint}")?;
+    ensure!(endpoint.starts_with("https://"), "{endpoint}");
+    let url = stand.url.replace("http://", "https://");
+    let trusting = || Client::trusting(&authority.identity().cert);
+    let client = trusting()?.with_bearer(KEY)?;
+    let said = chat_over(&client, &url).await?;
+    eprintln!("{endpoint}: {said:?}");
+    ensure!(said == stand.said, "one process says {:?}", stand.said);
+    ensure!(models(&trusting()?, &url).await? == 401, "no key is let in");
+    let plain = models(&Client::new(), &stand.url).await;
+    ensure!(plain.is_err(), "plain HTTP is answered: {plain:?}");
+
+    let began = Instant::now();
+    let patch = json!({"stringData": {"team-a": NEXT_KEY}}).to_string();
+    stand
+        .cluster
+        .kubectl(&["patch", "secret", "keys", "-p", &patch])?;
+    let next = trusting()?.with_bearer(NEXT_KEY)?;
+    eventually(MOUNTED_WITHIN, || async {
+        // Each router by turns: both have to know.
+        for _ in 0..6 {
+            let (new, old) = (models(&next, &url).await?, models(&client, &url).await?);
+            ensure!(
+                (new, old) == (200, 401),
+                "the new key {new}, the old one {old}"
+            );
+        }
+        Ok(())
+    })
+    .await?;
+    let took = began.elapsed().as_secs_f64();
+    eprintln!("{took:5.1} s  a changed Secret counts in both routers");
+
+    stand.edit(&json!({"spec": {"router": {"apiKeys": Value::Null, "tls": Value::Null}}}))?;
+    stand.settled(1, 1).await?;
+    stand.rolled_out("smollm2-router").await?;
+    ensure!(chat_over(&Client::new(), &stand.url).await? == stand.said);
+    Ok(())
+}
+
+async fn models(client: &Client, url: &str) -> Result<u16> {
+    let answer = client.get(&format!("{url}/v1/models")).await?;
+    Ok(answer.status.as_u16())
+}
