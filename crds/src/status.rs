@@ -35,7 +35,8 @@ pub struct PdDeploymentStatus {
     #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub revision: RevisionStatus,
     /// The last decisions of the autoscaler, newest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    // Written also when empty: a merge patch keeps what it does not name.
+    #[serde(default)]
     #[schemars(length(max = 10))]
     pub decisions: Vec<Decision>,
 }

@@ -58,13 +58,16 @@ pub(crate) struct RunArgs {
     /// Let a podTemplate raise the privileges of its pods: host network, host paths, root
     #[arg(long)]
     pub(crate) allow_privileged_overrides: bool,
-    /// Make network policies: workers are reached by their deployment alone, but for /metrics
+    /// Make network policies: workers are reached by their own deployment and the operator alone
     #[arg(long)]
     pub(crate) network_policies: bool,
     /// Address block that may reach admin ports besides the operator, such as the API server's,
     /// through which `kubectl pd` asks; may be given again
     #[arg(long, value_name = "CIDR", requires = "network_policies")]
     pub(crate) admin_from: Vec<String>,
+    /// Namespace whose pods may reach the workers' HTTP port, for its /metrics; may be given again
+    #[arg(long, value_name = "NAME", requires = "network_policies")]
+    pub(crate) metrics_from: Vec<String>,
     /// Write only while holding the Lease `pd-operator` of the own namespace
     #[arg(long)]
     pub(crate) leader_election: bool,

@@ -72,16 +72,24 @@ fn crds() -> Result<()> {
 }
 
 fn run_on_cluster(args: RunArgs) -> Result<()> {
+    let admins = args.network_policies.then(|| Admins {
+        operator_namespace: pod_namespace(),
+        blocks: args.admin_from,
+        metrics_namespaces: args.metrics_from,
+    });
+    if admins.as_ref().is_some_and(Admins::lock_out_the_operator) {
+        bail!(
+            "--network-policies outside a cluster would keep this operator from the admin ports: \
+             give its address by --admin-from CIDR, or POD_NAMESPACE where it runs as a pod"
+        );
+    }
     let default = BuildConfig::default();
     let config = ClusterConfig {
         build: BuildConfig {
             image: args.image.unwrap_or(default.image),
             discovery: true,
             namespaced: args.namespace.is_some(),
-            admins: args.network_policies.then(|| Admins {
-                operator_namespace: pod_namespace(),
-                blocks: args.admin_from,
-            }),
+            admins,
             may_raise_privileges: args.allow_privileged_overrides,
             ..default
         },

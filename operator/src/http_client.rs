@@ -12,6 +12,9 @@ use std::time::Duration;
 /// Largest answer that is read: a list of a thousand workers fits.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
+/// Of a refusal's body this much is told.
+const TOLD_CHARS_MAX: usize = 500;
+
 /// Why a call had no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
@@ -100,7 +103,10 @@ impl HttpClient {
             .await
             .map_err(|_| timeout)??;
         if !status.is_success() {
-            let body = String::from_utf8_lossy(&body).into_owned();
+            let body = String::from_utf8_lossy(&body)
+                .chars()
+                .take(TOLD_CHARS_MAX)
+                .collect();
             return Err(CallError::Status {
                 url: url.to_owned(),
                 status,

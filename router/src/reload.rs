@@ -30,6 +30,25 @@ pub trait Source: Send + Sync + 'static {
     /// # Errors
     /// What is wrong with the content, where, and what to do.
     fn parse(&self, content: &Self::Content) -> Result<Self::Value, Self::Error>;
+
+    /// What changed content comes to, and what of it could not be used.
+    ///
+    /// # Errors
+    /// Why nothing of it can be used.
+    fn parse_change(&self, content: &Self::Content) -> Result<Change<Self>, Self::Error> {
+        let value = self.parse(content)?;
+        Ok(Change {
+            value,
+            unusable: None,
+        })
+    }
+}
+
+/// What changed files come to.
+pub struct Change<S: Source + ?Sized> {
+    pub value: S::Value,
+    /// What of them is left out.
+    pub unusable: Option<S::Error>,
 }
 
 /// A value that follows its files.
@@ -109,13 +128,19 @@ async fn follow<S: Source>(
             continue;
         };
         let value = match changed {
-            Ok(content) => source.parse(content).map_err(|error| error.to_string()),
+            Ok(content) => source
+                .parse_change(content)
+                .map_err(|error| error.to_string()),
             Err(error) => Err(error.clone()),
         };
-        metrics.reloaded(S::NAME, value.is_ok());
+        let is_whole = value.as_ref().is_ok_and(|change| change.unusable.is_none());
+        metrics.reloaded(S::NAME, is_whole);
         match value {
-            Ok(value) => {
+            Ok(Change { value, unusable }) => {
                 tracing::info!(files = S::NAME, "changed, and read again");
+                if let Some(error) = unusable {
+                    tracing::warn!(files = S::NAME, "changed, and counts but for: {error}");
+                }
                 current.send_replace(Arc::new(value));
             }
             Err(error) => {

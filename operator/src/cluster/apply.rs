@@ -116,6 +116,22 @@ impl Writer<'_> {
         }
     }
 
+    /// Deletes those of a deployment's own objects that are not wanted any more.
+    pub(crate) async fn remove_rest<K: Child>(
+        &self,
+        known: &Metadata<K>,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<(), ApplyError> {
+        for stored in known.of(&self.key()) {
+            let name = stored.name_any();
+            // One that only carries our label is somebody else's.
+            if !is_wanted(&name) && self.check_owner::<K>(&stored.metadata).is_ok() {
+                self.remove::<K>(&name).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes an object; one that is gone is gone.
     pub(crate) async fn remove<K: Child>(&self, name: &str) -> Result<(), ApplyError> {
         match self.api::<K>().delete(name, &DeleteParams::default()).await {

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use pd_crds::{PdDeployment, PdPool};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::{self, Debug, Formatter};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -107,6 +107,7 @@ impl Context {
         self.scalers.lock().remove(uid);
         self.applied.forget(uid);
         self.written.forget(uid);
+        self.probes.keep(uid, &BTreeSet::new());
         self.metrics.deployments.forget(uid);
     }
 }

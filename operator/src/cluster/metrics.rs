@@ -168,8 +168,14 @@ fn register<C: prometheus::core::Collector + Clone + 'static>(
 fn reason(error: &ReconcileError) -> &'static str {
     match error {
         ReconcileError::NoNamespace(_) => "NoNamespace",
-        ReconcileError::Apply(ApplyError::Foreign { .. }) => "Foreign",
-        ReconcileError::Apply(ApplyError::Write { source, .. }) => match &**source {
+        ReconcileError::Apply {
+            error: ApplyError::Foreign { .. },
+            ..
+        } => "Foreign",
+        ReconcileError::Apply {
+            error: ApplyError::Write { source, .. },
+            ..
+        } => match &**source {
             kube::Error::Api(status) => match status.code {
                 403 => "Forbidden",
                 404 => "NotFound",

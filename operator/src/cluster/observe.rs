@@ -3,7 +3,7 @@
 
 use super::admin::Admin;
 use super::nodes::Nodes;
-use super::probe::{Probed, Probes};
+use super::probe::{Probed, Probes, Worker};
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Slot;
 use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
@@ -16,9 +16,9 @@ use pd_crds::drain::OnCordon;
 use pd_crds::place::Place;
 use pd_crds::stuck::{Stuck, stuck};
 use pd_protocol::labels::ROUTABLE_GATE;
-use pd_protocol::workers::{DrainState, DrainStatus, WorkerList, WorkerState, WorkerStatus};
+use pd_protocol::workers::{DrainState, DrainStatus, WorkerList, WorkerState};
 use pd_protocol::{labels, ports};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,15 +33,6 @@ pub(crate) struct PodFacts {
     pub(crate) slot: Option<Slot>,
     pub(crate) place: Place,
     pub(crate) pod: Arc<Pod>,
-}
-
-/// What becomes of a worker's readiness gate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Admission {
-    Admitted,
-    Waits,
-    /// No KV arrived between it and a peer.
-    Unpaired(String),
 }
 
 /// Reads which component a pod is of; nothing for a pod that is none of ours.
@@ -96,16 +87,25 @@ pub(crate) async fn observe(
     let leaving = workers().map(|facts| observe_leaving(facts, admin, now, drain));
     // At the same time: one that does not answer must not make the others wait.
     let (routers, leaving) = join(join_all(routers), join_all(leaving)).await;
+    let uid = deployment.uid().unwrap_or_default();
+    let ready: Vec<Worker> = workers()
+        .filter(|facts| facts.ready() && !facts.leaves())
+        .filter_map(|facts| facts.worker(&routers))
+        .collect();
+    let candidates = workers().filter(|facts| facts.is_candidate());
+    probes.keep(
+        &uid,
+        &candidates.filter_map(|facts| facts.pod.uid()).collect(),
+    );
     let mut unpaired = None;
     let pods = workers().zip(leaving).filter_map(|(facts, leaving)| {
-        let admission = match leaving {
-            None => facts.admission(&routers, probes),
-            Some(_) => Admission::Waits,
-        };
-        if let Admission::Unpaired(reason) = &admission {
+        let probed = facts
+            .acknowledged(&routers, &ready)
+            .map(|worker| probes.probe(&uid, worker, &ready));
+        if let Some(Probed::Failed(reason)) = &probed {
             unpaired.get_or_insert(reason.clone());
         }
-        facts.observed(leaving, admission == Admission::Admitted)
+        facts.observed(leaving, probed == Some(Probed::Passed))
     });
     Observed {
         pods: pods.collect(),
@@ -127,14 +127,6 @@ async fn observe_router(router: &PodFacts, admin: &Admin) -> ObservedRouter {
         pod: router.pod.name_any(),
         workers: list.map(|list| list.workers),
     }
-}
-
-/// The workers to which a router sends requests.
-fn serving(routers: &[ObservedRouter]) -> Vec<WorkerStatus> {
-    let workers = routers.iter().find_map(|router| router.workers.as_ref());
-    let workers = workers.into_iter().flatten();
-    let serving = workers.filter(|worker| worker.state == WorkerState::Serving);
-    serving.cloned().collect()
 }
 
 /// How far a pod is on its way out; nothing for one that stays.
@@ -200,26 +192,44 @@ impl PodFacts {
         })
     }
 
-    /// Whether the gate of a worker that is to serve may latch: every router sends to it, and its KV
-    /// arrives.
-    fn admission(&self, routers: &[ObservedRouter], probes: &Probes) -> Admission {
-        let (name, uid) = (self.pod.name_any(), self.pod.uid().unwrap_or_default());
-        if self.routable() || !self.ready() {
-            probes.forget(&uid);
-            return Admission::Waits;
-        }
+    /// Whether it is to be admitted.
+    fn is_candidate(&self) -> bool {
+        self.ready() && !self.routable() && !self.leaves()
+    }
+
+    /// A candidate that every router sends requests to, among the ready workers.
+    fn acknowledged<'a>(
+        &self,
+        routers: &[ObservedRouter],
+        ready: &'a [Worker],
+    ) -> Option<&'a Worker> {
+        let name = self.pod.name_any();
         let acknowledged =
             !routers.is_empty() && routers.iter().all(|router| router.sends_to(&name));
-        let serving = serving(routers);
-        let worker = serving.iter().find(|worker| worker.spec.id == name);
-        let Some(worker) = worker.filter(|_| acknowledged) else {
-            return Admission::Waits;
-        };
-        match probes.probe(&uid, worker, &serving) {
-            Probed::Passed => Admission::Admitted,
-            Probed::Runs => Admission::Waits,
-            Probed::Failed(reason) => Admission::Unpaired(reason),
-        }
+        let mut ready = ready.iter();
+        ready.find(|worker| acknowledged && self.is_candidate() && worker.name == name)
+    }
+
+    /// What a probe needs of it. Its addresses are the pod's own, whatever a router says.
+    fn worker(&self, routers: &[ObservedRouter]) -> Option<Worker> {
+        let name = self.pod.name_any();
+        let mut told = routers
+            .iter()
+            .flat_map(|router| router.workers.iter().flatten());
+        let told = told.find(|worker| worker.spec.id == name);
+        let port = self.pod.annotations().get(labels::BOOTSTRAP_PORT);
+        Some(Worker {
+            uid: self.pod.uid()?,
+            component: self.component,
+            ip: self.ip()?,
+            url: self.url(ports::HTTP)?,
+            bootstrap_port: port
+                .and_then(|port| port.parse().ok())
+                .unwrap_or(ports::BOOTSTRAP),
+            kv_compat: told.and_then(|worker| worker.kv_compat.clone()),
+            serves: told.is_some_and(|worker| worker.state == WorkerState::Serving),
+            name,
+        })
     }
 
     /// Whether all of its containers pass their probes.
@@ -308,8 +318,11 @@ impl PodFacts {
 
     /// Base URL of one of its ports; nothing while it has no address.
     pub(crate) fn url(&self, port: u16) -> Option<String> {
-        let ip = self.pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()?;
-        Some(format!("http://{}", SocketAddr::new(ip, port)))
+        Some(format!("http://{}", SocketAddr::new(self.ip()?, port)))
+    }
+
+    fn ip(&self) -> Option<IpAddr> {
+        self.pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()
     }
 
     pub(crate) fn admin_url(&self, path: &str) -> Option<String> {

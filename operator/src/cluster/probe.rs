@@ -1,21 +1,27 @@
-//! Has a new worker move KV with a peer before it counts: one token, over the pair's real path.
+//! Sees that KV moves between a new worker and its peers before the worker counts.
 //!
 //! A worker can pass its own health checks and still reach no peer: another fabric, a firewall, a
 //! NIC without its link. Its readiness gate then must not latch, or a rollout would go on and take
-//! the workers away that do serve.
+//! the workers away that do serve. Where requests came first, the worker's own count of KV bytes
+//! says it; else one token over the real path does.
 
+use crate::controller::build::component::Component;
 use crate::http_client::{CallError, HttpClient};
+use crate::scrape;
 use futures::future::try_join;
-use http::{Method, Uri};
+use http::{Method, StatusCode};
 use parking_lot::Mutex;
-use pd_protocol::workers::{Role, WorkerSpec, WorkerStatus};
-use pd_protocol::{BootstrapRoom, ports};
+use pd_protocol::BootstrapRoom;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A busy worker answers when it is a probe's turn.
+/// A busy worker answers when it is a probe's turn. As long is a peer waited for that no router
+/// knows yet.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Pause after a probe that failed.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
@@ -27,32 +33,55 @@ const PROMPT_LEN: usize = 8;
 pub(crate) enum Probed {
     /// Not yet at its end.
     Runs,
-    /// KV arrived, or there is no peer whose KV means the same.
+    /// KV moved, or there is nobody to whom it could.
     Passed,
-    /// What went wrong, with whom.
+    /// What went wrong last, with whom.
     Failed(String),
+}
+
+/// A ready worker that stays, as far as a probe needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Worker {
+    pub(crate) uid: String,
+    pub(crate) name: String,
+    pub(crate) component: Component,
+    pub(crate) ip: IpAddr,
+    /// Base URL of its HTTP API.
+    pub(crate) url: String,
+    pub(crate) bootstrap_port: u16,
+    /// What its KV means; nothing while no router knows.
+    pub(crate) kv_compat: Option<String>,
+    /// A router sends requests to it.
+    pub(crate) serves: bool,
 }
 
 /// Probes of workers whose gate has not latched yet.
 pub(crate) struct Probes {
     client: HttpClient,
-    by_worker: Arc<Mutex<HashMap<String, Probe>>>,
+    epoch: tokio::time::Instant,
+    /// By the deployment's UID, then the pod's.
+    known: Arc<Mutex<HashMap<String, HashMap<String, Probe>>>>,
+    /// Tells a probe from one of the same pod before.
+    next: AtomicU64,
 }
 
-/// Of one pod, under its UID.
 #[derive(Debug)]
 struct Probe {
-    outcome: Probed,
-    ended: Option<Instant>,
-    /// Probes begun; the next one takes the next peer, for the fault may be the peer's.
+    state: State,
+    /// Of the probe before, until the next one ends.
+    failure: Option<String>,
+    /// The next one takes the next peer, for the fault may be the peer's.
     attempts: usize,
 }
 
-/// Two workers whose KV means the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Pair {
-    prefill: WorkerSpec,
-    decode: WorkerSpec,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody could be asked yet, since then.
+    Waits(Instant),
+    Runs(u64),
+    /// Until the next attempt.
+    Rests(Instant),
+    Passed,
 }
 
 // === impl Probes ===
@@ -62,114 +91,193 @@ impl Probes {
         Self {
             // Workers take requests without a token: who may reach them is the network's to say.
             client: HttpClient::new(String::new()),
-            by_worker: Arc::default(),
+            epoch: tokio::time::Instant::now(),
+            known: Arc::default(),
+            next: AtomicU64::new(0),
         }
     }
 
-    /// How far the probe of `worker`, the pod of UID `uid`, has come; begins one if none runs.
-    pub(crate) fn probe(&self, uid: &str, worker: &WorkerStatus, all: &[WorkerStatus]) -> Probed {
-        let mut by_worker = self.by_worker.lock();
-        let known = by_worker.get(uid);
-        let pauses = |probe: &Probe| probe.ended.is_some_and(|at| at.elapsed() < AGAIN_AFTER);
-        match known.map(|probe| &probe.outcome) {
-            Some(outcome @ (Probed::Runs | Probed::Passed)) => return outcome.clone(),
-            Some(outcome @ Probed::Failed(_)) if known.is_some_and(pauses) => {
-                return outcome.clone();
+    /// How far the probe of a deployment's `worker` has come; begins one if it is time.
+    pub(crate) fn probe(&self, deployment: &str, worker: &Worker, all: &[Worker]) -> Probed {
+        let now = Instant::now();
+        let mut known = self.known.lock();
+        let of_deployment = known.entry(deployment.to_owned()).or_default();
+        let probe = of_deployment
+            .entry(worker.uid.clone())
+            .or_insert_with(|| Probe::new(now));
+        let is_time = match probe.state {
+            State::Waits(_) => true,
+            State::Rests(until) => until <= now,
+            State::Runs(_) | State::Passed => false,
+        };
+        if !is_time {
+            return probe.told();
+        }
+        match choose(worker, all, probe.attempts) {
+            Choice::Peer(peer) => {
+                let nr = self.next.fetch_add(1, Ordering::Relaxed);
+                probe.state = State::Runs(nr);
+                probe.attempts += 1;
+                self.start(deployment.to_owned(), nr, worker.clone(), peer.clone());
             }
-            Some(Probed::Failed(_)) | None => {}
+            Choice::NotYet if !probe.has_waited(now) => {}
+            // What failed once is not right because nobody is left to show it.
+            Choice::NotYet | Choice::Nobody if probe.failure.is_some() => {}
+            Choice::NotYet | Choice::Nobody => probe.state = State::Passed,
         }
-        let attempts = known.map_or(0, |probe| probe.attempts);
-        let last = known.map(|probe| probe.outcome.clone());
-        let Some(pair) = pair(worker, all, attempts) else {
-            // The first of its kind: whoever comes next probes with it.
-            return Probed::Passed;
-        };
-        let probe = Probe {
-            outcome: Probed::Runs,
-            ended: None,
-            attempts: attempts + 1,
-        };
-        by_worker.insert(uid.to_owned(), probe);
-        drop(by_worker);
-        self.start(uid.to_owned(), pair);
-        // A failure stays in sight until the next probe has another word.
-        last.unwrap_or(Probed::Runs)
+        probe.told()
     }
 
-    fn start(&self, uid: String, pair: Pair) {
-        let (client, by_worker) = (self.client.clone(), Arc::clone(&self.by_worker));
+    fn start(&self, deployment: String, nr: u64, worker: Worker, peer: Worker) {
+        let (client, epoch) = (self.client.clone(), self.epoch);
+        let known = Arc::clone(&self.known);
         tokio::spawn(async move {
-            let outcome = match send_token(&client, &pair).await {
-                Ok(()) => Probed::Passed,
-                Err(error) => {
-                    let Pair { prefill, decode } = &pair;
-                    let (from, to) = (&prefill.id, &decode.id);
-                    tracing::warn!(from, to, %error, "no KV arrived");
-                    Probed::Failed(format!("no KV from {from} to {to}: {error}"))
-                }
-            };
-            if let Some(probe) = by_worker.lock().get_mut(&uid) {
-                probe.outcome = outcome;
-                probe.ended = Some(Instant::now());
+            let moved = see_kv_move(&client, epoch, &worker, &peer).await;
+            let mut known = known.lock();
+            let of_deployment = known.get_mut(&deployment);
+            let probe = of_deployment.and_then(|pods| pods.get_mut(&worker.uid));
+            if let Some(probe) = probe.filter(|probe| probe.state == State::Runs(nr)) {
+                probe.end(moved);
             }
         });
     }
 
-    /// Forgets a worker whose gate has latched, or that is gone.
-    pub(crate) fn forget(&self, uid: &str) {
-        self.by_worker.lock().remove(uid);
+    /// Forgets the workers of a deployment that are not among those to be admitted.
+    pub(crate) fn keep(&self, deployment: &str, candidates: &BTreeSet<String>) {
+        let mut known = self.known.lock();
+        if let Some(of_deployment) = known.get_mut(deployment) {
+            of_deployment.retain(|uid, _| candidates.contains(uid));
+            if of_deployment.is_empty() {
+                known.remove(deployment);
+            }
+        }
     }
 }
 
-/// A worker with the `nr`th of the peers that can tell whether its KV arrives.
-fn pair(worker: &WorkerStatus, all: &[WorkerStatus], nr: usize) -> Option<Pair> {
-    let is_peer = |other: &&WorkerStatus| {
-        let roles = (worker.spec.role, other.spec.role);
-        matches!(
-            roles,
-            (Role::Prefill, Role::Decode) | (Role::Decode, Role::Prefill)
-        ) && worker.kv_compat.is_some()
-            && other.kv_compat == worker.kv_compat
+// === impl Probe ===
+
+impl Probe {
+    fn new(now: Instant) -> Self {
+        Self {
+            state: State::Waits(now),
+            failure: None,
+            attempts: 0,
+        }
+    }
+
+    fn told(&self) -> Probed {
+        match (self.state, &self.failure) {
+            (State::Passed, _) => Probed::Passed,
+            (_, Some(failure)) => Probed::Failed(failure.clone()),
+            (_, None) => Probed::Runs,
+        }
+    }
+
+    fn has_waited(&self, now: Instant) -> bool {
+        matches!(self.state, State::Waits(since) if now.duration_since(since) >= LIMIT)
+    }
+
+    fn end(&mut self, moved: Result<(), String>) {
+        match moved {
+            Ok(()) => self.state = State::Passed,
+            Err(failure) => {
+                self.state = State::Rests(Instant::now() + AGAIN_AFTER);
+                self.failure = Some(failure);
+            }
+        }
+    }
+}
+
+/// With whom a worker can show that its KV moves.
+#[derive(Debug, PartialEq, Eq)]
+enum Choice<'a> {
+    Peer(&'a Worker),
+    /// Peers that no router knows or sends to yet may be of its kind.
+    NotYet,
+    Nobody,
+}
+
+/// Workers begin with different peers: one that is broken then holds up few.
+fn choose<'a>(worker: &Worker, all: &'a [Worker], attempts: usize) -> Choice<'a> {
+    if worker.kv_compat.is_none() {
+        return Choice::Nobody;
+    }
+    let others = || all.iter().filter(|is| is.component != worker.component);
+    let same = |other: &&Worker| other.kv_compat == worker.kv_compat;
+    let peers: Vec<&Worker> = others().filter(same).filter(|is| is.serves).collect();
+    if peers.is_empty() {
+        let maybe = |other: &Worker| other.kv_compat.is_none() || same(&other);
+        return match others().any(maybe) {
+            true => Choice::NotYet,
+            false => Choice::Nobody,
+        };
+    }
+    let mut hasher = DefaultHasher::new();
+    worker.uid.hash(&mut hasher);
+    let first = usize::try_from(hasher.finish() % 1024).unwrap_or(0);
+    Choice::Peer(peers[(first + attempts) % peers.len()])
+}
+
+async fn see_kv_move(
+    client: &HttpClient,
+    epoch: tokio::time::Instant,
+    worker: &Worker,
+    peer: &Worker,
+) -> Result<(), String> {
+    let has_moved = async || {
+        let sample = scrape::agent(client, &worker.url, epoch).await;
+        sample.is_ok_and(|sample| sample.counters.kv_bytes > 0.0)
     };
-    let peers: Vec<&WorkerStatus> = all.iter().filter(is_peer).collect();
-    let peer = peers.get(nr.checked_rem(peers.len())?)?;
-    let (prefill, decode) = match worker.spec.role {
-        Role::Prefill => (worker, *peer),
-        Role::Decode | Role::Null => (*peer, worker),
+    if has_moved().await {
+        return Ok(());
+    }
+    let (prefill, decode) = match worker.component {
+        Component::Prefill => (worker, peer),
+        Component::Decode | Component::Router => (peer, worker),
     };
-    Some(Pair {
-        prefill: prefill.spec.clone(),
-        decode: decode.spec.clone(),
-    })
+    let Err(error) = send_token(client, prefill, decode).await else {
+        return Ok(());
+    };
+    // One that asks for a key has let nobody but routers in; one under load may just be late.
+    if asks_for_key(&error) || has_moved().await {
+        return Ok(());
+    }
+    let (from, to) = (&prefill.name, &decode.name);
+    tracing::warn!(from, to, %error, "no KV arrived");
+    Err(format!("no KV from {from} to {to}: {error}"))
+}
+
+fn asks_for_key(error: &CallError) -> bool {
+    matches!(error, CallError::Status { status, .. } if *status == StatusCode::UNAUTHORIZED)
 }
 
 /// Asks both for one token, as a router does.
-async fn send_token(client: &HttpClient, pair: &Pair) -> Result<(), CallError> {
-    let body = request(pair, BootstrapRoom::from_random(rand::random(), 1)).to_string();
-    let ask = |worker: &WorkerSpec| {
+async fn send_token(
+    client: &HttpClient,
+    prefill: &Worker,
+    decode: &Worker,
+) -> Result<(), CallError> {
+    let body = request(prefill, BootstrapRoom::from_random(rand::random(), 1)).to_string();
+    let ask = |worker: &Worker| {
         let (url, body) = (
             format!("{}/generate", worker.url),
             body.clone().into_bytes(),
         );
         async move {
-            client
-                .call::<Value>(Method::POST, &url, Some(body), LIMIT)
-                .await
+            let answer = client.call::<Value>(Method::POST, &url, Some(body), LIMIT);
+            answer.await
         }
     };
-    try_join(ask(&pair.prefill), ask(&pair.decode)).await?;
+    try_join(ask(prefill), ask(decode)).await?;
     Ok(())
 }
 
-fn request(pair: &Pair, room: BootstrapRoom) -> Value {
-    let prefill = &pair.prefill;
-    let uri: Option<Uri> = prefill.url.parse().ok();
-    let own_host = || Some(uri?.host()?.to_owned());
+fn request(prefill: &Worker, room: BootstrapRoom) -> Value {
     json!({
         "input_ids": vec![0; PROMPT_LEN],
         "sampling_params": {"max_new_tokens": 1, "temperature": 0, "ignore_eos": true},
-        "bootstrap_host": prefill.bootstrap_host.clone().or_else(own_host),
-        "bootstrap_port": prefill.bootstrap_port.unwrap_or(ports::BOOTSTRAP),
+        "bootstrap_host": prefill.ip,
+        "bootstrap_port": prefill.bootstrap_port,
         "bootstrap_room": room,
     })
 }

@@ -14,8 +14,6 @@ use crate::controller::build::network::build_policy;
 use crate::controller::build::{self, Resources, revision, service};
 use crate::controller::plan::{Action as Step, Desired, Observed, ObservedPod, plan};
 use crate::controller::validate::{self, Valid};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Patch;
@@ -39,8 +37,13 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Why a reconcile did not end; it is repeated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReconcileError {
-    #[error(transparent)]
-    Apply(#[from] ApplyError),
+    #[error("{error}")]
+    Apply {
+        #[source]
+        error: ApplyError,
+        /// When to look again at what goes on beside it.
+        again: Option<Duration>,
+    },
     #[error("{0} lies in no namespace")]
     NoNamespace(String),
 }
@@ -101,8 +104,11 @@ async fn bring_closer(
         return Err(error.into());
     }
     let pass = writer.pass(&valid, &resources, now).await;
-    if let Some(failure) = pass.failure {
-        return Err(failure.into());
+    if let Some(error) = pass.failure {
+        return Err(ReconcileError::Apply {
+            error,
+            again: pass.again,
+        });
     }
     context.succeeded(deployment);
     Ok(pass
@@ -118,7 +124,11 @@ pub(crate) fn retry(
 ) -> Action {
     let failures = context.failed(&deployment);
     let doubled = RETRY_FIRST.saturating_mul(1 << failures.min(10));
-    let pause = doubled.min(RETRY_MAX);
+    let again = match error {
+        ReconcileError::Apply { again, .. } => again.unwrap_or(RETRY_MAX),
+        ReconcileError::NoNamespace(_) => RETRY_MAX,
+    };
+    let pause = doubled.min(RETRY_MAX).min(again);
     tracing::warn!(
         deployment = %ObjectRef::from_obj(&*deployment),
         %error,
@@ -126,6 +136,12 @@ pub(crate) fn retry(
         "a reconcile failed"
     );
     Action::requeue(pause)
+}
+
+impl From<ApplyError> for ReconcileError {
+    fn from(error: ApplyError) -> Self {
+        Self::Apply { error, again: None }
+    }
 }
 
 // === impl Writer ===
@@ -222,10 +238,7 @@ impl Writer<'_> {
             }
             return Ok(());
         }
-        for policy in known.of(&self.key()) {
-            self.remove::<NetworkPolicy>(&policy.name_any()).await?;
-        }
-        Ok(())
+        self.remove_rest(known, |_| false).await
     }
 
     /// Disruption budgets; while the size of a pool is not known they stay as they are.
@@ -245,13 +258,8 @@ impl Writer<'_> {
         for budget in &budgets {
             self.apply(budget, known).await?;
         }
-        for stored in known.of(&self.key()) {
-            let name = stored.name_any();
-            if budgets.iter().all(|budget| budget.name_any() != name) {
-                self.remove::<PodDisruptionBudget>(&name).await?;
-            }
-        }
-        Ok(())
+        let is_wanted = |name: &str| budgets.iter().any(|budget| budget.name_any() == name);
+        self.remove_rest(known, is_wanted).await
     }
 
     /// What is wanted of each pool, as its `PDPool` says once it exists.
@@ -358,6 +366,7 @@ impl Writer<'_> {
     async fn delete_all(&self) -> Result<Action, ReconcileError> {
         let finalizers = self.deployment.finalizers();
         if finalizers.iter().all(|name| name != labels::FINALIZER) {
+            self.context.forget(&self.uid());
             return Ok(Action::await_change());
         }
         let facts = self.facts();

@@ -65,7 +65,7 @@ impl Written {
         let by_deployment = self.by_deployment.lock();
         let last = by_deployment.get(&deployment.uid().unwrap_or_default());
         let last = last.and_then(|last| last.status.as_ref());
-        let newer = last.filter(|(version, _)| *version > version_of(deployment.meta()));
+        let newer = last.filter(|(version, _)| *version > resource_version(deployment.meta()));
         if let Some((_, status)) = newer {
             Arc::make_mut(&mut deployment).status = Some(status.clone());
         }
@@ -81,7 +81,7 @@ impl Written {
         let by_deployment = self.by_deployment.lock();
         let last = by_deployment.get(deployment);
         let last = last.and_then(|last| last.pools.get(&stored.name_any()));
-        let newer = last.filter(|(version, _)| *version > version_of(stored.meta()));
+        let newer = last.filter(|(version, _)| *version > resource_version(stored.meta()));
         let newest = newer.map(|(_, status)| status).or(stored.status.as_ref());
         newest != Some(status)
     }
@@ -106,7 +106,7 @@ impl Written {
 }
 
 /// Resource versions of one object are numbers that grow. Source: KEP-5504.
-fn version_of(object: &ObjectMeta) -> u64 {
+fn resource_version(object: &ObjectMeta) -> u64 {
     let version = object.resource_version.as_deref();
     version
         .and_then(|version| version.parse().ok())
@@ -158,7 +158,7 @@ impl Writer<'_> {
         let Report { status, pools } = report;
         for (name, status) in pools {
             let patched = self.patch_status::<PdPool>(&name, &status).await?;
-            let entry = (version_of(patched.meta()), status);
+            let entry = (resource_version(patched.meta()), status);
             written.change(&uid, |last| {
                 last.pools.insert(name, entry);
             });
@@ -172,7 +172,7 @@ impl Writer<'_> {
             let name = self.deployment.name_any();
             let patched = self.patch_status::<PdDeployment>(&name, &status).await?;
             self.tell_transition(before, &status).await;
-            let entry = (version_of(patched.meta()), status);
+            let entry = (resource_version(patched.meta()), status);
             written.change(&uid, |last| last.status = Some(entry));
         }
         written.change(&uid, |last| last.unsettled = None);

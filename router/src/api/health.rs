@@ -6,9 +6,9 @@ use crate::router::Router;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use http::Method;
 use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
+use http::{HeaderMap, Method};
 use std::sync::Arc;
 
 /// 200 as long as the process answers at all.
@@ -31,8 +31,14 @@ fn refusal(router: &Router) -> ApiError {
     })
 }
 
-/// Has every ready worker produce a token.
-pub(super) async fn health_generate(State(router): State<Arc<Router>>) -> Response {
+/// Has every ready worker produce a token, for those who may ask for tokens.
+pub(super) async fn health_generate(
+    State(router): State<Arc<Router>>,
+    headers: HeaderMap,
+) -> Response {
+    if let Err(refusal) = router.api_keys.check(&headers) {
+        return refusal.into_response();
+    }
     if router.is_draining() || !router.is_routable() {
         return refusal(&router).into_response();
     }

@@ -1,7 +1,7 @@
 //! Keys in files: reads them, refuses what no client could present, and says which file that was
 //! without saying what was in it.
 
-use crate::reload::Source;
+use crate::reload::{Change, Source};
 use pd_protocol::Secret;
 use pd_protocol::secret::{SECRET_BYTES_MAX, SecretError};
 use std::fs::{self, File};
@@ -74,14 +74,34 @@ impl Source for KeyFiles {
         if content.is_empty() {
             return Err(KeyFilesError::NoKey(self.0.clone()));
         }
-        let keys = content.iter().map(|(path, content)| {
-            key(content).map_err(|source| KeyFilesError::Key {
-                path: path.clone(),
-                source,
-            })
-        });
-        keys.collect()
+        content.iter().map(read_as_key).collect()
     }
+
+    /// A key that was taken away is refused from now on, whatever else lies there: the good keys
+    /// count, and none lets nobody in.
+    fn parse_change(&self, content: &Self::Content) -> Result<Change<Self>, KeyFilesError> {
+        let (mut keys, mut unusable) = (Vec::new(), None);
+        if content.is_empty() {
+            unusable = Some(KeyFilesError::NoKey(self.0.clone()));
+        }
+        for file in content {
+            match read_as_key(file) {
+                Ok(key) => keys.push(key),
+                Err(error) => unusable = unusable.or(Some(error)),
+            }
+        }
+        Ok(Change {
+            value: keys,
+            unusable,
+        })
+    }
+}
+
+fn read_as_key((path, content): &(PathBuf, Vec<u8>)) -> Result<Secret, KeyFilesError> {
+    key(content).map_err(|source| KeyFilesError::Key {
+        path: path.clone(),
+        source,
+    })
 }
 
 /// Files of a folder, one more than may be there at most.

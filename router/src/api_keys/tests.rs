@@ -3,7 +3,7 @@
 use super::*;
 use crate::reload::Source;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 fn mk_folder(files: &[(&str, &str)]) -> TempDir {
@@ -108,4 +108,18 @@ fn keys_are_never_shown() {
         files: None,
     };
     assert!(!format!("{config:?}").contains("hush"));
+}
+
+#[test]
+fn a_key_that_is_taken_away_is_refused_whatever_else_lies_there() {
+    let files = KeyFiles("/keys".into());
+    let file = |name: &str, content: &str| (PathBuf::from(name), content.as_bytes().to_vec());
+    let changed = vec![file("/keys/a", "sk-good"), file("/keys/b", "with a space")];
+    let change = files.parse_change(&changed).expect("the good one counts");
+    assert_eq!(change.value.len(), 1);
+    let unusable = change.unusable;
+    assert!(unusable.is_some_and(|error| error.to_string().contains("/keys/b")));
+    let change = files.parse_change(&Vec::new()).expect("nobody is let in");
+    assert!(change.value.is_empty());
+    assert!(matches!(change.unusable, Some(KeyFilesError::NoKey(_))));
 }

@@ -100,13 +100,23 @@ impl Deployments {
                 None => drop(self.objectives.remove_label_values(&labels)),
             }
         }
-        let conditions = status
+        let conditions: Vec<String> = status
             .conditions
             .iter()
             .map(|is| is.type_.clone())
             .collect();
         let uid = deployment.uid().unwrap_or_default();
-        self.known.lock().insert(
+        let mut known = self.known.lock();
+        let before = known.remove(&uid).map(|known| known.conditions);
+        for condition in before.iter().flatten() {
+            if !conditions.contains(condition) {
+                drop(
+                    self.conditions
+                        .remove_label_values(&[own[0], own[1], condition]),
+                );
+            }
+        }
+        known.insert(
             uid,
             Known {
                 namespace,
@@ -214,7 +224,8 @@ mod tests {
             assert!(told.lines().any(|is| is == line), "no {line} in\n{told}");
         }
         deployment.spec.slo.ttft_ms = None;
-        deployments.tell(&deployment, &status);
+        deployments.tell(&deployment, &PdDeploymentStatus::default());
+        assert!(!text(&registry).contains("Ready"), "the condition went");
         assert!(
             !text(&registry).contains("objective"),
             "the goal was dropped"

@@ -1,94 +1,120 @@
-//! Facts about who probes with whom.
+//! Facts about who probes with whom, and what becomes of it.
 
 use super::*;
-use pd_protocol::workers::WorkerState;
+use std::net::Ipv4Addr;
 
-fn mk_worker(id: &str, role: Role, kv_compat: Option<&str>) -> WorkerStatus {
-    WorkerStatus {
-        spec: WorkerSpec {
-            id: id.to_owned(),
-            role,
-            url: format!("http://{id}.local:30000"),
-            bootstrap_host: None,
-            bootstrap_port: None,
-        },
-        state: WorkerState::Serving,
-        circuit_open: false,
-        in_flight: 0,
+fn mk_worker(name: &str, component: Component, kv_compat: Option<&str>) -> Worker {
+    Worker {
+        uid: format!("uid-{name}"),
+        name: name.to_owned(),
+        component,
+        ip: Ipv4Addr::LOCALHOST.into(),
+        // Port 0 takes no connections.
+        url: "http://127.0.0.1:0".to_owned(),
+        bootstrap_port: 8998,
         kv_compat: kv_compat.map(str::to_owned),
-        boot_id: None,
-        reason: None,
+        serves: true,
     }
 }
 
-fn names(pair: Option<Pair>) -> Option<(String, String)> {
-    pair.map(|pair| (pair.prefill.id, pair.decode.id))
-}
-
-fn mk_names(prefill: &str, decode: &str) -> Option<(String, String)> {
-    Some((prefill.to_owned(), decode.to_owned()))
-}
+use Component::{Decode, Prefill};
 
 #[test]
 fn a_worker_probes_with_the_other_role_of_its_own_kind_in_turn() {
-    let new = mk_worker("d-new", Role::Decode, Some("a"));
+    let new = mk_worker("d-new", Decode, Some("a"));
     let all = [
-        mk_worker("p-0", Role::Prefill, Some("a")),
-        mk_worker("p-old", Role::Prefill, Some("b")),
-        mk_worker("p-silent", Role::Prefill, None),
-        mk_worker("p-1", Role::Prefill, Some("a")),
-        mk_worker("d-0", Role::Decode, Some("a")),
+        mk_worker("p-0", Prefill, Some("a")),
+        mk_worker("p-old", Prefill, Some("b")),
+        mk_worker("p-silent", Prefill, None),
+        mk_worker("p-1", Prefill, Some("a")),
+        mk_worker("d-0", Decode, Some("a")),
         new.clone(),
     ];
-    assert_eq!(names(pair(&new, &all, 0)), mk_names("p-0", "d-new"));
-    assert_eq!(names(pair(&new, &all, 1)), mk_names("p-1", "d-new"));
-    assert_eq!(names(pair(&new, &all, 2)), mk_names("p-0", "d-new"));
-    let prefill = mk_worker("p-new", Role::Prefill, Some("a"));
-    assert_eq!(names(pair(&prefill, &all, 0)), mk_names("p-new", "d-0"));
+    let name = |attempts| match choose(&new, &all, attempts) {
+        Choice::Peer(peer) => peer.name.clone(),
+        Choice::NotYet | Choice::Nobody => panic!("there are peers"),
+    };
+    let two: BTreeSet<String> = [name(0), name(1)].into();
+    assert_eq!(two, ["p-0".to_owned(), "p-1".to_owned()].into());
+    assert_eq!(name(0), name(2));
+}
+
+#[test]
+fn peers_that_may_come_are_waited_for_and_others_are_not() {
+    let new = mk_worker("d-new", Decode, Some("a"));
+    let mut unready = mk_worker("p-0", Prefill, Some("a"));
+    unready.serves = false;
+    assert_eq!(choose(&new, &[unready], 0), Choice::NotYet);
+    let unknown = mk_worker("p-0", Prefill, None);
+    assert_eq!(choose(&new, &[unknown], 0), Choice::NotYet);
+    let old = mk_worker("p-0", Prefill, Some("b"));
+    assert_eq!(choose(&new, &[old], 0), Choice::Nobody);
 }
 
 #[tokio::test]
 async fn the_first_of_its_kind_waits_for_nobody() {
-    let first = mk_worker("p-0", Role::Prefill, Some("a"));
-    let old = mk_worker("d-0", Role::Decode, Some("b"));
+    let first = mk_worker("p-0", Prefill, Some("a"));
+    let old = mk_worker("d-0", Decode, Some("b"));
     let probes = Probes::new();
-    assert_eq!(
-        probes.probe("u", &first, &[old, first.clone()]),
-        Probed::Passed
-    );
+    let all = [old, first.clone()];
+    assert_eq!(probes.probe("u", &first, &all), Probed::Passed);
+}
+
+/// A worker whose probe has failed, and all workers.
+async fn mk_failed(probes: &Probes) -> (Worker, Vec<Worker>, String) {
+    let new = mk_worker("d-0", Decode, Some("a"));
+    let all = vec![mk_worker("p-0", Prefill, Some("a")), new.clone()];
+    assert_eq!(probes.probe("u", &new, &all), Probed::Runs);
+    loop {
+        tokio::task::yield_now().await;
+        if let Probed::Failed(reason) = probes.probe("u", &new, &all) {
+            return (new, all, reason);
+        }
+    }
 }
 
 #[tokio::test]
 async fn a_peer_that_cannot_be_reached_is_named() {
-    let mut prefill = mk_worker("p-0", Role::Prefill, Some("a"));
-    // Port 0 takes no connections.
-    prefill.spec.url = "http://127.0.0.1:0".to_owned();
-    let new = mk_worker("d-0", Role::Decode, Some("a"));
-    let probes = Probes::new();
-    let all = [prefill, new.clone()];
-    assert_eq!(probes.probe("u", &new, &all), Probed::Runs);
-    let reason = loop {
-        tokio::task::yield_now().await;
-        if let Probed::Failed(reason) = probes.probe("u", &new, &all) {
-            break reason;
-        }
-    };
+    let (_, _, reason) = mk_failed(&Probes::new()).await;
     assert!(reason.starts_with("no KV from p-0 to d-0: "), "{reason}");
+}
+
+#[tokio::test]
+async fn what_failed_stays_failed_while_its_peers_are_away() {
+    let probes = Probes::new();
+    let (new, _, reason) = mk_failed(&probes).await;
+    let known = || probes.known.lock();
+    let rested = State::Rests(Instant::now());
+    known()
+        .get_mut("u")
+        .unwrap()
+        .get_mut(&new.uid)
+        .unwrap()
+        .state = rested;
+    let alone = [new.clone()];
+    assert_eq!(probes.probe("u", &new, &alone), Probed::Failed(reason));
+}
+
+#[tokio::test]
+async fn a_worker_that_is_no_candidate_any_more_leaves_nothing() {
+    let probes = Probes::new();
+    let (new, _, _) = mk_failed(&probes).await;
+    probes.keep("u", &[new.uid.clone()].into());
+    assert_eq!(probes.known.lock().len(), 1);
+    probes.keep("u", &BTreeSet::new());
+    assert!(probes.known.lock().is_empty());
 }
 
 #[test]
 fn a_probe_is_one_token_over_the_pair() {
-    let pair = Pair {
-        prefill: mk_worker("p-0", Role::Prefill, None).spec,
-        decode: mk_worker("d-0", Role::Decode, None).spec,
-    };
     let room = BootstrapRoom::new(7).expect("a room");
     let expected = json!({
         "input_ids": [0, 0, 0, 0, 0, 0, 0, 0],
         "sampling_params": {"max_new_tokens": 1, "temperature": 0, "ignore_eos": true},
-        "bootstrap_host": "p-0.local",
+        "bootstrap_host": "127.0.0.1",
         "bootstrap_port": 8998,
         "bootstrap_room": 7,
     });
-    assert_eq!(request(&pair, room), expected);
+    let prefill = mk_worker("p-0", Prefill, None);
+    assert_eq!(request(&prefill, room), expected);
 }

@@ -1,7 +1,7 @@
 //! The user's `podTemplate` over the operator's pod: maps merge, lists of named items merge by
 //! name, other lists replace. Nothing the user wrote may get lost on the way.
 
-use super::privileges::raised;
+use super::privileges::{raised, raised_by_annotation};
 use k8s_openapi::api::core::v1::Pod;
 use pd_crds::field::{FieldErrors, FieldPath};
 use pd_crds::pool::PodTemplate;
@@ -44,8 +44,13 @@ pub(crate) fn merge_template(
         .map(|path| path.error("is not a field of a Pod"))
         .collect();
     FieldErrors::check(errors)?;
-    if let Some(spec) = spec.as_ref().filter(|_| !may_raise) {
-        FieldErrors::check(raised(spec, &path.child("spec")))?;
+    if !may_raise {
+        let mut errors = raised(&overrides["spec"], &path.child("spec"));
+        errors.extend(raised_by_annotation(
+            &overrides["metadata"],
+            &path.child("metadata"),
+        ));
+        FieldErrors::check(errors)?;
     }
     Ok(pod)
 }

@@ -1,8 +1,9 @@
 //! Network policies: who may open connections to the pods of a deployment.
 //!
 //! Its own pods reach each other on every port, because a KV transfer takes ports as it needs them.
-//! Clients and Prometheus reach the API and the metrics from anywhere; who may ask is the router's API keys to
-//! say. The admin port is the operator's. Where no network plugin enforces policies they do nothing.
+//! Clients reach the routers from anywhere: who may ask is the API keys' to say. Workers ask for no
+//! key, so besides their deployment only the operator reaches them, and the namespaces that scrape.
+//! The admin port is the operator's. Where no network plugin enforces policies they do nothing.
 
 use super::component::Component;
 use super::pod::{PORT_ADMIN, PORT_HTTP, PORT_HTTPS, PORT_METRICS};
@@ -15,18 +16,19 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_protocol::labels;
-use std::collections::BTreeMap;
 
-/// Where clients and Prometheus go; a pod has those of its kind.
-const PORTS_OF_ALL: [&str; 3] = [PORT_HTTP, PORT_HTTPS, PORT_METRICS];
+/// Where clients of a router and Prometheus go; it has those of its kind.
+const CLIENT_PORTS: [&str; 3] = [PORT_HTTP, PORT_HTTPS, PORT_METRICS];
 
-/// Who may reach admin ports besides the deployment's own pods.
+/// Who may reach what besides the deployment's own pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Admins {
     /// Where the operator runs; nothing outside a cluster.
     pub(crate) operator_namespace: Option<String>,
     /// Address blocks, such as the API server's, through which `kubectl pd` asks.
     pub(crate) blocks: Vec<String>,
+    /// Namespaces whose pods scrape workers.
+    pub(crate) metrics_namespaces: Vec<String>,
 }
 
 /// The policy of one component's pods.
@@ -35,25 +37,19 @@ pub(crate) fn build_policy(
     component: Component,
     admins: &Admins,
 ) -> NetworkPolicy {
-    let own = LabelSelector {
-        match_labels: Some(BTreeMap::from([(
-            labels::DEPLOYMENT.to_owned(),
-            deployment.name_any(),
-        )])),
-        ..LabelSelector::default()
-    };
     let own = NetworkPolicyPeer {
-        pod_selector: Some(own),
+        pod_selector: Some(labelled(&[(labels::DEPLOYMENT, &deployment.name_any())])),
         ..NetworkPolicyPeer::default()
     };
-    let admins = admins.peers();
-    let rules = [
-        // Workers among themselves, and routers to them; nobody of a deployment calls its routers.
-        (component != Component::Router).then(|| rule(vec![own], &[])),
-        Some(rule(Vec::new(), &PORTS_OF_ALL)),
-        // A rule without a peer would let everyone in.
-        (!admins.is_empty()).then(|| rule(admins, &[PORT_ADMIN])),
-    ];
+    let (peers, scrapers) = (admins.peers(), admins.scrapers());
+    let rules = match component {
+        Component::Router => vec![Some(from_anyone(&CLIENT_PORTS)), from(peers, &[PORT_ADMIN])],
+        Component::Prefill | Component::Decode => vec![
+            from(vec![own], &[]),
+            from(peers, &[PORT_ADMIN, PORT_HTTP]),
+            from(scrapers, &[PORT_HTTP]),
+        ],
+    };
     NetworkPolicy {
         metadata: component.metadata(deployment, component.object_name(deployment)),
         spec: Some(NetworkPolicySpec {
@@ -65,15 +61,24 @@ pub(crate) fn build_policy(
     }
 }
 
-/// Connections from anyone if `from` is empty, to every port if `ports` is.
-fn rule(from: Vec<NetworkPolicyPeer>, ports: &[&str]) -> NetworkPolicyIngressRule {
+/// Lets peers connect to ports, or to every port if none is named; nothing if there is no peer.
+fn from(peers: Vec<NetworkPolicyPeer>, ports: &[&str]) -> Option<NetworkPolicyIngressRule> {
+    let rule = NetworkPolicyIngressRule {
+        from: Some(peers).filter(|peers| !peers.is_empty()),
+        ..from_anyone(ports)
+    };
+    // Without a peer it would let everyone in.
+    rule.from.is_some().then_some(rule)
+}
+
+fn from_anyone(ports: &[&str]) -> NetworkPolicyIngressRule {
     let ports = ports.iter().map(|port| NetworkPolicyPort {
         port: Some(IntOrString::String((*port).to_owned())),
         ..NetworkPolicyPort::default()
     });
     let ports: Vec<NetworkPolicyPort> = ports.collect();
     NetworkPolicyIngressRule {
-        from: Some(from).filter(|from| !from.is_empty()),
+        from: None,
         ports: Some(ports).filter(|ports| !ports.is_empty()),
     }
 }
@@ -81,27 +86,20 @@ fn rule(from: Vec<NetworkPolicyPeer>, ports: &[&str]) -> NetworkPolicyIngressRul
 // === impl Admins ===
 
 impl Admins {
+    /// Whether nobody at all could reach an admin port.
+    pub(crate) fn lock_out_the_operator(&self) -> bool {
+        self.operator_namespace.is_none() && self.blocks.is_empty()
+    }
+
     fn peers(&self) -> Vec<NetworkPolicyPeer> {
-        let labels = |pairs: &[(&str, &str)]| LabelSelector {
-            match_labels: Some(
-                pairs
-                    .iter()
-                    .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                    .collect(),
-            ),
-            ..LabelSelector::default()
-        };
-        let operator = self
-            .operator_namespace
-            .as_ref()
-            .map(|namespace| NetworkPolicyPeer {
-                namespace_selector: Some(labels(&[("kubernetes.io/metadata.name", namespace)])),
-                pod_selector: Some(labels(&[
-                    ("app.kubernetes.io/name", "pdserve"),
-                    ("app.kubernetes.io/component", "operator"),
-                ])),
-                ..NetworkPolicyPeer::default()
-            });
+        let operator = self.operator_namespace.as_ref().map(|namespace| {
+            let mut operator = pods_of(namespace);
+            operator.pod_selector = Some(labelled(&[
+                ("app.kubernetes.io/name", "pdserve"),
+                ("app.kubernetes.io/component", "operator"),
+            ]));
+            operator
+        });
         let blocks = self.blocks.iter().map(|cidr| NetworkPolicyPeer {
             ip_block: Some(IPBlock {
                 cidr: cidr.clone(),
@@ -110,5 +108,27 @@ impl Admins {
             ..NetworkPolicyPeer::default()
         });
         operator.into_iter().chain(blocks).collect()
+    }
+
+    fn scrapers(&self) -> Vec<NetworkPolicyPeer> {
+        let namespaces = self.metrics_namespaces.iter();
+        namespaces.map(|namespace| pods_of(namespace)).collect()
+    }
+}
+
+fn pods_of(namespace: &str) -> NetworkPolicyPeer {
+    NetworkPolicyPeer {
+        namespace_selector: Some(labelled(&[("kubernetes.io/metadata.name", namespace)])),
+        ..NetworkPolicyPeer::default()
+    }
+}
+
+fn labelled(labels: &[(&str, &str)]) -> LabelSelector {
+    let labels = labels
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    LabelSelector {
+        match_labels: Some(labels.collect()),
+        ..LabelSelector::default()
     }
 }

@@ -3,7 +3,8 @@
 use super::component::Component;
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
-    ObjectFieldSelector, Pod, PodSpec, Probe, SeccompProfile, SecretKeySelector, SecurityContext,
+    ObjectFieldSelector, Pod, PodSecurityContext, PodSpec, Probe, SeccompProfile,
+    SecretKeySelector, SecurityContext,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
@@ -50,6 +51,7 @@ pub(crate) fn build_pod(
         containers: vec![container],
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
+        security_context: Some(pod_security_context()),
         termination_grace_period_seconds: Some(drain_seconds + GRACE_AFTER_DRAIN_SECONDS),
         ..PodSpec::default()
     };
@@ -139,6 +141,22 @@ pub(crate) fn http_probe(path: &str, period_seconds: i32, failures: i32) -> Prob
     }
 }
 
+/// What containers that a template adds come under, too.
+fn pod_security_context() -> PodSecurityContext {
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        seccomp_profile: Some(default_seccomp()),
+        ..PodSecurityContext::default()
+    }
+}
+
+fn default_seccomp() -> SeccompProfile {
+    SeccompProfile {
+        type_: "RuntimeDefault".to_owned(),
+        localhost_profile: None,
+    }
+}
+
 /// Nothing of ours needs root, a writable root file system or a capability.
 pub(crate) fn security_context() -> SecurityContext {
     SecurityContext {
@@ -149,10 +167,7 @@ pub(crate) fn security_context() -> SecurityContext {
         }),
         read_only_root_filesystem: Some(true),
         run_as_non_root: Some(true),
-        seccomp_profile: Some(SeccompProfile {
-            type_: "RuntimeDefault".to_owned(),
-            localhost_profile: None,
-        }),
+        seccomp_profile: Some(default_seccomp()),
         ..SecurityContext::default()
     }
 }

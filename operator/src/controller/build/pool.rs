@@ -19,7 +19,7 @@ use pd_protocol::{labels, ports};
 
 /// Where a model lies in the container that comes from a volume of its own.
 const MODEL_MOUNT: &str = "/model";
-const MODEL_VOLUME: &str = "model";
+pub(super) const MODEL_VOLUME: &str = "model";
 const SHARED_MEMORY: &str = "/dev/shm";
 const SHARED_MEMORY_VOLUME: &str = "shared-memory";
 /// The resource that NVIDIA's device plugin offers.

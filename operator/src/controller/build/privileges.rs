@@ -2,9 +2,11 @@
 //! be one who may create pods, so what reaches beyond the pod is refused, unless whoever installed
 //! the operator allowed it.
 //!
-//! The list is the Baseline level of the Pod Security Standards, root, and accounts of others.
+//! The list is the Baseline level of the Pod Security Standards, root, nodes by name, and accounts of
+//! others. Secrets of the namespace are not on it: a pod may mount them, and so may a deployment.
 //! Source: kubernetes.io, Pod Security Standards.
 
+use super::pool::MODEL_VOLUME;
 use pd_crds::field::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
@@ -12,24 +14,28 @@ const REMEDY: &str = "raises the pod's privileges; leave it out, or have it allo
 
 /// Fields of a Pod's spec and the values that need no permission. Any value of a field that has
 /// none needs it.
-const OF_POD: [(&str, Option<Value>); 6] = [
+const OF_POD: [(&str, Option<Value>); 7] = [
     ("hostNetwork", Some(Value::Bool(false))),
     ("hostPID", Some(Value::Bool(false))),
     ("hostIPC", Some(Value::Bool(false))),
     ("automountServiceAccountToken", Some(Value::Bool(false))),
+    ("nodeName", None),
     ("serviceAccountName", None),
     ("serviceAccount", None),
 ];
 
 /// The same of a security context, the pod's or a container's.
-const OF_SECURITY: [(&str, Option<Value>); 6] = [
+const OF_SECURITY: [(&str, Option<Value>); 7] = [
     ("privileged", Some(Value::Bool(false))),
     ("allowPrivilegeEscalation", Some(Value::Bool(false))),
     ("runAsNonRoot", Some(Value::Bool(true))),
     ("procMount", None),
+    ("seLinuxOptions", None),
     ("sysctls", None),
     ("windowsOptions", None),
 ];
+
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Locking memory, for RDMA, stays within the pod's memory limit.
 const CAPABILITIES: [&str; 1] = ["IPC_LOCK"];
@@ -42,17 +48,11 @@ pub(crate) fn raised(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
         &path.child("securityContext"),
     ));
     for (i, volume) in items(&spec["volumes"]) {
-        if volume
-            .get("hostPath")
-            .is_some_and(|source| !source.is_null())
-        {
-            errors.push(
-                path.child("volumes")
-                    .index(i)
-                    .child("hostPath")
-                    .error(REMEDY),
-            );
-        }
+        errors.extend(of_volume(volume, &path.child("volumes").index(i)));
+    }
+    let class = spec["priorityClassName"].as_str().unwrap_or_default();
+    if class.starts_with("system-") {
+        errors.push(path.child("priorityClassName").error(REMEDY));
     }
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for (i, container) in items(&spec[list]) {
@@ -60,6 +60,35 @@ pub(crate) fn raised(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+/// What in the metadata of a pod template needs permission: how profiles were chosen once.
+pub(crate) fn raised_by_annotation(metadata: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let names = metadata["annotations"].as_object().into_iter().flatten();
+    let profiles = names.filter(|(name, _)| name.starts_with(APP_ARMOR));
+    let path = path.child("annotations");
+    profiles
+        .map(|(name, _)| path.child(name).error(REMEDY))
+        .collect()
+}
+
+fn of_volume(volume: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = beyond(volume, &[("hostPath", None)], path);
+    for (i, source) in items(&volume["projected"]["sources"]) {
+        let path = path.child("projected").child("sources").index(i);
+        errors.extend(beyond(source, &[("serviceAccountToken", None)], &path));
+    }
+    errors
+}
+
+/// A model may lie in a folder of the node: nobody writes there. A mount without a name is merged
+/// with the operator's at the same path.
+fn writes_to_model(mount: &Value) -> bool {
+    match mount["name"].as_str() {
+        Some(MODEL_VOLUME) => mount["readOnly"] != true,
+        Some(_) => false,
+        None => mount["readOnly"] == false,
+    }
 }
 
 fn of_container(container: &Value, path: &FieldPath) -> Vec<FieldError> {
@@ -70,6 +99,11 @@ fn of_container(container: &Value, path: &FieldPath) -> Vec<FieldError> {
         if CAPABILITIES.iter().all(|allowed| capability != allowed) {
             let path = security.child("capabilities").child("add").index(i);
             errors.push(path.error(REMEDY));
+        }
+    }
+    for (i, mount) in items(&container["volumeMounts"]) {
+        if writes_to_model(mount) {
+            errors.push(path.child("volumeMounts").index(i).error(REMEDY));
         }
     }
     for (i, port) in items(&container["ports"]) {
@@ -131,6 +165,11 @@ mod tests {
             "containers": [{
                 "name": "agent",
                 "ports": [{"containerPort": 1}],
+                "volumeMounts": [
+                    {"name": "scratch", "mountPath": "/s"},
+                    {"name": "model", "mountPath": "/again", "readOnly": true},
+                    {"mountPath": "/model", "subPath": "v2"},
+                ],
                 "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
             }],
         });
@@ -144,12 +183,21 @@ mod tests {
             "hostPID": true,
             "hostIPC": true,
             "automountServiceAccountToken": true,
+            "nodeName": "node-1",
+            "priorityClassName": "system-node-critical",
             "serviceAccountName": "cluster-admin",
-            "securityContext": {"runAsUser": 0, "sysctls": [{"name": "a", "value": "1"}]},
-            "volumes": [{"name": "root", "hostPath": {"path": "/"}}],
+            "securityContext": {"runAsUser": 0, "seLinuxOptions": {"type": "spc_t"}, "sysctls": [{"name": "a", "value": "1"}]},
+            "volumes": [
+                {"name": "root", "hostPath": {"path": "/"}},
+                {"name": "token", "projected": {"sources": [{"serviceAccountToken": {}}]}},
+            ],
             "containers": [{
                 "name": "agent",
                 "ports": [{"containerPort": 1, "hostPort": 1}],
+                "volumeMounts": [
+                    {"name": "model", "mountPath": "/host"},
+                    {"mountPath": "/model", "readOnly": false},
+                ],
                 "securityContext": {
                     "privileged": true,
                     "allowPrivilegeEscalation": true,
@@ -166,19 +214,33 @@ mod tests {
             "t.hostPID",
             "t.hostIPC",
             "t.automountServiceAccountToken",
+            "t.nodeName",
             "t.serviceAccountName",
+            "t.securityContext.seLinuxOptions",
             "t.securityContext.sysctls",
             "t.securityContext.runAsUser",
             "t.volumes[0].hostPath",
+            "t.volumes[1].projected.sources[0].serviceAccountToken",
+            "t.priorityClassName",
             "t.containers[0].securityContext.privileged",
             "t.containers[0].securityContext.allowPrivilegeEscalation",
             "t.containers[0].securityContext.runAsNonRoot",
             "t.containers[0].securityContext.procMount",
             "t.containers[0].securityContext.seccompProfile.type",
             "t.containers[0].securityContext.capabilities.add[1]",
+            "t.containers[0].volumeMounts[0]",
+            "t.containers[0].volumeMounts[1]",
             "t.containers[0].ports[0].hostPort",
             "t.initContainers[0].securityContext.privileged",
         ];
         assert_eq!(refused(&spec), expected);
+    }
+
+    #[test]
+    fn annotations_choose_no_profile() {
+        let name = format!("{APP_ARMOR}agent");
+        let metadata = json!({"annotations": {name.as_str(): "unconfined", "team": "a"}});
+        let errors = raised_by_annotation(&metadata, &FieldPath::new("t"));
+        assert_eq!(errors.len(), 1, "{errors:?}");
     }
 }

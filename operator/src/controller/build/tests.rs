@@ -187,6 +187,7 @@ fn policies_let_the_deployment_in_and_the_operator_to_its_port() {
     let admins = network::Admins {
         operator_namespace: Some("pdserve-system".to_owned()),
         blocks: vec!["10.0.0.0/28".to_owned()],
+        metrics_namespaces: vec!["monitoring".to_owned()],
     };
     let deployment = mk_example("smollm2");
     let policy = |component| network::build_policy(&deployment, component, &admins);
@@ -202,7 +203,7 @@ fn without_admins_nobody_reaches_the_admin_port_but_the_deployment() {
     assert_eq!(
         rules.len(),
         1,
-        "HTTP alone: a rule without a peer lets everyone in"
+        "clients alone: a rule without a peer lets everyone in"
     );
 }
 
