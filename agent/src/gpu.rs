@@ -22,7 +22,7 @@ pub(crate) struct Gpu {
     pub(crate) fields: BTreeMap<Field, u64>,
     /// The newest Xid that only a reset or a repair mends.
     pub(crate) fatal_xid: Option<u64>,
-    /// The driver does not reach it any more.
+    /// The driver does not reach it any more, or does not answer.
     pub(crate) lost: bool,
 }
 

@@ -31,7 +31,8 @@ struct Reading {
 
 /// Pause between two readings; nobody scrapes more often.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// What is older is not told: a driver that hangs must not look like a healthy one.
+/// What is older is not told, and its GPUs count as lost: a driver that hangs must not look like a
+/// healthy one.
 const AGE_MAX: Duration = Duration::from_secs(5);
 const CUDA_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
@@ -57,19 +58,26 @@ impl GpuSampler {
         }
     }
 
-    /// The newest figures; none where there is no GPU, or it has not answered of late.
+    /// The newest figures; none where there is no GPU, or the driver has not answered of late.
     pub(crate) fn families(&self) -> Vec<MetricFamily> {
         let reading = self.readings.borrow().clone();
-        families(reading.fresh(Instant::now()), &self.place)
+        families(&reading.told(Instant::now()), &self.place)
     }
 }
 
 // === impl Reading ===
 
 impl Reading {
-    fn fresh(&self, now: Instant) -> &[Gpu] {
-        let age = now.saturating_duration_since(self.at);
-        if age <= AGE_MAX { &self.gpus } else { &[] }
+    fn told(self, now: Instant) -> Vec<Gpu> {
+        if now.saturating_duration_since(self.at) <= AGE_MAX {
+            return self.gpus;
+        }
+        let lost = self.gpus.into_iter().map(|gpu| Gpu {
+            identity: gpu.identity,
+            lost: true,
+            ..Gpu::default()
+        });
+        lost.collect()
     }
 }
 

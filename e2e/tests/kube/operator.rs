@@ -297,3 +297,24 @@ async fn what_belongs_to_others_is_left_alone_and_said() -> Result<()> {
     assert_eq!(service["spec"]["ports"][0]["port"], 80);
     bench.stop()
 }
+
+/// Without an election two operators may run: a mistake that must cost nothing but their effort.
+#[tokio::test]
+async fn two_operators_without_an_election_make_one_deployment() -> Result<()> {
+    let bench = Bench::start().await?;
+    let second = start_operator(&bench.cluster).await?;
+    bench.apply_example()?;
+    bench.has_pods(&["0-1"], &["0-1"]).await?;
+    bench.edit(r#"{"spec": {"pools": {"prefill": {"replicas": 3}}}}"#)?;
+    bench.has_pods(&["0-1", "1-1", "2-1"], &["0-1"]).await?;
+    bench.edit(r#"{"spec": {"pools": {"prefill": {"replicas": 1}}}}"#)?;
+    bench.has_pods(&["0-1"], &["0-1"]).await?;
+    // What each had under way comes to its end.
+    tokio::time::sleep(AT_REST).await;
+    let mark = bench.cluster.audit_log().mark();
+    tokio::time::sleep(AT_REST).await;
+    assert_eq!(bench.operator_writes(mark)?, vec![], "they undo each other");
+    takes_away(&bench).await?;
+    drop(second);
+    bench.stop()
+}

@@ -17,8 +17,10 @@ fn a_reading_that_is_old_is_not_told() {
         gpus: vec![mk_gpu(0)],
         at,
     };
-    assert_eq!(reading.fresh(at + AGE_MAX), [mk_gpu(0)]);
-    assert_eq!(reading.fresh(at + AGE_MAX + Duration::from_nanos(1)), []);
+    assert_eq!(reading.clone().told(at + AGE_MAX), [mk_gpu(0)]);
+    let late = reading.told(at + AGE_MAX + Duration::from_nanos(1));
+    assert_eq!(faults(&late[0]), [Fault::Lost]);
+    assert!(late[0].fields.is_empty(), "old figures are not told");
 }
 
 #[test]
