@@ -1,6 +1,7 @@
 //! Which fields of a Pod the local runtime carries out. All others are refused by path, so that
 //! nothing is silently left out.
 
+use crate::controller::build::pod::{pod_security_context, security_context};
 use k8s_openapi::api::core::v1::Pod;
 use pd_crds::field::{FieldError, FieldErrors, FieldPath};
 use serde_json::{Value, json};
@@ -97,10 +98,13 @@ fn is_carried_out(plain: &str) -> bool {
 }
 
 /// A process runs as the user who started the operator. What the operator writes into every
-/// container to confine it is therefore let pass; anything else is refused.
+/// pod and container to confine it is therefore let pass; anything else is refused.
 fn is_confinement(plain: &str, value: &Value) -> bool {
-    let written = json!(crate::controller::build::pod::security_context());
-    plain == "spec.containers.securityContext" && *value == written
+    match plain {
+        "spec.securityContext" => *value == json!(pod_security_context()),
+        "spec.containers.securityContext" => *value == json!(security_context()),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -142,7 +142,7 @@ pub(crate) fn http_probe(path: &str, period_seconds: i32, failures: i32) -> Prob
 }
 
 /// What containers that a template adds come under, too.
-fn pod_security_context() -> PodSecurityContext {
+pub(crate) fn pod_security_context() -> PodSecurityContext {
     PodSecurityContext {
         run_as_non_root: Some(true),
         seccomp_profile: Some(default_seccomp()),

@@ -55,6 +55,17 @@ fn the_operators_own_confinement_passes_and_any_other_does_not() {
         refused(|spec| spec.containers[0].security_context = Some(ours.clone())),
         ""
     );
+    let ours_of_pod = crate::controller::build::pod::pod_security_context();
+    assert_eq!(
+        refused(|spec| spec.security_context = Some(ours_of_pod.clone())),
+        ""
+    );
+    let other_of_pod = k8s_openapi::api::core::v1::PodSecurityContext {
+        fs_group: Some(1000),
+        ..ours_of_pod
+    };
+    let found = refused(|spec| spec.security_context = Some(other_of_pod));
+    assert!(found.contains("spec.securityContext.fsGroup"), "{found}");
     let other = k8s_openapi::api::core::v1::SecurityContext {
         run_as_user: Some(1000),
         ..ours.clone()
