@@ -175,19 +175,30 @@ async fn keys_and_certificate_are_replaced_while_a_chat_streams() -> Result<()> 
     );
     let streamed = streamed.await?.with_context(|| stand.fleet.logs())?;
 
-    // What cannot be used changes nothing.
+    // A key that cannot be used is left out, and a certificate that cannot be changes nothing.
     let shown = stand.shown().await?;
-    stand.keys.replace(&[("team-b", "")])?;
+    stand.keys.replace(&[("team-b", KEY_B), ("team-c", "")])?;
     stand
-        .logs("team-b (--api-key-file) cannot be used: it is empty")
+        .logs("team-c (--api-key-file) cannot be used: it is empty")
         .await?;
     let other = issue(&stand.authority, "other", stand.fleet.router_address)?;
     stand
         .tls
         .replace(&[("tls.crt", &second[0]), ("tls.key", &other[1])])?;
     stand.logs("do not serve together").await?;
-    ensure!(stand.status(&beta).await? == 200, "the key before was lost");
+    ensure!(stand.status(&beta).await? == 200, "the good key was lost");
     ensure!(stand.shown().await? == shown, "the pair before was lost");
+
+    // The last key is taken away: nobody is let in.
+    stand.keys.replace(&[])?;
+    stand.logs("no API key is in").await?;
+    ensure!(stand.status(&beta).await? == 401, "a revoked key opens");
+    stand.keys.replace(&[("team-b", KEY_B)])?;
+    eventually(RELOADED_WITHIN, || async {
+        ensure!(stand.status(&beta).await? == 200, "the key is not back");
+        Ok(())
+    })
+    .await?;
 
     let plain = FleetSpec::new(binaries::smollm2());
     let address = address::fresh();
