@@ -48,6 +48,11 @@ impl InFlight {
         }
     }
 
+    /// The worker that answers.
+    pub fn decode(&self) -> Option<&str> {
+        self.decode.as_ref().map(|decode| decode.worker().id())
+    }
+
     /// Decode's first byte is on its way to the client.
     pub fn first_byte(&self) {
         let metrics = &self.router.metrics;

@@ -170,7 +170,8 @@ impl Relay {
     /// Ends the answer early: a stream with an error event, anything else with a closed
     /// connection.
     fn break_off(&mut self, error: RelayError) -> Option<Result<Bytes, RelayError>> {
-        tracing::warn!("an answer was cut off: {error}");
+        let decode = self.in_flight.as_ref().and_then(InFlight::decode);
+        tracing::warn!(decode, "an answer was cut off: {error}");
         if let Some(in_flight) = self.in_flight.take() {
             in_flight.broken(matches!(error, RelayError::Decode(_)));
         }

@@ -101,7 +101,8 @@ impl DigestCache {
             && let Some(entry) = entry
             && let Err(error) = write_entry(&entry, &digest)
         {
-            tracing::warn!(path = %entry.display(), %error, "cannot keep a model file's digest");
+            // Pods have no folder of their own that lasts.
+            tracing::info!(path = %entry.display(), %error, "a model file's digest is not kept; the next start computes it again");
         }
         Ok(digest)
     }
