@@ -101,6 +101,11 @@ impl Scaler {
         queues.into_iter().sum()
     }
 
+    /// A time on the clock that decisions are dated by; nothing for one before it began.
+    pub(crate) fn date(&self, at: Instant) -> Option<Duration> {
+        at.checked_duration_since(self.epoch)
+    }
+
     pub(crate) fn sample(&self, uid: &str) -> Option<Sample> {
         self.samples.get(uid).copied()
     }
@@ -148,6 +153,7 @@ pub(crate) fn observations(
     observed: &Observed,
     replicas: Vec<Replica>,
     router_queue: Option<f64>,
+    room_came: Option<Duration>,
 ) -> Observations {
     let mut targets = PerRole::default();
     for pool in desired {
@@ -165,5 +171,6 @@ pub(crate) fn observations(
         replicas,
         router_queue,
         rollout_unready: observed.pods.iter().any(is_old),
+        room_came,
     }
 }

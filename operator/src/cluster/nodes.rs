@@ -1,4 +1,5 @@
-//! Which nodes are to be emptied and which are lost, as their watch tells.
+//! Which nodes are to be emptied and which are lost, and when there came more room, as their watch
+//! tells.
 //!
 //! An operator that may not read nodes does without: a worker of a cordoned node then leaves when it
 //! is evicted, and one of a lost node when Kubernetes deletes it.
@@ -6,24 +7,36 @@
 use futures::StreamExt;
 use futures::channel::mpsc;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
 use pd_crds::place::{Place, place_of};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-/// Nodes with pods that do not stay; others are not listed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Nodes {
-    places: Arc<RwLock<HashMap<String, Place>>>,
+    known: Arc<RwLock<Known>>,
     /// The nodes could be listed.
     sees: Arc<AtomicBool>,
 }
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Of nodes with pods that do not stay; others are not listed.
+    places: HashMap<String, Place>,
+    /// What pods may take of a node.
+    room: HashMap<String, Room>,
+    room_came: Option<Instant>,
+}
+
+type Room = BTreeMap<String, Quantity>;
 
 // === impl Nodes ===
 
@@ -63,8 +76,13 @@ impl Nodes {
 
     /// What becomes of a node; one that was never seen stays.
     pub(crate) fn place(&self, node: &str) -> Place {
-        let places = self.places.read();
-        places.get(node).copied().unwrap_or_default()
+        let known = self.known.read();
+        known.places.get(node).copied().unwrap_or_default()
+    }
+
+    /// When a node last came, came back, or had more or other things to give.
+    pub(crate) fn room_came(&self) -> Option<Instant> {
+        self.known.read().room_came
     }
 
     /// Whether workers are moved off nodes that are to be emptied.
@@ -73,27 +91,46 @@ impl Nodes {
     }
 
     fn take(&self, event: Event<Node>, tell: &mpsc::UnboundedSender<String>) {
-        let (name, place) = match event {
-            Event::Apply(node) | Event::InitApply(node) => (node.name_any(), place_of(&node)),
-            Event::Delete(node) => (node.name_any(), Place::Lost),
+        let (name, place, room) = match event {
+            Event::Apply(node) | Event::InitApply(node) => {
+                let (name, place) = (node.name_any(), place_of(&node));
+                let room = node.status.and_then(|status| status.allocatable);
+                (name, place, Some(room.unwrap_or_default()))
+            }
+            Event::Delete(node) => (node.name_any(), Place::Lost, None),
             Event::InitDone => {
                 self.sees.store(true, Ordering::Relaxed);
                 return;
             }
             Event::Init => return,
         };
-        let before = match place {
-            Place::Stays => self.places.write().remove(&name).unwrap_or_default(),
-            Place::Emptied | Place::Lost => {
-                let before = self.places.write().insert(name.clone(), place);
-                before.unwrap_or_default()
-            }
-        };
-        if before != place {
+        if self.known.write().take(&name, place, room) {
             tracing::info!(node = name, ?place, "a node changed");
             // The operator may be about to end.
             let _ended = tell.unbounded_send(name);
         }
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Says whether the place has changed.
+    fn take(&mut self, name: &str, place: Place, room: Option<Room>) -> bool {
+        let before = match place {
+            Place::Stays => self.places.remove(name),
+            Place::Emptied | Place::Lost => self.places.insert(name.to_owned(), place),
+        };
+        let has_moved = before.unwrap_or_default() != place;
+        let has_room = room.is_some();
+        let had = match room {
+            Some(room) => self.room.insert(name.to_owned(), room.clone()) == Some(room),
+            None => self.room.remove(name).is_some(),
+        };
+        if place == Place::Stays && has_room && (has_moved || !had) {
+            self.room_came = Some(Instant::now());
+        }
+        has_moved
     }
 }
 
@@ -123,5 +160,35 @@ mod tests {
         drop(tell);
         let told = std::iter::from_fn(|| changed.try_recv().ok());
         assert_eq!(told.collect::<Vec<_>>(), ["n", "n"]);
+    }
+
+    #[test]
+    fn room_comes_with_nodes_that_are_new_come_back_or_grow() {
+        let (tell, _changed) = mpsc::unbounded();
+        let nodes = Nodes::default();
+        let mk = |gpus: &str, cordoned: bool| {
+            let node = json!({
+                "metadata": {"name": "n"}, "spec": {"unschedulable": cordoned},
+                "status": {"allocatable": {"nvidia.com/gpu": gpus}},
+            });
+            Event::Apply(serde_json::from_value(node).expect("a Node"))
+        };
+        let brings_room = |event: Event<Node>| {
+            let before = nodes.room_came();
+            nodes.take(event, &tell);
+            nodes.room_came() != before
+        };
+        let steps = [
+            (mk("8", false), true),
+            (mk("8", false), false),
+            (mk("8", true), false),
+            (mk("8", false), true),
+            (mk("16", false), true),
+            (Event::Delete(mk_node(json!({}))), false),
+            (mk("16", false), true),
+        ];
+        for (nr, (event, expected)) in steps.into_iter().enumerate() {
+            assert_eq!(brings_room(event), expected, "step {nr}");
+        }
     }
 }

@@ -93,7 +93,10 @@ impl Writer<'_> {
             .iter()
             .filter_map(|facts| replica(facts, scaler))
             .collect();
-        let observations = scaler::observations(desired, observed, replicas, router_queue);
+        let room_came = self.context.nodes.room_came();
+        let room_came = room_came.and_then(|at| scaler.date(at));
+        let observations =
+            scaler::observations(desired, observed, replicas, router_queue, room_came);
         scaler.decide(&observations, &ScalingSpec::of(spec))
     }
 

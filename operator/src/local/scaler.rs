@@ -79,7 +79,7 @@ impl Scaler {
             .filter_map(|pod| self.replica(fleet, pod))
             .collect();
         let desired = self.desired(target);
-        let observations = scaler::observations(&desired, observed, replicas, router_queue);
+        let observations = scaler::observations(&desired, observed, replicas, router_queue, None);
         let decision = self.inner.decide(&observations, &spec);
         if decision.change().is_some() {
             fleet.console.progress(&decision.message());

@@ -14,6 +14,8 @@ pub(crate) struct Observations {
     pub(crate) router_queue: Option<f64>,
     /// A step of a rollout waits for its pods.
     pub(crate) rollout_unready: bool,
+    /// When nodes last came, came back or grew, on the clock of `now`.
+    pub(crate) room_came: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -4,6 +4,7 @@ use super::per_role::PerRole;
 use pd_crds::PdDeploymentSpec;
 use pd_crds::pool::PoolSpec;
 use pd_crds::scaling::ScalingMode;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +15,8 @@ pub(crate) struct ScalingSpec {
     pub(crate) gpus: PerRole<u32>,
     /// GPUs of both pools together.
     pub(crate) max_gpus: Option<u32>,
+    /// A GPU that one pool gives up is one that the other can have.
+    pub(crate) shares_nodes: bool,
     /// Seconds from a request's arrival to its first token.
     pub(crate) ttft_s: Option<f64>,
     /// Seconds from token to token.
@@ -47,6 +50,8 @@ impl ScalingSpec {
                 decode: count(pools.decode.ranks()).max(1),
             },
             max_gpus: scaling.budget.max_gpus.map(count),
+            shares_nodes: pools.prefill.pod_template == pools.decode.pod_template
+                && kinds(&pools.prefill) == kinds(&pools.decode),
             ttft_s: seconds(spec.slo.ttft_ms),
             tpot_s: seconds(spec.slo.tpot_ms),
             up_window: window(scaling.scale_up_window_seconds),
@@ -80,6 +85,14 @@ impl Bounds {
     pub(crate) fn clamp(&self, replicas: u32) -> u32 {
         replicas.clamp(self.min, self.max)
     }
+}
+
+/// What a replica asks nodes for.
+fn kinds(pool: &PoolSpec) -> BTreeSet<&str> {
+    let resources = pool.resources.iter();
+    let maps = resources.flat_map(|resources| [&resources.limits, &resources.requests]);
+    let names = maps.flatten().flat_map(|map| map.keys());
+    names.map(String::as_str).collect()
 }
 
 fn count(number: i32) -> u32 {

@@ -43,13 +43,24 @@ const STARTS_PER_WINDOW: u32 = 2;
 
 impl Steadiness {
     pub(crate) fn next(&mut self, around: &Situation) -> Move {
-        let bounds = PerRole::of(|role| self.capacity.bounds(role, around));
-        let base = around.base(bounds);
+        let placed = PerRole::of(|role| self.capacity.bounds(role, around));
+        let spec = self.capacity.within(around.spec);
+        let around = &Situation {
+            spec: &spec,
+            ..*around
+        };
+        let base = around.base(placed);
+        // What one pool gives up is room for the other, if both can have it.
+        let bounds = if spec.shares_nodes {
+            spec.bounds
+        } else {
+            placed
+        };
         let Solution {
             replicas: wanted,
             limited_by,
             needs,
-        } = solve(around.asked(base), bounds, around.spec);
+        } = solve(around.asked(base), bounds, &spec);
         let mut step = Move {
             to: base,
             reason: around.why_base(base),

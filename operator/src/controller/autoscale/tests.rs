@@ -49,6 +49,7 @@ struct World {
     /// Replicas of prefill whose last sample is this old.
     silent: (usize, Duration),
     rollout_unready: bool,
+    room_came: Option<Duration>,
 }
 
 fn mk_world(prefill: usize, decode: usize) -> World {
@@ -77,6 +78,7 @@ fn mk_world(prefill: usize, decode: usize) -> World {
         slowed: 0.5,
         silent: (0, Duration::ZERO),
         rollout_unready: false,
+        room_came: None,
     }
 }
 
@@ -86,6 +88,7 @@ fn mk_spec() -> ScalingSpec {
         bounds: PerRole::of(|_| Bounds { min: 1, max: 100 }),
         gpus: PerRole::of(|_| 1),
         max_gpus: None,
+        shares_nodes: false,
         ttft_s: Some(2.0),
         tpot_s: Some(0.1),
         up_window: Duration::from_secs(10),
@@ -130,6 +133,7 @@ impl World {
             replicas,
             router_queue: self.router_queue,
             rollout_unready: self.rollout_unready,
+            room_came: self.room_came,
         }
     }
 

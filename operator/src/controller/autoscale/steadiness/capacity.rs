@@ -3,8 +3,8 @@
 
 use super::Situation;
 use crate::controller::autoscale::need::Need;
-use crate::controller::autoscale::per_role::PerRole;
-use crate::controller::autoscale::spec::Bounds;
+use crate::controller::autoscale::per_role::{PerRole, ROLES, other};
+use crate::controller::autoscale::spec::{Bounds, ScalingSpec};
 use pd_crds::PoolRole;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -17,16 +17,17 @@ pub(super) struct Capacity {
     spare_since: PerRole<Option<Duration>>,
 }
 
-/// A pool for more of which no node had room.
+/// For more of a pool no node had room.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Frozen {
-    replicas: u32,
+    /// Of both pools, those that had a place.
+    placed: PerRole<u32>,
     since: Duration,
 }
 
 /// A scale-up that no node has had room for this long is given up.
 const UNSCHEDULABLE_MAX: Duration = Duration::from_secs(120);
-/// And tried again after this.
+/// And tried again after this, or when nodes come.
 const RETRY_AFTER: Duration = Duration::from_secs(300);
 
 // === impl Capacity ===
@@ -41,17 +42,36 @@ impl Capacity {
         } else if now.saturating_sub(*since.get_or_insert(now)) >= UNSCHEDULABLE_MAX {
             *since = None;
             self.frozen[role] = Some(Frozen {
-                replicas: counts.schedulable(),
+                placed: PerRole::of(|role| around.counts[role].schedulable()),
                 since: now,
             });
         }
+        let room_came = around.observations.room_came;
         self.frozen[role] = self.frozen[role].filter(|frozen| {
-            let fits = |need: Need| need.whole() <= frozen.replicas;
-            now.saturating_sub(frozen.since) < RETRY_AFTER && !around.grow[role].is_some_and(fits)
+            let fits = |need: Need| need.whole() <= frozen.placed[role];
+            now.saturating_sub(frozen.since) < RETRY_AFTER
+                && room_came.is_none_or(|at| at <= frozen.since)
+                && !around.grow[role].is_some_and(fits)
         });
         let Bounds { min, max } = around.spec.bounds[role];
-        let room = self.frozen[role].map_or(max, |frozen| frozen.replicas.clamp(min, max));
+        let room = self.frozen[role].map_or(max, |frozen| {
+            let placed = frozen.placed[role].max(frozen.left_for(role, around));
+            placed.clamp(min, max)
+        });
         Bounds { min, max: room }
+    }
+
+    /// The spec with the GPUs that nodes turned out to have, where both pools can have them.
+    pub(super) fn within(&self, spec: &ScalingSpec) -> ScalingSpec {
+        let frozen = ROLES.into_iter().filter_map(|role| self.frozen[role]);
+        let found = frozen.filter(|_| spec.shares_nodes).map(|frozen| {
+            let gpus = spec.cost(frozen.placed);
+            u32::try_from(gpus).unwrap_or(u32::MAX)
+        });
+        ScalingSpec {
+            max_gpus: found.chain(spec.max_gpus).min(),
+            ..spec.clone()
+        }
     }
 
     pub(super) fn is_short(&self, role: PoolRole) -> bool {
@@ -66,5 +86,21 @@ impl Capacity {
         }
         let since = *self.spare_since[role].get_or_insert(around.now);
         around.now.saturating_sub(since) >= around.spec.up_window
+    }
+}
+
+// === impl Frozen ===
+
+impl Frozen {
+    /// Replicas for which there is room if the other pool holds what it is asked to have.
+    fn left_for(&self, role: PoolRole, around: &Situation) -> u32 {
+        let spec = around.spec;
+        if !spec.shares_nodes {
+            return 0;
+        }
+        let rest = other(role);
+        let held = u64::from(around.observations.targets[rest]) * u64::from(spec.gpus[rest]);
+        let left = spec.cost(self.placed).saturating_sub(held);
+        u32::try_from(left / u64::from(spec.gpus[role])).unwrap_or(u32::MAX)
     }
 }

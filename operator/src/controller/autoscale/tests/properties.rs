@@ -51,6 +51,7 @@ prop_compose! {
         degraded in (0..4usize, 0..4usize),
         silent in 0..3usize,
         rollout_unready in any::<bool>(),
+        room_came in prop::option::of(0..400u64),
     ) -> World {
         World {
             rate,
@@ -64,6 +65,7 @@ prop_compose! {
             degraded: PerRole { prefill: degraded.0, decode: degraded.1 },
             silent: (silent, seconds(60)),
             rollout_unready,
+            room_came: room_came.map(seconds),
             ..mk_world(0, 0)
         }
     }
@@ -76,6 +78,7 @@ prop_compose! {
         gpus in (1..5u32, 1..5u32),
         spare in prop::option::of(0..40u32),
         goals in prop::option::of((0.01..10.0f64, 0.001..0.5f64)),
+        shares_nodes in any::<bool>(),
     ) -> ScalingSpec {
         let bounds = PerRole {
             prefill: Bounds { min: mins.0, max: mins.0 + more.0 },
@@ -86,6 +89,7 @@ prop_compose! {
         ScalingSpec {
             bounds,
             gpus,
+            shares_nodes,
             max_gpus: spare.map(|spare| least + spare),
             ttft_s: goals.map(|goals| goals.0),
             tpot_s: goals.map(|goals| goals.1),

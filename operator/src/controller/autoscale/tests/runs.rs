@@ -164,3 +164,30 @@ fn what_nodes_have_no_room_for_is_given_up_and_cancelled() {
     assert_served(&run);
     insta::assert_snapshot!(run.table);
 }
+
+/// Nodes that are full are a budget that nobody wrote down.
+#[test]
+fn what_nodes_turn_out_to_have_is_shared_out() {
+    let spec = ScalingSpec {
+        shares_nodes: true,
+        ..mk_run_spec()
+    };
+    let prefills = Load {
+        rate: 8.0,
+        input: 8000.0,
+        output: 50.0,
+    };
+    let decodes = Load {
+        rate: 5.0,
+        input: 500.0,
+        output: 1200.0,
+    };
+    let mut run = Simulator::new(spec, 8);
+    run.run(prefills, 600);
+    assert!(run.targets.prefill >= 6, "{}", run.table);
+    run.run(decodes, 900);
+    assert!(run.targets.decode >= 5, "{}", run.table);
+    run.run(CHAT, 900);
+    assert_served(&run);
+    insta::assert_snapshot!(run.table);
+}

@@ -206,6 +206,7 @@ impl Simulator {
             replicas,
             router_queue: Some(as_f64(self.routed.len())),
             rollout_unready: false,
+            room_came: None,
         };
         let history = std::mem::take(&mut self.history);
         let (decision, history) = decide(&observations, history, &self.spec, now);

@@ -201,8 +201,11 @@ fn a_scale_up_without_nodes_is_given_up_and_tried_again() {
         (held.to, held.limited_by),
         (got, Limit::CapacityUnavailable)
     );
-    let (again, _) = world.decide_on(got, &spec, 401..=440, history);
+    let (again, _) = world.decide_on(got, &spec, 401..=440, history.clone());
     assert_eq!(again.to, asked);
+    world.room_came = Some(seconds(400));
+    let (soon, _) = world.decide_on(got, &spec, 401..=415, history);
+    assert_eq!(soon.to, asked);
 }
 
 #[test]
