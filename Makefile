@@ -50,6 +50,7 @@ e2e: binaries model ## Processes on loopback: equality, faults, bad input, recon
 
 .PHONY: e2e-kube
 e2e-kube: image plugin ## A real Kubernetes here: needs root, Go, containerd; builds its programs once
+	@scripts/fetch-prometheus.sh $(CACHE) >/dev/null
 	cargo test --release -p pd-e2e --features kube --lib --test kube -- --test-threads=1 --nocapture
 
 .PHONY: charts

@@ -44,13 +44,7 @@ if [ ! -d "$schemas" ]; then
     mkdir -p "$cache/kube"
     mv "$work/schemas" "$schemas"
 fi
-promtool=$(command -v promtool || echo "$cache/prometheus/usr/bin/promtool")
-if [ ! -x "$promtool" ]; then
-    step "fetching promtool from Debian's package prometheus (once)"
-    (cd "$work" && apt-get download -qq -o APT::Sandbox::User=root prometheus) ||
-        fail "promtool is not on the PATH, and apt-get cannot download Debian's package prometheus."
-    dpkg-deb -x "$work"/prometheus_*.deb "$cache/prometheus"
-fi
+promtool=$(scripts/fetch-prometheus.sh "$cache")/promtool
 
 # --- render -------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 //! A thousand `PDDeployment`s created at once on a control plane without nodes: how long until their
 //! three thousand pods exist and every status is written, and what the operator takes for it; then at
-//! rest; then one edit among a thousand.
+//! rest; then one edit among a thousand; then with all pods up and every agent and router scraped.
 
 #![allow(clippy::print_stdout, reason = "it prints its result")]
 
@@ -14,6 +14,7 @@ use pd_e2e::binaries::{binary, workspace};
 use pd_e2e::client::Client as HttpClient;
 use pd_e2e::fleet::eventually;
 use pd_e2e::kube::cluster::{Cluster, Spec};
+use pd_e2e::kube::hollow::{HollowNodes, Load};
 use pd_e2e::metrics::Metrics;
 use pd_e2e::process::Process;
 use serde_json::json;
@@ -29,6 +30,13 @@ const LIMIT: Duration = Duration::from_secs(600);
 const QUIET: Duration = Duration::from_secs(4);
 const REST: Duration = Duration::from_secs(30);
 const EDITS: usize = 100;
+const SCRAPED: Duration = Duration::from_secs(60);
+/// What a deployment of one worker each bears.
+const LOAD: Load = Load {
+    rate: 2.0,
+    input: 1000.0,
+    output: 200.0,
+};
 /// Clock ticks per second in /proc/PID/stat. Source: USER_HZ of Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -64,12 +72,12 @@ fn cpu_seconds(pid: u32) -> Result<f64> {
     Ok(ticks / TICKS_PER_SECOND)
 }
 
-/// Largest resident memory of a process, in MB.
-fn peak_mb(pid: u32) -> Result<f64> {
+/// Resident memory of a process, in MB: `VmRSS` now, `VmHWM` at most.
+fn resident_mb(pid: u32, which: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let line = status.lines().find(|line| line.starts_with(which));
     let kib = line.and_then(|line| line.split_whitespace().nth(1));
-    Ok(kib.context("no VmHWM")?.parse::<f64>()? * 1024.0 / 1e6)
+    Ok(kib.context("no such line")?.parse::<f64>()? * 1024.0 / 1e6)
 }
 
 async fn until(what: &str, check: impl AsyncFn() -> Result<bool>) -> Result<()> {
@@ -185,12 +193,10 @@ impl Bench {
         );
         println!(
             "operator peak RSS                {:.0} MB",
-            peak_mb(self.pid)?
+            resident_mb(self.pid, "VmHWM:")?
         );
-        let metrics = Metrics::scrape(&self.http, &self.base).await?;
         for method in ["GET", "POST", "PATCH", "DELETE"] {
-            let label = format!("method=\"{method}\"");
-            let sum = metrics.sum("pd_operator_apiserver_requests_total", &[&label]);
+            let sum = self.requests(method).await?;
             println!(
                 "{method:6} per deployment            {:.2}",
                 (sum / deployments as f64).max(0.0)
@@ -249,6 +255,60 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// Every pod is up, every pool follows its load, nothing has to change.
+    async fn scraped(&self, deployments: usize) -> Result<()> {
+        let hollow = HollowNodes::start(self.client.clone(), &[0]).await?;
+        let api: Api<PdDeployment> = Api::namespaced(self.client.clone(), "default");
+        let began = Instant::now();
+        until("all ready", async || {
+            let list = api.list(&ListParams::default()).await?;
+            Ok(list.items.iter().all(is_ready))
+        })
+        .await?;
+        let took = began.elapsed().as_secs_f64();
+        println!("all ready after                  {took:.1} s");
+        hollow.set_load(LOAD);
+        let follows = json!({"spec": {"autoscaling": {"mode": "Auto"}}});
+        let follows = Patch::Merge(follows);
+        stream::iter(0..deployments)
+            .map(async |nr| {
+                let name = format!("m{nr}");
+                api.patch(&name, &PatchParams::default(), &follows).await
+            })
+            .buffer_unordered(CREATES_AT_ONCE)
+            .try_collect::<Vec<_>>()
+            .await?;
+        sleep(SCRAPED).await;
+        let (cpu, scrapes) = (cpu_seconds(self.pid)?, hollow.scrapes());
+        let writes = self.requests("PATCH").await?;
+        sleep(SCRAPED).await;
+        let over = SCRAPED.as_secs_f64();
+        let share = (cpu_seconds(self.pid)? - cpu) / over;
+        #[expect(clippy::cast_precision_loss, reason = "below 2^52")]
+        let scrapes = (hollow.scrapes() - scrapes) as f64 / over;
+        println!(
+            "scraped                          {scrapes:.0} a second, CPU {:.1} % of a core, RSS {:.0} MB, {:.1} writes a second",
+            100.0 * share,
+            resident_mb(self.pid, "VmRSS:")?,
+            (self.requests("PATCH").await? - writes) / over,
+        );
+        Ok(())
+    }
+
+    async fn requests(&self, method: &str) -> Result<f64> {
+        let metrics = Metrics::scrape(&self.http, &self.base).await?;
+        let label = format!("method=\"{method}\"");
+        Ok(metrics.sum("pd_operator_apiserver_requests_total", &[&label]))
+    }
+}
+
+fn is_ready(object: &PdDeployment) -> bool {
+    let status = object.status.as_ref();
+    let mut conditions = status.iter().flat_map(|status| status.conditions.iter());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 async fn measure(deployments: usize) -> Result<()> {
     let bench = Bench::start().await?;
     println!("deployments                      {deployments}");
@@ -257,6 +317,7 @@ async fn measure(deployments: usize) -> Result<()> {
     bench.costs(deployments).await?;
     bench.rest().await?;
     bench.edits(deployments).await?;
+    bench.scraped(deployments).await?;
     let Bench {
         cluster, operator, ..
     } = bench;

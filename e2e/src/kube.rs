@@ -9,6 +9,7 @@ pub mod control_plane;
 pub mod daemon;
 pub mod forward;
 pub mod guard;
+pub mod hollow;
 pub mod host;
 pub mod image;
 pub mod kubeconfig;

@@ -51,6 +51,8 @@ pub struct Cluster {
     /// Services, seen from the control plane.
     proxy: Option<Daemon>,
     forwards: Vec<Forward>,
+    /// What a test runs beside it.
+    programs: Vec<Daemon>,
 }
 
 // === impl Spec ===
@@ -166,6 +168,7 @@ impl Cluster {
             nodes: Vec::new(),
             proxy: None,
             forwards: Vec::new(),
+            programs: Vec::new(),
             seat,
             entry,
             cache: spec.cache,
@@ -253,7 +256,10 @@ impl Cluster {
         let forwards = self.forwards.iter_mut().map(|forward| &mut forward.daemon);
         let seat = self.seat.daemons();
         let plane = self.control_plane.daemons().chain(&mut self.proxy);
-        seat.chain(plane).chain(nodes).chain(forwards)
+        seat.chain(plane)
+            .chain(nodes)
+            .chain(forwards)
+            .chain(&mut self.programs)
     }
 
     fn check_alive(&mut self) -> Result<()> {

@@ -21,16 +21,30 @@ pub const PAUSE: &str = "pdserve.invalid/pause:1";
 /// # Errors
 /// When gcc is missing or refuses.
 pub fn compile(source: &str, output: &Path) -> Result<()> {
+    gcc(source, output, &["-static"])
+}
+
+/// Builds a library that a program can be started with (`LD_PRELOAD`), from C.
+///
+/// # Errors
+/// When there is no compiler here, or it refuses.
+pub fn compile_library(source: &str, output: &Path) -> Result<()> {
+    gcc(source, output, &["-shared", "-fPIC"])
+}
+
+fn gcc(source: &str, output: &Path, kind: &[&str]) -> Result<()> {
     let c = output.with_extension("c");
     fs::write(&c, source)?;
     let mut gcc = Command::new("gcc");
-    gcc.args(["-static", "-O1", "-Wall", "-s", "-o"])
+    gcc.args(kind)
+        .args(["-O1", "-Wall", "-s", "-o"])
         .arg(output)
         .arg(&c);
     let told = gcc.output().context("start gcc")?;
     ensure!(
         told.status.success(),
-        "gcc cannot build a static program (apt-get install gcc libc6-dev): {}",
+        "gcc cannot build {} (apt-get install gcc libc6-dev): {}",
+        output.display(),
         String::from_utf8_lossy(&told.stderr).trim_end()
     );
     Ok(())

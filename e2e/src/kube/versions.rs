@@ -46,11 +46,6 @@ pub const SOURCES: &[Source] = &[
         commands: &[("helm", "helm.sh/helm/v4/cmd/helm")],
     },
     Source {
-        module: "sigs.k8s.io/kwok",
-        version: "v0.8.0",
-        commands: &[("kwok", "sigs.k8s.io/kwok/cmd/kwok")],
-    },
-    Source {
         module: "github.com/yannh/kubeconform",
         version: "v0.8.0",
         commands: &[(

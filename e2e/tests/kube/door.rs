@@ -2,7 +2,7 @@
 //! them.
 
 use crate::stand::{Stand, chat_over};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use pd_e2e::certs::{Authority, Identity};
 use pd_e2e::client::Client;
 use pd_e2e::fleet::eventually;
@@ -18,8 +18,7 @@ const MOUNTED_WITHIN: Duration = Duration::from_secs(180);
 async fn routers_speak_tls_and_ask_for_keys() -> Result<()> {
     let stand = Stand::start(1, 2).await?;
     let result = behind_the_door(&stand).await;
-    result.with_context(|| stand.story())?;
-    stand.cluster.stop()
+    stand.end(result)
 }
 
 async fn behind_the_door(stand: &Stand) -> Result<()> {

@@ -1,7 +1,9 @@
 //! Proofs over a real Kubernetes; `make e2e-kube` builds what they need and runs them.
 
 mod control_plane;
+mod dashboards;
 mod door;
+mod extremes;
 mod hostile;
 mod killed_owner;
 mod left_behind;

@@ -20,7 +20,7 @@ const AT_REST: Duration = Duration::from_secs(4);
 
 /// A control plane, our kinds and accounts, and an operator that runs.
 pub(crate) struct Bench {
-    cluster: Cluster,
+    pub(crate) cluster: Cluster,
     operator: Process,
 }
 
@@ -28,13 +28,18 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// With an environment for the operator.
+    pub(crate) async fn start_with(env: &[(&str, &str)]) -> Result<Self> {
         let cluster = Cluster::start(Spec::control_plane()).await?;
         let file = |path: &str| workspace().join(path).display().to_string();
         for manifest in ["manifests/crds.yaml", "manifests/operator.yaml"] {
             cluster.kubectl(&["apply", "--server-side", "-f", &file(manifest)])?;
         }
         cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all"])?;
-        let operator = start_operator(&cluster).await?;
+        let operator = start_operator(&cluster, env).await?;
         Ok(Self { cluster, operator })
     }
 
@@ -46,7 +51,7 @@ impl Bench {
             "ended with {status}: {}",
             self.operator.log()
         );
-        self.operator = start_operator(&self.cluster).await?;
+        self.operator = start_operator(&self.cluster, &[]).await?;
         Ok(())
     }
 
@@ -132,7 +137,7 @@ impl Bench {
         Ok(())
     }
 
-    fn operator_writes(&self, since: Mark) -> Result<Vec<Write>> {
+    pub(crate) fn operator_writes(&self, since: Mark) -> Result<Vec<Write>> {
         let writes = self.cluster.audit_log().writes_since(since)?;
         Ok(writes
             .into_iter()
@@ -146,12 +151,13 @@ impl Bench {
     }
 }
 
-async fn start_operator(cluster: &Cluster) -> Result<Process> {
+async fn start_operator(cluster: &Cluster, env: &[(&str, &str)]) -> Result<Process> {
     let kubeconfig = cluster
         .service_account_kubeconfig("pdserve-system", "pdserve-operator")
         .await?;
     let kubeconfig = kubeconfig.display().to_string();
-    let env = [("KUBECONFIG", kubeconfig.as_str()), ("RUST_LOG", "info")];
+    let own = [("KUBECONFIG", kubeconfig.as_str()), ("RUST_LOG", "info")];
+    let env = [&own, env].concat();
     let args = ["run", "--listen", "127.0.0.1:0"].map(str::to_owned);
     let operator = Process::spawn("operator", &binary("pd-operator"), &args, &env)?;
     eventually(SOON, || {
@@ -302,7 +308,7 @@ async fn what_belongs_to_others_is_left_alone_and_said() -> Result<()> {
 #[tokio::test]
 async fn two_operators_without_an_election_make_one_deployment() -> Result<()> {
     let bench = Bench::start().await?;
-    let second = start_operator(&bench.cluster).await?;
+    let second = start_operator(&bench.cluster, &[]).await?;
     bench.apply_example()?;
     bench.has_pods(&["0-1"], &["0-1"]).await?;
     bench.edit(r#"{"spec": {"pools": {"prefill": {"replicas": 3}}}}"#)?;

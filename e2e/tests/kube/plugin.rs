@@ -1,7 +1,7 @@
 //! `kubectl pd` as a person with no more than the cluster's `edit` role has it.
 
 use crate::stand::Stand;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use pd_e2e::binaries::binary;
 use serde_json::json;
 use std::path::PathBuf;
@@ -64,8 +64,7 @@ impl Person {
 async fn a_person_sees_understands_and_moves_a_deployment() -> Result<()> {
     let stand = Stand::start(1, 1).await?;
     let result = session(&stand).await;
-    result.with_context(|| stand.story())?;
-    stand.cluster.stop()
+    stand.end(result)
 }
 
 async fn session(stand: &Stand) -> Result<()> {

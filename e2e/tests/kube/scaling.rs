@@ -2,7 +2,7 @@
 //! two replicas do twice the work of one.
 
 use crate::stand::{Stand, deployment};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use pd_e2e::client::Client;
 use pd_e2e::load::Traffic;
 use pd_e2e::prompts::{greedy, ids};
@@ -17,7 +17,7 @@ const PHASE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 const REQUEST_LIMIT: Duration = Duration::from_secs(120);
 
-fn autoscaled() -> Value {
+pub(crate) fn autoscaled() -> Value {
     let pool = json!({
         "minReplicas": 1, "maxReplicas": MAX,
         "resources": {"limits": {"cpu": "250m"}, "requests": {"cpu": "50m"}},
@@ -83,7 +83,7 @@ async fn watch(
     anyhow::bail!("{phase}: not within {PHASE:?}")
 }
 
-async fn asks(
+pub(crate) async fn asks(
     stand: &Stand,
     prompt_len: usize,
     answer_len: u32,
@@ -147,6 +147,5 @@ async fn phases(stand: &Stand) -> Result<()> {
 async fn pools_follow_the_load() -> Result<()> {
     let stand = Stand::with(&autoscaled()).await?;
     let result = phases(&stand).await;
-    result.with_context(|| stand.story())?;
-    stand.cluster.stop()
+    stand.end(result)
 }

@@ -36,32 +36,28 @@ async fn no_request_fails_while_the_deployment_changes() -> Result<()> {
     eprintln!("a chat through the Service: {said:?}");
     assert_eq!(said, stand.said, "one process says something else");
     let result = changes(&stand).await;
-    result.with_context(|| stand.story())?;
-    stand.cluster.stop()
+    stand.end(result)
 }
 
 #[tokio::test]
 async fn no_request_fails_while_the_cluster_is_disturbed() -> Result<()> {
     let mut stand = Stand::start(1, 2).await?;
     let result = disturbances(&mut stand).await;
-    result.with_context(|| stand.story())?;
-    stand.cluster.stop()
+    stand.end(result)
 }
 
 #[tokio::test]
 async fn what_is_lost_ends_soon_and_the_pools_heal() -> Result<()> {
     let mut stand = Stand::start(2, 2).await?;
     let result = losses(&mut stand).await;
-    result.with_context(|| stand.story())?;
-    stand.cluster.stop()
+    stand.end(result)
 }
 
 #[tokio::test]
 async fn helm_upgrades_and_does_not_strand() -> Result<()> {
     let stand = Stand::start(2, 2).await?;
     let result = comings_and_goings(&stand).await;
-    result.with_context(|| stand.story())?;
-    stand.cluster.stop()
+    stand.end(result)
 }
 
 fn replicas(count: u32) -> Value {

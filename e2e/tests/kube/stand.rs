@@ -319,6 +319,12 @@ impl Stand {
         became.with_context(|| self.story())
     }
 
+    /// Ends the cluster, or tells what a person would see of it where the proof failed.
+    pub(crate) fn end(self, result: Result<()>) -> Result<()> {
+        result.with_context(|| self.story())?;
+        self.cluster.stop()
+    }
+
     /// What a person would look at.
     pub(crate) fn story(&self) -> String {
         let looks = [

@@ -2,6 +2,7 @@
 
 use super::Cluster;
 use crate::kube::audit::AuditLog;
+use crate::kube::daemon::Daemon;
 use crate::kube::forward::Forward;
 use crate::kube::kubeconfig::{self, Credential};
 use anyhow::{Context, Result, ensure};
@@ -117,6 +118,17 @@ impl Cluster {
         let address = forward.address;
         self.forwards.push(forward);
         Ok(address)
+    }
+
+    /// Runs a program in the network of the control plane until the cluster ends; its log lies with the
+    /// cluster's.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn run(&mut self, name: &str, command: Vec<String>) -> Result<()> {
+        let program = Daemon::spawn(&self.site, self.seat.place(), name, command)?;
+        self.programs.push(program);
+        Ok(())
     }
 
     /// Makes the image in `archive` known to every node.
