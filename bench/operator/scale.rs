@@ -269,8 +269,10 @@ impl Bench {
         let took = began.elapsed().as_secs_f64();
         println!("all ready after                  {took:.1} s");
         hollow.set_load(LOAD);
-        let follows = json!({"spec": {"autoscaling": {"mode": "Auto"}}});
-        let follows = Patch::Merge(follows);
+        let pool = json!({"replicas": null, "minReplicas": 1, "maxReplicas": 4});
+        let follows = Patch::Merge(json!({"spec": {
+            "autoscaling": {"mode": "Auto"}, "pools": {"prefill": pool, "decode": pool},
+        }}));
         stream::iter(0..deployments)
             .map(async |nr| {
                 let name = format!("m{nr}");

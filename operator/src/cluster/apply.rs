@@ -24,7 +24,7 @@ use pd_crds::place::Place;
 use pd_crds::{PdDeployment, PdPool};
 use pd_protocol::labels::{self, ROUTABLE_GATE};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Field manager of everything the operator applies.
@@ -174,7 +174,7 @@ impl Writer<'_> {
     /// Latches a worker's readiness gate: every router sends requests to it.
     pub(crate) async fn admit(&self, worker: &Pod) -> Result<(), ApplyError> {
         let patch = json!({
-            "metadata": {"uid": worker.uid()},
+            "metadata": as_seen(worker),
             "status": {"conditions": [{
                 "type": ROUTABLE_GATE,
                 "status": "True",
@@ -188,8 +188,7 @@ impl Writer<'_> {
             .api::<Pod>()
             .patch_status(&name, &merge_params(), &Patch::Strategic(patch))
             .await;
-        patched.map_err(|source| failed::<Pod>("admit", &name, source))?;
-        Ok(())
+        unless_changed(patched).map_err(|source| failed::<Pod>("admit", &name, source))
     }
 
     /// Carries out one step of the plan; without resources nothing is created.
@@ -261,17 +260,15 @@ impl Writer<'_> {
 
     /// Marks a worker as leaving, for routers to see; nothing leads back.
     async fn leave(&self, worker: &Pod) -> Result<(), ApplyError> {
-        let patch = json!({"metadata": {
-            "uid": worker.uid(),
-            "annotations": {labels::LEAVING_SINCE: now()},
-        }});
+        let mut metadata = as_seen(worker);
+        metadata["annotations"] = json!({labels::LEAVING_SINCE: now()});
+        let patch = json!({"metadata": metadata});
         let name = worker.name_any();
         let patched = self
             .api::<Pod>()
             .patch(&name, &merge_params(), &Patch::Merge(patch))
             .await;
-        patched.map_err(|source| failed::<Pod>("mark", &name, source))?;
-        Ok(())
+        unless_changed(patched).map_err(|source| failed::<Pod>("mark", &name, source))
     }
 
     fn outcome_of(&self, facts: &PodFacts, took: Duration) -> DrainOutcome {
@@ -340,11 +337,25 @@ fn now() -> String {
 }
 
 /// An object with its `apiVersion` and `kind`, which server-side apply wants to read.
-pub(crate) fn typed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> serde_json::Value {
+pub(crate) fn typed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Value {
     let mut value = serde_json::to_value(object).expect("Kubernetes objects serialize to JSON");
     value["apiVersion"] = json!(K::api_version(&()));
     value["kind"] = json!(K::kind(&()));
     value
+}
+
+/// Metadata of a patch that is for a pod as it was seen, and for no other: where the watch is late, a
+/// second patch would only move a time, and be told of in turn.
+fn as_seen(pod: &Pod) -> Value {
+    json!({"uid": pod.uid(), "resourceVersion": pod.resource_version()})
+}
+
+/// A pod that has changed since is looked at again when the watch tells how.
+fn unless_changed<T>(patched: kube::Result<T>) -> kube::Result<()> {
+    match patched {
+        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(()),
+        patched => patched.map(drop),
+    }
 }
 
 pub(crate) fn failed<K: Resource<DynamicType = ()>>(

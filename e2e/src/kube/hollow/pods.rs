@@ -105,7 +105,8 @@ impl Write {
         let api: Api<Pod> = Api::namespaced(client, &namespace);
         match self {
             Self::Status(status) => {
-                let patch = Patch::Strategic(json!({"status": status}));
+                let seen = json!({"resourceVersion": pod.resource_version()});
+                let patch = Patch::Strategic(json!({"metadata": seen, "status": status}));
                 let params = PatchParams::default();
                 let _answer = api.patch_status(&pod.name_any(), &params, &patch).await;
             }
