@@ -3,7 +3,7 @@
 # usage: fetch-prometheus.sh CACHE
 set -euo pipefail
 folder=$1/prometheus/usr/bin
-if found=$(command -v promtool); then
+if found=$(command -v promtool) && command -v prometheus >/dev/null; then
     dirname "$found"
     exit
 fi

@@ -253,9 +253,7 @@ impl Bench {
         println!("edit to pod, median and p99      {median:.0} ms, {p99:.0} ms");
         Ok(())
     }
-}
 
-impl Bench {
     /// Every pod is up, every pool follows its load, nothing has to change.
     async fn scraped(&self, deployments: usize) -> Result<()> {
         let hollow = HollowNodes::start(self.client.clone(), &[0]).await?;

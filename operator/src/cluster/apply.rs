@@ -370,3 +370,30 @@ pub(crate) fn failed<K: Resource<DynamicType = ()>>(
         source: Box::new(source),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Marks under a watch that is late.
+
+    use super::*;
+    use kube::core::Status;
+
+    #[test]
+    fn a_mark_is_for_the_pod_as_it_was_seen() {
+        let metadata = json!({"name": "p", "uid": "u", "resourceVersion": "7"});
+        let pod = serde_json::from_value(json!({"metadata": metadata})).expect("a Pod");
+        assert_eq!(as_seen(&pod), json!({"uid": "u", "resourceVersion": "7"}));
+    }
+
+    #[test]
+    fn only_a_change_in_between_is_no_failure() {
+        let answer = |reason: &str, code: u16| {
+            let status = Status::failure("no", reason).with_code(code);
+            unless_changed::<Pod>(Err(kube::Error::Api(status.boxed())))
+        };
+        assert!(answer("Conflict", 409).is_ok());
+        assert!(answer("Forbidden", 403).is_err());
+        assert!(answer("NotFound", 404).is_err());
+        assert!(unless_changed(Ok(())).is_ok());
+    }
+}

@@ -13,6 +13,17 @@ const CHAT: Load = Load {
     output: 200.0,
 };
 
+const LONG_PROMPTS: Load = Load {
+    rate: 6.0,
+    input: 8000.0,
+    output: 50.0,
+};
+const LONG_ANSWERS: Load = Load {
+    rate: 5.0,
+    input: 500.0,
+    output: 1200.0,
+};
+
 fn mk_run_spec() -> ScalingSpec {
     ScalingSpec {
         bounds: PerRole::of(|_| Bounds { min: 1, max: 12 }),
@@ -123,20 +134,10 @@ fn at_the_cap_gpus_change_pools_and_are_never_exceeded() {
         max_gpus: Some(8),
         ..mk_run_spec()
     };
-    let decodes = Load {
-        rate: 5.0,
-        input: 500.0,
-        output: 1200.0,
-    };
-    let prefills = Load {
-        rate: 6.0,
-        input: 8000.0,
-        output: 50.0,
-    };
     let mut run = Simulator::new(spec, 8);
-    run.run(decodes, 600);
+    run.run(LONG_ANSWERS, 600);
     assert!(run.targets.decode >= 5, "{}", run.table);
-    run.run(prefills, 600);
+    run.run(LONG_PROMPTS, 600);
     assert!(run.targets.prefill >= 5, "{}", run.table);
     assert_eq!(run.most_gpus, 8, "{}", run.table);
     run.run(CHAT, 900);
@@ -174,18 +175,12 @@ fn what_nodes_turn_out_to_have_is_shared_out() {
     };
     let prefills = Load {
         rate: 8.0,
-        input: 8000.0,
-        output: 50.0,
-    };
-    let decodes = Load {
-        rate: 5.0,
-        input: 500.0,
-        output: 1200.0,
+        ..LONG_PROMPTS
     };
     let mut run = Simulator::new(spec, 8);
     run.run(prefills, 600);
     assert!(run.targets.prefill >= 6, "{}", run.table);
-    run.run(decodes, 900);
+    run.run(LONG_ANSWERS, 900);
     assert!(run.targets.decode >= 5, "{}", run.table);
     run.run(CHAT, 900);
     assert_served(&run);
