@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::Node;
 
-/// What becomes of the node that a pod runs on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What becomes of the node that a pod runs on, from best to worst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     #[default]
     Stays,

@@ -21,7 +21,8 @@ pub struct PoolsSpec {
 #[x_kube(
     validation = rules::FIXED_OR_BOUNDS.cel(),
     validation = rules::BOUNDS_TOGETHER.cel(),
-    validation = rules::MIN_BELOW_MAX.cel()
+    validation = rules::MIN_BELOW_MAX.cel(),
+    validation = rules::RANKS_FILL_NODES.cel()
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PoolSpec {
@@ -49,12 +50,17 @@ pub struct PoolSpec {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 64))]
     pub dp: i32,
+    /// Nodes that a replica spans, for more ranks than one node has GPUs: its ranks are spread evenly
+    /// over as many pods, which start, serve and leave as one.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 64))]
+    pub nodes: i32,
     /// Engine flags of this pool, on top of `spec.engine.args`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     #[schemars(length(max = 64))]
     pub args: Vec<EngineArg>,
-    /// Resources of the worker's container, GPUs among them.
+    /// Resources of the worker's container, GPUs among them; of each of its pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
     /// Fields of a Pod, merged over those that the operator writes: maps merge, lists of named
@@ -88,6 +94,7 @@ impl Default for PoolSpec {
             tp: one(),
             pp: one(),
             dp: one(),
+            nodes: one(),
             args: Vec::new(),
             resources: None,
             pod_template: None,
@@ -102,8 +109,8 @@ impl PoolSpec {
     }
 
     /// GPUs of one replica, where it runs on GPUs: one for each rank.
-    pub fn ranks(&self) -> i32 {
-        self.tp * self.pp * self.dp
+    pub fn ranks(&self) -> i64 {
+        [self.tp, self.pp, self.dp].map(i64::from).iter().product()
     }
 }
 

@@ -30,7 +30,7 @@ impl CelRule {
 pub const NAME_LEN_MAX: usize = 40;
 
 /// Flags that the operator derives from the spec.
-pub const RESERVED_ARGS: [&str; 18] = [
+pub const RESERVED_ARGS: [&str; 21] = [
     "model-path",
     "served-model-name",
     "host",
@@ -43,6 +43,9 @@ pub const RESERVED_ARGS: [&str; 18] = [
     "tp-size",
     "pp-size",
     "dp-size",
+    "nnodes",
+    "node-rank",
+    "dist-init-addr",
     "disaggregation-mode",
     "disaggregation-bootstrap-port",
     "disaggregation-transfer-backend",
@@ -70,9 +73,9 @@ pub const SGLANG_NEEDS_IMAGE: CelRule = CelRule::new(
 
 pub const ARG_NOT_RESERVED: CelRule = CelRule::new(
     "!(self in ['model-path', 'served-model-name', 'host', 'port', 'admin-port', 'api-key', 'tp', \
-     'pp', 'dp', 'tp-size', 'pp-size', 'dp-size', 'disaggregation-mode', \
-     'disaggregation-bootstrap-port', 'disaggregation-transfer-backend', 'page-size', \
-     'kv-cache-dtype', 'drain-timeout-secs'])",
+     'pp', 'dp', 'tp-size', 'pp-size', 'dp-size', 'nnodes', 'node-rank', 'dist-init-addr', \
+     'disaggregation-mode', 'disaggregation-bootstrap-port', 'disaggregation-transfer-backend', \
+     'page-size', 'kv-cache-dtype', 'drain-timeout-secs'])",
     "this flag is set by the operator from other fields of the spec (model, pools, kv); set it \
      there",
 );
@@ -90,6 +93,11 @@ pub const BOUNDS_TOGETHER: CelRule = CelRule::new(
 pub const MIN_BELOW_MAX: CelRule = CelRule::new(
     "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
     "minReplicas must not exceed maxReplicas",
+);
+
+pub const RANKS_FILL_NODES: CelRule = CelRule::new(
+    "self.tp * self.pp * self.dp % self.nodes == 0",
+    "the ranks of a replica (tp × pp × dp) must be a multiple of nodes, so that each node has as many",
 );
 
 pub const BOTH_POOLS_OR_NONE: CelRule = CelRule::new(
@@ -140,7 +148,7 @@ pub const METRICS_PORT_IS_FREE: CelRule = CelRule::new(
 );
 
 /// Every rule, for tests that each is in the schema and each is broken by a case.
-pub const ALL: [CelRule; 14] = [
+pub const ALL: [CelRule; 15] = [
     NAME,
     ONE_SOURCE,
     SGLANG_NEEDS_IMAGE,
@@ -148,6 +156,7 @@ pub const ALL: [CelRule; 14] = [
     FIXED_OR_BOUNDS,
     BOUNDS_TOGETHER,
     MIN_BELOW_MAX,
+    RANKS_FILL_NODES,
     BOTH_POOLS_OR_NONE,
     AUTOSCALING_NEEDS_BOUNDS,
     BUDGET_COVERS_MINIMUM,

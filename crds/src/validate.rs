@@ -153,6 +153,7 @@ fn check_pool(pool: &PoolSpec, path: &FieldPath, report: &mut Report) {
         tp: _,
         pp: _,
         dp: _,
+        nodes,
         args,
         resources: _,
         pod_template: _,
@@ -162,6 +163,8 @@ fn check_pool(pool: &PoolSpec, path: &FieldPath, report: &mut Report) {
     report.unless(min.is_some() == max.is_some(), path, rules::BOUNDS_TOGETHER);
     let ordered = min.zip(*max).is_none_or(|(min, max)| min <= max);
     report.unless(ordered, path, rules::MIN_BELOW_MAX);
+    let is_even = nodes.is_positive() && pool.ranks() % i64::from(*nodes) == 0;
+    report.unless(is_even, path, rules::RANKS_FILL_NODES);
     check_args(args, &path.child("args"), report);
 }
 
@@ -193,11 +196,7 @@ fn check_scaling(
 }
 
 fn least_gpus(pool: &PoolSpec) -> i64 {
-    let ranks = [pool.tp, pool.pp, pool.dp]
-        .map(i64::from)
-        .iter()
-        .product::<i64>();
-    i64::from(pool.initial_replicas()).saturating_mul(ranks)
+    i64::from(pool.initial_replicas()).saturating_mul(pool.ranks())
 }
 
 /// The regular expression of [`rules::NAME`].

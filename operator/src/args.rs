@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::cluster::host_ports::PortRange;
 use crate::local::cache;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -58,6 +59,9 @@ pub(crate) struct RunArgs {
     /// Let a podTemplate raise the privileges of its pods: host network, host paths, root
     #[arg(long)]
     pub(crate) allow_privileged_overrides: bool,
+    /// Ports for workers that share their node's network, four each
+    #[arg(long, value_name = "FIRST-LAST", default_value_t)]
+    pub(crate) host_ports: PortRange,
     /// Make network policies: workers are reached by their own deployment and the operator alone
     #[arg(long)]
     pub(crate) network_policies: bool,

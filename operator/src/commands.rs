@@ -96,6 +96,7 @@ fn run_on_cluster(args: RunArgs) -> Result<()> {
         namespace: args.namespace,
         leader_election: args.leader_election,
         listen: args.listen,
+        host_ports: args.host_ports,
     };
     threads()?.block_on(cluster::run::run(config))?;
     Ok(())

@@ -43,6 +43,13 @@ pub(crate) async fn drain(cluster: &Cluster, name: &str, wait: bool) -> Result<(
 /// Refuses a pod that the operator would not move.
 fn check(pod: &Pod) -> Result<()> {
     let name = pod.name_any();
+    if labels::is_follower(pod.labels()) {
+        let leader = pod.owner_references().first();
+        let leader = leader.map_or("its leader", |leader| leader.name.as_str());
+        bail!(
+            "{name} is a further node of a replica; drain that whole: `kubectl pd drain {leader}`"
+        );
+    }
     if role_of(pod).is_some() && !label(pod, labels::DEPLOYMENT).is_empty() {
         return Ok(());
     }
@@ -136,6 +143,14 @@ mod tests {
     fn only_workers_are_drained() {
         assert_eq!(refusal(&serving("p", "prefill")), "");
         assert!(refusal(&router("r")).starts_with("r is a router: delete it"));
+        let mut follower = serving("p-1", "prefill");
+        let rank = (labels::NODE_RANK.to_owned(), "1".to_owned());
+        follower
+            .metadata
+            .labels
+            .get_or_insert_default()
+            .extend([rank]);
+        assert!(refusal(&follower).starts_with("p-1 is a further node of a replica; drain"));
         let mut stranger = serving("s", "decode");
         stranger.metadata.labels = None;
         assert!(refusal(&stranger).starts_with("s is no worker of a PDDeployment"));

@@ -8,7 +8,8 @@ use exposition::{Histogram, Sample};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use pd_protocol::{labels, ports};
+use pd_protocol::labels;
+use pd_protocol::ports::{self, WorkerPorts};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -62,13 +63,16 @@ pub(crate) struct WorkerFigures {
 pub(crate) async fn scrape(cluster: &Cluster, view: &View) -> Vec<Scrape> {
     let router = &view.deployment.spec.router;
     let router_port = u16::try_from(router.metrics_port()).unwrap_or(ports::HTTP);
-    let running = view.pods.iter().filter(|pod| {
+    let pods = view.pods.iter();
+    let leaders = pods.filter(|pod| !labels::is_follower(pod.labels()));
+    let running = leaders.filter(|pod| {
         let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
         phase == Some("Running")
     });
     let scrapes = running.map(|pod| {
         let is_router = label(pod, labels::ROLE) == "router";
-        let port = if is_router { router_port } else { ports::HTTP };
+        let own = WorkerPorts::of(pod.annotations());
+        let port = if is_router { router_port } else { own.http };
         async move {
             Scrape {
                 pod: pod.name_any(),

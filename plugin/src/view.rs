@@ -35,7 +35,7 @@ impl View {
 
     pub(crate) fn workers_of(&self, role: PoolRole) -> impl Iterator<Item = &Pod> {
         let pods = self.pods.iter();
-        pods.filter(move |pod| role_of(pod) == Some(role))
+        pods.filter(move |pod| role_of(pod) == Some(role) && !labels::is_follower(pod.labels()))
     }
 
     pub(crate) fn routers(&self) -> impl Iterator<Item = &Pod> {

@@ -1,5 +1,7 @@
 //! Labels, annotations, headers and environment variables by which the parts find each other.
 
+use std::collections::BTreeMap;
+
 /// API group of the custom resources.
 pub const GROUP: &str = "pdserve.io";
 
@@ -17,6 +19,14 @@ pub const ROUTABLE_GATE: &str = "pdserve.io/routable";
 pub const FINALIZER: &str = "pdserve.io/drain";
 /// On prefill pods: the port of the bootstrap server.
 pub const BOOTSTRAP_PORT: &str = "pdserve.io/bootstrap-port";
+/// On workers that share their node's network: the first port of their own block.
+pub const FIRST_PORT: &str = "pdserve.io/first-port";
+/// On the pods of a replica that spans several nodes: 0 is its leader, which speaks for it.
+pub const NODE_RANK: &str = "pdserve.io/node-rank";
+/// On such a leader: how many nodes its replica spans.
+pub const NODES: &str = "pdserve.io/nodes";
+/// On such a leader: how often containers of its replica had been restarted when it was admitted.
+pub const RESTARTS: &str = "pdserve.io/restarts";
 
 /// Request and response header that names a request across processes.
 pub const HEADER_REQUEST_ID: &str = "x-request-id";
@@ -37,3 +47,8 @@ pub const ENV_API_KEY: &str = "PDSERVE_API_KEY";
 pub const ENV_ADMIN_TOKEN: &str = "PDSERVE_ADMIN_TOKEN";
 /// Probability in 0..=1 that a poll of a transfer fails on purpose. Source: seed 000 §7.2.
 pub const ENV_TEST_FAILURE_PROB: &str = "DISAGGREGATION_TEST_FAILURE_PROB";
+
+/// Whether a pod of these labels is a further node of a replica, which its leader speaks for.
+pub fn is_follower(labels: &BTreeMap<String, String>) -> bool {
+    labels.get(NODE_RANK).is_some_and(|rank| rank != "0")
+}

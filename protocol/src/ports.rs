@@ -1,5 +1,8 @@
 //! Well-known ports and reserved addresses. Every worker has an address of its own, so all
-//! workers share these numbers.
+//! workers share these numbers; those that share their node's address have numbers of their own.
+
+use crate::labels;
+use std::collections::BTreeMap;
 
 /// Client-facing HTTP of routers and agents; SGLang's default.
 pub const HTTP: u16 = 30000;
@@ -7,6 +10,73 @@ pub const HTTP: u16 = 30000;
 pub const BOOTSTRAP: u16 = 8998;
 /// Admin API of routers and agents (cordon, drain, timelines): outside the Service, behind a token.
 pub const ADMIN: u16 = 30900;
+/// Where the nodes of a replica meet (`--dist-init-addr`); PyTorch's default.
+pub const RENDEZVOUS: u16 = 29500;
 /// SGLang's `FAKE_BOOTSTRAP_HOST`: a request with this `bootstrap_host` uses the fake transfer
 /// backend. Source: seed 001, "Dummy Test".
 pub const FAKE_BOOTSTRAP_HOST: &str = "2.2.2.2";
+
+/// Ports of one worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerPorts {
+    pub http: u16,
+    pub admin: u16,
+    pub bootstrap: u16,
+    pub rendezvous: u16,
+}
+
+// === impl WorkerPorts ===
+
+impl WorkerPorts {
+    /// Of a worker that has an address of its own.
+    pub const WELL_KNOWN: Self = Self {
+        http: HTTP,
+        admin: ADMIN,
+        bootstrap: BOOTSTRAP,
+        rendezvous: RENDEZVOUS,
+    };
+    /// Ports that a worker takes.
+    pub const BLOCK: u16 = 4;
+    /// Last port at which a block can begin.
+    pub const FIRST_MAX: u16 = u16::MAX - (Self::BLOCK - 1);
+
+    /// A block of a worker's own, which begins at `first`, at most [`FIRST_MAX`](Self::FIRST_MAX).
+    pub const fn block(first: u16) -> Self {
+        Self {
+            http: first,
+            admin: first + 1,
+            bootstrap: first + 2,
+            rendezvous: first + 3,
+        }
+    }
+
+    /// As a pod's annotations say.
+    pub fn of(annotations: &BTreeMap<String, String>) -> Self {
+        let first = annotations.get(labels::FIRST_PORT);
+        let first = first.and_then(|first| first.parse().ok());
+        first
+            .filter(|first| (1..=Self::FIRST_MAX).contains(first))
+            .map_or(Self::WELL_KNOWN, Self::block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about blocks of ports.
+
+    use super::*;
+
+    #[test]
+    fn a_pod_says_where_its_block_begins() {
+        let of = |first: &str| {
+            let annotation = (labels::FIRST_PORT.to_owned(), first.to_owned());
+            WorkerPorts::of(&BTreeMap::from([annotation]))
+        };
+        assert_eq!(of("21004"), WorkerPorts::block(21004));
+        assert_eq!(of("65532").rendezvous, u16::MAX);
+        for wrong in ["0", "65533", "70000", "-1", "x", ""] {
+            assert_eq!(of(wrong), WorkerPorts::WELL_KNOWN, "{wrong}");
+        }
+        assert_eq!(WorkerPorts::of(&BTreeMap::new()), WorkerPorts::WELL_KNOWN);
+    }
+}

@@ -77,6 +77,7 @@ impl Args {
             ("--tp-size", self.model.tp_size),
             ("--pp-size", self.model.pp_size),
             ("--dp-size", self.model.dp_size),
+            ("--nnodes", self.model.nnodes),
         ];
         broken.extend(sizes.into_iter().filter_map(one_rank));
         if self.model.served_model_name.as_deref() == Some("") {

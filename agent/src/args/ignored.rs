@@ -45,7 +45,15 @@ pub(crate) struct IgnoredArgs {
     /// Figures are in the metrics
     #[arg(long, value_name = "STEPS")]
     decode_log_interval: Option<u32>,
+    /// There are no other nodes
+    #[arg(long, value_name = "RANK")]
+    node_rank: Option<u32>,
+    /// There are no other nodes
+    #[arg(long, value_name = "HOST:PORT")]
+    dist_init_addr: Option<String>,
 }
+
+const ALONE: &str = "there are no other nodes";
 
 // === impl IgnoredArgs ===
 
@@ -116,6 +124,8 @@ impl IgnoredArgs {
                 "--decode-log-interval",
                 "figures are in the metrics",
             ),
+            (self.node_rank.is_some(), "--node-rank", ALONE),
+            (self.dist_init_addr.is_some(), "--dist-init-addr", ALONE),
         ]
         .into_iter()
         .filter_map(|(given, flag, why)| given.then_some((flag, why)))

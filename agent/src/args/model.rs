@@ -63,6 +63,10 @@ pub(crate) struct ModelArgs {
         value_name = "N"
     )]
     pub(crate) dp_size: u32,
+
+    /// Nodes that the ranks are spread over
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) nnodes: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

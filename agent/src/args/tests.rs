@@ -73,10 +73,12 @@ fn fake_is_refused_on_prefill_only() {
 
 #[test]
 fn every_broken_rule_is_named_at_once() {
-    let messages = broken("--tp 4 --page-size 48 --mem-fraction-static 1.5 --admin-port 30000");
-    assert_eq!(messages.len(), 4, "{messages:#?}");
+    let messages =
+        broken("--tp 4 --nnodes 2 --page-size 48 --mem-fraction-static 1.5 --admin-port 30000");
+    assert_eq!(messages.len(), 5, "{messages:#?}");
     assert!(messages[0].starts_with("--tp-size 4:"));
-    assert!(messages[1].starts_with("--port and --admin-port are both 30000"));
+    assert!(messages[1].starts_with("--nnodes 2:"));
+    assert!(messages[2].starts_with("--port and --admin-port are both 30000"));
 }
 
 #[test]

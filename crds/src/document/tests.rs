@@ -85,6 +85,12 @@ fn examples_are_valid() {
     names.sort();
     assert_eq!(
         names,
-        ["qwen3-8b", "qwen3-autoscaled", "smollm2", "smollm2-https"]
+        [
+            "deepseek-v3",
+            "qwen3-8b",
+            "qwen3-autoscaled",
+            "smollm2",
+            "smollm2-https"
+        ]
     );
 }

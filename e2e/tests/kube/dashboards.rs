@@ -264,9 +264,7 @@ fn config(stand: &Stand) -> Result<Value> {
             "regex": port,
         }));
         for rule in endpoint["relabelings"].as_array().into_iter().flatten() {
-            relabel.push(json!({
-                "source_labels": rule["sourceLabels"], "target_label": rule["targetLabel"],
-            }));
+            relabel.push(as_prometheus_has_it(rule));
         }
         json!({
             "job_name": port, "metrics_path": endpoint["path"], "relabel_configs": relabel,
@@ -278,6 +276,19 @@ fn config(stand: &Stand) -> Result<Value> {
         "rule_files": ["rules.yml"],
         "scrape_configs": jobs.collect::<Vec<_>>(),
     }))
+}
+
+/// A rule of a `PodMonitor` under the names that Prometheus itself has for its fields.
+fn as_prometheus_has_it(rule: &Value) -> Value {
+    let name = |field: &str| match field {
+        "sourceLabels" => "source_labels".to_owned(),
+        "targetLabel" => "target_label".to_owned(),
+        same => same.to_owned(),
+    };
+    let fields = rule.as_object().into_iter().flatten();
+    fields
+        .map(|(field, value)| (name(field), value.clone()))
+        .collect()
 }
 
 /// Something for every panel: prompts, answers, a pool that grows, and one that drains.

@@ -4,6 +4,7 @@ mod control_plane;
 mod dashboards;
 mod door;
 mod extremes;
+mod groups;
 mod hostile;
 mod killed_owner;
 mod left_behind;

@@ -4,6 +4,7 @@ use crate::stand::{NAMESPACE, Stand, chat};
 use anyhow::{Context, Result, ensure};
 use pd_e2e::load::Tally;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// The longest request of the traffic, on two busy cores.
@@ -250,6 +251,15 @@ async fn comings_and_goings(stand: &Stand) -> Result<()> {
         stand.worker_uids()? == workers,
         "the upgrade replaced workers"
     );
+    stand.helm_upgrade("overrides.privileged=true")?;
+    let to_host_network = async || {
+        let template = json!({"podTemplate": {"spec": {"hostNetwork": true}}});
+        stand.edit(&json!({"spec": {"pools": {"prefill": template, "decode": template}}}))?;
+        stand.settled(2, 2).await
+    };
+    let what = "rolling change to the nodes' own network";
+    under_load(stand, what, to_host_network).await?;
+    on_host_network(stand)?;
     let refused = stand.helm_uninstall().err().context("uninstalled")?;
     eprintln!("helm uninstall: {refused:#}");
     stand.kubectl("delete pdd smollm2 --timeout=120s")?;
@@ -264,6 +274,23 @@ async fn comings_and_goings(stand: &Stand) -> Result<()> {
     stand.helm_uninstall()?;
     let left = stand.kubectl(&format!("get deployments,jobs -n {NAMESPACE} -o name"))?;
     ensure!(left.is_empty(), "{left} is left");
+    Ok(())
+}
+
+/// Four workers on two nodes' addresses, each with ports of its own.
+fn on_host_network(stand: &Stand) -> Result<()> {
+    let pods = stand.json("get pods --sort-by=.spec.nodeName")?;
+    let mut sockets = BTreeSet::new();
+    let workers = pods["items"].as_array().into_iter().flatten();
+    let workers = workers.filter(|pod| pod["spec"]["hostNetwork"] == true);
+    for pod in workers {
+        let (ip, annotations) = (&pod["status"]["hostIP"], &pod["metadata"]["annotations"]);
+        ensure!(pod["status"]["podIP"] == *ip, "{pod}");
+        let first = &annotations["pdserve.io/first-port"];
+        eprintln!("         {} at {ip}:{first}", pod["metadata"]["name"]);
+        sockets.insert(format!("{ip}:{first}"));
+    }
+    ensure!(sockets.len() == 4, "{sockets:?}");
     Ok(())
 }
 

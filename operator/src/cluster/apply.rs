@@ -13,7 +13,8 @@ use super::metrics::DrainOutcome;
 use super::observe::PodFacts;
 use crate::controller::build::Resources;
 use crate::controller::build::component::Component;
-use crate::controller::build::pool::Slot;
+use crate::controller::build::group::follower_name;
+use crate::controller::build::pool::{Pool, Slot};
 use crate::controller::plan::Action;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -23,6 +24,7 @@ use kube::{Api, Resource, ResourceExt};
 use pd_crds::place::Place;
 use pd_crds::{PdDeployment, PdPool};
 use pd_protocol::labels::{self, ROUTABLE_GATE};
+use pd_protocol::ports::WorkerPorts;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -110,7 +112,9 @@ impl Writer<'_> {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 let stored = self.api::<K>().get_metadata(&name).await;
                 let stored = stored.map_err(|source| failed::<K>("get", &name, source))?;
-                self.check_owner::<K>(&stored.metadata)
+                let owner = wanted.owner_references().first();
+                let owner = owner.map(|owner| owner.uid.as_str()).unwrap_or_default();
+                check_owned_by::<K>(owner, &stored.metadata)
             }
             Err(source) => Err(failed::<K>("create", &name, source)),
         }
@@ -143,21 +147,7 @@ impl Writer<'_> {
 
     /// An object of that name which is not ours is left alone.
     pub(crate) fn check_owner<K: Child>(&self, stored: &ObjectMeta) -> Result<(), ApplyError> {
-        let uid = self.uid();
-        let mut owners = stored.owner_references.iter().flatten();
-        if owners.any(|owner| owner.uid == uid) {
-            return Ok(());
-        }
-        let owner = stored.owner_references.iter().flatten().next();
-        let owner = owner.map_or_else(
-            || "nobody".to_owned(),
-            |owner| format!("{} {}", owner.kind, owner.name),
-        );
-        Err(ApplyError::Foreign {
-            kind: K::kind(&()).into_owned(),
-            name: stored.name.clone().unwrap_or_default(),
-            owner,
-        })
+        check_owned_by::<K>(&self.uid(), stored)
     }
 
     /// Sets a pool's size.
@@ -172,9 +162,14 @@ impl Writer<'_> {
     }
 
     /// Latches a worker's readiness gate: every router sends requests to it.
-    pub(crate) async fn admit(&self, worker: &Pod) -> Result<(), ApplyError> {
+    pub(crate) async fn admit(&self, facts: &PodFacts) -> Result<(), ApplyError> {
+        let worker = &facts.pod;
+        let mut metadata = as_seen(worker);
+        if facts.nodes() > 1 {
+            metadata["annotations"] = json!({labels::RESTARTS: facts.restarts().to_string()});
+        }
         let patch = json!({
-            "metadata": as_seen(worker),
+            "metadata": metadata,
             "status": {"conditions": [{
                 "type": ROUTABLE_GATE,
                 "status": "True",
@@ -255,7 +250,43 @@ impl Writer<'_> {
             ordinal,
             incarnation: last.unwrap_or(0) + 1,
         };
-        self.create(&pool.pod(slot)).await
+        let ports = self.ports_for(pool, &pool.pod_name(slot));
+        self.create(&pool.pod(slot, ports)).await
+    }
+
+    fn ports_for(&self, pool: &Pool, pod: &str) -> WorkerPorts {
+        let context = self.context;
+        match pool.shares_host_network() {
+            true => context.host_ports.give(self.namespace, pod, &context.pods),
+            false => WorkerPorts::WELL_KNOWN,
+        }
+    }
+
+    /// Makes the pods of a replica's further nodes, as soon as its first has an address.
+    pub(crate) async fn complete(
+        &self,
+        facts: &PodFacts,
+        resources: &Resources,
+    ) -> Result<(), ApplyError> {
+        let pool = match facts.component {
+            Component::Prefill => &resources.prefill,
+            Component::Decode => &resources.decode,
+            Component::Router => return Ok(()),
+        };
+        let comes_up = !facts.routable() && !facts.leaves() && facts.place != Place::Lost;
+        // One of an old revision that never served is about to leave.
+        if !comes_up || facts.revision() != pool.revision {
+            return Ok(());
+        }
+        let Some(meet_at) = facts.meets_at() else {
+            return Ok(());
+        };
+        for rank in facts.missing() {
+            let ports = self.ports_for(pool, &follower_name(&facts.pod.name_any(), rank));
+            let follower = pool.follower(&facts.pod, rank, meet_at, ports);
+            self.create(&follower).await?;
+        }
+        Ok(())
     }
 
     /// Marks a worker as leaving, for routers to see; nothing leads back.
@@ -282,31 +313,58 @@ impl Writer<'_> {
         }
     }
 
+    /// Deletes a worker, and at the same time the pods of its further nodes: nothing is in flight on
+    /// them any more, and their GPUs are wanted.
     async fn delete(&self, facts: &PodFacts) -> Result<(), ApplyError> {
-        let worker = &facts.pod;
+        let is_deleted = self.delete_pod(&facts.pod).await?;
+        for follower in facts.members().skip(1) {
+            self.delete_pod(follower).await?;
+        }
+        if let Some(took) = facts.leaving_for(Timestamp::now())
+            && is_deleted
+        {
+            let outcome = self.outcome_of(facts, took);
+            self.context.metrics.drained(outcome, took);
+        }
+        Ok(())
+    }
+
+    /// Says whether it was there to be deleted.
+    async fn delete_pod(&self, pod: &Pod) -> Result<bool, ApplyError> {
         let params = DeleteParams {
             preconditions: Some(Preconditions {
-                uid: worker.uid(),
+                uid: pod.uid(),
                 resource_version: None,
             }),
             ..DeleteParams::default()
         };
-        let name = worker.name_any();
+        let name = pod.name_any();
         match self.api::<Pod>().delete(&name, &params).await {
-            Ok(_) => {
-                if let Some(took) = facts.leaving_for(Timestamp::now()) {
-                    let outcome = self.outcome_of(facts, took);
-                    self.context.metrics.drained(outcome, took);
-                }
-                Ok(())
-            }
+            Ok(_) => Ok(true),
             // Gone, or already another one.
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
-                Ok(())
+                Ok(false)
             }
             Err(source) => Err(failed::<Pod>("delete", &name, source)),
         }
     }
+}
+
+fn check_owned_by<K: Child>(uid: &str, stored: &ObjectMeta) -> Result<(), ApplyError> {
+    let mut owners = stored.owner_references.iter().flatten();
+    if owners.any(|owner| owner.uid == uid) {
+        return Ok(());
+    }
+    let owner = stored.owner_references.iter().flatten().next();
+    let owner = owner.map_or_else(
+        || "nobody".to_owned(),
+        |owner| format!("{} {}", owner.kind, owner.name),
+    );
+    Err(ApplyError::Foreign {
+        kind: K::kind(&()).into_owned(),
+        name: stored.name.clone().unwrap_or_default(),
+        owner,
+    })
 }
 
 /// An apiserver's refusal in its own words; its status as a whole is for programs.

@@ -151,6 +151,13 @@ impl<K> Children<K> {
         self.objects.read().get(deployment)?.get(name).cloned()
     }
 
+    /// Goes through the objects of all deployments.
+    pub(crate) fn each(&self, mut see: impl FnMut(&K)) {
+        let objects = self.objects.read();
+        let all = objects.values().flat_map(BTreeMap::values);
+        all.for_each(|object| see(object));
+    }
+
     /// The deployments that have an object of which something holds.
     pub(crate) fn owners_where(&self, holds: impl Fn(&K) -> bool) -> Vec<Key> {
         let objects = self.objects.read();
@@ -236,6 +243,19 @@ fn owner<K: Resource<DynamicType = ()>>(object: &K) -> Option<Key> {
     let name = object.labels().get(labels::DEPLOYMENT)?;
     let namespace = object.namespace().unwrap_or_default();
     Some(Key::new(name).within(&namespace))
+}
+
+#[cfg(test)]
+impl<K: Resource<DynamicType = ()>> FromIterator<K> for Children<K> {
+    fn from_iter<I: IntoIterator<Item = K>>(objects: I) -> Self {
+        let mut known = Objects::new();
+        for object in objects {
+            insert(&mut known, object);
+        }
+        Self {
+            objects: Arc::new(RwLock::new(known)),
+        }
+    }
 }
 
 #[cfg(test)]

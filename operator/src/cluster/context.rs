@@ -2,6 +2,7 @@
 
 use super::admin::Admin;
 use super::children::{Children, Metadata};
+use super::host_ports::HostPorts;
 use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::probe::Probes;
@@ -33,6 +34,7 @@ pub(crate) struct Context {
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) nodes: Nodes,
+    pub(crate) host_ports: HostPorts,
     pub(crate) pods: Children<Pod>,
     pub(crate) pools: Children<PdPool>,
     pub(crate) deployments: Metadata<Deployment>,

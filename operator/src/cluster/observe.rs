@@ -8,16 +8,17 @@ use crate::controller::build::component::Component;
 use crate::controller::build::pool::Slot;
 use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
 use futures::future::{join, join_all};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::drain::OnCordon;
 use pd_crds::place::Place;
 use pd_crds::stuck::{Stuck, stuck};
-use pd_protocol::labels::ROUTABLE_GATE;
+use pd_protocol::labels::{self, ROUTABLE_GATE};
+use pd_protocol::ports::WorkerPorts;
 use pd_protocol::workers::{DrainState, DrainStatus, WorkerList, WorkerState};
-use pd_protocol::{labels, ports};
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,8 @@ use std::time::Duration;
 /// A status shows the beginning of what a program said.
 const STUCK_CHARS_MAX: usize = 500;
 
-/// A pod's own word on where it stands, before anyone is asked.
+/// A pod's own word on where it stands, before anyone is asked; of a replica that spans several
+/// nodes, its pods' word, with the leader's name and address.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PodFacts {
     pub(crate) component: Component,
@@ -33,12 +35,38 @@ pub(crate) struct PodFacts {
     pub(crate) slot: Option<Slot>,
     pub(crate) place: Place,
     pub(crate) pod: Arc<Pod>,
+    pub(crate) group: Group,
+}
+
+/// The further nodes of a replica that spans several.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Group {
+    /// As its leader was made for, itself included; 0 or 1 of a replica that is one pod.
+    nodes: u32,
+    followers: Vec<Arc<Pod>>,
+}
+
+/// Reads what a deployment's pods say; those that are none of ours are left out.
+pub(crate) fn all_facts(
+    deployment: &PdDeployment,
+    pods: Vec<Arc<Pod>>,
+    nodes: &Nodes,
+) -> Vec<PodFacts> {
+    let (followers, pods): (Vec<_>, Vec<_>) = pods
+        .into_iter()
+        .partition(|pod| labels::is_follower(pod.labels()));
+    let facts = pods.into_iter().filter_map(|pod| {
+        let group = Group::of(&pod, &followers);
+        pod_facts(deployment, pod, group, nodes)
+    });
+    facts.collect()
 }
 
 /// Reads which component a pod is of; nothing for a pod that is none of ours.
-pub(crate) fn pod_facts(
+fn pod_facts(
     deployment: &PdDeployment,
     pod: Arc<Pod>,
+    group: Group,
     nodes: &Nodes,
 ) -> Option<PodFacts> {
     let role = pod.labels().get(labels::ROLE)?;
@@ -50,16 +78,25 @@ pub(crate) fn pod_facts(
     if component != Component::Router && slot.is_none() {
         return None;
     }
-    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-    let place = node.map_or(Place::Stays, |node| nodes.place(node));
+    let place_of = |pod: &Arc<Pod>| {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        node.map_or(Place::Stays, |node| nodes.place(node))
+    };
+    let members = iter::once(&pod).chain(&group.followers);
+    let place = members.map(place_of).max().unwrap_or_default();
     let stays = place == Place::Emptied && deployment.spec.drain.on_cordon == OnCordon::Ignore;
     let place = if stays { Place::Stays } else { place };
-    Some(PodFacts {
+    let mut facts = PodFacts {
         component,
         slot,
         place,
         pod,
-    })
+        group,
+    };
+    if facts.is_broken() {
+        facts.place = Place::Lost;
+    }
+    Some(facts)
 }
 
 /// Asks whom it must and says how things stand.
@@ -222,28 +259,72 @@ impl PodFacts {
             uid: self.pod.uid()?,
             component: self.component,
             ip: self.ip()?,
-            url: self.url(ports::HTTP)?,
+            url: self.url(self.ports().http)?,
             bootstrap_port: port
                 .and_then(|port| port.parse().ok())
-                .unwrap_or(ports::BOOTSTRAP),
+                .unwrap_or(self.ports().bootstrap),
             kv_compat: told.and_then(|worker| worker.kv_compat.clone()),
             serves: told.is_some_and(|worker| worker.state == WorkerState::Serving),
             name,
         })
     }
 
+    /// Its pod, and those of its further nodes.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        iter::once(&self.pod).chain(&self.group.followers)
+    }
+
     /// Whether all of its containers pass their probes.
     pub(crate) fn ready(&self) -> bool {
-        let condition = match self.component {
+        let name = match self.component {
             Component::Router => "Ready",
             Component::Prefill | Component::Decode => "ContainersReady",
         };
-        self.condition(condition)
+        self.group.is_whole() && self.members().all(|pod| condition(pod, name))
     }
 
     /// Whether its readiness gate has latched.
     pub(crate) fn routable(&self) -> bool {
-        self.condition(ROUTABLE_GATE)
+        condition(&self.pod, ROUTABLE_GATE)
+    }
+
+    /// Pods of which it consists when it is whole.
+    pub(crate) fn nodes(&self) -> u32 {
+        self.group.nodes
+    }
+
+    /// Nodes on which it lacks a pod, by rank.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = u32> {
+        self.group.missing()
+    }
+
+    /// Whether one of its pods went that the others cannot do without: ranks that have met cannot meet
+    /// again. While they come up the kubelets restart whoever has waited in vain.
+    fn is_broken(&self) -> bool {
+        if self.group.nodes < 2 || self.pod.metadata.deletion_timestamp.is_some() {
+            return false;
+        }
+        let went = |pod: &Arc<Pod>| pod.metadata.deletion_timestamp.is_some() || has_ended(pod);
+        let restarted = || self.restarts() > self.restarts_before();
+        self.group.followers.iter().any(went)
+            || self.routable() && (!self.group.is_whole() || restarted())
+    }
+
+    /// How often containers of its pods were restarted.
+    pub(crate) fn restarts(&self) -> i64 {
+        let statuses = self.members().filter_map(|pod| pod.status.as_ref());
+        let containers = statuses.flat_map(|status| status.container_statuses.iter().flatten());
+        containers
+            .map(|container| i64::from(container.restart_count))
+            .sum()
+    }
+
+    /// How often when it was admitted.
+    fn restarts_before(&self) -> i64 {
+        let restarts = self.pod.annotations().get(labels::RESTARTS);
+        restarts
+            .and_then(|restarts| restarts.parse().ok())
+            .unwrap_or(0)
     }
 
     pub(crate) fn leaves(&self) -> bool {
@@ -271,7 +352,7 @@ impl PodFacts {
         if self.leaves() {
             return None;
         }
-        let mut stuck = stuck(&self.pod)?;
+        let mut stuck = self.members().find_map(|pod| stuck(pod))?;
         if let Some((end, _)) = stuck.message.char_indices().nth(STUCK_CHARS_MAX) {
             stuck.message.truncate(end);
         }
@@ -280,35 +361,24 @@ impl PodFacts {
 
     /// When it last went forward: it was made, placed, became ready or was told to go.
     pub(crate) fn last_change(&self) -> Option<Timestamp> {
-        let status = self.pod.status.as_ref();
-        let conditions = status
-            .iter()
-            .flat_map(|status| status.conditions.iter().flatten());
-        let forward = conditions.filter(|condition| condition.status == "True");
-        let changed = forward.filter_map(|condition| condition.last_transition_time.as_ref());
-        let created = self.pod.creation_timestamp();
-        let times = changed.chain(&created).map(|time| time.0);
+        let forward = |pod: &Pod| {
+            let conditions = conditions(pod).filter(|condition| condition.status == "True");
+            let changed = conditions.filter_map(|is| is.last_transition_time.clone());
+            changed
+                .chain(pod.creation_timestamp())
+                .map(|time| time.0)
+                .max()
+        };
+        let times = self.members().filter_map(|pod| forward(pod));
         times.chain(self.leaving_since()).max()
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        matches!(self.phase(), Some("Failed" | "Succeeded"))
+        has_ended(&self.pod)
     }
 
     fn can_answer(&self) -> bool {
-        self.phase() == Some("Running") && self.place != Place::Lost
-    }
-
-    fn phase(&self) -> Option<&str> {
-        self.pod.status.as_ref()?.phase.as_deref()
-    }
-
-    fn condition(&self, name: &str) -> bool {
-        let status = self.pod.status.as_ref();
-        let mut conditions = status
-            .iter()
-            .flat_map(|status| status.conditions.iter().flatten());
-        conditions.any(|condition| condition.type_ == name && condition.status == "True")
+        phase(&self.pod) == Some("Running") && self.place != Place::Lost
     }
 
     pub(crate) fn revision(&self) -> String {
@@ -321,13 +391,71 @@ impl PodFacts {
         Some(format!("http://{}", SocketAddr::new(self.ip()?, port)))
     }
 
+    /// Ports of a worker.
+    pub(crate) fn ports(&self) -> WorkerPorts {
+        WorkerPorts::of(self.pod.annotations())
+    }
+
+    /// Where its nodes meet; nothing while it has no address.
+    pub(crate) fn meets_at(&self) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.ip()?, self.ports().rendezvous))
+    }
+
     fn ip(&self) -> Option<IpAddr> {
         self.pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()
     }
 
     pub(crate) fn admin_url(&self, path: &str) -> Option<String> {
-        Some(format!("{}{path}", self.url(ports::ADMIN)?))
+        Some(format!("{}{path}", self.url(self.ports().admin)?))
     }
+}
+
+// === impl Group ===
+
+impl Group {
+    fn of(leader: &Pod, followers: &[Arc<Pod>]) -> Self {
+        let nodes = leader.annotations().get(labels::NODES);
+        let nodes = nodes.and_then(|nodes| nodes.parse().ok()).unwrap_or(1);
+        let uid = leader.uid();
+        let own = followers.iter().filter(|pod| {
+            let mut owners = pod.owner_references().iter();
+            uid.is_some() && owners.any(|owner| Some(&owner.uid) == uid.as_ref())
+        });
+        Self {
+            nodes,
+            followers: own.cloned().collect(),
+        }
+    }
+
+    fn missing(&self) -> impl Iterator<Item = u32> {
+        let is_there = |rank: &u32| {
+            let rank = rank.to_string();
+            let mut followers = self.followers.iter();
+            followers.any(|pod| pod.labels().get(labels::NODE_RANK) == Some(&rank))
+        };
+        (1..self.nodes).filter(move |rank| !is_there(rank))
+    }
+
+    fn is_whole(&self) -> bool {
+        self.missing().next().is_none()
+    }
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    matches!(phase(pod), Some("Failed" | "Succeeded"))
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
+fn condition(pod: &Pod, name: &str) -> bool {
+    conditions(pod).any(|condition| condition.type_ == name && condition.status == "True")
+}
+
+fn conditions(pod: &Pod) -> impl Iterator<Item = &PodCondition> {
+    let status = pod.status.iter();
+    status.flat_map(|status| status.conditions.iter().flatten())
 }
 
 #[cfg(test)]

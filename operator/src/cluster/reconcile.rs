@@ -3,7 +3,7 @@
 
 use super::apply::{ApplyError, Writer, failed, merge_params};
 use super::context::Context;
-use super::observe::{PodFacts, observe, pod_facts};
+use super::observe::{PodFacts, all_facts, observe};
 use super::report::Report;
 use super::scaling;
 use super::status::{self, Surroundings};
@@ -152,9 +152,8 @@ impl Writer<'_> {
     }
 
     fn facts(&self) -> Vec<PodFacts> {
-        let pods = self.context.pods.of(&self.key()).into_iter();
-        pods.filter_map(|pod| pod_facts(self.deployment, pod, &self.context.nodes))
-            .collect()
+        let pods = self.context.pods.of(&self.key());
+        all_facts(self.deployment, pods, &self.context.nodes)
     }
 
     /// Writes what surrounds the pods, then takes the next steps of the plan. A write that fails
@@ -168,7 +167,7 @@ impl Writer<'_> {
                 Vec::new()
             }
         };
-        if let Err(error) = self.apply_budgets(valid, &desired).await {
+        if let Err(error) = self.apply_budgets(valid, resources, &desired).await {
             failure.get_or_insert(error);
         }
         let facts = self.facts();
@@ -242,7 +241,12 @@ impl Writer<'_> {
     }
 
     /// Disruption budgets; while the size of a pool is not known they stay as they are.
-    async fn apply_budgets(&self, valid: &Valid, desired: &[Desired]) -> Result<(), ApplyError> {
+    async fn apply_budgets(
+        &self,
+        valid: &Valid,
+        resources: &Resources,
+        desired: &[Desired],
+    ) -> Result<(), ApplyError> {
         let spec = &valid.deployment().spec;
         let moves = self.context.nodes.sees() && spec.drain.on_cordon == OnCordon::Move;
         let mover = match moves {
@@ -252,8 +256,12 @@ impl Writer<'_> {
         if desired.is_empty() {
             return Ok(());
         }
-        let workers = desired.iter().map(|pool| pool.replicas).sum();
-        let budgets = build_budgets(self.deployment, workers, mover);
+        let pools = [&resources.prefill, &resources.decode];
+        let pods = desired
+            .iter()
+            .zip(pools)
+            .map(|(wanted, pool)| wanted.replicas * pool.nodes);
+        let budgets = build_budgets(self.deployment, pods.sum(), mover);
         let known = &self.context.budgets;
         for budget in &budgets {
             self.apply(budget, known).await?;
@@ -302,7 +310,10 @@ impl Writer<'_> {
     ) -> Result<(), ApplyError> {
         let mut outcome = Ok(());
         for admitted in newly_routable(facts, observed) {
-            outcome = outcome.and(self.admit(&admitted.pod).await);
+            outcome = outcome.and(self.admit(admitted).await);
+        }
+        for facts in facts {
+            outcome = outcome.and(self.complete(facts, resources).await);
         }
         for step in steps {
             tracing::debug!(deployment = %self.key(), ?step, "takes a step");

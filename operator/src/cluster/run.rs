@@ -3,6 +3,7 @@
 use super::children::{Child, Children, Metadata, Tells, Watch, watch};
 use super::context::{Applied, Context, version_of};
 use super::endpoint::Endpoint;
+use super::host_ports::{HostPorts, PortRange};
 use super::lease::Candidate;
 use super::mandate::{Guard, Mandate};
 use super::metrics::Metrics;
@@ -66,6 +67,8 @@ pub(crate) struct ClusterConfig {
     pub(crate) namespace: Option<String>,
     pub(crate) leader_election: bool,
     pub(crate) listen: SocketAddr,
+    /// Of workers that share their node's network.
+    pub(crate) host_ports: PortRange,
     pub(crate) build: BuildConfig,
 }
 
@@ -101,7 +104,7 @@ pub(crate) async fn run(config: ClusterConfig) -> Result<(), RunError> {
         .list_metadata(&kube::api::ListParams::default().limit(1))
         .await
         .map_err(|error| RunError::CannotList(Box::new(error)))?;
-    let watches = start_watches(client, namespace, config.build, Arc::clone(&metrics));
+    let watches = start_watches(client, &config, Arc::clone(&metrics));
     let (context, mut changed) = watches.await?;
     endpoint.set_ready();
     let mut candidate = config.leader_election.then(|| candidate(&plain, mandate));
@@ -169,8 +172,7 @@ fn candidate(client: &Client, mandate: Mandate) -> Candidate {
 /// Starts the watches of everything a deployment owns, and waits until each has listed.
 async fn start_watches(
     client: Client,
-    namespace: Option<&str>,
-    config: BuildConfig,
+    config: &ClusterConfig,
     metrics: Arc<Metrics>,
 ) -> Result<
     (
@@ -179,7 +181,7 @@ async fn start_watches(
     ),
     RunError,
 > {
-    let mut watches = Watches::new(&client, namespace);
+    let mut watches = Watches::new(&client, config.namespace.as_deref());
     let (nodes, changed_nodes, heard) = Nodes::watch(client.clone());
     // Until then nobody knows who may move workers; a refusal is an answer.
     watches.synced.push(heard);
@@ -189,9 +191,10 @@ async fn start_watches(
     };
     let context = Context {
         recorder: Recorder::new(client.clone(), reporter),
-        config,
+        config: config.build.clone(),
         metrics,
         nodes,
+        host_ports: HostPorts::new(config.host_ports.clone()),
         pods: watches.begin(Tells::Everything, prune_pod),
         pools: watches.begin(Tells::AllButStatus, |_| ()),
         deployments: watches.begin_metadata(),

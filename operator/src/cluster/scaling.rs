@@ -78,15 +78,17 @@ impl Writer<'_> {
         observed: &Observed,
     ) -> Decision {
         let router_port = u16::try_from(spec.router.metrics_port()).unwrap_or(ports::HTTP);
-        let sources = |is_meant: &dyn Fn(&PodFacts) -> bool, port| {
-            let meant = facts
-                .iter()
-                .filter(|facts| facts.ready() && is_meant(facts));
-            meant.filter_map(|facts| source(facts, port)).collect()
-        };
-        let agents: Vec<Source> = sources(&|facts| facts.slot.is_some(), ports::HTTP);
-        let is_router = |facts: &PodFacts| facts.component == Component::Router;
-        let routers: Vec<Source> = sources(&is_router, router_port);
+        let ready = facts.iter().filter(|facts| facts.ready());
+        let (routers, agents): (Vec<&PodFacts>, Vec<&PodFacts>) =
+            ready.partition(|facts| facts.component == Component::Router);
+        let agents = agents.into_iter();
+        let agents: Vec<Source> = agents
+            .filter_map(|facts| source(facts, facts.ports().http))
+            .collect();
+        let routers = routers.into_iter();
+        let routers: Vec<Source> = routers
+            .filter_map(|facts| source(facts, router_port))
+            .collect();
         let client = &self.context.scrape_client;
         let router_queue = scaler.look(client, &agents, &routers).await;
         let replicas = facts

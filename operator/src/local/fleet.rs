@@ -12,7 +12,8 @@ use crate::controller::build::pod::{PORT_ADMIN, PORT_BOOTSTRAP, PORT_HTTP};
 use crate::controller::build::pool::Slot;
 use crate::http_client::HttpClient;
 use k8s_openapi::api::core::v1::Pod;
-use pd_protocol::{labels, ports};
+use pd_protocol::labels;
+use pd_protocol::ports::{self, WorkerPorts};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -264,8 +265,8 @@ impl Fleet {
 /// The pod that the operator (of a worker) or the Deployment controller (of a router) would make.
 pub(crate) fn pod_of(component: Component, slot: Slot, resources: &Resources) -> Pod {
     match component {
-        Component::Prefill => resources.prefill.pod(slot),
-        Component::Decode => resources.decode.pod(slot),
+        Component::Prefill => resources.prefill.pod(slot, WorkerPorts::WELL_KNOWN),
+        Component::Decode => resources.decode.pod(slot, WorkerPorts::WELL_KNOWN),
         Component::Router => {
             let deployment = &resources.router;
             let template = deployment.spec.as_ref().map(|spec| spec.template.clone());

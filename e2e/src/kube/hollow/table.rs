@@ -46,6 +46,8 @@ struct Pod {
 
 enum What {
     Router,
+    /// A further node of a worker.
+    Follower,
     Worker(Role, Agent),
 }
 
@@ -81,6 +83,7 @@ impl Table {
         let (uid, label) = (pod.uid()?, |name| pod.labels().get(name).cloned());
         let deployment = label(labels::DEPLOYMENT)?;
         let what = match label(labels::ROLE)?.as_str() {
+            _ if labels::is_follower(pod.labels()) => What::Follower,
             "prefill" => What::Worker(Role::Prefill, Agent::new(Role::Prefill)),
             "decode" => What::Worker(Role::Decode, Agent::new(Role::Decode)),
             _ => What::Router,
@@ -129,6 +132,7 @@ impl Table {
         }
         Some(match &pod.what {
             What::Router => "pd_router_queue_waiting 0\n".to_owned(),
+            What::Follower => return None,
             What::Worker(_, agent) => agent.text(&self.template),
         })
     }
@@ -174,7 +178,7 @@ impl Known {
                 load.through(of(Role::Prefill)).shared_by(of(Role::Decode))
             }
             What::Worker(role, _) => load.shared_by(of(*role)),
-            What::Router => return,
+            What::Router | What::Follower => return,
         };
         let share = if pod.leaves {
             Load { rate: 0.0, ..share }

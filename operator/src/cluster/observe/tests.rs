@@ -1,8 +1,8 @@
 //! Facts about what a pod's own object says.
 
 use super::*;
-use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use pd_crds::document;
 use std::collections::BTreeMap;
 
@@ -36,7 +36,12 @@ fn mk_pod(name: &str, role: &str, conditions: &[&str]) -> Pod {
 }
 
 fn facts(pod: Pod) -> PodFacts {
-    pod_facts(&mk_deployment(), Arc::new(pod), &Nodes::default()).expect("one of ours")
+    facts_of(vec![pod]).remove(0)
+}
+
+fn facts_of(pods: Vec<Pod>) -> Vec<PodFacts> {
+    let pods = pods.into_iter().map(Arc::new).collect();
+    all_facts(&mk_deployment(), pods, &Nodes::default())
 }
 
 async fn observed(pod: Pod, now: Timestamp) -> ObservedPod {
@@ -55,10 +60,7 @@ fn a_pod_is_known_by_its_role_and_name() {
     };
     assert_eq!(facts(pod).slot, Some(slot));
     let stray = mk_pod("tiny-prefill-x", "prefill", &[]);
-    assert_eq!(
-        pod_facts(&mk_deployment(), Arc::new(stray), &Nodes::default()),
-        None
-    );
+    assert_eq!(facts_of(vec![stray]), []);
     let router = mk_pod("tiny-router-5d4f-abcde", "router", &["Ready"]);
     assert!(facts(router).ready());
 }
@@ -101,4 +103,72 @@ async fn an_ended_pod_is_replaced() {
     pod.status.get_or_insert_default().phase = Some("Failed".to_owned());
     let leaving = observed(pod, Timestamp::UNIX_EPOCH).await.leaving.unwrap();
     assert!(leaving.drained && !leaving.terminated);
+}
+
+/// A replica of two nodes, whose containers were restarted so often before it was admitted.
+fn mk_group(conditions: &[&str], restarts_before: &str) -> [Pod; 2] {
+    let mut leader = mk_pod("tiny-prefill-0-1", "prefill", conditions);
+    leader.metadata.uid = Some("leader".to_owned());
+    let annotations = [(labels::NODES, "2"), (labels::RESTARTS, restarts_before)];
+    let annotations = annotations.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    leader.annotations_mut().extend(annotations);
+    let mut follower = mk_pod("tiny-prefill-0-1-1", "prefill", conditions);
+    let rank = (labels::NODE_RANK.to_owned(), "1".to_owned());
+    follower.labels_mut().extend([rank]);
+    follower.owner_references_mut().push(OwnerReference {
+        uid: "leader".to_owned(),
+        ..OwnerReference::default()
+    });
+    [leader, follower]
+}
+
+fn restarted(mut pod: Pod, times: i32) -> Pod {
+    let status = ContainerStatus {
+        restart_count: times,
+        ..ContainerStatus::default()
+    };
+    pod.status.get_or_insert_default().container_statuses = Some(vec![status]);
+    pod
+}
+
+#[test]
+fn a_replica_of_two_nodes_is_one_and_ready_when_both_are() {
+    let [leader, follower] = mk_group(&["ContainersReady"], "");
+    let alone = &facts_of(vec![leader.clone()])[0];
+    assert!(!alone.ready(), "its other node is not there");
+    assert_eq!(alone.missing().collect::<Vec<_>>(), [1]);
+    let both = facts_of(vec![follower.clone(), leader.clone()]);
+    assert_eq!(both.len(), 1);
+    assert!(both[0].ready() && both[0].missing().next().is_none());
+    let mut starts = follower;
+    starts.status.get_or_insert_default().conditions = None;
+    assert!(!facts_of(vec![leader, starts])[0].ready());
+}
+
+#[test]
+fn a_replica_breaks_with_a_pod_that_goes_and_once_admitted_with_one_that_restarts() {
+    let place = |pods: Vec<Pod>| facts_of(pods)[0].place;
+    let admitted = ["ContainersReady", ROUTABLE_GATE];
+    let [leader, follower] = mk_group(&admitted, "2");
+    let with = |follower: Pod| place(vec![leader.clone(), follower]);
+    assert_eq!(with(restarted(follower.clone(), 2)), Place::Stays);
+    assert_eq!(with(restarted(follower.clone(), 3)), Place::Lost);
+    assert_eq!(place(vec![leader.clone()]), Place::Lost);
+    let mut deleted = follower;
+    deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    assert_eq!(with(deleted.clone()), Place::Lost);
+
+    let [comes_up, follower] = mk_group(&["ContainersReady"], "");
+    assert_eq!(place(vec![comes_up.clone()]), Place::Stays);
+    assert_eq!(
+        place(vec![comes_up.clone(), restarted(follower, 3)]),
+        Place::Stays
+    );
+    assert_eq!(place(vec![comes_up, deleted]), Place::Lost);
+}
+
+#[test]
+fn one_pod_that_restarts_is_its_kubelets_matter() {
+    let pod = mk_pod("tiny-decode-0-1", "decode", &[ROUTABLE_GATE]);
+    assert_eq!(facts(restarted(pod, 7)).place, Place::Stays);
 }

@@ -46,8 +46,8 @@ impl ScalingSpec {
                 decode: Bounds::of(&pools.decode),
             },
             gpus: PerRole {
-                prefill: count(pools.prefill.ranks()).max(1),
-                decode: count(pools.decode.ranks()).max(1),
+                prefill: gpus(&pools.prefill),
+                decode: gpus(&pools.decode),
             },
             max_gpus: scaling.budget.max_gpus.map(count),
             shares_nodes: pools.prefill.pod_template == pools.decode.pod_template
@@ -93,6 +93,10 @@ fn kinds(pool: &PoolSpec) -> BTreeSet<&str> {
     let maps = resources.flat_map(|resources| [&resources.limits, &resources.requests]);
     let names = maps.flatten().flat_map(|map| map.keys());
     names.map(String::as_str).collect()
+}
+
+fn gpus(pool: &PoolSpec) -> u32 {
+    u32::try_from(pool.ranks()).unwrap_or(u32::MAX).max(1)
 }
 
 fn count(number: i32) -> u32 {

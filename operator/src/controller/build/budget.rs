@@ -21,17 +21,17 @@ pub(crate) enum Mover {
     Eviction,
 }
 
-/// The budgets of a deployment with `workers` in both pools together. A single router needs none:
+/// The budgets of a deployment with so many pods of workers in both pools together. A single router needs none:
 /// it could only be held for ever.
 pub(crate) fn build_budgets(
     deployment: &PdDeployment,
-    workers: u32,
+    pods: u32,
     mover: Mover,
 ) -> Vec<PodDisruptionBudget> {
     // Workers belong to no workload that Kubernetes knows the size of, so the bound is a number.
     let least = match mover {
         Mover::Operator => BEYOND_REACH,
-        Mover::Eviction => i32::try_from(workers.saturating_sub(1)).unwrap_or(i32::MAX),
+        Mover::Eviction => i32::try_from(pods.saturating_sub(1)).unwrap_or(i32::MAX),
     };
     let of_workers = PodDisruptionBudgetSpec {
         min_available: Some(IntOrString::Int(least)),

@@ -1,8 +1,9 @@
-//! A pool of workers: its size, its revision, and the pod that each of its slots runs.
+//! A pool of workers: its size, its revision, and the pods that each of its slots runs.
 
 use super::component::Component;
+use super::group;
 use super::merge::merge_template;
-use super::{BuildConfig, pod, revision};
+use super::{BuildConfig, host_network, pod, revision};
 use crate::controller::plan::Desired;
 use k8s_openapi::api::core::v1::{
     Container, EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource,
@@ -15,8 +16,12 @@ use pd_crds::kv::KvDtype;
 use pd_crds::model::ModelSource;
 use pd_crds::pool::PoolSpec;
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdPool, PdPoolSpec, PoolRole};
-use pd_protocol::{labels, ports};
+use pd_protocol::labels;
+use pd_protocol::ports::{self, WorkerPorts};
+use std::net::SocketAddr;
 
+/// Name of the worker's container.
+const AGENT: &str = "agent";
 /// Where a model lies in the container that comes from a volume of its own.
 const MODEL_MOUNT: &str = "/model";
 pub(super) const MODEL_VOLUME: &str = "model";
@@ -34,7 +39,9 @@ pub(crate) struct Pool {
     pub(crate) component: Component,
     pub(crate) replicas: u32,
     pub(crate) revision: String,
-    /// The pod of every slot, but for its name.
+    /// Pods of a replica.
+    pub(crate) nodes: u32,
+    /// The pod of every slot, but for its name and its ports.
     template: Pod,
 }
 
@@ -79,6 +86,7 @@ pub(crate) fn build_pool(
         component,
         replicas,
         revision,
+        nodes: u32::try_from(spec.nodes).unwrap_or(1),
         template,
     })
 }
@@ -119,7 +127,7 @@ fn build_container(
         container_ports.push(pod::admin_port());
     }
     Container {
-        name: "agent".to_owned(),
+        name: AGENT.to_owned(),
         image: Some(engine.image.clone().unwrap_or_else(|| config.image.clone())),
         command: Some(command.into_iter().map(str::to_owned).collect()),
         args: Some(build_args(deployment, component, pool)),
@@ -283,6 +291,14 @@ fn model_mount(source: &ModelSource) -> VolumeMount {
     }
 }
 
+/// The worker's own container, beside those that a template adds.
+pub(super) fn agent_container(pod: &mut Pod) -> Option<&mut Container> {
+    let containers = &mut pod.spec.as_mut()?.containers;
+    containers
+        .iter_mut()
+        .find(|container| container.name == AGENT)
+}
+
 /// Flags as a command line has them.
 #[derive(Default)]
 pub(crate) struct Args(pub(crate) Vec<String>);
@@ -296,6 +312,16 @@ impl Args {
 
     pub(crate) fn switch(&mut self, name: &str) {
         self.0.push(format!("--{name}"));
+    }
+
+    /// Gives a flag another value, or adds it.
+    pub(crate) fn set(&mut self, name: &str, value: impl Into<String>) {
+        let flag = format!("--{name}");
+        let at = self.0.iter().position(|arg| *arg == flag);
+        match at.and_then(|at| self.0.get_mut(at + 1)) {
+            Some(old) => *old = value.into(),
+            None => self.flag(name, value),
+        }
     }
 
     fn optional(&mut self, name: &str, value: Option<&str>) {
@@ -343,12 +369,40 @@ impl Pool {
         }
     }
 
-    /// The pod of a slot. Its name is a function of the slot, so that creating it twice collides.
-    pub(crate) fn pod(&self, slot: Slot) -> Pod {
+    pub(crate) fn pod_name(&self, slot: Slot) -> String {
+        slot.pod_name(&self.template.name_any())
+    }
+
+    /// The pod of a slot; of several, their leader. Its name is a function of the slot, so that
+    /// creating it twice collides.
+    pub(crate) fn pod(&self, slot: Slot, ports: WorkerPorts) -> Pod {
         let mut pod = self.template.clone();
-        let base = pod.metadata.name.take().unwrap_or_default();
-        pod.metadata.name = Some(slot.pod_name(&base));
+        pod.metadata.name = Some(self.pod_name(slot));
+        host_network::take_ports(&mut pod, ports);
+        if self.nodes > 1 {
+            group::lead(&mut pod, self.nodes, ports);
+        }
         pod
+    }
+
+    /// The pod of a node beyond the first, which joins its leader there.
+    pub(crate) fn follower(
+        &self,
+        leader: &Pod,
+        rank: u32,
+        meet_at: SocketAddr,
+        ports: WorkerPorts,
+    ) -> Pod {
+        let mut pod = self.template.clone();
+        host_network::take_ports(&mut pod, ports);
+        group::follow(&mut pod, leader, rank, self.nodes, meet_at);
+        pod
+    }
+
+    /// Whether its pods share their node's addresses, so that each needs ports of its own.
+    pub(crate) fn shares_host_network(&self) -> bool {
+        let spec = self.template.spec.as_ref();
+        spec.is_some_and(|spec| spec.host_network == Some(true))
     }
 }
 

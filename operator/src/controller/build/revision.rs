@@ -57,11 +57,17 @@ fn shape(pool: &PoolSpec) -> Value {
         tp,
         pp,
         dp,
+        nodes,
         args,
         resources,
         pod_template,
     } = pool;
-    json!([tp, pp, dp, args, resources, pod_template])
+    let mut shape = json!([tp, pp, dp, args, resources, pod_template]);
+    // Revisions from before there were several are those of one.
+    if let (Some(shape), 2..) = (shape.as_array_mut(), nodes) {
+        shape.push(json!(nodes));
+    }
+    shape
 }
 
 fn digest(inputs: &Value) -> String {

@@ -5,8 +5,12 @@ use super::pool::Slot;
 use super::*;
 use crate::controller::dereference::{Dereferenced, HostModel};
 use crate::controller::validate::for_this_machine;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::document::parse;
+use pd_protocol::labels;
+use pd_protocol::ports::WorkerPorts;
 
 const SLOT: Slot = Slot {
     ordinal: 1,
@@ -50,8 +54,14 @@ fn mk_config() -> BuildConfig {
 #[test]
 fn objects_of_the_local_example() {
     let resources = build(&mk_local(|_| {}), &mk_config()).unwrap();
-    insta::assert_yaml_snapshot!("smollm2-prefill", resources.prefill.pod(SLOT));
-    insta::assert_yaml_snapshot!("smollm2-decode", resources.decode.pod(SLOT));
+    insta::assert_yaml_snapshot!(
+        "smollm2-prefill",
+        resources.prefill.pod(SLOT, WorkerPorts::WELL_KNOWN)
+    );
+    insta::assert_yaml_snapshot!(
+        "smollm2-decode",
+        resources.decode.pod(SLOT, WorkerPorts::WELL_KNOWN)
+    );
     insta::assert_yaml_snapshot!("smollm2-router", resources.router);
     insta::assert_yaml_snapshot!("smollm2-service", resources.service);
 }
@@ -61,14 +71,14 @@ fn a_worker_of_the_gpu_example() {
     let deployment = mk_example("qwen3-2p2d");
     let pool = pool::build_pool(&deployment, Component::Decode, &mk_config()).unwrap();
     assert_eq!(pool.replicas, 2);
-    insta::assert_yaml_snapshot!("qwen3-2p2d-decode", pool.pod(SLOT));
+    insta::assert_yaml_snapshot!("qwen3-2p2d-decode", pool.pod(SLOT, WorkerPorts::WELL_KNOWN));
 }
 
 #[test]
 fn a_model_in_an_image_is_mounted_as_an_image_volume() {
     let deployment = mk_example("qwen3-autoscaled");
     let pool = pool::build_pool(&deployment, Component::Prefill, &mk_config()).unwrap();
-    let spec = pool.pod(SLOT).spec.unwrap();
+    let spec = pool.pod(SLOT, WorkerPorts::WELL_KNOWN).spec.unwrap();
     let image = spec.volumes.unwrap()[0].image.clone().unwrap();
     assert_eq!(
         image.reference.as_deref(),
@@ -98,7 +108,12 @@ fn sglang_is_started_by_its_own_words() {
     deployment.spec.engine.image = Some("lmsysorg/sglang:v0.5".to_owned());
     deployment.spec.kv.transport = pd_crds::kv::KvTransport::Mooncake;
     let pool = pool::build_pool(&deployment, Component::Decode, &mk_config()).unwrap();
-    let container = pool.pod(SLOT).spec.unwrap().containers.remove(0);
+    let container = pool
+        .pod(SLOT, WorkerPorts::WELL_KNOWN)
+        .spec
+        .unwrap()
+        .containers
+        .remove(0);
     assert_eq!(
         container.command.unwrap(),
         ["python3", "-m", "sglang.launch_server"]
@@ -124,7 +139,7 @@ fn a_pools_own_flag_replaces_the_engines() {
     let resources = build(&valid, &mk_config()).unwrap();
     let value = |pool: &pool::Pool| {
         let args = pool
-            .pod(SLOT)
+            .pod(SLOT, WorkerPorts::WELL_KNOWN)
             .spec
             .unwrap()
             .containers
@@ -214,4 +229,112 @@ fn a_suspended_deployment_wants_no_worker_and_keeps_its_pools_size() {
     let spec = &valid.deployment().spec;
     assert_eq!(pool.desired(spec, pool.replicas).replicas, 0);
     assert_eq!(pool.replicas, 1);
+}
+
+fn mk_spanning(nodes: i32, host_network: bool) -> pool::Pool {
+    let mut deployment = mk_example("qwen3-2p2d");
+    let pool = &mut deployment.spec.pools.prefill;
+    (pool.tp, pool.nodes) = (16, nodes);
+    let spec = serde_json::json!({"hostNetwork": host_network});
+    pool.pod_template = Some(pd_crds::pool::PodTemplate {
+        metadata: None,
+        spec: Some(spec),
+    });
+    let config = BuildConfig {
+        may_raise_privileges: true,
+        ..mk_config()
+    };
+    pool::build_pool(&deployment, Component::Prefill, &config).unwrap()
+}
+
+fn args(pod: &Pod) -> &[String] {
+    let spec = pod.spec.as_ref().expect("a spec");
+    spec.containers[0].args.as_deref().expect("arguments")
+}
+
+#[track_caller]
+fn assert_flag(pod: &Pod, flag: &str, value: &str) {
+    let found = args(pod).windows(2).filter(|pair| pair[0] == flag);
+    let found: Vec<&str> = found.map(|pair| pair[1].as_str()).collect();
+    assert_eq!(found, [value], "{flag}");
+}
+
+#[test]
+fn a_replica_of_two_nodes_is_a_leader_and_a_follower_that_goes_to_meet_it() {
+    let pool = mk_spanning(2, false);
+    let mut leader = pool.pod(SLOT, WorkerPorts::WELL_KNOWN);
+    assert_eq!(
+        leader.metadata.name.as_deref(),
+        Some("qwen3-8b-prefill-1-2")
+    );
+    assert_flag(&leader, "--dist-init-addr", "$(POD_IP):29500");
+    assert_flag(&leader, "--node-rank", "0");
+    assert!(!labels::is_follower(leader.labels()));
+    assert_eq!(leader.annotations()[labels::NODES], "2");
+
+    leader.metadata.uid = Some("u".to_owned());
+    let meet_at = "10.1.0.7:29500".parse().unwrap();
+    let follower = pool.follower(&leader, 1, meet_at, WorkerPorts::WELL_KNOWN);
+    assert_eq!(
+        follower.metadata.name.as_deref(),
+        Some("qwen3-8b-prefill-1-2-1")
+    );
+    assert_eq!(follower.owner_references()[0].uid, "u");
+    assert!(labels::is_follower(follower.labels()));
+    for (flag, value) in [
+        ("--dist-init-addr", "10.1.0.7:29500"),
+        ("--nnodes", "2"),
+        ("--node-rank", "1"),
+        ("--tp-size", "16"),
+    ] {
+        assert_flag(&follower, flag, value);
+    }
+    assert!(!follower.annotations().contains_key(labels::BOOTSTRAP_PORT));
+    let spec = follower.spec.as_ref().unwrap();
+    assert_eq!(spec.readiness_gates.as_deref(), Some(&[][..]));
+}
+
+#[test]
+fn a_replica_of_one_node_knows_of_no_others() {
+    let pool = mk_spanning(1, false);
+    let pod = pool.pod(SLOT, WorkerPorts::WELL_KNOWN);
+    assert!(!args(&pod).iter().any(|arg| arg == "--nnodes"));
+    assert!(!pod.labels().contains_key(labels::NODE_RANK));
+}
+
+#[test]
+fn a_pod_on_its_nodes_network_has_its_own_ports_wherever_they_are_named() {
+    let pool = mk_spanning(2, true);
+    assert!(pool.shares_host_network() && !mk_spanning(2, false).shares_host_network());
+    let pod = pool.pod(SLOT, WorkerPorts::block(21004));
+    for (flag, value) in [
+        ("--port", "21004"),
+        ("--admin-port", "21005"),
+        ("--disaggregation-bootstrap-port", "21006"),
+        ("--dist-init-addr", "$(POD_IP):21007"),
+    ] {
+        assert_flag(&pod, flag, value);
+    }
+    assert_eq!(pod.annotations()[labels::BOOTSTRAP_PORT], "21006");
+    assert_eq!(
+        WorkerPorts::of(pod.annotations()),
+        WorkerPorts::block(21004)
+    );
+    let ports = pod.spec.unwrap().containers.remove(0).ports.unwrap();
+    let ports: Vec<_> = ports.iter().map(|port| port.container_port).collect();
+    assert_eq!(ports, [21004, 21006, 21005]);
+}
+
+#[test]
+fn the_number_of_nodes_makes_a_revision_but_one_is_what_it_was() {
+    let mut spec = mk_example("qwen3-2p2d").spec;
+    let revision = |spec: &_| revision::revision(spec, Component::Decode);
+    let before = revision(&spec);
+    spec.pools.decode.tp = 4;
+    let ranks = revision(&spec);
+    spec.pools.decode.nodes = 2;
+    assert_ne!(revision(&spec), ranks);
+    spec.pools.decode.nodes = 1;
+    assert_eq!(revision(&spec), ranks);
+    assert_ne!(before, ranks);
 }

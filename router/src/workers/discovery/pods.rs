@@ -70,6 +70,9 @@ impl Pods {
     }
 
     fn apply(&mut self, pod: &Pod) -> Vec<Change> {
+        if labels::is_follower(pod.labels()) {
+            return Vec::new();
+        }
         let name = pod.name_any();
         let mut changes = Vec::new();
         let address = address(pod).filter(|_| !has_ended(pod));

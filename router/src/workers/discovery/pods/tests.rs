@@ -58,6 +58,19 @@ fn a_pod_without_an_address_or_that_has_ended_is_no_worker() {
 }
 
 #[test]
+fn of_a_replica_that_spans_nodes_only_the_leader_is_a_worker() {
+    let mut pods = mk_pods();
+    let of_rank = |rank: &str| {
+        let labels = json!({labels::NODE_RANK: rank});
+        let mut pod = mk_pod(rank, rank, Value::Null);
+        pod.metadata.labels = serde_json::from_value(labels).expect("labels");
+        Event::Apply(pod)
+    };
+    assert_eq!(pods.take(of_rank("1")), []);
+    assert_eq!(pods.take(of_rank("0")).len(), 1);
+}
+
+#[test]
 fn the_port_is_the_one_named_http_or_the_flags() {
     let mut pods = mk_pods();
     let pod = mk_pod(
