@@ -49,9 +49,9 @@ e2e: binaries model ## Processes on loopback: equality, faults, bad input, recon
 	cargo test --release -p pd-e2e -- --test-threads=1 --nocapture
 
 .PHONY: e2e-kube
-e2e-kube: image plugin ## A real Kubernetes here: needs root, Go, containerd; builds its programs once
+e2e-kube: image plugin ## A real Kubernetes here (root, Go, containerd); ONLY="names" for a part
 	@scripts/fetch-prometheus.sh $(CACHE) >/dev/null
-	cargo test --release -p pd-e2e --features kube --lib --test kube -- --test-threads=1 --nocapture
+	cargo test --release -p pd-e2e --features kube --lib --test kube -- --test-threads=1 --nocapture $(ONLY)
 
 .PHONY: charts
 charts: kube ## Helm charts, manifests, dashboards and alert rules against schemas and tests

@@ -1,6 +1,6 @@
 //! Replicas that span nodes: they come, serve, break and go as one.
 
-use crate::operator::Bench;
+use crate::operator::{Bench, COLLECTED};
 use anyhow::{Context, Result, ensure};
 use pd_e2e::kube::hollow::HollowNodes;
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ impl Groups {
     /// Waits for a replica of two pods, none of them one of `before`, that serves and is alone.
     async fn comes_whole(&self, what: &str, before: &[Member]) -> Result<Vec<Member>> {
         self.bench
-            .becomes(|| {
+            .becomes_within(COLLECTED, || {
                 let members = self.members()?;
                 ensure!(members.len() == 2, "{what}: {members:?}");
                 let is_old = |is: &&Member| before.iter().any(|old| old.uid == is.uid);

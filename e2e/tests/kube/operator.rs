@@ -14,7 +14,7 @@ const OPERATOR: &str = "system:serviceaccount:pdserve-system:pdserve-operator";
 /// A reconcile takes milliseconds; the rest is for two busy cores.
 const SOON: Duration = Duration::from_secs(20);
 /// The garbage collector looks for new kinds every 30 s, and begins after that.
-const COLLECTED: Duration = Duration::from_secs(120);
+pub(crate) const COLLECTED: Duration = Duration::from_secs(120);
 /// Long enough for a loop that writes to write again.
 const AT_REST: Duration = Duration::from_secs(4);
 
@@ -102,7 +102,11 @@ impl Bench {
         self.becomes_within(SOON, holds).await
     }
 
-    async fn becomes_within(&self, limit: Duration, holds: impl Fn() -> Result<()>) -> Result<()> {
+    pub(crate) async fn becomes_within(
+        &self,
+        limit: Duration,
+        holds: impl Fn() -> Result<()>,
+    ) -> Result<()> {
         eventually(limit, || std::future::ready(holds()))
             .await
             .with_context(|| self.operator.log())

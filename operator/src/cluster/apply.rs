@@ -282,7 +282,12 @@ impl Writer<'_> {
             return Ok(());
         };
         for rank in facts.missing() {
-            let ports = self.ports_for(pool, &follower_name(&facts.pod.name_any(), rank));
+            let name = follower_name(&facts.pod.name_any(), rank);
+            if self.context.pods.find(&self.key(), &name).is_some() {
+                // Of a leader of the same name before; the watch tells when it is gone.
+                continue;
+            }
+            let ports = self.ports_for(pool, &name);
             let follower = pool.follower(&facts.pod, rank, meet_at, ports);
             self.create(&follower).await?;
         }

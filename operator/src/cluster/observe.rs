@@ -224,6 +224,7 @@ impl PodFacts {
             routable: self.routable() || admitted,
             place: self.place,
             degraded: false,
+            gathers: self.gathers(),
             leaving,
             name: self.pod.name_any(),
         })
@@ -296,6 +297,16 @@ impl PodFacts {
     /// Nodes on which it lacks a pod, by rank.
     pub(crate) fn missing(&self) -> impl Iterator<Item = u32> {
         self.group.missing()
+    }
+
+    /// Whether it is not broken, and not all of its nodes are known yet.
+    fn gathers(&self) -> bool {
+        let is_placed = |pod: &Arc<Pod>| {
+            let spec = pod.spec.as_ref();
+            spec.is_some_and(|spec| spec.node_name.is_some())
+        };
+        let has_all = self.group.is_whole() && self.members().all(is_placed);
+        self.group.nodes > 1 && !has_all && self.place != Place::Lost
     }
 
     /// Whether one of its pods went that the others cannot do without: ranks that have met cannot meet

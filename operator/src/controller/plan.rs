@@ -10,6 +10,7 @@ use crate::controller::build::pool::Slot;
 use pd_crds::place::Place;
 use pd_protocol::workers::{WorkerState, WorkerStatus};
 use std::cmp::Reverse;
+use std::mem;
 
 /// Pods wanted of one component.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(crate) struct Desired {
     /// Pods that may lack while a revision is replaced.
     pub(crate) unavailable: u32,
     pub(crate) paused: bool,
+    /// Pods of a replica, each on a node of its own.
+    pub(crate) nodes: u32,
 }
 
 /// A pod that exists.
@@ -38,6 +41,8 @@ pub(crate) struct ObservedPod {
     pub(crate) place: Place,
     /// Its GPU is not to be counted on, as far as anyone asks: the autoscaler does.
     pub(crate) degraded: bool,
+    /// It spans nodes, and has not got all of them yet.
+    pub(crate) gathers: bool,
     /// Present once the pod has been told to go.
     pub(crate) leaving: Option<Leaving>,
 }
@@ -96,6 +101,7 @@ pub(crate) fn plan(desired: &[Desired], observed: &Observed) -> Vec<Action> {
         let progress = Progress::of(pool, desired, &observed.pods);
         plan_pool(pool, &observed.pods, progress)
     });
+    let pools = one_after_the_other(pools.collect(), desired, &observed.pods);
     let routers = observed
         .routers
         .iter()
@@ -104,7 +110,27 @@ pub(crate) fn plan(desired: &[Desired], observed: &Observed) -> Vec<Action> {
         .pods
         .iter()
         .filter_map(|pod| plan_leaving(pod, &observed.routers));
-    pools.chain(routers).chain(leaving).collect()
+    pools.into_iter().chain(routers).chain(leaving).collect()
+}
+
+/// Replicas that span nodes begin one after the other: two that each had half of what is left would
+/// wait for each other for ever.
+fn one_after_the_other(
+    mut actions: Vec<Action>,
+    desired: &[Desired],
+    pods: &[ObservedPod],
+) -> Vec<Action> {
+    let spans = |component| {
+        let mut pools = desired.iter();
+        pools.any(|pool| pool.component == component && pool.nodes > 1)
+    };
+    let gathers = |pod: &ObservedPod| pod.gathers && pod.leaving.is_none();
+    let mut may_begin = !pods.iter().any(gathers);
+    actions.retain(|action| match action {
+        Action::Create { component, .. } if spans(*component) => mem::take(&mut may_begin),
+        _ => true,
+    });
+    actions
 }
 
 /// How far a replacement has come: pods that serve as wanted, of those wanted.
@@ -286,6 +312,7 @@ impl Desired {
             surge: 0,
             unavailable: 0,
             paused: false,
+            nodes: 1,
         }
     }
 }

@@ -54,6 +54,7 @@ fn observe_pod(name: &str, entry: &Entry, now: Instant) -> ObservedPod {
         routable: entry.routable,
         place: Place::Stays,
         degraded: false,
+        gathers: false,
         leaving,
     }
 }

@@ -124,6 +124,7 @@ impl Target {
             surge: 0,
             unavailable: 1,
             paused: rollout.paused,
+            nodes: 1,
         };
         let pools = [prefill, decode].map(|pool| pool.desired(self.spec(), pool.replicas));
         std::iter::once(routers).chain(pools).collect()

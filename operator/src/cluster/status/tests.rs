@@ -38,6 +38,7 @@ fn mk_pod(component: Component, ordinal: u32, routable: bool) -> ObservedPod {
         routable,
         place: Place::Stays,
         degraded: false,
+        gathers: false,
         leaving: None,
     }
 }

@@ -366,6 +366,7 @@ impl Pool {
             surge: count(rollout.max_surge),
             unavailable: count(rollout.max_unavailable),
             paused: rollout.paused,
+            nodes: self.nodes,
         }
     }
 

@@ -15,6 +15,7 @@ fn mk_desired(component: Component, replicas: u32, revision: &str) -> Desired {
         surge,
         unavailable: 1 - surge,
         paused: false,
+        nodes: 1,
     }
 }
 
@@ -32,6 +33,7 @@ fn mk_pod(component: Component, ordinal: u32, revision: &str) -> ObservedPod {
         routable: true,
         place: Place::Stays,
         degraded: false,
+        gathers: false,
         leaving: None,
     }
 }
@@ -377,4 +379,23 @@ fn a_worker_that_never_served_makes_way_for_the_next_revision() {
     let actions = plan(&mk_wanted(1, 1, "b"), &observed);
     assert!(actions.contains(&leaves("decode-0-1")), "{actions:?}");
     assert!(!actions.contains(&leaves("prefill-0-1")), "{actions:?}");
+}
+
+#[test]
+fn replicas_that_span_nodes_begin_one_after_the_other() {
+    let mut desired = mk_wanted(3, 2, "a");
+    for pool in &mut desired[1..] {
+        pool.nodes = 2;
+    }
+    let begun = |observed: &Observed| {
+        let actions = plan(&desired, observed);
+        let is_create = |action: &&Action| matches!(action, Action::Create { .. });
+        actions.iter().filter(is_create).count()
+    };
+    let mut observed = mk_settled();
+    assert_eq!(begun(&observed), 1, "of three that lack");
+    observed.pods[2].gathers = true;
+    assert_eq!(begun(&observed), 0, "one gathers its nodes");
+    observed.pods[2].leaving = Some(Leaving::default());
+    assert_eq!(begun(&observed), 1, "but for one that leaves");
 }
