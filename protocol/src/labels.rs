@@ -25,8 +25,9 @@ pub const FIRST_PORT: &str = "pdserve.io/first-port";
 pub const NODE_RANK: &str = "pdserve.io/node-rank";
 /// On such a leader: how many nodes its replica spans.
 pub const NODES: &str = "pdserve.io/nodes";
-/// On such a leader: how often containers of its replica had been restarted when it was admitted.
-pub const RESTARTS: &str = "pdserve.io/restarts";
+/// On such a leader: digest of which pods its replica had when it was admitted, and how often each was
+/// restarted before.
+pub const MEMBERS: &str = "pdserve.io/members";
 
 /// Request and response header that names a request across processes.
 pub const HEADER_REQUEST_ID: &str = "x-request-id";

@@ -1,8 +1,10 @@
 //! Replicas that span nodes: they come, serve, break and go as one.
 
 use crate::operator::{Bench, COLLECTED};
+use crate::stand::holds;
 use anyhow::{Context, Result, ensure};
 use pd_e2e::kube::hollow::HollowNodes;
+use pd_protocol::labels::ROUTABLE_GATE;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -88,6 +90,10 @@ impl Groups {
                 let is_old = |is: &&Member| before.iter().any(|old| old.uid == is.uid);
                 let old = members.iter().find(is_old);
                 ensure!(old.is_none(), "{what}: {old:?} is still there");
+                // The status may still be the one of the replica before.
+                let pods = self.prefill()?;
+                let admitted = pods.iter().any(|pod| holds(&pod["status"], ROUTABLE_GATE));
+                ensure!(admitted, "{what}: not admitted yet");
                 let status = self.bench.json("get pdd smollm2")?["status"].clone();
                 let pool = &status["pools"]["prefill"];
                 for count in ["desired", "current", "routable", "updated"] {
@@ -95,13 +101,21 @@ impl Groups {
                 }
                 Ok(())
             })
-            .await?;
+            .await
+            .with_context(|| self.story())?;
         let members = self.members()?;
         eprintln!("{what}");
         for member in &members {
             eprintln!("    {:28} on {}", member.name, member.node);
         }
         Ok(members)
+    }
+
+    /// What the pods' own objects say.
+    fn story(&self) -> String {
+        let looks = ["get pdd,pods -o wide", "get events", "get pods -o yaml"];
+        let told = looks.map(|look| self.bench.kubectl(look).unwrap_or_default());
+        told.join("\n")
     }
 
     /// Does something to a replica that serves, and waits for the one that takes its place.
@@ -179,13 +193,14 @@ async fn a_replica_of_two_nodes_comes_breaks_and_goes_as_one() -> Result<()> {
         "{after:?} on {cordoned}"
     );
 
-    is.bench.kubectl("delete pdd smollm2 --timeout=60s")?;
+    is.bench.kubectl("delete pdd smollm2 --wait=false")?;
     is.bench
-        .becomes(|| {
-            let left = is.bench.kubectl("get pods -o name")?;
+        .becomes_within(COLLECTED, || {
+            let left = is.bench.kubectl("get pdd,pods -o wide")?;
             ensure!(left.is_empty(), "{left} is left");
             Ok(())
         })
-        .await?;
+        .await
+        .with_context(|| is.story())?;
     is.bench.stop()
 }

@@ -166,7 +166,7 @@ impl Writer<'_> {
         let worker = &facts.pod;
         let mut metadata = as_seen(worker);
         if facts.nodes() > 1 {
-            metadata["annotations"] = json!({labels::RESTARTS: facts.restarts().to_string()});
+            metadata["annotations"] = json!({labels::MEMBERS: facts.members_digest()});
         }
         let patch = json!({
             "metadata": metadata,

@@ -18,6 +18,7 @@ use pd_crds::stuck::{Stuck, stuck};
 use pd_protocol::labels::{self, ROUTABLE_GATE};
 use pd_protocol::ports::WorkerPorts;
 use pd_protocol::workers::{DrainState, DrainStatus, WorkerList, WorkerState};
+use sha2::{Digest, Sha256};
 use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -316,26 +317,27 @@ impl PodFacts {
             return false;
         }
         let went = |pod: &Arc<Pod>| pod.metadata.deletion_timestamp.is_some() || has_ended(pod);
-        let restarted = || self.restarts() > self.restarts_before();
+        let admitted = || self.pod.annotations().get(labels::MEMBERS);
         self.group.followers.iter().any(went)
-            || self.routable() && (!self.group.is_whole() || restarted())
+            || self.routable() && admitted() != Some(&self.members_digest())
     }
 
-    /// How often containers of its pods were restarted.
-    pub(crate) fn restarts(&self) -> i64 {
-        let statuses = self.members().filter_map(|pod| pod.status.as_ref());
-        let containers = statuses.flat_map(|status| status.container_statuses.iter().flatten());
-        containers
-            .map(|container| i64::from(container.restart_count))
-            .sum()
-    }
-
-    /// How often when it was admitted.
-    fn restarts_before(&self) -> i64 {
-        let restarts = self.pod.annotations().get(labels::RESTARTS);
-        restarts
-            .and_then(|restarts| restarts.parse().ok())
-            .unwrap_or(0)
+    /// Names its pods and how often each was restarted; equal only while nobody had to begin anew.
+    pub(crate) fn members_digest(&self) -> String {
+        let mut digest = Sha256::new();
+        for pod in self.members() {
+            digest.update(pod.uid().unwrap_or_default());
+            let statuses = pod.status.iter();
+            for container in statuses.flat_map(|status| status.container_statuses.iter().flatten())
+            {
+                digest.update(container.restart_count.to_le_bytes());
+            }
+        }
+        let digest = digest.finalize();
+        digest[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 
     pub(crate) fn leaves(&self) -> bool {

@@ -105,20 +105,25 @@ async fn an_ended_pod_is_replaced() {
     assert!(leaving.drained && !leaving.terminated);
 }
 
-/// A replica of two nodes, whose containers were restarted so often before it was admitted.
-fn mk_group(conditions: &[&str], restarts_before: &str) -> [Pod; 2] {
+/// A replica of two nodes; one that is admitted was so as it is.
+fn mk_group(conditions: &[&str]) -> [Pod; 2] {
     let mut leader = mk_pod("tiny-prefill-0-1", "prefill", conditions);
     leader.metadata.uid = Some("leader".to_owned());
-    let annotations = [(labels::NODES, "2"), (labels::RESTARTS, restarts_before)];
-    let annotations = annotations.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    leader.annotations_mut().extend(annotations);
     let mut follower = mk_pod("tiny-prefill-0-1-1", "prefill", conditions);
+    follower.metadata.uid = Some("follower".to_owned());
     let rank = (labels::NODE_RANK.to_owned(), "1".to_owned());
     follower.labels_mut().extend([rank]);
     follower.owner_references_mut().push(OwnerReference {
         uid: "leader".to_owned(),
         ..OwnerReference::default()
     });
+    leader
+        .annotations_mut()
+        .insert(labels::NODES.to_owned(), "2".to_owned());
+    let digest = facts_of(vec![leader.clone(), follower.clone()])[0].members_digest();
+    leader
+        .annotations_mut()
+        .insert(labels::MEMBERS.to_owned(), digest);
     [leader, follower]
 }
 
@@ -133,7 +138,7 @@ fn restarted(mut pod: Pod, times: i32) -> Pod {
 
 #[test]
 fn a_replica_of_two_nodes_is_one_and_ready_when_both_are() {
-    let [leader, follower] = mk_group(&["ContainersReady"], "");
+    let [leader, follower] = mk_group(&["ContainersReady"]);
     let alone = &facts_of(vec![leader.clone()])[0];
     assert!(!alone.ready(), "its other node is not there");
     assert_eq!(alone.missing().collect::<Vec<_>>(), [1]);
@@ -146,19 +151,21 @@ fn a_replica_of_two_nodes_is_one_and_ready_when_both_are() {
 }
 
 #[test]
-fn a_replica_breaks_with_a_pod_that_goes_and_once_admitted_with_one_that_restarts() {
+fn a_replica_breaks_with_a_pod_that_goes_and_once_admitted_with_one_that_begins_anew() {
     let place = |pods: Vec<Pod>| facts_of(pods)[0].place;
-    let admitted = ["ContainersReady", ROUTABLE_GATE];
-    let [leader, follower] = mk_group(&admitted, "2");
+    let [leader, follower] = mk_group(&["ContainersReady", ROUTABLE_GATE]);
     let with = |follower: Pod| place(vec![leader.clone(), follower]);
-    assert_eq!(with(restarted(follower.clone(), 2)), Place::Stays);
-    assert_eq!(with(restarted(follower.clone(), 3)), Place::Lost);
+    assert_eq!(with(follower.clone()), Place::Stays);
+    assert_eq!(with(restarted(follower.clone(), 1)), Place::Lost);
     assert_eq!(place(vec![leader.clone()]), Place::Lost);
+    let mut another = follower.clone();
+    another.metadata.uid = Some("of the same name".to_owned());
+    assert_eq!(with(another), Place::Lost);
     let mut deleted = follower;
     deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     assert_eq!(with(deleted.clone()), Place::Lost);
 
-    let [comes_up, follower] = mk_group(&["ContainersReady"], "");
+    let [comes_up, follower] = mk_group(&["ContainersReady"]);
     assert_eq!(place(vec![comes_up.clone()]), Place::Stays);
     assert_eq!(
         place(vec![comes_up.clone(), restarted(follower, 3)]),
