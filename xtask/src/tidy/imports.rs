@@ -9,6 +9,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pd-protocol", &[]),
     ("pd-crds", &[]),
     ("pd-compute", &[]),
+    ("pd-verbs", &[]),
     ("pd-kv-transfer", &["pd-protocol"]),
     (
         "pd-engine",

@@ -8,8 +8,13 @@ const EMPTY_NAMES: &[&str] = &[
     "utils", "util", "helpers", "helper", "common", "misc", "mod",
 ];
 
-/// Where `unsafe` may stand: kernels and mapped files, registered and shared regions.
-const UNSAFE_HOMES: &[&str] = &["agent/compute/", "agent/kv-transfer/src/memory"];
+/// Where `unsafe` may stand: kernels and mapped files, calls into libibverbs, registered and shared
+/// regions.
+const UNSAFE_HOMES: &[&str] = &[
+    "agent/compute/",
+    "agent/verbs/",
+    "agent/kv-transfer/src/memory",
+];
 
 fn rust_files() -> Vec<(String, String)> {
     let output = std::process::Command::new("git")

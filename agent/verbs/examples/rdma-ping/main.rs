@@ -1,0 +1,71 @@
+//! Two ends of RDMA writes, to try a fabric and to prove the crate on one: `rdma-ping receive` on one
+//! host, `rdma-ping write` on the other, `rdma-ping devices` and `rdma-ping hold` on any.
+#![expect(clippy::print_stdout, reason = "what it sees is its output")]
+
+mod devices;
+mod hold;
+mod pattern;
+mod receive;
+mod wait;
+mod wire;
+mod write;
+
+use clap::{Parser, Subcommand};
+use pd_verbs::{IpFamily, PortWish};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Subcommand)]
+enum Role {
+    /// Print what this machine has.
+    Devices,
+    /// Offer memory to one writer, and say what became of it.
+    Receive {
+        #[arg(long)]
+        listen: SocketAddr,
+        /// RoCE over IPv6, as the writer.
+        #[arg(long)]
+        ipv6: bool,
+    },
+    /// Write into a receiver's memory.
+    Write {
+        #[arg(long)]
+        peer: SocketAddr,
+        #[arg(long, value_enum, default_value = "pieces")]
+        what: write::What,
+        /// RoCE over IPv6, as the receiver.
+        #[arg(long)]
+        ipv6: bool,
+    },
+    /// Keep a device open and say what it tells, until it fails.
+    Hold,
+}
+
+fn wish(ipv6: bool) -> PortWish {
+    PortWish {
+        family: ipv6.then_some(IpFamily::V6),
+        ..PortWish::default()
+    }
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().role {
+        Role::Devices => devices::run(),
+        Role::Receive { listen, ipv6 } => receive::run(listen, wish(ipv6)),
+        Role::Write { peer, what, ipv6 } => write::run(peer, what, wish(ipv6)),
+        Role::Hold => hold::run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
