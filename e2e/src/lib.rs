@@ -13,3 +13,5 @@ pub mod metrics;
 pub mod process;
 pub mod prompts;
 pub mod quiet;
+#[cfg(feature = "rdma")]
+pub mod rdma;
