@@ -1,6 +1,7 @@
 //! Node agent: one process that serves one model over HTTP, whole or as one side of a pair.
 
 mod args;
+mod delivery;
 mod drain;
 mod gpu;
 mod http;

@@ -3,6 +3,7 @@
 mod engine_config;
 
 use crate::args::Args;
+use crate::delivery::delivered;
 use crate::drain::{EndSignals, drain};
 use crate::gpu::sampler::GpuSampler;
 use crate::listeners::{Listeners, Ports, serve};
@@ -79,8 +80,9 @@ async fn run_until_signal(args: &Args) -> Result<()> {
     end.cancel();
     let flushed = timeout(FLUSH_LIMIT, servers.join_all()).await;
     tracing::info!(
-        "drained: {ended:?}; connections closed in time: {}",
-        flushed.is_ok()
+        "drained: {ended:?}; connections closed in time: {}; all was delivered: {}",
+        flushed.is_ok(),
+        delivered(ports.http).await
     );
     Ok(())
 }

@@ -11,6 +11,7 @@ pub mod poll;
 pub mod ports;
 pub mod room;
 pub mod secret;
+pub mod sockets;
 pub mod timeline;
 pub mod workers;
 

@@ -11,6 +11,7 @@ pub mod args;
 pub mod cancel;
 pub mod client;
 pub mod config;
+mod delivery;
 pub mod dispatch;
 pub mod headers;
 pub mod logprobs;

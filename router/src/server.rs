@@ -4,6 +4,7 @@
 use crate::api;
 use crate::api_keys::{ApiKeys, KeyFilesError};
 use crate::config::{Config, HostPort};
+use crate::delivery::delivered;
 use crate::metrics::Metrics;
 use crate::reload::Reloaded;
 use crate::router::Router;
@@ -120,6 +121,7 @@ impl Server {
 
     /// Serves until `shutdown`, then drains.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
+        let port = self.api.local_addr().map(|address| address.port());
         let _others_end = spawn_others(&self.router, self.admin, self.prometheus);
         let stop = CancellationToken::new();
         let mut serving = match self.tls {
@@ -140,7 +142,14 @@ impl Server {
         tracing::info!("finishing the answers in flight");
         stop.cancel();
         match tokio::time::timeout(self.grace, &mut serving).await {
-            Ok(_) => Stopped::Drained,
+            Ok(_) => {
+                if let Ok(port) = port
+                    && !delivered(port).await
+                {
+                    tracing::warn!("a client has not taken the end of its answer");
+                }
+                Stopped::Drained
+            }
             Err(_) => {
                 serving.abort();
                 Stopped::CutOff

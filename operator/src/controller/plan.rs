@@ -126,10 +126,9 @@ fn one_after_the_other(
     };
     let gathers = |pod: &ObservedPod| pod.gathers && pod.leaving.is_none();
     let mut may_begin = !pods.iter().any(gathers);
-    actions.retain(|action| match action {
-        Action::Create { component, .. } if spans(*component) => mem::take(&mut may_begin),
-        _ => true,
-    });
+    let begins =
+        |action: &Action| matches!(action, Action::Create { component, .. } if spans(*component));
+    actions.retain(|action| !begins(action) || mem::take(&mut may_begin));
     actions
 }
 

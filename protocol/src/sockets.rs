@@ -1,0 +1,40 @@
+//! What the kernel still has to deliver, as its table of TCP sockets tells (`/proc/net/tcp`).
+
+/// States in which this end has closed and the peer has not acknowledged all: `FIN_WAIT1`,
+/// `LAST_ACK`, `CLOSING`. Source: Linux, `include/net/tcp_states.h`.
+const UNDELIVERED: [&str; 3] = ["04", "09", "0B"];
+
+/// Connections of a local port that were closed here before their last bytes had arrived.
+pub fn undelivered(table: &str, port: u16) -> usize {
+    let is_meant = |line: &&str| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (local, state) = (fields.next(), fields.nth(1));
+        let local = local.and_then(|local| local.rsplit_once(':'));
+        let local = local.and_then(|(_, port)| u16::from_str_radix(port, 16).ok());
+        local == Some(port) && state.is_some_and(|state| UNDELIVERED.contains(&state))
+    };
+    table.lines().filter(is_meant).count()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about the kernel's table.
+
+    use super::*;
+
+    const TABLE: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt
+   0: 0100007F:7530 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 1 1 0 100 0 0 10 0
+   1: 0100007F:7530 0100007F:B2D4 04 0000A000:00000000 01:00000014 00000000 0 0 0 2 0 21 4 30 10 -1
+   2: 0100007F:7530 0100007F:B2D6 01 00000000:00000000 00:00000000 00000000 0 0 3 1 0 20 4 30 10 -1
+   3: 0100007F:7531 0100007F:B2D8 04 0000A000:00000000 01:00000014 00000000 0 0 0 2 0 21 4 30 10 -1
+   4: 00000000000000000000000001000000:7530 00000000000000000000000001000000:B2D8 09 00000001:00000000
+";
+
+    #[test]
+    fn only_what_was_closed_before_it_had_arrived_counts() {
+        assert_eq!(undelivered(TABLE, 30000), 2);
+        assert_eq!(undelivered(TABLE, 30001), 1);
+        assert_eq!(undelivered(TABLE, 30002), 0);
+        assert_eq!(undelivered("", 30000), 0);
+    }
+}
