@@ -1,33 +1,22 @@
 //! The end of a connection after the end of its answer.
 
-use pd_protocol::sockets::undelivered;
-use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use pd_protocol::sockets::{LOOKS, PAUSE, TABLES, is_delivered};
+use tokio::time::sleep;
 
-/// A lost packet comes again within a second; a peer that is gone never acknowledges.
-const LIMIT: Duration = Duration::from_secs(3);
-const LOOK: Duration = Duration::from_millis(20);
-
-/// Waits until peers have acknowledged what was written to connections of a port before they were
-/// closed: a pod's network goes with its process, and with it what the kernel would send again. Says
-/// whether they have.
+/// Waits until what was written to a port's connections has arrived; says whether it has.
 pub(crate) async fn delivered(port: u16) -> bool {
-    let began = Instant::now();
-    while is_undelivered(port) {
-        if began.elapsed() > LIMIT {
-            return false;
+    for _ in 0..LOOKS {
+        if is_delivered(tables(), port) {
+            return true;
         }
-        sleep(LOOK).await;
+        sleep(PAUSE).await;
     }
-    true
+    false
 }
 
 /// Where the kernel does not say, nothing is waited for.
-fn is_undelivered(port: u16) -> bool {
-    ["tcp", "tcp6"].into_iter().any(|family| {
-        let table = std::fs::read_to_string(format!("/proc/self/net/{family}"));
-        table.is_ok_and(|table| undelivered(&table, port) > 0)
-    })
+fn tables() -> impl Iterator<Item = String> {
+    TABLES.into_iter().flat_map(std::fs::read_to_string)
 }
 
 #[cfg(test)]
@@ -46,9 +35,9 @@ mod tests {
         let (mut answer, _) = listener.accept().await.unwrap();
         // As much as the kernel takes; more than the peer's side has room for.
         let bytes = vec![7; 1 << 20];
-        while let Ok(Ok(_)) = tokio::time::timeout(LOOK, answer.write(&bytes)).await {}
+        while let Ok(Ok(_)) = tokio::time::timeout(PAUSE, answer.write(&bytes)).await {}
         drop(answer);
-        assert!(is_undelivered(address.port()));
+        assert!(!is_delivered(tables(), address.port()));
         let reading = tokio::spawn(async move {
             let mut read = Vec::new();
             peer.read_to_end(&mut read).await.unwrap();
@@ -66,7 +55,7 @@ mod tests {
         let peer = TcpStream::connect(address).await.unwrap();
         let (mut answer, _) = listener.accept().await.unwrap();
         let bytes = vec![7; 1 << 20];
-        while let Ok(Ok(_)) = tokio::time::timeout(LOOK, answer.write(&bytes)).await {}
+        while let Ok(Ok(_)) = tokio::time::timeout(PAUSE, answer.write(&bytes)).await {}
         drop(answer);
         assert!(!delivered(address.port()).await);
         drop(peer);

@@ -10,6 +10,7 @@ pub(crate) mod check;
 pub(crate) mod children;
 pub(crate) mod context;
 pub(crate) mod endpoint;
+pub(crate) mod facts;
 pub(crate) mod history;
 pub(crate) mod host_ports;
 pub(crate) mod lease;

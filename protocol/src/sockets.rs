@@ -1,19 +1,32 @@
 //! What the kernel still has to deliver, as its table of TCP sockets tells (`/proc/net/tcp`).
 
+use std::time::Duration;
+
 /// States in which this end has closed and the peer has not acknowledged all: `FIN_WAIT1`,
 /// `LAST_ACK`, `CLOSING`. Source: Linux, `include/net/tcp_states.h`.
 const UNDELIVERED: [&str; 3] = ["04", "09", "0B"];
 
-/// Connections of a local port that were closed here before their last bytes had arrived.
-pub fn undelivered(table: &str, port: u16) -> usize {
-    let is_meant = |line: &&str| {
-        let mut fields = line.split_ascii_whitespace().skip(1);
-        let (local, state) = (fields.next(), fields.nth(1));
-        let local = local.and_then(|local| local.rsplit_once(':'));
-        let local = local.and_then(|(_, port)| u16::from_str_radix(port, 16).ok());
-        local == Some(port) && state.is_some_and(|state| UNDELIVERED.contains(&state))
-    };
-    table.lines().filter(is_meant).count()
+/// Where the kernel tells.
+pub const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
+/// How often to look at most, and how long to rest in between, 3 s in all: a lost packet comes again
+/// within a second, and a peer that is gone never acknowledges.
+pub const LOOKS: usize = 150;
+pub const PAUSE: Duration = Duration::from_millis(20);
+
+/// Whether peers have acknowledged all that was written to a local port's connections before they
+/// were closed here, by the texts of [`TABLES`]. A pod's network goes with its process, and with it what
+/// the kernel would send again.
+pub fn is_delivered(tables: impl IntoIterator<Item = String>, port: u16) -> bool {
+    let mut tables = tables.into_iter();
+    tables.all(|table| !table.lines().any(|line| is_undelivered(line, port)))
+}
+
+fn is_undelivered(line: &str, port: u16) -> bool {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let (local, state) = (fields.next(), fields.nth(1));
+    let local = local.and_then(|local| local.rsplit_once(':'));
+    let local = local.and_then(|(_, port)| u16::from_str_radix(port, 16).ok());
+    local == Some(port) && state.is_some_and(|state| UNDELIVERED.contains(&state))
 }
 
 #[cfg(test)]
@@ -32,9 +45,11 @@ mod tests {
 
     #[test]
     fn only_what_was_closed_before_it_had_arrived_counts() {
-        assert_eq!(undelivered(TABLE, 30000), 2);
-        assert_eq!(undelivered(TABLE, 30001), 1);
-        assert_eq!(undelivered(TABLE, 30002), 0);
-        assert_eq!(undelivered("", 30000), 0);
+        let of_port = |port| TABLE.lines().filter(|line| is_undelivered(line, port));
+        assert_eq!(of_port(30000).count(), 2);
+        assert_eq!(of_port(30001).count(), 1);
+        assert_eq!(of_port(30002).count(), 0);
+        let is_delivered = |port| is_delivered([String::new(), TABLE.to_owned()], port);
+        assert!(!is_delivered(30001) && is_delivered(30002));
     }
 }

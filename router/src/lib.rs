@@ -11,7 +11,6 @@ pub mod args;
 pub mod cancel;
 pub mod client;
 pub mod config;
-mod delivery;
 pub mod dispatch;
 pub mod headers;
 pub mod logprobs;

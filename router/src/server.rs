@@ -4,7 +4,6 @@
 use crate::api;
 use crate::api_keys::{ApiKeys, KeyFilesError};
 use crate::config::{Config, HostPort};
-use crate::delivery::delivered;
 use crate::metrics::Metrics;
 use crate::reload::Reloaded;
 use crate::router::Router;
@@ -14,6 +13,7 @@ use crate::workers::admin;
 use crate::workers::discovery::{self, DiscoveryError};
 use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
 use axum::serve::{Listener, ListenerExt};
+use pd_protocol::sockets::{self, TABLES, is_delivered};
 use rustls::ServerConfig;
 use std::fmt::Debug;
 use std::io;
@@ -143,10 +143,8 @@ impl Server {
         stop.cancel();
         match tokio::time::timeout(self.grace, &mut serving).await {
             Ok(_) => {
-                if let Ok(port) = port
-                    && !delivered(port).await
-                {
-                    tracing::warn!("a client has not taken the end of its answer");
+                if let Ok(port) = port {
+                    deliver(port).await;
                 }
                 Stopped::Drained
             }
@@ -187,6 +185,18 @@ fn spawn_others(
         tokio::spawn(end.clone().run_until_cancelled_owned(metrics.into_future()));
     }
     end.drop_guard()
+}
+
+/// Waits until clients have the ends of their answers.
+async fn deliver(port: u16) {
+    let tables = || TABLES.into_iter().flat_map(std::fs::read_to_string);
+    for _ in 0..sockets::LOOKS {
+        if is_delivered(tables(), port) {
+            return;
+        }
+        tokio::time::sleep(sockets::PAUSE).await;
+    }
+    tracing::warn!("a client has not taken the end of its answer");
 }
 
 /// `::` is every address; a kernel without IPv6 has those of IPv4.

@@ -9,8 +9,8 @@
 
 use super::children::{Child, Metadata};
 use super::context::Context;
+use super::facts::PodFacts;
 use super::metrics::DrainOutcome;
-use super::observe::PodFacts;
 use crate::controller::build::Resources;
 use crate::controller::build::component::Component;
 use crate::controller::build::group::follower_name;

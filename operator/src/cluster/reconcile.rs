@@ -3,7 +3,8 @@
 
 use super::apply::{ApplyError, Writer, failed, merge_params};
 use super::context::Context;
-use super::observe::{PodFacts, all_facts, observe};
+use super::facts::{PodFacts, all_facts};
+use super::observe::observe;
 use super::report::Report;
 use super::scaling;
 use super::status::{self, Surroundings};

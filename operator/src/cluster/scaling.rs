@@ -1,7 +1,7 @@
 //! Sizes the pools of a deployment by what its agents and routers say.
 
 use super::apply::{ApplyError, Writer};
-use super::observe::PodFacts;
+use super::facts::PodFacts;
 use crate::controller::autoscale::observations::{Replica, ReplicaState};
 use crate::controller::autoscale::per_role::PerRole;
 use crate::controller::autoscale::{Decision, ScalingSpec};

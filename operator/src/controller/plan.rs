@@ -10,7 +10,6 @@ use crate::controller::build::pool::Slot;
 use pd_crds::place::Place;
 use pd_protocol::workers::{WorkerState, WorkerStatus};
 use std::cmp::Reverse;
-use std::mem;
 
 /// Pods wanted of one component.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +100,6 @@ pub(crate) fn plan(desired: &[Desired], observed: &Observed) -> Vec<Action> {
         let progress = Progress::of(pool, desired, &observed.pods);
         plan_pool(pool, &observed.pods, progress)
     });
-    let pools = one_after_the_other(pools.collect(), desired, &observed.pods);
     let routers = observed
         .routers
         .iter()
@@ -110,26 +108,7 @@ pub(crate) fn plan(desired: &[Desired], observed: &Observed) -> Vec<Action> {
         .pods
         .iter()
         .filter_map(|pod| plan_leaving(pod, &observed.routers));
-    pools.into_iter().chain(routers).chain(leaving).collect()
-}
-
-/// Replicas that span nodes begin one after the other: two that each had half of what is left would
-/// wait for each other for ever.
-fn one_after_the_other(
-    mut actions: Vec<Action>,
-    desired: &[Desired],
-    pods: &[ObservedPod],
-) -> Vec<Action> {
-    let spans = |component| {
-        let mut pools = desired.iter();
-        pools.any(|pool| pool.component == component && pool.nodes > 1)
-    };
-    let gathers = |pod: &ObservedPod| pod.gathers && pod.leaving.is_none();
-    let mut may_begin = !pods.iter().any(gathers);
-    let begins =
-        |action: &Action| matches!(action, Action::Create { component, .. } if spans(*component));
-    actions.retain(|action| !begins(action) || mem::take(&mut may_begin));
-    actions
+    pools.chain(routers).chain(leaving).collect()
 }
 
 /// How far a replacement has come: pods that serve as wanted, of those wanted.
@@ -159,12 +138,20 @@ fn plan_pool(pool: &Desired, pods: &[ObservedPod], progress: Progress) -> Vec<Ac
     };
     let room = (wanted + surge).saturating_sub(live.len());
     let missing = wanted.saturating_sub(new.len() + kept.len()).min(room);
+    // Replicas that span nodes begin one after the other: two that each had half of what is left
+    // would wait for each other for ever.
+    let at_once = match pool.nodes {
+        0 | 1 => missing,
+        _ => usize::from(live.iter().all(|pod| !pod.gathers)),
+    };
     let taken: Vec<u32> = of_pool().map(|pod| pod.slot.ordinal).collect();
     let free = (0..).filter(|ordinal| !taken.contains(ordinal));
-    let creates = free.take(missing).map(|ordinal| Action::Create {
-        component: pool.component,
-        ordinal,
-    });
+    let creates = free
+        .take(missing.min(at_once))
+        .map(|ordinal| Action::Create {
+            component: pool.component,
+            ordinal,
+        });
     let mut actions: Vec<Action> = creates.collect();
     let mut victims: Vec<&ObservedPod> = of_pool().filter(stays).filter(is_lost).collect();
     let surplus = (new.len() + kept.len()).saturating_sub(wanted);

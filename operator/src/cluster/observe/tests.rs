@@ -1,10 +1,16 @@
 //! Facts about what a pod's own object says.
 
 use super::*;
-use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodStatus};
+use crate::cluster::facts::all_facts;
+use crate::cluster::nodes::Nodes;
+use crate::controller::build::pool::Slot;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use pd_crds::document;
+use pd_crds::place::Place;
+use pd_protocol::labels::ROUTABLE_GATE;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn mk_deployment() -> PdDeployment {
     let text = "apiVersion: pdserve.io/v1alpha1

@@ -382,20 +382,28 @@ fn a_worker_that_never_served_makes_way_for_the_next_revision() {
 }
 
 #[test]
-fn replicas_that_span_nodes_begin_one_after_the_other() {
+fn a_pools_replicas_that_span_nodes_begin_one_after_the_other() {
     let mut desired = mk_wanted(3, 2, "a");
     for pool in &mut desired[1..] {
         pool.nodes = 2;
     }
     let begun = |observed: &Observed| {
         let actions = plan(&desired, observed);
-        let is_create = |action: &&Action| matches!(action, Action::Create { .. });
-        actions.iter().filter(is_create).count()
+        let created = actions.into_iter().filter_map(|action| match action {
+            Action::Create { component, .. } => Some(component),
+            Action::Leave { .. }
+            | Action::Register { .. }
+            | Action::Cordon { .. }
+            | Action::Deregister { .. }
+            | Action::Drain { .. }
+            | Action::Terminate { .. } => None,
+        });
+        created.collect::<Vec<_>>()
     };
     let mut observed = mk_settled();
-    assert_eq!(begun(&observed), 1, "of three that lack");
-    observed.pods[2].gathers = true;
-    assert_eq!(begun(&observed), 0, "one gathers its nodes");
-    observed.pods[2].leaving = Some(Leaving::default());
-    assert_eq!(begun(&observed), 1, "but for one that leaves");
+    assert_eq!(begun(&observed), [Prefill, Decode], "one each");
+    observed.pods[1].gathers = true;
+    assert_eq!(begun(&observed), [Decode], "prefill's gathers its nodes");
+    observed.pods[1].leaving = Some(Leaving::default());
+    assert_eq!(begun(&observed), [Prefill, Decode], "and leaves");
 }
