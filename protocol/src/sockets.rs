@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn only_what_was_closed_before_it_had_arrived_counts() {
-        let of_port = |port| TABLE.lines().filter(|line| is_undelivered(line, port));
+        let of_port = |port| TABLE.lines().filter(move |line| is_undelivered(line, port));
         assert_eq!(of_port(30000).count(), 2);
         assert_eq!(of_port(30001).count(), 1);
         assert_eq!(of_port(30002).count(), 0);

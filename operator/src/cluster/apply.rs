@@ -7,7 +7,7 @@
 //!   was applied and what is stored stay as they were.
 //! * A write that harms carries the UID it was decided for.
 
-use super::children::{Child, Metadata};
+use super::children::{Child, Children, Stored};
 use super::context::Context;
 use super::facts::PodFacts;
 use super::metrics::DrainOutcome;
@@ -17,7 +17,7 @@ use crate::controller::build::group::follower_name;
 use crate::controller::build::pool::{Pool, Slot};
 use crate::controller::plan::Action;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Resource, ResourceExt};
@@ -74,14 +74,14 @@ impl Writer<'_> {
     pub(crate) async fn apply<K: Child>(
         &self,
         wanted: &K,
-        known: &Metadata<K>,
+        known: &Children<Stored<K>>,
     ) -> Result<(), ApplyError> {
         let name = wanted.name_any();
         let applied = &self.context.applied;
         match known.find(&self.key(), &name) {
             Some(stored) => {
-                self.check_owner::<K>(&stored.metadata)?;
-                if applied.is_current(&self.uid(), wanted, &stored.metadata) {
+                self.check_owner::<K>(&name, &stored.owners)?;
+                if applied.is_current(&self.uid(), wanted, &stored) {
                     return Ok(());
                 }
             }
@@ -90,7 +90,7 @@ impl Writer<'_> {
                 let stored = self.api::<K>().get_metadata_opt(&name).await;
                 let stored = stored.map_err(|source| failed::<K>("get", &name, source))?;
                 if let Some(stored) = stored {
-                    self.check_owner::<K>(&stored.metadata)?;
+                    self.check_owner::<K>(&name, stored.owner_references())?;
                 }
             }
         }
@@ -114,7 +114,7 @@ impl Writer<'_> {
                 let stored = stored.map_err(|source| failed::<K>("get", &name, source))?;
                 let owner = wanted.owner_references().first();
                 let owner = owner.map(|owner| owner.uid.as_str()).unwrap_or_default();
-                check_owned_by::<K>(owner, &stored.metadata)
+                check_owned_by::<K>(owner, &name, stored.owner_references())
             }
             Err(source) => Err(failed::<K>("create", &name, source)),
         }
@@ -123,14 +123,14 @@ impl Writer<'_> {
     /// Deletes those of a deployment's own objects that are not wanted any more.
     pub(crate) async fn remove_rest<K: Child>(
         &self,
-        known: &Metadata<K>,
+        known: &Children<Stored<K>>,
         is_wanted: impl Fn(&str) -> bool,
     ) -> Result<(), ApplyError> {
         for stored in known.of(&self.key()) {
-            let name = stored.name_any();
+            let name = &stored.name;
             // One that only carries our label is somebody else's.
-            if !is_wanted(&name) && self.check_owner::<K>(&stored.metadata).is_ok() {
-                self.remove::<K>(&name).await?;
+            if !is_wanted(name) && self.check_owner::<K>(name, &stored.owners).is_ok() {
+                self.remove::<K>(name).await?;
             }
         }
         Ok(())
@@ -146,8 +146,12 @@ impl Writer<'_> {
     }
 
     /// An object of that name which is not ours is left alone.
-    pub(crate) fn check_owner<K: Child>(&self, stored: &ObjectMeta) -> Result<(), ApplyError> {
-        check_owned_by::<K>(&self.uid(), stored)
+    pub(crate) fn check_owner<K: Child>(
+        &self,
+        name: &str,
+        owners: &[OwnerReference],
+    ) -> Result<(), ApplyError> {
+        check_owned_by::<K>(&self.uid(), name, owners)
     }
 
     /// Sets a pool's size.
@@ -355,19 +359,21 @@ impl Writer<'_> {
     }
 }
 
-fn check_owned_by<K: Child>(uid: &str, stored: &ObjectMeta) -> Result<(), ApplyError> {
-    let mut owners = stored.owner_references.iter().flatten();
-    if owners.any(|owner| owner.uid == uid) {
+fn check_owned_by<K: Child>(
+    uid: &str,
+    name: &str,
+    owners: &[OwnerReference],
+) -> Result<(), ApplyError> {
+    if owners.iter().any(|owner| owner.uid == uid) {
         return Ok(());
     }
-    let owner = stored.owner_references.iter().flatten().next();
-    let owner = owner.map_or_else(
+    let owner = owners.first().map_or_else(
         || "nobody".to_owned(),
         |owner| format!("{} {}", owner.kind, owner.name),
     );
     Err(ApplyError::Foreign {
         kind: K::kind(&()).into_owned(),
-        name: stored.name.clone().unwrap_or_default(),
+        name: name.to_owned(),
         owner,
     })
 }

@@ -8,6 +8,7 @@ use super::context::version_of;
 use futures::channel::mpsc;
 use futures::{SinkExt, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
@@ -20,6 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -29,7 +31,7 @@ use tokio::sync::oneshot;
 const CHANGED_MAX: usize = 1024;
 
 type Key = ObjectRef<PdDeployment>;
-type Objects<K> = HashMap<Key, BTreeMap<String, Arc<K>>>;
+type Objects<V> = HashMap<Key, BTreeMap<String, Entry<V>>>;
 
 /// A kind of object in a namespace, as the client wants it.
 pub(crate) trait Child:
@@ -56,18 +58,31 @@ impl<K> Child for K where
 {
 }
 
-/// Objects that are only ever applied: whether they are as they were left, their metadata tells.
-pub(crate) type Metadata<K> = Children<PartialObjectMeta<K>>;
+/// What is kept of an object that is only ever applied: whose it is, and whether it is as it was left.
+#[derive(Debug)]
+pub(crate) struct Stored<K> {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) version: u64,
+    pub(crate) owners: Vec<OwnerReference>,
+    kind: PhantomData<fn() -> K>,
+}
 
 /// An index of one kind, kept up by a watch.
 #[derive(Debug)]
-pub(crate) struct Children<K> {
-    objects: Arc<RwLock<Objects<K>>>,
+pub(crate) struct Children<V> {
+    objects: Arc<RwLock<Objects<V>>>,
+}
+
+#[derive(Debug)]
+struct Entry<V> {
+    version: u64,
+    kept: Arc<V>,
 }
 
 /// A watch that has begun.
-pub(crate) struct Watch<K> {
-    pub(crate) children: Children<K>,
+pub(crate) struct Watch<V> {
+    pub(crate) children: Children<V>,
     /// Deployments of which an object changed.
     pub(crate) changed: mpsc::Receiver<Key>,
     /// Done when the index is complete for the first time.
@@ -83,21 +98,25 @@ pub(crate) enum Tells {
 }
 
 /// What one event does to an index.
-struct Indexer<K> {
+struct Indexer<K, V> {
     tells: Tells,
-    prune: fn(&mut K),
-    objects: Arc<RwLock<Objects<K>>>,
+    keep: fn(K) -> V,
+    objects: Arc<RwLock<Objects<V>>>,
     /// Collected between `Init` and `InitDone`, then put in place at once.
-    listed: Objects<K>,
+    listed: Objects<V>,
 }
 
-/// Watches a kind for objects that carry the deployment label. `prune` removes from each what nobody
-/// reads: thousands of them are kept.
-pub(crate) fn watch<K: Child>(api: Api<K>, tells: Tells, prune: fn(&mut K)) -> Watch<K> {
+/// Watches a kind for objects that carry the deployment label. `keep` makes of each what is read of it:
+/// thousands of them are kept.
+pub(crate) fn watch<K, V>(api: Api<K>, tells: Tells, keep: fn(K) -> V) -> Watch<V>
+where
+    K: Child,
+    V: Send + Sync + 'static,
+{
     let objects = Arc::new(RwLock::new(Objects::new()));
     let mut indexer = Indexer {
         tells,
-        prune,
+        keep,
         objects: Arc::clone(&objects),
         listed: Objects::new(),
     };
@@ -137,50 +156,62 @@ pub(crate) fn watch<K: Child>(api: Api<K>, tells: Tells, prune: fn(&mut K)) -> W
 
 // === impl Children ===
 
-impl<K> Children<K> {
+impl<V> Children<V> {
     /// The objects of one deployment, by name.
-    pub(crate) fn of(&self, deployment: &Key) -> Vec<Arc<K>> {
+    pub(crate) fn of(&self, deployment: &Key) -> Vec<Arc<V>> {
         let objects = self.objects.read();
-        let own = objects.get(deployment);
-        own.map(|own| own.values().cloned().collect())
-            .unwrap_or_default()
+        let own = objects.get(deployment).into_iter().flatten();
+        own.map(|(_, entry)| Arc::clone(&entry.kept)).collect()
     }
 
     /// One object of a deployment.
-    pub(crate) fn find(&self, deployment: &Key, name: &str) -> Option<Arc<K>> {
-        self.objects.read().get(deployment)?.get(name).cloned()
+    pub(crate) fn find(&self, deployment: &Key, name: &str) -> Option<Arc<V>> {
+        let objects = self.objects.read();
+        let entry = objects.get(deployment)?.get(name)?;
+        Some(Arc::clone(&entry.kept))
     }
 
     /// Goes through the objects of all deployments.
-    pub(crate) fn each(&self, mut see: impl FnMut(&K)) {
+    pub(crate) fn each(&self, mut see: impl FnMut(&V)) {
         let objects = self.objects.read();
         let all = objects.values().flat_map(BTreeMap::values);
-        all.for_each(|object| see(object));
+        all.for_each(|entry| see(&entry.kept));
     }
 
     /// The deployments that have an object of which something holds.
-    pub(crate) fn owners_where(&self, holds: impl Fn(&K) -> bool) -> Vec<Key> {
+    pub(crate) fn owners_where(&self, holds: impl Fn(&V) -> bool) -> Vec<Key> {
         let objects = self.objects.read();
         let having = objects
             .iter()
-            .filter(|(_, own)| own.values().any(|object| holds(object)));
+            .filter(|(_, own)| own.values().any(|entry| holds(&entry.kept)));
         having.map(|(key, _)| key.clone()).collect()
+    }
+}
+
+// === impl Stored ===
+
+impl<K> Stored<K> {
+    pub(crate) fn of(object: PartialObjectMeta<K>) -> Self {
+        let version = version_of(&object.metadata);
+        let ObjectMeta {
+            name,
+            uid,
+            owner_references,
+            ..
+        } = object.metadata;
+        Self {
+            name: name.unwrap_or_default(),
+            uid: uid.unwrap_or_default(),
+            version,
+            owners: owner_references.unwrap_or_default(),
+            kind: PhantomData,
+        }
     }
 }
 
 // === impl Indexer ===
 
-impl<K: Resource<DynamicType = ()> + Clone> Indexer<K> {
-    /// Whether all that matters of an object was told before.
-    fn is_told(&self, before: &K, now: &K) -> bool {
-        self.tells == Tells::AllButStatus && version_of(before.meta()) == version_of(now.meta())
-    }
-
-    fn trim(&self, object: &mut K) {
-        object.managed_fields_mut().clear();
-        (self.prune)(object);
-    }
-
+impl<K: Resource<DynamicType = ()>, V> Indexer<K, V> {
     /// Takes in an event and gives the deployments whose objects it changed.
     fn take(&mut self, event: Event<K>) -> Vec<Key> {
         match event {
@@ -188,9 +219,8 @@ impl<K: Resource<DynamicType = ()> + Clone> Indexer<K> {
                 self.listed.clear();
                 Vec::new()
             }
-            Event::InitApply(mut object) => {
-                self.trim(&mut object);
-                insert(&mut self.listed, object);
+            Event::InitApply(object) => {
+                insert(&mut self.listed, object, self.keep);
                 Vec::new()
             }
             Event::InitDone => {
@@ -200,34 +230,36 @@ impl<K: Resource<DynamicType = ()> + Clone> Indexer<K> {
                 keys.extend(before.into_keys());
                 keys
             }
-            Event::Apply(mut object) => {
-                self.trim(&mut object);
-                let mut objects = self.objects.write();
-                let before = known(&objects, &object);
-                let same = before.is_some_and(|before| self.is_told(before, &object));
-                let key = insert(&mut objects, object);
-                key.filter(|_| !same).into_iter().collect()
+            Event::Apply(object) => {
+                let inserted = insert(&mut self.objects.write(), object, self.keep);
+                let news =
+                    inserted.filter(|(_, changed)| *changed || self.tells == Tells::Everything);
+                news.map(|(key, _)| key).into_iter().collect()
             }
-            Event::Delete(object) => remove(&mut self.objects.write(), &object)
-                .into_iter()
-                .collect(),
+            Event::Delete(object) => {
+                let key = remove(&mut self.objects.write(), &object);
+                key.into_iter().collect()
+            }
         }
     }
 }
 
-fn known<'a, K: Resource<DynamicType = ()>>(objects: &'a Objects<K>, object: &K) -> Option<&'a K> {
-    let own = objects.get(&owner(object)?)?;
-    own.get(&object.name_any()).map(|known| &**known)
-}
-
-fn insert<K: Resource<DynamicType = ()>>(objects: &mut Objects<K>, object: K) -> Option<Key> {
+/// Puts an object under its deployment; says whether more than its status changed.
+fn insert<K: Resource<DynamicType = ()>, V>(
+    objects: &mut Objects<V>,
+    mut object: K,
+    keep: fn(K) -> V,
+) -> Option<(Key, bool)> {
     let key = owner(&object)?;
     let own = objects.entry(key.clone()).or_default();
-    own.insert(object.name_any(), Arc::new(object));
-    Some(key)
+    object.managed_fields_mut().clear();
+    let (name, version) = (object.name_any(), version_of(object.meta()));
+    let kept = Arc::new(keep(object));
+    let before = own.insert(name, Entry { version, kept });
+    Some((key, before.is_none_or(|before| before.version != version)))
 }
 
-fn remove<K: Resource<DynamicType = ()>>(objects: &mut Objects<K>, object: &K) -> Option<Key> {
+fn remove<K: Resource<DynamicType = ()>, V>(objects: &mut Objects<V>, object: &K) -> Option<Key> {
     let key = owner(object)?;
     if let Some(own) = objects.get_mut(&key) {
         own.remove(&object.name_any());
@@ -250,7 +282,7 @@ impl<K: Resource<DynamicType = ()>> FromIterator<K> for Children<K> {
     fn from_iter<I: IntoIterator<Item = K>>(objects: I) -> Self {
         let mut known = Objects::new();
         for object in objects {
-            insert(&mut known, object);
+            insert(&mut known, object, |object| object);
         }
         Self {
             objects: Arc::new(RwLock::new(known)),

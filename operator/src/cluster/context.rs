@@ -1,7 +1,7 @@
 //! What every reconcile shares: the client, the watches' indexes, and what was applied.
 
 use super::admin::Admin;
-use super::children::{Children, Metadata};
+use super::children::{Children, Stored};
 use super::host_ports::HostPorts;
 use super::metrics::Metrics;
 use super::nodes::Nodes;
@@ -37,12 +37,12 @@ pub(crate) struct Context {
     pub(crate) host_ports: HostPorts,
     pub(crate) pods: Children<Pod>,
     pub(crate) pools: Children<PdPool>,
-    pub(crate) deployments: Metadata<Deployment>,
-    pub(crate) services: Metadata<Service>,
-    pub(crate) accounts: Metadata<ServiceAccount>,
-    pub(crate) bindings: Metadata<RoleBinding>,
-    pub(crate) budgets: Metadata<PodDisruptionBudget>,
-    pub(crate) policies: Metadata<NetworkPolicy>,
+    pub(crate) deployments: Children<Stored<Deployment>>,
+    pub(crate) services: Children<Stored<Service>>,
+    pub(crate) accounts: Children<Stored<ServiceAccount>>,
+    pub(crate) bindings: Children<Stored<RoleBinding>>,
+    pub(crate) budgets: Children<Stored<PodDisruptionBudget>>,
+    pub(crate) policies: Children<Stored<NetworkPolicy>>,
     pub(crate) revisions: Children<ControllerRevision>,
     pub(crate) applied: Applied,
     pub(crate) written: Written,
@@ -123,13 +123,13 @@ impl Applied {
         &self,
         deployment: &str,
         wanted: &K,
-        stored: &ObjectMeta,
+        stored: &Stored<K>,
     ) -> bool {
         let by_deployment = self.by_deployment.lock();
         let left = by_deployment.get(deployment);
-        left.and_then(|left| left.get(stored.uid.as_ref()?))
+        left.and_then(|left| left.get(&stored.uid))
             .is_some_and(|(digest, version)| {
-                *digest == digest_of(wanted) && *version == version_of(stored)
+                *digest == digest_of(wanted) && *version == stored.version
             })
     }
 

@@ -1,6 +1,6 @@
 //! The controller: watches, the loop over what they tell, and its end.
 
-use super::children::{Child, Children, Metadata, Tells, Watch, watch};
+use super::children::{Child, Children, Stored, Tells, Watch, watch};
 use super::context::{Applied, Context, version_of};
 use super::endpoint::Endpoint;
 use super::host_ports::{HostPorts, PortRange};
@@ -17,7 +17,7 @@ use futures::channel::mpsc;
 use futures::future::try_join_all;
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec, PodStatus};
 use kube::client::ClientBuilder;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Config, Error as ControllerError};
@@ -195,15 +195,15 @@ async fn start_watches(
         metrics,
         nodes,
         host_ports: HostPorts::new(config.host_ports.clone()),
-        pods: watches.begin(Tells::Everything, prune_pod),
-        pools: watches.begin(Tells::AllButStatus, |_| ()),
+        pods: watches.begin(Tells::Everything, pruned_pod),
+        pools: watches.begin(Tells::AllButStatus, |pool| pool),
         deployments: watches.begin_metadata(),
         services: watches.begin_metadata(),
         accounts: watches.begin_metadata(),
         bindings: watches.begin_metadata(),
         budgets: watches.begin_metadata(),
         policies: watches.begin_metadata(),
-        revisions: watches.begin(Tells::AllButStatus, prune_revision),
+        revisions: watches.begin(Tells::AllButStatus, pruned_revision),
         applied: Applied::default(),
         written: Written::default(),
         probes: Probes::new(),
@@ -249,23 +249,27 @@ impl<'a> Watches<'a> {
         }
     }
 
-    fn begin<K: Child>(&mut self, tells: Tells, prune: fn(&mut K)) -> Children<K> {
+    fn begin<K, V>(&mut self, tells: Tells, keep: fn(K) -> V) -> Children<V>
+    where
+        K: Child,
+        V: Send + Sync + 'static,
+    {
         let Watch {
             children,
             changed,
             synced,
-        } = watch(api(self.client, self.namespace), tells, prune);
+        } = watch(api(self.client, self.namespace), tells, keep);
         self.synced.push(synced);
         self.changed.push(changed);
         children
     }
 
     /// Watches a kind of which only the metadata is read.
-    fn begin_metadata<K: Child>(&mut self) -> Metadata<K>
+    fn begin_metadata<K: Child>(&mut self) -> Children<Stored<K>>
     where
         PartialObjectMeta<K>: Child,
     {
-        self.begin(Tells::AllButStatus, |_| ())
+        self.begin(Tells::AllButStatus, Stored::of)
     }
 }
 
@@ -283,18 +287,44 @@ fn moved(
     })
 }
 
-/// Of what a pod is to run, only its node is read.
-fn prune_pod(pod: &mut Pod) {
-    let node_name = pod.spec.take().and_then(|spec| spec.node_name);
-    pod.spec = Some(PodSpec {
-        node_name,
-        ..PodSpec::default()
+/// Of what a pod is to run, only its node is read; of its containers, how they fare.
+fn pruned_pod(pod: Pod) -> Pod {
+    let node_name = pod.spec.and_then(|spec| spec.node_name);
+    let status = pod.status.map(|status| PodStatus {
+        phase: status.phase,
+        pod_ip: status.pod_ip,
+        conditions: status.conditions,
+        container_statuses: status.container_statuses.map(pruned_containers),
+        ..PodStatus::default()
     });
+    Pod {
+        metadata: pod.metadata,
+        spec: Some(PodSpec {
+            node_name,
+            ..PodSpec::default()
+        }),
+        status,
+    }
+}
+
+fn pruned_containers(containers: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
+    let pruned = containers.into_iter().map(|container| ContainerStatus {
+        name: container.name,
+        ready: container.ready,
+        restart_count: container.restart_count,
+        state: container.state,
+        last_state: container.last_state,
+        ..ContainerStatus::default()
+    });
+    pruned.collect()
 }
 
 /// Of a record, only its number is read.
-fn prune_revision(record: &mut ControllerRevision) {
-    record.data = None;
+fn pruned_revision(record: ControllerRevision) -> ControllerRevision {
+    ControllerRevision {
+        data: None,
+        ..record
+    }
 }
 
 /// The deployments to reconcile, as their watch tells: not for a status, which this operator writes.

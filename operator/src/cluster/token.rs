@@ -6,6 +6,7 @@ use crate::controller::build::component::Component;
 use crate::controller::build::pod::{ADMIN_SECRET_KEY, admin_secret};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use std::collections::BTreeMap;
 
@@ -29,7 +30,7 @@ impl Writer<'_> {
             .map_err(|source| failed::<Secret>("get", &name, source))?;
         let secret = match stored {
             Some(secret) => {
-                self.check_owner::<Secret>(&secret.metadata)?;
+                self.check_owner::<Secret>(&name, secret.owner_references())?;
                 secret
             }
             None => api

@@ -12,11 +12,11 @@ fn mk_pod(name: &str, deployment: Option<&str>) -> Pod {
     pod
 }
 
-fn mk_indexer() -> (Indexer<Pod>, Children<Pod>) {
+fn mk_indexer() -> (Indexer<Pod, Pod>, Children<Pod>) {
     let objects = Arc::default();
     let indexer = Indexer {
         tells: Tells::Everything,
-        prune: |_| (),
+        keep: |pod| pod,
         objects: Arc::clone(&objects),
         listed: Objects::new(),
     };
