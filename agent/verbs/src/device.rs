@@ -4,6 +4,7 @@ use crate::endpoint::Mtu;
 use crate::error::CallError;
 use crate::ffi::{self, Api, LibraryError};
 use crate::memory::{HostMemory, ProtectionDomain, Registration};
+use crate::place::Place;
 use crate::port::{self, LinkLayer, LocalPort, Port, PortError, PortState, PortWish};
 use crate::sysfs::{CLASS, PortFolder};
 use std::ffi::CStr;
@@ -15,6 +16,8 @@ use std::sync::{Arc, OnceLock};
 #[derive(Clone, Copy)]
 pub struct Verbs {
     api: &'static Api,
+    /// Where the kernel, or who stands in for it, tells of the library's devices.
+    class: &'static Path,
 }
 
 /// An open device; cheap to clone, closed with the last clone and everything made from it.
@@ -27,6 +30,7 @@ struct Context {
     api: &'static Api,
     raw: NonNull<ffi::Context>,
     name: String,
+    class: &'static Path,
 }
 
 /// Limits of a device.
@@ -98,15 +102,18 @@ impl Verbs {
     pub fn open() -> Result<Self, OpenError> {
         static API: OnceLock<Result<Api, Arc<LibraryError>>> = OnceLock::new();
         match API.get_or_init(|| Api::open().map_err(Arc::new)) {
-            Ok(api) => Ok(Self { api }),
+            Ok(api) => Ok(Self {
+                api,
+                class: Path::new(CLASS),
+            }),
             Err(error) => Err(OpenError::Library(Arc::clone(error))),
         }
     }
 
-    /// Another library than libibverbs.
-    #[cfg(test)]
-    pub(crate) fn over(api: &'static Api) -> Self {
-        Self { api }
+    /// Another library than libibverbs, with what `class` tells of its devices.
+    #[cfg(any(test, feature = "loopback"))]
+    pub(crate) fn over(api: &'static Api, class: &'static Path) -> Self {
+        Self { api, class }
     }
 
     /// Names of the devices that are there now, at least one.
@@ -145,6 +152,7 @@ impl Verbs {
             api: self.api,
             raw,
             name: name.to_owned(),
+            class: self.class,
         };
         context.make_events_non_blocking()?;
         Ok(Device {
@@ -278,7 +286,7 @@ impl Device {
             let object = format!("{} port {number}", self.name());
             return Err(CallError::new("ibv_query_port", object, code));
         }
-        let folder = PortFolder::new(Path::new(CLASS), self.name(), number);
+        let folder = PortFolder::new(self.context.class, self.name(), number);
         let gids_len = u8::try_from(attr.gid_tbl_len.max(0)).unwrap_or(u8::MAX);
         Ok(Port {
             number,
@@ -301,6 +309,11 @@ impl Device {
             message_bytes_max: attr.max_msg_sz,
             gids: folder.gids(gids_len),
         })
+    }
+
+    /// Where it sits in the machine, as the kernel tells now.
+    pub fn place(&self) -> Place {
+        Place::read(self.context.class, self.name())
     }
 
     /// Reads the ports and chooses one with its GID.

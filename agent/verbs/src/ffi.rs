@@ -429,5 +429,9 @@ impl Api {
 
 #[cfg(test)]
 pub(crate) mod fake;
+#[cfg(any(test, feature = "loopback"))]
+mod software;
+#[cfg(any(test, feature = "loopback"))]
+pub(crate) use software::DataPath;
 #[cfg(test)]
 mod tests;

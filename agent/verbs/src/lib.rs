@@ -14,6 +14,10 @@
 //! a table over a dozen structures, all of an ABI that rdma-core has kept since 2005; a test holds
 //! each size, offset and constant against the header that is installed (`ffi/tests.rs`). rdma-core 28
 //! (2020) is enough; what came later (dma-bufs, 34) is looked for and missed without harm.
+//!
+//! # Features
+//! `loopback`: devices within this process, for tests of what is built on this crate; never in a
+//! product build.
 
 #![allow(
     unsafe_code,
@@ -26,8 +30,11 @@ mod endpoint;
 mod error;
 mod events;
 mod ffi;
+#[cfg(any(test, feature = "loopback"))]
+pub mod loopback;
 mod memory;
 mod path;
+mod place;
 mod port;
 pub mod queue_pair;
 mod status;
@@ -46,6 +53,7 @@ pub use memory::{
     Registration, RemoteAddr, RemoteRegion,
 };
 pub use path::{PathError, PathOptions, Retry};
+pub use place::Place;
 pub use port::{
     GidEntry, GidKind, IpFamily, LinkLayer, LocalPort, Port, PortError, PortState, PortWish,
     choose_port,

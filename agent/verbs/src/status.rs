@@ -86,8 +86,11 @@ const UNUSED: &str =
 // === impl WcStatus ===
 
 impl WcStatus {
+    pub const LOC_LEN_ERR: Self = Self(1);
+    pub const LOC_PROT_ERR: Self = Self(4);
     /// Requests that were behind a failed one.
     pub const WR_FLUSH_ERR: Self = Self(5);
+    pub const REM_INV_REQ_ERR: Self = Self(9);
     pub const REM_ACCESS_ERR: Self = Self(10);
     pub const RETRY_EXC_ERR: Self = Self(12);
     pub const RNR_RETRY_EXC_ERR: Self = Self(13);

@@ -4,7 +4,6 @@
 use super::*;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::mem::zeroed;
 use std::ptr::null_mut;
 
 /// What tests look at and turn.
@@ -106,7 +105,7 @@ unsafe fn give_up<T>(object: *mut T, what: &str) -> c_int {
 extern "C" fn get_device_list(len: *mut c_int) -> *mut *mut Device {
     // SAFETY: the caller's place for the length.
     unsafe { *len = 1 };
-    new(new(Device { _opaque: [] })).cast()
+    new(new(Device::of_software())).cast()
 }
 
 extern "C" fn free_device_list(list: *mut *mut Device) {
@@ -118,22 +117,16 @@ extern "C" fn get_device_name(_: *mut Device) -> *const c_char {
     c"fake0".as_ptr()
 }
 
-extern "C" fn open_device(device: *mut Device) -> *mut Context {
+extern "C" fn open_device(_: *mut Device) -> *mut Context {
     let event_file = std::fs::File::open("/dev/null").expect("it is there");
-    new(Context {
-        _device: device,
-        ops: ContextOps {
-            _before_poll_cq: [std::ptr::null(); 11],
-            poll_cq,
-            req_notify_cq,
-            _before_post_send: [std::ptr::null(); 12],
-            post_send,
-            post_recv,
-            _after_post_recv: [std::ptr::null(); 5],
-        },
-        _cmd_fd: -1,
-        async_fd: std::os::fd::IntoRawFd::into_raw_fd(event_file),
-    })
+    let data_path = DataPath {
+        poll_cq,
+        req_notify_cq,
+        post_send,
+        post_recv,
+    };
+    let async_fd = std::os::fd::IntoRawFd::into_raw_fd(event_file);
+    new(Context::of_software(&data_path, async_fd))
 }
 
 extern "C" fn close_device(context: *mut Context) -> c_int {
@@ -168,16 +161,8 @@ extern "C" fn dealloc_pd(pd: *mut Pd) -> c_int {
     unsafe { give_up(pd.cast::<u64>(), "domain") }
 }
 
-extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, len: usize, _: c_int) -> *mut Mr {
-    new(Mr {
-        _context: null_mut(),
-        _pd: pd,
-        _addr: addr,
-        _length: len,
-        _handle: 0,
-        lkey: 0x11,
-        rkey: 0x22,
-    })
+extern "C" fn reg_mr(_: *mut Pd, _: *mut c_void, _: usize, _: c_int) -> *mut Mr {
+    new(Mr::of_software(0x11, 0x22))
 }
 
 extern "C" fn dereg_mr(mr: *mut Mr) -> c_int {
@@ -189,11 +174,8 @@ extern "C" fn dereg_mr(mr: *mut Mr) -> c_int {
 }
 
 extern "C" fn create_comp_channel(context: *mut Context) -> *mut CompChannel {
-    new(CompChannel {
-        _context: context,
-        // SAFETY: the caller's context is open.
-        fd: unsafe { (*context).async_fd },
-    })
+    // SAFETY: the caller's context is open.
+    new(CompChannel::of_software(unsafe { (*context).async_fd }))
 }
 
 extern "C" fn destroy_comp_channel(channel: *mut CompChannel) -> c_int {
@@ -202,19 +184,13 @@ extern "C" fn destroy_comp_channel(channel: *mut CompChannel) -> c_int {
 }
 
 extern "C" fn create_cq(
-    context: *mut Context,
+    _: *mut Context,
     cqe: c_int,
     _: *mut c_void,
-    channel: *mut CompChannel,
+    _: *mut CompChannel,
     _: c_int,
 ) -> *mut Cq {
-    new(Cq {
-        _context: context,
-        _channel: channel,
-        _cq_context: null_mut(),
-        _handle: 0,
-        cqe,
-    })
+    new(Cq::of_software(cqe))
 }
 
 extern "C" fn destroy_cq(cq: *mut Cq) -> c_int {
@@ -228,7 +204,7 @@ extern "C" fn get_cq_event(_: *mut CompChannel, _: *mut *mut Cq, _: *mut *mut c_
 
 extern "C" fn ack_cq_events(_: *mut Cq, _: c_uint) {}
 
-extern "C" fn create_qp(pd: *mut Pd, attr: *mut QpInitAttr) -> *mut Qp {
+extern "C" fn create_qp(_: *mut Pd, attr: *mut QpInitAttr) -> *mut Qp {
     // SAFETY: the caller's structure.
     let cap = unsafe { (*attr).cap };
     let Some(qp_num) = with(|fake| {
@@ -237,13 +213,7 @@ extern "C" fn create_qp(pd: *mut Pd, attr: *mut QpInitAttr) -> *mut Qp {
     }) else {
         return null_mut();
     };
-    // SAFETY: pointers and numbers, for which zero is a value.
-    let empty: Qp = unsafe { zeroed() };
-    new(Qp {
-        _pd: pd,
-        qp_num,
-        ..empty
-    })
+    new(Qp::of_software(qp_num))
 }
 
 extern "C" fn modify_qp(_: *mut Qp, attr: *mut QpAttr, _: c_int) -> c_int {

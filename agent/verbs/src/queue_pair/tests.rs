@@ -10,6 +10,7 @@ use crate::port::LinkLayer;
 use crate::status::WcStatus;
 use crate::work_request::Write;
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::Arc;
 
 const OPTIONS: QueuePairOptions = QueuePairOptions {
@@ -26,7 +27,7 @@ struct Stand {
 }
 
 fn mk_stand(depth: u32) -> Stand {
-    let verbs = Verbs::over(fake::library());
+    let verbs = Verbs::over(fake::library(), Path::new("/nowhere"));
     let device = verbs.open_device("fake0").expect("it is there");
     let domain = ProtectionDomain::new(&device).expect("a domain");
     let completions = CompletionQueue::with_events(&device, depth).expect("a queue");

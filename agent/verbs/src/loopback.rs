@@ -1,0 +1,165 @@
+//! Devices within this process, for tests of what is built on this crate; never in a product build.
+//!
+//! A library beneath [`Verbs`] that needs no hardware and no kernel: its devices share one fabric, which
+//! moves bytes between queue pairs of this process. They behave as devices of hardware do as far as this
+//! crate can tell, with these differences:
+//! * A write is carried out within the call that posts it, on the caller's thread and under one lock for
+//!   the whole process, unless its device is frozen or the immediate lacks a receive. So tests are
+//!   simple and repeat, and no time passes: retries that would end have ended at once.
+//! * A request that is refused has written nothing.
+//! * There are no dma-bufs and no memory on demand.
+//! * A completion queue that overflows ends the process, with a message.
+//!
+//! Files of devices and completion queues become readable as the kernel's do. What sysfs would tell of
+//! devices lies in a temporary folder, which goes with the last of them.
+
+mod api;
+mod carry;
+mod class;
+mod completion;
+mod event_queue;
+mod fabric;
+mod memory;
+mod objects;
+mod queue_pair;
+
+use crate::device::Verbs;
+use crate::ffi;
+use fabric::{Event, Fabric};
+use objects::NicId;
+
+/// Devices of one test. Dropping it does not invalidate what is open; it only can no longer be opened.
+#[derive(Debug)]
+pub struct Loopback {
+    /// Before each name.
+    prefix: String,
+    nics: Vec<NicId>,
+}
+
+// === impl Loopback ===
+
+impl Loopback {
+    /// Makes devices with one port each, which is active, on Ethernet, and has a RoCE v2 GID of its own.
+    /// GIDs and full names ([`Loopback::name`]) are unique in the process, so that tests beside each
+    /// other do not meet; devices of two `Loopback`s can be connected like any other.
+    ///
+    /// # Panics
+    /// A name is empty, has a `/` or a zero byte, or is there twice; or temporary files cannot be
+    /// written.
+    pub fn new(devices: &[&str]) -> Self {
+        for (i, device) in devices.iter().enumerate() {
+            let is_name = !device.is_empty() && !device.contains(['/', '\0']);
+            assert!(is_name, "{device:?} is no name of a device");
+            assert!(!devices[..i].contains(device), "two devices {device}");
+        }
+        let mut fabric = fabric::lock();
+        let prefix = format!("lo{}-", fabric.next_number());
+        let nics = devices
+            .iter()
+            .map(|device| fabric.add_nic(format!("{prefix}{device}")))
+            .collect();
+        Self { prefix, nics }
+    }
+
+    /// The loopback's library. It lists the devices of all `Loopback`s of the process.
+    pub fn verbs(&self) -> Verbs {
+        Verbs::over(&api::API, class::folder())
+    }
+
+    /// A device's full name: `lo7-a`.
+    pub fn name(&self, device: &str) -> String {
+        format!("{}{device}", self.prefix)
+    }
+
+    /// Takes a device's link down, or up again. While it is down, so is the port, and writes from or to
+    /// the device fail with `IBV_WC_RETRY_EXC_ERR`, those that wait for a receive at once. Each change is
+    /// an event.
+    ///
+    /// # Panics
+    /// There is no such device, here as in all that follows.
+    pub fn cut(&self, device: &str, is_cut: bool) {
+        self.turn(device, |fabric, id| {
+            let nic = fabric.nic_mut(id);
+            if nic.is_removed || nic.is_cut == is_cut {
+                return;
+            }
+            nic.is_cut = is_cut;
+            let event = match is_cut {
+                true => ffi::IBV_EVENT_PORT_ERR,
+                false => ffi::IBV_EVENT_PORT_ACTIVE,
+            };
+            fabric.tell(id, Event::Port(event));
+            fabric.progress();
+        });
+    }
+
+    /// Freezes a device, or thaws it. A frozen one holds the writes that are posted to it; thawed, it
+    /// carries them out in the order in which they were posted, each as if it was posted now: those of a
+    /// queue pair that was destroyed are gone, and those whose peer was destroyed fail.
+    pub fn freeze(&self, device: &str, is_frozen: bool) {
+        self.turn(device, |fabric, id| {
+            fabric.nic_mut(id).is_frozen = is_frozen;
+            fabric.progress();
+        });
+    }
+
+    /// Pulls a device for ever: every later call on it fails with `ENODEV`, requests that it holds never
+    /// complete, its files are readable, and the last event is that it is gone. Giving up what was made
+    /// on it fails, too; so memory that was registered on it leaks, as [`crate::MemoryRegion`] states.
+    /// Writes to it fail as those to a device that is cut.
+    pub fn remove(&self, device: &str) {
+        self.turn(device, Fabric::pull);
+    }
+
+    /// Writes that a frozen device holds; 0 if it is not frozen.
+    pub fn held(&self, device: &str) -> usize {
+        self.turn(device, |fabric, id| {
+            let qps = fabric.qps.iter().filter(|(qp, _)| qp.nic == id);
+            match fabric.nic(id).is_frozen {
+                true => qps.map(|(_, qp)| qp.sends.waiting_len()).sum(),
+                false => 0,
+            }
+        })
+    }
+
+    /// Writes (not bytes) that reached memory behind this device so far, those of no bytes included.
+    pub fn landed(&self, device: &str) -> u64 {
+        self.turn(device, |fabric, id| fabric.nic(id).landed)
+    }
+
+    /// Gives a device a place in the machine ([`crate::Device::place`]); without, it has none, as a
+    /// device without hardware.
+    ///
+    /// # Panics
+    /// Temporary files cannot be written.
+    pub fn set_numa_node(&self, device: &str, node: u32) {
+        self.turn(device, |fabric, id| {
+            let nic = fabric.nic(id);
+            if !nic.is_removed {
+                class::set_numa_node(&nic.name, node).expect("the device's folder can be written");
+            }
+        });
+    }
+
+    fn turn<T>(&self, device: &str, f: impl FnOnce(&mut Fabric, NicId) -> T) -> T {
+        let name = self.name(device);
+        let mut fabric = fabric::lock();
+        let mut nics = self.nics.iter();
+        let id = nics.find(|&&id| fabric.nic(id).name == name);
+        let &id = id.unwrap_or_else(|| panic!("there is no device {device} among these"));
+        f(&mut fabric, id)
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        let mut fabric = fabric::lock();
+        for &id in &self.nics {
+            fabric.nic_mut(id).is_listed = false;
+        }
+        fabric.forget_unused_nics();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! Where a device sits in the machine, for choosing among NICs: the closest to a GPU or a core is the
+//! fastest for it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A device's place, as far as the kernel knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// None where memory is all one, or nobody told.
+    pub numa_node: Option<u32>,
+    /// The device's folder among the bus's, below its switches' and its root's. None for a device
+    /// without hardware (Soft-RoCE).
+    pub pci_path: Option<PathBuf>,
+}
+
+// === impl Place ===
+
+impl Place {
+    /// What the folder of all devices tells of one.
+    pub(crate) fn read(class: &Path, device: &str) -> Self {
+        let link = class.join(device).join("device");
+        // The kernel writes -1 for no node.
+        let numa_node = fs::read_to_string(link.join("numa_node"))
+            .ok()
+            .and_then(|text| text.trim_end().parse().ok());
+        Self {
+            numa_node,
+            pci_path: fs::canonicalize(link).ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
