@@ -5,6 +5,7 @@
 pub mod abort;
 pub mod chunk;
 pub mod guard;
+pub mod rail;
 pub mod register;
 pub mod status;
 pub mod transfer_info;
@@ -12,6 +13,9 @@ pub mod transfer_info;
 pub use abort::{Abort, AbortAck};
 pub use chunk::{ChunkDone, ChunkReady};
 pub use guard::{GUARD, Kind, VERSION};
+pub use rail::{
+    NicInfo, QueuePairEnd, RailAnswer, RailClosed, RailDown, RailOffer, RailsWanted, RegionKey,
+};
 pub use register::{KvArgsRegisterInfo, RegisterAck, ShmOffer};
 pub use status::Status;
 pub use transfer_info::TransferInfo;
@@ -33,6 +37,11 @@ pub struct Generation(pub u64);
 pub enum ControlMessage {
     Register(Box<KvArgsRegisterInfo>),
     RegisterAck(Box<RegisterAck>),
+    RailsWanted(RailsWanted),
+    RailOffer(Box<RailOffer>),
+    RailAnswer(RailAnswer),
+    RailDown(RailDown),
+    RailClosed(RailClosed),
     TransferInfo(TransferInfo),
     ChunkReady(ChunkReady),
     ChunkDone(ChunkDone),

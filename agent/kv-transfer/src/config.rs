@@ -26,9 +26,11 @@ pub struct KvArgs {
 /// How bytes travel; `--disaggregation-transfer-backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Shared memory where both sides run on one host, else tcp.
+    /// Shared memory where both sides run on one host, rdma where their NICs reach each other, else
+    /// tcp.
     Auto,
     Shm,
+    Rdma,
     Tcp,
     /// Nothing moves; warm-up and tests. Source: seed 001, "Dummy Test".
     Fake,
@@ -37,8 +39,8 @@ pub enum Transport {
 /// A transport's name that is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "transfer backend {0:?} is not known; choose auto, shm, tcp or fake (mooncake, nixl, mori and \
-     ascend mean auto)"
+    "transfer backend {0:?} is not known; choose auto, shm, rdma, tcp or fake (mooncake, nixl, mori \
+     and ascend mean auto)"
 )]
 pub struct UnknownTransport(pub String);
 
@@ -52,6 +54,7 @@ pub struct TransferConfig {
     pub worker_threads: usize,
     /// Data connections to each decode rank over tcp.
     pub tcp_streams: usize,
+    pub rdma: RdmaConfig,
     /// A peer that stays silent for `heartbeat_interval * heartbeat_failures` is lost.
     /// Source: reference §1.8.
     pub heartbeat_interval: Duration,
@@ -68,6 +71,23 @@ pub struct TransferConfig {
     pub test_failure_prob: f64,
     /// Seed of the draw of `test_failure_prob`.
     pub test_failure_seed: u64,
+}
+
+/// NICs and bounds of the rdma transport.
+#[derive(Clone, Debug)]
+pub struct RdmaConfig {
+    /// RDMA devices by name, the preferred first; all there are if empty.
+    pub devices: Vec<String>,
+    /// Row of a port's GID table; chosen if `None`.
+    pub gid_index: Option<u8>,
+    /// The IP header's traffic class on RoCE.
+    pub traffic_class: u8,
+    /// InfiniBand's.
+    pub service_level: u8,
+    /// Queue pairs between two NICs.
+    pub lanes: usize,
+    /// Bytes on their way to one peer at once.
+    pub in_flight_bytes: u64,
 }
 
 /// Everything a manager needs to start.
@@ -105,6 +125,7 @@ impl std::str::FromStr for Transport {
         match name {
             "auto" => Ok(Self::Auto),
             "shm" => Ok(Self::Shm),
+            "rdma" => Ok(Self::Rdma),
             "tcp" => Ok(Self::Tcp),
             "fake" => Ok(Self::Fake),
             "mooncake" | "nixl" | "mori" | "ascend" => {
@@ -112,6 +133,21 @@ impl std::str::FromStr for Transport {
                 Ok(Self::Auto)
             }
             other => Err(UnknownTransport(other.to_owned())),
+        }
+    }
+}
+
+// === impl RdmaConfig ===
+
+impl Default for RdmaConfig {
+    fn default() -> Self {
+        Self {
+            devices: Vec::new(),
+            gid_index: None,
+            traffic_class: 0,
+            service_level: 0,
+            lanes: 2,
+            in_flight_bytes: 64 << 20,
         }
     }
 }
@@ -126,6 +162,7 @@ impl TransferConfig {
             host,
             worker_threads: 2,
             tcp_streams: 2,
+            rdma: RdmaConfig::default(),
             heartbeat_interval: Duration::from_secs(5),
             heartbeat_failures: 2,
             bootstrap_timeout: Duration::from_secs(300),

@@ -13,9 +13,11 @@ pub(crate) mod landing;
 mod messages;
 pub(crate) mod room;
 
+use crate::backend::rdma::receiver::RdmaReceiver;
 use crate::backend::tcp::reader;
 use crate::bootstrap::client::{BootstrapClient, Topology};
 use crate::config::{BootstrapAddr, Transport};
+use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
 use crate::link::{Hello, LinkKind};
 use crate::manager::{OpenError, Shared, StartError};
@@ -48,6 +50,8 @@ pub(crate) struct DecodeSide {
     aborting: Mutex<Vec<Arc<ReceiverRoom>>>,
     sessions: Mutex<HashMap<SessionId, Arc<Peer>>>,
     registering: Mutex<HashMap<SessionId, oneshot::Sender<RegisterAck>>>,
+    /// Sessions that prefill writes for, from when rails are wanted, and the way to their prefill.
+    rails: Mutex<HashMap<SessionId, (Arc<RdmaReceiver>, Outbox)>>,
     next: AtomicU64,
     ports: OnceLock<Ports>,
 }
@@ -72,6 +76,7 @@ impl DecodeSide {
             aborting: Mutex::default(),
             sessions: Mutex::default(),
             registering: Mutex::default(),
+            rails: Mutex::default(),
             next: AtomicU64::new(1),
             ports: OnceLock::new(),
         });
@@ -115,6 +120,19 @@ impl DecodeSide {
         let mut registering = self.registering.lock();
         registering.retain(|_, ack| !ack.is_closed());
         registering.insert(id.clone(), ack);
+    }
+
+    pub(crate) fn enter_rails(&self, id: &SessionId, rails: &Arc<RdmaReceiver>, outbox: &Outbox) {
+        let entry = (Arc::clone(rails), outbox.clone());
+        self.rails.lock().insert(id.clone(), entry);
+    }
+
+    /// Ends a session's rails: nothing of them can land after this.
+    pub(crate) fn close_rails(&self, id: &SessionId) {
+        let known = self.rails.lock().remove(id);
+        if let Some((rails, _)) = known {
+            rails.close();
+        }
     }
 
     pub(crate) fn enter_peer(&self, peer: &Arc<Peer>) {
@@ -175,6 +193,7 @@ impl DecodeSide {
             return;
         }
         peer.lost.cancel();
+        self.close_rails(&peer.session_id);
         self.topologies.forget(&peer.key.bootstrap_addr);
         if peer.proven.load(Ordering::Relaxed) {
             self.peers.forget(&peer.key);

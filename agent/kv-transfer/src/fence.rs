@@ -38,8 +38,8 @@ impl Fence {
         }
     }
 
-    /// Enters, unless the fence is closed. Hold the guard only over a call that ends by itself: a
-    /// copy, or a system call that does not block.
+    /// Enters, unless the fence is closed. Hold the guard only over what ends by itself, a copy or a
+    /// system call that does not block, or while a NIC may touch the memory.
     pub(crate) fn enter(&self) -> Option<FenceGuard> {
         let mut state = self.inner.state.lock();
         if !state.open {

@@ -7,7 +7,7 @@
 //!    with each once, reserves pages, and sends a `TransferInfo` per room (`KvReceiver::init`).
 //! 3. Prefill has every `TransferInfo` (`WaitingForInput`), computes, and hands over chunks
 //!    (`KvSender::send`); the last carries the metadata row.
-//! 4. Bytes move (`Transferring`): prefill pushes over tcp, decode pulls over shm.
+//! 4. Bytes move (`Transferring`): prefill pushes over rdma or tcp, decode pulls over shm.
 //! 5. Decode has every byte and the row of its room (`Success`) and says so; prefill follows.
 //! 6. Either side may fail at any time: the fence decides when pages may be used again.
 
@@ -34,8 +34,11 @@ mod ranks;
 mod session;
 mod stage;
 
+pub use backend::rdma::fabric::{FabricError, NicError};
 pub use bootstrap::BootstrapServer;
-pub use config::{BootstrapAddr, KvArgs, KvManagerConfig, TransferConfig, Transport, Waker};
+pub use config::{
+    BootstrapAddr, KvArgs, KvManagerConfig, RdmaConfig, TransferConfig, Transport, Waker,
+};
 pub use decode_side::room::Reclaimed;
 pub use failure::{FailureLayer, FailureReason};
 pub use manager::{KvManager, OpenError, StartError};

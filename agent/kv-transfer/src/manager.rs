@@ -1,7 +1,9 @@
 //! `KVManager`: one per rank. It owns the threads that move bytes and messages, and opens senders
 //! (prefill) or receivers (decode). Everything else hangs on the side it serves.
 
-use crate::config::KvManagerConfig;
+use crate::backend::rdma::fabric::{Fabric, FabricError};
+use crate::backend::rdma::immediate::ROWS_MAX;
+use crate::config::{KvManagerConfig, Transport};
 use crate::decode_side::DecodeSide;
 use crate::decode_side::room::Reclaimed;
 use crate::memory::{Region, RegionError};
@@ -12,6 +14,7 @@ use crate::stage::TestFailures;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::layout::LayoutError;
 use pd_protocol::workers::Role;
+use pd_verbs::Verbs;
 use std::sync::Arc;
 
 /// See the module's header. Dropping it ends every room and thread.
@@ -30,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) config: KvManagerConfig,
     /// KV cuts, then states, then the metadata rows: the numbering of plans.
     pub(crate) regions: Vec<Region>,
+    /// NICs, where rdma is wanted and there are any.
+    pub(crate) fabric: Option<Arc<Fabric>>,
     pub(crate) handle: tokio::runtime::Handle,
     pub(crate) test_failures: TestFailures,
 }
@@ -51,6 +56,8 @@ pub enum StartError {
     RegionCount { actual: usize, expected: usize },
     #[error("memory of the KV transfer itself: {0}")]
     Memory(RegionError),
+    #[error("transfer backend rdma cannot be used: {0}")]
+    Rdma(#[from] FabricError),
     #[error("cannot start the threads of the KV transfer: {0}")]
     Threads(std::io::Error),
     #[error("cannot listen on {host}: {source}")]
@@ -75,9 +82,18 @@ impl KvManager {
     /// Starts the threads and listeners of one rank.
     ///
     /// # Errors
-    /// The memory does not match its layout, or a thread or listener is refused.
+    /// The memory does not match its layout, a thread or listener is refused, or only rdma is wanted and
+    /// cannot be had.
     pub fn start(config: KvManagerConfig) -> Result<Self, StartError> {
+        Self::start_over(Verbs::open, config)
+    }
+
+    pub(crate) fn start_over(
+        verbs: impl FnOnce() -> Result<Verbs, pd_verbs::OpenError>,
+        config: KvManagerConfig,
+    ) -> Result<Self, StartError> {
         let regions = checked_regions(&config)?;
+        let fabric = open_fabric(verbs, &config, &regions)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(config.transfer.worker_threads.max(1))
             .thread_name("pd-kv-transfer")
@@ -91,6 +107,7 @@ impl KvManager {
         let shared = Arc::new(Shared {
             config,
             regions,
+            fabric,
             handle: runtime.handle().clone(),
             test_failures,
         });
@@ -149,6 +166,30 @@ impl Drop for KvManager {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+/// This rank's NICs; none where they are not wanted, or where they are not needed and not to be had.
+fn open_fabric(
+    verbs: impl FnOnce() -> Result<Verbs, pd_verbs::OpenError>,
+    config: &KvManagerConfig,
+    regions: &[Region],
+) -> Result<Option<Arc<Fabric>>, StartError> {
+    let transfer = &config.transfer;
+    let open = || {
+        let rows = config.kv.layout.metadata_rows;
+        if rows > ROWS_MAX {
+            return Err(FabricError::Rows { rows });
+        }
+        Fabric::open(verbs()?, &transfer.rdma, regions)
+    };
+    match transfer.transport {
+        Transport::Rdma => Ok(Some(Arc::new(open()?))),
+        Transport::Auto => Ok(open()
+            .inspect_err(|why| tracing::info!(%why, "no RDMA"))
+            .ok()
+            .map(Arc::new)),
+        Transport::Shm | Transport::Tcp | Transport::Fake => Ok(None),
     }
 }
 

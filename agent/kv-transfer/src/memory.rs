@@ -1,5 +1,5 @@
 //! Registered memory: shared mappings that the engine, this process's transfers and peers on the
-//! same host can reach. The crate's only unsafe code.
+//! same host can reach. Nearly all of the crate's unsafe code.
 //!
 //! A region is mapped here a second time, beside the engine's own mapping of the same file, so
 //! its owner hands over a file descriptor and never a pointer. Other threads and processes write
@@ -61,6 +61,14 @@ pub enum RegionError {
 unsafe impl Send for Mapping {}
 // SAFETY: as above; no reference to the mapped bytes is ever made.
 unsafe impl Sync for Mapping {}
+
+// SAFETY: own regions are mapped for reading and writing until the last clone drops, at an address that
+// never changes; no reference to the bytes is ever made. A peer's, mapped read-only, is never registered.
+unsafe impl pd_verbs::Registrable for Region {
+    fn range(&self) -> (NonNull<u8>, usize) {
+        (self.mapping.addr, self.mapping.len)
+    }
+}
 
 // === impl Region ===
 

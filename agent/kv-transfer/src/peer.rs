@@ -1,12 +1,15 @@
 //! Decode's view of one prefill rank: a registration that stands until its liveness link breaks.
 
+mod rails;
 mod transport;
 
+use crate::backend::rdma::receiver::RdmaReceiver;
 use crate::backend::shm::pull;
 use crate::bootstrap::client::Topology;
 use crate::config::BootstrapAddr;
 use crate::control::socket::Outbox;
 use crate::decode_side::DecodeSide;
+use crate::decode_side::room::ReceiverRoom;
 use crate::failure::FailureReason;
 use crate::link::{self, LinkKind};
 use crate::liveness;
@@ -23,6 +26,7 @@ use std::sync::atomic::AtomicBool;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use transport::Way;
 
 /// Names a prefill rank by where decode asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +45,8 @@ pub(crate) struct Peer {
     pub(crate) lost: CancellationToken,
     /// Bytes have come from it: the way to its memory works.
     pub(crate) proven: AtomicBool,
+    /// Where prefill writes by itself.
+    pub(crate) rails: Option<Arc<RdmaReceiver>>,
     /// Offers of chunks to the task that pulls them.
     offers: mpsc::Sender<ChunkReady>,
 }
@@ -49,6 +55,14 @@ impl Peer {
     /// Passes an offer to the puller; false if too many wait.
     pub(crate) fn offer(&self, ready: ChunkReady) -> bool {
         self.offers.try_send(ready).is_ok()
+    }
+
+    /// Prefill's NICs are done with a room.
+    pub(crate) fn writes_no_more(&self, room: &ReceiverRoom) {
+        let state = room.state.lock();
+        if let (Some(rails), Some(offer)) = (&self.rails, &state.offer) {
+            rails.forget(offer.metadata_buffer_index, room.generation);
+        }
     }
 }
 
@@ -74,9 +88,18 @@ pub(crate) async fn connect(
         Err(FailureReason::peer(message))
     })?;
     check_ack(&side, &ack, &topology)?;
+    let open_rails = side.shared.fabric.clone().map(|fabric| {
+        let side = Arc::clone(&side);
+        rails::open(side, fabric, session_id.clone(), outbox.clone())
+    });
     let wanted = side.shared.config.transfer.transport;
-    let chosen = transport::choose(wanted, &ack, &addr.rank_ip).await;
-    let (mode, mapping) = chosen.map_err(|error| FailureReason::peer(error.to_string()))?;
+    let way = transport::choose(wanted, &ack, &addr.rank_ip, open_rails).await;
+    let way = way.map_err(|error| FailureReason::peer(error.to_string()))?;
+    let (mode, mapping, rails) = match way {
+        Way::Shm(mapping) => (TransferMode::Shm, Some(mapping), None),
+        Way::Rdma(rails) => (TransferMode::Rdma, None, Some(rails)),
+        Way::Tcp => (TransferMode::Tcp, None, None),
+    };
     let liveness = open_liveness(&addr, &ack).await?;
     let (offers, waiting) = mpsc::channel(pull::OFFERS_MAX);
     let peer = Arc::new(Peer {
@@ -88,6 +111,7 @@ pub(crate) async fn connect(
         mode,
         lost: CancellationToken::new(),
         proven: AtomicBool::new(false),
+        rails,
         offers,
     });
     side.enter_peer(&peer);

@@ -2,11 +2,12 @@
 //!
 //! 1. `open` enters a room; decode ranks `join` it, before or after.
 //! 2. All have: `WaitingForInput`. The engine computes and `send`s chunks.
-//! 3. A chunk becomes frames on a session's streams (tcp), or an offer that decode pulls (shm).
+//! 3. A chunk becomes writes on a session's rails (rdma), frames on its streams (tcp), or an offer that
+//!    decode pulls (shm).
 //! 4. Every decode rank says `Success`; or someone says `Failed`, and all are told why.
 //! 5. `close` forgets the room but remembers that it was used.
 
-mod messages;
+pub(crate) mod messages;
 pub(crate) mod room;
 mod sending;
 mod table;

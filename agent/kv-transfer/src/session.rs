@@ -1,6 +1,8 @@
 //! Prefill's view of one registered decode rank. A session that failed once is over: its rooms fail,
 //! its links close, and decode registers anew, so nothing half-broken is ever used again.
 
+use crate::backend::rdma::fabric::Fabric;
+use crate::backend::rdma::writer::{Event, Job, WriterHandle};
 use crate::backend::tcp::writer::{self, FrameJob, FrameQueue};
 use crate::control::socket::{Outbox, SendError};
 use crate::failure::FailureReason;
@@ -8,9 +10,9 @@ use crate::link::{self, LinkKind};
 use crate::plan::TransferPlan;
 use crate::prefill_side::PrefillSide;
 use parking_lot::Mutex;
-use pd_protocol::control::{ControlMessage, KvArgsRegisterInfo, SessionId};
-use std::sync::Arc;
+use pd_protocol::control::{ControlMessage, KvArgsRegisterInfo, NicInfo, SessionId};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +29,8 @@ pub(crate) struct Session {
     frames: mpsc::Sender<FrameJob>,
     /// Taken by the first room that goes over tcp.
     streams: Mutex<Option<FrameQueue>>,
+    /// Once decode has asked for rails.
+    rdma: OnceLock<WriterHandle>,
 }
 
 impl Session {
@@ -41,6 +45,7 @@ impl Session {
             attached: AtomicBool::new(false),
             frames,
             streams: Mutex::new(Some(queue)),
+            rdma: OnceLock::new(),
         }
     }
 
@@ -63,6 +68,27 @@ impl Session {
     /// Queues a frame; false if too many wait.
     pub(crate) fn push(&self, job: FrameJob) -> bool {
         self.frames.try_send(job).is_ok()
+    }
+
+    /// Queues a chunk to be written over rdma; false if too many wait, or decode never asked for rails.
+    pub(crate) fn write(&self, job: Job) -> bool {
+        self.rdma.get().is_some_and(|rdma| rdma.write(job))
+    }
+
+    /// Tells whoever tends the rails; false if nobody does.
+    pub(crate) fn tell_rdma(&self, event: Event) -> bool {
+        self.rdma.get().is_some_and(|rdma| rdma.tell(event))
+    }
+
+    /// Offers rails, once, within the runtime.
+    pub(crate) fn start_rails(
+        self: &Arc<Self>,
+        side: &Arc<PrefillSide>,
+        fabric: &Arc<Fabric>,
+        nics: &[NicInfo],
+    ) {
+        self.rdma
+            .get_or_init(|| WriterHandle::start(side, self, fabric, nics));
     }
 
     /// Opens the data connections, once, within the runtime.

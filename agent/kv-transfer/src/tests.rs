@@ -2,5 +2,6 @@
 
 mod faults;
 pub(crate) mod fixture;
+mod rails;
 mod strangers;
 mod transfers;

@@ -32,9 +32,32 @@ pub(crate) struct DisaggregationArgs {
     #[arg(long = "disaggregation-prefill-pp", value_name = "N")]
     pub(crate) prefill_pp: Option<u32>,
 
-    /// RDMA devices, by name, separated by commas
-    #[arg(long = "disaggregation-ib-device", value_name = "NAMES")]
-    pub(crate) ib_device: Option<String>,
+    /// RDMA devices by name, separated by commas, the preferred first; all there are if absent
+    #[arg(long = "disaggregation-ib-device", value_name = "NAMES", value_delimiter = ',',
+          value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) ib_device: Vec<String>,
+
+    /// Row of the RDMA ports' GID table; RoCE v2 over IPv4 before IPv6 if absent
+    #[arg(long = "disaggregation-ib-gid-index", value_name = "ROW")]
+    pub(crate) ib_gid_index: Option<u8>,
+
+    /// Traffic class of RoCE packets: DSCP in its upper six bits
+    #[arg(
+        long = "disaggregation-ib-traffic-class",
+        default_value_t = 0,
+        value_name = "BYTE"
+    )]
+    pub(crate) ib_traffic_class: u8,
+
+    /// Queue pairs between two RDMA devices
+    #[arg(long = "disaggregation-ib-queue-pairs", default_value_t = 2, value_name = "N",
+          value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) ib_queue_pairs: u8,
+
+    /// MiB on their way to one peer over RDMA at once
+    #[arg(long = "disaggregation-ib-max-in-flight", default_value_t = 64, value_name = "MIB",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) ib_max_in_flight: u32,
 
     /// Tokens that decode reserves for the answer of each request when it admits a new one
     #[arg(long, default_value_t = 512, value_name = "TOKENS")]
@@ -121,6 +144,7 @@ pub(crate) enum Mode {
 pub(crate) enum TransferBackendName {
     Auto,
     Shm,
+    Rdma,
     Tcp,
     Fake,
     Mooncake,
@@ -148,6 +172,7 @@ impl TransferBackendName {
         match self {
             Self::Auto => "auto",
             Self::Shm => "shm",
+            Self::Rdma => "rdma",
             Self::Tcp => "tcp",
             Self::Fake => "fake",
             Self::Mooncake => "mooncake",

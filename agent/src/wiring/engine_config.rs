@@ -7,7 +7,7 @@ use anyhow::Result;
 use pd_engine::engine::{
     self, DecodeConfig, DisaggregationMode, EngineConfig, ModelDtype, PrefillConfig,
 };
-use pd_kv_transfer::{TransferConfig, Transport};
+use pd_kv_transfer::{RdmaConfig, TransferConfig, Transport};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
 
@@ -70,15 +70,15 @@ fn transfer(args: &Args) -> TransferConfig {
     let name = disaggregation.transfer_backend;
     if name.is_foreign() {
         let name = name.as_str();
-        tracing::info!("--disaggregation-transfer-backend {name} means auto here: shm or tcp");
-    }
-    if let Some(device) = &disaggregation.ib_device {
-        tracing::info!("--disaggregation-ib-device {device}: no RDMA transport here, so not used");
+        tracing::info!(
+            "--disaggregation-transfer-backend {name} means auto here: shm, rdma or tcp"
+        );
     }
     let host = own_address(args.server.host);
     TransferConfig {
         transport: match name {
             TransferBackendName::Shm => Transport::Shm,
+            TransferBackendName::Rdma => Transport::Rdma,
             TransferBackendName::Tcp => Transport::Tcp,
             TransferBackendName::Fake => Transport::Fake,
             TransferBackendName::Auto
@@ -94,6 +94,14 @@ fn transfer(args: &Args) -> TransferConfig {
         heartbeat_failures: disaggregation.heartbeat_max_failure,
         test_failure_prob: disaggregation.test_failure_prob,
         test_failure_seed: args.model.random_seed.unwrap_or_else(rand::random),
+        rdma: RdmaConfig {
+            devices: disaggregation.ib_device.clone(),
+            gid_index: disaggregation.ib_gid_index,
+            traffic_class: disaggregation.ib_traffic_class,
+            lanes: disaggregation.ib_queue_pairs.into(),
+            in_flight_bytes: u64::from(disaggregation.ib_max_in_flight) << 20,
+            ..RdmaConfig::default()
+        },
         ..TransferConfig::new(host)
     }
 }

@@ -147,12 +147,46 @@ impl TryFrom<u16> for Mtu {
 // === impl Endpoint ===
 
 impl Endpoint {
+    /// A peer's end as it was stated; `mtu` in bytes.
+    ///
+    /// # Errors
+    /// No device has such an end.
+    pub fn new(
+        qp_num: u32,
+        psn: u32,
+        lid: u16,
+        gid: impl Into<Gid>,
+        mtu: u16,
+    ) -> Result<Self, EndpointError> {
+        Self::try_from(Stated {
+            qp_num,
+            psn,
+            lid,
+            gid: gid.into(),
+            mtu: mtu.try_into()?,
+        })
+    }
+
     pub fn qp_num(&self) -> u32 {
         self.qp_num
     }
 
+    /// Number of the first packet that this end sends.
+    pub fn psn(&self) -> u32 {
+        self.psn
+    }
+
+    /// 0 on Ethernet.
+    pub fn lid(&self) -> u16 {
+        self.lid
+    }
+
     pub fn gid(&self) -> Gid {
         self.gid
+    }
+
+    pub fn mtu(&self) -> Mtu {
+        self.mtu
     }
 }
 

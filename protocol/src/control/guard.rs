@@ -13,6 +13,11 @@ pub const FRAME_BYTES_MAX: usize = 16 << 20;
 pub enum Kind {
     Register,
     RegisterAck,
+    RailsWanted,
+    RailOffer,
+    RailAnswer,
+    RailDown,
+    RailClosed,
     TransferInfo,
     ChunkReady,
     ChunkDone,
@@ -22,9 +27,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 13] = [
         Self::Register,
         Self::RegisterAck,
+        Self::RailsWanted,
+        Self::RailOffer,
+        Self::RailAnswer,
+        Self::RailDown,
+        Self::RailClosed,
         Self::TransferInfo,
         Self::ChunkReady,
         Self::ChunkDone,
@@ -37,6 +47,11 @@ impl Kind {
         match self {
             Self::Register => "REGISTER",
             Self::RegisterAck => "REGISTER_ACK",
+            Self::RailsWanted => "RAILS_WANTED",
+            Self::RailOffer => "RAIL_OFFER",
+            Self::RailAnswer => "RAIL_ANSWER",
+            Self::RailDown => "RAIL_DOWN",
+            Self::RailClosed => "RAIL_CLOSED",
             Self::TransferInfo => "TRANSFER_INFO",
             Self::ChunkReady => "CHUNK_READY",
             Self::ChunkDone => "CHUNK_DONE",

@@ -37,6 +37,9 @@ pub struct RegisterAck {
     pub shm: Option<ShmOffer>,
     /// Prefill is willing to push over tcp.
     pub tcp: bool,
+    /// Prefill has NICs to write over RDMA with, and is willing to.
+    #[serde(default)]
+    pub rdma: bool,
     /// Why the registration is refused; then nothing else here counts.
     #[serde(default)]
     pub refused: Option<String>,

@@ -10,7 +10,7 @@ pub struct TransferInfo {
     pub session_id: SessionId,
     pub room: BootstrapRoom,
     pub generation: Generation,
-    /// `shm`: decode pulls; `tcp`: prefill pushes.
+    /// `shm`: decode pulls; `tcp`: prefill pushes; `rdma`: prefill writes.
     pub transport: TransferMode,
     pub metadata_buffer_index: u32,
     /// How many decode ranks prefill must hear of before it starts.
@@ -35,4 +35,5 @@ pub struct TransferInfo {
 pub enum TransferMode {
     Shm,
     Tcp,
+    Rdma,
 }

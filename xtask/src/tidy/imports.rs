@@ -10,7 +10,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pd-crds", &[]),
     ("pd-compute", &[]),
     ("pd-verbs", &[]),
-    ("pd-kv-transfer", &["pd-protocol"]),
+    ("pd-kv-transfer", &["pd-protocol", "pd-verbs"]),
     (
         "pd-engine",
         &["pd-compute", "pd-kv-transfer", "pd-protocol"],

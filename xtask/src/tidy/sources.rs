@@ -13,6 +13,7 @@ const EMPTY_NAMES: &[&str] = &[
 const UNSAFE_HOMES: &[&str] = &[
     "agent/compute/",
     "agent/verbs/",
+    "agent/kv-transfer/src/backend/rdma/completions.rs",
     "agent/kv-transfer/src/memory",
 ];
 

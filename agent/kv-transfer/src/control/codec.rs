@@ -41,6 +41,11 @@ pub(crate) fn encode(message: &ControlMessage) -> Vec<Bytes> {
     match message {
         ControlMessage::Register(m) => frames(Kind::Register, m, &[]),
         ControlMessage::RegisterAck(m) => frames(Kind::RegisterAck, m, &[]),
+        ControlMessage::RailsWanted(m) => frames(Kind::RailsWanted, m, &[]),
+        ControlMessage::RailOffer(m) => frames(Kind::RailOffer, m, &[]),
+        ControlMessage::RailAnswer(m) => frames(Kind::RailAnswer, m, &[]),
+        ControlMessage::RailDown(m) => frames(Kind::RailDown, m, &[]),
+        ControlMessage::RailClosed(m) => frames(Kind::RailClosed, m, &[]),
         ControlMessage::TransferInfo(m) => {
             frames(Kind::TransferInfo, m, &[&m.page_indices, &m.state_indices])
         }
@@ -93,6 +98,11 @@ fn decode_body(kind: Kind, bytes: &[u8], lists: &[Bytes]) -> Result<ControlMessa
     Ok(match kind {
         Kind::Register => ControlMessage::Register(body(kind, bytes)?),
         Kind::RegisterAck => ControlMessage::RegisterAck(body(kind, bytes)?),
+        Kind::RailsWanted => ControlMessage::RailsWanted(body(kind, bytes)?),
+        Kind::RailOffer => ControlMessage::RailOffer(body(kind, bytes)?),
+        Kind::RailAnswer => ControlMessage::RailAnswer(body(kind, bytes)?),
+        Kind::RailDown => ControlMessage::RailDown(body(kind, bytes)?),
+        Kind::RailClosed => ControlMessage::RailClosed(body(kind, bytes)?),
         Kind::TransferInfo => {
             let mut message: pd_protocol::control::TransferInfo = body(kind, bytes)?;
             message.page_indices = page_list(lists.first())?;

@@ -43,6 +43,7 @@ async fn steps(side: &Arc<DecodeSide>, room: &Arc<ReceiverRoom>) -> Result<(), F
     room.progress.advance(KvPoll::WaitingForInput);
 
     room.offered.notified().await;
+    open_memory(room)?;
     let bound = transfer.waiting_timeout;
     let announced = announce(side, room, mapping.required_dst_info_num);
     tokio::select! {
@@ -110,6 +111,24 @@ async fn register_with_targets(
         room.state.lock().wait_for(peer, target.is_dummy);
     }
     Ok(mapping)
+}
+
+/// Opens the room's memory to the NICs of those that write by themselves.
+fn open_memory(room: &Arc<ReceiverRoom>) -> Result<(), FailureReason> {
+    let state = room.state.lock();
+    let offer = state.offer.as_ref();
+    let row = offer
+        .expect("the caller waited for the offer")
+        .metadata_buffer_index;
+    for target in state.targets.iter().filter(|target| !target.is_dummy) {
+        if let Some(rails) = &target.peer.rails
+            && !rails.expect(row, room)
+        {
+            let message = format!("room {}: prefill's rails are gone", room.id);
+            return Err(FailureReason::network(message));
+        }
+    }
+    Ok(())
 }
 
 /// Sends the room's offer to every target, again until each has answered. Never ends by itself

@@ -155,6 +155,10 @@ impl DecodeSide {
             landing.last,
             landing.bytes,
         );
+        self.count(room, arrival);
+    }
+
+    fn count(self: &Arc<Self>, room: &Arc<ReceiverRoom>, arrival: Arrival) {
         match arrival {
             Arrival::More => {}
             Arrival::Complete => self.complete(room),
@@ -163,6 +167,29 @@ impl DecodeSide {
                 self.fail(room, FailureReason::peer(message));
             }
         }
+    }
+
+    /// All that a prefill rank writes is in place.
+    pub(crate) fn all_arrived(self: &Arc<Self>, room: &Arc<ReceiverRoom>, session_id: &SessionId) {
+        let arrival = {
+            let mut state = room.state.lock();
+            let peer = state
+                .target(session_id)
+                .map(|target| Arc::clone(&target.peer));
+            let (Some(peer), Some(offer)) = (peer, &state.offer) else {
+                return;
+            };
+            let pages = offer.page_indices.len();
+            let tail = peer.plan.dst_tail_spans(Tail {
+                state_indices: &offer.state_indices,
+                metadata_buffer_index: offer.metadata_buffer_index,
+            });
+            let tail: u64 = tail.iter().map(|span| span.len).sum();
+            let bytes = peer.plan.page_bytes() * pages as u64 + tail;
+            state.arrive(session_id, (0, pages), true, bytes)
+        };
+        room.progress.advance(KvPoll::Transferring);
+        self.count(room, arrival);
     }
 
     /// Every part of every prefill rank is in place: the row must be this room's.

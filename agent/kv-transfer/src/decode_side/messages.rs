@@ -7,9 +7,11 @@ use crate::failure::FailureReason;
 use crate::peer::Peer;
 use pd_protocol::KvPoll;
 use pd_protocol::control::{
-    Abort, AbortAck, ChunkReady, ControlMessage, RegisterAck, SessionId, Status,
+    Abort, AbortAck, ChunkReady, ControlMessage, RailClosed, RailDown, RailOffer, RegisterAck,
+    SessionId, Status,
 };
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl DecodeSide {
     pub(crate) fn handle(self: &Arc<Self>, message: ControlMessage) {
@@ -18,7 +20,12 @@ impl DecodeSide {
             ControlMessage::ChunkReady(ready) => self.on_chunk_ready(ready),
             ControlMessage::Status(status) => self.on_status(status),
             ControlMessage::AbortAck(ack) => self.on_abort_ack(&ack),
+            ControlMessage::RailOffer(offer) => self.on_rail_offer(&offer),
+            ControlMessage::RailDown(down) => self.on_rail_down(down),
             ControlMessage::Register(_)
+            | ControlMessage::RailsWanted(_)
+            | ControlMessage::RailAnswer(_)
+            | ControlMessage::RailClosed(_)
             | ControlMessage::TransferInfo(_)
             | ControlMessage::ChunkDone(_)
             | ControlMessage::Abort(_) => {
@@ -31,6 +38,41 @@ impl DecodeSide {
         if let Some(waiting) = self.registering.lock().remove(&ack.session_id) {
             // Whoever waited may have run out of time.
             let _ = waiting.send(ack);
+        }
+    }
+
+    fn on_rail_offer(self: &Arc<Self>, offer: &RailOffer) {
+        let known = self.rails.lock().get(&offer.session_id).cloned();
+        if let Some((rails, outbox)) = known
+            && let Some(answer) = rails.on_offer(self, offer)
+        {
+            // Offered again if this is lost.
+            let _ = outbox.send(&ControlMessage::RailAnswer(answer));
+        }
+    }
+
+    fn on_rail_down(&self, down: RailDown) {
+        let known = self.rails.lock().get(&down.session_id).cloned();
+        let (outbox, waiting) = match known {
+            Some((rails, outbox)) => {
+                let waiting = rails.on_down(down.rail, down.epoch, down.reason);
+                (Some(outbox), waiting)
+            }
+            // All of them are closed.
+            None => {
+                let peer = self.peer(&down.session_id);
+                (peer.map(|peer| peer.outbox.clone()), Vec::new())
+            }
+        };
+        let closed = RailClosed {
+            session_id: down.session_id,
+            rail: down.rail,
+            epoch: down.epoch,
+            waiting,
+        };
+        if let Some(outbox) = outbox {
+            // Said again by prefill if this is lost.
+            let _ = outbox.send(&ControlMessage::RailClosed(closed));
         }
     }
 
@@ -65,6 +107,13 @@ impl DecodeSide {
                 return;
             };
             target.answered = true;
+            if status.poll == KvPoll::Transferring {
+                target.peer.proven.store(true, Ordering::Relaxed);
+                state.start();
+            }
+        }
+        if status.poll == KvPoll::Transferring {
+            room.progress.advance(KvPoll::Transferring);
         }
         if status.poll == KvPoll::Failed {
             let reason = status
@@ -80,10 +129,12 @@ impl DecodeSide {
             |room: &&Arc<ReceiverRoom>| room.id == ack.room && room.generation == ack.generation;
         let open = self.open_room(ack.room).filter(|room| closed(&room));
         let aborting = self.aborting.lock().iter().find(closed).cloned();
-        if let Some(room) = open.or(aborting)
-            && let Some(target) = room.state.lock().target(&ack.session_id)
-        {
-            target.abort_acked = true;
+        let Some(room) = open.or(aborting) else {
+            return;
+        };
+        let peer = room.state.lock().acknowledge_abort(&ack.session_id);
+        if let Some(peer) = peer {
+            peer.writes_no_more(&room);
         }
     }
 

@@ -106,6 +106,13 @@ impl ReceiverState {
         targets.find(|target| &target.peer.session_id == session)
     }
 
+    /// A prefill rank has answered the abort.
+    pub(crate) fn acknowledge_abort(&mut self, session: &SessionId) -> Option<Arc<Peer>> {
+        let target = self.target(session)?;
+        target.abort_acked = true;
+        Some(Arc::clone(&target.peer))
+    }
+
     /// Adds a prefill rank, before or after the offer.
     pub(crate) fn wait_for(&mut self, peer: Arc<Peer>, is_dummy: bool) {
         let pages = self

@@ -1,70 +1,94 @@
-//! Which way a pair's bytes take: shared memory where both sides want it and it works, else tcp.
-//! Where neither is left, the error names what each side has and the flag that decides it.
+//! Which way a pair's bytes take: shared memory where both sides want it and it works, else their NICs,
+//! else tcp. Where none is left, the error names what each side has and the flag that decides it.
 
+use crate::backend::rdma::receiver::RdmaReceiver;
 use crate::backend::shm::mapping::ShmMapping;
 use crate::config::Transport;
 use pd_protocol::control::RegisterAck;
-use pd_protocol::control::transfer_info::TransferMode;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// The way that was chosen, open.
+pub(super) enum Way {
+    Shm(ShmMapping),
+    Rdma(Arc<RdmaReceiver>),
+    Tcp,
+}
 
 /// Known as soon as prefill has answered; both sides would wait in vain.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no transport in common: prefill offers [{offered}], decode takes [{taken}]{why_not_shm}; \
-     start both with --disaggregation-transfer-backend auto"
+    "no transport in common: prefill offers [{offered}], decode takes [{taken}]{why_not}; start both \
+     with --disaggregation-transfer-backend auto"
 )]
 pub(super) struct NoCommonTransport {
-    offered: &'static str,
-    taken: &'static str,
-    /// Set if both have it.
-    why_not_shm: String,
+    offered: String,
+    taken: String,
+    /// Of those that both have.
+    why_not: String,
 }
 
-/// `prefill` names the other side in the log.
+/// `prefill` names the other side in the log; `open_rails`, where this side has NICs, asks it for rails.
 ///
 /// # Errors
-/// When nothing that decode takes is offered, or only shared memory is and it does not work.
-pub(super) async fn choose(
+/// When nothing that decode takes is offered, or nothing of that works.
+pub(super) async fn choose<F>(
     wanted: Transport,
     ack: &RegisterAck,
     prefill: &str,
-) -> Result<(TransferMode, Option<ShmMapping>), NoCommonTransport> {
-    let mut shm_error = None;
+    open_rails: Option<F>,
+) -> Result<Way, NoCommonTransport>
+where
+    F: Future<Output = Result<Arc<RdmaReceiver>, String>>,
+{
+    let has_nics = open_rails.is_some();
+    let mut why_not = String::new();
+    let mut note = |name: &str, why: &str| {
+        tracing::info!(prefill, why, "transport {name} does not work");
+        // Writing to a string cannot fail.
+        let _ = write!(why_not, ", and {name} does not work: {why}");
+    };
     if let (Transport::Auto | Transport::Shm, Some(offer)) = (wanted, &ack.shm) {
         match ShmMapping::open(offer, &ack.layout).await {
             Ok(mapping) => {
                 tracing::info!(prefill, "transport shm: same host and user");
-                return Ok((TransferMode::Shm, Some(mapping)));
+                return Ok(Way::Shm(mapping));
             }
-            Err(error) => shm_error = Some(error),
+            Err(error) => note("shm", &error.to_string()),
         }
     }
-    let offered = names(ack.shm.is_some(), ack.tcp);
-    if ack.tcp && matches!(wanted, Transport::Auto | Transport::Tcp) {
-        let why = shm_error.map(|error| error.to_string());
-        tracing::info!(prefill, offered, why, "transport tcp");
-        return Ok((TransferMode::Tcp, None));
+    if let (Transport::Auto | Transport::Rdma, true, Some(open)) = (wanted, ack.rdma, open_rails) {
+        match open.await {
+            Ok(rails) => {
+                tracing::info!(prefill, "transport rdma: a write has come over a rail");
+                return Ok(Way::Rdma(rails));
+            }
+            Err(why) => note("rdma", &why),
+        }
     }
+    let offered = names(ack.shm.is_some(), ack.rdma, ack.tcp);
+    if ack.tcp && matches!(wanted, Transport::Auto | Transport::Tcp) {
+        tracing::info!(prefill, offered, "transport tcp");
+        return Ok(Way::Tcp);
+    }
+    let taken = match wanted {
+        Transport::Auto => names(true, has_nics, true),
+        Transport::Shm => names(true, false, false),
+        Transport::Rdma => names(false, has_nics, false),
+        Transport::Tcp => names(false, false, true),
+        Transport::Fake => String::new(),
+    };
     Err(NoCommonTransport {
         offered,
-        taken: match wanted {
-            Transport::Auto => names(true, true),
-            Transport::Shm => names(true, false),
-            Transport::Tcp => names(false, true),
-            Transport::Fake => names(false, false),
-        },
-        why_not_shm: shm_error.map_or_else(String::new, |error| {
-            format!(", and shm does not work: {error}")
-        }),
+        taken,
+        why_not,
     })
 }
 
-fn names(shm: bool, tcp: bool) -> &'static str {
-    match (shm, tcp) {
-        (true, true) => "shm, tcp",
-        (true, false) => "shm",
-        (false, true) => "tcp",
-        (false, false) => "",
-    }
+fn names(shm: bool, rdma: bool, tcp: bool) -> String {
+    let all = [(shm, "shm"), (rdma, "rdma"), (tcp, "tcp")];
+    let there = all.into_iter().filter(|(is_there, _)| *is_there);
+    there.map(|(_, name)| name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use super::room::SenderRoom;
 use super::table::Ended;
 use super::{PrefillSide, refuse};
+use crate::backend::rdma::writer::Event;
 use crate::backend::shm;
 use crate::config::{BootstrapAddr, Transport};
 use crate::control::socket::Outbox;
@@ -14,8 +15,8 @@ use pd_protocol::KvPoll;
 use pd_protocol::compat::{KvMeaning, check_pair};
 use pd_protocol::control::transfer_info::TransferMode;
 use pd_protocol::control::{
-    Abort, AbortAck, ChunkDone, ControlMessage, KvArgsRegisterInfo, RegisterAck, SessionId,
-    ShmOffer, Status, TransferInfo,
+    Abort, AbortAck, ChunkDone, ControlMessage, KvArgsRegisterInfo, RailsWanted, RegisterAck,
+    SessionId, ShmOffer, Status, TransferInfo,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,16 @@ impl PrefillSide {
             ControlMessage::ChunkDone(done) => self.on_chunk_done(&done),
             ControlMessage::Status(status) => self.on_status(&status),
             ControlMessage::Abort(abort) => self.on_abort(abort),
+            ControlMessage::RailsWanted(wanted) => self.on_rails_wanted(&wanted),
+            ControlMessage::RailAnswer(answer) => {
+                self.tell_rails(&answer.session_id.clone(), Event::Answered(answer));
+            }
+            ControlMessage::RailClosed(closed) => {
+                self.tell_rails(&closed.session_id.clone(), Event::Closed(closed));
+            }
             ControlMessage::RegisterAck(_)
+            | ControlMessage::RailOffer(_)
+            | ControlMessage::RailDown(_)
             | ControlMessage::ChunkReady(_)
             | ControlMessage::AbortAck(_) => {
                 tracing::warn!("a message for decode came to prefill; dropped");
@@ -112,6 +122,7 @@ impl PrefillSide {
                 socket_name,
             }),
             tcp: matches!(config.transfer.transport, Transport::Auto | Transport::Tcp),
+            rdma: self.shared.fabric.is_some(),
             refused,
         }
     }
@@ -130,6 +141,27 @@ impl PrefillSide {
                 () = session.lost.cancelled() => {}
             }
         });
+    }
+
+    fn on_rails_wanted(self: &Arc<Self>, wanted: &RailsWanted) {
+        let Some(session) = self.session(&wanted.session_id) else {
+            return;
+        };
+        match &self.shared.fabric {
+            _ if wanted.nics.is_empty() => {
+                session.tell_rdma(Event::Unwanted);
+            }
+            Some(fabric) => session.start_rails(self, fabric, &wanted.nics),
+            None => {
+                tracing::warn!(session = %session.id(), "rails are wanted that were not offered")
+            }
+        }
+    }
+
+    fn tell_rails(&self, id: &SessionId, event: Event) {
+        if let Some(session) = self.session(id) {
+            session.tell_rdma(event);
+        }
     }
 
     fn on_transfer_info(self: &Arc<Self>, info: TransferInfo) {
@@ -245,12 +277,15 @@ impl PrefillSide {
                 }
             }
         }
-        let ack = AbortAck {
-            session_id,
-            room: id,
-            generation,
-        };
-        let _ = session.send(&ControlMessage::AbortAck(ack));
+        // Where NICs write, they may not be done with what they hold.
+        if !session.tell_rdma(Event::Aborted(id, generation)) {
+            let ack = AbortAck {
+                session_id,
+                room: id,
+                generation,
+            };
+            let _ = session.send(&ControlMessage::AbortAck(ack));
+        }
     }
 }
 
@@ -279,7 +314,7 @@ fn check_offer(session: &Session, info: &TransferInfo) -> Result<(), FailureReas
     Err(FailureReason::peer(message))
 }
 
-pub(super) fn answer(session: &Session, info: &TransferInfo, poll: KvPoll, reason: Option<String>) {
+pub(crate) fn answer(session: &Session, info: &TransferInfo, poll: KvPoll, reason: Option<String>) {
     let status = ControlMessage::Status(Status {
         session_id: session.id().clone(),
         room: info.room,

@@ -3,8 +3,10 @@
 use super::PrefillSide;
 use super::room::{ChunkMeter, Destination, SenderRoom, SenderState};
 use crate::backend::OwnedTail;
+use crate::backend::rdma::writer::Job;
 use crate::backend::tcp::writer::{FrameJob, frame_ranges};
 use crate::failure::FailureReason;
+use crate::plan::Tail;
 use crate::sender::LastChunk;
 use crate::stage::Stage;
 use pd_protocol::KvPoll;
@@ -80,6 +82,7 @@ impl PrefillSide {
             }
             match destination.info.transport {
                 TransferMode::Tcp => push(room, destination, &chunk)?,
+                TransferMode::Rdma => write(room, destination, &chunk)?,
                 TransferMode::Shm => self.offer(room, state, i, &chunk)?,
             }
         }
@@ -161,6 +164,40 @@ impl PrefillSide {
             .send(&ready)
             .map_err(|error| FailureReason::network(format!("room {}: {error}", room.id)))
     }
+}
+
+/// Queues a chunk's writes into a decode rank's memory.
+fn write(
+    room: &Arc<SenderRoom>,
+    destination: &Destination,
+    chunk: &Chunk,
+) -> Result<(), FailureReason> {
+    let Destination { session, info, .. } = destination;
+    let first = chunk.first_page as usize;
+    let to = info.page_indices.get(first..first + chunk.pages.len());
+    let to = to.ok_or_else(|| {
+        let message = format!("room {}: decode offers too few pages", room.id);
+        FailureReason::peer(message)
+    })?;
+    let mut ranges = session.plan.page_ranges(&chunk.pages, to);
+    if let Some(tail) = &chunk.tail {
+        let to = Tail {
+            state_indices: &info.state_indices,
+            metadata_buffer_index: info.metadata_buffer_index,
+        };
+        ranges.extend(session.plan.tail_ranges(tail.as_tail(), to));
+    }
+    let queued = session.write(Job {
+        room: Arc::clone(room),
+        info: info.clone(),
+        ranges,
+        last: chunk.tail.is_some(),
+    });
+    if queued {
+        return Ok(());
+    }
+    let message = format!("room {}: its rails are backed up or gone", room.id);
+    Err(FailureReason::network(message))
 }
 
 /// Queues a chunk's frames to a decode rank that is pushed to.

@@ -7,7 +7,7 @@ use pd_protocol::KvPoll;
 use pd_protocol::workers::Role;
 use std::time::Duration;
 
-const BOTH: [Transport; 2] = [Transport::Tcp, Transport::Shm];
+const ALL: [Transport; 3] = [Transport::Tcp, Transport::Shm, Transport::Rdma];
 
 #[test]
 fn an_abort_by_decode_before_prefill_comes_fails_prefill() {
@@ -32,7 +32,7 @@ fn an_abort_by_decode_before_prefill_comes_fails_prefill() {
 
 #[test]
 fn an_abort_by_decode_mid_transfer_ends_both_sides() {
-    for transport in BOTH {
+    for transport in ALL {
         let pair = Fixture::new(transport);
         let (sender, receiver) = pair.open(7, &[1, 2], 0);
         sender.init(2, 0);
@@ -64,7 +64,7 @@ fn an_abort_by_decode_mid_transfer_ends_both_sides() {
 
 #[test]
 fn an_abort_by_prefill_fails_decode_with_its_reason() {
-    for transport in BOTH {
+    for transport in ALL {
         let pair = Fixture::new(transport);
         let (sender, receiver) = pair.open(7, &[1, 2], 0);
         sender.init(2, 0);
@@ -127,7 +127,7 @@ fn more_pages_than_promised_fail_the_room() {
 
 #[test]
 fn a_prefill_that_dies_fails_decodes_rooms_at_once() {
-    for transport in BOTH {
+    for transport in ALL {
         let pair = Fixture::new(transport);
         let (sender, receiver) = pair.open(7, &[1, 2], 0);
         sender.init(2, 0);
@@ -147,7 +147,7 @@ fn a_prefill_that_dies_fails_decodes_rooms_at_once() {
 
 #[test]
 fn a_decode_that_dies_fails_prefills_rooms_at_once() {
-    for transport in BOTH {
+    for transport in ALL {
         let pair = Fixture::new(transport);
         let (sender, receiver) = pair.open(7, &[1, 2], 0);
         sender.init(2, 0);
@@ -330,7 +330,7 @@ fn a_prefill_that_never_was_is_named() {
 
 #[test]
 fn injected_failures_end_with_a_reason_and_return_all_memory() {
-    for transport in BOTH {
+    for transport in ALL {
         let flaky = |seed| TransferConfig {
             test_failure_prob: 0.3,
             test_failure_seed: seed,

@@ -12,6 +12,8 @@ use pd_protocol::layout::{
 use pd_protocol::metadata::{MetadataLayout, MetadataRow};
 use pd_protocol::workers::Role;
 use pd_protocol::{BootstrapRoom, KvPoll};
+use pd_verbs::Verbs;
+use pd_verbs::loopback::Loopback;
 use std::net::{IpAddr, TcpListener};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -19,7 +21,7 @@ use std::time::Duration;
 pub(crate) const HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 pub(crate) const PAGES: u32 = 64;
 /// Longer than anything here takes; only a hang reaches it.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn mk_layout() -> KvLayout {
     let cut = |first_layer, layers| KvCut {
@@ -57,6 +59,8 @@ pub(crate) fn mk_layout() -> KvLayout {
 pub(crate) struct Worker {
     pub(crate) manager: KvManager,
     pub(crate) kv: KvArgs,
+    /// Where it writes over rdma, its NICs by the names in its configuration, `a` if there are none.
+    pub(crate) nics: Option<Loopback>,
     changes: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -123,17 +127,38 @@ pub(crate) fn mk_kv(layout: &KvLayout) -> KvArgs {
     }
 }
 
+/// Gives a worker whose configuration allows rdma NICs that are its own.
+fn plug_in(transfer: &mut TransferConfig) -> Option<Loopback> {
+    let devices = &mut transfer.rdma.devices;
+    if transfer.transport == Transport::Rdma && devices.is_empty() {
+        devices.push("a".to_owned());
+    }
+    if devices.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = devices.iter().map(String::as_str).collect();
+    let nics = Loopback::new(&names);
+    let names = names.into_iter().map(|name| nics.name(name));
+    *devices = names.collect();
+    Some(nics)
+}
+
 impl Worker {
     pub(crate) fn start(
         role: Role,
         boot_id: &str,
         bootstrap: Option<BootstrapAddr>,
         layout: &KvLayout,
-        transfer: TransferConfig,
+        mut transfer: TransferConfig,
     ) -> Self {
         let (changed, changes) = mpsc::channel();
         let kv = mk_kv(layout);
-        let manager = KvManager::start(KvManagerConfig {
+        let nics = plug_in(&mut transfer);
+        let verbs = || {
+            nics.as_ref()
+                .map_or_else(Verbs::open, |nics| Ok(nics.verbs()))
+        };
+        let config = KvManagerConfig {
             role,
             rank: RankId::default(),
             parallel: ParallelLayout::SINGLE,
@@ -146,10 +171,11 @@ impl Worker {
             waker: Arc::new(move || {
                 let _ = changed.send(());
             }),
-        });
+        };
         Self {
-            manager: manager.unwrap(),
+            manager: KvManager::start_over(verbs, config).unwrap(),
             kv,
+            nics,
             changes: Mutex::new(changes),
         }
     }

@@ -71,6 +71,7 @@ async fn mk_stranger_to(transfer: TransferConfig) -> Stranger {
         port: registration.dst_port,
     };
     let ack = RegisterAck {
+        rdma: false,
         session_id: registration.session_id.clone(),
         boot_id,
         rank: RankId::default(),

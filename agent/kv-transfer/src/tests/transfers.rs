@@ -51,6 +51,16 @@ fn every_byte_arrives_over_shm_in_chunks() {
 }
 
 #[test]
+fn every_byte_arrives_over_rdma() {
+    every_byte_arrives(Transport::Rdma, 100);
+}
+
+#[test]
+fn every_byte_arrives_over_rdma_in_chunks() {
+    every_byte_arrives(Transport::Rdma, 2);
+}
+
+#[test]
 fn auto_shares_memory_on_one_host() {
     let pair = Fixture::with(mk_transfer(Transport::Shm), mk_transfer(Transport::Auto));
     let (sender, receiver) = pair.open(7, &[1, 2], 0);

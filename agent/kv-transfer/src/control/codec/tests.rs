@@ -4,7 +4,8 @@ use super::*;
 use pd_protocol::control::chunk::LastPull;
 use pd_protocol::control::transfer_info::TransferMode;
 use pd_protocol::control::{
-    Abort, AbortAck, ChunkDone, ChunkReady, Generation, KvArgsRegisterInfo, RegisterAck, SessionId,
+    Abort, AbortAck, ChunkDone, ChunkReady, Generation, KvArgsRegisterInfo, NicInfo, QueuePairEnd,
+    RailAnswer, RailClosed, RailDown, RailOffer, RailsWanted, RegionKey, RegisterAck, SessionId,
     ShmOffer, Status, TransferInfo,
 };
 use pd_protocol::layout::{
@@ -73,11 +74,69 @@ fn mk_registration() -> [ControlMessage; 2] {
             socket_name: "pdserve-kv-boot-p".to_owned(),
         }),
         tcp: true,
+        rdma: true,
         refused: None,
     };
     [
         ControlMessage::Register(Box::new(info)),
         ControlMessage::RegisterAck(Box::new(ack)),
+    ]
+}
+
+fn mk_rails() -> [ControlMessage; 5] {
+    let (session_id, rail, epoch) = (mk_session(), 1, 2);
+    let gid = "::ffff:10.9.0.1".parse().unwrap();
+    let nic = |device: &str| NicInfo {
+        device: device.to_owned(),
+        ethernet: true,
+        gid,
+        mbit_per_s: Some(400_000),
+    };
+    let end = QueuePairEnd {
+        qp_num: 0x01_0203,
+        psn: 0x0a_0b0c,
+        lid: 0,
+        gid,
+        mtu: 4096,
+    };
+    [
+        ControlMessage::RailsWanted(RailsWanted {
+            session_id: session_id.clone(),
+            nics: vec![nic("mlx5_0"), nic("mlx5_1")],
+        }),
+        ControlMessage::RailOffer(Box::new(RailOffer {
+            session_id: session_id.clone(),
+            rail,
+            rails: 2,
+            epoch,
+            nic: 1,
+            from: nic("mlx5_3"),
+            ends: vec![end],
+        })),
+        ControlMessage::RailAnswer(RailAnswer {
+            session_id: session_id.clone(),
+            rail,
+            epoch,
+            ends: vec![end],
+            regions: vec![RegionKey {
+                addr: 0x7f00_0000_0000,
+                len: 1 << 30,
+                rkey: 0x1234,
+            }],
+            refused: None,
+        }),
+        ControlMessage::RailDown(RailDown {
+            session_id: session_id.clone(),
+            rail,
+            epoch,
+            reason: "IBV_WC_RETRY_EXC_ERR".to_owned(),
+        }),
+        ControlMessage::RailClosed(RailClosed {
+            session_id,
+            rail,
+            epoch,
+            waiting: vec![Generation(7)],
+        }),
     ]
 }
 
@@ -153,6 +212,7 @@ fn mk_messages() -> Vec<ControlMessage> {
         .into_iter()
         .chain(mk_transfer())
         .chain(mk_endings())
+        .chain(mk_rails())
         .collect()
 }
 
@@ -230,7 +290,7 @@ fn room_zero_and_a_torn_page_list_are_refused() {
 proptest! {
     #[test]
     fn arbitrary_frames_never_panic(
-        kind in 0usize..8,
+        kind in 0usize..13,
         body in prop::collection::vec(any::<u8>(), 0..200),
         list in prop::collection::vec(any::<u8>(), 0..64),
     ) {
@@ -245,7 +305,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_message_never_panics(which in 0usize..8, at: prop::sample::Index, byte: u8) {
+    fn a_damaged_message_never_panics(which in 0usize..13, at: prop::sample::Index, byte: u8) {
         let mut frames = encode(&mk_messages()[which]);
         let mut body = frames[3].to_vec();
         let at = at.index(body.len());

@@ -4,9 +4,10 @@ use super::*;
 use crate::tests::fixture::mk_layout;
 use pd_protocol::RankId;
 use pd_protocol::control::{SessionId, ShmOffer};
+use std::future::{Ready, ready};
 
 /// The answer of a prefill on another host.
-fn mk_ack(shm: bool, tcp: bool) -> RegisterAck {
+fn mk_ack(shm: bool, rdma: bool, tcp: bool) -> RegisterAck {
     RegisterAck {
         session_id: SessionId("decode".to_owned()),
         boot_id: "prefill".to_owned(),
@@ -19,27 +20,29 @@ fn mk_ack(shm: bool, tcp: bool) -> RegisterAck {
             socket_name: "nowhere".to_owned(),
         }),
         tcp,
+        rdma,
         refused: None,
     }
 }
 
-async fn refused(wanted: Transport, ack: &RegisterAck) -> String {
-    choose(wanted, ack, "prefill")
-        .await
-        .unwrap_err()
-        .to_string()
+type Opening = Ready<Result<Arc<RdmaReceiver>, String>>;
+
+async fn refused(wanted: Transport, ack: &RegisterAck, rails: Option<Opening>) -> String {
+    let chosen = choose(wanted, ack, "prefill", rails).await;
+    chosen.err().expect("nothing in common").to_string()
 }
 
 #[tokio::test]
-async fn tcp_serves_where_memory_cannot_be_shared() {
-    for (wanted, shm) in [
-        (Transport::Auto, true),
-        (Transport::Auto, false),
-        (Transport::Tcp, true),
+async fn tcp_serves_where_nothing_else_works() {
+    let no_rail = || Some(ready(Err("the probe did not come".to_owned())));
+    for (wanted, shm, rdma, rails) in [
+        (Transport::Auto, true, false, None),
+        (Transport::Auto, false, true, None),
+        (Transport::Auto, true, true, no_rail()),
+        (Transport::Tcp, true, true, no_rail()),
     ] {
-        let (mode, mapping) = choose(wanted, &mk_ack(shm, true), "prefill").await.unwrap();
-        assert_eq!(mode, TransferMode::Tcp);
-        assert!(mapping.is_none());
+        let chosen = choose(wanted, &mk_ack(shm, rdma, true), "prefill", rails).await;
+        assert!(matches!(chosen, Ok(Way::Tcp)), "{wanted:?} {shm} {rdma}");
     }
 }
 
@@ -47,25 +50,31 @@ async fn tcp_serves_where_memory_cannot_be_shared() {
 async fn sides_with_nothing_in_common_are_told_what_each_has_and_the_flag() {
     let flag = "start both with --disaggregation-transfer-backend auto";
     assert_eq!(
-        refused(Transport::Tcp, &mk_ack(true, false)).await,
+        refused(Transport::Tcp, &mk_ack(true, false, false), None).await,
         format!("no transport in common: prefill offers [shm], decode takes [tcp]; {flag}")
     );
     assert_eq!(
-        refused(Transport::Shm, &mk_ack(false, true)).await,
-        format!("no transport in common: prefill offers [tcp], decode takes [shm]; {flag}")
+        refused(Transport::Shm, &mk_ack(false, true, true), None).await,
+        format!("no transport in common: prefill offers [rdma, tcp], decode takes [shm]; {flag}")
     );
 }
 
 #[tokio::test]
-async fn shared_memory_alone_between_two_hosts_is_refused_with_the_reason() {
+async fn what_both_have_and_does_not_work_is_named_with_the_reason() {
+    let flag = "start both with --disaggregation-transfer-backend auto";
     assert_eq!(
-        refused(Transport::Auto, &mk_ack(true, false)).await,
-        "no transport in common: prefill offers [shm], decode takes [shm, tcp], and shm does not \
-         work: prefill runs on another host; start both with --disaggregation-transfer-backend auto"
+        refused(Transport::Auto, &mk_ack(true, false, false), None).await,
+        format!(
+            "no transport in common: prefill offers [shm], decode takes [shm, tcp], and shm does not \
+             work: prefill runs on another host; {flag}"
+        )
     );
-    let both = refused(Transport::Shm, &mk_ack(true, true)).await;
-    assert!(
-        both.contains("offers [shm, tcp], decode takes [shm], and shm"),
-        "{both}"
+    let no_rail = ready(Err("the probe did not come".to_owned()));
+    assert_eq!(
+        refused(Transport::Rdma, &mk_ack(true, true, true), Some(no_rail)).await,
+        format!(
+            "no transport in common: prefill offers [shm, rdma, tcp], decode takes [rdma], and rdma \
+             does not work: the probe did not come; {flag}"
+        )
     );
 }

@@ -1,0 +1,621 @@
+//! Which piece goes over which lane, and what has to go again: a pure state machine, told of time and
+//! of completions by its caller.
+//!
+//! * A transfer, the part of a room that one decode rank gets, keeps to a lane for a stripe, so that a
+//!   small one ends on few lanes; then it takes the lane that would be done first, by the rate at which
+//!   its rail has completed. Transfers take turns by stripes.
+//! * When its last piece is posted, every lane that carried one ends with an immediate.
+//! * When a rail fails, transfers that used it wait until the peer has closed it and said which of them
+//!   it still waits for: the others may be complete there. Then their pieces go again over other rails,
+//!   whether they had been completed or not (on another rail nothing says when bytes of the first are
+//!   visible), and they end on their lanes anew, as another attempt.
+
+use super::immediate::ATTEMPT_MAX;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Longest piece: enough to keep a NIC busy, short enough that lanes share a long range.
+pub(crate) const PIECE_BYTES: u64 = 1 << 20;
+/// What a transfer puts on one lane before it looks for another.
+const STRIPE_BYTES: u64 = 1 << 20;
+/// A rail's rate is taken over at least so many bytes.
+const SAMPLE_BYTES: u64 = 8 << 20;
+/// A rail that nobody knows the rate of.
+const RATE_UNKNOWN: f64 = 1e9;
+
+/// One write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) src_region: usize,
+    pub(crate) src_offset: u64,
+    pub(crate) dst_region: usize,
+    pub(crate) dst_offset: u64,
+    pub(crate) len: u32,
+    /// Which of its transfer's chunks it is of.
+    pub(crate) chunk: usize,
+    /// It was completed before, on a rail that failed.
+    again: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Lane {
+    pub(crate) rail: usize,
+    pub(crate) index: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TransferId(pub(crate) u64);
+
+/// Something to post, in this order for each lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Post {
+    pub(crate) lane: Lane,
+    /// Names it among its lane's posts.
+    pub(crate) seq: u64,
+    pub(crate) transfer: TransferId,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Piece(Piece),
+    Final { attempt: u8, lanes: u8 },
+}
+
+/// What a completion brought to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// For the first time.
+    Piece {
+        transfer: TransferId,
+        chunk: usize,
+        bytes: u64,
+    },
+    /// The NICs here hold nothing of it any more.
+    Idle(TransferId),
+    /// All lanes have ended; it is forgotten.
+    Ended(TransferId),
+}
+
+#[derive(Default)]
+pub(crate) struct Dispatch {
+    rails: BTreeMap<usize, Rail>,
+    transfers: BTreeMap<TransferId, Transfer>,
+    /// Those with something to post, by turns.
+    turns: VecDeque<TransferId>,
+    in_flight_bytes: u64,
+    in_flight_bytes_max: u64,
+}
+
+struct Rail {
+    lanes: Vec<LaneState>,
+    depth: usize,
+    in_flight_bytes: u64,
+    rate: Rate,
+    /// When it last completed something, or began to have something to complete.
+    moved: Instant,
+}
+
+#[derive(Default)]
+struct LaneState {
+    next: u64,
+    posted: VecDeque<Posted>,
+}
+
+#[derive(Clone, Copy)]
+struct Posted {
+    seq: u64,
+    transfer: TransferId,
+    what: What,
+}
+
+#[derive(Default)]
+struct Transfer {
+    waiting: VecDeque<Piece>,
+    lanes: BTreeMap<Lane, OnLane>,
+    /// Posts without a completion.
+    in_flight: usize,
+    attempt: u8,
+    /// Its last chunk was handed over.
+    is_whole: bool,
+    is_cancelled: bool,
+    /// Failed rails that the peer has not closed.
+    awaits: BTreeSet<usize>,
+    stripe: Option<(Lane, u64)>,
+}
+
+/// What a lane carries of a transfer.
+#[derive(Default)]
+struct OnLane {
+    /// In the order in which they were posted.
+    pieces: Vec<Piece>,
+    completed: usize,
+    ending: Ending,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Ending {
+    #[default]
+    Open,
+    Posted,
+    Completed,
+}
+
+/// Bytes per second that a rail completes while it is busy.
+struct Rate {
+    bytes_per_s: f64,
+    since: Option<Instant>,
+    bytes: u64,
+}
+
+// === impl Dispatch ===
+
+impl Dispatch {
+    /// `in_flight_bytes_max` bounds what is posted and not completed, beyond a first piece.
+    pub(crate) fn new(in_flight_bytes_max: u64) -> Self {
+        Self {
+            in_flight_bytes_max,
+            ..Self::default()
+        }
+    }
+
+    /// A rail is up, with so many lanes that hold `depth` posts each.
+    pub(crate) fn open_rail(
+        &mut self,
+        rail: usize,
+        (lanes, depth): (usize, usize),
+        bytes_per_s: Option<f64>,
+        now: Instant,
+    ) {
+        let state = Rail {
+            lanes: (0..lanes).map(|_| LaneState::default()).collect(),
+            depth,
+            in_flight_bytes: 0,
+            rate: Rate {
+                bytes_per_s: bytes_per_s.unwrap_or(RATE_UNKNOWN),
+                since: None,
+                bytes: 0,
+            },
+            moved: now,
+        };
+        let before = self.rails.insert(rail, state);
+        debug_assert!(before.is_none(), "a rail comes up once");
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        !self.rails.is_empty()
+    }
+
+    /// Since when a rail that has something to complete has completed nothing.
+    pub(crate) fn silent_since(&self, rail: usize) -> Option<Instant> {
+        let rail = self.rails.get(&rail)?;
+        rail.is_busy().then_some(rail.moved)
+    }
+
+    /// Adds pieces for `ranges` of a chunk; how many these are.
+    pub(crate) fn add(
+        &mut self,
+        id: TransferId,
+        chunk: usize,
+        ranges: impl IntoIterator<Item = crate::plan::CopyRange>,
+    ) -> usize {
+        let transfer = self.transfers.entry(id).or_default();
+        let before = transfer.waiting.len();
+        for range in ranges {
+            transfer.waiting.extend(cut(&range, chunk));
+        }
+        let added = transfer.waiting.len() - before;
+        if transfer.is_cancelled {
+            transfer.waiting.clear();
+        }
+        self.take_turn(id);
+        added
+    }
+
+    /// Nothing comes after what was added.
+    pub(crate) fn set_whole(&mut self, id: TransferId) {
+        if let Some(transfer) = self.transfers.get_mut(&id) {
+            transfer.is_whole = true;
+            self.take_turn(id);
+        }
+    }
+
+    /// Posts nothing more of a transfer; true if nothing of it can land any more, and then it is forgotten.
+    pub(crate) fn cancel(&mut self, id: TransferId) -> bool {
+        let Some(transfer) = self.transfers.get_mut(&id) else {
+            return true;
+        };
+        transfer.waiting.clear();
+        transfer.is_cancelled = true;
+        let is_over = transfer.is_over();
+        if is_over {
+            self.forget(id);
+        }
+        is_over
+    }
+
+    /// Whether the NICs hold nothing of a transfer.
+    pub(crate) fn is_idle(&self, id: TransferId) -> bool {
+        let transfer = self.transfers.get(&id);
+        transfer.is_none_or(|transfer| transfer.in_flight == 0)
+    }
+
+    /// Whether it was cancelled, and nothing of it can land any more.
+    pub(crate) fn is_over(&self, id: TransferId) -> bool {
+        self.transfers.get(&id).is_none_or(Transfer::is_over)
+    }
+
+    /// Forgets a transfer that is over.
+    pub(crate) fn forget(&mut self, id: TransferId) {
+        self.transfers.remove(&id);
+        self.turns.retain(|turn| *turn != id);
+    }
+
+    /// What to post next, at most `max`.
+    pub(crate) fn next(&mut self, max: usize, now: Instant) -> Vec<Post> {
+        let mut posts = Vec::new();
+        let mut idle_turns = 0;
+        while posts.len() < max && idle_turns < self.turns.len() {
+            let Some(id) = self.turns.pop_front() else {
+                break;
+            };
+            let before = posts.len();
+            self.turn(id, max, now, &mut posts);
+            idle_turns = if posts.len() > before {
+                0
+            } else {
+                idle_turns + 1
+            };
+            if self.has_more(id) {
+                self.turns.push_back(id);
+            }
+        }
+        posts
+    }
+
+    fn take_turn(&mut self, id: TransferId) {
+        if self.has_more(id) && !self.turns.contains(&id) {
+            self.turns.push_back(id);
+        }
+    }
+
+    fn has_more(&self, id: TransferId) -> bool {
+        let transfer = self.transfers.get(&id);
+        transfer.is_some_and(|transfer| transfer.may_post() || transfer.may_end())
+    }
+
+    /// Posts a stripe of a transfer, or its end.
+    fn turn(&mut self, id: TransferId, max: usize, now: Instant, posts: &mut Vec<Post>) {
+        let mut stripe_left = STRIPE_BYTES;
+        while posts.len() < max && stripe_left > 0 {
+            let Some(piece) = self.transfers[&id].waiting.front().copied() else {
+                return self.end(id, now, posts);
+            };
+            let Some(lane) = self.lane_for(id, u64::from(piece.len)) else {
+                return;
+            };
+            let transfer = self.transfers.get_mut(&id).expect("looked at above");
+            transfer.waiting.pop_front();
+            transfer.lanes.entry(lane).or_default().pieces.push(piece);
+            let len = u64::from(piece.len);
+            stripe_left = stripe_left.saturating_sub(len);
+            let left = transfer.stripe.filter(|(of, _)| *of == lane);
+            let left = left.map_or(STRIPE_BYTES, |(_, left)| left);
+            transfer.stripe = left
+                .checked_sub(len)
+                .filter(|left| *left > 0)
+                .map(|left| (lane, left));
+            posts.push(self.post(lane, id, What::Piece(piece), now));
+        }
+    }
+
+    /// Ends the lanes of a transfer that can end, as far as they have places.
+    fn end(&mut self, id: TransferId, now: Instant, posts: &mut Vec<Post>) {
+        let transfer = &self.transfers[&id];
+        if !transfer.may_end() {
+            return;
+        }
+        let (attempt, lanes) = (transfer.attempt, transfer.lanes.len());
+        let lanes = u8::try_from(lanes).expect("no more lanes than an immediate can count");
+        let open = transfer
+            .lanes
+            .iter()
+            .filter(|(_, on)| on.ending == Ending::Open);
+        let open: Vec<Lane> = open.map(|(lane, _)| *lane).collect();
+        for lane in open
+            .into_iter()
+            .filter(|lane| self.has_place(*lane))
+            .collect::<Vec<_>>()
+        {
+            let transfer = self.transfers.get_mut(&id).expect("looked at above");
+            transfer
+                .lanes
+                .get_mut(&lane)
+                .expect("it is one of them")
+                .ending = Ending::Posted;
+            posts.push(self.post(lane, id, What::Final { attempt, lanes }, now));
+        }
+    }
+
+    fn post(&mut self, lane: Lane, transfer: TransferId, what: What, now: Instant) -> Post {
+        let rail = self.rails.get_mut(&lane.rail).expect("the lane is up");
+        if !rail.is_busy() {
+            rail.moved = now;
+        }
+        let state = &mut rail.lanes[lane.index];
+        let seq = state.next;
+        state.next += 1;
+        state.posted.push_back(Posted {
+            seq,
+            transfer,
+            what,
+        });
+        rail.in_flight_bytes += what.bytes();
+        rail.rate.since.get_or_insert(now);
+        self.in_flight_bytes += what.bytes();
+        let state = self.transfers.get_mut(&transfer).expect("it posts");
+        state.in_flight += 1;
+        Post {
+            lane,
+            seq,
+            transfer,
+            what,
+        }
+    }
+
+    fn has_place(&self, lane: Lane) -> bool {
+        let rail = self.rails.get(&lane.rail);
+        rail.is_some_and(|rail| rail.lanes[lane.index].posted.len() < rail.depth)
+    }
+
+    /// The lane that a transfer is on, or that which would be done with `bytes` first.
+    fn lane_for(&self, id: TransferId, bytes: u64) -> Option<Lane> {
+        let in_flight = self.in_flight_bytes;
+        if in_flight > 0 && in_flight + bytes > self.in_flight_bytes_max {
+            return None;
+        }
+        let current = self.transfers[&id].stripe.map(|(lane, _)| lane);
+        if let Some(lane) = current.filter(|lane| self.has_place(*lane)) {
+            return Some(lane);
+        }
+        let lanes = self.rails.iter().flat_map(|(&rail, state)| {
+            let lanes = state.lanes.iter().enumerate();
+            lanes.map(move |(index, lane)| (Lane { rail, index }, state, lane.posted.len()))
+        });
+        let free = lanes.filter(|(_, rail, posted)| *posted < rail.depth);
+        let (lane, ..) = free.min_by(|(_, a, a_posted), (_, b, b_posted)| {
+            let done = |rail: &Rail| (rail.in_flight_bytes + bytes) as f64 / rail.rate.bytes_per_s;
+            done(a).total_cmp(&done(b)).then(a_posted.cmp(b_posted))
+        })?;
+        Some(lane)
+    }
+
+    /// The NIC has completed a lane's posts up to `seq`.
+    pub(crate) fn completed(&mut self, lane: Lane, seq: u64, now: Instant) -> Vec<Done> {
+        let mut done = Vec::new();
+        let Some(rail) = self.rails.get_mut(&lane.rail) else {
+            return done;
+        };
+        let posted = &mut rail.lanes[lane.index].posted;
+        let count = posted.partition_point(|posted| posted.seq <= seq);
+        let finished: Vec<Posted> = posted.drain(..count).collect();
+        let bytes: u64 = finished.iter().map(|posted| posted.what.bytes()).sum();
+        rail.in_flight_bytes -= bytes;
+        rail.moved = now;
+        rail.rate.count(bytes, now, rail.in_flight_bytes == 0);
+        self.in_flight_bytes -= bytes;
+        for Posted { transfer, what, .. } in finished {
+            done.extend(self.settle(lane, transfer, what));
+        }
+        done
+    }
+
+    fn settle(&mut self, lane: Lane, id: TransferId, what: What) -> Vec<Done> {
+        let mut done = Vec::new();
+        let transfer = self.transfers.get_mut(&id).expect("it has posts in flight");
+        transfer.in_flight -= 1;
+        let on_lane = transfer.lanes.get_mut(&lane).expect("it posted here");
+        match what {
+            What::Piece(piece) => {
+                on_lane.completed += 1;
+                if !piece.again {
+                    done.push(Done::Piece {
+                        transfer: id,
+                        chunk: piece.chunk,
+                        bytes: u64::from(piece.len),
+                    });
+                }
+            }
+            // One of an attempt before says nothing of this one.
+            What::Final { attempt, .. } if attempt == transfer.attempt => {
+                on_lane.ending = Ending::Completed;
+            }
+            What::Final { .. } => {}
+        }
+        if transfer.in_flight == 0 {
+            done.push(Done::Idle(id));
+        }
+        if transfer.has_ended() {
+            self.forget(id);
+            done.push(Done::Ended(id));
+        }
+        done
+    }
+
+    /// A rail is gone, and its queue pairs with it. Gives the transfers of which the NICs here hold
+    /// nothing any more, and those that have failed too often.
+    pub(crate) fn close_rail(&mut self, number: usize) -> Closed {
+        let mut closed = Closed::default();
+        let Some(rail) = self.rails.remove(&number) else {
+            return closed;
+        };
+        self.in_flight_bytes -= rail.in_flight_bytes;
+        let posted = rail.lanes.iter().flat_map(|lane| &lane.posted);
+        for Posted { transfer, .. } in posted {
+            let state = self
+                .transfers
+                .get_mut(transfer)
+                .expect("it has posts in flight");
+            state.in_flight -= 1;
+            if state.in_flight == 0 {
+                closed.idle.push(*transfer);
+            }
+        }
+        for (id, transfer) in &mut self.transfers {
+            if transfer.lose_rail(number) && transfer.attempt > ATTEMPT_MAX {
+                closed.hopeless.push(*id);
+            }
+        }
+        closed
+    }
+
+    /// The peer has closed its ends of a rail that failed, and still waits for some transfers; the others
+    /// are cancelled. Gives those that are over.
+    pub(crate) fn peer_closed(
+        &mut self,
+        rail: usize,
+        waits_for: impl Fn(TransferId) -> bool,
+    ) -> Vec<TransferId> {
+        let mut concerned = Vec::new();
+        for (id, transfer) in &mut self.transfers {
+            if transfer.awaits.remove(&rail) {
+                concerned.push(*id);
+            }
+        }
+        let mut over = Vec::new();
+        for id in concerned {
+            let is_wanted = waits_for(id) && !self.transfers[&id].is_cancelled;
+            if is_wanted {
+                self.take_turn(id);
+            } else if self.cancel(id) {
+                over.push(id);
+            }
+        }
+        over
+    }
+}
+
+/// What a failed rail leaves behind.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Closed {
+    pub(crate) idle: Vec<TransferId>,
+    pub(crate) hopeless: Vec<TransferId>,
+}
+
+// === impl Rail ===
+
+impl Rail {
+    fn is_busy(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.posted.is_empty())
+    }
+}
+
+// === impl Transfer ===
+
+impl Transfer {
+    /// Cancelled, and nothing of it can land any more.
+    fn is_over(&self) -> bool {
+        self.is_cancelled && self.in_flight == 0 && self.awaits.is_empty()
+    }
+
+    fn may_post(&self) -> bool {
+        !self.waiting.is_empty() && self.awaits.is_empty()
+    }
+
+    /// Its lanes may end, and some have not.
+    fn may_end(&self) -> bool {
+        let mut lanes = self.lanes.values();
+        self.is_whole
+            && !self.is_cancelled
+            && self.waiting.is_empty()
+            && self.awaits.is_empty()
+            && lanes.any(|on| on.ending == Ending::Open)
+    }
+
+    fn has_ended(&self) -> bool {
+        let mut lanes = self.lanes.values();
+        self.is_whole
+            && !self.is_cancelled
+            && self.waiting.is_empty()
+            && lanes.all(|on| on.ending == Ending::Completed)
+    }
+
+    /// Takes its pieces back from a rail; false if none are to go again.
+    fn lose_rail(&mut self, rail: usize) -> bool {
+        let of_rail = |lane: &Lane| lane.rail == rail;
+        let lost: Vec<Lane> = self.lanes.keys().copied().filter(of_rail).collect();
+        if lost.is_empty() {
+            return false;
+        }
+        self.awaits.insert(rail);
+        for lane in lost {
+            let on_lane = self.lanes.remove(&lane).expect("it is one of them");
+            let OnLane {
+                pieces, completed, ..
+            } = on_lane;
+            let pieces = pieces.into_iter().enumerate().map(|(i, piece)| Piece {
+                again: piece.again || i < completed,
+                ..piece
+            });
+            self.waiting.extend(pieces);
+        }
+        self.stripe = self.stripe.filter(|(lane, _)| !of_rail(lane));
+        if self.is_cancelled {
+            self.waiting.clear();
+            return false;
+        }
+        for on_lane in self.lanes.values_mut() {
+            on_lane.ending = Ending::Open;
+        }
+        self.attempt += 1;
+        true
+    }
+}
+
+// === impl What, Rate ===
+
+impl What {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Piece(piece) => u64::from(piece.len),
+            Self::Final { .. } => 0,
+        }
+    }
+}
+
+impl Rate {
+    /// Counts completed bytes; `is_idle` once nothing is in flight.
+    fn count(&mut self, bytes: u64, now: Instant, is_idle: bool) {
+        self.bytes += bytes;
+        let Some(since) = self.since else {
+            return;
+        };
+        let busy = now.saturating_duration_since(since);
+        if self.bytes >= SAMPLE_BYTES && busy > Duration::ZERO {
+            let sample = self.bytes as f64 / busy.as_secs_f64();
+            self.bytes_per_s = 0.7 * self.bytes_per_s + 0.3 * sample;
+            (self.since, self.bytes) = (Some(now), 0);
+        }
+        if is_idle {
+            (self.since, self.bytes) = (None, 0);
+        }
+    }
+}
+
+/// Pieces of a range.
+fn cut(range: &crate::plan::CopyRange, chunk: usize) -> impl Iterator<Item = Piece> {
+    let range = *range;
+    let starts = (0..range.len).step_by(usize::try_from(PIECE_BYTES).expect("it fits"));
+    starts.map(move |start| Piece {
+        src_region: range.src_region,
+        src_offset: range.src_offset + start,
+        dst_region: range.dst_region,
+        dst_offset: range.dst_offset + start,
+        len: u32::try_from(PIECE_BYTES.min(range.len - start)).expect("a piece fits u32"),
+        chunk,
+        again: false,
+    })
+}
+
+#[cfg(test)]
+mod tests;

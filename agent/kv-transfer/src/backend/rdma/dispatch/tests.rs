@@ -1,0 +1,391 @@
+//! Schedules of posts, deliveries, completions, failures and aborts in any order, by seed: whatever
+//! happens, decode never takes a room for complete that is not, and nothing lands in memory that
+//! decode may use again.
+
+use super::*;
+use crate::backend::rdma::immediate::Final;
+use crate::backend::rdma::receiver::count::{self, Count};
+use crate::plan::CopyRange;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+const SCHEDULES: u64 = 10_000;
+const RAILS: usize = 3;
+const LANES: usize = 2;
+const DEPTH: usize = 3;
+const STEPS: usize = 120;
+
+/// What is wrong with a schedule.
+#[derive(Debug, PartialEq, Eq)]
+enum Violation {
+    /// Complete for decode, and this piece never came.
+    Torn(TransferId, u64),
+    /// Decode may use the memory again, and this piece came.
+    Late(TransferId, u64),
+    /// Nothing was left to do, and this room had not ended.
+    Stuck(TransferId),
+}
+
+/// What happens to a failed rail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fence {
+    /// As the product does: its pieces go again when decode has closed its ends and said for whom.
+    Whole,
+    /// As if decode had closed it and waited for all.
+    Skipped,
+    /// Decode does not say which rooms are complete.
+    WithoutList,
+    /// Decode goes on counting what had ended on it.
+    WithMemory,
+}
+
+struct World {
+    random: StdRng,
+    fence: Fence,
+    dispatch: Dispatch,
+    /// What the NICs hold, by rail and lane.
+    wires: BTreeMap<usize, Vec<VecDeque<Post>>>,
+    /// Delivered, and prefill does not know.
+    delivered: BTreeMap<Lane, u64>,
+    /// What failed rails may still deliver, until decode closes them.
+    stray: BTreeMap<usize, Vec<VecDeque<Post>>>,
+    rooms: BTreeMap<TransferId, Room>,
+    now: Instant,
+}
+
+#[derive(Default)]
+struct Room {
+    wanted: BTreeSet<u64>,
+    landed: BTreeSet<u64>,
+    chunks_left: usize,
+    count: Count,
+    /// Decode may use its memory again.
+    is_free: bool,
+    is_cancelled: bool,
+}
+
+impl World {
+    fn new(seed: u64, fence: Fence) -> Self {
+        let mut world = Self {
+            random: StdRng::seed_from_u64(seed),
+            fence,
+            dispatch: Dispatch::new(4 * PIECE_BYTES),
+            wires: BTreeMap::new(),
+            delivered: BTreeMap::new(),
+            stray: BTreeMap::new(),
+            rooms: BTreeMap::new(),
+            now: Instant::now(),
+        };
+        (0..RAILS).for_each(|rail| world.open(rail));
+        world
+    }
+
+    fn open(&mut self, rail: usize) {
+        self.dispatch
+            .open_rail(rail, (LANES, DEPTH), None, self.now);
+        self.wires.insert(rail, vec![VecDeque::new(); LANES]);
+    }
+
+    fn run(mut self) -> Result<(), Violation> {
+        for _ in 0..STEPS {
+            self.step()?;
+        }
+        self.settle()
+    }
+
+    fn step(&mut self) -> Result<(), Violation> {
+        self.now += Duration::from_micros(self.random.random_range(1..500));
+        match self.random.random_range(0..100) {
+            0..10 => self.hand_over(),
+            10..40 => self.post(),
+            40..75 => self.deliver()?,
+            75..90 => self.complete(),
+            90..93 => self.fail_rail(),
+            93..95 => self.deliver_stray()?,
+            95..97 => self.close_and_reopen(),
+            _ => self.abort(),
+        }
+        Ok(())
+    }
+
+    /// A chunk of a new room or of one that is not whole, cancelled ones included.
+    fn hand_over(&mut self) {
+        let open = self.rooms.iter().filter(|(_, room)| room.chunks_left > 0);
+        let open: Vec<TransferId> = open.map(|(id, _)| *id).collect();
+        let id = match open.as_slice() {
+            [] => TransferId(self.rooms.len() as u64),
+            open => open[self.random.random_range(0..open.len())],
+        };
+        let chunks = self.random.random_range(1..4);
+        let room = self.rooms.entry(id).or_insert_with(|| Room {
+            chunks_left: chunks,
+            ..Room::default()
+        });
+        let ranges: Vec<CopyRange> = (0..self.random.random_range(1..4))
+            .map(|i| CopyRange {
+                src_region: 0,
+                src_offset: 0,
+                dst_region: 0,
+                dst_offset: (room.chunks_left as u64) << 32 | i << 24,
+                len: self.random.random_range(1..3 * PIECE_BYTES),
+            })
+            .collect();
+        for range in &ranges {
+            room.wanted
+                .extend(cut(range, 0).map(|piece| piece.dst_offset));
+        }
+        room.chunks_left -= 1;
+        let is_whole = room.chunks_left == 0;
+        let is_cancelled = room.is_cancelled;
+        self.dispatch.add(id, 0, ranges);
+        if is_cancelled {
+            // As the writer does with what comes for a room whose fence is closed.
+            self.dispatch.cancel(id);
+        }
+        if is_whole {
+            self.dispatch.set_whole(id);
+        }
+    }
+
+    fn post(&mut self) {
+        let max = self.random.random_range(1..8);
+        for post in self.dispatch.next(max, self.now) {
+            let rail = self
+                .wires
+                .get_mut(&post.lane.rail)
+                .expect("only rails that are up");
+            rail[post.lane.index].push_back(post);
+        }
+    }
+
+    fn pick(&mut self, lanes: &[Lane]) -> Option<Lane> {
+        match lanes {
+            [] => None,
+            lanes => Some(lanes[self.random.random_range(0..lanes.len())]),
+        }
+    }
+
+    /// The next write of some lane reaches decode.
+    fn deliver(&mut self) -> Result<(), Violation> {
+        let lanes = busy(&self.wires);
+        let Some(lane) = self.pick(&lanes) else {
+            return Ok(());
+        };
+        let wire = &mut self.wires.get_mut(&lane.rail).expect("it is busy")[lane.index];
+        let post = wire.pop_front().expect("it is busy");
+        self.delivered.insert(lane, post.seq);
+        self.land(post)
+    }
+
+    fn deliver_stray(&mut self) -> Result<(), Violation> {
+        let lanes = busy(&self.stray);
+        let Some(lane) = self.pick(&lanes) else {
+            return Ok(());
+        };
+        let wire = &mut self.stray.get_mut(&lane.rail).expect("it is busy")[lane.index];
+        let post = wire.pop_front().expect("it is busy");
+        self.land(post)
+    }
+
+    fn land(&mut self, post: Post) -> Result<(), Violation> {
+        let id = post.transfer;
+        let room = self.rooms.get_mut(&id).expect("it was handed over");
+        match post.what {
+            What::Piece(piece) => {
+                if room.is_free {
+                    return Err(Violation::Late(id, piece.dst_offset));
+                }
+                room.landed.insert(piece.dst_offset);
+            }
+            What::Final { attempt, lanes } => {
+                let ended = Final {
+                    row: 0,
+                    generation: 0,
+                    attempt,
+                    lanes,
+                };
+                let lane = count::Lane {
+                    rail: u32::try_from(post.lane.rail).expect("few rails"),
+                    index: post.lane.index,
+                };
+                if !room.is_free && room.count.add(lane, ended) {
+                    if let Some(missing) = room.wanted.difference(&room.landed).next() {
+                        return Err(Violation::Torn(id, *missing));
+                    }
+                    room.is_free = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prefill learns of what was delivered on some lane.
+    fn complete(&mut self) {
+        let lanes: Vec<Lane> = self.delivered.keys().copied().collect();
+        let Some(lane) = self.pick(&lanes) else {
+            return;
+        };
+        let seq = self.delivered.remove(&lane).expect("one of them");
+        for done in self.dispatch.completed(lane, seq, self.now) {
+            if let Done::Idle(id) = done {
+                self.on_idle(id);
+            }
+        }
+    }
+
+    fn on_idle(&mut self, id: TransferId) {
+        if self.dispatch.is_over(id) {
+            self.dispatch.forget(id);
+            self.free(id);
+        }
+    }
+
+    /// Decode hears that nothing more comes.
+    fn free(&mut self, id: TransferId) {
+        self.rooms.get_mut(&id).expect("it was handed over").is_free = true;
+    }
+
+    /// A rail dies under prefill; decode's ends still accept what is on the way.
+    fn fail_rail(&mut self) {
+        let rails: Vec<usize> = self.wires.keys().copied().collect();
+        if rails.is_empty() {
+            return;
+        }
+        let rail = rails[self.random.random_range(0..rails.len())];
+        let wires = self.wires.remove(&rail).expect("one of them");
+        self.delivered.retain(|lane, _| lane.rail != rail);
+        self.stray.insert(rail, wires);
+        for id in self.dispatch.close_rail(rail).idle {
+            self.on_idle(id);
+        }
+        if self.fence == Fence::Skipped {
+            let over = self.dispatch.peer_closed(rail, |_| true);
+            over.into_iter().for_each(|id| self.free(id));
+        }
+    }
+
+    /// Decode destroys its ends of a failed rail, and the rail comes up anew.
+    fn close_and_reopen(&mut self) {
+        let Some((rail, _)) = self.stray.pop_first() else {
+            return;
+        };
+        let number = u32::try_from(rail).expect("few rails");
+        if self.fence != Fence::WithMemory {
+            let counts = self.rooms.values_mut().map(|room| &mut room.count);
+            counts.for_each(|count| count.forget_rail(number));
+        }
+        let rooms = &self.rooms;
+        let waits_for = |id| self.fence == Fence::WithoutList || !rooms[&id].is_free;
+        let over = self.dispatch.peer_closed(rail, waits_for);
+        over.into_iter().for_each(|id| self.free(id));
+        self.open(rail);
+    }
+
+    fn abort(&mut self) {
+        let live = self
+            .rooms
+            .iter()
+            .filter(|(_, room)| !room.is_free && !room.is_cancelled);
+        let live: Vec<TransferId> = live.map(|(id, _)| *id).collect();
+        if live.is_empty() || self.random.random_range(0..4) > 0 {
+            return;
+        }
+        let id = live[self.random.random_range(0..live.len())];
+        let is_idle = self.dispatch.cancel(id);
+        let room = self.rooms.get_mut(&id).expect("one of them");
+        room.is_cancelled = true;
+        room.is_free = is_idle;
+    }
+
+    /// Everything comes to its end, if it can.
+    fn settle(mut self) -> Result<(), Violation> {
+        loop {
+            while !self.stray.is_empty() {
+                self.close_and_reopen();
+            }
+            let open = |room: &Room| room.chunks_left > 0;
+            while self.rooms.values().any(open) {
+                self.hand_over();
+            }
+            self.post();
+            let lanes = busy(&self.wires);
+            if lanes.is_empty() && self.delivered.is_empty() {
+                break;
+            }
+            self.deliver()?;
+            self.complete();
+        }
+        let left = self.rooms.iter().find(|(_, room)| !room.is_free);
+        left.map_or(Ok(()), |(id, _)| Err(Violation::Stuck(*id)))
+    }
+}
+
+fn busy(wires: &BTreeMap<usize, Vec<VecDeque<Post>>>) -> Vec<Lane> {
+    let lanes = wires.iter().flat_map(|(&rail, lanes)| {
+        let lanes = lanes.iter().enumerate();
+        lanes.map(move |(index, wire)| (Lane { rail, index }, wire))
+    });
+    let busy = lanes.filter(|(_, wire)| !wire.is_empty());
+    busy.map(|(lane, _)| lane).collect()
+}
+
+#[test]
+fn no_schedule_tears_a_room_or_writes_into_one_that_is_over() {
+    for seed in 0..SCHEDULES {
+        let outcome = World::new(seed, Fence::Whole).run();
+        assert_eq!(outcome, Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn each_part_of_the_fence_of_failed_rails_is_needed() {
+    for fence in [Fence::Skipped, Fence::WithoutList, Fence::WithMemory] {
+        let mut outcomes = (0..SCHEDULES).map(|seed| World::new(seed, fence).run());
+        let found = outcomes.find_map(Result::err);
+        assert!(found.is_some(), "{fence:?} is not noticed");
+    }
+}
+
+#[test]
+fn a_small_room_ends_on_one_lane_and_a_large_one_on_all() {
+    for (pieces, lanes) in [(1, 1), (16, 4)] {
+        let now = Instant::now();
+        let mut dispatch = Dispatch::new(u64::MAX);
+        dispatch.open_rail(0, (2, 64), None, now);
+        dispatch.open_rail(1, (2, 64), None, now);
+        let id = TransferId(0);
+        let range = CopyRange {
+            src_region: 0,
+            src_offset: 0,
+            dst_region: 0,
+            dst_offset: 0,
+            len: pieces * PIECE_BYTES,
+        };
+        dispatch.add(id, 0, [range]);
+        dispatch.set_whole(id);
+        let posts = dispatch.next(100, now);
+        let finals = posts
+            .iter()
+            .filter(|post| matches!(post.what, What::Final { .. }));
+        assert_eq!(finals.count(), lanes, "{pieces} pieces");
+    }
+}
+
+#[test]
+fn a_slow_rail_gets_less() {
+    let now = Instant::now();
+    let mut dispatch = Dispatch::new(u64::MAX);
+    dispatch.open_rail(0, (1, 256), Some(3e9), now);
+    dispatch.open_rail(1, (1, 256), Some(1e9), now);
+    let range = CopyRange {
+        src_region: 0,
+        src_offset: 0,
+        dst_region: 0,
+        dst_offset: 0,
+        len: 100 * PIECE_BYTES,
+    };
+    dispatch.add(TransferId(0), 0, [range]);
+    let posts = dispatch.next(100, now);
+    let slow = posts.iter().filter(|post| post.lane.rail == 1).count();
+    assert!((24..=26).contains(&slow), "{slow} of 100 pieces");
+}
