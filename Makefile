@@ -54,7 +54,7 @@ e2e-kube: image plugin ## A real Kubernetes here (root, Go, containerd); ONLY="n
 	cargo test --release -p pd-e2e --features kube --lib --test kube -- --test-threads=1 --nocapture $(ONLY)
 
 .PHONY: e2e-rdma
-e2e-rdma: rust ## Real verbs between virtual hosts with Soft-RoCE: needs Debian's QEMU, fetches the rest once
+e2e-rdma: binaries ## Real verbs, and agents, between virtual hosts with Soft-RoCE: needs Debian's QEMU, fetches the rest once
 	@cargo build --release -p pd-verbs --example rdma-ping
 	cargo test --release -p pd-e2e --features rdma --lib --test rdma -- --test-threads=1 --nocapture
 	@# The declarations of libibverbs against the header that was fetched.

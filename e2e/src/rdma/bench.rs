@@ -35,15 +35,20 @@ pub fn address(host: usize, nic: usize) -> Ipv4Addr {
 // === impl Bench ===
 
 impl Bench {
-    /// Boots hosts named `a`, `b` and so on, each with `nics` NICs and with `programs` in its `/bin`.
+    /// Boots hosts named `a`, `b` and so on, each with `nics` NICs, `programs` in its `/bin` and `files`.
     ///
     /// # Errors
     /// Something is missing on this machine, or a host does not come up.
-    pub async fn boot(hosts: usize, nics: usize, programs: &[PathBuf]) -> Result<Self> {
+    pub async fn boot(
+        hosts: usize,
+        nics: usize,
+        programs: &[PathBuf],
+        files: &[(String, Vec<u8>)],
+    ) -> Result<Self> {
         let packages = Packages::ready(&crate::binaries::workspace().join(".cache"))?;
         let folder = tempfile::tempdir().context("make a folder for the hosts")?;
         let initramfs = folder.path().join("initramfs");
-        std::fs::write(&initramfs, file_system(&packages, programs)?)?;
+        std::fs::write(&initramfs, file_system(&packages, programs, files)?)?;
         let kernel = packages.kernel()?;
         let mut ethernet = Ethernet::new(folder.path());
         let mut machines = Vec::new();
@@ -106,8 +111,15 @@ fn links(ethernet: &mut Ethernet, name: &str, host: usize, nics: usize) -> Resul
 }
 
 /// The hosts' file system, one for all.
-fn file_system(packages: &Packages, programs: &[PathBuf]) -> Result<Vec<u8>> {
+fn file_system(
+    packages: &Packages,
+    programs: &[PathBuf],
+    files: &[(String, Vec<u8>)],
+) -> Result<Vec<u8>> {
     let mut archive = Initramfs::default();
+    for (place, bytes) in files {
+        archive.add(place, 0o644, bytes);
+    }
     archive.add("/init", 0o755, INIT.as_bytes());
     archive.add_file("/bin/busybox", &packages.busybox())?;
     for module in MODULES {

@@ -15,6 +15,9 @@ for module in $(cat /modules/order); do
     insmod "/modules/$module.ko" || echo "module $module does not load"
 done
 ulimit -l unlimited
+# All NICs are on one Ethernet; each answers for its own address only.
+echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore
+echo 2 >/proc/sys/net/ipv4/conf/all/arp_announce
 for word in $(cat /proc/cmdline); do
     case $word in
         host=*) hostname "${word#host=}" ;;

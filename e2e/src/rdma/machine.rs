@@ -19,7 +19,7 @@ use tokio::process::{Child, Command};
 
 /// From power to the first command; a busy machine takes several times its usual 5 s.
 const BOOT_WITHIN: Duration = Duration::from_secs(120);
-const MEMORY_MIB: u32 = 512;
+const MEMORY_MIB: u32 = 1024;
 /// Gives RoCE its largest packets: 4096 bytes and their headers.
 const NIC_MTU: u32 = 4200;
 

@@ -15,7 +15,7 @@ pub(crate) const A: usize = 0;
 pub(crate) const B: usize = 1;
 
 pub(crate) async fn boot(hosts: usize) -> Result<Bench> {
-    Bench::boot(hosts, 1, &[binary("examples/rdma-ping")]).await
+    Bench::boot(hosts, 1, &[binary("examples/rdma-ping")], &[]).await
 }
 
 /// Flags of both ends for the way between them.

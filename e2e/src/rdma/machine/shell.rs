@@ -11,6 +11,9 @@ use tokio::time::{Instant, timeout_at};
 
 use parking_lot::Mutex;
 
+/// Of a line that a host says, so many characters are shown.
+const SHOWN_CHARS: usize = 160;
+
 /// What the host says of one command.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
@@ -113,7 +116,8 @@ async fn read(
         let mut listeners = listeners.lock();
         match told {
             Told::Line(line) => {
-                eprintln!("[{host}] {line}");
+                let shown: String = line.chars().take(SHOWN_CHARS).collect();
+                eprintln!("[{host}] {shown}");
                 listeners.get(&number).map(|tx| tx.send(Told::Line(line)));
             }
             Told::Code(code) => {
