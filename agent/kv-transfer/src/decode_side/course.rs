@@ -7,7 +7,7 @@ use crate::bootstrap::client::Topology;
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
 use crate::peer::{self, PeerKey};
-use crate::ranks::{RankMapping, resolve_rank_mapping};
+use crate::ranks::resolve_rank_mapping;
 use crate::stage::Stage;
 use pd_protocol::KvPoll;
 use pd_protocol::control::{ControlMessage, TransferInfo};
@@ -31,7 +31,7 @@ async fn steps(side: &Arc<DecodeSide>, room: &Arc<ReceiverRoom>) -> Result<(), F
     fail_on_purpose(room, Stage::Bootstrap)?;
     let bound = transfer.bootstrap_timeout;
     let found = tokio::time::timeout(bound, find_targets(side, room)).await;
-    let mapping = found.unwrap_or_else(|_| {
+    found.unwrap_or_else(|_| {
         let prefill = &room.bootstrap_addr;
         let message = format!(
             "room {}: prefill {prefill} was not ready in {bound:?}",
@@ -45,7 +45,7 @@ async fn steps(side: &Arc<DecodeSide>, room: &Arc<ReceiverRoom>) -> Result<(), F
     room.offered.notified().await;
     open_memory(room)?;
     let bound = transfer.waiting_timeout;
-    let announced = announce(side, room, mapping.required_dst_info_num);
+    let announced = announce(side, room);
     tokio::select! {
         failed = announced => failed?,
         started = tokio::time::timeout(bound, room.progress.reached(KvPoll::Transferring)) => {
@@ -71,10 +71,7 @@ fn fail_on_purpose(room: &ReceiverRoom, stage: Stage) -> Result<(), FailureReaso
 }
 
 /// Asks the bootstrap server which prefill ranks serve the room, and registers with each.
-async fn find_targets(
-    side: &Arc<DecodeSide>,
-    room: &ReceiverRoom,
-) -> Result<RankMapping, FailureReason> {
+async fn find_targets(side: &Arc<DecodeSide>, room: &ReceiverRoom) -> Result<(), FailureReason> {
     let addr = room.bootstrap_addr.clone();
     let client = side.bootstrap.clone();
     let asked = addr.clone();
@@ -89,16 +86,16 @@ async fn register_with_targets(
     side: &Arc<DecodeSide>,
     room: &ReceiverRoom,
     topology: &Topology,
-) -> Result<RankMapping, FailureReason> {
+) -> Result<(), FailureReason> {
     let config = &side.shared.config;
     side.check_topology(topology)?;
     let prefill = topology.info.parallel();
-    let mapping = resolve_rank_mapping(&prefill, &config.parallel, config.rank, &config.kv.layout)
+    let targets = resolve_rank_mapping(&prefill, &config.parallel, config.rank, &config.kv.layout)
         .map_err(|error| FailureReason::peer(error.to_string()))?;
     let dp_rank = room
         .prefill_dp_rank
         .unwrap_or_else(|| room.id.dp_rank(prefill.dp_size));
-    for target in &mapping.targets {
+    for target in &targets {
         let key = PeerKey {
             bootstrap_addr: room.bootstrap_addr.clone(),
             rank: RankId {
@@ -108,9 +105,9 @@ async fn register_with_targets(
         };
         let attempt = peer::connect(Arc::clone(side), key.clone(), topology.clone());
         let peer = side.peers.get(key, attempt).await?;
-        room.state.lock().wait_for(peer, target.is_dummy);
+        room.state.lock().wait_for(peer, target);
     }
-    Ok(mapping)
+    Ok(())
 }
 
 /// Opens the room's memory to the NICs of those that write by themselves.
@@ -133,13 +130,9 @@ fn open_memory(room: &Arc<ReceiverRoom>) -> Result<(), FailureReason> {
 
 /// Sends the room's offer to every target, again until each has answered. Never ends by itself
 /// but by an error: the caller waits for the first byte beside it.
-async fn announce(
-    side: &DecodeSide,
-    room: &ReceiverRoom,
-    required_dst_info_num: u32,
-) -> Result<(), FailureReason> {
+async fn announce(side: &DecodeSide, room: &ReceiverRoom) -> Result<(), FailureReason> {
     loop {
-        for (outbox, info) in unanswered(room, required_dst_info_num) {
+        for (outbox, info) in unanswered(room) {
             outbox
                 .send(&ControlMessage::TransferInfo(info))
                 .map_err(|error| FailureReason::network(format!("room {}: {error}", room.id)))?;
@@ -148,7 +141,7 @@ async fn announce(
     }
 }
 
-fn unanswered(room: &ReceiverRoom, required_dst_info_num: u32) -> Vec<(Outbox, TransferInfo)> {
+fn unanswered(room: &ReceiverRoom) -> Vec<(Outbox, TransferInfo)> {
     let state = room.state.lock();
     let offer = state
         .offer
@@ -161,7 +154,7 @@ fn unanswered(room: &ReceiverRoom, required_dst_info_num: u32) -> Vec<(Outbox, T
         generation: room.generation,
         transport: target.peer.mode,
         metadata_buffer_index: offer.metadata_buffer_index,
-        required_dst_info_num,
+        required_dst_info_num: target.required_dst_info_num,
         decode_prefix_len: 0,
         is_dummy: target.is_dummy,
         page_indices: if target.is_dummy {

@@ -4,6 +4,7 @@ use crate::config::{BootstrapAddr, Waker};
 use crate::fence::Fence;
 use crate::peer::Peer;
 use crate::progress::Progress;
+use crate::ranks::TargetRank;
 use crate::receiver::TransferReport;
 use crate::stage::Stage;
 use parking_lot::Mutex;
@@ -49,6 +50,8 @@ pub(crate) struct Target {
     pub(crate) peer: Arc<Peer>,
     /// It sends nothing; it only has to know.
     pub(crate) is_dummy: bool,
+    /// How many decode ranks it must hear of.
+    pub(crate) required_dst_info_num: u32,
     /// It has answered our TransferInfo.
     pub(crate) answered: bool,
     /// It has answered our Abort.
@@ -114,14 +117,15 @@ impl ReceiverState {
     }
 
     /// Adds a prefill rank, before or after the offer.
-    pub(crate) fn wait_for(&mut self, peer: Arc<Peer>, is_dummy: bool) {
+    pub(crate) fn wait_for(&mut self, peer: Arc<Peer>, rank: &TargetRank) {
         let pages = self
             .offer
             .as_ref()
             .map_or(0, |offer| offer.page_indices.len());
         self.targets.push(Target {
             peer,
-            is_dummy,
+            is_dummy: rank.is_dummy,
+            required_dst_info_num: rank.required_dst_info_num,
             answered: false,
             abort_acked: false,
             arrived: vec![false; pages],

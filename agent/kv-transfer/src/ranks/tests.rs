@@ -1,27 +1,59 @@
-//! The rank table of the reference, row by row.
+//! The rank table of the reference, row by row; whole pools against an oracle that knows every byte;
+//! and how many writes a long request takes.
 
 use super::*;
+use crate::plan::{CopyRange, TransferPlan};
 use pd_protocol::layout::{KvCut, KvDtype, KvGroup, PAGE_ORDER};
 use pd_protocol::metadata::MetadataLayout;
+use proptest::prelude::*;
 
-fn mk_layout(tensors: u32) -> KvLayout {
+/// What the bytes of a model's KV are.
+#[derive(Clone, Debug)]
+struct Model {
+    groups: Vec<Heads>,
+    layers: u32,
+}
+
+/// Heads of a group, and tensors per layer: 1 is a latent.
+#[derive(Clone, Copy, Debug)]
+struct Heads {
+    total: u32,
+    tensors: u32,
+}
+
+/// The heads that a rank of `size` has.
+fn held(group: Heads, rank: u32, size: u32) -> Range<u32> {
+    if group.tensors == 1 {
+        return 0..group.total;
+    }
+    let first = rank * group.total / size;
+    first..first + (group.total / size).max(1)
+}
+
+/// A rank's memory; `cuts` are of its own layers.
+fn mk_layout(model: &Model, rank: u32, size: u32, pages: u32, cuts: &[Range<u32>]) -> KvLayout {
+    let cut = |layers: &Range<u32>| KvCut {
+        first_layer: layers.start,
+        layers: layers.end - layers.start,
+    };
+    let group = |(nr, &group): (usize, &Heads)| {
+        let heads = held(group, rank, size);
+        KvGroup {
+            name: format!("group{nr}"),
+            dtype: KvDtype::Fp8E4m3,
+            head_dim: 1,
+            tensors: group.tensors,
+            total_heads: group.total,
+            head_start: heads.start,
+            heads: heads.end - heads.start,
+            cuts: cuts.iter().map(cut).collect(),
+        }
+    };
     KvLayout {
         order: PAGE_ORDER.to_owned(),
         page_size: 1,
-        pages: 1,
-        groups: vec![KvGroup {
-            name: "full".to_owned(),
-            dtype: KvDtype::Float32,
-            head_dim: 1,
-            tensors,
-            total_heads: 1,
-            head_start: 0,
-            heads: 1,
-            cuts: vec![KvCut {
-                first_layer: 0,
-                layers: 1,
-            }],
-        }],
+        pages,
+        groups: model.groups.iter().enumerate().map(group).collect(),
         states: Vec::new(),
         metadata: MetadataLayout {
             hidden_size: 0,
@@ -39,56 +71,259 @@ fn mk_parallel(tp_size: u32, pp_size: u32) -> ParallelLayout {
     }
 }
 
-/// `(tp_rank, pp_rank, is_dummy)` of each target, and the count.
+/// A model of one group.
+fn mk_model(total: u32, tensors: u32) -> Model {
+    Model {
+        groups: vec![Heads { total, tensors }],
+        layers: 1,
+    }
+}
+
+/// `(tp_rank, pp_rank, is_dummy)` of each target, and the count of the first.
 type Mapped = (Vec<(u32, u32, bool)>, u32);
 
 fn map(
     (p_tp, p_pp): (u32, u32),
     (d_tp, d_pp): (u32, u32),
     tp_rank: u32,
-    tensors: u32,
+    model: &Model,
 ) -> Result<Mapped, MappingError> {
     let own = RankId {
         tp_rank,
         ..RankId::default()
     };
     let (p, d) = (mk_parallel(p_tp, p_pp), mk_parallel(d_tp, d_pp));
-    let mapping = resolve_rank_mapping(&p, &d, own, &mk_layout(tensors))?;
-    let targets = mapping.targets.iter();
-    let targets = targets.map(|t| (t.rank.tp_rank, t.rank.pp_rank, t.is_dummy));
-    Ok((targets.collect(), mapping.required_dst_info_num))
+    let layout = mk_layout(model, 0, 1, 1, &[0..model.layers]);
+    let targets = resolve_rank_mapping(&p, &d, own, &layout)?;
+    let told = targets.iter();
+    let told = told.map(|t| (t.rank.tp_rank, t.rank.pp_rank, t.is_dummy));
+    Ok((told.collect(), targets[0].required_dst_info_num))
 }
 
 #[test]
 fn equal_sizes_pair_rank_by_rank() {
-    assert_eq!(map((4, 1), (4, 1), 2, 2), Ok((vec![(2, 0, false)], 1)));
+    let expected = Ok((vec![(2, 0, false)], 1));
+    assert_eq!(map((4, 1), (4, 1), 2, &mk_model(4, 2)), expected);
+    assert_eq!(
+        map((4, 1), (4, 1), 2, &mk_model(2, 2)),
+        expected,
+        "few heads"
+    );
 }
 
 #[test]
 fn a_wider_decode_shares_a_prefill_rank() {
-    assert_eq!(map((2, 1), (4, 1), 3, 2), Ok((vec![(1, 0, false)], 2)));
+    let expected = Ok((vec![(1, 0, false)], 2));
+    assert_eq!(map((2, 1), (4, 1), 3, &mk_model(4, 2)), expected);
 }
 
 #[test]
 fn a_narrower_decode_gathers_from_several() {
     let targets = vec![(2, 0, false), (3, 0, false)];
-    assert_eq!(map((4, 1), (2, 1), 1, 2), Ok((targets, 1)));
+    assert_eq!(map((4, 1), (2, 1), 1, &mk_model(4, 2)), Ok((targets, 1)));
 }
 
 #[test]
-fn a_latent_comes_from_one_rank_and_the_others_count() {
+fn a_latent_or_a_head_comes_from_one_rank_and_the_others_count() {
     let targets = vec![(2, 0, false), (3, 0, true)];
-    assert_eq!(map((4, 1), (2, 1), 1, 1), Ok((targets, 1)));
+    let expected = Ok((targets, 1));
+    assert_eq!(map((4, 1), (2, 1), 1, &mk_model(1, 1)), expected);
+    assert_eq!(map((4, 1), (2, 1), 1, &mk_model(2, 2)), expected);
+}
+
+#[test]
+fn sizes_that_do_not_divide_each_other_meet_where_their_heads_do() {
+    let model = mk_model(6, 2);
+    assert_eq!(
+        map((3, 1), (2, 1), 0, &model),
+        Ok((vec![(0, 0, false), (1, 0, false)], 1))
+    );
+    assert_eq!(
+        map((2, 1), (3, 1), 1, &model).map(|(targets, _)| targets.len()),
+        Ok(2)
+    );
 }
 
 #[test]
 fn an_unstaged_decode_gathers_every_stage() {
     let targets = vec![(0, 0, false), (0, 1, false)];
-    assert_eq!(map((1, 2), (1, 1), 0, 2), Ok((targets, 1)));
+    assert_eq!(map((1, 2), (1, 1), 0, &mk_model(1, 2)), Ok((targets, 1)));
 }
 
 #[test]
-fn sizes_that_do_not_divide_are_refused() {
-    assert!(map((3, 1), (2, 1), 0, 2).is_err());
-    assert!(map((1, 4), (1, 2), 0, 2).is_err());
+fn sizes_that_do_not_fit_are_refused_with_both() {
+    let refused = map((3, 1), (2, 1), 0, &mk_model(4, 2)).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "tensor-parallel size 3 of prefill does not fit the 4 KV heads of group group0: one must \
+         divide the other"
+    );
+    assert!(map((1, 4), (1, 2), 0, &mk_model(4, 2)).is_err());
+}
+
+/// What a byte of KV is: page, group, head, layer, rest.
+type Meaning = (u32, usize, u32, u32, u64);
+
+/// A rank's regions, each byte as `value` says.
+fn fill(
+    layout: &KvLayout,
+    value: impl Fn(Meaning) -> Option<Meaning>,
+) -> Vec<Vec<Option<Meaning>>> {
+    let mut regions = Vec::new();
+    for (nr, group) in layout.groups.iter().enumerate() {
+        for cut in &group.cuts {
+            let mut bytes = Vec::new();
+            for page in 0..layout.pages {
+                for head in group.head_start..group.head_start + group.heads {
+                    for layer in cut.first_layer..cut.first_layer + cut.layers {
+                        let rest = 0..group.layer_bytes(layout.page_size);
+                        bytes.extend(rest.map(|rest| value((page, nr, head, layer, rest))));
+                    }
+                }
+            }
+            regions.push(bytes);
+        }
+    }
+    regions
+}
+
+/// Layers of a stage, cut in `cuts` parts at most.
+fn cut(layers: Range<u32>, cuts: u32) -> Vec<Range<u32>> {
+    let each = (layers.len() as u32).div_ceil(cuts).max(1);
+    let starts = layers.clone().step_by(each as usize);
+    starts
+        .map(|start| start..(start + each).min(layers.end))
+        .collect()
+}
+
+fn stage(layers: u32, rank: u32, size: u32) -> Range<u32> {
+    layers * rank / size..layers * (rank + 1) / size
+}
+
+fn apply(range: &CopyRange, from: &[Vec<Option<Meaning>>], to: &mut [Vec<Option<Meaning>>]) {
+    let index = |offset: u64| usize::try_from(offset).unwrap();
+    let (at, len) = (index(range.src_offset), index(range.len));
+    let bytes = &from[range.src_region][at..at + len];
+    to[range.dst_region][index(range.dst_offset)..][..len].clone_from_slice(bytes);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn every_rank_gets_all_of_its_bytes_and_every_source_is_heard(
+        (p, d) in (1u32..=16, 1u32..=16),
+        groups in prop::collection::vec(
+            (prop::sample::select(vec![1, 2, 4, 6, 8, 12, 16]), prop::sample::select(vec![1, 2])),
+            1..3,
+        ),
+        (p_pp, staged) in (1u32..=3, any::<bool>()),
+        (p_cuts, d_cuts) in (1u32..=3, 1u32..=3),
+    ) {
+        const PAGES: u32 = 3;
+        let (src_pages, dst_pages) = ([2, 0], [1, 2]);
+        let groups = groups.into_iter().map(|(total, tensors)| Heads { total, tensors });
+        let model = Model { groups: groups.collect(), layers: 6 };
+        let d_pp = if staged { p_pp } else { 1 };
+        let (prefill, decode) = (mk_parallel(p, p_pp), mk_parallel(d, d_pp));
+        let mut heard = std::collections::BTreeMap::new();
+        let mut required = std::collections::BTreeMap::new();
+        for (tp_rank, pp_rank) in (0..d).flat_map(|t| (0..d_pp).map(move |s| (t, s))) {
+            let own = RankId { tp_rank, pp_rank, ..RankId::default() };
+            let cuts = cut(stage(model.layers, pp_rank, d_pp), d_cuts);
+            let dst = mk_layout(&model, tp_rank, d, PAGES, &cuts);
+            let Ok(targets) = resolve_rank_mapping(&prefill, &decode, own, &dst) else {
+                let fits = |size: u32| model.groups.iter().all(|group| {
+                    let heads = group.total;
+                    group.tensors == 1 || heads % size == 0 || size % heads == 0
+                });
+                prop_assert!(!fits(p) || !fits(d));
+                return Ok(());
+            };
+            let mut to = fill(&dst, |_| None);
+            for target in targets {
+                let RankId { tp_rank, pp_rank, .. } = target.rank;
+                *heard.entry((tp_rank, pp_rank)).or_insert(0) += 1;
+                required.insert((tp_rank, pp_rank), target.required_dst_info_num);
+                if target.is_dummy {
+                    continue;
+                }
+                let cuts = cut(stage(model.layers, pp_rank, p_pp), p_cuts);
+                let src = mk_layout(&model, tp_rank, p, PAGES, &cuts);
+                let from = fill(&src, Some);
+                let plan = TransferPlan::new(&src, &dst);
+                for range in plan.page_ranges(&src_pages, &dst_pages) {
+                    apply(&range, &from, &mut to);
+                }
+            }
+            let expected = fill(&dst, |(page, group, head, layer, rest)| {
+                let at = dst_pages.iter().position(|&d| d == page)?;
+                Some((src_pages[at], group, head, layer, rest))
+            });
+            prop_assert_eq!(to, expected);
+        }
+        // A source waits for each decode rank of its own stage, or for each there is.
+        prop_assert_eq!(heard.len() as u32, p * p_pp, "all ranks of prefill are told");
+        for (rank, count) in heard {
+            prop_assert_eq!(count, required[&rank], "rank {:?}", rank);
+        }
+    }
+}
+
+/// Ranges that a request of 8,192 tokens takes from one prefill rank to one decode rank: 512 pages of 16
+/// slots, no two of them neighbours on either side, 64 layers, 8 KV heads.
+fn writes(p: (u32, u32), d: (u32, u32), cuts: u32) -> Vec<usize> {
+    let model = Model {
+        groups: vec![Heads {
+            total: 8,
+            tensors: 2,
+        }],
+        layers: 64,
+    };
+    let pages: Vec<u32> = (0..512).map(|page| page * 2).collect();
+    // Decode's regions are cut where prefill's stages meet.
+    let stages = p.1 / d.1;
+    let dst_cuts = |rank| -> Vec<Range<u32>> {
+        let own = stage(64, rank, d.1);
+        let each = own.len() as u32 / stages;
+        let stages = (0..stages).map(|nr| own.start + nr * each..own.start + (nr + 1) * each);
+        stages.flat_map(|layers| cut(layers, cuts)).collect()
+    };
+    let own = RankId::default();
+    let dst = mk_layout(&model, 0, d.0, 1024, &dst_cuts(0));
+    let (prefill, decode) = (mk_parallel(p.0, p.1), mk_parallel(d.0, d.1));
+    let targets = resolve_rank_mapping(&prefill, &decode, own, &dst).unwrap();
+    let writes = targets.iter().map(|target| {
+        let RankId {
+            tp_rank, pp_rank, ..
+        } = target.rank;
+        let cuts = cut(stage(64, pp_rank, p.1), cuts);
+        let src = mk_layout(&model, tp_rank, p.0, 1024, &cuts);
+        TransferPlan::new(&src, &dst)
+            .page_ranges(&pages, &pages)
+            .len()
+    });
+    writes.collect()
+}
+
+#[test]
+fn a_long_request_takes_one_write_per_page_and_cut_whatever_the_sizes() {
+    for cuts in [1, 4] {
+        for (p, d) in [
+            ((4, 1), (4, 1)),
+            ((4, 1), (8, 1)),
+            ((8, 1), (4, 1)),
+            ((1, 1), (8, 1)),
+            ((1, 2), (1, 1)),
+        ] {
+            let writes = writes(p, d, cuts);
+            println!(
+                "tp {} pp {} to tp {} pp {}, {cuts} cuts: {writes:?} writes",
+                p.0, p.1, d.0, d.1
+            );
+            for count in writes {
+                assert_eq!(count, 512 * cuts as usize, "{p:?} to {d:?}");
+            }
+        }
+    }
 }
