@@ -5,7 +5,8 @@
 set -euo pipefail
 bin=$1 out=$2
 binaries=(pd-agent pd-router pd-operator)
-packages=(libc6 libgcc-s1 ca-certificates)
+# The last four are what RDMA NICs are spoken to by, opened at run time.
+packages=(libc6 libgcc-s1 ca-certificates libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200)
 epoch=${SOURCE_DATE_EPOCH:-0}
 fail() { printf 'pdserve: %s\n' "$@" >&2; exit 1; }
 
@@ -27,7 +28,7 @@ base=$work/base programs=$work/programs oci=$work/oci
 mkdir -p "$work/packages" "$base"/{etc/ssl/certs,home/nonroot,tmp,usr/lib,usr/lib64,var/lib/dpkg/status.d} \
     "$programs/usr/local/bin" "$oci/blobs/sha256"
 
-# --- layer 1: C library, certificates, the user -------------------------------------------------
+# --- layer 1: libraries, certificates, the user -------------------------------------------------
 
 ln -s usr/lib usr/lib64 "$base"
 chmod 1777 "$base/tmp"
