@@ -5,6 +5,7 @@ use crate::gpu::sampler::GpuSampler;
 use crate::http::error::ApiError;
 use crate::http::metrics::HttpMetrics;
 use pd_engine::engine::EngineHandle;
+use pd_kv_transfer::Links;
 use std::sync::{Arc, OnceLock};
 
 /// Longest text tokenised on an HTTP thread; it takes about a millisecond.
@@ -27,6 +28,8 @@ pub(crate) struct App {
     pub(crate) started_unix_secs: u64,
     pub(crate) metrics: HttpMetrics,
     pub(crate) gpus: GpuSampler,
+    /// On decode: the way to each prefill.
+    pub(crate) links: Links,
     service: OnceLock<Service>,
 }
 
@@ -97,6 +100,7 @@ impl App {
             started_unix_secs,
             metrics: HttpMetrics::new(),
             gpus,
+            links: Links::default(),
             service: OnceLock::new(),
         }
     }

@@ -54,8 +54,8 @@ async fn run_until_signal(args: &Args) -> Result<()> {
     let mut signals = EndSignals::listen()?;
     let listeners = Listeners::bind(args).await?;
     let ports = listeners.ports()?;
-    let config = engine_config::build(args, ports)?;
     let app = Arc::new(App::new(app_spec(args, ports)));
+    let config = engine_config::build(args, ports, &app.links)?;
     let end = CancellationToken::new();
     let Listeners {
         http,

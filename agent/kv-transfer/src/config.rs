@@ -1,5 +1,6 @@
 //! What the agent and the engine tell a `KvManager`: memory, identity, transport, bounds.
 
+use crate::links::Links;
 use crate::memory::Region;
 use crate::metadata_buffers::MetadataBuffers;
 use pd_protocol::layout::{KvLayout, ParallelLayout, RankId};
@@ -59,6 +60,8 @@ pub struct TransferConfig {
     /// Source: reference §1.8.
     pub heartbeat_interval: Duration,
     pub heartbeat_failures: u32,
+    /// Decode: filled with the way to each prefill rank.
+    pub links: Links,
     /// Opening a room until both sides know each other.
     pub bootstrap_timeout: Duration,
     /// Decode: `init` until the first byte.
@@ -165,6 +168,7 @@ impl TransferConfig {
             rdma: RdmaConfig::default(),
             heartbeat_interval: Duration::from_secs(5),
             heartbeat_failures: 2,
+            links: Links::default(),
             bootstrap_timeout: Duration::from_secs(300),
             waiting_timeout: Duration::from_secs(300),
             transfer_timeout: Duration::from_secs(300),

@@ -194,6 +194,8 @@ impl DecodeSide {
         }
         peer.lost.cancel();
         self.close_rails(&peer.session_id);
+        let links = &self.shared.config.transfer.links;
+        links.leave(&peer.key.to_string());
         self.topologies.forget(&peer.key.bootstrap_addr);
         if peer.proven.load(Ordering::Relaxed) {
             self.peers.forget(&peer.key);

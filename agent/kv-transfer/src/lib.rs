@@ -25,6 +25,7 @@ mod control;
 mod decode_side;
 mod fence;
 mod link;
+mod links;
 mod liveness;
 mod peer;
 mod plan;
@@ -41,6 +42,7 @@ pub use config::{
 };
 pub use decode_side::room::Reclaimed;
 pub use failure::{FailureLayer, FailureReason};
+pub use links::{Link, Links};
 pub use manager::{KvManager, OpenError, StartError};
 pub use memory::{Region, RegionError};
 pub use metadata_buffers::{MetadataBuffers, MetadataIndexAllocator};

@@ -12,6 +12,7 @@ use crate::decode_side::DecodeSide;
 use crate::decode_side::room::ReceiverRoom;
 use crate::failure::FailureReason;
 use crate::link::{self, LinkKind};
+use crate::links::Link;
 use crate::liveness;
 use crate::plan::TransferPlan;
 use pd_protocol::bootstrap::RankAddr;
@@ -33,6 +34,19 @@ use transport::Way;
 pub(crate) struct PeerKey {
     pub(crate) bootstrap_addr: BootstrapAddr,
     pub(crate) rank: RankId,
+}
+
+impl std::fmt::Display for PeerKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let RankId {
+            dp_rank,
+            cp_rank,
+            tp_rank,
+            pp_rank,
+        } = self.rank;
+        let addr = &self.bootstrap_addr;
+        write!(f, "{addr}/{dp_rank}.{cp_rank}.{tp_rank}.{pp_rank}")
+    }
 }
 
 pub(crate) struct Peer {
@@ -94,7 +108,11 @@ pub(crate) async fn connect(
     });
     let wanted = side.shared.config.transfer.transport;
     let way = transport::choose(wanted, &ack, &addr.rank_ip, open_rails).await;
-    let way = way.map_err(|error| FailureReason::peer(error.to_string()))?;
+    let (way, why_not) = way.map_err(|error| FailureReason::peer(error.to_string()))?;
+    let link = Link {
+        transport: way.name(),
+        why_not: why_not.trim_start_matches("; ").to_owned(),
+    };
     let (mode, mapping, rails) = match way {
         Way::Shm(mapping) => (TransferMode::Shm, Some(mapping), None),
         Way::Rdma(rails) => (TransferMode::Rdma, None, Some(rails)),
@@ -115,6 +133,8 @@ pub(crate) async fn connect(
         offers,
     });
     side.enter_peer(&peer);
+    let links = &side.shared.config.transfer.links;
+    links.enter(peer.key.to_string(), link);
     if let Some(mapping) = mapping {
         tokio::spawn(pull::run(
             Arc::clone(&side),

@@ -7,13 +7,13 @@ use anyhow::Result;
 use pd_engine::engine::{
     self, DecodeConfig, DisaggregationMode, EngineConfig, ModelDtype, PrefillConfig,
 };
-use pd_kv_transfer::{RdmaConfig, TransferConfig, Transport};
+use pd_kv_transfer::{Links, RdmaConfig, TransferConfig, Transport};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
 
 /// # Errors
 /// When no memory is left for the KV pool.
-pub(super) fn build(args: &Args, ports: Ports) -> Result<EngineConfig> {
+pub(super) fn build(args: &Args, ports: Ports, links: &Links) -> Result<EngineConfig> {
     let (model, schedule) = (&args.model, &args.schedule);
     let defaults = EngineConfig::new(&model.model_path);
     Ok(EngineConfig {
@@ -42,22 +42,22 @@ pub(super) fn build(args: &Args, ports: Ports) -> Result<EngineConfig> {
         cpu_threads: schedule.cpu_threads.map(NonZeroUsize::get),
         random_seed: model.random_seed.unwrap_or_else(rand::random),
         cache_dir: pd_engine::weights::digest::user_folder(),
-        mode: mode(args, ports),
+        mode: mode(args, ports, links),
         ..defaults
     })
 }
 
-fn mode(args: &Args, ports: Ports) -> DisaggregationMode {
+fn mode(args: &Args, ports: Ports, links: &Links) -> DisaggregationMode {
     let disaggregation = &args.disaggregation;
     match disaggregation.mode {
         Mode::Null => DisaggregationMode::Null,
         Mode::Prefill => DisaggregationMode::Prefill(PrefillConfig {
-            transfer: transfer(args),
+            transfer: transfer(args, links),
             bootstrap_port: ports.bootstrap.unwrap_or(disaggregation.bootstrap_port),
             http_port: ports.http,
         }),
         Mode::Decode => DisaggregationMode::Decode(DecodeConfig {
-            transfer: transfer(args),
+            transfer: transfer(args, links),
             num_reserved_decode_tokens: disaggregation.num_reserved_decode_tokens,
             extra_slots: disaggregation.decode_extra_slots,
             polling_interval: disaggregation.decode_polling_interval,
@@ -65,7 +65,7 @@ fn mode(args: &Args, ports: Ports) -> DisaggregationMode {
     }
 }
 
-fn transfer(args: &Args) -> TransferConfig {
+fn transfer(args: &Args, links: &Links) -> TransferConfig {
     let disaggregation = &args.disaggregation;
     let name = disaggregation.transfer_backend;
     if name.is_foreign() {
@@ -94,6 +94,7 @@ fn transfer(args: &Args) -> TransferConfig {
         heartbeat_failures: disaggregation.heartbeat_max_failure,
         test_failure_prob: disaggregation.test_failure_prob,
         test_failure_seed: args.model.random_seed.unwrap_or_else(rand::random),
+        links: links.clone(),
         rdma: RdmaConfig {
             devices: disaggregation.ib_device.clone(),
             gid_index: disaggregation.ib_gid_index,

@@ -228,6 +228,16 @@ async fn tokens_are_those_of_one_agent_whatever_breaks() -> Result<()> {
     let asked = stand.ask().await?;
     stand.check("over two NICs", asked).await?;
     stand.decode.line("transport rdma", PATIENCE).await?;
+    let info = format!(
+        "wget -q -O - http://{}:30000/server_info",
+        address(B, FIRST)
+    );
+    let info = stand.bench.hosts[B].run(&info, PATIENCE).await?.concat();
+    let links = &info.parse::<Value>()?["disaggregation_links"];
+    ensure!(
+        links.to_string().contains("\"transport\":\"rdma\""),
+        "decode says of its links: {links}"
+    );
     a_link_breaks_and_heals(&mut stand).await?;
     packets_are_lost(&mut stand).await?;
     a_device_is_removed(&mut stand).await?;

@@ -15,6 +15,18 @@ pub(super) enum Way {
     Tcp,
 }
 
+// === impl Way ===
+
+impl Way {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Shm(_) => "shm",
+            Self::Rdma(_) => "rdma",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
 /// Known as soon as prefill has answered; both sides would wait in vain.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -29,6 +41,7 @@ pub(super) struct NoCommonTransport {
 }
 
 /// `prefill` names the other side in the log; `open_rails`, where this side has NICs, asks it for rails.
+/// With the way comes why nothing better works of what both have.
 ///
 /// # Errors
 /// When nothing that decode takes is offered, or nothing of that works.
@@ -37,39 +50,39 @@ pub(super) async fn choose<F>(
     ack: &RegisterAck,
     prefill: &str,
     open_rails: Option<F>,
-) -> Result<Way, NoCommonTransport>
+) -> Result<(Way, String), NoCommonTransport>
 where
     F: Future<Output = Result<Arc<RdmaReceiver>, String>>,
 {
     let has_nics = open_rails.is_some();
     let mut why_not = String::new();
-    let mut note = |name: &str, why: &str| {
+    let note = |why_not: &mut String, name: &str, why: &str| {
         tracing::info!(prefill, why, "transport {name} does not work");
         // Writing to a string cannot fail.
-        let _ = write!(why_not, ", and {name} does not work: {why}");
+        let _ = write!(why_not, "; {name} does not work: {why}");
     };
     if let (Transport::Auto | Transport::Shm, Some(offer)) = (wanted, &ack.shm) {
         match ShmMapping::open(offer, &ack.layout).await {
             Ok(mapping) => {
                 tracing::info!(prefill, "transport shm: same host and user");
-                return Ok(Way::Shm(mapping));
+                return Ok((Way::Shm(mapping), why_not));
             }
-            Err(error) => note("shm", &error.to_string()),
+            Err(error) => note(&mut why_not, "shm", &error.to_string()),
         }
     }
     if let (Transport::Auto | Transport::Rdma, true, Some(open)) = (wanted, ack.rdma, open_rails) {
         match open.await {
             Ok(rails) => {
                 tracing::info!(prefill, "transport rdma: a write has come over a rail");
-                return Ok(Way::Rdma(rails));
+                return Ok((Way::Rdma(rails), why_not));
             }
-            Err(why) => note("rdma", &why),
+            Err(why) => note(&mut why_not, "rdma", &why),
         }
     }
     let offered = names(ack.shm.is_some(), ack.rdma, ack.tcp);
     if ack.tcp && matches!(wanted, Transport::Auto | Transport::Tcp) {
         tracing::info!(prefill, offered, "transport tcp");
-        return Ok(Way::Tcp);
+        return Ok((Way::Tcp, why_not));
     }
     let taken = match wanted {
         Transport::Auto => names(true, has_nics, true),

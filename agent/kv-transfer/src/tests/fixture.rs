@@ -2,8 +2,8 @@
 
 use crate::config::{BootstrapAddr, KvArgs, KvManagerConfig, TransferConfig, Transport};
 use crate::{
-    BootstrapServer, KvManager, KvReceiver, KvSender, LastChunk, MetadataBuffers, ReceiverRequest,
-    Region, SenderRequest,
+    BootstrapServer, KvManager, KvReceiver, KvSender, LastChunk, Links, MetadataBuffers,
+    ReceiverRequest, Region, SenderRequest,
 };
 use parking_lot::Mutex;
 use pd_protocol::layout::{
@@ -61,6 +61,7 @@ pub(crate) struct Worker {
     pub(crate) kv: KvArgs,
     /// Where it writes over rdma, its NICs by the names in its configuration, `a` if there are none.
     pub(crate) nics: Option<Loopback>,
+    pub(crate) links: Links,
     changes: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -154,6 +155,7 @@ impl Worker {
         let (changed, changes) = mpsc::channel();
         let kv = mk_kv(layout);
         let nics = plug_in(&mut transfer);
+        let links = transfer.links.clone();
         let verbs = || {
             nics.as_ref()
                 .map_or_else(Verbs::open, |nics| Ok(nics.verbs()))
@@ -176,6 +178,7 @@ impl Worker {
             manager: KvManager::start_over(verbs, config).unwrap(),
             kv,
             nics,
+            links,
             changes: Mutex::new(changes),
         }
     }

@@ -191,6 +191,8 @@ fn auto_goes_over_rdma_where_memory_is_not_shared() {
     let pair = Fixture::with(prefill, mk_rdma(Transport::Auto, &devices));
     assert_success(&pair, 1, sent(&pair, 1));
     assert!(nics(&pair.decode).landed("a") > 0);
+    let links: Vec<_> = pair.decode.links.snapshot().into_values().collect();
+    assert_eq!(links[0].transport, "rdma");
 }
 
 #[test]
@@ -202,7 +204,7 @@ fn rdma_alone_where_no_rail_carries_is_refused_with_the_reason() {
         .wait("it is refused", || receiver.poll() == KvPoll::Failed);
     let reason = receiver.failure_reason().expect("it failed").to_string();
     assert!(
-        reason.contains("decode takes [rdma], and rdma does not work"),
+        reason.contains("decode takes [rdma]; rdma does not work"),
         "{reason}"
     );
     assert!(reason.contains("IBV_WC_RETRY_EXC_ERR"), "{reason}");

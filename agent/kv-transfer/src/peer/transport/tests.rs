@@ -42,7 +42,10 @@ async fn tcp_serves_where_nothing_else_works() {
         (Transport::Tcp, true, true, no_rail()),
     ] {
         let chosen = choose(wanted, &mk_ack(shm, rdma, true), "prefill", rails).await;
-        assert!(matches!(chosen, Ok(Way::Tcp)), "{wanted:?} {shm} {rdma}");
+        assert!(
+            matches!(chosen, Ok((Way::Tcp, _))),
+            "{wanted:?} {shm} {rdma}"
+        );
     }
 }
 
@@ -65,7 +68,7 @@ async fn what_both_have_and_does_not_work_is_named_with_the_reason() {
     assert_eq!(
         refused(Transport::Auto, &mk_ack(true, false, false), None).await,
         format!(
-            "no transport in common: prefill offers [shm], decode takes [shm, tcp], and shm does not \
+            "no transport in common: prefill offers [shm], decode takes [shm, tcp]; shm does not \
              work: prefill runs on another host; {flag}"
         )
     );
@@ -73,7 +76,7 @@ async fn what_both_have_and_does_not_work_is_named_with_the_reason() {
     assert_eq!(
         refused(Transport::Rdma, &mk_ack(true, true, true), Some(no_rail)).await,
         format!(
-            "no transport in common: prefill offers [shm, rdma, tcp], decode takes [rdma], and rdma \
+            "no transport in common: prefill offers [shm, rdma, tcp], decode takes [rdma]; rdma \
              does not work: the probe did not come; {flag}"
         )
     );
