@@ -1,7 +1,7 @@
 //! `KVManager`: one per rank. It owns the threads that move bytes and messages, and opens senders
 //! (prefill) or receivers (decode). Everything else hangs on the side it serves.
 
-use crate::backend::rdma::fabric::{Fabric, FabricError};
+use crate::backend::rdma::fabric::{Fabric, FabricError, Memory};
 use crate::backend::rdma::immediate::ROWS_MAX;
 use crate::config::{KvManagerConfig, Transport};
 use crate::decode_side::DecodeSide;
@@ -181,7 +181,11 @@ fn open_fabric(
         if rows > ROWS_MAX {
             return Err(FabricError::Rows { rows });
         }
-        Fabric::open(verbs()?, &transfer.rdma, regions)
+        let memory = Memory {
+            regions,
+            is_written: config.role == Role::Decode,
+        };
+        Fabric::open(verbs()?, &transfer.rdma, memory)
     };
     match transfer.transport {
         Transport::Rdma => Ok(Some(Arc::new(open()?))),

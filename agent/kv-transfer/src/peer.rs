@@ -57,7 +57,7 @@ pub(crate) struct Peer {
     pub(crate) plan: TransferPlan,
     pub(crate) mode: TransferMode,
     pub(crate) lost: CancellationToken,
-    /// Bytes have come from it: the way to its memory works.
+    /// It has begun to send: what stands between us works.
     pub(crate) proven: AtomicBool,
     /// Where prefill writes by itself.
     pub(crate) rails: Option<Arc<RdmaReceiver>>,
@@ -118,7 +118,8 @@ pub(crate) async fn connect(
         Way::Rdma(rails) => (TransferMode::Rdma, None, Some(rails)),
         Way::Tcp => (TransferMode::Tcp, None, None),
     };
-    let liveness = open_liveness(&addr, &ack).await?;
+    let liveness = open_liveness(&addr, &ack).await;
+    let liveness = liveness.inspect_err(|_| side.close_rails(&session_id))?;
     let (offers, waiting) = mpsc::channel(pull::OFFERS_MAX);
     let peer = Arc::new(Peer {
         key,
@@ -223,6 +224,10 @@ async fn watch(side: Arc<DecodeSide>, peer: Arc<Peer>, stream: TcpStream) {
     tokio::select! {
         reason = liveness::watch(&name, stream, interval, patience) => {
             side.lose(&peer, &reason);
+        }
+        () = peer.outbox.closed() => {
+            let reason = format!("the control connection to {name} is closed");
+            side.lose(&peer, &FailureReason::network(reason));
         }
         () = peer.lost.cancelled() => {}
     }

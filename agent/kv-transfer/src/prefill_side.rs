@@ -127,6 +127,10 @@ impl PrefillSide {
                 reason = liveness::watch(&peer, stream, interval, patience) => {
                     side.lose(&session, &reason);
                 }
+                () = session.control_closed() => {
+                    let reason = format!("the control connection to {peer} is closed");
+                    side.lose(&session, &FailureReason::network(reason));
+                }
                 () = session.lost.cancelled() => {}
             }
         });

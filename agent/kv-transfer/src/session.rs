@@ -65,6 +65,11 @@ impl Session {
         self.outbox.send(message)
     }
 
+    /// Waits until nothing more can be told.
+    pub(crate) async fn control_closed(&self) {
+        self.outbox.closed().await;
+    }
+
     /// Queues a frame; false if too many wait.
     pub(crate) fn push(&self, job: FrameJob) -> bool {
         self.frames.try_send(job).is_ok()

@@ -4,7 +4,8 @@
 //! 1. Decode asks for rails and lists its NICs (`RailsWanted`).
 //! 2. Prefill offers each rail with its ends of the queue pairs (`RailOffer`).
 //! 3. Decode connects its ends and answers with them and the keys of its memory (`RailAnswer`).
-//! 4. Prefill connects, too, and writes a probe over each queue pair: the rail is up when all have come.
+//! 4. Prefill connects, too, and writes a probe of the largest packet over each queue pair: the rail is up
+//!    when all have come.
 //! 5. A rail that fails is taken down (`RailDown`). Decode destroys its ends, after which nothing of it
 //!    can land any more, and says so, and which rooms are not complete (`RailClosed`). Only then does
 //!    prefill write their pieces again over other rails. It may offer the rail again, as another epoch.
@@ -57,7 +58,7 @@ pub struct RailAnswer {
     pub epoch: u32,
     /// One for each end of the offer.
     pub ends: Vec<QueuePairEnd>,
-    /// KV cuts, states and metadata rows, as that NIC knows them.
+    /// KV cuts, states, metadata rows and a place for probes, as that NIC knows them.
     pub regions: Vec<RegionKey>,
     /// Why there is no such rail; then nothing else here counts.
     #[serde(default)]
@@ -74,7 +75,7 @@ pub struct RailDown {
 }
 
 /// Decode to prefill: nothing of this rail, and of its epochs before, can land any more, and what had
-/// ended on it counts no more.
+/// ended on it counts no more. Also unasked, when decode's NIC does not answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RailClosed {
     pub session_id: SessionId,

@@ -1,6 +1,6 @@
 //! Control sockets: one PULL per manager, one PUSH per peer. A PUSH has a task of its own behind a
 //! bounded queue, so sending never blocks the engine or another peer. Nothing reconnects: when a
-//! connection breaks, liveness ends the session and drops its outbox.
+//! connection breaks, the session ends.
 
 use super::codec;
 use bytes::Bytes;
@@ -42,6 +42,11 @@ impl Outbox {
             }
         });
         Self { queue }
+    }
+
+    /// Waits until the connection is gone.
+    pub(crate) async fn closed(&self) {
+        self.queue.closed().await;
     }
 
     pub(crate) fn send(&self, message: &ControlMessage) -> Result<(), SendError> {

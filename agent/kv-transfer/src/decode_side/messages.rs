@@ -2,6 +2,7 @@
 
 use super::DecodeSide;
 use super::room::ReceiverRoom;
+use crate::backend::rdma::receiver;
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
 use crate::peer::Peer;
@@ -20,7 +21,7 @@ impl DecodeSide {
             ControlMessage::ChunkReady(ready) => self.on_chunk_ready(ready),
             ControlMessage::Status(status) => self.on_status(status),
             ControlMessage::AbortAck(ack) => self.on_abort_ack(&ack),
-            ControlMessage::RailOffer(offer) => self.on_rail_offer(&offer),
+            ControlMessage::RailOffer(offer) => self.on_rail_offer(*offer),
             ControlMessage::RailDown(down) => self.on_rail_down(down),
             ControlMessage::Register(_)
             | ControlMessage::RailsWanted(_)
@@ -41,39 +42,37 @@ impl DecodeSide {
         }
     }
 
-    fn on_rail_offer(self: &Arc<Self>, offer: &RailOffer) {
+    fn on_rail_offer(self: &Arc<Self>, offer: RailOffer) {
         let known = self.rails.lock().get(&offer.session_id).cloned();
-        if let Some((rails, outbox)) = known
-            && let Some(answer) = rails.on_offer(self, offer)
-        {
+        if let Some((rails, outbox)) = known {
+            return rails.on_offer(self, offer, outbox);
+        }
+        if let Some(peer) = self.peer(&offer.session_id) {
+            let refusal = receiver::refusal(&offer, "decode wants no rails".to_owned());
             // Offered again if this is lost.
-            let _ = outbox.send(&ControlMessage::RailAnswer(answer));
+            let _ = peer.outbox.send(&ControlMessage::RailAnswer(refusal));
         }
     }
 
     fn on_rail_down(&self, down: RailDown) {
         let known = self.rails.lock().get(&down.session_id).cloned();
-        let (outbox, waiting) = match known {
-            Some((rails, outbox)) => {
-                let waiting = rails.on_down(down.rail, down.epoch, down.reason);
-                (Some(outbox), waiting)
-            }
-            // All of them are closed.
+        let (outbox, closed) = match known {
+            Some((rails, outbox)) => (outbox, rails.on_down(down)),
             None => {
-                let peer = self.peer(&down.session_id);
-                (peer.map(|peer| peer.outbox.clone()), Vec::new())
+                let Some(peer) = self.peer(&down.session_id) else {
+                    return;
+                };
+                let closed = RailClosed {
+                    session_id: down.session_id,
+                    rail: down.rail,
+                    epoch: down.epoch,
+                    waiting: Vec::new(),
+                };
+                (peer.outbox.clone(), closed)
             }
         };
-        let closed = RailClosed {
-            session_id: down.session_id,
-            rail: down.rail,
-            epoch: down.epoch,
-            waiting,
-        };
-        if let Some(outbox) = outbox {
-            // Said again by prefill if this is lost.
-            let _ = outbox.send(&ControlMessage::RailClosed(closed));
-        }
+        // Said again by prefill if this is lost.
+        let _ = outbox.send(&ControlMessage::RailClosed(closed));
     }
 
     fn peer(&self, session_id: &SessionId) -> Option<Arc<Peer>> {

@@ -71,10 +71,9 @@ pub(crate) enum Done {
         chunk: usize,
         bytes: u64,
     },
-    /// The NICs here hold nothing of it any more.
+    /// The NICs here hold nothing of it any more. It stays: what a NIC of decode's has taken, decode may
+    /// not have counted when a rail fails.
     Idle(TransferId),
-    /// All lanes have ended; it is forgotten.
-    Ended(TransferId),
 }
 
 #[derive(Default)]
@@ -259,6 +258,9 @@ impl Dispatch {
             let Some(id) = self.turns.pop_front() else {
                 break;
             };
+            if !self.has_more(id) {
+                continue;
+            }
             let before = posts.len();
             self.turn(id, max, now, &mut posts);
             idle_turns = if posts.len() > before {
@@ -435,15 +437,11 @@ impl Dispatch {
         if transfer.in_flight == 0 {
             done.push(Done::Idle(id));
         }
-        if transfer.has_ended() {
-            self.forget(id);
-            done.push(Done::Ended(id));
-        }
         done
     }
 
     /// A rail is gone, and its queue pairs with it. Gives the transfers of which the NICs here hold
-    /// nothing any more, and those that have failed too often.
+    /// nothing any more, and those that rails have failed under too often, whose rooms are to be failed.
     pub(crate) fn close_rail(&mut self, number: usize) -> Closed {
         let mut closed = Closed::default();
         let Some(rail) = self.rails.remove(&number) else {
@@ -530,14 +528,6 @@ impl Transfer {
             && self.waiting.is_empty()
             && self.awaits.is_empty()
             && lanes.any(|on| on.ending == Ending::Open)
-    }
-
-    fn has_ended(&self) -> bool {
-        let mut lanes = self.lanes.values();
-        self.is_whole
-            && !self.is_cancelled
-            && self.waiting.is_empty()
-            && lanes.all(|on| on.ending == Ending::Completed)
     }
 
     /// Takes its pieces back from a rail; false if none are to go again.

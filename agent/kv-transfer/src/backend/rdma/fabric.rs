@@ -5,14 +5,16 @@ use crate::config::RdmaConfig;
 use crate::memory::Region;
 use pd_protocol::control::{NicInfo, RegionKey};
 use pd_verbs::{
-    CallError, ChooseError, Device, LinkLayer, LocalPort, MemoryRegion, OpenError, PathOptions,
-    PortWish, ProtectionDomain, Registration, Retry, Verbs,
+    CallError, ChooseError, Device, HostMemory, LinkLayer, LocalPort, MemoryRegion, OpenError,
+    PathOptions, PortWish, ProtectionDomain, Registration, Retry, Verbs,
 };
 use std::sync::Arc;
 
 /// As often as devices can: Soft-RoCE takes it as for ever, and under loss 6 are not enough there. A rail
 /// that is silent for too long is given up by its writer.
 const RETRIES: u8 = 7;
+/// A probe fills the largest packet: where a switch takes less than its NICs, it does not come.
+pub(crate) const PROBE_BYTES: u32 = 4096;
 /// For ever: a decode rank that is short of receives has them soon.
 const RNR_RETRIES: u8 = 7;
 
@@ -28,6 +30,17 @@ pub(crate) struct Nic {
     pub(crate) local: LocalPort,
     /// In the numbering of plans.
     pub(crate) regions: Vec<MemoryRegion>,
+    /// Where probes go.
+    scratch: MemoryRegion,
+}
+
+/// What is registered with each NIC.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory<'a> {
+    /// In the numbering of plans.
+    pub(crate) regions: &'a [Region],
+    /// By peers: decode's is, prefill's is only read.
+    pub(crate) is_written: bool,
 }
 
 /// Why this rank has no RDMA.
@@ -66,13 +79,13 @@ impl Fabric {
     pub(crate) fn open(
         verbs: Verbs,
         config: &RdmaConfig,
-        regions: &[Region],
+        memory: Memory<'_>,
     ) -> Result<Self, FabricError> {
         let mut nics = Vec::new();
         if config.devices.is_empty() {
             let mut reasons = Vec::new();
             for device in near(places(verbs)?, own_node()) {
-                match Nic::open(verbs, &device, config, regions) {
+                match Nic::open(verbs, &device, config, memory) {
                     Ok(nic) => nics.push(Arc::new(nic)),
                     Err(reason) => {
                         tracing::warn!(device, %reason, "an RDMA device is left out");
@@ -85,7 +98,7 @@ impl Fabric {
             }
         }
         for device in &config.devices {
-            let nic = Nic::open(verbs, device, config, regions);
+            let nic = Nic::open(verbs, device, config, memory);
             nics.push(Arc::new(nic.map_err(|reason| FabricError::Nic {
                 device: device.clone(),
                 reason,
@@ -185,7 +198,7 @@ impl Nic {
         verbs: Verbs,
         name: &str,
         config: &RdmaConfig,
-        regions: &[Region],
+        memory: Memory<'_>,
     ) -> Result<Self, NicError> {
         let device = verbs.open_device(name)?;
         let wish = PortWish {
@@ -195,13 +208,15 @@ impl Nic {
         let local = device.choose_port(&wish)?;
         let domain = ProtectionDomain::new(&device)?;
         let registration = Registration {
-            remote_write: true,
+            remote_write: memory.is_written,
             relaxed_ordering: true,
         };
-        let regions = regions.iter();
+        let regions = memory.regions.iter();
         let registered = regions.map(|region| domain.register(region.clone(), registration));
+        let scratch = Arc::new(HostMemory::zeroed(PROBE_BYTES as usize));
         Ok(Self {
             regions: registered.collect::<Result<_, _>>()?,
+            scratch: domain.register(scratch, registration)?,
             device,
             domain,
             local,
@@ -217,8 +232,9 @@ impl Nic {
         }
     }
 
+    /// What a peer needs to write to the regions, and to the place for probes.
     pub(crate) fn keys(&self) -> Vec<RegionKey> {
-        let regions = self.regions.iter();
+        let regions = self.regions.iter().chain([&self.scratch]);
         regions
             .map(|region| super::wire::to_key(region.remote()))
             .collect()

@@ -4,17 +4,20 @@
 pub(crate) mod count;
 
 use super::completions::{Completions, CompletionsError};
-use super::fabric::{Fabric, Nic};
+use super::fabric::Fabric;
 use super::immediate::{Final, LANES_MAX, PROBE};
 use super::wire::{to_end, to_endpoints};
+use crate::control::socket::Outbox;
 use crate::decode_side::DecodeSide;
 use crate::decode_side::room::ReceiverRoom;
 use crate::fence::FenceGuard;
 use count::{Count, Lane};
 use parking_lot::Mutex;
-use pd_protocol::control::{Generation, RailAnswer, RailOffer, SessionId};
+use pd_protocol::control::{
+    ControlMessage, Generation, RailAnswer, RailClosed, RailDown, RailOffer, SessionId,
+};
 use pd_verbs::queue_pair::Rtr;
-use pd_verbs::{Completion, QueuePair, QueuePairOptions};
+use pd_verbs::{Completion, QueuePair, QueuePairOptions, WcStatus};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
@@ -22,15 +25,25 @@ use tokio::task::AbortHandle;
 
 /// Immediates that a lane takes before the task has to post receives again.
 const RECEIVE_DEPTH: u32 = 256;
+/// Of a peer's reason, so many characters are kept.
+const REASON_CHARS: usize = 300;
 
 /// See the module's header. Closing it ends every write of this session.
 pub(crate) struct RdmaReceiver {
     fabric: Arc<Fabric>,
     session_id: SessionId,
-    rails: Mutex<Option<BTreeMap<u32, Rail>>>,
-    /// Rooms that wait for writes, by their rows.
-    expected: Mutex<HashMap<u32, Expected>>,
+    /// None once closed. One lock for both parts: what a rail brings is counted before it is closed, or
+    /// not at all.
+    open: Mutex<Option<Open>>,
     news: watch::Sender<News>,
+}
+
+/// Queue pairs end before the memory is released that they wrote to: the order of the fields.
+#[derive(Default)]
+struct Open {
+    rails: BTreeMap<u32, Rail>,
+    /// Rooms that wait for writes, by their rows.
+    expected: HashMap<u32, Expected>,
 }
 
 /// How the rails are.
@@ -43,9 +56,18 @@ pub(crate) struct News {
 
 struct Rail {
     epoch: u32,
-    answer: RailAnswer,
-    /// None once closed.
-    ends: Option<Ends>,
+    state: State,
+}
+
+enum State {
+    /// Its queue pairs are being made.
+    Accepting,
+    Open {
+        answer: RailAnswer,
+        ends: Ends,
+    },
+    Refused(RailAnswer),
+    Closed,
 }
 
 struct Ends {
@@ -68,6 +90,18 @@ impl Drop for Ends {
     }
 }
 
+/// The answer to an offer that is not taken.
+pub(crate) fn refusal(offer: &RailOffer, why: String) -> RailAnswer {
+    RailAnswer {
+        session_id: offer.session_id.clone(),
+        rail: offer.rail,
+        epoch: offer.epoch,
+        ends: Vec::new(),
+        regions: Vec::new(),
+        refused: Some(why),
+    }
+}
+
 // === impl News ===
 
 impl News {
@@ -81,6 +115,57 @@ impl News {
     }
 }
 
+// === impl Open ===
+
+impl Open {
+    /// Destroys the ends of a rail: nothing of it can land any more, and what had ended on it counts no
+    /// more. Gives the rooms that wait for writes.
+    fn close(&mut self, rail: u32, epoch: u32) -> Vec<Generation> {
+        if let Some(known) = self.rails.get_mut(&rail)
+            && known.epoch <= epoch
+        {
+            known.state = State::Closed;
+        }
+        let rooms = self.expected.values_mut().map(|expected| {
+            expected.count.forget_rail(rail);
+            expected.room.generation
+        });
+        rooms.collect()
+    }
+
+    /// Makes room for another immediate on a lane; which lane it is, and whether the rail has just come
+    /// up with it.
+    fn received(
+        &mut self,
+        (rail, epoch): (u32, u32),
+        qp_num: u32,
+        immediate: u32,
+    ) -> Option<(Lane, bool)> {
+        let known = self
+            .rails
+            .get_mut(&rail)
+            .filter(|known| known.epoch == epoch)?;
+        let State::Open { ends, .. } = &mut known.state else {
+            return None;
+        };
+        let mut lanes = ends.lanes.iter_mut().enumerate();
+        let (index, lane) = lanes.find(|(_, lane)| lane.qp_num() == qp_num)?;
+        if let Err(error) = lane.post_receives(1) {
+            tracing::warn!(%error, "a lane takes no more");
+        }
+        let is_news = immediate == PROBE && ends.unproven.remove(&qp_num);
+        Some((Lane { rail, index }, is_news && ends.unproven.is_empty()))
+    }
+
+    /// A lane has ended; the room that is complete by it.
+    fn count(&mut self, lane: Lane, ended: Final) -> Option<Expected> {
+        let known = self.expected.get_mut(&ended.row)?;
+        let is_of = Final::low_bits(known.room.generation) == ended.generation;
+        let is_complete = is_of && known.count.add(lane, ended);
+        is_complete.then(|| self.expected.remove(&ended.row))?
+    }
+}
+
 // === impl RdmaReceiver ===
 
 impl RdmaReceiver {
@@ -88,8 +173,7 @@ impl RdmaReceiver {
         Arc::new(Self {
             fabric,
             session_id,
-            rails: Mutex::new(Some(BTreeMap::new())),
-            expected: Mutex::default(),
+            open: Mutex::new(Some(Open::default())),
             news: watch::Sender::default(),
         })
     }
@@ -98,39 +182,90 @@ impl RdmaReceiver {
         self.news.subscribe()
     }
 
+    /// Destroys all ends, and then releases the memory that was open to writes.
+    pub(crate) fn close(&self) {
+        let open = self.open.lock().take();
+        drop(open);
+    }
+
     // === rails ===
 
-    /// Connects ends to an offer, within the runtime; the answer, also to an offer that came before.
+    /// Connects ends to an offer beside the runtime, for the kernel may look for the peer for a second;
+    /// answers, also to an offer that came before.
     pub(crate) fn on_offer(
         self: &Arc<Self>,
         side: &Arc<DecodeSide>,
-        offer: &RailOffer,
-    ) -> Option<RailAnswer> {
-        let mut rails = self.rails.lock();
-        let rails = rails.as_mut()?;
-        match rails.get(&offer.rail) {
-            Some(known) if known.epoch == offer.epoch => return Some(known.answer.clone()),
-            Some(known) if known.epoch > offer.epoch => return None,
-            Some(_) | None => {}
+        offer: RailOffer,
+        outbox: Outbox,
+    ) {
+        // Offered again if the answer is lost.
+        let say = |answer| outbox.send(&ControlMessage::RailAnswer(answer)).ok();
+        if offer.rail as usize >= LANES_MAX {
+            say(refusal(
+                &offer,
+                format!("there are at most {LANES_MAX} rails"),
+            ));
+            return;
         }
-        // The one before ends here, if prefill forgot it.
-        rails.remove(&offer.rail);
-        let (answer, ends) = match self.accept(side, offer) {
-            Ok((answer, ends)) => (answer, Some(ends)),
-            Err(why) => (self.refusal(offer, why), None),
+        {
+            let mut open = self.open.lock();
+            let Some(open) = open.as_mut() else {
+                return;
+            };
+            match open.rails.get(&offer.rail) {
+                Some(known) if known.epoch == offer.epoch => {
+                    if let State::Open { answer, .. } | State::Refused(answer) = &known.state {
+                        say(answer.clone());
+                    }
+                    return;
+                }
+                Some(known) if known.epoch > offer.epoch => return,
+                // Ends of an epoch before go here, if prefill forgot it.
+                Some(_) | None => {
+                    let rail = Rail {
+                        epoch: offer.epoch,
+                        state: State::Accepting,
+                    };
+                    open.rails.insert(offer.rail, rail);
+                }
+            }
+        }
+        let (receiver, side) = (Arc::clone(self), Arc::clone(side));
+        tokio::task::spawn_blocking(move || {
+            let accepted = receiver.accept(&side, &offer, &outbox);
+            if let Some(answer) = receiver.enter(&offer, accepted) {
+                let _ = outbox.send(&ControlMessage::RailAnswer(answer));
+            }
+        });
+    }
+
+    /// Puts a rail's new ends in place, unless it was closed meanwhile.
+    fn enter(
+        &self,
+        offer: &RailOffer,
+        accepted: Result<(RailAnswer, Ends), String>,
+    ) -> Option<RailAnswer> {
+        let (answer, state) = match accepted {
+            Ok((answer, ends)) => (answer.clone(), State::Open { answer, ends }),
+            Err(why) => {
+                let (session, rail) = (&self.session_id, offer.rail);
+                tracing::warn!(%session, rail, why, "a rail is refused");
+                let answer = refusal(offer, why);
+                (answer.clone(), State::Refused(answer))
+            }
         };
-        rails.insert(
-            offer.rail,
-            Rail {
-                epoch: offer.epoch,
-                answer: answer.clone(),
-                ends,
-            },
-        );
-        let refused = answer.refused.clone();
+        {
+            let mut open = self.open.lock();
+            let known = open.as_mut()?.rails.get_mut(&offer.rail)?;
+            let is_awaited = known.epoch == offer.epoch && matches!(known.state, State::Accepting);
+            if !is_awaited {
+                return None;
+            }
+            known.state = state;
+        }
         self.news.send_modify(|news| {
             news.rails = Some(offer.rails);
-            match refused {
+            match answer.refused.clone() {
                 Some(why) => news.down.insert(offer.rail, why),
                 None => news.down.remove(&offer.rail),
             };
@@ -138,22 +273,11 @@ impl RdmaReceiver {
         Some(answer)
     }
 
-    fn refusal(&self, offer: &RailOffer, why: String) -> RailAnswer {
-        tracing::warn!(session = %self.session_id, rail = offer.rail, why, "a rail is refused");
-        RailAnswer {
-            session_id: self.session_id.clone(),
-            rail: offer.rail,
-            epoch: offer.epoch,
-            ends: Vec::new(),
-            regions: Vec::new(),
-            refused: Some(why),
-        }
-    }
-
     fn accept(
         self: &Arc<Self>,
         side: &Arc<DecodeSide>,
         offer: &RailOffer,
+        outbox: &Outbox,
     ) -> Result<(RailAnswer, Ends), String> {
         let nic = self.fabric.nics.get(offer.nic as usize);
         let nic = nic.ok_or_else(|| format!("decode has no NIC {}", offer.nic))?;
@@ -193,73 +317,56 @@ impl RdmaReceiver {
             regions: nic.keys(),
             refused: None,
         };
+        let (own, prefill) = (nic.device.name(), &offer.from.device);
+        tracing::debug!(rail = offer.rail, own, prefill, "a rail is connected");
+        let listening = listen(
+            Arc::downgrade(self),
+            Arc::clone(side),
+            (offer.rail, offer.epoch),
+            completions,
+            outbox.clone(),
+        );
         let ends = Ends {
             unproven: lanes.iter().map(QueuePair::qp_num).collect(),
             lanes,
-            poller: self.poll(side, offer, Arc::clone(nic), completions),
+            poller: tokio::spawn(listening).abort_handle(),
         };
         Ok((answer, ends))
     }
 
-    fn poll(
-        self: &Arc<Self>,
-        side: &Arc<DecodeSide>,
-        offer: &RailOffer,
-        nic: Arc<Nic>,
-        completions: Completions,
-    ) -> AbortHandle {
-        let (receiver, side) = (Arc::downgrade(self), Arc::clone(side));
-        let (rail, epoch) = (offer.rail, offer.epoch);
-        let task = tokio::spawn(async move {
-            let ended = listen(&receiver, &side, (rail, epoch), &completions).await;
-            if let (Err(error), Some(receiver)) = (ended, receiver.upgrade()) {
-                let device = nic.device.name();
-                tracing::warn!(device, rail, %error, "a rail's NIC does not answer");
-                receiver.end(rail, epoch);
-            }
-        });
-        task.abort_handle()
-    }
-
-    /// Destroys this side's ends of a rail: nothing of it can land any more.
-    fn end(&self, rail: u32, epoch: u32) {
-        if let Some(rails) = self.rails.lock().as_mut()
-            && let Some(known) = rails.get_mut(&rail)
-            && known.epoch <= epoch
-        {
-            known.ends = None;
-        }
-    }
-
-    /// Prefill has given a rail up. Gives the rooms that wait for writes.
-    pub(crate) fn on_down(&self, rail: u32, epoch: u32, reason: String) -> Vec<Generation> {
-        self.end(rail, epoch);
-        let waiting = {
-            let mut expected = self.expected.lock();
-            let rooms = expected.values_mut().map(|expected| {
-                expected.count.forget_rail(rail);
-                expected.room.generation
-            });
-            rooms.collect()
+    /// Closes a rail that prefill has given up; the answer.
+    pub(crate) fn on_down(&self, down: RailDown) -> RailClosed {
+        let RailDown {
+            rail,
+            epoch,
+            reason,
+            ..
+        } = down;
+        let (waiting, is_known) = match self.open.lock().as_mut() {
+            Some(open) => (open.close(rail, epoch), open.rails.contains_key(&rail)),
+            None => (Vec::new(), false),
         };
-        self.news.send_modify(|news| {
-            news.down.insert(rail, reason);
-        });
-        waiting
-    }
-
-    /// Destroys all ends, and then releases the memory that was open to writes.
-    pub(crate) fn close(&self) {
-        *self.rails.lock() = None;
-        self.expected.lock().clear();
+        // Of rail 0, also that there is none.
+        if is_known || rail == 0 {
+            let reason = reason.chars().take(REASON_CHARS).collect();
+            self.news.send_modify(|news| {
+                news.down.insert(rail, reason);
+            });
+        }
+        RailClosed {
+            session_id: self.session_id.clone(),
+            rail,
+            epoch,
+            waiting,
+        }
     }
 
     // === rooms ===
 
     /// Opens a room's memory to writes; false if that cannot be any more.
     pub(crate) fn expect(&self, row: u32, room: &Arc<ReceiverRoom>) -> bool {
-        let rails = self.rails.lock();
-        let Some(guard) = room.fence.enter().filter(|_| rails.is_some()) else {
+        let mut open = self.open.lock();
+        let (Some(open), Some(guard)) = (open.as_mut(), room.fence.enter()) else {
             return false;
         };
         let expected = Expected {
@@ -267,16 +374,17 @@ impl RdmaReceiver {
             count: Count::default(),
             _guard: guard,
         };
-        self.expected.lock().insert(row, expected);
+        open.expected.insert(row, expected);
         true
     }
 
     /// Prefill writes nothing more for a room.
     pub(crate) fn forget(&self, row: u32, generation: Generation) {
-        let mut expected = self.expected.lock();
-        if expected
-            .get(&row)
-            .is_some_and(|e| e.room.generation == generation)
+        let mut open = self.open.lock();
+        let expected = open.as_mut().map(|open| &mut open.expected);
+        let of_room = |expected: &Expected| expected.room.generation == generation;
+        if let Some(expected) = expected
+            && expected.get(&row).is_some_and(of_room)
         {
             expected.remove(&row);
         }
@@ -286,13 +394,9 @@ impl RdmaReceiver {
         match completion {
             Completion::Immediate {
                 qp_num, immediate, ..
-            } => {
-                if let Some(lane) = self.received(of, *qp_num, *immediate)
-                    && let Some(ended) = Final::decode(*immediate)
-                {
-                    self.on_final(side, lane, ended);
-                }
-            }
+            } => self.on_immediate(side, of, (*qp_num, *immediate)),
+            // What a failed lane held.
+            Completion::Failed(error) if error.status == WcStatus::WR_FLUSH_ERR => {}
             // Prefill notices, too, and takes the rail down.
             Completion::Failed(error) => tracing::warn!(%error, "a rail failed"),
             Completion::Written { .. } | Completion::Stray { .. } => {
@@ -301,55 +405,64 @@ impl RdmaReceiver {
         }
     }
 
-    /// Makes room for another immediate on a lane, and notes that it carries. Which lane it was.
-    fn received(&self, (rail, epoch): (u32, u32), qp_num: u32, immediate: u32) -> Option<Lane> {
-        let mut rails = self.rails.lock();
-        let known = rails.as_mut()?.get_mut(&rail)?;
-        let ends = known.ends.as_mut().filter(|_| known.epoch == epoch)?;
-        let mut lanes = ends.lanes.iter_mut().enumerate();
-        let (index, lane) = lanes.find(|(_, lane)| lane.qp_num() == qp_num)?;
-        if let Err(error) = lane.post_receives(1) {
-            tracing::warn!(%error, "a lane takes no more");
-        }
-        if immediate == PROBE && ends.unproven.remove(&qp_num) && ends.unproven.is_empty() {
-            tracing::info!(session = %self.session_id, rail, "a rail is up");
-            self.news.send_modify(|news| news.is_up = true);
-        }
-        Some(Lane { rail, index })
-    }
-
-    fn on_final(&self, side: &Arc<DecodeSide>, lane: Lane, ended: Final) {
-        let complete = {
-            let mut expected = self.expected.lock();
-            let Some(known) = expected.get_mut(&ended.row) else {
+    fn on_immediate(
+        &self,
+        side: &Arc<DecodeSide>,
+        of: (u32, u32),
+        (qp_num, immediate): (u32, u32),
+    ) {
+        let (is_up, complete) = {
+            let mut open = self.open.lock();
+            let Some(open) = open.as_mut() else {
                 return;
             };
-            if Final::low_bits(known.room.generation) != ended.generation
-                || !known.count.add(lane, ended)
-            {
+            let Some((lane, is_up)) = open.received(of, qp_num, immediate) else {
                 return;
-            }
-            expected.remove(&ended.row)
+            };
+            let ended = Final::decode(immediate);
+            (is_up, ended.and_then(|ended| open.count(lane, ended)))
         };
+        if is_up {
+            tracing::info!(session = %self.session_id, rail = of.0, "a rail is up");
+            self.news.send_modify(|news| news.is_up = true);
+        }
         if let Some(Expected { room, _guard, .. }) = complete {
             side.all_arrived(&room, &self.session_id);
         }
     }
 }
 
+/// Takes what a rail brings, until it is closed or its NIC does not answer: then prefill is told.
 async fn listen(
-    receiver: &Weak<RdmaReceiver>,
-    side: &Arc<DecodeSide>,
-    of: (u32, u32),
-    completions: &Completions,
-) -> Result<(), CompletionsError> {
-    loop {
-        let taken = completions.next().await?;
+    receiver: Weak<RdmaReceiver>,
+    side: Arc<DecodeSide>,
+    (rail, epoch): (u32, u32),
+    completions: Completions,
+    outbox: Outbox,
+) {
+    let error: CompletionsError = loop {
+        let taken = match completions.next().await {
+            Ok(taken) => taken,
+            Err(error) => break error,
+        };
         let Some(receiver) = receiver.upgrade() else {
-            return Ok(());
+            return;
         };
         for completion in &taken {
-            receiver.on_completion(side, of, completion);
+            receiver.on_completion(&side, (rail, epoch), completion);
         }
-    }
+    };
+    let Some(receiver) = receiver.upgrade() else {
+        return;
+    };
+    let session = &receiver.session_id;
+    tracing::warn!(%session, rail, %error, "a rail's NIC does not answer");
+    let closed = receiver.on_down(RailDown {
+        session_id: session.clone(),
+        rail,
+        epoch,
+        reason: error.to_string(),
+    });
+    // Prefill notices by its own completions if this is lost.
+    let _ = outbox.send(&ControlMessage::RailClosed(closed));
 }

@@ -80,7 +80,7 @@ struct Writer {
     ids: HashMap<(BootstrapRoom, Generation), TransferId>,
     next_id: u64,
     events: mpsc::UnboundedSender<Event>,
-    /// Since when no rail is up, once one was.
+    /// Since when rooms wait and no rail is up.
     without_rails: Option<Instant>,
 }
 
@@ -158,10 +158,10 @@ impl Writer {
             tokio::select! {
                 biased;
                 () = lost.cancelled() => break,
+                _ = tick.tick() => self.tend(Instant::now()),
                 Some(event) = events.recv() => if self.on_event(event).is_break() {
                     break;
                 },
-                _ = tick.tick() => self.tend(Instant::now()),
                 Some(job) = jobs.recv() => self.on_job(job),
             }
             self.pump();
@@ -356,7 +356,6 @@ impl Writer {
                     tracing::info!(%session, rail = number, device, "a rail is up");
                     let (rate, now) = (rail.bytes_per_s(), Instant::now());
                     self.dispatch.open_rail(number, sizes, rate, now);
-                    self.without_rails = None;
                 }
                 Ok(Proof::Nothing) => {}
                 Err(reason) => return self.fail_rail(number, reason),
@@ -376,7 +375,6 @@ impl Writer {
                 }
             }
             Done::Idle(id) => self.on_idle(id),
-            Done::Ended(id) => self.forget(id),
         }
     }
 
@@ -409,6 +407,9 @@ impl Writer {
                 self.fail_rail(number, format!("nothing was completed in {SILENT_MAX:?}"));
             }
         }
+        let is_stuck = !self.dispatch.is_up() && !self.live.is_empty();
+        let since = self.without_rails.unwrap_or(now);
+        self.without_rails = is_stuck.then_some(since);
         let patience_ended = |since: Instant| now.duration_since(since) > NO_RAIL_MAX;
         if self.without_rails.is_some_and(patience_ended) {
             let why: Vec<String> = self.rails.iter().filter_map(Rail::why_down).collect();
@@ -431,7 +432,9 @@ impl Writer {
         }
         let region_lens = self.session.info.layout.region_lens();
         let way = (self.fabric.path(), self.fabric.retry());
-        if let Err(reason) = rail.connect(answer, &region_lens, way) {
+        // The kernel may look for the peer for a second.
+        let connected = tokio::task::block_in_place(|| rail.connect(answer, &region_lens, way));
+        if let Err(reason) = connected {
             self.fail_rail(answer.rail as usize, reason);
         }
     }
@@ -439,14 +442,14 @@ impl Writer {
     /// Takes a rail down, moves its pieces to others and tells decode.
     fn fail_rail(&mut self, number: usize, reason: String) {
         let rail = &mut self.rails[number];
-        let (session, device) = (self.session.id(), rail.device());
-        tracing::warn!(%session, rail = number, device, reason, "a rail failed");
         let was_up = rail.is_up();
         // The queue pairs end here.
-        let down = rail.fail(&self.session, reason.clone());
-        if let Some(down) = down {
-            self.send(&down);
-        }
+        let Some(down) = rail.fail(&self.session, reason.clone()) else {
+            return;
+        };
+        let (session, device) = (self.session.id(), rail.device());
+        tracing::warn!(%session, rail = number, device, reason, "a rail failed");
+        self.send(&down);
         if !was_up {
             return;
         }
@@ -462,16 +465,18 @@ impl Writer {
                 self.side.fail(&room, FailureReason::network(message));
             }
         }
-        if !self.dispatch.is_up() {
-            self.without_rails.get_or_insert_with(Instant::now);
-        }
     }
 
     fn on_closed(&mut self, closed: &RailClosed) {
         let number = closed.rail as usize;
-        if let Some(rail) = self.rails.get_mut(number)
-            && rail.closed(closed.epoch)
-        {
+        let Some(rail) = self.rails.get_mut(number) else {
+            return;
+        };
+        // Decode's NIC may have failed before ours notices.
+        if rail.is_of(closed.epoch) && rail.is_open() {
+            return self.fail_rail(number, "decode's NIC does not answer".to_owned());
+        }
+        if rail.closed(closed.epoch) {
             let live = &self.live;
             let waits_for = |id| {
                 let live: Option<&Live> = live.get(&id);

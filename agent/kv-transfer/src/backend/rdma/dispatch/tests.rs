@@ -37,6 +37,8 @@ enum Fence {
     WithoutList,
     /// Decode goes on counting what had ended on it.
     WithMemory,
+    /// Prefill forgets rooms whose lanes have all ended, before it hears of their success.
+    Forgetful,
 }
 
 struct World {
@@ -47,6 +49,8 @@ struct World {
     wires: BTreeMap<usize, Vec<VecDeque<Post>>>,
     /// Delivered, and prefill does not know.
     delivered: BTreeMap<Lane, u64>,
+    /// Ends of lanes that decode's NIC has taken and decode has not counted, by rail.
+    uncounted: BTreeMap<usize, VecDeque<Post>>,
     /// What failed rails may still deliver, until decode closes them.
     stray: BTreeMap<usize, Vec<VecDeque<Post>>>,
     rooms: BTreeMap<TransferId, Room>,
@@ -62,6 +66,8 @@ struct Room {
     /// Decode may use its memory again.
     is_free: bool,
     is_cancelled: bool,
+    /// Prefill has heard of its success.
+    is_heard: bool,
 }
 
 impl World {
@@ -72,6 +78,7 @@ impl World {
             dispatch: Dispatch::new(4 * PIECE_BYTES),
             wires: BTreeMap::new(),
             delivered: BTreeMap::new(),
+            uncounted: BTreeMap::new(),
             stray: BTreeMap::new(),
             rooms: BTreeMap::new(),
             now: Instant::now(),
@@ -98,8 +105,10 @@ impl World {
         match self.random.random_range(0..100) {
             0..10 => self.hand_over(),
             10..40 => self.post(),
-            40..75 => self.deliver()?,
-            75..90 => self.complete(),
+            40..65 => self.deliver()?,
+            65..75 => self.count()?,
+            75..85 => self.complete(),
+            85..90 => self.hear(),
             90..93 => self.fail_rail(),
             93..95 => self.deliver_stray()?,
             95..97 => self.close_and_reopen(),
@@ -197,26 +206,85 @@ impl World {
                 }
                 room.landed.insert(piece.dst_offset);
             }
-            What::Final { attempt, lanes } => {
-                let ended = Final {
-                    row: 0,
-                    generation: 0,
-                    attempt,
-                    lanes,
-                };
-                let lane = count::Lane {
-                    rail: u32::try_from(post.lane.rail).expect("few rails"),
-                    index: post.lane.index,
-                };
-                if !room.is_free && room.count.add(lane, ended) {
-                    if let Some(missing) = room.wanted.difference(&room.landed).next() {
-                        return Err(Violation::Torn(id, *missing));
-                    }
-                    room.is_free = true;
-                }
+            What::Final { .. } => {
+                self.uncounted
+                    .entry(post.lane.rail)
+                    .or_default()
+                    .push_back(post);
             }
         }
         Ok(())
+    }
+
+    /// Decode looks at what some rail brought.
+    fn count(&mut self) -> Result<(), Violation> {
+        let rails: Vec<usize> = self.uncounted.keys().copied().collect();
+        if rails.is_empty() {
+            return Ok(());
+        }
+        let rail = rails[self.random.random_range(0..rails.len())];
+        let queue = self.uncounted.get_mut(&rail).expect("one of them");
+        let post = queue.pop_front();
+        if queue.is_empty() {
+            self.uncounted.remove(&rail);
+        }
+        let Some(Post {
+            lane,
+            transfer: id,
+            what: What::Final { attempt, lanes },
+            ..
+        }) = post
+        else {
+            return Ok(());
+        };
+        let ended = Final {
+            row: 0,
+            generation: 0,
+            attempt,
+            lanes,
+        };
+        let lane = count::Lane {
+            rail: u32::try_from(lane.rail).expect("few rails"),
+            index: lane.index,
+        };
+        let room = self.rooms.get_mut(&id).expect("it was handed over");
+        if !room.is_free && room.count.add(lane, ended) {
+            if let Some(missing) = room.wanted.difference(&room.landed).next() {
+                return Err(Violation::Torn(id, *missing));
+            }
+            room.is_free = true;
+        }
+        Ok(())
+    }
+
+    fn forget_ended(&mut self) {
+        let has_ended = |transfer: &Transfer| {
+            let mut lanes = transfer.lanes.values();
+            transfer.is_whole
+                && transfer.waiting.is_empty()
+                && lanes.all(|on| on.ending == Ending::Completed)
+        };
+        let transfers = self.dispatch.transfers.iter();
+        let ended = transfers.filter(|(_, transfer)| has_ended(transfer));
+        let ended: Vec<TransferId> = ended.map(|(id, _)| *id).collect();
+        ended.into_iter().for_each(|id| self.dispatch.forget(id));
+    }
+
+    /// Prefill hears that a room is complete, and closes its fence.
+    fn hear(&mut self) {
+        let told = self
+            .rooms
+            .iter_mut()
+            .filter(|(_, room)| room.is_free && !room.is_heard);
+        let told: Vec<TransferId> = told
+            .map(|(id, room)| {
+                room.is_heard = true;
+                *id
+            })
+            .collect();
+        for id in told {
+            self.dispatch.cancel(id);
+        }
     }
 
     /// Prefill learns of what was delivered on some lane.
@@ -230,6 +298,9 @@ impl World {
             if let Done::Idle(id) = done {
                 self.on_idle(id);
             }
+        }
+        if self.fence == Fence::Forgetful {
+            self.forget_ended();
         }
     }
 
@@ -274,6 +345,8 @@ impl World {
             let counts = self.rooms.values_mut().map(|room| &mut room.count);
             counts.for_each(|count| count.forget_rail(number));
         }
+        // With its queue pairs go their completions.
+        self.uncounted.remove(&rail);
         let rooms = &self.rooms;
         let waits_for = |id| self.fence == Fence::WithoutList || !rooms[&id].is_free;
         let over = self.dispatch.peer_closed(rail, waits_for);
@@ -309,10 +382,11 @@ impl World {
             }
             self.post();
             let lanes = busy(&self.wires);
-            if lanes.is_empty() && self.delivered.is_empty() {
+            if lanes.is_empty() && self.delivered.is_empty() && self.uncounted.is_empty() {
                 break;
             }
             self.deliver()?;
+            self.count()?;
             self.complete();
         }
         let left = self.rooms.iter().find(|(_, room)| !room.is_free);
@@ -339,7 +413,12 @@ fn no_schedule_tears_a_room_or_writes_into_one_that_is_over() {
 
 #[test]
 fn each_part_of_the_fence_of_failed_rails_is_needed() {
-    for fence in [Fence::Skipped, Fence::WithoutList, Fence::WithMemory] {
+    for fence in [
+        Fence::Skipped,
+        Fence::WithoutList,
+        Fence::WithMemory,
+        Fence::Forgetful,
+    ] {
         let mut outcomes = (0..SCHEDULES).map(|seed| World::new(seed, fence).run());
         let found = outcomes.find_map(Result::err);
         assert!(found.is_some(), "{fence:?} is not noticed");

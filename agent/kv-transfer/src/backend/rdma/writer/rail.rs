@@ -3,7 +3,7 @@
 use super::Event;
 use crate::backend::rdma::completions::Completions;
 use crate::backend::rdma::dispatch::{Post, TransferId, What};
-use crate::backend::rdma::fabric::Nic;
+use crate::backend::rdma::fabric::{Nic, PROBE_BYTES};
 use crate::backend::rdma::immediate::PROBE;
 use crate::backend::rdma::wire::{to_end, to_endpoints, to_region};
 use crate::session::Session;
@@ -20,6 +20,8 @@ use tokio::task::AbortHandle;
 pub(super) const SEND_DEPTH: u32 = 128;
 /// Names a probe among a lane's posts, which count from 0.
 const PROBE_TAG: u64 = u64::MAX;
+/// Of a batch, so many writes have a completion of their own: rates and silences show soon enough.
+const SIGNALLED_EVERY: usize = 4;
 /// How long a rail that failed is left alone: doubled with each failure, up to the maximum.
 const REST_MIN: Duration = Duration::from_millis(500);
 const REST_MAX: Duration = Duration::from_secs(30);
@@ -117,6 +119,11 @@ impl Rail {
 
     pub(super) fn is_up(&self) -> bool {
         matches!(self.state, State::Up(_))
+    }
+
+    /// Whether this side has queue pairs that decode's ends belong to.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::Proving { .. } | State::Up(_))
     }
 
     /// Whether decode's answer to this offer is awaited.
@@ -294,14 +301,20 @@ impl Rail {
             let (got, wanted) = (remotes.len(), ends.len());
             return Err(format!("decode answers with {got} ends to {wanted}"));
         }
-        let regions: Vec<RemoteRegion> = answer.regions.iter().copied().map(to_region).collect();
+        let mut regions: Vec<RemoteRegion> =
+            answer.regions.iter().copied().map(to_region).collect();
+        let scratch = regions.pop();
         let fits = |(region, &len): (&RemoteRegion, &u64)| region.at(0, len).is_ok();
         if regions.len() != region_lens.len() || !regions.iter().zip(region_lens).all(fits) {
             return Err("decode's regions are not those of its layout".to_owned());
         }
+        let scratch = scratch.ok_or("decode has no place for probes")?;
+        let own = &self.nic.regions[0];
+        let len = own.remote().len.min(PROBE_BYTES.into());
+        let len = u32::try_from(len).expect("no more than PROBE_BYTES");
         let probe = Write {
-            src: &[],
-            dst: regions[0].at(0, 0).map_err(|e| e.to_string())?,
+            src: &[own.range(0, len).map_err(|e| e.to_string())?],
+            dst: scratch.at(0, len.into()).map_err(|e| e.to_string())?,
             immediate: Some(PROBE),
             tag: PROBE_TAG,
             signalled: true,
@@ -406,7 +419,7 @@ impl Rail {
                 dst: dst.map_err(|e| e.to_string())?,
                 immediate,
                 tag: post.seq,
-                signalled: writes.len() + 1 == posts.len(),
+                signalled: writes.len() + 1 == posts.len() || writes.len() % SIGNALLED_EVERY == 0,
             });
         }
         let taken = ends.lanes[lane].post(&writes).map_err(|e| e.to_string())?;
@@ -420,6 +433,14 @@ impl Rail {
     pub(super) fn fail(&mut self, session: &Session, reason: String) -> Option<ControlMessage> {
         if matches!(self.state, State::Down { .. }) {
             return None;
+        }
+        if let State::Closing { reason: cause, .. } = &mut self.state {
+            // Not connected; what else fails of it is a consequence.
+            let is_news = cause.is_empty();
+            if is_news {
+                cause.clone_from(&reason);
+            }
+            return is_news.then(|| self.down(session, reason));
         }
         self.state = State::Closing {
             reason: reason.clone(),
