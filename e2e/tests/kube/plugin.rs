@@ -62,7 +62,7 @@ impl Person {
 
 #[tokio::test]
 async fn a_person_sees_understands_and_moves_a_deployment() -> Result<()> {
-    let stand = Stand::start(1, 1).await?;
+    let stand = Stand::start(1, 2).await?;
     let result = session(&stand).await;
     stand.end(result)
 }
@@ -85,9 +85,9 @@ async fn session(stand: &Stand) -> Result<()> {
     let refused = person.refused("explain none")?;
     ensure!(refused.contains("none"), "{refused}");
 
-    // A worker leaves on request, and its requests end well.
+    // A worker leaves on request, its requests end well, and new ones go to the other.
     person.pd("drain smollm2-decode-0-1 --wait")?;
-    stand.settled(1, 1).await?;
+    stand.settled(1, 2).await?;
     let workers = stand.workers("decode")?;
     ensure!(
         !workers.contains(&"smollm2-decode-0-1".to_owned()),
@@ -116,14 +116,14 @@ async fn revisions(stand: &Stand, person: &Person) -> Result<()> {
         {"name": "disable-radix-cache"}, {"name": "max-total-tokens", "value": "3072"},
     ]);
     stand.edit(&json!({"spec": {"pools": {"decode": {"args": args}}}}))?;
-    stand.settled(1, 1).await?;
+    stand.settled(1, 2).await?;
     let history = person.pd("rollout history smollm2")?;
     ensure!(
         history.contains(&first) && history.contains("3072"),
         "{history}"
     );
     person.pd("rollout undo smollm2")?;
-    stand.settled(1, 1).await?;
+    stand.settled(1, 2).await?;
     let now = stand.kubectl("get pdd smollm2 -o jsonpath={.status.revision.current}")?;
     ensure!(now == first, "{now} instead of {first}");
 
@@ -137,7 +137,7 @@ async fn revisions(stand: &Stand, person: &Person) -> Result<()> {
         })
         .await?;
     person.pd("rollout resume smollm2")?;
-    stand.settled(1, 1).await
+    stand.settled(1, 2).await
 }
 
 /// Workers leave, and come back with what it keeps.
@@ -153,5 +153,5 @@ async fn suspends(stand: &Stand, person: &Person) -> Result<()> {
         })
         .await?;
     stand.edit(&json!({"spec": {"suspend": null}}))?;
-    stand.settled(1, 1).await
+    stand.settled(1, 2).await
 }

@@ -168,6 +168,21 @@ impl Stand {
         ensure!(wrong.is_empty(), "{what}: requests {wrong:?} differ");
         Ok(())
     }
+
+    /// No page, row or room is in use on either side.
+    async fn all_is_back(&mut self) -> Result<()> {
+        for host in [A, B] {
+            let url = format!("http://{}:30000/metrics", address(host, FIRST));
+            let used =
+                r#"kv_pages\{state="(locked|held|quarantined)"|metadata_rows_used|rooms_in_flight"#;
+            let wait = format!(
+                "until wget -q -O /tmp/metrics {url} && grep -E '{used}' /tmp/metrics | grep -vc '^#' | grep -qx 5 && \
+                 ! grep -E '{used}' /tmp/metrics | grep -v '^#' | grep -qv ' 0$'; do sleep 0.2; done"
+            );
+            self.bench.hosts[host].run(&wait, PATIENCE).await?;
+        }
+        Ok(())
+    }
 }
 
 async fn a_link_breaks_and_heals(stand: &mut Stand) -> Result<()> {
@@ -238,8 +253,12 @@ async fn tokens_are_those_of_one_agent_whatever_breaks() -> Result<()> {
         links.to_string().contains("\"transport\":\"rdma\""),
         "decode says of its links: {links}"
     );
+    stand.all_is_back().await?;
     a_link_breaks_and_heals(&mut stand).await?;
+    stand.all_is_back().await?;
     packets_are_lost(&mut stand).await?;
     a_device_is_removed(&mut stand).await?;
-    decode_is_killed_and_comes_back(&mut stand).await
+    stand.all_is_back().await?;
+    decode_is_killed_and_comes_back(&mut stand).await?;
+    stand.all_is_back().await
 }

@@ -93,7 +93,7 @@ fn map(
         ..RankId::default()
     };
     let (p, d) = (mk_parallel(p_tp, p_pp), mk_parallel(d_tp, d_pp));
-    let layout = mk_layout(model, 0, 1, 1, &[0..model.layers]);
+    let layout = mk_layout(model, 0, 1, 1, &cut(0..model.layers, 1));
     let targets = resolve_rank_mapping(&p, &d, own, &layout)?;
     let told = targets.iter();
     let told = told.map(|t| (t.rank.tp_rank, t.rank.pp_rank, t.is_dummy));
@@ -189,7 +189,7 @@ fn fill(
 
 /// Layers of a stage, cut in `cuts` parts at most.
 fn cut(layers: Range<u32>, cuts: u32) -> Vec<Range<u32>> {
-    let each = (layers.len() as u32).div_ceil(cuts).max(1);
+    let each = (layers.end - layers.start).div_ceil(cuts).max(1);
     let starts = layers.clone().step_by(each as usize);
     starts
         .map(|start| start..(start + each).min(layers.end))
@@ -235,7 +235,7 @@ proptest! {
             let Ok(targets) = resolve_rank_mapping(&prefill, &decode, own, &dst) else {
                 let fits = |size: u32| model.groups.iter().all(|group| {
                     let heads = group.total;
-                    group.tensors == 1 || heads % size == 0 || size % heads == 0
+                    group.tensors == 1 || heads.is_multiple_of(size) || size.is_multiple_of(heads)
                 });
                 prop_assert!(!fits(p) || !fits(d));
                 return Ok(());
@@ -263,7 +263,7 @@ proptest! {
             prop_assert_eq!(to, expected);
         }
         // A source waits for each decode rank of its own stage, or for each there is.
-        prop_assert_eq!(heard.len() as u32, p * p_pp, "all ranks of prefill are told");
+        prop_assert_eq!(heard.len(), (p * p_pp) as usize, "all ranks of prefill are told");
         for (rank, count) in heard {
             prop_assert_eq!(count, required[&rank], "rank {:?}", rank);
         }
@@ -285,7 +285,7 @@ fn writes(p: (u32, u32), d: (u32, u32), cuts: u32) -> Vec<usize> {
     let stages = p.1 / d.1;
     let dst_cuts = |rank| -> Vec<Range<u32>> {
         let own = stage(64, rank, d.1);
-        let each = own.len() as u32 / stages;
+        let each = (own.end - own.start) / stages;
         let stages = (0..stages).map(|nr| own.start + nr * each..own.start + (nr + 1) * each);
         stages.flat_map(|layers| cut(layers, cuts)).collect()
     };
