@@ -62,7 +62,7 @@ impl Person {
 
 #[tokio::test]
 async fn a_person_sees_understands_and_moves_a_deployment() -> Result<()> {
-    let stand = Stand::start(1, 2).await?;
+    let stand = Stand::start(1, 1).await?;
     let result = session(&stand).await;
     stand.end(result)
 }
@@ -86,6 +86,8 @@ async fn session(stand: &Stand) -> Result<()> {
     ensure!(refused.contains("none"), "{refused}");
 
     // A worker leaves on request, its requests end well, and new ones go to the other.
+    stand.edit(&json!({"spec": {"pools": {"decode": {"replicas": 2}}}}))?;
+    stand.settled(1, 2).await?;
     person.pd("drain smollm2-decode-0-1 --wait")?;
     stand.settled(1, 2).await?;
     let workers = stand.workers("decode")?;
