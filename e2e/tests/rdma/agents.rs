@@ -80,13 +80,15 @@ async fn wait_healthy(bench: &mut Bench, host: usize, port: u16, path: &str) -> 
     Ok(())
 }
 
-/// A command that sends all requests at once and prints the answers, each on a line after its number.
+/// A command that sends all requests at once, says when the first was answered, and prints the answers,
+/// each on a line after its number.
 fn ask(host: usize, port: u16) -> String {
     let url = format!("http://{}:{port}/generate", address(host, FIRST));
     let last = REQUESTS - 1;
     format!(
         "for n in $(seq 0 {last}); do (wget -q -O /tmp/answer.$n --header 'Content-Type: application/json' \
-         --post-data \"$(cat /request/$n)\" {url} || echo '{{}}' >/tmp/answer.$n) & done; wait; \
+         --post-data \"$(cat /request/$n)\" {url} || echo '{{}}' >/tmp/answer.$n) & done; \
+         until grep -qs . /tmp/answer.*; do sleep 0.1; done; echo begun; wait; \
          for n in $(seq 0 {last}); do echo \"$n $(cat /tmp/answer.$n)\"; rm /tmp/answer.$n; done"
     )
 }
@@ -186,8 +188,8 @@ impl Stand {
 }
 
 async fn a_link_breaks_and_heals(stand: &mut Stand) -> Result<()> {
-    let asked = stand.ask().await?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut asked = stand.ask().await?;
+    asked.line("begun", PATIENCE).await?;
     stand.bench.set_trouble(B, SECOND, Trouble::Cut)?;
     stand.check("one of two links is cut", asked).await?;
     stand.prefill.line("a rail failed", PATIENCE).await?;
@@ -220,8 +222,8 @@ async fn a_device_is_removed(stand: &mut Stand) -> Result<()> {
 
 /// Requests end; none hangs. The next decode has another identity at the same address.
 async fn decode_is_killed_and_comes_back(stand: &mut Stand) -> Result<()> {
-    let asked = stand.ask().await?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut asked = stand.ask().await?;
+    asked.line("begun", PATIENCE).await?;
     stand.bench.hosts[B]
         .run("killall -9 pd-agent", PATIENCE)
         .await?;
