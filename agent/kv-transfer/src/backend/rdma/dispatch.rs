@@ -10,18 +10,17 @@
 //!   whether they had been completed or not (on another rail nothing says when bytes of the first are
 //!   visible), and they end on their lanes anew, as another attempt.
 
+mod rate;
+
 use super::immediate::ATTEMPT_MAX;
+use rate::Rate;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Longest piece: enough to keep a NIC busy, short enough that lanes share a long range.
 pub(crate) const PIECE_BYTES: u64 = 1 << 20;
 /// What a transfer puts on one lane before it looks for another.
 const STRIPE_BYTES: u64 = 1 << 20;
-/// A rail's rate is taken over at least so many bytes.
-const SAMPLE_BYTES: u64 = 8 << 20;
-/// A rail that nobody knows the rate of.
-const RATE_UNKNOWN: f64 = 1e9;
 
 /// One write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,13 +139,6 @@ enum Ending {
     Completed,
 }
 
-/// Bytes per second that a rail completes while it is busy.
-struct Rate {
-    bytes_per_s: f64,
-    since: Option<Instant>,
-    bytes: u64,
-}
-
 // === impl Dispatch ===
 
 impl Dispatch {
@@ -170,11 +162,7 @@ impl Dispatch {
             lanes: (0..lanes).map(|_| LaneState::default()).collect(),
             depth,
             in_flight_bytes: 0,
-            rate: Rate {
-                bytes_per_s: bytes_per_s.unwrap_or(RATE_UNKNOWN),
-                since: None,
-                bytes: 0,
-            },
+            rate: Rate::new(bytes_per_s),
             moved: now,
         };
         let before = self.rails.insert(rail, state);
@@ -353,7 +341,7 @@ impl Dispatch {
             what,
         });
         rail.in_flight_bytes += what.bytes();
-        rail.rate.since.get_or_insert(now);
+        rail.rate.begin(now);
         self.in_flight_bytes += what.bytes();
         let state = self.transfers.get_mut(&transfer).expect("it posts");
         state.in_flight += 1;
@@ -386,7 +374,8 @@ impl Dispatch {
         });
         let free = lanes.filter(|(_, rail, posted)| *posted < rail.depth);
         let (lane, ..) = free.min_by(|(_, a, a_posted), (_, b, b_posted)| {
-            let done = |rail: &Rail| (rail.in_flight_bytes + bytes) as f64 / rail.rate.bytes_per_s;
+            let done =
+                |rail: &Rail| (rail.in_flight_bytes + bytes) as f64 / rail.rate.bytes_per_s();
             done(a).total_cmp(&done(b)).then(a_posted.cmp(b_posted))
         })?;
         Some(lane)
@@ -562,32 +551,13 @@ impl Transfer {
     }
 }
 
-// === impl What, Rate ===
+// === impl What ===
 
 impl What {
     fn bytes(&self) -> u64 {
         match self {
             Self::Piece(piece) => u64::from(piece.len),
             Self::Final { .. } => 0,
-        }
-    }
-}
-
-impl Rate {
-    /// Counts completed bytes; `is_idle` once nothing is in flight.
-    fn count(&mut self, bytes: u64, now: Instant, is_idle: bool) {
-        self.bytes += bytes;
-        let Some(since) = self.since else {
-            return;
-        };
-        let busy = now.saturating_duration_since(since);
-        if self.bytes >= SAMPLE_BYTES && busy > Duration::ZERO {
-            let sample = self.bytes as f64 / busy.as_secs_f64();
-            self.bytes_per_s = 0.7 * self.bytes_per_s + 0.3 * sample;
-            (self.since, self.bytes) = (Some(now), 0);
-        }
-        if is_idle {
-            (self.since, self.bytes) = (None, 0);
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::backend::rdma::receiver::count::{self, Count};
 use crate::plan::CopyRange;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::time::Duration;
 
 const SCHEDULES: u64 = 10_000;
 const RAILS: usize = 3;
