@@ -1,7 +1,8 @@
 //! Whether the KV bytes of a prefill and a decode rank mean the same. Sizes of the pools and the
 //! split over ranks may differ; the transfer's plan bridges those.
 
-use crate::layout::{KvGroup, KvLayout};
+use crate::layout::{KvGroup, KvLayout, StateLayout};
+use std::collections::BTreeSet;
 
 /// Why two sides do not fit: both values, so that the reader sees which to change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,11 +33,10 @@ pub fn check_pair(prefill: KvMeaning<'_>, decode: KvMeaning<'_>) -> Result<(), I
     for (p, d) in p.groups.iter().zip(&d.groups) {
         check_groups(p, d)?;
     }
-    let items = |l: &KvLayout| -> Vec<(String, u64)> {
-        let item = |s: &crate::layout::StateLayout| (s.name.clone(), s.item_bytes);
-        l.states.iter().map(item).collect()
-    };
-    must_equal("state items", &items(p), &items(d))?;
+    must_equal("number of states", &p.states.len(), &d.states.len())?;
+    for (p, d) in p.states.iter().zip(&d.states) {
+        check_states(p, d)?;
+    }
     must_equal("metadata row", &p.metadata, &d.metadata)?;
     must_equal("kvCompat", &prefill.kv_compat, &decode.kv_compat)
 }
@@ -50,6 +50,23 @@ fn check_groups(prefill: &KvGroup, decode: &KvGroup) -> Result<(), Incompatible>
         "KV heads of the model",
         &prefill.total_heads,
         &decode.total_heads,
+    )
+}
+
+/// Which part of a state's tensors a rank has may differ, what they are may not.
+fn check_states(prefill: &StateLayout, decode: &StateLayout) -> Result<(), Incompatible> {
+    must_equal("state", &prefill.name, &decode.name)?;
+    must_equal("state type", &prefill.state_type, &decode.state_type)?;
+    let meanings = |state: &StateLayout| -> BTreeSet<(String, u32, u64)> {
+        let tensors = state.tensors.iter();
+        tensors
+            .map(|t| (t.name.clone(), t.total_dim, t.layer_bytes))
+            .collect()
+    };
+    must_equal(
+        "state tensors (name, dim, bytes of a layer)",
+        &meanings(prefill),
+        &meanings(decode),
     )
 }
 

@@ -2,16 +2,21 @@
 //! element types and the parallel layout. Both sides of a transfer exchange these descriptors;
 //! `pd-kv-transfer`'s plan turns a pair of them into byte ranges.
 
+mod state;
+
+pub use state::{StateLayout, StateTensor, StateType, TENSORS_MAX};
+
 use crate::metadata::MetadataLayout;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// The only page order that this version writes and reads:
 /// `[page][kv_head][layer in cut][K,V][slot][head_dim]`. A peer with another one is refused.
 pub const PAGE_ORDER: &str = "page,kv_head,layer,kv,slot,dim";
-/// Most groups, cuts of a group and state tensors in a descriptor that a peer may send.
+/// Most groups, cuts of a group and states in a descriptor that a peer may send.
 pub const GROUPS_MAX: usize = 16;
 pub const CUTS_MAX: usize = 64;
-pub const STATES_MAX: usize = 64;
+pub const STATES_MAX: usize = 8;
 
 /// Element type of KV pages and of hidden states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -44,14 +49,6 @@ pub struct KvGroup {
     pub head_start: u32,
     pub heads: u32,
     pub cuts: Vec<KvCut>,
-}
-
-/// Per-request state beside pages (recurrent layers): one region of equal items.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StateLayout {
-    pub name: String,
-    pub item_bytes: u64,
-    pub slots: u32,
 }
 
 /// Everything that a peer must know of a rank's KV memory; sent at registration.
@@ -89,6 +86,8 @@ pub enum LayoutError {
         end: u64,
         total: u32,
     },
+    #[error("{group} has layer {layer} twice")]
+    LayerTwice { group: String, layer: u32 },
     #[error("the memory that the layout describes does not fit 63 bits")]
     TooLarge,
 }
@@ -178,7 +177,7 @@ impl KvLayout {
             .regions()
             .map(|(group, cut)| self.region_bytes(group, cut));
         let states = self.states.iter();
-        let states = states.map(|state| state.item_bytes * u64::from(state.slots));
+        let states = states.map(|state| state.item_bytes() * u64::from(state.slots));
         let rows = u64::from(self.metadata_rows) * self.metadata.row_bytes() as u64;
         cuts.chain(states).chain([rows]).collect()
     }
@@ -195,9 +194,7 @@ impl KvLayout {
         in_range("pages", u64::from(self.pages), 1, u64::from(u32::MAX))?;
         in_range("groups", self.groups.len() as u64, 1, GROUPS_MAX as u64)?;
         in_range("states", self.states.len() as u64, 0, STATES_MAX as u64)?;
-        for state in &self.states {
-            in_range("state item_bytes", state.item_bytes, 1, 1 << 30)?;
-        }
+        self.states.iter().try_for_each(StateLayout::validate)?;
         self.metadata.validate()?;
         self.groups.iter().try_for_each(|g| self.validate_group(g))
     }
@@ -236,7 +233,25 @@ impl KvLayout {
                 .filter(|&n| i64::try_from(n).is_ok())
                 .ok_or(LayoutError::TooLarge)?;
         }
-        Ok(())
+        check_apart(group.cuts.iter().map(|cut| {
+            let end = cut.first_layer + cut.layers;
+            (group.name.as_str(), cut.first_layer..end)
+        }))
+    }
+}
+
+/// Layers of one name must not be in two places: nobody could say which bytes count.
+fn check_apart<'a>(parts: impl Iterator<Item = (&'a str, Range<u32>)>) -> Result<(), LayoutError> {
+    let mut parts: Vec<(&str, Range<u32>)> = parts.collect();
+    parts.sort_by_key(|(name, layers)| (*name, layers.start));
+    let mut pairs = parts.windows(2);
+    let twice = pairs.find(|pair| pair[0].0 == pair[1].0 && pair[0].1.end > pair[1].1.start);
+    match twice {
+        Some(pair) => Err(LayoutError::LayerTwice {
+            group: pair[1].0.to_owned(),
+            layer: pair[1].1.start,
+        }),
+        None => Ok(()),
     }
 }
 

@@ -8,10 +8,10 @@ pub(crate) mod tcp;
 use crate::plan::Tail;
 use std::sync::Arc;
 
-/// State slots and metadata row of one side of a room.
+/// Items of each state, and the metadata row, of one side of a room.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedTail {
-    pub(crate) state_indices: Arc<[u32]>,
+    pub(crate) state_indices: Arc<[Vec<u32>]>,
     pub(crate) metadata_buffer_index: u32,
 }
 

@@ -1,5 +1,6 @@
 //! What the agent and the engine tell a `KvManager`: memory, identity, transport, bounds.
 
+use crate::backend::rdma::dispatch::piece::SOURCES_MAX;
 use crate::links::Links;
 use crate::memory::Region;
 use crate::metadata_buffers::MetadataBuffers;
@@ -91,6 +92,8 @@ pub struct RdmaConfig {
     pub lanes: usize,
     /// Bytes on their way to one peer at once.
     pub in_flight_bytes: u64,
+    /// Ranges that one write gathers, as far as the NICs can: 1 to [`RdmaConfig::GATHER_MAX`].
+    pub gather_max: usize,
 }
 
 /// Everything a manager needs to start.
@@ -142,6 +145,11 @@ impl std::str::FromStr for Transport {
 
 // === impl RdmaConfig ===
 
+impl RdmaConfig {
+    /// Most ranges that one write gathers.
+    pub const GATHER_MAX: usize = SOURCES_MAX;
+}
+
 impl Default for RdmaConfig {
     fn default() -> Self {
         Self {
@@ -151,6 +159,7 @@ impl Default for RdmaConfig {
             service_level: 0,
             lanes: 2,
             in_flight_bytes: 64 << 20,
+            gather_max: Self::GATHER_MAX,
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::manager::{OpenError, Shared, StartError};
 use crate::memory::Region;
 use crate::peer::{Peer, PeerKey};
 use crate::receiver::{KvReceiver, ReceiverRequest};
-use crate::{control, link};
+use crate::{control, items, link};
 use attempts::Attempts;
 use parking_lot::Mutex;
 use pd_protocol::control::{Generation, RegisterAck, SessionId};
@@ -246,12 +246,15 @@ impl DecodeSide {
 
     pub(crate) fn init(self: &Arc<Self>, room: &Arc<ReceiverRoom>, offer: Reclaimed) {
         let layout = &self.shared.config.kv.layout;
-        let beyond = offer.page_indices.iter().any(|&page| page >= layout.pages)
-            || offer.state_indices.len() != layout.states.len();
-        let row = offer.metadata_buffer_index;
-        let cleared = self.shared.config.kv.metadata.clear_row(row);
-        if beyond || cleared.is_err() {
-            let message = format!("room {}: init offers memory that is not there", room.id);
+        let (pages, row) = (&offer.page_indices, offer.metadata_buffer_index);
+        let checked = items::check_pages(layout, pages)
+            .and_then(|()| items::check_states(layout, &offer.state_indices, pages.len()))
+            .and_then(|()| {
+                let cleared = self.shared.config.kv.metadata.clear_row(row);
+                cleared.map_err(|error| error.to_string())
+            });
+        if let Err(what) = checked {
+            let message = format!("room {}: init offers {what}", room.id);
             self.fail(room, FailureReason::application(message));
             return;
         }

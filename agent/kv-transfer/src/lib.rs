@@ -13,6 +13,7 @@
 
 pub mod bootstrap;
 pub mod config;
+pub mod consensus;
 pub mod failure;
 pub mod manager;
 pub mod memory;
@@ -24,6 +25,7 @@ mod backend;
 mod control;
 mod decode_side;
 mod fence;
+mod items;
 mod link;
 mod links;
 mod liveness;
@@ -40,6 +42,7 @@ pub use bootstrap::BootstrapServer;
 pub use config::{
     BootstrapAddr, KvArgs, KvManagerConfig, RdmaConfig, TransferConfig, Transport, Waker,
 };
+pub use consensus::{PollBoard, PollReporter};
 pub use decode_side::room::Reclaimed;
 pub use failure::{FailureLayer, FailureReason};
 pub use links::{Link, Links};

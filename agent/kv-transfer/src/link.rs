@@ -1,5 +1,5 @@
-//! Plain TCP between managers: one liveness connection per session, and the data connections of the
-//! tcp transport. Each opens with a hello that says which session it serves.
+//! Plain TCP between managers: one liveness connection per session, the data connections of the tcp
+//! transport, and the reports of a worker's ranks. Each opens with a hello that says which session it serves.
 
 use pd_protocol::control::SessionId;
 use socket2::{SockRef, TcpKeepalive};
@@ -26,6 +26,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) enum LinkKind {
     Liveness = 1,
     Data = 2,
+    /// From a rank to its scheduler; the session is the rank's number.
+    Polls = 3,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +74,7 @@ async fn greeted(mut stream: TcpStream) -> std::io::Result<(Hello, TcpStream)> {
     let kind = match stream.read_u8().await? {
         1 => LinkKind::Liveness,
         2 => LinkKind::Data,
+        3 => LinkKind::Polls,
         _ => return Err(invalid("unknown kind of link")),
     };
     let len = usize::from(stream.read_u16_le().await?);

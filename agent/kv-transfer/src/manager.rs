@@ -4,9 +4,11 @@
 use crate::backend::rdma::fabric::{Fabric, FabricError, Memory};
 use crate::backend::rdma::immediate::ROWS_MAX;
 use crate::config::{KvManagerConfig, Transport};
+use crate::consensus::{PollBoard, PollReporter};
 use crate::decode_side::DecodeSide;
 use crate::decode_side::room::Reclaimed;
 use crate::memory::{Region, RegionError};
+use crate::plan::End;
 use crate::prefill_side::PrefillSide;
 use crate::receiver::{KvReceiver, ReceiverRequest};
 use crate::sender::{KvSender, SenderRequest};
@@ -37,6 +39,17 @@ pub(crate) struct Shared {
     pub(crate) fabric: Option<Arc<Fabric>>,
     pub(crate) handle: tokio::runtime::Handle,
     pub(crate) test_failures: TestFailures,
+}
+
+impl Shared {
+    /// This rank, as one side of a pair.
+    pub(crate) fn end(&self) -> End<'_> {
+        End {
+            layout: &self.config.kv.layout,
+            parallel: &self.config.parallel,
+            rank: self.config.rank,
+        }
+    }
 }
 
 /// Why a manager does not start.
@@ -149,6 +162,33 @@ impl KvManager {
         match &self.side {
             Side::Decode(side) => side.open(request),
             Side::Prefill(_) => Err(OpenError::WrongRole("prefill", "receiver")),
+        }
+    }
+
+    /// Agrees with `ranks` other ranks of this worker, on other nodes, which report to its port.
+    ///
+    /// # Errors
+    /// The host's address cannot be listened on.
+    pub fn poll_board(&self, ranks: usize) -> std::io::Result<PollBoard> {
+        let shared = Arc::clone(self.shared());
+        let handle = shared.handle.clone();
+        handle.block_on(PollBoard::listen(shared, ranks))
+    }
+
+    /// Reports as the other rank `rank` to the [`PollBoard`] at `leader`.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn poll_reporter(&self, leader: (&str, u16), rank: usize) -> std::io::Result<PollReporter> {
+        let shared = self.shared();
+        let connecting = PollReporter::connect(shared, leader, rank);
+        shared.handle.block_on(connecting)
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        match &self.side {
+            Side::Prefill(side) => &side.shared,
+            Side::Decode(side) => &side.shared,
         }
     }
 

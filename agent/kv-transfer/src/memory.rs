@@ -4,7 +4,8 @@
 //! A region is mapped here a second time, beside the engine's own mapping of the same file, so
 //! its owner hands over a file descriptor and never a pointer. Other threads and processes write
 //! the same bytes; they are only ever touched by raw copies and system calls, never through
-//! references. Who may touch which bytes when is the fence's business.
+//! references. Who may touch which bytes when is the fence's business. Each mapping lies between guard
+//! pages: whatever would leave it ends the process instead of changing other memory.
 #![expect(
     unsafe_code,
     reason = "maps, copies and atomics on memory that peers share"
@@ -35,6 +36,8 @@ pub struct Region {
 struct Mapping {
     addr: NonNull<u8>,
     len: usize,
+    /// The mapping with its guard pages.
+    reserved: usize,
     writable: bool,
     file: OwnedFd,
 }
@@ -119,18 +122,30 @@ impl Region {
                 expected: len,
             });
         }
-        // SAFETY: the kernel picks a fresh address range, so no existing memory is affected; the
-        // length was checked against the file.
-        let addr = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &file, 0)
+        let guard = rustix::param::page_size();
+        let reserved = len.next_multiple_of(guard) + 2 * guard;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: the kernel picks a fresh address range, so no existing memory is affected.
+        let range = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), flags)
         }
-        .map_err(system("map"))?;
+        .map_err(system("reserve"))?;
+        let range = NonNull::new(range.cast()).expect("mmap never returns null on success");
+        // SAFETY: the guard page before the mapping is within the range.
+        let addr = unsafe { range.add(guard) };
+        // Ends the reservation if mapping fails.
         let mapping = Mapping {
-            addr: NonNull::new(addr.cast()).expect("mmap never returns null on success"),
+            addr,
             len,
+            reserved,
             writable: prot.contains(ProtFlags::WRITE),
             file,
         };
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: it replaces pages of the range just reserved, which nothing uses, and leaves a guard page at
+        // each end; the length was checked against the file.
+        unsafe { rustix::mm::mmap(addr.as_ptr().cast(), len, prot, flags, &mapping.file, 0) }
+            .map_err(system("map"))?;
         Ok(Self {
             mapping: Arc::new(mapping),
         })
@@ -241,8 +256,11 @@ impl std::fmt::Debug for Region {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `map_with`, and no clone of the region is left.
-        let unmapped = unsafe { rustix::mm::munmap(self.addr.as_ptr().cast(), self.len) };
+        let guard = rustix::param::page_size();
+        // SAFETY: the range begins a guard page before the mapping.
+        let range = unsafe { self.addr.as_ptr().sub(guard) };
+        // SAFETY: the range was reserved by `map_with`, and no clone of the region is left.
+        let unmapped = unsafe { rustix::mm::munmap(range.cast(), self.reserved) };
         debug_assert!(unmapped.is_ok(), "a mapping is unmapped once: {unmapped:?}");
     }
 }

@@ -14,7 +14,7 @@ use crate::failure::FailureReason;
 use crate::link::{self, LinkKind};
 use crate::links::Link;
 use crate::liveness;
-use crate::plan::TransferPlan;
+use crate::plan::{End, TransferPlan};
 use pd_protocol::bootstrap::RankAddr;
 use pd_protocol::compat::{KvMeaning, check_pair};
 use pd_protocol::control::transfer_info::TransferMode;
@@ -120,12 +120,18 @@ pub(crate) async fn connect(
     };
     let liveness = open_liveness(&addr, &ack).await;
     let liveness = liveness.inspect_err(|_| side.close_rails(&session_id))?;
+    let prefill = End {
+        layout: &ack.layout,
+        parallel: &topology.info.parallel(),
+        rank: key.rank,
+    };
+    let plan = TransferPlan::new(prefill, side.shared.end());
     let (offers, waiting) = mpsc::channel(pull::OFFERS_MAX);
     let peer = Arc::new(Peer {
         key,
         session_id,
         outbox,
-        plan: TransferPlan::new(&ack.layout, &side.shared.config.kv.layout),
+        plan,
         layout: ack.layout,
         mode,
         lost: CancellationToken::new(),

@@ -2,20 +2,31 @@
 //! of transports or rooms. With heads outside layers a page of a cut is one range, and so is any
 //! interval of its heads, whatever the tensor-parallel sizes.
 
-use pd_protocol::layout::{KvCut, KvGroup, KvLayout};
+use crate::ranks::{self, RankOf, Shard};
+use pd_protocol::layout::{KvCut, KvGroup, KvLayout, ParallelLayout, RankId, StateLayout};
 use std::ops::Range;
 
 /// The pairing of one prefill rank's memory with one decode rank's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TransferPlan {
-    pieces: Vec<Piece>,
-    states: Vec<StateItem>,
-    src_metadata: Item,
-    dst_metadata: Item,
+    /// Of each page.
+    pages: Vec<Piece>,
+    /// Of each item, by state.
+    states: Vec<Vec<Piece>>,
+    /// The metadata row, if it is this prefill rank that brings it.
+    row: Option<Piece>,
 }
 
-/// The part of a page that one pair of regions shares. Regions are numbered as in `KvArgs`: cuts,
-/// states, metadata.
+/// One side of a pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End<'a> {
+    pub(crate) layout: &'a KvLayout,
+    pub(crate) parallel: &'a ParallelLayout,
+    pub(crate) rank: RankId,
+}
+
+/// The part of an item that one pair of regions shares. Regions are numbered as in `KvArgs`: cuts, states,
+/// metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     src: Item,
@@ -30,12 +41,6 @@ struct Piece {
 struct Item {
     region: usize,
     stride: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct StateItem {
-    src: Item,
-    dst: Item,
 }
 
 /// `len` bytes at `offset` of a region.
@@ -56,10 +61,10 @@ pub(crate) struct CopyRange {
     pub(crate) len: u64,
 }
 
-/// What ends a room: state slots and the metadata row of one side.
+/// What ends a room: items of each state, and the metadata row, of one side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tail<'a> {
-    pub(crate) state_indices: &'a [u32],
+    pub(crate) state_indices: &'a [Vec<u32>],
     pub(crate) metadata_buffer_index: u32,
 }
 
@@ -67,117 +72,122 @@ pub(crate) struct Tail<'a> {
 
 impl TransferPlan {
     /// Pairs two layouts that `pd_protocol::compat::check_pair` has found to fit.
-    pub(crate) fn new(src: &KvLayout, dst: &KvLayout) -> Self {
-        let mut pieces = Vec::new();
-        let (mut src_region, mut dst_region) = (0, 0);
-        for (s, d) in src.groups.iter().zip(&dst.groups) {
-            pair_groups(src.page_size, (s, src_region), (d, dst_region), &mut pieces);
-            src_region += s.cuts.len();
-            dst_region += d.cuts.len();
-        }
-        let states = src.states.iter().enumerate().map(|(i, state)| {
-            let item = |region| Item {
-                region,
-                stride: state.item_bytes,
-            };
-            StateItem {
-                src: item(src_region + i),
-                dst: item(dst_region + i),
+    pub(crate) fn new(src: End<'_>, dst: End<'_>) -> Self {
+        let (p, d) = (src.layout, dst.layout);
+        let mut pages = Vec::new();
+        let mut regions = (0, 0);
+        for (s, d) in p.groups.iter().zip(&d.groups) {
+            let whole = Shard::of_group(s);
+            if ranks::sends(whole, src.rank_of(), dst.rank_of()) {
+                let src = group_places(s, p.page_size, regions.0);
+                pages.extend(pair(&src, &group_places(d, p.page_size, regions.1)));
             }
-        });
-        let metadata = |region: usize, layout: &KvLayout| Item {
-            region: region + layout.states.len(),
-            stride: layout.metadata.row_bytes() as u64,
-        };
-        Self {
-            pieces,
-            states: states.collect(),
-            src_metadata: metadata(src_region, src),
-            dst_metadata: metadata(dst_region, dst),
+            regions.0 += s.cuts.len();
+            regions.1 += d.cuts.len();
         }
+        let states = p.states.iter().zip(&d.states);
+        let states = states.enumerate().map(|(nr, (s, d))| {
+            let mut src_places = state_places(s, regions.0 + nr);
+            src_places.retain(|place| ranks::sends(place.shard, src.rank_of(), dst.rank_of()));
+            pair(&src_places, &state_places(d, regions.1 + nr))
+        });
+        let states = states.collect();
+        let row_bytes = p.metadata.row_bytes() as u64;
+        let row = |region: usize, layout: &KvLayout| Item {
+            region: region + layout.states.len(),
+            stride: row_bytes,
+        };
+        let row = ranks::brings_row(src.rank_of(), dst.rank_of()).then(|| Piece {
+            src: row(regions.0, p),
+            dst: row(regions.1, d),
+            src_offset: 0,
+            dst_offset: 0,
+            len: row_bytes,
+        });
+        Self { pages, states, row }
     }
 
     /// Bytes of a page that this pair moves.
     pub(crate) fn page_bytes(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.len).sum()
+        self.pages.iter().map(|piece| piece.len).sum()
+    }
+
+    /// Bytes of an item of each state that this pair moves.
+    pub(crate) fn state_bytes(&self) -> impl Iterator<Item = u64> {
+        let states = self.states.iter();
+        states.map(|pieces| pieces.iter().map(|piece| piece.len).sum())
+    }
+
+    /// Whether a request of `pages` pages needs nothing of this pair.
+    pub(crate) fn is_empty(&self, pages: usize) -> bool {
+        let is_without_pages = pages == 0 || self.pages.is_empty();
+        is_without_pages && self.states.iter().all(Vec::is_empty) && self.row.is_none()
     }
 
     /// Ranges to copy for pages `src_pages[i]` → `dst_pages[i]`; neighbours on both sides merged.
     pub(crate) fn page_ranges(&self, src_pages: &[u32], dst_pages: &[u32]) -> Vec<CopyRange> {
         let mut ranges = Vec::new();
-        for piece in &self.pieces {
-            for (&src, &dst) in src_pages.iter().zip(dst_pages) {
-                push_range(
-                    &mut ranges,
-                    CopyRange {
-                        src_region: piece.src.region,
-                        src_offset: piece.src.at(src) + piece.src_offset,
-                        dst_region: piece.dst.region,
-                        dst_offset: piece.dst.at(dst) + piece.dst_offset,
-                        len: piece.len,
-                    },
-                );
-            }
-        }
+        push_ranges(&mut ranges, &self.pages, src_pages, dst_pages);
         ranges
     }
 
-    /// Ranges to copy for what ends a room.
+    /// Ranges to copy for what ends a room; both sides have as many items of each state.
     pub(crate) fn tail_ranges(&self, src: Tail<'_>, dst: Tail<'_>) -> Vec<CopyRange> {
-        let spans = self.src_tail_spans(src).into_iter();
-        spans
-            .zip(self.dst_tail_spans(dst))
-            .map(|(s, d)| CopyRange {
-                src_region: s.region,
-                src_offset: s.offset,
-                dst_region: d.region,
-                dst_offset: d.offset,
-                len: s.len,
-            })
-            .collect()
+        let mut ranges = Vec::new();
+        let items = src.state_indices.iter().zip(dst.state_indices);
+        for (pieces, (src_items, dst_items)) in self.states.iter().zip(items) {
+            push_ranges(&mut ranges, pieces, src_items, dst_items);
+        }
+        let rows = (&[src.metadata_buffer_index], &[dst.metadata_buffer_index]);
+        push_ranges(&mut ranges, self.row.as_slice(), rows.0, rows.1);
+        ranges
     }
 
     /// The bytes of `page_ranges` on the source side, in the same order.
     pub(crate) fn src_page_spans(&self, src_pages: &[u32]) -> Vec<Span> {
-        self.page_spans(src_pages, |piece| (piece.src, piece.src_offset))
+        let mut spans = Vec::new();
+        push_spans(&mut spans, &self.pages, src_pages, Piece::at_src);
+        spans
     }
 
     /// The bytes of `page_ranges` on the destination side, in the same order.
     pub(crate) fn dst_page_spans(&self, dst_pages: &[u32]) -> Vec<Span> {
-        self.page_spans(dst_pages, |piece| (piece.dst, piece.dst_offset))
+        let mut spans = Vec::new();
+        push_spans(&mut spans, &self.pages, dst_pages, Piece::at_dst);
+        spans
     }
 
     pub(crate) fn src_tail_spans(&self, tail: Tail<'_>) -> Vec<Span> {
-        tail_spans(self.states.iter().map(|s| s.src), self.src_metadata, tail)
+        self.tail_spans(tail, Piece::at_src)
     }
 
     pub(crate) fn dst_tail_spans(&self, tail: Tail<'_>) -> Vec<Span> {
-        tail_spans(self.states.iter().map(|s| s.dst), self.dst_metadata, tail)
+        self.tail_spans(tail, Piece::at_dst)
     }
 
-    fn page_spans(&self, pages: &[u32], side: impl Fn(&Piece) -> (Item, u64)) -> Vec<Span> {
-        let mut spans: Vec<Span> = Vec::new();
-        for piece in &self.pieces {
-            let (item, within) = side(piece);
-            for &page in pages {
-                let offset = item.at(page) + within;
-                match spans.last_mut() {
-                    Some(last) if last.region == item.region && last.end() == offset => {
-                        last.len += piece.len;
-                    }
-                    _ => spans.push(Span {
-                        region: item.region,
-                        offset,
-                        len: piece.len,
-                    }),
-                }
-            }
+    fn tail_spans(&self, tail: Tail<'_>, side: fn(&Piece, u32) -> Span) -> Vec<Span> {
+        let mut spans = Vec::new();
+        for (pieces, items) in self.states.iter().zip(tail.state_indices) {
+            push_spans(&mut spans, pieces, items, side);
         }
+        let row = [tail.metadata_buffer_index];
+        push_spans(&mut spans, self.row.as_slice(), &row, side);
         spans
     }
 }
 
-// === impl Span, Item ===
+// === impl End ===
+
+impl End<'_> {
+    fn rank_of(&self) -> RankOf<'_> {
+        RankOf {
+            rank: self.rank,
+            parallel: self.parallel,
+        }
+    }
+}
+
+// === impl Span, Item, Piece ===
 
 impl Span {
     pub(crate) fn end(&self) -> u64 {
@@ -189,21 +199,42 @@ impl Item {
     fn at(&self, index: u32) -> u64 {
         u64::from(index) * self.stride
     }
+}
 
-    fn span(&self, index: u32) -> Span {
+impl Piece {
+    fn at_src(&self, index: u32) -> Span {
         Span {
-            region: self.region,
-            offset: self.at(index),
-            len: self.stride,
+            region: self.src.region,
+            offset: self.src.at(index) + self.src_offset,
+            len: self.len,
+        }
+    }
+
+    fn at_dst(&self, index: u32) -> Span {
+        Span {
+            region: self.dst.region,
+            offset: self.dst.at(index) + self.dst_offset,
+            len: self.len,
         }
     }
 }
 
-fn tail_spans(states: impl Iterator<Item = Item>, metadata: Item, tail: Tail<'_>) -> Vec<Span> {
-    let slots = states.zip(tail.state_indices);
-    let mut spans: Vec<Span> = slots.map(|(item, &slot)| item.span(slot)).collect();
-    spans.push(metadata.span(tail.metadata_buffer_index));
-    spans
+fn push_ranges(ranges: &mut Vec<CopyRange>, pieces: &[Piece], src: &[u32], dst: &[u32]) {
+    for piece in pieces {
+        for (&src, &dst) in src.iter().zip(dst) {
+            let (src, dst) = (piece.at_src(src), piece.at_dst(dst));
+            push_range(
+                ranges,
+                CopyRange {
+                    src_region: src.region,
+                    src_offset: src.offset,
+                    dst_region: dst.region,
+                    dst_offset: dst.offset,
+                    len: piece.len,
+                },
+            );
+        }
+    }
 }
 
 fn push_range(ranges: &mut Vec<CopyRange>, next: CopyRange) {
@@ -218,65 +249,138 @@ fn push_range(ranges: &mut Vec<CopyRange>, next: CopyRange) {
     }
 }
 
-/// Pieces of one group: every pair of cuts that share layers, over the heads that both ranks hold.
-fn pair_groups(
-    page_size: u32,
-    (src, src_first): (&KvGroup, usize),
-    (dst, dst_first): (&KvGroup, usize),
-    pieces: &mut Vec<Piece>,
+fn push_spans(
+    spans: &mut Vec<Span>,
+    pieces: &[Piece],
+    items: &[u32],
+    side: impl Fn(&Piece, u32) -> Span,
 ) {
-    let heads = intersect(
-        src.head_start..src.head_start + src.heads,
-        dst.head_start..dst.head_start + dst.heads,
-    );
-    for (i, s) in src.cuts.iter().enumerate() {
-        for (j, d) in dst.cuts.iter().enumerate() {
-            let layers = intersect(layers(s), layers(d));
-            if layers.is_empty() || heads.is_empty() {
-                continue;
+    for piece in pieces {
+        for &item in items {
+            let next = side(piece, item);
+            match spans.last_mut() {
+                Some(last) if last.region == next.region && last.end() == next.offset => {
+                    last.len += next.len;
+                }
+                _ => spans.push(next),
             }
-            let src_place = Place::new(src, s, src_first + i, page_size);
-            let dst_place = Place::new(dst, d, dst_first + j, page_size);
-            pair_cuts(src_place, dst_place, &heads, &layers, pieces);
         }
     }
 }
 
-/// Where one rank has a head and a layer within a page of a cut.
+/// Whether what a decode rank's sources bring is all of its pages, items and row, and nothing twice.
+///
+/// # Errors
+/// Says of what there is too much or too little.
+pub(crate) fn check_whole(layout: &KvLayout, plans: &[&TransferPlan]) -> Result<(), String> {
+    let wrong = |of: &str, brought: u64, own: u64| {
+        format!("prefill's ranks bring {brought} bytes of {of}, but decode's has {own}")
+    };
+    let cuts = layout.regions();
+    let own = cuts.map(|(group, cut)| group.page_bytes(cut, layout.page_size));
+    let (brought, own) = (plans.iter().map(|plan| plan.page_bytes()).sum(), own.sum());
+    if brought != own {
+        return Err(wrong("a page", brought, own));
+    }
+    for (nr, state) in layout.states.iter().enumerate() {
+        let brought = plans.iter().filter_map(|plan| plan.state_bytes().nth(nr));
+        let (brought, own) = (brought.sum(), state.item_bytes());
+        if brought != own {
+            return Err(wrong(
+                &format!("an item of state {}", state.name),
+                brought,
+                own,
+            ));
+        }
+    }
+    match plans.iter().filter(|plan| plan.row.is_some()).count() {
+        1 => Ok(()),
+        rows => Err(format!("{rows} of prefill's ranks bring the metadata row")),
+    }
+}
+
+/// Where one rank has some heads (or places of a state's dim) and layers within an item of a region.
 #[derive(Clone, Copy)]
-struct Place {
+struct Place<'a> {
     item: Item,
-    head_start: u32,
+    /// What is paired.
+    name: &'a str,
+    shard: Shard,
     first_layer: u32,
     layers: u32,
-    head_bytes: u64,
     layer_bytes: u64,
+    /// Where it begins in the item.
+    offset: u64,
 }
 
-impl Place {
-    fn new(group: &KvGroup, cut: &KvCut, region: usize, page_size: u32) -> Self {
-        Self {
-            item: Item {
-                region,
-                stride: group.page_bytes(cut, page_size),
-            },
-            head_start: group.head_start,
-            first_layer: cut.first_layer,
-            layers: cut.layers,
-            head_bytes: group.head_bytes(cut, page_size),
-            layer_bytes: group.layer_bytes(page_size),
-        }
+impl Place<'_> {
+    fn head_bytes(&self) -> u64 {
+        u64::from(self.layers) * self.layer_bytes
     }
 
-    fn offset(&self, head: u32, layer: u32) -> u64 {
-        u64::from(head - self.head_start) * self.head_bytes
+    fn layers(&self) -> Range<u32> {
+        self.first_layer..self.first_layer + self.layers
+    }
+
+    fn at(&self, head: u32, layer: u32) -> u64 {
+        self.offset
+            + u64::from(head - self.shard.start) * self.head_bytes()
             + u64::from(layer - self.first_layer) * self.layer_bytes
     }
 }
 
-fn pair_cuts(
-    src: Place,
-    dst: Place,
+/// A place per cut; `first` is the region of the first.
+fn group_places(group: &KvGroup, page_size: u32, first: usize) -> Vec<Place<'_>> {
+    let cuts = group.cuts.iter().enumerate();
+    let place = |(nr, cut): (usize, &KvCut)| Place {
+        item: Item {
+            region: first + nr,
+            stride: group.page_bytes(cut, page_size),
+        },
+        name: &group.name,
+        shard: Shard::of_group(group),
+        first_layer: cut.first_layer,
+        layers: cut.layers,
+        layer_bytes: group.layer_bytes(page_size),
+        offset: 0,
+    };
+    cuts.map(place).collect()
+}
+
+/// A place per tensor.
+fn state_places(state: &StateLayout, region: usize) -> Vec<Place<'_>> {
+    let stride = state.item_bytes();
+    let places = state.offsets().map(|(tensor, offset)| Place {
+        item: Item { region, stride },
+        name: &tensor.name,
+        shard: Shard::of_tensor(tensor),
+        first_layer: tensor.first_layer,
+        layers: tensor.layers,
+        layer_bytes: tensor.layer_bytes,
+        offset,
+    });
+    places.collect()
+}
+
+/// Every pair of places that share heads and layers.
+fn pair(src: &[Place<'_>], dst: &[Place<'_>]) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for s in src {
+        for d in dst.iter().filter(|d| d.name == s.name) {
+            let heads = intersect(s.shard.range(), d.shard.range());
+            let layers = intersect(s.layers(), d.layers());
+            if !layers.is_empty() && !heads.is_empty() {
+                pair_places(s, d, &heads, &layers, &mut pieces);
+            }
+        }
+    }
+    pieces
+}
+
+/// One piece where both have the same layers, so that neighbouring heads are one range; else one per head.
+fn pair_places(
+    src: &Place<'_>,
+    dst: &Place<'_>,
     heads: &Range<u32>,
     layers: &Range<u32>,
     pieces: &mut Vec<Piece>,
@@ -284,24 +388,16 @@ fn pair_cuts(
     let piece = |head: u32, len: u64| Piece {
         src: src.item,
         dst: dst.item,
-        src_offset: src.offset(head, layers.start),
-        dst_offset: dst.offset(head, layers.start),
+        src_offset: src.at(head, layers.start),
+        dst_offset: dst.at(head, layers.start),
         len,
     };
-    let shared = layers.len() as u64;
-    if shared == u64::from(src.layers) && shared == u64::from(dst.layers) {
-        pieces.push(piece(heads.start, heads.len() as u64 * src.head_bytes));
+    if *layers == src.layers() && *layers == dst.layers() {
+        pieces.push(piece(heads.start, heads.len() as u64 * src.head_bytes()));
     } else {
-        pieces.extend(
-            heads
-                .clone()
-                .map(|head| piece(head, shared * src.layer_bytes)),
-        );
+        let len = layers.len() as u64 * src.layer_bytes;
+        pieces.extend(heads.clone().map(|head| piece(head, len)));
     }
-}
-
-fn layers(cut: &KvCut) -> Range<u32> {
-    cut.first_layer..cut.first_layer + cut.layers
 }
 
 fn intersect(a: Range<u32>, b: Range<u32>) -> Range<u32> {

@@ -39,9 +39,14 @@ impl KvReceiver {
         self.room.id
     }
 
-    /// Offers the pages, in the request's order, and the metadata row to fill. `WaitingForInput`
-    /// says that prefill is known; the call may come before that.
-    pub fn init(&self, page_indices: &[u32], metadata_buffer_index: u32, state_indices: &[u32]) {
+    /// Offers the pages, in the request's order, the metadata row and the items of each of the layout's
+    /// states to fill. `WaitingForInput` says that prefill is known; the call may come before that.
+    pub fn init(
+        &self,
+        page_indices: &[u32],
+        metadata_buffer_index: u32,
+        state_indices: &[Vec<u32>],
+    ) {
         let offer = Reclaimed {
             room: self.room.id,
             page_indices: page_indices.to_vec(),

@@ -18,8 +18,8 @@ pub struct SenderRequest {
 /// What comes with the last chunk of a room beside its pages.
 #[derive(Clone, Debug, Default)]
 pub struct LastChunk {
-    /// Slot in each state region, in the order of the layout's states.
-    pub state_indices: Vec<u32>,
+    /// Items of each of the layout's states.
+    pub state_indices: Vec<Vec<u32>>,
 }
 
 /// One chunk that has left, for the timeline.

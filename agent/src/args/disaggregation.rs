@@ -59,6 +59,11 @@ pub(crate) struct DisaggregationArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) ib_max_in_flight: u32,
 
+    /// Ranges of memory that one RDMA write gathers
+    #[arg(long = "disaggregation-ib-max-sge", default_value_t = 4, value_name = "N",
+          value_parser = clap::value_parser!(u8).range(1..=4))]
+    pub(crate) ib_max_sge: u8,
+
     /// Tokens that decode reserves for the answer of each request when it admits a new one
     #[arg(long, default_value_t = 512, value_name = "TOKENS")]
     pub(crate) num_reserved_decode_tokens: u32,

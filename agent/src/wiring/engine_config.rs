@@ -101,6 +101,7 @@ fn transfer(args: &Args, links: &Links) -> TransferConfig {
             traffic_class: disaggregation.ib_traffic_class,
             lanes: disaggregation.ib_queue_pairs.into(),
             in_flight_bytes: u64::from(disaggregation.ib_max_in_flight) << 20,
+            gather_max: usize::from(disaggregation.ib_max_sge),
             ..RdmaConfig::default()
         },
         ..TransferConfig::new(host)

@@ -20,9 +20,9 @@ pub struct ChunkReady {
     /// Prefill's pages; a binary frame of its own.
     #[serde(skip)]
     pub page_indices: Vec<u32>,
-    /// Prefill's state slots (last chunk only); a binary frame of its own.
+    /// Prefill's items of each state (last chunk only); a binary frame each.
     #[serde(skip)]
-    pub state_indices: Vec<u32>,
+    pub state_indices: Vec<Vec<u32>>,
 }
 
 /// What the last chunk adds.

@@ -4,8 +4,9 @@
 pub const GUARD: &[u8] = b"PdserveKvGuard";
 /// Second frame: raised when a message changes so that an old peer would misread it.
 pub const VERSION: &[u8] = b"1";
-/// Most frames of a message and most bytes of one; a page list of 4 M pages fits.
-pub const FRAMES_MAX: usize = 8;
+/// Most frames of a message (guard, version, kind, body, pages, a list per state) and most bytes of one; a
+/// list of 4 M pages fits.
+pub const FRAMES_MAX: usize = 5 + crate::layout::STATES_MAX;
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 
 /// Third frame.

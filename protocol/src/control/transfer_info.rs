@@ -24,9 +24,9 @@ pub struct TransferInfo {
     /// Pages to fill, in the request's order; a binary frame of its own.
     #[serde(skip)]
     pub page_indices: Vec<u32>,
-    /// State slots to fill, one per state of the layout; a binary frame of its own.
+    /// Items to fill of each state of the layout; a binary frame each.
     #[serde(skip)]
-    pub state_indices: Vec<u32>,
+    pub state_indices: Vec<Vec<u32>>,
 }
 
 /// How the bytes of a room travel.

@@ -47,16 +47,23 @@ pub(crate) fn encode(message: &ControlMessage) -> Vec<Bytes> {
         ControlMessage::RailDown(m) => frames(Kind::RailDown, m, &[]),
         ControlMessage::RailClosed(m) => frames(Kind::RailClosed, m, &[]),
         ControlMessage::TransferInfo(m) => {
-            frames(Kind::TransferInfo, m, &[&m.page_indices, &m.state_indices])
+            let lists = lists(&m.page_indices, &m.state_indices);
+            frames(Kind::TransferInfo, m, &lists)
         }
         ControlMessage::ChunkReady(m) => {
-            frames(Kind::ChunkReady, m, &[&m.page_indices, &m.state_indices])
+            let lists = lists(&m.page_indices, &m.state_indices);
+            frames(Kind::ChunkReady, m, &lists)
         }
         ControlMessage::ChunkDone(m) => frames(Kind::ChunkDone, m, &[]),
         ControlMessage::Status(m) => frames(Kind::Status, m, &[]),
         ControlMessage::Abort(m) => frames(Kind::Abort, m, &[]),
         ControlMessage::AbortAck(m) => frames(Kind::AbortAck, m, &[]),
     }
+}
+
+/// A room's pages, then the items of each of its states.
+fn lists<'a>(pages: &'a Vec<u32>, states: &'a [Vec<u32>]) -> Vec<&'a Vec<u32>> {
+    std::iter::once(pages).chain(states).collect()
 }
 
 fn frames<T: Serialize>(kind: Kind, body: &T, lists: &[&Vec<u32>]) -> Vec<Bytes> {
@@ -105,14 +112,12 @@ fn decode_body(kind: Kind, bytes: &[u8], lists: &[Bytes]) -> Result<ControlMessa
         Kind::RailClosed => ControlMessage::RailClosed(body(kind, bytes)?),
         Kind::TransferInfo => {
             let mut message: pd_protocol::control::TransferInfo = body(kind, bytes)?;
-            message.page_indices = page_list(lists.first())?;
-            message.state_indices = page_list(lists.get(1))?;
+            (message.page_indices, message.state_indices) = page_lists(lists)?;
             ControlMessage::TransferInfo(message)
         }
         Kind::ChunkReady => {
             let mut message: pd_protocol::control::ChunkReady = body(kind, bytes)?;
-            message.page_indices = page_list(lists.first())?;
-            message.state_indices = page_list(lists.get(1))?;
+            (message.page_indices, message.state_indices) = page_lists(lists)?;
             ControlMessage::ChunkReady(message)
         }
         Kind::ChunkDone => ControlMessage::ChunkDone(body(kind, bytes)?),
@@ -129,8 +134,13 @@ fn body<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, FrameError> 
     })
 }
 
-fn page_list(frame: Option<&Bytes>) -> Result<Vec<u32>, FrameError> {
-    let bytes: &[u8] = frame.map_or(&[], |frame| frame);
+fn page_lists(frames: &[Bytes]) -> Result<(Vec<u32>, Vec<Vec<u32>>), FrameError> {
+    let mut lists = frames.iter().map(page_list);
+    let pages = lists.next().transpose()?.unwrap_or_default();
+    Ok((pages, lists.collect::<Result<_, _>>()?))
+}
+
+fn page_list(bytes: &Bytes) -> Result<Vec<u32>, FrameError> {
     if !bytes.len().is_multiple_of(4) {
         return Err(FrameError::PageList(bytes.len()));
     }

@@ -7,6 +7,7 @@ use crate::bootstrap::client::Topology;
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
 use crate::peer::{self, PeerKey};
+use crate::plan::{self, TransferPlan};
 use crate::ranks::resolve_rank_mapping;
 use crate::stage::Stage;
 use pd_protocol::KvPoll;
@@ -107,7 +108,9 @@ async fn register_with_targets(
         let peer = side.peers.get(key, attempt).await?;
         room.state.lock().wait_for(peer, target);
     }
-    Ok(())
+    let state = room.state.lock();
+    let plans: Vec<&TransferPlan> = state.targets.iter().map(|t| &t.peer.plan).collect();
+    plan::check_whole(&config.kv.layout, &plans).map_err(FailureReason::peer)
 }
 
 /// Opens the room's memory to the NICs of those that write by themselves.

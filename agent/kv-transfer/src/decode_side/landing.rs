@@ -6,6 +6,7 @@ use super::room::{Arrival, ReceiverRoom};
 use crate::backend::OwnedTail;
 use crate::backend::tcp::frame::FrameHeader;
 use crate::failure::FailureReason;
+use crate::items;
 use crate::peer::Peer;
 use crate::plan::{CopyRange, Span, Tail};
 use pd_protocol::control::{ChunkReady, ControlMessage, SessionId, Status};
@@ -43,6 +44,8 @@ struct Offered {
     peer: Arc<Peer>,
     pages: Vec<u32>,
     tail: Option<OwnedTail>,
+    /// Of the whole room.
+    request_pages: usize,
 }
 
 impl DecodeSide {
@@ -65,6 +68,7 @@ impl DecodeSide {
             peer,
             pages,
             tail,
+            ..
         } = self.offered(&announced)?;
         let mut spans = peer.plan.dst_page_spans(&pages);
         if let Some(tail) = &tail {
@@ -92,10 +96,12 @@ impl DecodeSide {
             page_count: ready.page_indices.len(),
             last: ready.last.is_some(),
         };
+        let offered = self.offered(&announced)?;
+        let checked = check_source(peer, ready, &offered);
         let Offered {
             room, pages, tail, ..
-        } = self.offered(&announced)?;
-        if let Err(what) = check_source(peer, ready) {
+        } = offered;
+        if let Err(what) = checked {
             let message = format!("room {}: prefill offers {what}", room.id);
             self.fail(&room, FailureReason::peer(message));
             return None;
@@ -127,11 +133,12 @@ impl DecodeSide {
                 state_indices: offer.state_indices.as_slice().into(),
                 metadata_buffer_index: offer.metadata_buffer_index,
             });
-            let found = pages.map(|pages| (peer, pages.to_vec(), tail));
+            let request_pages = offer.page_indices.len();
+            let found = pages.map(|pages| (peer, pages.to_vec(), tail, request_pages));
             state.start();
             found
         };
-        let Some((peer, pages, tail)) = found else {
+        let Some((peer, pages, tail, request_pages)) = found else {
             let message = format!("room {}: prefill sent pages beyond those offered", room.id);
             self.fail(&room, FailureReason::peer(message));
             return None;
@@ -143,6 +150,7 @@ impl DecodeSide {
             peer,
             pages,
             tail,
+            request_pages,
         })
     }
 
@@ -252,32 +260,14 @@ impl Announced<'_> {
     }
 }
 
-/// Pages, row and slots of an offer must lie within the memory that prefill described.
-fn check_source(peer: &Peer, ready: &ChunkReady) -> Result<(), String> {
+/// What a chunk names must lie within the memory that prefill described, and be as much as decode offered.
+fn check_source(peer: &Peer, ready: &ChunkReady, offered: &Offered) -> Result<(), String> {
     let layout = &peer.layout;
-    if let Some(page) = ready
-        .page_indices
-        .iter()
-        .find(|&&page| page >= layout.pages)
-    {
-        return Err(format!("page {page} of {}", layout.pages));
-    }
-    let Some(last) = ready.last else {
+    items::check_pages(layout, &ready.page_indices)?;
+    let (Some(last), Some(tail)) = (ready.last, &offered.tail) else {
         return Ok(());
     };
-    if last.metadata_buffer_index >= layout.metadata_rows {
-        let (row, rows) = (last.metadata_buffer_index, layout.metadata_rows);
-        return Err(format!("metadata row {row} of {rows}"));
-    }
-    if ready.state_indices.len() != layout.states.len() {
-        return Err(format!("{} state slots", ready.state_indices.len()));
-    }
-    let slots = ready.state_indices.iter().zip(&layout.states);
-    match slots
-        .into_iter()
-        .find(|(slot, state)| **slot >= state.slots)
-    {
-        Some((slot, state)) => Err(format!("slot {slot} of {} {}", state.slots, state.name)),
-        None => Ok(()),
-    }
+    items::check_row(layout, last.metadata_buffer_index)?;
+    items::check_states(layout, &ready.state_indices, offered.request_pages)?;
+    items::check_equal(layout, &ready.state_indices, &tail.state_indices)
 }

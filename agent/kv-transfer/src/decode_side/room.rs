@@ -42,13 +42,14 @@ pub struct Reclaimed {
     pub room: BootstrapRoom,
     pub page_indices: Vec<u32>,
     pub metadata_buffer_index: u32,
-    pub state_indices: Vec<u32>,
+    /// Items of each state of the layout.
+    pub state_indices: Vec<Vec<u32>>,
 }
 
 /// A prefill rank that this room waits for.
 pub(crate) struct Target {
     pub(crate) peer: Arc<Peer>,
-    /// It sends nothing; it only has to know.
+    /// It has nothing of what is offered; it only has to know.
     pub(crate) is_dummy: bool,
     /// How many decode ranks it must hear of.
     pub(crate) required_dst_info_num: u32,
@@ -118,25 +119,25 @@ impl ReceiverState {
 
     /// Adds a prefill rank, before or after the offer.
     pub(crate) fn wait_for(&mut self, peer: Arc<Peer>, rank: &TargetRank) {
-        let pages = self
-            .offer
-            .as_ref()
-            .map_or(0, |offer| offer.page_indices.len());
-        self.targets.push(Target {
+        let mut target = Target {
             peer,
-            is_dummy: rank.is_dummy,
+            is_dummy: false,
             required_dst_info_num: rank.required_dst_info_num,
             answered: false,
             abort_acked: false,
-            arrived: vec![false; pages],
+            arrived: Vec::new(),
             tail_arrived: false,
-        });
+        };
+        if let Some(offer) = &self.offer {
+            target.expect(offer.page_indices.len());
+        }
+        self.targets.push(target);
     }
 
     /// Takes the memory that is offered.
     pub(crate) fn offer(&mut self, offer: Reclaimed) {
         for target in &mut self.targets {
-            target.arrived = vec![false; offer.page_indices.len()];
+            target.expect(offer.page_indices.len());
         }
         self.offer = Some(offer);
     }
@@ -175,6 +176,11 @@ impl ReceiverState {
 }
 
 impl Target {
+    fn expect(&mut self, pages: usize) {
+        self.arrived = vec![false; pages];
+        self.is_dummy = self.peer.plan.is_empty(pages);
+    }
+
     fn arrive(&mut self, first: usize, count: usize, last: bool) -> bool {
         let Some(pages) = self.arrived.get_mut(first..first + count) else {
             return false;

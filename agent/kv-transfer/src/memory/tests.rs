@@ -39,3 +39,26 @@ fn a_file_shorter_than_stated_is_refused() {
         Err(RegionError::FileTooShort { .. })
     ));
 }
+
+#[test]
+fn a_region_lies_between_guard_pages() {
+    let region = Region::allocate("test", 5000).unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let hex = |word: &str| usize::from_str_radix(word, 16).unwrap();
+    let ranges: Vec<(usize, usize, &str)> = maps
+        .lines()
+        .map(|line| {
+            let (range, rest) = line.split_once(' ').unwrap();
+            let (start, end) = range.split_once('-').unwrap();
+            (hex(start), hex(end), &rest[..4])
+        })
+        .collect();
+    let at = ranges
+        .iter()
+        .position(|(start, ..)| *start == region.addr());
+    let at = at.expect("the region has a line of its own");
+    let (before, own, after) = (ranges[at - 1], ranges[at], ranges[at + 1]);
+    assert_eq!(own.2, "rw-s");
+    assert_eq!((before.1, before.2), (own.0, "---p"));
+    assert_eq!((after.0, after.2), (own.1, "---p"));
+}

@@ -1,5 +1,7 @@
 //! The plan against an oracle that addresses every byte by what it means.
 
+mod hostile;
+
 use super::*;
 use pd_protocol::layout::{KvDtype, PAGE_ORDER};
 use pd_protocol::metadata::MetadataLayout;
@@ -36,6 +38,15 @@ fn mk_layout(page_size: u32, heads: Range<u32>, total_heads: u32, cuts: &[Range<
     }
 }
 
+/// The only rank of its pool, whatever it has.
+fn mk_end(layout: &KvLayout) -> End<'_> {
+    End {
+        layout,
+        parallel: &ParallelLayout::SINGLE,
+        rank: RankId::default(),
+    }
+}
+
 /// Memory of a rank, every byte told by `value(page, head, layer, rest)`; `None` elsewhere.
 fn fill<T: Clone>(layout: &KvLayout, value: impl Fn(u32, u32, u32, u64) -> T) -> Vec<Vec<T>> {
     let group = &layout.groups[0];
@@ -43,7 +54,7 @@ fn fill<T: Clone>(layout: &KvLayout, value: impl Fn(u32, u32, u32, u64) -> T) ->
         let mut bytes = Vec::new();
         for page in 0..layout.pages {
             for head in group.head_start..group.head_start + group.heads {
-                for layer in layers(cut) {
+                for layer in cut.first_layer..cut.first_layer + cut.layers {
                     let rest = 0..group.layer_bytes(layout.page_size);
                     bytes.extend(rest.map(|rest| value(page, head, layer, rest)));
                 }
@@ -86,7 +97,7 @@ proptest! {
         let src = mk_layout(page_size, share(src_rank, src_tp), 4, &split(&src_cuts, layers));
         let dst = mk_layout(page_size, share(dst_rank, dst_tp), 4, &split(&dst_cuts, layers));
         let dst_pages = &dst_pages[..pages.len()];
-        let plan = TransferPlan::new(&src, &dst);
+        let plan = TransferPlan::new(mk_end(&src), mk_end(&dst));
 
         let from = fill(&src, |page, head, layer, rest| Some((page, head, layer, rest)));
         let mut to = fill(&dst, |_, _, _, _| None);
@@ -113,7 +124,7 @@ proptest! {
     ) {
         let src = mk_layout(2, 0..4, 4, &[0..2, 2..5]);
         let dst = mk_layout(2, 2..4, 4, &split(&[], 5));
-        let plan = TransferPlan::new(&src, &dst);
+        let plan = TransferPlan::new(mk_end(&src), mk_end(&dst));
         let bytes = |spans: Vec<Span>| -> Vec<(usize, u64)> {
             let each = |s: Span| (s.offset..s.end()).map(move |o| (s.region, o));
             spans.into_iter().flat_map(each).collect()
@@ -134,7 +145,7 @@ proptest! {
 #[test]
 fn a_run_of_pages_is_one_range_per_cut() {
     let layout = mk_layout(2, 0..4, 4, &[0..2, 2..5]);
-    let plan = TransferPlan::new(&layout, &layout);
+    let plan = TransferPlan::new(mk_end(&layout), mk_end(&layout));
     assert_eq!(plan.page_ranges(&[2, 3, 4], &[1, 2, 3]).len(), 2);
     assert_eq!(plan.page_ranges(&[2, 4], &[1, 2]).len(), 4);
 }
@@ -142,7 +153,7 @@ fn a_run_of_pages_is_one_range_per_cut() {
 #[test]
 fn the_tail_is_the_row_of_each_side() {
     let layout = mk_layout(2, 0..4, 4, &[0..2, 2..5]);
-    let plan = TransferPlan::new(&layout, &layout);
+    let plan = TransferPlan::new(mk_end(&layout), mk_end(&layout));
     let tail = |metadata_buffer_index| Tail {
         state_indices: &[],
         metadata_buffer_index,

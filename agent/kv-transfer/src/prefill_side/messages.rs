@@ -9,7 +9,8 @@ use crate::backend::shm;
 use crate::config::{BootstrapAddr, Transport};
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
-use crate::plan::TransferPlan;
+use crate::items;
+use crate::plan::{End, TransferPlan};
 use crate::session::Session;
 use pd_protocol::KvPoll;
 use pd_protocol::compat::{KvMeaning, check_pair};
@@ -81,7 +82,7 @@ impl PrefillSide {
         let ack = self.register_ack(id.clone(), refused.clone());
         let _ = outbox.send(&ControlMessage::RegisterAck(Box::new(ack)));
         if refused.is_none() {
-            let plan = TransferPlan::new(&self.shared.config.kv.layout, &info.layout);
+            let plan = TransferPlan::new(self.shared.end(), info_end(&info));
             let session = Arc::new(Session::new(info, plan, outbox));
             self.sessions.lock().insert(id, Arc::clone(&session));
             self.expect_liveness(session);
@@ -289,29 +290,24 @@ impl PrefillSide {
     }
 }
 
-/// Page, row and slot numbers must lie within the memory that the decode rank registered.
+fn info_end(info: &KvArgsRegisterInfo) -> End<'_> {
+    End {
+        layout: &info.layout,
+        parallel: &info.parallel,
+        rank: info.rank,
+    }
+}
+
+/// What a room names must lie within the memory that the decode rank registered.
 fn check_offer(session: &Session, info: &TransferInfo) -> Result<(), FailureReason> {
-    let layout = &session.info.layout;
-    let page = info.page_indices.iter().find(|&&page| page >= layout.pages);
-    let slots = info.state_indices.iter().zip(&layout.states);
-    let slot = slots
-        .into_iter()
-        .find(|(slot, state)| **slot >= state.slots);
-    let room = info.room;
-    let wrong = if let Some(page) = page {
-        format!("page {page} of {}", layout.pages)
-    } else if info.metadata_buffer_index >= layout.metadata_rows {
-        let rows = layout.metadata_rows;
-        format!("metadata row {} of {rows}", info.metadata_buffer_index)
-    } else if let Some((slot, state)) = slot {
-        format!("slot {slot} of {} {}", state.slots, state.name)
-    } else if !info.is_dummy && info.state_indices.len() != layout.states.len() {
-        format!("{} state slots", info.state_indices.len())
-    } else {
+    if info.is_dummy {
         return Ok(());
-    };
-    let message = format!("room {room}: decode offers {wrong}, which its layout does not have");
-    Err(FailureReason::peer(message))
+    }
+    let (layout, pages) = (&session.info.layout, &info.page_indices);
+    items::check_pages(layout, pages)
+        .and_then(|()| items::check_row(layout, info.metadata_buffer_index))
+        .and_then(|()| items::check_states(layout, &info.state_indices, pages.len()))
+        .map_err(|what| FailureReason::peer(format!("room {}: decode offers {what}", info.room)))
 }
 
 pub(crate) fn answer(session: &Session, info: &TransferInfo, poll: KvPoll, reason: Option<String>) {

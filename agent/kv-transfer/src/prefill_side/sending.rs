@@ -6,6 +6,7 @@ use crate::backend::OwnedTail;
 use crate::backend::rdma::writer::Job;
 use crate::backend::tcp::writer::{FrameJob, frame_ranges};
 use crate::failure::FailureReason;
+use crate::items;
 use crate::plan::Tail;
 use crate::sender::LastChunk;
 use crate::stage::Stage;
@@ -80,6 +81,7 @@ impl PrefillSide {
             if destination.info.is_dummy {
                 continue;
             }
+            self.check_items(room, destination, &chunk)?;
             match destination.info.transport {
                 TransferMode::Tcp => push(room, destination, &chunk)?,
                 TransferMode::Rdma => write(room, destination, &chunk)?,
@@ -108,9 +110,14 @@ impl PrefillSide {
         let (Some(promised), Some(row)) = (state.page_count, state.metadata_buffer_index) else {
             return misuse("send came before init".to_owned());
         };
-        let pages = self.shared.config.kv.layout.pages;
-        if let Some(page) = page_indices.iter().find(|&&page| page >= pages) {
-            return misuse(format!("page {page} is not within the pool of {pages}"));
+        let layout = &self.shared.config.kv.layout;
+        let named = items::check_pages(layout, page_indices);
+        let named = named.and_then(|()| match &last {
+            Some(last) => items::check_states(layout, &last.state_indices, promised),
+            None => Ok(()),
+        });
+        if let Err(what) = named {
+            return misuse(format!("send names {what}"));
         }
         let first_page = state.sent_pages;
         state.sent_pages += page_indices.len();
@@ -129,6 +136,24 @@ impl PrefillSide {
                 metadata_buffer_index: row,
             }),
         })
+    }
+
+    /// Decode must have room for as many items of each state.
+    fn check_items(
+        &self,
+        room: &SenderRoom,
+        destination: &Destination,
+        chunk: &Chunk,
+    ) -> Result<(), FailureReason> {
+        let Some(tail) = &chunk.tail else {
+            return Ok(());
+        };
+        let (layout, there) = (
+            &self.shared.config.kv.layout,
+            &destination.info.state_indices,
+        );
+        items::check_equal(layout, &tail.state_indices, there)
+            .map_err(|what| FailureReason::peer(format!("room {}: prefill sends {what}", room.id)))
     }
 
     /// Offers a chunk to a decode rank that pulls.

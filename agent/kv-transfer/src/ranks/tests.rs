@@ -2,8 +2,10 @@
 //! and how many writes a long request takes.
 
 use super::*;
-use crate::plan::{CopyRange, TransferPlan};
-use pd_protocol::layout::{KvCut, KvDtype, KvGroup, PAGE_ORDER};
+use crate::plan::{CopyRange, End, Tail, TransferPlan, check_whole};
+use pd_protocol::layout::{
+    KvCut, KvDtype, KvGroup, PAGE_ORDER, StateLayout, StateTensor, StateType,
+};
 use pd_protocol::metadata::MetadataLayout;
 use proptest::prelude::*;
 
@@ -11,7 +13,15 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 struct Model {
     groups: Vec<Heads>,
+    states: Vec<Vec<Dim>>,
     layers: u32,
+}
+
+/// A tensor of a state: its dim, and whether tensor parallelism slices it.
+#[derive(Clone, Copy, Debug)]
+struct Dim {
+    total: u32,
+    is_sliced: bool,
 }
 
 /// Heads of a group, and tensors per layer: 1 is a latent.
@@ -21,13 +31,40 @@ struct Heads {
     tensors: u32,
 }
 
-/// The heads that a rank of `size` has.
-fn held(group: Heads, rank: u32, size: u32) -> Range<u32> {
-    if group.tensors == 1 {
-        return 0..group.total;
+/// The heads, or places of a dim, that a rank of `size` has.
+fn held(total: u32, is_sliced: bool, rank: u32, size: u32) -> Range<u32> {
+    if !is_sliced {
+        return 0..total;
     }
-    let first = rank * group.total / size;
-    first..first + (group.total / size).max(1)
+    let first = rank * total / size;
+    first..first + (total / size).max(1)
+}
+
+/// A rank's tensors of a state; those of a cut are told apart by their layers.
+fn mk_state(
+    (nr, dims): (usize, &Vec<Dim>),
+    (rank, size): (u32, u32),
+    cuts: &[Range<u32>],
+) -> StateLayout {
+    let tensor = |(i, dim): (usize, &Dim), layers: &Range<u32>| {
+        let held = held(dim.total, dim.is_sliced, rank, size);
+        StateTensor {
+            name: format!("tensor{i}"),
+            total_dim: dim.total,
+            dim_start: held.start,
+            dim: held.end - held.start,
+            first_layer: layers.start,
+            layers: layers.end - layers.start,
+            layer_bytes: 1 + i as u64,
+        }
+    };
+    let of_cut = |cut| dims.iter().enumerate().map(move |dim| tensor(dim, cut));
+    StateLayout {
+        name: format!("state{nr}"),
+        state_type: StateType::Swa,
+        slots: 4,
+        tensors: cuts.iter().flat_map(of_cut).collect(),
+    }
 }
 
 /// A rank's memory; `cuts` are of its own layers.
@@ -37,7 +74,7 @@ fn mk_layout(model: &Model, rank: u32, size: u32, pages: u32, cuts: &[Range<u32>
         layers: layers.end - layers.start,
     };
     let group = |(nr, &group): (usize, &Heads)| {
-        let heads = held(group, rank, size);
+        let heads = held(group.total, group.tensors > 1, rank, size);
         KvGroup {
             name: format!("group{nr}"),
             dtype: KvDtype::Fp8E4m3,
@@ -54,12 +91,17 @@ fn mk_layout(model: &Model, rank: u32, size: u32, pages: u32, cuts: &[Range<u32>
         page_size: 1,
         pages,
         groups: model.groups.iter().enumerate().map(group).collect(),
-        states: Vec::new(),
+        states: model
+            .states
+            .iter()
+            .enumerate()
+            .map(|state| mk_state(state, (rank, size), cuts))
+            .collect(),
         metadata: MetadataLayout {
             hidden_size: 0,
             hidden_dtype: KvDtype::Float32,
         },
-        metadata_rows: 1,
+        metadata_rows: 2,
     }
 }
 
@@ -75,6 +117,7 @@ fn mk_parallel(tp_size: u32, pp_size: u32) -> ParallelLayout {
 fn mk_model(total: u32, tensors: u32) -> Model {
     Model {
         groups: vec![Heads { total, tensors }],
+        states: Vec::new(),
         layers: 1,
     }
 }
@@ -93,11 +136,23 @@ fn map(
         ..RankId::default()
     };
     let (p, d) = (mk_parallel(p_tp, p_pp), mk_parallel(d_tp, d_pp));
-    let layout = mk_layout(model, 0, 1, 1, &cut(0..model.layers, 1));
-    let targets = resolve_rank_mapping(&p, &d, own, &layout)?;
-    let told = targets.iter();
-    let told = told.map(|t| (t.rank.tp_rank, t.rank.pp_rank, t.is_dummy));
+    let cuts = cut(0..model.layers, 1);
+    let dst = mk_layout(model, tp_rank, d_tp, 1, &cuts);
+    let targets = resolve_rank_mapping(&p, &d, own, &dst)?;
+    let told = targets.iter().map(|target| {
+        let src = mk_layout(model, target.rank.tp_rank, p_tp, 1, &cuts);
+        let plan = TransferPlan::new(mk_end(&src, &p, target.rank), mk_end(&dst, &d, own));
+        (target.rank.tp_rank, target.rank.pp_rank, plan.is_empty(1))
+    });
     Ok((told.collect(), targets[0].required_dst_info_num))
+}
+
+fn mk_end<'a>(layout: &'a KvLayout, parallel: &'a ParallelLayout, rank: RankId) -> End<'a> {
+    End {
+        layout,
+        parallel,
+        rank,
+    }
 }
 
 #[test]
@@ -159,9 +214,14 @@ fn sizes_that_do_not_fit_are_refused_with_both() {
          divide the other"
     );
     assert!(map((1, 4), (1, 2), 0, &mk_model(4, 2)).is_err());
+    let refused = map((1 << 20, 1), (1, 1), 0, &mk_model(1, 1)).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "prefill says that it has 1048576 ranks; a pool has 1 to 4096"
+    );
 }
 
-/// What a byte of KV is: page, group, head, layer, rest.
+/// What a byte is: item, what of (groups, then states, then rows), head, layer, rest.
 type Meaning = (u32, usize, u32, u32, u64);
 
 /// A rank's regions, each byte as `value` says.
@@ -184,8 +244,28 @@ fn fill(
             regions.push(bytes);
         }
     }
+    for (nr, state) in layout.states.iter().enumerate() {
+        let mut bytes = Vec::new();
+        for item in 0..state.slots {
+            for tensor in &state.tensors {
+                let what = 100 + nr * 10 + usize::try_from(tensor.layer_bytes).unwrap();
+                for head in tensor.dim_start..tensor.dim_start + tensor.dim {
+                    for layer in tensor.first_layer..tensor.first_layer + tensor.layers {
+                        let rest = 0..tensor.layer_bytes;
+                        bytes.extend(rest.map(|rest| value((item, what, head, layer, rest))));
+                    }
+                }
+            }
+        }
+        regions.push(bytes);
+    }
+    let row = |row| (0..layout.metadata.row_bytes() as u64).map(move |at| (row, ROW, 0, 0, at));
+    let rows = (0..layout.metadata_rows).flat_map(row);
+    regions.push(rows.map(value).collect());
     regions
 }
+
+const ROW: usize = 999;
 
 /// Layers of a stage, cut in `cuts` parts at most.
 fn cut(layers: Range<u32>, cuts: u32) -> Vec<Range<u32>> {
@@ -204,7 +284,9 @@ fn apply(range: &CopyRange, from: &[Vec<Option<Meaning>>], to: &mut [Vec<Option<
     let index = |offset: u64| usize::try_from(offset).unwrap();
     let (at, len) = (index(range.src_offset), index(range.len));
     let bytes = &from[range.src_region][at..at + len];
-    to[range.dst_region][index(range.dst_offset)..][..len].clone_from_slice(bytes);
+    let place = &mut to[range.dst_region][index(range.dst_offset)..][..len];
+    assert!(place.iter().all(Option::is_none), "a byte comes twice");
+    place.clone_from_slice(bytes);
 }
 
 proptest! {
@@ -217,13 +299,32 @@ proptest! {
             (prop::sample::select(vec![1, 2, 4, 6, 8, 12, 16]), prop::sample::select(vec![1, 2])),
             1..3,
         ),
+        states in prop::collection::vec(
+            prop::collection::vec(
+                (prop::sample::select(vec![1, 2, 4, 8, 16]), any::<bool>()),
+                1..3,
+            ),
+            0..3,
+        ),
         (p_pp, staged) in (1u32..=3, any::<bool>()),
         (p_cuts, d_cuts) in (1u32..=3, 1u32..=3),
     ) {
         const PAGES: u32 = 3;
         let (src_pages, dst_pages) = ([2, 0], [1, 2]);
+        let (src_items, dst_items) = (vec![1, 2, 0], vec![3, 1, 2]);
         let groups = groups.into_iter().map(|(total, tensors)| Heads { total, tensors });
-        let model = Model { groups: groups.collect(), layers: 6 };
+        let dim = |(total, is_sliced)| Dim { total, is_sliced };
+        let states: Vec<Vec<Dim>> = states
+            .into_iter()
+            .map(|dims| dims.into_iter().map(dim).collect())
+            .collect();
+        // Sizes that do not fit a state are refused as those that do not fit heads are.
+        let sliced = states.iter().flatten().filter(|dim| dim.is_sliced);
+        let fits = |total: u32, size: u32| total.is_multiple_of(size) || size.is_multiple_of(total);
+        let states_fit = sliced.clone().all(|dim| fits(dim.total, p) && fits(dim.total, d));
+        let states = if states_fit { states } else { Vec::new() };
+        let tails = (vec![src_items.clone(); states.len()], vec![dst_items.clone(); states.len()]);
+        let model = Model { groups: groups.collect(), states, layers: 6 };
         let d_pp = if staged { p_pp } else { 1 };
         let (prefill, decode) = (mk_parallel(p, p_pp), mk_parallel(d, d_pp));
         let mut heard = std::collections::BTreeMap::new();
@@ -233,34 +334,44 @@ proptest! {
             let cuts = cut(stage(model.layers, pp_rank, d_pp), d_cuts);
             let dst = mk_layout(&model, tp_rank, d, PAGES, &cuts);
             let Ok(targets) = resolve_rank_mapping(&prefill, &decode, own, &dst) else {
-                let fits = |size: u32| model.groups.iter().all(|group| {
-                    let heads = group.total;
-                    group.tensors == 1 || heads.is_multiple_of(size) || size.is_multiple_of(heads)
-                });
-                prop_assert!(!fits(p) || !fits(d));
+                let fit = |size| model.groups.iter().all(|g| g.tensors == 1 || fits(g.total, size));
+                prop_assert!(!fit(p) || !fit(d));
                 return Ok(());
             };
             let mut to = fill(&dst, |_| None);
+            let mut plans = Vec::new();
             for target in targets {
                 let RankId { tp_rank, pp_rank, .. } = target.rank;
                 *heard.entry((tp_rank, pp_rank)).or_insert(0) += 1;
                 required.insert((tp_rank, pp_rank), target.required_dst_info_num);
-                if target.is_dummy {
-                    continue;
-                }
                 let cuts = cut(stage(model.layers, pp_rank, p_pp), p_cuts);
                 let src = mk_layout(&model, tp_rank, p, PAGES, &cuts);
                 let from = fill(&src, Some);
-                let plan = TransferPlan::new(&src, &dst);
-                for range in plan.page_ranges(&src_pages, &dst_pages) {
+                let ends = (mk_end(&src, &prefill, target.rank), mk_end(&dst, &decode, own));
+                let plan = TransferPlan::new(ends.0, ends.1);
+                let tail = |state_indices, metadata_buffer_index| Tail {
+                    state_indices,
+                    metadata_buffer_index,
+                };
+                let mut ranges = plan.page_ranges(&src_pages, &dst_pages);
+                ranges.extend(plan.tail_ranges(tail(&tails.0, 0), tail(&tails.1, 1)));
+                prop_assert_eq!(plan.is_empty(2), ranges.is_empty());
+                for range in ranges {
                     apply(&range, &from, &mut to);
                 }
+                plans.push(plan);
             }
-            let expected = fill(&dst, |(page, group, head, layer, rest)| {
-                let at = dst_pages.iter().position(|&d| d == page)?;
-                Some((src_pages[at], group, head, layer, rest))
+            let expected = fill(&dst, |(item, what, head, layer, rest)| {
+                let (from, to): (&[u32], &[u32]) = match what {
+                    ROW => (&[0], &[1]),
+                    100.. => (&src_items, &dst_items),
+                    _ => (&src_pages, &dst_pages),
+                };
+                let at = to.iter().position(|&d| d == item)?;
+                Some((from[at], what, head, layer, rest))
             });
             prop_assert_eq!(to, expected);
+            prop_assert_eq!(check_whole(&dst, &plans.iter().collect::<Vec<_>>()), Ok(()));
         }
         // A source waits for each decode rank of its own stage, or for each there is.
         prop_assert_eq!(heard.len(), (p * p_pp) as usize, "all ranks of prefill are told");
@@ -278,6 +389,7 @@ fn writes(p: (u32, u32), d: (u32, u32), cuts: u32) -> Vec<usize> {
             total: 8,
             tensors: 2,
         }],
+        states: Vec::new(),
         layers: 64,
     };
     let pages: Vec<u32> = (0..512).map(|page| page * 2).collect();
@@ -299,7 +411,11 @@ fn writes(p: (u32, u32), d: (u32, u32), cuts: u32) -> Vec<usize> {
         } = target.rank;
         let cuts = cut(stage(64, pp_rank, p.1), cuts);
         let src = mk_layout(&model, tp_rank, p.0, 1024, &cuts);
-        TransferPlan::new(&src, &dst)
+        let ends = (
+            mk_end(&src, &prefill, target.rank),
+            mk_end(&dst, &decode, own),
+        );
+        TransferPlan::new(ends.0, ends.1)
             .page_ranges(&pages, &pages)
             .len()
     });

@@ -1,6 +1,8 @@
 //! What both sides say and when memory comes back when something goes wrong.
 
-use super::fixture::{Fixture, HOST, Worker, mk_bootstrap, mk_layout, mk_transfer, next_boot};
+use super::fixture::{
+    Fixture, HOST, Worker, dst_items, mk_bootstrap, mk_layout, mk_transfer, next_boot,
+};
 use crate::FailureLayer;
 use crate::config::{BootstrapAddr, TransferConfig, Transport};
 use pd_protocol::KvPoll;
@@ -16,7 +18,7 @@ fn an_abort_by_decode_before_prefill_comes_fails_prefill() {
     pair.decode.wait("prefill is known", || {
         receiver.poll() == KvPoll::WaitingForInput
     });
-    receiver.init(&[1], 0, &[1]);
+    receiver.init(&[1], 0, &dst_items());
     receiver.abort();
     assert!(receiver.released());
     // A second room tells that the abort of the first has been handled: messages keep their order.
@@ -290,7 +292,7 @@ fn each_stage_has_its_bound() {
     fails(sender.failure_reason(), "sent no TransferInfo");
 
     let receiver = pair.receiver(2);
-    receiver.init(&[1], 0, &[1]);
+    receiver.init(&[1], 0, &dst_items());
     pair.decode
         .wait("no first byte", || receiver.poll() == KvPoll::Failed);
     fails(receiver.failure_reason(), "sent nothing");
@@ -340,7 +342,7 @@ fn injected_failures_end_with_a_reason_and_return_all_memory() {
         let mut failed = 0;
         for room in 1..=100 {
             let (sender, receiver) = (pair.sender(room), pair.receiver(room));
-            receiver.init(&[1, 2], 0, &[1]);
+            receiver.init(&[1, 2], 0, &dst_items());
             pair.decode.wait("decode is past its first stages", || {
                 receiver.poll() != KvPoll::Bootstrapping
             });

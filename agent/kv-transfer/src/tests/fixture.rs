@@ -8,6 +8,7 @@ use crate::{
 use parking_lot::Mutex;
 use pd_protocol::layout::{
     KvCut, KvDtype, KvGroup, KvLayout, PAGE_ORDER, ParallelLayout, RankId, StateLayout,
+    StateTensor, StateType,
 };
 use pd_protocol::metadata::{MetadataLayout, MetadataRow};
 use pd_protocol::workers::Role;
@@ -20,6 +21,9 @@ use std::time::Duration;
 
 pub(crate) const HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 pub(crate) const PAGES: u32 = 64;
+/// A request's items of the two states, on prefill and on decode.
+const SRC_ITEMS: [&[u32]; 2] = [&[3], &[0, 1, 5]];
+const DST_ITEMS: [&[u32]; 2] = [&[1], &[4, 2, 3]];
 /// Longer than anything here takes; only a hang reaches it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -27,6 +31,15 @@ pub(crate) fn mk_layout() -> KvLayout {
     let cut = |first_layer, layers| KvCut {
         first_layer,
         layers,
+    };
+    let tensor = |name: &str, dim, layer_bytes| StateTensor {
+        name: name.to_owned(),
+        total_dim: dim,
+        dim_start: 0,
+        dim,
+        first_layer: 0,
+        layers: 2,
+        layer_bytes,
     };
     KvLayout {
         order: PAGE_ORDER.to_owned(),
@@ -42,11 +55,20 @@ pub(crate) fn mk_layout() -> KvLayout {
             heads: 2,
             cuts: vec![cut(0, 2), cut(2, 1)],
         }],
-        states: vec![StateLayout {
-            name: "mamba".to_owned(),
-            item_bytes: 96,
-            slots: 4,
-        }],
+        states: vec![
+            StateLayout {
+                name: "recurrent".to_owned(),
+                state_type: StateType::Mamba,
+                slots: 4,
+                tensors: vec![tensor("conv", 4, 4), tensor("ssm", 2, 16)],
+            },
+            StateLayout {
+                name: "window".to_owned(),
+                state_type: StateType::Swa,
+                slots: 6,
+                tensors: vec![tensor("kv", 2, 12)],
+            },
+        ],
         metadata: MetadataLayout {
             hidden_size: 0,
             hidden_dtype: KvDtype::Float32,
@@ -218,6 +240,15 @@ impl Worker {
         bytes
     }
 
+    fn item(&self, state: usize, item: u32) -> Vec<u8> {
+        let region = &self.kv.states[state];
+        let len = region.len() / self.kv.layout.states[state].slots as usize;
+        let mut bytes = vec![0; len];
+        let at = u64::from(item) * len as u64;
+        region.read(at, &mut bytes).unwrap();
+        bytes
+    }
+
     pub(crate) fn snapshot(&self) -> Vec<Vec<u8>> {
         let read = |region: &Region| {
             let mut bytes = vec![0; region.len()];
@@ -268,7 +299,7 @@ impl Fixture {
     /// Opens both ends of a room and waits until both are ready.
     pub(crate) fn open(&self, room: u64, dst_pages: &[u32], row: u32) -> (KvSender, KvReceiver) {
         let (sender, receiver) = (self.sender(room), self.receiver(room));
-        receiver.init(dst_pages, row, &[1]);
+        receiver.init(dst_pages, row, &dst_items());
         self.decode.wait("prefill is known", || {
             receiver.poll() != KvPoll::Bootstrapping
         });
@@ -296,7 +327,7 @@ impl Fixture {
         let chunks: Vec<&[u32]> = src_pages.chunks(chunk.max(1)).collect();
         for (i, pages) in chunks.iter().enumerate() {
             let last = (i + 1 == chunks.len()).then(|| LastChunk {
-                state_indices: vec![3],
+                state_indices: lists(SRC_ITEMS),
             });
             sender.send(pages, last);
         }
@@ -319,12 +350,14 @@ impl Fixture {
                 );
             }
         }
-        let mut states = [[0; 96]; 2];
-        self.prefill.kv.states[0]
-            .read(3 * 96, &mut states[0])
-            .unwrap();
-        self.decode.kv.states[0].read(96, &mut states[1]).unwrap();
-        assert_eq!(states[0], states[1]);
+        for (state, (from, to)) in SRC_ITEMS.iter().zip(DST_ITEMS).enumerate() {
+            for (&s, &d) in from.iter().zip(to) {
+                assert!(
+                    self.prefill.item(state, s) == self.decode.item(state, d),
+                    "item {s} to {d} of state {state}"
+                );
+            }
+        }
         let row = self
             .decode
             .kv
@@ -344,6 +377,15 @@ impl Worker {
         };
         self.manager.receiver(request).unwrap()
     }
+}
+
+fn lists(items: [&[u32]; 2]) -> Vec<Vec<u32>> {
+    items.iter().map(|items| items.to_vec()).collect()
+}
+
+/// What decode offers of the states.
+pub(crate) fn dst_items() -> Vec<Vec<u32>> {
+    lists(DST_ITEMS)
 }
 
 pub(crate) fn mk_room(room: u64) -> BootstrapRoom {

@@ -1,6 +1,8 @@
 //! What arrives when nothing goes wrong.
 
-use super::fixture::{Fixture, Worker, mk_bootstrap, mk_layout, mk_room, mk_transfer, next_boot};
+use super::fixture::{
+    Fixture, Worker, dst_items, mk_bootstrap, mk_layout, mk_room, mk_transfer, next_boot,
+};
 use crate::config::{BootstrapAddr, Transport};
 use crate::{FailureLayer, LastChunk, OpenError, ReceiverRequest, SenderRequest};
 use pd_protocol::KvPoll;
@@ -107,7 +109,7 @@ fn decode_may_come_long_before_prefill() {
     pair.decode.wait("prefill is known", || {
         receiver.poll() == KvPoll::WaitingForInput
     });
-    receiver.init(&[1], 0, &[1]);
+    receiver.init(&[1], 0, &dst_items());
     let sender = pair.sender(7);
     pair.prefill
         .wait("both met", || sender.poll() == KvPoll::WaitingForInput);
@@ -201,7 +203,10 @@ fn fake_rooms_end_without_a_peer() {
         sender.init(2, 0);
         sender.send(&[1], None);
         assert_eq!(sender.poll(), KvPoll::Transferring);
-        sender.send(&[2], Some(LastChunk::default()));
+        let last = LastChunk {
+            state_indices: dst_items(),
+        };
+        sender.send(&[2], Some(last));
         assert_eq!(sender.poll(), KvPoll::Success);
         assert!(sender.released());
 
@@ -211,7 +216,7 @@ fn fake_rooms_end_without_a_peer() {
         };
         let receiver = decode.receiver(&fake, 7);
         assert_eq!(receiver.poll(), KvPoll::WaitingForInput);
-        receiver.init(&[1, 2], 3, &[0]);
+        receiver.init(&[1, 2], 3, &dst_items());
         assert_eq!(receiver.poll(), KvPoll::Success);
         assert!(receiver.released());
         assert!(decode.kv.metadata.read_row(3, mk_room(7)).is_ok());

@@ -10,31 +10,18 @@
 //!   whether they had been completed or not (on another rail nothing says when bytes of the first are
 //!   visible), and they end on their lanes anew, as another attempt.
 
+pub(crate) mod piece;
 mod rate;
 
 use super::immediate::ATTEMPT_MAX;
+use crate::plan::CopyRange;
+use piece::{Piece, pieces};
 use rate::Rate;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-/// Longest piece: enough to keep a NIC busy, short enough that lanes share a long range.
-pub(crate) const PIECE_BYTES: u64 = 1 << 20;
 /// What a transfer puts on one lane before it looks for another.
 const STRIPE_BYTES: u64 = 1 << 20;
-
-/// One write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) src_region: usize,
-    pub(crate) src_offset: u64,
-    pub(crate) dst_region: usize,
-    pub(crate) dst_offset: u64,
-    pub(crate) len: u32,
-    /// Which of its transfer's chunks it is of.
-    pub(crate) chunk: usize,
-    /// It was completed before, on a rail that failed.
-    again: bool,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Lane {
@@ -83,6 +70,7 @@ pub(crate) struct Dispatch {
     turns: VecDeque<TransferId>,
     in_flight_bytes: u64,
     in_flight_bytes_max: u64,
+    gather_max: usize,
 }
 
 struct Rail {
@@ -142,10 +130,12 @@ enum Ending {
 // === impl Dispatch ===
 
 impl Dispatch {
-    /// `in_flight_bytes_max` bounds what is posted and not completed, beyond a first piece.
-    pub(crate) fn new(in_flight_bytes_max: u64) -> Self {
+    /// `in_flight_bytes_max` bounds what is posted and not completed, beyond a first piece; `gather_max` the
+    /// sources of a piece.
+    pub(crate) fn new(in_flight_bytes_max: u64, gather_max: usize) -> Self {
         Self {
             in_flight_bytes_max,
+            gather_max,
             ..Self::default()
         }
     }
@@ -184,16 +174,13 @@ impl Dispatch {
         &mut self,
         id: TransferId,
         chunk: usize,
-        ranges: impl IntoIterator<Item = crate::plan::CopyRange>,
+        ranges: impl IntoIterator<Item = CopyRange>,
     ) -> usize {
         let transfer = self.transfers.entry(id).or_default();
-        let before = transfer.waiting.len();
-        for range in ranges {
-            transfer.waiting.extend(cut(&range, chunk));
-        }
-        let added = transfer.waiting.len() - before;
-        if transfer.is_cancelled {
-            transfer.waiting.clear();
+        let pieces = pieces(ranges, self.gather_max, chunk);
+        let added = pieces.len();
+        if !transfer.is_cancelled {
+            transfer.waiting.extend(pieces);
         }
         self.take_turn(id);
         added
@@ -532,11 +519,11 @@ impl Transfer {
             let OnLane {
                 pieces, completed, ..
             } = on_lane;
-            let pieces = pieces.into_iter().enumerate().map(|(i, piece)| Piece {
-                again: piece.again || i < completed,
-                ..piece
-            });
-            self.waiting.extend(pieces);
+            let pieces = pieces.into_iter().enumerate();
+            self.waiting.extend(pieces.map(|(i, mut piece)| {
+                piece.again |= i < completed;
+                piece
+            }));
         }
         self.stripe = self.stripe.filter(|(lane, _)| !of_rail(lane));
         if self.is_cancelled {
@@ -560,21 +547,6 @@ impl What {
             Self::Final { .. } => 0,
         }
     }
-}
-
-/// Pieces of a range.
-fn cut(range: &crate::plan::CopyRange, chunk: usize) -> impl Iterator<Item = Piece> {
-    let range = *range;
-    let starts = (0..range.len).step_by(usize::try_from(PIECE_BYTES).expect("it fits"));
-    starts.map(move |start| Piece {
-        src_region: range.src_region,
-        src_offset: range.src_offset + start,
-        dst_region: range.dst_region,
-        dst_offset: range.dst_offset + start,
-        len: u32::try_from(PIECE_BYTES.min(range.len - start)).expect("a piece fits u32"),
-        chunk,
-        again: false,
-    })
 }
 
 #[cfg(test)]

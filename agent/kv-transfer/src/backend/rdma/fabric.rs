@@ -30,6 +30,8 @@ pub(crate) struct Nic {
     pub(crate) local: LocalPort,
     /// In the numbering of plans.
     pub(crate) regions: Vec<MemoryRegion>,
+    /// Ranges that one write can gather.
+    pub(crate) gather_max: usize,
     /// Where probes go.
     scratch: MemoryRegion,
 }
@@ -118,6 +120,12 @@ impl Fabric {
             nics,
             config: config.clone(),
         })
+    }
+
+    /// Ranges that a write can gather on every NIC.
+    pub(crate) fn gather_max(&self) -> usize {
+        let each = self.nics.iter().map(|nic| nic.gather_max);
+        each.min().unwrap_or(1)
     }
 
     pub(crate) fn infos(&self) -> Vec<NicInfo> {
@@ -214,7 +222,9 @@ impl Nic {
         let regions = memory.regions.iter();
         let registered = regions.map(|region| domain.register(region.clone(), registration));
         let scratch = Arc::new(HostMemory::zeroed(PROBE_BYTES as usize));
+        let ranges_max = device.capabilities()?.ranges_max as usize;
         Ok(Self {
+            gather_max: config.gather_max.min(ranges_max).max(1),
             regions: registered.collect::<Result<_, _>>()?,
             scratch: domain.register(scratch, registration)?,
             device,

@@ -118,7 +118,7 @@ impl WriterHandle {
             session: Arc::clone(session),
             fabric: Arc::clone(fabric),
             rails: rails.collect(),
-            dispatch: Dispatch::new(fabric.config.in_flight_bytes),
+            dispatch: Dispatch::new(fabric.config.in_flight_bytes, fabric.gather_max()),
             live: BTreeMap::new(),
             ids: HashMap::new(),
             next_id: 0,
@@ -241,6 +241,9 @@ impl Writer {
             return;
         }
         let pieces = self.dispatch.add(id, live.chunks.len(), ranges);
+        if pieces == 0 {
+            live.room.report(0, Duration::ZERO, last);
+        }
         let meter = ChunkMeter::new(pieces, last);
         meter.start();
         live.chunks.push(meter);

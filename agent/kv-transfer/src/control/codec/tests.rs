@@ -10,6 +10,7 @@ use pd_protocol::control::{
 };
 use pd_protocol::layout::{
     KvCut, KvDtype, KvGroup, KvLayout, PAGE_ORDER, ParallelLayout, RankId, StateLayout,
+    StateTensor, StateType,
 };
 use pd_protocol::metadata::MetadataLayout;
 use pd_protocol::{BootstrapRoom, KvPoll};
@@ -34,9 +35,18 @@ fn mk_layout() -> KvLayout {
             }],
         }],
         states: vec![StateLayout {
-            name: "mamba".to_owned(),
-            item_bytes: 4096,
+            name: "recurrent".to_owned(),
+            state_type: StateType::Mamba,
             slots: 8,
+            tensors: vec![StateTensor {
+                name: "conv".to_owned(),
+                total_dim: 16,
+                dim_start: 8,
+                dim: 8,
+                first_layer: 0,
+                layers: 4,
+                layer_bytes: 128,
+            }],
         }],
         metadata: MetadataLayout {
             hidden_size: 576,
@@ -154,7 +164,7 @@ fn mk_transfer() -> [ControlMessage; 3] {
             decode_prefix_len: 0,
             is_dummy: false,
             page_indices: vec![5, 6, 0x0102_0304],
-            state_indices: vec![2],
+            state_indices: vec![vec![2], vec![7, 9]],
         }),
         ControlMessage::ChunkReady(ChunkReady {
             session_id: mk_session(),
@@ -167,7 +177,7 @@ fn mk_transfer() -> [ControlMessage; 3] {
                 metadata_buffer_index: 4,
             }),
             page_indices: vec![8],
-            state_indices: vec![1],
+            state_indices: vec![vec![1], Vec::new()],
         }),
         ControlMessage::ChunkDone(ChunkDone {
             session_id: mk_session(),

@@ -2,10 +2,10 @@
 //! happens, decode never takes a room for complete that is not, and nothing lands in memory that
 //! decode may use again.
 
+use super::piece::PIECE_BYTES;
 use super::*;
 use crate::backend::rdma::immediate::Final;
 use crate::backend::rdma::receiver::count::{self, Count};
-use crate::plan::CopyRange;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
@@ -14,6 +14,7 @@ const SCHEDULES: u64 = 10_000;
 const RAILS: usize = 3;
 const LANES: usize = 2;
 const DEPTH: usize = 3;
+const GATHER_MAX: usize = 3;
 const STEPS: usize = 120;
 
 /// What is wrong with a schedule.
@@ -76,7 +77,7 @@ impl World {
         let mut world = Self {
             random: StdRng::seed_from_u64(seed),
             fence,
-            dispatch: Dispatch::new(4 * PIECE_BYTES),
+            dispatch: Dispatch::new(4 * PIECE_BYTES, GATHER_MAX),
             wires: BTreeMap::new(),
             delivered: BTreeMap::new(),
             uncounted: BTreeMap::new(),
@@ -140,10 +141,9 @@ impl World {
                 len: self.random.random_range(1..3 * PIECE_BYTES),
             })
             .collect();
-        for range in &ranges {
-            room.wanted
-                .extend(cut(range, 0).map(|piece| piece.dst_offset));
-        }
+        let pieces = pieces(ranges.iter().copied(), GATHER_MAX, 0);
+        room.wanted
+            .extend(pieces.iter().map(|piece| piece.dst_offset));
         room.chunks_left -= 1;
         let is_whole = room.chunks_left == 0;
         let is_cancelled = room.is_cancelled;
@@ -430,7 +430,7 @@ fn each_part_of_the_fence_of_failed_rails_is_needed() {
 fn a_small_room_ends_on_one_lane_and_a_large_one_on_all() {
     for (pieces, lanes) in [(1, 1), (16, 4)] {
         let now = Instant::now();
-        let mut dispatch = Dispatch::new(u64::MAX);
+        let mut dispatch = Dispatch::new(u64::MAX, 1);
         dispatch.open_rail(0, (2, 64), None, now);
         dispatch.open_rail(1, (2, 64), None, now);
         let id = TransferId(0);
@@ -454,7 +454,7 @@ fn a_small_room_ends_on_one_lane_and_a_large_one_on_all() {
 #[test]
 fn a_slow_rail_gets_less() {
     let now = Instant::now();
-    let mut dispatch = Dispatch::new(u64::MAX);
+    let mut dispatch = Dispatch::new(u64::MAX, 1);
     dispatch.open_rail(0, (1, 256), Some(3e9), now);
     dispatch.open_rail(1, (1, 256), Some(1e9), now);
     let range = CopyRange {

@@ -231,7 +231,7 @@ impl Rail {
         let options = QueuePairOptions {
             send_depth: SEND_DEPTH,
             receive_depth: 0,
-            ranges_max: 1,
+            ranges_max: u32::try_from(nic.gather_max).expect("few"),
             inline_bytes: 0,
         };
         let mut ends = Vec::new();
@@ -396,8 +396,11 @@ impl Rail {
             sources.push(match post.what {
                 What::Piece(piece) => {
                     let region = &self.nic.regions[piece.src_region];
-                    let range = region.range(piece.src_offset, piece.len);
-                    vec![range.map_err(|e| e.to_string())?]
+                    let sources = piece.sources().iter();
+                    let ranges = sources.map(|source| region.range(source.offset, source.len));
+                    ranges
+                        .collect::<Result<_, _>>()
+                        .map_err(|e| e.to_string())?
                 }
                 What::Final { .. } => Vec::new(),
             });

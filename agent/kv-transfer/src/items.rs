@@ -1,0 +1,64 @@
+//! Whether the pages, state items and row that a side names lie in its memory, and are as many as they must
+//! be. Pure; an error says what is named.
+
+use pd_protocol::layout::KvLayout;
+
+pub(crate) fn check_pages(layout: &KvLayout, pages: &[u32]) -> Result<(), String> {
+    match pages.iter().find(|&&page| page >= layout.pages) {
+        Some(page) => Err(format!("page {page} of {}", layout.pages)),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn check_row(layout: &KvLayout, metadata_buffer_index: u32) -> Result<(), String> {
+    if metadata_buffer_index < layout.metadata_rows {
+        return Ok(());
+    }
+    let rows = layout.metadata_rows;
+    Err(format!("metadata row {metadata_buffer_index} of {rows}"))
+}
+
+/// Items of each state of a request of `pages` pages.
+pub(crate) fn check_states(
+    layout: &KvLayout,
+    states: &[Vec<u32>],
+    pages: usize,
+) -> Result<(), String> {
+    if states.len() != layout.states.len() {
+        let (named, has) = (states.len(), layout.states.len());
+        return Err(format!("items of {named} states where there are {has}"));
+    }
+    for (state, items) in layout.states.iter().zip(states) {
+        let (name, slots) = (&state.name, state.slots);
+        if let Some(item) = items.iter().find(|&&item| item >= slots) {
+            return Err(format!("item {item} of state {name}, which has {slots}"));
+        }
+        if !state.fits(items.len(), pages) {
+            let count = items.len();
+            return Err(format!(
+                "{count} items of state {name} for a request of {pages} pages"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Both sides have as many items of each state.
+pub(crate) fn check_equal(
+    layout: &KvLayout,
+    prefill: &[Vec<u32>],
+    decode: &[Vec<u32>],
+) -> Result<(), String> {
+    for ((state, p), d) in layout.states.iter().zip(prefill).zip(decode) {
+        if p.len() != d.len() {
+            let (name, p, d) = (&state.name, p.len(), d.len());
+            return Err(format!(
+                "{p} items of state {name} where decode has {d}; do both sides see the same prompt?"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
