@@ -60,6 +60,14 @@ e2e-rdma: binaries ## Real verbs, and agents, between virtual hosts with Soft-Ro
 	@# The declarations of libibverbs against the header that was fetched.
 	CPATH=$(CACHE)/rdma/root/usr/include cargo test -q -p pd-verbs declarations -- --nocapture
 
+.PHONY: soak
+soak: rust ## Random requests and failures between pools of changing layouts; MINUTES=20
+	@cargo run --release -q -p pd-kv-transfer --example soak -- --minutes $(or $(MINUTES),20)
+
+.PHONY: kube-tools
+kube-tools: kube ## The programs of a cluster, built from Go modules once
+	@$(RELEASE)/pd-kube tools
+
 .PHONY: charts
 charts: kube ## Helm charts, manifests, dashboards and alert rules against schemas and tests
 	@scripts/charts.sh "$$($(RELEASE)/pd-kube tools)" $(CACHE)
