@@ -196,6 +196,11 @@ impl SenderState {
             .try_for_each(|info| self.check_pages(room, info))
     }
 
+    /// Some decode rank needs bytes of this rank.
+    pub(crate) fn brings_something(&self) -> bool {
+        self.destinations.iter().any(|d| !d.info.is_dummy)
+    }
+
     /// Every decode rank has everything, and the last chunk was handed over.
     pub(crate) fn is_done(&self) -> bool {
         self.last_sent && self.destinations.iter().all(|d| d.done || d.info.is_dummy)

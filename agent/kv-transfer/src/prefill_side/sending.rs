@@ -41,7 +41,9 @@ impl PrefillSide {
         last: Option<LastChunk>,
     ) {
         let is_last = last.is_some();
-        if is_last && room.test_failure == Some(Stage::Transfer) {
+        let fails = is_last && room.test_failure == Some(Stage::Transfer);
+        // A rank that brings nothing has nothing that could fail.
+        if fails && (room.fake || room.state.lock().brings_something()) {
             self.fail(room, Stage::Transfer.reason(room.id));
             return;
         }

@@ -62,6 +62,10 @@ async fn mk_stranger_to(transfer: TransferConfig) -> Stranger {
 
 /// Answers a decode's registration by hand.
 async fn meet(transfer: TransferConfig, rdma: bool) -> Stranger {
+    meet_with(transfer, |ack| (ack.rdma, ack.tcp) = (rdma, !rdma)).await
+}
+
+async fn meet_with(transfer: TransferConfig, change: impl FnOnce(&mut RegisterAck)) -> Stranger {
     let boot_id = next_boot();
     let bootstrap = mk_bootstrap(0, &boot_id);
     let (message_tx, mut messages) = mpsc::unbounded_channel();
@@ -94,8 +98,8 @@ async fn meet(transfer: TransferConfig, rdma: bool) -> Stranger {
         host: registration.endpoint.clone(),
         port: registration.dst_port,
     };
-    let ack = RegisterAck {
-        rdma,
+    let mut ack = RegisterAck {
+        rdma: false,
         session_id: registration.session_id.clone(),
         boot_id,
         rank: RankId::default(),
@@ -103,9 +107,10 @@ async fn meet(transfer: TransferConfig, rdma: bool) -> Stranger {
         kv_compat: "compat".to_owned(),
         liveness_port,
         shm: None,
-        tcp: !rdma,
+        tcp: true,
         refused: None,
     };
+    change(&mut ack);
     let outbox = Outbox::connect(&endpoint);
     outbox
         .send(&ControlMessage::RegisterAck(Box::new(ack)))

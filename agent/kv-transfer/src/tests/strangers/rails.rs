@@ -4,7 +4,7 @@ use super::*;
 use crate::backend::rdma::immediate::{Final, PROBE};
 use crate::backend::rdma::wire::{to_end, to_endpoints, to_region};
 use crate::config::RdmaConfig;
-use pd_protocol::control::{NicInfo, RailAnswer, RailOffer};
+use pd_protocol::control::{NicInfo, QueuePairEnd, RailAnswer, RailOffer};
 use pd_verbs::loopback::Loopback;
 use pd_verbs::queue_pair::Rts;
 use pd_verbs::{
@@ -84,6 +84,25 @@ impl Stranger {
         }
     }
 
+    fn offer(&self, nic: &Nic, (rail, epoch): (u32, u32), ends: Vec<QueuePairEnd>) {
+        let offer = RailOffer {
+            session_id: self.registration.session_id.clone(),
+            rail,
+            rails: 1,
+            epoch,
+            nic: 0,
+            from: NicInfo {
+                device: "x".to_owned(),
+                ethernet: true,
+                gid: nic.port.gid.into(),
+                mbit_per_s: None,
+            },
+            ends,
+        };
+        let offer = ControlMessage::RailOffer(Box::new(offer));
+        self.outbox.send(&offer).unwrap();
+    }
+
     /// A rail as prefill would open it.
     async fn rail(&mut self, nic: &Nic, epoch: u32) -> Rail {
         let completions = CompletionQueue::new(&nic.device, 64).unwrap();
@@ -95,22 +114,7 @@ impl Stranger {
         };
         let end = QueuePair::new(&nic.domain, &completions, &completions, options).unwrap();
         let end = end.init(&nic.port, epoch).unwrap();
-        let offer = RailOffer {
-            session_id: self.registration.session_id.clone(),
-            rail: 0,
-            rails: 1,
-            epoch,
-            nic: 0,
-            from: NicInfo {
-                device: "x".to_owned(),
-                ethernet: true,
-                gid: nic.port.gid.into(),
-                mbit_per_s: None,
-            },
-            ends: vec![to_end(&end.endpoint())],
-        };
-        let offer = ControlMessage::RailOffer(Box::new(offer));
-        self.outbox.send(&offer).unwrap();
+        self.offer(nic, (0, epoch), vec![to_end(&end.endpoint())]);
         let answer = self.rail_answer(epoch).await;
         assert_eq!(answer.refused, None);
         let remote = to_endpoints(&answer.ends).unwrap();
@@ -239,4 +243,42 @@ async fn writes_outside_and_made_up_immediates_change_nothing() {
         .wait("the room fails", || receiver.poll() == KvPoll::Failed);
     let reason = receiver.failure_reason().unwrap().to_string();
     assert!(reason.contains("corrupt transfer"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_rails_than_there_can_be_are_refused() {
+    let mut stranger = meet(mk_transfer_over_rdma(), true).await;
+    let nic = mk_nic();
+    stranger.rails_wanted().await;
+    stranger.offer(&nic, (u32::MAX, 1), Vec::new());
+    let refused = stranger.rail_answer(1).await.refused;
+    assert_eq!(refused.as_deref(), Some("there are at most 63 rails"));
+    stranger.offer(&nic, (0, 2), Vec::new());
+    let refused = stranger.rail_answer(2).await.refused;
+    assert_eq!(
+        refused.as_deref(),
+        Some("a rail has 1 to 63 queue pairs, not 0")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rails_of_a_prefill_that_nobody_can_watch_are_closed() {
+    let mut stranger = meet_with(mk_transfer_over_rdma(), |ack| {
+        ack.rdma = true;
+        // Nobody listens there.
+        ack.liveness_port = 1;
+    })
+    .await;
+    let nic = mk_nic();
+    stranger.rails_wanted().await;
+    let mut rail = stranger.rail(&nic, 1).await;
+    {
+        let Stranger { decode, first, .. } = &stranger;
+        decode.wait("it gives up", || first.poll() == KvPoll::Failed);
+    }
+    let region = rail.regions[0];
+    assert!(
+        !rail.write(&nic, region, (0, 64), None),
+        "a rail is left open"
+    );
 }
