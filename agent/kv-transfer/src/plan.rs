@@ -2,9 +2,11 @@
 //! of transports or rooms. With heads outside layers a page of a cut is one range, and so is any
 //! interval of its heads, whatever the tensor-parallel sizes.
 
-use crate::ranks::{self, RankOf, Shard};
-use pd_protocol::layout::{KvCut, KvGroup, KvLayout, ParallelLayout, RankId, StateLayout};
-use std::ops::Range;
+mod place;
+
+use crate::ranks::{self, RankOf};
+use pd_protocol::layout::{KvLayout, ParallelLayout, RankId};
+use place::{Place, pair};
 
 /// The pairing of one prefill rank's memory with one decode rank's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,19 +79,18 @@ impl TransferPlan {
         let mut pages = Vec::new();
         let mut regions = (0, 0);
         for (s, d) in p.groups.iter().zip(&d.groups) {
-            let whole = Shard::of_group(s);
-            if ranks::sends(whole, src.rank_of(), dst.rank_of()) {
-                let src = group_places(s, p.page_size, regions.0);
-                pages.extend(pair(&src, &group_places(d, p.page_size, regions.1)));
-            }
+            let mut src_places = Place::of_group(s, p.page_size, regions.0);
+            src_places.retain(|place| ranks::sends(place.shard, src.rank_of(), dst.rank_of()));
+            let dst_places = Place::of_group(d, p.page_size, regions.1);
+            pages.extend(pair(&src_places, &dst_places));
             regions.0 += s.cuts.len();
             regions.1 += d.cuts.len();
         }
         let states = p.states.iter().zip(&d.states);
         let states = states.enumerate().map(|(nr, (s, d))| {
-            let mut src_places = state_places(s, regions.0 + nr);
+            let mut src_places = Place::of_state(s, regions.0 + nr);
             src_places.retain(|place| ranks::sends(place.shard, src.rank_of(), dst.rank_of()));
-            pair(&src_places, &state_places(d, regions.1 + nr))
+            pair(&src_places, &Place::of_state(d, regions.1 + nr))
         });
         let states = states.collect();
         let row_bytes = p.metadata.row_bytes() as u64;
@@ -297,111 +298,6 @@ pub(crate) fn check_whole(layout: &KvLayout, plans: &[&TransferPlan]) -> Result<
         1 => Ok(()),
         rows => Err(format!("{rows} of prefill's ranks bring the metadata row")),
     }
-}
-
-/// Where one rank has some heads (or places of a state's dim) and layers within an item of a region.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    item: Item,
-    /// What is paired.
-    name: &'a str,
-    shard: Shard,
-    first_layer: u32,
-    layers: u32,
-    layer_bytes: u64,
-    /// Where it begins in the item.
-    offset: u64,
-}
-
-impl Place<'_> {
-    fn head_bytes(&self) -> u64 {
-        u64::from(self.layers) * self.layer_bytes
-    }
-
-    fn layers(&self) -> Range<u32> {
-        self.first_layer..self.first_layer + self.layers
-    }
-
-    fn at(&self, head: u32, layer: u32) -> u64 {
-        self.offset
-            + u64::from(head - self.shard.start) * self.head_bytes()
-            + u64::from(layer - self.first_layer) * self.layer_bytes
-    }
-}
-
-/// A place per cut; `first` is the region of the first.
-fn group_places(group: &KvGroup, page_size: u32, first: usize) -> Vec<Place<'_>> {
-    let cuts = group.cuts.iter().enumerate();
-    let place = |(nr, cut): (usize, &KvCut)| Place {
-        item: Item {
-            region: first + nr,
-            stride: group.page_bytes(cut, page_size),
-        },
-        name: &group.name,
-        shard: Shard::of_group(group),
-        first_layer: cut.first_layer,
-        layers: cut.layers,
-        layer_bytes: group.layer_bytes(page_size),
-        offset: 0,
-    };
-    cuts.map(place).collect()
-}
-
-/// A place per tensor.
-fn state_places(state: &StateLayout, region: usize) -> Vec<Place<'_>> {
-    let stride = state.item_bytes();
-    let places = state.offsets().map(|(tensor, offset)| Place {
-        item: Item { region, stride },
-        name: &tensor.name,
-        shard: Shard::of_tensor(tensor),
-        first_layer: tensor.first_layer,
-        layers: tensor.layers,
-        layer_bytes: tensor.layer_bytes,
-        offset,
-    });
-    places.collect()
-}
-
-/// Every pair of places that share heads and layers.
-fn pair(src: &[Place<'_>], dst: &[Place<'_>]) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    for s in src {
-        for d in dst.iter().filter(|d| d.name == s.name) {
-            let heads = intersect(s.shard.range(), d.shard.range());
-            let layers = intersect(s.layers(), d.layers());
-            if !layers.is_empty() && !heads.is_empty() {
-                pair_places(s, d, &heads, &layers, &mut pieces);
-            }
-        }
-    }
-    pieces
-}
-
-/// One piece where both have the same layers, so that neighbouring heads are one range; else one per head.
-fn pair_places(
-    src: &Place<'_>,
-    dst: &Place<'_>,
-    heads: &Range<u32>,
-    layers: &Range<u32>,
-    pieces: &mut Vec<Piece>,
-) {
-    let piece = |head: u32, len: u64| Piece {
-        src: src.item,
-        dst: dst.item,
-        src_offset: src.at(head, layers.start),
-        dst_offset: dst.at(head, layers.start),
-        len,
-    };
-    if *layers == src.layers() && *layers == dst.layers() {
-        pieces.push(piece(heads.start, heads.len() as u64 * src.head_bytes()));
-    } else {
-        let len = layers.len() as u64 * src.layer_bytes;
-        pieces.extend(heads.clone().map(|head| piece(head, len)));
-    }
-}
-
-fn intersect(a: Range<u32>, b: Range<u32>) -> Range<u32> {
-    a.start.max(b.start)..a.end.min(b.end)
 }
 
 #[cfg(test)]

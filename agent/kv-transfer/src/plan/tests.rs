@@ -3,9 +3,10 @@
 mod hostile;
 
 use super::*;
-use pd_protocol::layout::{KvDtype, PAGE_ORDER};
+use pd_protocol::layout::{KvCut, KvDtype, KvGroup, PAGE_ORDER};
 use pd_protocol::metadata::MetadataLayout;
 use proptest::prelude::*;
+use std::ops::Range;
 
 const PAGES: u32 = 6;
 
