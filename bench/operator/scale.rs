@@ -137,7 +137,11 @@ impl Bench {
             .await?;
         let kubeconfig = kubeconfig.display().to_string();
         let args = ["run", "--listen", LISTEN, "--log-level", "warn"].map(str::to_owned);
-        let env = [("KUBECONFIG", kubeconfig.as_str())];
+        // The second as the chart has it.
+        let env = [
+            ("KUBECONFIG", kubeconfig.as_str()),
+            ("MALLOC_ARENA_MAX", "1"),
+        ];
         let operator = Process::spawn("operator", &binary("pd-operator"), &args, &env)?;
         let http = HttpClient::new();
         let base = format!("http://{LISTEN}");
