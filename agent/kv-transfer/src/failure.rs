@@ -31,6 +31,10 @@ impl FailureReason {
         Self { layer, message }
     }
 
+    pub(crate) fn device(message: impl Into<String>) -> Self {
+        Self::new(FailureLayer::Device, message)
+    }
+
     pub(crate) fn network(message: impl Into<String>) -> Self {
         Self::new(FailureLayer::Network, message)
     }

@@ -208,7 +208,7 @@ impl Writer {
                 reason,
             } => {
                 if self.rails[rail].is_of(epoch) {
-                    self.fail_rail(rail, reason);
+                    self.fail_rail(rail, &FailureReason::device(reason));
                 }
             }
         }
@@ -327,7 +327,7 @@ impl Writer {
                     .encode()
                 };
                 if let Err(reason) = self.rails[lane.rail].post(lane.index, &posts, immediate) {
-                    self.fail_rail(lane.rail, reason);
+                    self.fail_rail(lane.rail, &reason);
                 }
             }
         }
@@ -361,7 +361,7 @@ impl Writer {
                     self.dispatch.open_rail(number, sizes, rate, now);
                 }
                 Ok(Proof::Nothing) => {}
-                Err(reason) => return self.fail_rail(number, reason),
+                Err(reason) => return self.fail_rail(number, &reason),
             }
         }
     }
@@ -407,7 +407,8 @@ impl Writer {
             let silent_since = self.dispatch.silent_since(number);
             let silent_since = silent_since.or(self.rails[number].unproven_since());
             if silent_since.is_some_and(|since| now.duration_since(since) > SILENT_MAX) {
-                self.fail_rail(number, format!("nothing was completed in {SILENT_MAX:?}"));
+                let why = format!("nothing was completed in {SILENT_MAX:?}");
+                self.fail_rail(number, &FailureReason::network(why));
             }
         }
         let is_stuck = !self.dispatch.is_up() && !self.live.is_empty();
@@ -438,20 +439,20 @@ impl Writer {
         // The kernel may look for the peer for a second.
         let connected = tokio::task::block_in_place(|| rail.connect(answer, &region_lens, way));
         if let Err(reason) = connected {
-            self.fail_rail(answer.rail as usize, reason);
+            self.fail_rail(answer.rail as usize, &reason);
         }
     }
 
     /// Takes a rail down, moves its pieces to others and tells decode.
-    fn fail_rail(&mut self, number: usize, reason: String) {
+    fn fail_rail(&mut self, number: usize, reason: &FailureReason) {
         let rail = &mut self.rails[number];
         let was_up = rail.is_up();
         // The queue pairs end here.
-        let Some(down) = rail.fail(&self.session, reason.clone()) else {
+        let Some(down) = rail.fail(&self.session, reason.message.clone()) else {
             return;
         };
         let (session, device) = (self.session.id(), rail.device());
-        tracing::warn!(%session, rail = number, device, reason, "a rail failed");
+        tracing::warn!(%session, rail = number, device, %reason, "a rail failed");
         self.send(&down);
         if !was_up {
             return;
@@ -462,8 +463,8 @@ impl Writer {
             if let Some(live) = self.live.get(&id) {
                 let room = Arc::clone(&live.room);
                 let message = format!(
-                    "room {}: too many rails failed under it, the last: {reason}",
-                    room.id
+                    "room {}: too many rails failed under it, the last: {}",
+                    room.id, reason.message
                 );
                 self.side.fail(&room, FailureReason::network(message));
             }
@@ -477,7 +478,8 @@ impl Writer {
         };
         // Decode's NIC may have failed before ours notices.
         if rail.is_of(closed.epoch) && rail.is_open() {
-            return self.fail_rail(number, "decode's NIC does not answer".to_owned());
+            let reason = FailureReason::peer("decode's NIC does not answer");
+            return self.fail_rail(number, &reason);
         }
         if rail.closed(closed.epoch) {
             let live = &self.live;

@@ -6,10 +6,14 @@ use crate::backend::rdma::dispatch::{Post, TransferId, What};
 use crate::backend::rdma::fabric::{Nic, PROBE_BYTES};
 use crate::backend::rdma::immediate::PROBE;
 use crate::backend::rdma::wire::{to_end, to_endpoints, to_region};
+use crate::failure::FailureReason;
 use crate::session::Session;
 use pd_protocol::control::{ControlMessage, RailAnswer, RailDown, RailOffer};
 use pd_verbs::queue_pair::{Init, Rts};
-use pd_verbs::{Completion, PathOptions, QueuePair, QueuePairOptions, RemoteRegion, Retry, Write};
+use pd_verbs::{
+    Completion, PathOptions, QueuePair, QueuePairOptions, RemoteRegion, Retry, WcStatus, WorkError,
+    Write,
+};
 use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -288,42 +292,45 @@ impl Rail {
         answer: &RailAnswer,
         region_lens: &[u64],
         (path, retry): (PathOptions, Retry),
-    ) -> Result<(), String> {
+    ) -> Result<(), FailureReason> {
         let closing = State::Closing {
             reason: String::new(),
             said: Instant::now(),
         };
         let State::Offered { ends, poller, .. } = mem::replace(&mut self.state, closing) else {
-            return Err("it was not offered".to_owned());
+            return Err(FailureReason::peer("it was not offered"));
         };
-        let remotes = to_endpoints(&answer.ends).map_err(|e| e.to_string())?;
+        let remotes = to_endpoints(&answer.ends).map_err(of_peer)?;
         if remotes.len() != ends.len() {
             let (got, wanted) = (remotes.len(), ends.len());
-            return Err(format!("decode answers with {got} ends to {wanted}"));
+            let why = format!("decode answers with {got} ends to {wanted}");
+            return Err(FailureReason::peer(why));
         }
         let mut regions: Vec<RemoteRegion> =
             answer.regions.iter().copied().map(to_region).collect();
         let scratch = regions.pop();
         let fits = |(region, &len): (&RemoteRegion, &u64)| region.at(0, len).is_ok();
         if regions.len() != region_lens.len() || !regions.iter().zip(region_lens).all(fits) {
-            return Err("decode's regions are not those of its layout".to_owned());
+            let why = "decode's regions are not those of its layout";
+            return Err(FailureReason::peer(why));
         }
-        let scratch = scratch.ok_or("decode has no place for probes")?;
+        let scratch =
+            scratch.ok_or_else(|| FailureReason::peer("decode has no place for probes"))?;
         let own = &self.nic.regions[0];
         let len = own.remote().len.min(PROBE_BYTES.into());
         let len = u32::try_from(len).expect("no more than PROBE_BYTES");
         let probe = Write {
-            src: &[own.range(0, len).map_err(|e| e.to_string())?],
-            dst: scratch.at(0, len.into()).map_err(|e| e.to_string())?,
+            src: &[own.range(0, len).map_err(of_device)?],
+            dst: scratch.at(0, len.into()).map_err(of_peer)?,
             immediate: Some(PROBE),
             tag: PROBE_TAG,
             signalled: true,
         };
         let mut lanes = Vec::new();
         for (end, remote) in ends.into_iter().zip(&remotes) {
-            let end = end.connect(remote, path).map_err(|e| e.to_string())?;
-            let mut end = end.start(retry).map_err(|e| e.to_string())?;
-            end.post(&[probe]).map_err(|e| e.to_string())?;
+            let end = end.connect(remote, path).map_err(of_network)?;
+            let mut end = end.start(retry).map_err(of_device)?;
+            end.post(&[probe]).map_err(of_device)?;
             lanes.push(end);
         }
         self.state = State::Proving {
@@ -339,12 +346,12 @@ impl Rail {
     }
 
     /// What a completion of this rail says; an error if the rail has failed.
-    pub(super) fn settle(&mut self, completion: Completion) -> Result<Proof, String> {
+    pub(super) fn settle(&mut self, completion: Completion) -> Result<Proof, FailureReason> {
         let (qp_num, tag) = match completion {
             Completion::Written { qp_num, tag } => (qp_num, tag),
-            Completion::Failed(error) => return Err(error.to_string()),
+            Completion::Failed(error) => return Err(of_work(&error)),
             Completion::Immediate { .. } | Completion::Stray { .. } => {
-                return Err("it brought what nothing here asked for".to_owned());
+                return Err(of_device("it brought what nothing here asked for"));
             }
         };
         match &mut self.state {
@@ -386,7 +393,7 @@ impl Rail {
         lane: usize,
         posts: &[Post],
         immediate: impl Fn(TransferId, u8, u8) -> u32,
-    ) -> Result<(), String> {
+    ) -> Result<(), FailureReason> {
         let State::Up(ends) = &mut self.state else {
             // It failed in this round, and its posts were taken back.
             return Ok(());
@@ -400,7 +407,7 @@ impl Rail {
                     let ranges = sources.map(|source| region.range(source.offset, source.len));
                     ranges
                         .collect::<Result<_, _>>()
-                        .map_err(|e| e.to_string())?
+                        .map_err(of_device)?
                 }
                 What::Final { .. } => Vec::new(),
             });
@@ -419,15 +426,16 @@ impl Rail {
             let dst = ends.regions[region].at(offset, len);
             writes.push(Write {
                 src: source,
-                dst: dst.map_err(|e| e.to_string())?,
+                dst: dst.map_err(of_peer)?,
                 immediate,
                 tag: post.seq,
                 signalled: writes.len() + 1 == posts.len() || writes.len() % SIGNALLED_EVERY == 0,
             });
         }
-        let taken = ends.lanes[lane].post(&writes).map_err(|e| e.to_string())?;
+        let taken = ends.lanes[lane].post(&writes).map_err(of_device)?;
         if taken < writes.len() {
-            return Err(format!("a lane took {taken} of {} writes", writes.len()));
+            let why = format!("a lane took {taken} of {} writes", writes.len());
+            return Err(of_device(why));
         }
         Ok(())
     }
@@ -473,5 +481,28 @@ impl Rail {
             reason,
             until: Instant::now() + rest.min(REST_MAX),
         };
+    }
+}
+
+fn of_device(why: impl ToString) -> FailureReason {
+    FailureReason::device(why.to_string())
+}
+
+fn of_network(why: impl ToString) -> FailureReason {
+    FailureReason::network(why.to_string())
+}
+
+fn of_peer(why: impl ToString) -> FailureReason {
+    FailureReason::peer(why.to_string())
+}
+
+/// Who is to blame for a write that failed, as far as its status tells.
+fn of_work(error: &WorkError) -> FailureReason {
+    match error.status {
+        WcStatus::RETRY_EXC_ERR => of_network(error),
+        WcStatus::RNR_RETRY_EXC_ERR | WcStatus::REM_INV_REQ_ERR | WcStatus::REM_ACCESS_ERR => {
+            of_peer(error)
+        }
+        _ => of_device(error),
     }
 }
