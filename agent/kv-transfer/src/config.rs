@@ -4,6 +4,7 @@ use crate::backend::rdma::dispatch::piece::SOURCES_MAX;
 use crate::links::Links;
 use crate::memory::Region;
 use crate::metadata_buffers::MetadataBuffers;
+use crate::metrics::TransferMetrics;
 use pd_protocol::layout::{KvLayout, ParallelLayout, RankId};
 use pd_protocol::workers::Role;
 use std::net::IpAddr;
@@ -63,6 +64,8 @@ pub struct TransferConfig {
     pub heartbeat_failures: u32,
     /// Decode: filled with the way to each prefill rank.
     pub links: Links,
+    /// What is observed; whoever shows it registers it. Each manager has its own.
+    pub metrics: TransferMetrics,
     /// Opening a room until both sides know each other.
     pub bootstrap_timeout: Duration,
     /// Decode: `init` until the first byte.
@@ -178,6 +181,7 @@ impl TransferConfig {
             heartbeat_interval: Duration::from_secs(5),
             heartbeat_failures: 2,
             links: Links::default(),
+            metrics: TransferMetrics::default(),
             bootstrap_timeout: Duration::from_secs(300),
             waiting_timeout: Duration::from_secs(300),
             transfer_timeout: Duration::from_secs(300),

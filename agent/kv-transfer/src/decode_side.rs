@@ -223,7 +223,7 @@ impl DecodeSide {
             Generation(self.next.fetch_add(1, Ordering::Relaxed)),
             (request.bootstrap_addr, request.prefill_dp_rank),
             (fake, self.shared.test_failures.draw()),
-            &config.waker,
+            (&config.waker, config.transfer.metrics.fences()),
         ));
         {
             let mut rooms = self.rooms.lock();

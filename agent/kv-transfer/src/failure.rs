@@ -52,13 +52,21 @@ impl FailureReason {
     }
 }
 
-impl std::fmt::Display for FailureLayer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+impl FailureLayer {
+    pub(crate) const ALL: [Self; 4] = [Self::Device, Self::Network, Self::Peer, Self::Application];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
             Self::Device => "device",
             Self::Network => "network",
             Self::Peer => "peer",
             Self::Application => "application",
-        })
+        }
+    }
+}
+
+impl std::fmt::Display for FailureLayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
     }
 }

@@ -2,8 +2,10 @@
 //! and is released when the last one inside has left.
 
 use crate::config::Waker;
+use crate::metrics::FenceMetrics;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Guards the pages, state slots and metadata row of one room on one side.
 #[derive(Clone)]
@@ -14,11 +16,12 @@ pub(crate) struct Fence {
 struct Inner {
     state: Mutex<State>,
     waker: Waker,
+    metrics: FenceMetrics,
 }
 
 #[derive(Clone, Copy)]
 struct State {
-    open: bool,
+    closed_at: Option<Instant>,
     inside: usize,
 }
 
@@ -28,13 +31,17 @@ pub(crate) struct FenceGuard {
 }
 
 impl Fence {
-    pub(crate) fn new(waker: Waker) -> Self {
+    pub(crate) fn new(waker: Waker, metrics: FenceMetrics) -> Self {
         let state = Mutex::new(State {
-            open: true,
+            closed_at: None,
             inside: 0,
         });
         Self {
-            inner: Arc::new(Inner { state, waker }),
+            inner: Arc::new(Inner {
+                state,
+                waker,
+                metrics,
+            }),
         }
     }
 
@@ -42,7 +49,7 @@ impl Fence {
     /// system call that does not block, or while a NIC may touch the memory.
     pub(crate) fn enter(&self) -> Option<FenceGuard> {
         let mut state = self.inner.state.lock();
-        if !state.open {
+        if state.closed_at.is_some() {
             return None;
         }
         state.inside += 1;
@@ -53,13 +60,21 @@ impl Fence {
 
     /// Lets no one in any more.
     pub(crate) fn close(&self) {
-        self.inner.state.lock().open = false;
+        let mut state = self.inner.state.lock();
+        if state.closed_at.is_some() {
+            return;
+        }
+        state.closed_at = Some(Instant::now());
+        match state.inside {
+            0 => self.inner.metrics.released_at_once(),
+            _ => self.inner.metrics.held(),
+        }
     }
 
     /// Closed, and everyone has left: the memory may be used again.
     pub(crate) fn is_released(&self) -> bool {
         let state = *self.inner.state.lock();
-        !state.open && state.inside == 0
+        state.closed_at.is_some() && state.inside == 0
     }
 }
 
@@ -68,7 +83,11 @@ impl Drop for FenceGuard {
         let released = {
             let mut state = self.inner.state.lock();
             state.inside -= 1;
-            !state.open && state.inside == 0
+            let closed_at = state.closed_at.filter(|_| state.inside == 0);
+            if let Some(closed_at) = closed_at {
+                self.inner.metrics.left(closed_at.elapsed());
+            }
+            closed_at.is_some()
         };
         if released {
             (self.inner.waker)();

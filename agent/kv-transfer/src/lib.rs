@@ -29,6 +29,7 @@ mod items;
 mod link;
 mod links;
 mod liveness;
+mod metrics;
 mod peer;
 mod plan;
 mod prefill_side;
@@ -49,6 +50,7 @@ pub use links::{Link, Links};
 pub use manager::{KvManager, OpenError, StartError};
 pub use memory::{Region, RegionError};
 pub use metadata_buffers::{MetadataBuffers, MetadataIndexAllocator};
+pub use metrics::TransferMetrics;
 pub use receiver::{KvReceiver, ReceiverRequest, TransferReport};
 pub use sender::{ChunkReport, KvSender, LastChunk, SenderRequest};
 

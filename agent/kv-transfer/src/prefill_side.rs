@@ -166,7 +166,8 @@ impl PrefillSide {
         let config = &self.shared.config;
         let fake = fake || config.transfer.transport == Transport::Fake;
         let test_failure = self.shared.test_failures.draw();
-        let room = Arc::new(SenderRoom::new(id, fake, test_failure, &config.waker));
+        let observed = (&config.waker, config.transfer.metrics.fences());
+        let room = Arc::new(SenderRoom::new(id, fake, test_failure, observed));
         let (early, ended) = {
             let mut rooms = self.rooms.lock();
             let ended = rooms.ended(id).cloned();
@@ -249,9 +250,11 @@ impl PrefillSide {
         }
         room.close();
         let text = reason.clone();
-        if !room.progress.fail(reason) {
+        let Some(stage) = room.progress.fail(reason) else {
             return false;
-        }
+        };
+        let metrics = &self.shared.config.transfer.metrics;
+        metrics.room_failed(stage, text.layer);
         let state = room.state.lock();
         for destination in state.destinations.iter().filter(|d| !d.done) {
             refuse(&destination.session, &destination.info, &text);

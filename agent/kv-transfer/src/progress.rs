@@ -38,28 +38,31 @@ impl Progress {
 
     /// Moves on to `next`; false if that changes nothing.
     pub(crate) fn advance(&self, next: KvPoll) -> bool {
-        self.change(next, None)
+        self.change(next, None).is_some()
     }
 
-    /// Fails the room; false if it had ended before.
-    pub(crate) fn fail(&self, reason: FailureReason) -> bool {
+    /// Fails the room; the state that it was in, `None` if it had ended before.
+    pub(crate) fn fail(&self, reason: FailureReason) -> Option<KvPoll> {
         self.change(KvPoll::Failed, Some(reason))
     }
 
-    fn change(&self, next: KvPoll, failure: Option<FailureReason>) -> bool {
-        let changed = self.state.send_if_modified(|state| {
+    /// The state before, if that changes anything.
+    fn change(&self, next: KvPoll, failure: Option<FailureReason>) -> Option<KvPoll> {
+        let mut before = None;
+        self.state.send_if_modified(|state| {
             let advanced = state.poll.advance(next);
             let changed = advanced != state.poll;
             if changed {
+                before = Some(state.poll);
                 state.poll = advanced;
                 state.failure = failure;
             }
             changed
         });
-        if changed {
+        if before.is_some() {
             (self.waker)();
         }
-        changed
+        before
     }
 
     /// Waits until the room has reached `poll`, or has ended.

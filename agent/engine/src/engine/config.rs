@@ -103,6 +103,15 @@ impl DisaggregationMode {
             Self::Decode(_) => Role::Decode,
         }
     }
+
+    /// How KV travels, where it does.
+    pub(crate) fn transfer(&self) -> Option<&TransferConfig> {
+        match self {
+            Self::Null => None,
+            Self::Prefill(prefill) => Some(&prefill.transfer),
+            Self::Decode(decode) => Some(&decode.transfer),
+        }
+    }
 }
 
 // === impl EngineConfig ===

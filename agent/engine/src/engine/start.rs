@@ -148,6 +148,9 @@ fn assemble<B: Backend>(
         timelines: Arc::default(),
         throughput: Throughput::new(Instant::now()),
     };
+    if let Some(transfer) = config.mode.transfer() {
+        transfer.metrics.register(resources.metrics.registry());
+    }
     let make_req = make_req(&info, config.random_seed, tokenizer.clone());
     let shared = Arc::new(Shared::new(SharedParts {
         commands_tx: commands_tx.clone(),

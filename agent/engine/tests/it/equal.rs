@@ -36,6 +36,9 @@ fn one_request(transport: Transport) {
     assert!(metric(&pair.prefill, "pdserve_kv_transfer_seconds_total") > 0.0);
     assert!((metric(&pair.prefill, "pdserve_prefill_tokens_total") - 150.0).abs() < 0.5);
     assert!(metric(&pair.decode, "pdserve_prefill_tokens_total") < 0.5);
+    for engine in [&pair.prefill, &pair.decode] {
+        assert!(metric(engine, "pdserve_kv_fence_release_seconds_count") > 0.5);
+    }
 }
 
 #[test]

@@ -143,10 +143,12 @@ impl DecodeSide {
             return false;
         }
         room.fence.close();
-        let text = reason.to_string();
-        if !room.progress.fail(reason) {
+        let (text, layer) = (reason.to_string(), reason.layer);
+        let Some(stage) = room.progress.fail(reason) else {
             return false;
-        }
+        };
+        let metrics = &self.shared.config.transfer.metrics;
+        metrics.room_failed(stage, layer);
         if !room.state.lock().targets.is_empty() {
             let (side, room) = (Arc::clone(self), Arc::clone(room));
             self.shared

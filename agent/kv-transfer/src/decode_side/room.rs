@@ -2,6 +2,7 @@
 
 use crate::config::{BootstrapAddr, Waker};
 use crate::fence::Fence;
+use crate::metrics::FenceMetrics;
 use crate::peer::Peer;
 use crate::progress::Progress;
 use crate::ranks::TargetRank;
@@ -76,7 +77,7 @@ impl ReceiverRoom {
         generation: Generation,
         origin: (BootstrapAddr, Option<u32>),
         (fake, test_failure): (bool, Option<Stage>),
-        waker: &Waker,
+        (waker, fences): (&Waker, &FenceMetrics),
     ) -> Self {
         let (bootstrap_addr, prefill_dp_rank) = origin;
         Self {
@@ -86,7 +87,7 @@ impl ReceiverRoom {
             prefill_dp_rank,
             fake,
             progress: Progress::new(Arc::clone(waker)),
-            fence: Fence::new(Arc::clone(waker)),
+            fence: Fence::new(Arc::clone(waker), fences.clone()),
             test_failure,
             offered: Notify::new(),
             state: Mutex::default(),

@@ -4,6 +4,7 @@ use crate::backend::shm::lease::{Lease, LeaseTable};
 use crate::config::Waker;
 use crate::failure::FailureReason;
 use crate::fence::Fence;
+use crate::metrics::FenceMetrics;
 use crate::progress::Progress;
 use crate::sender::ChunkReport;
 use crate::session::Session;
@@ -60,13 +61,13 @@ impl SenderRoom {
         id: BootstrapRoom,
         fake: bool,
         test_failure: Option<Stage>,
-        waker: &Waker,
+        (waker, fences): (&Waker, &FenceMetrics),
     ) -> Self {
         Self {
             id,
             fake,
             progress: Progress::new(Arc::clone(waker)),
-            fence: Fence::new(Arc::clone(waker)),
+            fence: Fence::new(Arc::clone(waker), fences.clone()),
             test_failure,
             last_sent: Notify::new(),
             state: Mutex::default(),

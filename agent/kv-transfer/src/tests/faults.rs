@@ -9,7 +9,7 @@ use pd_protocol::KvPoll;
 use pd_protocol::workers::Role;
 use std::time::Duration;
 
-const ALL: [Transport; 3] = [Transport::Tcp, Transport::Shm, Transport::Rdma];
+pub(super) const ALL: [Transport; 3] = [Transport::Tcp, Transport::Shm, Transport::Rdma];
 
 #[test]
 fn an_abort_by_decode_before_prefill_comes_fails_prefill() {

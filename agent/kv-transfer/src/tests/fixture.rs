@@ -1,9 +1,10 @@
 //! A prefill and a decode manager over one bootstrap server, with memory whose bytes are known.
 
+use super::figures::Figures;
 use crate::config::{BootstrapAddr, KvArgs, KvManagerConfig, TransferConfig, Transport};
 use crate::{
     BootstrapServer, KvManager, KvReceiver, KvSender, LastChunk, Links, MetadataBuffers,
-    ReceiverRequest, Region, SenderRequest,
+    ReceiverRequest, Region, SenderRequest, TransferMetrics,
 };
 use parking_lot::Mutex;
 use pd_protocol::layout::{
@@ -84,6 +85,7 @@ pub(crate) struct Worker {
     /// Where it writes over rdma, its NICs by the names in its configuration, `a` if there are none.
     pub(crate) nics: Option<Loopback>,
     pub(crate) links: Links,
+    pub(crate) figures: Figures,
     changes: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -178,6 +180,8 @@ impl Worker {
         let kv = mk_kv(layout);
         let nics = plug_in(&mut transfer);
         let links = transfer.links.clone();
+        transfer.metrics = TransferMetrics::default();
+        let figures = Figures::of(&transfer.metrics);
         let verbs = || {
             nics.as_ref()
                 .map_or_else(Verbs::open, |nics| Ok(nics.verbs()))
@@ -201,6 +205,7 @@ impl Worker {
             kv,
             nics,
             links,
+            figures,
             changes: Mutex::new(changes),
         }
     }

@@ -30,7 +30,7 @@ fn nics(worker: &Worker) -> &Loopback {
 }
 
 /// Waits for what no side tells of.
-fn wait_for(what: &str, reached: impl Fn() -> bool) {
+pub(super) fn wait_for(what: &str, reached: impl Fn() -> bool) {
     let began = Instant::now();
     while !reached() {
         assert!(began.elapsed() < PATIENCE, "never {what}");
@@ -39,13 +39,17 @@ fn wait_for(what: &str, reached: impl Fn() -> bool) {
 }
 
 /// A room all of whose pages were handed over in one chunk; its row on both sides is its number.
-fn sent(pair: &Fixture, room: u32) -> (KvSender, KvReceiver) {
+pub(super) fn sent(pair: &Fixture, room: u32) -> (KvSender, KvReceiver) {
     let (sender, receiver) = pair.open(room.into(), &DST, room);
     pair.send(&sender, &SRC, 100, room);
     (sender, receiver)
 }
 
-fn assert_success(pair: &Fixture, room: u32, (sender, receiver): (KvSender, KvReceiver)) {
+pub(super) fn assert_success(
+    pair: &Fixture,
+    room: u32,
+    (sender, receiver): (KvSender, KvReceiver),
+) {
     pair.wait_end(&sender, &receiver);
     assert_eq!(receiver.failure_reason(), None);
     assert_eq!(sender.poll(), KvPoll::Success);
