@@ -174,7 +174,7 @@ impl DecodeSide {
         let side = Arc::clone(self);
         tokio::spawn(async move {
             let ended = tokio::select! {
-                ended = reader::run(&side, &peer.session_id, stream) => ended,
+                ended = reader::run(&side, &peer, stream) => ended,
                 () = peer.lost.cancelled() => return,
             };
             let why = ended
@@ -193,6 +193,7 @@ impl DecodeSide {
             return;
         }
         peer.lost.cancel();
+        peer.metrics.leave();
         self.close_rails(&peer.session_id);
         let links = &self.shared.config.transfer.links;
         links.leave(&peer.key.to_string());

@@ -14,6 +14,7 @@ use crate::failure::FailureReason;
 use crate::link::{self, LinkKind};
 use crate::links::Link;
 use crate::liveness;
+use crate::metrics::PeerMetrics;
 use crate::plan::{End, TransferPlan};
 use pd_protocol::bootstrap::RankAddr;
 use pd_protocol::compat::{KvMeaning, check_pair};
@@ -38,15 +39,19 @@ pub(crate) struct PeerKey {
 
 impl std::fmt::Display for PeerKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let RankId {
-            dp_rank,
-            cp_rank,
-            tp_rank,
-            pp_rank,
-        } = self.rank;
-        let addr = &self.bootstrap_addr;
-        write!(f, "{addr}/{dp_rank}.{cp_rank}.{tp_rank}.{pp_rank}")
+        f.write_str(&rank_name(&self.bootstrap_addr, self.rank))
     }
+}
+
+/// How people are told of a rank that is asked for, or listens, at an address.
+pub(crate) fn rank_name(addr: &BootstrapAddr, rank: RankId) -> String {
+    let RankId {
+        dp_rank,
+        cp_rank,
+        tp_rank,
+        pp_rank,
+    } = rank;
+    format!("{addr}/{dp_rank}.{cp_rank}.{tp_rank}.{pp_rank}")
 }
 
 pub(crate) struct Peer {
@@ -61,6 +66,7 @@ pub(crate) struct Peer {
     pub(crate) proven: AtomicBool,
     /// Where prefill writes by itself.
     pub(crate) rails: Option<Arc<RdmaReceiver>>,
+    pub(crate) metrics: PeerMetrics,
     /// Offers of chunks to the task that pulls them.
     offers: mpsc::Sender<ChunkReady>,
 }
@@ -102,6 +108,7 @@ pub(crate) async fn connect(
         Err(FailureReason::peer(message))
     })?;
     check_ack(&side, &ack, &topology)?;
+    let metrics = side.shared.config.transfer.metrics.enter(&key.to_string());
     let open_rails = side.shared.fabric.clone().map(|fabric| {
         let side = Arc::clone(&side);
         rails::open(side, fabric, session_id.clone(), outbox.clone())
@@ -137,6 +144,7 @@ pub(crate) async fn connect(
         lost: CancellationToken::new(),
         proven: AtomicBool::new(false),
         rails,
+        metrics,
         offers,
     });
     side.enter_peer(&peer);

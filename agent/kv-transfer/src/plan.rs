@@ -125,6 +125,11 @@ impl TransferPlan {
         is_without_pages && self.states.iter().all(Vec::is_empty) && self.row.is_none()
     }
 
+    /// Ranges of so many pages if none were neighbours.
+    pub(crate) fn page_parts(&self, pages: usize) -> usize {
+        self.pieces.len() * pages
+    }
+
     /// Ranges to copy for pages `src_pages[i]` → `dst_pages[i]`; neighbours on both sides merged.
     pub(crate) fn page_ranges(&self, src_pages: &[u32], dst_pages: &[u32]) -> Vec<CopyRange> {
         let mut ranges = Vec::new();

@@ -142,6 +142,7 @@ impl PrefillSide {
             return;
         }
         session.lost.cancel();
+        session.metrics.leave();
         let rooms: Vec<Arc<SenderRoom>> = {
             let mut rooms = self.rooms.lock();
             rooms.forget_session(session.id());

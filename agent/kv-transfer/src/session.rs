@@ -7,6 +7,7 @@ use crate::backend::tcp::writer::{self, FrameJob, FrameQueue};
 use crate::control::socket::{Outbox, SendError};
 use crate::failure::FailureReason;
 use crate::link::{self, LinkKind};
+use crate::metrics::PeerMetrics;
 use crate::plan::TransferPlan;
 use crate::prefill_side::PrefillSide;
 use parking_lot::Mutex;
@@ -23,6 +24,7 @@ pub(crate) struct Session {
     pub(crate) info: KvArgsRegisterInfo,
     pub(crate) plan: Arc<TransferPlan>,
     pub(crate) lost: CancellationToken,
+    pub(crate) metrics: PeerMetrics,
     outbox: Outbox,
     /// The liveness link has come.
     attached: AtomicBool,
@@ -34,13 +36,19 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(info: KvArgsRegisterInfo, plan: TransferPlan, outbox: Outbox) -> Self {
+    pub(crate) fn new(
+        info: KvArgsRegisterInfo,
+        plan: TransferPlan,
+        outbox: Outbox,
+        metrics: PeerMetrics,
+    ) -> Self {
         let (frames, queue) = mpsc::channel(FRAMES_MAX);
         let queue = Arc::new(tokio::sync::Mutex::new(queue));
         Self {
             info,
             plan: Arc::new(plan),
             lost: CancellationToken::new(),
+            metrics,
             outbox,
             attached: AtomicBool::new(false),
             frames,
@@ -132,6 +140,6 @@ impl Session {
             ..
         } = &self.info;
         let stream = link::connect(endpoint, *data_port, LinkKind::Data, session_id).await?;
-        writer::run(stream, frames, Arc::clone(&self.plan), regions).await
+        writer::run(stream, &frames, (&self.plan, &regions), &self.metrics).await
     }
 }

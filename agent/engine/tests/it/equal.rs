@@ -38,6 +38,8 @@ fn one_request(transport: Transport) {
     assert!(metric(&pair.decode, "pdserve_prefill_tokens_total") < 0.5);
     for engine in [&pair.prefill, &pair.decode] {
         assert!(metric(engine, "pdserve_kv_fence_release_seconds_count") > 0.5);
+        let told = engine.metrics().encode();
+        assert!(told.contains("\npdserve_kv_transfer_peer_bytes_total{"), "{told}");
     }
 }
 

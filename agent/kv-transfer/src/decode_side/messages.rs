@@ -3,7 +3,6 @@
 use super::DecodeSide;
 use super::room::ReceiverRoom;
 use crate::backend::rdma::receiver;
-use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
 use crate::peer::Peer;
 use pd_protocol::KvPoll;
@@ -133,6 +132,7 @@ impl DecodeSide {
         };
         let peer = room.state.lock().acknowledge_abort(&ack.session_id);
         if let Some(peer) = peer {
+            peer.metrics.abort_answered();
             peer.writes_no_more(&room);
         }
     }
@@ -162,20 +162,23 @@ impl DecodeSide {
     /// answered or is gone. Our own memory is fenced already; this frees prefill's.
     async fn abort_until_answered(self: Arc<Self>, room: Arc<ReceiverRoom>, reason: String) {
         self.aborting.lock().push(Arc::clone(&room));
+        for peer in unanswered_aborts(&room) {
+            peer.metrics.abort_sent();
+        }
         loop {
             let waiting = unanswered_aborts(&room);
             if waiting.is_empty() {
                 break;
             }
-            for (outbox, session_id) in waiting {
+            for peer in waiting {
                 let abort = ControlMessage::Abort(Abort {
-                    session_id,
+                    session_id: peer.session_id.clone(),
                     room: room.id,
                     generation: room.generation,
                     reason: reason.clone(),
                 });
                 // A full outbox empties, or the session is lost: both are seen next time.
-                let _ = outbox.send(&abort);
+                let _ = peer.outbox.send(&abort);
             }
             tokio::time::sleep(self.shared.config.transfer.resend_interval).await;
         }
@@ -185,11 +188,9 @@ impl DecodeSide {
     }
 }
 
-fn unanswered_aborts(room: &ReceiverRoom) -> Vec<(Outbox, SessionId)> {
+fn unanswered_aborts(room: &ReceiverRoom) -> Vec<Arc<Peer>> {
     let state = room.state.lock();
     let waiting = state.targets.iter();
     let waiting = waiting.filter(|target| !target.abort_acked && !target.peer.lost.is_cancelled());
-    waiting
-        .map(|target| (target.peer.outbox.clone(), target.peer.session_id.clone()))
-        .collect()
+    waiting.map(|target| Arc::clone(&target.peer)).collect()
 }

@@ -111,11 +111,11 @@ impl ReceiverState {
         targets.find(|target| &target.peer.session_id == session)
     }
 
-    /// A prefill rank has answered the abort.
+    /// A prefill rank has answered the abort, for the first time.
     pub(crate) fn acknowledge_abort(&mut self, session: &SessionId) -> Option<Arc<Peer>> {
         let target = self.target(session)?;
-        target.abort_acked = true;
-        Some(Arc::clone(&target.peer))
+        let is_news = !std::mem::replace(&mut target.abort_acked, true);
+        is_news.then(|| Arc::clone(&target.peer))
     }
 
     /// Adds a prefill rank, before or after the offer.

@@ -3,8 +3,9 @@
 use super::FenceMetrics;
 use crate::failure::FailureLayer;
 use pd_protocol::KvPoll;
-use prometheus::core::Collector;
+use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Result};
+use std::collections::HashMap;
 
 /// From what a NIC and a switch take without load to where something is given up.
 const BUCKETS_S: [f64; 20] = [
@@ -14,8 +15,20 @@ const BUCKETS_S: [f64; 20] = [
 
 #[derive(Debug)]
 pub(super) struct Series {
+    pub(super) moved: Moved,
+    pub(super) aborts_sent: IntCounterVec,
+    pub(super) aborts_answered: IntCounterVec,
     pub(super) rooms_failed: IntCounterVec,
     pub(super) fences: FenceMetrics,
+}
+
+/// Of every transport.
+#[derive(Debug)]
+pub(super) struct Moved {
+    pub(super) bytes: IntCounterVec,
+    pub(super) writes: IntCounterVec,
+    pub(super) page_parts: IntCounterVec,
+    pub(super) ranges: IntCounterVec,
 }
 
 // === impl Series ===
@@ -39,6 +52,17 @@ impl Series {
 
     fn build() -> Result<Self> {
         Ok(Self {
+            moved: Moved::build()?,
+            aborts_sent: counter(
+                "kv_aborts_sent_total",
+                "Decode: rooms given up, counted for each prefill rank that is told",
+                &["peer"],
+            )?,
+            aborts_answered: counter(
+                "kv_aborts_answered_total",
+                "Decode: of those, answered by prefill. Prefill: answers given",
+                &["peer"],
+            )?,
             rooms_failed: counter(
                 "kv_rooms_failed_total",
                 "Rooms that failed, by the state they were in and the layer that failed",
@@ -59,14 +83,73 @@ impl Series {
 
     pub(super) fn collectors(&self) -> Vec<Box<dyn Collector>> {
         let Self {
+            moved:
+                Moved {
+                    bytes,
+                    writes,
+                    page_parts,
+                    ranges,
+                },
+            aborts_sent,
+            aborts_answered,
             rooms_failed,
             fences: FenceMetrics { closed, release },
         } = self;
         vec![
+            Box::new(bytes.clone()),
+            Box::new(writes.clone()),
+            Box::new(page_parts.clone()),
+            Box::new(ranges.clone()),
+            Box::new(aborts_sent.clone()),
+            Box::new(aborts_answered.clone()),
             Box::new(rooms_failed.clone()),
             Box::new(closed.clone()),
             Box::new(release.clone()),
         ]
+    }
+
+    /// Removes all that is told of a peer.
+    pub(super) fn forget(&self, peer: &str) {
+        let Moved {
+            bytes,
+            writes,
+            page_parts,
+            ranges,
+        } = &self.moved;
+        for of in [bytes, writes, page_parts, ranges] {
+            remove(of, peer);
+        }
+        remove(&self.aborts_sent, peer);
+        remove(&self.aborts_answered, peer);
+    }
+}
+
+// === impl Moved ===
+
+impl Moved {
+    fn build() -> Result<Self> {
+        Ok(Self {
+            bytes: counter(
+                "kv_transfer_peer_bytes_total",
+                "KV bytes sent to a peer or received from one",
+                &["peer", "nic", "transport"],
+            )?,
+            writes: counter(
+                "kv_transfer_peer_writes_total",
+                "What carried them, if this side sees it: tcp frames, shm copies",
+                &["peer", "nic", "transport"],
+            )?,
+            page_parts: counter(
+                "kv_transfer_page_parts_total",
+                "Parts of pages to move: a page has one in each region that it is spread over",
+                &["peer", "transport"],
+            )?,
+            ranges: counter(
+                "kv_transfer_ranges_total",
+                "Ranges that neighbouring parts of pages were merged into",
+                &["peer", "transport"],
+            )?,
+        })
     }
 }
 
@@ -80,6 +163,19 @@ fn opts(name: &str, help: &str) -> Opts {
 
 fn histogram_opts(name: &str, help: &str) -> HistogramOpts {
     HistogramOpts::from(opts(name, help)).buckets(BUCKETS_S.to_vec())
+}
+
+fn remove<B: MetricVecBuilder>(of: &MetricVec<B>, peer: &str) {
+    for family in of.collect() {
+        for metric in family.get_metric() {
+            let labels = metric.get_label().iter();
+            let labels: HashMap<&str, &str> = labels.map(|l| (l.name(), l.value())).collect();
+            if labels.get("peer") == Some(&peer) {
+                let removed = of.remove(&labels);
+                debug_assert!(removed.is_ok(), "one of its own: {removed:?}");
+            }
+        }
+    }
 }
 
 pub(super) fn stage_name(stage: KvPoll) -> &'static str {

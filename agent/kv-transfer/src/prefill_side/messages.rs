@@ -10,6 +10,7 @@ use crate::config::{BootstrapAddr, Transport};
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
 use crate::items;
+use crate::peer::rank_name;
 use crate::plan::{End, TransferPlan};
 use crate::session::Session;
 use pd_protocol::KvPoll;
@@ -83,7 +84,9 @@ impl PrefillSide {
         let _ = outbox.send(&ControlMessage::RegisterAck(Box::new(ack)));
         if refused.is_none() {
             let plan = TransferPlan::new(self.shared.end(), info_end(&info));
-            let session = Arc::new(Session::new(info, plan, outbox));
+            let peer = rank_name(&endpoint, info.rank);
+            let metrics = self.shared.config.transfer.metrics.enter(&peer);
+            let session = Arc::new(Session::new(info, plan, outbox, metrics));
             self.sessions.lock().insert(id, Arc::clone(&session));
             self.expect_liveness(session);
         }
@@ -240,13 +243,17 @@ impl PrefillSide {
     }
 
     fn on_chunk_done(&self, done: &ChunkDone) {
-        if let Some(room) = self.open_room(done.room) {
-            room.report(
-                done.bytes,
-                Duration::from_nanos(done.duration_ns),
-                done.last,
-            );
+        let Some(room) = self.open_room(done.room) else {
+            return;
+        };
+        if let Some(session) = self.session(&done.session_id) {
+            session.metrics.moved(TransferMode::Shm, done.bytes);
         }
+        room.report(
+            done.bytes,
+            Duration::from_nanos(done.duration_ns),
+            done.last,
+        );
     }
 
     fn on_abort(&self, abort: Abort) {
@@ -286,6 +293,7 @@ impl PrefillSide {
                 generation,
             };
             let _ = session.send(&ControlMessage::AbortAck(ack));
+            session.metrics.abort_answered();
         }
     }
 }

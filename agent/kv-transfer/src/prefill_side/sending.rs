@@ -207,6 +207,8 @@ fn write(
         FailureReason::peer(message)
     })?;
     let mut ranges = session.plan.page_ranges(&chunk.pages, to);
+    let parts = session.plan.page_parts(chunk.pages.len());
+    session.metrics.planned(info.transport, parts, ranges.len());
     if let Some(tail) = &chunk.tail {
         let to = Tail {
             state_indices: &info.state_indices,

@@ -3,6 +3,7 @@
 use crate::TransferMetrics;
 use prometheus::Registry;
 use prometheus::proto::{Metric, MetricFamily, MetricType};
+use std::collections::BTreeSet;
 
 /// A registry that holds one manager's series.
 pub(crate) struct Figures(Registry);
@@ -28,6 +29,15 @@ impl Figures {
         let series = series.filter(|metric| labels.iter().all(|label| has(metric, *label)));
         let values: Vec<f64> = series.map(|metric| value(metric, kind)).collect();
         (!values.is_empty()).then(|| values.iter().sum())
+    }
+
+    /// All values of a label.
+    pub(crate) fn values_of(&self, label: &str) -> BTreeSet<String> {
+        let families: Vec<MetricFamily> = self.families().collect();
+        let series = families.iter().flat_map(MetricFamily::get_metric);
+        let labels = series.flat_map(Metric::get_label);
+        let named = labels.filter(|pair| pair.name() == label);
+        named.map(|pair| pair.value().to_owned()).collect()
     }
 }
 

@@ -1,26 +1,133 @@
-//! What managers tell of rooms and of their memory.
+//! What managers tell of transfers, failures and peers.
 
 use super::faults::ALL;
-use super::fixture::{Fixture, Worker};
-use super::rails::{assert_success, sent, wait_for};
+use super::fixture::{Fixture, Worker, mk_layout};
+use super::rails::{DST, SRC, assert_success, sent, wait_for};
+use crate::config::Transport;
+use crate::plan::{Tail, TransferPlan};
 use pd_protocol::KvPoll;
 
-#[test]
-fn memory_that_is_released_is_counted() {
-    for transport in ALL {
-        let pair = Fixture::new(transport);
-        assert_success(&pair, 1, sent(&pair, 1));
-        for worker in [&pair.prefill, &pair.decode] {
-            let get = |name| worker.figures.get(name, &[]);
-            assert_eq!(get("kv_fences_closed"), Some(0.0));
-            assert_eq!(get("kv_fence_release_seconds"), Some(1.0));
-            assert_eq!(get("kv_rooms_failed_total"), Some(0.0));
+/// What one side tells of the request of `SRC` and `DST`; `None` of what it does not see.
+#[derive(Debug, PartialEq)]
+struct Told {
+    bytes: Option<f64>,
+    page_parts: Option<f64>,
+    ranges: Option<f64>,
+    writes: Option<f64>,
+}
+
+impl Told {
+    fn by(worker: &Worker, transport: &str) -> Self {
+        let get = |name| worker.figures.get(name, &[("transport", transport)]);
+        Self {
+            bytes: get("kv_transfer_peer_bytes_total"),
+            page_parts: get("kv_transfer_page_parts_total"),
+            ranges: get("kv_transfer_ranges_total"),
+            writes: get("kv_transfer_peer_writes_total"),
+        }
+    }
+}
+
+/// What the plan of the request says.
+struct Planned {
+    bytes: f64,
+    page_parts: f64,
+    /// Merged where prefill has them, where decode has them, and where both do.
+    src_ranges: f64,
+    dst_ranges: f64,
+    ranges: f64,
+    /// State and row.
+    tail: f64,
+}
+
+impl Planned {
+    fn new() -> Self {
+        let plan = TransferPlan::new(&mk_layout(), &mk_layout());
+        let tail = plan.src_tail_spans(Tail {
+            state_indices: &[3],
+            metadata_buffer_index: 1,
+        });
+        let tail_bytes: u64 = tail.iter().map(|span| span.len).sum();
+        let bytes = plan.page_bytes() * SRC.len() as u64 + tail_bytes;
+        Self {
+            bytes: bytes as f64,
+            page_parts: plan.page_parts(SRC.len()) as f64,
+            src_ranges: plan.src_page_spans(&SRC).len() as f64,
+            dst_ranges: plan.dst_page_spans(&DST).len() as f64,
+            ranges: plan.page_ranges(&SRC, &DST).len() as f64,
+            tail: tail.len() as f64,
+        }
+    }
+
+    fn told(&self, ranges: Option<f64>, writes: Option<f64>) -> Told {
+        Told {
+            bytes: Some(self.bytes),
+            page_parts: ranges.map(|_| self.page_parts),
+            ranges,
+            writes,
         }
     }
 }
 
 #[test]
-fn a_room_that_fails_is_counted() {
+fn figures_are_those_of_the_plan() {
+    let planned = Planned::new();
+    let whole = Some(planned.ranges + planned.tail);
+    let (src, dst) = (Some(planned.src_ranges), Some(planned.dst_ranges));
+    let one_frame = Some(1.0);
+    let nothing = planned.told(None, None);
+    let every_range = planned.told(Some(planned.ranges), whole);
+    for (transport, name, prefill, decode) in [
+        (
+            Transport::Tcp,
+            "tcp",
+            &planned.told(src, one_frame),
+            &planned.told(dst, one_frame),
+        ),
+        (Transport::Shm, "shm", &nothing, &every_range),
+    ] {
+        let pair = Fixture::new(transport);
+        assert_success(&pair, 1, sent(&pair, 1));
+        for (worker, expected) in [(&pair.prefill, prefill), (&pair.decode, decode)] {
+            assert_eq!(Told::by(worker, name), *expected, "{name}");
+            let get = |name| worker.figures.get(name, &[]);
+            assert_eq!(get("kv_fences_closed"), Some(0.0), "{name}");
+            assert_eq!(get("kv_fence_release_seconds"), Some(1.0), "{name}");
+            assert_eq!(get("kv_rooms_failed_total"), Some(0.0), "{name}");
+        }
+        let prefills = pair.decode.links.snapshot().into_keys().collect();
+        assert_eq!(pair.decode.figures.values_of("peer"), prefills);
+        assert_eq!(pair.prefill.figures.values_of("peer").len(), 1);
+    }
+}
+
+#[test]
+fn a_peer_that_leaves_takes_its_series() {
+    for transport in ALL {
+        for is_prefill in [true, false] {
+            let pair = Fixture::new(transport);
+            assert_success(&pair, 1, sent(&pair, 1));
+            let Fixture {
+                prefill,
+                decode,
+                bootstrap: _bootstrap,
+            } = pair;
+            let (leaves, stays) = if is_prefill {
+                (prefill, decode)
+            } else {
+                (decode, prefill)
+            };
+            assert_eq!(stays.figures.values_of("peer").len(), 1);
+            drop(leaves);
+            wait_for("its series are gone", || {
+                stays.figures.values_of("peer").is_empty()
+            });
+        }
+    }
+}
+
+#[test]
+fn a_room_that_fails_is_counted_with_its_abort() {
     for transport in ALL {
         let pair = Fixture::new(transport);
         let (sender, receiver) = pair.open(7, &[1, 2], 0);
@@ -39,6 +146,12 @@ fn a_room_that_fails_is_counted() {
             failed(&pair.decode, "application") == Some(1.0)
                 && failed(&pair.prefill, "peer") == Some(1.0)
         });
+        let aborts = |worker: &Worker, name| worker.figures.get(name, &[]);
+        wait_for("the abort was answered", || {
+            aborts(&pair.decode, "kv_aborts_answered_total") == Some(1.0)
+        });
+        assert_eq!(aborts(&pair.decode, "kv_aborts_sent_total"), Some(1.0));
+        assert!(aborts(&pair.prefill, "kv_aborts_answered_total") >= Some(1.0));
         // That the other side failed, too, is told of, and counts for nothing.
         let rooms = |worker: &Worker| worker.figures.get("kv_rooms_failed_total", &[]);
         assert_eq!(

@@ -7,8 +7,8 @@ use pd_protocol::KvPoll;
 use pd_verbs::loopback::Loopback;
 use std::time::Instant;
 
-const SRC: [u32; 9] = [9, 10, 11, 2, 40, 41, 5, 63, 0];
-const DST: [u32; 9] = [30, 31, 32, 33, 7, 8, 50, 1, 62];
+pub(super) const SRC: [u32; 9] = [9, 10, 11, 2, 40, 41, 5, 63, 0];
+pub(super) const DST: [u32; 9] = [30, 31, 32, 33, 7, 8, 50, 1, 62];
 
 fn mk_rdma(transport: Transport, devices: &[&str]) -> TransferConfig {
     TransferConfig {

@@ -270,6 +270,7 @@ impl Writer {
             room,
             generation,
         }));
+        self.session.metrics.abort_answered();
     }
 
     /// Writes nothing more of a transfer; what the NICs hold ends first.

@@ -74,6 +74,8 @@ async fn pull(
         duration_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         last: offer.last.is_some(),
     });
+    let copies = landing.copies.len();
+    peer.metrics.wrote(peer.mode, landing.bytes, copies);
     // Only prefill's timeline misses it.
     let _ = peer.outbox.send(&done);
     side.arrived(&landing);

@@ -4,7 +4,7 @@ use super::frame::{FrameHeader, HEADER_BYTES, VALID};
 use crate::decode_side::DecodeSide;
 use crate::decode_side::landing::Landing;
 use crate::memory::vectored::SpanCursor;
-use pd_protocol::control::SessionId;
+use crate::peer::Peer;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const SINK_BYTES: usize = 256 << 10;
 /// Reads frames until the peer closes or breaks the protocol.
 pub(crate) async fn run(
     side: &Arc<DecodeSide>,
-    session_id: &SessionId,
+    peer: &Peer,
     mut stream: TcpStream,
 ) -> io::Result<()> {
     let mut header = [0; HEADER_BYTES];
@@ -27,7 +27,7 @@ pub(crate) async fn run(
             other => other?,
         };
         let header = FrameHeader::decode(&header).map_err(io::Error::other)?;
-        let landing = side.land(session_id, &header);
+        let landing = side.land(&peer.session_id, &header);
         let landed = match &landing {
             Some(landing) => read_payload(side, landing, &mut stream, header.payload_bytes).await?,
             None => {
@@ -37,6 +37,7 @@ pub(crate) async fn run(
         };
         let valid = stream.read_u8().await? == VALID;
         if let Some(landing) = landing.filter(|_| landed && valid) {
+            peer.metrics.wrote(peer.mode, landing.bytes, 1);
             side.arrived(&landing);
         }
     }

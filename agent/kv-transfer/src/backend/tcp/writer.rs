@@ -4,9 +4,11 @@ use super::frame::{FrameHeader, PAYLOAD_BYTES, VALID, VOID};
 use crate::backend::OwnedTail;
 use crate::memory::Region;
 use crate::memory::vectored::SpanCursor;
+use crate::metrics::PeerMetrics;
 use crate::plan::TransferPlan;
 use crate::prefill_side::room::{ChunkMeter, SenderRoom};
 use pd_protocol::control::Generation;
+use pd_protocol::control::transfer_info::TransferMode;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -49,29 +51,31 @@ pub(crate) fn frame_ranges(pages: usize, page_bytes: u64) -> Vec<Range<usize>> {
 /// Writes frames until the queue closes or the connection breaks.
 pub(crate) async fn run(
     mut stream: TcpStream,
-    frames: FrameQueue,
-    plan: Arc<TransferPlan>,
-    regions: Vec<Region>,
+    frames: &FrameQueue,
+    source: (&TransferPlan, &[Region]),
+    metrics: &PeerMetrics,
 ) -> io::Result<()> {
     loop {
         let Some(job) = frames.lock().await.recv().await else {
             return Ok(());
         };
-        write_frame(&mut stream, &job, &plan, &regions).await?;
+        write_frame(&mut stream, &job, source, metrics).await?;
     }
 }
 
 async fn write_frame(
     stream: &mut TcpStream,
     job: &FrameJob,
-    plan: &TransferPlan,
-    regions: &[Region],
+    (plan, regions): (&TransferPlan, &[Region]),
+    metrics: &PeerMetrics,
 ) -> io::Result<()> {
     if job.room.fence.enter().is_none() {
         return Ok(());
     }
     job.meter.start();
     let mut spans = plan.src_page_spans(&job.pages[job.range.clone()]);
+    let parts = plan.page_parts(job.range.len());
+    metrics.planned(TransferMode::Tcp, parts, spans.len());
     if let Some(tail) = &job.tail {
         spans.extend(plan.src_tail_spans(tail.as_tail()));
     }
@@ -90,6 +94,7 @@ async fn write_frame(
     let valid = write_payload(stream, job, cursor, regions).await?;
     if valid {
         // Before the trailer: decode may confirm the room as soon as it has read that.
+        metrics.wrote(TransferMode::Tcp, payload_bytes, 1);
         job.room.frame_left(&job.meter, payload_bytes);
     }
     let trailer = if valid { VALID } else { VOID };

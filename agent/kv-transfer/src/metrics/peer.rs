@@ -1,0 +1,128 @@
+//! One peer's series. They go when it leaves; what counts on by then counts for nobody.
+
+use super::TransferMetrics;
+use super::series::Series;
+use pd_protocol::control::transfer_info::TransferMode;
+use prometheus::{IntCounter, IntCounterVec};
+use std::sync::OnceLock;
+
+/// See the module's header. Dropping it is leaving.
+#[derive(Debug)]
+pub(crate) struct PeerMetrics {
+    metrics: TransferMetrics,
+    peer: String,
+    /// Its place among those of this name; none if it shares the name of all that are too many.
+    entry: Option<u64>,
+    shm: Way,
+    rdma: Way,
+    tcp: Way,
+    aborts_sent: IntCounter,
+    aborts_answered: IntCounter,
+}
+
+/// What a transport brings, made when it first does.
+#[derive(Debug, Default)]
+struct Way {
+    bytes: OnceLock<Option<IntCounter>>,
+    writes: OnceLock<Option<IntCounter>>,
+    page_parts: OnceLock<Option<IntCounter>>,
+    ranges: OnceLock<Option<IntCounter>>,
+}
+
+// === impl PeerMetrics ===
+
+impl PeerMetrics {
+    /// The caller holds the lock over all peers.
+    pub(super) fn new(metrics: &TransferMetrics, peer: String, entry: Option<u64>) -> Self {
+        let of_peer = |of: &IntCounterVec| of.with_label_values(&[peer.as_str()]);
+        let series = &metrics.0.series;
+        Self {
+            shm: Way::default(),
+            rdma: Way::default(),
+            tcp: Way::default(),
+            aborts_sent: of_peer(&series.aborts_sent),
+            aborts_answered: of_peer(&series.aborts_answered),
+            metrics: metrics.clone(),
+            peer,
+            entry,
+        }
+    }
+
+    /// Removes its series, unless they are another's by now.
+    pub(crate) fn leave(&self) {
+        let shared = &self.metrics.0;
+        let mut peers = shared.peers.lock();
+        if self.entry.is_some() && peers.is_current(&self.peer, self.entry) {
+            peers.entries.remove(&self.peer);
+            shared.series.forget(&self.peer);
+        }
+    }
+
+    /// `None` once it has left.
+    fn make<T>(&self, make: impl FnOnce(&Series, &str) -> T) -> Option<T> {
+        let shared = &self.metrics.0;
+        let peers = shared.peers.lock();
+        let is_current = peers.is_current(&self.peer, self.entry);
+        is_current.then(|| make(&shared.series, &self.peer))
+    }
+
+    fn way(&self, mode: TransferMode) -> (&Way, &'static str) {
+        match mode {
+            TransferMode::Shm => (&self.shm, "shm"),
+            TransferMode::Rdma => (&self.rdma, "rdma"),
+            TransferMode::Tcp => (&self.tcp, "tcp"),
+        }
+    }
+
+    /// Counts; the handle is made with the first.
+    fn add(
+        &self,
+        handle: &OnceLock<Option<IntCounter>>,
+        of: fn(&Series) -> &IntCounterVec,
+        labels: &[&str],
+        by: u64,
+    ) {
+        let of_peer = |series: &Series, peer: &str| {
+            let labels = [&[peer], labels].concat();
+            of(series).with_label_values(&labels)
+        };
+        if let Some(counter) = handle.get_or_init(|| self.make(of_peer)) {
+            counter.inc_by(by);
+        }
+    }
+
+    /// Parts of pages have become ranges.
+    pub(crate) fn planned(&self, mode: TransferMode, page_parts: usize, ranges: usize) {
+        let (way, name) = self.way(mode);
+        let (before, after) = (page_parts as u64, ranges as u64);
+        self.add(&way.page_parts, |s| &s.moved.page_parts, &[name], before);
+        self.add(&way.ranges, |s| &s.moved.ranges, &[name], after);
+    }
+
+    /// Bytes have moved, by what only the other side sees.
+    pub(crate) fn moved(&self, mode: TransferMode, bytes: u64) {
+        let (way, name) = self.way(mode);
+        self.add(&way.bytes, |s| &s.moved.bytes, &["", name], bytes);
+    }
+
+    /// Bytes have moved, by so many frames or copies.
+    pub(crate) fn wrote(&self, mode: TransferMode, bytes: u64, writes: usize) {
+        let (way, name) = self.way(mode);
+        self.add(&way.bytes, |s| &s.moved.bytes, &["", name], bytes);
+        self.add(&way.writes, |s| &s.moved.writes, &["", name], writes as u64);
+    }
+
+    pub(crate) fn abort_sent(&self) {
+        self.aborts_sent.inc();
+    }
+
+    pub(crate) fn abort_answered(&self) {
+        self.aborts_answered.inc();
+    }
+}
+
+impl Drop for PeerMetrics {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
