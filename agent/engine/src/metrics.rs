@@ -1,6 +1,6 @@
 //! Counters, gauges and histograms of one engine, in Prometheus text. Names are SGLang's (seed 000
-//! §15.1 and `/metrics`) with the prefix `pdserve_`. Peers are `pd_kv_transfer`'s to tell; its
-//! series are in the same registry.
+//! §15.1 and `/metrics`) with the prefix `pdserve_`. Peers, NICs and rails are `pd_kv_transfer`'s to
+//! tell; its series are in the same registry.
 
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,12 @@
 //! What is observed of the transfer, in Prometheus' types: names, labels, and who has which series.
-//! What a request waits for is the engine's to tell; here are peers and fences.
+//! What a request waits for is the engine's to tell; here are peers, NICs, rails and fences.
 //!
-//! Handles are made once for a peer or a room, so what is counted per write takes no lock. A
+//! Handles are made once for a peer, a rail or a room, so what is counted per write takes no lock. A
 //! peer's series go with it, and few peers have any of their own, so a scrape stays readable.
 
 mod fence;
 mod peer;
+mod rail;
 mod series;
 
 use crate::failure::FailureLayer;
@@ -14,16 +15,20 @@ use parking_lot::Mutex;
 use pd_protocol::KvPoll;
 pub(crate) use peer::PeerMetrics;
 use prometheus::Registry;
+pub(crate) use rail::{RailMetrics, RailState};
 use series::{Series, stage_name};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Peers with series of their own; those that come later share one name. The operator reads 4 MiB.
+/// Peers with series of their own; those that come later share one name. With eight NICs on both sides
+/// a peer takes 46 series, so all of them 2 MiB of text, and the operator reads 4.
 const PEERS_MAX: usize = 256;
 /// The name of all peers beyond.
 const OTHER: &str = "other";
 /// Of a peer's name, so many characters are kept: a host's longest, its port and the rank.
 const PEER_CHARS_MAX: usize = 300;
+/// As long as devices' names get; the peer's say what it likes.
+const NIC_CHARS_MAX: usize = 64;
 
 /// The series of one manager. Clones share them.
 #[derive(Clone, Debug)]

@@ -66,7 +66,7 @@ pub(crate) struct Peer {
     pub(crate) proven: AtomicBool,
     /// Where prefill writes by itself.
     pub(crate) rails: Option<Arc<RdmaReceiver>>,
-    pub(crate) metrics: PeerMetrics,
+    pub(crate) metrics: Arc<PeerMetrics>,
     /// Offers of chunks to the task that pulls them.
     offers: mpsc::Sender<ChunkReady>,
 }
@@ -108,10 +108,10 @@ pub(crate) async fn connect(
         Err(FailureReason::peer(message))
     })?;
     check_ack(&side, &ack, &topology)?;
-    let metrics = side.shared.config.transfer.metrics.enter(&key.to_string());
+    let metrics = Arc::new(side.shared.config.transfer.metrics.enter(&key.to_string()));
     let open_rails = side.shared.fabric.clone().map(|fabric| {
-        let side = Arc::clone(&side);
-        rails::open(side, fabric, session_id.clone(), outbox.clone())
+        let rails = RdmaReceiver::new(fabric, session_id.clone(), Arc::clone(&metrics));
+        rails::open(Arc::clone(&side), rails, outbox.clone())
     });
     let wanted = side.shared.config.transfer.transport;
     let way = transport::choose(wanted, &ack, &addr.rank_ip, open_rails).await;

@@ -1,7 +1,9 @@
 //! One peer's series. They go when it leaves; what counts on by then counts for nobody.
 
-use super::TransferMetrics;
+use super::rail::{RailMetrics, RailWrites};
 use super::series::Series;
+use super::{NIC_CHARS_MAX, TransferMetrics, shortened};
+use crate::failure::FailureLayer;
 use pd_protocol::control::transfer_info::TransferMode;
 use prometheus::{IntCounter, IntCounterVec};
 use std::sync::OnceLock;
@@ -118,6 +120,32 @@ impl PeerMetrics {
 
     pub(crate) fn abort_answered(&self) {
         self.aborts_answered.inc();
+    }
+
+    /// A rail that the peer writes over. States of peers that share a name would hide each other.
+    pub(crate) fn rail(&self, nic: &str, peer_nic: &str) -> RailMetrics {
+        let nic = shortened(nic, NIC_CHARS_MAX);
+        let peer_nic = shortened(peer_nic, NIC_CHARS_MAX);
+        let labels = [self.peer.as_str(), &nic, &peer_nic];
+        let show = |series: &Series, _: &str| series.rdma.rail_state.with_label_values(&labels);
+        let failures = self.metrics.0.series.rdma.rail_failures.clone();
+        for layer in FailureLayer::ALL {
+            // A counter that appears with its first event hides that event from `rate`.
+            failures.with_label_values(&[nic.as_str(), layer.name()]);
+        }
+        RailMetrics {
+            state: self.entry.and_then(|_| self.make(show)),
+            failures,
+            writes: None,
+            nic,
+        }
+    }
+
+    /// A rail that this side writes over.
+    pub(crate) fn written_rail(&self, nic: &str, peer_nic: &str) -> RailMetrics {
+        let mut rail = self.rail(nic, peer_nic);
+        rail.writes = self.make(|series, peer| RailWrites::new(series, peer, &rail.nic));
+        rail
     }
 }
 

@@ -4,7 +4,8 @@ use super::FenceMetrics;
 use crate::failure::FailureLayer;
 use pd_protocol::KvPoll;
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
-use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Result};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec};
+use prometheus::{Opts, Result};
 use std::collections::HashMap;
 
 /// From what a NIC and a switch take without load to where something is given up.
@@ -16,6 +17,7 @@ const BUCKETS_S: [f64; 20] = [
 #[derive(Debug)]
 pub(super) struct Series {
     pub(super) moved: Moved,
+    pub(super) rdma: Rdma,
     pub(super) aborts_sent: IntCounterVec,
     pub(super) aborts_answered: IntCounterVec,
     pub(super) rooms_failed: IntCounterVec,
@@ -25,10 +27,20 @@ pub(super) struct Series {
 /// Of every transport.
 #[derive(Debug)]
 pub(super) struct Moved {
+    /// By NIC where it is known, which is on prefill over rdma.
     pub(super) bytes: IntCounterVec,
     pub(super) writes: IntCounterVec,
     pub(super) page_parts: IntCounterVec,
     pub(super) ranges: IntCounterVec,
+}
+
+#[derive(Debug)]
+pub(super) struct Rdma {
+    pub(super) in_flight_bytes: IntGaugeVec,
+    pub(super) completion: HistogramVec,
+    pub(super) retries: IntCounterVec,
+    pub(super) rail_state: IntGaugeVec,
+    pub(super) rail_failures: IntCounterVec,
 }
 
 // === impl Series ===
@@ -53,6 +65,7 @@ impl Series {
     fn build() -> Result<Self> {
         Ok(Self {
             moved: Moved::build()?,
+            rdma: Rdma::build()?,
             aborts_sent: counter(
                 "kv_aborts_sent_total",
                 "Decode: rooms given up, counted for each prefill rank that is told",
@@ -90,6 +103,14 @@ impl Series {
                     page_parts,
                     ranges,
                 },
+            rdma:
+                Rdma {
+                    in_flight_bytes,
+                    completion,
+                    retries,
+                    rail_state,
+                    rail_failures,
+                },
             aborts_sent,
             aborts_answered,
             rooms_failed,
@@ -100,6 +121,11 @@ impl Series {
             Box::new(writes.clone()),
             Box::new(page_parts.clone()),
             Box::new(ranges.clone()),
+            Box::new(in_flight_bytes.clone()),
+            Box::new(completion.clone()),
+            Box::new(retries.clone()),
+            Box::new(rail_state.clone()),
+            Box::new(rail_failures.clone()),
             Box::new(aborts_sent.clone()),
             Box::new(aborts_answered.clone()),
             Box::new(rooms_failed.clone()),
@@ -116,11 +142,13 @@ impl Series {
             page_parts,
             ranges,
         } = &self.moved;
-        for of in [bytes, writes, page_parts, ranges] {
+        for of in [bytes, writes, page_parts, ranges, &self.rdma.retries] {
             remove(of, peer);
         }
         remove(&self.aborts_sent, peer);
         remove(&self.aborts_answered, peer);
+        remove(&self.rdma.in_flight_bytes, peer);
+        remove(&self.rdma.rail_state, peer);
     }
 }
 
@@ -131,12 +159,12 @@ impl Moved {
         Ok(Self {
             bytes: counter(
                 "kv_transfer_peer_bytes_total",
-                "KV bytes sent to a peer or received from one",
+                "KV bytes sent to a peer or received from one; by NIC on prefill over rdma",
                 &["peer", "nic", "transport"],
             )?,
             writes: counter(
                 "kv_transfer_peer_writes_total",
-                "What carried them, if this side sees it: tcp frames, shm copies",
+                "What carried them, if this side sees it: rdma writes, tcp frames, shm copies",
                 &["peer", "nic", "transport"],
             )?,
             page_parts: counter(
@@ -153,8 +181,48 @@ impl Moved {
     }
 }
 
+// === impl Rdma ===
+
+impl Rdma {
+    fn build() -> Result<Self> {
+        Ok(Self {
+            in_flight_bytes: gauge(
+                "kv_transfer_in_flight_bytes",
+                "Prefill: bytes that a NIC has and has not completed",
+                &["peer", "nic"],
+            )?,
+            completion: HistogramVec::new(
+                histogram_opts(
+                    "kv_transfer_completion_seconds",
+                    "Prefill: from the post of a write over rdma until its completion is known",
+                ),
+                &["nic"],
+            )?,
+            retries: counter(
+                "kv_transfer_retries_total",
+                "Prefill: writes posted to a NIC that had been posted to a rail that failed",
+                &["peer", "nic"],
+            )?,
+            rail_state: gauge(
+                "kv_rail_state",
+                "Rail between two NICs: 0 down, 1 not proven yet, 2 up",
+                &["peer", "nic", "peer_nic"],
+            )?,
+            rail_failures: counter(
+                "kv_rail_failures_total",
+                "Rails that failed or did not come up, by NIC here and the layer that failed",
+                &["nic", "layer"],
+            )?,
+        })
+    }
+}
+
 fn counter(name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec> {
     IntCounterVec::new(opts(name, help), labels)
+}
+
+fn gauge(name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec> {
+    IntGaugeVec::new(opts(name, help), labels)
 }
 
 fn opts(name: &str, help: &str) -> Opts {

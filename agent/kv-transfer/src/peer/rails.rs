@@ -1,10 +1,9 @@
 //! Asks a prefill rank for rails and waits for the first that carries.
 
-use crate::backend::rdma::fabric::Fabric;
 use crate::backend::rdma::receiver::RdmaReceiver;
 use crate::control::socket::Outbox;
 use crate::decode_side::DecodeSide;
-use pd_protocol::control::{ControlMessage, NicInfo, RailsWanted, SessionId};
+use pd_protocol::control::{ControlMessage, NicInfo, RailsWanted};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -16,12 +15,11 @@ const RAILS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why none of them carries.
 pub(super) async fn open(
     side: Arc<DecodeSide>,
-    fabric: Arc<Fabric>,
-    session_id: SessionId,
+    rails: Arc<RdmaReceiver>,
     outbox: Outbox,
 ) -> Result<Arc<RdmaReceiver>, String> {
-    let rails = RdmaReceiver::new(Arc::clone(&fabric), session_id.clone());
-    side.enter_rails(&session_id, &rails, &outbox);
+    let session_id = rails.session_id();
+    side.enter_rails(session_id, &rails, &outbox);
     let wanted = |nics: Vec<NicInfo>| {
         ControlMessage::RailsWanted(RailsWanted {
             session_id: session_id.clone(),
@@ -32,7 +30,7 @@ pub(super) async fn open(
     let mut news = rails.news();
     let first = async {
         loop {
-            let asked = outbox.send(&wanted(fabric.infos()));
+            let asked = outbox.send(&wanted(rails.nics()));
             asked.map_err(|error| error.to_string())?;
             let decided = news.wait_for(|news| news.is_up || news.hopeless().is_some());
             if let Ok(Ok(news)) = timeout(resend, decided).await {
@@ -44,7 +42,7 @@ pub(super) async fn open(
     let opened = timeout(RAILS_TIMEOUT, first).await;
     let opened = opened.unwrap_or_else(|_| silent());
     if let Err(why) = opened {
-        side.close_rails(&session_id);
+        side.close_rails(session_id);
         // Prefill finds out by itself if this is lost.
         let _ = outbox.send(&wanted(Vec::new()));
         return Err(why);

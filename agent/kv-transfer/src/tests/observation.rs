@@ -1,8 +1,8 @@
-//! What managers tell of transfers, failures and peers.
+//! What managers tell of transfers, rails, failures and peers.
 
 use super::faults::ALL;
 use super::fixture::{Fixture, Worker, mk_layout};
-use super::rails::{DST, SRC, assert_success, sent, wait_for};
+use super::rails::{DST, SRC, assert_success, mk_pair, nics, sent, wait_for};
 use crate::config::Transport;
 use crate::plan::{Tail, TransferPlan};
 use pd_protocol::KvPoll;
@@ -85,6 +85,7 @@ fn figures_are_those_of_the_plan() {
             &planned.told(dst, one_frame),
         ),
         (Transport::Shm, "shm", &nothing, &every_range),
+        (Transport::Rdma, "rdma", &every_range, &nothing),
     ] {
         let pair = Fixture::new(transport);
         assert_success(&pair, 1, sent(&pair, 1));
@@ -99,6 +100,76 @@ fn figures_are_those_of_the_plan() {
         assert_eq!(pair.decode.figures.values_of("peer"), prefills);
         assert_eq!(pair.prefill.figures.values_of("peer").len(), 1);
     }
+}
+
+#[test]
+fn every_write_of_a_nic_is_timed_and_none_stays_in_flight() {
+    let planned = Planned::new();
+    let pair = mk_pair(&["a"]);
+    let own = nics(&pair.prefill);
+    assert_success(&pair, 1, sent(&pair, 1));
+    let name = own.name("a");
+    let get = |figure| pair.prefill.figures.get(figure, &[("nic", name.as_str())]);
+    let writes = Some(planned.ranges + planned.tail);
+    assert_eq!(get("kv_transfer_peer_bytes_total"), Some(planned.bytes));
+    assert_eq!(get("kv_transfer_completion_seconds"), writes);
+    wait_for("all is told", || {
+        get("kv_transfer_in_flight_bytes") == Some(0.0)
+    });
+    own.freeze("a", true);
+    let room = sent(&pair, 2);
+    wait_for("all is posted", || {
+        get("kv_transfer_in_flight_bytes") == Some(planned.bytes)
+    });
+    assert_eq!(get("kv_transfer_completion_seconds"), writes);
+    own.freeze("a", false);
+    assert_success(&pair, 2, room);
+    wait_for("all is told", || {
+        get("kv_transfer_in_flight_bytes") == Some(0.0)
+    });
+    assert_eq!(get("kv_transfer_retries_total"), Some(0.0));
+}
+
+#[test]
+fn a_rail_that_fails_is_counted_and_shown() {
+    let pair = mk_pair(&["a", "b"]);
+    assert_success(&pair, 1, sent(&pair, 1));
+    let workers = [&pair.prefill, &pair.decode];
+    let all_up = || {
+        let states = workers.map(|worker| worker.figures.get("kv_rail_state", &[]));
+        states == [Some(4.0); 2]
+    };
+    wait_for("both rails are up", all_up);
+    let own = nics(&pair.prefill);
+    own.freeze("a", true);
+    own.freeze("b", true);
+    let room = sent(&pair, 2);
+    wait_for("writes are held", || own.held("a") + own.held("b") > 0);
+    let (holds, other) = if own.held("a") > 0 {
+        ("a", "b")
+    } else {
+        ("b", "a")
+    };
+    own.cut(holds, true);
+    own.freeze(holds, false);
+    own.freeze(other, false);
+    assert_success(&pair, 2, room);
+
+    let (failed, other) = (own.name(holds), own.name(other));
+    let get = |name, labels: &[(&str, &str)]| pair.prefill.figures.get(name, labels).unwrap();
+    let by_network = [("nic", failed.as_str()), ("layer", "network")];
+    assert!(get("kv_rail_failures_total", &by_network) >= 1.0);
+    assert!(get("kv_transfer_retries_total", &[("nic", other.as_str())]) >= 1.0);
+    assert_eq!(
+        get("kv_transfer_retries_total", &[("nic", failed.as_str())]),
+        0.0
+    );
+    assert!(get("kv_rail_state", &[("nic", failed.as_str())]) < 2.0);
+    assert_eq!(get("kv_rail_state", &[("nic", other.as_str())]), 2.0);
+    let seen = [("peer_nic", failed.as_str())];
+    assert!(pair.decode.figures.get("kv_rail_state", &seen) < Some(2.0));
+    own.cut(holds, false);
+    wait_for("both rails are up again", all_up);
 }
 
 #[test]
@@ -122,6 +193,7 @@ fn a_peer_that_leaves_takes_its_series() {
             wait_for("its series are gone", || {
                 stays.figures.values_of("peer").is_empty()
             });
+            assert!(stays.figures.values_of("peer_nic").is_empty());
         }
     }
 }

@@ -20,12 +20,12 @@ fn mk_rdma(transport: Transport, devices: &[&str]) -> TransferConfig {
     }
 }
 
-fn mk_pair(devices: &[&str]) -> Fixture {
+pub(super) fn mk_pair(devices: &[&str]) -> Fixture {
     let transfer = mk_rdma(Transport::Rdma, devices);
     Fixture::with(transfer.clone(), transfer)
 }
 
-fn nics(worker: &Worker) -> &Loopback {
+pub(super) fn nics(worker: &Worker) -> &Loopback {
     worker.nics.as_ref().expect("it has NICs")
 }
 

@@ -15,10 +15,10 @@ mod rate;
 
 use super::immediate::ATTEMPT_MAX;
 use crate::plan::CopyRange;
-use piece::{Piece, pieces};
+use piece::{Past, Piece, pieces};
 use rate::Rate;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What a transfer puts on one lane before it looks for another.
 const STRIPE_BYTES: u64 = 1 << 20;
@@ -51,11 +51,14 @@ pub(crate) enum What {
 /// What a completion brought to an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
-    /// For the first time.
     Piece {
         transfer: TransferId,
         chunk: usize,
         bytes: u64,
+        /// It was completed before, on a rail that failed.
+        is_again: bool,
+        /// Since its post.
+        took: Duration,
     },
     /// The NICs here hold nothing of it any more. It stays: what a NIC of decode's has taken, decode may
     /// not have counted when a rail fails.
@@ -93,6 +96,7 @@ struct Posted {
     seq: u64,
     transfer: TransferId,
     what: What,
+    at: Instant,
 }
 
 #[derive(Default)]
@@ -161,6 +165,11 @@ impl Dispatch {
 
     pub(crate) fn is_up(&self) -> bool {
         !self.rails.is_empty()
+    }
+
+    /// Posted on a rail and not completed.
+    pub(crate) fn in_flight_bytes_of(&self, rail: usize) -> u64 {
+        self.rails.get(&rail).map_or(0, |rail| rail.in_flight_bytes)
     }
 
     /// Since when a rail that has something to complete has completed nothing.
@@ -326,6 +335,7 @@ impl Dispatch {
             seq,
             transfer,
             what,
+            at: now,
         });
         rail.in_flight_bytes += what.bytes();
         rail.rate.begin(now);
@@ -382,27 +392,28 @@ impl Dispatch {
         rail.moved = now;
         rail.rate.count(bytes, now, rail.in_flight_bytes == 0);
         self.in_flight_bytes -= bytes;
-        for Posted { transfer, what, .. } in finished {
-            done.extend(self.settle(lane, transfer, what));
+        for posted in finished {
+            done.extend(self.settle(lane, posted, now));
         }
         done
     }
 
-    fn settle(&mut self, lane: Lane, id: TransferId, what: What) -> Vec<Done> {
+    fn settle(&mut self, lane: Lane, posted: Posted, now: Instant) -> Vec<Done> {
         let mut done = Vec::new();
+        let id = posted.transfer;
         let transfer = self.transfers.get_mut(&id).expect("it has posts in flight");
         transfer.in_flight -= 1;
         let on_lane = transfer.lanes.get_mut(&lane).expect("it posted here");
-        match what {
+        match posted.what {
             What::Piece(piece) => {
                 on_lane.completed += 1;
-                if !piece.again {
-                    done.push(Done::Piece {
-                        transfer: id,
-                        chunk: piece.chunk,
-                        bytes: u64::from(piece.len),
-                    });
-                }
+                done.push(Done::Piece {
+                    transfer: id,
+                    chunk: piece.chunk,
+                    bytes: u64::from(piece.len),
+                    is_again: piece.was_completed(),
+                    took: now.saturating_duration_since(posted.at),
+                });
             }
             // One of an attempt before says nothing of this one.
             What::Final { attempt, .. } if attempt == transfer.attempt => {
@@ -519,11 +530,10 @@ impl Transfer {
             let OnLane {
                 pieces, completed, ..
             } = on_lane;
-            let pieces = pieces.into_iter().enumerate();
-            self.waiting.extend(pieces.map(|(i, mut piece)| {
-                piece.again |= i < completed;
-                piece
-            }));
+            let (done, lost) = pieces.split_at(completed);
+            let past = done.iter().map(|piece| piece.after(Past::Completed));
+            let past = past.chain(lost.iter().map(|piece| piece.after(Past::Posted)));
+            self.waiting.extend(past);
         }
         self.stripe = self.stripe.filter(|(lane, _)| !of_rail(lane));
         if self.is_cancelled {

@@ -10,11 +10,13 @@ use super::wire::{to_end, to_endpoints};
 use crate::control::socket::Outbox;
 use crate::decode_side::DecodeSide;
 use crate::decode_side::room::ReceiverRoom;
+use crate::failure::FailureLayer;
 use crate::fence::FenceGuard;
+use crate::metrics::{PeerMetrics, RailMetrics, RailState};
 use count::{Count, Lane};
 use parking_lot::Mutex;
 use pd_protocol::control::{
-    ControlMessage, Generation, RailAnswer, RailClosed, RailDown, RailOffer, SessionId,
+    ControlMessage, Generation, NicInfo, RailAnswer, RailClosed, RailDown, RailOffer, SessionId,
 };
 use pd_verbs::queue_pair::Rtr;
 use pd_verbs::{Completion, QueuePair, QueuePairOptions, WcStatus};
@@ -36,6 +38,7 @@ pub(crate) struct RdmaReceiver {
     /// not at all.
     open: Mutex<Option<Open>>,
     news: watch::Sender<News>,
+    metrics: Arc<PeerMetrics>,
 }
 
 /// Queue pairs end before the memory is released that they wrote to: the order of the fields.
@@ -57,6 +60,7 @@ pub(crate) struct News {
 struct Rail {
     epoch: u32,
     state: State,
+    metrics: RailMetrics,
 }
 
 enum State {
@@ -124,7 +128,7 @@ impl Open {
         if let Some(known) = self.rails.get_mut(&rail)
             && known.epoch <= epoch
         {
-            known.state = State::Closed;
+            known.turn(State::Closed);
         }
         let rooms = self.expected.values_mut().map(|expected| {
             expected.count.forget_rail(rail);
@@ -154,7 +158,11 @@ impl Open {
             tracing::warn!(%error, "a lane takes no more");
         }
         let is_news = immediate == PROBE && ends.unproven.remove(&qp_num);
-        Some((Lane { rail, index }, is_news && ends.unproven.is_empty()))
+        let is_up = is_news && ends.unproven.is_empty();
+        if is_up {
+            known.show();
+        }
+        Some((Lane { rail, index }, is_up))
     }
 
     /// A lane has ended; the room that is complete by it.
@@ -166,16 +174,46 @@ impl Open {
     }
 }
 
+// === impl Rail ===
+
+impl Rail {
+    fn turn(&mut self, state: State) {
+        self.state = state;
+        self.show();
+    }
+
+    fn show(&self) {
+        self.metrics.show(match &self.state {
+            State::Open { ends, .. } if ends.unproven.is_empty() => RailState::Up,
+            State::Accepting | State::Open { .. } => RailState::Probing,
+            State::Refused(_) | State::Closed => RailState::Down,
+        });
+    }
+}
+
 // === impl RdmaReceiver ===
 
 impl RdmaReceiver {
-    pub(crate) fn new(fabric: Arc<Fabric>, session_id: SessionId) -> Arc<Self> {
+    pub(crate) fn new(
+        fabric: Arc<Fabric>,
+        session_id: SessionId,
+        metrics: Arc<PeerMetrics>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             fabric,
             session_id,
             open: Mutex::new(Some(Open::default())),
             news: watch::Sender::default(),
+            metrics,
         })
+    }
+
+    pub(crate) fn session_id(&self) -> &SessionId {
+        &self.session_id
+    }
+
+    pub(crate) fn nics(&self) -> Vec<NicInfo> {
+        self.fabric.infos()
     }
 
     pub(crate) fn news(&self) -> watch::Receiver<News> {
@@ -212,7 +250,7 @@ impl RdmaReceiver {
             let Some(open) = open.as_mut() else {
                 return;
             };
-            match open.rails.get(&offer.rail) {
+            match open.rails.get_mut(&offer.rail) {
                 Some(known) if known.epoch == offer.epoch => {
                     if let State::Open { answer, .. } | State::Refused(answer) = &known.state {
                         say(answer.clone());
@@ -221,11 +259,12 @@ impl RdmaReceiver {
                 }
                 Some(known) if known.epoch > offer.epoch => return,
                 // Ends of an epoch before go here, if prefill forgot it.
-                Some(_) | None => {
-                    let rail = Rail {
-                        epoch: offer.epoch,
-                        state: State::Accepting,
-                    };
+                Some(known) => {
+                    known.epoch = offer.epoch;
+                    known.turn(State::Accepting);
+                }
+                None => {
+                    let rail = self.new_rail(&offer);
                     open.rails.insert(offer.rail, rail);
                 }
             }
@@ -237,6 +276,19 @@ impl RdmaReceiver {
                 let _ = outbox.send(&ControlMessage::RailAnswer(answer));
             }
         });
+    }
+
+    /// The rail of a first offer. Later ones do not change how it is called.
+    fn new_rail(&self, offer: &RailOffer) -> Rail {
+        let own = self.fabric.nics.get(offer.nic as usize);
+        let own = own.map_or("", |nic| nic.device.name());
+        let rail = Rail {
+            epoch: offer.epoch,
+            state: State::Accepting,
+            metrics: self.metrics.rail(own, &offer.from.device),
+        };
+        rail.show();
+        rail
     }
 
     /// Puts a rail's new ends in place, unless it was closed meanwhile.
@@ -261,7 +313,7 @@ impl RdmaReceiver {
             if !is_awaited {
                 return None;
             }
-            known.state = state;
+            known.turn(state);
         }
         self.news.send_modify(|news| {
             news.rails = Some(offer.rails);
@@ -361,6 +413,15 @@ impl RdmaReceiver {
         }
     }
 
+    /// A NIC here has failed under a rail.
+    fn on_nic_failed(&self, rail: u32) {
+        let open = self.open.lock();
+        let known = open.as_ref().and_then(|open| open.rails.get(&rail));
+        if let Some(known) = known {
+            known.metrics.failed(FailureLayer::Device);
+        }
+    }
+
     // === rooms ===
 
     /// Opens a room's memory to writes; false if that cannot be any more.
@@ -457,6 +518,7 @@ async fn listen(
     };
     let session = &receiver.session_id;
     tracing::warn!(%session, rail, %error, "a rail's NIC does not answer");
+    receiver.on_nic_failed(rail);
     let closed = receiver.on_down(RailDown {
         session_id: session.clone(),
         rail,

@@ -111,7 +111,10 @@ impl WriterHandle {
         let lanes = fabric.config.lanes.clamp(1, LANES_MAX);
         let pairs = pairs.into_iter().take(LANES_MAX / lanes).enumerate();
         let rails = pairs.map(|(number, (here, there))| {
-            Rail::new(number, Arc::clone(&fabric.nics[here]), there, lanes)
+            let nic = Arc::clone(&fabric.nics[here]);
+            let (own, other) = (nic.device.name(), &peer[there].device);
+            let metrics = session.metrics.written_rail(own, other);
+            Rail::new(number, (nic, there), lanes, metrics)
         });
         let writer = Writer {
             side: Arc::clone(side),
@@ -332,6 +335,9 @@ impl Writer {
                 }
             }
         }
+        for (number, rail) in self.rails.iter_mut().enumerate() {
+            rail.show(self.dispatch.in_flight_bytes_of(number));
+        }
         for (id, live) in &mut self.live {
             if self.dispatch.is_idle(*id) {
                 live.guard = None;
@@ -352,7 +358,7 @@ impl Writer {
                         index: lane,
                     };
                     let done = self.dispatch.completed(lane, seq, Instant::now());
-                    done.into_iter().for_each(|done| self.on_done(done));
+                    done.into_iter().for_each(|done| self.on_done(number, done));
                 }
                 Ok(Proof::Carries) => {
                     let sizes = (rail.lanes(), SEND_DEPTH as usize);
@@ -367,14 +373,18 @@ impl Writer {
         }
     }
 
-    fn on_done(&mut self, done: Done) {
+    fn on_done(&mut self, rail: usize, done: Done) {
         match done {
             Done::Piece {
                 transfer,
                 chunk,
                 bytes,
+                is_again,
+                took,
             } => {
-                if let Some(live) = self.live.get(&transfer) {
+                self.rails[rail].wrote(bytes, took);
+                let live = self.live.get(&transfer).filter(|_| !is_again);
+                if let Some(live) = live {
                     live.room.frame_left(&live.chunks[chunk], bytes);
                 }
             }
@@ -433,7 +443,8 @@ impl Writer {
             return;
         }
         if let Some(why) = &answer.refused {
-            return rail.rest(format!("decode refuses it: {why}"));
+            let why = format!("decode refuses it: {why}");
+            return rail.decline(FailureReason::peer(why));
         }
         let region_lens = self.session.info.layout.region_lens();
         let way = (self.fabric.path(), self.fabric.retry());
@@ -449,7 +460,7 @@ impl Writer {
         let rail = &mut self.rails[number];
         let was_up = rail.is_up();
         // The queue pairs end here.
-        let Some(down) = rail.fail(&self.session, reason.message.clone()) else {
+        let Some(down) = rail.fail(&self.session, reason) else {
             return;
         };
         let (session, device) = (self.session.id(), rail.device());

@@ -19,8 +19,15 @@ pub(crate) struct Piece {
     pub(crate) len: u32,
     /// Which of its transfer's chunks it is of.
     pub(crate) chunk: usize,
-    /// It was completed before, on a rail that failed.
-    pub(super) again: bool,
+    past: Past,
+}
+
+/// How far a piece came on rails that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Past {
+    None,
+    Posted,
+    Completed,
 }
 
 /// A range of the piece's source region.
@@ -64,6 +71,23 @@ impl Piece {
         &self.sources[..self.count]
     }
 
+    /// Whether it was posted before, on a rail that failed.
+    pub(crate) fn is_retry(&self) -> bool {
+        self.past > Past::None
+    }
+
+    /// Whether it was completed before, on a rail that failed.
+    pub(super) fn was_completed(&self) -> bool {
+        self.past == Past::Completed
+    }
+
+    pub(super) fn after(self, past: Past) -> Self {
+        Self {
+            past: self.past.max(past),
+            ..self
+        }
+    }
+
     fn empty(range: &CopyRange, chunk: usize) -> Self {
         Self {
             src_region: range.src_region,
@@ -73,7 +97,7 @@ impl Piece {
             dst_offset: range.dst_offset,
             len: 0,
             chunk,
-            again: false,
+            past: Past::None,
         }
     }
 

@@ -469,3 +469,42 @@ fn a_slow_rail_gets_less() {
     let slow = posts.iter().filter(|post| post.lane.rail == 1).count();
     assert!((24..=26).contains(&slow), "{slow} of 100 pieces");
 }
+
+#[test]
+fn pieces_that_go_again_say_so_and_are_timed_anew() {
+    let began = Instant::now();
+    let after = |ms| began + Duration::from_millis(ms);
+    let mut dispatch = Dispatch::new(u64::MAX);
+    dispatch.open_rail(0, (1, 64), None, began);
+    let range = CopyRange {
+        src_region: 0,
+        src_offset: 0,
+        dst_region: 0,
+        dst_offset: 0,
+        len: 2 * PIECE_BYTES,
+    };
+    let is_retry = |post: &Post| matches!(post.what, What::Piece(piece) if piece.is_retry());
+    let pieces = |done: Vec<Done>| -> Vec<(bool, Duration)> {
+        let pieces = done.into_iter().filter_map(|done| match done {
+            Done::Piece { is_again, took, .. } => Some((is_again, took)),
+            Done::Idle(_) => None,
+        });
+        pieces.collect()
+    };
+    dispatch.add(TransferId(0), 0, [range]);
+    let posts = dispatch.next(100, began);
+    assert!(!posts.iter().any(is_retry));
+    let done = dispatch.completed(posts[0].lane, posts[0].seq, after(5));
+    assert_eq!(pieces(done), [(false, Duration::from_millis(5))]);
+    assert_eq!(dispatch.in_flight_bytes_of(0), PIECE_BYTES);
+
+    dispatch.open_rail(1, (1, 64), None, after(5));
+    dispatch.close_rail(0);
+    dispatch.peer_closed(0, |_| true);
+    assert_eq!(dispatch.in_flight_bytes_of(0), 0);
+    let posts = dispatch.next(100, after(6));
+    assert_eq!(posts.iter().filter(|post| is_retry(post)).count(), 2);
+    let done = dispatch.completed(posts[1].lane, posts[1].seq, after(9));
+    let took = Duration::from_millis(3);
+    assert_eq!(pieces(done), [(true, took), (false, took)]);
+}

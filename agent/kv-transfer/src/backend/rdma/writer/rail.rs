@@ -7,6 +7,7 @@ use crate::backend::rdma::fabric::{Nic, PROBE_BYTES};
 use crate::backend::rdma::immediate::PROBE;
 use crate::backend::rdma::wire::{to_end, to_endpoints, to_region};
 use crate::failure::FailureReason;
+use crate::metrics::{RailMetrics, RailState};
 use crate::session::Session;
 use pd_protocol::control::{ControlMessage, RailAnswer, RailDown, RailOffer};
 use pd_verbs::queue_pair::{Init, Rts};
@@ -41,6 +42,7 @@ pub(super) struct Rail {
     state: State,
     /// Failures since it carried anything.
     failures: u32,
+    metrics: RailMetrics,
 }
 
 enum State {
@@ -98,7 +100,12 @@ impl Drop for Poller {
 // === impl Rail ===
 
 impl Rail {
-    pub(super) fn new(number: usize, nic: Arc<Nic>, peer_nic: usize, lanes: usize) -> Self {
+    pub(super) fn new(
+        number: usize,
+        (nic, peer_nic): (Arc<Nic>, usize),
+        lanes: usize,
+        metrics: RailMetrics,
+    ) -> Self {
         Self {
             number: u32::try_from(number).expect("few rails"),
             nic,
@@ -110,7 +117,23 @@ impl Rail {
                 until: Instant::now(),
             },
             failures: 0,
+            metrics,
         }
+    }
+
+    /// Tells how it is, and what its lanes hold.
+    pub(super) fn show(&mut self, in_flight_bytes: u64) {
+        self.metrics.in_flight(in_flight_bytes);
+        self.metrics.show(match &self.state {
+            State::Offered { .. } | State::Proving { .. } => RailState::Probing,
+            State::Up(_) => RailState::Up,
+            State::Closing { .. } | State::Down { .. } => RailState::Down,
+        });
+    }
+
+    /// A piece was completed.
+    pub(super) fn wrote(&self, bytes: u64, took: Duration) {
+        self.metrics.completed(bytes, took);
     }
 
     pub(super) fn lanes(&self) -> usize {
@@ -187,7 +210,7 @@ impl Rail {
             State::Down { until, .. } if now >= *until => match self.make_ends(events, now) {
                 Ok(()) => self.offer(session, rails),
                 Err(reason) => {
-                    self.rest(reason);
+                    self.decline(FailureReason::device(reason));
                     None
                 }
             },
@@ -437,11 +460,27 @@ impl Rail {
             let why = format!("a lane took {taken} of {} writes", writes.len());
             return Err(of_device(why));
         }
+        let is_retry = |post: &&Post| matches!(post.what, What::Piece(piece) if piece.is_retry());
+        let retries = posts.iter().filter(is_retry).count();
+        self.metrics.posted_again(retries);
         Ok(())
     }
 
     /// Destroys the queue pairs; what to tell decode, which may have its ends.
-    pub(super) fn fail(&mut self, session: &Session, reason: String) -> Option<ControlMessage> {
+    pub(super) fn fail(
+        &mut self,
+        session: &Session,
+        reason: &FailureReason,
+    ) -> Option<ControlMessage> {
+        let FailureReason { layer, message } = reason.clone();
+        let down = self.take_down(session, message);
+        if down.is_some() {
+            self.metrics.failed(layer);
+        }
+        down
+    }
+
+    fn take_down(&mut self, session: &Session, reason: String) -> Option<ControlMessage> {
         if matches!(self.state, State::Down { .. }) {
             return None;
         }
@@ -473,8 +512,14 @@ impl Rail {
         is_of
     }
 
+    /// It does not come up this time.
+    pub(super) fn decline(&mut self, reason: FailureReason) {
+        self.metrics.failed(reason.layer);
+        self.rest(reason.message);
+    }
+
     /// Leaves it alone for a while; nothing of it is left on either side.
-    pub(super) fn rest(&mut self, reason: String) {
+    fn rest(&mut self, reason: String) {
         let rest = REST_MIN.saturating_mul(1 << self.failures.min(16));
         self.failures += 1;
         self.state = State::Down {
