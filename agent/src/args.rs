@@ -8,12 +8,14 @@ mod ignored;
 mod model;
 mod schedule;
 mod server;
+mod transfer;
 
 pub(crate) use check::ArgError;
-pub(crate) use disaggregation::{DisaggregationArgs, Mode, TransferBackendName};
+pub(crate) use disaggregation::{DisaggregationArgs, Mode};
 pub(crate) use model::{Dtype, KvCacheDtype, ModelArgs};
 pub(crate) use schedule::ScheduleArgs;
 pub(crate) use server::ServerArgs;
+pub(crate) use transfer::{TransferArgs, TransferBackendName};
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 

@@ -37,7 +37,7 @@ impl Listeners {
         let admin = admin.context("the arguments were checked, so there is an admin port")?;
         let bootstrap = match args.disaggregation.mode {
             Mode::Prefill => {
-                let port = args.disaggregation.bootstrap_port;
+                let port = args.disaggregation.transfer.bootstrap_port;
                 Some(bind(host, port, "--disaggregation-bootstrap-port").await?)
             }
             Mode::Null | Mode::Decode => None,

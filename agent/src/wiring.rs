@@ -1,6 +1,7 @@
 //! From arguments to a running process: listeners, then the model, then open doors, then the end.
 
 mod engine_config;
+mod transfer_config;
 
 use crate::args::Args;
 use crate::delivery::delivered;
@@ -93,7 +94,7 @@ fn app_spec(args: &Args, ports: Ports) -> AppSpec {
         mode: args.disaggregation.mode,
         served_model_name: args.model.served_name(),
         bootstrap_port: ports.bootstrap,
-        transfer_backend: args.disaggregation.transfer_backend.as_str(),
+        transfer_backend: args.disaggregation.transfer.transfer_backend.as_str(),
         started_unix_secs: started.map_or(0, |since| since.as_secs()),
         gpus: GpuSampler::spawn(),
     }

@@ -94,7 +94,7 @@ impl Args {
         };
         let mut ports = vec![("--port", self.server.port), ("--admin-port", admin)];
         if self.disaggregation.mode == Mode::Prefill {
-            let bootstrap = self.disaggregation.bootstrap_port;
+            let bootstrap = self.disaggregation.transfer.bootstrap_port;
             ports.push(("--disaggregation-bootstrap-port", bootstrap));
         }
         for (i, &(first, port)) in ports.iter().enumerate() {
@@ -169,7 +169,9 @@ impl Args {
         }
         let pp = disaggregation.prefill_pp.unwrap_or(1);
         broken.extend(one_rank(("--disaggregation-prefill-pp", pp)));
-        if mode == Mode::Prefill && disaggregation.transfer_backend == TransferBackendName::Fake {
+        if mode == Mode::Prefill
+            && disaggregation.transfer.transfer_backend == TransferBackendName::Fake
+        {
             broken.push(ArgError::FakeOnPrefill);
         }
         let value = disaggregation.test_failure_prob;

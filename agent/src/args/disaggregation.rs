@@ -1,8 +1,8 @@
 //! Flags about the split into prefill and decode, and its timeouts.
 
 use super::server::seconds;
+use super::transfer::TransferArgs;
 use clap::{Args, ValueEnum};
-use pd_protocol::ports;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -12,13 +12,8 @@ pub(crate) struct DisaggregationArgs {
     #[arg(long = "disaggregation-mode", value_enum, default_value_t = Mode::Null)]
     pub(crate) mode: Mode,
 
-    /// Port of the bootstrap server, which prefill opens and decode asks
-    #[arg(long = "disaggregation-bootstrap-port", default_value_t = ports::BOOTSTRAP, value_name = "PORT")]
-    pub(crate) bootstrap_port: u16,
-
-    /// How KV bytes travel; the names of SGLang's engines mean `auto`
-    #[arg(long = "disaggregation-transfer-backend", value_enum, default_value_t = TransferBackendName::Auto)]
-    pub(crate) transfer_backend: TransferBackendName,
+    #[command(flatten)]
+    pub(crate) transfer: TransferArgs,
 
     /// Tensor-parallel ranks of decode; only prefill is told
     #[arg(long = "disaggregation-decode-tp", value_name = "N")]
@@ -31,38 +26,6 @@ pub(crate) struct DisaggregationArgs {
     /// Pipeline stages of prefill
     #[arg(long = "disaggregation-prefill-pp", value_name = "N")]
     pub(crate) prefill_pp: Option<u32>,
-
-    /// RDMA devices by name, separated by commas, the preferred first; all there are if absent
-    #[arg(long = "disaggregation-ib-device", value_name = "NAMES", value_delimiter = ',',
-          value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    pub(crate) ib_device: Vec<String>,
-
-    /// Row of the RDMA ports' GID table; RoCE v2 over IPv4 before IPv6 if absent
-    #[arg(long = "disaggregation-ib-gid-index", value_name = "ROW")]
-    pub(crate) ib_gid_index: Option<u8>,
-
-    /// Traffic class of RoCE packets: DSCP in its upper six bits
-    #[arg(
-        long = "disaggregation-ib-traffic-class",
-        default_value_t = 0,
-        value_name = "BYTE"
-    )]
-    pub(crate) ib_traffic_class: u8,
-
-    /// Queue pairs between two RDMA devices
-    #[arg(long = "disaggregation-ib-queue-pairs", default_value_t = 2, value_name = "N",
-          value_parser = clap::value_parser!(u8).range(1..=16))]
-    pub(crate) ib_queue_pairs: u8,
-
-    /// MiB on their way to one peer over RDMA at once
-    #[arg(long = "disaggregation-ib-max-in-flight", default_value_t = 64, value_name = "MIB",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) ib_max_in_flight: u32,
-
-    /// Ranges of memory that one RDMA write gathers
-    #[arg(long = "disaggregation-ib-max-sge", default_value_t = 4, value_name = "N",
-          value_parser = clap::value_parser!(u8).range(1..=4))]
-    pub(crate) ib_max_sge: u8,
 
     /// Tokens that decode reserves for the answer of each request when it admits a new one
     #[arg(long, default_value_t = 512, value_name = "TOKENS")]
@@ -145,19 +108,6 @@ pub(crate) enum Mode {
     Decode,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TransferBackendName {
-    Auto,
-    Shm,
-    Rdma,
-    Tcp,
-    Fake,
-    Mooncake,
-    Nixl,
-    Mori,
-    Ascend,
-}
-
 // === impl Mode ===
 
 impl Mode {
@@ -167,31 +117,5 @@ impl Mode {
             Self::Prefill => "prefill",
             Self::Decode => "decode",
         }
-    }
-}
-
-// === impl TransferBackendName ===
-
-impl TransferBackendName {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Shm => "shm",
-            Self::Rdma => "rdma",
-            Self::Tcp => "tcp",
-            Self::Fake => "fake",
-            Self::Mooncake => "mooncake",
-            Self::Nixl => "nixl",
-            Self::Mori => "mori",
-            Self::Ascend => "ascend",
-        }
-    }
-
-    /// Whether the name is that of an engine we do not bring, so that `auto` serves in its place.
-    pub(crate) const fn is_foreign(self) -> bool {
-        matches!(
-            self,
-            Self::Mooncake | Self::Nixl | Self::Mori | Self::Ascend
-        )
     }
 }

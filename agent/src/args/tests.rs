@@ -24,7 +24,7 @@ fn a_start_script_of_sglang_is_understood() {
     );
     assert_eq!(args.broken_rules(), []);
     assert_eq!(args.disaggregation.mode, Mode::Prefill);
-    assert!(args.disaggregation.transfer_backend.is_foreign());
+    assert!(args.disaggregation.transfer.transfer_backend.is_foreign());
     assert_eq!(args.schedule.chunk_tokens(), None);
     let ignored: Vec<_> = args.ignored.given().into_iter().map(|(f, _)| f).collect();
     assert_eq!(ignored, ["--trust-remote-code", "--disable-cuda-graph"]);
@@ -36,7 +36,7 @@ fn defaults_are_those_of_sglang() {
     assert_eq!(args.broken_rules(), []);
     assert_eq!(args.server.port, 30000);
     assert_eq!(args.server.admin_port(), Some(30900));
-    assert_eq!(args.disaggregation.bootstrap_port, 8998);
+    assert_eq!(args.disaggregation.transfer.bootstrap_port, 8998);
     assert_eq!(args.disaggregation.num_reserved_decode_tokens, 512);
     assert_eq!(
         args.disaggregation.waiting_timeout,

@@ -1,14 +1,14 @@
 //! The engine's configuration, from arguments that have been checked.
 
-use crate::args::{Args, Dtype, KvCacheDtype, Mode, TransferBackendName};
+use super::transfer_config::{self, own_address};
+use crate::args::{Args, Dtype, KvCacheDtype, Mode};
 use crate::listeners::Ports;
 use crate::memory::kv_memory_bytes;
 use anyhow::Result;
 use pd_engine::engine::{
     self, DecodeConfig, DisaggregationMode, EngineConfig, ModelDtype, PrefillConfig,
 };
-use pd_kv_transfer::{Links, RdmaConfig, TransferConfig, Transport};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use pd_kv_transfer::{Links, TransferConfig};
 use std::num::NonZeroUsize;
 
 /// # Errors
@@ -53,7 +53,9 @@ fn mode(args: &Args, ports: Ports, links: &Links) -> DisaggregationMode {
         Mode::Null => DisaggregationMode::Null,
         Mode::Prefill => DisaggregationMode::Prefill(PrefillConfig {
             transfer: transfer(args, links),
-            bootstrap_port: ports.bootstrap.unwrap_or(disaggregation.bootstrap_port),
+            bootstrap_port: ports
+                .bootstrap
+                .unwrap_or(disaggregation.transfer.bootstrap_port),
             http_port: ports.http,
         }),
         Mode::Decode => DisaggregationMode::Decode(DecodeConfig {
@@ -67,26 +69,7 @@ fn mode(args: &Args, ports: Ports, links: &Links) -> DisaggregationMode {
 
 fn transfer(args: &Args, links: &Links) -> TransferConfig {
     let disaggregation = &args.disaggregation;
-    let name = disaggregation.transfer_backend;
-    if name.is_foreign() {
-        let name = name.as_str();
-        tracing::info!(
-            "--disaggregation-transfer-backend {name} means auto here: shm, rdma or tcp"
-        );
-    }
-    let host = own_address(args.server.host);
     TransferConfig {
-        transport: match name {
-            TransferBackendName::Shm => Transport::Shm,
-            TransferBackendName::Rdma => Transport::Rdma,
-            TransferBackendName::Tcp => Transport::Tcp,
-            TransferBackendName::Fake => Transport::Fake,
-            TransferBackendName::Auto
-            | TransferBackendName::Mooncake
-            | TransferBackendName::Nixl
-            | TransferBackendName::Mori
-            | TransferBackendName::Ascend => Transport::Auto,
-        },
         bootstrap_timeout: disaggregation.bootstrap_timeout,
         waiting_timeout: disaggregation.waiting_timeout,
         transfer_timeout: disaggregation.transfer_timeout,
@@ -95,31 +78,6 @@ fn transfer(args: &Args, links: &Links) -> TransferConfig {
         test_failure_prob: disaggregation.test_failure_prob,
         test_failure_seed: args.model.random_seed.unwrap_or_else(rand::random),
         links: links.clone(),
-        rdma: RdmaConfig {
-            devices: disaggregation.ib_device.clone(),
-            gid_index: disaggregation.ib_gid_index,
-            traffic_class: disaggregation.ib_traffic_class,
-            lanes: disaggregation.ib_queue_pairs.into(),
-            in_flight_bytes: u64::from(disaggregation.ib_max_in_flight) << 20,
-            gather_max: usize::from(disaggregation.ib_max_sge),
-            ..RdmaConfig::default()
-        },
-        ..TransferConfig::new(host)
+        ..transfer_config::build(&disaggregation.transfer, own_address(args.server.host))
     }
-}
-
-/// The address that peers dial: the one listened on, or, where that is any, the one this machine
-/// reaches the world from; loopback where it reaches none.
-fn own_address(host: IpAddr) -> IpAddr {
-    if !host.is_unspecified() {
-        return host;
-    }
-    // A UDP socket that is connected chooses its address and sends nothing. 192.0.2.1 is reserved
-    // for documentation, so it is routed as the world is and nobody is there.
-    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let chosen = UdpSocket::bind(any).and_then(|socket| {
-        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
-        socket.local_addr()
-    });
-    chosen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip())
 }
