@@ -17,6 +17,9 @@ pub struct Link {
     /// Why nothing better was taken of what both sides have.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why_not: String,
+    /// Over rdma: this side's NICs, the preferred first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nics: Vec<String>,
 }
 
 // === impl Links ===

@@ -209,6 +209,16 @@ impl Drop for KvManager {
     }
 }
 
+// === impl Shared ===
+
+impl Shared {
+    /// This rank's NICs, the preferred first.
+    pub(crate) fn nic_names(&self) -> Vec<String> {
+        let nics = self.fabric.iter().flat_map(|fabric| fabric.infos());
+        nics.map(|nic| nic.device).collect()
+    }
+}
+
 /// This rank's NICs; none where they are not wanted, or where they are not needed and not to be had.
 fn open_fabric(
     verbs: impl FnOnce() -> Result<Verbs, pd_verbs::OpenError>,

@@ -119,6 +119,10 @@ pub(crate) async fn connect(
     let link = Link {
         transport: way.name(),
         why_not: why_not.trim_start_matches("; ").to_owned(),
+        nics: match &way {
+            Way::Rdma(_) => side.shared.nic_names(),
+            Way::Shm(_) | Way::Tcp => Vec::new(),
+        },
     };
     let (mode, mapping, rails) = match way {
         Way::Shm(mapping) => (TransferMode::Shm, Some(mapping), None),

@@ -49,10 +49,23 @@ impl BootstrapServer {
         boot_id: &str,
         kv_compat: &str,
     ) -> std::io::Result<Self> {
+        Self::start_beside(listener, boot_id, kv_compat, Router::new())
+    }
+
+    /// As [`Self::start`], with `routes` on the same port; bodies are bounded alike.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_beside(
+        listener: std::net::TcpListener,
+        boot_id: &str,
+        kv_compat: &str,
+        routes: Router,
+    ) -> std::io::Result<Self> {
         let local_addr = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let router = router(boot_id, kv_compat);
+        let router = router(boot_id, kv_compat, routes);
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
                 tracing::error!(%error, "bootstrap server ended");
@@ -72,7 +85,7 @@ impl Drop for BootstrapServer {
     }
 }
 
-fn router(boot_id: &str, kv_compat: &str) -> Router {
+fn router(boot_id: &str, kv_compat: &str, routes: Router) -> Router {
     let mut identity = HeaderMap::new();
     for (name, value) in [(HEADER_BOOT_ID, boot_id), (HEADER_KV_COMPAT, kv_compat)] {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -88,10 +101,11 @@ fn router(boot_id: &str, kv_compat: &str) -> Router {
         .route("/route", get(find).put(register))
         .route("/register_dp_rank", post(register_dp_rank))
         .route("/query_dp_ranks", post(query_dp_ranks))
+        .with_state(bootstrap)
+        .merge(routes)
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(bootstrap)
 }
 
 async fn register(State(bootstrap): State<Bootstrap>, headers: HeaderMap, body: Body) -> Response {
