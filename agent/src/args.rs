@@ -22,7 +22,13 @@ use clap::{CommandFactory, Parser, error::ErrorKind};
 /// Serves one model: monolithic, or as the prefill or the decode side of a pair.
 #[derive(Debug, Parser)]
 // As SGLang's parser does, the last of a flag that is given twice counts.
-#[command(name = "pd-agent", version, about, args_override_self = true)]
+#[command(
+    name = "pd-agent",
+    version,
+    about,
+    args_override_self = true,
+    after_help = "pd-agent kv-probe --help: measures how KV moves between two nodes, without a model"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) model: ModelArgs,

@@ -75,7 +75,7 @@ impl Listeners {
     }
 }
 
-async fn bind(host: IpAddr, port: u16, flag: &str) -> Result<TcpListener> {
+pub(crate) async fn bind(host: IpAddr, port: u16, flag: &str) -> Result<TcpListener> {
     let address = SocketAddr::new(host, port);
     let listener = TcpListener::bind(address).await;
     listener.with_context(|| format!("cannot listen on {address}; choose another {flag}"))

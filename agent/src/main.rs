@@ -1,10 +1,12 @@
-//! Node agent: one process that serves one model over HTTP, whole or as one side of a pair.
+//! Node agent: one process that serves one model over HTTP, whole or as one side of a pair; or that
+//! probes the way of the KV between two nodes.
 
 mod args;
 mod delivery;
 mod drain;
 mod gpu;
 mod http;
+mod kv_probe;
 mod listeners;
 mod memory;
 mod service;
@@ -13,7 +15,11 @@ mod wiring;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match wiring::run(&args::Args::from_command_line()) {
+    let ended = match kv_probe::KvProbeArgs::from_command_line() {
+        Some(args) => kv_probe::run(&args),
+        None => wiring::run(&args::Args::from_command_line()),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             tracing::error!("{why:#}");

@@ -1,7 +1,7 @@
 //! From arguments to a running process: listeners, then the model, then open doors, then the end.
 
 mod engine_config;
-mod transfer_config;
+pub(crate) mod transfer_config;
 
 use crate::args::Args;
 use crate::delivery::delivered;
@@ -168,7 +168,7 @@ async fn server_failed(servers: &mut JoinSet<Result<()>>) -> anyhow::Error {
     }
 }
 
-fn log_to_stderr(filter: &str) -> Result<()> {
+pub(crate) fn log_to_stderr(filter: &str) -> Result<()> {
     // Python's names of levels, as SGLang's scripts have them.
     let filter = match filter.to_ascii_lowercase().as_str() {
         "warning" => "warn",

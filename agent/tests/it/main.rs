@@ -14,5 +14,6 @@ mod disaggregation;
 mod ends;
 mod generate;
 mod gpus;
+mod kv_probe;
 mod refusals;
 mod start;
