@@ -131,12 +131,7 @@ pub(crate) async fn connect(
     };
     let liveness = open_liveness(&addr, &ack).await;
     let liveness = liveness.inspect_err(|_| side.close_rails(&session_id))?;
-    let prefill = End {
-        layout: &ack.layout,
-        parallel: &topology.info.parallel(),
-        rank: key.rank,
-    };
-    let plan = TransferPlan::new(prefill, side.shared.end());
+    let plan = plan(&side, key.rank, &ack, &topology);
     let (offers, waiting) = mpsc::channel(pull::OFFERS_MAX);
     let peer = Arc::new(Peer {
         key,
@@ -164,6 +159,16 @@ pub(crate) async fn connect(
     }
     tokio::spawn(watch(side, Arc::clone(&peer), liveness));
     Ok(peer)
+}
+
+/// What comes from a prefill rank.
+fn plan(side: &DecodeSide, rank: RankId, ack: &RegisterAck, topology: &Topology) -> TransferPlan {
+    let prefill = End {
+        layout: &ack.layout,
+        parallel: &topology.info.parallel(),
+        rank,
+    };
+    TransferPlan::new(prefill, side.shared.end())
 }
 
 /// Sends the registration again until it is answered.

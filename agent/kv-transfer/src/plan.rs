@@ -127,7 +127,7 @@ impl TransferPlan {
 
     /// Ranges of so many pages if none were neighbours.
     pub(crate) fn page_parts(&self, pages: usize) -> usize {
-        self.pieces.len() * pages
+        self.pages.len() * pages
     }
 
     /// Ranges to copy for pages `src_pages[i]` → `dst_pages[i]`; neighbours on both sides merged.

@@ -29,12 +29,13 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(120);
 const STEP_S: u64 = 5;
 const DISCOVER_EVERY: Duration = Duration::from_secs(2);
 
-/// Panels that are empty where all goes well, or where there is no GPU; all others must show something.
-const EMPTY: [&str; 4] = [
+/// Panels that are empty where all goes well, or where there is no GPU or NIC; all others must show something.
+const EMPTY: [&str; 5] = [
     "overview: Retries and failed legs",
     "operator: Errors",
     "autoscaling: Decisions",
     "gpus: ",
+    "decode-transfer: RDMA",
 ];
 
 /// A Prometheus in the cluster's network, and what it scrapes.

@@ -39,7 +39,10 @@ fn one_request(transport: Transport) {
     for engine in [&pair.prefill, &pair.decode] {
         assert!(metric(engine, "pdserve_kv_fence_release_seconds_count") > 0.5);
         let told = engine.metrics().encode();
-        assert!(told.contains("\npdserve_kv_transfer_peer_bytes_total{"), "{told}");
+        assert!(
+            told.contains("\npdserve_kv_transfer_peer_bytes_total{"),
+            "{told}"
+        );
     }
 }
 

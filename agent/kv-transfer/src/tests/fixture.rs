@@ -332,7 +332,7 @@ impl Fixture {
         let chunks: Vec<&[u32]> = src_pages.chunks(chunk.max(1)).collect();
         for (i, pages) in chunks.iter().enumerate() {
             let last = (i + 1 == chunks.len()).then(|| LastChunk {
-                state_indices: lists(SRC_ITEMS),
+                state_indices: src_items(),
             });
             sender.send(pages, last);
         }
@@ -386,6 +386,11 @@ impl Worker {
 
 fn lists(items: [&[u32]; 2]) -> Vec<Vec<u32>> {
     items.iter().map(|items| items.to_vec()).collect()
+}
+
+/// What prefill sends of the states.
+pub(crate) fn src_items() -> Vec<Vec<u32>> {
+    lists(SRC_ITEMS)
 }
 
 /// What decode offers of the states.

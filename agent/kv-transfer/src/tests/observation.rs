@@ -1,11 +1,13 @@
 //! What managers tell of transfers, rails, failures and peers.
 
 use super::faults::ALL;
-use super::fixture::{Fixture, Worker, mk_layout};
+use super::fixture::{Fixture, Worker, dst_items, mk_layout, src_items};
 use super::rails::{DST, SRC, assert_success, mk_pair, nics, sent, wait_for};
+use crate::backend::rdma::dispatch::piece::{SOURCES_MAX, pieces};
 use crate::config::Transport;
-use crate::plan::{Tail, TransferPlan};
+use crate::plan::{End, Tail, TransferPlan};
 use pd_protocol::KvPoll;
+use pd_protocol::layout::{ParallelLayout, RankId};
 
 /// What one side tells of the request of `SRC` and `DST`; `None` of what it does not see.
 #[derive(Debug, PartialEq)]
@@ -36,18 +38,27 @@ struct Planned {
     src_ranges: f64,
     dst_ranges: f64,
     ranges: f64,
-    /// State and row.
-    tail: f64,
+    /// States and row too: copies over shm, writes over rdma.
+    copies: f64,
+    writes: f64,
 }
 
 impl Planned {
     fn new() -> Self {
-        let plan = TransferPlan::new(&mk_layout(), &mk_layout());
-        let tail = plan.src_tail_spans(Tail {
-            state_indices: &[3],
-            metadata_buffer_index: 1,
-        });
-        let tail_bytes: u64 = tail.iter().map(|span| span.len).sum();
+        let layout = mk_layout();
+        let end = End {
+            layout: &layout,
+            parallel: &ParallelLayout::SINGLE,
+            rank: RankId::default(),
+        };
+        let plan = TransferPlan::new(end, end);
+        let tail = |state_indices, metadata_buffer_index| Tail {
+            state_indices,
+            metadata_buffer_index,
+        };
+        let tail = plan.tail_ranges(tail(&src_items(), 1), tail(&dst_items(), 1));
+        let tail_bytes: u64 = tail.iter().map(|range| range.len).sum();
+        let whole = [plan.page_ranges(&SRC, &DST), tail].concat();
         let bytes = plan.page_bytes() * SRC.len() as u64 + tail_bytes;
         Self {
             bytes: bytes as f64,
@@ -55,7 +66,8 @@ impl Planned {
             src_ranges: plan.src_page_spans(&SRC).len() as f64,
             dst_ranges: plan.dst_page_spans(&DST).len() as f64,
             ranges: plan.page_ranges(&SRC, &DST).len() as f64,
-            tail: tail.len() as f64,
+            copies: whole.len() as f64,
+            writes: pieces(whole, SOURCES_MAX, 0).len() as f64,
         }
     }
 
@@ -72,11 +84,12 @@ impl Planned {
 #[test]
 fn figures_are_those_of_the_plan() {
     let planned = Planned::new();
-    let whole = Some(planned.ranges + planned.tail);
     let (src, dst) = (Some(planned.src_ranges), Some(planned.dst_ranges));
     let one_frame = Some(1.0);
     let nothing = planned.told(None, None);
-    let every_range = planned.told(Some(planned.ranges), whole);
+    let ranges = Some(planned.ranges);
+    let every_copy = planned.told(ranges, Some(planned.copies));
+    let every_write = planned.told(ranges, Some(planned.writes));
     for (transport, name, prefill, decode) in [
         (
             Transport::Tcp,
@@ -84,8 +97,8 @@ fn figures_are_those_of_the_plan() {
             &planned.told(src, one_frame),
             &planned.told(dst, one_frame),
         ),
-        (Transport::Shm, "shm", &nothing, &every_range),
-        (Transport::Rdma, "rdma", &every_range, &nothing),
+        (Transport::Shm, "shm", &nothing, &every_copy),
+        (Transport::Rdma, "rdma", &every_write, &nothing),
     ] {
         let pair = Fixture::new(transport);
         assert_success(&pair, 1, sent(&pair, 1));
@@ -110,7 +123,7 @@ fn every_write_of_a_nic_is_timed_and_none_stays_in_flight() {
     assert_success(&pair, 1, sent(&pair, 1));
     let name = own.name("a");
     let get = |figure| pair.prefill.figures.get(figure, &[("nic", name.as_str())]);
-    let writes = Some(planned.ranges + planned.tail);
+    let writes = Some(planned.writes);
     assert_eq!(get("kv_transfer_peer_bytes_total"), Some(planned.bytes));
     assert_eq!(get("kv_transfer_completion_seconds"), writes);
     wait_for("all is told", || {

@@ -38,7 +38,7 @@ pub(crate) struct Source {
 }
 
 /// The writes for `ranges` of a chunk, each gathered from `gather_max` sources at most.
-pub(super) fn pieces(
+pub(crate) fn pieces(
     ranges: impl IntoIterator<Item = CopyRange>,
     gather_max: usize,
     chunk: usize,

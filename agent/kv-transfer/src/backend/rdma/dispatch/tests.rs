@@ -474,7 +474,7 @@ fn a_slow_rail_gets_less() {
 fn pieces_that_go_again_say_so_and_are_timed_anew() {
     let began = Instant::now();
     let after = |ms| began + Duration::from_millis(ms);
-    let mut dispatch = Dispatch::new(u64::MAX);
+    let mut dispatch = Dispatch::new(u64::MAX, 1);
     dispatch.open_rail(0, (1, 64), None, began);
     let range = CopyRange {
         src_region: 0,

@@ -428,9 +428,7 @@ impl Rail {
                     let region = &self.nic.regions[piece.src_region];
                     let sources = piece.sources().iter();
                     let ranges = sources.map(|source| region.range(source.offset, source.len));
-                    ranges
-                        .collect::<Result<_, _>>()
-                        .map_err(of_device)?
+                    ranges.collect::<Result<_, _>>().map_err(of_device)?
                 }
                 What::Final { .. } => Vec::new(),
             });
