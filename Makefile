@@ -10,7 +10,7 @@ BINS := -p pd-agent -p pd-router -p pd-operator -p pd-e2e
 
 .PHONY: help
 help: ## List the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- use it -------------------------------------------------------------------------------------
 
@@ -83,6 +83,10 @@ fidelity: rust model ## SmolLM2's tokens against transformers', ten prompts
 .PHONY: bench
 bench: binaries model ## Speed beside other engines and routers; results under bench/results
 	@bench/run.sh $(RELEASE) $(MODEL)
+
+.PHONY: bench-transfer
+bench-transfer: binaries ## KV transfer beside Mooncake, NIXL and bare C loops; part of bench
+	@bench/transfer/run.sh $(RELEASE)/pd-agent bench/results/transfer.json | tee bench/results/transfer.txt
 
 .PHONY: bench-operator
 bench-operator: binaries ## A thousand deployments at once on a control plane; needs what e2e-kube needs

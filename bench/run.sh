@@ -16,5 +16,5 @@ mkdir -p bench/results
     --out bench/results/engine.json | tee bench/results/engine.txt
 "$python" bench/engine/first_token.py --release "$release" --model "$model" \
     --out bench/results/first_token.json | tee bench/results/first_token.txt
-bench/transfer/run.sh | tee bench/results/transfer.txt
+bench/transfer/run.sh "$release/pd-agent" bench/results/transfer.json | tee bench/results/transfer.txt
 bench/router/run.sh "$release/pd-router" bench/results/router.json | tee bench/results/router.txt
