@@ -5,7 +5,7 @@ use pd_protocol::layout::KvLayout;
 
 pub(crate) fn check_pages(layout: &KvLayout, pages: &[u32]) -> Result<(), String> {
     match pages.iter().find(|&&page| page >= layout.pages) {
-        Some(page) => Err(format!("page {page} of {}", layout.pages)),
+        Some(page) => Err(format!("page {page} where there are {}", layout.pages)),
         None => Ok(()),
     }
 }
@@ -15,7 +15,9 @@ pub(crate) fn check_row(layout: &KvLayout, metadata_buffer_index: u32) -> Result
         return Ok(());
     }
     let rows = layout.metadata_rows;
-    Err(format!("metadata row {metadata_buffer_index} of {rows}"))
+    Err(format!(
+        "metadata row {metadata_buffer_index} where there are {rows}"
+    ))
 }
 
 /// Items of each state of a request of `pages` pages.
@@ -26,12 +28,16 @@ pub(crate) fn check_states(
 ) -> Result<(), String> {
     if states.len() != layout.states.len() {
         let (named, has) = (states.len(), layout.states.len());
-        return Err(format!("items of {named} states where there are {has}"));
+        return Err(format!(
+            "{named} lists of items where there are {has} states"
+        ));
     }
     for (state, items) in layout.states.iter().zip(states) {
         let (name, slots) = (&state.name, state.slots);
         if let Some(item) = items.iter().find(|&&item| item >= slots) {
-            return Err(format!("item {item} of state {name}, which has {slots}"));
+            return Err(format!(
+                "item {item} of state {name} where there are {slots}"
+            ));
         }
         if !state.fits(items.len(), pages) {
             let count = items.len();

@@ -10,11 +10,11 @@ fn a_row_and_a_page_must_be_there() {
     assert_eq!(check_pages(&layout, &[0, layout.pages - 1]), Ok(()));
     assert_eq!(
         check_pages(&layout, &[layout.pages]),
-        Err("page 64 of 64".to_owned())
+        Err("page 64 where there are 64".to_owned())
     );
     assert_eq!(
         check_row(&layout, layout.metadata_rows),
-        Err("metadata row 8 of 8".to_owned())
+        Err("metadata row 8 where there are 8".to_owned())
     );
 }
 
@@ -36,7 +36,7 @@ fn each_type_of_state_has_its_own_number_of_items() {
     assert_eq!(check(StateType::Swa, &[0]), Ok(()), "a window");
     assert_eq!(
         check(StateType::Swa, &[9]),
-        Err("item 9 of state recurrent, which has 4".to_owned())
+        Err("item 9 of state recurrent where there are 4".to_owned())
     );
 }
 
@@ -45,7 +45,7 @@ fn a_state_that_one_side_forgets_is_told() {
     let layout = mk_layout();
     assert_eq!(
         check_states(&layout, &[], 1),
-        Err("items of 0 states where there are 2".to_owned())
+        Err("0 lists of items where there are 2 states".to_owned())
     );
     assert_eq!(
         check_equal(&layout, &[vec![1], vec![1, 2]], &[vec![1], vec![3]]),

@@ -162,14 +162,34 @@ async fn memory_that_a_decode_rank_does_not_have_is_refused_by_its_number() -> R
     let pages = stranger.layout.pages;
     let rows = stranger.layout.metadata_rows;
     let cases: [(&[u32], u32, &[u32], String); 4] = [
-        (&[u32::MAX], 0, &[], format!("page 4294967295 of {pages}")),
-        (&[0, 1, pages], 0, &[], format!("page {pages} of {pages}")),
-        (&[0], rows, &[], format!("metadata row {rows} of {rows}")),
-        (&[0], 0, &[5, 6], "2 state slots".to_owned()),
+        (
+            &[u32::MAX],
+            0,
+            &[],
+            format!("page 4294967295 where there are {pages}"),
+        ),
+        (
+            &[0, 1, pages],
+            0,
+            &[],
+            format!("page {pages} where there are {pages}"),
+        ),
+        (
+            &[0],
+            rows,
+            &[],
+            format!("metadata row {rows} where there are {rows}"),
+        ),
+        (
+            &[0],
+            0,
+            &[5, 6],
+            "1 lists of items where there are 0 states".to_owned(),
+        ),
     ];
     for (pages, row, slots, reason) in cases {
         let told = stranger.offer(pages, row, slots).await?;
-        says(&told, &[&reason, "which its layout does not have"])?;
+        says(&told, &["decode offers ", &reason])?;
     }
     stranger.leave().await?;
     served.unharmed().await

@@ -2,6 +2,7 @@
 
 use super::zmtp::{COMMAND, MORE, control, frame, greeting, handshake, header, message, ready};
 use anyhow::Result;
+use pd_protocol::control::guard::{FRAME_BYTES_MAX, FRAMES_MAX};
 use pd_protocol::control::transfer_info::TransferMode;
 use pd_protocol::control::{
     Abort, ChunkReady, GUARD, Generation, Kind, SessionId, Status, TransferInfo, VERSION,
@@ -11,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 /// Longest frame that a gate passes on. Source: `pd_protocol::control::guard`.
-const BEYOND: u64 = pd_protocol::control::guard::FRAME_BYTES_MAX as u64 + 1;
+const BEYOND: u64 = FRAME_BYTES_MAX as u64 + 1;
 
 /// Bytes of one connection, and a name for messages.
 pub(super) type Garbage = (&'static str, Vec<u8>);
@@ -161,7 +162,10 @@ pub(super) fn beyond_bounds() -> Vec<Garbage> {
         ("a frame of 2^62 bytes", sends(header(MORE, 1 << 62))),
         ("a frame just beyond the bound", sends(header(0, BEYOND))),
         ("a huge command", sends(header(COMMAND, 1 << 40))),
-        ("a message without end", sends(frame(MORE, GUARD).repeat(9))),
+        (
+            "a message without end",
+            sends(frame(MORE, GUARD).repeat(FRAMES_MAX + 1)),
+        ),
         (
             "a huge frame in place of a handshake",
             [greeting(3, "NULL"), header(0, u64::MAX)].concat(),
