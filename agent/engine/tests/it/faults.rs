@@ -118,7 +118,8 @@ proptest! {
 fn a_decode_that_stops_fails_the_rooms_of_its_prefill() {
     for transport in TRANSPORTS {
         let pair = Pair::start(transport, |config| config);
-        let request = mk_request(&mk_prompt(1, 900), 10);
+        // Long enough not to end before it is stopped.
+        let request = mk_request(&mk_prompt(1, 600), 400);
         let (prefill, decode) = pair.submit(&request, 1);
         // Before that prefill cannot know whose request it is; its router would tell it.
         while !has_reached(&pair.prefill, 1, Stage::PrefillBootstrapped) {
