@@ -19,9 +19,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 /// Rooms of one rank that have not been closed; a rank with more is broken.
 const ROOMS_MAX: usize = 1 << 16;
+/// Reports that wait for the link; a rank that has more is cut off.
+const REPORTS_MAX: usize = 1 << 16;
 
 /// The scheduler's view of the ranks on other nodes.
 #[derive(Clone)]
@@ -32,7 +35,8 @@ pub struct PollBoard {
 
 /// Tells the scheduler how far the rooms of a rank on another node are.
 pub struct PollReporter {
-    reports: mpsc::UnboundedSender<Report>,
+    reports: mpsc::Sender<Report>,
+    is_full: CancellationToken,
     is_lost: Arc<AtomicBool>,
 }
 
@@ -246,32 +250,49 @@ impl PollReporter {
     ) -> std::io::Result<Self> {
         let name = SessionId(rank.to_string());
         let stream = link::connect(host, port, LinkKind::Polls, &name).await?;
-        let (reports, waiting) = mpsc::unbounded_channel();
+        let (reports, waiting) = mpsc::channel(REPORTS_MAX);
+        let is_full = CancellationToken::new();
+        let full = is_full.clone();
         let is_lost = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&is_lost);
+        let lost = Arc::clone(&is_lost);
         let transfer = shared.config.transfer.clone();
         let waker = Arc::clone(&shared.config.waker);
         tokio::spawn(async move {
             let beats = (transfer.heartbeat_interval, transfer.patience());
-            if let Err(error) = report_all(stream, waiting, beats).await {
+            let ended = tokio::select! {
+                ended = report_all(stream, waiting, beats) => ended,
+                () = full.cancelled() => Err(ReportError::Full),
+            };
+            if let Err(error) = ended {
                 tracing::error!(%error, "the scheduler's node is lost");
             }
-            ended.store(true, Ordering::Release);
+            lost.store(true, Ordering::Release);
             waker();
         });
-        Ok(Self { reports, is_lost })
+        Ok(Self {
+            reports,
+            is_full,
+            is_lost,
+        })
     }
 
     /// How far a room is on this rank; why, if it failed.
     pub fn report(&self, room: BootstrapRoom, poll: KvPoll, reason: Option<&FailureReason>) {
         let reason = reason.map_or_else(String::new, FailureReason::to_string);
-        // The scheduler is lost if nobody takes it, which `is_lost` says.
-        let _ = self.reports.send(Report::Poll { room, poll, reason });
+        self.send(Report::Poll { room, poll, reason });
     }
 
     /// This rank has let go of a room whose end all ranks agreed on.
     pub fn close(&self, room: BootstrapRoom) {
-        let _ = self.reports.send(Report::Closed(room));
+        self.send(Report::Closed(room));
+    }
+
+    /// What finds no place ends the link: a report that is left out would never come. One that nobody takes
+    /// any more is of a scheduler that is lost, which `is_lost` says.
+    fn send(&self, report: Report) {
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.reports.try_send(report) {
+            self.is_full.cancel();
+        }
     }
 
     /// Nobody hears this rank any more.
@@ -283,7 +304,7 @@ impl PollReporter {
 /// Writes reports and beats until the scheduler is lost, or this rank has nothing more to say.
 async fn report_all(
     stream: TcpStream,
-    mut reports: mpsc::UnboundedReceiver<Report>,
+    mut reports: mpsc::Receiver<Report>,
     (interval, patience): (std::time::Duration, std::time::Duration),
 ) -> Result<(), ReportError> {
     let (mut reader, mut writer) = stream.into_split();

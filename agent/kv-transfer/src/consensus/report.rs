@@ -34,6 +34,8 @@ pub(super) enum ReportError {
     Poll(u8),
     #[error("it reports a reason of {0} bytes")]
     Reason(usize),
+    #[error("more reports wait for it than can be")]
+    Full,
     #[error("it has more rooms than can be")]
     TooManyRooms,
 }
