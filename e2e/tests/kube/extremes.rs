@@ -85,6 +85,11 @@ impl Extremes {
             .await
     }
 
+    fn set_budget(&self, gpus: u64) -> Result<()> {
+        let spec = json!({"spec": {"autoscaling": {"budget": {"maxGpus": gpus}}}});
+        self.bench.edit(&spec.to_string())
+    }
+
     fn load(&self, rate: f64, input: f64, output: f64) {
         self.hollow.set_load(Load {
             rate,
@@ -174,8 +179,7 @@ async fn at_the_end(is: &Extremes) -> Result<()> {
     let beyond = moved.iter().find(|row| row.prefill + row.decode > BUDGET);
     ensure!(beyond.is_none(), "beyond the budget: {beyond:?}");
 
-    is.bench
-        .edit(r#"{"spec": {"autoscaling": {"budget": {"maxGpus": 12}}}}"#)?;
+    is.set_budget(12)?;
     is.load(50.0, 1000.0, 60.0);
     is.watch("more than nodes have", |row| row.pending > 0)
         .await?;
@@ -203,6 +207,7 @@ async fn at_the_end(is: &Extremes) -> Result<()> {
 
 /// What an agent cannot mean takes no replica away, and is told in the log.
 async fn nonsense(is: &Extremes) -> Result<()> {
+    is.set_budget(BUDGET)?;
     is.load(30.0, 1000.0, 200.0);
     let grown = is
         .watch("long answers", |row| row.prefill + row.decode == BUDGET)
