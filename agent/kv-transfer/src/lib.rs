@@ -48,7 +48,7 @@ pub use decode_side::room::Reclaimed;
 pub use failure::{FailureLayer, FailureReason};
 pub use links::{Link, Links};
 pub use manager::{KvManager, OpenError, StartError};
-pub use memory::{Region, RegionError};
+pub use memory::{DeviceMemory, Region, RegionError};
 pub use metadata_buffers::{MetadataBuffers, MetadataIndexAllocator};
 pub use metrics::TransferMetrics;
 pub use receiver::{KvReceiver, ReceiverRequest, TransferReport};

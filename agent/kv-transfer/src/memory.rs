@@ -11,8 +11,10 @@
     reason = "maps, copies and atomics on memory that peers share"
 )]
 
+pub(crate) mod device;
 pub(crate) mod vectored;
 
+pub use device::DeviceMemory;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,16 +22,21 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// What kind of memory a region is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RegionKind {
-    /// Host memory backed by a memfd.
-    Host,
+/// A registered region; cheap to clone, unmapped or closed with the last clone.
+#[derive(Clone, Debug)]
+pub struct Region {
+    memory: Memory,
 }
 
-/// A registered region; cheap to clone, unmapped with the last clone.
+#[derive(Clone, Debug)]
+enum Memory {
+    Host(HostRegion),
+    Device(Arc<dyn DeviceMemory>),
+}
+
+/// Host memory behind a file.
 #[derive(Clone)]
-pub struct Region {
+pub(crate) struct HostRegion {
     mapping: Arc<Mapping>,
 }
 
@@ -57,6 +64,13 @@ pub enum RegionError {
     NotSealed,
     #[error("bytes {offset}..{end} are not within a region of {len} bytes")]
     OutOfRange { offset: u64, end: u64, len: usize },
+    #[error("{ours} memory is not copied to from a peer's {theirs} memory")]
+    OtherKind {
+        ours: &'static str,
+        theirs: &'static str,
+    },
+    #[error("cannot {call} device memory: {reason}")]
+    Device { call: &'static str, reason: String },
 }
 
 // SAFETY: the mapping is plain memory that stays mapped until the last clone drops, and all access
@@ -67,7 +81,7 @@ unsafe impl Sync for Mapping {}
 
 // SAFETY: own regions are mapped for reading and writing until the last clone drops, at an address that
 // never changes; no reference to the bytes is ever made. A peer's, mapped read-only, is never registered.
-unsafe impl pd_verbs::Registrable for Region {
+unsafe impl pd_verbs::Registrable for HostRegion {
     fn range(&self) -> (NonNull<u8>, usize) {
         (self.mapping.addr, self.mapping.len)
     }
@@ -112,6 +126,40 @@ impl Region {
         Self::map_with(file, len, ProtFlags::READ)
     }
 
+    /// Memory of a device.
+    pub fn device(memory: Arc<dyn DeviceMemory>) -> Self {
+        Self {
+            memory: Memory::Device(memory),
+        }
+    }
+
+    /// What a peer offered by `file`: host memory to be mapped, or a handle that `like`'s device opens.
+    ///
+    /// # Errors
+    /// As [`Self::map_read_only`], the device's, or that the two are of different kinds.
+    pub(crate) fn open_shared(
+        file: OwnedFd,
+        len: usize,
+        like: Option<&Self>,
+    ) -> Result<Self, RegionError> {
+        let own = like.map(|own| &own.memory);
+        match (device::handle_in(file)?, own) {
+            (Err(file), None | Some(Memory::Host(_))) => Self::map_read_only(file, len),
+            (Ok(handle), Some(Memory::Device(own))) => {
+                let opened = own.open_shared(&handle, len);
+                Ok(Self::device(opened.map_err(failed("open a peer's"))?))
+            }
+            (Ok(_), None | Some(Memory::Host(_))) => Err(RegionError::OtherKind {
+                ours: "host",
+                theirs: "device",
+            }),
+            (Err(_), Some(Memory::Device(_))) => Err(RegionError::OtherKind {
+                ours: "device",
+                theirs: "host",
+            }),
+        }
+    }
+
     fn map_with(file: OwnedFd, len: usize, prot: ProtFlags) -> Result<Self, RegionError> {
         let system = |call| move |source| RegionError::System { call, len, source };
         let stat = rustix::fs::fstat(&file).map_err(system("inspect"))?;
@@ -146,50 +194,65 @@ impl Region {
         // each end; the length was checked against the file.
         unsafe { rustix::mm::mmap(addr.as_ptr().cast(), len, prot, flags, &mapping.file, 0) }
             .map_err(system("map"))?;
+        let mapping = Arc::new(mapping);
         Ok(Self {
-            mapping: Arc::new(mapping),
+            memory: Memory::Host(HostRegion { mapping }),
         })
     }
 
     pub fn len(&self) -> usize {
-        self.mapping.len
+        match &self.memory {
+            Memory::Host(host) => host.mapping.len,
+            Memory::Device(device) => device.len(),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.mapping.len == 0
+        self.len() == 0
     }
 
-    /// Address of the mapping in this process.
-    pub fn addr(&self) -> usize {
-        self.mapping.addr.as_ptr() as usize
+    /// Where the region is host memory.
+    pub(crate) fn as_host(&self) -> Option<&HostRegion> {
+        match &self.memory {
+            Memory::Host(host) => Some(host),
+            Memory::Device(_) => None,
+        }
     }
 
-    pub fn kind(&self) -> RegionKind {
-        RegionKind::Host
+    /// Where it is a device's.
+    pub(crate) fn as_device(&self) -> Option<&dyn DeviceMemory> {
+        match &self.memory {
+            Memory::Host(_) => None,
+            Memory::Device(device) => Some(device.as_ref()),
+        }
     }
 
-    /// The file behind the region, for a peer on this host.
-    pub fn export(&self) -> BorrowedFd<'_> {
-        self.mapping.file.as_fd()
-    }
-
-    /// Pointer to `offset`, after checking that `len` bytes follow it.
-    fn at(&self, offset: u64, len: usize) -> Result<*mut u8, RegionError> {
+    fn check(&self, offset: u64, len: usize) -> Result<(), RegionError> {
         let end = offset.saturating_add(len as u64);
-        if end > self.mapping.len as u64 {
+        if end > self.len() as u64 {
             return Err(RegionError::OutOfRange {
                 offset,
                 end,
-                len: self.mapping.len,
+                len: self.len(),
             });
         }
+        Ok(())
+    }
+
+    /// Pointer to `offset` of host memory, after checking that `len` bytes follow it.
+    fn at(&self, offset: u64, len: usize) -> Result<*mut u8, RegionError> {
+        self.check(offset, len)?;
+        let host = self
+            .as_host()
+            .expect("device memory is never touched by address");
         let offset = usize::try_from(offset).expect("an offset in a mapping fits usize");
         // SAFETY: offset..offset + len lies within the mapping.
-        Ok(unsafe { self.mapping.addr.as_ptr().add(offset) })
+        Ok(unsafe { host.mapping.addr.as_ptr().add(offset) })
     }
 
     fn at_writable(&self, offset: u64, len: usize) -> Result<*mut u8, RegionError> {
-        assert!(self.mapping.writable, "a peer's region is never written");
+        let writable = self.as_host().is_none_or(|host| host.mapping.writable);
+        assert!(writable, "a peer's region is never written");
         self.at(offset, len)
     }
 
@@ -198,6 +261,10 @@ impl Region {
     /// # Errors
     /// The range leaves the region.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), RegionError> {
+        if let Some(device) = self.as_device() {
+            self.check(offset, bytes.len())?;
+            return device.read(offset, bytes).map_err(failed("read"));
+        }
         let src = self.at(offset, bytes.len())?;
         // SAFETY: src has bytes.len() mapped bytes; `bytes` is ours alone, so they cannot overlap.
         unsafe { std::ptr::copy_nonoverlapping(src, bytes.as_mut_ptr(), bytes.len()) };
@@ -212,13 +279,18 @@ impl Region {
     /// # Panics
     /// The region is a peer's.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
+        if let Some(device) = self.as_device() {
+            self.check(offset, bytes.len())?;
+            return device.write(offset, bytes).map_err(failed("write"));
+        }
         let dst = self.at_writable(offset, bytes.len())?;
         // SAFETY: dst has bytes.len() mapped, writable bytes, apart from any Rust object.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), dst, bytes.len()) };
         Ok(())
     }
 
-    /// Copies `len` bytes from another region into this one.
+    /// Copies `len` bytes from another region of the same kind into this one; on a device they are there
+    /// after [`Self::settle`].
     pub(crate) fn copy_from(
         &self,
         dst_offset: u64,
@@ -226,11 +298,25 @@ impl Region {
         src_offset: u64,
         len: usize,
     ) -> Result<(), RegionError> {
+        if let (Some(own), Some(peer)) = (self.as_device(), src.as_device()) {
+            self.check(dst_offset, len)?;
+            src.check(src_offset, len)?;
+            let begun = own.copy_from(dst_offset, peer, src_offset, len);
+            return begun.map_err(failed("copy to"));
+        }
         let from = src.at(src_offset, len)?;
         let to = self.at_writable(dst_offset, len)?;
         // SAFETY: both ranges are mapped; `copy` allows them to be the same memory.
         unsafe { std::ptr::copy(from, to, len) };
         Ok(())
+    }
+
+    /// Waits for the copies that were begun.
+    pub(crate) fn settle(&self) -> Result<(), RegionError> {
+        match self.as_device() {
+            Some(device) => device.settle().map_err(failed("copy to")),
+            None => Ok(()),
+        }
     }
 
     /// The aligned word `index` of a table of words that processes share.
@@ -243,9 +329,22 @@ impl Region {
     }
 }
 
-impl std::fmt::Debug for Region {
+fn failed(call: &'static str) -> impl FnOnce(String) -> RegionError {
+    move |reason| RegionError::Device { call, reason }
+}
+
+// === impl HostRegion ===
+
+impl HostRegion {
+    /// The file behind it, for a peer on this host.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.mapping.file.as_fd()
+    }
+}
+
+impl std::fmt::Debug for HostRegion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Region")
+        f.debug_struct("HostRegion")
             .field("addr", &self.mapping.addr)
             .field("len", &self.mapping.len)
             .finish_non_exhaustive()

@@ -114,7 +114,7 @@ pub(crate) async fn connect(
         rails::open(Arc::clone(&side), rails, outbox.clone())
     });
     let wanted = side.shared.config.transfer.transport;
-    let way = transport::choose(wanted, &ack, &addr.rank_ip, open_rails).await;
+    let way = transport::choose(wanted, &ack, side.regions(), &addr.rank_ip, open_rails).await;
     let (way, why_not) = way.map_err(|error| FailureReason::peer(error.to_string()))?;
     let link = Link {
         transport: way.name(),

@@ -7,6 +7,7 @@ use crate::backend::OwnedTail;
 use crate::backend::tcp::frame::FrameHeader;
 use crate::failure::FailureReason;
 use crate::items;
+use crate::memory::{DeviceMemory, Region};
 use crate::peer::Peer;
 use crate::plan::{CopyRange, Span, Tail};
 use pd_protocol::control::{ChunkReady, ControlMessage, SessionId, Status};
@@ -202,6 +203,13 @@ impl DecodeSide {
             state.arrive(session_id, (0, pages), true, bytes)
         };
         room.progress.advance(KvPoll::Transferring);
+        // What NICs have written to a device is not its own before it is told; one flush is for all of it.
+        let device = self.regions().iter().find_map(Region::as_device);
+        if let Some(Err(reason)) = device.map(DeviceMemory::flush) {
+            let message = format!("room {}: {reason}", room.id);
+            self.fail(room, FailureReason::device(message));
+            return;
+        }
         self.count(room, arrival);
     }
 

@@ -1,13 +1,17 @@
-//! Reads and writes between a socket and registered memory, without a copy in between.
+//! Reads and writes between a socket and registered memory: without a copy in between where the host
+//! reaches it, by way of the host where only a device does.
 
 use super::Region;
 use crate::plan::Span;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Parts of one call, and bytes of one call: a guard is held over it, so it must end soon.
 const PARTS_MAX: usize = 256;
 const CALL_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of a device's memory on their way through the host.
+const STAGE_BYTES: usize = 1 << 20;
 
 /// Position in a list of spans.
 #[derive(Debug)]
@@ -16,6 +20,8 @@ pub(crate) struct SpanCursor {
     /// Spans before it are done, and `within` bytes of it.
     next: usize,
     within: u64,
+    /// A device's bytes that follow, copied out and not yet written.
+    staged: VecDeque<u8>,
 }
 
 impl SpanCursor {
@@ -24,6 +30,7 @@ impl SpanCursor {
             spans,
             next: 0,
             within: 0,
+            staged: VecDeque::new(),
         };
         cursor.advance(0);
         cursor
@@ -50,10 +57,13 @@ impl SpanCursor {
 
     /// Writes some of what is left; does not block on a non-blocking socket.
     pub(crate) fn write_some(
-        &self,
+        &mut self,
         socket: BorrowedFd<'_>,
         regions: &[Region],
     ) -> io::Result<usize> {
+        if self.is_on_device(regions) {
+            return self.write_staged(socket, regions);
+        }
         let parts = self.parts(regions, false)?;
         // SAFETY: every part was checked to lie within a region that `regions` keeps mapped, and
         // the kernel only reads from it.
@@ -67,6 +77,9 @@ impl SpanCursor {
         socket: BorrowedFd<'_>,
         regions: &[Region],
     ) -> io::Result<usize> {
+        if self.is_on_device(regions) {
+            return self.read_staged(socket, regions);
+        }
         let parts = self.parts(regions, true)?;
         // SAFETY: every part was checked to lie within a writable region that `regions` keeps
         // mapped; no reference to its bytes exists.
@@ -78,6 +91,62 @@ impl SpanCursor {
         }
     }
 
+    fn is_on_device(&self, regions: &[Region]) -> bool {
+        let next = self.spans.get(self.next);
+        next.is_some_and(|span| regions[span.region].as_device().is_some())
+    }
+
+    /// The device's spans that follow, (region, offset, length), of at most `bytes_max` together.
+    fn device_parts(&self, regions: &[Region], bytes_max: usize) -> Vec<(usize, u64, usize)> {
+        let mut parts = Vec::new();
+        let (mut within, mut left) = (self.within, bytes_max);
+        for span in &self.spans[self.next..] {
+            if left == 0 || regions[span.region].as_device().is_none() {
+                break;
+            }
+            let len = usize::try_from(span.len - within).map_or(left, |len| len.min(left));
+            parts.push((span.region, span.offset + within, len));
+            left -= len;
+            within = 0;
+        }
+        parts
+    }
+
+    fn write_staged(&mut self, socket: BorrowedFd<'_>, regions: &[Region]) -> io::Result<usize> {
+        if self.staged.is_empty() {
+            let mut bytes = Vec::new();
+            for (region, offset, len) in self.device_parts(regions, STAGE_BYTES) {
+                let start = bytes.len();
+                bytes.resize(start + len, 0);
+                let read = regions[region].read(offset, &mut bytes[start..]);
+                read.map_err(io::Error::other)?;
+            }
+            self.staged = bytes.into();
+        }
+        let written = rustix::io::write(socket, self.staged.as_slices().0)?;
+        self.staged.drain(..written);
+        Ok(written)
+    }
+
+    fn read_staged(&self, socket: BorrowedFd<'_>, regions: &[Region]) -> io::Result<usize> {
+        let parts = self.device_parts(regions, STAGE_BYTES);
+        let mut bytes = vec![0; parts.iter().map(|(.., len)| len).sum()];
+        let read = rustix::io::read(socket, &mut bytes)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut rest = &bytes[..read];
+        for (region, offset, len) in parts {
+            let (part, after) = rest.split_at(len.min(rest.len()));
+            if !part.is_empty() {
+                let written = regions[region].write(offset, part);
+                written.map_err(io::Error::other)?;
+            }
+            rest = after;
+        }
+        Ok(read)
+    }
+
     fn parts(&self, regions: &[Region], writable: bool) -> io::Result<Vec<libc::iovec>> {
         let mut parts = Vec::with_capacity(PARTS_MAX.min(self.spans.len() - self.next));
         let mut bytes = 0;
@@ -86,6 +155,9 @@ impl SpanCursor {
             let len = (span.len - within).min(CALL_BYTES_MAX - bytes);
             let size = usize::try_from(len).expect("a part fits memory");
             let region = &regions[span.region];
+            if region.as_device().is_some() {
+                break;
+            }
             let place = if writable {
                 region.at_writable(span.offset + within, size)
             } else {

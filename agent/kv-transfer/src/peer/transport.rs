@@ -4,6 +4,7 @@
 use crate::backend::rdma::receiver::RdmaReceiver;
 use crate::backend::shm::mapping::ShmMapping;
 use crate::config::Transport;
+use crate::memory::Region;
 use pd_protocol::control::RegisterAck;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub(super) struct NoCommonTransport {
     why_not: String,
 }
 
-/// `prefill` names the other side in the log; `open_rails`, where this side has NICs, asks it for rails.
+/// `own` is the memory that bytes go to; `prefill` names the other side in the log; `open_rails`, where this side has NICs, asks it for rails.
 /// With the way comes why nothing better works of what both have.
 ///
 /// # Errors
@@ -48,6 +49,7 @@ pub(super) struct NoCommonTransport {
 pub(super) async fn choose<F>(
     wanted: Transport,
     ack: &RegisterAck,
+    own: &[Region],
     prefill: &str,
     open_rails: Option<F>,
 ) -> Result<(Way, String), NoCommonTransport>
@@ -62,7 +64,7 @@ where
         let _ = write!(why_not, "; {name} does not work: {why}");
     };
     if let (Transport::Auto | Transport::Shm, Some(offer)) = (wanted, &ack.shm) {
-        match ShmMapping::open(offer, &ack.layout).await {
+        match ShmMapping::open(offer, &ack.layout, own).await {
             Ok(mapping) => {
                 tracing::info!(prefill, "transport shm: same host and user");
                 return Ok((Way::Shm(mapping), why_not));

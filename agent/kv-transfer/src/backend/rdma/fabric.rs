@@ -5,9 +5,10 @@ use crate::config::RdmaConfig;
 use crate::memory::Region;
 use pd_protocol::control::{NicInfo, RegionKey};
 use pd_verbs::{
-    CallError, ChooseError, Device, HostMemory, LinkLayer, LocalPort, MemoryRegion, OpenError,
-    PathOptions, PortWish, ProtectionDomain, Registration, Retry, Verbs,
+    CallError, ChooseError, Device, DmaBuf, HostMemory, LinkLayer, LocalPort, MemoryRegion,
+    OpenError, PathOptions, PortWish, ProtectionDomain, Registration, Retry, Verbs,
 };
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// As often as devices can: Soft-RoCE takes it as for ever, and under loss 6 are not enough there. A rail
@@ -69,6 +70,8 @@ pub enum NicError {
     Port(#[from] ChooseError),
     #[error(transparent)]
     Call(#[from] CallError),
+    #[error("GPU memory is not reachable for a NIC: {0}")]
+    DmaBuf(String),
 }
 
 // === impl Fabric ===
@@ -220,7 +223,7 @@ impl Nic {
             relaxed_ordering: true,
         };
         let regions = memory.regions.iter();
-        let registered = regions.map(|region| domain.register(region.clone(), registration));
+        let registered = regions.map(|region| register(&domain, region, registration));
         let scratch = Arc::new(HostMemory::zeroed(PROBE_BYTES as usize));
         let ranges_max = device.capabilities()?.ranges_max as usize;
         Ok(Self {
@@ -249,6 +252,26 @@ impl Nic {
             .map(|region| super::wire::to_key(region.remote()))
             .collect()
     }
+}
+
+/// Host memory whole, a device's by its dma-buf.
+fn register(
+    domain: &ProtectionDomain,
+    region: &Region,
+    registration: Registration,
+) -> Result<MemoryRegion, NicError> {
+    let Some(memory) = region.as_device() else {
+        let host = region.as_host().expect("what is no device's is the host's");
+        return Ok(domain.register(host.clone(), registration)?);
+    };
+    let file = memory.dma_buf().map_err(NicError::DmaBuf)?;
+    let buffer = DmaBuf {
+        file: file.as_fd(),
+        offset: 0,
+        len: memory.len(),
+        addr: memory.addr(),
+    };
+    Ok(domain.register_dma_buf(buffer, registration)?)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! leaves no file behind).
 
 use crate::memory::Region;
+use crate::memory::device::handle_file;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::io::{self, IoSlice};
@@ -25,7 +26,7 @@ pub(crate) fn serve(name: &str, regions: &[Region]) -> io::Result<()> {
         );
         return Err(io::Error::other(why));
     }
-    let files: io::Result<Vec<OwnedFd>> = regions.iter().map(read_only).collect();
+    let files: io::Result<Vec<OwnedFd>> = regions.iter().map(file_of).collect();
     let files = files?;
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     listener.set_nonblocking(true)?;
@@ -40,9 +41,13 @@ pub(crate) fn serve(name: &str, regions: &[Region]) -> io::Result<()> {
     Ok(())
 }
 
-/// The region's file, opened anew without the right to write.
-fn read_only(region: &Region) -> io::Result<OwnedFd> {
-    let path = format!("/proc/self/fd/{}", region.export().as_raw_fd());
+/// The region's file, opened anew without the right to write; of a device's, the file of its handle.
+fn file_of(region: &Region) -> io::Result<OwnedFd> {
+    if let Some(device) = region.as_device() {
+        return handle_file(device);
+    }
+    let host = region.as_host().expect("what is no device's is the host's");
+    let path = format!("/proc/self/fd/{}", host.file().as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }

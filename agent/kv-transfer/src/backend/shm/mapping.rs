@@ -37,11 +37,16 @@ pub(crate) enum MapError {
 }
 
 impl ShmMapping {
-    pub(crate) async fn open(offer: &ShmOffer, layout: &KvLayout) -> Result<Self, MapError> {
+    /// `own` are the regions that will be copied to.
+    pub(crate) async fn open(
+        offer: &ShmOffer,
+        layout: &KvLayout,
+        own: &[Region],
+    ) -> Result<Self, MapError> {
         if offer.host_id != super::host_id() {
             return Err(MapError::OtherHost);
         }
-        let files = tokio::time::timeout(TIMEOUT, receive_files(&offer.socket_name))
+        let mut files = tokio::time::timeout(TIMEOUT, receive_files(&offer.socket_name))
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
         let mut lens = layout.region_lens();
@@ -52,17 +57,21 @@ impl ShmMapping {
                 expected: lens.len(),
             });
         }
-        let map = |(file, len): (OwnedFd, u64)| {
-            let len = usize::try_from(len).expect("a mapped region fits memory");
-            Region::map_read_only(file, len)
+        let to_usize = |len| usize::try_from(len).expect("a mapped region fits memory");
+        let leases = files.pop().expect("the lease table is the last");
+        let leases = Region::map_read_only(leases, TABLE_BYTES)?;
+        // The row is in host memory on both sides, all else on one device, so any of the latter stands for all.
+        let device = own.iter().find(|region| region.as_device().is_some());
+        let rows = lens.len() - 2;
+        let open = |(index, (file, len)): (usize, (OwnedFd, u64))| {
+            let like = device.filter(|_| index != rows);
+            Region::open_shared(file, to_usize(len), like)
         };
-        let mut regions: Vec<Region> = files
-            .into_iter()
-            .zip(lens)
-            .map(map)
-            .collect::<Result<_, _>>()?;
-        let leases = regions.pop().expect("the lease table is the last");
-        Ok(Self { regions, leases })
+        let regions = files.into_iter().zip(lens).enumerate().map(open);
+        Ok(Self {
+            regions: regions.collect::<Result<_, _>>()?,
+            leases,
+        })
     }
 }
 

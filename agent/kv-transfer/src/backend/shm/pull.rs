@@ -53,6 +53,8 @@ async fn pull(
             return;
         };
         let copied = steps.copy_some(mapping, side.regions());
+        // A lease and a fence tell of bytes that are there, so a device's copies are waited for under them.
+        let copied = copied.and_then(|()| side.regions().iter().try_for_each(Region::settle));
         drop(guard);
         if let Err(error) = copied {
             side.fail(&landing.room, FailureReason::peer(error.to_string()));

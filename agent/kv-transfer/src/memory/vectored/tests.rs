@@ -19,7 +19,7 @@ fn scattered_spans_travel_in_order() {
     regions[0].write(10, b"abc").unwrap();
     regions[0].write(100, b"de").unwrap();
     let (from, mut to) = UnixStream::pair().unwrap();
-    let cursor = SpanCursor::new(vec![span(100, 2), span(0, 0), span(10, 3)]);
+    let mut cursor = SpanCursor::new(vec![span(100, 2), span(0, 0), span(10, 3)]);
     assert_eq!(cursor.left(), 5);
     assert_eq!(cursor.write_some(from.as_fd(), &regions).unwrap(), 5);
     let mut bytes = [0; 5];
