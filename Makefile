@@ -34,13 +34,13 @@ kube-down: kube ## End it; nothing of it is left
 # --- prove it -----------------------------------------------------------------------------------
 
 .PHONY: test
-test: rust ## All default tests: no GPU, no cluster, no network
+test: rust cxx ## All default tests: no GPU, no cluster, no network
 	cargo test --workspace --exclude pd-e2e
 
 .PHONY: lint
-lint: rust ## Format, clippy without warnings, generated files without drift
+lint: rust cxx ## Format, clippy without warnings, generated files without drift
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo clippy --workspace --all-targets --all-features -- -D warnings
 	cargo run -q -p xtask -- generate --check
 
 .PHONY: e2e
@@ -92,6 +92,20 @@ bench-transfer: binaries ## KV transfer beside Mooncake, NIXL and bare C loops; 
 bench-operator: binaries ## A thousand deployments at once on a control plane; needs what e2e-kube needs
 	@cargo run --release -q -p pd-e2e --features kube --example operator-scale | tee bench/results/operator.txt
 
+.PHONY: kernels
+kernels: rust ## Compile the CUDA kernels and print what each takes; fetches nvcc once
+	@PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo run -q -p pd-compute --features cuda --example kernels
+
+.PHONY: gpu-bundle
+gpu-bundle: rust cxx ## What test-gpu runs, as one folder for a machine with a GPU and nothing else: target/gpu-bundle
+	@PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo build --release -p pd-compute-proof --features cuda --bin gpu-proof
+	@mkdir -p $(RELEASE)/../gpu-bundle && strip -o $(RELEASE)/../gpu-bundle/gpu-proof $(RELEASE)/gpu-proof
+	@du -h $(RELEASE)/../gpu-bundle/gpu-proof
+
+.PHONY: test-gpu
+test-gpu: gpu-bundle ## On a machine with a GPU: every op beside the CPU backend
+	@$(RELEASE)/../gpu-bundle/gpu-proof
+
 .PHONY: audit
 audit: rust ## Licences, sources and advisories of all dependencies
 	@scripts/audit.sh
@@ -128,6 +142,10 @@ model: $(MODEL) ## Fetch the demo model once (93 MB)
 $(MODEL):
 	@scripts/fetch-model.sh $(CACHE) $@
 
+.PHONY: cuda-toolkit
+cuda-toolkit: ## Fetch nvcc from PyPI unless it is here, and print its path
+	@scripts/cuda-toolkit.sh $(CACHE)
+
 .PHONY: clean
 clean: ## Remove what was built and fetched
 	rm -rf target $(CACHE)
@@ -135,3 +153,8 @@ clean: ## Remove what was built and fetched
 .PHONY: rust
 rust:
 	@scripts/check-rust.sh
+
+.PHONY: cxx
+cxx:
+	@command -v c++ >/dev/null || { printf 'pdserve: %s\n' "no C++ compiler (c++) on the PATH; tests run the CUDA kernels with it." \
+	    "On Debian: apt-get install g++" >&2; exit 1; }

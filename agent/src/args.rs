@@ -3,6 +3,7 @@
 //! their meaning.
 
 mod check;
+mod device;
 mod disaggregation;
 mod ignored;
 mod model;
@@ -11,6 +12,7 @@ mod server;
 mod transfer;
 
 pub(crate) use check::ArgError;
+pub(crate) use device::{DeviceArgs, DeviceName};
 pub(crate) use disaggregation::{DisaggregationArgs, Mode};
 pub(crate) use model::{Dtype, KvCacheDtype, ModelArgs};
 pub(crate) use schedule::ScheduleArgs;
@@ -34,6 +36,8 @@ pub(crate) struct Args {
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) schedule: ScheduleArgs,
     #[command(flatten)]

@@ -3,6 +3,7 @@
 
 mod args;
 mod delivery;
+mod device;
 mod drain;
 mod gpu;
 mod http;

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 
 use bytemuck::{AnyBitPattern, Pod, Zeroable};
 
+use crate::cuda::CudaMemory;
 use crate::dtype::DType;
 use crate::error::ComputeError;
 
@@ -70,6 +71,8 @@ pub struct MemoryExport {
 pub enum ExportHandle {
     /// A memfd: offset 0 of the file is the export's `addr`.
     MemFd(OwnedFd),
+    /// Memory of a GPU.
+    Cuda(CudaMemory),
 }
 
 // === impl HostBytes ===

@@ -1,7 +1,7 @@
 //! What can go wrong below the ops: memory, threads, weights that do not fit, a faulted device.
 //! Bad shapes are programmer errors and panic where the op is enqueued.
 
-use crate::dtype::WeightFormat;
+use crate::dtype::{DType, WeightFormat};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ComputeError {
@@ -40,8 +40,17 @@ pub enum ComputeError {
     DeviceFault { op: &'static str, message: String },
     #[error("the queue has {limit} commands waiting; wait on a ticket before enqueueing more")]
     QueueFull { limit: usize },
-    #[error("the buffer {what} cannot be exported; allocate it with alloc_exportable")]
-    NotExportable { what: String },
+    #[error("the buffer {what} cannot be exported: {reason}")]
+    NotExportable { what: String, reason: String },
+    #[error(
+        "the {backend} backend takes no KV pool of {dtype:?} with heads of {head_dim}: {reason}"
+    )]
+    KvUnsupported {
+        backend: &'static str,
+        dtype: DType,
+        head_dim: usize,
+        reason: String,
+    },
     #[error("this processor lacks {isa}; unset the override or name one it has")]
     IsaMissing { isa: &'static str },
 }

@@ -10,6 +10,7 @@
 
 pub mod buffer;
 pub mod cpu;
+pub mod cuda;
 pub mod dtype;
 pub mod error;
 pub mod kv;

@@ -44,6 +44,12 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
 
     fn activation_dtype(&self) -> DType;
 
+    /// Whether the ops take a KV pool of `dtype` whose heads have `head_dim` elements.
+    ///
+    /// # Errors
+    /// Says what they take instead.
+    fn check_kv(&self, dtype: DType, head_dim: usize) -> Result<(), ComputeError>;
+
     /// Zeroed device memory of `len` elements. `name` is for messages.
     ///
     /// # Errors

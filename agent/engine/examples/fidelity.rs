@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use pd_compute::cpu::CpuBackend;
 use pd_engine::model::{Model, ModelFiles, Step, StepLimits, load};
 use pd_engine::text::{self, ChatTemplate, Message, Tokenizer};
 use serde::Deserialize;
@@ -111,7 +112,7 @@ fn tokenise(tokenizer: &Tokenizer, template: &ChatTemplate, prompt: &str) -> Vec
     tokenizer.encode(&text, false).unwrap()
 }
 
-fn start(path: &Path) -> Runner {
+fn start(path: &Path) -> Runner<CpuBackend> {
     let started = Instant::now();
     let sizes = Sizes {
         page_size: 16,
@@ -122,12 +123,12 @@ fn start(path: &Path) -> Runner {
             max_logit_rows: 1,
         },
     };
-    let runner = Runner::new(path, sizes);
+    let runner = Runner::new(runner::backend(), path, sizes);
     println!("model loaded in {:.1?}", started.elapsed());
     runner
 }
 
-fn answer(runner: &mut Runner, prompt: &Prompt) -> Outcome {
+fn answer(runner: &mut Runner<CpuBackend>, prompt: &Prompt) -> Outcome {
     let started = Instant::now();
     let mut logits = Vec::new();
     for (index, chunk) in prompt.input_ids.chunks(CHUNK).enumerate() {

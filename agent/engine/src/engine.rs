@@ -10,6 +10,7 @@ use pd_protocol::workers::{DrainState, DrainStatus, Role};
 use tokio::sync::{mpsc, oneshot};
 
 pub mod config;
+mod device;
 mod identity;
 pub mod info;
 pub mod request;
@@ -19,7 +20,7 @@ mod start;
 
 use crate::metrics::EngineMetrics;
 use crate::text::{ChatTemplate, Tokenizer};
-pub use config::{DecodeConfig, DisaggregationMode, EngineConfig, PrefillConfig};
+pub use config::{DecodeConfig, Device, DisaggregationMode, EngineConfig, PrefillConfig};
 pub use config::{KvCacheDtype, ModelDtype};
 pub use info::EngineInfo;
 pub use request::{FinishReason, GenerateRequest, LogprobOptions, RequestStream, StopMatch};

@@ -1,6 +1,7 @@
 //! Where KV lives: which page belongs to whom, which tokens a request's pages hold, and which
 //! prefixes are kept for others. What the pages contain is the device's; this is bookkeeping.
 
+mod device;
 pub(crate) mod group;
 pub(crate) mod page_allocator;
 pub(crate) mod pool;

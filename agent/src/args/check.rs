@@ -137,7 +137,7 @@ impl Args {
         if let Some(tokens) = self.schedule.max_total_tokens.filter(|&t| t < page) {
             broken.push(ArgError::PoolSize { tokens, page });
         }
-        if let Some(value) = self.schedule.mem_fraction_static
+        if let Some(value) = self.device.mem_fraction_static
             && !(value > 0.0 && value < 1.0)
         {
             let (flag, range) = ("--mem-fraction-static", "between 0 and 1, without either");

@@ -33,9 +33,6 @@ pub(crate) struct IgnoredArgs {
     /// The kernels are chosen at start
     #[arg(long, value_name = "NAME")]
     sampling_backend: Option<String>,
-    /// The device is chosen at start
-    #[arg(long, value_name = "NAME")]
-    device: Option<String>,
     /// Steps never block on a collective, so none is watched
     #[arg(long, value_name = "SECONDS")]
     watchdog_timeout: Option<f64>,
@@ -103,11 +100,6 @@ impl IgnoredArgs {
                 self.sampling_backend.is_some(),
                 "--sampling-backend",
                 kernels,
-            ),
-            (
-                self.device.is_some(),
-                "--device",
-                "the device is chosen at start",
             ),
             (
                 self.watchdog_timeout.is_some(),

@@ -1,7 +1,6 @@
 //! Flags about memory, batches and threads.
 
 use clap::Args;
-use std::num::NonZeroUsize;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Memory and scheduling")]
@@ -38,10 +37,6 @@ pub(crate) struct ScheduleArgs {
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_total_tokens: Option<u32>,
 
-    /// Share of the free memory that weights and KV pool may take
-    #[arg(long, value_name = "FRACTION")]
-    pub(crate) mem_fraction_static: Option<f64>,
-
     /// How much of an answer's possible length is reserved at admission; above 1 is cautious
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub(crate) schedule_conservativeness: f32,
@@ -49,10 +44,6 @@ pub(crate) struct ScheduleArgs {
     /// Computes every prompt in full
     #[arg(long)]
     pub(crate) disable_radix_cache: bool,
-
-    /// Threads that compute; one per core if absent
-    #[arg(long, value_name = "N")]
-    pub(crate) cpu_threads: Option<NonZeroUsize>,
 }
 
 // === impl ScheduleArgs ===

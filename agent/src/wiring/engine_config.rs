@@ -2,17 +2,16 @@
 
 use super::transfer_config::{self, own_address};
 use crate::args::{Args, Dtype, KvCacheDtype, Mode};
+use crate::device;
 use crate::listeners::Ports;
-use crate::memory::kv_memory_bytes;
 use anyhow::Result;
 use pd_engine::engine::{
     self, DecodeConfig, DisaggregationMode, EngineConfig, ModelDtype, PrefillConfig,
 };
 use pd_kv_transfer::{Links, TransferConfig};
-use std::num::NonZeroUsize;
 
 /// # Errors
-/// When no memory is left for the KV pool.
+/// When the device cannot be used, or has no memory left for the KV pool.
 pub(super) fn build(args: &Args, ports: Ports, links: &Links) -> Result<EngineConfig> {
     let (model, schedule) = (&args.model, &args.schedule);
     let defaults = EngineConfig::new(&model.model_path);
@@ -32,14 +31,13 @@ pub(super) fn build(args: &Args, ports: Ports, links: &Links) -> Result<EngineCo
         },
         page_size: schedule.page_size,
         max_total_tokens: schedule.max_total_tokens,
-        kv_memory_bytes: kv_memory_bytes(&model.model_path, schedule.mem_fraction_static)?,
         chunked_prefill_size: schedule.chunk_tokens(),
         max_prefill_tokens: schedule.max_prefill_tokens,
         max_running_requests: schedule.max_running_requests,
         max_queued_requests: schedule.max_queued_requests,
         schedule_conservativeness: schedule.schedule_conservativeness,
         disable_radix_cache: schedule.disable_radix_cache,
-        cpu_threads: schedule.cpu_threads.map(NonZeroUsize::get),
+        device: device::open(args)?,
         random_seed: model.random_seed.unwrap_or_else(rand::random),
         cache_dir: pd_engine::weights::digest::user_folder(),
         mode: mode(args, ports, links),

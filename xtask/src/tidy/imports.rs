@@ -9,11 +9,17 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pd-protocol", &[]),
     ("pd-crds", &[]),
     ("pd-compute", &[]),
+    ("pd-compute-proof", &["pd-compute"]),
     ("pd-verbs", &[]),
     ("pd-kv-transfer", &["pd-protocol", "pd-verbs"]),
     (
         "pd-engine",
-        &["pd-compute", "pd-kv-transfer", "pd-protocol"],
+        &[
+            "pd-compute",
+            "pd-compute-proof",
+            "pd-kv-transfer",
+            "pd-protocol",
+        ],
     ),
     (
         "pd-agent",

@@ -83,6 +83,18 @@ impl Backend for CpuBackend {
         DType::F32
     }
 
+    fn check_kv(&self, dtype: DType, head_dim: usize) -> Result<(), ComputeError> {
+        match dtype {
+            DType::F32 | DType::F16 | DType::BF16 => Ok(()),
+            DType::U32 | DType::U8 => Err(ComputeError::KvUnsupported {
+                backend: "CPU",
+                dtype,
+                head_dim,
+                reason: "choose float32, float16 or bfloat16".to_owned(),
+            }),
+        }
+    }
+
     fn alloc(&self, name: &str, dtype: DType, len: usize) -> Result<CpuBuffer, ComputeError> {
         CpuBuffer::alloc(name, dtype, len, false)
     }

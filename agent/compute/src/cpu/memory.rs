@@ -152,6 +152,7 @@ impl CpuBuffer {
             .as_ref()
             .ok_or_else(|| ComputeError::NotExportable {
                 what: self.mapping.name.to_string(),
+                reason: "it was not made by alloc_exportable".to_owned(),
             })?;
         let fd = memfd
             .as_fd()

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use std::sync::Arc;
+
+use pd_compute::cuda::driver::Driver;
 use pd_kv_transfer::TransferConfig;
 use pd_protocol::workers::Role;
 
@@ -18,10 +21,8 @@ pub struct EngineConfig {
     pub kv_cache_dtype: KvCacheDtype,
     /// Slots (tokens) per page: 1, 16, 64 or another power of two up to 256.
     pub page_size: u32,
-    /// Size of the KV pool in tokens; from `kv_memory_bytes` if absent.
+    /// Size of the KV pool in tokens; from the device's memory if absent.
     pub max_total_tokens: Option<u32>,
-    /// Memory for the KV pool where `max_total_tokens` is absent.
-    pub kv_memory_bytes: u64,
     /// Longest piece of a prompt in one step; `None` computes prompts whole.
     pub chunked_prefill_size: Option<u32>,
     /// Most prompt tokens in one step, over all requests.
@@ -33,13 +34,31 @@ pub struct EngineConfig {
     /// expected to be used.
     pub schedule_conservativeness: f32,
     pub disable_radix_cache: bool,
-    /// All cores if absent.
-    pub cpu_threads: Option<usize>,
+    pub device: Device,
     /// Seeds the requests that bring no seed.
     pub random_seed: u64,
     /// Where digests of model files are kept between starts; computed at each start without.
     pub cache_dir: Option<PathBuf>,
     pub mode: DisaggregationMode,
+}
+
+/// What computes.
+#[derive(Clone, Debug)]
+pub enum Device {
+    Cpu {
+        /// All cores if absent.
+        threads: Option<usize>,
+        /// Memory for the KV pool where `max_total_tokens` is absent.
+        kv_memory_bytes: u64,
+    },
+    Cuda {
+        driver: Arc<dyn Driver>,
+        /// SGLang's `--mem-fraction-static`: share of the device's memory that weights, activations and
+        /// the KV pool take together, where `max_total_tokens` is absent.
+        mem_fraction_static: f64,
+        /// SGLang's `--enable-deterministic-inference`: tokens depend on neither batch-mates nor chunks.
+        deterministic: bool,
+    },
 }
 
 /// `--dtype`: what activations and float weights are computed in.
@@ -128,14 +147,16 @@ impl EngineConfig {
             kv_cache_dtype: KvCacheDtype::Auto,
             page_size: 16,
             max_total_tokens: None,
-            kv_memory_bytes: 1 << 30,
             chunked_prefill_size: Some(512),
             max_prefill_tokens: 16_384,
             max_running_requests: 32,
             max_queued_requests: 1024,
             schedule_conservativeness: 1.0,
             disable_radix_cache: false,
-            cpu_threads: None,
+            device: Device::Cpu {
+                threads: None,
+                kv_memory_bytes: 1 << 30,
+            },
             random_seed: 0,
             cache_dir: None,
             mode: DisaggregationMode::Null,

@@ -103,10 +103,12 @@ pub(super) fn step_limits(
     }
 }
 
+/// The pool's dtype and pages; `memory_bytes` are for those that no flag counts.
 pub(super) fn pool_shape(
     config: &EngineConfig,
     spec: &KvPoolSpec,
     activations: DType,
+    memory_bytes: u64,
 ) -> Result<KvPoolShape, StartError> {
     let dtype = match config.kv_cache_dtype {
         KvCacheDtype::Auto => activations,
@@ -116,7 +118,7 @@ pub(super) fn pool_shape(
     };
     let page_size = config.page_size as usize;
     let page_bytes = page_size * KvPoolShape::bytes_per_token(spec, dtype);
-    let memory = usize::try_from(config.kv_memory_bytes).unwrap_or(usize::MAX);
+    let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
     let tokens = config.max_total_tokens.map(|tokens| tokens as usize);
     let num_pages = tokens.map_or(memory / page_bytes, |tokens| tokens / page_size);
     let slots = num_pages * page_size;

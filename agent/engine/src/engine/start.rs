@@ -5,15 +5,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pd_compute::cpu::{CpuBackend, CpuConfig};
 use pd_compute::{Backend, ComputeError};
 use pd_kv_transfer::TransferConfig;
 
-use super::config::{DecodeConfig, DisaggregationMode, EngineConfig};
+use super::config::{DecodeConfig, Device, DisaggregationMode, EngineConfig};
+use super::device::{self, Numbers};
 use super::identity::Identity;
 use super::info::EngineInfo;
 use super::shared::{Shared, SharedParts, StopOnDrop};
-use super::sizes::{self, compute_dtype};
+use super::sizes;
 use super::{EngineHandle, Submission};
 use crate::disaggregation::TransferEnd;
 use crate::disaggregation::decode::{Decode, DecodeLimits};
@@ -31,6 +31,7 @@ use crate::sample::stop::StopChecker;
 use crate::schedule::ScheduleLimits;
 use crate::schedule::monolith::Monolith;
 use crate::text::{self, ChatTemplate, Detokenizer, Tokenizer};
+use crate::weights::Weights;
 use crate::weights::digest::DigestCache;
 
 /// Why an engine did not start.
@@ -67,9 +68,17 @@ struct Loaded<B: Backend> {
 pub(super) fn start(config: EngineConfig) -> Result<EngineHandle, StartError> {
     let started = Instant::now();
     sizes::check(&config)?;
-    let loaded = load(&config)?;
-    let info = loaded.info.clone();
-    let handle = assemble(loaded, &config)?;
+    let handle = match &config.device {
+        Device::Cpu { threads, .. } => {
+            start_on(&config, |weights| device::cpu(&config, *threads, weights))
+        }
+        Device::Cuda {
+            driver,
+            deterministic,
+            ..
+        } => start_on(&config, |_| device::cuda(&config, driver, *deterministic)),
+    }?;
+    let info = &handle.shared.info;
     tracing::info!(
         seconds = started.elapsed().as_secs_f64(),
         model = info.model_path,
@@ -79,7 +88,18 @@ pub(super) fn start(config: EngineConfig) -> Result<EngineHandle, StartError> {
     Ok(handle)
 }
 
-fn load(config: &EngineConfig) -> Result<Loaded<CpuBackend>, StartError> {
+/// Loads and assembles on the backend that `make` starts for the model's weights.
+fn start_on<B: Backend>(
+    config: &EngineConfig,
+    make: impl FnOnce(&Weights) -> Result<Numbers<B>, StartError>,
+) -> Result<EngineHandle, StartError> {
+    assemble(load(config, make)?, config)
+}
+
+fn load<B: Backend>(
+    config: &EngineConfig,
+    make: impl FnOnce(&Weights) -> Result<Numbers<B>, StartError>,
+) -> Result<Loaded<B>, StartError> {
     let files = ModelFiles::open(&config.model_path).map_err(model_error)?;
     let digests = DigestCache::new(config.cache_dir.clone()).spawn(files.files());
     let path = config.model_path.clone();
@@ -88,20 +108,17 @@ fn load(config: &EngineConfig) -> Result<Loaded<CpuBackend>, StartError> {
         .spawn(move || text::load(&path))
         .map_err(StartError::Thread)?;
 
-    let compute_dtype = compute_dtype(config.dtype, &files.weights);
-    let defaults = CpuConfig::default();
-    let threads = config.cpu_threads.unwrap_or(defaults.threads);
-    let backend = CpuBackend::start(CpuConfig {
-        threads,
-        compute_dtype,
-        ..defaults
-    })?;
+    let Numbers { backend, dtype } = make(&files.weights)?;
     let context_length = sizes::context_length(config, &files.config)?;
     let limits = sizes::schedule_limits(config);
     let step_limits = sizes::step_limits(config, &limits, context_length);
     let model = model::load(&backend, &files, step_limits).map_err(model_error)?;
     let spec = model.kv_pool_spec();
-    let shape = sizes::pool_shape(config, &spec, backend.activation_dtype())?;
+    let kv_bytes = device::kv_memory_bytes(&config.device)?;
+    let shape = sizes::pool_shape(config, &spec, backend.activation_dtype(), kv_bytes)?;
+    for group in &spec.groups {
+        backend.check_kv(shape.dtype, group.head_dim)?;
+    }
     let kv = KvGroups::alloc(&backend, spec, shape)?;
     let runner = ModelRunner::new(backend.clone(), model, kv, limits.max_running_requests)?;
 
@@ -110,7 +127,7 @@ fn load(config: &EngineConfig) -> Result<Loaded<CpuBackend>, StartError> {
         .map_err(|_| StartError::Model("the tokenizer's loader panicked".to_owned()))?
         .map_err(model_error)?;
     let digests = digests.and_then(|task| task.wait()).map_err(model_error)?;
-    let identity = Identity::new(&files.config, shape, compute_dtype, &digests);
+    let identity = Identity::new(&files.config, shape, dtype, &digests);
     Ok(Loaded {
         info: identity.info(config, &files.config, shape, context_length),
         backend,

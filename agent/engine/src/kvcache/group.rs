@@ -2,10 +2,13 @@
 //! `[page][kv_head][layer in cut][K,V][slot][head_dim]`, so that a page is one contiguous write
 //! and any range of heads is too.
 
+use std::sync::Arc;
+
 use pd_compute::{Backend, ComputeError, DType, ExportHandle, KvCutView, KvGroupView};
 use pd_kv_transfer::{Region, RegionError};
 use pd_protocol::layout::{KvCut, KvDtype, KvGroup};
 
+use super::device::GpuMemory;
 use crate::model::KvPoolSpec;
 
 #[derive(Debug)]
@@ -131,8 +134,10 @@ impl<B: Backend> KvGroups<B> {
         let cuts = self.views.iter().flat_map(|view| view.cuts.iter());
         cuts.map(|cut| {
             let export = backend.export(&cut.region)?;
-            let ExportHandle::MemFd(file) = export.handle;
-            Ok(Region::map(file, export.len_bytes)?)
+            Ok(match export.handle {
+                ExportHandle::MemFd(file) => Region::map(file, export.len_bytes)?,
+                ExportHandle::Cuda(memory) => Region::device(Arc::new(GpuMemory(memory))),
+            })
         })
         .collect()
     }

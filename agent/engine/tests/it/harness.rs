@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use pd_engine::engine::{Engine, EngineConfig, EngineHandle, FinishReason, GenerateRequest};
+use pd_engine::engine::{
+    Device, Engine, EngineConfig, EngineHandle, FinishReason, GenerateRequest,
+};
 use pd_engine::engine::{LogprobOptions, RequestStream, TokenLogprob};
 use pd_engine::sample::params::SamplingParams;
 
@@ -24,8 +26,15 @@ pub(crate) fn mk_config(checkpoint: &str) -> EngineConfig {
         .join(checkpoint);
     EngineConfig {
         max_total_tokens: Some(1024),
-        cpu_threads: Some(1),
+        device: on_threads(1),
         ..EngineConfig::new(path)
+    }
+}
+
+pub(crate) fn on_threads(threads: usize) -> Device {
+    Device::Cpu {
+        threads: Some(threads),
+        kv_memory_bytes: 1 << 30,
     }
 }
 

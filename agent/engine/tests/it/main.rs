@@ -1,5 +1,6 @@
 //! The engine from outside: whole requests over tiny checkpoints, in one process.
 
+mod cuda;
 mod disaggregated;
 mod equal;
 mod faults;

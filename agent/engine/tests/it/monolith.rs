@@ -6,7 +6,7 @@ use pd_engine::engine::{LogprobOptions, SubmitError};
 use proptest::prelude::*;
 
 use crate::harness::{LLAMA, assert_nothing_held, collect, generate, metric, mk_config};
-use crate::harness::{alone, assert_same, mk_prompt, mk_request, mk_sampled, start};
+use crate::harness::{alone, assert_same, mk_prompt, mk_request, mk_sampled, on_threads, start};
 
 #[test]
 fn a_request_gets_as_many_tokens_as_it_asked_for() {
@@ -51,7 +51,7 @@ proptest! {
         let engine = start(EngineConfig {
             chunked_prefill_size: chunk,
             page_size,
-            cpu_threads: Some(threads),
+            device: on_threads(threads),
             ..mk_config(LLAMA)
         });
         let mut streams = Vec::new();

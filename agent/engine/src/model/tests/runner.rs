@@ -18,10 +18,10 @@ pub(super) struct Sizes {
     pub(super) step: StepLimits,
 }
 
-pub(super) struct Runner {
-    backend: CpuBackend,
-    model: Box<dyn Model<CpuBackend>>,
-    kv: [KvGroupView<CpuBackend>; 1],
+pub(super) struct Runner<B: Backend> {
+    backend: B,
+    model: Box<dyn Model<B>>,
+    kv: [KvGroupView<B>; 1],
     sizes: Sizes,
 }
 
@@ -62,17 +62,15 @@ pub(super) fn backend() -> CpuBackend {
 
 // === impl Runner ===
 
-impl Runner {
-    pub(super) fn new(path: &Path, sizes: Sizes) -> Self {
-        let backend = backend();
+impl<B: Backend> Runner<B> {
+    pub(super) fn new(backend: B, path: &Path, sizes: Sizes) -> Self {
+        let dtype = backend.activation_dtype();
         let page_size = sizes.page_size;
         let model = load(&backend, &ModelFiles::open(path).unwrap(), sizes.step).unwrap();
         let spec = model.kv_pool_spec().groups.remove(0);
         let num_pages = sizes.max_seqs * sizes.max_seq_len / page_size;
         let len = num_pages * page_size * spec.elements_per_token();
-        let region = backend
-            .alloc_exportable("kv pool", DType::F32, len)
-            .unwrap();
+        let region = backend.alloc_exportable("kv pool", dtype, len).unwrap();
         let cut = KvCutView::page_first(
             region,
             0,
@@ -82,7 +80,7 @@ impl Runner {
             spec.head_dim,
         );
         let kv = [KvGroupView {
-            dtype: DType::F32,
+            dtype,
             page_size,
             num_pages,
             num_kv_heads: spec.num_kv_heads,
@@ -97,7 +95,7 @@ impl Runner {
         }
     }
 
-    pub(super) fn model(&self) -> &dyn Model<CpuBackend> {
+    pub(super) fn model(&self) -> &dyn Model<B> {
         self.model.as_ref()
     }
 
@@ -109,7 +107,7 @@ impl Runner {
         self.kv[0].num_pages - 1 - (seq * self.pages_per_seq() + index)
     }
 
-    fn upload(&self, values: &[usize]) -> <CpuBackend as Backend>::Buffer {
+    fn upload(&self, values: &[usize]) -> B::Buffer {
         let values: Vec<u32> = values
             .iter()
             .map(|&value| u32::try_from(value).unwrap())

@@ -1,0 +1,364 @@
+// Fibres, barriers and warp collectives of the emulation, and every kernel, in one unit so that all register.
+#include "emulation.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace emulation {
+namespace {
+
+constexpr uint32_t WARP = 32, THREADS_MAX = 1024;
+constexpr size_t STACK_BYTES = 64 << 10;
+
+enum class State : uint8_t { Ready, AtBlockBarrier, AtWarpBarrier, Done };
+
+struct Copy {
+  void* to;
+  const void* from;
+  bool wanted;
+};
+
+struct Fibre {
+  State state;
+  Index index;
+  // Which half of the exchange the next collective uses.
+  uint32_t turn;
+  std::vector<std::vector<Copy>> groups;
+  std::vector<Copy> open_group;
+#if defined(__x86_64__)
+  void* stack_pointer;
+#else
+  ucontext_t context;
+#endif
+};
+
+// What a launch of this thread works with.
+struct Machine {
+  std::vector<Fibre> fibres{THREADS_MAX};
+  uint8_t* stacks = nullptr;
+  Fibre* running = nullptr;
+#if defined(__x86_64__)
+  void* scheduler = nullptr;
+#else
+  ucontext_t scheduler;
+#endif
+  const Registration* kernel = nullptr;
+  const void* args = nullptr;
+  Index block{}, block_dim{}, grid{};
+  void* shared = nullptr;
+  uint64_t exchange[2][THREADS_MAX][3];
+};
+
+thread_local Machine machine;
+const Registration* registrations = nullptr;
+
+#if defined(__x86_64__)
+extern "C" void pd_emulation_switch(void** save, void* load);
+asm(R"(
+.text
+.p2align 4
+pd_emulation_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+)");
+#endif
+
+void to_scheduler() {
+#if defined(__x86_64__)
+  pd_emulation_switch(&machine.running->stack_pointer, machine.scheduler);
+#else
+  swapcontext(&machine.running->context, &machine.scheduler);
+#endif
+}
+
+void run_fibre() {
+  machine.kernel->run(machine.args);
+  machine.running->state = State::Done;
+  to_scheduler();
+  abort();
+}
+
+void prepare(Fibre& fibre, uint8_t* stack) {
+#if defined(__x86_64__)
+  auto top = reinterpret_cast<void**>(stack + STACK_BYTES);
+  // As after a call: the address to return to, and six registers.
+  *--top = nullptr;
+  *--top = reinterpret_cast<void*>(run_fibre);
+  for (int i = 0; i < 6; ++i) *--top = nullptr;
+  fibre.stack_pointer = top;
+#else
+  getcontext(&fibre.context);
+  fibre.context.uc_stack.ss_sp = stack;
+  fibre.context.uc_stack.ss_size = STACK_BYTES;
+  fibre.context.uc_link = nullptr;
+  makecontext(&fibre.context, run_fibre, 0);
+#endif
+}
+
+void resume(Fibre& fibre) {
+  machine.running = &fibre;
+#if defined(__x86_64__)
+  pd_emulation_switch(&machine.scheduler, fibre.stack_pointer);
+#else
+  swapcontext(&machine.scheduler, &fibre.context);
+#endif
+}
+
+void report_fault(int) {
+  char text[256];
+  const Index &b = machine.block, &t = machine.running ? machine.running->index : b;
+  int len = snprintf(text, sizeof(text), "kernel %s touched memory that is not its: block %u %u %u, thread %u\n",
+                     machine.kernel ? machine.kernel->name : "(none)", b.x, b.y, b.z, t.x);
+  if (len > 0 && write(2, text, size_t(len)) < 0) _exit(1);
+  signal(SIGSEGV, SIG_DFL);
+  raise(SIGSEGV);
+}
+
+// Runs the threads of one block to their end; an error in `error`, or an empty string.
+void run_block(uint32_t threads, bool descending, char* error, size_t error_len) {
+  for (uint32_t i = 0; i < threads; ++i) {
+    Fibre& fibre = machine.fibres[i];
+    fibre.state = State::Ready;
+    fibre.index = Index{i, 0, 0};
+    fibre.turn = 0;
+    fibre.groups.clear();
+    fibre.open_group.clear();
+    prepare(fibre, machine.stacks + size_t(i) * STACK_BYTES);
+  }
+  uint32_t done = 0;
+  while (done < threads) {
+    bool moved = false;
+    for (uint32_t i = 0; i < threads; ++i) {
+      Fibre& fibre = machine.fibres[descending ? threads - 1 - i : i];
+      if (fibre.state != State::Ready) continue;
+      resume(fibre);
+      moved = true;
+      done += fibre.state == State::Done;
+    }
+    uint32_t at_barrier = 0;
+    for (uint32_t first = 0; first < threads; first += WARP) {
+      uint32_t waiting = 0, last = first + WARP < threads ? first + WARP : threads;
+      for (uint32_t i = first; i < last; ++i) {
+        waiting += machine.fibres[i].state == State::AtWarpBarrier;
+        at_barrier += machine.fibres[i].state == State::AtBlockBarrier;
+      }
+      if (waiting != WARP) continue;
+      for (uint32_t i = first; i < last; ++i) machine.fibres[i].state = State::Ready;
+      moved = true;
+    }
+    if (at_barrier > 0 && at_barrier + done == threads) {
+      for (uint32_t i = 0; i < threads; ++i) {
+        if (machine.fibres[i].state == State::AtBlockBarrier) machine.fibres[i].state = State::Ready;
+      }
+      moved = true;
+    }
+    if (!moved && done < threads) {
+      snprintf(error, error_len, "block %u %u %u: %u threads wait at the block's barrier, %u have ended, the rest wait "
+               "in a warp that some lanes do not reach", machine.block.x, machine.block.y, machine.block.z, at_barrier,
+               done);
+      return;
+    }
+  }
+}
+
+// A place in the exchange for each lane of the running fibre's warp.
+uint64_t (*exchange_of_warp())[3] {
+  Fibre& fibre = *machine.running;
+  auto half = machine.exchange[fibre.turn++ % 2];
+  return half + fibre.index.x / WARP * WARP;
+}
+
+uint32_t lane() { return machine.running->index.x % WARP; }
+
+float bf16_at(uint64_t words, uint32_t reg, uint32_t half) {
+  uint32_t bits = uint32_t(words >> (32 * reg + 16 * half)) << 16;
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+void check_aligned(const void* place) {
+  if (reinterpret_cast<uintptr_t>(place) % 16 == 0) return;
+  fprintf(stderr, "kernel %s: a 16-byte access at %p\n", machine.kernel->name, place);
+  abort();
+}
+
+}  // namespace
+
+Registration::Registration(const char* name, size_t args_bytes, uint32_t threads, void (*run)(const void*))
+    : name(name), args_bytes(args_bytes), threads(threads), run(run), next(registrations) {
+  registrations = this;
+}
+
+const Index& thread_index() { return machine.running->index; }
+const Index& block_index() { return machine.block; }
+const Index& block_size() { return machine.block_dim; }
+const Index& grid_size() { return machine.grid; }
+void* shared_memory() { return machine.shared; }
+
+void sync_block() {
+  machine.running->state = State::AtBlockBarrier;
+  to_scheduler();
+}
+void sync_warp() {
+  machine.running->state = State::AtWarpBarrier;
+  to_scheduler();
+}
+
+uint16_t round_to_bf16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  if (value != value) return uint16_t(bits >> 16 | 0x40);
+  return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+uint32_t shuffle(uint32_t value, uint32_t source_lane) {
+  auto places = exchange_of_warp();
+  places[lane()][0] = value;
+  sync_warp();
+  return uint32_t(places[source_lane % WARP][0]);
+}
+
+// Products are exact, sums rounded once, which is what the hardware does within a bit or two.
+void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  auto places = exchange_of_warp();
+  uint32_t me = lane();
+  places[me][0] = uint64_t(a[1]) << 32 | a[0];
+  places[me][1] = uint64_t(a[3]) << 32 | a[2];
+  places[me][2] = uint64_t(b[1]) << 32 | b[0];
+  sync_warp();
+  for (uint32_t e = 0; e < 4; ++e) {
+    uint32_t row = me / 4, upper = e / 2, column = me % 4 * 2 + e % 2;
+    double sum = d[e];
+    for (uint32_t k = 0; k < 16; ++k) {
+      uint32_t t = k % 8 / 2;
+      double x = bf16_at(places[row * 4 + t][k / 8], upper, k % 2);
+      sum += x * bf16_at(places[column * 4 + t][2], k / 8, k % 2);
+    }
+    d[e] = float(sum);
+  }
+}
+
+void load_matrices_transposed(uint32_t (&r)[4], const uint16_t* row) {
+  check_aligned(row);
+  auto places = exchange_of_warp();
+  uint32_t me = lane();
+  places[me][0] = reinterpret_cast<uint64_t>(row);
+  sync_warp();
+  for (uint32_t m = 0; m < 4; ++m) {
+    auto at = [&](uint32_t i) { return reinterpret_cast<const uint16_t*>(places[8 * m + i][0])[me / 4]; };
+    uint32_t first = me % 4 * 2;
+    r[m] = uint32_t(at(first)) | uint32_t(at(first + 1)) << 16;
+  }
+}
+
+void copy_async(void* to, const void* from, bool wanted) {
+  check_aligned(to);
+  if (wanted) check_aligned(from);
+  memset(to, 0xff, 16);
+  machine.running->open_group.push_back(Copy{to, from, wanted});
+}
+void commit_copies() {
+  Fibre& fibre = *machine.running;
+  fibre.groups.push_back(std::move(fibre.open_group));
+  fibre.open_group.clear();
+}
+void wait_copies(int pending) {
+  auto& groups = machine.running->groups;
+  while (groups.size() > size_t(pending)) {
+    for (const Copy& copy : groups.front()) {
+      if (copy.wanted) {
+        memcpy(copy.to, copy.from, 16);
+      } else {
+        memset(copy.to, 0, 16);
+      }
+    }
+    groups.erase(groups.begin());
+  }
+}
+
+}  // namespace emulation
+
+extern "C" const void* pd_emulation_find(const char* name, size_t* args_bytes, uint32_t* threads) {
+  for (auto kernel = emulation::registrations; kernel; kernel = kernel->next) {
+    if (strcmp(kernel->name, name) != 0) continue;
+    *args_bytes = kernel->args_bytes;
+    *threads = kernel->threads;
+    return kernel;
+  }
+  return nullptr;
+}
+
+// Runs a grid on the calling thread. `error` becomes an empty string or says what went wrong.
+extern "C" void pd_emulation_launch(const void* kernel, const uint32_t* grid, uint32_t threads, size_t shared_bytes,
+                                    const void* args, bool descending, char* error, size_t error_len) {
+  using namespace emulation;
+  static const bool handled = (signal(SIGSEGV, report_fault), true);
+  (void)handled;
+  error[0] = 0;
+  size_t page = size_t(sysconf(_SC_PAGESIZE));
+  size_t shared_pages = (shared_bytes + page - 1) / page * page;
+  auto memory = [&](size_t bytes) {
+    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) abort();
+    return static_cast<uint8_t*>(at);
+  };
+  if (!machine.stacks) machine.stacks = memory(size_t(THREADS_MAX) * STACK_BYTES);
+  uint8_t* shared = memory(shared_pages + page);
+  mprotect(shared + shared_pages, page, PROT_NONE);
+  machine.shared = shared + (shared_pages - (shared_bytes + 15) / 16 * 16);
+  machine.kernel = static_cast<const Registration*>(kernel);
+  machine.args = args;
+  machine.grid = Index{grid[0], grid[1], grid[2]};
+  machine.block_dim = Index{threads, 1, 1};
+  size_t blocks = size_t(grid[0]) * grid[1] * grid[2];
+  for (size_t i = 0; i < blocks && !error[0]; ++i) {
+    size_t at = descending ? blocks - 1 - i : i;
+    machine.block = Index{uint32_t(at % grid[0]), uint32_t(at / grid[0] % grid[1]), uint32_t(at / grid[0] / grid[1])};
+    memset(machine.shared, 0xff, shared_bytes);
+    run_block(threads, descending, error, error_len);
+  }
+  machine.running = nullptr;
+  machine.kernel = nullptr;
+  munmap(shared, shared_pages + page);
+}
+
+#include "args.cuh"
+
+// Each file's own names stay its own.
+namespace attention {
+#include "attention.cu"
+}
+namespace elementwise {
+#include "elementwise.cu"
+}
+namespace linear {
+#include "linear.cu"
+}
+namespace qkv {
+#include "qkv.cu"
+}
+namespace sample {
+#include "sample.cu"
+}

@@ -1,0 +1,179 @@
+//! Paged attention over sequences whose pages lie scattered in the pool.
+
+use std::ops::Range;
+
+use pd_compute::{AttnPaged, Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT};
+
+use super::{Subject, rounded, values};
+
+/// A pool of one cut, page-first.
+#[derive(Clone, Copy, Debug)]
+pub struct KvShape {
+    pub num_pages: usize,
+    pub page_size: usize,
+    pub num_kv_heads: usize,
+    pub head_dim: usize,
+    pub num_layers: usize,
+}
+
+/// Sequences, and the queries at their ends.
+#[derive(Clone, Debug)]
+pub struct AttnCase {
+    /// Keys of each sequence, and how many of the last are queries.
+    pub seqs: Vec<(usize, usize)>,
+    pub page_size: usize,
+    pub num_kv_heads: usize,
+    /// Query heads per KV head.
+    pub group: usize,
+    pub head_dim: usize,
+    /// Of queries and pool.
+    pub dtype: DType,
+}
+
+// === impl KvShape ===
+
+impl KvShape {
+    pub fn num_slots(&self) -> usize {
+        self.num_pages * self.page_size
+    }
+
+    fn page_elements(&self) -> usize {
+        self.num_layers * self.num_kv_heads * 2 * self.page_size * self.head_dim
+    }
+
+    pub fn pool<B: Backend>(&self, subject: &Subject<B>, dtype: DType) -> KvGroupView<B> {
+        let len = self.num_pages * self.page_elements();
+        let region = subject.backend.alloc_exportable("pool", dtype, len);
+        let region = region.expect("test pools fit");
+        let cut = KvCutView::page_first(
+            region,
+            0,
+            self.num_layers,
+            self.num_kv_heads,
+            self.page_size,
+            self.head_dim,
+        );
+        KvGroupView {
+            dtype,
+            page_size: self.page_size,
+            num_pages: self.num_pages,
+            num_kv_heads: self.num_kv_heads,
+            head_dim: self.head_dim,
+            cuts: [cut].into(),
+        }
+    }
+}
+
+// === impl AttnCase ===
+
+impl AttnCase {
+    fn pages_of(&self, keys: usize) -> usize {
+        keys.div_ceil(self.page_size)
+    }
+
+    /// Sequences' pages lie in turn, from the pool's end: neighbours in a sequence never are neighbours.
+    fn page_table(&self) -> (Vec<u32>, usize, usize) {
+        let stride = self.seqs.iter().map(|(keys, _)| self.pages_of(*keys));
+        let stride = stride.max().unwrap_or(0).max(1);
+        let num_pages = stride * self.seqs.len() + 1;
+        let page = |seq: usize, i: usize| num_pages - 1 - (i * self.seqs.len() + seq);
+        let table = (0..self.seqs.len())
+            .flat_map(|seq| (0..stride).map(move |i| (seq, i)))
+            .map(|(seq, i)| u32::try_from(page(seq, i)).expect("small"));
+        (table.collect(), stride, num_pages)
+    }
+
+    /// Outputs of the queries, `[query][head][head_dim]`.
+    pub fn run<B: Backend>(&self, subject: &Subject<B>) -> Vec<f32> {
+        let (page_table, stride, num_pages) = self.page_table();
+        let shape = KvShape {
+            num_pages,
+            page_size: self.page_size,
+            num_kv_heads: self.num_kv_heads,
+            head_dim: self.head_dim,
+            num_layers: 2,
+        };
+        let kv = shape.pool(subject, self.dtype);
+        self.fill(subject, &kv, &page_table, stride);
+        let width = self.num_kv_heads * self.group * self.head_dim;
+        // As in a qkv row: something follows the queries.
+        let row_stride = width + 2 * self.num_kv_heads * self.head_dim;
+        let (mut q_indptr, mut q) = (vec![0u32], Vec::new());
+        for (seq, (keys, queries)) in self.seqs.iter().enumerate() {
+            for position in keys - queries..*keys {
+                q.extend(self.query(seq, position, width));
+                q.resize(q.len() + row_stride - width, f32::NAN);
+            }
+            q_indptr.push(q_indptr[seq] + u32::try_from(*queries).expect("small"));
+        }
+        let rows = q.len() / row_stride;
+        let lens: Vec<u32> = self
+            .seqs
+            .iter()
+            .map(|(keys, _)| u32::try_from(*keys).expect("small"))
+            .collect();
+        let batch = BatchView {
+            num_tokens: rows,
+            num_seqs: self.seqs.len(),
+            token_ids: subject.words(&vec![0; rows]),
+            positions: subject.words(&vec![0; rows]),
+            q_indptr: subject.words(&q_indptr),
+            kv_lens: subject.words(&lens),
+            page_table: subject.words(&page_table),
+            page_table_stride: stride,
+            out_slots: subject.words(&vec![NO_SLOT; rows]),
+        };
+        let out = subject.zeros(subject.dtype(), rows * width);
+        #[allow(clippy::cast_precision_loss, reason = "test values are small")]
+        let scale = 1.0 / (self.head_dim as f32).sqrt();
+        subject.backend.attn_paged(AttnPaged {
+            q: &subject.activations(&q),
+            q_row_stride: row_stride,
+            num_q_heads: self.num_kv_heads * self.group,
+            scale,
+            batch: &batch,
+            kv: &kv,
+            layer: 1,
+            out: &out,
+        });
+        subject.read(&out)
+    }
+
+    /// A query depends on its sequence and position only, not on what is asked beside it.
+    fn query(&self, seq: usize, position: usize, width: usize) -> Vec<f32> {
+        let seed = 10_000 * (seq as u64 + 1) + position as u64;
+        rounded(self.dtype, values(seed, width))
+    }
+
+    /// Keys and values, the rest of the pool being NaN.
+    fn fill<B: Backend>(
+        &self,
+        subject: &Subject<B>,
+        kv: &KvGroupView<B>,
+        page_table: &[u32],
+        stride: usize,
+    ) {
+        let (cut, layer) = kv.cut_of(1);
+        let mut pool = vec![f32::NAN; kv.num_pages * cut.page_stride];
+        for (seq, (keys, _)) in self.seqs.iter().enumerate() {
+            for key in 0..*keys {
+                let page = page_table[seq * stride + key / self.page_size] as usize;
+                for head in 0..self.num_kv_heads {
+                    for kind in 0..2 {
+                        let at = page * cut.page_stride
+                            + head * cut.head_stride
+                            + layer * cut.layer_stride
+                            + kind * cut.kv_stride
+                            + key % self.page_size * cut.slot_stride;
+                        let place: Range<usize> = at..at + self.head_dim;
+                        let seed = ((seq * 10_000 + key) * 64 + head) * 2 + kind;
+                        let scaled = values(7_000_000 + seed as u64, self.head_dim);
+                        let scaled = scaled.into_iter().map(|v| 3.0 * v).collect();
+                        pool[place].copy_from_slice(&rounded(self.dtype, scaled));
+                    }
+                }
+            }
+        }
+        subject.write(&cut.region, &pool);
+    }
+}

@@ -1,0 +1,69 @@
+//! The linear op.
+
+use pd_compute::{Backend, DType, Epilogue, Linear, WeightFormat, WeightSource};
+
+use super::{Subject, rounded, values};
+
+/// A call of `linear`: rows of x, n of the weight, k of both.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearCase {
+    pub rows: usize,
+    pub n: usize,
+    pub k: usize,
+    pub epilogue: Epilogue,
+    /// Of x and the weight.
+    pub dtype: DType,
+    /// Whether the result is F32, as logits are.
+    pub to_f32: bool,
+}
+
+pub fn linear<B: Backend>(subject: &Subject<B>, case: &LinearCase) -> Vec<f32> {
+    let LinearCase {
+        rows,
+        n,
+        k,
+        epilogue,
+        dtype,
+        to_f32,
+    } = *case;
+    // Sums stay about one.
+    #[allow(clippy::cast_precision_loss, reason = "test values are small")]
+    let scale = 1.0 / (k as f32).sqrt();
+    let scaled = |seed, len| values(seed, len).into_iter().map(|v| v * scale).collect();
+    let weight = rounded(dtype, scaled(1, n * k));
+    let x = rounded(dtype, values(2, rows * k));
+    let (first, second) = weight.split_at(n / 2 * k);
+    let part = |name, values| WeightSource {
+        name,
+        format: WeightFormat::F32,
+        n: n / 2,
+        k,
+        bytes: bytemuck::cast_slice(values),
+    };
+    let whole = WeightSource {
+        n,
+        ..part("whole", &weight)
+    };
+    let weight = if epilogue == Epilogue::SwiGlu {
+        let parts = [part("gate", first), part("up", second)];
+        subject.backend.pack_linear(&parts, true)
+    } else {
+        subject.backend.pack_linear(&[whole], false)
+    };
+    let out_len = if epilogue == Epilogue::SwiGlu {
+        n / 2
+    } else {
+        n
+    };
+    let out_dtype = if to_f32 { DType::F32 } else { subject.dtype() };
+    let out = subject.zeros(out_dtype, rows * out_len);
+    subject.write(&out, &rounded(dtype, values(3, rows * out_len)));
+    subject.backend.linear(Linear {
+        x: &subject.activations(&x),
+        weight: &weight.expect("it fits"),
+        epilogue,
+        out: &out,
+        rows,
+    });
+    subject.read(&out)
+}

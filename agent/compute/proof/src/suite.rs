@@ -1,0 +1,510 @@
+//! What must hold on every device: each op beside the CPU backend's, and what a backend promises
+//! beyond numbers. A check panics with what is wrong.
+
+use pd_compute::sampling::SamplingRow;
+use pd_compute::{
+    Backend, DType, Embed, Epilogue, LogitBias, Ticket, TokenCount, WeightFormat, WeightSource,
+};
+
+use crate::cases::attention::{AttnCase, KvShape};
+use crate::cases::linear::{LinearCase, linear};
+use crate::cases::rows::{self, QkvCase};
+use crate::cases::sampling::SampleCase;
+use crate::cases::{Subject, compare, pages, reference, values};
+
+/// Something that backends run on.
+pub trait Device {
+    type Backend: Backend;
+
+    /// A fresh backend that computes in `dtype`.
+    fn start(&self, dtype: DType, deterministic: bool) -> Subject<Self::Backend>;
+}
+
+/// One thing that must hold.
+#[derive(Debug)]
+pub struct Check<D: Device> {
+    pub name: &'static str,
+    pub run: fn(&D),
+}
+
+macro_rules! checks {
+    ($($name:ident)*) => {
+        /// All of them.
+        pub fn checks<D: Device>() -> Vec<Check<D>> {
+            vec![$(Check { name: stringify!($name), run: $name::<D> }),*]
+        }
+    };
+}
+
+checks! {
+    embedding_rows_are_those_of_the_table
+    norms_add_first_and_write_the_sum_back
+    rotary_tables_are_the_cpus
+    gathered_rows_leave_those_that_are_not_wanted
+    qkv_becomes_queries_and_cached_keys_and_values
+    linears_multiply_add_and_gate
+    a_linears_bits_do_not_depend_on_the_number_of_rows
+    attention_of_one_query_each_is_the_cpus
+    attention_of_many_queries_is_the_cpus
+    a_querys_bits_depend_on_its_own_keys_only
+    greedy_rows_take_the_first_of_the_likeliest
+    draws_fall_where_the_cpus_do
+    penalties_and_bias_come_before_the_draw
+    rows_without_a_finite_logit_yield_no_token
+    pages_come_back_from_the_host_as_they_went
+    large_buffers_go_and_come_in_parts
+    a_wrong_index_faults_the_stream_and_names_the_op
+    weights_that_the_kernels_cannot_load_are_refused
+}
+
+const DTYPES: [DType; 2] = [DType::F32, DType::BF16];
+
+fn assert_close(actual: &[f32], expected: &[f32], bound: f32, what: &dyn std::fmt::Debug) {
+    if let Err(off) = compare(actual, expected, bound) {
+        panic!("{what:?}: {off}");
+    }
+}
+
+fn embedding_rows_are_those_of_the_table<D: Device>(device: &D) {
+    let ids = [2, 0, 6, 6];
+    for dtype in DTYPES {
+        let subject = device.start(dtype, false);
+        for hidden in [8, 20, 64] {
+            let expected = rows::embed(&reference(), 7, hidden, &ids);
+            let actual = rows::embed(&subject, 7, hidden, &ids);
+            assert_close(
+                &actual,
+                &expected,
+                subject.rounding() / 2.0,
+                &(dtype, hidden),
+            );
+        }
+    }
+}
+
+fn norms_add_first_and_write_the_sum_back<D: Device>(device: &D) {
+    for dtype in DTYPES {
+        let subject = device.start(dtype, false);
+        for hidden in [8, 60, 64, 1000, 4096] {
+            for (adds, in_place) in [(false, false), (true, false), (true, true)] {
+                let shape = (3, hidden);
+                let (expected, sum) = rows::rms_norm(&reference(), dtype, shape, adds, in_place);
+                let (actual, actual_sum) = rows::rms_norm(&subject, dtype, shape, adds, in_place);
+                let what = (dtype, hidden, adds, in_place);
+                assert_close(&actual, &expected, 2.0 * subject.rounding(), &what);
+                assert_close(&actual_sum, &sum, 2.0 * subject.rounding(), &what);
+            }
+        }
+    }
+}
+
+fn rotary_tables_are_the_cpus<D: Device>(device: &D) {
+    let positions = [0, 1, 63, 1000, 40_959];
+    let expected = rows::rope_table(&reference(), &positions, 32);
+    let actual = rows::rope_table(&device.start(DType::BF16, false), &positions, 32);
+    assert_close(&actual, &expected, 1e-7, &"table");
+}
+
+fn gathered_rows_leave_those_that_are_not_wanted<D: Device>(device: &D) {
+    let subject = device.start(DType::BF16, false);
+    for row_len in [1, 3, 4, 64] {
+        assert_eq!(
+            rows::gather_rows(&subject, row_len),
+            rows::gather_rows(&reference(), row_len)
+        );
+    }
+}
+
+fn qkv_becomes_queries_and_cached_keys_and_values<D: Device>(device: &D) {
+    for dtype in DTYPES {
+        let subject = device.start(dtype, false);
+        for (head_dim, rotary_dim, page_size) in
+            [(16, 16, 4), (64, 16, 16), (80, 80, 1), (128, 128, 8)]
+        {
+            for (has_bias, has_norms) in [(false, false), (true, true)] {
+                let case = QkvCase {
+                    kv: KvShape {
+                        num_pages: 9,
+                        page_size,
+                        num_kv_heads: 2,
+                        head_dim,
+                        num_layers: 3,
+                    },
+                    num_q_heads: 6,
+                    rotary_dim,
+                    has_bias,
+                    has_norms,
+                    dtype,
+                };
+                let (queries, pool) = rows::qkv_prep(&reference(), &case);
+                let (actual_queries, actual_pool) = rows::qkv_prep(&subject, &case);
+                assert_close(&actual_queries, &queries, 2.0 * subject.rounding(), &case);
+                assert_close(&actual_pool, &pool, 2.0 * subject.rounding(), &case);
+            }
+        }
+    }
+}
+
+fn linears_multiply_add_and_gate<D: Device>(device: &D) {
+    for dtype in DTYPES {
+        let subject = device.start(dtype, false);
+        for rows in [1, 7, 8, 9, 17, 33, 64, 65, 130] {
+            for (n, k) in [(16, 8), (40, 264), (150, 520)] {
+                for (epilogue, to_f32) in [
+                    (Epilogue::Store, true),
+                    (Epilogue::Store, false),
+                    (Epilogue::AddResidual, false),
+                    (Epilogue::SwiGlu, false),
+                ] {
+                    let case = LinearCase {
+                        rows,
+                        n,
+                        k,
+                        epilogue,
+                        dtype,
+                        to_f32,
+                    };
+                    let bound = if to_f32 { 2e-6 } else { subject.rounding() };
+                    let expected = linear(&reference(), &case);
+                    assert_close(&linear(&subject, &case), &expected, bound, &case);
+                }
+            }
+        }
+    }
+}
+
+fn a_linears_bits_do_not_depend_on_the_number_of_rows<D: Device>(device: &D) {
+    for dtype in DTYPES {
+        let subject = device.start(dtype, false);
+        for k in [40, 264, 520] {
+            let case = |rows| LinearCase {
+                rows,
+                n: 48,
+                k,
+                epilogue: Epilogue::Store,
+                dtype,
+                to_f32: true,
+            };
+            let bits = |rows: usize| -> Vec<u32> {
+                let out = linear(&subject, &case(rows));
+                out.iter().map(|y| y.to_bits()).collect()
+            };
+            let all = bits(130);
+            for rows in [1, 8, 20, 64, 65] {
+                assert_eq!(bits(rows), all[..rows * 48], "{dtype:?} {rows} rows of {k}");
+            }
+        }
+    }
+}
+
+fn attn_case(dtype: DType, head_dim: usize, group: usize, seqs: &[(usize, usize)]) -> AttnCase {
+    AttnCase {
+        seqs: seqs.to_vec(),
+        page_size: 16,
+        num_kv_heads: 2,
+        group,
+        head_dim,
+        dtype,
+    }
+}
+
+fn attention_of_one_query_each_is_the_cpus<D: Device>(device: &D) {
+    let seqs = [(1, 1), (63, 1), (64, 1), (65, 1), (300, 1)];
+    for deterministic in [false, true] {
+        for dtype in DTYPES {
+            let subject = device.start(dtype, deterministic);
+            for (head_dim, group) in [
+                (16, 1),
+                (16, 3),
+                (64, 4),
+                (64, 7),
+                (80, 8),
+                (128, 1),
+                (128, 9),
+                (256, 2),
+            ] {
+                let case = attn_case(dtype, head_dim, group, &seqs);
+                let expected = case.run(&reference());
+                assert_close(
+                    &case.run(&subject),
+                    &expected,
+                    2.0 * subject.rounding(),
+                    &case,
+                );
+            }
+        }
+    }
+}
+
+fn attention_of_many_queries_is_the_cpus<D: Device>(device: &D) {
+    let seqs = [(70, 70), (1, 1), (200, 65), (129, 2), (64, 64)];
+    for dtype in DTYPES {
+        let subject = device.start(dtype, false);
+        for (head_dim, group) in [(16, 2), (64, 1), (64, 3), (128, 2)] {
+            for page_size in [1, 16, 64] {
+                let case = AttnCase {
+                    page_size,
+                    ..attn_case(dtype, head_dim, group, &seqs)
+                };
+                let expected = case.run(&reference());
+                // Weights are rounded to the dtype before they multiply the values.
+                assert_close(
+                    &case.run(&subject),
+                    &expected,
+                    4.0 * subject.rounding(),
+                    &case,
+                );
+            }
+        }
+    }
+}
+
+fn a_querys_bits_depend_on_its_own_keys_only<D: Device>(device: &D) {
+    for dtype in DTYPES {
+        let subject = device.start(dtype, true);
+        for head_dim in [64, 80, 128] {
+            let alone = attn_case(dtype, head_dim, 2, &[(140, 140)]).run(&subject);
+            let width = alone.len() / 140;
+            let beside = attn_case(dtype, head_dim, 2, &[(140, 9), (77, 77)]);
+            let beside = AttnCase {
+                page_size: 64,
+                ..beside
+            }
+            .run(&subject);
+            let bits = |out: &[f32]| out.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(
+                bits(&beside[..9 * width]),
+                bits(&alone[131 * width..]),
+                "{dtype:?} {head_dim}"
+            );
+
+            let one = attn_case(dtype, head_dim, 2, &[(140, 1)]).run(&subject);
+            assert_eq!(
+                bits(&one),
+                bits(&alone[139 * width..]),
+                "{dtype:?} {head_dim}"
+            );
+            let several =
+                attn_case(dtype, head_dim, 2, &[(140, 1), (300, 1), (1, 1)]).run(&subject);
+            assert_eq!(bits(&several[..width]), bits(&one), "{dtype:?} {head_dim}");
+        }
+    }
+}
+
+fn drawing(temperature: f32, position: u32) -> SamplingRow {
+    SamplingRow {
+        temperature,
+        seed_lo: 7,
+        position,
+        ..SamplingRow::greedy()
+    }
+}
+
+fn sample_case(rows: Vec<SamplingRow>, vocab: usize) -> SampleCase {
+    SampleCase {
+        rows,
+        vocab,
+        counts: Vec::new(),
+        bias: Vec::new(),
+        top_n_max: 0,
+        spread: 6.0,
+        seed: 1,
+    }
+}
+
+fn assert_sampled_alike<D: Device>(device: &D, case: &SampleCase) {
+    let (expected, actual) = (
+        case.run(&reference()),
+        case.run(&device.start(DType::BF16, false)),
+    );
+    assert_eq!(actual.tokens, expected.tokens, "{case:?}");
+    assert_eq!(actual.top_tokens, expected.top_tokens, "{case:?}");
+    assert_close(&actual.logprobs, &expected.logprobs, 2e-6, &case);
+    assert_close(&actual.top_logprobs, &expected.top_logprobs, 2e-6, &case);
+}
+
+fn greedy_rows_take_the_first_of_the_likeliest<D: Device>(device: &D) {
+    let mut case = sample_case(vec![SamplingRow::greedy(); 6], 1200);
+    case.rows[1].given = 700;
+    case.rows[2].top_n = 5;
+    case.rows[3].top_n = 20;
+    case.top_n_max = 20;
+    assert_sampled_alike(device, &case);
+    let tiny = SampleCase {
+        top_n_max: 8,
+        ..sample_case(
+            vec![SamplingRow {
+                top_n: 8,
+                ..SamplingRow::greedy()
+            }],
+            5,
+        )
+    };
+    assert_sampled_alike(device, &tiny);
+}
+
+fn draws_fall_where_the_cpus_do<D: Device>(device: &D) {
+    let filters: [fn(&mut SamplingRow); 7] = [
+        |_| {},
+        |row| row.top_k = 1,
+        |row| row.top_k = 40,
+        |row| row.top_p = 0.8,
+        |row| row.min_p = 0.05,
+        |row| (row.top_k, row.top_p) = (100, 0.5),
+        |row| (row.top_k, row.top_p, row.min_p) = (300, 0.95, 0.01),
+    ];
+    for (vocab, spread) in [(100, 1.0), (1000, 6.0), (3000, 20.0)] {
+        for temperature in [0.3, 1.0, 2.5] {
+            let mut rows = Vec::new();
+            for filter in &filters {
+                for position in 0..6 {
+                    let mut row = drawing(temperature, position);
+                    filter(&mut row);
+                    rows.push(row);
+                }
+            }
+            assert_sampled_alike(
+                device,
+                &SampleCase {
+                    spread,
+                    ..sample_case(rows, vocab)
+                },
+            );
+        }
+    }
+}
+
+fn penalties_and_bias_come_before_the_draw<D: Device>(device: &D) {
+    let mut rows = vec![drawing(1.0, 3), drawing(0.0, 4), drawing(0.7, 5)];
+    for row in &mut rows {
+        row.repetition_penalty = 1.3;
+        row.presence_penalty = 0.5;
+        row.frequency_penalty = 0.25;
+        row.top_n = 4;
+    }
+    (rows[0].counts_begin, rows[0].counts_end) = (0, 3);
+    (rows[1].counts_begin, rows[1].counts_end) = (3, 5);
+    (rows[1].bias_begin, rows[1].bias_end) = (0, 4);
+    (rows[2].bias_begin, rows[2].bias_end) = (2, 4);
+    let count = |token, output_count| TokenCount {
+        token,
+        output_count,
+    };
+    let bias = |token, bias| LogitBias { token, bias };
+    let case = SampleCase {
+        counts: vec![
+            count(1, 0),
+            count(5, 2),
+            count(99, 1),
+            count(17, 4),
+            count(5000, 1),
+        ],
+        bias: vec![
+            bias(17, 3.0),
+            bias(40, f32::NEG_INFINITY),
+            bias(17, 0.3),
+            bias(9000, 1.0),
+        ],
+        top_n_max: 4,
+        ..sample_case(rows, 300)
+    };
+    assert_sampled_alike(device, &case);
+}
+
+fn rows_without_a_finite_logit_yield_no_token<D: Device>(device: &D) {
+    let mut case = sample_case(
+        vec![drawing(1.0, 1), SamplingRow::greedy(), drawing(1.0, 2)],
+        40,
+    );
+    case.top_n_max = 2;
+    case.rows[2].top_n = 2;
+    let mut logits = case.logits();
+    logits[..40].fill(f32::NEG_INFINITY);
+    logits[40..80].fill(f32::NAN);
+    logits[85] = f32::NAN;
+    logits[90] = f32::NEG_INFINITY;
+    let expected = case.run_on(&reference(), &logits);
+    let actual = case.run_on(&device.start(DType::BF16, false), &logits);
+    assert_eq!(actual.tokens, expected.tokens);
+    assert_eq!(actual.top_tokens, expected.top_tokens);
+    assert_close(&actual.logprobs, &expected.logprobs, 2e-6, &"logprobs");
+}
+
+fn pages_come_back_from_the_host_as_they_went<D: Device>(device: &D) {
+    for dtype in DTYPES {
+        let shape = KvShape {
+            num_pages: 5,
+            page_size: 3,
+            num_kv_heads: 2,
+            head_dim: 8,
+            num_layers: 2,
+        };
+        assert_eq!(
+            pages::there_and_back(&device.start(dtype, false), &shape, dtype),
+            pages::there_and_back(&reference(), &shape, dtype)
+        );
+    }
+}
+
+fn large_buffers_go_and_come_in_parts<D: Device>(device: &D) {
+    let subject = device.start(DType::F32, false);
+    let many = values(1, 5 << 20);
+    let buffer = subject.floats(&many);
+    assert_eq!(subject.read(&buffer), many);
+}
+
+fn a_wrong_index_faults_the_stream_and_names_the_op<D: Device>(device: &D) {
+    let subject = device.start(DType::BF16, false);
+    let table = [0.0f32; 24];
+    let source = WeightSource {
+        name: "embed",
+        format: WeightFormat::F32,
+        n: 3,
+        k: 8,
+        bytes: bytemuck::cast_slice(&table),
+    };
+    let table = subject
+        .backend
+        .pack_embedding(&source)
+        .expect("it is taken");
+    let out = subject.zeros(DType::BF16, 8);
+    assert_eq!(subject.backend.health(), Ok(()));
+    subject.backend.embed(Embed {
+        table: &table,
+        token_ids: &subject.words(&[3]),
+        out: &out,
+        rows: 1,
+    });
+    let fault = subject.try_read(&out).expect_err("it is refused");
+    assert_eq!(
+        fault.to_string(),
+        "op embed faulted: token id 3 is beyond the vocabulary of 3; the queue runs nothing after it"
+    );
+    assert_eq!(subject.backend.health(), Err(fault.clone()));
+    assert_eq!(
+        subject.backend.fence().wait().expect_err("it is refused"),
+        fault
+    );
+}
+
+fn weights_that_the_kernels_cannot_load_are_refused<D: Device>(device: &D) {
+    let subject = device.start(DType::BF16, false);
+    let values = values(1, 6 * 12);
+    let source = |k| WeightSource {
+        name: "odd",
+        format: WeightFormat::F32,
+        n: 6 * 12 / k,
+        k,
+        bytes: bytemuck::cast_slice(&values),
+    };
+    let refused = subject.backend.pack_linear(&[source(12)], false);
+    assert_eq!(
+        refused.expect_err("it is refused").to_string(),
+        "weight odd: has 12 columns; the CUDA backend takes multiples of 8, use the CPU's"
+    );
+    let refused = subject.backend.pack_linear(&[source(8), source(24)], false);
+    assert_eq!(
+        refused.expect_err("it is refused").to_string(),
+        "weight odd: has 24 columns, odd has 8"
+    );
+}

@@ -1,0 +1,24 @@
+//! The CUDA backend: kernels of our own on one stream of one GPU, through a [`driver::Driver`].
+//!
+//! Everything above the driver is the same whether a GPU runs the kernels or their emulation on the
+//! host does, so ops, launches and memory are tested where there is no GPU.
+
+mod backend;
+pub mod driver;
+mod export;
+mod fault;
+#[cfg(feature = "cuda")]
+pub mod gpu;
+pub mod kernels;
+mod memory;
+mod ops;
+mod pinned;
+mod scratch;
+mod ticket;
+mod weights;
+
+pub use backend::{CudaBackend, CudaConfig};
+pub use export::CudaMemory;
+pub use memory::CudaBuffer;
+pub use ticket::CudaTicket;
+pub use weights::{CudaEmbedding, CudaLinear};

@@ -1,0 +1,171 @@
+//! What the backend asks of a driver: memory, copies, launches and events on one stream of one
+//! device. Calls return at once unless they say otherwise; the stream runs them in order.
+
+use std::fmt::Debug;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+
+use super::kernels::Kernel;
+
+/// A device that runs [`Kernel`]s. Any thread may call.
+///
+/// # Safety
+/// Memory from `alloc` and `alloc_pinned` is disjoint, zeroed, aligned to 16 bytes and stays until it
+/// is freed; `done` says true only when everything before the event has ended.
+pub unsafe trait Driver: Debug + Send + Sync + 'static {
+    fn device(&self) -> &DeviceInfo;
+
+    /// Device memory that is not in use, by anyone.
+    ///
+    /// # Errors
+    /// When the driver does not say.
+    fn free_bytes(&self) -> Result<usize, DriverError>;
+
+    /// Device memory; its address.
+    ///
+    /// # Errors
+    /// When there is not so much.
+    fn alloc(&self, bytes: usize) -> Result<u64, DriverError>;
+
+    /// Waits for the stream first.
+    ///
+    /// # Safety
+    /// `addr` is from `alloc`, is freed once, and nothing is enqueued that uses it afterwards.
+    unsafe fn free(&self, addr: u64);
+
+    /// Host memory that the device reaches under the same address.
+    ///
+    /// # Errors
+    /// When there is not so much.
+    fn alloc_pinned(&self, bytes: usize) -> Result<NonNull<u8>, DriverError>;
+
+    /// Waits for the stream first.
+    ///
+    /// # Safety
+    /// As for `free`.
+    unsafe fn free_pinned(&self, place: NonNull<u8>);
+
+    /// Enqueues a copy between device and pinned memory, in any direction.
+    ///
+    /// # Errors
+    /// When the driver refuses it.
+    ///
+    /// # Safety
+    /// Both ranges are allocated, and stay so until it is done.
+    unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError>;
+
+    /// Enqueues a kernel.
+    ///
+    /// # Errors
+    /// When the driver refuses it.
+    ///
+    /// # Safety
+    /// `launch.args` is the struct of the kernel, and what it points to is as the kernel needs it.
+    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), DriverError>;
+
+    /// Enqueues a copy beside the stream, on another that only [`Self::settle`] waits for. Host memory
+    /// that is not pinned is allowed here.
+    ///
+    /// # Errors
+    /// When the driver refuses it.
+    ///
+    /// # Safety
+    /// Both ranges are allocated or opened, and stay so until `settle` returns.
+    unsafe fn copy_beside(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError>;
+
+    /// Blocks until all copies beside the stream have ended.
+    ///
+    /// # Errors
+    /// The error of one of them.
+    fn settle(&self) -> Result<(), DriverError>;
+
+    /// What another process opens this memory by; `addr` is from `alloc`.
+    ///
+    /// # Errors
+    /// When the memory cannot be shared.
+    fn ipc_handle(&self, addr: u64) -> Result<IpcHandle, DriverError>;
+
+    /// Another process's memory, to copy from; its address here.
+    ///
+    /// # Errors
+    /// When there is no such memory, or this device does not reach it.
+    fn open_ipc(&self, handle: &IpcHandle) -> Result<u64, DriverError>;
+
+    /// Waits for the copies beside the stream first.
+    ///
+    /// # Safety
+    /// `addr` is from `open_ipc`, is closed once, and nothing uses it afterwards.
+    unsafe fn close_ipc(&self, addr: u64);
+
+    /// The memory as a dma-buf, for a NIC; `addr` is from `alloc`, `bytes` a multiple of 64 KiB.
+    ///
+    /// # Errors
+    /// When driver or kernel do not support it.
+    fn dma_buf(&self, addr: u64, bytes: usize) -> Result<OwnedFd, DriverError>;
+
+    /// Makes what NICs have written visible to kernels that are enqueued after it.
+    ///
+    /// # Errors
+    /// When the driver cannot.
+    fn flush_remote_writes(&self) -> Result<(), DriverError>;
+
+    /// Marks this point of the stream.
+    ///
+    /// # Errors
+    /// When the driver has no event left.
+    fn record(&self) -> Result<Event, DriverError>;
+
+    /// Whether the stream has passed the event.
+    ///
+    /// # Errors
+    /// The error of something enqueued before.
+    fn is_done(&self, event: &Event) -> Result<bool, DriverError>;
+
+    /// Blocks until the stream has passed the event.
+    ///
+    /// # Errors
+    /// The error of something enqueued before.
+    fn wait(&self, event: &Event) -> Result<(), DriverError>;
+
+    /// Takes the event back.
+    fn release(&self, event: Event);
+}
+
+/// Names memory of a process to others on its host.
+pub type IpcHandle = [u8; 64];
+
+/// What launches and plans depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    pub name: String,
+    /// Streaming multiprocessors.
+    pub num_sms: u32,
+    pub memory_bytes: usize,
+    /// Major and minor.
+    pub compute_capability: (u32, u32),
+}
+
+/// One kernel over a grid of blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    pub kernel: Kernel,
+    pub grid: [u32; 3],
+    /// Dynamic shared memory per block.
+    pub shared_bytes: u32,
+    /// The kernel's one argument, a struct.
+    pub args: &'a [u8],
+}
+
+/// A point of the stream, to be given back with [`Driver::release`].
+#[derive(Debug)]
+pub struct Event(pub u64);
+
+/// A call that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call}: {reason}")]
+pub struct DriverError {
+    /// The driver's function, or the kernel.
+    pub call: &'static str,
+    /// The driver's name and text of the error.
+    pub reason: String,
+}

@@ -1,0 +1,420 @@
+//! The driver of a real GPU: libcuda, opened at run time, and the kernels that are in this binary.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use cudarc::driver::result;
+use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
+use parking_lot::Mutex;
+
+use super::driver::{DeviceInfo, Driver, DriverError, Event, IpcHandle, Launch};
+use super::kernels::Kernel;
+
+/// What `build.rs` made of the `.cu` files.
+mod compiled {
+    /// Aligned as the driver reads it.
+    #[repr(C, align(16))]
+    pub(super) struct Aligned<B: ?Sized>(pub(super) B);
+
+    include!(concat!(env!("OUT_DIR"), "/fatbins.rs"));
+}
+
+/// Registers, spills and shared memory of every kernel, by architecture.
+pub const KERNEL_REPORT: &str = compiled::REPORT;
+
+/// One GPU with one stream.
+#[derive(Debug)]
+pub struct GpuDriver {
+    device: DeviceInfo,
+    handle: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    /// For copies that are no part of the model's work.
+    beside: sys::CUstream,
+    modules: Vec<sys::CUmodule>,
+    /// In the order of [`Kernel::ALL`].
+    functions: Vec<sys::CUfunction>,
+    /// Not in use.
+    events: Mutex<Vec<EventPtr>>,
+}
+
+#[derive(Debug)]
+struct EventPtr(sys::CUevent);
+
+// SAFETY: an event may be used from any thread.
+unsafe impl Send for EventPtr {}
+// SAFETY: the driver's handles may be used from any thread whose current context is theirs.
+unsafe impl Send for GpuDriver {}
+// SAFETY: as above; the driver locks what it must.
+unsafe impl Sync for GpuDriver {}
+
+thread_local! {
+    /// The context that this thread has entered.
+    static ENTERED: Cell<sys::CUcontext> = const { Cell::new(std::ptr::null_mut()) };
+}
+
+fn failed(call: &'static str) -> impl FnOnce(result::DriverError) -> DriverError {
+    fn text(found: Result<&CStr, result::DriverError>) -> &str {
+        found.map_or("unknown", |text| text.to_str().unwrap_or("unknown"))
+    }
+    move |error| DriverError {
+        call,
+        reason: format!(
+            "{} ({})",
+            text(error.error_name()),
+            text(error.error_string())
+        ),
+    }
+}
+
+fn unusable(call: &'static str, reason: String) -> DriverError {
+    DriverError { call, reason }
+}
+
+// === impl GpuDriver ===
+
+impl GpuDriver {
+    /// Opens the `ordinal`th GPU that `CUDA_VISIBLE_DEVICES` leaves.
+    ///
+    /// # Errors
+    /// Says what is missing: the driver, the device, or a kernel for it.
+    pub fn open(ordinal: u32) -> Result<Self, DriverError> {
+        // SAFETY: it opens the library and does nothing with it.
+        if !unsafe { sys::is_culib_present() } {
+            let reason =
+                "libcuda.so.1 is not to be found: there is no NVIDIA driver here".to_owned();
+            return Err(unusable("dlopen", reason));
+        }
+        result::init().map_err(failed("cuInit"))?;
+        let count = result::device::get_count().map_err(failed("cuDeviceGetCount"))?;
+        let index = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+        if index >= count {
+            let reason = format!("GPU {ordinal} of {count} visible ones does not exist");
+            return Err(unusable("cuDeviceGet", reason));
+        }
+        let handle = result::device::get(index).map_err(failed("cuDeviceGet"))?;
+        let device = describe(handle)?;
+        // SAFETY: the device exists; the context is released by `drop`.
+        let context = unsafe { result::primary_ctx::retain(handle) }
+            .map_err(failed("cuDevicePrimaryCtxRetain"))?;
+        let mut driver = Self {
+            device,
+            handle,
+            context,
+            stream: std::ptr::null_mut(),
+            beside: std::ptr::null_mut(),
+            modules: Vec::new(),
+            functions: Vec::new(),
+            events: Mutex::default(),
+        };
+        driver.enter()?;
+        let stream = || {
+            result::stream::create(result::stream::StreamKind::NonBlocking)
+                .map_err(failed("cuStreamCreate"))
+        };
+        driver.stream = stream()?;
+        driver.beside = stream()?;
+        driver.load_kernels()?;
+        Ok(driver)
+    }
+
+    fn load_kernels(&mut self) -> Result<(), DriverError> {
+        for fatbin in compiled::FATBINS {
+            let image: *const c_void = fatbin.as_ptr().cast();
+            // SAFETY: the image is a whole fat binary, as nvcc wrote it.
+            let module = unsafe { result::module::load_data(image) };
+            self.modules
+                .push(module.map_err(failed("cuModuleLoadData"))?);
+        }
+        let shared_max = attribute(
+            self.handle,
+            Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+        )?;
+        for kernel in Kernel::ALL {
+            let name = || CString::new(kernel.name()).expect("a symbol holds no NUL");
+            let found = self.modules.iter().find_map(|module| {
+                // SAFETY: the module is loaded.
+                unsafe { result::module::get_function(*module, name()) }.ok()
+            });
+            let function = found.ok_or_else(|| {
+                unusable(
+                    "cuModuleGetFunction",
+                    format!("no kernel is named {}", kernel.name()),
+                )
+            })?;
+            let shared =
+                sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is of a loaded module; kernels have no other shared memory.
+            unsafe { result::function::set_function_attribute(function, shared, shared_max) }
+                .map_err(failed("cuFuncSetAttribute"))?;
+            self.functions.push(function);
+        }
+        Ok(())
+    }
+
+    /// Makes the context this thread's.
+    fn enter(&self) -> Result<(), DriverError> {
+        if ENTERED.get() != self.context {
+            // SAFETY: the context lives as long as `self`.
+            unsafe { result::ctx::set_current(self.context) }.map_err(failed("cuCtxSetCurrent"))?;
+            ENTERED.set(self.context);
+        }
+        Ok(())
+    }
+
+    /// Waits until the stream has run dry, so that nothing uses what is freed next. A fault of the stream
+    /// is reported elsewhere.
+    fn drain(&self) {
+        if self.enter().is_ok() {
+            // SAFETY: the stream lives as long as `self`.
+            let drained = unsafe { result::stream::synchronize(self.stream) };
+            if let Err(error) = drained {
+                tracing::debug!(?error, "the stream ended with a fault");
+            }
+            if let Err(error) = self.settle() {
+                tracing::debug!(%error, "copies beside the stream ended with a fault");
+            }
+        }
+    }
+}
+
+fn attribute(device: sys::CUdevice, attribute: Attribute) -> Result<i32, DriverError> {
+    // SAFETY: the device exists.
+    unsafe { result::device::get_attribute(device, attribute) }
+        .map_err(failed("cuDeviceGetAttribute"))
+}
+
+fn describe(device: sys::CUdevice) -> Result<DeviceInfo, DriverError> {
+    let number = |which| attribute(device, which).map(i32::unsigned_abs);
+    Ok(DeviceInfo {
+        name: result::device::get_name(device).map_err(failed("cuDeviceGetName"))?,
+        num_sms: number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        // SAFETY: the device exists.
+        memory_bytes: unsafe { result::device::total_mem(device) }
+            .map_err(failed("cuDeviceTotalMem"))?,
+        compute_capability: (
+            number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+    })
+}
+
+// SAFETY: cuMemAlloc and cuMemHostAlloc align to 256 bytes and more and hand out disjoint ranges, which
+// are zeroed here; an event has passed only when all work before it has.
+unsafe impl Driver for GpuDriver {
+    fn device(&self) -> &DeviceInfo {
+        &self.device
+    }
+
+    fn free_bytes(&self) -> Result<usize, DriverError> {
+        self.enter()?;
+        let (free, _) = result::mem_get_info().map_err(failed("cuMemGetInfo"))?;
+        Ok(free)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
+        self.enter()?;
+        // SAFETY: the memory is owned by whoever gets the address.
+        let addr = unsafe { result::malloc_sync(bytes) }.map_err(failed("cuMemAlloc"))?;
+        // SAFETY: the range was just allocated.
+        unsafe { result::memset_d8_sync(addr, 0, bytes) }.map_err(failed("cuMemsetD8"))?;
+        Ok(addr)
+    }
+
+    unsafe fn free(&self, addr: u64) {
+        self.drain();
+        // SAFETY: the caller's; nothing uses the memory any more.
+        if let Err(error) = unsafe { result::free_sync(addr) } {
+            tracing::debug!(?error, addr, "device memory was not freed");
+        }
+    }
+
+    fn alloc_pinned(&self, bytes: usize) -> Result<NonNull<u8>, DriverError> {
+        self.enter()?;
+        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
+        // SAFETY: the memory is owned by whoever gets the address.
+        let place =
+            unsafe { result::malloc_host(bytes, flags) }.map_err(failed("cuMemHostAlloc"))?;
+        let place = NonNull::new(place.cast::<u8>()).expect("an allocation is not at null");
+        // SAFETY: the range was just allocated.
+        unsafe { place.write_bytes(0, bytes) };
+        Ok(place)
+    }
+
+    unsafe fn free_pinned(&self, place: NonNull<u8>) {
+        self.drain();
+        // SAFETY: the caller's; nothing uses the memory any more.
+        if let Err(error) = unsafe { result::free_host(place.as_ptr().cast()) } {
+            tracing::debug!(?error, "pinned memory was not freed");
+        }
+    }
+
+    unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: the caller's; addresses are unified, so the driver knows which side each is on.
+        unsafe { sys::cuMemcpyAsync(to, from, bytes, self.stream) }
+            .result()
+            .map_err(failed("cuMemcpyAsync"))
+    }
+
+    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), DriverError> {
+        self.enter()?;
+        let Launch {
+            kernel,
+            grid: [x, y, z],
+            shared_bytes,
+            args,
+        } = *launch;
+        let mut params = [args.as_ptr().cast_mut().cast::<c_void>()];
+        // SAFETY: the caller's; the driver copies the one argument before it returns.
+        unsafe {
+            result::launch_kernel(
+                self.functions[kernel as usize],
+                (x, y, z),
+                (kernel.threads(), 1, 1),
+                shared_bytes,
+                self.stream,
+                &mut params,
+            )
+        }
+        .map_err(failed(kernel.name()))
+    }
+
+    unsafe fn copy_beside(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: the caller's; addresses are unified, so the driver knows which side each is on.
+        unsafe { sys::cuMemcpyAsync(to, from, bytes, self.beside) }
+            .result()
+            .map_err(failed("cuMemcpyAsync"))
+    }
+
+    fn settle(&self) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: the stream lives as long as `self`.
+        unsafe { result::stream::synchronize(self.beside) }.map_err(failed("cuStreamSynchronize"))
+    }
+
+    fn ipc_handle(&self, addr: u64) -> Result<IpcHandle, DriverError> {
+        self.enter()?;
+        let mut handle = sys::CUipcMemHandle { reserved: [0; 64] };
+        // SAFETY: `addr` is of this process; the place is ours.
+        unsafe { sys::cuIpcGetMemHandle(&raw mut handle, addr) }
+            .result()
+            .map_err(failed("cuIpcGetMemHandle"))?;
+        Ok(handle.reserved.map(i8::cast_unsigned))
+    }
+
+    fn open_ipc(&self, handle: &IpcHandle) -> Result<u64, DriverError> {
+        self.enter()?;
+        let handle = sys::CUipcMemHandle {
+            reserved: handle.map(u8::cast_signed),
+        };
+        let lazily = sys::CUipcMem_flags_enum::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
+        let mut addr = 0;
+        // SAFETY: the place is ours; a handle that names nothing is refused.
+        unsafe { sys::cuIpcOpenMemHandle_v2(&raw mut addr, handle, lazily) }
+            .result()
+            .map_err(failed("cuIpcOpenMemHandle"))?;
+        Ok(addr)
+    }
+
+    unsafe fn close_ipc(&self, addr: u64) {
+        if let Err(error) = self.settle() {
+            tracing::debug!(%error, "copies from a peer's memory ended with a fault");
+        }
+        // SAFETY: the caller's.
+        if let Err(error) = unsafe { sys::cuIpcCloseMemHandle(addr) }.result() {
+            tracing::debug!(?error, addr, "a peer's memory was not closed");
+        }
+    }
+
+    fn dma_buf(&self, addr: u64, bytes: usize) -> Result<OwnedFd, DriverError> {
+        self.enter()?;
+        let mut fd: c_int = -1;
+        let kind = sys::CUmemRangeHandleType_enum::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
+        // SAFETY: the range is of this process; the place takes a file descriptor.
+        unsafe { sys::cuMemGetHandleForAddressRange((&raw mut fd).cast(), addr, bytes, kind, 0) }
+            .result()
+            .map_err(failed("cuMemGetHandleForAddressRange"))?;
+        // SAFETY: the driver has just opened it for the caller.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    fn flush_remote_writes(&self) -> Result<(), DriverError> {
+        self.enter()?;
+        let target = sys::CUflushGPUDirectRDMAWritesTarget_enum::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX;
+        let scope =
+            sys::CUflushGPUDirectRDMAWritesScope_enum::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER;
+        // SAFETY: it takes no memory of ours.
+        unsafe { sys::cuFlushGPUDirectRDMAWrites(target, scope) }
+            .result()
+            .map_err(failed("cuFlushGPUDirectRDMAWrites"))
+    }
+
+    fn record(&self) -> Result<Event, DriverError> {
+        self.enter()?;
+        let free = self.events.lock().pop();
+        let event = match free {
+            Some(EventPtr(event)) => event,
+            None => result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+                .map_err(failed("cuEventCreate"))?,
+        };
+        // SAFETY: event and stream are of this context.
+        unsafe { result::event::record(event, self.stream) }.map_err(failed("cuEventRecord"))?;
+        Ok(Event(event as u64))
+    }
+
+    fn is_done(&self, event: &Event) -> Result<bool, DriverError> {
+        self.enter()?;
+        // SAFETY: the event is from `record` and was not released.
+        match unsafe { result::event::query(event.0 as sys::CUevent) } {
+            Ok(()) => Ok(true),
+            Err(result::DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            Err(error) => Err(failed("cuEventQuery")(error)),
+        }
+    }
+
+    fn wait(&self, event: &Event) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: the event is from `record` and was not released.
+        unsafe { result::event::synchronize(event.0 as sys::CUevent) }
+            .map_err(failed("cuEventSynchronize"))
+    }
+
+    fn release(&self, event: Event) {
+        self.events.lock().push(EventPtr(event.0 as sys::CUevent));
+    }
+}
+
+impl Drop for GpuDriver {
+    fn drop(&mut self) {
+        self.drain();
+        let freed = |what, freed: Result<(), result::DriverError>| {
+            if let Err(error) = freed {
+                tracing::debug!(?error, what, "not freed");
+            }
+        };
+        for EventPtr(event) in self.events.get_mut().drain(..) {
+            // SAFETY: the stream has run dry, and nobody holds the event.
+            freed("event", unsafe { result::event::destroy(event) });
+        }
+        for module in self.modules.drain(..) {
+            // SAFETY: none of its functions runs.
+            freed("module", unsafe { result::module::unload(module) });
+        }
+        for stream in [self.stream, self.beside] {
+            if !stream.is_null() {
+                // SAFETY: the streams have run dry.
+                freed("stream", unsafe { result::stream::destroy(stream) });
+            }
+        }
+        // A context retained later at this address must be entered anew.
+        ENTERED.set(std::ptr::null_mut());
+        // SAFETY: retained once, by `open`.
+        freed("context", unsafe {
+            result::primary_ctx::release(self.handle)
+        });
+    }
+}

@@ -1,0 +1,237 @@
+//! The kernels by name, and their arguments, field by field as in `kernels/args.cuh`.
+
+use bytemuck::{Pod, Zeroable};
+
+/// Rows of x that the few-rows kernels take at most, per kernel.
+pub(super) const FEW_ROWS: [usize; 4] = [8, 16, 32, 64];
+
+macro_rules! kernels {
+    ($($variant:ident $name:literal $args:ty, $threads:literal;)*) => {
+        /// An entry of the compiled kernels.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Kernel { $($variant),* }
+
+        impl Kernel {
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The symbol.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// Bytes of the argument struct.
+            pub const fn args_bytes(self) -> usize {
+                match self { $(Self::$variant => size_of::<$args>()),* }
+            }
+
+            /// Threads per block, as the kernel's launch bounds say.
+            pub const fn threads(self) -> u32 {
+                match self { $(Self::$variant => $threads),* }
+            }
+        }
+    };
+}
+
+kernels! {
+    Embed "pd_embed" EmbedArgs, 128;
+    RmsNormBf16 "pd_rms_norm_bf16" RmsNormArgs, 256;
+    RmsNormF32 "pd_rms_norm_f32" RmsNormArgs, 256;
+    RopeTable "pd_rope_table" RopeTableArgs, 128;
+    GatherRows "pd_gather_rows" GatherRowsArgs, 128;
+    CopyPages "pd_copy_pages" CopyPagesArgs, 128;
+    QkvPrepBf16 "pd_qkv_prep_bf16" QkvPrepArgs, 256;
+    QkvPrepF32 "pd_qkv_prep_f32" QkvPrepArgs, 256;
+    Linear8Bf16 "pd_linear_8_bf16" LinearArgs, 256;
+    Linear16Bf16 "pd_linear_16_bf16" LinearArgs, 256;
+    Linear32Bf16 "pd_linear_32_bf16" LinearArgs, 256;
+    Linear64Bf16 "pd_linear_64_bf16" LinearArgs, 256;
+    Linear8F32 "pd_linear_8_f32" LinearArgs, 256;
+    Linear16F32 "pd_linear_16_f32" LinearArgs, 256;
+    Linear32F32 "pd_linear_32_f32" LinearArgs, 256;
+    Linear64F32 "pd_linear_64_f32" LinearArgs, 256;
+    LinearTiledBf16 "pd_linear_tiled_bf16" LinearArgs, 256;
+    LinearTiledF32 "pd_linear_tiled_f32" LinearArgs, 256;
+    LinearFullF32 "pd_linear_full_f32" LinearArgs, 256;
+    AttendToken4x1Bf16 "pd_attend_token_4x1_bf16" AttnArgs, 128;
+    AttendToken4x4Bf16 "pd_attend_token_4x4_bf16" AttnArgs, 128;
+    AttendToken8x1Bf16 "pd_attend_token_8x1_bf16" AttnArgs, 128;
+    AttendToken8x4Bf16 "pd_attend_token_8x4_bf16" AttnArgs, 128;
+    AttendToken8x8Bf16 "pd_attend_token_8x8_bf16" AttnArgs, 128;
+    AttendToken16x1Bf16 "pd_attend_token_16x1_bf16" AttnArgs, 128;
+    AttendToken16x4Bf16 "pd_attend_token_16x4_bf16" AttnArgs, 128;
+    AttendToken16x8Bf16 "pd_attend_token_16x8_bf16" AttnArgs, 128;
+    AttendToken32x1Bf16 "pd_attend_token_32x1_bf16" AttnArgs, 128;
+    AttendToken32x4Bf16 "pd_attend_token_32x4_bf16" AttnArgs, 128;
+    AttendToken4x1F32 "pd_attend_token_4x1_f32" AttnArgs, 128;
+    AttendToken4x4F32 "pd_attend_token_4x4_f32" AttnArgs, 128;
+    AttendToken8x1F32 "pd_attend_token_8x1_f32" AttnArgs, 128;
+    AttendToken8x4F32 "pd_attend_token_8x4_f32" AttnArgs, 128;
+    AttendToken8x8F32 "pd_attend_token_8x8_f32" AttnArgs, 128;
+    AttendToken16x1F32 "pd_attend_token_16x1_f32" AttnArgs, 128;
+    AttendToken16x4F32 "pd_attend_token_16x4_f32" AttnArgs, 128;
+    AttendToken16x8F32 "pd_attend_token_16x8_f32" AttnArgs, 128;
+    AttendToken32x1F32 "pd_attend_token_32x1_f32" AttnArgs, 128;
+    AttendToken32x4F32 "pd_attend_token_32x4_f32" AttnArgs, 128;
+    AttendTile64 "pd_attend_tile_64" AttnArgs, 128;
+    AttendTile128 "pd_attend_tile_128" AttnArgs, 128;
+    Sample "pd_sample" SampleArgs, 512;
+}
+
+/// `Fault` of the kernels: what a wrong index was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Fault {
+    pub(super) op: u32,
+    pub(super) what: u32,
+    pub(super) value: u32,
+    pub(super) limit: u32,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct KvLayer {
+    pub(super) base: u64,
+    pub(super) page_stride: u64,
+    pub(super) head_stride: u64,
+    pub(super) kv_stride: u64,
+    pub(super) slot_stride: u64,
+    pub(super) page_size: u32,
+    pub(super) num_pages: u32,
+    pub(super) num_kv_heads: u32,
+    pub(super) head_dim: u32,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Batch {
+    pub(super) q_indptr: u64,
+    pub(super) kv_lens: u64,
+    pub(super) page_table: u64,
+    pub(super) page_table_stride: u32,
+    pub(super) num_tokens: u32,
+    pub(super) num_seqs: u32,
+    pub(super) pad: u32,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct EmbedArgs {
+    pub(super) table: u64,
+    pub(super) token_ids: u64,
+    pub(super) out: u64,
+    pub(super) fault: u64,
+    pub(super) vocab: u32,
+    pub(super) row_bytes: u32,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct RmsNormArgs {
+    pub(super) x: u64,
+    pub(super) add: u64,
+    pub(super) weight: u64,
+    pub(super) out: u64,
+    pub(super) hidden: u32,
+    pub(super) eps: f32,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct RopeTableArgs {
+    pub(super) positions: u64,
+    pub(super) inv_freq: u64,
+    pub(super) out: u64,
+    pub(super) rows: u32,
+    pub(super) half: u32,
+    pub(super) factor: f32,
+    pub(super) pad: u32,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct QkvPrepArgs {
+    pub(super) qkv: u64,
+    pub(super) bias: u64,
+    pub(super) q_norm: u64,
+    pub(super) k_norm: u64,
+    pub(super) rope: u64,
+    pub(super) out_slots: u64,
+    pub(super) fault: u64,
+    pub(super) kv: KvLayer,
+    pub(super) rotary_dim: u32,
+    pub(super) num_q_heads: u32,
+    pub(super) eps: f32,
+    pub(super) pad: u32,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct GatherRowsArgs {
+    pub(super) src: u64,
+    pub(super) indices: u64,
+    pub(super) out: u64,
+    pub(super) fault: u64,
+    pub(super) row_bytes: u64,
+    pub(super) src_rows: u32,
+    pub(super) pad: u32,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct CopyPagesArgs {
+    pub(super) pool: u64,
+    pub(super) host: u64,
+    pub(super) page_indices: u64,
+    pub(super) fault: u64,
+    pub(super) cut_page_bytes: u64,
+    pub(super) host_page_bytes: u64,
+    pub(super) host_offset_bytes: u64,
+    pub(super) num_pool_pages: u32,
+    pub(super) to_host: u32,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct LinearArgs {
+    pub(super) x: u64,
+    pub(super) weight: u64,
+    pub(super) out: u64,
+    pub(super) rows: u32,
+    pub(super) n: u32,
+    pub(super) k: u32,
+    pub(super) epilogue: u32,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct AttnArgs {
+    pub(super) q: u64,
+    pub(super) out: u64,
+    pub(super) partials: u64,
+    pub(super) arrivals: u64,
+    pub(super) fault: u64,
+    pub(super) batch: Batch,
+    pub(super) kv: KvLayer,
+    pub(super) q_row_stride: u64,
+    pub(super) num_q_heads: u32,
+    pub(super) splits: u32,
+    pub(super) scale_log2: f32,
+    pub(super) pad: u32,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct SampleArgs {
+    pub(super) logits: u64,
+    pub(super) rows: u64,
+    pub(super) token_counts: u64,
+    pub(super) logit_bias: u64,
+    pub(super) tokens: u64,
+    pub(super) logprobs: u64,
+    pub(super) top_tokens: u64,
+    pub(super) top_logprobs: u64,
+    pub(super) vocab: u32,
+    pub(super) top_n_max: u32,
+    pub(super) num_token_counts: u32,
+    pub(super) num_logit_bias: u32,
+}

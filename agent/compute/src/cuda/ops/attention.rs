@@ -1,0 +1,148 @@
+//! Paged attention: a kernel by the step's shape.
+
+use super::super::backend::{CudaBackend, Shared, to_u32};
+use super::super::driver::DriverError;
+use super::super::kernels::{AttnArgs, Kernel};
+use crate::dtype::DType;
+use crate::error::ComputeError;
+use crate::ops::AttnPaged;
+
+/// As in `attention.cu`.
+const TOKEN_WARPS: usize = 4;
+const TILE_QUERIES: usize = 64;
+const BLOCK: usize = 64;
+
+/// Blocks of one-query attention that are wanted per multiprocessor, and splits of a sequence at most.
+const BLOCKS_PER_SM: usize = 2;
+const SPLITS_MAX: usize = 32;
+
+pub(in crate::cuda) fn attn_paged(
+    shared: &Shared,
+    op: &AttnPaged<'_, CudaBackend>,
+) -> Result<(), DriverError> {
+    let dtype = shared.config.dtype;
+    let kv = op.kv;
+    let (rows, seqs) = (op.batch.num_tokens, op.batch.num_seqs);
+    let row_len = op.num_q_heads * kv.head_dim;
+    assert!(
+        op.num_q_heads > 0 && op.num_q_heads.is_multiple_of(kv.num_kv_heads),
+        "{} query heads are no multiple of {} KV heads",
+        op.num_q_heads,
+        kv.num_kv_heads
+    );
+    assert!(
+        op.q_row_stride >= row_len && op.q_row_stride.is_multiple_of(8),
+        "q rows of {} hold no {row_len} elements, or are not aligned to 8",
+        op.q_row_stride
+    );
+    assert!(!op.out.overlaps(op.q), "attn_paged: out overlaps q");
+    if rows == 0 {
+        return Ok(());
+    }
+    let q_len = (rows - 1) * op.q_row_stride + row_len;
+    let mut args = AttnArgs {
+        q: op.q.addr_of("attn q", &[dtype], q_len),
+        out: op.out.addr_of("attn out", &[dtype], rows * row_len),
+        partials: 0,
+        arrivals: 0,
+        fault: shared.fault.addr(),
+        batch: super::batch_args(op.batch),
+        kv: super::kv_layer(kv, op.layer, dtype),
+        q_row_stride: op.q_row_stride as u64,
+        num_q_heads: to_u32(op.num_q_heads),
+        splits: 1,
+        scale_log2: op.scale * std::f32::consts::LOG2_E,
+        pad: 0,
+    };
+    // A chunk may have one query too, so one kernel for all is what keeps a row's bits the same.
+    let is_decode = rows == seqs && !shared.config.deterministic;
+    let tile = match (dtype, kv.head_dim) {
+        (DType::BF16, 64) => Some(Kernel::AttendTile64),
+        (DType::BF16, 128) => Some(Kernel::AttendTile128),
+        _ => None,
+    };
+    if !is_decode && let Some(kernel) = tile {
+        // A sequence may end within a tile.
+        let tiles = rows / TILE_QUERIES + seqs;
+        let grid = [to_u32(tiles), to_u32(op.num_q_heads), 1];
+        return shared.launch(kernel, grid, 2 * 4 * BLOCK * kv.head_dim, &args);
+    }
+    let form = TokenForm::of(dtype, kv.head_dim, op.num_q_heads / kv.num_kv_heads);
+    let columns = kv.num_kv_heads * form.tiles;
+    if is_decode {
+        let wanted = BLOCKS_PER_SM * shared.driver.device().num_sms as usize;
+        let splits = wanted.div_ceil(columns * rows).clamp(1, SPLITS_MAX);
+        if splits > 1 {
+            let reserve = |scratch: &super::super::scratch::Scratch, words| {
+                scratch
+                    .reserve(&shared.driver, words)
+                    .map_err(|error| out_of_memory(&error))
+            };
+            let partials = rows * op.num_q_heads * splits * (kv.head_dim + 2);
+            args.partials = reserve(&shared.partials, partials)?;
+            args.arrivals = reserve(&shared.arrivals, rows * columns)?;
+        }
+        args.splits = to_u32(splits);
+    }
+    let grid = [args.splits, to_u32(columns), to_u32(rows)];
+    let states = TOKEN_WARPS * form.heads * (8 * form.lanes + 2);
+    shared.launch(form.kernel, grid, 4 * states, &args)
+}
+
+fn out_of_memory(error: &ComputeError) -> DriverError {
+    DriverError {
+        call: "attn_paged",
+        reason: error.to_string(),
+    }
+}
+
+/// Whether a kernel takes heads of so many elements.
+pub(in crate::cuda) fn takes_head_dim(head_dim: usize) -> bool {
+    head_dim.is_multiple_of(8) && (1..=256).contains(&head_dim)
+}
+
+/// A one-query kernel: lanes per key, query heads at a time, and how often that takes to go through
+/// those of a KV head.
+struct TokenForm {
+    kernel: Kernel,
+    lanes: usize,
+    heads: usize,
+    tiles: usize,
+}
+
+// === impl TokenForm ===
+
+impl TokenForm {
+    /// # Panics
+    /// When no kernel takes the head dim.
+    fn of(dtype: DType, head_dim: usize, group: usize) -> Self {
+        assert!(
+            takes_head_dim(head_dim),
+            "attention takes head dims that are multiples of 8 up to 256, not {head_dim}"
+        );
+        let lanes = (head_dim / 8).next_power_of_two().max(4);
+        let heads = match (group, lanes) {
+            (1, _) => 1,
+            (5.., 8 | 16) => 8,
+            _ => 4,
+        };
+        let (bf16, f32) = match (lanes, heads) {
+            (4, 1) => (Kernel::AttendToken4x1Bf16, Kernel::AttendToken4x1F32),
+            (4, _) => (Kernel::AttendToken4x4Bf16, Kernel::AttendToken4x4F32),
+            (8, 1) => (Kernel::AttendToken8x1Bf16, Kernel::AttendToken8x1F32),
+            (8, 4) => (Kernel::AttendToken8x4Bf16, Kernel::AttendToken8x4F32),
+            (8, _) => (Kernel::AttendToken8x8Bf16, Kernel::AttendToken8x8F32),
+            (16, 1) => (Kernel::AttendToken16x1Bf16, Kernel::AttendToken16x1F32),
+            (16, 4) => (Kernel::AttendToken16x4Bf16, Kernel::AttendToken16x4F32),
+            (16, _) => (Kernel::AttendToken16x8Bf16, Kernel::AttendToken16x8F32),
+            (_, 1) => (Kernel::AttendToken32x1Bf16, Kernel::AttendToken32x1F32),
+            (_, _) => (Kernel::AttendToken32x4Bf16, Kernel::AttendToken32x4F32),
+        };
+        Self {
+            kernel: if dtype == DType::F32 { f32 } else { bf16 },
+            lanes,
+            heads,
+            tiles: group.div_ceil(heads),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The linear op: a kernel by the number of rows.
+
+use super::super::backend::{CudaBackend, Shared, to_u32};
+use super::super::driver::DriverError;
+use super::super::kernels::{FEW_ROWS, Kernel, LinearArgs};
+use crate::buffer::DeviceBuffer;
+use crate::dtype::DType;
+use crate::ops::{Epilogue, Linear};
+
+/// As in `linear.cu`.
+const SEGMENTS: usize = 8;
+const N_TILE: usize = 16;
+const TILE: usize = 128;
+const STAGES: usize = 4;
+const K_STEP: usize = 32;
+const ROWS_F32: usize = 4;
+
+pub(in crate::cuda) fn linear(
+    shared: &Shared,
+    op: &Linear<'_, CudaBackend>,
+) -> Result<(), DriverError> {
+    let dtype = shared.config.dtype;
+    let (rows, n, k) = (op.rows, op.weight.n, op.weight.k);
+    assert!(!op.x.overlaps(op.out), "linear: x and out overlap");
+    let (epilogue, out_len) = match op.epilogue {
+        Epilogue::Store => (0, n),
+        Epilogue::AddResidual => (1, n),
+        Epilogue::SwiGlu => {
+            assert!(n.is_multiple_of(2), "gate and up have {n} rows together");
+            (2, n / 2)
+        }
+    };
+    let args = LinearArgs {
+        x: op.x.addr_of("linear x", &[dtype], rows * k),
+        weight: op.weight.weight.addr(),
+        out: op
+            .out
+            .addr_of("linear out", &[dtype, DType::F32], rows * out_len),
+        rows: to_u32(rows),
+        n: to_u32(n),
+        k: to_u32(k),
+        epilogue,
+    };
+    if dtype == DType::F32 {
+        let columns = Kernel::LinearFullF32.threads() as usize / 32 * 2;
+        let grid = [
+            to_u32(n.div_ceil(columns)),
+            to_u32(rows.div_ceil(ROWS_F32)),
+            1,
+        ];
+        return shared.launch(Kernel::LinearFullF32, grid, 0, &args);
+    }
+    let to_f32 = op.out.dtype() == DType::F32;
+    if let Some(i) = FEW_ROWS.iter().position(|most| rows <= *most) {
+        let kernels = if to_f32 {
+            [
+                Kernel::Linear8F32,
+                Kernel::Linear16F32,
+                Kernel::Linear32F32,
+                Kernel::Linear64F32,
+            ]
+        } else {
+            [
+                Kernel::Linear8Bf16,
+                Kernel::Linear16Bf16,
+                Kernel::Linear32Bf16,
+                Kernel::Linear64Bf16,
+            ]
+        };
+        let shared_bytes = 4 * SEGMENTS * FEW_ROWS[i] * N_TILE;
+        let blocks = if rows == 0 { 0 } else { n.div_ceil(N_TILE) };
+        return shared.launch(kernels[i], [to_u32(blocks), 1, 1], shared_bytes, &args);
+    }
+    let kernel = if to_f32 {
+        Kernel::LinearTiledF32
+    } else {
+        Kernel::LinearTiledBf16
+    };
+    let grid = [to_u32(rows.div_ceil(TILE)), to_u32(n.div_ceil(TILE)), 1];
+    shared.launch(kernel, grid, 2 * STAGES * 2 * TILE * K_STEP, &args)
+}

@@ -1,0 +1,66 @@
+//! RMS norm and the rotary table.
+
+use super::super::backend::{CudaBackend, Shared, to_u32};
+use super::super::driver::DriverError;
+use super::super::kernels::{Kernel, RmsNormArgs, RopeTableArgs};
+use crate::buffer::DeviceBuffer;
+use crate::dtype::DType;
+use crate::ops::{RmsNorm, RopeTable};
+
+/// Rows are kept in shared memory, which is this large at least.
+const HIDDEN_MAX: usize = 12_000;
+
+pub(in crate::cuda) fn rms_norm(
+    shared: &Shared,
+    op: &RmsNorm<'_, CudaBackend>,
+) -> Result<(), DriverError> {
+    let dtype = shared.config.dtype;
+    let hidden = op.weight.len();
+    assert!(
+        hidden <= HIDDEN_MAX,
+        "rms_norm: rows of {hidden} exceed {HIDDEN_MAX}"
+    );
+    assert!(
+        op.x.begins_with(op.out) || !op.x.overlaps(op.out),
+        "rms_norm: x and out overlap without being the same"
+    );
+    let len = op.rows * hidden;
+    let args = RmsNormArgs {
+        x: op.x.addr_of("rms_norm x", &[dtype], len),
+        add: op
+            .add
+            .map_or(0, |add| add.addr_of("rms_norm add", &[dtype], len)),
+        weight: op.weight.addr_of("rms_norm weight", &[DType::F32], hidden),
+        out: op.out.addr_of("rms_norm out", &[dtype], len),
+        hidden: to_u32(hidden),
+        eps: op.eps,
+    };
+    let kernel = if dtype == DType::F32 {
+        Kernel::RmsNormF32
+    } else {
+        Kernel::RmsNormBf16
+    };
+    // A float per warp, and the row.
+    let warps = kernel.threads() as usize / 32;
+    shared.launch(kernel, [to_u32(op.rows), 1, 1], 4 * (warps + hidden), &args)
+}
+
+pub(in crate::cuda) fn rope_table(
+    shared: &Shared,
+    op: &RopeTable<'_, CudaBackend>,
+) -> Result<(), DriverError> {
+    let (rows, half) = (op.rows, op.inv_freq.len());
+    let args = RopeTableArgs {
+        positions: op.positions.addr_of("positions", &[DType::U32], rows),
+        inv_freq: op.inv_freq.addr_of("inv_freq", &[DType::F32], half),
+        out: op
+            .out
+            .addr_of("rope_table out", &[DType::F32], rows * 2 * half),
+        rows: to_u32(rows),
+        half: to_u32(half),
+        factor: op.factor,
+        pad: 0,
+    };
+    let blocks = (rows * half).div_ceil(Kernel::RopeTable.threads() as usize);
+    shared.launch(Kernel::RopeTable, [to_u32(blocks), 1, 1], 0, &args)
+}

@@ -1,0 +1,99 @@
+//! From the configured device to a backend on it, and the memory that it leaves for the KV pool.
+
+use std::sync::Arc;
+
+use pd_compute::DType;
+use pd_compute::cpu::{ComputeDtype, CpuBackend, CpuConfig};
+use pd_compute::cuda::driver::Driver;
+use pd_compute::cuda::{CudaBackend, CudaConfig};
+
+use super::StartError;
+use super::config::{Device, EngineConfig, ModelDtype};
+use super::sizes;
+use crate::weights::Weights;
+
+/// A backend, and what it multiplies in.
+pub(super) struct Numbers<B> {
+    pub(super) backend: B,
+    pub(super) dtype: ComputeDtype,
+}
+
+pub(super) fn cpu(
+    config: &EngineConfig,
+    threads: Option<usize>,
+    weights: &Weights,
+) -> Result<Numbers<CpuBackend>, StartError> {
+    let dtype = sizes::compute_dtype(config.dtype, weights);
+    let defaults = CpuConfig::default();
+    let backend = CpuBackend::start(CpuConfig {
+        threads: threads.unwrap_or(defaults.threads),
+        compute_dtype: dtype,
+        ..defaults
+    })?;
+    Ok(Numbers { backend, dtype })
+}
+
+/// `auto` is bfloat16 here.
+pub(super) fn cuda(
+    config: &EngineConfig,
+    driver: &Arc<dyn Driver>,
+    deterministic: bool,
+) -> Result<Numbers<CudaBackend>, StartError> {
+    let (dtype, activations) = match config.dtype {
+        ModelDtype::Auto | ModelDtype::Bfloat16 => (ComputeDtype::BF16, DType::BF16),
+        ModelDtype::Float32 => (ComputeDtype::F32, DType::F32),
+    };
+    let cuda = CudaConfig {
+        dtype: activations,
+        deterministic,
+    };
+    let backend = CudaBackend::start(Arc::clone(driver), cuda)?;
+    Ok(Numbers { backend, dtype })
+}
+
+/// What the KV pool may take, weights and activations being there already.
+///
+/// # Errors
+/// When they leave nothing of the share.
+pub(super) fn kv_memory_bytes(device: &Device) -> Result<u64, StartError> {
+    let (driver, fraction) = match device {
+        Device::Cpu {
+            kv_memory_bytes, ..
+        } => return Ok(*kv_memory_bytes),
+        Device::Cuda {
+            driver,
+            mem_fraction_static,
+            ..
+        } => (driver, *mem_fraction_static),
+    };
+    let free = driver.free_bytes().map_err(|error| {
+        StartError::Model(format!(
+            "the device does not say what memory it has: {error}"
+        ))
+    })?;
+    let total = driver.device().memory_bytes;
+    let used = total - free.min(total);
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of memory needs no exactness"
+    )]
+    let share = (total as f64 * fraction) as usize;
+    let kv = share.saturating_sub(used);
+    tracing::info!(
+        "device memory: {share} bytes are {fraction} of {total}; {used} are in use by weights, activations \
+         and others; {kv} are left for the KV pool"
+    );
+    if kv == 0 {
+        return Err(StartError::Config {
+            flag: "--mem-fraction-static",
+            value: fraction.to_string(),
+            problem: format!(
+                "of {total} bytes that is {share}, and {used} are in use once the weights are loaded; raise it, \
+                 or take a smaller model"
+            ),
+        });
+    }
+    Ok(kv as u64)
+}

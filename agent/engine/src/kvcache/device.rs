@@ -1,0 +1,72 @@
+//! GPU memory of the pool, as a KV transfer reaches it.
+
+use std::any::Any;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use pd_compute::cuda::CudaMemory;
+use pd_compute::cuda::driver::DriverError;
+use pd_kv_transfer::DeviceMemory;
+
+#[derive(Debug)]
+pub(crate) struct GpuMemory(pub(crate) CudaMemory);
+
+fn text(error: DriverError) -> String {
+    error.to_string()
+}
+
+impl DeviceMemory for GpuMemory {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn addr(&self) -> u64 {
+        self.0.addr()
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), String> {
+        self.0.read(offset, bytes).map_err(text)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), String> {
+        self.0.write(offset, bytes).map_err(text)
+    }
+
+    fn copy_from(
+        &self,
+        offset: u64,
+        src: &dyn DeviceMemory,
+        src_offset: u64,
+        len: usize,
+    ) -> Result<(), String> {
+        let src = (src as &dyn Any).downcast_ref::<Self>();
+        let src = src.ok_or("a peer's memory is of another device's kind")?;
+        self.0
+            .copy_from(offset, &src.0, src_offset, len)
+            .map_err(text)
+    }
+
+    fn settle(&self) -> Result<(), String> {
+        self.0.settle().map_err(text)
+    }
+
+    fn share(&self) -> Result<Vec<u8>, String> {
+        self.0.share().map(|handle| handle.to_vec()).map_err(text)
+    }
+
+    fn open_shared(&self, handle: &[u8], len: usize) -> Result<Arc<dyn DeviceMemory>, String> {
+        let handle = handle
+            .try_into()
+            .map_err(|_| format!("a handle of {} bytes is none of a GPU's", handle.len()))?;
+        let opened = self.0.open_shared(handle, len).map_err(text)?;
+        Ok(Arc::new(Self(opened)))
+    }
+
+    fn dma_buf(&self) -> Result<OwnedFd, String> {
+        self.0.dma_buf().map_err(text)
+    }
+
+    fn flush(&self) -> Result<(), String> {
+        self.0.flush().map_err(text)
+    }
+}

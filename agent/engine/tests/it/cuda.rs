@@ -1,0 +1,212 @@
+//! The engine on CUDA's kernels, which the host emulates: the same tokens as on the CPU, and the same
+//! promises.
+
+use std::sync::Arc;
+
+use pd_compute_proof::EmulatedDriver;
+use pd_engine::engine::{Device, Engine, EngineConfig, ModelDtype, StartError};
+use pd_kv_transfer::Transport;
+
+use crate::harness::{
+    Answer, LLAMA, alone, assert_nothing_held, assert_same, collect, generate, metric, mk_config,
+    mk_prompt, mk_request, mk_sampled, start,
+};
+use crate::pair::Pair;
+
+const MEMORY_BYTES: usize = 64 << 20;
+
+fn emulated(memory_bytes: usize, deterministic: bool) -> Device {
+    Device::Cuda {
+        driver: Arc::new(EmulatedDriver::new(memory_bytes)),
+        mem_fraction_static: 0.9,
+        deterministic,
+    }
+}
+
+fn on_cuda(dtype: ModelDtype, deterministic: bool) -> EngineConfig {
+    EngineConfig {
+        dtype,
+        device: emulated(MEMORY_BYTES, deterministic),
+        ..mk_config(LLAMA)
+    }
+}
+
+/// The same tokens, with logprobs as far apart as two ways of adding f32 up.
+fn assert_alike(answer: &Answer, expected: &Answer) {
+    assert_eq!(answer.token_ids, expected.token_ids);
+    let pairs = answer.logprobs.iter().zip(&expected.logprobs);
+    let prompt = answer.prompt_logprobs.iter().zip(&expected.prompt_logprobs);
+    for (actual, expected) in pairs.chain(prompt) {
+        let values = (actual.logprob, expected.logprob);
+        let alike = match values {
+            (Some(actual), Some(expected)) => (actual - expected).abs() < 1e-3,
+            (actual, expected) => actual == expected,
+        };
+        assert!(alike, "{values:?}");
+    }
+    assert_eq!(answer.finish, expected.finish);
+}
+
+#[test]
+fn tokens_are_the_cpus() {
+    let engine = start(on_cuda(ModelDtype::Float32, false));
+    for request in [
+        mk_request(&mk_prompt(1, 40), 12),
+        mk_sampled(&mk_prompt(2, 70), 12),
+    ] {
+        let expected = alone(&request);
+        assert_alike(&generate(&engine, request), &expected);
+    }
+    assert_nothing_held(&engine);
+}
+
+#[test]
+fn deterministic_tokens_depend_on_neither_chunks_nor_company() {
+    let request = mk_sampled(&mk_prompt(9, 81), 8);
+    let whole = EngineConfig {
+        chunked_prefill_size: None,
+        page_size: 1,
+        ..on_cuda(ModelDtype::Bfloat16, true)
+    };
+    let expected = generate(&start(whole), request.clone());
+    // The last chunk is a single token.
+    let engine = start(EngineConfig {
+        chunked_prefill_size: Some(80),
+        ..on_cuda(ModelDtype::Bfloat16, true)
+    });
+    let mates: Vec<_> = (0..2)
+        .map(|seed| {
+            let mate = mk_request(&mk_prompt(seed, 30), 6);
+            engine.submit(mate).expect("a valid request")
+        })
+        .collect();
+    assert_same(&generate(&engine, request), &expected);
+    for mate in mates {
+        assert_eq!(collect(mate).token_ids.len(), 6);
+    }
+    assert_nothing_held(&engine);
+}
+
+#[test]
+fn pages_that_went_to_the_host_come_back() {
+    let requests: Vec<_> = (0..4)
+        .map(|seed| mk_request(&mk_prompt(seed, 30), 30))
+        .collect();
+    let expected: Vec<_> = requests.iter().map(alone).collect();
+    let engine = start(EngineConfig {
+        max_total_tokens: Some(160),
+        schedule_conservativeness: 0.1,
+        ..on_cuda(ModelDtype::Float32, false)
+    });
+    let streams: Vec<_> = requests
+        .into_iter()
+        .map(|request| engine.submit(request).expect("a valid request"))
+        .collect();
+    for (stream, expected) in streams.into_iter().zip(&expected) {
+        assert_alike(&collect(stream), expected);
+    }
+    assert!(metric(&engine, "pdserve_num_retractions_total") > 0.5);
+    assert_nothing_held(&engine);
+}
+
+#[test]
+fn the_pool_takes_what_weights_leave_of_the_share() {
+    let engine = start(EngineConfig {
+        max_total_tokens: None,
+        ..on_cuda(ModelDtype::Bfloat16, false)
+    });
+    let tokens = engine.info().max_total_tokens;
+    assert!(tokens > 10_000, "{tokens} tokens of 64 MiB");
+}
+
+fn refusal(config: EngineConfig) -> String {
+    let refused: StartError = Engine::start(config).expect_err("it is refused");
+    refused.to_string()
+}
+
+#[test]
+fn a_device_that_is_too_small_is_refused_with_the_arithmetic() {
+    let config = EngineConfig {
+        device: emulated(200_000, false),
+        ..mk_config(LLAMA)
+    };
+    let message = refusal(config);
+    assert!(message.contains("CUDA_ERROR_OUT_OF_MEMORY"), "{message}");
+    let config = EngineConfig {
+        max_total_tokens: None,
+        device: Device::Cuda {
+            driver: Arc::new(EmulatedDriver::new(MEMORY_BYTES)),
+            mem_fraction_static: 0.001,
+            deterministic: false,
+        },
+        ..mk_config(LLAMA)
+    };
+    let message = refusal(config);
+    assert!(
+        message.starts_with("--mem-fraction-static is 0.001; of 67108864 bytes"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_kv_pool_that_the_kernels_do_not_read_is_refused() {
+    let config = EngineConfig {
+        kv_cache_dtype: pd_engine::engine::KvCacheDtype::Float16,
+        ..on_cuda(ModelDtype::Bfloat16, false)
+    };
+    assert_eq!(
+        refusal(config),
+        "cannot set up the device: the CUDA backend takes no KV pool of F16 with heads of 16: it keeps KV as its \
+         activations, in BF16"
+    );
+}
+
+/// Prefill on one device, decode on another, as two processes on one host would be.
+fn assert_a_pair_is_the_monolith(transport: Transport) {
+    let request = mk_sampled(&mk_prompt(9, 70), 8);
+    let expected = generate(
+        &start(on_cuda(ModelDtype::Bfloat16, false)),
+        request.clone(),
+    );
+    let pair = Pair::start(transport, |config| EngineConfig {
+        dtype: ModelDtype::Bfloat16,
+        device: emulated(MEMORY_BYTES, false),
+        ..config
+    });
+    let (prefill, decode) = pair.submit(&request, 1);
+    let (prefill, decode) = (collect(prefill), collect(decode));
+    assert_eq!(prefill.token_ids, decode.token_ids[..1]);
+    assert_eq!(decode.token_ids, expected.token_ids);
+    assert_eq!(decode.logprobs, expected.logprobs);
+    assert_nothing_held(&pair.prefill);
+    assert_nothing_held(&pair.decode);
+}
+
+#[test]
+fn kv_goes_from_device_to_device_on_one_host() {
+    assert_a_pair_is_the_monolith(Transport::Shm);
+}
+
+#[test]
+fn kv_goes_from_device_to_device_by_way_of_the_host() {
+    assert_a_pair_is_the_monolith(Transport::Tcp);
+}
+
+#[test]
+fn a_device_and_a_host_pair_over_tcp_and_say_why() {
+    let on_host = std::cell::Cell::new(true);
+    let request = mk_request(&mk_prompt(3, 40), 6);
+    let pair = Pair::start(Transport::Auto, |config| EngineConfig {
+        dtype: ModelDtype::Float32,
+        device: if on_host.replace(false) {
+            config.device
+        } else {
+            emulated(MEMORY_BYTES, false)
+        },
+        ..config
+    });
+    let (_prefill, decode) = pair.submit(&request, 1);
+    assert_alike(&collect(decode), &alone(&request));
+    let told = pair.decode.metrics().encode();
+    assert!(told.contains("transport=\"tcp\""), "{told}");
+}

@@ -1,0 +1,35 @@
+//! Flags about what computes.
+
+use clap::{Args, ValueEnum};
+use std::num::NonZeroUsize;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Device")]
+pub(crate) struct DeviceArgs {
+    /// What computes; `auto` takes a GPU where there is one that it can use, and says why not
+    #[arg(long, value_enum, default_value_t = DeviceName::Auto)]
+    pub(crate) device: DeviceName,
+
+    /// The GPU, counted among those that `CUDA_VISIBLE_DEVICES` leaves
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) base_gpu_id: u32,
+
+    /// On a GPU, tokens depend on neither batch-mates nor chunks; costs speed. CPUs always do so
+    #[arg(long)]
+    pub(crate) enable_deterministic_inference: bool,
+
+    /// Share of the memory that weights and KV pool may take: of what is free in the host's, or of all of a GPU's
+    #[arg(long, value_name = "FRACTION")]
+    pub(crate) mem_fraction_static: Option<f64>,
+
+    /// Threads that compute on the CPU; one per core if absent
+    #[arg(long, value_name = "N")]
+    pub(crate) cpu_threads: Option<NonZeroUsize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeviceName {
+    Auto,
+    Cpu,
+    Cuda,
+}

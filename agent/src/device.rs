@@ -1,0 +1,59 @@
+//! Opens what computes, and says which and why.
+
+use crate::args::{Args, DeviceArgs, DeviceName};
+use crate::memory::kv_memory_bytes;
+use anyhow::{Context, Result};
+use pd_compute::cuda::driver::Driver;
+use pd_engine::engine::Device;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+/// Without `--mem-fraction-static`, of a GPU's memory.
+const GPU_FRACTION_DEFAULT: f64 = 0.88;
+
+/// # Errors
+/// When the GPU that was asked for cannot be used, or no memory is left for the KV pool.
+pub(crate) fn open(args: &Args) -> Result<Device> {
+    let device = &args.device;
+    let gpu = match device.device {
+        DeviceName::Cpu => None,
+        DeviceName::Cuda => Some(open_gpu(device).context("--device cuda")?),
+        DeviceName::Auto => open_gpu(device)
+            .inspect_err(|why| tracing::info!("device: cpu; {why:#}"))
+            .ok(),
+    };
+    if let Some(driver) = gpu {
+        let info = driver.device();
+        tracing::info!(
+            "device: {} ({} multiprocessors, {:.1} GB)",
+            info.name,
+            info.num_sms,
+            gigabytes(info.memory_bytes)
+        );
+        return Ok(Device::Cuda {
+            driver,
+            mem_fraction_static: device.mem_fraction_static.unwrap_or(GPU_FRACTION_DEFAULT),
+            deterministic: device.enable_deterministic_inference,
+        });
+    }
+    Ok(Device::Cpu {
+        threads: device.cpu_threads.map(NonZeroUsize::get),
+        kv_memory_bytes: kv_memory_bytes(&args.model.model_path, device.mem_fraction_static)?,
+    })
+}
+
+#[cfg(feature = "cuda")]
+fn open_gpu(args: &DeviceArgs) -> Result<Arc<dyn Driver>> {
+    let driver = pd_compute::cuda::gpu::GpuDriver::open(args.base_gpu_id);
+    Ok(Arc::new(driver.context("no GPU is usable")?))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn open_gpu(_args: &DeviceArgs) -> Result<Arc<dyn Driver>> {
+    anyhow::bail!("this pd-agent was built without CUDA kernels (cargo feature `cuda`)")
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a figure for people")]
+fn gigabytes(bytes: usize) -> f64 {
+    bytes as f64 / 1e9
+}
