@@ -10,8 +10,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
+use half::bf16;
 use parking_lot::Mutex;
-use pd_compute::cuda::driver::{DeviceInfo, Driver, DriverError, Event, IpcHandle, Launch};
+use pd_compute::cuda::driver::{DeviceInfo, Driver, DriverError, Event, Gemm, IpcHandle, Launch};
 use pd_compute::cuda::kernels::Kernel;
 
 const ERROR_BYTES: usize = 512;
@@ -90,6 +91,7 @@ enum Command {
         shared_bytes: usize,
         args: Vec<u8>,
     },
+    Gemm(Gemm),
     Event(u64),
 }
 
@@ -249,8 +251,10 @@ impl EmulatedDriver {
                     });
                 }
             }
+            // SAFETY: the caller of `gemm` says that the matrices are there.
+            Command::Gemm(gemm) if state.fault.is_none() => unsafe { multiply(&gemm) },
             // After a fault nothing runs.
-            Command::Copy { .. } | Command::Launch { .. } => {}
+            Command::Copy { .. } | Command::Launch { .. } | Command::Gemm(_) => {}
         }
     }
 
@@ -259,6 +263,38 @@ impl EmulatedDriver {
         match &state.fault {
             Some(fault) => Err(fault.clone()),
             None => Ok(state.passed >= event.0),
+        }
+    }
+}
+
+/// The library's product, as a textbook would do it.
+///
+/// # Safety
+/// The matrices are as large as `gemm` says, and nobody else uses them meanwhile.
+unsafe fn multiply(gemm: &Gemm) {
+    let bf16s = |addr: u64, len: usize| {
+        // SAFETY: the caller's.
+        unsafe { std::slice::from_raw_parts(addr as *const bf16, len) }
+    };
+    let (x, weight) = (
+        bf16s(gemm.x, gemm.rows * gemm.k),
+        bf16s(gemm.weight, gemm.n * gemm.k),
+    );
+    for (row, x) in x.chunks_exact(gemm.k).enumerate() {
+        for (column, w) in weight.chunks_exact(gemm.k).enumerate() {
+            let y: f32 = x.iter().zip(w).map(|(x, w)| x.to_f32() * w.to_f32()).sum();
+            let at = row * gemm.n + column;
+            // SAFETY: the caller's; `at` is within rows × n.
+            unsafe {
+                if gemm.to_f32 {
+                    let out = (gemm.out as *mut f32).add(at);
+                    *out = if gemm.adds { *out + y } else { y };
+                } else {
+                    let out = (gemm.out as *mut bf16).add(at);
+                    let before = if gemm.adds { (*out).to_f32() } else { 0.0 };
+                    *out = bf16::from_f32(before + y);
+                }
+            }
         }
     }
 }
@@ -369,6 +405,11 @@ unsafe impl Driver for EmulatedDriver {
             args: launch.args.to_vec(),
         });
         Ok(())
+    }
+
+    unsafe fn gemm(&self, gemm: &Gemm) -> Result<bool, DriverError> {
+        self.state.lock().queue.push_back(Command::Gemm(*gemm));
+        Ok(true)
     }
 
     unsafe fn copy_beside(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytemuck::{NoUninit, Pod};
 
-use super::driver::{Driver, DriverError, Event, Launch};
+use super::driver::{Driver, DriverError, Event, Gemm, Launch};
 use super::export::{CudaMemory, EXPORT_GRANULE};
 use super::fault::FaultWord;
 use super::kernels::Kernel;
@@ -43,6 +43,8 @@ pub(super) struct Shared {
     pub(super) config: CudaConfig,
     pub(super) fault: FaultWord,
     pub(super) pinned: PinnedPool,
+    /// Gate and up before they are joined.
+    pub(super) gate_up: Scratch,
     /// Of attention over several splits.
     pub(super) partials: Scratch,
     pub(super) arrivals: Scratch,
@@ -77,6 +79,7 @@ impl CudaBackend {
                 config,
                 fault: FaultWord::new(&driver)?,
                 pinned: PinnedPool::new(&driver),
+                gate_up: Scratch::new("gate and up of a product"),
                 partials: Scratch::new("attention's partial sums"),
                 arrivals: Scratch::new("attention's arrivals"),
                 driver,
@@ -289,6 +292,12 @@ impl Shared {
         // SAFETY: the struct is the kernel's by its size and by the op that made it; buffers in it were
         // checked to be as large as the kernel goes, and stay until the stream is past it.
         unsafe { self.driver.launch(&launch) }
+    }
+
+    /// A product by the vendor's library; false where there is none.
+    pub(super) fn gemm(&self, gemm: &Gemm) -> Result<bool, DriverError> {
+        // SAFETY: the op that made it has checked the buffers, which stay until the stream is past it.
+        unsafe { self.driver.gemm(gemm) }
     }
 
     /// Copies `len` bytes that `fill` puts into a block to the device.

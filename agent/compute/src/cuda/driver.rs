@@ -63,6 +63,16 @@ pub unsafe trait Driver: Debug + Send + Sync + 'static {
     /// `launch.args` is the struct of the kernel, and what it points to is as the kernel needs it.
     unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), DriverError>;
 
+    /// Enqueues a product by the vendor's library, where there is one; false where there is none, and then
+    /// nothing was enqueued.
+    ///
+    /// # Errors
+    /// When the library refuses it.
+    ///
+    /// # Safety
+    /// The matrices are as large as `gemm` says, and stay until the stream is past it.
+    unsafe fn gemm(&self, gemm: &Gemm) -> Result<bool, DriverError>;
+
     /// Enqueues a copy beside the stream, on another that only [`Self::settle`] waits for. Host memory
     /// that is not pinned is allowed here.
     ///
@@ -154,6 +164,21 @@ pub struct Launch<'a> {
     pub shared_bytes: u32,
     /// The kernel's one argument, a struct.
     pub args: &'a [u8],
+}
+
+/// `out = x·Wᵀ`, or `out += x·Wᵀ`, for row-major bfloat16 `x [rows][k]` and `weight [n][k]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gemm {
+    pub x: u64,
+    pub weight: u64,
+    /// `[rows][n]`.
+    pub out: u64,
+    pub rows: usize,
+    pub n: usize,
+    pub k: usize,
+    pub adds: bool,
+    /// Whether `out` is f32, not bfloat16.
+    pub to_f32: bool,
 }
 
 /// A point of the stream, to be given back with [`Driver::release`].

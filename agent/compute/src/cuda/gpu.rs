@@ -1,4 +1,7 @@
-//! The driver of a real GPU: libcuda, opened at run time, and the kernels that are in this binary.
+//! The driver of a real GPU: libcuda, and cuBLASLt where it is, opened at run time, and the kernels that
+//! are in this binary.
+
+mod blas;
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -9,8 +12,9 @@ use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 use parking_lot::Mutex;
 
-use super::driver::{DeviceInfo, Driver, DriverError, Event, IpcHandle, Launch};
+use super::driver::{DeviceInfo, Driver, DriverError, Event, Gemm, IpcHandle, Launch};
 use super::kernels::Kernel;
+use blas::Blas;
 
 /// What `build.rs` made of the `.cu` files.
 mod compiled {
@@ -33,6 +37,8 @@ pub struct GpuDriver {
     stream: sys::CUstream,
     /// For copies that are no part of the model's work.
     beside: sys::CUstream,
+    /// Without it, products of many rows take a kernel of our own.
+    blas: Option<Blas>,
     modules: Vec<sys::CUmodule>,
     /// In the order of [`Kernel::ALL`].
     functions: Vec<sys::CUfunction>,
@@ -105,6 +111,7 @@ impl GpuDriver {
             context,
             stream: std::ptr::null_mut(),
             beside: std::ptr::null_mut(),
+            blas: None,
             modules: Vec::new(),
             functions: Vec::new(),
             events: Mutex::default(),
@@ -117,6 +124,10 @@ impl GpuDriver {
         driver.stream = stream()?;
         driver.beside = stream()?;
         driver.load_kernels()?;
+        driver.blas = Blas::open()?;
+        if driver.blas.is_none() {
+            tracing::info!("libcublasLt is not to be found: long prompts take kernels of our own");
+        }
         Ok(driver)
     }
 
@@ -282,6 +293,15 @@ unsafe impl Driver for GpuDriver {
         .map_err(failed(kernel.name()))
     }
 
+    unsafe fn gemm(&self, gemm: &Gemm) -> Result<bool, DriverError> {
+        self.enter()?;
+        let Some(blas) = &self.blas else {
+            return Ok(false);
+        };
+        // SAFETY: the caller's.
+        unsafe { blas.gemm(gemm, self.stream) }.map(|()| true)
+    }
+
     unsafe fn copy_beside(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError> {
         self.enter()?;
         // SAFETY: the caller's; addresses are unified, so the driver knows which side each is on.
@@ -403,6 +423,9 @@ impl Drop for GpuDriver {
         for module in self.modules.drain(..) {
             // SAFETY: none of its functions runs.
             freed("module", unsafe { result::module::unload(module) });
+        }
+        if let Some(blas) = &self.blas {
+            blas.close();
         }
         for stream in [self.stream, self.beside] {
             if !stream.is_null() {

@@ -52,6 +52,7 @@ kernels! {
     LinearTiledBf16 "pd_linear_tiled_bf16" LinearArgs, 256;
     LinearTiledF32 "pd_linear_tiled_f32" LinearArgs, 256;
     LinearFullF32 "pd_linear_full_f32" LinearArgs, 256;
+    SwiGluBf16 "pd_swiglu_bf16" SwiGluArgs, 256;
     AttendToken4x1Bf16 "pd_attend_token_4x1_bf16" AttnArgs, 128;
     AttendToken4x4Bf16 "pd_attend_token_4x4_bf16" AttnArgs, 128;
     AttendToken8x1Bf16 "pd_attend_token_8x1_bf16" AttnArgs, 128;
@@ -200,6 +201,15 @@ pub(super) struct LinearArgs {
     pub(super) n: u32,
     pub(super) k: u32,
     pub(super) epilogue: u32,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct SwiGluArgs {
+    pub(super) y: u64,
+    pub(super) out: u64,
+    pub(super) rows: u32,
+    pub(super) n: u32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

@@ -1,8 +1,8 @@
 //! The linear op: a kernel by the number of rows.
 
 use super::super::backend::{CudaBackend, Shared, to_u32};
-use super::super::driver::DriverError;
-use super::super::kernels::{FEW_ROWS, Kernel, LinearArgs};
+use super::super::driver::{DriverError, Gemm};
+use super::super::kernels::{FEW_ROWS, Kernel, LinearArgs, SwiGluArgs};
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::ops::{Epilogue, Linear};
@@ -71,6 +71,9 @@ pub(in crate::cuda) fn linear(
         let blocks = if rows == 0 { 0 } else { n.div_ceil(N_TILE) };
         return shared.launch(kernels[i], [to_u32(blocks), 1, 1], shared_bytes, &args);
     }
+    if !shared.config.deterministic && by_library(shared, op, &args)? {
+        return Ok(());
+    }
     let kernel = if to_f32 {
         Kernel::LinearTiledF32
     } else {
@@ -78,4 +81,48 @@ pub(in crate::cuda) fn linear(
     };
     let grid = [to_u32(rows.div_ceil(TILE)), to_u32(n.div_ceil(TILE)), 1];
     shared.launch(kernel, grid, 2 * STAGES * 2 * TILE * K_STEP, &args)
+}
+
+/// Many rows by the vendor's library, which is faster than the tiled kernel; false where there is none.
+fn by_library(
+    shared: &Shared,
+    op: &Linear<'_, CudaBackend>,
+    args: &LinearArgs,
+) -> Result<bool, DriverError> {
+    let (rows, n, k) = (op.rows, op.weight.n, op.weight.k);
+    let mut gemm = Gemm {
+        x: args.x,
+        weight: args.weight,
+        out: args.out,
+        rows,
+        n,
+        k,
+        adds: op.epilogue == Epilogue::AddResidual,
+        to_f32: op.out.dtype() == DType::F32,
+    };
+    if op.epilogue != Epilogue::SwiGlu {
+        return shared.gemm(&gemm);
+    }
+    // The kernel that joins gate and up takes 8 at a time, of bfloat16.
+    if gemm.to_f32 || !(n / 2).is_multiple_of(8) {
+        return Ok(false);
+    }
+    let words = (rows * n).div_ceil(2);
+    let y = shared.gate_up.reserve(&shared.driver, words);
+    gemm.out = y.map_err(|error| DriverError {
+        call: "linear",
+        reason: error.to_string(),
+    })?;
+    if !shared.gemm(&gemm)? {
+        return Ok(false);
+    }
+    let joined = SwiGluArgs {
+        y: gemm.out,
+        out: args.out,
+        rows: to_u32(rows),
+        n: to_u32(n / 2),
+    };
+    let blocks = (rows * n / 2).div_ceil(8 * Kernel::SwiGluBf16.threads() as usize);
+    shared.launch(Kernel::SwiGluBf16, [to_u32(blocks), 1, 1], 0, &joined)?;
+    Ok(true)
 }

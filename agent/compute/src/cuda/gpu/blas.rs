@@ -1,0 +1,338 @@
+//! Products of many rows by cuBLASLt, opened at run time. The library proposes algorithms for a shape;
+//! the fastest of them is found once, on the first product of that shape, and kept.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+
+use cudarc::cublaslt::{result, sys};
+use cudarc::driver::{result as driver, sys as cu};
+use parking_lot::Mutex;
+
+use super::failed;
+use crate::cuda::driver::{DriverError, Gemm};
+
+/// As NVIDIA advises for Hopper.
+const WORKSPACE_BYTES: usize = 32 << 20;
+/// Algorithms tried, and how often each.
+const CANDIDATES: usize = 8;
+const RUNS: u32 = 3;
+
+/// `CUBLAS_OP_T` of cublas_api.h, which the bindings of this library leave out.
+const OP_TRANSPOSED: i32 = 1;
+
+/// The library's handle, a workspace, and the choices so far.
+#[derive(Debug)]
+pub(super) struct Blas {
+    handle: sys::cublasLtHandle_t,
+    workspace: u64,
+    chosen: Mutex<HashMap<Shape, sys::cublasLtMatmulAlgo_t>>,
+}
+
+/// Products that share an algorithm: their rows are equal when rounded up to a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Shape {
+    rows: usize,
+    n: usize,
+    k: usize,
+    to_f32: bool,
+}
+
+/// What a call is described by; freed with it.
+struct Call {
+    desc: sys::cublasLtMatmulDesc_t,
+    /// The weight, x and the output, as column-major matrices.
+    layouts: [sys::cublasLtMatrixLayout_t; 3],
+}
+
+// SAFETY: the handle may be used from any thread; calls are made under the backend's order.
+unsafe impl Send for Blas {}
+// SAFETY: as above.
+unsafe impl Sync for Blas {}
+
+fn refused(call: &'static str) -> impl FnOnce(result::CublasError) -> DriverError {
+    move |error| DriverError {
+        call,
+        reason: format!("{:?}", error.0),
+    }
+}
+
+// === impl Blas ===
+
+impl Blas {
+    /// `None` where the library is not on this machine. The device's context is the thread's.
+    pub(super) fn open() -> Result<Option<Self>, DriverError> {
+        // SAFETY: it opens the library and does nothing with it.
+        if !unsafe { sys::is_culib_present() } {
+            return Ok(None);
+        }
+        let handle = result::create_handle().map_err(refused("cublasLtCreate"))?;
+        // SAFETY: freed by `close`.
+        let workspace = unsafe { driver::malloc_sync(WORKSPACE_BYTES) };
+        Ok(Some(Self {
+            handle,
+            workspace: workspace.map_err(failed("cuMemAlloc"))?,
+            chosen: Mutex::default(),
+        }))
+    }
+
+    /// Enqueues a product.
+    ///
+    /// # Safety
+    /// The matrices are as large as `gemm` says, and stay until the stream is past it.
+    pub(super) unsafe fn gemm(&self, gemm: &Gemm, stream: cu::CUstream) -> Result<(), DriverError> {
+        let call = Call::new(gemm)?;
+        let shape = Shape {
+            rows: gemm.rows.next_power_of_two(),
+            n: gemm.n,
+            k: gemm.k,
+            to_f32: gemm.to_f32,
+        };
+        let known = self.chosen.lock().get(&shape).copied();
+        let algo = match known {
+            Some(algo) => algo,
+            None => {
+                // SAFETY: the caller's.
+                let algo = unsafe { self.tune(&call, gemm, stream) }?;
+                self.chosen.lock().insert(shape, algo);
+                algo
+            }
+        };
+        // SAFETY: the caller's.
+        unsafe { self.enqueue(&call, gemm, gemm.out, &algo, stream) }
+    }
+
+    /// # Safety
+    /// As for `gemm`, with the output at `out`.
+    unsafe fn enqueue(
+        &self,
+        call: &Call,
+        gemm: &Gemm,
+        out: u64,
+        algo: &sys::cublasLtMatmulAlgo_t,
+        stream: cu::CUstream,
+    ) -> Result<(), DriverError> {
+        let (alpha, beta) = (1.0f32, if gemm.adds { 1.0f32 } else { 0.0 });
+        let [weight, x, y] = call.layouts;
+        // SAFETY: the caller's; scalars are read before the call returns.
+        unsafe {
+            result::matmul(
+                self.handle,
+                call.desc,
+                (&raw const alpha).cast(),
+                (&raw const beta).cast(),
+                gemm.weight as *const c_void,
+                weight,
+                gemm.x as *const c_void,
+                x,
+                out as *const c_void,
+                y,
+                out as *mut c_void,
+                y,
+                algo,
+                self.workspace as *mut c_void,
+                WORKSPACE_BYTES,
+                stream.cast(),
+            )
+        }
+        .map_err(refused("cublasLtMatmul"))
+    }
+
+    /// Runs each candidate a few times into memory of its own; the fastest.
+    ///
+    /// # Safety
+    /// As for `gemm`.
+    unsafe fn tune(
+        &self,
+        call: &Call,
+        gemm: &Gemm,
+        stream: cu::CUstream,
+    ) -> Result<sys::cublasLtMatmulAlgo_t, DriverError> {
+        let candidates = self.candidates(call)?;
+        let element = if gemm.to_f32 { 4 } else { 2 };
+        // SAFETY: freed below.
+        let out = unsafe { driver::malloc_sync(gemm.rows * gemm.n * element) }
+            .map_err(failed("cuMemAlloc"))?;
+        let mut fastest = None;
+        for algo in candidates {
+            // SAFETY: as the caller's, with memory for the output.
+            let took = unsafe { self.time(call, gemm, out, &algo, stream) };
+            // One that this device refuses is none.
+            if let Ok(took) = took
+                && fastest.is_none_or(|(best, _)| took < best)
+            {
+                fastest = Some((took, algo));
+            }
+        }
+        // SAFETY: `time` has waited for what used it.
+        unsafe { driver::free_sync(out) }.map_err(failed("cuMemFree"))?;
+        let (took, algo) = fastest.ok_or_else(|| DriverError {
+            call: "cublasLtMatmul",
+            reason: format!("no algorithm takes {gemm:?}"),
+        })?;
+        tracing::debug!(
+            rows = gemm.rows,
+            n = gemm.n,
+            k = gemm.k,
+            ms = took,
+            "product tuned"
+        );
+        Ok(algo)
+    }
+
+    /// Milliseconds per run, the first left out.
+    ///
+    /// # Safety
+    /// As for `enqueue`.
+    unsafe fn time(
+        &self,
+        call: &Call,
+        gemm: &Gemm,
+        out: u64,
+        algo: &sys::cublasLtMatmulAlgo_t,
+        stream: cu::CUstream,
+    ) -> Result<f32, DriverError> {
+        let event = || driver::event::create(cu::CUevent_flags::CU_EVENT_DEFAULT);
+        let (start, end) = (
+            event().map_err(failed("cuEventCreate"))?,
+            event().map_err(failed("cuEventCreate"))?,
+        );
+        let timed = || {
+            // SAFETY: the caller's; events and stream are of this context.
+            unsafe {
+                self.enqueue(call, gemm, out, algo, stream)?;
+                driver::event::record(start, stream).map_err(failed("cuEventRecord"))?;
+                for _ in 0..RUNS {
+                    self.enqueue(call, gemm, out, algo, stream)?;
+                }
+                driver::event::record(end, stream).map_err(failed("cuEventRecord"))?;
+                driver::event::synchronize(end).map_err(failed("cuEventSynchronize"))?;
+                driver::event::elapsed(start, end).map_err(failed("cuEventElapsedTime"))
+            }
+        };
+        let took = timed();
+        for event in [start, end] {
+            // SAFETY: made above, used by nobody else.
+            if let Err(error) = unsafe { driver::event::destroy(event) } {
+                tracing::debug!(?error, "event not freed");
+            }
+        }
+        took
+    }
+
+    fn candidates(&self, call: &Call) -> Result<Vec<sys::cublasLtMatmulAlgo_t>, DriverError> {
+        let pref =
+            result::create_matmul_pref().map_err(refused("cublasLtMatmulPreferenceCreate"))?;
+        let workspace =
+            sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        let bytes = WORKSPACE_BYTES;
+        let mut found = [const { std::mem::MaybeUninit::uninit() }; CANDIDATES];
+        let mut count = 0;
+        let [weight, x, y] = call.layouts;
+        // SAFETY: the preference lives until it is destroyed below; the library writes `count` results.
+        let asked = unsafe {
+            result::set_matmul_pref_attribute(
+                pref,
+                workspace,
+                (&raw const bytes).cast(),
+                size_of::<usize>(),
+            )
+            .and_then(|()| {
+                sys::cublasLtMatmulAlgoGetHeuristic(
+                    self.handle,
+                    call.desc,
+                    weight,
+                    x,
+                    y,
+                    y,
+                    pref,
+                    i32::try_from(CANDIDATES).expect("a small number"),
+                    found.as_mut_ptr().cast(),
+                    &raw mut count,
+                )
+                .result()
+            })
+        };
+        // SAFETY: made above.
+        let destroyed = unsafe { result::destroy_matmul_pref(pref) };
+        asked.map_err(refused("cublasLtMatmulAlgoGetHeuristic"))?;
+        destroyed.map_err(refused("cublasLtMatmulPreferenceDestroy"))?;
+        let count = usize::try_from(count).unwrap_or(0).min(CANDIDATES);
+        let found = found[..count].iter().map(|found| {
+            // SAFETY: the library has written the first `count`.
+            let found: sys::cublasLtMatmulHeuristicResult_t = unsafe { found.assume_init() };
+            found
+        });
+        let usable =
+            found.filter(|found| found.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+        Ok(usable.map(|found| found.algo).collect())
+    }
+
+    /// The context is the thread's, and the stream has run dry.
+    pub(super) fn close(&self) {
+        // SAFETY: nothing uses either any more.
+        let (freed, destroyed) = unsafe {
+            (
+                driver::free_sync(self.workspace),
+                result::destroy_handle(self.handle),
+            )
+        };
+        if freed.is_err() || destroyed.is_err() {
+            tracing::debug!(?freed, ?destroyed, "cuBLASLt was not closed");
+        }
+    }
+}
+
+// === impl Call ===
+
+impl Call {
+    /// Row-major y = x·Wᵀ is column-major yᵀ = W·xᵀ: the weight, k × n as it lies, transposed, times x, k × rows
+    /// as it lies.
+    fn new(gemm: &Gemm) -> Result<Self, DriverError> {
+        use sys::cudaDataType_t::{CUDA_R_16BF, CUDA_R_32F};
+        let desc =
+            result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, CUDA_R_32F)
+                .map_err(refused("cublasLtMatmulDescCreate"))?;
+        let mut call = Self {
+            desc,
+            layouts: [std::ptr::null_mut(); 3],
+        };
+        let transposed = OP_TRANSPOSED;
+        // SAFETY: the description is ours, the value is read before the call returns.
+        unsafe {
+            result::set_matmul_desc_attribute(
+                desc,
+                sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA,
+                (&raw const transposed).cast(),
+                size_of::<i32>(),
+            )
+        }
+        .map_err(refused("cublasLtMatmulDescSetAttribute"))?;
+        let out = if gemm.to_f32 { CUDA_R_32F } else { CUDA_R_16BF };
+        let shapes = [
+            (CUDA_R_16BF, gemm.k, gemm.n),
+            (CUDA_R_16BF, gemm.k, gemm.rows),
+            (out, gemm.n, gemm.rows),
+        ];
+        for (layout, (dtype, rows, columns)) in call.layouts.iter_mut().zip(shapes) {
+            let leading = i64::try_from(rows).expect("a matrix fits memory");
+            let made = result::create_matrix_layout(dtype, rows as u64, columns as u64, leading);
+            *layout = made.map_err(refused("cublasLtMatrixLayoutCreate"))?;
+        }
+        Ok(call)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
+            // SAFETY: made by `new`.
+            if let Err(error) = unsafe { result::destroy_matrix_layout(layout) } {
+                tracing::debug!(?error, "layout not freed");
+            }
+        }
+        // SAFETY: made by `new`.
+        if let Err(error) = unsafe { result::destroy_matmul_desc(self.desc) } {
+            tracing::debug!(?error, "description not freed");
+        }
+    }
+}
