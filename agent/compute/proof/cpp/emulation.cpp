@@ -135,6 +135,21 @@ void report_fault(int) {
   raise(SIGSEGV);
 }
 
+// Runs a warp's threads until none can go on without the rest of the block.
+void run_warp(uint32_t warp, uint32_t threads, bool descending) {
+  uint32_t first = warp * WARP, last = first + WARP < threads ? first + WARP : threads;
+  for (;;) {
+    uint32_t waiting = 0;
+    for (uint32_t i = 0; i < last - first; ++i) {
+      Fibre& fibre = machine.fibres[descending ? last - 1 - i : first + i];
+      if (fibre.state == State::Ready) resume(fibre);
+    }
+    for (uint32_t i = first; i < last; ++i) waiting += machine.fibres[i].state == State::AtWarpBarrier;
+    if (waiting != WARP) return;
+    for (uint32_t i = first; i < last; ++i) machine.fibres[i].state = State::Ready;
+  }
+}
+
 // Runs the threads of one block to their end; an error in `error`, or an empty string.
 void run_block(uint32_t threads, bool descending, char* error, size_t error_len) {
   for (uint32_t i = 0; i < threads; ++i) {
@@ -146,34 +161,21 @@ void run_block(uint32_t threads, bool descending, char* error, size_t error_len)
     fibre.open_group.clear();
     prepare(fibre, machine.stacks + size_t(i) * STACK_BYTES);
   }
-  uint32_t done = 0;
-  while (done < threads) {
-    bool moved = false;
+  uint32_t warps = (threads + WARP - 1) / WARP;
+  for (;;) {
+    // Each warp goes as far as it can before the next one starts: none may rely on the others' pace.
+    for (uint32_t i = 0; i < warps; ++i) run_warp(descending ? warps - 1 - i : i, threads, descending);
+    uint32_t done = 0, at_barrier = 0;
     for (uint32_t i = 0; i < threads; ++i) {
-      Fibre& fibre = machine.fibres[descending ? threads - 1 - i : i];
-      if (fibre.state != State::Ready) continue;
-      resume(fibre);
-      moved = true;
-      done += fibre.state == State::Done;
+      done += machine.fibres[i].state == State::Done;
+      at_barrier += machine.fibres[i].state == State::AtBlockBarrier;
     }
-    uint32_t at_barrier = 0;
-    for (uint32_t first = 0; first < threads; first += WARP) {
-      uint32_t waiting = 0, last = first + WARP < threads ? first + WARP : threads;
-      for (uint32_t i = first; i < last; ++i) {
-        waiting += machine.fibres[i].state == State::AtWarpBarrier;
-        at_barrier += machine.fibres[i].state == State::AtBlockBarrier;
-      }
-      if (waiting != WARP) continue;
-      for (uint32_t i = first; i < last; ++i) machine.fibres[i].state = State::Ready;
-      moved = true;
-    }
+    if (done == threads) return;
     if (at_barrier > 0 && at_barrier + done == threads) {
       for (uint32_t i = 0; i < threads; ++i) {
         if (machine.fibres[i].state == State::AtBlockBarrier) machine.fibres[i].state = State::Ready;
       }
-      moved = true;
-    }
-    if (!moved && done < threads) {
+    } else {
       snprintf(error, error_len, "block %u %u %u: %u threads wait at the block's barrier, %u have ended, the rest wait "
                "in a warp that some lanes do not reach", machine.block.x, machine.block.y, machine.block.z, at_barrier,
                done);

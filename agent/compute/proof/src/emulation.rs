@@ -122,7 +122,8 @@ impl EmulatedDriver {
             kernels: kernels.collect(),
             device: DeviceInfo {
                 name: "host emulation".to_owned(),
-                num_sms: 4,
+                // As many as an H100, so that launches divide work as they do there.
+                num_sms: 132,
                 memory_bytes,
                 compute_capability: (9, 0),
             },
