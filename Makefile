@@ -6,6 +6,7 @@ SHELL := /bin/bash
 CACHE := $(CURDIR)/.cache
 MODEL := $(CACHE)/models/SmolLM2-135M-Instruct.Q4_1.gguf
 RELEASE := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/release
+BUNDLE := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/gpu-bundle
 BINS := -p pd-agent -p pd-router -p pd-operator -p pd-e2e
 
 .PHONY: help
@@ -97,14 +98,19 @@ kernels: rust ## Compile the CUDA kernels and print what each takes; fetches nvc
 	@PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo run -q -p pd-compute --features cuda --example kernels
 
 .PHONY: gpu-bundle
-gpu-bundle: rust cxx ## What test-gpu runs, as one folder for a machine with a GPU and nothing else: target/gpu-bundle
-	@PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo build --release -p pd-compute-proof --features cuda --bin gpu-proof
-	@mkdir -p $(RELEASE)/../gpu-bundle && strip -o $(RELEASE)/../gpu-bundle/gpu-proof $(RELEASE)/gpu-proof
-	@du -h $(RELEASE)/../gpu-bundle/gpu-proof
+gpu-bundle: rust cxx ## What test-gpu and bench-gpu run, as one folder for a machine with a GPU and nothing else: target/gpu-bundle
+	@PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo build --release -p pd-compute-proof --features cuda --bins
+	@mkdir -p $(BUNDLE)
+	@for bin in gpu-proof gpu-bench; do strip -o $(BUNDLE)/$$bin $(RELEASE)/$$bin; done
+	@du -h $(BUNDLE)/*
 
 .PHONY: test-gpu
 test-gpu: gpu-bundle ## On a machine with a GPU: every op beside the CPU backend
-	@$(RELEASE)/../gpu-bundle/gpu-proof
+	@$(BUNDLE)/gpu-proof
+
+.PHONY: bench-gpu
+bench-gpu: gpu-bundle ## On a machine with a GPU: ops in the shapes of Qwen3; results under bench/results
+	@$(BUNDLE)/gpu-bench bench/results/gpu.json | tee bench/results/gpu.txt
 
 .PHONY: audit
 audit: rust ## Licences, sources and advisories of all dependencies

@@ -10,6 +10,8 @@ fn main() {
     let mut build = cc::Build::new();
     build
         .cpp(true)
+        // What is built here also runs where nothing is installed.
+        .cpp_link_stdlib_static(true)
         .std("c++17")
         .file("cpp/emulation.cpp")
         .include("cpp")

@@ -8,6 +8,7 @@
 
 pub mod cases;
 mod emulation;
+pub mod speed;
 pub mod suite;
 
 pub use emulation::EmulatedDriver;

@@ -6,6 +6,7 @@ use pd_compute::cuda::{CudaBackend, CudaConfig};
 use pd_compute::{Backend, ComputeError, DType, Ticket};
 use pd_compute_proof::EmulatedDriver;
 use pd_compute_proof::cases::Subject;
+use pd_compute_proof::speed::{ModelShape, Plan, measure};
 use pd_compute_proof::suite::{Device, checks};
 
 struct Emulated;
@@ -103,4 +104,32 @@ fn what_does_not_fit_is_refused_by_name_and_size() {
     drop(first);
     assert_eq!(driver.device_bytes(), 0);
     assert!(backend.alloc("weights", DType::BF16, 400_000).is_ok());
+}
+
+#[test]
+fn every_measurement_of_speed_runs() {
+    let tiny = ModelShape {
+        name: "tiny",
+        hidden: 64,
+        intermediate: 96,
+        num_q_heads: 4,
+        num_kv_heads: 2,
+        head_dim: 64,
+        vocab: 200,
+    };
+    let plan = Plan {
+        models: vec![tiny],
+        rows: vec![1, 70],
+        decodes: vec![(100, 2)],
+        prompts: vec![70],
+        repeats: 2,
+        cold_bytes: 100_000,
+    };
+    let mut told = 0;
+    let measured = measure(&Emulated.start(DType::BF16, false), &plan, &mut |_| {
+        told += 1;
+    });
+    // Copies, five linears and norms with one row and 70, attention of both kinds, sampling of two kinds.
+    assert_eq!((measured.len(), told), (17, 17), "{measured:#?}");
+    assert!(measured.iter().all(|line| line.gb_per_s > 0.0));
 }
