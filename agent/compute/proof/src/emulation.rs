@@ -343,23 +343,26 @@ struct Handle {
 
 impl Handle {
     fn encode(self) -> IpcHandle {
-        let mut handle = [0; 64];
-        handle[..4].copy_from_slice(&self.process.to_le_bytes());
-        handle[4..8].copy_from_slice(&self.file.to_le_bytes());
-        handle[8..16].copy_from_slice(&self.mapping_bytes.to_le_bytes());
-        handle[16..24].copy_from_slice(&self.offset.to_le_bytes());
-        handle
+        let mut bytes = [0; 64];
+        bytes[..4].copy_from_slice(&self.process.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.file.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.mapping_bytes.to_le_bytes());
+        IpcHandle {
+            bytes,
+            offset: self.offset,
+        }
     }
 
     fn decode(handle: &IpcHandle) -> Self {
-        let word =
-            |at: usize| u32::from_le_bytes(handle[at..at + 4].try_into().expect("four bytes"));
+        let word = |at: usize| {
+            u32::from_le_bytes(handle.bytes[at..at + 4].try_into().expect("four bytes"))
+        };
         let long = |at: usize| u64::from(word(at + 4)) << 32 | u64::from(word(at));
         Self {
             process: word(0),
             file: word(4),
             mapping_bytes: long(8),
-            offset: long(16),
+            offset: handle.offset,
         }
     }
 }

@@ -142,7 +142,35 @@ pub unsafe trait Driver: Debug + Send + Sync + 'static {
 }
 
 /// Names memory of a process to others on its host.
-pub type IpcHandle = [u8; 64];
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpcHandle {
+    /// Of the block that holds the memory, as the driver names it.
+    pub bytes: [u8; 64],
+    /// Where the memory begins in it.
+    pub offset: u64,
+}
+
+// === impl IpcHandle ===
+
+impl IpcHandle {
+    pub const BYTES: usize = 72;
+
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut encoded = [0; Self::BYTES];
+        encoded[..64].copy_from_slice(&self.bytes);
+        encoded[64..].copy_from_slice(&self.offset.to_le_bytes());
+        encoded
+    }
+
+    /// `None` where the length is another.
+    pub fn decode(encoded: &[u8]) -> Option<Self> {
+        let (bytes, offset) = encoded.split_at_checked(64)?;
+        Some(Self {
+            bytes: bytes.try_into().ok()?,
+            offset: u64::from_le_bytes(offset.try_into().ok()?),
+        })
+    }
+}
 
 /// What launches and plans depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 mod blas;
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -42,6 +43,8 @@ pub struct GpuDriver {
     modules: Vec<sys::CUmodule>,
     /// In the order of [`Kernel::ALL`].
     functions: Vec<sys::CUfunction>,
+    /// Peers' memory, by its address here, and the block that holds it.
+    opened: Mutex<HashMap<u64, u64>>,
     /// Not in use.
     events: Mutex<Vec<EventPtr>>,
 }
@@ -114,6 +117,7 @@ impl GpuDriver {
             blas: None,
             modules: Vec::new(),
             functions: Vec::new(),
+            opened: Mutex::default(),
             events: Mutex::default(),
         };
         driver.enter()?;
@@ -230,7 +234,12 @@ unsafe impl Driver for GpuDriver {
         // SAFETY: the memory is owned by whoever gets the address.
         let addr = unsafe { result::malloc_sync(bytes) }.map_err(failed("cuMemAlloc"))?;
         // SAFETY: the range was just allocated.
-        unsafe { result::memset_d8_sync(addr, 0, bytes) }.map_err(failed("cuMemsetD8"))?;
+        unsafe { result::memset_d8_async(addr, 0, bytes, self.stream) }
+            .map_err(failed("cuMemsetD8Async"))?;
+        // Neither kernels nor copies beside the stream find what was there before.
+        // SAFETY: the stream lives as long as `self`.
+        unsafe { result::stream::synchronize(self.stream) }
+            .map_err(failed("cuStreamSynchronize"))?;
         Ok(addr)
     }
 
@@ -323,13 +332,22 @@ unsafe impl Driver for GpuDriver {
         unsafe { sys::cuIpcGetMemHandle(&raw mut handle, addr) }
             .result()
             .map_err(failed("cuIpcGetMemHandle"))?;
-        Ok(handle.reserved.map(i8::cast_unsigned))
+        let mut base = 0;
+        // SAFETY: `addr` is of this process; the place is ours.
+        unsafe { sys::cuMemGetAddressRange_v2(&raw mut base, std::ptr::null_mut(), addr) }
+            .result()
+            .map_err(failed("cuMemGetAddressRange"))?;
+        Ok(IpcHandle {
+            bytes: handle.reserved.map(i8::cast_unsigned),
+            offset: addr - base,
+        })
     }
 
     fn open_ipc(&self, handle: &IpcHandle) -> Result<u64, DriverError> {
         self.enter()?;
+        let offset = handle.offset;
         let handle = sys::CUipcMemHandle {
-            reserved: handle.map(u8::cast_signed),
+            reserved: handle.bytes.map(u8::cast_signed),
         };
         let lazily = sys::CUipcMem_flags_enum::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
         let mut addr = 0;
@@ -337,10 +355,15 @@ unsafe impl Driver for GpuDriver {
         unsafe { sys::cuIpcOpenMemHandle_v2(&raw mut addr, handle, lazily) }
             .result()
             .map_err(failed("cuIpcOpenMemHandle"))?;
-        Ok(addr)
+        // What is closed is the block that was opened.
+        self.opened.lock().insert(addr + offset, addr);
+        Ok(addr + offset)
     }
 
     unsafe fn close_ipc(&self, addr: u64) {
+        let Some(addr) = self.opened.lock().remove(&addr) else {
+            return;
+        };
         if let Err(error) = self.settle() {
             tracing::debug!(%error, "copies from a peer's memory ended with a fault");
         }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use pd_compute::cuda::CudaMemory;
-use pd_compute::cuda::driver::DriverError;
+use pd_compute::cuda::driver::{DriverError, IpcHandle};
 use pd_kv_transfer::DeviceMemory;
 
 #[derive(Debug)]
@@ -51,14 +51,16 @@ impl DeviceMemory for GpuMemory {
     }
 
     fn share(&self) -> Result<Vec<u8>, String> {
-        self.0.share().map(|handle| handle.to_vec()).map_err(text)
+        self.0
+            .share()
+            .map(|handle| handle.encode().to_vec())
+            .map_err(text)
     }
 
     fn open_shared(&self, handle: &[u8], len: usize) -> Result<Arc<dyn DeviceMemory>, String> {
-        let handle = handle
-            .try_into()
-            .map_err(|_| format!("a handle of {} bytes is none of a GPU's", handle.len()))?;
-        let opened = self.0.open_shared(handle, len).map_err(text)?;
+        let decoded = IpcHandle::decode(handle)
+            .ok_or_else(|| format!("a handle of {} bytes is none of a GPU's", handle.len()))?;
+        let opened = self.0.open_shared(&decoded, len).map_err(text)?;
         Ok(Arc::new(Self(opened)))
     }
 
