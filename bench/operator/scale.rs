@@ -1,10 +1,14 @@
 //! A thousand `PDDeployment`s created at once on a control plane without nodes: how long until their
 //! three thousand pods exist and every status is written, and what the operator takes for it; then at
 //! rest; then one edit among a thousand; then with all pods up and every agent and router scraped.
+//! `operator-scale 1000 bare` measures what the control plane alone takes for the same objects.
 
 #![allow(clippy::print_stdout, reason = "it prints its result")]
 
+mod bare;
+
 use anyhow::{Context, Result, ensure};
+use bare::Which;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -111,7 +115,13 @@ fn main() -> Result<()> {
     let deployments = std::env::args()
         .nth(1)
         .map_or(Ok(1000), |text| text.parse())?;
-    tokio::runtime::Runtime::new()?.block_on(measure(deployments))
+    let is_bare = std::env::args().nth(2).as_deref() == Some("bare");
+    tokio::runtime::Runtime::new()?.block_on(async {
+        if is_bare {
+            return measure_bare(deployments).await;
+        }
+        measure(deployments).await
+    })
 }
 
 /// A control plane, an operator beside it, and what is asked of both.
@@ -300,6 +310,11 @@ impl Bench {
         Ok(())
     }
 
+    /// Of the operator, so far.
+    async fn writes(&self) -> Result<f64> {
+        Ok(self.requests("POST").await? + self.requests("PATCH").await?)
+    }
+
     async fn requests(&self, method: &str) -> Result<f64> {
         let metrics = Metrics::scrape(&self.http, &self.base).await?;
         let label = format!("method=\"{method}\"");
@@ -311,6 +326,23 @@ fn is_ready(object: &PdDeployment) -> bool {
     let status = object.status.as_ref();
     let mut conditions = status.iter().flat_map(|status| status.conditions.iter());
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+async fn measure_bare(deployments: usize) -> Result<()> {
+    for which in [Which::All, Which::OwnAndPods] {
+        let bench = Bench::start().await?;
+        bare::measure(&bench, deployments, which).await?;
+        for (name, pid) in bench.cluster.control_plane().programs()? {
+            let pid = u32::try_from(pid.as_raw_nonzero().get())?;
+            println!("CPU of {name:25} {:.1} s", cpu_seconds(pid)?);
+        }
+        let Bench {
+            cluster, operator, ..
+        } = bench;
+        drop(operator);
+        cluster.stop()?;
+    }
+    Ok(())
 }
 
 async fn measure(deployments: usize) -> Result<()> {
