@@ -92,6 +92,7 @@ bench-transfer: binaries ## KV transfer beside Mooncake, NIXL and bare C loops; 
 .PHONY: bench-operator
 bench-operator: binaries ## A thousand deployments at once on a control plane; needs what e2e-kube needs
 	@cargo run --release -q -p pd-e2e --features kube --example operator-scale | tee bench/results/operator.txt
+	@cargo run --release -q -p pd-e2e --features kube --example operator-scale -- 1000 bare | tee bench/results/operator-bare.txt
 
 .PHONY: kernels
 kernels: rust ## Compile the CUDA kernels and print what each takes; fetches nvcc once
