@@ -176,7 +176,7 @@ impl TransferConfig {
             transport: Transport::Auto,
             host,
             worker_threads: 2,
-            tcp_streams: 2,
+            tcp_streams: 4,
             rdma: RdmaConfig::default(),
             heartbeat_interval: Duration::from_secs(5),
             heartbeat_failures: 2,

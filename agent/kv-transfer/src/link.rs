@@ -20,6 +20,12 @@ const VANISHED_AFTER: Duration = Duration::from_secs(6);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Bytes that a data connection hands to the kernel ahead of its peer, which the kernel doubles for its
+/// own books: few enough that the peer's side still finds them in the cache (a third more GB/s between
+/// two processes than with the kernel's own choice), and at a round trip of 200 us still 5 GB/s for each
+/// of the streams.
+const SEND_BUFFER_BYTES: usize = 512 << 10;
+
 /// What a link is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -109,6 +115,9 @@ pub(crate) async fn connect(
     let opened = async {
         let mut stream = TcpStream::connect((host, port)).await?;
         tune(&stream)?;
+        if kind == LinkKind::Data {
+            SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES)?;
+        }
         let session = session_id.0.as_bytes();
         let len = u16::try_from(session.len()).map_err(std::io::Error::other)?;
         let mut hello = MAGIC.to_vec();
