@@ -117,6 +117,18 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// The first fault of the queue, which is final.
     fn health(&self) -> Result<(), ComputeError>;
 
+    /// Whether [`Self::replay`] makes steps that come again cheaper: they should then be padded to few
+    /// shapes.
+    fn replays(&self) -> bool {
+        false
+    }
+
+    /// Enqueues what `step` does, at once where the same ops came before over the same buffers. `step`
+    /// neither uploads, reads nor frees what its ops use.
+    fn replay(&self, step: impl FnOnce()) {
+        step();
+    }
+
     // Ops.
 
     fn embed(&self, op: Embed<'_, Self>);

@@ -6,6 +6,7 @@ pub mod linear;
 pub mod pages;
 pub mod rows;
 pub mod sampling;
+pub mod steps;
 
 use half::bf16;
 use pd_compute::cpu::{ComputeDtype, CpuBackend, CpuConfig};

@@ -12,11 +12,15 @@ use std::ptr::NonNull;
 
 use half::bf16;
 use parking_lot::Mutex;
-use pd_compute::cuda::driver::{DeviceInfo, Driver, DriverError, Event, Gemm, IpcHandle, Launch};
+use pd_compute::cuda::driver::{
+    DeviceInfo, Driver, DriverError, Event, Gemm, Graph, IpcHandle, Launch, Work,
+};
 use pd_compute::cuda::kernels::Kernel;
 
 const ERROR_BYTES: usize = 512;
 const PAGE: usize = 4096;
+/// What a graph takes of the device's memory.
+const GRAPH_BYTES: usize = 64 << 10;
 /// Of allocations, as far as kernels need it.
 const ALIGNMENT: usize = 16;
 
@@ -66,6 +70,9 @@ struct State {
     fault: Option<DriverError>,
     launches: u64,
     log: Vec<Kernel>,
+    /// By the address of the memory that they take.
+    graphs: HashMap<u64, Vec<Command>>,
+    replays: u64,
 }
 
 #[derive(Debug)]
@@ -78,7 +85,7 @@ struct Allocation {
     file: OwnedFd,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Command {
     Copy {
         to: u64,
@@ -93,6 +100,27 @@ enum Command {
     },
     Gemm(Gemm),
     Event(u64),
+}
+
+// === impl Command ===
+
+impl Command {
+    fn of(work: &Work<'_>) -> Self {
+        match *work {
+            Work::Gemm(gemm) => Self::Gemm(gemm),
+            Work::Launch(Launch {
+                kernel,
+                grid,
+                shared_bytes,
+                args,
+            }) => Self::Launch {
+                kernel,
+                grid,
+                shared_bytes: shared_bytes as usize,
+                args: args.to_vec(),
+            },
+        }
+    }
 }
 
 // === impl EmulatedDriver ===
@@ -134,6 +162,16 @@ impl EmulatedDriver {
     /// Kernels run so far, in order.
     pub fn log(&self) -> Vec<Kernel> {
         self.state.lock().log.clone()
+    }
+
+    /// Graphs that it holds.
+    pub fn graphs(&self) -> usize {
+        self.state.lock().graphs.len()
+    }
+
+    /// Graphs enqueued so far.
+    pub fn replays(&self) -> u64 {
+        self.state.lock().replays
     }
 
     /// Bytes of device memory that are allocated.
@@ -401,19 +439,33 @@ unsafe impl Driver for EmulatedDriver {
         Ok(())
     }
 
-    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), DriverError> {
-        self.state.lock().queue.push_back(Command::Launch {
-            kernel: launch.kernel,
-            grid: launch.grid,
-            shared_bytes: launch.shared_bytes as usize,
-            args: launch.args.to_vec(),
-        });
+    fn has_gemm(&self) -> bool {
+        true
+    }
+
+    unsafe fn enqueue(&self, work: &Work<'_>) -> Result<(), DriverError> {
+        self.state.lock().queue.push_back(Command::of(work));
         Ok(())
     }
 
-    unsafe fn gemm(&self, gemm: &Gemm) -> Result<bool, DriverError> {
-        self.state.lock().queue.push_back(Command::Gemm(*gemm));
-        Ok(true)
+    unsafe fn capture(&self, works: &[Work<'_>]) -> Result<Graph, DriverError> {
+        let addr = self.alloc_in(GRAPH_BYTES, true)?;
+        let works = works.iter().map(Command::of).collect();
+        self.state.lock().graphs.insert(addr, works);
+        Ok(Graph(addr))
+    }
+
+    unsafe fn replay(&self, graph: &Graph) -> Result<(), DriverError> {
+        let mut state = self.state.lock();
+        let works = state.graphs[&graph.0].clone();
+        state.queue.extend(works);
+        state.replays += 1;
+        Ok(())
+    }
+
+    fn forget(&self, graph: Graph) {
+        self.state.lock().graphs.remove(&graph.0);
+        self.free_at(graph.0);
     }
 
     unsafe fn copy_beside(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError> {

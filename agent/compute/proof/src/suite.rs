@@ -10,6 +10,7 @@ use crate::cases::attention::{AttnCase, KvShape};
 use crate::cases::linear::{LinearCase, linear};
 use crate::cases::rows::{self, QkvCase};
 use crate::cases::sampling::SampleCase;
+use crate::cases::steps::{Steps, indices};
 use crate::cases::{Subject, compare, pages, reference, values};
 
 /// Something that backends run on.
@@ -53,6 +54,7 @@ checks! {
     rows_without_a_finite_logit_yield_no_token
     pages_come_back_from_the_host_as_they_went
     large_buffers_go_and_come_in_parts
+    steps_that_come_again_yield_what_new_ones_do
     a_wrong_index_faults_the_stream_and_names_the_op
     weights_that_the_kernels_cannot_load_are_refused
 }
@@ -460,6 +462,20 @@ fn large_buffers_go_and_come_in_parts<D: Device>(device: &D) {
     let many = values(1, 5 << 20);
     let buffer = subject.floats(&many);
     assert_eq!(subject.read(&buffer), many);
+}
+
+fn steps_that_come_again_yield_what_new_ones_do<D: Device>(device: &D) {
+    // With few rows kernels of our own multiply, with many the library.
+    let rows = [3, 3, 70, 3, 70, 70, 3, 9, 70];
+    let (steps, plain) = (
+        Steps::new(&device.start(DType::BF16, false), 70),
+        Steps::new(&device.start(DType::BF16, false), 70),
+    );
+    for (turn, rows) in (0..).zip(rows) {
+        let indices = indices(rows, turn);
+        let expected = plain.run(&indices, false);
+        assert_eq!(steps.run(&indices, true), expected, "turn {turn}");
+    }
 }
 
 fn a_wrong_index_faults_the_stream_and_names_the_op<D: Device>(device: &D) {

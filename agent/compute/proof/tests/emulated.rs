@@ -6,6 +6,7 @@ use pd_compute::cuda::{CudaBackend, CudaConfig};
 use pd_compute::{Backend, ComputeError, DType, Ticket};
 use pd_compute_proof::EmulatedDriver;
 use pd_compute_proof::cases::Subject;
+use pd_compute_proof::cases::steps::{Steps, indices};
 use pd_compute_proof::speed::{ModelShape, Plan, measure};
 use pd_compute_proof::suite::{Device, checks};
 
@@ -60,6 +61,7 @@ emulated! {
     rows_without_a_finite_logit_yield_no_token
     pages_come_back_from_the_host_as_they_went
     large_buffers_go_and_come_in_parts
+    steps_that_come_again_yield_what_new_ones_do
     a_wrong_index_faults_the_stream_and_names_the_op
     weights_that_the_kernels_cannot_load_are_refused
 }
@@ -83,6 +85,75 @@ fn commands_run_in_the_order_they_were_given() {
         .next();
     assert_eq!(result.unwrap().unwrap().as_slice::<u32>(), [1, 9, 3]);
     assert!(after.try_take().is_none(), "a result is yielded once");
+}
+
+/// Steps on a device with so much memory, and the device.
+fn steps(memory_bytes: usize) -> (Steps<CudaBackend>, Arc<EmulatedDriver>) {
+    let config = CudaConfig {
+        dtype: DType::BF16,
+        deterministic: false,
+    };
+    let driver = Arc::new(EmulatedDriver::new(memory_bytes));
+    let backend = CudaBackend::start(driver.clone(), config).expect("it has the memory");
+    (Steps::new(&Subject { backend }, 130), driver)
+}
+
+#[test]
+fn a_step_becomes_a_graph_the_second_time() {
+    let (steps, driver) = steps(1 << 30);
+    // The first with many rows finds too little memory for gate and up on its way, and counts for nothing.
+    let turns = [
+        (3, 0),
+        (3, 1),
+        (70, 1),
+        (3, 2),
+        (70, 2),
+        (70, 3),
+        (3, 4),
+        (9, 4),
+        (70, 5),
+    ];
+    for (turn, (rows, replays)) in (0..).zip(turns) {
+        steps.run(&indices(rows, turn), true);
+        assert_eq!(driver.replays(), replays, "turn {turn} with {rows} rows");
+    }
+    let before = driver.log().len();
+    steps.run(&indices(3, 0), true);
+    steps.run(&indices(3, 0), false);
+    let log = driver.log();
+    let (replayed, plain) = log[before..].split_at((log.len() - before) / 2);
+    assert_eq!(replayed, plain, "a graph runs the same kernels");
+}
+
+#[test]
+fn steps_that_are_not_used_are_forgotten() {
+    let (steps, driver) = steps(1 << 30);
+    let replays = |rows: u32| {
+        let before = driver.replays();
+        steps.run(&indices(rows, 0), true);
+        driver.replays() - before
+    };
+    for rows in 1..=130 {
+        // Once more for those that find too little scratch at first.
+        (0..3).for_each(|_| _ = replays(rows));
+    }
+    assert_eq!(driver.graphs(), 128);
+    assert_eq!((replays(130), replays(3), replays(1)), (1, 1, 0));
+    drop(steps);
+    assert_eq!(driver.graphs(), 0, "graphs go with the backend");
+    assert_eq!(driver.device_bytes(), 0);
+}
+
+#[test]
+fn where_no_graph_fits_kernels_are_launched_one_by_one() {
+    let (ample, _) = steps(1 << 30);
+    // Weights and buffers take some 60 KB.
+    let (steps, driver) = steps(100_000);
+    for turn in 0..4 {
+        let indices = indices(5, turn);
+        assert_eq!(steps.run(&indices, true), ample.run(&indices, false));
+    }
+    assert_eq!(driver.replays(), 0);
 }
 
 #[test]

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bytemuck::{NoUninit, Pod};
 
-use super::driver::{Driver, DriverError, Event, Gemm, Launch};
+use super::driver::{Driver, DriverError, Event, Launch, Work};
 use super::export::{CudaMemory, EXPORT_GRANULE};
 use super::fault::FaultWord;
 use super::kernels::Kernel;
 use super::memory::{CudaBuffer, Place};
 use super::ops::{attention, copy, linear, norm, qkv, sample};
 use super::pinned::{BLOCK_BYTES_MAX, Block, PinnedPool};
+use super::replay::{Recording, Steps};
 use super::scratch::Scratch;
 use super::ticket::{CudaTicket, Pending};
 use super::weights::{self, CudaEmbedding, CudaLinear};
@@ -48,6 +49,8 @@ pub(super) struct Shared {
     /// Of attention over several splits.
     pub(super) partials: Scratch,
     pub(super) arrivals: Scratch,
+    recording: Recording,
+    steps: Steps,
     pub(super) driver: Arc<dyn Driver>,
 }
 
@@ -82,6 +85,8 @@ impl CudaBackend {
                 gate_up: Scratch::new("gate and up of a product"),
                 partials: Scratch::new("attention's partial sums"),
                 arrivals: Scratch::new("attention's arrivals"),
+                recording: Recording::default(),
+                steps: Steps::new(&driver),
                 driver,
             }),
         })
@@ -208,6 +213,22 @@ impl Backend for CudaBackend {
         self.shared.fault.check()
     }
 
+    fn replays(&self) -> bool {
+        true
+    }
+
+    fn replay(&self, step: impl FnOnce()) {
+        let shared = &*self.shared;
+        shared.recording.begin();
+        step();
+        let enqueued = shared
+            .recording
+            .end(&shared.steps, shared.fault.check().is_ok());
+        if let Err(error) = enqueued {
+            shared.fault.keep("replay", error);
+        }
+    }
+
     fn embed(&self, op: Embed<'_, Self>) {
         self.shared
             .enqueue("embed", |shared| copy::embed(shared, &op));
@@ -283,21 +304,30 @@ impl Shared {
         if grid.contains(&0) {
             return Ok(());
         }
-        let launch = Launch {
+        self.work(&Work::Launch(Launch {
             kernel,
             grid,
             shared_bytes: to_u32(shared_bytes),
             args,
-        };
-        // SAFETY: the struct is the kernel's by its size and by the op that made it; buffers in it were
-        // checked to be as large as the kernel goes, and stay until the stream is past it.
-        unsafe { self.driver.launch(&launch) }
+        }))
     }
 
-    /// A product by the vendor's library; false where there is none.
-    pub(super) fn gemm(&self, gemm: &Gemm) -> Result<bool, DriverError> {
-        // SAFETY: the op that made it has checked the buffers, which stay until the stream is past it.
-        unsafe { self.driver.gemm(gemm) }
+    /// Enqueues it, or notes it where a step is being noted.
+    pub(super) fn work(&self, work: &Work<'_>) -> Result<(), DriverError> {
+        if self.recording.note(work) {
+            return Ok(());
+        }
+        // SAFETY: a launch's struct is the kernel's by its size and by the op that made it; buffers in it
+        // were checked to be as large as the kernel goes, and stay until the stream is past it.
+        unsafe { self.driver.enqueue(work) }
+    }
+
+    /// Address of at least `words` words of 32 bits for ops of one kind.
+    pub(super) fn scratch(&self, scratch: &Scratch, words: usize) -> Result<u64, DriverError> {
+        if !scratch.holds(words) {
+            self.recording.cut(&*self.driver)?;
+        }
+        scratch.reserve(&self.driver, words)
     }
 
     /// Copies `len` bytes that `fill` puts into a block to the device.
@@ -307,6 +337,7 @@ impl Shared {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), DriverError> {
+        assert!(!self.recording.is_on(), "a replayed step uploads nothing");
         if len == 0 {
             return Ok(());
         }
@@ -329,6 +360,7 @@ impl Shared {
     }
 
     fn start_read(&self, from: u64, len_bytes: usize) -> Result<Pending, DriverError> {
+        assert!(!self.recording.is_on(), "a replayed step reads nothing");
         let mut blocks = Vec::with_capacity(len_bytes.div_ceil(BLOCK_BYTES_MAX));
         for start in (0..len_bytes).step_by(BLOCK_BYTES_MAX) {
             let len = BLOCK_BYTES_MAX.min(len_bytes - start);

@@ -54,24 +54,39 @@ pub unsafe trait Driver: Debug + Send + Sync + 'static {
     /// Both ranges are allocated, and stay so until it is done.
     unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError>;
 
-    /// Enqueues a kernel.
+    /// Whether [`Work::Gemm`] is to be had: the vendor's library is there.
+    fn has_gemm(&self) -> bool;
+
+    /// Enqueues a kernel or a product.
+    ///
+    /// # Errors
+    /// When driver or library refuse it.
+    ///
+    /// # Safety
+    /// A launch's `args` are the struct of the kernel, and what they point to is as the kernel needs it; a
+    /// product's matrices are as large as it says. Both stay until the stream is past them.
+    unsafe fn enqueue(&self, work: &Work<'_>) -> Result<(), DriverError>;
+
+    /// Makes a graph of what was enqueued before in this order; enqueues nothing.
+    ///
+    /// # Errors
+    /// When the driver refuses it, or has no memory for it.
+    ///
+    /// # Safety
+    /// As for `enqueue`.
+    unsafe fn capture(&self, works: &[Work<'_>]) -> Result<Graph, DriverError>;
+
+    /// Enqueues a graph's work.
     ///
     /// # Errors
     /// When the driver refuses it.
     ///
     /// # Safety
-    /// `launch.args` is the struct of the kernel, and what it points to is as the kernel needs it.
-    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), DriverError>;
+    /// As for `enqueue`, of everything in it.
+    unsafe fn replay(&self, graph: &Graph) -> Result<(), DriverError>;
 
-    /// Enqueues a product by the vendor's library, where there is one; false where there is none, and then
-    /// nothing was enqueued.
-    ///
-    /// # Errors
-    /// When the library refuses it.
-    ///
-    /// # Safety
-    /// The matrices are as large as `gemm` says, and stay until the stream is past it.
-    unsafe fn gemm(&self, gemm: &Gemm) -> Result<bool, DriverError>;
+    /// Takes the graph back, which may still run.
+    fn forget(&self, graph: Graph);
 
     /// Enqueues a copy beside the stream, on another that only [`Self::settle`] waits for. Host memory
     /// that is not pinned is allowed here.
@@ -183,6 +198,14 @@ pub struct DeviceInfo {
     pub compute_capability: (u32, u32),
 }
 
+/// What a stream computes.
+#[derive(Clone, Copy, Debug)]
+pub enum Work<'a> {
+    Launch(Launch<'a>),
+    /// By the vendor's library.
+    Gemm(Gemm),
+}
+
 /// One kernel over a grid of blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
@@ -212,6 +235,10 @@ pub struct Gemm {
 /// A point of the stream, to be given back with [`Driver::release`].
 #[derive(Debug)]
 pub struct Event(pub u64);
+
+/// Work that is enqueued at once, to be given back with [`Driver::forget`].
+#[derive(Debug)]
+pub struct Graph(pub u64);
 
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

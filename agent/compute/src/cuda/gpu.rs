@@ -13,7 +13,7 @@ use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 use parking_lot::Mutex;
 
-use super::driver::{DeviceInfo, Driver, DriverError, Event, Gemm, IpcHandle, Launch};
+use super::driver::{DeviceInfo, Driver, DriverError, Event, Graph, IpcHandle, Launch, Work};
 use super::kernels::Kernel;
 use blas::Blas;
 
@@ -179,6 +179,30 @@ impl GpuDriver {
         Ok(())
     }
 
+    /// # Safety
+    /// As for [`Driver::enqueue`].
+    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), DriverError> {
+        let Launch {
+            kernel,
+            grid: [x, y, z],
+            shared_bytes,
+            args,
+        } = *launch;
+        let mut params = [args.as_ptr().cast_mut().cast::<c_void>()];
+        // SAFETY: the caller's; the driver copies the one argument before it returns.
+        unsafe {
+            result::launch_kernel(
+                self.functions[kernel as usize],
+                (x, y, z),
+                (kernel.threads(), 1, 1),
+                shared_bytes,
+                self.stream,
+                &mut params,
+            )
+        }
+        .map_err(failed(kernel.name()))
+    }
+
     /// Waits until the stream has run dry, so that nothing uses what is freed next. A fault of the stream
     /// is reported elsewhere.
     fn drain(&self) {
@@ -279,36 +303,70 @@ unsafe impl Driver for GpuDriver {
             .map_err(failed("cuMemcpyAsync"))
     }
 
-    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), DriverError> {
-        self.enter()?;
-        let Launch {
-            kernel,
-            grid: [x, y, z],
-            shared_bytes,
-            args,
-        } = *launch;
-        let mut params = [args.as_ptr().cast_mut().cast::<c_void>()];
-        // SAFETY: the caller's; the driver copies the one argument before it returns.
-        unsafe {
-            result::launch_kernel(
-                self.functions[kernel as usize],
-                (x, y, z),
-                (kernel.threads(), 1, 1),
-                shared_bytes,
-                self.stream,
-                &mut params,
-            )
-        }
-        .map_err(failed(kernel.name()))
+    fn has_gemm(&self) -> bool {
+        self.blas.is_some()
     }
 
-    unsafe fn gemm(&self, gemm: &Gemm) -> Result<bool, DriverError> {
+    unsafe fn enqueue(&self, work: &Work<'_>) -> Result<(), DriverError> {
         self.enter()?;
-        let Some(blas) = &self.blas else {
-            return Ok(false);
-        };
+        match work {
+            // SAFETY: the caller's.
+            Work::Launch(launch) => unsafe { self.launch(launch) },
+            Work::Gemm(gemm) => {
+                let blas = self.blas.as_ref();
+                let blas = blas.ok_or_else(|| {
+                    unusable(
+                        "cublasLtMatmul",
+                        "libcublasLt is not to be found".to_owned(),
+                    )
+                })?;
+                // SAFETY: the caller's.
+                unsafe { blas.gemm(gemm, self.stream) }
+            }
+        }
+    }
+
+    unsafe fn capture(&self, works: &[Work<'_>]) -> Result<Graph, DriverError> {
+        self.enter()?;
+        // Calls of other threads are no part of it, and are allowed meanwhile.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream lives as long as `self`.
+        unsafe { result::stream::begin_capture(self.stream, mode) }
+            .map_err(failed("cuStreamBeginCapture"))?;
         // SAFETY: the caller's.
-        unsafe { blas.gemm(gemm, self.stream) }.map(|()| true)
+        let enqueued = works
+            .iter()
+            .try_for_each(|work| unsafe { self.enqueue(work) });
+        // A capture that has failed is ended, too.
+        // SAFETY: as above.
+        let graph = unsafe { result::stream::end_capture(self.stream) };
+        let graph = graph.map_err(failed("cuStreamEndCapture"));
+        enqueued.and(graph.as_ref().map(|_| ()).map_err(Clone::clone))?;
+        let graph = graph?;
+        // SAFETY: the graph is whole, and not used after it is destroyed.
+        let exec = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+        // SAFETY: as above.
+        if let Err(error) = unsafe { result::graph::destroy(graph) } {
+            tracing::debug!(?error, "a graph's template was not freed");
+        }
+        let exec = exec.map_err(failed("cuGraphInstantiate"))?;
+        Ok(Graph(exec as u64))
+    }
+
+    unsafe fn replay(&self, graph: &Graph) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: the graph is from `capture` and was not forgotten; what it uses is the caller's.
+        unsafe { result::graph::launch(graph.0 as sys::CUgraphExec, self.stream) }
+            .map_err(failed("cuGraphLaunch"))
+    }
+
+    fn forget(&self, graph: Graph) {
+        let entered = self.enter();
+        // SAFETY: nobody else has it; the driver lets one that runs end first.
+        let destroyed = unsafe { result::graph::exec_destroy(graph.0 as sys::CUgraphExec) };
+        if entered.is_err() || destroyed.is_err() {
+            tracing::debug!("a graph was not freed");
+        }
     }
 
     unsafe fn copy_beside(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError> {

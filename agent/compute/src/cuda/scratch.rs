@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::driver::Driver;
+use super::driver::{Driver, DriverError};
 use super::memory::{CudaBuffer, Place};
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
-use crate::error::ComputeError;
 
 #[derive(Debug)]
 pub(super) struct Scratch {
@@ -27,25 +26,28 @@ impl Scratch {
         }
     }
 
+    pub(super) fn holds(&self, words: usize) -> bool {
+        let memory = self.memory.lock();
+        memory.as_ref().is_some_and(|have| have.len() >= words)
+    }
+
     /// Address of at least `words` words of 32 bits. What lies there is what the last op left, zero at
     /// first.
     pub(super) fn reserve(
         &self,
         driver: &Arc<dyn Driver>,
         words: usize,
-    ) -> Result<u64, ComputeError> {
+    ) -> Result<u64, DriverError> {
         let mut memory = self.memory.lock();
         if memory.as_ref().is_none_or(|have| have.len() < words) {
             // The old one goes first, so that both never stand side by side.
             memory.take();
             let words = words.next_power_of_two();
-            *memory = Some(CudaBuffer::alloc(
-                driver,
-                Place::Device,
-                self.name,
-                DType::U32,
-                words,
-            )?);
+            let larger = CudaBuffer::alloc(driver, Place::Device, self.name, DType::U32, words);
+            *memory = Some(larger.map_err(|error| DriverError {
+                call: self.name,
+                reason: error.to_string(),
+            })?);
         }
         Ok(memory.as_ref().expect("it was just made").addr())
     }

@@ -4,7 +4,6 @@ use super::super::backend::{CudaBackend, Shared, to_u32};
 use super::super::driver::DriverError;
 use super::super::kernels::{AttnArgs, Kernel};
 use crate::dtype::DType;
-use crate::error::ComputeError;
 use crate::ops::AttnPaged;
 
 /// As in `attention.cu`.
@@ -73,27 +72,15 @@ pub(in crate::cuda) fn attn_paged(
         let wanted = BLOCKS_PER_SM * shared.driver.device().num_sms as usize;
         let splits = wanted.div_ceil(columns * rows).clamp(1, SPLITS_MAX);
         if splits > 1 {
-            let reserve = |scratch: &super::super::scratch::Scratch, words| {
-                scratch
-                    .reserve(&shared.driver, words)
-                    .map_err(|error| out_of_memory(&error))
-            };
             let partials = rows * op.num_q_heads * splits * (kv.head_dim + 2);
-            args.partials = reserve(&shared.partials, partials)?;
-            args.arrivals = reserve(&shared.arrivals, rows * columns)?;
+            args.partials = shared.scratch(&shared.partials, partials)?;
+            args.arrivals = shared.scratch(&shared.arrivals, rows * columns)?;
         }
         args.splits = to_u32(splits);
     }
     let grid = [args.splits, to_u32(columns), to_u32(rows)];
     let states = TOKEN_WARPS * form.heads * (8 * form.lanes + 2);
     shared.launch(form.kernel, grid, 4 * states, &args)
-}
-
-fn out_of_memory(error: &ComputeError) -> DriverError {
-    DriverError {
-        call: "attn_paged",
-        reason: error.to_string(),
-    }
 }
 
 /// Whether a kernel takes heads of so many elements.

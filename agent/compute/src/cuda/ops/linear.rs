@@ -1,7 +1,7 @@
 //! The linear op: a kernel by the number of rows.
 
 use super::super::backend::{CudaBackend, Shared, to_u32};
-use super::super::driver::{DriverError, Gemm};
+use super::super::driver::{DriverError, Gemm, Work};
 use super::super::kernels::{FEW_ROWS, Kernel, LinearArgs, SwiGluArgs};
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
@@ -100,22 +100,20 @@ fn by_library(
         adds: op.epilogue == Epilogue::AddResidual,
         to_f32: op.out.dtype() == DType::F32,
     };
+    if !shared.driver.has_gemm() {
+        return Ok(false);
+    }
     if op.epilogue != Epilogue::SwiGlu {
-        return shared.gemm(&gemm);
+        shared.work(&Work::Gemm(gemm))?;
+        return Ok(true);
     }
     // The kernel that joins gate and up takes 8 at a time, of bfloat16.
     if gemm.to_f32 || !(n / 2).is_multiple_of(8) {
         return Ok(false);
     }
     let words = (rows * n).div_ceil(2);
-    let y = shared.gate_up.reserve(&shared.driver, words);
-    gemm.out = y.map_err(|error| DriverError {
-        call: "linear",
-        reason: error.to_string(),
-    })?;
-    if !shared.gemm(&gemm)? {
-        return Ok(false);
-    }
+    gemm.out = shared.scratch(&shared.gate_up, words)?;
+    shared.work(&Work::Gemm(gemm))?;
     let joined = SwiGluArgs {
         y: gemm.out,
         out: args.out,
