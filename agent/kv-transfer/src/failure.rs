@@ -1,5 +1,6 @@
 //! Why a room failed: the layer that failed and a sentence for people.
 
+use crate::memory::RegionError;
 use pd_protocol::BootstrapRoom;
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +46,18 @@ impl FailureReason {
 
     pub(crate) fn application(message: impl Into<String>) -> Self {
         Self::new(FailureLayer::Application, message)
+    }
+
+    /// Bytes of a room could not be copied: the device refuses, or what the peer has does not fit.
+    pub(crate) fn copy(room: BootstrapRoom, error: &RegionError) -> Self {
+        let layer = match error {
+            RegionError::Device { .. } | RegionError::System { .. } => FailureLayer::Device,
+            RegionError::FileTooShort { .. }
+            | RegionError::NotSealed
+            | RegionError::OutOfRange { .. }
+            | RegionError::OtherKind { .. } => FailureLayer::Peer,
+        };
+        Self::new(layer, format!("room {room}: {error}"))
     }
 
     pub(crate) fn aborted(room: BootstrapRoom) -> Self {

@@ -15,6 +15,7 @@ pub(crate) mod device;
 pub(crate) mod vectored;
 
 pub use device::DeviceMemory;
+use device::SharedFile;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -72,6 +73,15 @@ pub enum RegionError {
     #[error("cannot {call} device memory: {reason}")]
     Device { call: &'static str, reason: String },
 }
+
+const HOST_FROM_DEVICE: RegionError = RegionError::OtherKind {
+    ours: "host",
+    theirs: "device",
+};
+const DEVICE_FROM_HOST: RegionError = RegionError::OtherKind {
+    ours: "device",
+    theirs: "host",
+};
 
 // SAFETY: the mapping is plain memory that stays mapped until the last clone drops, and all access
 // to it goes by raw copies, atomics and system calls, which any thread may make.
@@ -133,30 +143,25 @@ impl Region {
         }
     }
 
-    /// What a peer offered by `file`: host memory to be mapped, or a handle that `like`'s device opens.
+    /// What a peer offered by `file`: host memory to be mapped, or a handle that `own`, memory of the
+    /// device that will copy from it, opens.
     ///
     /// # Errors
-    /// As [`Self::map_read_only`], the device's, or that the two are of different kinds.
+    /// As [`Self::map_read_only`], the device's, a file that is no handle, or that the two are of different
+    /// kinds.
     pub(crate) fn open_shared(
         file: OwnedFd,
         len: usize,
-        like: Option<&Self>,
+        own: Option<&dyn DeviceMemory>,
     ) -> Result<Self, RegionError> {
-        let own = like.map(|own| &own.memory);
-        match (device::handle_in(file)?, own) {
-            (Err(file), None | Some(Memory::Host(_))) => Self::map_read_only(file, len),
-            (Ok(handle), Some(Memory::Device(own))) => {
+        match (SharedFile::of(file)?, own) {
+            (SharedFile::Memory(file), None) => Self::map_read_only(file, len),
+            (SharedFile::Handle(handle), Some(own)) => {
                 let opened = own.open_shared(&handle, len);
                 Ok(Self::device(opened.map_err(failed("open a peer's"))?))
             }
-            (Ok(_), None | Some(Memory::Host(_))) => Err(RegionError::OtherKind {
-                ours: "host",
-                theirs: "device",
-            }),
-            (Err(_), Some(Memory::Device(_))) => Err(RegionError::OtherKind {
-                ours: "device",
-                theirs: "host",
-            }),
+            (SharedFile::Handle(_), None) => Err(HOST_FROM_DEVICE),
+            (SharedFile::Memory(_), Some(_)) => Err(DEVICE_FROM_HOST),
         }
     }
 
@@ -228,69 +233,55 @@ impl Region {
     }
 
     fn check(&self, offset: u64, len: usize) -> Result<(), RegionError> {
-        let end = offset.saturating_add(len as u64);
-        if end > self.len() as u64 {
-            return Err(RegionError::OutOfRange {
-                offset,
-                end,
-                len: self.len(),
-            });
-        }
-        Ok(())
-    }
-
-    /// Pointer to `offset` of host memory, after checking that `len` bytes follow it.
-    fn at(&self, offset: u64, len: usize) -> Result<*mut u8, RegionError> {
-        self.check(offset, len)?;
-        let host = self
-            .as_host()
-            .expect("device memory is never touched by address");
-        let offset = usize::try_from(offset).expect("an offset in a mapping fits usize");
-        // SAFETY: offset..offset + len lies within the mapping.
-        Ok(unsafe { host.mapping.addr.as_ptr().add(offset) })
-    }
-
-    fn at_writable(&self, offset: u64, len: usize) -> Result<*mut u8, RegionError> {
-        let writable = self.as_host().is_none_or(|host| host.mapping.writable);
-        assert!(writable, "a peer's region is never written");
-        self.at(offset, len)
+        check_range(self.len(), offset, len)
     }
 
     /// Copies bytes out.
     ///
     /// # Errors
-    /// The range leaves the region.
+    /// The range leaves the region, or the device's.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), RegionError> {
-        if let Some(device) = self.as_device() {
-            self.check(offset, bytes.len())?;
-            return device.read(offset, bytes).map_err(failed("read"));
+        match &self.memory {
+            Memory::Host(host) => {
+                let src = host.at(offset, bytes.len())?;
+                // SAFETY: src has bytes.len() mapped bytes; `bytes` is ours alone, so they cannot overlap.
+                unsafe { std::ptr::copy_nonoverlapping(src, bytes.as_mut_ptr(), bytes.len()) };
+                Ok(())
+            }
+            Memory::Device(device) => {
+                self.check(offset, bytes.len())?;
+                device.read(offset, bytes).map_err(failed("read"))
+            }
         }
-        let src = self.at(offset, bytes.len())?;
-        // SAFETY: src has bytes.len() mapped bytes; `bytes` is ours alone, so they cannot overlap.
-        unsafe { std::ptr::copy_nonoverlapping(src, bytes.as_mut_ptr(), bytes.len()) };
-        Ok(())
     }
 
     /// Copies bytes in.
     ///
     /// # Errors
-    /// The range leaves the region.
+    /// The range leaves the region, or the device's.
     ///
     /// # Panics
     /// The region is a peer's.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
-        if let Some(device) = self.as_device() {
-            self.check(offset, bytes.len())?;
-            return device.write(offset, bytes).map_err(failed("write"));
+        match &self.memory {
+            Memory::Host(host) => {
+                let dst = host.at_writable(offset, bytes.len())?;
+                // SAFETY: dst has bytes.len() mapped, writable bytes, apart from any Rust object.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), dst, bytes.len()) };
+                Ok(())
+            }
+            Memory::Device(device) => {
+                self.check(offset, bytes.len())?;
+                device.write(offset, bytes).map_err(failed("write"))
+            }
         }
-        let dst = self.at_writable(offset, bytes.len())?;
-        // SAFETY: dst has bytes.len() mapped, writable bytes, apart from any Rust object.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), dst, bytes.len()) };
-        Ok(())
     }
 
     /// Copies `len` bytes from another region of the same kind into this one; on a device they are there
-    /// after [`Self::settle`].
+    /// after [`settle`].
+    ///
+    /// # Errors
+    /// A range leaves its region, the regions are of different kinds, or the device's.
     pub(crate) fn copy_from(
         &self,
         dst_offset: u64,
@@ -298,35 +289,63 @@ impl Region {
         src_offset: u64,
         len: usize,
     ) -> Result<(), RegionError> {
-        if let (Some(own), Some(peer)) = (self.as_device(), src.as_device()) {
-            self.check(dst_offset, len)?;
-            src.check(src_offset, len)?;
-            let begun = own.copy_from(dst_offset, peer, src_offset, len);
-            return begun.map_err(failed("copy to"));
-        }
-        let from = src.at(src_offset, len)?;
-        let to = self.at_writable(dst_offset, len)?;
-        // SAFETY: both ranges are mapped; `copy` allows them to be the same memory.
-        unsafe { std::ptr::copy(from, to, len) };
-        Ok(())
-    }
-
-    /// Waits for the copies that were begun.
-    pub(crate) fn settle(&self) -> Result<(), RegionError> {
-        match self.as_device() {
-            Some(device) => device.settle().map_err(failed("copy to")),
-            None => Ok(()),
+        match (&self.memory, &src.memory) {
+            (Memory::Host(own), Memory::Host(peer)) => {
+                let from = peer.at(src_offset, len)?;
+                let to = own.at_writable(dst_offset, len)?;
+                // SAFETY: both ranges are mapped; `copy` allows them to be the same memory.
+                unsafe { std::ptr::copy(from, to, len) };
+                Ok(())
+            }
+            (Memory::Device(own), Memory::Device(peer)) => {
+                self.check(dst_offset, len)?;
+                src.check(src_offset, len)?;
+                let begun = own.copy_from(dst_offset, peer.as_ref(), src_offset, len);
+                begun.map_err(failed("copy to"))
+            }
+            (Memory::Host(_), Memory::Device(_)) => Err(HOST_FROM_DEVICE),
+            (Memory::Device(_), Memory::Host(_)) => Err(DEVICE_FROM_HOST),
         }
     }
 
     /// The aligned word `index` of a table of words that processes share.
+    ///
+    /// # Errors
+    /// The table has no such word.
     pub(crate) fn word(&self, index: usize) -> Result<&AtomicU64, RegionError> {
-        let place = self.at(index as u64 * 8, 8)?.cast::<u64>();
+        let host = self.as_host().expect("a table of words is host memory");
+        let place = host.at(index as u64 * 8, 8)?.cast::<u64>();
         // SAFETY: mappings are page-aligned, so the word is aligned and in bounds; it lives as long
         // as `self`; words of such a table are only ever accessed as atomics. Loads are all that a
         // read-only mapping is used for.
         Ok(unsafe { AtomicU64::from_ptr(place) })
     }
+}
+
+/// The device that a rank's regions are on, by one of them; `None` where all are host memory.
+pub(crate) fn device_of(regions: &[Region]) -> Option<&dyn DeviceMemory> {
+    regions.iter().find_map(Region::as_device)
+}
+
+/// Waits for the copies to a rank's regions that were begun.
+///
+/// # Errors
+/// The device's.
+pub(crate) fn settle(regions: &[Region]) -> Result<(), RegionError> {
+    let settled = device_of(regions).map_or(Ok(()), DeviceMemory::settle);
+    settled.map_err(failed("copy to"))
+}
+
+fn check_range(region_len: usize, offset: u64, len: usize) -> Result<(), RegionError> {
+    let end = offset.saturating_add(len as u64);
+    if end > region_len as u64 {
+        return Err(RegionError::OutOfRange {
+            offset,
+            end,
+            len: region_len,
+        });
+    }
+    Ok(())
 }
 
 fn failed(call: &'static str) -> impl FnOnce(String) -> RegionError {
@@ -339,6 +358,19 @@ impl HostRegion {
     /// The file behind it, for a peer on this host.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.mapping.file.as_fd()
+    }
+
+    /// Pointer to `offset`, after checking that `len` bytes follow it.
+    fn at(&self, offset: u64, len: usize) -> Result<*mut u8, RegionError> {
+        check_range(self.mapping.len, offset, len)?;
+        let offset = usize::try_from(offset).expect("an offset in a mapping fits usize");
+        // SAFETY: offset..offset + len lies within the mapping.
+        Ok(unsafe { self.mapping.addr.as_ptr().add(offset) })
+    }
+
+    fn at_writable(&self, offset: u64, len: usize) -> Result<*mut u8, RegionError> {
+        assert!(self.mapping.writable, "a peer's region is never written");
+        self.at(offset, len)
     }
 }
 

@@ -113,7 +113,7 @@ impl Session {
             let (session, side) = (Arc::clone(self), Arc::clone(side));
             let frames = Arc::clone(&frames);
             tokio::spawn(async move {
-                let stream = session.stream(frames, side.shared.regions.clone());
+                let stream = session.stream(frames, &side);
                 tokio::select! {
                     ended = stream => {
                         if let Err(error) = ended {
@@ -128,11 +128,7 @@ impl Session {
         }
     }
 
-    async fn stream(
-        &self,
-        frames: FrameQueue,
-        regions: Vec<crate::memory::Region>,
-    ) -> std::io::Result<()> {
+    async fn stream(&self, frames: FrameQueue, side: &PrefillSide) -> std::io::Result<()> {
         let KvArgsRegisterInfo {
             endpoint,
             data_port,
@@ -140,6 +136,6 @@ impl Session {
             ..
         } = &self.info;
         let stream = link::connect(endpoint, *data_port, LinkKind::Data, session_id).await?;
-        writer::run(stream, &frames, (&self.plan, &regions), &self.metrics).await
+        writer::run(stream, &frames, (&self.plan, side), &self.metrics).await
     }
 }

@@ -1,8 +1,10 @@
 //! Facts about transfers between two managers in one process, with known bytes.
 
+mod devices;
 mod faults;
 pub(crate) mod figures;
 pub(crate) mod fixture;
+pub(crate) mod heap_device;
 mod observation;
 mod rails;
 mod strangers;

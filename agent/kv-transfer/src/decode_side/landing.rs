@@ -7,7 +7,7 @@ use crate::backend::OwnedTail;
 use crate::backend::tcp::frame::FrameHeader;
 use crate::failure::FailureReason;
 use crate::items;
-use crate::memory::{DeviceMemory, Region};
+use crate::memory::{DeviceMemory, device_of};
 use crate::peer::Peer;
 use crate::plan::{CopyRange, Span, Tail};
 use pd_protocol::control::{ChunkReady, ControlMessage, SessionId, Status};
@@ -204,8 +204,8 @@ impl DecodeSide {
         };
         room.progress.advance(KvPoll::Transferring);
         // What NICs have written to a device is not its own before it is told; one flush is for all of it.
-        let device = self.regions().iter().find_map(Region::as_device);
-        if let Some(Err(reason)) = device.map(DeviceMemory::flush) {
+        let flushed = device_of(self.regions()).map_or(Ok(()), DeviceMemory::flush);
+        if let Err(reason) = flushed {
             let message = format!("room {}: {reason}", room.id);
             self.fail(room, FailureReason::device(message));
             return;

@@ -2,7 +2,7 @@
 //! peer opens it by a handle, which travels in a file as host memory does; a NIC reaches it through
 //! a dma-buf; for tcp it is copied to the host and back.
 
-use super::RegionError;
+use super::{RegionError, failed};
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::any::Any;
 use std::fmt::Debug;
@@ -12,8 +12,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Device memory as this crate uses it. Offsets and lengths are checked before every call. Errors name
-/// the driver's call and its reason.
+/// Device memory as this crate uses it; all that a rank has is on one device. Offsets and lengths are checked
+/// before every call. Errors name the driver's call and its reason.
 pub trait DeviceMemory: Any + Debug + Send + Sync + 'static {
     fn len(&self) -> usize;
 
@@ -49,14 +49,14 @@ pub trait DeviceMemory: Any + Debug + Send + Sync + 'static {
         len: usize,
     ) -> Result<(), String>;
 
-    /// Waits until all copies that were begun have ended.
+    /// Waits until all copies to memory of this device that were begun have ended; after an error none runs
+    /// any more either.
     ///
     /// # Errors
     /// The driver's.
     fn settle(&self) -> Result<(), String>;
 
-    /// What a process of the same user on this host opens this memory by, at most
-    /// [`HANDLE_BYTES_MAX`].
+    /// What a process of the same user on this host opens this memory by, at most 256 bytes.
     ///
     /// # Errors
     /// The driver's.
@@ -74,25 +74,60 @@ pub trait DeviceMemory: Any + Debug + Send + Sync + 'static {
     /// The driver's.
     fn dma_buf(&self) -> Result<OwnedFd, String>;
 
-    /// Makes what a NIC has written visible to the device.
+    /// Makes what NICs have written to memory of this device visible to it.
     ///
     /// # Errors
     /// The driver's.
     fn flush(&self) -> Result<(), String>;
 }
 
-pub(crate) const HANDLE_BYTES_MAX: usize = 256;
+const HANDLE_BYTES_MAX: usize = 256;
 /// Begins the file of a handle.
 const MAGIC: &[u8; 16] = b"pdserve-device-1";
 
+/// What the file is that a peer hands over for a region. A handle's is sealed against writing; memory's
+/// cannot be, because its owner has mapped it for writing.
+#[derive(Debug)]
+pub(super) enum SharedFile {
+    Memory(OwnedFd),
+    Handle(Vec<u8>),
+}
+
+// === impl SharedFile ===
+
+impl SharedFile {
+    /// # Errors
+    /// The file is sealed as a handle's and holds none.
+    pub(super) fn of(file: OwnedFd) -> Result<Self, RegionError> {
+        let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+        if !seals.contains(SealFlags::WRITE) {
+            return Ok(Self::Memory(file));
+        }
+        let refused = |reason: String| failed("open a peer's")(reason);
+        let mut bytes = vec![0; MAGIC.len() + HANDLE_BYTES_MAX + 1];
+        let read = File::from(file).read_at(&mut bytes, 0);
+        let read = read.map_err(|error| refused(format!("its handle cannot be read: {error}")))?;
+        match bytes[..read].strip_prefix(MAGIC) {
+            Some(handle) if handle.len() > HANDLE_BYTES_MAX => Err(refused(format!(
+                "its handle has more than {HANDLE_BYTES_MAX} bytes"
+            ))),
+            Some(handle) => Ok(Self::Handle(handle.to_vec())),
+            None => Err(refused("its file holds no handle".to_owned())),
+        }
+    }
+}
+
 /// A file that holds the memory's handle.
+///
+/// # Errors
+/// The device's, its handle is too long, or the system refuses the file.
 pub(crate) fn handle_file(memory: &dyn DeviceMemory) -> io::Result<OwnedFd> {
     let handle = memory.share().map_err(io::Error::other)?;
-    assert!(
-        handle.len() <= HANDLE_BYTES_MAX,
-        "a handle of {} bytes",
-        handle.len()
-    );
+    if handle.len() > HANDLE_BYTES_MAX {
+        let bytes = handle.len();
+        let why = format!("a device's handle has {bytes} bytes, more than {HANDLE_BYTES_MAX}");
+        return Err(io::Error::other(why));
+    }
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(rustix::fs::memfd_create("pd-handle", flags)?);
     file.write_all(MAGIC)?;
@@ -104,22 +139,5 @@ pub(crate) fn handle_file(memory: &dyn DeviceMemory) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The handle in a peer's file; `None` where the file is memory itself.
-pub(crate) fn handle_in(file: OwnedFd) -> Result<Result<Vec<u8>, OwnedFd>, RegionError> {
-    let file = File::from(file);
-    let system = |source: io::Error| RegionError::Device {
-        call: "read the handle",
-        reason: source.to_string(),
-    };
-    let len = file.metadata().map_err(system)?.len();
-    let head = MAGIC.len() as u64;
-    if len <= head || len > head + HANDLE_BYTES_MAX as u64 {
-        return Ok(Err(file.into()));
-    }
-    let mut bytes = vec![0; usize::try_from(len).expect("a handle is short")];
-    file.read_exact_at(&mut bytes, 0).map_err(system)?;
-    match bytes.strip_prefix(MAGIC) {
-        Some(handle) => Ok(Ok(handle.to_vec())),
-        None => Ok(Err(file.into())),
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Facts about regions.
 
 use super::*;
+use crate::tests::heap_device::HeapDevice;
 
 #[test]
 fn bytes_written_are_read_back_through_a_second_mapping() {
@@ -70,4 +71,25 @@ fn a_region_lies_between_guard_pages() {
     assert_eq!(own.2, "rw-s");
     assert_eq!((before.1, before.2), (own.0, "---p"));
     assert_eq!((after.0, after.2), (own.1, "---p"));
+}
+
+#[test]
+fn memory_of_different_kinds_is_not_copied() {
+    let host = Region::allocate("test", 64).unwrap();
+    let device = HeapDevice::default().allocate(64);
+    for (to, from) in [(&host, &device), (&device, &host)] {
+        let copied = to.copy_from(0, from, 0, 8);
+        assert!(matches!(copied, Err(RegionError::OtherKind { .. })));
+    }
+}
+
+#[test]
+fn a_range_beyond_a_devices_region_is_refused() {
+    let device = HeapDevice::default();
+    let (region, other) = (device.allocate(64), device.allocate(64));
+    assert!(region.write(63, b"kv").is_err());
+    assert!(region.read(u64::MAX, &mut [0]).is_err());
+    assert!(region.copy_from(60, &other, 0, 8).is_err());
+    assert!(region.copy_from(0, &other, 60, 8).is_err());
+    assert_eq!(device.in_flight(), 0);
 }

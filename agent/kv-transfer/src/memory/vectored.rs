@@ -1,9 +1,8 @@
 //! Reads and writes between a socket and registered memory: without a copy in between where the host
 //! reaches it, by way of the host where only a device does.
 
-use super::Region;
+use super::{Region, RegionError};
 use crate::plan::Span;
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -20,8 +19,9 @@ pub(crate) struct SpanCursor {
     /// Spans before it are done, and `within` bytes of it.
     next: usize,
     within: u64,
-    /// A device's bytes that follow, copied out and not yet written.
-    staged: VecDeque<u8>,
+    /// A device's bytes on their way; of those that leave, the ones before `staged_done` have left.
+    staged: Vec<u8>,
+    staged_done: usize,
 }
 
 impl SpanCursor {
@@ -30,7 +30,8 @@ impl SpanCursor {
             spans,
             next: 0,
             within: 0,
-            staged: VecDeque::new(),
+            staged: Vec::new(),
+            staged_done: 0,
         };
         cursor.advance(0);
         cursor
@@ -45,7 +46,7 @@ impl SpanCursor {
         left - self.within
     }
 
-    pub(crate) fn advance(&mut self, bytes: u64) {
+    fn advance(&mut self, bytes: u64) {
         self.within += bytes;
         while let Some(span) = self.spans.get(self.next)
             && self.within >= span.len
@@ -55,25 +56,36 @@ impl SpanCursor {
         }
     }
 
-    /// Writes some of what is left; does not block on a non-blocking socket.
+    /// Writes some of what is left, and goes on by as much; does not block on a non-blocking socket.
+    ///
+    /// # Errors
+    /// The socket's, or [`of_memory`].
     pub(crate) fn write_some(
         &mut self,
         socket: BorrowedFd<'_>,
         regions: &[Region],
     ) -> io::Result<usize> {
-        if self.is_on_device(regions) {
-            return self.write_staged(socket, regions);
-        }
-        let parts = self.parts(regions, false)?;
-        // SAFETY: every part was checked to lie within a region that `regions` keeps mapped, and
-        // the kernel only reads from it.
-        let written = unsafe { libc::writev(socket.as_raw_fd(), parts.as_ptr(), count(&parts)) };
-        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+        let written = if self.is_on_device(regions) {
+            self.write_staged(socket, regions)?
+        } else {
+            let parts = self.parts(regions, false)?;
+            // SAFETY: every part was checked to lie within a region that `regions` keeps mapped, and
+            // the kernel only reads from it.
+            let written =
+                unsafe { libc::writev(socket.as_raw_fd(), parts.as_ptr(), count(&parts)) };
+            usize::try_from(written).map_err(|_| io::Error::last_os_error())?
+        };
+        self.advance(written as u64);
+        Ok(written)
     }
 
-    /// Reads some of what is left; does not block on a non-blocking socket.
+    /// Reads some of what is left, and goes on by what has left the socket, even where memory did not take
+    /// it; does not block on a non-blocking socket.
+    ///
+    /// # Errors
+    /// The socket's, also that it is closed, or [`of_memory`].
     pub(crate) fn read_some(
-        &self,
+        &mut self,
         socket: BorrowedFd<'_>,
         regions: &[Region],
     ) -> io::Result<usize> {
@@ -84,11 +96,12 @@ impl SpanCursor {
         // SAFETY: every part was checked to lie within a writable region that `regions` keeps
         // mapped; no reference to its bytes exists.
         let read = unsafe { libc::readv(socket.as_raw_fd(), parts.as_ptr(), count(&parts)) };
-        match usize::try_from(read) {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => Ok(read),
-            Err(_) => Err(io::Error::last_os_error()),
+        let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        self.advance(read as u64);
+        Ok(read)
     }
 
     fn is_on_device(&self, regions: &[Region]) -> bool {
@@ -96,55 +109,38 @@ impl SpanCursor {
         next.is_some_and(|span| regions[span.region].as_device().is_some())
     }
 
-    /// The device's spans that follow, (region, offset, length), of at most `bytes_max` together.
-    fn device_parts(&self, regions: &[Region], bytes_max: usize) -> Vec<(usize, u64, usize)> {
-        let mut parts = Vec::new();
-        let (mut within, mut left) = (self.within, bytes_max);
-        for span in &self.spans[self.next..] {
-            if left == 0 || regions[span.region].as_device().is_none() {
-                break;
-            }
-            let len = usize::try_from(span.len - within).map_or(left, |len| len.min(left));
-            parts.push((span.region, span.offset + within, len));
-            left -= len;
-            within = 0;
-        }
-        parts
-    }
-
     fn write_staged(&mut self, socket: BorrowedFd<'_>, regions: &[Region]) -> io::Result<usize> {
-        if self.staged.is_empty() {
-            let mut bytes = Vec::new();
-            for (region, offset, len) in self.device_parts(regions, STAGE_BYTES) {
-                let start = bytes.len();
-                bytes.resize(start + len, 0);
-                let read = regions[region].read(offset, &mut bytes[start..]);
-                read.map_err(io::Error::other)?;
-            }
-            self.staged = bytes.into();
+        if self.staged_done == self.staged.len() {
+            self.stage(regions)?;
         }
-        let written = rustix::io::write(socket, self.staged.as_slices().0)?;
-        self.staged.drain(..written);
+        let written = rustix::io::write(socket, &self.staged[self.staged_done..])?;
+        self.staged_done += written;
         Ok(written)
     }
 
-    fn read_staged(&self, socket: BorrowedFd<'_>, regions: &[Region]) -> io::Result<usize> {
-        let parts = self.device_parts(regions, STAGE_BYTES);
-        let mut bytes = vec![0; parts.iter().map(|(.., len)| len).sum()];
-        let read = rustix::io::read(socket, &mut bytes)?;
+    /// Copies out what follows.
+    fn stage(&mut self, regions: &[Region]) -> io::Result<()> {
+        self.staged.clear();
+        self.staged_done = 0;
+        for (region, offset, len) in device_parts(&self.spans[self.next..], self.within, regions) {
+            let start = self.staged.len();
+            self.staged.resize(start + len, 0);
+            let read = region.read(offset, &mut self.staged[start..]);
+            read.map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    fn read_staged(&mut self, socket: BorrowedFd<'_>, regions: &[Region]) -> io::Result<usize> {
+        let parts = || device_parts(&self.spans[self.next..], self.within, regions);
+        self.staged.resize(parts().map(|(.., len)| len).sum(), 0);
+        let read = rustix::io::read(socket, &mut self.staged)?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut rest = &bytes[..read];
-        for (region, offset, len) in parts {
-            let (part, after) = rest.split_at(len.min(rest.len()));
-            if !part.is_empty() {
-                let written = regions[region].write(offset, part);
-                written.map_err(io::Error::other)?;
-            }
-            rest = after;
-        }
-        Ok(read)
+        let landed = land(&self.staged[..read], parts());
+        self.advance(read as u64);
+        landed.map(|()| read).map_err(io::Error::other)
     }
 
     fn parts(&self, regions: &[Region], writable: bool) -> io::Result<Vec<libc::iovec>> {
@@ -154,14 +150,13 @@ impl SpanCursor {
         for span in self.spans[self.next..].iter().take(PARTS_MAX) {
             let len = (span.len - within).min(CALL_BYTES_MAX - bytes);
             let size = usize::try_from(len).expect("a part fits memory");
-            let region = &regions[span.region];
-            if region.as_device().is_some() {
+            let Some(host) = regions[span.region].as_host() else {
                 break;
-            }
+            };
             let place = if writable {
-                region.at_writable(span.offset + within, size)
+                host.at_writable(span.offset + within, size)
             } else {
-                region.at(span.offset + within, size)
+                host.at(span.offset + within, size)
             };
             parts.push(libc::iovec {
                 iov_base: place.map_err(io::Error::other)?.cast(),
@@ -175,6 +170,47 @@ impl SpanCursor {
         }
         Ok(parts)
     }
+}
+
+/// A device's spans before the first of the host's, (region, offset, length), at most `STAGE_BYTES` together;
+/// `within` bytes of the first are done.
+fn device_parts<'a>(
+    spans: &'a [Span],
+    mut within: u64,
+    regions: &'a [Region],
+) -> impl Iterator<Item = (&'a Region, u64, usize)> {
+    let mut left = STAGE_BYTES;
+    spans.iter().map_while(move |span| {
+        let region = &regions[span.region];
+        if left == 0 || region.as_device().is_none() {
+            return None;
+        }
+        let len = usize::try_from(span.len - within).map_or(left, |len| len.min(left));
+        let part = (region, span.offset + within, len);
+        left -= len;
+        within = 0;
+        Some(part)
+    })
+}
+
+fn land<'a>(
+    mut bytes: &[u8],
+    parts: impl Iterator<Item = (&'a Region, u64, usize)>,
+) -> Result<(), RegionError> {
+    for (region, offset, len) in parts {
+        let (part, rest) = bytes.split_at(len.min(bytes.len()));
+        region.write(offset, part)?;
+        bytes = rest;
+        if bytes.is_empty() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Where it was not the socket that failed.
+pub(crate) fn of_memory(error: &io::Error) -> Option<&RegionError> {
+    error.get_ref()?.downcast_ref()
 }
 
 fn count(parts: &[libc::iovec]) -> libc::c_int {

@@ -41,8 +41,8 @@ pub(super) struct NoCommonTransport {
     why_not: String,
 }
 
-/// `own` is the memory that bytes go to; `prefill` names the other side in the log; `open_rails`, where this side has NICs, asks it for rails.
-/// With the way comes why nothing better works of what both have.
+/// `own` is the memory that bytes go to; `prefill` names the other side in the log; `open_rails`, where this
+/// side has NICs, asks it for rails. With the way comes why nothing better works of what both have.
 ///
 /// # Errors
 /// When nothing that decode takes is offered, or nothing of that works.

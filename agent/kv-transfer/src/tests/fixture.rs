@@ -141,9 +141,14 @@ pub(crate) fn mk_transfer(transport: Transport) -> TransferConfig {
 }
 
 pub(crate) fn mk_kv(layout: &KvLayout) -> KvArgs {
+    mk_kv_in(layout, |len| Region::allocate("test", len).unwrap())
+}
+
+/// Pages and states where `allocate` takes them from.
+pub(crate) fn mk_kv_in(layout: &KvLayout, allocate: impl Fn(usize) -> Region) -> KvArgs {
     let lens = layout.region_lens();
     let cuts = layout.regions().count();
-    let region = |len: &u64| Region::allocate("test", usize::try_from(*len).unwrap()).unwrap();
+    let region = |len: &u64| allocate(usize::try_from(*len).unwrap());
     KvArgs {
         layout: layout.clone(),
         kv: lens[..cuts].iter().map(region).collect(),
@@ -174,10 +179,19 @@ impl Worker {
         boot_id: &str,
         bootstrap: Option<BootstrapAddr>,
         layout: &KvLayout,
+        transfer: TransferConfig,
+    ) -> Self {
+        Self::start_with(role, boot_id, bootstrap, mk_kv(layout), transfer)
+    }
+
+    fn start_with(
+        role: Role,
+        boot_id: &str,
+        bootstrap: Option<BootstrapAddr>,
+        kv: KvArgs,
         mut transfer: TransferConfig,
     ) -> Self {
         let (changed, changes) = mpsc::channel();
-        let kv = mk_kv(layout);
         let nics = plug_in(&mut transfer);
         let links = transfer.links.clone();
         transfer.metrics = TransferMetrics::default();
@@ -275,12 +289,20 @@ impl Fixture {
     }
 
     pub(crate) fn with(prefill: TransferConfig, decode: TransferConfig) -> Self {
+        let kv = || mk_kv(&mk_layout());
+        Self::between((kv(), prefill), (kv(), decode))
+    }
+
+    pub(crate) fn between(
+        prefill: (KvArgs, TransferConfig),
+        decode: (KvArgs, TransferConfig),
+    ) -> Self {
         let boot_id = format!("prefill-{}", next_boot());
         let bootstrap = mk_bootstrap(0, &boot_id);
-        let (layout, addr) = (mk_layout(), Some(bootstrap.addr.clone()));
-        let prefill = Worker::start(Role::Prefill, &boot_id, addr, &layout, prefill);
+        let addr = Some(bootstrap.addr.clone());
+        let prefill = Worker::start_with(Role::Prefill, &boot_id, addr, prefill.0, prefill.1);
         let boot_id = format!("decode-{}", next_boot());
-        let decode = Worker::start(Role::Decode, &boot_id, None, &layout, decode);
+        let decode = Worker::start_with(Role::Decode, &boot_id, None, decode.0, decode.1);
         prefill.fill(1);
         Self {
             prefill,

@@ -10,7 +10,10 @@ use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::workers::Role;
 
 fn every_byte_arrives(transport: Transport, chunk: usize) {
-    let pair = Fixture::new(transport);
+    every_byte_arrives_in(&Fixture::new(transport), chunk);
+}
+
+pub(super) fn every_byte_arrives_in(pair: &Fixture, chunk: usize) {
     let src: Vec<u32> = vec![9, 10, 11, 2, 40, 41, 5, 63, 0];
     let dst: Vec<u32> = vec![30, 31, 32, 33, 7, 8, 50, 1, 62];
     let (sender, receiver) = pair.open(7, &dst, 4);

@@ -2,7 +2,7 @@
 
 use super::export::FILES_MAX;
 use super::lease::TABLE_BYTES;
-use crate::memory::{Region, RegionError};
+use crate::memory::{Region, RegionError, device_of};
 use pd_protocol::control::ShmOffer;
 use pd_protocol::layout::KvLayout;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -60,12 +60,12 @@ impl ShmMapping {
         let to_usize = |len| usize::try_from(len).expect("a mapped region fits memory");
         let leases = files.pop().expect("the lease table is the last");
         let leases = Region::map_read_only(leases, TABLE_BYTES)?;
-        // The row is in host memory on both sides, all else on one device, so any of the latter stands for all.
-        let device = own.iter().find(|region| region.as_device().is_some());
+        // The rows are host memory on both sides, whatever all else is.
+        let device = device_of(own);
         let rows = lens.len() - 2;
         let open = |(index, (file, len)): (usize, (OwnedFd, u64))| {
-            let like = device.filter(|_| index != rows);
-            Region::open_shared(file, to_usize(len), like)
+            let own = device.filter(|_| index != rows);
+            Region::open_shared(file, to_usize(len), own)
         };
         let regions = files.into_iter().zip(lens).enumerate().map(open);
         Ok(Self {

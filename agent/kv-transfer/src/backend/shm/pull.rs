@@ -3,7 +3,7 @@
 use crate::decode_side::DecodeSide;
 use crate::decode_side::landing::Landing;
 use crate::failure::FailureReason;
-use crate::memory::{Region, RegionError};
+use crate::memory::{Region, RegionError, settle};
 use crate::peer::Peer;
 use crate::plan::CopyRange;
 use pd_protocol::control::{ChunkDone, ChunkReady, ControlMessage};
@@ -53,11 +53,12 @@ async fn pull(
             return;
         };
         let copied = steps.copy_some(mapping, side.regions());
-        // A lease and a fence tell of bytes that are there, so a device's copies are waited for under them.
-        let copied = copied.and_then(|()| side.regions().iter().try_for_each(Region::settle));
+        // A lease and a fence tell of bytes that are there, so a device's copies are waited for under them; also
+        // those that were begun before one was refused.
+        let settled = settle(side.regions());
         drop(guard);
-        if let Err(error) = copied {
-            side.fail(&landing.room, FailureReason::peer(error.to_string()));
+        if let Err(error) = copied.and(settled) {
+            side.fail(&landing.room, FailureReason::copy(offer.room, &error));
             return;
         }
         tokio::task::yield_now().await;

@@ -3,7 +3,8 @@
 use super::frame::{FrameHeader, HEADER_BYTES, VALID};
 use crate::decode_side::DecodeSide;
 use crate::decode_side::landing::Landing;
-use crate::memory::vectored::SpanCursor;
+use crate::failure::FailureReason;
+use crate::memory::vectored::{SpanCursor, of_memory};
 use crate::peer::Peer;
 use std::io;
 use std::os::fd::AsFd;
@@ -46,16 +47,17 @@ pub(crate) async fn run(
 /// Reads a payload into the room's pages for as long as the room's fence is open; what follows is
 /// dropped. True if all of it landed.
 async fn read_payload(
-    side: &DecodeSide,
+    side: &Arc<DecodeSide>,
     landing: &Landing,
     stream: &mut TcpStream,
     payload_bytes: u64,
 ) -> io::Result<bool> {
+    let room = &landing.room;
     let mut cursor = SpanCursor::new(landing.spans.clone());
     debug_assert_eq!(cursor.left(), payload_bytes);
     while !cursor.is_done() {
         stream.readable().await?;
-        let Some(guard) = landing.room.fence.enter() else {
+        let Some(guard) = room.fence.enter() else {
             sink(stream, cursor.left()).await?;
             return Ok(false);
         };
@@ -64,9 +66,14 @@ async fn read_payload(
         });
         drop(guard);
         match read {
-            Ok(bytes) => cursor.advance(bytes as u64),
+            Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
+            Err(error) => {
+                let memory = of_memory(&error).map(|memory| FailureReason::copy(room.id, memory));
+                side.fail(room, memory.ok_or(error)?);
+                sink(stream, cursor.left()).await?;
+                return Ok(false);
+            }
         }
     }
     Ok(true)

@@ -2,10 +2,11 @@
 
 use super::frame::{FrameHeader, PAYLOAD_BYTES, VALID, VOID};
 use crate::backend::OwnedTail;
-use crate::memory::Region;
-use crate::memory::vectored::SpanCursor;
+use crate::failure::FailureReason;
+use crate::memory::vectored::{SpanCursor, of_memory};
 use crate::metrics::PeerMetrics;
 use crate::plan::TransferPlan;
+use crate::prefill_side::PrefillSide;
 use crate::prefill_side::room::{ChunkMeter, SenderRoom};
 use pd_protocol::control::Generation;
 use pd_protocol::control::transfer_info::TransferMode;
@@ -52,7 +53,7 @@ pub(crate) fn frame_ranges(pages: usize, page_bytes: u64) -> Vec<Range<usize>> {
 pub(crate) async fn run(
     mut stream: TcpStream,
     frames: &FrameQueue,
-    source: (&TransferPlan, &[Region]),
+    source: (&TransferPlan, &PrefillSide),
     metrics: &PeerMetrics,
 ) -> io::Result<()> {
     loop {
@@ -66,7 +67,7 @@ pub(crate) async fn run(
 async fn write_frame(
     stream: &mut TcpStream,
     job: &FrameJob,
-    (plan, regions): (&TransferPlan, &[Region]),
+    (plan, side): (&TransferPlan, &PrefillSide),
     metrics: &PeerMetrics,
 ) -> io::Result<()> {
     if job.room.fence.enter().is_none() {
@@ -91,7 +92,7 @@ async fn write_frame(
         payload_bytes,
     };
     stream.write_all(&header.encode()).await?;
-    let valid = write_payload(stream, job, cursor, regions).await?;
+    let valid = write_payload(stream, job, cursor, side).await?;
     if valid {
         // Before the trailer: decode may confirm the room as soon as it has read that.
         metrics.wrote(TransferMode::Tcp, payload_bytes, 1);
@@ -107,7 +108,7 @@ async fn write_payload(
     stream: &mut TcpStream,
     job: &FrameJob,
     mut cursor: SpanCursor,
-    regions: &[Region],
+    side: &PrefillSide,
 ) -> io::Result<bool> {
     while !cursor.is_done() {
         stream.writable().await?;
@@ -116,13 +117,19 @@ async fn write_payload(
             return Ok(false);
         };
         let written = stream.try_io(Interest::WRITABLE, || {
-            cursor.write_some(stream.as_fd(), regions)
+            cursor.write_some(stream.as_fd(), &side.shared.regions)
         });
         drop(guard);
         match written {
-            Ok(bytes) => cursor.advance(bytes as u64),
+            Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
+            Err(error) => {
+                let memory =
+                    of_memory(&error).map(|memory| FailureReason::copy(job.room.id, memory));
+                side.fail(&job.room, memory.ok_or(error)?);
+                fill(stream, cursor.left()).await?;
+                return Ok(false);
+            }
         }
     }
     Ok(true)
