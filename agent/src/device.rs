@@ -34,6 +34,11 @@ pub(crate) fn open(args: &Args) -> Result<Device> {
             driver,
             mem_fraction_static: device.mem_fraction_static.unwrap_or(GPU_FRACTION_DEFAULT),
             deterministic: device.enable_deterministic_inference,
+            cuda_graph_max_bs: if device.disable_cuda_graph {
+                0
+            } else {
+                device.cuda_graph_max_bs
+            },
         });
     }
     Ok(Device::Cpu {

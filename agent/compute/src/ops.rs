@@ -166,7 +166,8 @@ pub struct BatchView<B: Backend> {
     pub out_slots: B::Buffer,
 }
 
-/// `out[r] = table[token_ids[r]]`.
+/// `out[r] = table[token_ids[r]]`; zeros for [`NO_TOKEN`](crate::sampling::NO_TOKEN), which a step that is
+/// launched ahead may be given by the one before it.
 #[derive(Debug)]
 pub struct Embed<'a, B: Backend> {
     pub table: &'a B::Embedding,

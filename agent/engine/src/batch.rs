@@ -36,6 +36,17 @@ pub(crate) enum Drawn {
     NotFinite,
 }
 
+// === impl Batch ===
+
+impl Batch {
+    /// One token for every request, and one drawn: a decode step.
+    pub(crate) fn is_decode(&self) -> bool {
+        let is_decode =
+            |row: &BatchRow| row.draws() && row.extend_len == 1 && row.req.output_len() > 0;
+        self.rows.iter().all(is_decode)
+    }
+}
+
 // === impl BatchRow ===
 
 impl BatchRow {
@@ -53,6 +64,11 @@ impl BatchRow {
     /// The step reaches the request's last token, so the next one is drawn.
     pub(crate) fn draws(&self) -> bool {
         self.extend_len == self.req.extend_len()
+    }
+
+    /// The request goes on after the step, unless what is drawn ends it.
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.req.remaining_len() > 1
     }
 
     /// Positions of the step whose logits tell a prompt logprob: the next token is the prompt's.

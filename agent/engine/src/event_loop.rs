@@ -11,6 +11,7 @@ use pd_compute::{Backend, ComputeError};
 
 use crate::batch::{Batch, RowOutput};
 use crate::engine::{Command, RequestId, Submission};
+use crate::model_runner::Launched;
 use crate::req::Req;
 use crate::resources::Resources;
 
@@ -30,6 +31,17 @@ pub(crate) trait Mode<B: Backend> {
 
     /// The next step; empty when there is nothing to compute.
     fn schedule(&mut self, resources: &mut Resources<B>) -> Batch;
+
+    /// Whether nothing waits that the next step could take up: it would be over the requests of this one.
+    fn is_steady(&self) -> bool {
+        false
+    }
+
+    /// Those of `ids` that still run, in this order: their step was launched ahead. Nothing is launched
+    /// ahead for a mode that is never steady.
+    fn resume(&mut self, _ids: &mut dyn Iterator<Item = RequestId>) -> Batch {
+        Batch::default()
+    }
 
     /// Hands each request of a step on.
     fn settle(&mut self, resources: &mut Resources<B>, batch: Batch, outputs: Vec<RowOutput>);
@@ -76,6 +88,11 @@ pub(crate) struct EventLoop<B: Backend> {
     pub(crate) make_req: MakeReq,
     /// The last turn found nothing to compute.
     pub(crate) starved: bool,
+    /// Steps are launched ahead.
+    pub(crate) overlaps: bool,
+    /// The next step, launched before the last one was known: the device goes from one to the other
+    /// without waiting for the scheduler. Requests that ended in between are computed for nobody.
+    pub(crate) ahead: Option<Launched<B>>,
 }
 
 /// Says that the loop has ended, by a panic too.
@@ -92,27 +109,56 @@ impl<B: Backend> EventLoop<B> {
         let _stopped = SetOnDrop(stopped);
         while self.receive() {
             self.mode.advance(&mut self.resources);
-            let batch = self.mode.schedule(&mut self.resources);
-            self.starved = batch.rows.is_empty();
-            if !self.starved
-                && let Err(fault) = self.step(batch)
-            {
+            if let Err(fault) = self.turn() {
                 tracing::error!(%fault, "the device has faulted; the engine stops");
-                return self.mode.abort_all(&mut self.resources, &fault.to_string());
+                return self.end(&fault.to_string());
             }
             self.observe();
         }
-        self.mode
-            .abort_all(&mut self.resources, "the engine was stopped");
+        self.end("the engine was stopped");
     }
 
-    fn step(&mut self, batch: Batch) -> Result<(), ComputeError> {
+    fn end(&mut self, reason: &str) {
+        if let Some(ahead) = self.ahead.take()
+            && let Err(fault) = ahead.wait()
+        {
+            tracing::debug!(%fault, "the last step failed");
+        }
+        self.resources.step_ended(false);
+        self.mode.abort_all(&mut self.resources, reason);
+    }
+
+    /// Waits for a step, the one launched ahead or the next that there is, and settles it.
+    fn turn(&mut self) -> Result<(), ComputeError> {
         let started = Instant::now();
         let resources = &mut self.resources;
-        let launched = resources
-            .runner
-            .launch(&batch, resources.cache.req_to_token())?;
+        let (batch, launched) = match self.ahead.take() {
+            Some(launched) => {
+                let batch = self.mode.resume(&mut launched.ids());
+                (batch, launched)
+            }
+            None => {
+                let batch = self.mode.schedule(resources);
+                self.starved = batch.rows.is_empty();
+                if self.starved {
+                    return Ok(());
+                }
+                let req_to_token = resources.cache.req_to_token();
+                let launched = resources.runner.launch(&batch, req_to_token)?;
+                (batch, launched)
+            }
+        };
+        if self.overlaps && self.mode.is_steady() {
+            self.ahead = resources.launch_ahead(&batch, &launched)?;
+        }
+        let ids: Vec<_> = launched.ids().collect();
         let outputs = launched.wait()?;
+        resources.step_ended(self.ahead.is_some());
+        // Some may have ended since the step was launched.
+        let mut alive = batch.rows.iter().map(|row| row.req.id).peekable();
+        let outputs = ids.iter().zip(outputs);
+        let outputs = outputs.filter_map(|(id, output)| alive.next_if_eq(id).map(|_| output));
+        let outputs = outputs.collect();
         resources.metrics.counters.steps.inc();
         resources.step_took(&batch, started.elapsed());
         self.mode.settle(resources, batch, outputs);
@@ -148,7 +194,7 @@ impl<B: Backend> EventLoop<B> {
             }
             Command::Abort(id) => self.mode.abort(&mut self.resources, id),
             Command::FlushCache(done_tx) => {
-                let idle = self.mode.queues().is_empty();
+                let idle = self.mode.queues().is_empty() && self.ahead.is_none();
                 if idle {
                     self.resources.cache.flush();
                 }
@@ -165,7 +211,7 @@ impl<B: Backend> EventLoop<B> {
     fn observe(&self) {
         let queues = self.mode.queues();
         self.resources.observe(&queues);
-        if queues.is_empty() {
+        if queues.is_empty() && self.ahead.is_none() {
             let usage = self.resources.cache.usage();
             assert!(
                 usage.is_conserved_when_idle(),

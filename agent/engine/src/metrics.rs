@@ -61,6 +61,7 @@ pub(crate) struct Counters {
     pub(crate) kv_transfer_bytes: IntCounter,
     pub(crate) kv_transfer_seconds: Counter,
     pub(crate) steps: IntCounter,
+    pub(crate) overlapped_steps: IntCounter,
 }
 
 #[derive(Clone, Debug)]
@@ -220,6 +221,10 @@ impl Counters {
             kv_transfer_bytes: counter("kv_transfer_bytes_total", "KV bytes sent or received"),
             kv_transfer_seconds: register(registry, kv_transfer_seconds),
             steps: counter("num_steps_total", "Forward passes"),
+            overlapped_steps: counter(
+                "num_overlapped_steps_total",
+                "Forward passes launched before the one before them was known",
+            ),
         }
     }
 }

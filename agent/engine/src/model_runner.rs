@@ -4,17 +4,17 @@
 mod inputs;
 mod launched;
 
-use pd_compute::{Backend, ComputeError, CopyDirection, CopyPages, DType, DeviceBuffer, Sample};
-use pd_compute::{SampleOut, SamplingView, Ticket};
+use pd_compute::{Backend, ComputeError, CopyDirection, CopyPages, DType, GatherRows};
+use pd_compute::{Sample, SampleOut, Ticket};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, BatchRow};
 use crate::kvcache::PageIdx;
 use crate::kvcache::group::KvGroups;
 use crate::kvcache::req_to_token::ReqToTokenPool;
 use crate::model::{Model, Step};
-use inputs::{DeviceInputs, HostInputs};
+use inputs::{DeviceInputs, HostInputs, StepInputs};
 pub(crate) use launched::Launched;
-use launched::RowShape;
+use launched::LaunchedRow;
 
 /// SGLang's `ModelRunner`.
 #[derive(Debug)]
@@ -24,6 +24,9 @@ pub(crate) struct ModelRunner<B: Backend> {
     kv: KvGroups<B>,
     device: DeviceInputs<B>,
     host: HostInputs,
+    max_seqs: usize,
+    /// Largest decode step that is replayed.
+    graph_max_seqs: usize,
 }
 
 /// KV of a request in host memory.
@@ -43,11 +46,14 @@ impl<B: Backend> ModelRunner<B> {
         model: Box<dyn Model<B>>,
         kv: KvGroups<B>,
         max_seqs: usize,
+        graph_max_seqs: usize,
     ) -> Result<Self, ComputeError> {
         let limits = model.limits();
         let device =
             DeviceInputs::alloc(&backend, limits.max_tokens, max_seqs, limits.max_logit_rows)?;
         Ok(Self {
+            graph_max_seqs: if backend.replays() { graph_max_seqs } else { 0 },
+            max_seqs,
             backend,
             model,
             kv,
@@ -69,56 +75,102 @@ impl<B: Backend> ModelRunner<B> {
         batch: &Batch,
         req_to_token: &ReqToTokenPool,
     ) -> Result<Launched<B>, ComputeError> {
-        self.host.fill(batch, req_to_token);
-        self.device.upload(&self.backend, &self.host)?;
-        let view = self.device.batch_view(&self.host);
-        let num_logit_rows = self.host.logit_rows.len();
-        let step = Step {
-            batch: &view,
-            kv: self.kv.views(),
-            logit_rows: &self.device.logit_rows,
-            num_logit_rows,
-        };
-        self.model.forward(&step);
-        let shapes = batch.rows.iter().map(RowShape::of).collect();
-        Ok(self.sample(num_logit_rows, shapes))
+        self.host.clear();
+        for row in &batch.rows {
+            self.host.push(row, req_to_token);
+        }
+        self.set_pages(batch.rows.iter(), req_to_token);
+        let rows = batch.rows.iter().map(LaunchedRow::of).collect();
+        self.enqueue(rows, batch.is_decode())
     }
 
-    fn sample(&self, rows: usize, shapes: Vec<RowShape>) -> Launched<B> {
-        let (backend, device) = (&self.backend, &self.device);
-        let top_n_max = self.host.sampling.top_n_max;
-        let out = SampleOut {
-            tokens: device.out_tokens.slice(0..rows),
-            logprobs: device.out_logprobs.slice(0..rows),
-            top_n_max,
-            top_tokens: device.top_tokens.slice(0..rows * top_n_max),
-            top_logprobs: device.top_logprobs.slice(0..rows * top_n_max),
+    /// Enqueues the step after the one over `batch`, which was `before` and is not known yet, for those of
+    /// its requests that may go on. They hold pages for one token more.
+    ///
+    /// # Errors
+    /// When the device has no memory for larger tables.
+    pub(crate) fn launch_ahead(
+        &mut self,
+        batch: &Batch,
+        before: &Launched<B>,
+        req_to_token: &ReqToTokenPool,
+    ) -> Result<Launched<B>, ComputeError> {
+        let rows = || batch.rows.iter().filter(|row| row.may_go_on());
+        // In the same order, some of them having ended.
+        let mut places = before.ids().enumerate();
+        self.host.clear();
+        for row in rows() {
+            let (place, _) = places
+                .find(|(_, id)| *id == row.req.id)
+                .expect("a request that goes on was in the step before");
+            self.host.push_ahead(row, place, req_to_token);
+        }
+        self.set_pages(rows(), req_to_token);
+        self.enqueue(rows().map(LaunchedRow::of).collect(), true)
+    }
+
+    fn set_pages<'a>(
+        &mut self,
+        rows: impl Iterator<Item = &'a BatchRow>,
+        req_to_token: &ReqToTokenPool,
+    ) {
+        let longest = self.host.longest();
+        let stride = longest.div_ceil(req_to_token.page_size());
+        let stride = if self.graph_max_seqs > 0 {
+            stride.next_power_of_two()
+        } else {
+            stride
         };
+        self.host.set_pages(rows, req_to_token, stride);
+    }
+
+    fn enqueue(
+        &mut self,
+        rows: Vec<LaunchedRow>,
+        is_decode: bool,
+    ) -> Result<Launched<B>, ComputeError> {
+        let is_replayed = is_decode && self.host.num_seqs() <= self.graph_max_seqs;
+        if is_replayed {
+            let padded = padded_seqs(self.host.num_seqs());
+            self.host.pad(padded.min(self.max_seqs));
+        }
+        let inputs = self.device.upload(&self.backend, &mut self.host)?;
+        let out = self.device.outputs(inputs.num_logit_rows, inputs.top_n_max);
+        let backend = self.backend.clone();
+        if is_replayed {
+            backend.replay(|| self.forward(&inputs, &out));
+        } else {
+            self.forward(&inputs, &out);
+        }
+        let wanted = rows.iter().map(LaunchedRow::num_outputs).sum();
+        Ok(Launched::read(&backend, &out, wanted, rows))
+    }
+
+    fn forward(&mut self, inputs: &StepInputs<B>, out: &SampleOut<B>) {
+        let rows = inputs.num_logit_rows;
+        if let Some(drawn_rows) = &inputs.drawn_rows {
+            self.backend.gather_rows(GatherRows {
+                src: &self.device.out_tokens,
+                indices: drawn_rows,
+                out: &inputs.batch.token_ids,
+                row_len: 1,
+                rows: inputs.batch.num_tokens,
+            });
+        }
+        self.model.forward(&Step {
+            batch: &inputs.batch,
+            kv: self.kv.views(),
+            logit_rows: &inputs.logit_rows,
+            num_logit_rows: rows,
+        });
         if rows > 0 {
-            backend.sample(Sample {
+            self.backend.sample(Sample {
                 logits: self.model.logits(),
                 vocab: self.model.config().vocab_size,
                 rows,
-                params: &SamplingView {
-                    rows: device.sampling_rows.clone(),
-                    token_counts: device.token_counts.clone(),
-                    logit_bias: device.logit_bias.clone(),
-                },
-                out: &out,
+                params: &inputs.sampling,
+                out,
             });
-        }
-        let read_top = || {
-            (
-                backend.read(&out.top_tokens),
-                backend.read(&out.top_logprobs),
-                top_n_max,
-            )
-        };
-        Launched {
-            tokens: backend.read(&out.tokens),
-            logprobs: backend.read(&out.logprobs),
-            top: (top_n_max > 0).then(read_top),
-            shapes,
         }
     }
 
@@ -179,5 +231,14 @@ impl<B: Backend> ModelRunner<B> {
             direction,
         });
         Ok(())
+    }
+}
+
+/// Sizes of replayed steps: few of them, and little that is computed for nobody.
+fn padded_seqs(num_seqs: usize) -> usize {
+    match num_seqs {
+        0..=4 => num_seqs.next_power_of_two(),
+        5..=64 => num_seqs.next_multiple_of(8),
+        _ => num_seqs.next_multiple_of(16),
     }
 }

@@ -4,16 +4,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pd_compute::Backend;
+use pd_compute::{Backend, ComputeError};
 use pd_protocol::timeline::{Stage, StageEvent};
 use prometheus::IntGauge;
 
 use crate::batch::{Batch, BatchRow};
 use crate::engine::{FinishReason, TokenLogprob};
 use crate::event_loop::QueueSizes;
-use crate::kvcache::pool::KvCache;
+use crate::kvcache::pool::{KvCache, ReqKv};
 use crate::metrics::{EngineMetrics, Throughput};
-use crate::model_runner::ModelRunner;
+use crate::model_runner::{Launched, ModelRunner};
 use crate::req::{Req, Transfer};
 use crate::timeline::{Timelines, stage_now};
 
@@ -24,6 +24,23 @@ pub(crate) struct Resources<B: Backend> {
     pub(crate) metrics: EngineMetrics,
     pub(crate) timelines: Arc<Timelines>,
     pub(crate) throughput: Throughput,
+    pub(crate) late: LateKv,
+}
+
+/// KV of requests that ended while a step that was launched ahead still writes to it: it is given back
+/// after that step, for a peer or another request may write to it next.
+#[derive(Debug, Default)]
+pub(crate) struct LateKv {
+    /// Such a step is on its way.
+    is_ahead: bool,
+    ended: Vec<EndedKv>,
+}
+
+#[derive(Debug)]
+struct EndedKv {
+    kv: ReqKv,
+    /// To be cached; none of a request whose KV is worthless.
+    tokens: Vec<u32>,
 }
 
 /// A request that no worker can answer.
@@ -33,6 +50,35 @@ pub(crate) const NOT_FINITE: &str =
 // === impl Resources ===
 
 impl<B: Backend> Resources<B> {
+    /// Launches the step after `launched`, which is over `batch` and not known yet; `None` where that must
+    /// be known first, or nobody goes on.
+    ///
+    /// # Errors
+    /// When the device has no memory for larger tables.
+    pub(crate) fn launch_ahead(
+        &mut self,
+        batch: &Batch,
+        launched: &Launched<B>,
+    ) -> Result<Option<Launched<B>>, ComputeError> {
+        if !batch.is_decode() || batch.rows.iter().any(|row| row.req.penalties.are_on()) {
+            return Ok(None);
+        }
+        let go_on = batch.rows.iter().filter(|row| row.may_go_on());
+        let kv = go_on.filter_map(|row| Some((row.req.kv.as_ref()?, row.positions().end + 1)));
+        let kv: Vec<_> = kv.collect();
+        let short = kv.iter().map(|(kv, len)| self.cache.pages_short(kv, *len));
+        if kv.is_empty() || short.sum::<usize>() > self.cache.available_pages() {
+            return Ok(None);
+        }
+        for (kv, len) in kv {
+            assert!(self.cache.try_extend(kv, len), "there are pages enough");
+        }
+        self.metrics.counters.overlapped_steps.inc();
+        let req_to_token = self.cache.req_to_token();
+        let ahead = self.runner.launch_ahead(batch, launched, req_to_token)?;
+        Ok(Some(ahead))
+    }
+
     /// After a step: the row's tokens have KV.
     pub(crate) fn extended(&mut self, row: BatchRow, prompt_logprobs: Vec<TokenLogprob>) -> Req {
         let BatchRow {
@@ -101,7 +147,25 @@ impl<B: Backend> Resources<B> {
     /// Gives back the request's pages, keeping what can be cached.
     pub(crate) fn release_kv(&mut self, req: &mut Req) {
         if let Some(kv) = req.kv.take() {
-            self.cache.end(kv, &req.tokens);
+            self.end_kv(kv, &req.tokens);
+        }
+    }
+
+    fn end_kv(&mut self, kv: ReqKv, tokens: &[u32]) {
+        if self.late.is_ahead {
+            let tokens = tokens.to_vec();
+            self.late.ended.push(EndedKv { kv, tokens });
+        } else {
+            self.cache.end(kv, tokens);
+        }
+    }
+
+    /// A step has ended, all that ended before it was launched being over; whether the next one is on its
+    /// way already.
+    pub(crate) fn step_ended(&mut self, is_ahead: bool) {
+        self.late.is_ahead = is_ahead;
+        for EndedKv { kv, tokens } in std::mem::take(&mut self.late.ended) {
+            self.cache.end(kv, &tokens);
         }
     }
 
@@ -113,7 +177,7 @@ impl<B: Backend> Resources<B> {
 
     pub(crate) fn fail_not_finite(&mut self, mut req: Req) {
         if let Some(kv) = req.kv.take() {
-            self.cache.discard(kv);
+            self.end_kv(kv, &[]);
         }
         self.fail(&req, NOT_FINITE, false);
     }

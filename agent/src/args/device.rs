@@ -18,6 +18,18 @@ pub(crate) struct DeviceArgs {
     #[arg(long)]
     pub(crate) enable_deterministic_inference: bool,
 
+    /// Wait for a decode step's tokens before the next is launched; on a GPU it is launched before
+    #[arg(long)]
+    pub(crate) disable_overlap_schedule: bool,
+
+    /// On a GPU, launch every kernel of a decode step by itself
+    #[arg(long)]
+    pub(crate) disable_cuda_graph: bool,
+
+    /// On a GPU, the largest batch of requests whose decode steps are replayed as a graph
+    #[arg(long, default_value_t = 256, value_name = "REQUESTS")]
+    pub(crate) cuda_graph_max_bs: u32,
+
     /// Share of the memory that weights and KV pool may take: of what is free in the host's, or of all of a GPU's
     #[arg(long, value_name = "FRACTION")]
     pub(crate) mem_fraction_static: Option<f64>,

@@ -38,6 +38,7 @@ pub(super) fn build(args: &Args, ports: Ports, links: &Links) -> Result<EngineCo
         schedule_conservativeness: schedule.schedule_conservativeness,
         disable_radix_cache: schedule.disable_radix_cache,
         device: device::open(args)?,
+        overlap_schedule: args.device.disable_overlap_schedule.then_some(false),
         random_seed: model.random_seed.unwrap_or_else(rand::random),
         cache_dir: pd_engine::weights::digest::user_folder(),
         mode: mode(args, ports, links),

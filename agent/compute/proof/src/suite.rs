@@ -3,7 +3,8 @@
 
 use pd_compute::sampling::SamplingRow;
 use pd_compute::{
-    Backend, DType, Embed, Epilogue, LogitBias, Ticket, TokenCount, WeightFormat, WeightSource,
+    Backend, DType, Embed, Epilogue, LogitBias, NO_TOKEN, Ticket, TokenCount, WeightFormat,
+    WeightSource,
 };
 
 use crate::cases::attention::{AttnCase, KvShape};
@@ -68,7 +69,7 @@ fn assert_close(actual: &[f32], expected: &[f32], bound: f32, what: &dyn std::fm
 }
 
 fn embedding_rows_are_those_of_the_table<D: Device>(device: &D) {
-    let ids = [2, 0, 6, 6];
+    let ids = [2, 0, NO_TOKEN, 6, 6];
     for dtype in DTYPES {
         let subject = device.start(dtype, false);
         for hidden in [8, 20, 64] {

@@ -8,6 +8,7 @@ use crate::dtype::WeightFormat;
 use crate::error::ComputeError;
 use crate::ops::Embed;
 use crate::quant::dequantize;
+use crate::sampling::NO_TOKEN;
 use crate::weight::WeightSource;
 
 /// An `n × k` table in the file's format.
@@ -73,7 +74,10 @@ pub(super) fn embed(op: Embed<'_, CpuBackend>) -> impl FnOnce(&Exec<'_>) + Send 
             for r in range {
                 // SAFETY: on the queue; each row belongs to one task.
                 let row = unsafe { out.slice_mut(r * table.k..(r + 1) * table.k) };
-                dequantize(table.format, table.row(token_ids[r]), row);
+                match token_ids[r] {
+                    NO_TOKEN => row.fill(0.0),
+                    token => dequantize(table.format, table.row(token), row),
+                }
             }
         });
     }

@@ -31,6 +31,8 @@ pub(crate) struct Decode<B: Backend> {
     prealloc: DecodePreallocQueue,
     transfer: DecodeTransferQueue,
     arrived: VecDeque<Req>,
+    /// All places of running requests were taken when the last step was scheduled, and still are.
+    is_full: bool,
     running: RunningBatch,
     retracted: VecDeque<Retracted<B>>,
     fence: Fence,
@@ -62,6 +64,7 @@ impl<B: Backend> Decode<B> {
             prealloc: DecodePreallocQueue::default(),
             transfer: DecodeTransferQueue::default(),
             arrived: VecDeque::new(),
+            is_full: false,
             running: RunningBatch::default(),
             retracted: VecDeque::new(),
             fence: Fence::default(),
@@ -224,6 +227,7 @@ impl<B: Backend> Mode<B> for Decode<B> {
 
     fn abort(&mut self, resources: &mut Resources<B>, id: RequestId) {
         if let Some(mut req) = self.take(id) {
+            self.is_full = false;
             resources.note_abort(&req);
             self.drop_memory(resources, &mut req);
         }
@@ -263,25 +267,38 @@ impl<B: Backend> Mode<B> for Decode<B> {
 
     fn schedule(&mut self, resources: &mut Resources<B>) -> Batch {
         self.run_arrived(resources);
+        self.is_full = !self.arrived.is_empty();
         self.retract(resources);
-        self.steps_since_poll += 1;
         Batch {
             rows: self.running.next_rows(&mut resources.cache),
         }
     }
 
+    fn is_steady(&self) -> bool {
+        self.is_full || self.arrived.is_empty()
+    }
+
+    fn resume(&mut self, ids: &mut dyn Iterator<Item = RequestId>) -> Batch {
+        self.running.resume(ids)
+    }
+
     fn settle(&mut self, resources: &mut Resources<B>, batch: Batch, outputs: Vec<RowOutput>) {
+        self.steps_since_poll += 1;
         for (row, output) in batch.rows.into_iter().zip(outputs) {
             let mut req = resources.extended(row, output.prompt_logprobs);
             match output.drawn {
                 Drawn::NotYet => unreachable!("a decode step draws for every request"),
-                Drawn::NotFinite => resources.fail_not_finite(req),
+                Drawn::NotFinite => {
+                    resources.fail_not_finite(req);
+                    self.is_full = false;
+                }
                 Drawn::Token(drawn) => {
                     let finish = resources.take_token(&mut req, drawn.token);
                     let ended = finish.is_some();
                     req.emit(drawn, finish);
                     if ended {
                         resources.end(req);
+                        self.is_full = false;
                     } else {
                         self.running.push(req);
                     }

@@ -35,6 +35,9 @@ pub struct EngineConfig {
     pub schedule_conservativeness: f32,
     pub disable_radix_cache: bool,
     pub device: Device,
+    /// SGLang's overlap schedule: a decode step is launched before the tokens of the one before it are
+    /// known. Where steps are replayed (on GPUs) if absent.
+    pub overlap_schedule: Option<bool>,
     /// Seeds the requests that bring no seed.
     pub random_seed: u64,
     /// Where digests of model files are kept between starts; computed at each start without.
@@ -58,6 +61,9 @@ pub enum Device {
         mem_fraction_static: f64,
         /// SGLang's `--enable-deterministic-inference`: tokens depend on neither batch-mates nor chunks.
         deterministic: bool,
+        /// SGLang's `--cuda-graph-max-bs`: decode steps of up to so many requests are replayed as graphs;
+        /// 0 replays none.
+        cuda_graph_max_bs: u32,
     },
 }
 
@@ -157,6 +163,7 @@ impl EngineConfig {
                 threads: None,
                 kv_memory_bytes: 1 << 30,
             },
+            overlap_schedule: None,
             random_seed: 0,
             cache_dir: None,
             mode: DisaggregationMode::Null,

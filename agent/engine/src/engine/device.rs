@@ -51,6 +51,16 @@ pub(super) fn cuda(
     Ok(Numbers { backend, dtype })
 }
 
+/// Requests of the largest decode step that is replayed.
+pub(super) fn graph_max_seqs(device: &Device) -> usize {
+    match device {
+        Device::Cpu { .. } => 0,
+        Device::Cuda {
+            cuda_graph_max_bs, ..
+        } => *cuda_graph_max_bs as usize,
+    }
+}
+
 /// What the KV pool may take, weights and activations being there already.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ use crate::metrics::{EngineMetrics, Throughput};
 use crate::model::{self, ModelFiles};
 use crate::model_runner::ModelRunner;
 use crate::req::{Req, ReqLimits};
-use crate::resources::Resources;
+use crate::resources::{LateKv, Resources};
 use crate::sample::stop::StopChecker;
 use crate::schedule::ScheduleLimits;
 use crate::schedule::monolith::Monolith;
@@ -120,7 +120,9 @@ fn load<B: Backend>(
         backend.check_kv(shape.dtype, group.head_dim)?;
     }
     let kv = KvGroups::alloc(&backend, spec, shape)?;
-    let runner = ModelRunner::new(backend.clone(), model, kv, limits.max_running_requests)?;
+    let graph_max_seqs = device::graph_max_seqs(&config.device);
+    let max_seqs = limits.max_running_requests;
+    let runner = ModelRunner::new(backend.clone(), model, kv, max_seqs, graph_max_seqs)?;
 
     let (tokenizer, chat_template) = text
         .join()
@@ -151,6 +153,7 @@ fn assemble<B: Backend>(
     let waker = LoopWaker::new(commands_tx.clone());
     let mode = mode(&loaded, config, &waker)?;
     let Loaded {
+        backend,
         runner,
         info,
         shape,
@@ -164,6 +167,7 @@ fn assemble<B: Backend>(
         metrics: EngineMetrics::new(),
         timelines: Arc::default(),
         throughput: Throughput::new(Instant::now()),
+        late: LateKv::default(),
     };
     if let Some(transfer) = config.mode.transfer() {
         transfer.metrics.register(resources.metrics.registry());
@@ -186,6 +190,8 @@ fn assemble<B: Backend>(
         mode,
         make_req,
         starved: true,
+        overlaps: config.overlap_schedule.unwrap_or(backend.replays()),
+        ahead: None,
     };
     let stopped = shared.stopped.clone();
     let thread = std::thread::Builder::new().name("pd-scheduler".to_owned());

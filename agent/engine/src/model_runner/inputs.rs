@@ -1,88 +1,83 @@
-//! A step's inputs: gathered on the host, then uploaded to buffers that were allocated once.
+//! A step's inputs: gathered on the host, then uploaded at once to a buffer that holds them all.
 
-use pd_compute::{Backend, BatchView, ComputeError, DType, DeviceBuffer, SamplingRow};
+use std::ops::Range;
 
-use crate::batch::{Batch, BatchRow};
+use pd_compute::kv::NO_SLOT;
+use pd_compute::{
+    Backend, BatchView, ComputeError, DType, DeviceBuffer, NO_ROW, SampleOut, SamplingRow,
+    SamplingView,
+};
+
+use crate::batch::BatchRow;
 use crate::kvcache::req_to_token::ReqToTokenPool;
 use crate::sample::params::TOP_LOGPROBS_MAX;
 use crate::sample::rows::SamplingRows;
 
-/// Inputs and outputs of a step, allocated once for the largest.
+/// Lists begin at multiples of so many words, as kernels load them.
+const ALIGNMENT_WORDS: usize = 4;
+
+/// Inputs and outputs of a step on the device.
 #[derive(Debug)]
 pub(super) struct DeviceInputs<B: Backend> {
-    pub(super) token_ids: B::Buffer,
-    pub(super) positions: B::Buffer,
-    pub(super) q_indptr: B::Buffer,
-    pub(super) kv_lens: B::Buffer,
-    pub(super) out_slots: B::Buffer,
-    pub(super) logit_rows: B::Buffer,
-    /// Grow with what requests need.
-    pub(super) page_table: B::Buffer,
-    pub(super) token_counts: B::Buffer,
-    pub(super) logit_bias: B::Buffer,
-    pub(super) sampling_rows: B::Buffer,
+    /// Every input; grows with what requests need.
+    words: B::Buffer,
     pub(super) out_tokens: B::Buffer,
-    pub(super) out_logprobs: B::Buffer,
-    pub(super) top_tokens: B::Buffer,
-    pub(super) top_logprobs: B::Buffer,
+    out_logprobs: B::Buffer,
+    top_tokens: B::Buffer,
+    top_logprobs: B::Buffer,
 }
 
-/// The same on the host; kept to keep their memory.
+/// Inputs of a step on the host; kept to keep their memory.
 #[derive(Debug, Default)]
 pub(super) struct HostInputs {
-    pub(super) token_ids: Vec<u32>,
-    pub(super) positions: Vec<u32>,
-    pub(super) q_indptr: Vec<u32>,
-    pub(super) kv_lens: Vec<u32>,
-    pub(super) out_slots: Vec<u32>,
-    pub(super) logit_rows: Vec<u32>,
-    pub(super) page_table: Vec<u32>,
-    pub(super) page_table_stride: usize,
-    pub(super) sampling: SamplingRows,
+    token_ids: Vec<u32>,
+    positions: Vec<u32>,
+    q_indptr: Vec<u32>,
+    kv_lens: Vec<u32>,
+    out_slots: Vec<u32>,
+    logit_rows: Vec<u32>,
+    page_table: Vec<u32>,
+    page_table_stride: usize,
+    /// Rows of the step before whose tokens are this step's, if it is launched ahead.
+    drawn_rows: Vec<u32>,
+    sampling: SamplingRows,
+    /// All of the above, as they are uploaded.
+    words: Vec<u32>,
+}
+
+/// A step's inputs on the device.
+#[derive(Debug)]
+pub(super) struct StepInputs<B: Backend> {
+    pub(super) batch: BatchView<B>,
+    /// `U32 [num_logit_rows]`.
+    pub(super) logit_rows: B::Buffer,
+    pub(super) num_logit_rows: usize,
+    /// `U32 [num_tokens]`, where the step is launched ahead.
+    pub(super) drawn_rows: Option<B::Buffer>,
+    pub(super) sampling: SamplingView<B>,
+    pub(super) top_n_max: usize,
+}
+
+/// Where each list lies in the words.
+#[derive(Debug)]
+struct Places {
+    token_ids: Range<usize>,
+    positions: Range<usize>,
+    q_indptr: Range<usize>,
+    kv_lens: Range<usize>,
+    out_slots: Range<usize>,
+    logit_rows: Range<usize>,
+    drawn_rows: Range<usize>,
+    sampling_rows: Range<usize>,
+    page_table: Range<usize>,
+    token_counts: Range<usize>,
+    logit_bias: Range<usize>,
 }
 
 // === impl HostInputs ===
 
 impl HostInputs {
-    pub(super) fn fill(&mut self, batch: &Batch, req_to_token: &ReqToTokenPool) {
-        self.clear();
-        let held = |row: &BatchRow| row.positions().end.div_ceil(req_to_token.page_size());
-        self.page_table_stride = batch.rows.iter().map(held).max().unwrap_or(0);
-        self.q_indptr.push(0);
-        for row in &batch.rows {
-            let kv = row
-                .req
-                .kv
-                .as_ref()
-                .expect("a request in a batch holds pages");
-            let first_row = self.token_ids.len();
-            for position in row.positions() {
-                self.token_ids.push(row.req.tokens[position]);
-                self.positions.push(to_u32(position));
-                self.out_slots.push(req_to_token.slot(kv.idx, position));
-            }
-            self.q_indptr.push(to_u32(self.token_ids.len()));
-            self.kv_lens.push(to_u32(row.positions().end));
-            let pages = req_to_token.pages(kv.idx).iter().map(|page| page.0);
-            self.page_table.extend(
-                pages
-                    .chain(std::iter::repeat(0))
-                    .take(self.page_table_stride),
-            );
-            let start = row.positions().start;
-            for position in row.prompt_logprob_positions() {
-                self.logit_rows.push(to_u32(first_row + position - start));
-                let given = row.req.tokens[position + 1];
-                self.sampling.push_given(given, row.req.top_logprobs_num());
-            }
-            if row.draws() {
-                self.logit_rows.push(to_u32(self.token_ids.len() - 1));
-                self.sampling.push_draw(&row.req);
-            }
-        }
-    }
-
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         let Self {
             token_ids,
             positions,
@@ -92,14 +87,135 @@ impl HostInputs {
             logit_rows,
             page_table,
             page_table_stride: _,
+            drawn_rows,
             sampling,
+            words: _,
         } = self;
         for list in [
-            token_ids, positions, q_indptr, kv_lens, out_slots, logit_rows, page_table,
+            token_ids, positions, q_indptr, kv_lens, out_slots, logit_rows, page_table, drawn_rows,
         ] {
             list.clear();
         }
         sampling.clear();
+        self.q_indptr.push(0);
+    }
+
+    pub(super) fn push(&mut self, row: &BatchRow, req_to_token: &ReqToTokenPool) {
+        let first_row = self.token_ids.len();
+        let positions = row.positions();
+        self.token_ids.extend(&row.req.tokens[positions.clone()]);
+        self.push_positions(row, positions.clone(), req_to_token);
+        for position in row.prompt_logprob_positions() {
+            let row_of = first_row + position - positions.start;
+            self.logit_rows.push(to_u32(row_of));
+            let given = row.req.tokens[position + 1];
+            self.sampling.push_given(given, row.req.top_logprobs_num());
+        }
+        if row.draws() {
+            self.logit_rows.push(to_u32(self.token_ids.len() - 1));
+            self.sampling.push_draw(&row.req, 0);
+        }
+    }
+
+    /// A row that goes on with the token which the step before draws in its row `drawn_row`.
+    pub(super) fn push_ahead(
+        &mut self,
+        row: &BatchRow,
+        drawn_row: usize,
+        req_to_token: &ReqToTokenPool,
+    ) {
+        let position = row.positions().end;
+        self.token_ids.push(0);
+        self.drawn_rows.push(to_u32(drawn_row));
+        self.push_positions(row, position..position + 1, req_to_token);
+        self.logit_rows.push(to_u32(self.token_ids.len() - 1));
+        self.sampling.push_draw(&row.req, 1);
+    }
+
+    fn push_positions(
+        &mut self,
+        row: &BatchRow,
+        positions: Range<usize>,
+        req_to_token: &ReqToTokenPool,
+    ) {
+        let kv = row.req.kv.as_ref();
+        let kv = kv.expect("a request in a batch holds pages");
+        self.q_indptr.push(to_u32(self.token_ids.len()));
+        self.kv_lens.push(to_u32(positions.end));
+        for position in positions {
+            self.positions.push(to_u32(position));
+            self.out_slots.push(req_to_token.slot(kv.idx, position));
+        }
+    }
+
+    /// The pages of the rows that were pushed, `stride` for each.
+    pub(super) fn set_pages<'a>(
+        &mut self,
+        rows: impl Iterator<Item = &'a BatchRow>,
+        req_to_token: &ReqToTokenPool,
+        stride: usize,
+    ) {
+        self.page_table_stride = stride;
+        for row in rows {
+            let kv = row.req.kv.as_ref();
+            let pages = req_to_token.pages(kv.expect("a request in a batch holds pages").idx);
+            let pages = pages.iter().map(|page| page.0);
+            self.page_table
+                .extend(pages.chain(std::iter::repeat(0)).take(stride));
+        }
+    }
+
+    pub(super) fn num_seqs(&self) -> usize {
+        self.kv_lens.len()
+    }
+
+    pub(super) fn longest(&self) -> usize {
+        self.kv_lens.iter().max().map_or(0, |len| *len as usize)
+    }
+
+    /// Adds rows that nobody reads, of one token each, so that there are `num_seqs`, and rounds up what
+    /// varies with what requests ask for: steps of few shapes.
+    pub(super) fn pad(&mut self, num_seqs: usize) {
+        let is_ahead = !self.drawn_rows.is_empty();
+        for row in self.kv_lens.len()..num_seqs {
+            self.token_ids.push(0);
+            self.positions.push(0);
+            self.out_slots.push(NO_SLOT);
+            self.q_indptr.push(to_u32(row + 1));
+            self.kv_lens.push(1);
+            self.logit_rows.push(to_u32(row));
+            self.sampling.push_padding();
+            if is_ahead {
+                self.drawn_rows.push(NO_ROW);
+            }
+        }
+        self.page_table.resize(num_seqs * self.page_table_stride, 0);
+        self.sampling.pad_lists();
+    }
+
+    /// Puts the lists one behind the other into `words`.
+    fn pack(&mut self) -> Places {
+        let words = &mut self.words;
+        words.clear();
+        let mut put = |list: &[u32]| {
+            words.resize(words.len().next_multiple_of(ALIGNMENT_WORDS), 0);
+            let start = words.len();
+            words.extend(list);
+            start..words.len()
+        };
+        Places {
+            token_ids: put(&self.token_ids),
+            positions: put(&self.positions),
+            q_indptr: put(&self.q_indptr),
+            kv_lens: put(&self.kv_lens),
+            out_slots: put(&self.out_slots),
+            logit_rows: put(&self.logit_rows),
+            drawn_rows: put(&self.drawn_rows),
+            sampling_rows: put(bytemuck::cast_slice(&self.sampling.rows)),
+            page_table: put(&self.page_table),
+            token_counts: put(bytemuck::cast_slice(&self.sampling.token_counts)),
+            logit_bias: put(bytemuck::cast_slice(&self.sampling.logit_bias)),
+        }
     }
 }
 
@@ -115,17 +231,9 @@ impl<B: Backend> DeviceInputs<B> {
         let u32s = |name: &str, len: usize| backend.alloc(name, DType::U32, len);
         let f32s = |name: &str, len: usize| backend.alloc(name, DType::F32, len);
         let top_len = max_logit_rows * TOP_LOGPROBS_MAX as usize;
+        let words = 3 * max_tokens + 4 * max_seqs + max_logit_rows * (SamplingRow::WORDS + 1);
         Ok(Self {
-            token_ids: u32s("token ids", max_tokens)?,
-            positions: u32s("positions", max_tokens)?,
-            q_indptr: u32s("query offsets", max_seqs + 1)?,
-            kv_lens: u32s("KV lengths", max_seqs)?,
-            out_slots: u32s("out slots", max_tokens)?,
-            logit_rows: u32s("logit rows", max_logit_rows)?,
-            page_table: u32s("page table", max_seqs)?,
-            token_counts: u32s("token counts", 2)?,
-            logit_bias: u32s("logit bias", 2)?,
-            sampling_rows: u32s("sampling rows", max_logit_rows * SamplingRow::WORDS)?,
+            words: u32s(INPUTS, words.next_power_of_two())?,
             out_tokens: u32s("sampled tokens", max_logit_rows)?,
             out_logprobs: f32s("logprobs", max_logit_rows)?,
             top_tokens: u32s("top tokens", top_len)?,
@@ -133,62 +241,57 @@ impl<B: Backend> DeviceInputs<B> {
         })
     }
 
-    pub(super) fn upload(&mut self, backend: &B, host: &HostInputs) -> Result<(), ComputeError> {
-        backend.upload(&self.token_ids, &host.token_ids);
-        backend.upload(&self.positions, &host.positions);
-        backend.upload(&self.q_indptr, &host.q_indptr);
-        backend.upload(&self.kv_lens, &host.kv_lens);
-        backend.upload(&self.out_slots, &host.out_slots);
-        backend.upload(&self.logit_rows, &host.logit_rows);
-        backend.upload(&self.sampling_rows, &host.sampling.rows);
-        let counts: &[u32] = bytemuck::cast_slice(&host.sampling.token_counts);
-        let biases: &[u32] = bytemuck::cast_slice(&host.sampling.logit_bias);
-        grow(
-            backend,
-            &mut self.page_table,
-            "page table",
-            host.page_table.len(),
-        )?;
-        grow(
-            backend,
-            &mut self.token_counts,
-            "token counts",
-            counts.len(),
-        )?;
-        grow(backend, &mut self.logit_bias, "logit bias", biases.len())?;
-        backend.upload(&self.page_table, &host.page_table);
-        backend.upload(&self.token_counts, counts);
-        backend.upload(&self.logit_bias, biases);
-        Ok(())
-    }
-
-    pub(super) fn batch_view(&self, host: &HostInputs) -> BatchView<B> {
-        BatchView {
-            num_tokens: host.token_ids.len(),
-            num_seqs: host.kv_lens.len(),
-            token_ids: self.token_ids.clone(),
-            positions: self.positions.clone(),
-            q_indptr: self.q_indptr.clone(),
-            kv_lens: self.kv_lens.clone(),
-            page_table: self.page_table.clone(),
-            page_table_stride: host.page_table_stride,
-            out_slots: self.out_slots.clone(),
+    pub(super) fn outputs(&self, rows: usize, top_n_max: usize) -> SampleOut<B> {
+        SampleOut {
+            tokens: self.out_tokens.slice(0..rows),
+            logprobs: self.out_logprobs.slice(0..rows),
+            top_n_max,
+            top_tokens: self.top_tokens.slice(0..rows * top_n_max),
+            top_logprobs: self.top_logprobs.slice(0..rows * top_n_max),
         }
     }
+
+    /// # Errors
+    /// When the device has no memory for longer lists.
+    pub(super) fn upload(
+        &mut self,
+        backend: &B,
+        host: &mut HostInputs,
+    ) -> Result<StepInputs<B>, ComputeError> {
+        let places = host.pack();
+        let len = host.words.len();
+        if self.words.len() < len {
+            // Doubled, so that growing contexts cost few allocations.
+            self.words = backend.alloc(INPUTS, DType::U32, len.next_power_of_two())?;
+        }
+        backend.upload(&self.words, &host.words);
+        let at = |place: &Range<usize>| self.words.slice(place.clone());
+        Ok(StepInputs {
+            batch: BatchView {
+                num_tokens: host.token_ids.len(),
+                num_seqs: host.kv_lens.len(),
+                token_ids: at(&places.token_ids),
+                positions: at(&places.positions),
+                q_indptr: at(&places.q_indptr),
+                kv_lens: at(&places.kv_lens),
+                page_table: at(&places.page_table),
+                page_table_stride: host.page_table_stride,
+                out_slots: at(&places.out_slots),
+            },
+            logit_rows: at(&places.logit_rows),
+            num_logit_rows: host.logit_rows.len(),
+            drawn_rows: (!host.drawn_rows.is_empty()).then(|| at(&places.drawn_rows)),
+            sampling: SamplingView {
+                rows: at(&places.sampling_rows),
+                token_counts: at(&places.token_counts),
+                logit_bias: at(&places.logit_bias),
+            },
+            top_n_max: host.sampling.top_n_max,
+        })
+    }
 }
 
-/// Doubles, so that a growing context costs few allocations.
-fn grow<B: Backend>(
-    backend: &B,
-    buffer: &mut B::Buffer,
-    name: &str,
-    len: usize,
-) -> Result<(), ComputeError> {
-    if buffer.len() < len {
-        *buffer = backend.alloc(name, DType::U32, len.next_power_of_two())?;
-    }
-    Ok(())
-}
+const INPUTS: &str = "a step's inputs";
 
 fn to_u32(index: usize) -> u32 {
     u32::try_from(index).expect("positions and rows of a step fit 32 bits")

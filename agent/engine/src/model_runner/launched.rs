@@ -1,23 +1,25 @@
 //! A step's results on their way back.
 
-use pd_compute::{Backend, ComputeError, HostBytes, Ticket};
+use pd_compute::{Backend, ComputeError, DeviceBuffer, HostBytes, SampleOut, Ticket};
 
 use crate::batch::{BatchRow, Drawn, RowOutput};
+use crate::engine::RequestId;
 use crate::sample::logprobs::SampleTables;
 
 /// A step on its way. Results come with [`Launched::wait`].
 #[derive(Debug)]
 pub(crate) struct Launched<B: Backend> {
-    pub(super) tokens: B::Ticket,
-    pub(super) logprobs: B::Ticket,
+    tokens: B::Ticket,
+    logprobs: B::Ticket,
     /// With the tables' columns; absent when no row wants the likeliest tokens.
-    pub(super) top: Option<(B::Ticket, B::Ticket, usize)>,
-    pub(super) shapes: Vec<RowShape>,
+    top: Option<(B::Ticket, B::Ticket, usize)>,
+    rows: Vec<LaunchedRow>,
 }
 
-/// Logit rows of one batch row: those of prompt logprobs, then one if it draws.
+/// A batch row and its logit rows: those of prompt logprobs, then one if it draws.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RowShape {
+pub(super) struct LaunchedRow {
+    id: RequestId,
     prompt_logprobs: usize,
     draws: bool,
 }
@@ -25,6 +27,33 @@ pub(super) struct RowShape {
 // === impl Launched ===
 
 impl<B: Backend> Launched<B> {
+    /// Reads the first `wanted` rows of `out` when the queue gets there.
+    pub(super) fn read(
+        backend: &B,
+        out: &SampleOut<B>,
+        wanted: usize,
+        rows: Vec<LaunchedRow>,
+    ) -> Self {
+        let read = |buffer: &B::Buffer, len: usize| backend.read(&buffer.slice(0..len));
+        let columns = out.top_n_max;
+        let read_top = || {
+            let len = wanted * columns;
+            let tokens = read(&out.top_tokens, len);
+            (tokens, read(&out.top_logprobs, len), columns)
+        };
+        Self {
+            tokens: read(&out.tokens, wanted),
+            logprobs: read(&out.logprobs, wanted),
+            top: (columns > 0).then(read_top),
+            rows,
+        }
+    }
+
+    /// The requests of the step, in order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = RequestId> {
+        self.rows.iter().map(|row| row.id)
+    }
+
     /// Blocks until the step is done. One output per batch row, in order.
     ///
     /// # Errors
@@ -45,7 +74,7 @@ impl<B: Backend> Launched<B> {
         };
         let mut rows = 0..;
         let mut next_row = || tables.row(rows.next().expect("rows are counted"));
-        let output = |shape: &RowShape| RowOutput {
+        let output = |shape: &LaunchedRow| RowOutput {
             prompt_logprobs: (0..shape.prompt_logprobs)
                 .filter_map(|_| next_row())
                 .collect(),
@@ -55,17 +84,22 @@ impl<B: Backend> Launched<B> {
                 Some(Some(token)) => Drawn::Token(token),
             },
         };
-        Ok(self.shapes.iter().map(output).collect())
+        Ok(self.rows.iter().map(output).collect())
     }
 }
 
-// === impl RowShape ===
+// === impl LaunchedRow ===
 
-impl RowShape {
+impl LaunchedRow {
     pub(super) fn of(row: &BatchRow) -> Self {
         Self {
+            id: row.req.id,
             prompt_logprobs: row.prompt_logprob_positions().len(),
             draws: row.draws(),
         }
+    }
+
+    pub(super) fn num_outputs(&self) -> usize {
+        self.prompt_logprobs + usize::from(self.draws)
     }
 }

@@ -22,6 +22,11 @@ impl Penalties {
         }
     }
 
+    /// The next draw depends on every token before it.
+    pub(crate) fn are_on(&self) -> bool {
+        self.output_counts.is_some()
+    }
+
     pub(crate) fn push(&mut self, token: u32) {
         if let Some(counts) = &mut self.output_counts {
             *counts.entry(token).or_default() += 1;

@@ -1,5 +1,6 @@
 //! `SamplingRows`: the sampler's inputs for one step, gathered on the host and uploaded at once.
 
+use bytemuck::Zeroable;
 use pd_compute::{LogitBias, SamplingRow, TokenCount};
 
 use crate::req::Req;
@@ -23,8 +24,8 @@ impl SamplingRows {
         self.top_n_max = 0;
     }
 
-    /// A row that draws the token after `req.tokens`.
-    pub(crate) fn push_draw(&mut self, req: &Req) {
+    /// A row that draws the token after `req.tokens` and `ahead` more, which are not known yet.
+    pub(crate) fn push_draw(&mut self, req: &Req, ahead: usize) {
         let counts_begin = index(self.token_counts.len());
         self.token_counts.extend(req.penalties.token_counts());
         let bias_begin = index(self.logit_bias.len());
@@ -32,7 +33,7 @@ impl SamplingRows {
         let biases = params.logit_bias.iter();
         self.logit_bias
             .extend(biases.map(|&(token, bias)| LogitBias { token, bias }));
-        let banned = req.stop.banned(req.output_len());
+        let banned = req.stop.banned(req.output_len() + ahead);
         self.logit_bias.extend(banned.map(|token| LogitBias {
             token,
             bias: f32::NEG_INFINITY,
@@ -46,7 +47,7 @@ impl SamplingRows {
             presence_penalty: params.presence_penalty,
             frequency_penalty: params.frequency_penalty,
             choice: req.choice,
-            position: index(req.tokens.len()),
+            position: index(req.tokens.len() + ahead),
             top_n: req.top_logprobs_num(),
             counts_begin,
             counts_end: index(self.token_counts.len()),
@@ -65,6 +66,19 @@ impl SamplingRows {
             top_n,
             ..SamplingRow::greedy()
         });
+    }
+
+    /// A row that nobody reads.
+    pub(crate) fn push_padding(&mut self) {
+        self.push(SamplingRow::greedy());
+    }
+
+    /// Rounds the lists up, with entries that belong to no row.
+    pub(crate) fn pad_lists(&mut self) {
+        let padded = |len: usize| if len == 0 { 0 } else { len.next_power_of_two() };
+        let (counts, biases) = (&mut self.token_counts, &mut self.logit_bias);
+        counts.resize(padded(counts.len()), TokenCount::zeroed());
+        biases.resize(padded(biases.len()), LogitBias::zeroed());
     }
 
     fn push(&mut self, row: SamplingRow) {

@@ -1,6 +1,6 @@
 //! `RunningBatch`: requests that produce a token a step.
 
-use crate::batch::BatchRow;
+use crate::batch::{Batch, BatchRow};
 use crate::engine::RequestId;
 use crate::kvcache::pool::KvCache;
 use crate::req::Req;
@@ -54,6 +54,14 @@ impl RunningBatch {
             return None;
         }
         retract::victim(&self.reqs).map(|place| self.reqs.remove(place))
+    }
+
+    /// The requests of a step that was launched ahead, without those that have ended since.
+    pub(crate) fn resume(&mut self, ids: &mut dyn Iterator<Item = RequestId>) -> Batch {
+        let rows = ids.filter_map(|id| self.take(id)).map(BatchRow::whole);
+        Batch {
+            rows: rows.collect(),
+        }
     }
 
     /// All requests with pages for one more token each; [`Self::pop_victim`] has made room.

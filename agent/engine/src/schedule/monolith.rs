@@ -93,6 +93,14 @@ impl<B: Backend> Mode<B> for Monolith {
         Batch { rows }
     }
 
+    fn is_steady(&self) -> bool {
+        self.prefill.len() == 0
+    }
+
+    fn resume(&mut self, ids: &mut dyn Iterator<Item = RequestId>) -> Batch {
+        self.running.resume(ids)
+    }
+
     fn settle(&mut self, resources: &mut Resources<B>, batch: Batch, outputs: Vec<RowOutput>) {
         for (row, output) in batch.rows.into_iter().zip(outputs) {
             let was_prefill = row.extend_len > 1 || row.req.output_len() == 0;

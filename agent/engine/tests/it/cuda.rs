@@ -9,7 +9,7 @@ use pd_kv_transfer::Transport;
 
 use crate::harness::{
     Answer, LLAMA, alone, assert_nothing_held, assert_same, collect, generate, metric, mk_config,
-    mk_prompt, mk_request, mk_sampled, start,
+    mk_drawn, mk_prompt, mk_request, mk_sampled, start,
 };
 use crate::pair::Pair;
 
@@ -20,6 +20,7 @@ fn emulated(memory_bytes: usize, deterministic: bool) -> Device {
         driver: Arc::new(EmulatedDriver::new(memory_bytes)),
         mem_fraction_static: 0.9,
         deterministic,
+        cuda_graph_max_bs: 8,
     }
 }
 
@@ -58,6 +59,48 @@ fn tokens_are_the_cpus() {
         assert_alike(&generate(&engine, request), &expected);
     }
     assert_nothing_held(&engine);
+}
+
+#[test]
+fn replayed_steps_yield_what_launched_ones_do() {
+    let requests: Vec<_> = (0..3u32)
+        .map(|seed| mk_drawn(&mk_prompt(seed, 10 + 9 * seed as usize), 10 + 10 * seed))
+        .collect();
+    let mut answers = Vec::new();
+    for (cuda_graph_max_bs, overlap) in [(0, false), (8, false), (8, true), (2, true)] {
+        let driver = Arc::new(EmulatedDriver::new(MEMORY_BYTES));
+        let engine = start(EngineConfig {
+            device: Device::Cuda {
+                driver: driver.clone(),
+                mem_fraction_static: 0.9,
+                // Rows added to a step take another kernel otherwise, and round differently.
+                deterministic: true,
+                cuda_graph_max_bs,
+            },
+            overlap_schedule: Some(overlap),
+            ..on_cuda(ModelDtype::Bfloat16, true)
+        });
+        let streams: Vec<_> = requests
+            .iter()
+            .map(|request| engine.submit(request.clone()).expect("a valid request"))
+            .collect();
+        let all: Vec<_> = streams.into_iter().map(collect).collect();
+        assert_eq!(
+            driver.replays() > 3,
+            cuda_graph_max_bs > 0,
+            "{}",
+            driver.replays()
+        );
+        let ahead = metric(&engine, "pdserve_num_overlapped_steps_total");
+        assert_eq!(ahead > 3.0, overlap, "{ahead}");
+        assert_nothing_held(&engine);
+        answers.push(all);
+    }
+    for others in &answers[1..] {
+        for (answer, launched) in others.iter().zip(&answers[0]) {
+            assert_same(answer, launched);
+        }
+    }
 }
 
 #[test]
@@ -138,6 +181,7 @@ fn a_device_that_is_too_small_is_refused_with_the_arithmetic() {
             driver: Arc::new(EmulatedDriver::new(MEMORY_BYTES)),
             mem_fraction_static: 0.001,
             deterministic: false,
+            cuda_graph_max_bs: 0,
         },
         ..mk_config(LLAMA)
     };

@@ -6,7 +6,7 @@ use pd_kv_transfer::Transport;
 use proptest::prelude::*;
 
 use crate::harness::{Answer, alone, assert_nothing_held, assert_same, collect, metric};
-use crate::harness::{mk_prompt, mk_request, mk_sampled};
+use crate::harness::{mk_drawn, mk_prompt, mk_request, mk_sampled};
 use crate::pair::Pair;
 
 /// What the client of a router gets: decode's answer with prefill's prompt logprobs.
@@ -71,8 +71,10 @@ proptest! {
         page_size in prop::sample::select(vec![1u32, 16, 64]),
         mates in prop::collection::vec((1..120usize, 1..12u32), 0..4),
         twice: bool,
+        penalised: bool,
     ) {
-        let request = mk_sampled(&mk_prompt(9, prompt_len), 10);
+        let mk = if penalised { mk_sampled } else { mk_drawn };
+        let request = mk(&mk_prompt(9, prompt_len), 10);
         let expected = alone(&request);
         let pair = Pair::start(transport, |config| EngineConfig {
             chunked_prefill_size: chunk,
@@ -100,7 +102,7 @@ proptest! {
 #[test]
 fn what_decode_kept_in_host_memory_is_unchanged() {
     let requests: Vec<_> = (0..5)
-        .map(|seed| mk_sampled(&mk_prompt(seed, 30), 150))
+        .map(|seed| mk_drawn(&mk_prompt(seed, 30), 150))
         .collect();
     let pair = Pair::start(Transport::Shm, |config| EngineConfig {
         max_total_tokens: Some(256),

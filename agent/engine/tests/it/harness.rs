@@ -27,6 +27,7 @@ pub(crate) fn mk_config(checkpoint: &str) -> EngineConfig {
     EngineConfig {
         max_total_tokens: Some(1024),
         device: on_threads(1),
+        overlap_schedule: Some(true),
         ..EngineConfig::new(path)
     }
 }
@@ -175,11 +176,21 @@ pub(crate) fn mk_sampled(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest
     request
 }
 
-/// What the request gets when it is alone, its prompt in one piece.
+/// As [`mk_sampled`], without penalties: a draw depends on the token before it alone, so that steps can be
+/// launched ahead.
+pub(crate) fn mk_drawn(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest {
+    let mut request = mk_sampled(prompt, max_new_tokens);
+    request.sampling.repetition_penalty = 1.0;
+    request.sampling.frequency_penalty = 0.0;
+    request
+}
+
+/// What the request gets when it is alone, its prompt in one piece, one step after the other.
 pub(crate) fn alone(request: &GenerateRequest) -> Answer {
     let config = EngineConfig {
         chunked_prefill_size: None,
         page_size: 1,
+        overlap_schedule: Some(false),
         ..mk_config(LLAMA)
     };
     generate(&start(config), request.clone())

@@ -6,7 +6,9 @@ use pd_engine::engine::{LogprobOptions, SubmitError};
 use proptest::prelude::*;
 
 use crate::harness::{LLAMA, assert_nothing_held, collect, generate, metric, mk_config};
-use crate::harness::{alone, assert_same, mk_prompt, mk_request, mk_sampled, on_threads, start};
+use crate::harness::{
+    alone, assert_same, mk_drawn, mk_prompt, mk_request, mk_sampled, on_threads, start,
+};
 
 #[test]
 fn a_request_gets_as_many_tokens_as_it_asked_for() {
@@ -45,8 +47,10 @@ proptest! {
         page_size in prop::sample::select(vec![1u32, 16, 64]),
         mates in prop::collection::vec((1..120usize, 1..12u32), 0..4),
         threads in 1..3usize,
+        penalised: bool,
     ) {
-        let request = mk_sampled(&mk_prompt(9, prompt_len), 10);
+        let mk = if penalised { mk_sampled } else { mk_drawn };
+        let request = mk(&mk_prompt(9, prompt_len), 10);
         let expected = alone(&request);
         let engine = start(EngineConfig {
             chunked_prefill_size: chunk,
@@ -101,7 +105,7 @@ fn answers_become_prefixes_too() {
 #[test]
 fn requests_that_lose_their_pages_go_on_where_they_were() {
     let requests: Vec<_> = (0..6)
-        .map(|seed| mk_sampled(&mk_prompt(seed, 30), 60))
+        .map(|seed| mk_drawn(&mk_prompt(seed, 30), 60))
         .collect();
     let expected: Vec<_> = requests.iter().map(alone).collect();
     let engine = start(EngineConfig {
@@ -118,6 +122,37 @@ fn requests_that_lose_their_pages_go_on_where_they_were() {
     }
     assert!(metric(&engine, "pdserve_num_retractions_total") > 0.5);
     assert_nothing_held(&engine);
+}
+
+#[test]
+fn steps_that_are_launched_ahead_change_no_bit() {
+    // Some end by a token that is known too late, some by their length.
+    let requests: Vec<_> = (0..6u32)
+        .map(|seed| {
+            let mut request = mk_drawn(&mk_prompt(seed, 20 + seed as usize), 40 + seed);
+            if seed % 2 == 0 {
+                let free = alone(&request);
+                request.sampling.stop_token_ids = vec![free.token_ids[10 + seed as usize]];
+            }
+            request
+        })
+        .collect();
+    let expected: Vec<_> = requests.iter().map(alone).collect();
+    let engine = start(mk_config(LLAMA));
+    let streams: Vec<_> = requests
+        .into_iter()
+        .map(|request| engine.submit(request).expect("a valid request"))
+        .collect();
+    for (stream, expected) in streams.into_iter().zip(&expected) {
+        assert_same(&collect(stream), expected);
+    }
+    assert_nothing_held(&engine);
+    assert!(metric(&engine, "pdserve_num_overlapped_steps_total") > 20.0);
+    // Each draw of the next depends on all before.
+    let before = metric(&engine, "pdserve_num_overlapped_steps_total");
+    generate(&engine, mk_sampled(&mk_prompt(1, 20), 10));
+    let after = metric(&engine, "pdserve_num_overlapped_steps_total");
+    assert!((after - before).abs() < 0.5);
 }
 
 #[test]
