@@ -18,6 +18,8 @@ pub mod mapped_file;
 pub mod ops;
 pub mod quant;
 pub mod sampling;
+#[cfg(feature = "tch")]
+pub mod tch;
 pub mod weight;
 
 pub use buffer::{DeviceBuffer, ExportHandle, HostBytes, MemoryExport, Ticket};

@@ -1,0 +1,191 @@
+//! The ops around attention: from qkv rows to queries and cached keys and values, and softmax over
+//! the pages of each sequence.
+
+use tch::{Kind, Tensor};
+
+use super::backend::TchBackend;
+use super::memory::{index_tensor, int, ints};
+use super::pages::layer_of;
+use super::rows::normed;
+use crate::kv::NO_SLOT;
+use crate::ops::{AttnPaged, BatchView, QkvPrep};
+
+pub(super) fn qkv_prep(op: QkvPrep<'_, TchBackend>) -> Result<(), String> {
+    let QkvPrep {
+        qkv,
+        bias,
+        q_norm,
+        k_norm,
+        eps,
+        rope,
+        rotary_dim,
+        num_q_heads,
+        batch,
+        kv,
+        layer,
+    } = op;
+    let (rows, head_dim) = (batch.num_tokens, kv.head_dim);
+    let heads = num_q_heads + 2 * kv.num_kv_heads;
+    let row = qkv.view("qkv", [rows, heads, head_dim]);
+    // Which may be the row itself, so nothing changes it in place.
+    let values = row.to_kind(Kind::Float);
+    let values = match bias {
+        Some(bias) => values + bias.view("qkv bias", [heads, head_dim]),
+        None => values,
+    };
+    let sizes = ints([num_q_heads, kv.num_kv_heads, kv.num_kv_heads]);
+    let mut parts = values.split_with_sizes(sizes, 1);
+    for (part, norm) in parts.iter_mut().zip([q_norm, k_norm]) {
+        if let Some(norm) = norm {
+            *part = normed(part, &norm.view("head norm", [head_dim]), eps);
+        }
+    }
+    let rope = rope.view("rope", [rows, 1, rotary_dim]);
+    let (q, k, v) = (
+        rotated(&parts[0], &rope),
+        rotated(&parts[1], &rope),
+        &parts[2],
+    );
+    row.narrow(1, 0, int(num_q_heads)).copy_(&q);
+    let slots = batch.out_slots.words("out_slots", rows)?;
+    for (cache, values) in layer_of(kv, layer).iter().zip([&k, v]) {
+        write_slots(cache, &slots, values)?;
+    }
+    Ok(())
+}
+
+/// Rotates the first dimensions of each head, as many as `rope` has, by halves.
+fn rotated(x: &Tensor, rope: &Tensor) -> Tensor {
+    let rotary_dim = rope.size()[2];
+    let half = rotary_dim / 2;
+    let (cos, sin) = (rope.narrow(2, 0, half), rope.narrow(2, half, half));
+    let (a, b) = (x.narrow(2, 0, half), x.narrow(2, half, half));
+    let rest = x.narrow(2, rotary_dim, x.size()[2] - rotary_dim);
+    Tensor::cat(&[&a * &cos - &b * &sin, b * cos + a * sin, rest], 2)
+}
+
+/// Writes `values[row]`, `[kv_head][head_dim]` each, to the slot of each row that has one.
+fn write_slots(cache: &Tensor, slots: &[u32], values: &Tensor) -> Result<(), String> {
+    let device = cache.device();
+    let [num_pages, _, page_size, _] = shape_of(cache);
+    let wanted = (0u32..).zip(slots).filter(|(_, slot)| **slot != NO_SLOT);
+    let (rows, slots): (Vec<u32>, Vec<u32>) = wanted.unzip();
+    let num_slots = usize::try_from(num_pages * page_size).expect("sizes are positive");
+    let rows = Tensor::from_slice(&rows.iter().map(|r| i64::from(*r)).collect::<Vec<_>>());
+    let slots = index_tensor(&slots, "slot", "the pool", num_slots, device)?;
+    let pages = slots.divide_scalar_mode(page_size, "floor");
+    let places = slots.remainder(page_size);
+    let values = values.index_select(0, &rows.to_device(device));
+    let mut by_slot = cache.permute([0, 2, 1, 3]);
+    let _ = by_slot.index_put_(
+        &[Some(pages), Some(places)],
+        &values.to_kind(cache.kind()),
+        false,
+    );
+    Ok(())
+}
+
+pub(super) fn attn_paged(op: AttnPaged<'_, TchBackend>) -> Result<(), String> {
+    let AttnPaged {
+        q,
+        q_row_stride,
+        num_q_heads,
+        scale,
+        batch,
+        kv,
+        layer,
+        out,
+    } = op;
+    let (rows, head_dim) = (batch.num_tokens, kv.head_dim);
+    let shape = [rows, num_q_heads, head_dim];
+    let q = q.strided("q", 0, shape, [q_row_stride, head_dim, 1]);
+    let q = q.to_kind(Kind::Float);
+    let out = out.view("attn_paged out", shape);
+    let [keys, values] = layer_of(kv, layer);
+    for Sequence { rows, len, pages } in sequences(batch, kv.page_size)? {
+        let pages = index_tensor(&pages, "page", "the pool", kv.num_pages, out.device())?;
+        let (first, q_len) = (int(rows.start), int(rows.len()));
+        let attended = attend(
+            &q.narrow(0, first, q_len),
+            &gathered(&keys, &pages, len),
+            &gathered(&values, &pages, len),
+            scale,
+        );
+        out.narrow(0, first, q_len).copy_(&attended);
+    }
+    Ok(())
+}
+
+/// What the step has of one sequence.
+struct Sequence {
+    /// Of the queries, not empty.
+    rows: std::ops::Range<usize>,
+    /// Keys.
+    len: i64,
+    /// Those that hold the keys.
+    pages: Vec<u32>,
+}
+
+/// The sequences that have queries.
+fn sequences(batch: &BatchView<TchBackend>, page_size: usize) -> Result<Vec<Sequence>, String> {
+    let (num_seqs, stride) = (batch.num_seqs, batch.page_table_stride);
+    let starts = batch.q_indptr.words("q_indptr", num_seqs + 1)?;
+    let lens = batch.kv_lens.words("kv_lens", num_seqs)?;
+    let table = batch.page_table.words("page_table", num_seqs * stride)?;
+    let mut sequences = Vec::new();
+    for (seq, len) in lens.into_iter().enumerate() {
+        let rows = starts[seq] as usize..starts[seq + 1] as usize;
+        let len = len as usize;
+        if rows.end > batch.num_tokens || rows.len() > len {
+            return Err(format!(
+                "sequence {seq} has {len} keys and the rows {rows:?} of {}",
+                batch.num_tokens
+            ));
+        }
+        let pages = table[seq * stride..(seq + 1) * stride].get(..len.div_ceil(page_size));
+        let pages = pages.ok_or_else(|| {
+            format!("sequence {seq} has {len} keys, more than its {stride} pages hold")
+        })?;
+        if !rows.is_empty() {
+            sequences.push(Sequence {
+                rows,
+                len: int(len),
+                pages: pages.to_vec(),
+            });
+        }
+    }
+    Ok(sequences)
+}
+
+/// The first `len` keys or values on `pages`, `F32 [kv_head][len][head_dim]`.
+fn gathered(cache: &Tensor, pages: &Tensor, len: i64) -> Tensor {
+    let [_, num_kv_heads, _, head_dim] = shape_of(cache);
+    let pages = cache.index_select(0, pages).permute([1, 0, 2, 3]);
+    let in_order = pages.reshape([num_kv_heads, -1, head_dim]);
+    in_order.narrow(1, 0, len).to_kind(Kind::Float)
+}
+
+/// `[query][head][head_dim]` of queries that are the last of `len` tokens, over `[kv_head][len][head_dim]`.
+fn attend(q: &Tensor, k: &Tensor, v: &Tensor, scale: f32) -> Tensor {
+    let [q_len, num_q_heads, head_dim] = shape_of(q);
+    let [num_kv_heads, len, _] = shape_of(k);
+    let group = num_q_heads / num_kv_heads;
+    let q = q
+        .permute([1, 0, 2])
+        .reshape([num_kv_heads, group, q_len, head_dim]);
+    let scores = q.matmul(&k.unsqueeze(1).transpose(2, 3)) * f64::from(scale);
+    let unseen = Tensor::ones([q_len, len], (Kind::Bool, q.device())).triu(len - q_len + 1);
+    let weights = scores
+        .masked_fill(&unseen, f64::NEG_INFINITY)
+        .softmax(-1, Kind::Float);
+    let out = weights.matmul(&v.unsqueeze(1));
+    out.reshape([num_q_heads, q_len, head_dim])
+        .permute([1, 0, 2])
+}
+
+fn shape_of<const N: usize>(tensor: &Tensor) -> [i64; N] {
+    let shape = tensor.size();
+    shape
+        .try_into()
+        .expect("the caller knows how many dimensions there are")
+}

@@ -1,0 +1,59 @@
+//! Weights: rows of the backend's dtype, quantised ones expanded.
+
+use tch::{Device, Tensor};
+
+use super::backend::TchConfig;
+use super::memory::{TchBuffer, ints, kind_of};
+use crate::error::ComputeError;
+use crate::quant::dequantize;
+use crate::weight::WeightSource;
+
+/// `[n][k]`, of a linear or an embedding.
+#[derive(Clone, Debug)]
+pub struct TchMatrix {
+    pub(super) rows: TchBuffer,
+    pub(super) n: usize,
+    pub(super) k: usize,
+}
+
+/// Parts joined along n, or row by row.
+///
+/// # Errors
+/// Names the part whose bytes or shape do not fit.
+pub(super) fn pack(
+    config: TchConfig,
+    parts: &[WeightSource<'_>],
+    interleave: bool,
+) -> Result<TchMatrix, ComputeError> {
+    let first = parts.first().expect("a weight has at least one part");
+    let (name, k) = (first.name, first.k);
+    let mut tensors = Vec::new();
+    for part in parts {
+        if part.k != k || (interleave && part.n != first.n) {
+            return Err(ComputeError::WeightShape {
+                name: part.name.to_owned(),
+                reason: format!("{}×{} beside {name} of {}×{k}", part.n, part.k, first.n),
+            });
+        }
+        tensors.push(expanded(part, config.device)?.to_kind(kind_of(config.dtype)));
+    }
+    let rows = if interleave {
+        Tensor::stack(&tensors, 1)
+    } else {
+        Tensor::cat(&tensors, 0)
+    };
+    Ok(TchMatrix {
+        rows: TchBuffer::holding(name, config.dtype, &rows),
+        n: parts.iter().map(|part| part.n).sum(),
+        k,
+    })
+}
+
+/// `F32 [n][k]`.
+fn expanded(part: &WeightSource<'_>, device: Device) -> Result<Tensor, ComputeError> {
+    part.row_bytes()?;
+    let mut values = vec![0.0f32; part.n * part.k];
+    dequantize(part.format, part.bytes, &mut values);
+    let values = Tensor::from_slice(&values).to_device(device);
+    Ok(values.view(ints([part.n, part.k])))
+}
