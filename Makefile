@@ -81,6 +81,12 @@ clients: binaries model ## openai-python, unmodified, against router and agent
 fidelity: rust model ## SmolLM2's tokens against transformers', ten prompts
 	cargo run --release -p pd-engine --example fidelity -- $(MODEL)
 
+.PHONY: cross-check
+cross-check: rust cxx ## Every op beside libtorch's; fetches torch once (544 MB)
+	@torch=$$(scripts/libtorch.sh $(CACHE)); \
+	export LIBTORCH=$$torch LD_LIBRARY_PATH=$$torch/lib$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}; \
+	cargo test -p pd-compute-proof --features tch --test tch -- --test-threads=1 --nocapture
+
 .PHONY: bench
 bench: binaries model ## Speed beside other engines and routers; results under bench/results
 	@bench/run.sh $(RELEASE) $(MODEL)

@@ -10,8 +10,9 @@ fn main() {
     let mut build = cc::Build::new();
     build
         .cpp(true)
-        // What is built here also runs where nothing is installed.
-        .cpp_link_stdlib_static(true)
+        // What is built here also runs where nothing is installed. libtorch brings the shared one: two in a
+        // process would be one too many.
+        .cpp_link_stdlib_static(std::env::var_os("CARGO_FEATURE_TCH").is_none())
         .std("c++17")
         .file("cpp/emulation.cpp")
         .include("cpp")

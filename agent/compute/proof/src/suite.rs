@@ -1,6 +1,8 @@
 //! What must hold on every device: each op beside the CPU backend's, and what a backend promises
 //! beyond numbers. A check panics with what is wrong.
 
+use std::cell::RefCell;
+
 use pd_compute::sampling::SamplingRow;
 use pd_compute::{
     Backend, DType, Embed, Epilogue, LogitBias, NO_TOKEN, Ticket, TokenCount, WeightFormat,
@@ -62,10 +64,38 @@ checks! {
 
 const DTYPES: [DType; 2] = [DType::F32, DType::BF16];
 
+/// What results were held to.
+#[derive(Clone, Copy, Debug)]
+pub struct Closeness {
+    pub bound: f32,
+    /// As [`compare`] counts it.
+    pub largest_error: f32,
+}
+
+thread_local! {
+    static CLOSENESS: RefCell<Vec<Closeness>> = RefCell::default();
+}
+
+/// How close results were in the checks of this thread since the last call, for each bound.
+pub fn take_closeness() -> Vec<Closeness> {
+    CLOSENESS.take()
+}
+
 fn assert_close(actual: &[f32], expected: &[f32], bound: f32, what: &dyn std::fmt::Debug) {
-    if let Err(off) = compare(actual, expected, bound) {
-        panic!("{what:?}: {off}");
-    }
+    let error = compare(actual, expected, bound).unwrap_or_else(|off| panic!("{what:?}: {off}"));
+    CLOSENESS.with_borrow_mut(|all| {
+        if let Some(same) = all
+            .iter_mut()
+            .find(|one| one.bound.total_cmp(&bound).is_eq())
+        {
+            same.largest_error = same.largest_error.max(error);
+        } else {
+            all.push(Closeness {
+                bound,
+                largest_error: error,
+            });
+        }
+    });
 }
 
 fn embedding_rows_are_those_of_the_table<D: Device>(device: &D) {
