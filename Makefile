@@ -82,10 +82,11 @@ fidelity: rust model ## SmolLM2's tokens against transformers', ten prompts
 	cargo run --release -p pd-engine --example fidelity -- $(MODEL)
 
 .PHONY: cross-check
-cross-check: rust cxx ## Every op beside libtorch's; fetches torch once (544 MB)
+cross-check: rust cxx ## Every op and the golden models beside libtorch's; fetches torch once (544 MB)
 	@torch=$$(scripts/libtorch.sh $(CACHE)); \
 	export LIBTORCH=$$torch LD_LIBRARY_PATH=$$torch/lib$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}; \
-	cargo test -p pd-compute-proof --features tch --test tch -- --test-threads=1 --nocapture
+	cargo test -p pd-compute-proof --features tch --test tch -- --test-threads=1 --nocapture && \
+	cargo test -p pd-engine --features tch --lib libtorch -- --nocapture
 
 .PHONY: bench
 bench: binaries model ## Speed beside other engines and routers; results under bench/results

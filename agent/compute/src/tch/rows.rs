@@ -6,6 +6,7 @@ use super::backend::TchBackend;
 use super::memory::index_tensor;
 use crate::buffer::DeviceBuffer;
 use crate::ops::{Embed, GatherRows, NO_ROW, RmsNorm, RopeTable};
+use crate::sampling::NO_TOKEN;
 
 pub(super) fn embed(op: Embed<'_, TchBackend>) -> Result<(), String> {
     let Embed {
@@ -14,10 +15,17 @@ pub(super) fn embed(op: Embed<'_, TchBackend>) -> Result<(), String> {
         out,
         rows,
     } = op;
-    let ids = token_ids.words("token_ids", rows)?;
+    let mut ids = token_ids.words("token_ids", rows)?;
+    let known: Vec<_> = ids.iter().map(|id| *id != NO_TOKEN).collect();
+    ids.iter_mut()
+        .filter(|id| **id == NO_TOKEN)
+        .for_each(|id| *id = 0);
     let ids = index_tensor(&ids, "token id", "the vocabulary", table.n, out.device())?;
+    let known = Tensor::from_slice(&known)
+        .to_device(out.device())
+        .unsqueeze(1);
     let table = table.rows.view("table", [table.n, table.k]);
-    out.store("embed out", &table.index_select(0, &ids));
+    out.store("embed out", &(table.index_select(0, &ids) * known));
     Ok(())
 }
 

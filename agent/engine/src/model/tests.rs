@@ -129,10 +129,29 @@ fn qwen3_matches_transformers_in_prefill_and_cached_steps() {
 
 #[test]
 fn cuda_kernels_match_transformers_in_prefill_and_cached_steps() {
+    for (dtype, model, bound) in [
+        (DType::BF16, "tiny-llama", BFLOAT16_BOUND),
+        (DType::F32, "tiny-qwen3", GOLDEN_BOUND),
+    ] {
+        let file = format!("{model}/golden.safetensors");
+        assert_golden_on(emulated(dtype), model, &file, bound);
+    }
+}
+
+/// What bfloat16 costs by torch's own kernels is the measure of what it may cost by ours.
+#[cfg(feature = "tch")]
+#[test]
+fn libtorch_matches_transformers_in_prefill_and_cached_steps() {
+    use pd_compute::tch::{TchBackend, TchConfig, usual_device};
     for model in ["tiny-llama", "tiny-qwen3"] {
         let file = format!("{model}/golden.safetensors");
-        assert_golden_on(emulated(DType::F32), model, &file, GOLDEN_BOUND);
-        assert_golden_on(emulated(DType::BF16), model, &file, BFLOAT16_BOUND);
+        for (dtype, bound) in [(DType::F32, GOLDEN_BOUND), (DType::BF16, BFLOAT16_BOUND)] {
+            let device = usual_device();
+            let torch = TchBackend::start(TchConfig { device, dtype }).unwrap();
+            println!("{dtype:?} by libtorch on {device:?}, then by CUDA's kernels in emulation:");
+            assert_golden_on(torch, model, &file, bound);
+            assert_golden_on(emulated(dtype), model, &file, bound);
+        }
     }
 }
 
