@@ -7,6 +7,10 @@ CACHE := $(CURDIR)/.cache
 MODEL := $(CACHE)/models/SmolLM2-135M-Instruct.Q4_1.gguf
 RELEASE := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/release
 BUNDLE := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/gpu-bundle
+# CUDA=1: pd-agent with its kernels, for `make binaries` and what is made of them.
+CUDA :=
+KERNELS := $(if $(CUDA),--features pd-agent/cuda)
+NVCC := $(if $(CUDA),PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)))
 BINS := -p pd-agent -p pd-router -p pd-operator -p pd-e2e
 
 .PHONY: help
@@ -135,16 +139,16 @@ manifests: kube ## Render manifests/ from the charts
 	@scripts/charts.sh "$$($(RELEASE)/pd-kube tools)" $(CACHE) write
 
 .PHONY: binaries
-binaries: rust ## Release binaries under target/release
+binaries: rust ## Release binaries under target/release; CUDA=1 for GPUs
 	@echo "building release binaries (the first build takes some minutes)"
-	@cargo build --release $(BINS) --bins
+	@$(NVCC) cargo build --release $(BINS) $(KERNELS) --bins
 
 .PHONY: plugin
 plugin: rust
 	@cargo build --release $(BINS) -p kubectl-pd --bins
 
 .PHONY: image
-image: binaries ## A container image with all three programs, as target/image/pdserve-VERSION.tar
+image: binaries ## A container image with all three programs, as target/image/pdserve-VERSION.tar; CUDA=1 for GPUs
 	@scripts/image.sh $(RELEASE) $(dir $(RELEASE))image
 
 .PHONY: kube

@@ -18,15 +18,6 @@ pub(crate) struct IgnoredArgs {
     /// There is no warm-up request
     #[arg(long)]
     skip_server_warmup: bool,
-    /// There are no CUDA graphs on this backend
-    #[arg(long)]
-    disable_cuda_graph: bool,
-    /// There are no CUDA graphs on this backend
-    #[arg(long, value_name = "N")]
-    cuda_graph_max_bs: Option<u32>,
-    /// Results are settled before the next step
-    #[arg(long)]
-    disable_overlap_schedule: bool,
     /// The kernels are chosen at start
     #[arg(long, value_name = "NAME")]
     attention_backend: Option<String>,
@@ -57,7 +48,6 @@ const ALONE: &str = "there are no other nodes";
 impl IgnoredArgs {
     /// The flags that were given, with why they switch nothing.
     pub(crate) fn given(&self) -> Vec<(&'static str, &'static str)> {
-        let graphs = "there are no CUDA graphs on this backend";
         let kernels = "the kernels are chosen at start";
         [
             (
@@ -79,17 +69,6 @@ impl IgnoredArgs {
                 self.skip_server_warmup,
                 "--skip-server-warmup",
                 "there is no warm-up request",
-            ),
-            (self.disable_cuda_graph, "--disable-cuda-graph", graphs),
-            (
-                self.cuda_graph_max_bs.is_some(),
-                "--cuda-graph-max-bs",
-                graphs,
-            ),
-            (
-                self.disable_overlap_schedule,
-                "--disable-overlap-schedule",
-                "nothing overlaps yet",
             ),
             (
                 self.attention_backend.is_some(),

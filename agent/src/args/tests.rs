@@ -20,14 +20,25 @@ fn a_start_script_of_sglang_is_understood() {
          --disaggregation-mode prefill --disaggregation-transfer-backend mooncake \
          --disaggregation-bootstrap-port 9000 --disaggregation-decode-tp 1 \
          --disaggregation-ib-device mlx5_0 --mem-fraction-static 0.8 --page-size 16 \
-         --chunked-prefill-size -1 --served-model-name m --disable-cuda-graph",
+         --chunked-prefill-size -1 --served-model-name m --enable-metrics",
     );
     assert_eq!(args.broken_rules(), []);
     assert_eq!(args.disaggregation.mode, Mode::Prefill);
     assert!(args.disaggregation.transfer.transfer_backend.is_foreign());
     assert_eq!(args.schedule.chunk_tokens(), None);
     let ignored: Vec<_> = args.ignored.given().into_iter().map(|(f, _)| f).collect();
-    assert_eq!(ignored, ["--trust-remote-code", "--disable-cuda-graph"]);
+    assert_eq!(ignored, ["--trust-remote-code", "--enable-metrics"]);
+}
+
+#[test]
+fn flags_of_graphs_and_overlap_are_sglangs() {
+    let device = parse("").device;
+    let on = (device.disable_cuda_graph, device.disable_overlap_schedule);
+    assert_eq!((on, device.cuda_graph_max_bs), ((false, false), 256));
+    let device =
+        parse("--disable-cuda-graph --disable-overlap-schedule --cuda-graph-max-bs 32").device;
+    let off = (device.disable_cuda_graph, device.disable_overlap_schedule);
+    assert_eq!((off, device.cuda_graph_max_bs), ((true, true), 32));
 }
 
 #[test]
