@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use pd_compute::cuda::driver::{Driver, DriverError, Gemm, Work};
 use pd_compute::{
     AttnPaged, Backend, BatchView, DType, Epilogue, GatherRows, Linear, NO_SLOT, RmsNorm, Sample,
     SampleOut, SamplingRow, SamplingView, Ticket, WeightFormat, WeightSource,
@@ -78,6 +79,84 @@ pub struct Measured {
     /// Bytes that must be read or written, per second.
     pub gb_per_s: f64,
     pub tflop_per_s: f64,
+}
+
+/// What a device does at best.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Bounds {
+    /// Read and written by the driver's own copy.
+    pub gb_per_s: f64,
+    /// By the vendor's library, of bfloat16.
+    pub tflop_per_s: f64,
+}
+
+/// Bytes of each side of the copy, and rows and columns of the product.
+const COPIED_BYTES: usize = 1 << 30;
+const MULTIPLIED: usize = 8192;
+
+/// Measures them, where the vendor's library is.
+///
+/// # Errors
+/// The driver's.
+pub fn bounds(driver: &dyn Driver) -> Result<Bounds, DriverError> {
+    let n = MULTIPLIED;
+    let (a, b) = (driver.alloc(COPIED_BYTES)?, driver.alloc(COPIED_BYTES)?);
+    let matrices_bytes = 2 * 2 * n * n;
+    let noise = driver.alloc_pinned(matrices_bytes)?;
+    // SAFETY: just allocated, of this length, and nobody else's.
+    fill_with_noise(unsafe { std::slice::from_raw_parts_mut(noise.as_ptr(), matrices_bytes) });
+    // SAFETY: both ranges were just allocated; freeing waits for the copy.
+    unsafe {
+        driver.copy(a, noise.as_ptr() as u64, matrices_bytes)?;
+        driver.free_pinned(noise);
+    }
+    let product = Gemm {
+        x: a,
+        weight: a + (2 * n * n) as u64,
+        out: b,
+        rows: n,
+        n,
+        k: n,
+        adds: false,
+        to_f32: false,
+    };
+    // SAFETY: both allocations are as large as the copy, and hold the three matrices.
+    let copy = || unsafe { driver.copy(b, a, COPIED_BYTES) };
+    // SAFETY: as above.
+    let multiply = || unsafe { driver.enqueue(&Work::Gemm(product)) };
+    let copying = seconds_of(driver, &copy);
+    let multiplying = seconds_of(driver, &multiply);
+    for addr in [a, b] {
+        // SAFETY: from `alloc`, and what used it has been waited for.
+        unsafe { driver.free(addr) };
+    }
+    #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+    Ok(Bounds {
+        gb_per_s: 2.0 * COPIED_BYTES as f64 / copying? / 1e9,
+        tflop_per_s: 2.0 * (n as f64).powi(3) / multiplying? / 1e12,
+    })
+}
+
+/// Seconds of one, of many that run one after another.
+fn seconds_of(
+    driver: &dyn Driver,
+    enqueue: &dyn Fn() -> Result<(), DriverError>,
+) -> Result<f64, DriverError> {
+    const RUNS: u32 = 20;
+    let settle = || {
+        let event = driver.record()?;
+        let waited = driver.wait(&event);
+        driver.release(event);
+        waited
+    };
+    enqueue()?;
+    settle()?;
+    let started = Instant::now();
+    for _ in 0..RUNS {
+        enqueue()?;
+    }
+    settle()?;
+    Ok(started.elapsed().as_secs_f64() / f64::from(RUNS))
 }
 
 struct Bench<'a, B: Backend> {
@@ -358,10 +437,9 @@ impl<B: Backend> Bench<'_, B> {
     }
 }
 
-/// Small random numbers: zeros would cost a GPU less power than real weights do.
-fn weight<B: Backend>(subject: &Subject<B>, n: usize, k: usize, epilogue: Epilogue) -> B::Weight {
+/// Small random bfloat16 numbers: zeros would cost a GPU less power than real weights do.
+fn fill_with_noise(bytes: &mut [u8]) {
     let mut state = 0x9e37_79b9_u32;
-    let mut bytes = vec![0; n * k * 2];
     for word in bytes.as_chunks_mut::<2>().0 {
         state ^= state << 13;
         state ^= state >> 17;
@@ -370,6 +448,11 @@ fn weight<B: Backend>(subject: &Subject<B>, n: usize, k: usize, epilogue: Epilog
         let [low, high, ..] = state.to_le_bytes();
         *word = [low, 0x3c | high & 0x80];
     }
+}
+
+fn weight<B: Backend>(subject: &Subject<B>, n: usize, k: usize, epilogue: Epilogue) -> B::Weight {
+    let mut bytes = vec![0; n * k * 2];
+    fill_with_noise(&mut bytes);
     let part = |name, rows, bytes| WeightSource {
         name,
         format: WeightFormat::BF16,

@@ -1,0 +1,183 @@
+//! What is asked of an engine, and how long it takes.
+
+use std::error::Error;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use pd_compute_proof::speed::Bounds;
+use pd_engine::engine::{
+    Device, Engine, EngineConfig, EngineHandle, GenerateRequest, LogprobOptions, ModelDtype,
+    RequestStream,
+};
+use pd_engine::sample::params::SamplingParams;
+
+use crate::checkpoint::{CONTEXT, Shape};
+
+/// Requests that decode side by side, and tokens before the first of them.
+const DECODES: [(usize, usize); 5] = [(1, 128), (1, 32_000), (8, 128), (64, 128), (256, 128)];
+const PROMPTS: [usize; 3] = [2048, 8192, 32_768];
+/// Steps that nobody counts, and those that are counted.
+const WARM_STEPS: usize = 24;
+const STEPS: usize = 64;
+const PROMPT_RUNS: usize = 3;
+
+/// One line of the result.
+pub(crate) struct Measured {
+    pub(crate) what: String,
+    /// Median.
+    pub(crate) ms: f64,
+    pub(crate) p99_ms: Option<f64>,
+    /// What the hardware must do at least.
+    work: Work,
+}
+
+enum Work {
+    /// Bytes that a step reads.
+    Reads(usize),
+    Multiplies(usize),
+    Unknown,
+}
+
+// === impl Measured ===
+
+impl Measured {
+    /// Of what the device was measured to do at best.
+    #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+    pub(crate) fn share(&self, bounds: Bounds) -> f64 {
+        let seconds = self.ms / 1e3;
+        match self.work {
+            Work::Reads(bytes) => bytes as f64 / seconds / 1e9 / bounds.gb_per_s,
+            Work::Multiplies(flops) => flops as f64 / seconds / 1e12 / bounds.tflop_per_s,
+            Work::Unknown => f64::NAN,
+        }
+    }
+}
+
+/// Starts engines over the checkpoint in `folder`; `tell` gets each result when it is there.
+///
+/// # Errors
+/// When an engine does not start or takes a request wrongly.
+pub(crate) fn measure(
+    shape: &Shape,
+    folder: &Path,
+    device: &dyn Fn() -> Device,
+    tell: &mut dyn FnMut(Measured),
+) -> Result<(), Box<dyn Error>> {
+    let config = || EngineConfig {
+        dtype: ModelDtype::Bfloat16,
+        page_size: 64,
+        chunked_prefill_size: None,
+        max_prefill_tokens: u32::try_from(CONTEXT).unwrap_or(u32::MAX),
+        max_running_requests: 256,
+        disable_radix_cache: true,
+        device: device(),
+        ..EngineConfig::new(folder)
+    };
+    for what in ["start, files read first", "start, files in memory"] {
+        let started = Instant::now();
+        drop(Engine::start(config())?);
+        tell(Measured {
+            what: what.to_owned(),
+            ms: ms(started.elapsed()),
+            p99_ms: None,
+            work: Work::Unknown,
+        });
+    }
+    let engine = Engine::start(config())?;
+    let capacity = engine.info().max_total_tokens as usize;
+    for (requests, prompt) in DECODES {
+        // A small device holds less.
+        if requests * (prompt + 4 * STEPS) <= capacity {
+            tell(decode(shape, &engine, requests, prompt)?);
+        }
+    }
+    for tokens in PROMPTS.into_iter().filter(|tokens| *tokens < capacity) {
+        tell(prefill(shape, &engine, tokens)?);
+    }
+    Ok(())
+}
+
+fn decode(
+    shape: &Shape,
+    engine: &EngineHandle,
+    requests: usize,
+    prompt: usize,
+) -> Result<Measured, Box<dyn Error>> {
+    // Those that start first are still there when the last one ends.
+    let mates: Result<Vec<RequestStream>, _> = (1..requests)
+        .map(|seed| engine.submit(request(seed, prompt, 4 * STEPS)))
+        .collect();
+    let (mates, mut last) = (
+        mates?,
+        engine.submit(request(0, prompt, WARM_STEPS + STEPS))?,
+    );
+    let mut arrivals = Vec::with_capacity(WARM_STEPS + STEPS);
+    while let Some(event) = last.blocking_recv() {
+        arrivals.extend(event.token_ids.iter().map(|_| Instant::now()));
+    }
+    drop(mates);
+    if arrivals.len() != WARM_STEPS + STEPS {
+        return Err(format!("an answer of {} tokens", arrivals.len()).into());
+    }
+    let counted = &arrivals[WARM_STEPS - 1..];
+    let mut steps: Vec<_> = counted
+        .windows(2)
+        .map(|pair| ms(pair[1] - pair[0]))
+        .collect();
+    steps.sort_by(f64::total_cmp);
+    let keys = requests * (prompt + WARM_STEPS + STEPS / 2);
+    let weights = 2 * (shape.layer_elements() + shape.head_elements());
+    Ok(Measured {
+        what: format!("decode {requests} × {prompt}"),
+        ms: steps[steps.len() / 2],
+        p99_ms: Some(steps[steps.len() * 99 / 100]),
+        work: Work::Reads(weights + keys * shape.token_bytes()),
+    })
+}
+
+fn prefill(
+    shape: &Shape,
+    engine: &EngineHandle,
+    tokens: usize,
+) -> Result<Measured, Box<dyn Error>> {
+    let mut runs = Vec::new();
+    for run in 0..=PROMPT_RUNS {
+        let started = Instant::now();
+        let mut stream = engine.submit(request(1000 + run, tokens, 1))?;
+        while stream.blocking_recv().is_some() {}
+        runs.push(ms(started.elapsed()));
+    }
+    // The first chooses kernels.
+    let mut runs = runs.split_off(1);
+    runs.sort_by(f64::total_cmp);
+    let pairs = tokens * (tokens + 1) / 2;
+    let attention = 4 * pairs * shape.q_heads * shape.head_dim * shape.layers;
+    Ok(Measured {
+        what: format!("prefill {tokens}"),
+        ms: runs[runs.len() / 2],
+        p99_ms: None,
+        work: Work::Multiplies(2 * tokens * shape.layer_elements() + attention),
+    })
+}
+
+/// Greedy, of made-up tokens that no other request begins with.
+fn request(seed: usize, prompt: usize, new_tokens: usize) -> GenerateRequest {
+    let token = |i: usize| u32::try_from(3 + (seed * 7919 + i * 31) % 250).unwrap_or(3);
+    GenerateRequest {
+        rid: format!("speed-{seed}"),
+        input_ids: (0..prompt).map(token).collect(),
+        sampling: SamplingParams {
+            max_new_tokens: u32::try_from(new_tokens).ok(),
+            temperature: 0.0,
+            ignore_eos: true,
+            ..SamplingParams::default()
+        },
+        logprobs: LogprobOptions::default(),
+        bootstrap: None,
+        choice: 0,
+    }
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

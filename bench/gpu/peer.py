@@ -1,0 +1,90 @@
+"""transformers with torch in the shapes that model-speed measures, on the same device: what a user has at hand.
+
+usage: peer.py OUT_JSON [MODEL …]      MODEL: Qwen3-0.6B, Qwen3-4B, Qwen3-8B (all three), tiny
+"""
+
+import json
+import statistics
+import sys
+import time
+
+try:
+    import torch
+    import transformers
+except ImportError as missing:
+    sys.exit(f"{missing}: the peer is not measured here")
+
+#        layers hidden intermediate q_heads kv_heads head_dim vocab tied
+SHAPES = {
+    "Qwen3-0.6B": (28, 1024, 3072, 16, 8, 128, 151936, True),
+    "Qwen3-4B": (36, 2560, 9728, 32, 8, 128, 151936, True),
+    "Qwen3-8B": (36, 4096, 12288, 32, 8, 128, 151936, False),
+    "tiny": (2, 128, 256, 4, 2, 64, 512, True),
+}
+DECODES, PROMPTS, BEFORE, WARM, STEPS = [1, 8, 64, 256], [2048, 8192, 32768], 128, 8, 32
+
+
+def make(name, device):
+    layers, hidden, intermediate, q_heads, kv_heads, head_dim, vocab, tied = SHAPES[name]
+    config = transformers.Qwen3Config(
+        num_hidden_layers=layers, hidden_size=hidden, intermediate_size=intermediate, num_attention_heads=q_heads,
+        num_key_value_heads=kv_heads, head_dim=head_dim, vocab_size=vocab, tie_word_embeddings=tied,
+        max_position_embeddings=40960)
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device(device):
+        return transformers.Qwen3ForCausalLM(config).eval()
+
+
+def timed(device, run):
+    if device == "cuda":
+        torch.cuda.synchronize()
+    started = time.perf_counter()
+    run()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - started) * 1e3
+
+
+def decode(model, device, batch):
+    vocab = model.config.vocab_size
+    state = model(torch.randint(3, vocab, (batch, BEFORE), device=device), use_cache=True, logits_to_keep=1)
+    state = {"cache": state.past_key_values, "ids": state.logits[:, -1:].argmax(-1)}
+
+    def step():
+        out = model(state["ids"], past_key_values=state["cache"], use_cache=True)
+        state["ids"] = out.logits[:, -1:].argmax(-1)
+    return statistics.median([timed(device, step) for _ in range(WARM + STEPS)][WARM:])
+
+
+def prefill(model, device, tokens):
+    ids = torch.randint(3, model.config.vocab_size, (1, tokens), device=device)
+    return statistics.median([timed(device, lambda: model(ids, logits_to_keep=1)) for _ in range(4)][1:])
+
+
+def main():
+    out, names = sys.argv[1], sys.argv[2:] or [name for name in SHAPES if name != "tiny"]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    found = {"torch": torch.__version__, "transformers": transformers.__version__, "device": device, "models": {}}
+    # A step of a large batch on a CPU takes long, and is nobody's measure.
+    sizes = [("decode {} × 128", decode, DECODES), ("prefill {}", prefill, PROMPTS)]
+    with torch.inference_mode():
+        for name in names:
+            model, lines = make(name, device), {}
+            for title, measure, values in sizes:
+                for value in values if device == "cuda" else values[:2]:
+                    what = title.format(value)
+                    try:
+                        lines[what] = measure(model, device, value)
+                    except torch.OutOfMemoryError:
+                        print(f"{name:12} {what:28} out of memory", flush=True)
+                        continue
+                    print(f"{name:12} {what:28} {lines[what]:10.3f} ms", flush=True)
+            found["models"][name] = lines
+            del model
+            if device == "cuda":
+                torch.cuda.empty_cache()
+            with open(out, "w") as file:
+                json.dump(found, file, indent=1)
+
+
+main()
