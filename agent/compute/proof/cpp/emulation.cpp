@@ -364,3 +364,36 @@ namespace qkv {
 namespace sample {
 #include "sample.cu"
 }
+
+namespace {
+
+// What launches know of the kernels, by its name in kernels.rs.
+struct Constant {
+  const char* name;
+  size_t value;
+};
+constexpr Constant CONSTANTS[] = {
+    {"LINEAR_SEGMENTS", linear::SEGMENTS},
+    {"LINEAR_M_TILE", linear::M_TILE},
+    {"LINEAR_N_TILE", linear::N_TILE},
+    {"LINEAR_TILE", linear::TILE},
+    {"LINEAR_STAGES", linear::STAGES},
+    {"LINEAR_K_STEP", linear::K_STEP},
+    {"LINEAR_ROWS_F32", linear::ROWS_F32},
+    {"ATTENTION_TOKEN_WARPS", attention::TOKEN_WARPS},
+    {"ATTENTION_TILE_QUERIES", attention::TILE_QUERIES},
+    {"ATTENTION_BLOCK", attention::BLOCK},
+    {"SAMPLE_SHARED", sizeof(sample::Shared)},
+};
+
+}  // namespace
+
+// Whether the kernels have such a constant.
+extern "C" bool pd_emulation_constant(const char* name, size_t* value) {
+  for (const Constant& constant : CONSTANTS) {
+    if (strcmp(constant.name, name) != 0) continue;
+    *value = constant.value;
+    return true;
+  }
+  return false;
+}

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use pd_compute::cuda::driver::{
     DeviceInfo, Driver, DriverError, Event, Gemm, Graph, IpcHandle, Launch, Work,
 };
-use pd_compute::cuda::kernels::Kernel;
+use pd_compute::cuda::kernels::{CONSTANTS, Kernel};
 
 const ERROR_BYTES: usize = 512;
 const PAGE: usize = 4096;
@@ -30,6 +30,7 @@ unsafe extern "C" {
         args_bytes: *mut usize,
         threads: *mut u32,
     ) -> *const c_void;
+    fn pd_emulation_constant(name: *const c_char, value: *mut usize) -> bool;
     fn pd_emulation_launch(
         kernel: *const c_void,
         grid: *const u32,
@@ -129,8 +130,12 @@ impl EmulatedDriver {
     /// A device with so much memory.
     ///
     /// # Panics
-    /// When a kernel is missing, or takes other arguments or threads than its name says.
+    /// When a kernel is missing, or takes other arguments or threads than its name says, or when a constant of
+    /// the kernels has another value for those who launch them.
     pub fn new(memory_bytes: usize) -> Self {
+        for (name, value) in CONSTANTS {
+            assert_eq!(constant(name), Some(*value), "{name} of the kernels");
+        }
         let kernels = Kernel::ALL.iter().map(|kernel| {
             let name = CString::new(kernel.name()).expect("a symbol holds no NUL");
             let (mut args_bytes, mut threads) = (0, 0);
@@ -304,6 +309,14 @@ impl EmulatedDriver {
             None => Ok(state.passed >= event.0),
         }
     }
+}
+
+/// As the kernels have it.
+fn constant(name: &str) -> Option<usize> {
+    let name = CString::new(name).expect("a name holds no NUL");
+    let mut value = 0;
+    // SAFETY: the name ends with NUL, and the place is ours.
+    unsafe { pd_emulation_constant(name.as_ptr(), &raw mut value) }.then_some(value)
 }
 
 /// The library's product, as a textbook would do it.

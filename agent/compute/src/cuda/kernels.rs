@@ -2,8 +2,38 @@
 
 use bytemuck::{Pod, Zeroable};
 
+macro_rules! constants {
+    ($($name:ident = $value:expr;)*) => {
+        $(pub(super) const $name: usize = $value;)*
+
+        /// What launches know of the kernels, by name; the emulation says what it is there.
+        pub const CONSTANTS: &[(&str, usize)] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+// The part before the first `_` is the file: `SEGMENTS` in `linear.cu`.
+constants! {
+    LINEAR_SEGMENTS = 8;
+    LINEAR_M_TILE = 8;
+    LINEAR_N_TILE = 16;
+    LINEAR_TILE = 128;
+    LINEAR_STAGES = 4;
+    LINEAR_K_STEP = 32;
+    LINEAR_ROWS_F32 = 4;
+    ATTENTION_TOKEN_WARPS = 4;
+    ATTENTION_TILE_QUERIES = 64;
+    ATTENTION_BLOCK = 64;
+    // Bytes of `Shared`.
+    SAMPLE_SHARED = 9432;
+}
+
 /// Rows of x that the few-rows kernels take at most, per kernel.
-pub(super) const FEW_ROWS: [usize; 4] = [8, 16, 32, 64];
+pub(super) const FEW_ROWS: [usize; 4] = [
+    LINEAR_M_TILE,
+    2 * LINEAR_M_TILE,
+    4 * LINEAR_M_TILE,
+    8 * LINEAR_M_TILE,
+];
 
 macro_rules! kernels {
     ($($variant:ident $name:literal $args:ty, $threads:literal;)*) => {

@@ -2,14 +2,11 @@
 
 use super::super::backend::{CudaBackend, Shared, to_u32};
 use super::super::driver::DriverError;
-use super::super::kernels::{AttnArgs, Kernel};
+use super::super::kernels::{
+    ATTENTION_BLOCK, ATTENTION_TILE_QUERIES, ATTENTION_TOKEN_WARPS, AttnArgs, Kernel,
+};
 use crate::dtype::DType;
 use crate::ops::AttnPaged;
-
-/// As in `attention.cu`.
-const TOKEN_WARPS: usize = 4;
-const TILE_QUERIES: usize = 64;
-const BLOCK: usize = 64;
 
 /// Blocks of one-query attention that are wanted per multiprocessor, and splits of a sequence at most.
 const BLOCKS_PER_SM: usize = 2;
@@ -62,9 +59,10 @@ pub(in crate::cuda) fn attn_paged(
     };
     if !is_decode && let Some(kernel) = tile {
         // A sequence may end within a tile.
-        let tiles = rows / TILE_QUERIES + seqs;
+        let tiles = rows / ATTENTION_TILE_QUERIES + seqs;
         let grid = [to_u32(tiles), to_u32(op.num_q_heads), 1];
-        return shared.launch(kernel, grid, 2 * 4 * BLOCK * kv.head_dim, &args);
+        let shared_bytes = 2 * 4 * ATTENTION_BLOCK * kv.head_dim;
+        return shared.launch(kernel, grid, shared_bytes, &args);
     }
     let form = TokenForm::of(dtype, kv.head_dim, op.num_q_heads / kv.num_kv_heads);
     let columns = kv.num_kv_heads * form.tiles;
@@ -79,7 +77,7 @@ pub(in crate::cuda) fn attn_paged(
         args.splits = to_u32(splits);
     }
     let grid = [args.splits, to_u32(columns), to_u32(rows)];
-    let states = TOKEN_WARPS * form.heads * (8 * form.lanes + 2);
+    let states = ATTENTION_TOKEN_WARPS * form.heads * (8 * form.lanes + 2);
     shared.launch(form.kernel, grid, 4 * states, &args)
 }
 

@@ -2,18 +2,13 @@
 
 use super::super::backend::{CudaBackend, Shared, to_u32};
 use super::super::driver::{DriverError, Gemm, Work};
-use super::super::kernels::{FEW_ROWS, Kernel, LinearArgs, SwiGluArgs};
+use super::super::kernels::{
+    FEW_ROWS, Kernel, LINEAR_K_STEP, LINEAR_N_TILE, LINEAR_ROWS_F32, LINEAR_SEGMENTS,
+    LINEAR_STAGES, LINEAR_TILE, LinearArgs, SwiGluArgs,
+};
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::ops::{Epilogue, Linear};
-
-/// As in `linear.cu`.
-const SEGMENTS: usize = 8;
-const N_TILE: usize = 16;
-const TILE: usize = 128;
-const STAGES: usize = 4;
-const K_STEP: usize = 32;
-const ROWS_F32: usize = 4;
 
 pub(in crate::cuda) fn linear(
     shared: &Shared,
@@ -45,7 +40,7 @@ pub(in crate::cuda) fn linear(
         let columns = Kernel::LinearFullF32.threads() as usize / 32 * 2;
         let grid = [
             to_u32(n.div_ceil(columns)),
-            to_u32(rows.div_ceil(ROWS_F32)),
+            to_u32(rows.div_ceil(LINEAR_ROWS_F32)),
             1,
         ];
         return shared.launch(Kernel::LinearFullF32, grid, 0, &args);
@@ -67,8 +62,12 @@ pub(in crate::cuda) fn linear(
                 Kernel::Linear64Bf16,
             ]
         };
-        let shared_bytes = 4 * SEGMENTS * FEW_ROWS[i] * N_TILE;
-        let blocks = if rows == 0 { 0 } else { n.div_ceil(N_TILE) };
+        let shared_bytes = 4 * LINEAR_SEGMENTS * FEW_ROWS[i] * LINEAR_N_TILE;
+        let blocks = if rows == 0 {
+            0
+        } else {
+            n.div_ceil(LINEAR_N_TILE)
+        };
         return shared.launch(kernels[i], [to_u32(blocks), 1, 1], shared_bytes, &args);
     }
     if !shared.config.deterministic && by_library(shared, op, &args)? {
@@ -79,8 +78,10 @@ pub(in crate::cuda) fn linear(
     } else {
         Kernel::LinearTiledBf16
     };
-    let grid = [to_u32(rows.div_ceil(TILE)), to_u32(n.div_ceil(TILE)), 1];
-    shared.launch(kernel, grid, 2 * STAGES * 2 * TILE * K_STEP, &args)
+    let tiles = |len: usize| to_u32(len.div_ceil(LINEAR_TILE));
+    // bfloat16 of both matrices.
+    let shared_bytes = 2 * LINEAR_STAGES * 2 * LINEAR_TILE * LINEAR_K_STEP;
+    shared.launch(kernel, [tiles(rows), tiles(n), 1], shared_bytes, &args)
 }
 
 /// Many rows by the vendor's library, which is faster than the tiled kernel; false where there is none.

@@ -2,14 +2,11 @@
 
 use super::super::backend::{CudaBackend, Shared, to_u32};
 use super::super::driver::DriverError;
-use super::super::kernels::{Kernel, SampleArgs};
+use super::super::kernels::{Kernel, SAMPLE_SHARED, SampleArgs};
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::ops::Sample;
 use crate::sampling::SamplingRow;
-
-/// Of `Shared` in `sample.cu`, rounded up.
-const SHARED_BYTES: usize = 12 << 10;
 
 pub(in crate::cuda) fn sample(
     shared: &Shared,
@@ -42,5 +39,5 @@ pub(in crate::cuda) fn sample(
         num_token_counts: to_u32(params.token_counts.len() / 2),
         num_logit_bias: to_u32(params.logit_bias.len() / 2),
     };
-    shared.launch(Kernel::Sample, [to_u32(rows), 1, 1], SHARED_BYTES, &args)
+    shared.launch(Kernel::Sample, [to_u32(rows), 1, 1], SAMPLE_SHARED, &args)
 }
