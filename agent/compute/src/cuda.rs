@@ -13,6 +13,7 @@ pub mod kernels;
 mod memory;
 mod ops;
 mod pinned;
+mod point;
 mod replay;
 mod scratch;
 mod ticket;

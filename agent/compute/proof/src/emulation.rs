@@ -74,6 +74,14 @@ struct State {
     /// By the address of the memory that they take.
     graphs: HashMap<u64, Vec<Command>>,
     replays: u64,
+    refusal: Option<Refusal>,
+}
+
+/// Calls of that name are let through so often, then refused once.
+#[derive(Debug)]
+struct Refusal {
+    call: &'static str,
+    after: usize,
 }
 
 #[derive(Debug)]
@@ -184,16 +192,28 @@ impl EmulatedDriver {
         self.state.lock().device_bytes
     }
 
+    /// Bytes of pinned memory that are allocated.
+    pub fn pinned_bytes(&self) -> usize {
+        let state = self.state.lock();
+        let all: usize = state.allocations.values().map(|a| a.bytes).sum();
+        all - state.device_bytes
+    }
+
+    /// After `after` more calls of `call`, by CUDA's name, one is refused: allocations, copies, records and
+    /// waits.
+    pub fn refuse(&self, call: &'static str, after: usize) {
+        self.state.lock().refusal = Some(Refusal { call, after });
+    }
+
     fn alloc_in(&self, bytes: usize, is_device: bool) -> Result<u64, DriverError> {
         let mut state = self.state.lock();
-        let failed = |reason: String| DriverError {
-            call: if is_device {
-                "cuMemAlloc"
-            } else {
-                "cuMemHostAlloc"
-            },
-            reason,
+        let call = if is_device {
+            "cuMemAlloc"
+        } else {
+            "cuMemHostAlloc"
         };
+        state.admit(call)?;
+        let failed = |reason: String| DriverError { call, reason };
         if is_device && state.device_bytes + bytes > self.device.memory_bytes {
             return Err(failed(format!(
                 "CUDA_ERROR_OUT_OF_MEMORY ({} of {} bytes are in use)",
@@ -319,6 +339,26 @@ fn constant(name: &str) -> Option<usize> {
     unsafe { pd_emulation_constant(name.as_ptr(), &raw mut value) }.then_some(value)
 }
 
+// === impl State ===
+
+impl State {
+    /// Refuses the call whose turn it is.
+    fn admit(&mut self, call: &'static str) -> Result<(), DriverError> {
+        let Some(refusal) = self.refusal.as_mut().filter(|refusal| refusal.call == call) else {
+            return Ok(());
+        };
+        if refusal.after > 0 {
+            refusal.after -= 1;
+            return Ok(());
+        }
+        self.refusal = None;
+        Err(DriverError {
+            call,
+            reason: "CUDA_ERROR_UNKNOWN (as a test wants it)".to_owned(),
+        })
+    }
+}
+
 /// The library's product, as a textbook would do it.
 ///
 /// # Safety
@@ -386,7 +426,6 @@ fn map(file: &OwnedFd, bytes: usize, protection: c_int) -> std::io::Result<u64> 
 struct Handle {
     process: u32,
     file: u32,
-    mapping_bytes: u64,
     offset: u64,
 }
 
@@ -397,7 +436,6 @@ impl Handle {
         let mut bytes = [0; 64];
         bytes[..4].copy_from_slice(&self.process.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.file.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.mapping_bytes.to_le_bytes());
         IpcHandle {
             bytes,
             offset: self.offset,
@@ -408,11 +446,9 @@ impl Handle {
         let word = |at: usize| {
             u32::from_le_bytes(handle.bytes[at..at + 4].try_into().expect("four bytes"))
         };
-        let long = |at: usize| u64::from(word(at + 4)) << 32 | u64::from(word(at));
         Self {
             process: word(0),
             file: word(4),
-            mapping_bytes: long(8),
             offset: handle.offset,
         }
     }
@@ -447,8 +483,9 @@ unsafe impl Driver for EmulatedDriver {
     }
 
     unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError> {
-        let command = Command::Copy { to, from, bytes };
-        self.state.lock().queue.push_back(command);
+        let mut state = self.state.lock();
+        state.admit("cuMemcpyAsync")?;
+        state.queue.push_back(Command::Copy { to, from, bytes });
         Ok(())
     }
 
@@ -501,26 +538,28 @@ unsafe impl Driver for EmulatedDriver {
         let handle = Handle {
             process: std::process::id(),
             file: allocation.file.as_raw_fd().cast_unsigned(),
-            mapping_bytes: allocation.mapping_bytes as u64,
             offset: addr - allocation.mapping,
         };
         Ok(handle.encode())
     }
 
-    fn open_ipc(&self, handle: &IpcHandle) -> Result<u64, DriverError> {
-        let handle = Handle::decode(handle);
+    fn open_ipc(&self, handle: &IpcHandle, bytes: usize) -> Result<u64, DriverError> {
         let failed = |reason: std::io::Error| DriverError {
             call: "cuIpcOpenMemHandle",
             reason: reason.to_string(),
         };
-        let path = format!("/proc/{}/fd/{}", handle.process, handle.file);
-        let file = std::fs::File::open(path).map_err(failed)?.into();
-        let bytes = usize::try_from(handle.mapping_bytes).unwrap_or(usize::MAX);
-        let mapping = map(&file, bytes, libc::PROT_READ).map_err(failed)?;
-        let addr = mapping + handle.offset;
+        let Handle { process, file, .. } = Handle::decode(handle);
+        let path = format!("/proc/{process}/fd/{file}");
+        let file = std::fs::File::open(path).map_err(failed)?;
+        let file_bytes = file.metadata().map_err(failed)?.len();
+        let mapping_bytes = usize::try_from(file_bytes).unwrap_or(usize::MAX);
+        let offset = handle.offset_in(mapping_bytes.saturating_sub(PAGE), bytes)?;
+        let file = file.into();
+        let mapping = map(&file, mapping_bytes, libc::PROT_READ).map_err(failed)?;
+        let addr = mapping + offset;
         let allocation = Allocation {
             mapping,
-            mapping_bytes: bytes,
+            mapping_bytes,
             bytes,
             is_device: false,
             file,
@@ -546,6 +585,7 @@ unsafe impl Driver for EmulatedDriver {
 
     fn record(&self) -> Result<Event, DriverError> {
         let mut state = self.state.lock();
+        state.admit("cuEventRecord")?;
         state.next_event += 1;
         let event = state.next_event;
         state.queue.push_back(Command::Event(event));
@@ -564,6 +604,7 @@ unsafe impl Driver for EmulatedDriver {
 
     fn wait(&self, event: &Event) -> Result<(), DriverError> {
         let mut state = self.state.lock();
+        state.admit("cuEventSynchronize")?;
         self.run_until(&mut state, event.0);
         Self::passed(&state, event).map(|passed| assert!(passed, "an event is in the queue"))
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use pd_compute::cuda::driver::IpcHandle;
 use pd_compute::cuda::{CudaBackend, CudaConfig};
-use pd_compute::{Backend, ComputeError, DType, Ticket};
+use pd_compute::{Backend, ComputeError, DType, ExportHandle, Ticket, WeightFormat, WeightSource};
 use pd_compute_proof::EmulatedDriver;
 use pd_compute_proof::cases::Subject;
 use pd_compute_proof::cases::steps::{Steps, indices};
@@ -175,6 +176,126 @@ fn what_does_not_fit_is_refused_by_name_and_size() {
     drop(first);
     assert_eq!(driver.device_bytes(), 0);
     assert!(backend.alloc("weights", DType::BF16, 400_000).is_ok());
+}
+
+/// A backend in bfloat16 on a device with so much memory, and the device.
+fn start(memory_bytes: usize) -> (CudaBackend, Arc<EmulatedDriver>) {
+    let config = CudaConfig {
+        dtype: DType::BF16,
+        deterministic: false,
+    };
+    let driver = Arc::new(EmulatedDriver::new(memory_bytes));
+    let backend = CudaBackend::start(driver.clone(), config).expect("it has the memory");
+    (backend, driver)
+}
+
+#[test]
+fn blocks_of_a_copy_that_is_refused_midway_are_freed() {
+    for call in ["cuMemHostAlloc", "cuMemcpyAsync", "cuEventRecord"] {
+        for is_upload in [false, true] {
+            let (backend, driver) = start(64 << 20);
+            let buffer = backend.alloc("large", DType::U8, 20 << 20).unwrap();
+            let before = driver.pinned_bytes();
+            // What has an event for each block fails at the second.
+            let after = usize::from(is_upload || call != "cuEventRecord");
+            driver.refuse(call, after);
+            if is_upload {
+                backend.upload(&buffer, &vec![1u8; 20 << 20]);
+            } else {
+                drop(backend.read(&buffer));
+            }
+            let fault = backend.health().unwrap_err().to_string();
+            let op = if is_upload { "upload" } else { "read" };
+            assert!(
+                fault.starts_with(&format!("op {op} faulted: {call}: ")),
+                "{fault}"
+            );
+            let held = driver.pinned_bytes() - before;
+            assert!(held <= 8 << 20, "{call}: {held} bytes of no use are kept");
+            drop((backend, buffer));
+            assert_eq!(driver.pinned_bytes(), 0, "{call} leaves pinned memory");
+        }
+    }
+}
+
+#[test]
+fn blocks_beyond_those_that_are_kept_are_freed_when_they_come_back() {
+    let (backend, driver) = start(1 << 20);
+    let buffer = backend.alloc("small", DType::U32, 4).unwrap();
+    let before = driver.pinned_bytes();
+    let tickets: Vec<_> = (0..70).map(|_| backend.read(&buffer)).collect();
+    assert_eq!(driver.pinned_bytes() - before, 70 * 4096);
+    drop(tickets);
+    assert_eq!(driver.pinned_bytes() - before, 64 * 4096);
+    drop(backend.read(&buffer));
+    assert_eq!(driver.pinned_bytes() - before, 64 * 4096);
+}
+
+#[test]
+fn all_that_comes_after_a_fault_reports_the_fault() {
+    let (backend, driver) = start(1 << 20);
+    let buffer = backend.alloc("small", DType::U32, 4).unwrap();
+    let ticket = backend.read(&buffer);
+    driver.refuse("cuEventSynchronize", 0);
+    let first = ticket.wait().unwrap_err();
+    assert_eq!(
+        first.to_string(),
+        "op read faulted: cuEventSynchronize: CUDA_ERROR_UNKNOWN (as a test wants it); the queue runs nothing \
+         after it"
+    );
+    let values = [1.0f32; 16];
+    let source = WeightSource {
+        name: "late",
+        format: WeightFormat::F32,
+        n: 2,
+        k: 8,
+        bytes: bytemuck::cast_slice(&values),
+    };
+    driver.refuse("cuMemHostAlloc", 0);
+    backend.upload(&buffer, &[1u32]);
+    assert_eq!(backend.read(&buffer).wait().unwrap_err(), first);
+    assert_eq!(backend.pack_linear(&[source], false).unwrap_err(), first);
+    let refused = backend.alloc("later", DType::U32, 4).unwrap_err();
+    assert_eq!(refused, first);
+    assert_eq!(backend.health().unwrap_err(), first);
+}
+
+#[test]
+fn a_peers_memory_is_opened_within_its_bounds_and_as_often_as_wanted() {
+    let (backend, driver) = start(1 << 20);
+    let buffer = backend
+        .alloc_exportable("pool", DType::U8, 128 << 10)
+        .unwrap();
+    backend.upload(&buffer, &vec![7u8; 128 << 10]);
+    backend.fence().wait().unwrap();
+    let ExportHandle::Cuda(own) = backend.export(&buffer).unwrap().handle else {
+        panic!("it is a device's");
+    };
+    let handle = own.share().unwrap();
+    let opened: Vec<_> = (0..2)
+        .map(|_| own.open_shared(&handle, own.len()).unwrap())
+        .collect();
+    for opened in opened {
+        let mut last = [0];
+        opened.read(own.len() as u64 - 1, &mut last).unwrap();
+        assert_eq!(last, [7]);
+    }
+    let before = driver.pinned_bytes();
+    let hostile = [
+        (handle.offset, own.len() + 4096),
+        (handle.offset, usize::MAX),
+        (handle.offset + 4096, own.len()),
+        (u64::MAX, 1),
+        (u64::MAX - 4096, 8192),
+    ];
+    for (offset, len) in hostile {
+        let refused = own.open_shared(&IpcHandle { offset, ..handle }, len);
+        let reason = refused.unwrap_err().to_string();
+        let said =
+            format!("cuIpcOpenMemHandle: {len} bytes from {offset} on leave the peer's block");
+        assert!(reason.starts_with(&said), "{reason}");
+    }
+    assert_eq!(driver.pinned_bytes(), before, "nothing stays open");
 }
 
 #[test]

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bytemuck::{NoUninit, Pod};
 
-use super::driver::{Driver, DriverError, Event, Launch, Work};
+use super::driver::{Driver, DriverError, Launch, Work};
 use super::export::{CudaMemory, EXPORT_GRANULE};
 use super::fault::FaultWord;
 use super::kernels::Kernel;
 use super::memory::{CudaBuffer, Place};
 use super::ops::{attention, copy, linear, norm, qkv, sample};
-use super::pinned::{BLOCK_BYTES_MAX, Block, PinnedPool};
+use super::pinned::{BLOCK_BYTES_MAX, PinnedPool};
+use super::point::Point;
 use super::replay::{Recording, Steps};
 use super::scratch::Scratch;
 use super::ticket::{CudaTicket, Pending};
@@ -43,7 +44,7 @@ pub struct CudaBackend {
 pub(super) struct Shared {
     pub(super) config: CudaConfig,
     pub(super) fault: FaultWord,
-    pub(super) pinned: PinnedPool,
+    pub(super) pinned: Arc<PinnedPool>,
     /// Gate and up before they are joined.
     pub(super) gate_up: Scratch,
     /// Of attention over several splits.
@@ -103,6 +104,8 @@ impl CudaBackend {
         dtype: DType,
         len: usize,
     ) -> Result<CudaBuffer, ComputeError> {
+        // A driver that has failed finds no memory either.
+        self.shared.fault.check()?;
         CudaBuffer::alloc(&self.shared.driver, place, name, dtype, len)
     }
 }
@@ -188,17 +191,14 @@ impl Backend for CudaBackend {
             "{} bytes exceed {dst:?}",
             bytes.len()
         );
-        let mut to = dst.addr();
-        for part in bytes.chunks(BLOCK_BYTES_MAX) {
-            let filled = self.shared.upload_with(to, part.len(), |block| {
-                block.copy_from_slice(part);
-            });
-            if let Err(error) = filled {
-                self.shared.fault.keep("upload", error);
-                return;
+        self.shared.enqueue("upload", |shared| {
+            let mut to = dst.addr();
+            for part in bytes.chunks(BLOCK_BYTES_MAX) {
+                shared.upload_with(to, part.len(), |block| block.copy_from_slice(part))?;
+                to += part.len() as u64;
             }
-            to += part.len() as u64;
-        }
+            Ok(())
+        });
     }
 
     fn read(&self, src: &CudaBuffer) -> CudaTicket {
@@ -342,21 +342,19 @@ impl Shared {
             return Ok(());
         }
         let mut block = self.pinned.take(len)?;
-        // SAFETY: the pool lends blocks that the stream is done with.
-        fill(unsafe { block.bytes_mut(len) });
-        // SAFETY: the destination is of the caller's buffer; the block goes back with an event.
-        unsafe { self.driver.copy(to, block.addr(), len) }?;
-        let event = self.driver.record()?;
-        self.pinned.give_back(block, Some(event));
+        fill(block.bytes_mut(len));
+        // SAFETY: the destination is of the caller's buffer.
+        unsafe { block.copy_to(to, len) }?;
+        block.use_until(&Point::record(&self.driver)?);
         Ok(())
     }
 
     fn read(self: &Arc<Self>, from: u64, len_bytes: usize) -> CudaTicket {
-        let pending = self.start_read(from, len_bytes).unwrap_or_else(|error| {
-            self.fault.keep("read", error);
-            Pending::Failed(self.fault.check().expect_err("a fault is kept"))
+        let started = self.fault.check().and_then(|()| {
+            self.start_read(from, len_bytes)
+                .map_err(|error| self.fault.keep("read", error))
         });
-        CudaTicket::new(self, pending)
+        CudaTicket::new(self, started.unwrap_or_else(Pending::Failed))
     }
 
     fn start_read(&self, from: u64, len_bytes: usize) -> Result<Pending, DriverError> {
@@ -364,41 +362,18 @@ impl Shared {
         let mut blocks = Vec::with_capacity(len_bytes.div_ceil(BLOCK_BYTES_MAX));
         for start in (0..len_bytes).step_by(BLOCK_BYTES_MAX) {
             let len = BLOCK_BYTES_MAX.min(len_bytes - start);
-            let block = self.pinned.take(len)?;
-            // SAFETY: the source is of the caller's buffer; the block stays until the event.
-            unsafe { self.driver.copy(block.addr(), from + start as u64, len) }?;
+            let mut block = self.pinned.take(len)?;
+            // SAFETY: the source is of the caller's buffer.
+            unsafe { block.copy_from(from + start as u64, len) }?;
             blocks.push(block);
         }
+        let end = Point::record(&self.driver)?;
+        blocks.iter_mut().for_each(|block| block.use_until(&end));
         Ok(Pending::Copying {
             blocks,
             len_bytes,
-            event: self.driver.record()?,
+            end,
         })
-    }
-
-    /// Takes a read's blocks back; unless it `is_done`, the stream uses them until the event.
-    pub(super) fn give_back(&self, mut blocks: Vec<Block>, event: Event, is_done: bool) {
-        let last = blocks.pop();
-        for block in blocks {
-            let until = if is_done {
-                None
-            } else {
-                self.driver.record().ok()
-            };
-            if is_done || until.is_some() {
-                self.pinned.give_back(block, until);
-            }
-            // A driver that records nothing has failed for good; the block is left to the process's end.
-        }
-        match last {
-            Some(block) if !is_done => self.pinned.give_back(block, Some(event)),
-            last => {
-                self.driver.release(event);
-                if let Some(block) = last {
-                    self.pinned.give_back(block, None);
-                }
-            }
-        }
     }
 }
 

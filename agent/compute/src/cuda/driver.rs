@@ -110,16 +110,17 @@ pub unsafe trait Driver: Debug + Send + Sync + 'static {
     /// When the memory cannot be shared.
     fn ipc_handle(&self, addr: u64) -> Result<IpcHandle, DriverError>;
 
-    /// Another process's memory, to copy from; its address here.
+    /// `bytes` of another process's memory, to copy from; their address here. They may be opened again, and
+    /// are closed as often.
     ///
     /// # Errors
-    /// When there is no such memory, or this device does not reach it.
-    fn open_ipc(&self, handle: &IpcHandle) -> Result<u64, DriverError>;
+    /// When there is no such memory, it is smaller, or this device does not reach it.
+    fn open_ipc(&self, handle: &IpcHandle, bytes: usize) -> Result<u64, DriverError>;
 
     /// Waits for the copies beside the stream first.
     ///
     /// # Safety
-    /// `addr` is from `open_ipc`, is closed once, and nothing uses it afterwards.
+    /// `addr` is from `open_ipc`, is closed once for each time it was opened, and nothing uses it afterwards.
     unsafe fn close_ipc(&self, addr: u64);
 
     /// The memory as a dma-buf, for a NIC; `addr` is from `alloc`, `bytes` a multiple of 64 KiB.
@@ -175,6 +176,24 @@ impl IpcHandle {
         encoded[..64].copy_from_slice(&self.bytes);
         encoded[64..].copy_from_slice(&self.offset.to_le_bytes());
         encoded
+    }
+
+    /// Where `bytes` begin in the block, which has `block_bytes`. A peer may have said anything.
+    ///
+    /// # Errors
+    /// When they leave it.
+    pub fn offset_in(&self, block_bytes: usize, bytes: usize) -> Result<u64, DriverError> {
+        let end = self.offset.checked_add(bytes as u64);
+        if end.is_some_and(|end| end <= block_bytes as u64) {
+            return Ok(self.offset);
+        }
+        Err(DriverError {
+            call: "cuIpcOpenMemHandle",
+            reason: format!(
+                "{bytes} bytes from {} on leave the peer's block of {block_bytes}; are both of one version?",
+                self.offset
+            ),
+        })
     }
 
     /// `None` where the length is another.

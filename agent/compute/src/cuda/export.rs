@@ -119,11 +119,11 @@ impl CudaMemory {
     /// A peer's memory of `len` bytes, to copy from.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's; where the peer's memory is smaller, too.
     pub fn open_shared(&self, handle: &IpcHandle, len: usize) -> Result<Self, DriverError> {
         Ok(Self {
             driver: Arc::clone(&self.driver),
-            addr: self.driver.open_ipc(handle)?,
+            addr: self.driver.open_ipc(handle, len)?,
             len,
             origin: Origin::Peer,
         })

@@ -46,12 +46,17 @@ impl FaultWord {
         self.word.as_ptr() as u64
     }
 
-    /// Keeps the first.
-    pub(super) fn keep(&self, op: &'static str, error: DriverError) {
+    /// Keeps the first, which it returns: what fails after it does so because of it.
+    pub(super) fn keep(&self, op: &'static str, error: DriverError) -> ComputeError {
         let message = error.to_string();
+        if let Err(first) = self.check() {
+            tracing::debug!(op, message, "the stream had faulted before");
+            return first;
+        }
         tracing::error!(op, message, "compute stream faulted");
         self.first
-            .get_or_init(|| ComputeError::DeviceFault { op, message });
+            .get_or_init(|| ComputeError::DeviceFault { op, message })
+            .clone()
     }
 
     /// # Errors

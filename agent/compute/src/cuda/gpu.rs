@@ -4,7 +4,6 @@
 mod blas;
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -43,10 +42,17 @@ pub struct GpuDriver {
     modules: Vec<sys::CUmodule>,
     /// In the order of [`Kernel::ALL`].
     functions: Vec<sys::CUfunction>,
-    /// Peers' memory, by its address here, and the block that holds it.
-    opened: Mutex<HashMap<u64, u64>>,
+    /// Peers' memory, as often as it was opened.
+    opened: Mutex<Vec<Opened>>,
     /// Not in use.
     events: Mutex<Vec<EventPtr>>,
+}
+
+/// A peer's memory by its address here, and the block that holds it.
+#[derive(Debug)]
+struct Opened {
+    addr: u64,
+    block: u64,
 }
 
 #[derive(Debug)]
@@ -128,7 +134,7 @@ impl GpuDriver {
         driver.stream = stream()?;
         driver.beside = stream()?;
         driver.load_kernels()?;
-        driver.blas = Blas::open()?;
+        driver.blas = Blas::open(driver.stream)?;
         if driver.blas.is_none() {
             tracing::info!("libcublasLt is not to be found: long prompts take kernels of our own");
         }
@@ -203,6 +209,18 @@ impl GpuDriver {
         .map_err(failed(kernel.name()))
     }
 
+    /// Zeroes memory at once: neither kernels nor copies beside the stream find what was there before.
+    ///
+    /// # Safety
+    /// The range is allocated, and nobody uses it.
+    unsafe fn zero(&self, addr: u64, bytes: usize) -> Result<(), DriverError> {
+        // SAFETY: the caller's.
+        unsafe { result::memset_d8_async(addr, 0, bytes, self.stream) }
+            .map_err(failed("cuMemsetD8Async"))?;
+        // SAFETY: the stream lives as long as `self`.
+        unsafe { result::stream::synchronize(self.stream) }.map_err(failed("cuStreamSynchronize"))
+    }
+
     /// Waits until the stream has run dry, so that nothing uses what is freed next. A fault of the stream
     /// is reported elsewhere.
     fn drain(&self) {
@@ -216,6 +234,27 @@ impl GpuDriver {
                 tracing::debug!(%error, "copies beside the stream ended with a fault");
             }
         }
+    }
+}
+
+/// Beginning and bytes of the block that holds `addr`.
+fn block_of(addr: u64) -> Result<(u64, usize), DriverError> {
+    let (mut block, mut bytes) = (0, 0);
+    // SAFETY: the places are ours; an address of nothing is refused.
+    unsafe { sys::cuMemGetAddressRange_v2(&raw mut block, &raw mut bytes, addr) }
+        .result()
+        .map_err(failed("cuMemGetAddressRange"))?;
+    Ok((block, bytes))
+}
+
+/// Closes a peer's block once.
+///
+/// # Safety
+/// It is open, and nothing uses what was opened with it.
+unsafe fn close_block(block: u64) {
+    // SAFETY: the caller's.
+    if let Err(error) = unsafe { sys::cuIpcCloseMemHandle(block) }.result() {
+        tracing::debug!(?error, block, "a peer's memory was not closed");
     }
 }
 
@@ -258,13 +297,12 @@ unsafe impl Driver for GpuDriver {
         // SAFETY: the memory is owned by whoever gets the address.
         let addr = unsafe { result::malloc_sync(bytes) }.map_err(failed("cuMemAlloc"))?;
         // SAFETY: the range was just allocated.
-        unsafe { result::memset_d8_async(addr, 0, bytes, self.stream) }
-            .map_err(failed("cuMemsetD8Async"))?;
-        // Neither kernels nor copies beside the stream find what was there before.
-        // SAFETY: the stream lives as long as `self`.
-        unsafe { result::stream::synchronize(self.stream) }
-            .map_err(failed("cuStreamSynchronize"))?;
-        Ok(addr)
+        let zeroed = unsafe { self.zero(addr, bytes) };
+        if zeroed.is_err() {
+            // SAFETY: nobody has got the address.
+            unsafe { self.free(addr) };
+        }
+        zeroed.map(|()| addr)
     }
 
     unsafe fn free(&self, addr: u64) {
@@ -321,7 +359,7 @@ unsafe impl Driver for GpuDriver {
                     )
                 })?;
                 // SAFETY: the caller's.
-                unsafe { blas.gemm(gemm, self.stream) }
+                unsafe { blas.gemm(gemm) }
             }
         }
     }
@@ -390,45 +428,55 @@ unsafe impl Driver for GpuDriver {
         unsafe { sys::cuIpcGetMemHandle(&raw mut handle, addr) }
             .result()
             .map_err(failed("cuIpcGetMemHandle"))?;
-        let mut base = 0;
-        // SAFETY: `addr` is of this process; the place is ours.
-        unsafe { sys::cuMemGetAddressRange_v2(&raw mut base, std::ptr::null_mut(), addr) }
-            .result()
-            .map_err(failed("cuMemGetAddressRange"))?;
+        let (block, _) = block_of(addr)?;
         Ok(IpcHandle {
             bytes: handle.reserved.map(i8::cast_unsigned),
-            offset: addr - base,
+            offset: addr - block,
         })
     }
 
-    fn open_ipc(&self, handle: &IpcHandle) -> Result<u64, DriverError> {
+    fn open_ipc(&self, handle: &IpcHandle, bytes: usize) -> Result<u64, DriverError> {
         self.enter()?;
-        let offset = handle.offset;
-        let handle = sys::CUipcMemHandle {
+        let named = sys::CUipcMemHandle {
             reserved: handle.bytes.map(u8::cast_signed),
         };
         let lazily = sys::CUipcMem_flags_enum::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
-        let mut addr = 0;
+        let mut block = 0;
+        // A block that is open already is the same one, which the driver counts.
         // SAFETY: the place is ours; a handle that names nothing is refused.
-        unsafe { sys::cuIpcOpenMemHandle_v2(&raw mut addr, handle, lazily) }
+        unsafe { sys::cuIpcOpenMemHandle_v2(&raw mut block, named, lazily) }
             .result()
             .map_err(failed("cuIpcOpenMemHandle"))?;
-        // What is closed is the block that was opened.
-        self.opened.lock().insert(addr + offset, addr);
-        Ok(addr + offset)
+        let offset =
+            block_of(block).and_then(|(_, block_bytes)| handle.offset_in(block_bytes, bytes));
+        match offset {
+            Ok(offset) => {
+                let addr = block + offset;
+                self.opened.lock().push(Opened { addr, block });
+                Ok(addr)
+            }
+            Err(error) => {
+                // SAFETY: it was just opened, and nobody has got it.
+                unsafe { close_block(block) };
+                Err(error)
+            }
+        }
     }
 
     unsafe fn close_ipc(&self, addr: u64) {
-        let Some(addr) = self.opened.lock().remove(&addr) else {
+        let opened = {
+            let mut all = self.opened.lock();
+            let place = all.iter().position(|opened| opened.addr == addr);
+            place.map(|place| all.swap_remove(place))
+        };
+        let Some(Opened { block, .. }) = opened else {
             return;
         };
         if let Err(error) = self.settle() {
             tracing::debug!(%error, "copies from a peer's memory ended with a fault");
         }
-        // SAFETY: the caller's.
-        if let Err(error) = unsafe { sys::cuIpcCloseMemHandle(addr) }.result() {
-            tracing::debug!(?error, addr, "a peer's memory was not closed");
-        }
+        // SAFETY: the caller's; what is closed is the block that was opened.
+        unsafe { close_block(block) };
     }
 
     fn dma_buf(&self, addr: u64, bytes: usize) -> Result<OwnedFd, DriverError> {
@@ -463,7 +511,11 @@ unsafe impl Driver for GpuDriver {
                 .map_err(failed("cuEventCreate"))?,
         };
         // SAFETY: event and stream are of this context.
-        unsafe { result::event::record(event, self.stream) }.map_err(failed("cuEventRecord"))?;
+        let recorded = unsafe { result::event::record(event, self.stream) };
+        if recorded.is_err() {
+            self.events.lock().push(EventPtr(event));
+        }
+        recorded.map_err(failed("cuEventRecord"))?;
         Ok(Event(event as u64))
     }
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::backend::Shared;
-use super::driver::{DriverError, Event};
+use super::driver::DriverError;
 use super::pinned::{BLOCK_BYTES_MAX, Block};
+use super::point::Point;
 use crate::buffer::{HostBytes, Ticket};
 use crate::error::ComputeError;
 
@@ -18,11 +19,11 @@ pub struct CudaTicket {
 
 #[derive(Debug)]
 pub(super) enum Pending {
-    /// The stream copies to these blocks, all but the last of them full, until the event.
+    /// The stream copies to these blocks, all but the last of them full, until the end.
     Copying {
         blocks: Vec<Block>,
         len_bytes: usize,
-        event: Event,
+        end: Arc<Point>,
     },
     Failed(ComputeError),
 }
@@ -37,33 +38,28 @@ impl CudaTicket {
         }
     }
 
-    /// The result, the event having passed or failed.
+    /// The result, the end having been passed or failed.
     fn finish(
         &mut self,
         passed: Result<(), DriverError>,
     ) -> Option<Result<HostBytes, ComputeError>> {
-        let (blocks, len_bytes, event) = match self.state.take()? {
+        let (mut blocks, len_bytes) = match self.state.take()? {
             Pending::Failed(error) => return Some(Err(error)),
             Pending::Copying {
-                blocks,
-                len_bytes,
-                event,
-            } => (blocks, len_bytes, event),
+                blocks, len_bytes, ..
+            } => (blocks, len_bytes),
         };
         if let Err(error) = passed {
-            self.shared.fault.keep("read", error);
-            self.shared.give_back(blocks, event, false);
-            return Some(self.shared.fault.check().map(|()| HostBytes::default()));
+            return Some(Err(self.shared.fault.keep("read", error)));
         }
         let mut host = HostBytes::zeroed(len_bytes);
         for (block, part) in blocks
-            .iter()
+            .iter_mut()
             .zip(host.as_bytes_mut().chunks_mut(BLOCK_BYTES_MAX))
         {
-            // SAFETY: the event has passed, so the stream is done with the block.
-            part.copy_from_slice(unsafe { block.bytes(part.len()) });
+            // SAFETY: the end is passed, and the blocks were used until then.
+            unsafe { block.read(part) };
         }
-        self.shared.give_back(blocks, event, true);
         Some(self.shared.fault.check().map(|()| host))
     }
 }
@@ -71,7 +67,7 @@ impl CudaTicket {
 impl Ticket for CudaTicket {
     fn wait(mut self) -> Result<HostBytes, ComputeError> {
         let passed = match &self.state {
-            Some(Pending::Copying { event, .. }) => self.shared.driver.wait(event),
+            Some(Pending::Copying { end, .. }) => end.wait(),
             Some(Pending::Failed(_)) | None => Ok(()),
         };
         self.finish(passed)
@@ -80,7 +76,7 @@ impl Ticket for CudaTicket {
 
     fn try_take(&mut self) -> Option<Result<HostBytes, ComputeError>> {
         let passed = match &self.state {
-            Some(Pending::Copying { event, .. }) => match self.shared.driver.is_done(event) {
+            Some(Pending::Copying { end, .. }) => match end.is_done() {
                 Ok(false) => return None,
                 Ok(true) => Ok(()),
                 Err(error) => Err(error),
@@ -88,13 +84,5 @@ impl Ticket for CudaTicket {
             Some(Pending::Failed(_)) | None => Ok(()),
         };
         self.finish(passed)
-    }
-}
-
-impl Drop for CudaTicket {
-    fn drop(&mut self) {
-        if let Some(Pending::Copying { blocks, event, .. }) = self.state.take() {
-            self.shared.give_back(blocks, event, false);
-        }
     }
 }

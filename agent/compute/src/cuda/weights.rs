@@ -97,6 +97,7 @@ fn upload_rows<'a, 's: 'a>(
     k: usize,
     row: impl Fn(usize) -> (&'a WeightSource<'s>, usize),
 ) -> Result<CudaBuffer, ComputeError> {
+    shared.fault.check()?;
     let dtype = shared.config.dtype;
     let buffer = CudaBuffer::alloc(&shared.driver, Place::Device, name, dtype, n * k)?;
     let row_bytes = k * dtype.size_bytes();

@@ -25,6 +25,8 @@ const OP_TRANSPOSED: i32 = 1;
 pub(super) struct Blas {
     handle: sys::cublasLtHandle_t,
     workspace: u64,
+    /// Where all products run.
+    stream: cu::CUstream,
     chosen: Mutex<HashMap<Shape, sys::cublasLtMatmulAlgo_t>>,
 }
 
@@ -59,8 +61,9 @@ fn refused(call: &'static str) -> impl FnOnce(result::CublasError) -> DriverErro
 // === impl Blas ===
 
 impl Blas {
-    /// `None` where the library is not on this machine. The device's context is the thread's.
-    pub(super) fn open() -> Result<Option<Self>, DriverError> {
+    /// Products on `stream`, which outlives it; `None` where the library is not on this machine. The device's
+    /// context is the thread's.
+    pub(super) fn open(stream: cu::CUstream) -> Result<Option<Self>, DriverError> {
         // SAFETY: it opens the library and does nothing with it.
         if !unsafe { sys::is_culib_present() } {
             return Ok(None);
@@ -71,6 +74,7 @@ impl Blas {
         Ok(Some(Self {
             handle,
             workspace: workspace.map_err(failed("cuMemAlloc"))?,
+            stream,
             chosen: Mutex::default(),
         }))
     }
@@ -79,7 +83,7 @@ impl Blas {
     ///
     /// # Safety
     /// The matrices are as large as `gemm` says, and stay until the stream is past it.
-    pub(super) unsafe fn gemm(&self, gemm: &Gemm, stream: cu::CUstream) -> Result<(), DriverError> {
+    pub(super) unsafe fn gemm(&self, gemm: &Gemm) -> Result<(), DriverError> {
         let call = Call::new(gemm)?;
         let shape = Shape {
             rows: gemm.rows.next_power_of_two(),
@@ -92,24 +96,22 @@ impl Blas {
             Some(algo) => algo,
             None => {
                 // SAFETY: the caller's.
-                let algo = unsafe { self.tune(&call, gemm, stream) }?;
+                let algo = unsafe { self.tune(&call, gemm) }?;
                 self.chosen.lock().insert(shape, algo);
                 algo
             }
         };
         // SAFETY: the caller's.
-        unsafe { self.enqueue(&call, gemm, gemm.out, &algo, stream) }
+        unsafe { self.enqueue(&call, gemm, &algo) }
     }
 
     /// # Safety
-    /// As for `gemm`, with the output at `out`.
+    /// As for `gemm`.
     unsafe fn enqueue(
         &self,
         call: &Call,
         gemm: &Gemm,
-        out: u64,
         algo: &sys::cublasLtMatmulAlgo_t,
-        stream: cu::CUstream,
     ) -> Result<(), DriverError> {
         let (alpha, beta) = (1.0f32, if gemm.adds { 1.0f32 } else { 0.0 });
         let [weight, x, y] = call.layouts;
@@ -124,14 +126,14 @@ impl Blas {
                 weight,
                 gemm.x as *const c_void,
                 x,
-                out as *const c_void,
+                gemm.out as *const c_void,
                 y,
-                out as *mut c_void,
+                gemm.out as *mut c_void,
                 y,
                 algo,
                 self.workspace as *mut c_void,
                 WORKSPACE_BYTES,
-                stream.cast(),
+                self.stream.cast(),
             )
         }
         .map_err(refused("cublasLtMatmul"))
@@ -145,17 +147,17 @@ impl Blas {
         &self,
         call: &Call,
         gemm: &Gemm,
-        stream: cu::CUstream,
     ) -> Result<sys::cublasLtMatmulAlgo_t, DriverError> {
         let candidates = self.candidates(call)?;
         let element = if gemm.to_f32 { 4 } else { 2 };
         // SAFETY: freed below.
         let out = unsafe { driver::malloc_sync(gemm.rows * gemm.n * element) }
             .map_err(failed("cuMemAlloc"))?;
+        let trial = Gemm { out, ..*gemm };
         let mut fastest = None;
         for algo in candidates {
             // SAFETY: as the caller's, with memory for the output.
-            let took = unsafe { self.time(call, gemm, out, &algo, stream) };
+            let took = unsafe { self.time(call, &trial, &algo) };
             // One that this device refuses is none.
             if let Ok(took) = took
                 && fastest.is_none_or(|(best, _)| took < best)
@@ -187,9 +189,7 @@ impl Blas {
         &self,
         call: &Call,
         gemm: &Gemm,
-        out: u64,
         algo: &sys::cublasLtMatmulAlgo_t,
-        stream: cu::CUstream,
     ) -> Result<f32, DriverError> {
         let event = || driver::event::create(cu::CUevent_flags::CU_EVENT_DEFAULT);
         let (start, end) = (
@@ -199,12 +199,12 @@ impl Blas {
         let timed = || {
             // SAFETY: the caller's; events and stream are of this context.
             unsafe {
-                self.enqueue(call, gemm, out, algo, stream)?;
-                driver::event::record(start, stream).map_err(failed("cuEventRecord"))?;
+                self.enqueue(call, gemm, algo)?;
+                driver::event::record(start, self.stream).map_err(failed("cuEventRecord"))?;
                 for _ in 0..RUNS {
-                    self.enqueue(call, gemm, out, algo, stream)?;
+                    self.enqueue(call, gemm, algo)?;
                 }
-                driver::event::record(end, stream).map_err(failed("cuEventRecord"))?;
+                driver::event::record(end, self.stream).map_err(failed("cuEventRecord"))?;
                 driver::event::synchronize(end).map_err(failed("cuEventSynchronize"))?;
                 driver::event::elapsed(start, end).map_err(failed("cuEventElapsedTime"))
             }

@@ -1,0 +1,39 @@
+//! A point of the stream that several may wait for.
+
+use std::sync::Arc;
+
+use super::driver::{Driver, DriverError, Event};
+
+/// Its event goes back to the driver with the last holder.
+#[derive(Debug)]
+pub(super) struct Point {
+    driver: Arc<dyn Driver>,
+    event: Event,
+}
+
+// === impl Point ===
+
+impl Point {
+    /// Behind all that is enqueued so far.
+    pub(super) fn record(driver: &Arc<dyn Driver>) -> Result<Arc<Self>, DriverError> {
+        Ok(Arc::new(Self {
+            event: driver.record()?,
+            driver: Arc::clone(driver),
+        }))
+    }
+
+    /// Whether the stream has passed it; the error of something enqueued before, here and below.
+    pub(super) fn is_done(&self) -> Result<bool, DriverError> {
+        self.driver.is_done(&self.event)
+    }
+
+    pub(super) fn wait(&self) -> Result<(), DriverError> {
+        self.driver.wait(&self.event)
+    }
+}
+
+impl Drop for Point {
+    fn drop(&mut self) {
+        self.driver.release(Event(self.event.0));
+    }
+}
