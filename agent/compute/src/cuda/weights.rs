@@ -1,9 +1,12 @@
 //! Weights on the device: rows as in the file, in the backend's dtype, joined or interleaved.
 
+use std::num::NonZero;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use half::bf16;
 
-use super::backend::{Shared, to_u32};
-use super::driver::DriverError;
+use super::backend::Shared;
 use super::memory::{CudaBuffer, Place};
 use super::pinned::BLOCK_BYTES_MAX;
 use crate::dtype::{DType, WeightFormat};
@@ -13,6 +16,8 @@ use crate::weight::WeightSource;
 
 /// Kernels load rows 16 bytes at a time.
 const K_MULTIPLE: usize = 8;
+/// What a core packs at a time: large for a copy, and small enough that most matrices keep all cores busy.
+const PART_BYTES: usize = 2 << 20;
 
 /// `[n][k]` of a linear.
 #[derive(Clone, Debug)]
@@ -36,13 +41,9 @@ pub(super) fn pack_linear(
     interleave: bool,
 ) -> Result<CudaLinear, ComputeError> {
     let first = parts.first().expect("a linear has at least one part");
-    let shape_error = |part: &WeightSource<'_>, reason: String| ComputeError::WeightShape {
-        name: part.name.to_owned(),
-        reason,
-    };
     let k = first.k;
     for part in parts {
-        part.row_bytes()?;
+        check_shape(part)?;
         if part.k != k {
             let reason = format!("has {} columns, {} has {k}", part.k, first.name);
             return Err(shape_error(part, reason));
@@ -64,18 +65,18 @@ pub(super) fn pack_linear(
     let n = parts.iter().map(|part| part.n).sum();
     let row = |i: usize| {
         if interleave {
-            return (&parts[i % parts.len()], i / parts.len());
+            return stored_row(&parts[i % parts.len()], i / parts.len());
         }
         let mut row = i;
         for part in parts {
             if row < part.n {
-                return (part, row);
+                return stored_row(part, row);
             }
             row -= part.n;
         }
         unreachable!("row {i} of {n}")
     };
-    let weight = upload_rows(shared, first.name, n, k, row)?;
+    let weight = upload_rows(shared, first, n, row)?;
     Ok(CudaLinear { weight, n, k })
 }
 
@@ -83,53 +84,103 @@ pub(super) fn pack_embedding(
     shared: &Shared,
     table: &WeightSource<'_>,
 ) -> Result<CudaEmbedding, ComputeError> {
-    table.row_bytes()?;
+    check_shape(table)?;
     let (n, k) = (table.n, table.k);
-    let table = upload_rows(shared, table.name, n, k, |i| (table, i))?;
+    let table = upload_rows(shared, table, n, |i| stored_row(table, i))?;
     Ok(CudaEmbedding { table, n, k })
 }
 
-/// Allocates `n × k` and fills it with the rows that `row` names, some megabytes at a time.
-fn upload_rows<'a, 's: 'a>(
+fn shape_error(source: &WeightSource<'_>, reason: String) -> ComputeError {
+    ComputeError::WeightShape {
+        name: source.name.to_owned(),
+        reason,
+    }
+}
+
+/// Refuses what is no matrix.
+fn check_shape(source: &WeightSource<'_>) -> Result<(), ComputeError> {
+    source.row_bytes()?;
+    let WeightSource { n, k, .. } = *source;
+    if n == 0 || k == 0 {
+        let reason = format!("has {n} rows of {k} values; a weight has one at least");
+        return Err(shape_error(source, reason));
+    }
+    Ok(())
+}
+
+/// A row of a source that [`check_shape`] takes.
+fn stored_row<'a>(source: &WeightSource<'a>, row: usize) -> (WeightFormat, &'a [u8]) {
+    let row_bytes = source.bytes.len() / source.n;
+    (source.format, source.row(row, row_bytes))
+}
+
+/// Allocates `n` rows as long as those of `first`, and fills them with what `row` says is stored: each core
+/// takes the next part, converts it, and lets the device fetch it while it goes on.
+fn upload_rows<'a>(
     shared: &Shared,
-    name: &str,
+    first: &WeightSource<'_>,
     n: usize,
-    k: usize,
-    row: impl Fn(usize) -> (&'a WeightSource<'s>, usize),
+    row: impl Fn(usize) -> (WeightFormat, &'a [u8]) + Sync,
 ) -> Result<CudaBuffer, ComputeError> {
     shared.fault.check()?;
+    let WeightSource { name, k, .. } = *first;
     let dtype = shared.config.dtype;
-    let buffer = CudaBuffer::alloc(&shared.driver, Place::Device, name, dtype, n * k)?;
-    let row_bytes = k * dtype.size_bytes();
-    let rows_per_block = (BLOCK_BYTES_MAX / row_bytes.max(1)).max(1);
-    let failed = |error: DriverError| ComputeError::DeviceFault {
-        op: "pack",
-        message: format!("{name}: {error}"),
-    };
-    let mut values = vec![0.0; k];
-    for first in (0..n).step_by(rows_per_block) {
-        let rows = first..n.min(first + rows_per_block);
-        let to = buffer.addr() + first as u64 * row_bytes as u64;
-        let fill = |block: &mut [u8]| {
-            for (i, out) in rows.clone().zip(block.chunks_exact_mut(row_bytes)) {
-                let (source, row) = row(i);
-                let stored = source.bytes.len() / source.n;
-                write_row(
-                    dtype,
-                    source.format,
-                    source.row(row, stored),
-                    &mut values,
-                    out,
-                );
-            }
-        };
-        shared
-            .upload_with(to, rows.len() * row_bytes, fill)
-            .map_err(failed)?;
+    let row_bytes = k.saturating_mul(dtype.size_bytes());
+    if u32::try_from(n).is_err() || row_bytes > BLOCK_BYTES_MAX {
+        let reason = format!(
+            "makes {n} rows of {k} values; the CUDA backend takes up to {} rows of {} bytes",
+            u32::MAX,
+            BLOCK_BYTES_MAX
+        );
+        return Err(shape_error(first, reason));
     }
-    to_u32(n);
-    to_u32(k);
-    Ok(buffer)
+    let buffer = CudaBuffer::alloc(&shared.driver, Place::Device, name, dtype, n * k)?;
+    let part_rows = (PART_BYTES / row_bytes).max(1);
+    let next = AtomicUsize::new(0);
+    let failure = OnceLock::new();
+    let pack = || {
+        let mut values = vec![0.0; k];
+        while failure.get().is_none() {
+            let begin = next.fetch_add(part_rows, Ordering::Relaxed);
+            if begin >= n {
+                break;
+            }
+            let rows = begin..n.min(begin + part_rows);
+            let to = buffer.addr() + (begin * row_bytes) as u64;
+            let uploaded = shared.upload_with(to, rows.len() * row_bytes, |part| {
+                for (i, out) in rows.zip(part.chunks_exact_mut(row_bytes)) {
+                    let (format, stored) = row(i);
+                    write_row(dtype, format, stored, &mut values, out);
+                }
+            });
+            if let Err(error) = uploaded {
+                failure.get_or_init(|| error);
+            }
+        }
+    };
+    on_cores(n.div_ceil(part_rows), &pack);
+    match failure.into_inner() {
+        None => Ok(buffer),
+        Some(error) => Err(ComputeError::DeviceFault {
+            op: "pack",
+            message: format!("{name}: {error}"),
+        }),
+    }
+}
+
+/// Calls `work` on this thread and, where there are parts for them, on one for each other core.
+fn on_cores(parts: usize, work: &(impl Fn() + Sync)) {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 1..cores.min(parts) {
+            let thread = std::thread::Builder::new().name("pd-pack".to_owned());
+            // The others do what one that does not start would have done.
+            if let Err(error) = thread.spawn_scoped(scope, work) {
+                tracing::debug!(%error, "a thread that packs weights did not start");
+            }
+        }
+        work();
+    });
 }
 
 /// One row in the backend's dtype; `values` is memory for it.
