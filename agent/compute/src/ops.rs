@@ -102,6 +102,20 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// When the table's bytes do not fit its shape.
     fn pack_embedding(&self, table: &WeightSource<'_>) -> Result<Self::Embedding, ComputeError>;
 
+    /// Takes the memory that linears of up to `rows` rows with `weight` use beside their buffers, so that
+    /// none of them finds it gone.
+    ///
+    /// # Errors
+    /// When the memory is not to be had.
+    fn reserve_linear(
+        &self,
+        _weight: &Self::Weight,
+        _epilogue: Epilogue,
+        _rows: usize,
+    ) -> Result<(), ComputeError> {
+        Ok(())
+    }
+
     // Transfers between host and device.
 
     /// Copies `src` to the beginning of `dst`, in queue order. `src` is free on return.

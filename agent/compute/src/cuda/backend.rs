@@ -20,7 +20,8 @@ use crate::buffer::{DeviceBuffer, ExportHandle, MemoryExport};
 use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::ops::{
-    AttnPaged, Backend, CopyPages, Embed, GatherRows, Linear, QkvPrep, RmsNorm, RopeTable, Sample,
+    AttnPaged, Backend, CopyPages, Embed, Epilogue, GatherRows, Linear, QkvPrep, RmsNorm,
+    RopeTable, Sample,
 };
 use crate::weight::WeightSource;
 
@@ -184,6 +185,19 @@ impl Backend for CudaBackend {
         weights::pack_embedding(&self.shared, table)
     }
 
+    fn reserve_linear(
+        &self,
+        weight: &CudaLinear,
+        epilogue: Epilogue,
+        rows: usize,
+    ) -> Result<(), ComputeError> {
+        let words = linear::scratch_words(&self.shared, weight, epilogue, rows);
+        if words > 0 {
+            self.shared.gate_up.reserve(&self.shared.driver, words)?;
+        }
+        Ok(())
+    }
+
     fn upload<T: NoUninit>(&self, dst: &CudaBuffer, src: &[T]) {
         let bytes: &[u8] = bytemuck::cast_slice(src);
         assert!(
@@ -327,7 +341,11 @@ impl Shared {
         if !scratch.holds(words) {
             self.recording.cut(&*self.driver)?;
         }
-        scratch.reserve(&self.driver, words)
+        let reserved = scratch.reserve(&self.driver, words);
+        reserved.map_err(|error| DriverError {
+            call: "scratch",
+            reason: error.to_string(),
+        })
     }
 
     /// Copies `len` bytes that `fill` puts into a block to the device.

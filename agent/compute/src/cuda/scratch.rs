@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::driver::{Driver, DriverError};
+use super::driver::Driver;
 use super::memory::{CudaBuffer, Place};
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
+use crate::error::ComputeError;
 
 #[derive(Debug)]
 pub(super) struct Scratch {
@@ -37,17 +38,15 @@ impl Scratch {
         &self,
         driver: &Arc<dyn Driver>,
         words: usize,
-    ) -> Result<u64, DriverError> {
+    ) -> Result<u64, ComputeError> {
         let mut memory = self.memory.lock();
         if memory.as_ref().is_none_or(|have| have.len() < words) {
             // The old one goes first, so that both never stand side by side.
             memory.take();
-            let words = words.next_power_of_two();
+            // A little more, so that growing by and by costs few allocations.
+            let words = words.next_multiple_of((words.next_power_of_two() / 8).max(1));
             let larger = CudaBuffer::alloc(driver, Place::Device, self.name, DType::U32, words);
-            *memory = Some(larger.map_err(|error| DriverError {
-                call: self.name,
-                reason: error.to_string(),
-            })?);
+            *memory = Some(larger?);
         }
         Ok(memory.as_ref().expect("it was just made").addr())
     }

@@ -151,7 +151,7 @@ fn one(
     };
     let mut found = Vec::new();
     measure(shape, folder, &device, &mut |line: Measured| {
-        let share = bounds.map(|bounds| line.share(bounds));
+        let share = bounds.and_then(|bounds| line.share(bounds));
         let of = share.map_or(String::new(), |share| {
             format!("{:5.1} % of the bound", 100.0 * share)
         });

@@ -43,12 +43,12 @@ enum Work {
 impl Measured {
     /// Of what the device was measured to do at best.
     #[allow(clippy::cast_precision_loss, reason = "figures for people")]
-    pub(crate) fn share(&self, bounds: Bounds) -> f64 {
+    pub(crate) fn share(&self, bounds: Bounds) -> Option<f64> {
         let seconds = self.ms / 1e3;
         match self.work {
-            Work::Reads(bytes) => bytes as f64 / seconds / 1e9 / bounds.gb_per_s,
-            Work::Multiplies(flops) => flops as f64 / seconds / 1e12 / bounds.tflop_per_s,
-            Work::Unknown => f64::NAN,
+            Work::Reads(bytes) => Some(bytes as f64 / seconds / 1e9 / bounds.gb_per_s),
+            Work::Multiplies(flops) => Some(flops as f64 / seconds / 1e12 / bounds.tflop_per_s),
+            Work::Unknown => None,
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use pd_compute::DType;
 use pd_compute::cpu::{ComputeDtype, CpuBackend, CpuConfig};
 use pd_compute::cuda::driver::Driver;
 use pd_compute::cuda::{CudaBackend, CudaConfig};
+use pd_compute::{ComputeError, DType};
 
 use super::StartError;
 use super::config::{Device, EngineConfig, ModelDtype};
@@ -77,9 +77,10 @@ pub(super) fn kv_memory_bytes(device: &Device) -> Result<u64, StartError> {
         } => (driver, *mem_fraction_static),
     };
     let free = driver.free_bytes().map_err(|error| {
-        StartError::Model(format!(
-            "the device does not say what memory it has: {error}"
-        ))
+        StartError::Device(ComputeError::DeviceFault {
+            op: "free memory",
+            message: error.to_string(),
+        })
     })?;
     let total = driver.device().memory_bytes;
     let used = total - free.min(total);

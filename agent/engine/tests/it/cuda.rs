@@ -153,6 +153,25 @@ fn pages_that_went_to_the_host_come_back() {
 }
 
 #[test]
+fn the_largest_step_takes_no_more_memory() {
+    let driver = Arc::new(EmulatedDriver::new(MEMORY_BYTES));
+    let engine = start(EngineConfig {
+        device: Device::Cuda {
+            driver: driver.clone(),
+            mem_fraction_static: 0.9,
+            deterministic: false,
+            cuda_graph_max_bs: 0,
+        },
+        ..on_cuda(ModelDtype::Bfloat16, false)
+    });
+    // What decode steps share their keys over is small, and taken by the first.
+    generate(&engine, mk_request(&mk_prompt(1, 300), 3));
+    let before = driver.device_bytes();
+    generate(&engine, mk_request(&mk_prompt(2, 512), 1));
+    assert_eq!(driver.device_bytes(), before);
+}
+
+#[test]
 fn the_pool_takes_what_weights_leave_of_the_share() {
     let engine = start(EngineConfig {
         max_total_tokens: None,

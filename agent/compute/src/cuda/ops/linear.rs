@@ -6,6 +6,7 @@ use super::super::kernels::{
     FEW_ROWS, Kernel, LINEAR_K_STEP, LINEAR_N_TILE, LINEAR_ROWS_F32, LINEAR_SEGMENTS,
     LINEAR_STAGES, LINEAR_TILE, LinearArgs, SwiGluArgs,
 };
+use super::super::weights::CudaLinear;
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::ops::{Epilogue, Linear};
@@ -84,6 +85,31 @@ pub(in crate::cuda) fn linear(
     shared.launch(kernel, [tiles(rows), tiles(n), 1], shared_bytes, &args)
 }
 
+/// Words of 32 bits that linears of up to `rows` rows need beside their buffers.
+pub(in crate::cuda) fn scratch_words(
+    shared: &Shared,
+    weight: &CudaLinear,
+    epilogue: Epilogue,
+    rows: usize,
+) -> usize {
+    let few = FEW_ROWS.last().is_some_and(|most| rows <= *most);
+    let config = shared.config;
+    if epilogue != Epilogue::SwiGlu
+        || config.deterministic
+        || config.dtype == DType::F32
+        || few
+        || !shared.driver.has_gemm()
+    {
+        return 0;
+    }
+    gate_up_words(rows, weight.n)
+}
+
+/// Gate and up of all rows, in bfloat16.
+fn gate_up_words(rows: usize, n: usize) -> usize {
+    (rows * n).div_ceil(2)
+}
+
 /// Many rows by the vendor's library, which is faster than the tiled kernel; false where there is none.
 fn by_library(
     shared: &Shared,
@@ -112,8 +138,7 @@ fn by_library(
     if gemm.to_f32 || !(n / 2).is_multiple_of(8) {
         return Ok(false);
     }
-    let words = (rows * n).div_ceil(2);
-    gemm.out = shared.scratch(&shared.gate_up, words)?;
+    gemm.out = shared.scratch(&shared.gate_up, gate_up_words(rows, n))?;
     shared.work(&Work::Gemm(gemm))?;
     let joined = SwiGluArgs {
         y: gemm.out,

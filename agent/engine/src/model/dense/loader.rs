@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use pd_compute::{Backend, DType};
+use pd_compute::{Backend, DType, Epilogue};
 
 use super::workspace::Workspace;
 use super::{DenseDecoder, DenseFamily, Layer};
@@ -48,6 +48,9 @@ impl<B: Backend> DenseDecoder<B> {
             limits,
             backend: backend.clone(),
         };
+        for layer in &model.layers {
+            backend.reserve_linear(&layer.gate_up, Epilogue::SwiGlu, limits.max_tokens)?;
+        }
         tracing::info!(
             "packed {:.0} MB of weights in {:.2} s",
             loader.packed_bytes as f64 / 1e6,
