@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use http::{HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -112,6 +113,21 @@ impl Client {
     /// As [`Client::send`].
     pub async fn post(&self, url: &str, body: &Value) -> Result<Answer> {
         self.send(Method::POST, url, body.to_string()).await
+    }
+
+    /// Posts all requests at once; their answers, in the same order.
+    ///
+    /// # Errors
+    /// When one has no answer, or one that is not 200 or not JSON.
+    pub async fn post_all(&self, url: &str, requests: &[Value]) -> Result<Vec<Value>> {
+        try_join_all(requests.iter().map(|request| async move {
+            let answer = self.post(url, request).await?;
+            if answer.status != StatusCode::OK {
+                bail!("{url} answered {}: {}", answer.status, answer.text());
+            }
+            answer.json()
+        }))
+        .await
     }
 
     /// # Errors

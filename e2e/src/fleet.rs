@@ -33,6 +33,8 @@ pub struct FleetSpec {
     pub router_address: Option<Ipv4Addr>,
     /// Authority of the certificate that the router's flags name; plain HTTP if absent.
     pub router_authority: Option<PathBuf>,
+    /// Program and flags that the agents run under, such as a sanitizer's; none if empty.
+    pub agents_under: Vec<String>,
     /// Environment of the agents.
     pub env: Vec<(&'static str, String)>,
 }
@@ -65,6 +67,7 @@ impl FleetSpec {
             router_args: Vec::new(),
             router_address: None,
             router_authority: None,
+            agents_under: Vec::new(),
             env: Vec::new(),
         }
     }
@@ -107,12 +110,13 @@ impl FleetSpec {
         args.extend(self.agent_args.iter().chain(extra).cloned());
         let mut env = vec![(pd_protocol::labels::ENV_ADMIN_TOKEN, ADMIN_TOKEN)];
         env.extend(self.env.iter().map(|(name, value)| (*name, value.as_str())));
-        let process = Process::spawn(
-            &format!("{mode}@{address}"),
-            &binary("pd-agent"),
-            &args,
-            &env,
-        )?;
+        let mut program = binary("pd-agent");
+        if let Some((under, flags)) = self.agents_under.split_first() {
+            args.insert(0, program.display().to_string());
+            args.splice(0..0, flags.iter().cloned());
+            program = under.into();
+        }
+        let process = Process::spawn(&format!("{mode}@{address}"), &program, &args, &env)?;
         Ok(Worker {
             role,
             address,
@@ -276,6 +280,11 @@ where
             Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
+}
+
+/// The flags of a command line without quotes.
+pub fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
 }
 
 fn strings(parts: &[&str]) -> Vec<String> {

@@ -177,8 +177,11 @@ impl Known {
     }
 }
 
-/// The answer with all of its tokens, or why there is none.
-async fn whole_answer(client: &Client, url: &str, request: &Value) -> Result<Value, String> {
+/// The answer with all of its tokens.
+///
+/// # Errors
+/// Why there is none.
+pub async fn whole_answer(client: &Client, url: &str, request: &Value) -> Result<Value, String> {
     let answer = match request["stream"].as_bool() {
         Some(true) => last_event(client, url, request).await,
         _ => plain(client, url, request).await,

@@ -30,6 +30,23 @@ impl Process {
         self.child.id()
     }
 
+    /// Bytes of its memory that are resident.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        let pid = self
+            .id()
+            .with_context(|| format!("{} has exited", self.name))?;
+        let path = format!("/proc/{pid}/statm");
+        let statm = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        let pages = statm
+            .split(' ')
+            .nth(1)
+            .with_context(|| format!("{path}: {statm}"))?;
+        Ok(pages.parse::<u64>()? * rustix::param::page_size() as u64)
+    }
+
     /// # Errors
     /// When the binary cannot be started.
     pub fn spawn(name: &str, binary: &Path, args: &[String], env: &[(&str, &str)]) -> Result<Self> {

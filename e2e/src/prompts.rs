@@ -37,6 +37,26 @@ pub fn sampled(input_ids: &[u32], max_new_tokens: u32, seed: u64) -> Value {
     request
 }
 
+/// Prompts of these lengths, some sharing prefixes; greedy and sampled in turn.
+pub fn ragged(lens: &[usize], new_tokens: u32) -> Vec<Value> {
+    let shared = ids(1, 48);
+    lens.iter()
+        .enumerate()
+        .map(|(i, &len)| {
+            let seed = 100 + i as u64;
+            let mut prompt = ids(seed, len);
+            if i % 3 == 0 && len > shared.len() {
+                prompt[..shared.len()].copy_from_slice(&shared);
+            }
+            if i % 2 == 0 {
+                greedy(&prompt, new_tokens)
+            } else {
+                sampled(&prompt, new_tokens, seed)
+            }
+        })
+        .collect()
+}
+
 /// Completions that echo their prompt with its log probabilities, as evaluations ask for them:
 /// with and without an answer, several prompts, several choices, and an answer that ends at once.
 pub fn echoed() -> Vec<Value> {

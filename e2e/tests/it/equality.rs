@@ -1,52 +1,13 @@
 //! Disaggregated = monolithic, bit for bit, over processes: token ids, text and logprobs.
 
 use anyhow::{Result, ensure};
-use futures_util::future::try_join_all;
 use pd_e2e::client::Client;
-use pd_e2e::fleet::FleetSpec;
-use pd_e2e::prompts::{echoed, essence, greedy, ids, sampled};
+use pd_e2e::fleet::{FleetSpec, words};
+use pd_e2e::prompts::{echoed, essence, ragged};
 use pd_e2e::{address, binaries};
 use pd_protocol::workers::Role;
 use serde_json::{Value, json};
 use std::path::PathBuf;
-
-fn args(line: &str) -> Vec<String> {
-    line.split_whitespace().map(str::to_owned).collect()
-}
-
-/// Prompts of ragged lengths, some sharing prefixes; greedy and sampled in turn.
-fn requests(lens: &[usize], new_tokens: u32) -> Vec<Value> {
-    let shared = ids(1, 48);
-    lens.iter()
-        .enumerate()
-        .map(|(i, &len)| {
-            let seed = 100 + i as u64;
-            let mut prompt = ids(seed, len);
-            if i % 3 == 0 && len > shared.len() {
-                prompt[..shared.len()].copy_from_slice(&shared);
-            }
-            if i % 2 == 0 {
-                greedy(&prompt, new_tokens)
-            } else {
-                sampled(&prompt, new_tokens, seed)
-            }
-        })
-        .collect()
-}
-
-async fn ask_all(client: &Client, url: &str, requests: &[Value]) -> Result<Vec<Value>> {
-    try_join_all(requests.iter().map(|request| async move {
-        let answer = client.post(url, request).await?;
-        ensure!(
-            answer.status == 200,
-            "{url} answered {}: {}",
-            answer.status,
-            answer.text()
-        );
-        Ok(essence(&answer.json()?))
-    }))
-    .await
-}
 
 /// Asks a monolithic agent with its own chunking, one request at a time, and the fleet all at once.
 async fn same_answers(model: PathBuf, agent: &str, chunk: u32, requests: &[Value]) -> Result<()> {
@@ -56,17 +17,19 @@ async fn same_answers(model: PathBuf, agent: &str, chunk: u32, requests: &[Value
     let mut expected = Vec::new();
     for request in requests {
         let one = std::slice::from_ref(request);
-        expected.extend(ask_all(&client, &format!("{}/generate", reference.url()), one).await?);
+        let url = format!("{}/generate", reference.url());
+        expected.extend(client.post_all(&url, one).await?);
     }
     drop(reference);
 
-    spec.agent_args = args(agent);
-    spec.prefill_args = args(&format!("--chunked-prefill-size {chunk}"));
+    spec.agent_args = words(agent);
+    spec.prefill_args = words(&format!("--chunked-prefill-size {chunk}"));
     let fleet = spec.start().await?;
     // Twice: the second round finds its prefixes in prefill's cache.
     for round in ["cold", "cached"] {
-        let answers = ask_all(&client, &fleet.url("/generate"), requests).await?;
+        let answers = client.post_all(&fleet.url("/generate"), requests).await?;
         for (i, (answer, expected)) in answers.iter().zip(&expected).enumerate() {
+            let (answer, expected) = (essence(answer), essence(expected));
             ensure!(
                 answer == expected,
                 "{agent} chunk {chunk}, {round}, request {i} differs:\n {answer}\n {expected}\n{}",
@@ -79,7 +42,7 @@ async fn same_answers(model: PathBuf, agent: &str, chunk: u32, requests: &[Value
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tiny_llama_over_every_transport_and_page_size() -> Result<()> {
-    let requests = requests(&[1, 5, 16, 17, 64, 65, 130, 200, 333], 24);
+    let requests = ragged(&[1, 5, 16, 17, 64, 65, 130, 200, 333], 24);
     for (transport, page_size, chunk) in [
         ("shm", 16, 64),
         ("tcp", 16, 64),
@@ -96,7 +59,7 @@ async fn tiny_llama_over_every_transport_and_page_size() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tiny_qwen3_over_every_transport() -> Result<()> {
-    let requests = requests(&[3, 33, 100, 257], 24);
+    let requests = ragged(&[3, 33, 100, 257], 24);
     for transport in ["shm", "tcp"] {
         let agent = format!("--disaggregation-transfer-backend {transport} --page-size 16");
         same_answers(binaries::tiny_model("tiny-qwen3"), &agent, 64, &requests).await?;
@@ -106,7 +69,7 @@ async fn tiny_qwen3_over_every_transport() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn smollm2_over_shm_and_tcp() -> Result<()> {
-    let requests = requests(&[20, 150, 700], 32);
+    let requests = ragged(&[20, 150, 700], 32);
     for transport in ["shm", "tcp"] {
         let agent = format!("--disaggregation-transfer-backend {transport} --page-size 16");
         same_answers(binaries::smollm2(), &agent, 256, &requests).await?;
@@ -144,10 +107,10 @@ async fn completion(client: &Client, url: &str, request: &Value) -> Result<[Valu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn echoed_prompts_and_their_logprobs() -> Result<()> {
     let mut spec = FleetSpec::new(binaries::tiny_model("tiny-llama"));
-    spec.agent_args = args("--page-size 16");
+    spec.agent_args = words("--page-size 16");
     let alone = spec.start_worker(Role::Null, address::fresh()).await?;
     let alone_url = format!("{}/v1/completions", alone.url());
-    spec.prefill_args = args("--chunked-prefill-size 64");
+    spec.prefill_args = words("--chunked-prefill-size 64");
     let fleet = spec.start().await?;
     for request in echoed() {
         let expected = completion(&fleet.client, &alone_url, &request).await?;

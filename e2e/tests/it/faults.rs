@@ -7,7 +7,7 @@ mod gone;
 
 use anyhow::{Context, Result, ensure};
 use pd_e2e::client::Client;
-use pd_e2e::fleet::{Fleet, FleetSpec, eventually};
+use pd_e2e::fleet::{Fleet, FleetSpec, eventually, words};
 use pd_e2e::load::{Load, Outcome};
 use pd_e2e::metrics::Metrics;
 use pd_e2e::prompts::{essence, greedy, ids};
@@ -26,10 +26,6 @@ const DEAD_WITHIN: Duration = Duration::from_secs(2);
 const FROZEN_WITHIN: Duration = Duration::from_secs(4);
 /// No request of these tests works longer than this on a busy machine.
 const WORK_LIMIT: Duration = Duration::from_secs(120);
-
-fn words(line: &str) -> Vec<String> {
-    line.split_whitespace().map(str::to_owned).collect()
-}
 
 /// SmolLM2, slow enough on two cores that a fault hits requests in every stage.
 fn smollm2(prefill: usize, decode: usize, transport: &str) -> FleetSpec {
