@@ -110,15 +110,15 @@ kernels: rust ## Compile the CUDA kernels and print what each takes; fetches nvc
 	@PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo run -q -p pd-compute --features cuda --example kernels
 
 .PHONY: gpu-bundle
-gpu-bundle: rust cxx ## What test-gpu and bench-gpu run, as one folder for a machine with a GPU and nothing else: target/gpu-bundle
-	@PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo build --release -p pd-compute-proof --features cuda --bins
-	@mkdir -p $(BUNDLE)
-	@for bin in gpu-proof gpu-bench; do strip -o $(BUNDLE)/$$bin $(RELEASE)/$$bin; done
-	@du -h $(BUNDLE)/*
+gpu-bundle: rust cxx ## What test-gpu and bench-gpu run, for a machine with a GPU and nothing else: target/gpu-bundle.tar.gz, < 24 MiB
+	@PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo build --release $(BINS) -p pd-compute-proof \
+	    --features pd-agent/cuda,pd-compute-proof/cuda \
+	    --bin pd-agent --bin pd-router --bin gpu-agents --bin gpu-proof --bin gpu-bench
+	@scripts/gpu-bundle.sh $(RELEASE) $(BUNDLE)
 
 .PHONY: test-gpu
-test-gpu: gpu-bundle ## On a machine with a GPU: every op beside the CPU backend
-	@$(BUNDLE)/gpu-proof
+test-gpu: gpu-bundle ## On a machine with a GPU: ops, agents and pairs beside the CPU's; PARTS="names" for some
+	@OUT=$(dir $(BUNDLE)) $(BUNDLE)/test-gpu.sh $(PARTS)
 
 .PHONY: bench-gpu
 bench-gpu: gpu-bundle ## On a machine with a GPU: ops in the shapes of Qwen3; results under bench/results
