@@ -110,10 +110,11 @@ kernels: rust ## Compile the CUDA kernels and print what each takes; fetches nvc
 	@PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo run -q -p pd-compute --features cuda --example kernels
 
 .PHONY: gpu-bundle
-gpu-bundle: rust cxx ## What test-gpu and bench-gpu run, for a machine with a GPU and nothing else: target/gpu-bundle.tar.gz, < 24 MiB
+gpu-bundle: rust cxx ## What test-gpu and bench-gpu run, for a machine with a GPU and nothing else: target/gpu-bundle.tar.xz, < 24 MiB
 	@PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo build --release $(BINS) -p pd-compute-proof \
 	    --features pd-agent/cuda,pd-compute-proof/cuda \
 	    --bin pd-agent --bin pd-router --bin gpu-agents --bin gpu-proof --bin gpu-bench
+	@PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo build --release -p pd-engine --features cuda --example model-speed
 	@scripts/gpu-bundle.sh $(RELEASE) $(BUNDLE)
 
 .PHONY: test-gpu
@@ -121,8 +122,8 @@ test-gpu: gpu-bundle ## On a machine with a GPU: ops, agents and pairs beside th
 	@OUT=$(dir $(BUNDLE)) $(BUNDLE)/test-gpu.sh $(PARTS)
 
 .PHONY: bench-gpu
-bench-gpu: gpu-bundle ## On a machine with a GPU: ops in the shapes of Qwen3; results under bench/results
-	@$(BUNDLE)/gpu-bench bench/results/gpu.json | tee bench/results/gpu.txt
+bench-gpu: gpu-bundle ## On a machine with a GPU: ops and whole models in the shapes of Qwen3, and transformers beside them
+	@python3 $(BUNDLE)/run.py $(BUNDLE) bench/results/gpu.json bench/results/gpu.txt
 
 .PHONY: audit
 audit: rust ## Licences, sources and advisories of all dependencies

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 release=$1 folder=$2
-archive=$folder.tar.gz
+archive=$folder.tar.xz
 mib_max=24
 
 rm -rf "$folder"
@@ -14,8 +14,9 @@ golden=agent/engine/golden
 cp -r $golden/tiny-llama $golden/tiny-qwen3 "$folder/models"
 rm "$folder"/models/*/golden.safetensors
 cp $golden/tiny-gguf/{llama-q4_0,llama-k,qwen3-q8_0}.gguf "$folder/models/tiny-gguf"
-cp scripts/test-gpu.sh "$folder"
-tar -C "$(dirname "$folder")" -c --owner=0 --group=0 "$(basename "$folder")" | gzip -9 > "$archive"
+strip -o "$folder/model-speed" "$release/examples/model-speed"
+cp scripts/test-gpu.sh bench/gpu/{run,peer}.py "$folder"
+tar -C "$(dirname "$folder")" -c --owner=0 --group=0 "$(basename "$folder")" | xz -T0 >"$archive"
 
 du -h "$folder"/* "$archive"
 bytes=$(stat -c %s "$archive")
