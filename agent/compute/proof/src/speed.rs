@@ -438,7 +438,7 @@ impl<B: Backend> Bench<'_, B> {
 }
 
 /// Small random bfloat16 numbers: zeros would cost a GPU less power than real weights do.
-fn fill_with_noise(bytes: &mut [u8]) {
+pub fn fill_with_noise(bytes: &mut [u8]) {
     let mut state = 0x9e37_79b9_u32;
     for word in bytes.as_chunks_mut::<2>().0 {
         state ^= state << 13;

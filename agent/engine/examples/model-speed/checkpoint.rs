@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use pd_compute_proof::speed::fill_with_noise;
 use serde_json::{Map, Value, json};
 
 /// A dense Qwen3's sizes.
@@ -166,7 +167,8 @@ impl Shape {
         let mut file = BufWriter::with_capacity(BLOCK_BYTES, File::create(path)?);
         file.write_all(&(header.len() as u64).to_le_bytes())?;
         file.write_all(&header)?;
-        let block = noise();
+        let mut block = vec![0; BLOCK_BYTES];
+        fill_with_noise(&mut block);
         for (_, shape) in &tensors {
             let mut left = bytes_of(shape);
             if shape.len() == 1 {
@@ -182,19 +184,4 @@ impl Shape {
         }
         file.flush()
     }
-}
-
-/// Small random bfloat16 numbers: zeros would cost a GPU less power than real weights do.
-fn noise() -> Vec<u8> {
-    let mut state = 0x9e37_79b9_u32;
-    let mut bytes = vec![0; BLOCK_BYTES];
-    for word in bytes.as_chunks_mut::<2>().0 {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        // Sign and mantissa of the noise, with the exponent of 1/64.
-        let [low, high, ..] = state.to_le_bytes();
-        *word = [low, 0x3c | high & 0x80];
-    }
-    bytes
 }
