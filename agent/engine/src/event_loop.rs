@@ -131,25 +131,45 @@ impl<B: Backend> EventLoop<B> {
     /// Waits for a step, the one launched ahead or the next that there is, and settles it.
     fn turn(&mut self) -> Result<(), ComputeError> {
         let started = Instant::now();
+        let batch = match &self.ahead {
+            Some(launched) => self.mode.resume(&mut launched.ids()),
+            None => self.mode.schedule(&mut self.resources),
+        };
+        self.starved = self.ahead.is_none() && batch.rows.is_empty();
+        if self.starved {
+            return Ok(());
+        }
+        let computed = self.compute(&batch);
         let resources = &mut self.resources;
-        let (batch, launched) = match self.ahead.take() {
-            Some(launched) => {
-                let batch = self.mode.resume(&mut launched.ids());
-                (batch, launched)
+        match computed {
+            Ok(outputs) => {
+                resources.metrics.counters.steps.inc();
+                resources.step_took(&batch, started.elapsed());
+                self.mode.settle(resources, batch, outputs);
+                Ok(())
             }
-            None => {
-                let batch = self.mode.schedule(resources);
-                self.starved = batch.rows.is_empty();
-                if self.starved {
-                    return Ok(());
+            Err(fault) => {
+                for mut row in batch.rows {
+                    resources.fail(&row.req, &fault.to_string(), true);
+                    resources.release_kv(&mut row.req);
                 }
+                Err(fault)
+            }
+        }
+    }
+
+    /// One output per row; the step after it is launched where that may be.
+    fn compute(&mut self, batch: &Batch) -> Result<Vec<RowOutput>, ComputeError> {
+        let resources = &mut self.resources;
+        let launched = match self.ahead.take() {
+            Some(launched) => launched,
+            None => {
                 let req_to_token = resources.cache.req_to_token();
-                let launched = resources.runner.launch(&batch, req_to_token)?;
-                (batch, launched)
+                resources.runner.launch(batch, req_to_token)?
             }
         };
         if self.overlaps && self.mode.is_steady() {
-            self.ahead = resources.launch_ahead(&batch, &launched)?;
+            self.ahead = resources.launch_ahead(batch, &launched)?;
         }
         let ids: Vec<_> = launched.ids().collect();
         let outputs = launched.wait()?;
@@ -158,11 +178,7 @@ impl<B: Backend> EventLoop<B> {
         let mut alive = batch.rows.iter().map(|row| row.req.id).peekable();
         let outputs = ids.iter().zip(outputs);
         let outputs = outputs.filter_map(|(id, output)| alive.next_if_eq(id).map(|_| output));
-        let outputs = outputs.collect();
-        resources.metrics.counters.steps.inc();
-        resources.step_took(&batch, started.elapsed());
-        self.mode.settle(resources, batch, outputs);
-        Ok(())
+        Ok(outputs.collect())
     }
 
     /// Carries out what was asked since the last turn; waits for it if there is nothing else to

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use pd_compute_proof::EmulatedDriver;
-use pd_engine::engine::{Device, Engine, EngineConfig, ModelDtype, StartError};
+use pd_engine::engine::{Device, Engine, EngineConfig, FinishReason, ModelDtype, StartError};
 use pd_kv_transfer::Transport;
 
 use crate::harness::{
@@ -169,6 +169,29 @@ fn the_largest_step_takes_no_more_memory() {
     let before = driver.device_bytes();
     generate(&engine, mk_request(&mk_prompt(2, 512), 1));
     assert_eq!(driver.device_bytes(), before);
+}
+
+#[test]
+fn a_fault_of_the_device_ends_every_answer_with_its_reason() {
+    let driver = Arc::new(EmulatedDriver::new(MEMORY_BYTES));
+    let engine = start(EngineConfig {
+        device: Device::Cuda {
+            driver: driver.clone(),
+            mem_fraction_static: 0.9,
+            deterministic: false,
+            cuda_graph_max_bs: 8,
+        },
+        ..on_cuda(ModelDtype::Float32, false)
+    });
+    let mut stream = engine
+        .submit(mk_request(&mk_prompt(1, 10), 500))
+        .expect("a valid request");
+    assert!(stream.blocking_recv().is_some());
+    driver.refuse("cuMemcpyAsync", 0);
+    let Some(FinishReason::Abort { reason, retriable }) = collect(stream).finish else {
+        panic!("it is told that it ends");
+    };
+    assert!(reason.contains("cuMemcpyAsync") && retriable, "{reason}");
 }
 
 #[test]
