@@ -14,6 +14,7 @@ pub mod document;
 pub mod drain;
 pub mod engine;
 pub mod field;
+mod kube_schema;
 pub mod kv;
 pub mod manifest;
 pub mod model;

@@ -62,6 +62,7 @@ pub struct PoolSpec {
     pub args: Vec<EngineArg>,
     /// Resources of the worker's container, GPUs among them; of each of its pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::kube_schema::resource_requirements")]
     pub resources: Option<ResourceRequirements>,
     /// Fields of a Pod, merged over those that the operator writes: maps merge, lists of named
     /// items (containers, env, volumes) merge by name, other lists replace.

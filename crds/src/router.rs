@@ -48,6 +48,7 @@ pub struct RouterSpec {
     pub retries: RetriesSpec,
     /// Resources of the router's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::kube_schema::resource_requirements")]
     pub resources: Option<ResourceRequirements>,
     /// Fields of a Pod, merged over those that the operator writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -19,7 +19,7 @@ pub struct PdDeploymentStatus {
     /// `Ready`, `Progressing`, `PrefillReady`, `DecodeReady`, `RouterReady`, …
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
-    #[schemars(length(max = 32))]
+    #[schemars(schema_with = "crate::kube_schema::conditions")]
     pub conditions: Vec<Condition>,
     /// Counts of each pool.
     #[serde(default)]
@@ -91,6 +91,7 @@ pub struct RevisionStatus {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
+    #[schemars(schema_with = "crate::kube_schema::time")]
     pub time: Time,
     /// Replicas before.
     pub from: PoolReplicas,
