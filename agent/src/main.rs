@@ -9,6 +9,7 @@ mod gpu;
 mod http;
 mod kv_probe;
 mod listeners;
+mod lost_threads;
 mod memory;
 mod service;
 mod wiring;

@@ -8,6 +8,7 @@ use crate::delivery::delivered;
 use crate::drain::{EndSignals, drain};
 use crate::gpu::sampler::GpuSampler;
 use crate::listeners::{Listeners, Ports, serve};
+use crate::lost_threads::LostThreads;
 use crate::service::{App, AppSpec, Service};
 use anyhow::{Context, Result};
 use pd_engine::engine::{Engine, EngineConfig, EngineInfo};
@@ -31,12 +32,13 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 /// Runs the agent until a signal ends it.
 ///
 /// # Errors
-/// When a port is taken, the model cannot be loaded or a server fails.
+/// When a port is taken, the model cannot be loaded, or a server or a thread that all requests need fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     log_to_stderr(&args.server.log_level)?;
     for (flag, why) in args.ignored.given() {
         tracing::info!("{flag} is accepted and ignored: {why}");
     }
+    let mut lost = LostThreads::watch();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(HTTP_THREADS)
         .max_blocking_threads(TEXT_THREADS)
@@ -44,7 +46,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start the HTTP threads")?;
-    let ended = runtime.block_on(run_until_signal(args));
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            reason = lost.next() => Err(anyhow::anyhow!(reason)),
+            ended = run_until_signal(args) => ended,
+        }
+    });
     // A model that is still loading when the signal comes need not be waited for.
     runtime.shutdown_background();
     ended
@@ -69,11 +76,12 @@ async fn run_until_signal(args: &Args) -> Result<()> {
         failed = server_failed(&mut servers) => return Err(failed),
         () = signals.next() => return Ok(()),
     };
-    let bootstrap = start_bootstrap(bootstrap, service.engine.info())?;
+    let mut bootstrap = start_bootstrap(bootstrap, service.engine.info())?;
     app.open(service);
     tell_ready(&app, started);
     tokio::select! {
         failed = server_failed(&mut servers) => return Err(failed),
+        () = bootstrap_ended(bootstrap.as_mut()) => anyhow::bail!("the bootstrap server ended by itself"),
         () = signals.next() => {}
     }
     let ended = drain(&app, &mut signals, args.server.drain_timeout).await;
@@ -146,6 +154,14 @@ fn start_bootstrap(
     started.context("cannot serve the bootstrap table")
 }
 
+/// Waits for the end of the bootstrap server; for ever where there is none.
+async fn bootstrap_ended(bootstrap: Option<&mut BootstrapServer>) {
+    match bootstrap {
+        Some(bootstrap) => bootstrap.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
 fn tell_ready(app: &App, started: Instant) {
     let Ok(service) = app.service() else { return };
     let info = service.engine.info();
@@ -181,6 +197,8 @@ pub(crate) fn log_to_stderr(filter: &str) -> Result<()> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // The report of a line that could not be written goes to stderr too, and would panic there.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     Ok(())

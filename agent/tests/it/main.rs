@@ -15,5 +15,6 @@ mod ends;
 mod generate;
 mod gpus;
 mod kv_probe;
+mod logs;
 mod refusals;
 mod start;
