@@ -1,6 +1,7 @@
 //! From arguments to a running process: listeners, then the model, then open doors, then the end.
 
 mod engine_config;
+pub(crate) mod own_address;
 pub(crate) mod transfer_config;
 
 use crate::args::Args;
