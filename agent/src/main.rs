@@ -12,6 +12,7 @@ mod listeners;
 mod lost_threads;
 mod memory;
 mod service;
+mod sizes;
 mod wiring;
 
 use std::process::ExitCode;

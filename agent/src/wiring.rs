@@ -36,9 +36,7 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 /// When a port is taken, the model cannot be loaded, or a server or a thread that all requests need fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     log_to_stderr(&args.server.log_level)?;
-    for (flag, why) in args.ignored.given() {
-        tracing::info!("{flag} is accepted and ignored: {why}");
-    }
+    args.sglang.log();
     let mut lost = LostThreads::watch();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(HTTP_THREADS)
@@ -65,6 +63,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
     let ports = listeners.ports()?;
     let app = Arc::new(App::new(app_spec(args, ports)));
     let config = engine_config::build(args, ports, &app.links)?;
+    let sizes = (config.chunked_prefill_size, config.max_running_requests);
     let end = CancellationToken::new();
     let Listeners {
         http,
@@ -79,7 +78,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
     };
     let mut bootstrap = start_bootstrap(bootstrap, service.engine.info())?;
     app.open(service);
-    tell_ready(&app, started);
+    tell_ready(&app, started, sizes);
     tokio::select! {
         failed = server_failed(&mut servers) => return Err(failed),
         () = bootstrap_ended(bootstrap.as_mut()) => anyhow::bail!("the bootstrap server ended by itself"),
@@ -163,16 +162,18 @@ async fn bootstrap_ended(bootstrap: Option<&mut BootstrapServer>) {
     }
 }
 
-fn tell_ready(app: &App, started: Instant) {
+fn tell_ready(app: &App, started: Instant, (chunk, running): (Option<u32>, u32)) {
     let Ok(service) = app.service() else { return };
     let info = service.engine.info();
     tracing::info!(
-        "ready in {:.2} s: {} ({}), context {}, KV pool of {} tokens",
+        "ready in {:.2} s: {} ({}), context {}, KV pool of {} tokens, prompts in {}, {running} requests \
+         at once",
         started.elapsed().as_secs_f64(),
         info.served_model_name,
         info.model_type,
         info.context_length,
-        info.max_total_tokens
+        info.max_total_tokens,
+        chunk.map_or("one piece".to_owned(), |chunk| format!("chunks of {chunk}"))
     );
 }
 

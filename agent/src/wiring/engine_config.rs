@@ -2,9 +2,10 @@
 
 use super::own_address::own_address;
 use super::transfer_config;
-use crate::args::{Args, Dtype, KvCacheDtype, Mode};
+use crate::args::{Args, Dtype, KvCacheDtype, Mode, SamplingSource};
 use crate::device;
 use crate::listeners::Ports;
+use crate::sizes::Sizes;
 use anyhow::Result;
 use pd_engine::engine::{
     self, DecodeConfig, DisaggregationMode, EngineConfig, ModelDtype, PrefillConfig,
@@ -16,7 +17,12 @@ use pd_kv_transfer::{Links, TransferConfig};
 pub(super) fn build(args: &Args, ports: Ports, links: &Links) -> Result<EngineConfig> {
     let (model, schedule) = (&args.model, &args.schedule);
     let defaults = EngineConfig::new(&model.model_path);
+    let device = device::open(args)?;
+    let sizes = Sizes::new(schedule, &device);
     Ok(EngineConfig {
+        tokenizer_path: model.tokenizer_path.clone(),
+        chat_template: model.chat_template.clone(),
+        sampling_from_model: model.sampling_defaults == SamplingSource::Model,
         served_model_name: model.served_name(),
         weight_version: model.weight_version.clone(),
         context_length: model.context_length,
@@ -28,17 +34,18 @@ pub(super) fn build(args: &Args, ports: Ports, links: &Links) -> Result<EngineCo
         kv_cache_dtype: match model.kv_cache_dtype {
             KvCacheDtype::Auto => engine::KvCacheDtype::Auto,
             KvCacheDtype::Float32 => engine::KvCacheDtype::Float32,
+            KvCacheDtype::Float16 => engine::KvCacheDtype::Float16,
             KvCacheDtype::Bfloat16 => engine::KvCacheDtype::Bfloat16,
         },
         page_size: schedule.page_size,
         max_total_tokens: schedule.max_total_tokens,
-        chunked_prefill_size: schedule.chunk_tokens(),
+        chunked_prefill_size: sizes.chunked_prefill_size,
         max_prefill_tokens: schedule.max_prefill_tokens,
-        max_running_requests: schedule.max_running_requests,
+        max_running_requests: sizes.max_running_requests,
         max_queued_requests: schedule.max_queued_requests,
         schedule_conservativeness: schedule.schedule_conservativeness,
         disable_radix_cache: schedule.disable_radix_cache,
-        device: device::open(args)?,
+        device,
         overlap_schedule: args.device.disable_overlap_schedule.then_some(false),
         random_seed: model.random_seed.unwrap_or_else(rand::random),
         cache_dir: pd_engine::weights::digest::user_folder(),

@@ -23,7 +23,10 @@ pub(crate) fn build(args: &TransferArgs, host: IpAddr) -> TransferConfig {
             | TransferBackendName::Mooncake
             | TransferBackendName::Nixl
             | TransferBackendName::Mori
-            | TransferBackendName::Ascend => Transport::Auto,
+            | TransferBackendName::Ascend
+            | TransferBackendName::MooncakeTcp
+            | TransferBackendName::Nccl
+            | TransferBackendName::Gloo => Transport::Auto,
         },
         rdma: RdmaConfig {
             devices: args.ib_device.clone(),

@@ -16,5 +16,6 @@ mod generate;
 mod gpus;
 mod kv_probe;
 mod logs;
+mod model_files;
 mod refusals;
 mod start;
