@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 /// Without `--mem-fraction-static`, of a GPU's memory.
 const GPU_FRACTION_DEFAULT: f64 = 0.88;
+/// NVIDIA's container runtime puts a container's GPUs here; `void` and `none` are none.
+const GIVEN_GPUS: &str = "NVIDIA_VISIBLE_DEVICES";
 
 /// # Errors
 /// When the GPU that was asked for cannot be used, or no memory is left for the KV pool.
@@ -18,9 +20,7 @@ pub(crate) fn open(args: &Args) -> Result<Device> {
     let gpu = match device.device {
         DeviceName::Cpu => None,
         DeviceName::Cuda => Some(open_gpu(device).context("--device cuda")?),
-        DeviceName::Auto => open_gpu(device)
-            .inspect_err(|why| tracing::info!("device: cpu; {why:#}"))
-            .ok(),
+        DeviceName::Auto => open_gpu(device).inspect_err(say_why_cpu).ok(),
     };
     if let Some(driver) = gpu {
         let info = driver.device();
@@ -45,6 +45,17 @@ pub(crate) fn open(args: &Args) -> Result<Device> {
         threads: device.cpu_threads.map(NonZeroUsize::get),
         kv_memory_bytes: kv_memory_bytes(&args.model.model_path, device.mem_fraction_static)?,
     })
+}
+
+/// A process that was given a GPU is expected to serve on it.
+fn say_why_cpu(why: &anyhow::Error) {
+    match std::env::var(GIVEN_GPUS) {
+        Ok(given) if !matches!(given.as_str(), "" | "void" | "none") => tracing::warn!(
+            "device: cpu, though this container was given a GPU ({GIVEN_GPUS}={given}): {why:#}; \
+             --device cuda ends such a start instead, --device cpu means it"
+        ),
+        _ => tracing::info!("device: cpu; {why:#}"),
+    }
 }
 
 #[cfg(feature = "cuda")]

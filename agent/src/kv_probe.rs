@@ -23,6 +23,7 @@ mod wire;
 pub(crate) use args::KvProbeArgs;
 
 use crate::args::TransferBackendName;
+use crate::lost_threads::LostThreads;
 use crate::wiring::log_to_stderr;
 use anyhow::{Context, Result, ensure};
 
@@ -36,15 +37,23 @@ pub(crate) fn run(args: &KvProbeArgs) -> Result<()> {
         args.transfer.transfer_backend != TransferBackendName::Fake,
         "--disaggregation-transfer-backend fake moves nothing; use auto, shm, rdma or tcp"
     );
+    let mut lost = LostThreads::watch();
     // The managers bring threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the probe's thread")?;
     runtime.block_on(async {
-        match args.peer()? {
-            None => prefill::serve(args).await,
-            Some(peer) => decode::measure(args, &peer).await,
+        tokio::select! {
+            reason = lost.next() => Err(anyhow::anyhow!(reason)),
+            ended = play(args) => ended,
         }
     })
+}
+
+async fn play(args: &KvProbeArgs) -> Result<()> {
+    match args.peer()? {
+        None => prefill::serve(args).await,
+        Some(peer) => decode::measure(args, &peer).await,
+    }
 }

@@ -9,8 +9,10 @@ mod gpu;
 mod http;
 mod kv_probe;
 mod listeners;
+mod lost_threads;
 mod memory;
 mod service;
+mod sizes;
 mod wiring;
 
 use std::process::ExitCode;

@@ -1,30 +1,45 @@
-//! How much memory the KV pool may take where no number of tokens is given.
+//! How much of the host's memory the KV pool may take where no number of tokens is given. What is
+//! free is bounded by the control group's limit, as in a pod. The pool is mapped, and takes memory
+//! only page by page as requests use it.
+
+mod cgroup;
 
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
-/// Without `--mem-fraction-static`: as much, if a quarter of the free memory holds it.
-const KV_BYTES_DEFAULT: u64 = 1 << 30;
+/// Without `--mem-fraction-static`, of what the weights leave free: a prefill, a decode and a
+/// single process to compare with fit on one machine.
+const KV_SHARE_DEFAULT: f64 = 0.25;
+/// Bounds of the default. Below the lower one hardly a conversation fits; beyond the upper one the
+/// memory is more often someone else's, and a NIC that registers the pool pins all of it.
+const KV_BYTES_MIN: u64 = 64 << 20;
+const KV_BYTES_MAX: u64 = 16 << 30;
 
-/// Bytes for the KV pool: the fraction of the free memory that the model's files leave, or a
-/// modest default.
+/// Bytes for the KV pool: the fraction of the free memory that the model's files leave, or the
+/// default share of it.
 ///
 /// # Errors
 /// When the model's files alone need more than the fraction.
 pub(crate) fn kv_memory_bytes(model_path: &Path, fraction: Option<f64>) -> Result<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
     let available = available_bytes(&meminfo).context("/proc/meminfo has no MemAvailable")?;
+    let available = available.min(cgroup::free_bytes().unwrap_or(u64::MAX));
+    let weights = weight_bytes(model_path);
     let Some(fraction) = fraction else {
-        return Ok(KV_BYTES_DEFAULT.min(available / 4));
+        return Ok(default_bytes(available, weights));
     };
     let allowed = share(available, fraction);
-    let weights = weight_bytes(model_path);
     ensure!(
         allowed > weights,
         "--mem-fraction-static {fraction} of {available} free bytes is less than the model's \
          {weights} bytes; raise it or free memory"
     );
     Ok(allowed - weights)
+}
+
+fn default_bytes(available: u64, weights: u64) -> u64 {
+    let left = available.saturating_sub(weights);
+    share(left, KV_SHARE_DEFAULT).clamp(KV_BYTES_MIN, KV_BYTES_MAX)
 }
 
 #[allow(
@@ -59,12 +74,19 @@ fn weight_bytes(model_path: &Path) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::available_bytes;
+    use super::*;
 
     #[test]
     fn free_memory_is_read_from_its_line() {
         let meminfo = "MemTotal:       16 kB\nMemFree: 1 kB\nMemAvailable:    8 kB\n";
         assert_eq!(available_bytes(meminfo), Some(8192));
         assert_eq!(available_bytes("MemTotal: 16 kB\n"), None);
+    }
+
+    #[test]
+    fn the_default_is_a_quarter_of_what_weights_leave_within_bounds() {
+        assert_eq!(default_bytes(12 << 30, 4 << 30), 2 << 30);
+        assert_eq!(default_bytes(1 << 30, 4 << 30), KV_BYTES_MIN);
+        assert_eq!(default_bytes(1 << 40, 4 << 30), KV_BYTES_MAX);
     }
 }

@@ -1,6 +1,7 @@
 //! From arguments to a running process: listeners, then the model, then open doors, then the end.
 
 mod engine_config;
+pub(crate) mod own_address;
 pub(crate) mod transfer_config;
 
 use crate::args::Args;
@@ -8,6 +9,7 @@ use crate::delivery::delivered;
 use crate::drain::{EndSignals, drain};
 use crate::gpu::sampler::GpuSampler;
 use crate::listeners::{Listeners, Ports, serve};
+use crate::lost_threads::LostThreads;
 use crate::service::{App, AppSpec, Service};
 use anyhow::{Context, Result};
 use pd_engine::engine::{Engine, EngineConfig, EngineInfo};
@@ -31,12 +33,11 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 /// Runs the agent until a signal ends it.
 ///
 /// # Errors
-/// When a port is taken, the model cannot be loaded or a server fails.
+/// When a port is taken, the model cannot be loaded, or a server or a thread that all requests need fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     log_to_stderr(&args.server.log_level)?;
-    for (flag, why) in args.ignored.given() {
-        tracing::info!("{flag} is accepted and ignored: {why}");
-    }
+    args.sglang.log();
+    let mut lost = LostThreads::watch();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(HTTP_THREADS)
         .max_blocking_threads(TEXT_THREADS)
@@ -44,7 +45,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start the HTTP threads")?;
-    let ended = runtime.block_on(run_until_signal(args));
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            reason = lost.next() => Err(anyhow::anyhow!(reason)),
+            ended = run_until_signal(args) => ended,
+        }
+    });
     // A model that is still loading when the signal comes need not be waited for.
     runtime.shutdown_background();
     ended
@@ -57,6 +63,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
     let ports = listeners.ports()?;
     let app = Arc::new(App::new(app_spec(args, ports)));
     let config = engine_config::build(args, ports, &app.links)?;
+    let sizes = (config.chunked_prefill_size, config.max_running_requests);
     let end = CancellationToken::new();
     let Listeners {
         http,
@@ -69,11 +76,12 @@ async fn run_until_signal(args: &Args) -> Result<()> {
         failed = server_failed(&mut servers) => return Err(failed),
         () = signals.next() => return Ok(()),
     };
-    let bootstrap = start_bootstrap(bootstrap, service.engine.info())?;
+    let mut bootstrap = start_bootstrap(bootstrap, service.engine.info())?;
     app.open(service);
-    tell_ready(&app, started);
+    tell_ready(&app, started, sizes);
     tokio::select! {
         failed = server_failed(&mut servers) => return Err(failed),
+        () = bootstrap_ended(bootstrap.as_mut()) => anyhow::bail!("the bootstrap server ended by itself"),
         () = signals.next() => {}
     }
     let ended = drain(&app, &mut signals, args.server.drain_timeout).await;
@@ -146,16 +154,26 @@ fn start_bootstrap(
     started.context("cannot serve the bootstrap table")
 }
 
-fn tell_ready(app: &App, started: Instant) {
+/// Waits for the end of the bootstrap server; for ever where there is none.
+async fn bootstrap_ended(bootstrap: Option<&mut BootstrapServer>) {
+    match bootstrap {
+        Some(bootstrap) => bootstrap.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn tell_ready(app: &App, started: Instant, (chunk, running): (Option<u32>, u32)) {
     let Ok(service) = app.service() else { return };
     let info = service.engine.info();
     tracing::info!(
-        "ready in {:.2} s: {} ({}), context {}, KV pool of {} tokens",
+        "ready in {:.2} s: {} ({}), context {}, KV pool of {} tokens, prompts in {}, {running} requests \
+         at once",
         started.elapsed().as_secs_f64(),
         info.served_model_name,
         info.model_type,
         info.context_length,
-        info.max_total_tokens
+        info.max_total_tokens,
+        chunk.map_or("one piece".to_owned(), |chunk| format!("chunks of {chunk}"))
     );
 }
 
@@ -181,6 +199,8 @@ pub(crate) fn log_to_stderr(filter: &str) -> Result<()> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // The report of a line that could not be written goes to stderr too, and would panic there.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     Ok(())

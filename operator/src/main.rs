@@ -10,7 +10,7 @@ mod scaler;
 mod scrape;
 
 use clap::Parser;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -22,22 +22,26 @@ fn main() -> ExitCode {
     let filter = match filter {
         Ok(filter) => filter,
         Err(error) => {
-            eprintln!("error: --log-level: {error}");
-            return ExitCode::FAILURE;
+            return failure(&format!("--log-level: {error}"));
         }
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // The report of a line that could not be written goes to stderr too, and would panic there.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     match commands::execute(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("error: {}", told_once(&why));
-            ExitCode::FAILURE
-        }
+        Err(why) => failure(&told_once(&why)),
     }
+}
+
+/// Says why the process fails. A closed stderr leaves the exit status to say it.
+fn failure(why: &str) -> ExitCode {
+    let _closed = writeln!(std::io::stderr(), "error: {why}");
+    ExitCode::FAILURE
 }
 
 /// An error with its causes; a cause that the text before it names already is left out.

@@ -6,9 +6,9 @@ pub mod detokenizer;
 mod token_bytes;
 pub mod tokenizer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::model::files::{ModelPath, OpenError};
+use crate::model::files::{ModelPath, OpenError, tokenizer_files};
 use crate::weights::{Gguf, GgufError};
 
 pub use chat_template::{ChatTemplate, Message, TemplateError};
@@ -28,12 +28,77 @@ pub enum TextError {
     Template(#[from] TemplateError),
 }
 
+/// Where a model's text side is read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextSources {
+    pub model_path: PathBuf,
+    /// SGLang's `--tokenizer-path`: a folder with a `tokenizer.json`, or a GGUF file, in the model's
+    /// place.
+    pub tokenizer_path: Option<PathBuf>,
+    /// SGLang's `--chat-template`: a file of Jinja, in the place of the tokenizer's own.
+    pub chat_template: Option<PathBuf>,
+}
+
+// === impl TextSources ===
+
+impl TextSources {
+    /// The model's own.
+    pub fn of_model(path: impl Into<PathBuf>) -> Self {
+        Self {
+            model_path: path.into(),
+            tokenizer_path: None,
+            chat_template: None,
+        }
+    }
+
+    /// Where the tokenizer is.
+    pub fn tokenizer_path(&self) -> &Path {
+        self.tokenizer_path.as_ref().unwrap_or(&self.model_path)
+    }
+
+    /// The files that are read in the place of the model's own: they decide, too, what a prompt's KV
+    /// means.
+    pub fn replacements(&self) -> Vec<PathBuf> {
+        let tokenizer = self.tokenizer_path.iter().flat_map(|path| {
+            if path.is_dir() {
+                tokenizer_files(path)
+            } else {
+                vec![path.clone()]
+            }
+        });
+        tokenizer.chain(self.chat_template.clone()).collect()
+    }
+}
+
 /// The tokenizer, and the chat template if there is one, of the model at `path`.
 ///
 /// # Errors
 /// Names the file and what in it is missing or not supported.
 pub fn load(path: &Path) -> Result<(Tokenizer, Option<ChatTemplate>), TextError> {
-    match ModelPath::resolve(path)? {
+    load_from(&TextSources::of_model(path))
+}
+
+/// As [`load`], from where the flags say.
+///
+/// # Errors
+/// Names the file and what in it is missing or not supported.
+pub fn load_from(sources: &TextSources) -> Result<(Tokenizer, Option<ChatTemplate>), TextError> {
+    let (tokenizer, own) = load_tokenizer(sources)?;
+    let template = match &sources.chat_template {
+        Some(file) => Some(ChatTemplate::from_file(file, &tokenizer)?),
+        None => own,
+    };
+    Ok((tokenizer, template))
+}
+
+fn load_tokenizer(sources: &TextSources) -> Result<(Tokenizer, Option<ChatTemplate>), TextError> {
+    let path = sources.tokenizer_path();
+    let place = match &sources.tokenizer_path {
+        // It need not hold a model.
+        Some(folder) if folder.is_dir() => ModelPath::Folder(folder.clone()),
+        _ => ModelPath::resolve(path)?,
+    };
+    match place {
         ModelPath::Folder(folder) => {
             let tokenizer = Tokenizer::from_folder(&folder)?;
             let template = ChatTemplate::from_folder(&folder, &tokenizer)?;

@@ -1,6 +1,6 @@
 //! Which flags may stand together. Pure: every broken rule is found, none is repaired.
 
-use super::{Args, Mode, TransferBackendName};
+use super::{Args, Mode, sglang};
 use pd_protocol::secret::SecretError;
 use pd_protocol::{Secret, labels};
 
@@ -10,8 +10,11 @@ const PAGE_SIZES: std::ops::RangeInclusive<u32> = 1..=64;
 /// A rule that the command line breaks: what, and what to do.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ArgError {
-    #[error("{flag} {value}: this version runs one rank per process; set 1 and start more workers")]
-    OneRankOnly { flag: &'static str, value: u32 },
+    #[error("{flags}: {instead}")]
+    Refused {
+        flags: String,
+        instead: &'static str,
+    },
     #[error(
         "{flag} belongs to --disaggregation-mode prefill, which must know how decode cuts its KV \
          heads; this is mode {mode}: remove it"
@@ -20,11 +23,6 @@ pub(crate) enum ArgError {
         flag: &'static str,
         mode: &'static str,
     },
-    #[error(
-        "--disaggregation-transfer-backend fake is refused on prefill, whose KV would go nowhere; \
-         a single request is faked by bootstrap_host 2.2.2.2"
-    )]
-    FakeOnPrefill,
     #[error("--page-size {0}: use a power of two up to 64")]
     PageSize(u32),
     #[error(
@@ -64,6 +62,7 @@ impl Args {
     /// Every rule that these flags break, in the order of the help text.
     pub(crate) fn broken_rules(&self) -> Vec<ArgError> {
         let mut broken = Vec::new();
+        self.sglang.refuse(&mut broken);
         self.check_model(&mut broken);
         self.check_ports(&mut broken);
         self.check_secrets(&mut broken);
@@ -73,13 +72,6 @@ impl Args {
     }
 
     fn check_model(&self, broken: &mut Vec<ArgError>) {
-        let sizes = [
-            ("--tp-size", self.model.tp_size),
-            ("--pp-size", self.model.pp_size),
-            ("--dp-size", self.model.dp_size),
-            ("--nnodes", self.model.nnodes),
-        ];
-        broken.extend(sizes.into_iter().filter_map(one_rank));
         if self.model.served_model_name.as_deref() == Some("") {
             broken.push(ArgError::Empty {
                 flag: "served-model-name",
@@ -130,8 +122,9 @@ impl Args {
         let page = self.schedule.page_size;
         if !PAGE_SIZES.contains(&page) || !page.is_power_of_two() {
             broken.push(ArgError::PageSize(page));
-        } else if !chunk_fits(self.schedule.chunked_prefill_size, page) {
-            let chunk = self.schedule.chunked_prefill_size;
+        } else if let Some(chunk) = self.schedule.chunked_prefill_size
+            && !chunk_fits(chunk, page)
+        {
             broken.push(ArgError::ChunkSize { chunk, page });
         }
         if let Some(tokens) = self.schedule.max_total_tokens.filter(|&t| t < page) {
@@ -144,8 +137,8 @@ impl Args {
             broken.push(ArgError::Fraction { flag, value, range });
         }
         let value = f64::from(self.schedule.schedule_conservativeness);
-        if !(value.is_finite() && value >= 0.0) {
-            let (flag, range) = ("--schedule-conservativeness", "of at least 0");
+        if !(value.is_finite() && value > 0.0) {
+            let (flag, range) = ("--schedule-conservativeness", "above 0");
             broken.push(ArgError::Fraction { flag, value, range });
         }
     }
@@ -159,7 +152,10 @@ impl Args {
         ];
         for (flag, value) in sizes {
             match (mode, value) {
-                (Mode::Prefill, Some(value)) => broken.extend(one_rank((flag, value))),
+                (Mode::Prefill, Some(1)) => {}
+                (Mode::Prefill, Some(value)) => {
+                    sglang::refuse(broken, format!("{flag} {value}"), sglang::ONE_RANK);
+                }
                 (Mode::Null | Mode::Decode, Some(_)) => {
                     let mode = mode.as_str();
                     broken.push(ArgError::OnlyOnPrefill { flag, mode });
@@ -167,23 +163,12 @@ impl Args {
                 (_, None) => {}
             }
         }
-        let pp = disaggregation.prefill_pp.unwrap_or(1);
-        broken.extend(one_rank(("--disaggregation-prefill-pp", pp)));
-        if mode == Mode::Prefill
-            && disaggregation.transfer.transfer_backend == TransferBackendName::Fake
-        {
-            broken.push(ArgError::FakeOnPrefill);
-        }
         let value = disaggregation.test_failure_prob;
         if !(0.0..=1.0).contains(&value) {
             let (flag, range) = (labels::ENV_TEST_FAILURE_PROB, "in 0 to 1");
             broken.push(ArgError::Fraction { flag, value, range });
         }
     }
-}
-
-fn one_rank((flag, value): (&'static str, u32)) -> Option<ArgError> {
-    (value != 1).then_some(ArgError::OneRankOnly { flag, value })
 }
 
 fn chunk_fits(chunk: i64, page: u32) -> bool {

@@ -23,14 +23,21 @@ pub(crate) struct DeviceArgs {
     pub(crate) disable_overlap_schedule: bool,
 
     /// On a GPU, launch every kernel of a decode step by itself
-    #[arg(long)]
+    #[arg(long, alias = "disable-decode-cuda-graph")]
     pub(crate) disable_cuda_graph: bool,
 
     /// On a GPU, the largest batch of requests whose decode steps are replayed as a graph
-    #[arg(long, default_value_t = 256, value_name = "REQUESTS")]
+    #[arg(
+        long,
+        alias = "cuda-graph-max-bs-decode",
+        default_value_t = 256,
+        value_name = "REQUESTS"
+    )]
     pub(crate) cuda_graph_max_bs: u32,
 
-    /// Share of the memory that weights and KV pool may take: of what is free in the host's, or of all of a GPU's
+    /// Share of the memory that weights and KV pool may take: of what is free in the host's, or of all
+    /// of a GPU's. If absent, 0.88 of a GPU's; on CPUs the pool takes a quarter of what the weights
+    /// leave free, up to 16 GiB
     #[arg(long, value_name = "FRACTION")]
     pub(crate) mem_fraction_static: Option<f64>,
 

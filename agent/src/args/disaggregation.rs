@@ -23,10 +23,6 @@ pub(crate) struct DisaggregationArgs {
     #[arg(long = "disaggregation-decode-dp", value_name = "N")]
     pub(crate) decode_dp: Option<u32>,
 
-    /// Pipeline stages of prefill
-    #[arg(long = "disaggregation-prefill-pp", value_name = "N")]
-    pub(crate) prefill_pp: Option<u32>,
-
     /// Tokens that decode reserves for the answer of each request when it admits a new one
     #[arg(long, default_value_t = 512, value_name = "TOKENS")]
     pub(crate) num_reserved_decode_tokens: u32,

@@ -18,13 +18,27 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) context_length: Option<u32>,
 
-    /// Weights in memory: `auto` keeps the file's own format, quantised files stay packed
-    #[arg(long, value_enum, default_value_t = Dtype::Auto)]
+    /// Activations and products, float32 or bfloat16; `auto` is the fastest that device and file
+    /// allow. Files keep their own format, quantised ones stay packed
+    #[arg(long, default_value = "auto", value_name = "DTYPE", value_parser = dtype)]
     pub(crate) dtype: Dtype,
 
-    /// Format of the KV pool; `auto` is that of the activations
-    #[arg(long, value_enum, default_value_t = KvCacheDtype::Auto)]
+    /// Format of the KV pool, float32, float16 or bfloat16; `auto` is that of the activations
+    #[arg(long, default_value = "auto", value_name = "DTYPE", value_parser = kv_cache_dtype)]
     pub(crate) kv_cache_dtype: KvCacheDtype,
+
+    /// Folder with a tokenizer.json, or GGUF file, that serves in the place of the model's tokenizer
+    #[arg(long, value_name = "PATH")]
+    pub(crate) tokenizer_path: Option<PathBuf>,
+
+    /// File of Jinja that serves in the place of the model's chat template
+    #[arg(long, value_name = "FILE", value_parser = chat_template)]
+    pub(crate) chat_template: Option<PathBuf>,
+
+    /// Where a chat's temperature, top_p, top_k, min_p and repetition_penalty come from if a client
+    /// leaves them out: the model's generation_config.json, or OpenAI's defaults alone
+    #[arg(long, value_enum, default_value_t = SamplingSource::Model)]
+    pub(crate) sampling_defaults: SamplingSource,
 
     /// Seed of the requests that bring none; drawn at start if absent
     #[arg(long, value_name = "SEED")]
@@ -33,56 +47,64 @@ pub(crate) struct ModelArgs {
     /// Name of these weights, returned with every answer
     #[arg(long, default_value = "default", value_name = "VERSION")]
     pub(crate) weight_version: String,
-
-    /// Tensor-parallel ranks
-    #[arg(
-        long,
-        visible_alias = "tp",
-        alias = "tensor-parallel-size",
-        default_value_t = 1,
-        value_name = "N"
-    )]
-    pub(crate) tp_size: u32,
-
-    /// Pipeline stages
-    #[arg(
-        long,
-        visible_alias = "pp",
-        alias = "pipeline-parallel-size",
-        default_value_t = 1,
-        value_name = "N"
-    )]
-    pub(crate) pp_size: u32,
-
-    /// Data-parallel replicas
-    #[arg(
-        long,
-        visible_alias = "dp",
-        alias = "data-parallel-size",
-        default_value_t = 1,
-        value_name = "N"
-    )]
-    pub(crate) dp_size: u32,
-
-    /// Nodes that the ranks are spread over
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub(crate) nnodes: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dtype {
     Auto,
-    #[value(alias = "float")]
     Float32,
     Bfloat16,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KvCacheDtype {
     Auto,
     Float32,
-    #[value(alias = "bf16")]
+    Float16,
     Bfloat16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SamplingSource {
+    Model,
+    Openai,
+}
+
+fn dtype(name: &str) -> Result<Dtype, &'static str> {
+    match name {
+        "auto" => Ok(Dtype::Auto),
+        "float32" | "float" => Ok(Dtype::Float32),
+        "bfloat16" => Ok(Dtype::Bfloat16),
+        "half" | "float16" => Err(
+            "nothing is multiplied in float16 here; give auto, which takes float16 weights as they \
+             are",
+        ),
+        _ => Err("give auto, float32 or bfloat16"),
+    }
+}
+
+fn kv_cache_dtype(name: &str) -> Result<KvCacheDtype, &'static str> {
+    match name {
+        "auto" => Ok(KvCacheDtype::Auto),
+        "float32" => Ok(KvCacheDtype::Float32),
+        "float16" => Ok(KvCacheDtype::Float16),
+        "bfloat16" | "bf16" => Ok(KvCacheDtype::Bfloat16),
+        name if name.starts_with("fp") || name.contains("fp4") || name.contains("fp8") => {
+            Err("KV is not kept in 8 or 4 bits; give auto, float32, float16 or bfloat16")
+        }
+        _ => Err("give auto, float32, float16 or bfloat16"),
+    }
+}
+
+fn chat_template(name: &str) -> Result<PathBuf, &'static str> {
+    let path = PathBuf::from(name);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(
+        "there is no such file, and SGLang's built-in templates are not here; give a file of Jinja, \
+         or leave it out for the model's own",
+    )
 }
 
 // === impl ModelArgs ===

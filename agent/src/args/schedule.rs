@@ -9,24 +9,19 @@ pub(crate) struct ScheduleArgs {
     #[arg(long, default_value_t = 16, value_name = "TOKENS")]
     pub(crate) page_size: u32,
 
-    /// Longest piece of a prompt computed in one step; -1 computes every prompt in one
-    #[arg(
-        long,
-        default_value_t = 512,
-        allow_negative_numbers = true,
-        value_name = "TOKENS"
-    )]
-    pub(crate) chunked_prefill_size: i64,
+    /// Longest piece of a prompt computed in one step; -1 computes every prompt in one. 512 on CPUs,
+    /// 2048 to 16384 on GPUs by their memory if absent
+    #[arg(long, allow_negative_numbers = true, value_name = "TOKENS")]
+    pub(crate) chunked_prefill_size: Option<i64>,
 
     /// Prompt tokens in one step, over all requests
     #[arg(long, default_value_t = 16384, value_name = "TOKENS",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_prefill_tokens: u32,
 
-    /// Requests that compute at once
-    #[arg(long, default_value_t = 32, value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_running_requests: u32,
+    /// Requests that compute at once; 32 on CPUs, 256 on GPUs if absent
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_running_requests: Option<u32>,
 
     /// Requests that may be in the engine, computing or waiting; more are refused, retriably
     #[arg(long, default_value_t = 1024, value_name = "N",
@@ -44,13 +39,4 @@ pub(crate) struct ScheduleArgs {
     /// Computes every prompt in full
     #[arg(long)]
     pub(crate) disable_radix_cache: bool,
-}
-
-// === impl ScheduleArgs ===
-
-impl ScheduleArgs {
-    /// The chunk length in tokens; `None` when prompts are not cut.
-    pub(crate) fn chunk_tokens(&self) -> Option<u32> {
-        u32::try_from(self.chunked_prefill_size).ok()
-    }
 }

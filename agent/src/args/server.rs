@@ -2,7 +2,7 @@
 
 use clap::Args;
 use pd_protocol::{Secret, labels, ports};
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::time::Duration;
 
 /// Largest body read by default. 32 MiB hold a prompt of 4 million token ids.
@@ -11,8 +11,8 @@ const MAX_BODY_BYTES: usize = 32 << 20;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
-    /// Address of all listeners
-    #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
+    /// Address of all listeners, or a name of it
+    #[arg(long, default_value = "127.0.0.1", value_name = "HOST", value_parser = host)]
     pub(crate) host: IpAddr,
 
     /// Port of the HTTP API
@@ -35,6 +35,7 @@ pub(crate) struct ServerArgs {
     /// Bearer token of the admin API; without one only loopback callers are served
     #[arg(
         long,
+        alias = "admin-api-key",
         env = labels::ENV_ADMIN_TOKEN,
         hide_env_values = true,
         value_name = "TOKEN"
@@ -74,6 +75,21 @@ impl ServerArgs {
             (None, port) => port.checked_add(Self::ADMIN_OFFSET),
         }
     }
+}
+
+/// An address, or what a name stands for: IPv4 before IPv6, which a peer may lack.
+pub(crate) fn host(text: &str) -> Result<IpAddr, String> {
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(address) = bare.parse() {
+        return Ok(address);
+    }
+    let found = (text, 0).to_socket_addrs();
+    let found =
+        found.map_err(|why| format!("this is no address, and no name that is known: {why}"))?;
+    let addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+    let v4 = addresses.iter().find(|address| address.is_ipv4());
+    let first = v4.or(addresses.first()).copied();
+    first.ok_or_else(|| "the name stands for no address".to_owned())
 }
 
 /// A time in seconds, whole or not; refuses what is negative or not finite.

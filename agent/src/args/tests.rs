@@ -1,11 +1,21 @@
 //! The command line's rules, as facts.
 
 use super::*;
+use std::net::IpAddr;
 use std::time::Duration;
 
 fn parse(flags: &str) -> Args {
     let words = ["pd-agent", "--model-path", "m"].into_iter();
     Args::try_parse_from(words.chain(flags.split_whitespace())).unwrap()
+}
+
+/// No rule is broken.
+const NONE: [&str; 0] = [];
+
+fn refused(flags: &str) -> String {
+    let words = ["pd-agent", "--model-path", "m"].into_iter();
+    let parsed = Args::try_parse_from(words.chain(flags.split_whitespace()));
+    parsed.unwrap_err().to_string()
 }
 
 fn broken(flags: &str) -> Vec<String> {
@@ -25,9 +35,48 @@ fn a_start_script_of_sglang_is_understood() {
     assert_eq!(args.broken_rules(), []);
     assert_eq!(args.disaggregation.mode, Mode::Prefill);
     assert!(args.disaggregation.transfer.transfer_backend.is_foreign());
-    assert_eq!(args.schedule.chunk_tokens(), None);
-    let ignored: Vec<_> = args.ignored.given().into_iter().map(|(f, _)| f).collect();
-    assert_eq!(ignored, ["--trust-remote-code", "--enable-metrics"]);
+    assert_eq!(args.schedule.chunked_prefill_size, Some(-1));
+}
+
+#[test]
+fn seed_commands_start_or_name_the_one_flag_that_cannot_be() {
+    let seed_000 =
+        "--disaggregation-transfer-backend mooncake --disaggregation-bootstrap-port 8998";
+    let prefill = format!(
+        "--tp 4 --disaggregation-mode prefill {seed_000} --disaggregation-decode-tp 8 --port 30000"
+    );
+    let one_rank = "this version runs one rank per process; set 1 and start more workers";
+    assert_eq!(
+        broken(&prefill),
+        [format!("--tp 4, --disaggregation-decode-tp 8: {one_rank}")]
+    );
+    let decode = "--tp 8 --disaggregation-mode decode --disaggregation-transfer-backend mooncake \
+                  --port 30001";
+    assert_eq!(broken(decode), [format!("--tp 8: {one_rank}")]);
+    let of_one_rank = |command: &str| command.replace(" 8 ", " 1 ").replace("--tp 4", "--tp 1");
+    assert_eq!(broken(&of_one_rank(&prefill)), NONE);
+    assert_eq!(broken(&of_one_rank(&format!("{decode} "))), NONE);
+    let keys = "--disaggregation-decode-enable-offload-kvcache \
+                --disaggregation-decode-polling-interval 2 --num-reserved-decode-tokens 256 \
+                --disaggregation-ib-device mlx5_0,mlx5_1 --disaggregation-prefill-pp 1";
+    for backend in ["mooncake", "mori", "nixl", "ascend", "fake", "nccl", "gloo"] {
+        let flags = format!("{keys} --disaggregation-transfer-backend {backend}");
+        assert_eq!(
+            broken(&format!("{flags} --disaggregation-mode decode")),
+            NONE
+        );
+        assert_eq!(
+            broken(&format!("{flags} --disaggregation-mode prefill")),
+            NONE
+        );
+    }
+    for (mode, port) in [("prefill", 30000), ("decode", 30001)] {
+        let seed_001 = format!(
+            "--disaggregation-mode {mode} --disaggregation-transfer-backend fake --port {port} \
+             --host 127.0.0.1 --trust-remote-code"
+        );
+        assert_eq!(broken(&seed_001), NONE);
+    }
 }
 
 #[test]
@@ -76,20 +125,12 @@ fn decode_sizes_belong_to_prefill_alone() {
 }
 
 #[test]
-fn fake_is_refused_on_prefill_only() {
-    let fake = "--disaggregation-transfer-backend fake --disaggregation-mode";
-    assert_eq!(broken(&format!("{fake} prefill")).len(), 1);
-    assert_eq!(broken(&format!("{fake} decode")).len(), 0);
-}
-
-#[test]
 fn every_broken_rule_is_named_at_once() {
     let messages =
         broken("--tp 4 --nnodes 2 --page-size 48 --mem-fraction-static 1.5 --admin-port 30000");
-    assert_eq!(messages.len(), 5, "{messages:#?}");
-    assert!(messages[0].starts_with("--tp-size 4:"));
-    assert!(messages[1].starts_with("--nnodes 2:"));
-    assert!(messages[2].starts_with("--port and --admin-port are both 30000"));
+    assert_eq!(messages.len(), 4, "{messages:#?}");
+    assert!(messages[0].starts_with("--tp 4, --nnodes 2:"));
+    assert!(messages[1].starts_with("--port and --admin-port are both 30000"));
 }
 
 #[test]
@@ -97,6 +138,67 @@ fn a_chunk_is_a_multiple_of_the_page() {
     assert_eq!(broken("--page-size 64 --chunked-prefill-size 96").len(), 1);
     assert_eq!(broken("--chunked-prefill-size 0").len(), 1);
     assert_eq!(broken("--page-size 64 --chunked-prefill-size 128").len(), 0);
+}
+
+#[test]
+fn conservativeness_is_above_0_as_the_engine_wants_it() {
+    assert_eq!(
+        broken("--schedule-conservativeness 0"),
+        ["--schedule-conservativeness 0: use a number above 0"]
+    );
+    assert_eq!(broken("--schedule-conservativeness 0.3"), NONE);
+}
+
+#[test]
+fn a_host_is_an_address_in_any_form_or_a_name() {
+    for (given, address) in [
+        ("::1", "::1"),
+        ("[::1]", "::1"),
+        ("::", "::"),
+        ("0.0.0.0", "0.0.0.0"),
+        ("localhost", "127.0.0.1"),
+    ] {
+        let host = parse(&format!("--host {given}")).server.host;
+        assert_eq!(host, address.parse::<IpAddr>().unwrap(), "{given}");
+    }
+    let refused = refused("--host no.such.host.invalid");
+    assert!(
+        refused.contains("'--host <HOST>': this is no address, and no name"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn numbers_that_the_engine_lacks_are_refused_with_those_it_has() {
+    for flags in ["--dtype half", "--dtype float16"] {
+        let refused = refused(flags);
+        assert!(
+            refused.contains("takes float16 weights as they are"),
+            "{refused}"
+        );
+    }
+    for dtype in ["fp8_e5m2", "fp8_e4m3", "mxfp8", "nvfp4", "fp4_mx_block16"] {
+        let refused = refused(&format!("--kv-cache-dtype {dtype}"));
+        assert!(
+            refused.contains("give auto, float32, float16 or bfloat16"),
+            "{refused}"
+        );
+    }
+    assert_eq!(parse("--dtype float").model.dtype, Dtype::Float32);
+    let float16 = parse("--kv-cache-dtype float16").model.kv_cache_dtype;
+    assert_eq!(float16, KvCacheDtype::Float16);
+}
+
+#[test]
+fn a_template_is_a_file() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let given = parse(&format!("--chat-template {}", file.path().display()));
+    assert_eq!(given.model.chat_template.as_deref(), Some(file.path()));
+    let refused = refused("--chat-template chatml");
+    assert!(
+        refused.contains("'--chat-template <FILE>': there is no such file"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub(crate) struct TransferArgs {
     #[arg(long = "disaggregation-bootstrap-port", default_value_t = ports::BOOTSTRAP, value_name = "PORT")]
     pub(crate) bootstrap_port: u16,
 
-    /// How KV bytes travel; the names of SGLang's engines mean `auto`
+    /// How KV bytes travel; the names of other engines mean `auto`, and `fake` moves nothing
     #[arg(long = "disaggregation-transfer-backend", value_enum, default_value_t = TransferBackendName::Auto)]
     pub(crate) transfer_backend: TransferBackendName,
 
@@ -58,6 +58,10 @@ pub(crate) enum TransferBackendName {
     Nixl,
     Mori,
     Ascend,
+    #[value(name = "mooncake_tcp")]
+    MooncakeTcp,
+    Nccl,
+    Gloo,
 }
 
 // === impl TransferBackendName ===
@@ -74,14 +78,23 @@ impl TransferBackendName {
             Self::Nixl => "nixl",
             Self::Mori => "mori",
             Self::Ascend => "ascend",
+            Self::MooncakeTcp => "mooncake_tcp",
+            Self::Nccl => "nccl",
+            Self::Gloo => "gloo",
         }
     }
 
     /// Whether the name is that of an engine we do not bring, so that `auto` serves in its place.
     pub(crate) const fn is_foreign(self) -> bool {
-        matches!(
-            self,
-            Self::Mooncake | Self::Nixl | Self::Mori | Self::Ascend
-        )
+        match self {
+            Self::Auto | Self::Shm | Self::Rdma | Self::Tcp | Self::Fake => false,
+            Self::Mooncake
+            | Self::Nixl
+            | Self::Mori
+            | Self::Ascend
+            | Self::MooncakeTcp
+            | Self::Nccl
+            | Self::Gloo => true,
+        }
     }
 }

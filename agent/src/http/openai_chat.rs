@@ -28,6 +28,7 @@ pub(crate) async fn chat_completions(
     let service = app.service()?;
     request.check(&app.served_model_name)?;
     let choices = request.choices()?;
+    request.fill_sampling(service.engine.info().sampling_defaults);
     let sampling = Sampling::try_from(&mut request)?;
     if sampling.params.max_new_tokens == Some(0) {
         let message = "max_tokens is 0; give at least 1 (/v1/completions scores a prompt)";

@@ -83,7 +83,7 @@ pub(crate) async fn model(State(app): State<Arc<App>>) -> Result<Json<ModelInfo>
     let info = app.service()?.engine.info();
     Ok(Json(ModelInfo {
         model_path: info.model_path.clone(),
-        tokenizer_path: info.model_path.clone(),
+        tokenizer_path: info.tokenizer_path.clone(),
         served_model_name: info.served_model_name.clone(),
         model_type: info.model_type.clone(),
         is_generation: true,

@@ -2,6 +2,7 @@
 
 use super::pool::PAGE_BYTES;
 use crate::args::TransferArgs;
+use crate::args::host;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
 use pd_kv_transfer::BootstrapAddr;
@@ -27,7 +28,7 @@ pub(crate) struct KvProbeArgs {
     peer: Option<String>,
 
     /// Address of all listeners; 127.0.0.1, or the one that the peer is reached from, if absent
-    #[arg(long, value_name = "IP")]
+    #[arg(long, value_name = "HOST", value_parser = host)]
     pub(super) host: Option<IpAddr>,
 
     /// Bytes of test pages, of all sessions together; prefill needs as many as its peers

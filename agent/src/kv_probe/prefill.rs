@@ -7,7 +7,8 @@ use super::pool::Pool;
 use super::wire::{KV_COMPAT, Offer, PATH, SendRequest, Sent};
 use crate::drain::EndSignals;
 use crate::listeners::bind;
-use crate::wiring::transfer_config::{self, own_address};
+use crate::wiring::own_address::own_address;
+use crate::wiring::transfer_config;
 use anyhow::{Context, Result};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -64,7 +65,7 @@ pub(super) async fn serve(args: &KvProbeArgs) -> Result<()> {
     let port = args.transfer.bootstrap_port;
     let listener = bind(host, port, "--disaggregation-bootstrap-port").await?;
     let listened = listener.local_addr()?;
-    let host = own_address(host);
+    let host = own_address(host)?;
     let addr = BootstrapAddr {
         host: host.to_string(),
         port: listened.port(),

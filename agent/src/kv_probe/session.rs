@@ -5,7 +5,8 @@ use super::channel::Channel;
 use super::node::{Node, draw_boot_id};
 use super::pool::Pool;
 use super::wire::{Offer, SendRequest, Sent};
-use crate::wiring::transfer_config::{self, address_towards};
+use crate::wiring::own_address::{address_towards, own_address};
+use crate::wiring::transfer_config;
 use anyhow::{Context, Result, anyhow, ensure};
 use pd_kv_transfer::{BootstrapAddr, KvReceiver, Link, Links, ReceiverRequest, TransferConfig};
 use pd_protocol::workers::Role;
@@ -37,7 +38,7 @@ impl Session {
              --bytes"
         );
         let host = match args.host {
-            Some(host) => transfer_config::own_address(host),
+            Some(host) => own_address(host)?,
             None => host_towards(peer).await?,
         };
         let pool = Pool::allocate(args.session_pages()?, ROW + 1)?;

@@ -1,9 +1,11 @@
 //! The engine's configuration, from arguments that have been checked.
 
-use super::transfer_config::{self, own_address};
-use crate::args::{Args, Dtype, KvCacheDtype, Mode};
+use super::own_address::own_address;
+use super::transfer_config;
+use crate::args::{Args, Dtype, KvCacheDtype, Mode, SamplingSource};
 use crate::device;
 use crate::listeners::Ports;
+use crate::sizes::Sizes;
 use anyhow::Result;
 use pd_engine::engine::{
     self, DecodeConfig, DisaggregationMode, EngineConfig, ModelDtype, PrefillConfig,
@@ -11,11 +13,16 @@ use pd_engine::engine::{
 use pd_kv_transfer::{Links, TransferConfig};
 
 /// # Errors
-/// When the device cannot be used, or has no memory left for the KV pool.
+/// When the device cannot be used, has no memory left for the KV pool, or peers cannot be told where to dial.
 pub(super) fn build(args: &Args, ports: Ports, links: &Links) -> Result<EngineConfig> {
     let (model, schedule) = (&args.model, &args.schedule);
     let defaults = EngineConfig::new(&model.model_path);
+    let device = device::open(args)?;
+    let sizes = Sizes::new(schedule, &device);
     Ok(EngineConfig {
+        tokenizer_path: model.tokenizer_path.clone(),
+        chat_template: model.chat_template.clone(),
+        sampling_from_model: model.sampling_defaults == SamplingSource::Model,
         served_model_name: model.served_name(),
         weight_version: model.weight_version.clone(),
         context_length: model.context_length,
@@ -27,48 +34,50 @@ pub(super) fn build(args: &Args, ports: Ports, links: &Links) -> Result<EngineCo
         kv_cache_dtype: match model.kv_cache_dtype {
             KvCacheDtype::Auto => engine::KvCacheDtype::Auto,
             KvCacheDtype::Float32 => engine::KvCacheDtype::Float32,
+            KvCacheDtype::Float16 => engine::KvCacheDtype::Float16,
             KvCacheDtype::Bfloat16 => engine::KvCacheDtype::Bfloat16,
         },
         page_size: schedule.page_size,
         max_total_tokens: schedule.max_total_tokens,
-        chunked_prefill_size: schedule.chunk_tokens(),
+        chunked_prefill_size: sizes.chunked_prefill_size,
         max_prefill_tokens: schedule.max_prefill_tokens,
-        max_running_requests: schedule.max_running_requests,
+        max_running_requests: sizes.max_running_requests,
         max_queued_requests: schedule.max_queued_requests,
         schedule_conservativeness: schedule.schedule_conservativeness,
         disable_radix_cache: schedule.disable_radix_cache,
-        device: device::open(args)?,
+        device,
         overlap_schedule: args.device.disable_overlap_schedule.then_some(false),
         random_seed: model.random_seed.unwrap_or_else(rand::random),
         cache_dir: pd_engine::weights::digest::user_folder(),
-        mode: mode(args, ports, links),
+        mode: mode(args, ports, links)?,
         ..defaults
     })
 }
 
-fn mode(args: &Args, ports: Ports, links: &Links) -> DisaggregationMode {
+fn mode(args: &Args, ports: Ports, links: &Links) -> Result<DisaggregationMode> {
     let disaggregation = &args.disaggregation;
-    match disaggregation.mode {
+    Ok(match disaggregation.mode {
         Mode::Null => DisaggregationMode::Null,
         Mode::Prefill => DisaggregationMode::Prefill(PrefillConfig {
-            transfer: transfer(args, links),
+            transfer: transfer(args, links)?,
             bootstrap_port: ports
                 .bootstrap
                 .unwrap_or(disaggregation.transfer.bootstrap_port),
             http_port: ports.http,
         }),
         Mode::Decode => DisaggregationMode::Decode(DecodeConfig {
-            transfer: transfer(args, links),
+            transfer: transfer(args, links)?,
             num_reserved_decode_tokens: disaggregation.num_reserved_decode_tokens,
             extra_slots: disaggregation.decode_extra_slots,
             polling_interval: disaggregation.decode_polling_interval,
         }),
-    }
+    })
 }
 
-fn transfer(args: &Args, links: &Links) -> TransferConfig {
+fn transfer(args: &Args, links: &Links) -> Result<TransferConfig> {
     let disaggregation = &args.disaggregation;
-    TransferConfig {
+    let host = own_address(args.server.host)?;
+    Ok(TransferConfig {
         bootstrap_timeout: disaggregation.bootstrap_timeout,
         waiting_timeout: disaggregation.waiting_timeout,
         transfer_timeout: disaggregation.transfer_timeout,
@@ -77,6 +86,6 @@ fn transfer(args: &Args, links: &Links) -> TransferConfig {
         test_failure_prob: disaggregation.test_failure_prob,
         test_failure_seed: args.model.random_seed.unwrap_or_else(rand::random),
         links: links.clone(),
-        ..transfer_config::build(&disaggregation.transfer, own_address(args.server.host))
-    }
+        ..transfer_config::build(&disaggregation.transfer, host)
+    })
 }

@@ -2,8 +2,7 @@
 
 use crate::args::{TransferArgs, TransferBackendName};
 use pd_kv_transfer::{RdmaConfig, TransferConfig, Transport};
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::IpAddr;
 
 /// Peers dial `host`.
 pub(crate) fn build(args: &TransferArgs, host: IpAddr) -> TransferConfig {
@@ -24,7 +23,10 @@ pub(crate) fn build(args: &TransferArgs, host: IpAddr) -> TransferConfig {
             | TransferBackendName::Mooncake
             | TransferBackendName::Nixl
             | TransferBackendName::Mori
-            | TransferBackendName::Ascend => Transport::Auto,
+            | TransferBackendName::Ascend
+            | TransferBackendName::MooncakeTcp
+            | TransferBackendName::Nccl
+            | TransferBackendName::Gloo => Transport::Auto,
         },
         rdma: RdmaConfig {
             devices: args.ib_device.clone(),
@@ -37,30 +39,4 @@ pub(crate) fn build(args: &TransferArgs, host: IpAddr) -> TransferConfig {
         },
         ..TransferConfig::new(host)
     }
-}
-
-/// The address that peers dial: the one listened on, or, where that is any, the one this machine
-/// reaches the world from; loopback where it reaches none.
-pub(crate) fn own_address(host: IpAddr) -> IpAddr {
-    if !host.is_unspecified() {
-        return host;
-    }
-    // 192.0.2.1 is reserved for documentation, so it is routed as the world is and nobody is there.
-    let world = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9));
-    address_towards(world).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
-}
-
-/// The address that this machine reaches `peer` from.
-///
-/// # Errors
-/// No way leads there.
-pub(crate) fn address_towards(peer: SocketAddr) -> io::Result<IpAddr> {
-    let any: SocketAddr = match peer {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    // A UDP socket that is connected chooses its address and sends nothing.
-    let socket = UdpSocket::bind(any)?;
-    socket.connect(peer)?;
-    Ok(socket.local_addr()?.ip())
 }

@@ -19,6 +19,8 @@ pub(crate) struct Agent {
     pub(crate) admin: String,
     pub(crate) bootstrap_port: u16,
     pub(crate) client: Client,
+    /// What the log said until the agent was ready.
+    pub(crate) start_log: String,
 }
 
 /// A committed tiny random checkpoint.
@@ -32,6 +34,7 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
         .args(args)
         .env_remove("PDSERVE_ADMIN_TOKEN")
+        .env_remove("NVIDIA_VISIBLE_DEVICES")
         .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
@@ -62,6 +65,7 @@ impl Agent {
             admin: String::new(),
             bootstrap_port: 0,
             client: Client::new(),
+            start_log: String::new(),
         };
         agent.wait_ready().await;
         agent
@@ -88,6 +92,7 @@ impl Agent {
             let ready = line.contains("ready in ");
             seen.push(line);
             if ready {
+                self.start_log = seen.join("\n");
                 return;
             }
         }

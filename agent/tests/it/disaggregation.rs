@@ -2,6 +2,7 @@
 
 use crate::agent::Agent;
 use serde_json::{Value, json};
+use std::net::TcpListener;
 
 async fn start(mode: &str) -> Agent {
     let args = [
@@ -44,6 +45,29 @@ async fn the_fake_host_answers_without_a_peer() {
     }
 }
 
+/// Seed 001's dummy test, its legs sent as its router sends them.
+#[tokio::test]
+async fn a_pair_over_fake_answers_both_legs_without_a_transfer() {
+    let fake = ["--disaggregation-transfer-backend", "fake"];
+    let ports = ["--disaggregation-bootstrap-port", "0"];
+    let mode = |mode| [&["--disaggregation-mode", mode][..], &fake, &ports].concat();
+    let (prefill, decode) = (mode("prefill"), mode("decode"));
+    let (prefill, decode) = tokio::join!(Agent::start(&prefill), Agent::start(&decode));
+    let body = json!({
+        "messages": [{"role": "user", "content": "who are you?"}], "max_tokens": 12,
+        "temperature": 0.7, "ignore_eos": true, "bootstrap_host": "127.0.0.1",
+        "bootstrap_port": prefill.bootstrap_port, "bootstrap_room": 9,
+    });
+    let (first, answer) = both_legs(&prefill, &decode, "/v1/chat/completions", &body).await;
+    assert_eq!(first["usage"]["completion_tokens"], 1);
+    assert_eq!(answer["usage"]["completion_tokens"], 12);
+    for agent in [&prefill, &decode] {
+        agent.wait_idle().await;
+        let info = agent.client.get(&agent.url("/server_info")).await.ok();
+        assert_eq!(info["disaggregation_transfer_backend"], "fake");
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_leaves_before_the_peer_came_ends_its_leg() {
     let prefill = start("prefill").await;
@@ -67,17 +91,20 @@ async fn both_legs(prefill: &Agent, decode: &Agent, path: &str, body: &Value) ->
     (legs.0.ok(), legs.1.ok())
 }
 
-#[tokio::test]
-async fn a_pair_answers_as_one_process_does() {
-    let (prefill, decode, whole) =
-        tokio::join!(start("prefill"), start("decode"), Agent::start(&[]));
+async fn a_pair_at_answers_as_one_process_does(host: &str) {
+    let at = async |mode| {
+        let ports = ["--disaggregation-bootstrap-port", "0"];
+        let args = ["--disaggregation-mode", mode, "--host", host];
+        Agent::start(&[&args[..], &ports].concat()).await
+    };
+    let (prefill, decode, whole) = tokio::join!(at("prefill"), at("decode"), Agent::start(&[]));
     let mut body = json!({
         "text": ["the sea is wide and deep", "the sky"],
         "sampling_params": {"temperature": 0.8, "sampling_seed": 11, "max_new_tokens": 24, "n": 2},
         "return_logprob": true,
     });
     let alone = whole.client.post(&whole.url("/generate"), &body).await.ok();
-    body["bootstrap_host"] = json!("127.0.0.1");
+    body["bootstrap_host"] = json!(host);
     body["bootstrap_port"] = json!(prefill.bootstrap_port);
     body["bootstrap_room"] = json!([101, 205, 309, 413]);
     let (first, answers) = both_legs(&prefill, &decode, "/generate", &body).await;
@@ -97,6 +124,16 @@ async fn a_pair_answers_as_one_process_does() {
     assert_eq!(timeline["process"], "decode");
     prefill.wait_idle().await;
     decode.wait_idle().await;
+}
+
+#[tokio::test]
+async fn a_pair_answers_as_one_process_does() {
+    a_pair_at_answers_as_one_process_does("127.0.0.1").await;
+    a_pair_at_answers_as_one_process_does("localhost").await;
+    // A kernel may lack IPv6.
+    if TcpListener::bind("[::1]:0").is_ok() {
+        a_pair_at_answers_as_one_process_does("::1").await;
+    }
 }
 
 #[tokio::test]

@@ -15,5 +15,7 @@ mod ends;
 mod generate;
 mod gpus;
 mod kv_probe;
+mod logs;
+mod model_files;
 mod refusals;
 mod start;

@@ -8,10 +8,18 @@ use pd_compute::cuda::driver::Driver;
 use pd_kv_transfer::TransferConfig;
 use pd_protocol::workers::Role;
 
+use crate::text::TextSources;
+
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// A Hugging Face directory or a GGUF file.
     pub model_path: PathBuf,
+    /// SGLang's `--tokenizer-path`; the model's own if absent.
+    pub tokenizer_path: Option<PathBuf>,
+    /// SGLang's `--chat-template`: a file of Jinja; the tokenizer's own if absent.
+    pub chat_template: Option<PathBuf>,
+    /// SGLang's `--sampling-defaults model`: `generation_config.json` sets the defaults of chats.
+    pub sampling_from_model: bool,
     pub served_model_name: String,
     /// Reported with every answer.
     pub weight_version: String,
@@ -142,10 +150,21 @@ impl DisaggregationMode {
 // === impl EngineConfig ===
 
 impl EngineConfig {
+    pub(super) fn text_sources(&self) -> TextSources {
+        TextSources {
+            model_path: self.model_path.clone(),
+            tokenizer_path: self.tokenizer_path.clone(),
+            chat_template: self.chat_template.clone(),
+        }
+    }
+
     /// A monolithic engine with SGLang's defaults.
     pub fn new(model_path: impl Into<PathBuf>) -> Self {
         Self {
             model_path: model_path.into(),
+            tokenizer_path: None,
+            chat_template: None,
+            sampling_from_model: true,
             served_model_name: "default".to_owned(),
             weight_version: "default".to_owned(),
             context_length: None,

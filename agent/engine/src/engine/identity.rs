@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::config::EngineConfig;
 use super::info::EngineInfo;
 use crate::kvcache::group::KvPoolShape;
-use crate::model::ModelConfig;
+use crate::model::config::SamplingDefaults;
+use crate::model::{ModelConfig, ModelFiles};
 use crate::weights::digest::{HexDigest, digest_bytes};
 
 /// Bumped when bytes on the wire change their meaning.
@@ -76,14 +77,21 @@ impl Identity {
     pub(super) fn info(
         self,
         config: &EngineConfig,
-        model: &ModelConfig,
+        files: &ModelFiles,
         shape: KvPoolShape,
         context_length: u32,
     ) -> EngineInfo {
+        let model = &files.config;
         let to_u32 = |len: usize| u32::try_from(len).expect("sizes are checked to fit 32 bits");
         EngineInfo {
             role: config.mode.role(),
             model_path: config.model_path.display().to_string(),
+            tokenizer_path: config.text_sources().tokenizer_path().display().to_string(),
+            sampling_defaults: if config.sampling_from_model {
+                files.sampling_defaults
+            } else {
+                SamplingDefaults::default()
+            },
             served_model_name: config.served_model_name.clone(),
             weight_version: config.weight_version.clone(),
             model_type: model.family.name().to_owned(),

@@ -4,12 +4,16 @@ use pd_protocol::BootstrapRoom;
 use pd_protocol::workers::Role;
 
 use super::request::{GenerateRequest, SubmitError};
+use crate::model::config::SamplingDefaults;
 use crate::sample::params::{ParamsError, TOP_LOGPROBS_MAX};
 
 #[derive(Clone, Debug)]
 pub struct EngineInfo {
     pub role: Role,
     pub model_path: String,
+    pub tokenizer_path: String,
+    /// Of chats, for the fields that a client leaves out.
+    pub sampling_defaults: SamplingDefaults,
     pub served_model_name: String,
     pub weight_version: String,
     /// Family of the model, such as `llama`.

@@ -101,11 +101,12 @@ fn load<B: Backend>(
     make: impl FnOnce(&Weights) -> Result<Numbers<B>, StartError>,
 ) -> Result<Loaded<B>, StartError> {
     let files = ModelFiles::open(&config.model_path).map_err(model_error)?;
-    let digests = DigestCache::new(config.cache_dir.clone()).spawn(files.files());
-    let path = config.model_path.clone();
+    let sources = config.text_sources();
+    let digested = [files.files(), sources.replacements()].concat();
+    let digests = DigestCache::new(config.cache_dir.clone()).spawn(digested);
     let text = std::thread::Builder::new().name("pd-text".to_owned());
     let text = text
-        .spawn(move || text::load(&path))
+        .spawn(move || text::load_from(&sources))
         .map_err(StartError::Thread)?;
 
     let Numbers { backend, dtype } = make(&files.weights)?;
@@ -131,7 +132,7 @@ fn load<B: Backend>(
     let digests = digests.and_then(|task| task.wait()).map_err(model_error)?;
     let identity = Identity::new(&files.config, shape, dtype, &digests);
     Ok(Loaded {
-        info: identity.info(config, &files.config, shape, context_length),
+        info: identity.info(config, &files, shape, context_length),
         backend,
         runner,
         limits,

@@ -62,6 +62,16 @@ pub enum RopeScaling {
     },
 }
 
+/// What `generation_config.json` sets in the place of SGLang's defaults; no part of the KV's meaning.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SamplingDefaults {
+    pub temperature: Option<f32>,
+    pub top_p: Option<f32>,
+    pub top_k: Option<i32>,
+    pub min_p: Option<f32>,
+    pub repetition_penalty: Option<f32>,
+}
+
 /// Why a model's configuration is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {

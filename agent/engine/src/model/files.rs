@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::config::{self, ConfigError, ModelConfig};
+use super::config::{self, ConfigError, ModelConfig, SamplingDefaults};
 use crate::weights::{Gguf, Safetensors, Weights, WeightsError};
 
 /// A path given by the user, resolved to one of the two kinds of model.
@@ -19,12 +19,16 @@ pub enum ModelPath {
 pub struct ModelFiles {
     pub config: ModelConfig,
     pub weights: Weights,
+    pub sampling_defaults: SamplingDefaults,
 }
 
 /// Why no model is found, or the one found is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("cannot read the model path {path}: {source}; give a model folder or a .gguf file")]
+    #[error(
+        "cannot read the model path {path}: {source}; give a model folder or a .gguf file of this \
+         machine: nothing is fetched"
+    )]
     Path {
         path: PathBuf,
         source: std::io::Error,
@@ -84,6 +88,17 @@ impl ModelPath {
     }
 }
 
+/// The files of a folder that decide how text becomes ids.
+pub(crate) fn tokenizer_files(folder: &Path) -> Vec<PathBuf> {
+    let names = [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+    ];
+    let paths = names.map(|name| folder.join(name));
+    paths.into_iter().filter(|path| path.exists()).collect()
+}
+
 fn is_gguf(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
@@ -104,6 +119,7 @@ impl ModelFiles {
                 Ok(Self {
                     config,
                     weights: Weights::Hf(weights),
+                    sampling_defaults: config::hf::read_sampling_defaults(&folder)?,
                 })
             }
             ModelPath::Gguf(file) => {
@@ -111,6 +127,7 @@ impl ModelFiles {
                 Ok(Self {
                     config: config::gguf::read_config(&gguf)?,
                     weights: Weights::Gguf(gguf),
+                    sampling_defaults: SamplingDefaults::default(),
                 })
             }
         }
@@ -123,15 +140,8 @@ impl ModelFiles {
             Weights::Gguf(gguf) => vec![gguf.path().to_owned()],
             Weights::Hf(safetensors) => {
                 let shards = safetensors.headers().map(|(path, _)| path.to_owned());
-                let beside = [
-                    "tokenizer.json",
-                    "tokenizer_config.json",
-                    "chat_template.jinja",
-                ];
-                let beside = beside.map(|name| safetensors.path().join(name));
-                shards
-                    .chain(beside.into_iter().filter(|path| path.exists()))
-                    .collect()
+                let beside = tokenizer_files(safetensors.path());
+                shards.chain(beside).collect()
             }
         }
     }

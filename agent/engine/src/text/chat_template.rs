@@ -64,6 +64,18 @@ impl ChatTemplate {
             .transpose()
     }
 
+    /// The template in a file of its own.
+    ///
+    /// # Errors
+    /// When the file cannot be read or does not compile.
+    pub fn from_file(path: &Path, tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
+        let source = std::fs::read_to_string(path).map_err(|source| TemplateError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::compile(path.to_owned(), source, tokenizer)
+    }
+
     /// The template in a GGUF file's metadata.
     ///
     /// # Errors

@@ -77,6 +77,12 @@ impl BootstrapServer {
     pub fn local_addr(&self) -> std::net::SocketAddr {
         self.local_addr
     }
+
+    /// Waits until the server is gone, which before its drop only a fault brings about.
+    pub async fn ended(&mut self) {
+        // How it ended makes no difference to its caller, and a panic has been logged.
+        let _ = (&mut self.task).await;
+    }
 }
 
 impl Drop for BootstrapServer {

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::fields::Fields;
-use super::{ConfigError, Family, ModelConfig, RopeScaling, invalid, narrow};
+use super::{ConfigError, Family, ModelConfig, RopeScaling, SamplingDefaults, invalid, narrow};
 
 const DEFAULT_ROPE_THETA: f64 = 10_000.0;
 const DEFAULT_NORM_EPS: f64 = 1e-6;
@@ -17,13 +17,44 @@ const DEFAULT_NORM_EPS: f64 = 1e-6;
 /// Names the file, the key, its value, and what is supported.
 pub fn read_config(folder: &Path) -> Result<ModelConfig, ConfigError> {
     let fields = Fields::read(&folder.join("config.json"))?;
-    let generation = folder.join("generation_config.json");
-    let generation = if generation.exists() {
-        Some(Fields::read(&generation)?)
-    } else {
-        None
+    build_config(&fields, generation_config(folder)?.as_ref())
+}
+
+/// How the model in `folder` wants to be sampled, where its `generation_config.json` says so.
+///
+/// # Errors
+/// Names the file, the key and its value.
+pub fn read_sampling_defaults(folder: &Path) -> Result<SamplingDefaults, ConfigError> {
+    let generation = generation_config(folder)?;
+    generation.map_or_else(
+        || Ok(SamplingDefaults::default()),
+        |fields| sampling(&fields),
+    )
+}
+
+fn generation_config(folder: &Path) -> Result<Option<Fields>, ConfigError> {
+    let path = folder.join("generation_config.json");
+    path.exists().then(|| Fields::read(&path)).transpose()
+}
+
+fn sampling(fields: &Fields) -> Result<SamplingDefaults, ConfigError> {
+    let number = |key: &str, is_fit: fn(f64) -> bool, expected: &str| match fields.number(key)? {
+        Some(number) if !is_fit(number) => Err(fields.expect(key, &Value::from(number), expected)),
+        number => Ok(number.map(narrow)),
     };
-    build_config(&fields, generation.as_ref())
+    let top_k = fields.size_opt("top_k")?;
+    Ok(SamplingDefaults {
+        temperature: number("temperature", |n| n >= 0.0, "0 or more")?,
+        top_p: number("top_p", |n| n > 0.0 && n <= 1.0, "above 0, up to 1")?,
+        // Hugging Face's 0 is all tokens, as is leaving the key out.
+        top_k: top_k.and_then(|k| i32::try_from(k).ok().filter(|&k| k > 0)),
+        min_p: number("min_p", |n| (0.0..=1.0).contains(&n), "0 to 1")?,
+        repetition_penalty: number(
+            "repetition_penalty",
+            |n| n > 0.0 && n <= 2.0,
+            "above 0, up to 2",
+        )?,
+    })
 }
 
 pub(super) fn build_config(

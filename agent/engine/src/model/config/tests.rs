@@ -47,6 +47,44 @@ fn end_tokens_of_both_files_are_joined() {
 }
 
 #[test]
+fn sampling_defaults_are_those_that_the_file_sets() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = || hf::read_sampling_defaults(folder.path());
+    assert_eq!(read().unwrap(), SamplingDefaults::default());
+    let write = |generation: Value| {
+        let path = folder.path().join("generation_config.json");
+        std::fs::write(path, generation.to_string()).unwrap();
+    };
+    write(json!({"temperature": 0.6, "top_p": 0.95, "top_k": 20, "do_sample": true}));
+    let expected = SamplingDefaults {
+        temperature: Some(0.6),
+        top_p: Some(0.95),
+        top_k: Some(20),
+        ..SamplingDefaults::default()
+    };
+    assert_eq!(read().unwrap(), expected);
+    write(json!({"top_k": 0, "min_p": 0.1, "repetition_penalty": 1.1}));
+    let expected = SamplingDefaults {
+        min_p: Some(0.1),
+        repetition_penalty: Some(1.1),
+        ..SamplingDefaults::default()
+    };
+    assert_eq!(read().unwrap(), expected);
+    for (key, value) in [
+        ("temperature", -1.0),
+        ("top_p", 0.0),
+        ("repetition_penalty", 3.0),
+    ] {
+        write(json!({ key: value }));
+        let refused = read().unwrap_err().to_string();
+        assert!(
+            refused.contains(&format!("{key} is {value:?}, expected ")),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
 fn both_forms_of_rope_settings_are_read() {
     let old = with("rope_scaling", json!({"type": "linear", "factor": 2.0})).unwrap();
     assert_eq!(old.rope_theta, 5000.0);

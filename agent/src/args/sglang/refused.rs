@@ -1,0 +1,221 @@
+//! SGLang's flags that change answers or memory, or whom is trusted, in a way that is not carried
+//! out here. Each group says what is so here, and what to do.
+
+use super::{Group, Meaning};
+
+pub(super) const GROUPS: &[Group] = &[
+    Group {
+        meaning: Meaning::Only {
+            values: "1",
+            instead: super::ONE_RANK,
+        },
+        flags: "tp-size= tp= tensor-parallel-size= pp-size= pp= pipeline-parallel-size= dp-size= dp= \
+                data-parallel-size= nnodes= ep-size= ep= expert-parallel-size= dcp-size= \
+                decode-context-parallel-size= attn-dp-size= attention-data-parallel-size= \
+                attn-cp-size= attention-context-parallel-size= moe-dp-size= moe-data-parallel-size= \
+                dwdp-size= disaggregation-prefill-pp=",
+    },
+    Group {
+        meaning: Meaning::Only {
+            values: "0",
+            instead: "there is one node, of rank 0; leave it out",
+        },
+        flags: "node-rank=",
+    },
+    Group {
+        meaning: Meaning::Only {
+            values: "auto safetensors gguf",
+            instead: "weights are read from safetensors or GGUF files, whichever --model-path has; \
+                      leave it out",
+        },
+        flags: "load-format=",
+    },
+    Group {
+        meaning: Meaning::Only {
+            values: "gguf",
+            instead: "weights are never quantised at start; give a GGUF file that is, and leave it \
+                      out",
+        },
+        flags: "quantization=",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "weights are never quantised at start; give a GGUF file that is, and leave it out",
+        ),
+        flags: "quantization-param-path= modelopt-quant= modelopt-checkpoint-restore-path= \
+                quantize-and-serve torchao-config= kt-weight-path=",
+    },
+    Group {
+        meaning: Meaning::Only {
+            values: "auto sglang hf",
+            instead: "the model's code is this program's own; leave it out",
+        },
+        flags: "model-impl= model-config-parser=",
+    },
+    Group {
+        meaning: Meaning::Only {
+            values: "{}",
+            instead: "the model's files are taken as they are; change its config.json",
+        },
+        flags: "json-model-override-args=",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "the model's files are taken as they are; give the folder that holds what you want as \
+             --model-path, and leave it out",
+        ),
+        flags: "revision= decrypted-config-file= checkpoint-engine-wait-weights-before-ready \
+                forward-hooks=",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "the model's files are not verified; verify them before the start, and leave it out",
+        ),
+        flags: "model-checksum=?",
+    },
+    Group {
+        meaning: Meaning::Only {
+            values: "default",
+            instead: "the model's own template serves; give a file of Jinja as --chat-template",
+        },
+        flags: "hf-chat-template-name=",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "prompts of /v1/completions reach the model as they are; leave it out",
+        ),
+        flags: "completion-template=",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "a request sets its template's variables itself (chat_template_kwargs); leave it out",
+        ),
+        flags: "default-chat-template-kwargs=",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "only the model's generation_config.json sets defaults (--sampling-defaults); give each \
+             request its own parameters, and leave it out",
+        ),
+        flags: "preferred-sampling-params=",
+    },
+    Group {
+        meaning: Meaning::Only {
+            values: "auto slow",
+            instead: "the tokenizer is the model's own; leave it out",
+        },
+        flags: "tokenizer-mode=",
+    },
+    Group {
+        meaning: Meaning::Refused("text is always read and written; leave it out"),
+        flags: "skip-tokenizer-init",
+    },
+    Group {
+        meaning: Meaning::Refused("this program generates text and embeds none; leave it out"),
+        flags: "is-embedding",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "LoRA adapters are not applied; serve weights that they are merged into, and leave it \
+             out",
+        ),
+        flags: "enable-lora lora-paths=*",
+    },
+    Group {
+        meaning: Meaning::Refused("each token is computed by the model itself; leave it out"),
+        flags: "speculative-algorithm= speculative-algo= dllm-algorithm=",
+    },
+    Group {
+        meaning: Meaning::Only {
+            values: "null",
+            instead: "each token is computed by the model itself; leave it out",
+        },
+        flags: "decoupled-spec-role=",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "prefill and decode share no GPU; start one worker with --disaggregation-mode prefill \
+             and one with decode, and leave it out",
+        ),
+        flags: "enable-pdmux",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "models here read text only, so there is no encoder; leave it out",
+        ),
+        flags: "encoder-only language-only",
+    },
+    Group {
+        meaning: Meaning::Refused("attention is over all of the context; leave it out"),
+        flags: "enable-hisparse",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "weights and KV pool stay in the device's memory; take a smaller model or a GGUF file, \
+             and leave it out",
+        ),
+        flags: "enable-memory-saver enable-paged-experts",
+    },
+    Group {
+        meaning: Meaning::Only {
+            values: "0",
+            instead: "weights and KV pool stay in the device's memory; take a smaller model or a GGUF \
+                      file, and leave it out",
+        },
+        flags: "cpu-offload-gb=",
+    },
+    Group {
+        meaning: Meaning::Refused("logits are not changed by code or marks; leave it out"),
+        flags: "enable-custom-logit-processor enable-watermark",
+    },
+    Group {
+        meaning: Meaning::Refused("no kernels match a training system's; leave it out"),
+        flags: "rl-on-policy-target=",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "answers hold no hidden states, experts or ids beyond \
+                                   output_ids of /generate; leave it out",
+        ),
+        flags: "enable-return-hidden-states return-hidden-states-mode= \
+                enable-return-aux-hidden-states enable-return-routed-experts \
+                enable-return-indexer-topk return-input-ids return-output-ids",
+    },
+    Group {
+        meaning: Meaning::Refused("thinking is text like any other; leave it out"),
+        flags: "enable-strict-thinking",
+    },
+    Group {
+        meaning: Meaning::Refused("a prompt that is too long is refused, never cut; leave it out"),
+        flags: "allow-auto-truncate",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "each event of /generate carries the whole text so far, as SGLang's do without the \
+             flag; leave it out",
+        ),
+        flags: "incremental-streaming-output stream-output",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "a stream has usage where its request asks for it (stream_options.include_usage); leave \
+             it out",
+        ),
+        flags: "stream-response-default-include-usage",
+    },
+    Group {
+        meaning: Meaning::Refused(
+            "workers speak plain HTTP; give the certificate to pd-router (--tls-cert-path, \
+             --tls-key-path), or to a proxy, and leave it out",
+        ),
+        flags: "ssl-keyfile= ssl-certfile= ssl-ca-certs= ssl-keyfile-password= enable-ssl-refresh",
+    },
+    Group {
+        meaning: Meaning::Refused("this program speaks HTTP only; leave it out"),
+        flags: "smg-grpc-mode grpc-mode grpc-port= sidecar=",
+    },
+    Group {
+        meaning: Meaning::Refused("flags are read from the command line only; give them there"),
+        flags: "config=",
+    },
+];
