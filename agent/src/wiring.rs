@@ -69,12 +69,18 @@ async fn run_until_signal(args: &Args) -> Result<()> {
         failed = server_failed(&mut servers) => return Err(failed),
         () = signals.next() => return Ok(()),
     };
-    let bootstrap = start_bootstrap(bootstrap, service.engine.info())?;
+    let mut bootstrap = start_bootstrap(bootstrap, service.engine.info())?;
+    let transfer_failed = service.engine.transfer_failed();
     app.open(service);
     tell_ready(&app, started);
-    tokio::select! {
+    let fault = tokio::select! {
         failed = server_failed(&mut servers) => return Err(failed),
-        () = signals.next() => {}
+        reason = transfer_failed => Some(reason.to_string()),
+        reason = bootstrap_ended(&mut bootstrap) => Some(reason),
+        () = signals.next() => None,
+    };
+    if let Some(reason) = &fault {
+        tracing::error!("this worker ends: {reason}");
     }
     let ended = drain(&app, &mut signals, args.server.drain_timeout).await;
     drop(bootstrap);
@@ -85,7 +91,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
         flushed.is_ok(),
         delivered(ports.http).await
     );
-    Ok(())
+    fault.map_or(Ok(()), |reason| Err(anyhow::anyhow!(reason)))
 }
 
 fn app_spec(args: &Args, ports: Ports) -> AppSpec {
@@ -144,6 +150,13 @@ fn start_bootstrap(
     };
     let started = listener.map(start).transpose();
     started.context("cannot serve the bootstrap table")
+}
+
+async fn bootstrap_ended(server: &mut Option<BootstrapServer>) -> String {
+    match server {
+        Some(server) => server.ended().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn tell_ready(app: &App, started: Instant) {

@@ -37,6 +37,7 @@ mod progress;
 mod ranks;
 mod session;
 mod stage;
+mod tasks;
 
 pub use backend::rdma::fabric::{FabricError, NicError};
 pub use bootstrap::BootstrapServer;
@@ -53,6 +54,7 @@ pub use metadata_buffers::{MetadataBuffers, MetadataIndexAllocator};
 pub use metrics::TransferMetrics;
 pub use receiver::{KvReceiver, ReceiverRequest, TransferReport};
 pub use sender::{ChunkReport, KvSender, LastChunk, SenderRequest};
+pub use tasks::Failure;
 
 #[cfg(test)]
 mod tests;

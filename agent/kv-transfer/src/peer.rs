@@ -97,7 +97,8 @@ pub(crate) async fn connect(
         host: addr.rank_ip.clone(),
         port: addr.rank_port,
     };
-    let outbox = Outbox::connect(&endpoint);
+    let tasks = &side.shared.tasks;
+    let outbox = Outbox::connect(tasks, &endpoint);
     let session_id = side.new_session_id();
     // Prefill answers from a thread that no forward pass occupies.
     let patience = side.shared.config.transfer.patience();
@@ -150,14 +151,11 @@ pub(crate) async fn connect(
     let links = &side.shared.config.transfer.links;
     links.enter(peer.key.to_string(), link);
     if let Some(mapping) = mapping {
-        tokio::spawn(pull::run(
-            Arc::clone(&side),
-            Arc::clone(&peer),
-            mapping,
-            waiting,
-        ));
+        let pulling = pull::run(Arc::clone(&side), Arc::clone(&peer), mapping, waiting);
+        tasks.spawn("pull", pulling);
     }
-    tokio::spawn(watch(side, Arc::clone(&peer), liveness));
+    let watching = watch(Arc::clone(&side), Arc::clone(&peer), liveness);
+    tasks.spawn("liveness", watching);
     Ok(peer)
 }
 

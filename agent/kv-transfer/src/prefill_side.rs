@@ -57,12 +57,15 @@ impl PrefillSide {
         });
         let listen_error = |source| StartError::Listen { host, source };
         let linked = Arc::clone(&side);
-        let link_port = link::listen(host, move |hello, stream| linked.on_link(&hello, stream))
+        let tasks = &side.shared.tasks;
+        let on_link = move |hello: Hello, stream| linked.on_link(&hello, stream);
+        let link_port = link::listen(tasks, host, on_link)
             .await
             .map_err(listen_error)?;
         side.link_port.set(link_port).expect("the port is set once");
         let handler = Arc::clone(&side);
-        let control_port = control::socket::listen(host, move |message| handler.handle(message))
+        let on_message = move |message| handler.handle(message);
+        let control_port = control::socket::listen(tasks, host, on_message)
             .await
             .map_err(listen_error)?;
         side.register(control_port);
@@ -101,7 +104,7 @@ impl PrefillSide {
         };
         let boot_id = config.boot_id.clone();
         let client = BootstrapClient::new(config.transfer.patience());
-        tokio::spawn(async move {
+        self.shared.tasks.spawn("registration", async move {
             match client.register(&addr, &registration, &boot_id).await {
                 Ok(()) => tracing::info!(%addr, "registered with the bootstrap server"),
                 Err(error) => {
@@ -119,7 +122,7 @@ impl PrefillSide {
         };
         session.attach();
         let side = Arc::clone(self);
-        tokio::spawn(async move {
+        self.shared.tasks.spawn("liveness", async move {
             let peer = format!("decode {}", session.id());
             let transfer = &side.shared.config.transfer;
             let (interval, patience) = (transfer.heartbeat_interval, transfer.patience());
@@ -183,7 +186,8 @@ impl PrefillSide {
         } else if test_failure == Some(Stage::Bootstrap) {
             self.fail(&room, Stage::Bootstrap.reason(id));
         }
-        let entered = self.shared.handle.enter();
+        let tasks = &self.shared.tasks;
+        let entered = tasks.handle().enter();
         for (session, info) in early {
             self.join(&room, &session, info);
         }
@@ -191,9 +195,11 @@ impl PrefillSide {
             self.bootstrapped(&room);
         }
         drop(entered);
-        self.shared
-            .handle
-            .spawn(Arc::clone(self).keep_time(Arc::clone(&room)));
+        tasks.spawn("room", Arc::clone(self).keep_time(Arc::clone(&room)));
+        // After it was entered: whoever fails all rooms has seen it, or has left the reason.
+        if let Some(reason) = self.shared.failure() {
+            self.fail(&room, reason);
+        }
         Ok(KvSender {
             side: Arc::clone(self),
             room,
@@ -263,6 +269,14 @@ impl PrefillSide {
         true
     }
 
+    /// The manager has failed.
+    pub(crate) fn fail_all(&self, reason: &FailureReason) {
+        let rooms: Vec<_> = self.rooms.lock().open.values().cloned().collect();
+        for room in rooms {
+            self.fail(&room, reason.clone());
+        }
+    }
+
     pub(crate) fn close(&self, room: &SenderRoom) {
         let mut rooms = self.rooms.lock();
         rooms.open.remove(&room.id);
@@ -288,7 +302,7 @@ fn offer_memory(shared: &Shared, leases: &LeaseTable) -> Option<String> {
     let name = format!("pdserve-kv-{rank}");
     let mut regions = shared.regions.clone();
     regions.push(leases.region().clone());
-    match export::serve(&name, &regions) {
+    match export::serve(&shared.tasks, &name, &regions) {
         Ok(()) => Some(name),
         Err(error) => {
             tracing::warn!(%error, "memory is not offered to processes on this host");

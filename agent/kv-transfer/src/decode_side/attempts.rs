@@ -3,6 +3,7 @@
 //! that a peer that cannot be used costs its rooms nothing and is tried again after it recovers.
 
 use crate::failure::FailureReason;
+use crate::tasks::Tasks;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::Future;
@@ -18,6 +19,7 @@ const REST_MAX: Duration = Duration::from_secs(1);
 
 pub(crate) struct Attempts<K, V> {
     known: Arc<Mutex<HashMap<K, Attempt<V>>>>,
+    tasks: Tasks,
 }
 
 enum Attempt<V> {
@@ -30,20 +32,17 @@ enum Attempt<V> {
     },
 }
 
-impl<K, V> Default for Attempts<K, V> {
-    fn default() -> Self {
-        Self {
-            known: Arc::default(),
-        }
-    }
-}
-
 impl<K, V> Attempts<K, V>
 where
     K: Clone + Eq + Hash + Send + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// What is known of `key`, or the result of `attempt`, run within the caller's runtime.
+    pub(crate) fn new(tasks: Tasks) -> Self {
+        let known = Arc::default();
+        Self { known, tasks }
+    }
+
+    /// What is known of `key`, or the result of `attempt`, which runs on if nobody waits for it any more.
     pub(crate) async fn get<F>(&self, key: K, attempt: F) -> Result<V, FailureReason>
     where
         F: Future<Output = Result<V, FailureReason>> + Send + 'static,
@@ -84,7 +83,7 @@ where
         let (result_tx, result_rx) = watch::channel(None);
         known.insert(key.clone(), Attempt::Running(result_rx.clone()));
         let table = Arc::clone(&self.known);
-        tokio::spawn(async move {
+        self.tasks.spawn("registration", async move {
             let result = attempt.await;
             let entry = match &result {
                 Ok(value) => Attempt::Done(value.clone()),

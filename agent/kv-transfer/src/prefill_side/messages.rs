@@ -74,7 +74,7 @@ impl PrefillSide {
             host: info.endpoint.clone(),
             port: info.dst_port,
         };
-        let outbox = Outbox::connect(&endpoint);
+        let outbox = Outbox::connect(&self.shared.tasks, &endpoint);
         let id = info.session_id.clone();
         let refused = self.refusal(&info);
         if let Some(why) = &refused {
@@ -134,7 +134,7 @@ impl PrefillSide {
     /// The peer of a session that nobody watches could be gone.
     fn expect_liveness(self: &Arc<Self>, session: Arc<Session>) {
         let side = Arc::clone(self);
-        tokio::spawn(async move {
+        self.shared.tasks.spawn("reaper", async move {
             tokio::select! {
                 () = tokio::time::sleep(ATTACH_TIMEOUT) => {
                     if !session.is_attached() {

@@ -17,6 +17,7 @@ use pd_protocol::{BootstrapRoom, KvPoll};
 use pd_verbs::Verbs;
 use pd_verbs::loopback::Loopback;
 use std::net::{IpAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -86,6 +87,8 @@ pub(crate) struct Worker {
     pub(crate) nics: Option<Loopback>,
     pub(crate) links: Links,
     pub(crate) figures: Figures,
+    /// The next of the manager's tasks that wakes the worker panics.
+    pub(crate) panics: Arc<AtomicBool>,
     changes: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -196,6 +199,8 @@ impl Worker {
         let links = transfer.links.clone();
         transfer.metrics = TransferMetrics::default();
         let figures = Figures::of(&transfer.metrics);
+        let panics = Arc::new(AtomicBool::new(false));
+        let planted = Arc::clone(&panics);
         let verbs = || {
             nics.as_ref()
                 .map_or_else(Verbs::open, |nics| Ok(nics.verbs()))
@@ -211,6 +216,11 @@ impl Worker {
             http_port: None,
             transfer,
             waker: Arc::new(move || {
+                let is_task = std::thread::current().name() == Some("pd-kv-transfer");
+                assert!(
+                    !(is_task && planted.swap(false, Ordering::AcqRel)),
+                    "planted"
+                );
                 let _ = changed.send(());
             }),
         };
@@ -220,6 +230,7 @@ impl Worker {
             nics,
             links,
             figures,
+            panics,
             changes: Mutex::new(changes),
         }
     }
@@ -426,7 +437,6 @@ pub(crate) fn mk_room(room: u64) -> BootstrapRoom {
 
 /// Boot ids name abstract sockets, so they are unique over all processes of a test run.
 pub(crate) fn next_boot() -> String {
-    use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!(
         "{}-{}",

@@ -270,7 +270,8 @@ impl RdmaReceiver {
             }
         }
         let (receiver, side) = (Arc::clone(self), Arc::clone(side));
-        tokio::task::spawn_blocking(move || {
+        let tasks = side.shared.tasks.clone();
+        tasks.spawn_blocking("rail", move || {
             let accepted = receiver.accept(&side, &offer, &outbox);
             if let Some(answer) = receiver.enter(&offer, accepted) {
                 let _ = outbox.send(&ControlMessage::RailAnswer(answer));
@@ -381,7 +382,7 @@ impl RdmaReceiver {
         let ends = Ends {
             unproven: lanes.iter().map(QueuePair::qp_num).collect(),
             lanes,
-            poller: tokio::spawn(listening).abort_handle(),
+            poller: side.shared.tasks.spawn("rail completions", listening),
         };
         Ok((answer, ends))
     }

@@ -105,6 +105,7 @@ impl WriterHandle {
         fabric: &Arc<Fabric>,
         peer: &[NicInfo],
     ) -> Self {
+        let tasks = &side.shared.tasks;
         let (jobs, waiting) = mpsc::channel(JOBS_MAX);
         let (events, told) = mpsc::unbounded_channel();
         let pairs = fabric.pairs(peer);
@@ -114,7 +115,7 @@ impl WriterHandle {
             let nic = Arc::clone(&fabric.nics[here]);
             let (own, other) = (nic.device.name(), &peer[there].device);
             let metrics = session.metrics.written_rail(own, other);
-            Rail::new(number, (nic, there), lanes, metrics)
+            Rail::new(number, (nic, there), lanes, (metrics, tasks.clone()))
         });
         let writer = Writer {
             side: Arc::clone(side),
@@ -128,7 +129,7 @@ impl WriterHandle {
             events: events.clone(),
             without_rails: None,
         };
-        tokio::spawn(writer.run(waiting, told));
+        tasks.spawn("rails", writer.run(waiting, told));
         Self { jobs, events }
     }
 

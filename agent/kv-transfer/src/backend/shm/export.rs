@@ -4,6 +4,7 @@
 
 use crate::memory::Region;
 use crate::memory::device::handle_file;
+use crate::tasks::Tasks;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::io::{self, IoSlice};
@@ -11,6 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
@@ -18,7 +20,7 @@ use tokio::net::UnixStream;
 pub(crate) const FILES_MAX: usize = 253;
 
 /// Starts to hand out `regions` under `name`, within the caller's runtime.
-pub(crate) fn serve(name: &str, regions: &[Region]) -> io::Result<()> {
+pub(crate) fn serve(tasks: &Tasks, name: &str, regions: &[Region]) -> io::Result<()> {
     if regions.len() > FILES_MAX {
         let why = format!(
             "{} regions, but one message carries {FILES_MAX} files",
@@ -31,8 +33,13 @@ pub(crate) fn serve(name: &str, regions: &[Region]) -> io::Result<()> {
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     listener.set_nonblocking(true)?;
     let listener = tokio::net::UnixListener::from_std(listener)?;
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
+    tasks.spawn_endless("shm", async move {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                // Out of file descriptors: others close in time.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
             if let Err(error) = hand_over(&stream, &files).await {
                 tracing::warn!(%error, "memory was not handed over");
             }

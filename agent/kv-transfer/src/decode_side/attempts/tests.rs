@@ -7,9 +7,17 @@ fn mk_failure() -> FailureReason {
     FailureReason::network("gone")
 }
 
+fn mk_attempts<K, V>() -> Attempts<K, V>
+where
+    K: Clone + Eq + Hash + Send + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    Attempts::new(Tasks::new(tokio::runtime::Handle::current()))
+}
+
 #[tokio::test(start_paused = true)]
 async fn those_who_ask_together_share_one_attempt() {
-    let attempts = Attempts::default();
+    let attempts = mk_attempts();
     let runs = Arc::new(AtomicU32::new(0));
     let attempt = || {
         let runs = Arc::clone(&runs);
@@ -30,7 +38,7 @@ async fn those_who_ask_together_share_one_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_refused_at_once_for_a_while_and_then_tried_again() {
-    let attempts: Attempts<&str, u32> = Attempts::default();
+    let attempts: Attempts<&str, u32> = mk_attempts();
     assert!(
         attempts
             .get("key", async { Err(mk_failure()) })
@@ -47,7 +55,7 @@ async fn a_failure_is_refused_at_once_for_a_while_and_then_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_blacklisted_recovers() {
-    let attempts: Attempts<&str, u32> = Attempts::default();
+    let attempts: Attempts<&str, u32> = mk_attempts();
     assert_eq!(attempts.get("key", async { Ok(1) }).await, Ok(1));
     attempts.blacklist("key", mk_failure());
     assert!(attempts.get("key", async { Ok(2) }).await.is_err());

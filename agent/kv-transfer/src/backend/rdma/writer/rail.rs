@@ -9,6 +9,7 @@ use crate::backend::rdma::wire::{to_end, to_endpoints, to_region};
 use crate::failure::FailureReason;
 use crate::metrics::{RailMetrics, RailState};
 use crate::session::Session;
+use crate::tasks::Tasks;
 use pd_protocol::control::{ControlMessage, RailAnswer, RailDown, RailOffer};
 use pd_verbs::queue_pair::{Init, Rts};
 use pd_verbs::{
@@ -43,6 +44,7 @@ pub(super) struct Rail {
     /// Failures since it carried anything.
     failures: u32,
     metrics: RailMetrics,
+    tasks: Tasks,
 }
 
 enum State {
@@ -104,7 +106,7 @@ impl Rail {
         number: usize,
         (nic, peer_nic): (Arc<Nic>, usize),
         lanes: usize,
-        metrics: RailMetrics,
+        (metrics, tasks): (RailMetrics, Tasks),
     ) -> Self {
         Self {
             number: u32::try_from(number).expect("few rails"),
@@ -118,6 +120,7 @@ impl Rail {
             },
             failures: 0,
             metrics,
+            tasks,
         }
     }
 
@@ -280,7 +283,7 @@ impl Rail {
 
     fn poll(&self, completions: Completions, events: mpsc::UnboundedSender<Event>) -> Poller {
         let (rail, epoch) = (self.number as usize, self.epoch);
-        let task = tokio::spawn(async move {
+        let task = self.tasks.spawn("rail completions", async move {
             loop {
                 let (event, is_broken) = match completions.next().await {
                     Ok(completions) => {
@@ -305,7 +308,7 @@ impl Rail {
                 }
             }
         });
-        Poller(task.abort_handle())
+        Poller(task)
     }
 
     /// Connects to decode's ends and writes a probe over each lane. Decode's memory must have at least
