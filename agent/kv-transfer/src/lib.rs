@@ -40,6 +40,7 @@ mod stage;
 mod tasks;
 
 pub use backend::rdma::fabric::{FabricError, NicError};
+pub use backend::shm::socket::DirError;
 pub use bootstrap::BootstrapServer;
 pub use config::{
     BootstrapAddr, KvArgs, KvManagerConfig, RdmaConfig, TransferConfig, Transport, Waker,

@@ -3,7 +3,8 @@
 
 use crate::backend::rdma::fabric::{Fabric, FabricError, Memory};
 use crate::backend::rdma::immediate::ROWS_MAX;
-use crate::config::{KvManagerConfig, Transport};
+use crate::backend::shm::socket::{DirError, check_dir};
+use crate::config::{KvManagerConfig, TransferConfig, Transport};
 use crate::consensus::{PollBoard, PollReporter};
 use crate::decode_side::DecodeSide;
 use crate::decode_side::room::Reclaimed;
@@ -19,6 +20,7 @@ use pd_protocol::BootstrapRoom;
 use pd_protocol::layout::LayoutError;
 use pd_protocol::workers::Role;
 use pd_verbs::Verbs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// See the module's header. Dropping it ends every room and thread.
@@ -70,6 +72,8 @@ pub enum StartError {
     },
     #[error("the layout describes {expected} regions, but {actual} were given")]
     RegionCount { actual: usize, expected: usize },
+    #[error("--disaggregation-shm-dir {} cannot be used: {reason}", .dir.display())]
+    ShmDir { dir: PathBuf, reason: DirError },
     #[error("memory of the KV transfer itself: {0}")]
     Memory(RegionError),
     #[error("transfer backend rdma cannot be used: {0}")]
@@ -109,6 +113,7 @@ impl KvManager {
         config: KvManagerConfig,
     ) -> Result<Self, StartError> {
         let regions = checked_regions(&config)?;
+        check_shm_dir(&config.transfer)?;
         let fabric = open_fabric(verbs, &config, &regions)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(config.transfer.worker_threads.max(1))
@@ -282,6 +287,17 @@ fn open_fabric(
             .ok()
             .map(Arc::new)),
         Transport::Shm | Transport::Tcp | Transport::Fake => Ok(None),
+    }
+}
+
+/// A directory that is named by mistake is known at once, on either side.
+fn check_shm_dir(transfer: &TransferConfig) -> Result<(), StartError> {
+    match &transfer.shm_dir {
+        Some(dir) if transfer.shares_memory() => check_dir(dir).map_err(|reason| {
+            let dir = dir.clone();
+            StartError::ShmDir { dir, reason }
+        }),
+        _ => Ok(()),
     }
 }
 

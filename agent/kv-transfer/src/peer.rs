@@ -115,7 +115,11 @@ pub(crate) async fn connect(
         rails::open(Arc::clone(&side), rails, outbox.clone())
     });
     let wanted = side.shared.config.transfer.transport;
-    let way = transport::choose(wanted, &ack, side.regions(), &addr.rank_ip, open_rails).await;
+    let own = (
+        side.regions(),
+        side.shared.config.transfer.shm_dir.as_deref(),
+    );
+    let way = transport::choose(wanted, &ack, own, &addr.rank_ip, open_rails).await;
     let (way, why_not) = way.map_err(|error| FailureReason::peer(error.to_string()))?;
     let link = Link {
         transport: way.name(),

@@ -12,7 +12,8 @@ pub(crate) mod room;
 mod sending;
 mod table;
 
-use crate::backend::shm::{export, lease::LeaseTable};
+use crate::backend::shm::export::{self, ExportError};
+use crate::backend::shm::lease::LeaseTable;
 use crate::bootstrap::client::BootstrapClient;
 use crate::config::Transport;
 use crate::failure::FailureReason;
@@ -24,10 +25,11 @@ use crate::stage::Stage;
 use crate::{control, link, liveness};
 use parking_lot::Mutex;
 use pd_protocol::bootstrap::RouteRegistration;
-use pd_protocol::control::{SessionId, TransferInfo};
+use pd_protocol::control::{SessionId, ShmOffer, TransferInfo};
 use pd_protocol::{BootstrapRoom, KvPoll};
 use room::SenderRoom;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use table::{Ended, Rooms};
 use tokio::net::TcpStream;
@@ -37,22 +39,22 @@ pub(crate) struct PrefillSide {
     rooms: Mutex<Rooms>,
     sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
     leases: Arc<LeaseTable>,
-    /// Abstract socket that hands out this rank's memory, where it is offered.
-    shm_name: Option<String>,
+    /// Where this rank's memory is handed out, if it is.
+    shm: Option<ShmOffer>,
     link_port: OnceLock<u16>,
 }
 
 impl PrefillSide {
     pub(crate) async fn start(shared: Arc<Shared>) -> Result<Arc<Self>, StartError> {
         let leases = Arc::new(LeaseTable::allocate().map_err(StartError::Memory)?);
-        let shm_name = offer_memory(&shared, &leases);
+        let shm = offer_memory(&shared, &leases)?;
         let host = shared.config.transfer.host;
         let side = Arc::new(Self {
             shared,
             rooms: Mutex::default(),
             sessions: Mutex::default(),
             leases,
-            shm_name,
+            shm,
             link_port: OnceLock::new(),
         });
         let listen_error = |source| StartError::Listen { host, source };
@@ -293,20 +295,27 @@ fn refuse(session: &Session, info: &TransferInfo, reason: &FailureReason) {
 
 /// Offers this rank's memory to decode processes on this host; `None`, with the reason in the log,
 /// where that is not wanted or not possible.
-fn offer_memory(shared: &Shared, leases: &LeaseTable) -> Option<String> {
+///
+/// # Errors
+/// A directory that was named cannot be used.
+fn offer_memory(shared: &Shared, leases: &LeaseTable) -> Result<Option<ShmOffer>, StartError> {
     let config = &shared.config;
-    if !matches!(config.transfer.transport, Transport::Auto | Transport::Shm) {
-        return None;
+    if !config.transfer.shares_memory() {
+        return Ok(None);
     }
     let rank = SessionId::new(&config.boot_id, config.rank, 0);
-    let name = format!("pdserve-kv-{rank}");
+    let dir = config.transfer.shm_dir.as_deref();
     let mut regions = shared.regions.clone();
     regions.push(leases.region().clone());
-    match export::serve(&shared.tasks, &name, &regions) {
-        Ok(()) => Some(name),
-        Err(error) => {
+    match export::serve(&shared.tasks, &rank, dir, &regions) {
+        Ok(offer) => Ok(Some(offer)),
+        Err(ExportError::Dir(reason)) => Err(StartError::ShmDir {
+            dir: dir.unwrap_or(Path::new("")).to_owned(),
+            reason,
+        }),
+        Err(ExportError::Io(error)) => {
             tracing::warn!(%error, "memory is not offered to processes on this host");
-            None
+            Ok(None)
         }
     }
 }

@@ -5,7 +5,6 @@ use super::room::SenderRoom;
 use super::table::Ended;
 use super::{PrefillSide, refuse};
 use crate::backend::rdma::writer::Event;
-use crate::backend::shm;
 use crate::config::{BootstrapAddr, Transport};
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
@@ -18,7 +17,7 @@ use pd_protocol::compat::{KvMeaning, check_pair};
 use pd_protocol::control::transfer_info::TransferMode;
 use pd_protocol::control::{
     Abort, AbortAck, ChunkDone, ControlMessage, KvArgsRegisterInfo, RailsWanted, RegisterAck,
-    SessionId, ShmOffer, Status, TransferInfo,
+    SessionId, Status, TransferInfo,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,10 +120,7 @@ impl PrefillSide {
             layout: config.kv.layout.clone(),
             kv_compat: config.kv_compat.clone(),
             liveness_port: self.link_port(),
-            shm: self.shm_name.clone().map(|socket_name| ShmOffer {
-                host_id: shm::host_id(),
-                socket_name,
-            }),
+            shm: self.shm.clone(),
             tcp: matches!(config.transfer.transport, Transport::Auto | Transport::Tcp),
             rdma: self.shared.fabric.is_some(),
             refused,

@@ -4,7 +4,7 @@ use super::figures::Figures;
 use crate::config::{BootstrapAddr, KvArgs, KvManagerConfig, TransferConfig, Transport};
 use crate::{
     BootstrapServer, KvManager, KvReceiver, KvSender, LastChunk, Links, MetadataBuffers,
-    ReceiverRequest, Region, SenderRequest, TransferMetrics,
+    ReceiverRequest, Region, SenderRequest, StartError, TransferMetrics,
 };
 use parking_lot::Mutex;
 use pd_protocol::layout::{
@@ -184,6 +184,16 @@ impl Worker {
         layout: &KvLayout,
         transfer: TransferConfig,
     ) -> Self {
+        Self::try_start(role, boot_id, bootstrap, layout, transfer).unwrap()
+    }
+
+    pub(crate) fn try_start(
+        role: Role,
+        boot_id: &str,
+        bootstrap: Option<BootstrapAddr>,
+        layout: &KvLayout,
+        transfer: TransferConfig,
+    ) -> Result<Self, StartError> {
         Self::start_with(role, boot_id, bootstrap, mk_kv(layout), transfer)
     }
 
@@ -193,7 +203,7 @@ impl Worker {
         bootstrap: Option<BootstrapAddr>,
         kv: KvArgs,
         mut transfer: TransferConfig,
-    ) -> Self {
+    ) -> Result<Self, StartError> {
         let (changed, changes) = mpsc::channel();
         let nics = plug_in(&mut transfer);
         let links = transfer.links.clone();
@@ -224,15 +234,15 @@ impl Worker {
                 let _ = changed.send(());
             }),
         };
-        Self {
-            manager: KvManager::start_over(verbs, config).unwrap(),
+        Ok(Self {
+            manager: KvManager::start_over(verbs, config)?,
             kv,
             nics,
             links,
             figures,
             panics,
             changes: Mutex::new(changes),
-        }
+        })
     }
 
     /// Waits, woken by the manager only, until `reached` holds.
@@ -311,9 +321,11 @@ impl Fixture {
         let boot_id = format!("prefill-{}", next_boot());
         let bootstrap = mk_bootstrap(0, &boot_id);
         let addr = Some(bootstrap.addr.clone());
-        let prefill = Worker::start_with(Role::Prefill, &boot_id, addr, prefill.0, prefill.1);
+        let (kv, transfer) = prefill;
+        let prefill = Worker::start_with(Role::Prefill, &boot_id, addr, kv, transfer).unwrap();
         let boot_id = format!("decode-{}", next_boot());
-        let decode = Worker::start_with(Role::Decode, &boot_id, None, decode.0, decode.1);
+        let (kv, transfer) = decode;
+        let decode = Worker::start_with(Role::Decode, &boot_id, None, kv, transfer).unwrap();
         prefill.fill(1);
         Self {
             prefill,
