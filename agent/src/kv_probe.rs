@@ -37,7 +37,7 @@ pub(crate) fn run(args: &KvProbeArgs) -> Result<()> {
         args.transfer.transfer_backend != TransferBackendName::Fake,
         "--disaggregation-transfer-backend fake moves nothing; use auto, shm, rdma or tcp"
     );
-    let mut lost = LostThreads::watch();
+    let mut lost = LostThreads::watch(&["pd-kv-transfer"]);
     // The managers bring threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

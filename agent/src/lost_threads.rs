@@ -1,14 +1,10 @@
-//! Threads that every request depends on: the scheduler's and those of the KV transfer. A panic there
-//! leaves requests that wait for ever behind doors that still say "healthy", so it ends the process,
-//! and what supervises it starts another. A panic elsewhere is one request's (`pd-http`), or is
-//! reported by the one who asked (`pd-cpu`).
+//! Threads that every request depends on and nothing else supervises. A panic there leaves requests that wait for ever
+//! behind doors that still say "healthy", so it ends the process, and what supervises it starts another. A panic elsewhere is
+//! one request's (`pd-http`), is reported by the one who asked (`pd-cpu`), or fails the KV transfer, whose manager tells.
 
 use std::panic;
 use std::thread;
 use tokio::sync::mpsc;
-
-/// Names that `pd-engine` and `pd-kv-transfer` give their threads.
-const VITAL: [&str; 2] = ["pd-scheduler", "pd-kv-transfer"];
 
 /// Hears of each vital thread, or task on one, that panics.
 #[derive(Debug)]
@@ -21,8 +17,8 @@ pub(crate) struct LostThreads {
 // === impl LostThreads ===
 
 impl LostThreads {
-    /// Watches from now on, beside whatever handles panics already.
-    pub(crate) fn watch() -> Self {
+    /// Watches threads of these names from now on, beside whatever handles panics already.
+    pub(crate) fn watch(vital: &'static [&'static str]) -> Self {
         // Unbounded: the first message ends the process.
         let (lost_tx, lost_rx) = mpsc::unbounded_channel();
         let to_owner = lost_tx.clone();
@@ -30,7 +26,7 @@ impl LostThreads {
         panic::set_hook(Box::new(move |panic| {
             before(panic);
             let thread = thread::current();
-            if let Some(name) = thread.name().filter(|name| VITAL.contains(name)) {
+            if let Some(name) = thread.name().filter(|name| vital.contains(name)) {
                 let reason = format!("thread {name} is lost, and requests with it: {panic}");
                 // An owner that is gone ends the process already.
                 let _ = to_owner.send(reason);

@@ -37,7 +37,7 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) fn run(args: &Args) -> Result<()> {
     log_to_stderr(&args.server.log_level)?;
     args.sglang.log();
-    let mut lost = LostThreads::watch();
+    let mut lost = LostThreads::watch(&["pd-scheduler"]);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(HTTP_THREADS)
         .max_blocking_threads(TEXT_THREADS)
@@ -77,12 +77,17 @@ async fn run_until_signal(args: &Args) -> Result<()> {
         () = signals.next() => return Ok(()),
     };
     let mut bootstrap = start_bootstrap(bootstrap, service.engine.info())?;
+    let transfer_failed = service.engine.transfer_failed();
     app.open(service);
     tell_ready(&app, started, sizes);
-    tokio::select! {
+    let fault = tokio::select! {
         failed = server_failed(&mut servers) => return Err(failed),
-        () = bootstrap_ended(bootstrap.as_mut()) => anyhow::bail!("the bootstrap server ended by itself"),
-        () = signals.next() => {}
+        reason = transfer_failed => Some(reason.to_string()),
+        reason = bootstrap_ended(&mut bootstrap) => Some(reason),
+        () = signals.next() => None,
+    };
+    if let Some(reason) = &fault {
+        tracing::error!("this worker ends: {reason}");
     }
     let ended = drain(&app, &mut signals, args.server.drain_timeout).await;
     drop(bootstrap);
@@ -93,7 +98,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
         flushed.is_ok(),
         delivered(ports.http).await
     );
-    Ok(())
+    fault.map_or(Ok(()), |reason| Err(anyhow::anyhow!(reason)))
 }
 
 fn app_spec(args: &Args, ports: Ports) -> AppSpec {
@@ -154,10 +159,9 @@ fn start_bootstrap(
     started.context("cannot serve the bootstrap table")
 }
 
-/// Waits for the end of the bootstrap server; for ever where there is none.
-async fn bootstrap_ended(bootstrap: Option<&mut BootstrapServer>) {
-    match bootstrap {
-        Some(bootstrap) => bootstrap.ended().await,
+async fn bootstrap_ended(server: &mut Option<BootstrapServer>) -> String {
+    match server {
+        Some(server) => server.ended().await,
         None => std::future::pending().await,
     }
 }

@@ -138,9 +138,10 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     }
 
     /// Enqueues what `step` does, at once where the same ops came before over the same buffers. `step`
-    /// neither uploads, reads nor frees what its ops use.
-    fn replay(&self, step: impl FnOnce()) {
+    /// neither uploads, reads nor frees what its ops use. Whether it was one launch, as a graph.
+    fn replay(&self, step: impl FnOnce()) -> bool {
         step();
+        false
     }
 
     // Ops.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use pd_kv_transfer::Failure;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::timeline::RequestTimeline;
 use pd_protocol::workers::{DrainState, DrainStatus, Role};
@@ -137,12 +138,31 @@ impl EngineHandle {
     }
 
     /// # Errors
-    /// The scheduler's thread has ended, by [`Self::stop`] or by a fault that the log names.
+    /// The scheduler's thread has ended, by [`Self::stop`] or by a fault that the log names, or the KV transfer
+    /// has failed.
     pub fn health(&self) -> Result<(), EngineStopped> {
         if self.shared.stopped.load(Ordering::Acquire) {
             return Err(stopped());
         }
-        Ok(())
+        let failure = self.shared.transfer_failure.as_ref();
+        match failure.and_then(Failure::reason) {
+            Some(reason) => Err(EngineStopped {
+                reason: reason.to_string(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Resolves with the reason when the KV transfer fails, after which no request of a pair can succeed: the
+    /// process should end. Pending for ever where KV moves nowhere.
+    pub fn transfer_failed(&self) -> impl Future<Output = Arc<str>> + Send + 'static {
+        let failure = self.shared.transfer_failure.clone();
+        async move {
+            match failure {
+                Some(failure) => failure.failed().await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     pub fn metrics(&self) -> &EngineMetrics {

@@ -171,6 +171,8 @@ impl<B: Backend> EventLoop<B> {
         if self.overlaps && self.mode.is_steady() {
             self.ahead = resources.launch_ahead(batch, &launched)?;
         }
+        let is_graph = u64::from(launched.is_graph());
+        resources.metrics.counters.graph_replays.inc_by(is_graph);
         let ids: Vec<_> = launched.ids().collect();
         let outputs = launched.wait()?;
         resources.step_ended(self.ahead.is_some());

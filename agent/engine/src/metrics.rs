@@ -62,6 +62,7 @@ pub(crate) struct Counters {
     pub(crate) kv_transfer_seconds: Counter,
     pub(crate) steps: IntCounter,
     pub(crate) overlapped_steps: IntCounter,
+    pub(crate) graph_replays: IntCounter,
 }
 
 #[derive(Clone, Debug)]
@@ -224,6 +225,10 @@ impl Counters {
             overlapped_steps: counter(
                 "num_overlapped_steps_total",
                 "Forward passes launched before the one before them was known",
+            ),
+            graph_replays: counter(
+                "num_graph_replays_total",
+                "Forward passes launched at once, as the graph of an earlier one",
             ),
         }
     }

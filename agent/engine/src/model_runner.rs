@@ -137,13 +137,14 @@ impl<B: Backend> ModelRunner<B> {
         let inputs = self.device.upload(&self.backend, &mut self.host)?;
         let out = self.device.outputs(inputs.num_logit_rows, inputs.top_n_max);
         let backend = self.backend.clone();
-        if is_replayed {
-            backend.replay(|| self.forward(&inputs, &out));
+        let is_graph = if is_replayed {
+            backend.replay(|| self.forward(&inputs, &out))
         } else {
             self.forward(&inputs, &out);
-        }
+            false
+        };
         let wanted = rows.iter().map(LaunchedRow::num_outputs).sum();
-        Ok(Launched::read(&backend, &out, wanted, rows))
+        Ok(Launched::read(&backend, &out, wanted, (rows, is_graph)))
     }
 
     fn forward(&mut self, inputs: &StepInputs<B>, out: &SampleOut<B>) {

@@ -8,6 +8,7 @@ use crate::metrics::TransferMetrics;
 use pd_protocol::layout::{KvLayout, ParallelLayout, RankId};
 use pd_protocol::workers::Role;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,9 @@ pub struct TransferConfig {
     /// Data connections to each decode rank over tcp.
     pub tcp_streams: usize,
     pub rdma: RdmaConfig,
+    /// Where prefill hands its memory over to decode on the same host, in a directory that both see, by whatever
+    /// path; without one, within their network namespace. `--disaggregation-shm-dir`.
+    pub shm_dir: Option<PathBuf>,
     /// A peer that stays silent for `heartbeat_interval * heartbeat_failures` is lost.
     /// Source: reference §1.8.
     pub heartbeat_interval: Duration,
@@ -178,6 +182,7 @@ impl TransferConfig {
             worker_threads: 2,
             tcp_streams: 4,
             rdma: RdmaConfig::default(),
+            shm_dir: None,
             heartbeat_interval: Duration::from_secs(5),
             heartbeat_failures: 2,
             links: Links::default(),
@@ -189,6 +194,10 @@ impl TransferConfig {
             test_failure_prob: 0.0,
             test_failure_seed: 0,
         }
+    }
+
+    pub(crate) fn shares_memory(&self) -> bool {
+        matches!(self.transport, Transport::Auto | Transport::Shm)
     }
 
     /// A peer that is silent for longer is frozen or cut off.

@@ -72,18 +72,20 @@ impl PollBoard {
             ranks: std::iter::repeat_with(Mutex::default).take(ranks).collect(),
         });
         let listening = Arc::clone(&board);
-        let port = link::listen(host, move |hello, stream| {
+        let tasks = &board.shared.tasks;
+        let port = link::listen(tasks, host, move |hello, stream| {
             let board = Arc::clone(&listening);
             match hello.session_id.0.parse() {
                 Ok(rank) if hello.kind == LinkKind::Polls => {
-                    tokio::spawn(async move { board.attend(rank, stream).await });
+                    let tasks = board.shared.tasks.clone();
+                    tasks.spawn("rank", async move { board.attend(rank, stream).await });
                 }
                 _ => tracing::warn!("a link that is no rank's closed"),
             }
         })
         .await?;
         let late = Arc::clone(&board);
-        tokio::spawn(async move {
+        tasks.spawn("patience", async move {
             tokio::time::sleep(patience).await;
             late.give_up_on_absent(patience);
         });
@@ -257,7 +259,7 @@ impl PollReporter {
         let lost = Arc::clone(&is_lost);
         let transfer = shared.config.transfer.clone();
         let waker = Arc::clone(&shared.config.waker);
-        tokio::spawn(async move {
+        shared.tasks.spawn("reports", async move {
             let beats = (transfer.heartbeat_interval, transfer.patience());
             let ended = tokio::select! {
                 ended = report_all(stream, waiting, beats) => ended,

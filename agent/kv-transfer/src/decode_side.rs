@@ -66,11 +66,12 @@ impl DecodeSide {
     pub(crate) async fn start(shared: Arc<Shared>) -> Result<Arc<Self>, StartError> {
         let host = shared.config.transfer.host;
         let patience = shared.config.transfer.patience();
+        let tasks = shared.tasks.clone();
         let side = Arc::new(Self {
             shared,
             bootstrap: BootstrapClient::new(patience),
-            topologies: Attempts::default(),
-            peers: Attempts::default(),
+            topologies: Attempts::new(tasks.clone()),
+            peers: Attempts::new(tasks),
             rooms: Mutex::default(),
             fenced: Mutex::default(),
             aborting: Mutex::default(),
@@ -82,11 +83,14 @@ impl DecodeSide {
         });
         let listen_error = |source| StartError::Listen { host, source };
         let handler = Arc::clone(&side);
-        let control = control::socket::listen(host, move |message| handler.handle(message))
+        let tasks = &side.shared.tasks;
+        let on_message = move |message| handler.handle(message);
+        let control = control::socket::listen(tasks, host, on_message)
             .await
             .map_err(listen_error)?;
         let linked = Arc::clone(&side);
-        let link = link::listen(host, move |hello, stream| linked.on_link(&hello, stream))
+        let on_link = move |hello: Hello, stream| linked.on_link(&hello, stream);
+        let link = link::listen(tasks, host, on_link)
             .await
             .map_err(listen_error)?;
         let ports = Ports { control, link };
@@ -172,7 +176,7 @@ impl DecodeSide {
             return;
         };
         let side = Arc::clone(self);
-        tokio::spawn(async move {
+        self.shared.tasks.spawn("data connection", async move {
             let ended = tokio::select! {
                 ended = reader::run(&side, &peer, stream) => ended,
                 () = peer.lost.cancelled() => return,
@@ -237,7 +241,11 @@ impl DecodeSide {
             room.progress.advance(KvPoll::WaitingForInput);
         } else {
             let course = course::run(Arc::clone(self), Arc::clone(&room));
-            self.shared.handle.spawn(course);
+            self.shared.tasks.spawn("room", course);
+        }
+        // After it was entered: whoever fails all rooms has seen it, or has left the reason.
+        if let Some(reason) = self.shared.failure() {
+            self.fail(&room, reason);
         }
         Ok(KvReceiver {
             side: Arc::clone(self),
@@ -283,6 +291,14 @@ impl DecodeSide {
 
     pub(crate) fn open_room(&self, room: BootstrapRoom) -> Option<Arc<ReceiverRoom>> {
         self.rooms.lock().get(&room).cloned()
+    }
+
+    /// The manager has failed.
+    pub(crate) fn fail_all(self: &Arc<Self>, reason: &FailureReason) {
+        let rooms: Vec<_> = self.rooms.lock().values().cloned().collect();
+        for room in rooms {
+            self.fail(&room, reason.clone());
+        }
     }
 
     pub(crate) fn close(&self, room: &Arc<ReceiverRoom>) {

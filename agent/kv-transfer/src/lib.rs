@@ -37,8 +37,10 @@ mod progress;
 mod ranks;
 mod session;
 mod stage;
+mod tasks;
 
 pub use backend::rdma::fabric::{FabricError, NicError};
+pub use backend::shm::socket::DirError;
 pub use bootstrap::BootstrapServer;
 pub use config::{
     BootstrapAddr, KvArgs, KvManagerConfig, RdmaConfig, TransferConfig, Transport, Waker,
@@ -53,6 +55,7 @@ pub use metadata_buffers::{MetadataBuffers, MetadataIndexAllocator};
 pub use metrics::TransferMetrics;
 pub use receiver::{KvReceiver, ReceiverRequest, TransferReport};
 pub use sender::{ChunkReport, KvSender, LastChunk, SenderRequest};
+pub use tasks::Failure;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Plain TCP between managers: one liveness connection per session, the data connections of the tcp
 //! transport, and the reports of a worker's ranks. Each opens with a hello that says which session it serves.
 
+use crate::tasks::Tasks;
 use pd_protocol::control::SessionId;
 use socket2::{SockRef, TcpKeepalive};
 use std::net::IpAddr;
@@ -44,12 +45,14 @@ pub(crate) struct Hello {
 
 /// Binds the link port of a manager on `host` and passes every link to `handle`. Returns the port.
 pub(crate) async fn listen(
+    tasks: &Tasks,
     host: IpAddr,
     handle: impl Fn(Hello, TcpStream) + Clone + Send + 'static,
 ) -> std::io::Result<u16> {
     let listener = TcpListener::bind((host, 0)).await?;
     let port = listener.local_addr()?.port();
-    tokio::spawn(async move {
+    let greeting = tasks.clone();
+    tasks.spawn_endless("link listener", async move {
         loop {
             let Ok((stream, from)) = listener.accept().await else {
                 // Out of file descriptors: others close in time.
@@ -57,7 +60,7 @@ pub(crate) async fn listen(
                 continue;
             };
             let handle = handle.clone();
-            tokio::spawn(async move {
+            greeting.spawn("link", async move {
                 match tokio::time::timeout(HELLO_TIMEOUT, greeted(stream)).await {
                     Ok(Ok((hello, stream))) => handle(hello, stream),
                     Ok(Err(error)) => tracing::warn!(%from, %error, "link refused"),

@@ -3,20 +3,24 @@
 
 use crate::backend::rdma::fabric::{Fabric, FabricError, Memory};
 use crate::backend::rdma::immediate::ROWS_MAX;
-use crate::config::{KvManagerConfig, Transport};
+use crate::backend::shm::socket::{DirError, check_dir};
+use crate::config::{KvManagerConfig, TransferConfig, Transport};
 use crate::consensus::{PollBoard, PollReporter};
 use crate::decode_side::DecodeSide;
 use crate::decode_side::room::Reclaimed;
+use crate::failure::FailureReason;
 use crate::memory::{Region, RegionError};
 use crate::plan::End;
 use crate::prefill_side::PrefillSide;
 use crate::receiver::{KvReceiver, ReceiverRequest};
 use crate::sender::{KvSender, SenderRequest};
 use crate::stage::TestFailures;
+use crate::tasks::{Failure, Tasks};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::layout::LayoutError;
 use pd_protocol::workers::Role;
 use pd_verbs::Verbs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// See the module's header. Dropping it ends every room and thread.
@@ -25,6 +29,7 @@ pub struct KvManager {
     runtime: Option<tokio::runtime::Runtime>,
 }
 
+#[derive(Clone)]
 enum Side {
     Prefill(Arc<PrefillSide>),
     Decode(Arc<DecodeSide>),
@@ -37,7 +42,7 @@ pub(crate) struct Shared {
     pub(crate) regions: Vec<Region>,
     /// NICs, where rdma is wanted and there are any.
     pub(crate) fabric: Option<Arc<Fabric>>,
-    pub(crate) handle: tokio::runtime::Handle,
+    pub(crate) tasks: Tasks,
     pub(crate) test_failures: TestFailures,
 }
 
@@ -67,6 +72,8 @@ pub enum StartError {
     },
     #[error("the layout describes {expected} regions, but {actual} were given")]
     RegionCount { actual: usize, expected: usize },
+    #[error("--disaggregation-shm-dir {} cannot be used: {reason}", .dir.display())]
+    ShmDir { dir: PathBuf, reason: DirError },
     #[error("memory of the KV transfer itself: {0}")]
     Memory(RegionError),
     #[error("transfer backend rdma cannot be used: {0}")]
@@ -106,6 +113,7 @@ impl KvManager {
         config: KvManagerConfig,
     ) -> Result<Self, StartError> {
         let regions = checked_regions(&config)?;
+        check_shm_dir(&config.transfer)?;
         let fabric = open_fabric(verbs, &config, &regions)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(config.transfer.worker_threads.max(1))
@@ -121,7 +129,7 @@ impl KvManager {
             config,
             regions,
             fabric,
-            handle: runtime.handle().clone(),
+            tasks: Tasks::new(runtime.handle().clone()),
             test_failures,
         });
         let (started_tx, started_rx) = std::sync::mpsc::channel();
@@ -137,6 +145,7 @@ impl KvManager {
         let side = started_rx
             .recv()
             .map_err(|_| StartError::Threads(std::io::ErrorKind::BrokenPipe.into()))??;
+        runtime.spawn(side.clone().end_with_manager());
         Ok(Self {
             side,
             runtime: Some(runtime),
@@ -171,7 +180,7 @@ impl KvManager {
     /// The host's address cannot be listened on.
     pub fn poll_board(&self, ranks: usize) -> std::io::Result<PollBoard> {
         let shared = Arc::clone(self.shared());
-        let handle = shared.handle.clone();
+        let handle = shared.tasks.handle().clone();
         handle.block_on(PollBoard::listen(shared, ranks))
     }
 
@@ -182,14 +191,21 @@ impl KvManager {
     pub fn poll_reporter(&self, leader: (&str, u16), rank: usize) -> std::io::Result<PollReporter> {
         let shared = self.shared();
         let connecting = PollReporter::connect(shared, leader, rank);
-        shared.handle.block_on(connecting)
+        shared.tasks.handle().block_on(connecting)
     }
 
     fn shared(&self) -> &Arc<Shared> {
-        match &self.side {
-            Side::Prefill(side) => &side.shared,
-            Side::Decode(side) => &side.shared,
-        }
+        self.side.shared()
+    }
+
+    /// Whether this manager has failed. Its rooms then fail, too, so that nobody waits for one that hangs.
+    pub fn failure(&self) -> Failure {
+        self.shared().tasks.failure()
+    }
+
+    /// Resolves with the reason when this manager fails: its owner should end, and be started again.
+    pub fn failed(&self) -> impl Future<Output = Arc<str>> + Send + 'static {
+        self.failure().failed()
     }
 
     /// Memory of receivers that were dropped before it was released, now released.
@@ -197,6 +213,27 @@ impl KvManager {
         match &self.side {
             Side::Decode(side) => side.take_reclaimed(),
             Side::Prefill(_) => Vec::new(),
+        }
+    }
+}
+
+// === impl Side ===
+
+impl Side {
+    fn shared(&self) -> &Arc<Shared> {
+        match self {
+            Self::Prefill(side) => &side.shared,
+            Self::Decode(side) => &side.shared,
+        }
+    }
+
+    /// Fails all rooms once the manager has failed; later ones fail as they are opened.
+    async fn end_with_manager(self) {
+        let failure = self.shared().tasks.failure();
+        let reason = FailureReason::device(&*failure.failed().await);
+        match self {
+            Self::Prefill(side) => side.fail_all(&reason),
+            Self::Decode(side) => side.fail_all(&reason),
         }
     }
 }
@@ -212,6 +249,12 @@ impl Drop for KvManager {
 // === impl Shared ===
 
 impl Shared {
+    /// Why every room fails now, if this manager has failed.
+    pub(crate) fn failure(&self) -> Option<FailureReason> {
+        let reason = self.tasks.failure().reason()?;
+        Some(FailureReason::device(&*reason))
+    }
+
     /// This rank's NICs, the preferred first.
     pub(crate) fn nic_names(&self) -> Vec<String> {
         let nics = self.fabric.iter().flat_map(|fabric| fabric.infos());
@@ -244,6 +287,17 @@ fn open_fabric(
             .ok()
             .map(Arc::new)),
         Transport::Shm | Transport::Tcp | Transport::Fake => Ok(None),
+    }
+}
+
+/// A directory that is named by mistake is known at once, on either side.
+fn check_shm_dir(transfer: &TransferConfig) -> Result<(), StartError> {
+    match &transfer.shm_dir {
+        Some(dir) if transfer.shares_memory() => check_dir(dir).map_err(|reason| {
+            let dir = dir.clone();
+            StartError::ShmDir { dir, reason }
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -97,7 +97,8 @@ pub(crate) async fn connect(
         host: addr.rank_ip.clone(),
         port: addr.rank_port,
     };
-    let outbox = Outbox::connect(&endpoint);
+    let tasks = &side.shared.tasks;
+    let outbox = Outbox::connect(tasks, &endpoint);
     let session_id = side.new_session_id();
     // Prefill answers from a thread that no forward pass occupies.
     let patience = side.shared.config.transfer.patience();
@@ -114,7 +115,11 @@ pub(crate) async fn connect(
         rails::open(Arc::clone(&side), rails, outbox.clone())
     });
     let wanted = side.shared.config.transfer.transport;
-    let way = transport::choose(wanted, &ack, side.regions(), &addr.rank_ip, open_rails).await;
+    let own = (
+        side.regions(),
+        side.shared.config.transfer.shm_dir.as_deref(),
+    );
+    let way = transport::choose(wanted, &ack, own, &addr.rank_ip, open_rails).await;
     let (way, why_not) = way.map_err(|error| FailureReason::peer(error.to_string()))?;
     let link = Link {
         transport: way.name(),
@@ -150,14 +155,11 @@ pub(crate) async fn connect(
     let links = &side.shared.config.transfer.links;
     links.enter(peer.key.to_string(), link);
     if let Some(mapping) = mapping {
-        tokio::spawn(pull::run(
-            Arc::clone(&side),
-            Arc::clone(&peer),
-            mapping,
-            waiting,
-        ));
+        let pulling = pull::run(Arc::clone(&side), Arc::clone(&peer), mapping, waiting);
+        tasks.spawn("pull", pulling);
     }
-    tokio::spawn(watch(side, Arc::clone(&peer), liveness));
+    let watching = watch(Arc::clone(&side), Arc::clone(&peer), liveness);
+    tasks.spawn("liveness", watching);
     Ok(peer)
 }
 

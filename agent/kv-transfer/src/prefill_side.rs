@@ -12,7 +12,8 @@ pub(crate) mod room;
 mod sending;
 mod table;
 
-use crate::backend::shm::{export, lease::LeaseTable};
+use crate::backend::shm::export::{self, ExportError};
+use crate::backend::shm::lease::LeaseTable;
 use crate::bootstrap::client::BootstrapClient;
 use crate::config::Transport;
 use crate::failure::FailureReason;
@@ -24,10 +25,11 @@ use crate::stage::Stage;
 use crate::{control, link, liveness};
 use parking_lot::Mutex;
 use pd_protocol::bootstrap::RouteRegistration;
-use pd_protocol::control::{SessionId, TransferInfo};
+use pd_protocol::control::{SessionId, ShmOffer, TransferInfo};
 use pd_protocol::{BootstrapRoom, KvPoll};
 use room::SenderRoom;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use table::{Ended, Rooms};
 use tokio::net::TcpStream;
@@ -37,32 +39,35 @@ pub(crate) struct PrefillSide {
     rooms: Mutex<Rooms>,
     sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
     leases: Arc<LeaseTable>,
-    /// Abstract socket that hands out this rank's memory, where it is offered.
-    shm_name: Option<String>,
+    /// Where this rank's memory is handed out, if it is.
+    shm: Option<ShmOffer>,
     link_port: OnceLock<u16>,
 }
 
 impl PrefillSide {
     pub(crate) async fn start(shared: Arc<Shared>) -> Result<Arc<Self>, StartError> {
         let leases = Arc::new(LeaseTable::allocate().map_err(StartError::Memory)?);
-        let shm_name = offer_memory(&shared, &leases);
+        let shm = offer_memory(&shared, &leases)?;
         let host = shared.config.transfer.host;
         let side = Arc::new(Self {
             shared,
             rooms: Mutex::default(),
             sessions: Mutex::default(),
             leases,
-            shm_name,
+            shm,
             link_port: OnceLock::new(),
         });
         let listen_error = |source| StartError::Listen { host, source };
         let linked = Arc::clone(&side);
-        let link_port = link::listen(host, move |hello, stream| linked.on_link(&hello, stream))
+        let tasks = &side.shared.tasks;
+        let on_link = move |hello: Hello, stream| linked.on_link(&hello, stream);
+        let link_port = link::listen(tasks, host, on_link)
             .await
             .map_err(listen_error)?;
         side.link_port.set(link_port).expect("the port is set once");
         let handler = Arc::clone(&side);
-        let control_port = control::socket::listen(host, move |message| handler.handle(message))
+        let on_message = move |message| handler.handle(message);
+        let control_port = control::socket::listen(tasks, host, on_message)
             .await
             .map_err(listen_error)?;
         side.register(control_port);
@@ -101,7 +106,7 @@ impl PrefillSide {
         };
         let boot_id = config.boot_id.clone();
         let client = BootstrapClient::new(config.transfer.patience());
-        tokio::spawn(async move {
+        self.shared.tasks.spawn("registration", async move {
             match client.register(&addr, &registration, &boot_id).await {
                 Ok(()) => tracing::info!(%addr, "registered with the bootstrap server"),
                 Err(error) => {
@@ -119,7 +124,7 @@ impl PrefillSide {
         };
         session.attach();
         let side = Arc::clone(self);
-        tokio::spawn(async move {
+        self.shared.tasks.spawn("liveness", async move {
             let peer = format!("decode {}", session.id());
             let transfer = &side.shared.config.transfer;
             let (interval, patience) = (transfer.heartbeat_interval, transfer.patience());
@@ -183,7 +188,8 @@ impl PrefillSide {
         } else if test_failure == Some(Stage::Bootstrap) {
             self.fail(&room, Stage::Bootstrap.reason(id));
         }
-        let entered = self.shared.handle.enter();
+        let tasks = &self.shared.tasks;
+        let entered = tasks.handle().enter();
         for (session, info) in early {
             self.join(&room, &session, info);
         }
@@ -191,9 +197,11 @@ impl PrefillSide {
             self.bootstrapped(&room);
         }
         drop(entered);
-        self.shared
-            .handle
-            .spawn(Arc::clone(self).keep_time(Arc::clone(&room)));
+        tasks.spawn("room", Arc::clone(self).keep_time(Arc::clone(&room)));
+        // After it was entered: whoever fails all rooms has seen it, or has left the reason.
+        if let Some(reason) = self.shared.failure() {
+            self.fail(&room, reason);
+        }
         Ok(KvSender {
             side: Arc::clone(self),
             room,
@@ -263,6 +271,14 @@ impl PrefillSide {
         true
     }
 
+    /// The manager has failed.
+    pub(crate) fn fail_all(&self, reason: &FailureReason) {
+        let rooms: Vec<_> = self.rooms.lock().open.values().cloned().collect();
+        for room in rooms {
+            self.fail(&room, reason.clone());
+        }
+    }
+
     pub(crate) fn close(&self, room: &SenderRoom) {
         let mut rooms = self.rooms.lock();
         rooms.open.remove(&room.id);
@@ -279,20 +295,27 @@ fn refuse(session: &Session, info: &TransferInfo, reason: &FailureReason) {
 
 /// Offers this rank's memory to decode processes on this host; `None`, with the reason in the log,
 /// where that is not wanted or not possible.
-fn offer_memory(shared: &Shared, leases: &LeaseTable) -> Option<String> {
+///
+/// # Errors
+/// A directory that was named cannot be used.
+fn offer_memory(shared: &Shared, leases: &LeaseTable) -> Result<Option<ShmOffer>, StartError> {
     let config = &shared.config;
-    if !matches!(config.transfer.transport, Transport::Auto | Transport::Shm) {
-        return None;
+    if !config.transfer.shares_memory() {
+        return Ok(None);
     }
     let rank = SessionId::new(&config.boot_id, config.rank, 0);
-    let name = format!("pdserve-kv-{rank}");
+    let dir = config.transfer.shm_dir.as_deref();
     let mut regions = shared.regions.clone();
     regions.push(leases.region().clone());
-    match export::serve(&name, &regions) {
-        Ok(()) => Some(name),
-        Err(error) => {
+    match export::serve(&shared.tasks, &rank, dir, &regions) {
+        Ok(offer) => Ok(Some(offer)),
+        Err(ExportError::Dir(reason)) => Err(StartError::ShmDir {
+            dir: dir.unwrap_or(Path::new("")).to_owned(),
+            reason,
+        }),
+        Err(ExportError::Io(error)) => {
             tracing::warn!(%error, "memory is not offered to processes on this host");
-            None
+            Ok(None)
         }
     }
 }

@@ -112,7 +112,8 @@ impl Session {
         for _ in 0..side.shared.config.transfer.tcp_streams.max(1) {
             let (session, side) = (Arc::clone(self), Arc::clone(side));
             let frames = Arc::clone(&frames);
-            tokio::spawn(async move {
+            let tasks = side.shared.tasks.clone();
+            tasks.spawn("data connection", async move {
                 let stream = session.stream(frames, &side);
                 tokio::select! {
                     ended = stream => {

@@ -5,6 +5,7 @@ mod faults;
 pub(crate) mod figures;
 pub(crate) mod fixture;
 pub(crate) mod heap_device;
+mod neighbours;
 mod observation;
 mod rails;
 mod strangers;

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use pd_protocol::ports;
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Disaggregation")]
@@ -13,6 +14,11 @@ pub(crate) struct TransferArgs {
     /// How KV bytes travel; the names of other engines mean `auto`, and `fake` moves nothing
     #[arg(long = "disaggregation-transfer-backend", value_enum, default_value_t = TransferBackendName::Auto)]
     pub(crate) transfer_backend: TransferBackendName,
+
+    /// Directory through which processes of one host and user share memory across network namespaces, as pods do:
+    /// give prefill and decode the same one; within their network namespace if absent
+    #[arg(long = "disaggregation-shm-dir", value_name = "PATH")]
+    pub(crate) shm_dir: Option<PathBuf>,
 
     /// RDMA devices by name, separated by commas, the preferred first; all there are if absent
     #[arg(long = "disaggregation-ib-device", value_name = "NAMES", value_delimiter = ',',

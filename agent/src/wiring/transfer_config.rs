@@ -37,6 +37,7 @@ pub(crate) fn build(args: &TransferArgs, host: IpAddr) -> TransferConfig {
             gather_max: usize::from(args.ib_max_sge),
             ..RdmaConfig::default()
         },
+        shm_dir: args.shm_dir.clone(),
         ..TransferConfig::new(host)
     }
 }

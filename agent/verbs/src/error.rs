@@ -44,6 +44,12 @@ impl CallError {
         )
     }
 
+    /// Whether the kernel looked for the peer's address for as long as it does, a second on RoCE, and heard
+    /// nothing: under load, a peer that is there may answer a moment later.
+    pub fn is_unresolved(&self) -> bool {
+        matches!(self.errno, Errno::TIMEDOUT | Errno::AGAIN)
+    }
+
     /// Whether the device went away under its user.
     pub fn is_device_gone(&self) -> bool {
         matches!(self.errno, Errno::NODEV | Errno::NXIO | Errno::IO)

@@ -58,6 +58,8 @@ pub use port::{
     GidEntry, GidKind, IpFamily, LinkLayer, LocalPort, Port, PortError, PortState, PortWish,
     choose_port,
 };
-pub use queue_pair::{ConnectError, CreateError, PostError, QueuePair, QueuePairOptions};
+pub use queue_pair::{
+    ConnectError, CreateError, PostError, QueuePair, QueuePairOptions, Unconnected,
+};
 pub use status::WcStatus;
 pub use work_request::{Write, WriteError};

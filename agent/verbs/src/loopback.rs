@@ -93,6 +93,12 @@ impl Loopback {
         });
     }
 
+    /// Lets the next `times` queue pairs of a device that are connected fail with `ETIMEDOUT`, as the kernel does
+    /// that heard nothing of the peer's address. They stay as they were.
+    pub fn lose_peers(&self, device: &str, times: u32) {
+        self.turn(device, |fabric, id| fabric.nic_mut(id).unresolved = times);
+    }
+
     /// Freezes a device, or thaws it. A frozen one holds the writes that are posted to it; thawed, it
     /// carries them out in the order in which they were posted, each as if it was posted now: those of a
     /// queue pair that was destroyed are gone, and those whose peer was destroyed fail.

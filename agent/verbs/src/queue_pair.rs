@@ -51,6 +51,7 @@ pub struct QueuePair<S> {
 /// It has its queues and no port.
 pub struct Reset(());
 /// It has a port; receives may be posted.
+#[derive(Clone)]
 pub struct Init {
     local: LocalPort,
     psn: u32,
@@ -97,6 +98,16 @@ pub enum ConnectError {
     Path(#[from] PathError),
     #[error(transparent)]
     Call(#[from] CallError),
+}
+
+/// Two ends were not connected.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Unconnected {
+    pub error: ConnectError,
+    /// The queue pair as it was, where the peer's address was not resolved in time
+    /// ([`CallError::is_unresolved`]): it may be connected yet. Else it is gone.
+    pub end: Option<Box<QueuePair<Init>>>,
 }
 
 // === impl QueuePair ===
@@ -161,12 +172,27 @@ impl QueuePair<Init> {
     /// Ties it to its peer; from now on it accepts that peer's writes.
     ///
     /// # Errors
-    /// No way leads to the peer, or the device refuses; the queue pair is gone then.
+    /// No way leads to the peer, the device refuses, or the peer's address is not resolved yet.
     pub fn connect(
         self,
         remote: &Endpoint,
         options: PathOptions,
-    ) -> Result<QueuePair<Rtr>, ConnectError> {
+    ) -> Result<QueuePair<Rtr>, Unconnected> {
+        match self.receive_from(remote, options) {
+            Ok(()) => {
+                let Init { local, psn } = self.state.clone();
+                Ok(self.with(Rtr { local, psn }))
+            }
+            // The address is looked up before the device is asked, so the queue pair has not changed.
+            Err(ConnectError::Call(error)) if error.is_unresolved() => Err(Unconnected {
+                error: error.into(),
+                end: Some(Box::new(self)),
+            }),
+            Err(error) => Err(Unconnected { error, end: None }),
+        }
+    }
+
+    fn receive_from(&self, remote: &Endpoint, options: PathOptions) -> Result<(), ConnectError> {
         let local = &self.state.local;
         let mut attr = ffi::QpAttr {
             qp_state: ffi::IBV_QPS_RTR,
@@ -189,12 +215,7 @@ impl QueuePair<Init> {
             "to RTR, towards {} queue pair {}",
             remote.gid, remote.qp_num
         );
-        self.core.modify(&mut attr, mask, &step)?;
-        let state = Rtr {
-            local: local.clone(),
-            psn: self.state.psn,
-        };
-        Ok(self.with(state))
+        Ok(self.core.modify(&mut attr, mask, &step)?)
     }
 }
 

@@ -50,6 +50,9 @@ pub struct RegisterAck {
 pub struct ShmOffer {
     /// Boot id of the kernel: another one is another host.
     pub host_id: String,
-    /// Abstract Unix socket that hands out file descriptors to processes of the same user.
+    /// Unix socket that hands out file descriptors to processes of the same user.
     pub socket_name: String,
+    /// The socket is a file in a directory that both have, by whatever path; else it is an abstract one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_dir: bool,
 }

@@ -231,16 +231,17 @@ impl Backend for CudaBackend {
         true
     }
 
-    fn replay(&self, step: impl FnOnce()) {
+    fn replay(&self, step: impl FnOnce()) -> bool {
         let shared = &*self.shared;
         shared.recording.begin();
         step();
         let enqueued = shared
             .recording
             .end(&shared.steps, shared.fault.check().is_ok());
-        if let Err(error) = enqueued {
+        enqueued.unwrap_or_else(|error| {
             shared.fault.keep("replay", error);
-        }
+            false
+        })
     }
 
     fn embed(&self, op: Embed<'_, Self>) {

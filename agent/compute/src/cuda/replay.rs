@@ -152,17 +152,17 @@ impl Recording {
         })
     }
 
-    /// Enqueues the rest, unless the stream has faulted meanwhile.
+    /// Enqueues the rest, unless the stream has faulted meanwhile; whether it was as a graph.
     ///
     /// # Panics
     /// When no step is being noted.
-    pub(super) fn end(&self, steps: &Steps, is_healthy: bool) -> Result<(), DriverError> {
+    pub(super) fn end(&self, steps: &Steps, is_healthy: bool) -> Result<bool, DriverError> {
         let noted = self.0.lock().take();
         let Noted { step, is_cut } = noted.expect("a step that ends has begun");
         if !is_healthy {
-            Ok(())
+            Ok(false)
         } else if is_cut {
-            step.enqueue(&*steps.driver)
+            step.enqueue(&*steps.driver).map(|()| false)
         } else {
             steps.enqueue(step)
         }
@@ -179,7 +179,8 @@ impl Steps {
         }
     }
 
-    fn enqueue(&self, step: Step) -> Result<(), DriverError> {
+    /// Whether it was as a graph.
+    fn enqueue(&self, step: Step) -> Result<bool, DriverError> {
         let mut known = self.known.lock();
         let Some(place) = known.iter().position(|known| known.step == step) else {
             step.enqueue(&*self.driver)?;
@@ -190,7 +191,7 @@ impl Steps {
             {
                 self.forget(oldest);
             }
-            return Ok(());
+            return Ok(false);
         };
         let mut found = known.remove(place).expect("it was just found");
         if matches!(found.form, Form::Seen) {
@@ -198,8 +199,8 @@ impl Steps {
         }
         let enqueued = match &found.form {
             // SAFETY: what its kernels use was vouched for when they were noted just now.
-            Form::Graph(graph) => unsafe { self.driver.replay(graph) },
-            Form::Seen | Form::Plain => found.step.enqueue(&*self.driver),
+            Form::Graph(graph) => unsafe { self.driver.replay(graph) }.map(|()| true),
+            Form::Seen | Form::Plain => found.step.enqueue(&*self.driver).map(|()| false),
         };
         known.push_front(found);
         enqueued

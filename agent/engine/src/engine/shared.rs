@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
+use pd_kv_transfer::Failure;
 use pd_protocol::BootstrapRoom;
 
 use super::info::EngineInfo;
@@ -25,6 +26,8 @@ pub(crate) struct SharedParts {
     pub(crate) metrics: EngineMetrics,
     pub(crate) timelines: Arc<Timelines>,
     pub(crate) max_requests: u64,
+    /// Of a pair's KV transfer.
+    pub(crate) transfer_failure: Option<Failure>,
 }
 
 pub(crate) struct Shared {
@@ -41,6 +44,7 @@ pub(crate) struct Shared {
     pub(super) in_flight: AtomicU64,
     /// Running and waiting ones together.
     pub(super) max_requests: u64,
+    pub(super) transfer_failure: Option<Failure>,
     pub(super) rooms: Mutex<HashSet<BootstrapRoom>>,
 }
 
@@ -76,6 +80,7 @@ impl Shared {
             metrics,
             timelines,
             max_requests,
+            transfer_failure,
         } = parts;
         Self {
             commands_tx,
@@ -90,6 +95,7 @@ impl Shared {
             next_id: AtomicU64::new(1),
             in_flight: AtomicU64::new(0),
             max_requests,
+            transfer_failure,
             rooms: Mutex::default(),
         }
     }

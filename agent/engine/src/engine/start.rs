@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pd_compute::{Backend, ComputeError};
-use pd_kv_transfer::TransferConfig;
+use pd_kv_transfer::{Failure, TransferConfig};
 
 use super::config::{DecodeConfig, Device, DisaggregationMode, EngineConfig};
 use super::device::{self, Numbers};
@@ -152,7 +152,7 @@ fn assemble<B: Backend>(
     // the transfers is under way at a time.
     let (commands_tx, commands_rx) = crossbeam_channel::unbounded();
     let waker = LoopWaker::new(commands_tx.clone());
-    let mode = mode(&loaded, config, &waker)?;
+    let (mode, transfer_failure) = mode(&loaded, config, &waker)?;
     let Loaded {
         backend,
         runner,
@@ -183,6 +183,7 @@ fn assemble<B: Backend>(
         timelines: resources.timelines.clone(),
         max_requests: u64::from(config.max_running_requests)
             + u64::from(config.max_queued_requests),
+        transfer_failure,
     }));
     let event_loop = EventLoop {
         commands_rx,
@@ -205,11 +206,14 @@ fn assemble<B: Backend>(
     })
 }
 
+/// A way to serve, and how its KV transfer fails, where it has one.
+type StartedMode<B> = (Box<dyn Mode<B> + Send>, Option<Failure>);
+
 fn mode<B: Backend>(
     loaded: &Loaded<B>,
     config: &EngineConfig,
     waker: &LoopWaker,
-) -> Result<Box<dyn Mode<B> + Send>, StartError> {
+) -> Result<StartedMode<B>, StartError> {
     let end = |transfer: &TransferConfig, ports| {
         let waker = waker.clone();
         let start = TransferStart {
@@ -224,15 +228,20 @@ fn mode<B: Backend>(
     let limits = loaded.limits;
     Ok(match &config.mode {
         DisaggregationMode::Null => {
-            Box::new(Monolith::new(limits, config.schedule_conservativeness))
+            let monolith = Monolith::new(limits, config.schedule_conservativeness);
+            (Box::new(monolith), None)
         }
         DisaggregationMode::Prefill(prefill) => {
             let ports = (prefill.bootstrap_port, prefill.http_port);
-            Box::new(Prefill::new(limits, end(&prefill.transfer, Some(ports))?))
+            let end = end(&prefill.transfer, Some(ports))?;
+            let failure = end.manager.failure();
+            (Box::new(Prefill::new(limits, end)), Some(failure))
         }
         DisaggregationMode::Decode(decode) => {
             let limits = decode_limits(decode, loaded.info.vocab_size);
-            Box::new(Decode::new(limits, end(&decode.transfer, None)?))
+            let end = end(&decode.transfer, None)?;
+            let failure = end.manager.failure();
+            (Box::new(Decode::new(limits, end)), Some(failure))
         }
     })
 }

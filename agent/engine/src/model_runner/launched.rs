@@ -14,6 +14,8 @@ pub(crate) struct Launched<B: Backend> {
     /// With the tables' columns; absent when no row wants the likeliest tokens.
     top: Option<(B::Ticket, B::Ticket, usize)>,
     rows: Vec<LaunchedRow>,
+    /// It was one launch, because it came again.
+    is_graph: bool,
 }
 
 /// A batch row and its logit rows: those of prompt logprobs, then one if it draws.
@@ -32,7 +34,7 @@ impl<B: Backend> Launched<B> {
         backend: &B,
         out: &SampleOut<B>,
         wanted: usize,
-        rows: Vec<LaunchedRow>,
+        (rows, is_graph): (Vec<LaunchedRow>, bool),
     ) -> Self {
         let read = |buffer: &B::Buffer, len: usize| backend.read(&buffer.slice(0..len));
         let columns = out.top_n_max;
@@ -46,7 +48,13 @@ impl<B: Backend> Launched<B> {
             logprobs: read(&out.logprobs, wanted),
             top: (columns > 0).then(read_top),
             rows,
+            is_graph,
         }
+    }
+
+    /// Whether the device replays a graph of it.
+    pub(crate) fn is_graph(&self) -> bool {
+        self.is_graph
     }
 
     /// The requests of the step, in order.

@@ -98,7 +98,12 @@ impl<B: Backend> Mode<B> for Monolith {
     }
 
     fn resume(&mut self, ids: &mut dyn Iterator<Item = RequestId>) -> Batch {
-        self.running.resume(ids)
+        let batch = self.running.resume(ids);
+        // Its pages were found when it was launched.
+        if !batch.rows.is_empty() {
+            self.ratio.decay();
+        }
+        batch
     }
 
     fn settle(&mut self, resources: &mut Resources<B>, batch: Batch, outputs: Vec<RowOutput>) {

@@ -37,17 +37,22 @@ impl NewTokenRatio {
         self.current
     }
 
-    /// After a decode step that found its memory.
+    /// After a decode step that found its memory, scheduled or launched ahead.
     pub(crate) fn decay(&mut self) {
         self.current = (self.current - self.decay).max(self.min);
     }
 
     /// After a retraction that left `running` with the memory.
     pub(crate) fn raise<'a>(&mut self, running: impl Iterator<Item = &'a Req>) {
+        self.raise_over(running.map(|req| (req.output_len(), req.len_max - req.prompt_len)));
+    }
+
+    /// `answers` are lengths so far and at most.
+    fn raise_over(&mut self, answers: impl Iterator<Item = (usize, usize)>) {
         let (mut used, mut allowed) = (0, 0);
-        for req in running {
-            used += req.output_len() + RETRACT_STEPS;
-            allowed += req.len_max - req.prompt_len;
+        for (len, len_max) in answers {
+            used += len + RETRACT_STEPS;
+            allowed += len_max;
         }
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let ratio = used as f64 / allowed.max(1) as f64;

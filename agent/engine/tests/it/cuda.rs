@@ -91,6 +91,8 @@ fn replayed_steps_yield_what_launched_ones_do() {
             "{}",
             driver.replays()
         );
+        let replays = metric(&engine, "pdserve_num_graph_replays_total");
+        assert!((replays - driver.replays() as f64).abs() < 1.5, "{replays}");
         let ahead = metric(&engine, "pdserve_num_overlapped_steps_total");
         assert_eq!(ahead > 3.0, overlap, "{ahead}");
         assert_nothing_held(&engine);

@@ -1,14 +1,14 @@
 //! Prefill and decode, each by itself, over the fake transfer: queues, stages, refusals.
 
-use pd_engine::engine::{EngineConfig, EngineHandle, FinishReason, SubmitError};
+use pd_engine::engine::{EngineConfig, EngineHandle, FinishReason, GenerateRequest, SubmitError};
 use pd_kv_transfer::Transport;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::timeline::Stage;
 
-use crate::harness::{assert_nothing_held, collect, comes_to_say, generate, metric};
-use crate::harness::{mk_prompt, mk_request, settle, start};
-use crate::pair::{mk_bootstrap, mk_decode, mk_prefill};
+use crate::harness::{alone, assert_nothing_held, assert_same, collect, comes_to_say, generate};
+use crate::harness::{metric, mk_drawn, mk_prompt, mk_request, settle, start};
+use crate::pair::{Pair, mk_bootstrap, mk_decode, mk_prefill};
 
 fn stages(engine: &EngineHandle, room: u64) -> Vec<Stage> {
     let timeline = engine.timeline(BootstrapRoom::new(room).expect("a room"));
@@ -60,6 +60,46 @@ fn decode_goes_on_from_a_received_first_token() {
             Stage::LastToken
         ]
     );
+}
+
+/// Whatever else decode does between steps, one request alone leaves it time to launch them ahead.
+#[test]
+fn decode_launches_steps_ahead() {
+    for (overlap, transport) in [
+        (true, Transport::Fake),
+        (false, Transport::Fake),
+        (true, Transport::Shm),
+        (true, Transport::Tcp),
+    ] {
+        let config = |config| EngineConfig {
+            overlap_schedule: Some(overlap),
+            ..config
+        };
+        let request = mk_drawn(&mk_prompt(1, 60), 40);
+        let ahead = if transport == Transport::Fake {
+            let engine = start(config(mk_decode(transport)));
+            let bootstrap = mk_bootstrap("127.0.0.1", 0, 7);
+            generate(
+                &engine,
+                GenerateRequest {
+                    bootstrap,
+                    ..request
+                },
+            );
+            metric(&engine, "pdserve_num_overlapped_steps_total")
+        } else {
+            let pair = Pair::start(transport, config);
+            let (prefill, decode) = pair.submit(&request, 7);
+            collect(prefill);
+            assert_same(
+                &collect(decode).without_prompt(),
+                &alone(&request).without_prompt(),
+            );
+            metric(&pair.decode, "pdserve_num_overlapped_steps_total")
+        };
+        // 39 tokens are decode's, and the first step is scheduled.
+        assert_eq!(ahead > 35.0, overlap, "{transport:?}: {ahead}");
+    }
 }
 
 #[test]

@@ -20,6 +20,14 @@ pub(crate) struct Answer {
     pub(crate) finish: Option<FinishReason>,
 }
 
+impl Answer {
+    /// What decode has of it.
+    pub(crate) fn without_prompt(mut self) -> Self {
+        self.prompt_logprobs.clear();
+        self
+    }
+}
+
 pub(crate) fn mk_config(checkpoint: &str) -> EngineConfig {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("golden")

@@ -122,6 +122,28 @@ fn requests_that_lose_their_pages_go_on_where_they_were() {
     }
     assert!(metric(&engine, "pdserve_num_retractions_total") > 0.5);
     assert_nothing_held(&engine);
+    // It began at 0.07; an answer of at most 60 tokens now counts for 20 at least.
+    let ratio = metric(&engine, "pdserve_new_token_ratio");
+    assert!(ratio > 0.3, "a retraction raises it: {ratio}");
+}
+
+#[test]
+fn the_new_token_ratio_falls_as_fast_on_steps_that_are_launched_ahead() {
+    let [ahead, one_by_one] = [true, false].map(|overlap| {
+        let engine = start(EngineConfig {
+            overlap_schedule: Some(overlap),
+            ..mk_config(LLAMA)
+        });
+        generate(&engine, mk_drawn(&mk_prompt(1, 20), 61));
+        assert_nothing_held(&engine);
+        let steps = metric(&engine, "pdserve_num_overlapped_steps_total");
+        assert_eq!(steps > 50.0, overlap, "{steps}");
+        metric(&engine, "pdserve_new_token_ratio")
+    });
+    // 600 steps take it from 0.7 to 0.098.
+    let expected = 0.7 - 60.0 * (0.7 - 0.098) / 600.0;
+    assert!((one_by_one - expected).abs() < 1e-6, "{one_by_one}");
+    assert!((ahead - one_by_one).abs() < 1e-9, "{ahead}");
 }
 
 #[test]

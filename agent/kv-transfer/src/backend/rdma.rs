@@ -13,6 +13,7 @@
 //! after decode has destroyed its ends of it: what may still be on the way is then refused.
 
 pub(crate) mod completions;
+pub(crate) mod connecting;
 pub(crate) mod dispatch;
 pub(crate) mod fabric;
 pub(crate) mod immediate;

@@ -7,6 +7,7 @@ pub(crate) mod export;
 pub(crate) mod lease;
 pub(crate) mod mapping;
 pub(crate) mod pull;
+pub(crate) mod socket;
 
 /// Boot id of the kernel: processes with the same one may share memory.
 pub(crate) fn host_id() -> String {

@@ -25,7 +25,7 @@ const BODY_BYTES_MAX: usize = 2 << 20;
 #[derive(Debug)]
 pub struct BootstrapServer {
     local_addr: std::net::SocketAddr,
-    task: tokio::task::JoinHandle<()>,
+    task: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
 /// A body that was read whole, or why not.
@@ -66,11 +66,7 @@ impl BootstrapServer {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let router = router(boot_id, kv_compat, routes);
-        let task = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, router).await {
-                tracing::error!(%error, "bootstrap server ended");
-            }
-        });
+        let task = tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(Self { local_addr, task })
     }
 
@@ -78,10 +74,13 @@ impl BootstrapServer {
         self.local_addr
     }
 
-    /// Waits until the server is gone, which before its drop only a fault brings about.
-    pub async fn ended(&mut self) {
-        // How it ended makes no difference to its caller, and a panic has been logged.
-        let _ = (&mut self.task).await;
+    /// Waits until it serves no more, which it never does by itself; why.
+    pub async fn ended(&mut self) -> String {
+        match (&mut self.task).await {
+            Ok(Ok(())) => "the bootstrap server ended".to_owned(),
+            Ok(Err(error)) => format!("the bootstrap server ended: {error}"),
+            Err(panic) => format!("the bootstrap server's task ended: {panic}"),
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 //! process. The gate owns the public port, forwards whole frames within bounds to the socket's own
 //! loopback port, and closes connections that break them.
 
+use crate::tasks::Tasks;
 use pd_protocol::control::guard::{FRAME_BYTES_MAX, FRAMES_MAX};
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -29,18 +31,17 @@ enum GateError {
 }
 
 /// Accepts on `public` for ever and forwards to `inner`.
-pub(crate) async fn run(public: TcpListener, inner: SocketAddr) {
+pub(crate) async fn run(tasks: Tasks, public: TcpListener, inner: SocketAddr) -> Infallible {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
-            return;
-        };
+        let slot = Arc::clone(&slots).acquire_owned().await;
+        let slot = slot.expect("nobody closes the semaphore");
         let Ok((peer, from)) = public.accept().await else {
             // Out of file descriptors: others close in time.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             continue;
         };
-        tokio::spawn(async move {
+        tasks.spawn("control connection", async move {
             if let Err(error) = relay(peer, inner).await {
                 tracing::warn!(%from, %error, "control connection closed");
             }

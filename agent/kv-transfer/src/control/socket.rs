@@ -2,7 +2,8 @@
 //! bounded queue, so sending never blocks the engine or another peer. Nothing reconnects: when a
 //! connection breaks, the session ends.
 
-use super::codec;
+use super::{codec, gate};
+use crate::tasks::Tasks;
 use bytes::Bytes;
 use pd_protocol::control::ControlMessage;
 use std::net::{IpAddr, SocketAddr};
@@ -32,11 +33,11 @@ pub(crate) enum SendError {
 }
 
 impl Outbox {
-    /// Starts a PUSH to `endpoint`, within the caller's runtime.
-    pub(crate) fn connect(endpoint: &impl std::fmt::Display) -> Self {
+    /// Starts a PUSH to `endpoint`.
+    pub(crate) fn connect(tasks: &Tasks, endpoint: &impl std::fmt::Display) -> Self {
         let (queue, messages) = mpsc::channel(OUTBOX_MAX);
         let endpoint = endpoint.to_string();
-        tokio::spawn(async move {
+        tasks.spawn("control sender", async move {
             if let Err(error) = push(&endpoint, messages).await {
                 tracing::debug!(%endpoint, %error, "control connection ended");
             }
@@ -73,6 +74,7 @@ async fn push(endpoint: &str, mut messages: mpsc::Receiver<Vec<Bytes>>) -> zerom
 /// Binds the control port of a manager on `host` and passes every valid message to `handle`.
 /// Returns the port.
 pub(crate) async fn listen(
+    tasks: &Tasks,
     host: IpAddr,
     handle: impl Fn(ControlMessage) + Send + 'static,
 ) -> std::io::Result<u16> {
@@ -88,8 +90,8 @@ pub(crate) async fn listen(
         .trim_start_matches("tcp://")
         .parse()
         .map_err(std::io::Error::other)?;
-    tokio::spawn(super::gate::run(public, inner));
-    tokio::spawn(async move {
+    tasks.spawn_endless("control gate", gate::run(tasks.clone(), public, inner));
+    tasks.spawn_endless("control", async move {
         loop {
             match socket.recv().await {
                 Ok(message) => match codec::decode(&message.into_vec()) {

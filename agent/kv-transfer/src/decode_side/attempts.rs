@@ -3,6 +3,7 @@
 //! that a peer that cannot be used costs its rooms nothing and is tried again after it recovers.
 
 use crate::failure::FailureReason;
+use crate::tasks::Tasks;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,9 +16,15 @@ use tokio::time::Instant;
 /// How long a failure is kept: doubled with each, up to the maximum.
 const REST_MIN: Duration = Duration::from_millis(100);
 const REST_MAX: Duration = Duration::from_secs(1);
+/// How long after its rest a failure still lengthens the next. Then it is forgotten, for its key, an address
+/// that a request names, may never be asked for again.
+const FAILURE_KEPT: Duration = Duration::from_secs(60);
+/// Failures that are kept at once; beyond them the one whose rest ends first makes room.
+const FAILURES_MAX: usize = 1024;
 
 pub(crate) struct Attempts<K, V> {
     known: Arc<Mutex<HashMap<K, Attempt<V>>>>,
+    tasks: Tasks,
 }
 
 enum Attempt<V> {
@@ -30,20 +37,17 @@ enum Attempt<V> {
     },
 }
 
-impl<K, V> Default for Attempts<K, V> {
-    fn default() -> Self {
-        Self {
-            known: Arc::default(),
-        }
-    }
-}
-
 impl<K, V> Attempts<K, V>
 where
     K: Clone + Eq + Hash + Send + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// What is known of `key`, or the result of `attempt`, run within the caller's runtime.
+    pub(crate) fn new(tasks: Tasks) -> Self {
+        let known = Arc::default();
+        Self { known, tasks }
+    }
+
+    /// What is known of `key`, or the result of `attempt`, which runs on if nobody waits for it any more.
     pub(crate) async fn get<F>(&self, key: K, attempt: F) -> Result<V, FailureReason>
     where
         F: Future<Output = Result<V, FailureReason>> + Send + 'static,
@@ -84,13 +88,20 @@ where
         let (result_tx, result_rx) = watch::channel(None);
         known.insert(key.clone(), Attempt::Running(result_rx.clone()));
         let table = Arc::clone(&self.known);
-        tokio::spawn(async move {
+        self.tasks.spawn("registration", async move {
             let result = attempt.await;
-            let entry = match &result {
-                Ok(value) => Attempt::Done(value.clone()),
-                Err(reason) => failed(reason.clone(), times + 1),
-            };
-            table.lock().insert(key, entry);
+            {
+                let mut known = table.lock();
+                match &result {
+                    Ok(value) => {
+                        known.insert(key, Attempt::Done(value.clone()));
+                    }
+                    Err(reason) => {
+                        let times = times.saturating_add(1);
+                        fail(&mut known, key, reason.clone(), times);
+                    }
+                }
+            }
             let _ = result_tx.send(Some(result));
         });
         Ok(result_rx)
@@ -106,16 +117,49 @@ where
 
     /// Forgets what succeeded and refuses it for a while: it cannot be used.
     pub(crate) fn blacklist(&self, key: K, reason: FailureReason) {
-        self.known.lock().insert(key, failed(reason, u32::MAX));
+        fail(&mut self.known.lock(), key, reason, u32::MAX);
     }
 }
 
-fn failed<V>(reason: FailureReason, times: u32) -> Attempt<V> {
+/// Enters a failure, in place of those that are old or too many.
+fn fail<K, V>(known: &mut HashMap<K, Attempt<V>>, key: K, reason: FailureReason, times: u32)
+where
+    K: Clone + Eq + Hash,
+{
+    let now = Instant::now();
+    known.remove(&key);
+    known.retain(|_, attempt| {
+        attempt
+            .rests_until()
+            .is_none_or(|until| now < until + FAILURE_KEPT)
+    });
+    let failures = known
+        .iter()
+        .filter_map(|(key, attempt)| Some((attempt.rests_until()?, key)));
+    if failures.clone().count() >= FAILURES_MAX {
+        let first = failures.min_by_key(|(until, _)| *until);
+        if let Some(first) = first.map(|(_, key)| key.clone()) {
+            known.remove(&first);
+        }
+    }
     let rest = REST_MIN.saturating_mul(1 << times.min(16).saturating_sub(1));
-    Attempt::Failed {
+    let failed = Attempt::Failed {
         reason,
-        until: Instant::now() + rest.min(REST_MAX),
+        until: now + rest.min(REST_MAX),
         times,
+    };
+    known.insert(key, failed);
+}
+
+// === impl Attempt ===
+
+impl<V> Attempt<V> {
+    /// Of a failure.
+    fn rests_until(&self) -> Option<Instant> {
+        match self {
+            Self::Failed { until, .. } => Some(*until),
+            Self::Running(_) | Self::Done(_) => None,
+        }
     }
 }
 

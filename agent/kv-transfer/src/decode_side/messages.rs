@@ -151,9 +151,8 @@ impl DecodeSide {
         metrics.room_failed(stage, layer);
         if !room.state.lock().targets.is_empty() {
             let (side, room) = (Arc::clone(self), Arc::clone(room));
-            self.shared
-                .handle
-                .spawn(side.abort_until_answered(room, text));
+            let aborting = side.abort_until_answered(room, text);
+            self.shared.tasks.spawn("abort", aborting);
         }
         true
     }

@@ -7,6 +7,7 @@ use crate::config::Transport;
 use crate::memory::Region;
 use pd_protocol::control::RegisterAck;
 use std::fmt::Write;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The way that was chosen, open.
@@ -41,7 +42,7 @@ pub(super) struct NoCommonTransport {
     why_not: String,
 }
 
-/// `own` is the memory that bytes go to; `prefill` names the other side in the log; `open_rails`, where this
+/// `own` is the memory that bytes go to, with the directory of sockets; `prefill` names the other side in the log; `open_rails`, where this
 /// side has NICs, asks it for rails. With the way comes why nothing better works of what both have.
 ///
 /// # Errors
@@ -49,7 +50,7 @@ pub(super) struct NoCommonTransport {
 pub(super) async fn choose<F>(
     wanted: Transport,
     ack: &RegisterAck,
-    own: &[Region],
+    (own, shm_dir): (&[Region], Option<&Path>),
     prefill: &str,
     open_rails: Option<F>,
 ) -> Result<(Way, String), NoCommonTransport>
@@ -64,7 +65,7 @@ where
         let _ = write!(why_not, "; {name} does not work: {why}");
     };
     if let (Transport::Auto | Transport::Shm, Some(offer)) = (wanted, &ack.shm) {
-        match ShmMapping::open(offer, &ack.layout, own).await {
+        match ShmMapping::open(offer, &ack.layout, own, shm_dir).await {
             Ok(mapping) => {
                 tracing::info!(prefill, "transport shm: same host and user");
                 return Ok((Way::Shm(mapping), why_not));

@@ -5,7 +5,6 @@ use super::room::SenderRoom;
 use super::table::Ended;
 use super::{PrefillSide, refuse};
 use crate::backend::rdma::writer::Event;
-use crate::backend::shm;
 use crate::config::{BootstrapAddr, Transport};
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
@@ -18,7 +17,7 @@ use pd_protocol::compat::{KvMeaning, check_pair};
 use pd_protocol::control::transfer_info::TransferMode;
 use pd_protocol::control::{
     Abort, AbortAck, ChunkDone, ControlMessage, KvArgsRegisterInfo, RailsWanted, RegisterAck,
-    SessionId, ShmOffer, Status, TransferInfo,
+    SessionId, Status, TransferInfo,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +73,7 @@ impl PrefillSide {
             host: info.endpoint.clone(),
             port: info.dst_port,
         };
-        let outbox = Outbox::connect(&endpoint);
+        let outbox = Outbox::connect(&self.shared.tasks, &endpoint);
         let id = info.session_id.clone();
         let refused = self.refusal(&info);
         if let Some(why) = &refused {
@@ -121,10 +120,7 @@ impl PrefillSide {
             layout: config.kv.layout.clone(),
             kv_compat: config.kv_compat.clone(),
             liveness_port: self.link_port(),
-            shm: self.shm_name.clone().map(|socket_name| ShmOffer {
-                host_id: shm::host_id(),
-                socket_name,
-            }),
+            shm: self.shm.clone(),
             tcp: matches!(config.transfer.transport, Transport::Auto | Transport::Tcp),
             rdma: self.shared.fabric.is_some(),
             refused,
@@ -134,7 +130,7 @@ impl PrefillSide {
     /// The peer of a session that nobody watches could be gone.
     fn expect_liveness(self: &Arc<Self>, session: Arc<Session>) {
         let side = Arc::clone(self);
-        tokio::spawn(async move {
+        self.shared.tasks.spawn("reaper", async move {
             tokio::select! {
                 () = tokio::time::sleep(ATTACH_TIMEOUT) => {
                     if !session.is_attached() {

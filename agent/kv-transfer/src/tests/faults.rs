@@ -7,6 +7,7 @@ use crate::FailureLayer;
 use crate::config::{BootstrapAddr, TransferConfig, Transport};
 use pd_protocol::KvPoll;
 use pd_protocol::workers::Role;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(super) const ALL: [Transport; 3] = [Transport::Tcp, Transport::Shm, Transport::Rdma];
@@ -80,6 +81,52 @@ fn an_abort_by_prefill_fails_decode_with_its_reason() {
         let known = seen.iter().any(|text| reason.message.contains(text));
         assert!(known, "{reason}");
     }
+}
+
+/// The sender's first change of state comes from the control task; all of a manager's tasks are spawned alike.
+#[test]
+fn a_panic_of_the_control_task_fails_the_manager_and_every_room() {
+    let pair = Fixture::new(Transport::Tcp);
+    let (open, _open_receiver) = pair.open(6, &[3], 1);
+    let failure = pair.prefill.manager.failure();
+    assert_eq!(failure.reason(), None);
+    pair.prefill.panics.store(true, Ordering::Release);
+    let sender = pair.sender(7);
+    let receiver = pair.receiver(7);
+    receiver.init(&[1, 2], 0, &dst_items());
+    let why = "the control task of the KV transfer panicked: planted";
+    pair.prefill.wait("all rooms fail", || {
+        [&open, &sender]
+            .iter()
+            .all(|sender| sender.poll() == KvPoll::Failed)
+    });
+    assert_eq!(failure.reason().as_deref(), Some(why));
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let reason = runtime.unwrap().block_on(pair.prefill.manager.failed());
+    assert_eq!(&*reason, why);
+    let late = pair.sender(8);
+    for failed in [&open, &late] {
+        let reason = failed.failure_reason().unwrap();
+        assert_eq!(
+            (reason.layer, &*reason.message),
+            (FailureLayer::Device, why)
+        );
+    }
+    assert!(late.released());
+    assert_eq!(pair.decode.manager.failure().reason(), None);
+}
+
+#[test]
+fn a_panic_on_decode_fails_its_rooms() {
+    let pair = Fixture::new(Transport::Tcp);
+    pair.decode.panics.store(true, Ordering::Release);
+    let receiver = pair.receiver(7);
+    pair.decode
+        .wait("the room fails", || receiver.poll() == KvPoll::Failed);
+    let reason = pair.decode.manager.failure().reason().unwrap();
+    assert!(reason.contains("room task"), "{reason}");
+    let late = pair.receiver(8);
+    assert_eq!(late.failure_reason().unwrap().message, *reason);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::figures::Figures;
 use crate::config::{BootstrapAddr, KvArgs, KvManagerConfig, TransferConfig, Transport};
 use crate::{
     BootstrapServer, KvManager, KvReceiver, KvSender, LastChunk, Links, MetadataBuffers,
-    ReceiverRequest, Region, SenderRequest, TransferMetrics,
+    ReceiverRequest, Region, SenderRequest, StartError, TransferMetrics,
 };
 use parking_lot::Mutex;
 use pd_protocol::layout::{
@@ -17,6 +17,7 @@ use pd_protocol::{BootstrapRoom, KvPoll};
 use pd_verbs::Verbs;
 use pd_verbs::loopback::Loopback;
 use std::net::{IpAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -86,6 +87,8 @@ pub(crate) struct Worker {
     pub(crate) nics: Option<Loopback>,
     pub(crate) links: Links,
     pub(crate) figures: Figures,
+    /// The next of the manager's tasks that wakes the worker panics.
+    pub(crate) panics: Arc<AtomicBool>,
     changes: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -181,6 +184,16 @@ impl Worker {
         layout: &KvLayout,
         transfer: TransferConfig,
     ) -> Self {
+        Self::try_start(role, boot_id, bootstrap, layout, transfer).unwrap()
+    }
+
+    pub(crate) fn try_start(
+        role: Role,
+        boot_id: &str,
+        bootstrap: Option<BootstrapAddr>,
+        layout: &KvLayout,
+        transfer: TransferConfig,
+    ) -> Result<Self, StartError> {
         Self::start_with(role, boot_id, bootstrap, mk_kv(layout), transfer)
     }
 
@@ -190,12 +203,14 @@ impl Worker {
         bootstrap: Option<BootstrapAddr>,
         kv: KvArgs,
         mut transfer: TransferConfig,
-    ) -> Self {
+    ) -> Result<Self, StartError> {
         let (changed, changes) = mpsc::channel();
         let nics = plug_in(&mut transfer);
         let links = transfer.links.clone();
         transfer.metrics = TransferMetrics::default();
         let figures = Figures::of(&transfer.metrics);
+        let panics = Arc::new(AtomicBool::new(false));
+        let planted = Arc::clone(&panics);
         let verbs = || {
             nics.as_ref()
                 .map_or_else(Verbs::open, |nics| Ok(nics.verbs()))
@@ -211,17 +226,23 @@ impl Worker {
             http_port: None,
             transfer,
             waker: Arc::new(move || {
+                let is_task = std::thread::current().name() == Some("pd-kv-transfer");
+                assert!(
+                    !(is_task && planted.swap(false, Ordering::AcqRel)),
+                    "planted"
+                );
                 let _ = changed.send(());
             }),
         };
-        Self {
-            manager: KvManager::start_over(verbs, config).unwrap(),
+        Ok(Self {
+            manager: KvManager::start_over(verbs, config)?,
             kv,
             nics,
             links,
             figures,
+            panics,
             changes: Mutex::new(changes),
-        }
+        })
     }
 
     /// Waits, woken by the manager only, until `reached` holds.
@@ -300,9 +321,11 @@ impl Fixture {
         let boot_id = format!("prefill-{}", next_boot());
         let bootstrap = mk_bootstrap(0, &boot_id);
         let addr = Some(bootstrap.addr.clone());
-        let prefill = Worker::start_with(Role::Prefill, &boot_id, addr, prefill.0, prefill.1);
+        let (kv, transfer) = prefill;
+        let prefill = Worker::start_with(Role::Prefill, &boot_id, addr, kv, transfer).unwrap();
         let boot_id = format!("decode-{}", next_boot());
-        let decode = Worker::start_with(Role::Decode, &boot_id, None, decode.0, decode.1);
+        let (kv, transfer) = decode;
+        let decode = Worker::start_with(Role::Decode, &boot_id, None, kv, transfer).unwrap();
         prefill.fill(1);
         Self {
             prefill,
@@ -426,7 +449,6 @@ pub(crate) fn mk_room(room: u64) -> BootstrapRoom {
 
 /// Boot ids name abstract sockets, so they are unique over all processes of a test run.
 pub(crate) fn next_boot() -> String {
-    use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!(
         "{}-{}",

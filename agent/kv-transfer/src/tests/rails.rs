@@ -1,6 +1,7 @@
 //! Rails that fail, freeze and come back, over NICs within this process.
 
 use super::fixture::{Fixture, PATIENCE, Worker, mk_transfer};
+use crate::backend::rdma::connecting::RESOLVE_TRIES;
 use crate::config::{RdmaConfig, TransferConfig, Transport};
 use crate::{KvReceiver, KvSender};
 use pd_protocol::KvPoll;
@@ -130,6 +131,46 @@ fn the_only_rail_comes_back_after_a_cut() {
     own.cut("a", false);
     own.freeze("a", false);
     assert_success(&pair, 2, room);
+}
+
+/// The kernel looks for a peer for a second, and one that is busy answers later.
+#[test]
+fn a_peer_that_is_not_found_at_once_is_looked_for_again() {
+    for side in ["prefill", "decode"] {
+        let pair = mk_pair(&["a"]);
+        let (looks, other) = match side {
+            "prefill" => (&pair.prefill, &pair.decode),
+            _ => (&pair.decode, &pair.prefill),
+        };
+        nics(looks).lose_peers("a", RESOLVE_TRIES - 1);
+        assert_success(&pair, 1, sent(&pair, 1));
+        for worker in [looks, other] {
+            let failures = worker.figures.get("kv_rail_failures_total", &[]);
+            assert_eq!(failures.unwrap_or(0.0), 0.0, "{side}");
+        }
+    }
+}
+
+/// A rail has few tries, and the next offer of it has as many.
+#[test]
+fn a_peer_that_is_never_found_is_given_up_with_the_reason() {
+    for side in ["prefill", "decode"] {
+        let pair = mk_pair(&["a"]);
+        let looks = match side {
+            "prefill" => &pair.prefill,
+            _ => &pair.decode,
+        };
+        nics(looks).lose_peers("a", RESOLVE_TRIES);
+        let receiver = pair.receiver(1);
+        pair.decode
+            .wait("it is refused", || receiver.poll() == KvPoll::Failed);
+        let reason = receiver.failure_reason().expect("it failed").to_string();
+        assert!(reason.contains("to RTR"), "{side}: {reason}");
+        assert!(
+            reason.contains("no way leads to the peer"),
+            "{side}: {reason}"
+        );
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::config::{BootstrapAddr, TransferConfig, Transport};
 use crate::control::socket::{self, Outbox};
 use crate::link::{self, LinkKind};
 use crate::plan::{End, Tail, TransferPlan};
+use crate::tasks::Tasks;
 use pd_protocol::control::{
     ControlMessage, Generation, KvArgsRegisterInfo, RegisterAck, TransferInfo,
 };
@@ -69,13 +70,14 @@ async fn meet_with(transfer: TransferConfig, change: impl FnOnce(&mut RegisterAc
     let boot_id = next_boot();
     let bootstrap = mk_bootstrap(0, &boot_id);
     let (message_tx, mut messages) = mpsc::unbounded_channel();
-    let port = socket::listen(HOST, move |message| {
+    let tasks = Tasks::new(tokio::runtime::Handle::current());
+    let port = socket::listen(&tasks, HOST, move |message| {
         let _ = message_tx.send(message);
     })
     .await
     .unwrap();
     let (link_tx, links) = mpsc::unbounded_channel();
-    let liveness_port = link::listen(HOST, move |_, stream| {
+    let liveness_port = link::listen(&tasks, HOST, move |_, stream| {
         let _ = link_tx.send(stream);
     })
     .await
@@ -111,7 +113,7 @@ async fn meet_with(transfer: TransferConfig, change: impl FnOnce(&mut RegisterAc
         refused: None,
     };
     change(&mut ack);
-    let outbox = Outbox::connect(&endpoint);
+    let outbox = Outbox::connect(&tasks, &endpoint);
     outbox
         .send(&ControlMessage::RegisterAck(Box::new(ack)))
         .unwrap();

@@ -45,6 +45,8 @@ pub(super) struct Nic {
     pub(super) is_cut: bool,
     pub(super) is_frozen: bool,
     pub(super) is_removed: bool,
+    /// Peers that are not found yet.
+    pub(super) unresolved: u32,
     pub(super) landed: u64,
     next_qp_num: u32,
 }
@@ -144,6 +146,7 @@ impl Fabric {
             is_cut: false,
             is_frozen: false,
             is_removed: false,
+            unresolved: 0,
             landed: 0,
             next_qp_num: FIRST_QP_NUM,
         };

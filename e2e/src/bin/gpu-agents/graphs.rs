@@ -3,39 +3,98 @@
 
 use crate::answers::equal_bits;
 use crate::checks::Checks;
-use crate::site::{Site, TINY_QWEN3};
+use crate::site::{Device, Site, TINY_QWEN3};
 use anyhow::{Result, ensure};
 use pd_e2e::client::Client;
+use pd_e2e::metrics::Metrics;
 use pd_e2e::prompts::ragged;
 use serde_json::Value;
 
-const VARIANTS: [&str; 3] = [
-    "--disable-cuda-graph",
-    "--disable-overlap-schedule",
-    "--disable-cuda-graph --disable-overlap-schedule",
+/// How decode steps are launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Launches {
+    /// Those that come again, as graphs.
+    graphs: bool,
+    /// Before the step before them is known.
+    ahead: bool,
+}
+
+const DEFAULT: Launches = Launches {
+    graphs: true,
+    ahead: true,
+};
+const VARIANTS: [Launches; 3] = [
+    Launches {
+        graphs: false,
+        ahead: true,
+    },
+    Launches {
+        graphs: true,
+        ahead: false,
+    },
+    Launches {
+        graphs: false,
+        ahead: false,
+    },
 ];
 /// What an agent says where the driver makes no graph, and nothing is shown.
 const NO_GRAPH: &str = "no graph of a step";
 
+impl Launches {
+    fn flags(self) -> String {
+        let flags = [
+            (self.graphs, "--disable-cuda-graph"),
+            (self.ahead, "--disable-overlap-schedule"),
+        ];
+        let off = flags.iter().filter(|(is_on, _)| !is_on);
+        off.map(|(_, flag)| *flag).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What the flags mean on the device: CPUs make no graphs, and nothing is won by launching ahead there.
+    fn on(self, device: Device) -> Self {
+        let is_cuda = device == Device::Cuda;
+        Self {
+            graphs: self.graphs && is_cuda,
+            ahead: self.ahead && is_cuda,
+        }
+    }
+
+    /// What an agent did.
+    fn seen(metrics: &Metrics) -> Result<Self> {
+        let count = |name: &str| {
+            ensure!(metrics.has(name), "the agent has no {name}");
+            Ok(metrics.sum(name, &[]) > 0.5)
+        };
+        Ok(Self {
+            graphs: count("pdserve_num_graph_replays_total")?,
+            ahead: count("pdserve_num_overlapped_steps_total")?,
+        })
+    }
+}
+
 pub(crate) async fn run(site: &Site, checks: &mut Checks) -> Result<()> {
     for dtype in ["bfloat16", "float32"] {
         let flags = format!("--dtype {dtype} --enable-deterministic-inference");
-        let expected = ask(site, &flags).await?;
+        let expected = ask(site, &flags, DEFAULT).await?;
         for variant in VARIANTS {
             let check = async {
-                let got = ask(site, &format!("{flags} {variant}")).await?;
+                let got = ask(site, &flags, variant).await?;
                 let tokens = equal_bits(&got, &expected)?;
                 Ok(format!("{tokens} tokens and their log probabilities"))
             };
-            checks.check(format!("{dtype} {variant}"), check).await;
+            checks
+                .check(format!("{dtype} {}", variant.flags()), check)
+                .await;
         }
     }
     Ok(())
 }
 
 /// Two rounds, so that steps come again; each batch shrinks as its answers end.
-async fn ask(site: &Site, flags: &str) -> Result<Vec<Value>> {
-    let agent = site.alone(TINY_QWEN3, flags).await?;
+async fn ask(site: &Site, flags: &str, launches: Launches) -> Result<Vec<Value>> {
+    let flags = format!("{flags} {}", launches.flags());
+    let agent = site.alone(TINY_QWEN3, &flags).await?;
+    let client = Client::new();
     let url = format!("{}/generate", agent.url());
     let mut answers = Vec::new();
     for lens in [[3, 17, 64, 90, 150, 260], [5, 18, 61, 95, 170, 250]] {
@@ -43,9 +102,15 @@ async fn ask(site: &Site, flags: &str) -> Result<Vec<Value>> {
         for (request, tokens) in requests.iter_mut().zip((16..).step_by(16)) {
             request["sampling_params"]["max_new_tokens"] = Value::from(tokens);
         }
-        answers.extend(Client::new().post_all(&url, &requests).await?);
+        answers.extend(client.post_all(&url, &requests).await?);
     }
     let log = agent.process.log();
     ensure!(!log.contains(NO_GRAPH), "{log}");
+    let seen = Launches::seen(&Metrics::scrape(&client, &agent.url()).await?)?;
+    let wanted = launches.on(site.device);
+    ensure!(
+        seen == wanted,
+        "steps were launched as {seen:?}, not as {wanted:?}"
+    );
     Ok(answers)
 }

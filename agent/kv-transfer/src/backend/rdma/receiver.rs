@@ -4,6 +4,7 @@
 pub(crate) mod count;
 
 use super::completions::{Completions, CompletionsError};
+use super::connecting::{Connecting, Step};
 use super::fabric::Fabric;
 use super::immediate::{Final, LANES_MAX, PROBE};
 use super::wire::{to_end, to_endpoints};
@@ -228,7 +229,7 @@ impl RdmaReceiver {
 
     // === rails ===
 
-    /// Connects ends to an offer beside the runtime, for the kernel may look for the peer for a second;
+    /// Connects ends to an offer beside the runtime, for the kernel may look for the peer for seconds;
     /// answers, also to an offer that came before.
     pub(crate) fn on_offer(
         self: &Arc<Self>,
@@ -270,7 +271,8 @@ impl RdmaReceiver {
             }
         }
         let (receiver, side) = (Arc::clone(self), Arc::clone(side));
-        tokio::task::spawn_blocking(move || {
+        let tasks = side.shared.tasks.clone();
+        tasks.spawn_blocking("rail", move || {
             let accepted = receiver.accept(&side, &offer, &outbox);
             if let Some(answer) = receiver.enter(&offer, accepted) {
                 let _ = outbox.send(&ControlMessage::RailAnswer(answer));
@@ -358,9 +360,9 @@ impl RdmaReceiver {
             lane.post_receives(RECEIVE_DEPTH)
                 .map_err(|e| e.to_string())?;
             ends.push(to_end(&lane.endpoint()));
-            let lane = lane.connect(&remote, self.fabric.path());
-            lanes.push(lane.map_err(|e| e.to_string())?);
+            lanes.push((lane, remote));
         }
+        let lanes = self.connect(Connecting::new(lanes))?;
         let answer = RailAnswer {
             session_id: self.session_id.clone(),
             rail: offer.rail,
@@ -381,9 +383,21 @@ impl RdmaReceiver {
         let ends = Ends {
             unproven: lanes.iter().map(QueuePair::qp_num).collect(),
             lanes,
-            poller: tokio::spawn(listening).abort_handle(),
+            poller: side.shared.tasks.spawn("rail completions", listening),
         };
         Ok((answer, ends))
+    }
+
+    /// Connects all lanes, for as long as the session wants rails.
+    fn connect(&self, mut lanes: Connecting) -> Result<Vec<QueuePair<Rtr>>, String> {
+        loop {
+            match lanes.step(self.fabric.path()) {
+                Ok(Step::Connected(lanes)) => return Ok(lanes),
+                Ok(Step::Later(rest)) if self.open.lock().is_some() => lanes = rest,
+                Ok(Step::Later(_)) => return Err("the session has ended".to_owned()),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
     }
 
     /// Closes a rail that prefill has given up; the answer.

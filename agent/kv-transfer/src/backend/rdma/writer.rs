@@ -17,7 +17,7 @@ use pd_protocol::control::{
     AbortAck, ControlMessage, Generation, NicInfo, RailAnswer, RailClosed, RailDown, TransferInfo,
 };
 use pd_protocol::{BootstrapRoom, KvPoll};
-use pd_verbs::Completion;
+use pd_verbs::{Completion, PathOptions, Retry};
 use rail::{Proof, Rail, SEND_DEPTH};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -105,6 +105,7 @@ impl WriterHandle {
         fabric: &Arc<Fabric>,
         peer: &[NicInfo],
     ) -> Self {
+        let tasks = &side.shared.tasks;
         let (jobs, waiting) = mpsc::channel(JOBS_MAX);
         let (events, told) = mpsc::unbounded_channel();
         let pairs = fabric.pairs(peer);
@@ -114,7 +115,7 @@ impl WriterHandle {
             let nic = Arc::clone(&fabric.nics[here]);
             let (own, other) = (nic.device.name(), &peer[there].device);
             let metrics = session.metrics.written_rail(own, other);
-            Rail::new(number, (nic, there), lanes, metrics)
+            Rail::new(number, (nic, there), lanes, (metrics, tasks.clone()))
         });
         let writer = Writer {
             side: Arc::clone(side),
@@ -128,7 +129,7 @@ impl WriterHandle {
             events: events.clone(),
             without_rails: None,
         };
-        tokio::spawn(writer.run(waiting, told));
+        tasks.spawn("rails", writer.run(waiting, told));
         Self { jobs, events }
     }
 
@@ -415,6 +416,9 @@ impl Writer {
             if let Some(message) = message {
                 self.send(&message);
             }
+            if self.rails[number].is_connecting() {
+                self.connect(number, Rail::connect_rest);
+            }
             let silent_since = self.dispatch.silent_since(number);
             let silent_since = silent_since.or(self.rails[number].unproven_since());
             if silent_since.is_some_and(|since| now.duration_since(since) > SILENT_MAX) {
@@ -447,11 +451,21 @@ impl Writer {
             return rail.decline(FailureReason::peer(why));
         }
         let region_lens = self.session.info.layout.region_lens();
+        self.connect(answer.rail as usize, |rail, way| {
+            rail.connect(answer, &region_lens, way)
+        });
+    }
+
+    /// Takes a step that the kernel may look for the peer in, for a second.
+    fn connect(
+        &mut self,
+        number: usize,
+        step: impl FnOnce(&mut Rail, (PathOptions, Retry)) -> Result<(), FailureReason>,
+    ) {
         let way = (self.fabric.path(), self.fabric.retry());
-        // The kernel may look for the peer for a second.
-        let connected = tokio::task::block_in_place(|| rail.connect(answer, &region_lens, way));
-        if let Err(reason) = connected {
-            self.fail_rail(answer.rail as usize, &reason);
+        let rail = &mut self.rails[number];
+        if let Err(reason) = tokio::task::block_in_place(|| step(rail, way)) {
+            self.fail_rail(number, &reason);
         }
     }
 

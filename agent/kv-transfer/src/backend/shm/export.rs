@@ -1,44 +1,80 @@
 //! Prefill hands the files behind its memory to decode processes of the same user on the same host,
-//! opened for reading only, over an abstract Unix socket (which lives in the network namespace and
-//! leaves no file behind).
+//! opened for reading only. They travel as descriptors, so neither process needs to see the other's.
 
+use super::socket::{DirError, Listening};
 use crate::memory::Region;
 use crate::memory::device::handle_file;
+use crate::tasks::Tasks;
+use pd_protocol::control::{SessionId, ShmOffer};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::Path;
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 /// Files that fit one message. Source: SCM_MAX_FD in unix(7).
 pub(crate) const FILES_MAX: usize = 253;
 
-/// Starts to hand out `regions` under `name`, within the caller's runtime.
-pub(crate) fn serve(name: &str, regions: &[Region]) -> io::Result<()> {
+/// Why memory is not offered.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExportError {
+    #[error(transparent)]
+    Dir(#[from] DirError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Starts to hand out `regions` of a rank, within the caller's runtime: at a socket in `dir`, or at an abstract one.
+///
+/// # Errors
+/// The system refuses, or the directory.
+pub(crate) fn serve(
+    tasks: &Tasks,
+    rank: &SessionId,
+    dir: Option<&Path>,
+    regions: &[Region],
+) -> Result<ShmOffer, ExportError> {
     if regions.len() > FILES_MAX {
         let why = format!(
             "{} regions, but one message carries {FILES_MAX} files",
             regions.len()
         );
-        return Err(io::Error::other(why));
+        return Err(io::Error::other(why).into());
     }
     let files: io::Result<Vec<OwnedFd>> = regions.iter().map(file_of).collect();
     let files = files?;
-    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let listening = match dir {
+        None => Listening::in_namespace(rank)?,
+        Some(dir) => Listening::in_dir(dir)?,
+    };
+    let Listening {
+        listener,
+        offer,
+        file,
+    } = listening;
     listener.set_nonblocking(true)?;
     let listener = tokio::net::UnixListener::from_std(listener)?;
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            if let Err(error) = hand_over(&stream, &files).await {
-                tracing::warn!(%error, "memory was not handed over");
+    tasks.spawn_endless("shm", async move {
+        let _file = file;
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                // Out of file descriptors: others close in time.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            match hand_over(&stream, &files).await {
+                Ok(()) => {}
+                // As one that only asks whether somebody listens here.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                Err(error) => tracing::warn!(%error, "memory was not handed over"),
             }
         }
     });
-    Ok(())
+    Ok(offer)
 }
 
 /// The region's file, opened anew without the right to write; of a device's, the file of its handle.

@@ -2,6 +2,7 @@
 
 use super::export::FILES_MAX;
 use super::lease::TABLE_BYTES;
+use super::socket::{self, ConnectError};
 use crate::memory::{Region, RegionError, device_of};
 use pd_protocol::control::ShmOffer;
 use pd_protocol::layout::KvLayout;
@@ -9,8 +10,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::Path;
 use std::time::Duration;
 use tokio::io::Interest;
 
@@ -30,6 +30,8 @@ pub(crate) enum MapError {
     OtherHost,
     #[error("the peer handed over {actual} files, but its layout has {expected} regions")]
     FileCount { actual: usize, expected: usize },
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     #[error("cannot get the files behind prefill's memory: {0}")]
     Socket(#[from] io::Error),
     #[error(transparent)]
@@ -37,18 +39,19 @@ pub(crate) enum MapError {
 }
 
 impl ShmMapping {
-    /// `own` are the regions that will be copied to.
+    /// `own` are the regions that will be copied to, `dir` is where sockets are that other namespaces see.
     pub(crate) async fn open(
         offer: &ShmOffer,
         layout: &KvLayout,
         own: &[Region],
+        dir: Option<&Path>,
     ) -> Result<Self, MapError> {
         if offer.host_id != super::host_id() {
             return Err(MapError::OtherHost);
         }
-        let mut files = tokio::time::timeout(TIMEOUT, receive_files(&offer.socket_name))
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        let files = tokio::time::timeout(TIMEOUT, receive_files(offer, dir)).await;
+        let timed_out = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        let mut files = files.unwrap_or_else(timed_out)?;
         let mut lens = layout.region_lens();
         lens.push(TABLE_BYTES as u64);
         if files.len() != lens.len() {
@@ -75,15 +78,13 @@ impl ShmMapping {
     }
 }
 
-async fn receive_files(name: &str) -> io::Result<Vec<OwnedFd>> {
-    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-    stream.set_nonblocking(true)?;
-    let stream = tokio::net::UnixStream::from_std(stream)?;
+async fn receive_files(offer: &ShmOffer, dir: Option<&Path>) -> Result<Vec<OwnedFd>, MapError> {
+    let stream = socket::connect(offer, dir).await?;
     loop {
         stream.readable().await?;
         match stream.try_io(Interest::READABLE, || receive_message(&stream)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            received => return received,
+            received => return Ok(received?),
         }
     }
 }

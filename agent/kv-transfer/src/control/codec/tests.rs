@@ -82,6 +82,7 @@ fn mk_registration() -> [ControlMessage; 2] {
         shm: Some(ShmOffer {
             host_id: "host".to_owned(),
             socket_name: "pdserve-kv-boot-p".to_owned(),
+            in_dir: false,
         }),
         tcp: true,
         rdma: true,

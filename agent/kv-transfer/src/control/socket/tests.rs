@@ -6,6 +6,10 @@ use pd_protocol::{BootstrapRoom, RankId};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
+fn mk_tasks() -> Tasks {
+    Tasks::new(tokio::runtime::Handle::current())
+}
+
 fn mk_message(room: u64) -> ControlMessage {
     ControlMessage::AbortAck(AbortAck {
         session_id: SessionId::new("boot", RankId::default(), 1),
@@ -17,7 +21,7 @@ fn mk_message(room: u64) -> ControlMessage {
 async fn mk_listener() -> (SocketAddr, mpsc::UnboundedReceiver<ControlMessage>) {
     let (tx, rx) = mpsc::unbounded_channel();
     let host = IpAddr::from([127, 0, 0, 1]);
-    let port = listen(host, move |message| {
+    let port = listen(&mk_tasks(), host, move |message| {
         let _ = tx.send(message);
     })
     .await
@@ -28,7 +32,7 @@ async fn mk_listener() -> (SocketAddr, mpsc::UnboundedReceiver<ControlMessage>) 
 #[tokio::test]
 async fn messages_arrive_in_order() {
     let (endpoint, mut messages) = mk_listener().await;
-    let outbox = Outbox::connect(&endpoint);
+    let outbox = Outbox::connect(&mk_tasks(), &endpoint);
     for room in 1..=100 {
         outbox.send(&mk_message(room)).unwrap();
     }
@@ -40,7 +44,7 @@ async fn messages_arrive_in_order() {
 #[tokio::test]
 async fn garbage_on_the_port_harms_no_one_else() {
     let (endpoint, mut messages) = mk_listener().await;
-    let outbox = Outbox::connect(&endpoint);
+    let outbox = Outbox::connect(&mk_tasks(), &endpoint);
     for garbage in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xff; 200]] {
         let mut stranger = TcpStream::connect(endpoint).await.unwrap();
         stranger.write_all(&garbage).await.unwrap();
@@ -78,7 +82,7 @@ async fn sending_to_a_peer_that_is_gone_never_blocks() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let endpoint = listener.local_addr().unwrap();
     drop(listener);
-    let outbox = Outbox::connect(&endpoint);
+    let outbox = Outbox::connect(&mk_tasks(), &endpoint);
     let sent = (0..2 * OUTBOX_MAX as u64).map(|i| outbox.send(&mk_message(i + 1)));
     assert!(sent.into_iter().any(|sent| sent.is_err()));
 }

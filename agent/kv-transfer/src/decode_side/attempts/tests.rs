@@ -7,9 +7,17 @@ fn mk_failure() -> FailureReason {
     FailureReason::network("gone")
 }
 
+fn mk_attempts<K, V>() -> Attempts<K, V>
+where
+    K: Clone + Eq + Hash + Send + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    Attempts::new(Tasks::new(tokio::runtime::Handle::current()))
+}
+
 #[tokio::test(start_paused = true)]
 async fn those_who_ask_together_share_one_attempt() {
-    let attempts = Attempts::default();
+    let attempts = mk_attempts();
     let runs = Arc::new(AtomicU32::new(0));
     let attempt = || {
         let runs = Arc::clone(&runs);
@@ -30,7 +38,7 @@ async fn those_who_ask_together_share_one_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_refused_at_once_for_a_while_and_then_tried_again() {
-    let attempts: Attempts<&str, u32> = Attempts::default();
+    let attempts: Attempts<&str, u32> = mk_attempts();
     assert!(
         attempts
             .get("key", async { Err(mk_failure()) })
@@ -47,10 +55,43 @@ async fn a_failure_is_refused_at_once_for_a_while_and_then_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_blacklisted_recovers() {
-    let attempts: Attempts<&str, u32> = Attempts::default();
+    let attempts: Attempts<&str, u32> = mk_attempts();
     assert_eq!(attempts.get("key", async { Ok(1) }).await, Ok(1));
     attempts.blacklist("key", mk_failure());
     assert!(attempts.get("key", async { Ok(2) }).await.is_err());
     tokio::time::advance(REST_MAX).await;
+    let again = attempts.get("key", async { Err(mk_failure()) }).await;
+    assert!(again.is_err());
+    tokio::time::advance(REST_MAX).await;
     assert_eq!(attempts.get("key", async { Ok(2) }).await, Ok(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_nobody_asks_about_is_forgotten() {
+    let attempts: Attempts<u32, u32> = mk_attempts();
+    let fail = async |key| attempts.get(key, async { Err(mk_failure()) }).await;
+    for key in 0..10 {
+        assert!(fail(key).await.is_err());
+    }
+    assert_eq!(attempts.get(100, async { Ok(1) }).await, Ok(1));
+    tokio::time::advance(REST_MAX + FAILURE_KEPT).await;
+    assert!(fail(10).await.is_err());
+    let mut known: Vec<u32> = attempts.known.lock().keys().copied().collect();
+    known.sort_unstable();
+    assert_eq!(known, [10, 100]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_bounded_and_the_first_goes_first() {
+    let attempts: Attempts<usize, u32> = mk_attempts();
+    assert_eq!(attempts.get(usize::MAX, async { Ok(1) }).await, Ok(1));
+    for key in 0..FAILURES_MAX + 5 {
+        tokio::time::advance(Duration::from_micros(1)).await;
+        let failed = attempts.get(key, async { Err(mk_failure()) }).await;
+        assert!(failed.is_err());
+    }
+    let known = attempts.known.lock();
+    assert_eq!(known.len(), FAILURES_MAX + 1, "and what succeeded");
+    assert!(known.contains_key(&usize::MAX) && known.contains_key(&(FAILURES_MAX + 4)));
+    assert!(!known.contains_key(&4) && known.contains_key(&5));
 }

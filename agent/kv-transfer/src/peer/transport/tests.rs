@@ -18,6 +18,7 @@ fn mk_ack(shm: bool, rdma: bool, tcp: bool) -> RegisterAck {
         shm: shm.then(|| ShmOffer {
             host_id: "another".to_owned(),
             socket_name: "nowhere".to_owned(),
+            in_dir: false,
         }),
         tcp,
         rdma,
@@ -28,7 +29,7 @@ fn mk_ack(shm: bool, rdma: bool, tcp: bool) -> RegisterAck {
 type Opening = Ready<Result<Arc<RdmaReceiver>, String>>;
 
 async fn refused(wanted: Transport, ack: &RegisterAck, rails: Option<Opening>) -> String {
-    let chosen = choose(wanted, ack, &[], "prefill", rails).await;
+    let chosen = choose(wanted, ack, (&[], None), "prefill", rails).await;
     chosen.err().expect("nothing in common").to_string()
 }
 
@@ -41,7 +42,14 @@ async fn tcp_serves_where_nothing_else_works() {
         (Transport::Auto, true, true, no_rail()),
         (Transport::Tcp, true, true, no_rail()),
     ] {
-        let chosen = choose(wanted, &mk_ack(shm, rdma, true), &[], "prefill", rails).await;
+        let chosen = choose(
+            wanted,
+            &mk_ack(shm, rdma, true),
+            (&[], None),
+            "prefill",
+            rails,
+        )
+        .await;
         assert!(
             matches!(chosen, Ok((Way::Tcp, _))),
             "{wanted:?} {shm} {rdma}"

@@ -72,7 +72,14 @@ pub(super) unsafe extern "C" fn modify_qp(
     let mut fabric = fabric::lock();
     let context = fabric.qp(id).context;
     let is_working = fabric.working(context);
-    code(is_working.and_then(|_| fabric.modify(id, attr, mask.cast_unsigned())))
+    code(is_working.and_then(|nic| {
+        let unresolved = &mut fabric.nic_mut(nic).unresolved;
+        if attr.qp_state == ffi::IBV_QPS_RTR && *unresolved > 0 {
+            *unresolved -= 1;
+            return Err(Errno::TIMEDOUT);
+        }
+        fabric.modify(id, attr, mask.cast_unsigned())
+    }))
 }
 
 /// Waits, as the library does, until events of the queue pair that were taken are acknowledged.

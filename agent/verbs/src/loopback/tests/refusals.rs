@@ -152,6 +152,41 @@ fn a_peer_that_receives_and_does_not_send_yet_takes_writes() {
     assert_eq!(a.poll(), [written(&from_a, 1)]);
 }
 
+#[test]
+fn an_end_whose_peer_was_not_resolved_in_time_is_connected_later() {
+    let loopback = Loopback::new(&["a", "b"]);
+    let (a, b) = (mk_end(&loopback, "a"), mk_end(&loopback, "b"));
+    let (mut from_a, from_b) = (a.init(), b.init());
+    from_a.post_receives(1).expect("no error");
+    let (to_a, to_b) = (from_a.endpoint(), from_b.endpoint());
+    loopback.lose_peers("a", 1);
+    let path = PathOptions::default();
+    let unconnected = from_a.connect(&to_b, path).expect_err("not resolved");
+    let text = unconnected.to_string();
+    assert!(
+        text.contains("ibv_modify_qp") && text.contains("to RTR"),
+        "{text}"
+    );
+    let from_a = unconnected.end.expect("it is as it was");
+    let mut from_b = tie(from_b, &to_a, FOR_EVER);
+    let _from_a = from_a.connect(&to_b, path).expect("a path");
+    post(&mut from_b, (&b.region, 0, 64), a.at(0), Some(5), 1);
+    assert_eq!(b.poll(), [written(&from_b, 1)]);
+    let received = a.poll();
+    let is_received = matches!(received[..], [Completion::Immediate { immediate: 5, .. }]);
+    assert!(is_received, "its receive was kept: {received:?}");
+}
+
+#[test]
+fn an_end_that_the_device_refuses_is_gone() {
+    let loopback = Loopback::new(&["a", "b"]);
+    let (a, b) = (mk_end(&loopback, "a"), mk_end(&loopback, "b"));
+    let (from_a, to_b) = (a.init(), b.init().endpoint());
+    loopback.remove("a");
+    let unconnected = from_a.connect(&to_b, PathOptions::default());
+    assert!(unconnected.expect_err("it is pulled").end.is_none());
+}
+
 /// What `b` answers that took this for the endpoint of `a`.
 fn answer_to_impostor(impostor: impl Fn(&End, &Endpoint) -> Endpoint) -> Vec<(u64, WcStatus)> {
     let loopback = Loopback::new(&["a", "b", "c"]);

@@ -2,6 +2,7 @@
 
 use super::Event;
 use crate::backend::rdma::completions::Completions;
+use crate::backend::rdma::connecting::{Connecting, Step};
 use crate::backend::rdma::dispatch::{Post, TransferId, What};
 use crate::backend::rdma::fabric::{Nic, PROBE_BYTES};
 use crate::backend::rdma::immediate::PROBE;
@@ -9,8 +10,9 @@ use crate::backend::rdma::wire::{to_end, to_endpoints, to_region};
 use crate::failure::FailureReason;
 use crate::metrics::{RailMetrics, RailState};
 use crate::session::Session;
+use crate::tasks::Tasks;
 use pd_protocol::control::{ControlMessage, RailAnswer, RailDown, RailOffer};
-use pd_verbs::queue_pair::{Init, Rts};
+use pd_verbs::queue_pair::{Init, Rtr, Rts};
 use pd_verbs::{
     Completion, PathOptions, QueuePair, QueuePairOptions, RemoteRegion, Retry, WcStatus, WorkError,
     Write,
@@ -43,6 +45,7 @@ pub(super) struct Rail {
     /// Failures since it carried anything.
     failures: u32,
     metrics: RailMetrics,
+    tasks: Tasks,
 }
 
 enum State {
@@ -52,6 +55,8 @@ enum State {
         poller: Poller,
         said: Instant,
     },
+    /// The peer of the first that waits was not found in time; it is looked for again.
+    Connecting(Connecting, Target),
     /// Probes are on their way.
     Proving {
         ends: Ends,
@@ -68,6 +73,14 @@ enum State {
         reason: String,
         until: Instant,
     },
+}
+
+/// What a rail writes to once it is connected.
+struct Target {
+    regions: Vec<RemoteRegion>,
+    /// For probes.
+    scratch: RemoteRegion,
+    poller: Poller,
 }
 
 /// Connected ends, and what they write to.
@@ -104,7 +117,7 @@ impl Rail {
         number: usize,
         (nic, peer_nic): (Arc<Nic>, usize),
         lanes: usize,
-        metrics: RailMetrics,
+        (metrics, tasks): (RailMetrics, Tasks),
     ) -> Self {
         Self {
             number: u32::try_from(number).expect("few rails"),
@@ -118,6 +131,7 @@ impl Rail {
             },
             failures: 0,
             metrics,
+            tasks,
         }
     }
 
@@ -125,7 +139,9 @@ impl Rail {
     pub(super) fn show(&mut self, in_flight_bytes: u64) {
         self.metrics.in_flight(in_flight_bytes);
         self.metrics.show(match &self.state {
-            State::Offered { .. } | State::Proving { .. } => RailState::Probing,
+            State::Offered { .. } | State::Connecting(..) | State::Proving { .. } => {
+                RailState::Probing
+            }
             State::Up(_) => RailState::Up,
             State::Closing { .. } | State::Down { .. } => RailState::Down,
         });
@@ -150,7 +166,15 @@ impl Rail {
 
     /// Whether this side has queue pairs that decode's ends belong to.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.state, State::Proving { .. } | State::Up(_))
+        matches!(
+            self.state,
+            State::Connecting(..) | State::Proving { .. } | State::Up(_)
+        )
+    }
+
+    /// Whether [`Self::connect_rest`] has something to do.
+    pub(super) fn is_connecting(&self) -> bool {
+        matches!(self.state, State::Connecting(..))
     }
 
     /// Whether decode's answer to this offer is awaited.
@@ -162,9 +186,11 @@ impl Rail {
     pub(super) fn unproven_since(&self) -> Option<Instant> {
         match self.state {
             State::Proving { since, .. } => Some(since),
-            State::Offered { .. } | State::Up(_) | State::Closing { .. } | State::Down { .. } => {
-                None
-            }
+            State::Offered { .. }
+            | State::Connecting(..)
+            | State::Up(_)
+            | State::Closing { .. }
+            | State::Down { .. } => None,
         }
     }
 
@@ -184,7 +210,10 @@ impl Rail {
                 let (number, device) = (self.number, self.device());
                 Some(format!("rail {number} over {device}: {reason}"))
             }
-            State::Offered { .. } | State::Proving { .. } | State::Up(_) => None,
+            State::Offered { .. }
+            | State::Connecting(..)
+            | State::Proving { .. }
+            | State::Up(_) => None,
         }
     }
 
@@ -215,6 +244,7 @@ impl Rail {
                 }
             },
             State::Offered { .. }
+            | State::Connecting(..)
             | State::Proving { .. }
             | State::Up(_)
             | State::Closing { .. }
@@ -280,7 +310,7 @@ impl Rail {
 
     fn poll(&self, completions: Completions, events: mpsc::UnboundedSender<Event>) -> Poller {
         let (rail, epoch) = (self.number as usize, self.epoch);
-        let task = tokio::spawn(async move {
+        let task = self.tasks.spawn("rail completions", async move {
             loop {
                 let (event, is_broken) = match completions.next().await {
                     Ok(completions) => {
@@ -305,21 +335,18 @@ impl Rail {
                 }
             }
         });
-        Poller(task.abort_handle())
+        Poller(task)
     }
 
-    /// Connects to decode's ends and writes a probe over each lane. Decode's memory must have at least
-    /// `region_lens` bytes. After an error decode has ends that it has to close.
+    /// Connects to decode's ends, as far as they are found, and writes a probe over each lane. Decode's memory
+    /// must have at least `region_lens` bytes. After an error decode has ends that it has to close.
     pub(super) fn connect(
         &mut self,
         answer: &RailAnswer,
         region_lens: &[u64],
-        (path, retry): (PathOptions, Retry),
+        way: (PathOptions, Retry),
     ) -> Result<(), FailureReason> {
-        let closing = State::Closing {
-            reason: String::new(),
-            said: Instant::now(),
-        };
+        let closing = not_connected();
         let State::Offered { ends, poller, .. } = mem::replace(&mut self.state, closing) else {
             return Err(FailureReason::peer("it was not offered"));
         };
@@ -339,6 +366,52 @@ impl Rail {
         }
         let scratch =
             scratch.ok_or_else(|| FailureReason::peer("decode has no place for probes"))?;
+        let target = Target {
+            regions,
+            scratch,
+            poller,
+        };
+        self.go_on(Connecting::new(ends.into_iter().zip(remotes)), target, way)
+    }
+
+    /// Looks again for a peer that was not found in time; as [`Self::connect`].
+    pub(super) fn connect_rest(&mut self, way: (PathOptions, Retry)) -> Result<(), FailureReason> {
+        if !self.is_connecting() {
+            return Ok(());
+        }
+        let State::Connecting(rest, target) = mem::replace(&mut self.state, not_connected()) else {
+            unreachable!("it was looked at above");
+        };
+        self.go_on(rest, target, way)
+    }
+
+    fn go_on(
+        &mut self,
+        lanes: Connecting,
+        target: Target,
+        (path, retry): (PathOptions, Retry),
+    ) -> Result<(), FailureReason> {
+        match lanes.step(path).map_err(of_network)? {
+            Step::Connected(lanes) => self.prove(lanes, target, retry),
+            Step::Later(rest) => {
+                self.state = State::Connecting(rest, target);
+                Ok(())
+            }
+        }
+    }
+
+    /// All lanes are connected.
+    fn prove(
+        &mut self,
+        connected: Vec<QueuePair<Rtr>>,
+        target: Target,
+        retry: Retry,
+    ) -> Result<(), FailureReason> {
+        let Target {
+            regions,
+            scratch,
+            poller,
+        } = target;
         let own = &self.nic.regions[0];
         let len = own.remote().len.min(PROBE_BYTES.into());
         let len = u32::try_from(len).expect("no more than PROBE_BYTES");
@@ -350,8 +423,7 @@ impl Rail {
             signalled: true,
         };
         let mut lanes = Vec::new();
-        for (end, remote) in ends.into_iter().zip(&remotes) {
-            let end = end.connect(remote, path).map_err(of_network)?;
+        for end in connected {
             let mut end = end.start(retry).map_err(of_device)?;
             end.post(&[probe]).map_err(of_device)?;
             lanes.push(end);
@@ -392,6 +464,7 @@ impl Rail {
                 Ok(lane.map_or(Proof::Nothing, |lane| Proof::Written { lane, seq: tag }))
             }
             State::Offered { .. }
+            | State::Connecting(..)
             | State::Proving { .. }
             | State::Closing { .. }
             | State::Down { .. } => Ok(Proof::Nothing),
@@ -524,6 +597,14 @@ impl Rail {
             reason,
             until: Instant::now() + rest.min(REST_MAX),
         };
+    }
+}
+
+/// Until it is: decode has ends that it has to close.
+fn not_connected() -> State {
+    State::Closing {
+        reason: String::new(),
+        said: Instant::now(),
     }
 }
 
