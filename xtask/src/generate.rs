@@ -58,3 +58,11 @@ pub(crate) fn workspace_root() -> &'static Path {
         .parent()
         .expect("xtask lies inside the workspace")
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn generated_files_are_what_would_be_written() {
+        super::run(true).unwrap_or_else(|why| panic!("{why}"));
+    }
+}

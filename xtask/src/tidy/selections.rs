@@ -1,0 +1,116 @@
+//! The Makefile's selections of packages give external crates the same features, so that no command compiles again what
+//! another one has compiled.
+
+use crate::generate::workspace_root;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// External crate → its features, as one word each; a crate that is built twice (for the host, too) has two.
+type Features = BTreeMap<String, BTreeSet<String>>;
+
+/// The words of a selection of the Makefile, its references expanded, without CUDA.
+fn selection(name: &str) -> Vec<String> {
+    let makefile = std::fs::read_to_string(workspace_root().join("Makefile"))
+        .unwrap_or_else(|why| panic!("Makefile: {why}"));
+    let value = makefile
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name} = ")));
+    let value = value.unwrap_or_else(|| panic!("the Makefile has no {name}"));
+    if let Some(rest) = value.strip_prefix("$(subst ") {
+        let rest = rest.trim_end_matches(')');
+        let mut parts = rest.split(',');
+        let what = parts.next().unwrap_or_default().to_owned();
+        let from = parts.nth(1).unwrap_or_default();
+        let from = from.trim_start_matches("$(").trim_end_matches(')');
+        let words = selection(from).join(" ").replace(&what, "");
+        return words.split_whitespace().map(str::to_owned).collect();
+    }
+    value
+        .split_whitespace()
+        .flat_map(|word| match word {
+            "$(KERNELS)" => Vec::new(),
+            _ => match word.strip_prefix("$(").and_then(|w| w.strip_suffix(')')) {
+                Some(name) => selection(name),
+                None => vec![word.to_owned()],
+            },
+        })
+        .collect()
+}
+
+fn features(selection: &[String], edges: &str) -> Features {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--prefix", "none", "-e", edges])
+        .args(["-f", "{p}|{f}"])
+        .args(selection)
+        .current_dir(workspace_root())
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let mut features = Features::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let line = line.replace(" (*)", "").replace(" (proc-macro)", "");
+        // Our own crates are named with their folder.
+        if let Some((package, with)) = line.split_once('|').filter(|(p, _)| !p.contains('(')) {
+            features
+                .entry(package.to_owned())
+                .or_default()
+                .insert(with.to_owned());
+        }
+    }
+    features
+}
+
+/// Every crate that `part` compiles is one that `whole` compiles, with the same features.
+fn assert_within(whole: &Features, part: &Features, name: &str) {
+    for (package, with) in part {
+        let known = whole.get(package).cloned().unwrap_or_default();
+        let known_here = known.is_empty() || with.is_subset(&known);
+        assert!(
+            known_here,
+            "{name} compiles {package} with {with:?}, and the whole selection with {known:?}: give both the same \
+             features, in [workspace.dependencies] or by the selection"
+        );
+    }
+}
+
+#[test]
+fn release_commands_compile_external_crates_alike() {
+    let whole = features(&selection("RELEASE_SET"), "no-dev");
+    assert_within(
+        &whole,
+        &features(&selection("DEMO_SET"), "no-dev"),
+        "DEMO_SET",
+    );
+    let tests = features(&selection("TEST_SET"), "normal,build,dev");
+    assert_within(&whole, &tests, "TEST_SET");
+}
+
+#[test]
+fn every_command_selects_what_another_one_has_compiled() {
+    let makefile = std::fs::read_to_string(workspace_root().join("Makefile")).unwrap();
+    let ci = std::fs::read_to_string(workspace_root().join(".ci/run")).unwrap();
+    let targets: BTreeSet<&str> = ci
+        .split([';', '\n', '&'])
+        .filter_map(|step| step.trim().strip_prefix("make "))
+        .filter_map(|step| step.split(' ').next())
+        .collect();
+    let mut target = "";
+    for line in makefile.lines() {
+        if !line.starts_with(['\t', '#', ' ']) {
+            target = line.split(':').next().unwrap_or_default();
+        }
+        let is_step = targets.contains(target) || ["binaries", "kube", "plugin"].contains(&target);
+        let compiles = ["cargo build", "cargo test", "cargo run"]
+            .iter()
+            .any(|command| line.contains(command));
+        assert!(
+            !(is_step && compiles) || line.contains("_SET)"),
+            "make {target} selects packages of its own: {}",
+            line.trim()
+        );
+    }
+}
