@@ -13,7 +13,7 @@ use crate::weights::{Gguf, GgufError};
 
 pub use chat_template::{ChatTemplate, Message, TemplateError};
 pub use detokenizer::Detokenizer;
-pub use tokenizer::{EncodeError, Tokenizer, TokenizerError};
+pub use tokenizer::{EncodeError, TextLength, TextTooLong, Tokenizer, TokenizerError};
 
 /// Why a model's text side cannot be loaded.
 #[derive(Debug, thiserror::Error)]
