@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::model::files::{ModelPath, OpenError};
 use crate::weights::{Gguf, GgufError};
 
-pub use chat_template::{ChatTemplate, Message, TemplateError};
+pub use chat_template::{ChatTemplate, Message, TemplateError, TemplateValue};
 pub use detokenizer::Detokenizer;
 pub use tokenizer::{EncodeError, TextLength, TextTooLong, Tokenizer, TokenizerError};
 

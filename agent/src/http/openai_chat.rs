@@ -99,7 +99,7 @@ async fn prompt(
         .enumerate()
         .map(|(index, message)| {
             let (role, content) = message.into_text(index)?;
-            Ok(Message { role, content })
+            Ok(Message::new(role, content))
         })
         .collect::<Result<Vec<Message>, ApiError>>()?;
     let template = service.engine.chat_template().ok_or_else(|| {
