@@ -1,20 +1,26 @@
 //! What the HTTP doors work with: the loaded model behind a slot that is empty while it loads.
 
+mod text_threads;
+
 use crate::args::Mode;
 use crate::gpu::sampler::GpuSampler;
+use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::metrics::HttpMetrics;
 use pd_engine::engine::EngineHandle;
+use pd_engine::text::{EncodeError, TextLength};
 use pd_kv_transfer::Links;
 use std::sync::{Arc, OnceLock};
+use text_threads::TextThreads;
 
-/// Longest text tokenised on an HTTP thread; it takes about a millisecond.
+/// Most text of a request tokenised on an HTTP thread; it takes about a millisecond.
 const SHORT_TEXT_BYTES: usize = 4096;
 
 /// A model that answers.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) engine: EngineHandle,
+    text_threads: TextThreads,
 }
 
 /// The state of the HTTP and admin APIs.
@@ -48,26 +54,73 @@ pub(crate) struct AppSpec {
 // === impl Service ===
 
 impl Service {
-    /// The token ids of `text`. `add_special_tokens` adds what the model wants around a prompt.
-    /// A long text is worked on beside the HTTP threads, which must go on relaying tokens.
+    pub(crate) fn new(engine: EngineHandle) -> Self {
+        Self {
+            engine,
+            text_threads: TextThreads::new(),
+        }
+    }
+
+    /// The token ids of each of `texts`. `add_special_tokens` adds what the model wants around a
+    /// prompt. Long texts are worked on beside the HTTP threads, which must go on relaying tokens,
+    /// until the future is dropped.
     ///
     /// # Errors
-    /// 400 when the text cannot be written in the model's vocabulary.
+    /// 400 when a text is longer than the context, told in bytes, or cannot be written in the
+    /// model's vocabulary.
     pub(crate) async fn encode(
         &self,
-        text: String,
+        texts: Vec<String>,
         add_special_tokens: bool,
-    ) -> Result<Vec<u32>, ApiError> {
-        let is_long = text.len() > SHORT_TEXT_BYTES;
-        let tokenizer = Arc::clone(self.engine.tokenizer());
-        let encode = move || tokenizer.encode(&text, add_special_tokens);
-        let encoded = if is_long {
-            let encoded = tokio::task::spawn_blocking(encode).await;
-            encoded.map_err(|why| ApiError::internal(format!("tokenising failed: {why}")))?
-        } else {
-            encode()
+        dialect: Dialect,
+    ) -> Result<Vec<Vec<u32>>, ApiError> {
+        let context_length = self.engine.info().context_length;
+        let refused = |why: EncodeError| dialect.untokenised(&why, context_length);
+        let bytes: usize = texts.iter().map(String::len).sum();
+        if bytes <= SHORT_TEXT_BYTES {
+            let encode = |text: &String| self.engine.tokenizer().encode(text, add_special_tokens);
+            return texts.iter().map(|t| encode(t).map_err(refused)).collect();
+        }
+        let mut encoded = Vec::with_capacity(texts.len());
+        for text in texts {
+            let ids = self.encode_beside(text.into(), add_special_tokens).await?;
+            encoded.push(ids.map_err(refused)?);
+        }
+        Ok(encoded)
+    }
+
+    /// The ids of one text, by the threads for long texts: first measured piece by piece, as far as
+    /// that is needed to know that its ids fit the context, then tokenised whole.
+    async fn encode_beside(
+        &self,
+        text: Arc<str>,
+        add_special_tokens: bool,
+    ) -> Result<Result<Vec<u32>, EncodeError>, ApiError> {
+        let max_tokens = self.engine.info().context_length as usize;
+        let tokenizer = self.engine.tokenizer();
+        let mut length = match TextLength::new(tokenizer, Arc::clone(&text), max_tokens) {
+            Ok(length) => length,
+            Err(too_long) => return Ok(Err(too_long.into())),
         };
-        encoded.map_err(|why| ApiError::field("prompt", why.to_string()))
+        while !length.is_measured() {
+            let tokenizer = Arc::clone(tokenizer);
+            let measure = move |_: &_| length.measure_piece(&tokenizer).map(|()| length);
+            length = match self
+                .text_threads
+                .run(TextLength::PIECE_BYTES, measure)
+                .await?
+            {
+                Ok(length) => length,
+                Err(why) => return Ok(Err(why)),
+            };
+        }
+        let tokenizer = Arc::clone(tokenizer);
+        let bytes = text.len();
+        self.text_threads
+            .run(bytes, move |cancelled| {
+                tokenizer.encode_unless(cancelled, &text, add_special_tokens)
+            })
+            .await
     }
 
     /// The text of every part's prompt, item-major.

@@ -142,7 +142,7 @@ async fn load(config: EngineConfig) -> Result<Service> {
     let engine = tokio::task::spawn_blocking(move || Engine::start(config));
     let engine = engine.await.context("the engine's start panicked")?;
     let engine = engine.context("the engine did not start")?;
-    Ok(Service { engine })
+    Ok(Service::new(engine))
 }
 
 /// Serves the bootstrap table on prefill. The engine has registered its rank by then or is about

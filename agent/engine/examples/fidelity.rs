@@ -104,10 +104,7 @@ fn load_text(path: &Path) -> (Tokenizer, ChatTemplate) {
 fn tokenise(tokenizer: &Tokenizer, template: &ChatTemplate, prompt: &str) -> Vec<u32> {
     let (_, question) = prompt.split_once("<|im_start|>user\n").unwrap();
     let (question, _) = question.split_once("<|im_end|>").unwrap();
-    let message = Message {
-        role: "user".to_owned(),
-        content: question.to_owned(),
-    };
+    let message = Message::new("user", question);
     let text = template.render(&[message], true, &Map::new()).unwrap();
     tokenizer.encode(&text, false).unwrap()
 }

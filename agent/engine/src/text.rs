@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use crate::model::files::{ModelPath, OpenError, tokenizer_files};
 use crate::weights::{Gguf, GgufError};
 
-pub use chat_template::{ChatTemplate, Message, TemplateError};
+pub use chat_template::{ChatTemplate, Message, TemplateError, TemplateValue};
 pub use detokenizer::Detokenizer;
-pub use tokenizer::{EncodeError, Tokenizer, TokenizerError};
+pub use tokenizer::{EncodeError, TextLength, TextTooLong, Tokenizer, TokenizerError};
 
 /// Why a model's text side cannot be loaded.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@
 use super::error::ApiError;
 use crate::service::App;
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -39,8 +40,12 @@ pub(crate) async fn drain_status(
 
 pub(crate) async fn timeline(
     State(app): State<Arc<App>>,
-    Path(room): Path<u64>,
+    room: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<RequestTimeline>, ApiError> {
+    let Path(room) = room.map_err(|_| {
+        let message = "a room is a whole number: GET /timeline/ROOM";
+        ApiError::field("room", message)
+    })?;
     let room = BootstrapRoom::new(room).map_err(|why| ApiError::field("room", why.to_string()))?;
     let timeline = app.service()?.engine.timeline(room);
     timeline.map(Json).ok_or_else(|| {

@@ -1,11 +1,19 @@
-//! Request bodies: bounded, UTF-8, JSON, of the right shape; each failure says where.
+//! Request bodies: bounded, UTF-8, JSON, with known fields, of the right shape; each failure says
+//! where.
 
 use super::error::ApiError;
+use super::fields::{self, Scope};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+
+/// What a route reads of its body.
+pub(crate) trait Body: DeserializeOwned {
+    /// The fields that it may have.
+    const SCOPE: Scope;
+}
 
 /// A JSON body. The content type is not asked for, as SGLang's clients do not always send it.
 pub(crate) struct JsonBody<T>(pub(crate) T);
@@ -15,7 +23,7 @@ pub(crate) struct JsonBody<T>(pub(crate) T);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyLimit(pub(crate) usize);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+impl<T: Body, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
@@ -41,8 +49,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 ///
 /// # Errors
 /// 400 with the byte of invalid UTF-8, the line and column of malformed JSON, or the path of a
-/// field of the wrong type.
-pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+/// field that is refused, unknown or of the wrong type.
+pub(crate) fn parse<T: Body>(bytes: &[u8]) -> Result<T, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|why| {
         let at = why.valid_up_to();
         ApiError::new(
@@ -56,6 +64,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         let message = "the body is a JSON list; send an object";
         return Err(ApiError::new(StatusCode::BAD_REQUEST, message).with_code("invalid_type"));
     }
+    fields::check(T::SCOPE, text)?;
     let mut json = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|why| {
         let path = why.path().to_string();
@@ -68,15 +77,51 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 fn explain(path: String, why: &serde_json::Error) -> ApiError {
     match why.classify() {
         Category::Data if path != "." => {
-            ApiError::field(path.clone(), format!("`{path}`: {why}")).with_code("invalid_type")
+            let message = format!("`{path}`: {}", plain(why));
+            ApiError::field(path, message).with_code("invalid_type")
         }
-        Category::Data => ApiError::new(StatusCode::BAD_REQUEST, why.to_string()),
+        Category::Data => {
+            let message = format!("the body: {}", plain(why));
+            ApiError::new(StatusCode::BAD_REQUEST, message).with_code("invalid_type")
+        }
         Category::Syntax | Category::Eof | Category::Io => ApiError::new(
             StatusCode::BAD_REQUEST,
             format!("the body is not valid JSON: {why}"),
         )
         .with_code("invalid_json"),
     }
+}
+
+/// What the parser expected, as its errors end, and what that is to a client.
+const EXPECTED: &[(&str, &str)] = &[
+    ("u32", "a whole number of at least 0"),
+    ("i32", "a whole number"),
+    ("u64", "a whole number of at least 0"),
+    ("i64", "a whole number"),
+    ("f32", "a number"),
+    ("f64", "a number"),
+    ("a boolean", "true or false"),
+    ("a sequence", "a list"),
+    ("a map", "an object"),
+];
+
+/// The parser's message without its place in the body, which the path tells, and without the names
+/// of Rust's types.
+fn plain(why: &serde_json::Error) -> String {
+    let text = why.to_string();
+    let place = format!(" at line {} column {}", why.line(), why.column());
+    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let Some((found, expected)) = text.split_once(", expected ") else {
+        return text.to_owned();
+    };
+    if expected.starts_with("struct ") {
+        return format!("{found}, expected an object");
+    }
+    let meant = EXPECTED.iter().find(|(name, _)| *name == expected);
+    format!(
+        "{found}, expected {}",
+        meant.map_or(expected, |(_, meant)| meant)
+    )
 }
 
 fn too_large(limit: usize) -> ApiError {

@@ -2,7 +2,7 @@
 
 mod answer;
 mod events;
-mod request;
+pub(crate) mod request;
 
 use super::body::JsonBody;
 use super::error::ApiError;
@@ -40,7 +40,7 @@ pub(crate) async fn generate(
         started,
     };
     let metas: Vec<Meta> = parts.iter().map(meta).collect();
-    let generation = Generation::start(service, parts, |field| field).await?;
+    let generation = Generation::start(service, parts, request.dialect).await?;
     if stream {
         return Ok(sse::respond(
             generation,

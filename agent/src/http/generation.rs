@@ -2,12 +2,13 @@
 //! together, read as one stream, ended together.
 
 use super::choice::{Choice, Delta, Finish};
+use super::dialect::Dialect;
 use super::error::ApiError;
 use super::sampling::Sampling;
 use crate::service::Service;
 use futures_util::stream::{self, BoxStream, SelectAll};
 use futures_util::{Stream, StreamExt};
-use pd_engine::engine::{GenerateRequest, LogprobOptions, SubmitError, TokenLogprob};
+use pd_engine::engine::{GenerateRequest, LogprobOptions, TokenLogprob};
 use pd_protocol::workers::BootstrapFields;
 
 /// One prompt as asked for.
@@ -49,7 +50,7 @@ pub(crate) struct Answer {
 
 impl Generation {
     /// Submits every part and waits for the first step of any, so that a request that fails before
-    /// its first token still has a status of its own. `rename` translates the engine's field names.
+    /// its first token still has a status of its own. `dialect` words a refusal.
     ///
     /// # Errors
     /// The refusal of the first part that is refused, or the failure that came before any step;
@@ -57,12 +58,12 @@ impl Generation {
     pub(crate) async fn start(
         service: &Service,
         parts: Vec<Part>,
-        rename: fn(&'static str) -> &'static str,
+        dialect: Dialect,
     ) -> Result<Self, ApiError> {
         let count = parts.len();
         let mut rest = SelectAll::new();
         for (index, part) in parts.into_iter().enumerate() {
-            let choice = submit(service, part).map_err(|why| refusal(&why, rename))?;
+            let choice = submit(service, part, dialect)?;
             let deltas = stream::unfold(choice, move |mut choice| async move {
                 let delta = choice.next().await?;
                 Some(((index, delta), choice))
@@ -134,7 +135,7 @@ impl Answer {
     }
 }
 
-fn submit(service: &Service, part: Part) -> Result<Choice, SubmitError> {
+fn submit(service: &Service, part: Part, dialect: Dialect) -> Result<Choice, ApiError> {
     let Part {
         item,
         bootstrap,
@@ -144,32 +145,19 @@ fn submit(service: &Service, part: Part) -> Result<Choice, SubmitError> {
     let sampling = item
         .sampling
         .for_prompt(item.input_ids.len(), context_length);
-    let tokens = service.engine.submit(GenerateRequest {
+    let max_new_tokens = sampling.max_new_tokens.unwrap_or(1);
+    let submitted = service.engine.submit(GenerateRequest {
         rid: item.rid,
         input_ids: item.input_ids,
         sampling,
         logprobs: item.logprobs,
         bootstrap,
         choice,
-    })?;
+    });
+    let tokens = submitted.map_err(|why| dialect.refusal(&why, max_new_tokens))?;
     Ok(Choice::new(
         tokens,
         service.engine.tokenizer(),
         &item.sampling,
     ))
-}
-
-fn refusal(why: &SubmitError, rename: fn(&'static str) -> &'static str) -> ApiError {
-    if why.is_retriable() {
-        return ApiError::retriable(why.to_string());
-    }
-    let message = if let SubmitError::Sampling(wrong) = why {
-        format!("{} {}", rename(wrong.param), wrong.problem)
-    } else {
-        why.to_string()
-    };
-    match why.param() {
-        Some(param) => ApiError::field(rename(param), message),
-        None => ApiError::new(http::StatusCode::BAD_REQUEST, message),
-    }
 }

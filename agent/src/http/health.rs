@@ -1,6 +1,7 @@
 //! `/health`: the model is loaded and its engine runs. `/health_generate`: it also makes a token, with KV faked on a
 //! worker of a pair. A cordon changes neither: new work is then refused where it comes in.
 
+use super::dialect::Dialect;
 use super::error::ApiError;
 use super::generation::{Generation, Item, Part};
 use super::sampling::Sampling;
@@ -23,7 +24,7 @@ pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<StatusCode, Ap
 pub(crate) async fn health_generate(State(app): State<Arc<App>>) -> Result<StatusCode, ApiError> {
     let service = app.service()?;
     let part = probe(app.mode);
-    let generation = Generation::start(service, vec![part], |field| field).await?;
+    let generation = Generation::start(service, vec![part], Dialect::generate("text")).await?;
     generation.collect().await?;
     Ok(StatusCode::OK)
 }

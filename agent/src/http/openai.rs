@@ -7,7 +7,7 @@ mod message;
 mod request;
 mod usage;
 
-pub(crate) use head::{FinishBody, Head, MetadataBody, error_field};
+pub(crate) use head::{FinishBody, Head, MetadataBody};
 pub(crate) use logprob::{TokenTexts, finite, shown};
-pub(crate) use request::{OpenAiRequest, choices};
+pub(crate) use request::{OpenAiRequest, UsageEvents, choices};
 pub(crate) use usage::{Tally, Usage};

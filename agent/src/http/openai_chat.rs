@@ -4,9 +4,10 @@ mod answer;
 mod events;
 
 use super::body::JsonBody;
+use super::dialect::Dialect;
 use super::error::ApiError;
 use super::generation::{Generation, Item, Part};
-use super::openai::{Head, OpenAiRequest, Tally, TokenTexts, error_field};
+use super::openai::{Head, OpenAiRequest, Tally, TokenTexts};
 use super::sampling::Sampling;
 use super::sse;
 use crate::args::Mode;
@@ -26,19 +27,21 @@ pub(crate) async fn chat_completions(
     JsonBody(mut request): JsonBody<OpenAiRequest<bool>>,
 ) -> Result<Response, ApiError> {
     let service = app.service()?;
-    request.check(&app.served_model_name)?;
+    request.check_model(&app.served_model_name)?;
+    let dialect = request.dialect("messages");
     let choices = request.choices()?;
     request.fill_sampling(service.engine.info().sampling_defaults);
     let sampling = Sampling::try_from(&mut request)?;
     if sampling.params.max_new_tokens == Some(0) {
-        let message = "max_tokens is 0; give at least 1 (/v1/completions scores a prompt)";
-        return Err(ApiError::field("max_tokens", message));
+        let field = dialect.max_tokens;
+        let message = format!("{field} is 0; give at least 1 (/v1/completions scores a prompt)");
+        return Err(ApiError::field(field, message));
     }
     let logprobs = logprob_options(&request)?;
     let bootstrap = request
         .take_bootstrap()
         .resolve(app.mode, choices as usize)?;
-    let input_ids = prompt(service, &mut request).await?;
+    let input_ids = prompt(service, &mut request, dialect).await?;
     let head = Head::new(&app, "chatcmpl-", request.rid.take());
     let tally = Tally::new(&[input_ids.len()], choices);
     let item = Item {
@@ -48,15 +51,15 @@ pub(crate) async fn chat_completions(
         logprobs,
     };
     let parts = Part::of(vec![item], choices, bootstrap);
-    let generation = Generation::start(service, parts, error_field).await?;
+    let generation = Generation::start(service, parts, dialect).await?;
     let texts = logprobs
         .return_logprob
         .then(|| TokenTexts(Arc::clone(service.engine.tokenizer())));
     let return_token_ids = request.return_token_ids.unwrap_or(false);
     // Prefill's leg is one token, told when its transfer has ended: nothing to stream.
     if request.stream == Some(true) && app.mode != Mode::Prefill {
-        let include_usage = request.include_usage();
-        let events = ChatEvents::new(head, choices, texts, tally, include_usage)
+        let usage_events = request.usage_events();
+        let events = ChatEvents::new(head, choices, texts, tally, usage_events)
             .with_token_ids(return_token_ids);
         return Ok(sse::respond(generation, events));
     }
@@ -89,28 +92,67 @@ fn logprob_options(request: &OpenAiRequest<bool>) -> Result<LogprobOptions, ApiE
 async fn prompt(
     service: &Service,
     request: &mut OpenAiRequest<bool>,
+    dialect: Dialect,
 ) -> Result<Vec<u32>, ApiError> {
+    let text = render(service, request)?;
+    // The template writes the special tokens itself.
+    let add_special_tokens = request.add_special_tokens.unwrap_or(false);
+    let ids = service
+        .encode(vec![text], add_special_tokens, dialect)
+        .await?;
+    Ok(ids
+        .into_iter()
+        .next()
+        .expect("one text has one list of ids"))
+}
+
+/// The messages as the model's chat template writes them.
+fn render(service: &Service, request: &mut OpenAiRequest<bool>) -> Result<String, ApiError> {
     let messages = request.messages.take().unwrap_or_default();
     if messages.is_empty() {
         let message = "`messages` is missing or empty; give at least one message";
         return Err(ApiError::field("messages", message));
     }
-    let messages = messages
-        .into_iter()
-        .enumerate()
-        .map(|(index, message)| {
-            let (role, content) = message.into_text(index)?;
-            Ok(Message { role, content })
-        })
-        .collect::<Result<Vec<Message>, ApiError>>()?;
+    let turns = messages.into_iter().enumerate();
+    let turns = turns.map(|(index, message)| message.into_turn(index));
+    let turns = turns.collect::<Result<Vec<Message>, ApiError>>()?;
     let template = service.engine.chat_template().ok_or_else(|| {
         let message = "the model's files bring no chat template; use /v1/completions";
         ApiError::field("messages", message)
     })?;
-    let kwargs: Map<String, Value> = request.chat_template_kwargs.take().unwrap_or_default();
-    let text = template
-        .render(&messages, true, &kwargs)
-        .map_err(|why| ApiError::field("messages", why.to_string()))?;
-    // The template writes the special tokens itself.
-    service.encode(text, false).await
+    let kwargs = template_kwargs(request);
+    let continues = request.continue_final_message.unwrap_or(false);
+    if continues && request.add_generation_prompt == Some(true) {
+        let message = "`continue_final_message` and `add_generation_prompt` are both true: the \
+                       prompt ends in the last message or with a new one; set one of them";
+        return Err(ApiError::field("continue_final_message", message));
+    }
+    let rendered = if continues {
+        template.render_continued(&turns, &kwargs)
+    } else {
+        let opens_answer = request.add_generation_prompt.unwrap_or(true);
+        template.render(&turns, opens_answer, &kwargs)
+    };
+    rendered.map_err(|why| ApiError::field("messages", why.to_string()))
 }
+
+/// The client's variables of the template. `reasoning_effort` sets those by which templates know
+/// it, as SGLang does; a variable that the client gives itself goes first.
+fn template_kwargs(request: &mut OpenAiRequest<bool>) -> Map<String, Value> {
+    let mut kwargs = request.chat_template_kwargs.take().unwrap_or_default();
+    if let Some(effort) = request.reasoning_effort.take() {
+        let thinks = Value::Bool(effort != "none");
+        let variables = [
+            ("thinking", thinks.clone()),
+            ("enable_thinking", thinks),
+            ("reasoning_effort", Value::String(effort)),
+        ];
+        for (name, value) in variables {
+            kwargs.entry(name).or_insert(value);
+        }
+    }
+    kwargs
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,12 +7,12 @@ mod logprobs;
 use super::body::JsonBody;
 use super::error::ApiError;
 use super::generation::{Generation, Item, Part};
-use super::openai::{Head, OpenAiRequest, Tally, TokenTexts, error_field};
+use super::openai::{Head, OpenAiRequest, Tally, TokenTexts};
 use super::prompt::{Prompt, Prompts};
 use super::sampling::Sampling;
 use super::sse;
 use crate::args::Mode;
-use crate::service::{App, Service};
+use crate::service::App;
 use answer::{Answered, Completion};
 use axum::Json;
 use axum::extract::State;
@@ -29,14 +29,17 @@ pub(crate) async fn completions(
     JsonBody(mut request): JsonBody<OpenAiRequest<u32>>,
 ) -> Result<Response, ApiError> {
     let service = app.service()?;
-    request.check(&app.served_model_name)?;
+    request.check_model(&app.served_model_name)?;
+    let dialect = request.dialect("prompt");
     let choices = request.choices()?;
     let sampling = Sampling {
         default_max_new_tokens: Some(MAX_TOKENS),
         ..Sampling::try_from(&mut request)?
     };
     let logprobs = logprob_options(&request);
-    let prompts = prompts(service, request.prompt.take()).await?;
+    let add_special_tokens = request.add_special_tokens.unwrap_or(true);
+    let prompts = prompts(request.prompt.take())?;
+    let prompts = Prompt::encode(prompts, service, add_special_tokens, dialect).await?;
     let parts = prompts.len() * choices as usize;
     let bootstrap = request.take_bootstrap().resolve(app.mode, parts)?;
     let head = Head::new(&app, "cmpl-", request.rid.take());
@@ -48,6 +51,8 @@ pub(crate) async fn completions(
             .return_logprob
             .then(|| TokenTexts(Arc::clone(service.engine.tokenizer()))),
         weight_version: service.engine.info().weight_version.clone(),
+        return_token_ids: request.return_token_ids.unwrap_or(false),
+        skip_special_tokens: sampling.params.skip_special_tokens,
         head,
     };
     let item = |input_ids| Item {
@@ -58,10 +63,10 @@ pub(crate) async fn completions(
     };
     let items = prompts.into_iter().map(item).collect();
     let generation =
-        Generation::start(service, Part::of(items, choices, bootstrap), error_field).await?;
+        Generation::start(service, Part::of(items, choices, bootstrap), dialect).await?;
     // Prefill's leg is one token, told when its transfer has ended: nothing to stream.
     if request.stream == Some(true) && app.mode != Mode::Prefill {
-        let events = CompletionEvents::new(answered, parts, request.include_usage());
+        let events = CompletionEvents::new(answered, parts, request.usage_events());
         return Ok(sse::respond(generation, events));
     }
     let mut answers = generation.collect().await?;
@@ -84,18 +89,11 @@ fn logprob_options(request: &OpenAiRequest<u32>) -> LogprobOptions {
     }
 }
 
-async fn prompts(service: &Service, given: Option<Prompts>) -> Result<Vec<Vec<u32>>, ApiError> {
+fn prompts(given: Option<Prompts>) -> Result<Vec<Prompt>, ApiError> {
     let given = given.map(Prompts::into_vec).unwrap_or_default();
     if given.is_empty() {
         let message = "`prompt` is missing or an empty list; give at least one prompt";
         return Err(ApiError::field("prompt", message));
     }
-    let mut prompts = Vec::with_capacity(given.len());
-    for prompt in given {
-        prompts.push(match prompt {
-            Prompt::Ids(ids) => ids,
-            Prompt::Text(text) => service.encode(text, true).await?,
-        });
-    }
-    Ok(prompts)
+    Ok(given)
 }

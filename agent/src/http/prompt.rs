@@ -1,5 +1,8 @@
 //! A prompt as OpenAI's completions take it: text, token ids, or a list of either.
 
+use super::dialect::Dialect;
+use super::error::ApiError;
+use crate::service::Service;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use std::fmt;
@@ -24,6 +27,39 @@ enum Element {
     Text(String),
     Id(u32),
     Ids(Vec<u32>),
+}
+
+// === impl Prompt ===
+
+impl Prompt {
+    /// The token ids of each of `prompts`.
+    ///
+    /// # Errors
+    /// 400 when a text is too long or cannot be tokenised.
+    pub(crate) async fn encode(
+        prompts: Vec<Self>,
+        service: &Service,
+        add_special_tokens: bool,
+        dialect: Dialect,
+    ) -> Result<Vec<Vec<u32>>, ApiError> {
+        let mut ids = Vec::with_capacity(prompts.len());
+        let mut texts = Vec::new();
+        for (index, prompt) in prompts.into_iter().enumerate() {
+            match prompt {
+                Self::Ids(given) => ids.push(given),
+                Self::Text(text) => {
+                    ids.push(Vec::new());
+                    texts.push((index, text));
+                }
+            }
+        }
+        let (places, texts): (Vec<usize>, Vec<String>) = texts.into_iter().unzip();
+        let encoded = service.encode(texts, add_special_tokens, dialect).await?;
+        for (place, encoded) in places.into_iter().zip(encoded) {
+            ids[place] = encoded;
+        }
+        Ok(ids)
+    }
 }
 
 // === impl Prompts ===

@@ -7,7 +7,6 @@ use super::openai::OpenAiRequest;
 use pd_engine::model::config::SamplingDefaults;
 use pd_engine::sample::params::SamplingParams;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
 /// SGLang's default of `/generate`.
@@ -44,10 +43,6 @@ pub(crate) struct SamplingBody {
     logit_bias: Option<BTreeMap<String, f32>>,
     sampling_seed: Option<i64>,
     pub(crate) n: Option<u32>,
-    json_schema: Option<IgnoredAny>,
-    regex: Option<IgnoredAny>,
-    ebnf: Option<IgnoredAny>,
-    structural_tag: Option<IgnoredAny>,
 }
 
 // === impl Sampling ===
@@ -70,13 +65,15 @@ impl<L> TryFrom<&mut OpenAiRequest<L>> for Sampling {
     /// Takes the fields out of an OpenAI request.
     fn try_from(request: &mut OpenAiRequest<L>) -> Result<Self, ApiError> {
         let defaults = SamplingParams::default();
+        let (top_p, top_k) = nucleus(request.top_p, request.top_k);
+        let keeps_stop = request.no_stop_trim.or(request.include_stop_str_in_output);
         Ok(Self {
             params: SamplingParams {
                 max_new_tokens: request.max_completion_tokens.or(request.max_tokens),
                 min_new_tokens: request.min_tokens.unwrap_or(defaults.min_new_tokens),
                 temperature: request.temperature.unwrap_or(defaults.temperature),
-                top_p: request.top_p.unwrap_or(defaults.top_p),
-                top_k: request.top_k.unwrap_or(defaults.top_k),
+                top_p,
+                top_k,
                 min_p: request.min_p.unwrap_or(defaults.min_p),
                 frequency_penalty: request
                     .frequency_penalty
@@ -99,7 +96,7 @@ impl<L> TryFrom<&mut OpenAiRequest<L>> for Sampling {
                 skip_special_tokens: request.skip_special_tokens.unwrap_or(true),
             },
             default_max_new_tokens: None,
-            no_stop_trim: request.no_stop_trim.unwrap_or(false),
+            no_stop_trim: keeps_stop.unwrap_or(false),
         })
     }
 }
@@ -119,15 +116,15 @@ impl TryFrom<SamplingBody> for Sampling {
     type Error = ApiError;
 
     fn try_from(body: SamplingBody) -> Result<Self, ApiError> {
-        body.refuse_grammars()?;
         let defaults = SamplingParams::default();
+        let (top_p, top_k) = nucleus(body.top_p, body.top_k);
         Ok(Self {
             params: SamplingParams {
                 max_new_tokens: body.max_new_tokens,
                 min_new_tokens: body.min_new_tokens.unwrap_or(defaults.min_new_tokens),
                 temperature: body.temperature.unwrap_or(defaults.temperature),
-                top_p: body.top_p.unwrap_or(defaults.top_p),
-                top_k: body.top_k.unwrap_or(defaults.top_k),
+                top_p,
+                top_k,
                 min_p: body.min_p.unwrap_or(defaults.min_p),
                 frequency_penalty: body.frequency_penalty.unwrap_or(defaults.frequency_penalty),
                 presence_penalty: body.presence_penalty.unwrap_or(defaults.presence_penalty),
@@ -147,23 +144,15 @@ impl TryFrom<SamplingBody> for Sampling {
     }
 }
 
-// === impl SamplingBody ===
-
-impl SamplingBody {
-    fn refuse_grammars(&self) -> Result<(), ApiError> {
-        let grammars = [
-            ("sampling_params.json_schema", &self.json_schema),
-            ("sampling_params.regex", &self.regex),
-            ("sampling_params.ebnf", &self.ebnf),
-            ("sampling_params.structural_tag", &self.structural_tag),
-        ];
-        match grammars.into_iter().find(|(_, given)| given.is_some()) {
-            Some((field, _)) => Err(ApiError::unsupported(
-                field,
-                "answers are not constrained to a grammar; leave it out",
-            )),
-            None => Ok(()),
-        }
+/// `top_p` and `top_k` of the engine. OpenAI's `top_p` may be 0, which leaves the likeliest token.
+fn nucleus(top_p: Option<f32>, top_k: Option<i32>) -> (f32, i32) {
+    let defaults = SamplingParams::default();
+    match top_p {
+        Some(0.0) => (defaults.top_p, 1),
+        given => (
+            given.unwrap_or(defaults.top_p),
+            top_k.unwrap_or(defaults.top_k),
+        ),
     }
 }
 

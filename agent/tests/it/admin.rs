@@ -65,4 +65,7 @@ async fn admin_doors_are_not_on_the_http_port() {
     assert_eq!(answer.status, 404);
     let unknown = agent.client.get(&agent.admin_url("/timeline/5")).await;
     assert_eq!(unknown.status, 404);
+    let wrong = agent.client.get(&agent.admin_url("/timeline/x")).await;
+    assert_eq!(wrong.status, 400);
+    assert_eq!(wrong.json()["error"]["param"], "room");
 }

@@ -118,6 +118,15 @@ impl Agent {
         exit.expect("the agent ends in time").unwrap()
     }
 
+    /// Most memory that the process has had at once, as the kernel counts it.
+    pub(crate) fn peak_memory_kib(&self) -> u64 {
+        let pid = self.child.id().expect("the agent runs");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.unwrap().trim().strip_suffix(" kB").unwrap();
+        kib.parse().expect("a size is a number")
+    }
+
     /// Requests in the engine, as the admin API counts them.
     pub(crate) async fn in_flight(&self) -> u64 {
         let status = self.client.get(&self.admin_url("/drain")).await.json();

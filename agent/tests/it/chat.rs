@@ -196,3 +196,40 @@ async fn parts_of_a_message_are_one_text() {
         .ok();
     assert_eq!(answer["choices"], whole["choices"]);
 }
+
+#[tokio::test]
+async fn any_model_and_fields_that_ask_for_nothing_are_served() {
+    let agent = Agent::start(&[]).await;
+    let plain = agent.client.post(&agent.url(PATH), &ask(json!({}))).await;
+    let with_more = ask(json!({
+        "model": "default", "tools": [], "tool_choice": "none", "functions": null,
+        "response_format": {"type": "text"}, "n": 1, "lora_path": null, "user": "ada",
+        "parallel_tool_calls": true, "service_tier": "auto", "metadata": {"a": "b"},
+    }));
+    let answer = agent.client.post(&agent.url(PATH), &with_more).await.ok();
+    assert_eq!(answer["choices"], plain.ok()["choices"]);
+    assert_eq!(answer["model"], "tiny");
+}
+
+#[tokio::test]
+async fn a_continued_message_is_part_of_the_prompt() {
+    let agent = Agent::start(&[]).await;
+    let messages = json!([
+        {"role": "user", "content": "Tell me of the sea."},
+        {"role": "assistant", "content": "The sea is"},
+    ]);
+    let body = ask(json!({"messages": messages, "continue_final_message": true}));
+    let continued = agent.client.post(&agent.url(PATH), &body).await.ok();
+    let prompt =
+        "<|im_start|>user\nTell me of the sea.<|im_end|>\n<|im_start|>assistant\nThe sea is";
+    let text = json!({"prompt": prompt, "temperature": 0, "max_tokens": 1});
+    let text = agent
+        .client
+        .post(&agent.url("/v1/completions"), &text)
+        .await
+        .ok();
+    assert_eq!(
+        continued["usage"]["prompt_tokens"],
+        text["usage"]["prompt_tokens"]
+    );
+}

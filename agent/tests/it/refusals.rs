@@ -35,7 +35,7 @@ const CASES: &[Case] = &[
     case(CHAT, b"{\"model\": ", "not valid JSON: EOF while parsing a value at line 1", None),
     case(CHAT, b"{\"model\": \"\xff\"}", "not UTF-8: byte 11", None),
     case(CHAT, b" [1]", "a JSON list; send an object", None),
-    case(CHAT, b"1", "expected struct", None),
+    case(CHAT, b"1", "expected an object", None),
     case(CHAT, b"{\"messages\": []}", "give at least one message", Some("messages")),
     case(
         CHAT,
@@ -82,9 +82,19 @@ const CASES: &[Case] = &[
     case(TEXT, br#"{"prompt": "a", "temperature": -1}"#, "temperature is -1", Some("temperature")),
     case(TEXT, br#"{"prompt": "a", "temperature": NaN}"#, "not valid JSON", None),
     case(TEXT, br#"{"prompt": "a", "temperature": 1e39}"#, "temperature is inf", Some("temperature")),
-    case(TEXT, br#"{"prompt": "a", "temperature": "hot"}"#, "expected f32", Some("temperature")),
-    case(TEXT, br#"{"prompt": "a", "top_p": 0}"#, "top_p is 0", Some("top_p")),
-    case(TEXT, br#"{"prompt": "a", "max_tokens": -5}"#, "-5", Some("max_tokens")),
+    case(TEXT, br#"{"prompt": "a", "temperature": "hot"}"#, "expected a number", Some("temperature")),
+    case(TEXT, br#"{"prompt": "a", "top_p": 1.5}"#, "top_p is 1.5", Some("top_p")),
+    case(TEXT, br#"{"prompt": "a", "max_tokens": -5}"#, "`max_tokens`: invalid value: integer `-5`, expected a whole number of at least 0", Some("max_tokens")),
+    case(TEXT, br#"{"prompt": "a", "stop_token_ids": [49152]}"#, "contains 49152;", Some("stop_token_ids")),
+    case(TEXT, br#"{"prompt": "a", "suffix": "b"}"#, "not supported", Some("suffix")),
+    case(TEXT, br#"{"prompt": "a", "tempature": 1}"#, "did you mean `temperature`?", Some("tempature")),
+    case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "regex": "[0-9]+"}"#, "not constrained to a grammar", Some("regex")),
+    case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "guided_json": {"type": "object"}}"#, "not constrained to a grammar", Some("guided_json")),
+    case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "tool_choice": "required"}"#, "not parsed for tool calls", Some("tool_choice")),
+    case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "modalities": ["text", "audio"]}"#, "text only", Some("modalities")),
+    case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "continue_final_message": true, "add_generation_prompt": true}"#, "set one of them", Some("continue_final_message")),
+    case("/generate", br#"{"text": "a", "lora_path": "x"}"#, "no adapter is loaded", Some("lora_path")),
+    case("/generate", br#"{"text": "a", "sampling_params": {"max_tokens": 4}}"#, "did you mean `max_new_tokens`?", Some("sampling_params.max_tokens")),
     case(TEXT, br#"{"prompt": "a", "n": 0}"#, "`n` is 0", Some("n")),
     case(TEXT, br#"{"prompt": "a", "n": 1, "best_of": 3}"#, "best_of", Some("best_of")),
     case(TEXT, br#"{"prompt": "a", "logit_bias": {"x": 1}}"#, "no token id", Some("logit_bias")),
@@ -149,6 +159,51 @@ async fn every_bad_input_is_answered_with_what_is_wrong() {
             .status,
         200
     );
+}
+
+#[tokio::test]
+async fn an_overlong_prompt_has_the_code_that_clients_look_for() {
+    let agent = Agent::start(&["--context-length", "64"]).await;
+    let messages = json!([{"role": "user", "content": "word ".repeat(60)}]);
+    let chat = json!({"messages": messages});
+    let answer = agent.client.post(&agent.url(CHAT), &chat).await;
+    assert_eq!(answer.status, 400);
+    let error = answer.json()["error"].clone();
+    assert_eq!(error["code"], "context_length_exceeded");
+    assert_eq!(error["param"], "messages");
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.starts_with(
+            "This model's maximum context length is 64 tokens. However, you requested"
+        ),
+        "{message}"
+    );
+    let long_answer =
+        json!({"messages": [{"role": "user", "content": "a"}], "max_completion_tokens": 64});
+    let error = agent
+        .client
+        .post(&agent.url(CHAT), &long_answer)
+        .await
+        .json()["error"]
+        .clone();
+    assert_eq!(error["code"], "context_length_exceeded");
+    assert_eq!(error["param"], "max_completion_tokens");
+}
+
+#[tokio::test]
+async fn a_huge_text_is_refused_in_bytes_and_in_little_memory() {
+    let agent = Agent::start(&[]).await;
+    let before = agent.peak_memory_kib();
+    let body = json!({"prompt": "a ".repeat(4_000_000)});
+    let answer = agent.client.post(&agent.url(TEXT), &body).await;
+    assert_eq!(answer.status, 400);
+    let error = answer.json()["error"].clone();
+    assert_eq!(error["code"], "context_length_exceeded");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("8000000 bytes of text"), "{message}");
+    // The body and its text, and a piece at a time; tokenised whole it would be 1.6 GB.
+    let grown = agent.peak_memory_kib() - before;
+    assert!(grown < 100_000, "{grown} KiB");
 }
 
 #[tokio::test]

@@ -144,9 +144,12 @@ impl SamplingParams {
             },
         )?;
         let unknown = self.stop_token_ids.iter().find(|&&id| id >= vocab_size);
-        check(unknown.is_none(), "stop_token_ids", || {
-            format!("contains {unknown:?}; the vocabulary has {vocab_size} tokens")
-        })
+        match unknown {
+            None => Ok(()),
+            Some(unknown) => check(false, "stop_token_ids", || {
+                format!("contains {unknown}; the vocabulary has {vocab_size} tokens")
+            }),
+        }
     }
 
     fn validate_bias(&self, vocab_size: u32) -> Result<(), ParamsError> {

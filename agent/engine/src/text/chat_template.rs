@@ -3,14 +3,17 @@
 //! strings, `tojson` as Python writes JSON, `raise_exception` and `strftime_now`.
 
 mod environment;
+mod message;
 mod source;
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use minijinja::{Environment, Value, context};
-use serde::Serialize;
 use serde_json::Map;
+
+pub use message::Message;
+pub use minijinja::Value as TemplateValue;
 
 use super::tokenizer::Tokenizer;
 use crate::weights::gguf::Gguf;
@@ -26,13 +29,6 @@ pub struct ChatTemplate {
     eos_token: String,
 }
 
-/// One turn of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Message {
-    pub role: String,
-    pub content: String,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
     #[error("cannot read {path}: {source}")]
@@ -44,6 +40,8 @@ pub enum TemplateError {
     Invalid { path: PathBuf, reason: String },
     #[error("the chat template refuses these messages: {reason}")]
     Render { reason: String },
+    #[error("the last message cannot be continued: {reason}")]
+    Continue { reason: &'static str },
 }
 
 // === impl ChatTemplate ===
@@ -122,6 +120,31 @@ impl ChatTemplate {
         kwargs: &Map<String, serde_json::Value>,
     ) -> Result<String, TemplateError> {
         self.render_at(SystemTime::now(), messages, add_generation_prompt, kwargs)
+    }
+
+    /// The prompt for `messages` up to the last one's text, which the answer continues.
+    ///
+    /// # Errors
+    /// What the template raises; when the last message has no text, or the template leaves it out.
+    pub fn render_continued(
+        &self,
+        messages: &[Message],
+        kwargs: &Map<String, serde_json::Value>,
+    ) -> Result<String, TemplateError> {
+        let last = messages.last().map_or("", |last| last.content.as_str());
+        if last.trim().is_empty() {
+            let reason = "it has no text";
+            return Err(TemplateError::Continue { reason });
+        }
+        let mut prompt = self.render(messages, false, kwargs)?;
+        let place = prompt.rfind(last).map(|at| at + last.len());
+        // Some templates trim what they write.
+        let trimmed = || Some(prompt.rfind(last.trim())? + last.trim().len());
+        let end = place.or_else(trimmed).ok_or(TemplateError::Continue {
+            reason: "the chat template does not write its text as it is",
+        })?;
+        prompt.truncate(end);
+        Ok(prompt)
     }
 
     /// As [`Self::render`], at a given time: some templates write the date.

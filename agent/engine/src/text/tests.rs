@@ -18,10 +18,7 @@ fn folder_and_gguf_give_the_same_prompt_and_ids() {
         ("system", "Count the pages."),
         ("user", "How many, 1 or 2?\n"),
     ];
-    let messages = turns.map(|(role, content)| Message {
-        role: role.to_owned(),
-        content: content.to_owned(),
-    });
+    let messages = turns.map(|(role, content)| Message::new(role, content));
     let kwargs = serde_json::Map::new();
     let render = |template: Option<ChatTemplate>| {
         template

@@ -38,6 +38,13 @@ impl TokenBytes {
         self.ends.len()
     }
 
+    /// Bytes of the longest token.
+    pub(super) fn longest(&self) -> usize {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        let lens = starts.zip(&self.ends).map(|(start, end)| end - start);
+        lens.max().unwrap_or(0)
+    }
+
     fn range(&self, id: u32) -> Option<Range<usize>> {
         let id = id as usize;
         let end = *self.ends.get(id)?;

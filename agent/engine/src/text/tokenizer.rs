@@ -4,12 +4,18 @@
 
 mod gguf;
 mod hf;
+mod length;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokenizers::{Model, OffsetType, PreTokenizer};
 
 use super::detokenizer::Utf8Assembler;
 use super::token_bytes::{Spelling, TokenBytes};
+
+pub use length::{TextLength, TextTooLong};
 
 /// Text to ids and back.
 #[derive(Debug)]
@@ -44,11 +50,15 @@ pub enum TokenizerError {
     },
 }
 
-/// A text that the vocabulary cannot write.
+/// A text that does not become token ids.
 #[derive(Debug, thiserror::Error)]
-#[error("the text cannot be tokenised: {reason}")]
-pub struct EncodeError {
-    reason: String,
+pub enum EncodeError {
+    #[error("the text cannot be tokenised: {reason}")]
+    Unwritable { reason: String },
+    #[error(transparent)]
+    TooLong(#[from] TextTooLong),
+    #[error("nobody waits for the text's tokens")]
+    Cancelled,
 }
 
 /// What a tokenizer is made of, once its file has been read.
@@ -100,13 +110,54 @@ impl Tokenizer {
     /// # Errors
     /// When the vocabulary has no way to write the text.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, EncodeError> {
-        let encoding = self.encoder.encode_fast(text, add_special_tokens);
-        let encoding = encoding.map_err(|error| EncodeError {
-            reason: error.to_string(),
+        self.encode_unless(&AtomicBool::new(false), text, add_special_tokens)
+    }
+
+    /// As [`Self::encode`], until `cancelled` is set, which is looked at before every word.
+    ///
+    /// # Errors
+    /// When the vocabulary has no way to write the text, and when it was cancelled.
+    pub fn encode_unless(
+        &self,
+        cancelled: &AtomicBool,
+        text: &str,
+        add_special_tokens: bool,
+    ) -> Result<Vec<u32>, EncodeError> {
+        if cancelled.load(Ordering::Relaxed) {
+            return Err(EncodeError::Cancelled);
+        }
+        let encoding = self.encoding_of(cancelled, text, add_special_tokens);
+        let encoding = encoding.map_err(|error| match cancelled.load(Ordering::Relaxed) {
+            true => EncodeError::Cancelled,
+            false => EncodeError::Unwritable {
+                reason: error.to_string(),
+            },
         })?;
         let prefix = self.prompt_prefix.filter(|_| add_special_tokens);
         let ids = encoding.get_ids().iter().copied();
         Ok(prefix.into_iter().chain(ids).collect())
+    }
+
+    /// The steps of the encoder's own `encode_fast`, which cannot be ended early.
+    fn encoding_of(
+        &self,
+        cancelled: &AtomicBool,
+        text: &str,
+        add_special_tokens: bool,
+    ) -> tokenizers::Result<tokenizers::Encoding> {
+        let added = self.encoder.get_added_vocabulary();
+        let mut words = added.extract_and_normalize(self.encoder.get_normalizer(), text);
+        if let Some(cutter) = self.encoder.get_pre_tokenizer() {
+            cutter.pre_tokenize(&mut words)?;
+        }
+        let model = self.encoder.get_model();
+        words.tokenize(|word| match cancelled.load(Ordering::Relaxed) {
+            true => Err("cancelled".into()),
+            false => model.tokenize(word.get()),
+        })?;
+        let encoding = words.into_encoding(None, 0, OffsetType::None)?;
+        self.encoder
+            .post_process(encoding, None, add_special_tokens)
     }
 
     /// The text of `ids`; with `skip_special_tokens`, special tokens leave none.
@@ -125,6 +176,11 @@ impl Tokenizer {
     /// The bytes `id` stands for; none for an id outside the vocabulary.
     pub fn token_bytes(&self, id: u32) -> Vec<u8> {
         self.token_bytes.get(id).to_vec()
+    }
+
+    /// Bytes of the longest token.
+    pub fn longest_token_bytes(&self) -> usize {
+        self.token_bytes.longest()
     }
 
     /// Ids are below this number.

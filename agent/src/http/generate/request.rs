@@ -1,8 +1,11 @@
 //! SGLang's `GenerateReqInput`: every field alone, or a list with one for each prompt.
 
 use crate::args::Mode;
+use crate::http::body::Body;
 use crate::http::bootstrap::{BootstrapBody, BootstrapPort};
+use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
+use crate::http::fields::Scope;
 use crate::http::generation::Item;
 use crate::http::one_or_many::OneOrMany;
 use crate::http::openai::choices;
@@ -36,6 +39,7 @@ pub(crate) struct GenerateRequest {
     pub(crate) items: Vec<Item>,
     pub(crate) choices: u32,
     pub(crate) bootstrap: Vec<Option<BootstrapFields>>,
+    pub(crate) dialect: Dialect,
     /// Answered as a list: there were several prompts, or several choices of one.
     pub(crate) batch: bool,
 }
@@ -47,6 +51,10 @@ struct Spread {
 
 // === impl GenerateBody ===
 
+impl Body for GenerateBody {
+    const SCOPE: Scope = Scope::Generate;
+}
+
 impl GenerateBody {
     /// # Errors
     /// 400 for fields that contradict each other, and lists of another length than the prompts'.
@@ -55,6 +63,10 @@ impl GenerateBody {
         service: &Service,
         mode: Mode,
     ) -> Result<GenerateRequest, ApiError> {
+        let dialect = Dialect::generate(match self.text {
+            Some(_) => "text",
+            None => "input_ids",
+        });
         let (prompts, is_list) = self.take_prompts()?;
         let spread = Spread { len: prompts.len() };
         let bodies = self.take_sampling(&spread)?;
@@ -67,21 +79,19 @@ impl GenerateBody {
             room: self.bootstrap_room,
         };
         let bootstrap = bootstrap.resolve(mode, prompts.len() * choices as usize)?;
-        let settings = bodies.into_iter().zip(logprobs).zip(rids);
-        let mut items = Vec::with_capacity(prompts.len());
-        for (prompt, ((body, logprobs), rid)) in prompts.into_iter().zip(settings) {
-            items.push(Item {
-                rid,
-                input_ids: match prompt {
-                    Prompt::Ids(ids) => ids,
-                    Prompt::Text(text) => service.encode(text, true).await?,
-                },
-                sampling: Sampling::try_from(body)?,
-                logprobs,
-            });
-        }
+        let samplings = bodies.into_iter().map(Sampling::try_from);
+        let samplings = samplings.collect::<Result<Vec<Sampling>, ApiError>>()?;
+        let prompts = Prompt::encode(prompts, service, true, dialect).await?;
+        let settings = samplings.into_iter().zip(logprobs).zip(rids);
+        let item = |(input_ids, ((sampling, logprobs), rid))| Item {
+            rid,
+            input_ids,
+            sampling,
+            logprobs,
+        };
         Ok(GenerateRequest {
-            items,
+            items: prompts.into_iter().zip(settings).map(item).collect(),
+            dialect,
             choices,
             bootstrap,
             batch: is_list || choices > 1,

@@ -71,12 +71,3 @@ impl From<&StopMatch> for MatchedStop {
         }
     }
 }
-
-/// OpenAI's name of a field that the engine names in SGLang's words.
-pub(crate) fn error_field(engine_name: &'static str) -> &'static str {
-    match engine_name {
-        "max_new_tokens" => "max_tokens",
-        "min_new_tokens" => "min_tokens",
-        other => other,
-    }
-}

@@ -1,16 +1,21 @@
-//! Messages of a chat: text, alone or in parts.
+//! Messages of a chat: text, alone or in parts, and what else their chat template may read.
 
 use crate::http::error::ApiError;
+use pd_engine::text::{self, TemplateValue};
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use std::collections::BTreeMap;
+use std::fmt;
 
 /// Roles that chat templates know.
 const ROLES: &[&str] = &["system", "developer", "user", "assistant", "tool"];
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 pub(crate) struct Message {
     role: String,
-    #[serde(default)]
     content: Option<Content>,
+    /// The other fields, which are the template's to read.
+    fields: BTreeMap<String, TemplateValue>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -34,13 +39,17 @@ struct Part {
 // === impl Message ===
 
 impl Message {
-    /// Role and text of message `index` of a request. Parts are joined by a blank, as SGLang does
-    /// for templates that take strings.
+    /// Message `index` of a request as a template reads it. Parts are joined by a blank, as SGLang
+    /// does for templates that take strings.
     ///
     /// # Errors
     /// 400 for a role or a part that no model here understands.
-    pub(crate) fn into_text(self, index: usize) -> Result<(String, String), ApiError> {
-        let Self { role, content } = self;
+    pub(crate) fn into_turn(self, index: usize) -> Result<text::Message, ApiError> {
+        let Self {
+            role,
+            content,
+            fields,
+        } = self;
         if !ROLES.contains(&role.as_str()) {
             let message = format!(
                 "`{role}` is no role of a message; use one of {}",
@@ -53,7 +62,40 @@ impl Message {
             Some(Content::Text(text)) => text,
             Some(Content::Parts(parts)) => join(parts, index)?,
         };
-        Ok((role, text))
+        Ok(text::Message::new(role, text).with_fields(fields))
+    }
+}
+
+/// Read field by field, so that an error keeps the path to it.
+impl<'de> Deserialize<'de> for Message {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MessageVisitor)
+    }
+}
+
+struct MessageVisitor;
+
+impl<'de> Visitor<'de> for MessageVisitor {
+    type Value = Message;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message: an object with `role` and `content`")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Message, A::Error> {
+        let (mut role, mut content, mut fields) = (None, None, BTreeMap::new());
+        while let Some(name) = map.next_key::<String>()? {
+            match name.as_str() {
+                "role" => role = Some(map.next_value()?),
+                "content" => content = map.next_value()?,
+                _ => _ = fields.insert(name, map.next_value()?),
+            }
+        }
+        Ok(Message {
+            role: role.ok_or_else(|| A::Error::missing_field("role"))?,
+            content,
+            fields,
+        })
     }
 }
 

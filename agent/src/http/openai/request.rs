@@ -1,16 +1,21 @@
-//! Fields of `/v1/chat/completions` and `/v1/completions`, OpenAI's and SGLang's additions. Fields
-//! that are not listed are ignored; those whose meaning would be lost silently are refused.
+//! Honoured fields of `/v1/chat/completions` and `/v1/completions`, OpenAI's and the additions of
+//! SGLang and vLLM. The table of fields says what becomes of others.
 
 use super::message::Message;
+use crate::http::body::Body;
 use crate::http::bootstrap::{BootstrapBody, BootstrapPort};
+use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
+use crate::http::fields::Scope;
 use crate::http::one_or_many::OneOrMany;
 use crate::http::prompt::Prompts;
 use pd_protocol::BootstrapRoom;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+
+/// Names a model that every server has; clients of SGLang send it.
+const ANY_MODEL: &str = "default";
 
 /// A request; `L` is the type of `logprobs`: a flag in chat, a count in completions.
 #[derive(Debug, Deserialize)]
@@ -43,7 +48,9 @@ pub(crate) struct OpenAiRequest<L> {
     pub(crate) ignore_eos: Option<bool>,
     pub(crate) skip_special_tokens: Option<bool>,
     pub(crate) no_stop_trim: Option<bool>,
-    /// Chat: every choice also carries its `token_ids`, vLLM's addition.
+    /// vLLM's name of `no_stop_trim`.
+    pub(crate) include_stop_str_in_output: Option<bool>,
+    /// Every choice also carries its `token_ids`, vLLM's addition.
     pub(crate) return_token_ids: Option<bool>,
 
     pub(crate) rid: Option<String>,
@@ -53,57 +60,60 @@ pub(crate) struct OpenAiRequest<L> {
 
     /// Further variables of the chat template, such as Qwen3's `enable_thinking`.
     pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
-
-    suffix: Option<String>,
-    tools: Option<Vec<IgnoredAny>>,
-    response_format: Option<ResponseFormat>,
+    /// A variable of the chat template, as SGLang has it; all but "none" also set `thinking`.
+    pub(crate) reasoning_effort: Option<String>,
+    /// The prompt ends inside the last message, which the answer continues.
+    pub(crate) continue_final_message: Option<bool>,
+    /// The prompt ends with the opening of an answer.
+    pub(crate) add_generation_prompt: Option<bool>,
+    /// What the model wants around a prompt is added to it.
+    pub(crate) add_special_tokens: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct StreamOptions {
-    #[serde(default)]
-    pub(crate) include_usage: Option<bool>,
+    include_usage: Option<bool>,
+    /// SGLang's and vLLM's.
+    continuous_usage_stats: Option<bool>,
 }
 
-#[derive(Debug, Deserialize)]
-struct ResponseFormat {
-    #[serde(rename = "type")]
-    kind: String,
+/// Which events of a stream tell its usage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UsageEvents {
+    /// One more at the end; null in the others.
+    pub(crate) last: bool,
+    /// Each, of all choices so far.
+    pub(crate) each: bool,
 }
 
 // === impl OpenAiRequest ===
 
+impl Body for OpenAiRequest<bool> {
+    const SCOPE: Scope = Scope::Chat;
+}
+
+impl Body for OpenAiRequest<u32> {
+    const SCOPE: Scope = Scope::Completions;
+}
+
 impl<L> OpenAiRequest<L> {
     /// # Errors
-    /// 404 when `model` names another model; 400 for a field whose effect an answer without it
-    /// would silently lack.
-    pub(crate) fn check(&self, served: &str) -> Result<(), ApiError> {
-        if let Some(asked) = self.model.as_deref().filter(|asked| *asked != served) {
-            return Err(ApiError::unknown_model(asked, served));
+    /// 404 when `model` names another model.
+    pub(crate) fn check_model(&self, served: &str) -> Result<(), ApiError> {
+        match self.model.as_deref() {
+            None | Some(ANY_MODEL) => Ok(()),
+            Some(asked) if asked == served => Ok(()),
+            Some(asked) => Err(ApiError::unknown_model(asked, served)),
         }
-        if self.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
-            return Err(ApiError::unsupported(
-                "tools",
-                "answers are not parsed for tool calls; leave it out",
-            ));
-        }
-        if self
-            .suffix
-            .as_ref()
-            .is_some_and(|suffix| !suffix.is_empty())
-        {
-            return Err(ApiError::unsupported(
-                "suffix",
-                "the model continues a prompt only; leave it out",
-            ));
-        }
-        match &self.response_format {
-            Some(format) if format.kind != "text" => Err(ApiError::unsupported(
-                "response_format",
-                "answers are not constrained to a grammar; use type text",
-            )),
-            Some(_) | None => Ok(()),
-        }
+    }
+
+    /// The words of a refusal, for a prompt in the field `prompt`.
+    pub(crate) fn dialect(&self, prompt: &'static str) -> Dialect {
+        let max_tokens = match self.max_completion_tokens {
+            Some(_) => "max_completion_tokens",
+            None => "max_tokens",
+        };
+        Dialect::openai(prompt, max_tokens)
     }
 
     /// Choices per item.
@@ -121,10 +131,12 @@ impl<L> OpenAiRequest<L> {
         }
     }
 
-    pub(crate) fn include_usage(&self) -> bool {
-        self.stream_options
-            .and_then(|options| options.include_usage)
-            .unwrap_or(false)
+    pub(crate) fn usage_events(&self) -> UsageEvents {
+        let options = self.stream_options.unwrap_or_default();
+        UsageEvents {
+            last: options.include_usage.unwrap_or(false),
+            each: options.continuous_usage_stats.unwrap_or(false),
+        }
     }
 
     pub(crate) fn take_bootstrap(&mut self) -> BootstrapBody {

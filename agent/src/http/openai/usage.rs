@@ -1,5 +1,6 @@
 //! Tokens of an answer, counted while it is made, in OpenAI's shape.
 
+use super::request::UsageEvents;
 use crate::http::choice::Delta;
 use crate::http::generation::Answer;
 use serde::Serialize;
@@ -23,6 +24,16 @@ struct PromptTokensDetails {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct CompletionTokensDetails {
     reasoning_tokens: usize,
+}
+
+// === impl UsageEvents ===
+
+impl UsageEvents {
+    /// `usage` of an event: of the last one `given`, of others as far as `tally` has come.
+    pub(crate) fn of(self, given: Option<Usage>, tally: &Tally) -> Option<Option<Usage>> {
+        let usage = given.or_else(|| self.each.then(|| tally.usage()));
+        (self.last || self.each).then_some(usage)
+    }
 }
 
 /// Counts a request's tokens. A prompt counts once, however many choices it has.

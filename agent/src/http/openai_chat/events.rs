@@ -3,7 +3,7 @@
 
 use super::answer::Logprobs;
 use crate::http::choice::Delta;
-use crate::http::openai::{FinishBody, Head, Tally, TokenTexts, Usage};
+use crate::http::openai::{FinishBody, Head, Tally, TokenTexts, Usage, UsageEvents};
 use crate::http::sse::Events;
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ pub(crate) struct ChatEvents {
     head: Head,
     texts: Option<TokenTexts>,
     tally: Tally,
-    include_usage: bool,
+    usage_events: UsageEvents,
     return_token_ids: bool,
     /// Of every choice: its role has been told.
     begun: Vec<bool>,
@@ -24,7 +24,7 @@ pub(crate) struct ChatChunk {
     created: u64,
     model: String,
     choices: Vec<ChunkChoice>,
-    /// With `include_usage`: null in every event but the last.
+    /// With `include_usage`: null in every event but the last, unless each tells it.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
 }
@@ -56,13 +56,13 @@ impl ChatEvents {
         choices: u32,
         texts: Option<TokenTexts>,
         tally: Tally,
-        include_usage: bool,
+        usage_events: UsageEvents,
     ) -> Self {
         Self {
             head,
             texts,
             tally,
-            include_usage,
+            usage_events,
             return_token_ids: false,
             begun: vec![false; choices as usize],
         }
@@ -83,7 +83,7 @@ impl ChatEvents {
             created: self.head.created,
             model: self.head.model.clone(),
             choices,
-            usage: self.include_usage.then_some(usage),
+            usage: self.usage_events.of(usage, &self.tally),
         }
     }
 
@@ -153,9 +153,8 @@ impl Events for ChatEvents {
 
     fn on_end(&mut self) -> Vec<ChatChunk> {
         let usage = self.tally.usage();
-        let last = self
-            .include_usage
-            .then(|| self.chunk(Vec::new(), Some(usage)));
+        let last = self.usage_events.last;
+        let last = last.then(|| self.chunk(Vec::new(), Some(usage)));
         last.into_iter().collect()
     }
 }

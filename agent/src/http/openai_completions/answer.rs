@@ -1,6 +1,6 @@
 //! The whole answer of a completion, in OpenAI's shape.
 
-use super::logprobs::Logprobs;
+use super::logprobs::{Logprobs, TextOffset};
 use crate::http::generation::Answer;
 use crate::http::openai::{FinishBody, Head, MetadataBody, Tally, TokenTexts, Usage, shown};
 use serde::Serialize;
@@ -15,6 +15,9 @@ pub(crate) struct Answered {
     /// Set when log probabilities were asked for.
     pub(crate) texts: Option<TokenTexts>,
     pub(crate) weight_version: String,
+    pub(crate) return_token_ids: bool,
+    /// Special tokens leave no text in the answer.
+    pub(crate) skip_special_tokens: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -35,6 +38,8 @@ struct Choice {
     logprobs: Option<Logprobs>,
     #[serde(flatten)]
     finish: FinishBody,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
 }
 
 // === impl Completion ===
@@ -47,6 +52,8 @@ impl Completion {
             echoes,
             texts,
             weight_version,
+            return_token_ids,
+            skip_special_tokens,
         } = answered;
         let choice = |(index, answer): (usize, Answer)| {
             tally.count_answer(index, &answer);
@@ -54,8 +61,13 @@ impl Completion {
             Choice {
                 index,
                 text: format!("{echo}{}", answer.text),
-                logprobs: texts.as_ref().map(|texts| logprobs(texts, echo, &answer)),
+                logprobs: texts.as_ref().map(|texts| {
+                    let answer_at = echo.chars().count();
+                    let offset = TextOffset::new(texts, answer_at, skip_special_tokens);
+                    logprobs(texts, offset, &answer)
+                }),
                 finish: FinishBody::from(answer.finish.as_ref()),
+                token_ids: return_token_ids.then_some(answer.token_ids),
             }
         };
         let choices = answers.into_iter().enumerate().map(choice).collect();
@@ -71,14 +83,11 @@ impl Completion {
     }
 }
 
-fn logprobs(texts: &TokenTexts, echo: &str, answer: &Answer) -> Logprobs {
+fn logprobs(texts: &TokenTexts, mut offset: TextOffset, answer: &Answer) -> Logprobs {
     let mut logprobs = Logprobs::default();
-    logprobs.extend(texts, &answer.prompt_logprobs, 0);
-    let answer_at = echo.chars().count();
-    logprobs.extend(
-        texts,
-        shown(&answer.logprobs, answer.finish.as_ref()),
-        answer_at,
-    );
+    let mut prompt_offset = TextOffset::new(texts, 0, true);
+    logprobs.extend(texts, &answer.prompt_logprobs, &mut prompt_offset);
+    let tokens = shown(&answer.logprobs, answer.finish.as_ref());
+    logprobs.extend(texts, tokens, &mut offset);
     logprobs
 }

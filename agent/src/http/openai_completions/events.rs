@@ -2,17 +2,17 @@
 //! usage of all.
 
 use super::answer::Answered;
-use super::logprobs::Logprobs;
+use super::logprobs::{Logprobs, TextOffset};
 use crate::http::choice::Delta;
-use crate::http::openai::{FinishBody, Usage, shown};
+use crate::http::openai::{FinishBody, Usage, UsageEvents, shown};
 use crate::http::sse::Events;
 use serde::Serialize;
 
 pub(crate) struct CompletionEvents {
     answered: Answered,
-    include_usage: bool,
-    /// Of every part: where the next token begins, in characters.
-    offsets: Vec<usize>,
+    usage_events: UsageEvents,
+    /// Of every part: where the next token begins, once one has come.
+    offsets: Vec<Option<TextOffset>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -22,7 +22,7 @@ pub(crate) struct CompletionChunk {
     created: u64,
     model: String,
     choices: Vec<ChunkChoice>,
-    /// With `include_usage`: null in every event but the last.
+    /// With `include_usage`: null in every event but the last, unless each tells it.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
 }
@@ -34,16 +34,18 @@ struct ChunkChoice {
     logprobs: Option<Logprobs>,
     #[serde(flatten)]
     finish: FinishBody,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
 }
 
 // === impl CompletionEvents ===
 
 impl CompletionEvents {
-    pub(crate) fn new(answered: Answered, parts: usize, include_usage: bool) -> Self {
+    pub(crate) fn new(answered: Answered, parts: usize, usage_events: UsageEvents) -> Self {
         Self {
             answered,
-            include_usage,
-            offsets: vec![0; parts],
+            usage_events,
+            offsets: std::iter::repeat_with(|| None).take(parts).collect(),
         }
     }
 
@@ -55,7 +57,7 @@ impl CompletionEvents {
             created: head.created,
             model: head.model.clone(),
             choices,
-            usage: self.include_usage.then_some(usage),
+            usage: self.usage_events.of(usage, &self.answered.tally),
         }
     }
 
@@ -70,10 +72,14 @@ impl CompletionEvents {
     fn logprobs(&mut self, part: usize, echo: &str, delta: &Delta) -> Option<Logprobs> {
         let texts = self.answered.texts.as_ref()?;
         let mut logprobs = Logprobs::default();
-        logprobs.extend(texts, &delta.prompt_logprobs, 0);
-        let answer_at = self.offsets[part] + echo.chars().count();
+        let mut prompt_offset = TextOffset::new(texts, 0, true);
+        logprobs.extend(texts, &delta.prompt_logprobs, &mut prompt_offset);
+        let offset = self.offsets[part].get_or_insert_with(|| {
+            let skip_special_tokens = self.answered.skip_special_tokens;
+            TextOffset::new(texts, echo.chars().count(), skip_special_tokens)
+        });
         let tokens = shown(&delta.logprobs, delta.finish.as_ref());
-        self.offsets[part] = logprobs.extend(texts, tokens, answer_at);
+        logprobs.extend(texts, tokens, offset);
         (!logprobs.is_empty()).then_some(logprobs)
     }
 }
@@ -81,12 +87,15 @@ impl CompletionEvents {
 impl Events for CompletionEvents {
     type Event = CompletionChunk;
 
-    fn on_delta(&mut self, part: usize, delta: Delta) -> Vec<CompletionChunk> {
+    fn on_delta(&mut self, part: usize, mut delta: Delta) -> Vec<CompletionChunk> {
         self.answered.tally.count(part, &delta);
         let echo = self.take_echo(part);
         let logprobs = self.logprobs(part, &echo, &delta);
         let text = format!("{echo}{}", delta.text);
-        if text.is_empty() && logprobs.is_none() && delta.finish.is_none() {
+        let token_ids = Some(std::mem::take(&mut delta.token_ids))
+            .filter(|ids| self.answered.return_token_ids && !ids.is_empty());
+        let is_empty = text.is_empty() && logprobs.is_none() && token_ids.is_none();
+        if is_empty && delta.finish.is_none() {
             return Vec::new();
         }
         let choice = ChunkChoice {
@@ -94,15 +103,15 @@ impl Events for CompletionEvents {
             text,
             logprobs,
             finish: FinishBody::from(delta.finish.as_ref()),
+            token_ids,
         };
         vec![self.chunk(vec![choice], None)]
     }
 
     fn on_end(&mut self) -> Vec<CompletionChunk> {
         let usage = self.answered.tally.usage();
-        let last = self
-            .include_usage
-            .then(|| self.chunk(Vec::new(), Some(usage)));
+        let last = self.usage_events.last;
+        let last = last.then(|| self.chunk(Vec::new(), Some(usage)));
         last.into_iter().collect()
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::http::openai::{TokenTexts, finite};
 use pd_engine::engine::TokenLogprob;
+use pd_engine::text::Detokenizer;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -14,17 +15,40 @@ pub(crate) struct Logprobs {
     text_offset: Vec<usize>,
 }
 
+/// Where the next token of a text begins. Tokens that share a character begin where it does.
+#[derive(Debug)]
+pub(crate) struct TextOffset {
+    chars: usize,
+    text: Detokenizer,
+}
+
+// === impl TextOffset ===
+
+impl TextOffset {
+    /// Of a text that begins after `chars` characters.
+    pub(crate) fn new(texts: &TokenTexts, chars: usize, skip_special_tokens: bool) -> Self {
+        let text = Detokenizer::new(texts.0.clone(), skip_special_tokens);
+        Self { chars, text }
+    }
+
+    /// Where `token` begins; the next begins after what it completes.
+    fn advance(&mut self, token: u32) -> usize {
+        let begin = self.chars;
+        self.chars += self.text.push(token).chars().count();
+        begin
+    }
+}
+
 // === impl Logprobs ===
 
 impl Logprobs {
-    /// Adds `tokens`, the first of which begins at `offset`; returns where the next begins.
+    /// Adds `tokens`, the first of which begins at `offset`.
     pub(crate) fn extend(
         &mut self,
         texts: &TokenTexts,
         tokens: &[TokenLogprob],
-        offset: usize,
-    ) -> usize {
-        let mut offset = offset;
+        offset: &mut TextOffset,
+    ) {
         for token in tokens {
             let text = texts.text(token.token);
             let top = token.logprob.map(|sampled| {
@@ -36,16 +60,17 @@ impl Logprobs {
                 top.insert(text.clone(), finite(sampled));
                 top
             });
-            self.text_offset.push(offset);
-            offset += text.chars().count();
+            self.text_offset.push(offset.advance(token.token));
             self.tokens.push(text);
             self.token_logprobs.push(token.logprob.map(finite));
             self.top_logprobs.push(top);
         }
-        offset
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,6 +41,19 @@ fn a_default_length_fits_what_the_context_leaves() {
 }
 
 #[test]
+fn a_top_p_of_0_leaves_the_likeliest_token() {
+    let params = openai(r#"{"top_p": 0, "top_k": 40}"#).unwrap().params;
+    assert_eq!((params.top_p, params.top_k), (1.0, 1));
+    assert_eq!(params.validate(100), Ok(()));
+}
+
+#[test]
+fn vllms_name_keeps_the_stop_string_too() {
+    let sampling = openai(r#"{"include_stop_str_in_output": true}"#).unwrap();
+    assert!(sampling.no_stop_trim);
+}
+
+#[test]
 fn a_negative_seed_is_a_seed() {
     let sampling = openai(r#"{"seed": -1}"#).unwrap();
     assert_eq!(sampling.params.seed, Some(u64::MAX));

@@ -13,11 +13,10 @@ fn template(source: &str) -> Result<ChatTemplate, TemplateError> {
 }
 
 fn render_with(source: &str, kwargs: Json) -> Result<String, TemplateError> {
-    let message = |role: &str, content: &str| Message {
-        role: role.to_owned(),
-        content: content.to_owned(),
-    };
-    let messages = [message("system", " Be brief. "), message("user", "Hi")];
+    let messages = [
+        Message::new("system", " Be brief. "),
+        Message::new("user", "Hi"),
+    ];
     let day = UNIX_EPOCH + Duration::from_secs(1_721_908_800);
     let kwargs = kwargs.as_object().unwrap();
     template(source)?.render_at(day, &messages, true, kwargs)
@@ -64,6 +63,62 @@ fn the_clients_variables_reach_the_template() {
         "quiet"
     );
     assert_eq!(render(source), "");
+}
+
+const TURNS: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+
+fn continued(source: &str, last: &str) -> Result<String, TemplateError> {
+    let messages = [
+        Message::new("user", "Say Bonj"),
+        Message::new("assistant", last),
+    ];
+    template(source)?.render_continued(&messages, &Map::new())
+}
+
+#[test]
+fn a_continued_message_stays_open() {
+    assert_eq!(
+        continued(TURNS, "Bonj").unwrap(),
+        "<user>Say Bonj</><assistant>Bonj"
+    );
+    assert!(
+        continued(TURNS, "Bonj ")
+            .unwrap()
+            .ends_with("<assistant>Bonj ")
+    );
+    let trimming = TURNS.replace("m.content", "m.content | trim");
+    assert!(
+        continued(&trimming, "Bonj ")
+            .unwrap()
+            .ends_with("<assistant>Bonj")
+    );
+}
+
+#[test]
+fn a_message_that_cannot_be_continued_is_refused() {
+    let refusal = |source: &str, last: &str| continued(source, last).unwrap_err().to_string();
+    assert!(refusal(TURNS, " ").ends_with("it has no text"));
+    let upper = TURNS.replace("m.content", "m.content | upper");
+    assert!(refusal(&upper, "Bonj").ends_with("does not write its text as it is"));
+}
+
+#[test]
+fn tool_history_and_names_reach_the_template() {
+    let source = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments.city }}){% endfor %}{% if m.role == 'tool' %}{{ m.tool_call_id }}={{ m.content }}{% endif %}{{ m.name }}{% endfor %}";
+    let fields = |json: &str| -> std::collections::BTreeMap<String, TemplateValue> {
+        serde_json::from_str(json).unwrap()
+    };
+    let call = r#"{"tool_calls": [{"id": "c1", "function": {"name": "weather", "arguments": "{\"city\": \"Rome\"}"}}]}"#;
+    let messages = [
+        Message::new("user", "?").with_fields(fields(r#"{"name": "ada;"}"#)),
+        Message::new("assistant", "").with_fields(fields(call)),
+        Message::new("tool", "warm").with_fields(fields(r#"{"tool_call_id": "c1"}"#)),
+    ];
+    let template = template(source).unwrap();
+    assert_eq!(
+        template.render(&messages, true, &Map::new()).unwrap(),
+        "ada;weather(Rome)c1=warm"
+    );
 }
 
 #[test]

@@ -61,6 +61,13 @@ fn what_the_file_puts_around_a_prompt_is_added_on_request_only() {
 }
 
 #[test]
+fn a_cancelled_text_ends_at_the_next_word() {
+    let cancelled = AtomicBool::new(true);
+    let ended = HF.encode_unless(&cancelled, "the page", false);
+    assert!(matches!(ended, Err(EncodeError::Cancelled)), "{ended:?}");
+}
+
+#[test]
 fn a_file_never_cuts_a_prompt() {
     let tokenizer = changed(|fields| {
         fields["truncation"] = json!({
@@ -103,6 +110,16 @@ fn a_sentence_piece_vocabulary_drops_the_first_space() {
 }
 
 proptest! {
+    #[test]
+    fn ids_are_those_of_the_encoder_itself(text in "[ a-z0-9.,'é好\n\t<|>_im]{0,60}") {
+        for tokenizer in [&*HF, &*GGUF] {
+            let own = tokenizer.encoder.encode_fast(text.as_str(), true).unwrap();
+            let prefix = tokenizer.prompt_prefix.into_iter();
+            let own: Vec<u32> = prefix.chain(own.get_ids().iter().copied()).collect();
+            prop_assert_eq!(tokenizer.encode(&text, true).unwrap(), own);
+        }
+    }
+
     #[test]
     fn folder_and_gguf_agree_on_every_text(text in "[ a-z0-9.,'é好\n\t]{0,60}") {
         prop_assert_eq!(HF.encode(&text, true).unwrap(), GGUF.encode(&text, true).unwrap());

@@ -4,14 +4,18 @@ use super::*;
 use crate::http::choice::Finish;
 use serde_json::{Value, json};
 
-fn mk_events(choices: u32, include_usage: bool) -> ChatEvents {
+fn mk_events(choices: u32, last: bool) -> ChatEvents {
+    mk_events_with(choices, UsageEvents { last, each: false })
+}
+
+fn mk_events_with(choices: u32, usage_events: UsageEvents) -> ChatEvents {
     let head = Head {
         id: "chatcmpl-1".to_owned(),
         created: 7,
         model: "m".to_owned(),
     };
     let tally = Tally::new(&[5], choices);
-    ChatEvents::new(head, choices, None, tally, include_usage)
+    ChatEvents::new(head, choices, None, tally, usage_events)
 }
 
 fn mk_delta(text: &str, finish: Option<Finish>) -> Delta {
@@ -63,6 +67,22 @@ fn usage_is_the_last_event_and_null_in_the_others() {
     assert_eq!(usage["completion_tokens"], 2);
     assert_eq!(usage["total_tokens"], 7);
     assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], 4);
+}
+
+#[test]
+fn continuous_usage_is_that_of_the_answer_so_far() {
+    let usage_events = UsageEvents {
+        last: false,
+        each: true,
+    };
+    let mut events = mk_events_with(1, usage_events);
+    let counts = |chunks: Vec<ChatChunk>| -> Vec<Value> {
+        let of = |chunk: Value| chunk["usage"]["completion_tokens"].clone();
+        values(chunks).into_iter().map(of).collect()
+    };
+    assert_eq!(counts(events.on_delta(0, mk_delta("a", None))), [1, 1]);
+    assert_eq!(counts(events.on_delta(0, mk_delta("b", None))), [2]);
+    assert!(events.on_end().is_empty(), "it was not asked for");
 }
 
 #[test]

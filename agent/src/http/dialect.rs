@@ -1,0 +1,140 @@
+//! The words in which a client reads why its request was refused: each API names fields, and says
+//! that a prompt is too long, in its own way.
+
+use super::error::ApiError;
+use http::StatusCode;
+use pd_engine::engine::SubmitError;
+use pd_engine::text::{EncodeError, TextTooLong};
+
+/// OpenAI's code of a request that the context cannot hold; client libraries look for it.
+const CONTEXT_LENGTH_EXCEEDED: &str = "context_length_exceeded";
+
+/// The names that one request uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dialect {
+    /// The field that holds the prompt.
+    prompt: &'static str,
+    pub(crate) max_tokens: &'static str,
+    min_tokens: &'static str,
+    is_openai: bool,
+}
+
+// === impl Dialect ===
+
+impl Dialect {
+    /// OpenAI's, for a prompt in the field `prompt` and a length in the field `max_tokens`.
+    pub(crate) const fn openai(prompt: &'static str, max_tokens: &'static str) -> Self {
+        Self {
+            prompt,
+            max_tokens,
+            min_tokens: "min_tokens",
+            is_openai: true,
+        }
+    }
+
+    /// SGLang's, of `/generate`.
+    pub(crate) const fn generate(prompt: &'static str) -> Self {
+        Self {
+            prompt,
+            max_tokens: "max_new_tokens",
+            min_tokens: "min_new_tokens",
+            is_openai: false,
+        }
+    }
+
+    /// Why a text did not become tokens, in a context of `context_length`.
+    pub(crate) fn untokenised(self, why: &EncodeError, context_length: u32) -> ApiError {
+        match why {
+            EncodeError::TooLong(too_long) => self.text_too_long(*too_long, context_length),
+            EncodeError::Unwritable { .. } => ApiError::field(self.prompt, why.to_string()),
+            EncodeError::Cancelled => ApiError::internal(why.to_string()),
+        }
+    }
+
+    fn text_too_long(self, too_long: TextTooLong, context_length: u32) -> ApiError {
+        let (prompt, bytes) = (self.prompt, too_long.bytes);
+        let message = if self.is_openai {
+            format!(
+                "This model's maximum context length is {context_length} tokens. However, the \
+                 {prompt} of your request is longer: it has {bytes} bytes of text, more than so \
+                 many tokens can hold. Please reduce the length of the {prompt}."
+            )
+        } else {
+            format!(
+                "the prompt has {bytes} bytes, more than this model's context of {context_length} \
+                 tokens can hold"
+            )
+        };
+        ApiError::field(prompt, message).with_code(CONTEXT_LENGTH_EXCEEDED)
+    }
+
+    /// Why the engine refused a request for `max_new_tokens` tokens.
+    pub(crate) fn refusal(self, why: &SubmitError, max_new_tokens: u32) -> ApiError {
+        if why.is_retriable() {
+            return ApiError::retriable(why.to_string());
+        }
+        let message = self.message(why, max_new_tokens);
+        let refusal = match why.param() {
+            Some(param) => ApiError::field(self.field(param), message),
+            None => ApiError::new(StatusCode::BAD_REQUEST, message),
+        };
+        match why {
+            SubmitError::PromptExceedsContext { .. }
+            | SubmitError::PromptExceedsCapacity { .. }
+            | SubmitError::AnswerExceedsContext { .. } => {
+                refusal.with_code(CONTEXT_LENGTH_EXCEEDED)
+            }
+            SubmitError::EmptyPrompt
+            | SubmitError::TokenOutOfVocabulary { .. }
+            | SubmitError::Sampling(_)
+            | SubmitError::BootstrapMissing { .. }
+            | SubmitError::RoomInUse(_)
+            | SubmitError::Cordoned
+            | SubmitError::QueueFull { .. }
+            | SubmitError::Stopped { .. } => refusal,
+        }
+    }
+
+    fn message(self, why: &SubmitError, max_new_tokens: u32) -> String {
+        if let SubmitError::Sampling(wrong) = why {
+            let problem = wrong.problem.replace("max_new_tokens", self.max_tokens);
+            return format!("{} {problem}", self.field(wrong.param));
+        }
+        let (SubmitError::PromptExceedsContext {
+            prompt_len,
+            context_length,
+            ..
+        }
+        | SubmitError::AnswerExceedsContext {
+            prompt_len,
+            context_length,
+            ..
+        }) = why
+        else {
+            return why.to_string();
+        };
+        if !self.is_openai {
+            return why.to_string();
+        }
+        let (prompt, answer_len) = (self.prompt, max_new_tokens as usize);
+        let requested = prompt_len + answer_len;
+        format!(
+            "This model's maximum context length is {context_length} tokens. However, you \
+             requested {requested} tokens ({prompt_len} in the {prompt}, {answer_len} in the \
+             completion). Please reduce the length of the {prompt} or completion."
+        )
+    }
+
+    /// The client's name of a field that the engine names in SGLang's words.
+    fn field(self, engine_name: &'static str) -> &'static str {
+        match engine_name {
+            "prompt" => self.prompt,
+            "max_tokens" | "max_new_tokens" => self.max_tokens,
+            "min_new_tokens" => self.min_tokens,
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

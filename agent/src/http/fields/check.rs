@@ -1,0 +1,192 @@
+//! Holds a body against the table of fields.
+
+use super::{Field, How, Scope};
+use crate::http::error::ApiError;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
+
+/// A longer value asks for something; its tree would take many times its bytes.
+const IDLE_BYTES_MAX: usize = 16 * 1024;
+/// Names this many edits apart may be meant for each other.
+const EDITS_MAX: usize = 2;
+
+/// Looks through the object `json`, which is what `scope` names.
+///
+/// # Errors
+/// 400 that names the first field, in the order of the body, which is refused or unknown.
+pub(crate) fn check(scope: Scope, json: &str) -> Result<(), ApiError> {
+    let mut refusal = None;
+    let mut body = serde_json::Deserializer::from_str(json);
+    let object = Object {
+        scope,
+        path: String::new(),
+        refusal: &mut refusal,
+    };
+    // Malformed JSON is for the reader of the body's type, which says where.
+    let _malformed = object.deserialize(&mut body);
+    refusal.map_or(Ok(()), Err)
+}
+
+/// An object with fields of `scope`, or a list of such; anything else has none.
+struct Object<'a> {
+    scope: Scope,
+    /// Of the object in the body, with the dot that follows it.
+    path: String,
+    refusal: &'a mut Option<ApiError>,
+}
+
+impl Object<'_> {
+    /// Reads over the value of an honoured field, but for the objects in it that have fields.
+    fn pass<'de, A: MapAccess<'de>>(
+        &mut self,
+        map: &mut A,
+        name: &str,
+        path: &str,
+    ) -> Result<(), A::Error> {
+        let Some(scope) = self.scope.nested(name) else {
+            return map.next_value::<IgnoredAny>().map(|_| ());
+        };
+        map.next_value_seed(Object {
+            scope,
+            path: format!("{path}."),
+            refusal: &mut *self.refusal,
+        })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Object<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            let path = format!("{}{name}", self.path);
+            let field = Field::find(self.scope, &name);
+            let found = match field.map(|field| field.how) {
+                Some(How::Refused { instead, idle }) => {
+                    let value: &RawValue = map.next_value()?;
+                    (!is_idle(value.get(), idle)).then(|| ApiError::unsupported(&path, instead))
+                }
+                Some(How::Harmless(why)) => {
+                    tracing::debug!(field = path, why, "read over a field without effect");
+                    map.next_value::<IgnoredAny>()?;
+                    None
+                }
+                Some(How::Honoured) => {
+                    self.pass(&mut map, &name, &path)?;
+                    None
+                }
+                None if self.scope.is_closed() => {
+                    map.next_value::<IgnoredAny>()?;
+                    Some(unknown(self.scope, &path, &name))
+                }
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                    None
+                }
+            };
+            *self.refusal = self.refusal.take().or(found);
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let list = self.path.trim_end_matches('.').to_owned();
+        for index in 0_usize.. {
+            let object = Object {
+                scope: self.scope,
+                path: format!("{list}[{index}]."),
+                refusal: &mut *self.refusal,
+            };
+            if seq.next_element_seed(object)?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// The value asks for nothing. A list, as batches have one, does so if its elements do.
+fn is_idle(json: &str, idle: &[&str]) -> bool {
+    let read = |json: &str| serde_json::from_str::<Value>(json).ok();
+    let is_listed = |value: &Value| idle.iter().any(|json| read(json).as_ref() == Some(value));
+    let is_absent = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) if text.is_empty() => true,
+        Value::Bool(true)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => is_listed(value),
+    };
+    match Some(json)
+        .filter(|json| json.len() <= IDLE_BYTES_MAX)
+        .and_then(read)
+    {
+        None => false,
+        Some(Value::Array(elements)) => elements.iter().all(is_absent),
+        Some(Value::Object(fields)) if fields.is_empty() => true,
+        Some(value) => is_absent(&value),
+    }
+}
+
+fn unknown(scope: Scope, path: &str, name: &str) -> ApiError {
+    let what_to_do = match nearest(scope, name) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "it is no field of this API; leave it out".to_owned(),
+    };
+    // OpenAI's words, by which clients know it.
+    let message = format!("Unrecognized request argument supplied: `{path}`: {what_to_do}");
+    ApiError::field(path, message).with_code("unknown_parameter")
+}
+
+/// The honoured field that is spelled most like `name`.
+fn nearest(scope: Scope, name: &str) -> Option<&'static str> {
+    let honoured = Field::of(scope).filter(|field| matches!(field.how, How::Honoured));
+    let edits = honoured.map(|field| (edits(field.name, name), field.name));
+    let (edits, nearest) = edits.min()?;
+    (edits <= EDITS_MAX && edits < nearest.len()).then_some(nearest)
+}
+
+fn edits(a: &str, b: &str) -> usize {
+    let plain = |s: &str| s.replace(['_', '-'], "").to_lowercase();
+    strsim::damerau_levenshtein(&plain(a), &plain(b))
+}

@@ -1,0 +1,29 @@
+//! The table. A field that a schema of OpenAI, SGLang or vLLM has is in it; the test beside it holds
+//! it against their lists. Fields that several scopes treat alike share a row.
+
+mod engine;
+mod openai;
+mod sampling;
+
+use super::{Field, Scope};
+
+pub(super) const GROUPS: &[&[Field]] = &[
+    openai::FIELDS,
+    sampling::FIELDS,
+    engine::FIELDS,
+    engine::PLUMBING,
+];
+
+const CHAT: &[Scope] = &[Scope::Chat];
+const COMPLETIONS: &[Scope] = &[Scope::Completions];
+const OPENAI: &[Scope] = &[Scope::Chat, Scope::Completions];
+const GENERATE: &[Scope] = &[Scope::Generate];
+const PARAMS: &[Scope] = &[Scope::SamplingParams];
+const ROUTES: &[Scope] = &[Scope::Chat, Scope::Completions, Scope::Generate];
+const SAMPLING: &[Scope] = &[Scope::Chat, Scope::Completions, Scope::SamplingParams];
+const STREAM_OPTIONS: &[Scope] = &[Scope::StreamOptions];
+const MESSAGE: &[Scope] = &[Scope::Message];
+
+const UNCONSTRAINED: &str = "answers are not constrained to a grammar; leave it out";
+const TOOLLESS: &str = "answers are not parsed for tool calls; leave it out";
+const TEXT_ONLY: &str = "this model reads and writes text only; leave it out";

@@ -1,0 +1,30 @@
+//! Variables of the chat template.
+
+use super::*;
+use crate::http::body::parse;
+use serde_json::json;
+
+fn kwargs(body: &str) -> Value {
+    let mut request: OpenAiRequest<bool> = parse(body.as_bytes()).unwrap();
+    Value::Object(template_kwargs(&mut request))
+}
+
+#[test]
+fn an_effort_is_told_by_the_names_that_templates_know() {
+    assert_eq!(
+        kwargs(r#"{"reasoning_effort": "low"}"#),
+        json!({"reasoning_effort": "low", "thinking": true, "enable_thinking": true})
+    );
+    assert_eq!(
+        kwargs(r#"{"reasoning_effort": "none"}"#)["enable_thinking"],
+        false
+    );
+    assert_eq!(kwargs("{}"), json!({}));
+}
+
+#[test]
+fn the_clients_own_variables_go_first() {
+    let body =
+        r#"{"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": false}}"#;
+    assert_eq!(kwargs(body)["enable_thinking"], false);
+}

@@ -1,0 +1,67 @@
+//! Tokenising beside the HTTP threads: bounded in memory, and ended when nobody waits for it.
+
+use crate::http::error::ApiError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Semaphore;
+
+/// Bytes of text that are tokenised at once. Each takes some 200 bytes of memory until it is done.
+pub(crate) const BYTES_AT_ONCE: u32 = 4 << 20;
+
+/// The way to the threads that tokenise long texts.
+#[derive(Debug)]
+pub(crate) struct TextThreads {
+    /// A permit for each byte.
+    budget: Arc<Semaphore>,
+}
+
+/// Asks a job to end when its caller has gone.
+#[derive(Debug, Default)]
+struct CancelOnDrop(Arc<AtomicBool>);
+
+// === impl TextThreads ===
+
+impl TextThreads {
+    pub(crate) fn new() -> Self {
+        Self {
+            budget: Arc::new(Semaphore::new(BYTES_AT_ONCE as usize)),
+        }
+    }
+
+    /// Runs `job` on a thread that may block, once the text of `bytes` bytes that it works on fits
+    /// beside the others; one that never would takes the whole budget. Dropping the future ends
+    /// the wait, or sets what `job` is given to look at.
+    ///
+    /// # Errors
+    /// 500 when `job` panics.
+    pub(crate) async fn run<T, F>(&self, bytes: usize, job: F) -> Result<T, ApiError>
+    where
+        F: FnOnce(&AtomicBool) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let permits = u32::try_from(bytes).unwrap_or(BYTES_AT_ONCE);
+        let permits = permits.min(BYTES_AT_ONCE);
+        let permit = Arc::clone(&self.budget).acquire_many_owned(permits).await;
+        let permit = permit.expect("the budget is never closed");
+        let caller = CancelOnDrop::default();
+        let cancelled = Arc::clone(&caller.0);
+        let done = tokio::task::spawn_blocking(move || {
+            let done = job(&cancelled);
+            drop(permit);
+            done
+        });
+        done.await
+            .map_err(|why| ApiError::internal(format!("tokenising failed: {why}")))
+    }
+}
+
+// === impl CancelOnDrop ===
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;
