@@ -1,17 +1,25 @@
-//! SHA-256 of model files, part of `kv_compat`. A digest is computed once per file: it is kept in
-//! a cache folder under the file's device, inode, size and modification time, and computed on a
-//! thread of its own, beside the packing of the weights.
+//! Digests of model files, part of `kv_compat`: SHA-256 of a file of one chunk, of a larger one SHA-256 over its
+//! chunks' SHA-256s, so that several threads share it. A digest is computed once per file: it is kept in a cache
+//! folder under the file's device, inode, size and modification time, and computed beside the packing of the
+//! weights.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io;
+use std::num::NonZero;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use sha2::{Digest, Sha256};
 
 /// Bytes read at once: large enough that the calls cost nothing beside the hashing.
 const READ_BYTES: usize = 1 << 20;
+/// What one thread hashes at a time; part of what a digest means.
+const CHUNK_BYTES: u64 = 64 << 20;
+/// Threads that hash one file; more would wait for the disk, and the packing of weights needs some.
+const THREADS_MAX: usize = 8;
 
 /// Lowercase hex of a SHA-256.
 pub type HexDigest = String;
@@ -85,7 +93,7 @@ impl DigestCache {
             path: path.to_owned(),
             source,
         };
-        let mut file = File::open(path).map_err(wrong)?;
+        let file = File::open(path).map_err(wrong)?;
         let before = file.metadata().map_err(wrong)?;
         let entry = self
             .folder
@@ -94,7 +102,7 @@ impl DigestCache {
         if let Some(digest) = entry.as_deref().and_then(read_entry) {
             return Ok(digest);
         }
-        let digest = hash(&mut file).map_err(wrong)?;
+        let digest = hash(&file, before.size(), CHUNK_BYTES).map_err(wrong)?;
         let after = file.metadata().map_err(wrong)?;
         // A file that changed while it was read has no digest worth keeping.
         if entry_name(&before) == entry_name(&after)
@@ -110,7 +118,7 @@ impl DigestCache {
 
 fn entry_name(file: &Metadata) -> String {
     format!(
-        "sha256-{}-{}-{}-{}.{:09}",
+        "sha256-chunked-{}-{}-{}-{}.{:09}",
         file.dev(),
         file.ino(),
         file.size(),
@@ -135,16 +143,59 @@ fn write_entry(path: &Path, digest: &str) -> io::Result<()> {
     fs::rename(&partial, path)
 }
 
-fn hash(file: &mut File) -> io::Result<HexDigest> {
+/// `len` bytes of a file, by as many threads as there are chunks and processors.
+fn hash(file: &File, len: u64, chunk_bytes: u64) -> io::Result<HexDigest> {
+    let chunks = len.div_ceil(chunk_bytes).max(1);
+    let chunk = |nr: u64| {
+        let from = nr * chunk_bytes;
+        hash_range(file, from..(from + chunk_bytes).min(len))
+    };
+    if chunks == 1 {
+        return Ok(hex(&chunk(0)?));
+    }
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let next = AtomicU64::new(0);
+    let work = || {
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        let mine = numbers.take_while(|nr| *nr < chunks);
+        let hashed = mine.map(|nr| Ok((nr, chunk(nr)?)));
+        hashed.collect::<io::Result<Vec<_>>>()
+    };
+    let mut hashed = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..processors.min(THREADS_MAX))
+            .map(|_| scope.spawn(work))
+            .collect();
+        let mut hashed = work()?;
+        for other in others {
+            hashed.extend(
+                other
+                    .join()
+                    .map_err(|_| io::Error::other("a hashing thread panicked"))??,
+            );
+        }
+        Ok::<_, io::Error>(hashed)
+    })?;
+    hashed.sort_unstable_by_key(|(nr, _)| *nr);
+    let mut whole = Sha256::new();
+    for (_, digest) in hashed {
+        whole.update(digest);
+    }
+    Ok(hex(&whole.finalize()))
+}
+
+/// An error where the file has become shorter.
+fn hash_range(file: &File, range: Range<u64>) -> io::Result<[u8; 32]> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; READ_BYTES];
-    loop {
-        let read = file.read(&mut buffer)?;
-        if read == 0 {
-            return Ok(hex(&hasher.finalize()));
-        }
-        hasher.update(&buffer[..read]);
+    let mut at = range.start;
+    while at < range.end {
+        let wanted =
+            usize::try_from(range.end - at).map_or(READ_BYTES, |left| left.min(READ_BYTES));
+        file.read_exact_at(&mut buffer[..wanted], at)?;
+        hasher.update(&buffer[..wanted]);
+        at += wanted as u64;
     }
+    Ok(hasher.finalize().into())
 }
 
 /// The digest of bytes in memory.

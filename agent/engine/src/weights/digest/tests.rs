@@ -29,6 +29,32 @@ fn a_files_digest_is_sha256_and_is_kept() {
 }
 
 #[test]
+fn chunks_are_hashed_apart_and_then_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights");
+    let bytes: Vec<u8> = (0..100_003u32)
+        .map(|i| i.wrapping_mul(i).to_le_bytes()[1])
+        .collect();
+    fs::write(&path, &bytes).unwrap();
+    let file = File::open(&path).unwrap();
+    let len = bytes.len() as u64;
+    for chunk_bytes in [1000, 4096, 99_999] {
+        let digests = bytes.chunks(chunk_bytes).map(Sha256::digest);
+        let expected = digest_bytes(&digests.collect::<Vec<_>>().concat());
+        assert_eq!(hash(&file, len, chunk_bytes as u64).unwrap(), expected);
+    }
+    let whole = digest_bytes(&bytes);
+    assert_eq!(
+        hash(&file, len, len).unwrap(),
+        whole,
+        "one chunk is the file"
+    );
+    assert!(hash(&file, len + 1, 1000).is_err(), "it became shorter");
+    fs::write(&path, "").unwrap();
+    assert_eq!(hash(&file, 0, 1000).unwrap(), digest_bytes(b""));
+}
+
+#[test]
 fn another_size_is_another_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("weights");

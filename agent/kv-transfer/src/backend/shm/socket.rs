@@ -163,15 +163,19 @@ pub(super) async fn connect(
             return Err(ConnectError::Name(offer.socket_name.clone()));
         }
         let connected = tokio::net::UnixStream::connect(dir.join(&offer.socket_name)).await;
-        connected.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => ConnectError::OtherDirectory(dir.to_owned()),
-            _ => error.into(),
+        connected.map_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                return ConnectError::OtherDirectory(dir.to_owned());
+            }
+            error.into()
         })?
     } else {
         let addr = SocketAddr::from_abstract_name(&offer.socket_name)?;
-        let connected = UnixStream::connect_addr(&addr).map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => ConnectError::OtherNetwork,
-            _ => error.into(),
+        let connected = UnixStream::connect_addr(&addr).map_err(|error| {
+            if error.kind() == io::ErrorKind::ConnectionRefused {
+                return ConnectError::OtherNetwork;
+            }
+            error.into()
         })?;
         connected.set_nonblocking(true)?;
         tokio::net::UnixStream::from_std(connected)?

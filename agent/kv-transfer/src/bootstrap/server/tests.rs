@@ -152,3 +152,14 @@ async fn a_server_that_is_frozen_is_given_up_after_a_missed_heartbeat() {
     let error = client.topology(&addr).await.unwrap_err();
     assert!(error.message.contains("is silent"), "{error}");
 }
+
+#[tokio::test]
+async fn a_server_that_ends_says_so() {
+    let (mut server, _) = mk_server();
+    server.task.abort();
+    let why = server.ended().await;
+    assert!(
+        why.starts_with("the bootstrap server's task ended"),
+        "{why}"
+    );
+}
