@@ -2,4 +2,5 @@
 
 mod imports;
 mod sources;
+mod troubleshooting;
 mod versions;
