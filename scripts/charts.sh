@@ -101,3 +101,9 @@ for words in 'check rules rules.yaml' 'check rules --lint=none panels.yaml' 'tes
     (cd "$work" && "$promtool" $words) >"$work/told" 2>&1 || fail "promtool $words:" "$(cat "$work/told")"
     step "promtool $words: $(grep -oh 'SUCCESS.*' "$work/told")"
 done
+
+# --- Argo CD ------------------------------------------------------------------------------------
+
+lua=$(scripts/fetch-lua.sh "$cache")
+scripts/argocd-health.py "$lua" >"$work/told" || fail "contrib/argocd: its health scripts say something else."
+step "$(cat "$work/told")"
