@@ -22,6 +22,20 @@ helm template pdserve-crds charts/pdserve-crds >"$work/manifests/crds.yaml"
     printf '%s\n' '---' 'apiVersion: v1' 'kind: Namespace' 'metadata:' '  name: pdserve-system'
     render --no-hooks
 } >"$work/manifests/operator.yaml"
+version=$(sed -n 's/^appVersion: //p' "$chart/Chart.yaml")
+cat >"$work/manifests/kustomization.yaml" <<YAML
+# kubectl apply --server-side -k manifests, or a resource of your own kustomization. The image stands in one place: agents and
+# routers whose spec names none run the operator's own.
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources:
+- crds.yaml
+- operator.yaml
+images:
+- name: pdserve
+  newName: pdserve
+  newTag: $version
+YAML
 if [ "$mode" = write ]; then
     mkdir -p manifests
     cp "$work"/manifests/* manifests/
@@ -79,10 +93,17 @@ step "values that are none are refused"
 
 # --- rules and dashboards -----------------------------------------------------------------------
 
-render --api-versions "$monitoring" -s templates/prometheusrule.yaml | sed '1,/^spec:/d; s/^  //' >"$work/rules.yaml"
+render --api-versions "$monitoring" --set metrics.prometheusRule.runbooks=https://runbooks \
+    -s templates/prometheusrule.yaml | sed '1,/^spec:/d; s/^  //' >"$work/rules.yaml"
 scripts/promql.py "$work/rules.yaml" "$chart"/dashboards/*.json >"$work/panels.yaml"
 cp "$chart/rules/tests.yaml" "$work"
 for words in 'check rules rules.yaml' 'check rules --lint=none panels.yaml' 'test rules tests.yaml'; do
     (cd "$work" && "$promtool" $words) >"$work/told" 2>&1 || fail "promtool $words:" "$(cat "$work/told")"
     step "promtool $words: $(grep -oh 'SUCCESS.*' "$work/told")"
 done
+
+# --- Argo CD ------------------------------------------------------------------------------------
+
+lua=$(scripts/fetch-lua.sh "$cache")
+scripts/argocd-health.py "$lua" >"$work/told" || fail "contrib/argocd: its health scripts say something else."
+step "$(cat "$work/told")"

@@ -12,7 +12,7 @@ fail() { printf 'pdserve: %s\n' "$@" >&2; exit 1; }
 
 for tool in apt-get dpkg-deb strip ldd sha256sum; do
     command -v "$tool" >/dev/null || fail "make image needs $tool: run it on Debian with binutils installed." \
-        "Anywhere else: docker build -t pdserve ."
+        "Anywhere else: docker build -t pdserve:$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml) ."
 done
 # libgcc's copyright lies in a package that is named after gcc's version.
 packages+=($(apt-cache show --no-all-versions libgcc-s1 | grep -o 'gcc-[0-9]*-base' | sort -u))
@@ -80,7 +80,7 @@ for layer in base programs; do
     layers+=",{\"mediaType\":\"application/vnd.oci.image.layer.v1.tar+gzip\",$(blob "$work/$layer.tar.gz")}"
 done
 labels="\"org.opencontainers.image.title\":\"pdserve\",\"org.opencontainers.image.version\":\"$version\",\
-\"org.opencontainers.image.description\":\"Prefill and decode of large language models on separate GPUs\",\
+\"org.opencontainers.image.description\":\"Prefill and decode of large language models on separate GPUs (linux/$arch)\",\
 \"org.opencontainers.image.licenses\":\"Apache-2.0\",\"org.opencontainers.image.created\":\"$created\""
 cat >"$work/config" <<JSON
 {"architecture":"$arch","os":"linux","created":"$created","config":{"User":"65532:65532","WorkingDir":"/",

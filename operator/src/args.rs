@@ -23,12 +23,6 @@ pub(crate) enum Command {
     Local(LocalArgs),
     /// Print the CustomResourceDefinitions as YAML
     Crds,
-    /// Fail while PDDeployments exist: they need the operator to be deleted
-    CheckUninstall {
-        /// Namespace to look in [default: all]
-        #[arg(long, value_name = "NAME")]
-        namespace: Option<String>,
-    },
     /// Fail unless the kinds are served and an operator leads
     CheckInstall {
         /// Namespace to look in [default: all]
@@ -53,9 +47,12 @@ pub(crate) struct RunArgs {
     /// Namespace to reconcile [default: all]
     #[arg(long, value_name = "NAME", env = "PDSERVE_NAMESPACE")]
     pub(crate) namespace: Option<String>,
-    /// Image of agents and routers whose spec names none
+    /// Image of agents and routers whose spec names none [default: the own pod's]
     #[arg(long, value_name = "IMAGE", env = "PDSERVE_IMAGE")]
     pub(crate) image: Option<String>,
+    /// Role of routers, which the chart installs: a ClusterRole, or with --namespace a Role
+    #[arg(long, value_name = "NAME", default_value = "pdserve-router")]
+    pub(crate) router_role: String,
     /// Let a podTemplate raise the privileges of its pods: host network, host paths, root
     #[arg(long)]
     pub(crate) allow_privileged_overrides: bool,
@@ -127,11 +124,7 @@ impl Command {
     pub(crate) fn log_level(&self) -> Option<&str> {
         match self {
             Self::Run(run) => Some(&run.log_level),
-            Self::Local(_)
-            | Self::Crds
-            | Self::CheckUninstall { .. }
-            | Self::CheckInstall { .. }
-            | Self::RunChild { .. } => None,
+            Self::Local(_) | Self::Crds | Self::CheckInstall { .. } | Self::RunChild { .. } => None,
         }
     }
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod apply;
+mod binding;
 pub(crate) mod check;
 pub(crate) mod children;
 pub(crate) mod context;

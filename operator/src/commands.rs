@@ -22,9 +22,6 @@ pub(crate) fn execute(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Crds => crds(),
         Command::Run(args) => run_on_cluster(args),
-        Command::CheckUninstall { namespace } => {
-            check(cluster::check::uninstall(namespace.as_deref()))
-        }
         Command::CheckInstall {
             namespace,
             operator,
@@ -86,13 +83,14 @@ fn run_on_cluster(args: RunArgs) -> Result<()> {
     let default = BuildConfig::default();
     let config = ClusterConfig {
         build: BuildConfig {
-            image: args.image.unwrap_or(default.image),
+            router_role: args.router_role,
             discovery: true,
             namespaced: args.namespace.is_some(),
             admins,
             may_raise_privileges: args.allow_privileged_overrides,
             ..default
         },
+        image: args.image,
         namespace: args.namespace,
         leader_election: args.leader_election,
         listen: args.listen,

@@ -3,4 +3,5 @@
 mod imports;
 mod selections;
 mod sources;
+mod troubleshooting;
 mod versions;

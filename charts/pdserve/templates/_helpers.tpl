@@ -39,19 +39,35 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{- define "pdserve.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{- define "pdserve.routerRole" -}}
+{{ include "pdserve.fullname" . }}-router
 {{- end -}}
 
-{{- define "pdserve.securityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{- define "pdserve.secretRule" -}}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create]
+{{- end -}}
+
+{{- /* What the cluster asks of every pod: names, volumes, identity. */ -}}
+{{- define "pdserve.podFields" -}}
+securityContext:
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- with .Values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.extraVolumes }}
+volumes:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- /* A pod of the operator's image that runs one subcommand to its end. */ -}}
@@ -70,8 +86,7 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-securityContext:
-  {{- include "pdserve.podSecurityContext" .root | nindent 2 }}
+{{- include "pdserve.podFields" .root | nindent 0 }}
 containers:
 - name: {{ .command }}
   image: {{ include "pdserve.image" .root }}
@@ -85,9 +100,17 @@ containers:
   {{- range .args }}
   - {{ . }}
   {{- end }}
+  {{- with .root.Values.extraEnv }}
+  env:
+    {{- toYaml . | nindent 2 }}
+  {{- end }}
   terminationMessagePolicy: FallbackToLogsOnError
   resources:
     {{- toYaml .root.Values.resources | nindent 4 }}
+  {{- with .root.Values.extraVolumeMounts }}
+  volumeMounts:
+    {{- toYaml . | nindent 2 }}
+  {{- end }}
   securityContext:
-    {{- include "pdserve.securityContext" .root | nindent 4 }}
+    {{- toYaml .root.Values.securityContext | nindent 4 }}
 {{- end -}}

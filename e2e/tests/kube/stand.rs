@@ -275,6 +275,15 @@ impl Stand {
         ])
     }
 
+    /// An install that nobody waits for.
+    pub(crate) fn helm_install_of(&self, setting: &str) -> Result<String> {
+        let chart = workspace().join("charts/pdserve").display().to_string();
+        let words = [
+            "install", "pdserve", &chart, "-n", NAMESPACE, "--set", setting,
+        ];
+        self.cluster.helm(&words)
+    }
+
     pub(crate) fn helm_uninstall(&self) -> Result<String> {
         let words = ["uninstall", "pdserve", "--namespace", NAMESPACE, "--wait"];
         self.cluster.helm(&words)

@@ -1,4 +1,4 @@
-//! Answers for Helm's hooks: may the operator go, and has it come up whole?
+//! The answer for `helm test`: has the operator come up whole?
 
 use super::run::{LEASE, api};
 use crate::http_client::HttpClient;
@@ -6,14 +6,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use pd_crds::{PdDeployment, PdPool};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// PDDeployments named in a refusal; the rest is a number.
-const NAMED_MAX: usize = 10;
 /// An operator that has just been installed takes its Lease and lists within this.
 const COMES_UP_WITHIN: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,11 +23,6 @@ const RENEWED_WITHIN: SignedDuration = SignedDuration::from_secs(15);
 pub(crate) enum CheckError {
     #[error("no cluster to talk to: {0}")]
     NoCluster(#[source] Box<kube::Error>),
-    #[error(
-        "{count} PDDeployment(s) still exist, and without the operator they could not be deleted: \
-         {names}; delete them first (kubectl delete pdd --all -A), or pass --no-hooks to leave them"
-    )]
-    StillThere { count: usize, names: String },
     #[error("cannot list {kind}: {source}")]
     CannotList {
         kind: &'static str,
@@ -39,39 +32,6 @@ pub(crate) enum CheckError {
     NoLeader(String),
     #[error("the operator does not answer behind Service {service}: {why}; see its pods' logs")]
     NotReady { service: String, why: String },
-}
-
-/// Whether every PDDeployment is gone, so that the operator may go.
-pub(crate) async fn uninstall(namespace: Option<&str>) -> Result<String, CheckError> {
-    let client = connect().await?;
-    let all: Api<PdDeployment> = api(&client, namespace);
-    let list = all.list(&ListParams::default()).await;
-    let list = match list {
-        // Without their kind there are none.
-        Err(kube::Error::Api(status)) if status.is_not_found() => Vec::new(),
-        Err(source) => {
-            return Err(CheckError::CannotList {
-                kind: "PDDeployments",
-                source: Box::new(source),
-            });
-        }
-        Ok(list) => list.items,
-    };
-    if list.is_empty() {
-        return Ok("no PDDeployment is left".to_owned());
-    }
-    let named = list.iter().take(NAMED_MAX).map(|deployment| {
-        let namespace = deployment.namespace().unwrap_or_default();
-        format!("{namespace}/{}", deployment.name_any())
-    });
-    let mut names = named.collect::<Vec<_>>().join(", ");
-    if list.len() > NAMED_MAX {
-        names.push_str(", …");
-    }
-    Err(CheckError::StillThere {
-        count: list.len(),
-        names,
-    })
 }
 
 /// Whether our kinds are served, a replica leads and, if given, the operator's Service answers.

@@ -20,6 +20,12 @@ const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// A holder that could not renew for so long gives up; well before others may take over.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// The first PDDeployment and the end of the last are told this soon: `helm uninstall` often follows the deletion.
+const COUNT_PERIOD: Duration = Duration::from_millis(100);
+
+/// On the Lease: how many PDDeployments the holder reconciles. The charts' uninstall guard reads it, for
+/// admission sees no list.
+const DEPLOYMENTS: &str = "pdserve.io/pddeployments";
 
 /// This process as a candidate.
 pub(crate) struct Candidate {
@@ -28,6 +34,8 @@ pub(crate) struct Candidate {
     identity: String,
     mandate: Mandate,
     seen: Option<Seen>,
+    /// PDDeployments that exist; nothing until they were listed.
+    deployments: Option<usize>,
 }
 
 /// A Lease, and since when this process has known it like that.
@@ -57,6 +65,7 @@ impl Candidate {
             identity,
             mandate,
             seen: None,
+            deployments: None,
         }
     }
 
@@ -83,10 +92,18 @@ impl Candidate {
         }
     }
 
-    /// Renews the Lease until that fails for too long or somebody else has it.
-    pub(crate) async fn keep(&mut self) {
+    /// Renews the Lease, with the number of PDDeployments, until that fails for too long or somebody
+    /// else has it.
+    pub(crate) async fn keep(&mut self, deployments: impl Fn() -> Option<usize>) {
         loop {
-            sleep(RETRY_PERIOD).await;
+            let changed = async {
+                while !begins_or_ends(self.deployments, deployments()) {
+                    sleep(COUNT_PERIOD).await;
+                }
+            };
+            // It is time either way.
+            let _elapsed = timeout(RETRY_PERIOD, changed).await;
+            self.deployments = deployments().or(self.deployments);
             match timeout(RENEW_DEADLINE, self.attempt()).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => {
@@ -180,11 +197,12 @@ impl Candidate {
         let ours = spec.holder_identity.as_deref() == Some(&self.identity);
         let transitions = spec.lease_transitions.unwrap_or(0);
         let metadata = before.map(|lease| lease.metadata.clone());
+        let metadata = metadata.unwrap_or_else(|| ObjectMeta {
+            name: Some(self.name.clone()),
+            ..ObjectMeta::default()
+        });
         Lease {
-            metadata: metadata.unwrap_or_else(|| ObjectMeta {
-                name: Some(self.name.clone()),
-                ..ObjectMeta::default()
-            }),
+            metadata: counted(metadata, self.deployments),
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
                 lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
@@ -195,6 +213,21 @@ impl Candidate {
             }),
         }
     }
+}
+
+/// Whether the first PDDeployment came, or the last went.
+fn begins_or_ends(told: Option<usize>, now: Option<usize>) -> bool {
+    now.is_some_and(|now| told.is_none_or(|told| (told == 0) != (now == 0)))
+}
+
+/// Metadata that says how many PDDeployments exist; what the last holder said, while this one has no
+/// list yet.
+fn counted(mut metadata: ObjectMeta, deployments: Option<usize>) -> ObjectMeta {
+    if let Some(count) = deployments {
+        let annotations = metadata.annotations.get_or_insert_default();
+        annotations.insert(DEPLOYMENTS.to_owned(), count.to_string());
+    }
+    metadata
 }
 
 fn holder(lease: &Lease) -> Option<&str> {
@@ -248,6 +281,28 @@ mod tests {
         assert_eq!(standing_after(Some("me"), 99), Standing::Ours);
         assert_eq!(standing_after(None, 0), Standing::Free);
         assert_eq!(standing_after(Some(""), 0), Standing::Free);
+    }
+
+    /// What the uninstall guard reads outlives the holder, and is not 0 before there was a list.
+    #[test]
+    fn the_lease_says_how_many_deployments_exist_once_they_were_listed() {
+        let count =
+            |metadata: &ObjectMeta| metadata.annotations.as_ref()?.get(DEPLOYMENTS).cloned();
+        let fresh = counted(ObjectMeta::default(), None);
+        assert_eq!(count(&fresh), None);
+        let listed = counted(fresh, Some(3));
+        assert_eq!(count(&listed).as_deref(), Some("3"));
+        let next_holder = counted(listed, None);
+        assert_eq!(count(&next_holder).as_deref(), Some("3"));
+    }
+
+    #[test]
+    fn the_first_deployment_and_the_end_of_the_last_are_told_at_once() {
+        assert!(begins_or_ends(None, Some(0)), "the first list");
+        assert!(begins_or_ends(Some(0), Some(1)));
+        assert!(begins_or_ends(Some(1), Some(0)));
+        assert!(!begins_or_ends(Some(1), Some(2)));
+        assert!(!begins_or_ends(Some(1), None));
     }
 
     /// A mandate ends before another may take the Lease, with time for a write to arrive.

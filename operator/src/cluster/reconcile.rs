@@ -219,7 +219,7 @@ impl Writer<'_> {
     async fn apply_surroundings(&self, resources: &Resources) -> Result<(), ApplyError> {
         let Account { account, binding } = &resources.account;
         self.apply(account, &self.context.accounts).await?;
-        self.apply(binding, &self.context.bindings).await?;
+        self.bind(binding).await?;
         self.apply(&resources.service, &self.context.services)
             .await?;
         self.apply(&resources.router, &self.context.deployments)

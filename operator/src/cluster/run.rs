@@ -15,7 +15,7 @@ use crate::controller::build::BuildConfig;
 use crate::http_client::HttpClient;
 use futures::channel::mpsc;
 use futures::future::try_join_all;
-use futures::{Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec, PodStatus};
 use kube::client::ClientBuilder;
@@ -23,7 +23,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Config, Error as ControllerError};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::store::{Store, Writer};
 use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
@@ -54,6 +54,11 @@ pub(crate) enum RunError {
         address: SocketAddr,
         source: std::io::Error,
     },
+    #[error("cannot read the own pod {pod} for its image: {source}; give --image")]
+    OwnImage {
+        pod: String,
+        source: Box<kube::Error>,
+    },
     #[error("lost the Lease {LEASE}: it could not be renewed in time, or another operator has it")]
     LeaseLost,
     #[error("cannot catch signals: {0}")]
@@ -63,6 +68,8 @@ pub(crate) enum RunError {
 /// What an operator runs with.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterConfig {
+    /// Of agents and routers whose spec names none; the own pod's if absent.
+    pub(crate) image: Option<String>,
     /// All if absent.
     pub(crate) namespace: Option<String>,
     pub(crate) leader_election: bool,
@@ -73,7 +80,7 @@ pub(crate) struct ClusterConfig {
 }
 
 /// Reconciles until SIGTERM or SIGINT; reconciles under way are finished.
-pub(crate) async fn run(config: ClusterConfig) -> Result<(), RunError> {
+pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let stop = CancellationToken::new();
@@ -98,12 +105,14 @@ pub(crate) async fn run(config: ClusterConfig) -> Result<(), RunError> {
     };
     let connected = connect(&mandate, &metrics).await;
     let (client, plain) = connected.map_err(|error| RunError::NoCluster(Box::new(error)))?;
-    let namespace = config.namespace.as_deref();
+    let namespace = config.namespace.clone();
+    let namespace = namespace.as_deref();
     let deployments: Api<PdDeployment> = api(&client, namespace);
     deployments
         .list_metadata(&kube::api::ListParams::default().limit(1))
         .await
         .map_err(|error| RunError::CannotList(Box::new(error)))?;
+    config.build.image = image(&plain, config.image.take(), config.build.image).await?;
     let watches = start_watches(client, &config, Arc::clone(&metrics));
     let (context, mut changed) = watches.await?;
     endpoint.set_ready();
@@ -120,6 +129,11 @@ pub(crate) async fn run(config: ClusterConfig) -> Result<(), RunError> {
     metrics.leader.set(1);
     tracing::info!(namespace = namespace.unwrap_or("all"), "reconciles");
     let (reader, writer) = reflector::store();
+    let listed: Store<PdDeployment> = reader.clone();
+    let count = move || {
+        let is_listed = listed.wait_until_ready().now_or_never().is_some();
+        is_listed.then(|| listed.len())
+    };
     let controller = Controller::for_stream(specs(deployments, writer), reader)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_on(changed)
@@ -140,10 +154,34 @@ pub(crate) async fn run(config: ClusterConfig) -> Result<(), RunError> {
     };
     tokio::select! {
         () = controller => {}
-        () = candidate.keep() => return Err(RunError::LeaseLost),
+        () = candidate.keep(count) => return Err(RunError::LeaseLost),
     }
     candidate.release().await;
     Ok(())
+}
+
+/// The image of agents and routers whose spec names none: so that a release names its image in one place, it is
+/// that of the own pod where there is one.
+async fn image(
+    client: &Client,
+    given: Option<String>,
+    default: String,
+) -> Result<String, RunError> {
+    let var = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (Some(namespace), Some(pod)) = (var("POD_NAMESPACE"), var("POD_NAME")) else {
+        return Ok(given.unwrap_or(default));
+    };
+    if let Some(given) = given {
+        return Ok(given);
+    }
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let own = pods.get(&pod).await.map_err(|source| RunError::OwnImage {
+        pod,
+        source: Box::new(source),
+    })?;
+    let containers = own.spec.map(|spec| spec.containers).unwrap_or_default();
+    let image = containers.into_iter().find_map(|container| container.image);
+    Ok(image.unwrap_or(default))
 }
 
 /// A client whose writes need the mandate, and one for the Lease that gives it.

@@ -37,6 +37,8 @@ pub(crate) struct BuildConfig {
     pub(crate) discovery: bool,
     /// The operator may see one namespace only, and so is the routers' role one of a namespace.
     pub(crate) namespaced: bool,
+    /// Role or ClusterRole that the chart installs for routers. The operator binds it and cannot widen it.
+    pub(crate) router_role: String,
     /// Who may reach admin ports, where network policies are made.
     pub(crate) admins: Option<Admins>,
     /// Whether a `podTemplate` may raise a pod's privileges.
@@ -74,6 +76,7 @@ impl Default for BuildConfig {
             router_host: None,
             discovery: false,
             namespaced: false,
+            router_role: "pdserve-router".to_owned(),
             admins: None,
             may_raise_privileges: false,
         }

@@ -15,6 +15,8 @@ const OBJECTIVES: [&str; 2] = ["ttft", "tpot"];
 pub(crate) struct Deployments {
     replicas: IntGaugeVec,
     conditions: IntGaugeVec,
+    reasons: IntGaugeVec,
+    paused: IntGaugeVec,
     objectives: GaugeVec,
     /// Labels in use, by the deployment's UID: what vanishes from a status vanishes here.
     known: Mutex<HashMap<String, Known>>,
@@ -24,7 +26,8 @@ pub(crate) struct Deployments {
 struct Known {
     namespace: String,
     name: String,
-    conditions: Vec<String>,
+    /// Each with its reason.
+    conditions: Vec<(String, String)>,
 }
 
 // === impl Deployments ===
@@ -38,6 +41,14 @@ impl Deployments {
         let conditions = Opts::new(
             "pd_operator_deployment_condition",
             "1 while a condition of a PDDeployment is True, else 0",
+        );
+        let reasons = Opts::new(
+            "pd_operator_deployment_reason",
+            "1 for the reason that a condition of a PDDeployment gives",
+        );
+        let paused = Opts::new(
+            "pd_operator_rollout_paused",
+            "1 while spec.rollout.paused holds new revisions back",
         );
         let objectives = Opts::new(
             "pd_operator_slo_objective_seconds",
@@ -55,6 +66,11 @@ impl Deployments {
                 registry,
                 IntGaugeVec::new(conditions, &labels(&["condition"])),
             ),
+            reasons: super::register(
+                registry,
+                IntGaugeVec::new(reasons, &labels(&["condition", "reason"])),
+            ),
+            paused: super::register(registry, IntGaugeVec::new(paused, &own)),
             objectives: super::register(
                 registry,
                 GaugeVec::new(objectives, &labels(&["objective"])),
@@ -88,6 +104,8 @@ impl Deployments {
                 .with_label_values(&labels)
                 .set(i64::from(holds));
         }
+        let paused = deployment.spec.rollout.paused;
+        self.paused.with_label_values(&own).set(i64::from(paused));
         let SloSpec { ttft_ms, tpot_ms } = deployment.spec.slo;
         for (objective, goal) in OBJECTIVES.into_iter().zip([ttft_ms, tpot_ms]) {
             let labels = [own[0], own[1], objective];
@@ -100,21 +118,25 @@ impl Deployments {
                 None => drop(self.objectives.remove_label_values(&labels)),
             }
         }
-        let conditions: Vec<String> = status
+        let conditions: Vec<(String, String)> = status
             .conditions
             .iter()
-            .map(|is| is.type_.clone())
+            .map(|is| (is.type_.clone(), is.reason.clone()))
             .collect();
         let uid = deployment.uid().unwrap_or_default();
         let mut known = self.known.lock();
         let before = known.remove(&uid).map(|known| known.conditions);
-        for condition in before.iter().flatten() {
-            if !conditions.contains(condition) {
-                drop(
-                    self.conditions
-                        .remove_label_values(&[own[0], own[1], condition]),
-                );
+        for (condition, reason) in before.iter().flatten() {
+            if !conditions.iter().any(|(is, _)| is == condition) {
+                let labels = [own[0], own[1], condition];
+                drop(self.conditions.remove_label_values(&labels));
             }
+            let labels = [own[0], own[1], condition, reason];
+            drop(self.reasons.remove_label_values(&labels));
+        }
+        for (condition, reason) in &conditions {
+            let labels = [own[0], own[1], condition, reason];
+            self.reasons.with_label_values(&labels).set(1);
         }
         known.insert(
             uid,
@@ -141,12 +163,13 @@ impl Deployments {
                 );
             }
         }
-        for condition in &known.conditions {
-            drop(
-                self.conditions
-                    .remove_label_values(&[own[0], own[1], condition]),
-            );
+        for (condition, reason) in &known.conditions {
+            let labels = [own[0], own[1], condition];
+            drop(self.conditions.remove_label_values(&labels));
+            let labels = [own[0], own[1], condition, reason];
+            drop(self.reasons.remove_label_values(&labels));
         }
+        drop(self.paused.remove_label_values(&own));
         for objective in OBJECTIVES {
             drop(
                 self.objectives
@@ -217,6 +240,10 @@ mod tests {
         let own = r#"pddeployment="tiny",pddeployment_namespace="ns""#;
         for line in [
             format!(r#"pd_operator_deployment_condition{{condition="Ready",{own}}} 1"#),
+            format!(
+                r#"pd_operator_deployment_reason{{condition="Ready",{own},reason="Serving"}} 1"#
+            ),
+            format!(r#"pd_operator_rollout_paused{{{own}}} 0"#),
             format!(r#"pd_operator_pool_replicas{{{own},pool="prefill",state="desired"}} 2"#),
             format!(r#"pd_operator_pool_replicas{{{own},pool="prefill",state="routable"}} 1"#),
             format!(r#"pd_operator_slo_objective_seconds{{objective="ttft",{own}}} 1.5"#),

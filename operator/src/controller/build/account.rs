@@ -7,10 +7,6 @@ use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 
-/// Role or ClusterRole that the chart installs for routers. The operator binds it and cannot widen
-/// it.
-pub(crate) const ROUTER_ROLE: &str = "pdserve-router";
-
 /// An account and what binds its role.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Account {
@@ -43,7 +39,7 @@ pub(crate) fn build_account(deployment: &PdDeployment, config: &BuildConfig) -> 
             role_ref: RoleRef {
                 api_group: "rbac.authorization.k8s.io".to_owned(),
                 kind: kind.to_owned(),
-                name: ROUTER_ROLE.to_owned(),
+                name: config.router_role.clone(),
             },
             subjects: Some(vec![Subject {
                 kind: "ServiceAccount".to_owned(),
