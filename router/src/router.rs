@@ -9,6 +9,7 @@ use crate::retry::RetryConfig;
 use crate::rooms::Rooms;
 use crate::route::{Chooser, Demand, NoRoute, Route};
 use crate::timeline::Timeline;
+use crate::vitals::Vitals;
 use crate::workers::health::{self, Prober};
 use crate::workers::registry::Registered;
 use crate::workers::{Registry, RegistryError};
@@ -30,6 +31,7 @@ pub struct Router {
     pub body_bytes_max: usize,
     pub api_keys: ApiKeys,
     pub admin_token: Option<Secret>,
+    pub vitals: Vitals,
     chooser: Chooser,
     prober: Arc<Prober>,
     /// Discovery has seen every worker there is.
@@ -41,7 +43,12 @@ pub struct Router {
 
 impl Router {
     /// The router of `config`, with no worker yet.
-    pub fn new(config: &Config, api_keys: ApiKeys, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub fn new(
+        config: &Config,
+        api_keys: ApiKeys,
+        metrics: Arc<Metrics>,
+        vitals: Vitals,
+    ) -> Arc<Self> {
         let authorization = api_keys.authorization().cloned();
         let prober = Prober::new(config.health.clone(), authorization);
         Arc::new(Self {
@@ -55,6 +62,7 @@ impl Router {
             body_bytes_max: config.body_bytes_max,
             api_keys,
             admin_token: config.admin_token.clone(),
+            vitals,
             chooser: Chooser::new(config.policies),
             prober: Arc::new(prober),
             is_synced: AtomicBool::new(false),
@@ -71,7 +79,8 @@ impl Router {
         if let Registered::New(worker) = self.workers.register(spec)? {
             let registry = Arc::clone(&self.workers);
             let prober = Arc::clone(&self.prober);
-            tokio::spawn(health::watch(registry, worker, prober));
+            let watch = health::watch(registry, worker, prober);
+            self.vitals.spawn("probes of a worker", watch);
         }
         self.workers.status(&id)
     }

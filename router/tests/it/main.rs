@@ -17,4 +17,5 @@ mod harness;
 mod health;
 mod limits;
 mod logprobs;
+mod logs;
 mod mock;
