@@ -34,10 +34,11 @@ pub struct Args {
     /// Address of the admin API; `--host` if absent.
     #[arg(long)]
     pub admin_host: Option<String>,
-    /// Port of the admin API (workers, timelines). Its bearer token is read from the environment
-    /// variable PDSERVE_ADMIN_TOKEN; without one only loopback callers are served.
-    #[arg(long, default_value_t = ports::ADMIN)]
-    pub admin_port: u16,
+    /// Port of the admin API (workers, timelines); `--port` + 900 if absent. Its bearer token is read
+    /// from the environment variable PDSERVE_ADMIN_TOKEN; without one only loopback callers are
+    /// served.
+    #[arg(long)]
+    pub admin_port: Option<u16>,
     /// Serve `/metrics` on a port of its own too.
     #[arg(long)]
     pub prometheus_port: Option<u16>,
@@ -80,6 +81,8 @@ pub enum ArgsError {
     Discovery(#[from] DiscoveryArgsError),
     #[error(transparent)]
     Access(#[from] AccessArgsError),
+    #[error("--port {0} leaves no admin port 900 above it; set --admin-port")]
+    NoAdminPort(u16),
     #[error("--{flag} is {value}: {rule}")]
     OutOfRange {
         flag: &'static str,
@@ -91,15 +94,30 @@ pub enum ArgsError {
 // === impl Args ===
 
 impl Args {
+    /// Distance of the admin port from the API's, as agents have it: a router and agents that share
+    /// an address, told apart by `--port` alone as in SGLang's scripts, do not collide.
+    const ADMIN_OFFSET: u16 = ports::ADMIN - ports::HTTP;
+
+    fn admin_port(&self) -> Result<u16, ArgsError> {
+        match (self.admin_port, self.port) {
+            (Some(port), _) => Ok(port),
+            (None, 0) => Ok(0),
+            (None, port) => port
+                .checked_add(Self::ADMIN_OFFSET)
+                .ok_or(ArgsError::NoAdminPort(port)),
+        }
+    }
+
     /// # Errors
     /// Names the flag, its value and the rule it breaks.
     pub fn into_config(self) -> Result<Config, ArgsError> {
+        let admin_port = self.admin_port()?;
         let admin_host = self.admin_host.unwrap_or_else(|| self.host.clone());
         let prometheus_host = self.prometheus_host.unwrap_or_else(|| self.host.clone());
         let discovery = self.discovery.into_config(self.workers.pd_disaggregation)?;
         Ok(Config {
             api: (self.host, self.port),
-            admin: (admin_host, self.admin_port),
+            admin: (admin_host, admin_port),
             prometheus: self.prometheus_port.map(|port| (prometheus_host, port)),
             workers: self.workers.into_specs()?,
             discovery,
