@@ -47,6 +47,22 @@ fn a_bootstrap_port_beyond_its_range_is_refused_with_its_worker() {
 }
 
 #[test]
+fn a_url_without_its_scheme_is_a_worker_not_a_port() {
+    let line = "pd-router --prefill http://p:1 --prefill 10.0.0.7:30000 8998 --prefill foo";
+    let urls = config(line).unwrap().workers.into_iter();
+    let urls: Vec<_> = urls.map(|spec| (spec.url, spec.bootstrap_port)).collect();
+    let url = |url: &str, port| (url.to_owned(), port);
+    assert_eq!(
+        urls,
+        [
+            url("http://p:1", None),
+            url("10.0.0.7:30000", Some(8998)),
+            url("foo", None)
+        ]
+    );
+}
+
+#[test]
 fn monolithic_workers_and_pairs_exclude_each_other() {
     let line = "pd-router --pd-disaggregation --worker-urls http://a:1 http://b:1";
     assert!(config(line).is_err());
@@ -67,4 +83,15 @@ fn a_jitter_outside_its_share_is_refused_by_name() {
 fn flags_without_effect_are_named() {
     let args = Args::parse_from(["pd-router", "--mini-lb", "--max-tree-size", "4"]);
     assert_eq!(args.accepted.given(), ["--max-tree-size", "--mini-lb"]);
+}
+
+#[test]
+fn the_admin_port_follows_the_apis() {
+    let admin = |line: &str| config(line).map(|config| config.admin.1);
+    assert_eq!(admin("pd-router --port 8000").unwrap(), 8900);
+    assert_eq!(admin("pd-router").unwrap(), ports::ADMIN);
+    assert_eq!(admin("pd-router --port 0").unwrap(), 0);
+    assert_eq!(admin("pd-router --port 65000 --admin-port 1").unwrap(), 1);
+    let none = admin("pd-router --port 65000").unwrap_err().to_string();
+    assert!(none.contains("set --admin-port"), "{none}");
 }

@@ -23,7 +23,7 @@ pub struct WorkerArgs {
 /// A worker flag that names no worker.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkerArgsError {
-    #[error("--prefill {0}: a port must follow the URL of its prefill worker")]
+    #[error("--prefill {0}: a bootstrap port follows the URL of its prefill worker, once")]
     PortWithoutUrl(String),
     #[error("--prefill {url} {port}: the bootstrap port is a number in 1..=65535, or `none`")]
     Port { url: String, port: String },
@@ -58,7 +58,8 @@ fn prefill_specs(values: Vec<String>) -> Result<Vec<WorkerSpec>, WorkerArgsError
     let mut specs: Vec<WorkerSpec> = Vec::new();
     let mut port_may_follow = false;
     for value in values {
-        if value.contains("://") {
+        let is_port = value.parse::<i64>().is_ok() || value.eq_ignore_ascii_case("none");
+        if !is_port {
             specs.push(spec(Role::Prefill, value));
             port_may_follow = true;
             continue;

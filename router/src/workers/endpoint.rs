@@ -12,7 +12,12 @@ pub struct Endpoint {
 pub enum EndpointError {
     #[error("worker URL {url:?} is not a URL: {reason}; give one such as http://10.0.0.7:30000")]
     Malformed { url: String, reason: String },
-    #[error("worker URL {0:?} must begin with http:// (workers are reached in clear text)")]
+    #[error("worker URL {0:?}: http:// is missing; write http://{0}")]
+    NoScheme(String),
+    #[error(
+        "worker URL {0:?}: the router reaches its workers over plain HTTP; give http://, and keep the \
+         network between them to yourself (TLS is for clients: --tls-cert-path)"
+    )]
     Scheme(String),
     #[error("worker URL {0:?} has a path; give scheme, host and port only")]
     HasPath(String),
@@ -33,8 +38,12 @@ impl Endpoint {
                 reason: error.to_string(),
             })?
             .into_parts();
-        if parts.scheme != Some(Scheme::HTTP) {
-            return Err(EndpointError::Scheme(url.to_owned()));
+        match parts.scheme {
+            None => return Err(EndpointError::NoScheme(url.to_owned())),
+            Some(scheme) if scheme != Scheme::HTTP => {
+                return Err(EndpointError::Scheme(url.to_owned()));
+            }
+            Some(_) => {}
         }
         if parts.path_and_query.is_some_and(|path| path != "/") {
             return Err(EndpointError::HasPath(url.to_owned()));
@@ -94,6 +103,10 @@ mod tests {
             Err(EndpointError::HasPath(_))
         ));
         assert!(Endpoint::parse("http://").is_err());
-        assert!(Endpoint::parse("10.0.0.7:30000").is_err());
+        for forgotten in ["10.0.0.7:30000", "foo", "localhost:30000"] {
+            let refused = Endpoint::parse(forgotten).unwrap_err().to_string();
+            let remedy = format!("http:// is missing; write http://{forgotten}");
+            assert!(refused.contains(&remedy), "{refused}");
+        }
     }
 }

@@ -182,3 +182,19 @@ async fn questions_go_to_the_workers() {
     assert_eq!(client.get("/health").await.status(), 200);
     assert_eq!(client.get("/ready").await.status(), 200);
 }
+
+#[tokio::test]
+async fn workers_are_reached_by_name() {
+    let worker = Mock::start(Role::Null).await;
+    let running = Running::start(config(""), &[]).await;
+    let mut spec = worker.spec();
+    spec.url = format!("http://localhost:{}", worker.addr.port());
+    running.router.add_worker(spec).unwrap();
+    running.until(|router| router.is_routable()).await;
+    let reply = running.client.post("/generate", "{}").await;
+    assert_eq!(reply.status(), 200);
+    assert_eq!(
+        worker.asked()[0].headers["host"],
+        format!("localhost:{}", worker.addr.port())
+    );
+}
