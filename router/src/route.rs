@@ -23,7 +23,8 @@ pub struct Demand<'a> {
     pub model: Option<&'a str>,
     pub prompt_tokens: u64,
     pub output_tokens: u64,
-    /// Workers that failed this request; taken again only if there is no other.
+    /// Workers that failed this request; taken again only if there is no other, and not before a
+    /// probe has reached them.
     pub excluded: &'a [Arc<Worker>],
     pub now: Instant,
 }
@@ -64,21 +65,23 @@ impl Chooser {
     }
 
     /// # Errors
-    /// `UnknownModel` if other models are served, else `NoWorker` with what is missing.
+    /// `UnknownModel` if known workers serve others only, else `NoWorker` with what is missing.
     pub fn choose(
         &self,
         fleet: &Fleet,
         demand: &Demand<'_>,
         rng: &mut impl RngCore,
     ) -> Result<Route, NoRoute> {
+        let model = fleet.meant(demand.model);
+        let demand = &Demand { model, ..*demand };
         let groups: Vec<&Group> = fleet
             .groups
             .iter()
             .filter(|group| group.serves(demand.model))
             .collect();
         if let (Some(asked), true) = (demand.model, groups.is_empty()) {
-            let served: Vec<_> = fleet.models().into_iter().collect();
-            if !served.is_empty() {
+            let served: Vec<_> = fleet.known_models().into_iter().collect();
+            if !served.is_empty() && !fleet.knows(asked) {
                 return Err(NoRoute::UnknownModel {
                     asked: asked.to_owned(),
                     served: served.join(", "),
@@ -135,7 +138,7 @@ impl Chooser {
 }
 
 /// Takes a place on the worker that `policy` picks; on one that is excluded or under suspicion only if
-/// there is no other.
+/// there is no other, and on one that is both never: it would fail as it just did.
 fn take<'a>(
     policy: &Policy,
     pool: impl Iterator<Item = &'a Member> + Clone,
@@ -143,13 +146,14 @@ fn take<'a>(
     demand: &Demand<'_>,
     rng: &mut impl RngCore,
 ) -> Option<(&'a Member, Lease)> {
-    let is_avoided = |member: &&Member| {
+    let faults = |member: &&Member| {
         let mut excluded = demand.excluded.iter();
-        member.worker.is_suspect() || excluded.any(|other| Arc::ptr_eq(other, &member.worker))
+        let is_excluded = excluded.any(|other| Arc::ptr_eq(other, &member.worker));
+        usize::from(is_excluded) + usize::from(member.worker.is_suspect())
     };
-    let fresh = pool.clone().filter(|member| !is_avoided(member));
+    let fresh = pool.clone().filter(|member| faults(member) == 0);
     take_any(policy, fresh, tokens, demand.now, rng).or_else(|| {
-        let failed = pool.filter(is_avoided);
+        let failed = pool.filter(|member| faults(member) == 1);
         take_any(policy, failed, tokens, demand.now, rng)
     })
 }
@@ -186,7 +190,9 @@ fn missing(fleet: &Fleet, demand: &Demand<'_>) -> String {
         (0, 0, 0) => "no worker is ready".to_owned(),
         (0, 1.., 0) => "no prefill worker is ready".to_owned(),
         (1.., 0, 0) => "no decode worker is ready".to_owned(),
-        _ if fleet.is_routable() => "every worker that is ready rests after failures".to_owned(),
+        _ if fleet.is_routable() => {
+            "every worker that is ready rests after failures, or could not be reached".to_owned()
+        }
         _ => "the ready prefill and decode workers differ in model or KV layout".to_owned(),
     }
 }

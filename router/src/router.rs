@@ -4,7 +4,7 @@
 use crate::api_keys::ApiKeys;
 use crate::config::Config;
 use crate::metrics::{Gauges, Metrics};
-use crate::queue::Queue;
+use crate::queue::{Place, Queue};
 use crate::retry::RetryConfig;
 use crate::rooms::Rooms;
 use crate::route::{Chooser, Demand, NoRoute, Route};
@@ -19,6 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 pub struct Router {
     pub workers: Arc<Registry>,
@@ -32,11 +33,12 @@ pub struct Router {
     pub api_keys: ApiKeys,
     pub admin_token: Option<Secret>,
     pub vitals: Vitals,
+    /// Cancelled when the router begins to drain.
+    pub(crate) draining: CancellationToken,
     chooser: Chooser,
     prober: Arc<Prober>,
     /// Discovery has seen every worker there is.
     is_synced: AtomicBool,
-    is_draining: AtomicBool,
 }
 
 // === impl Router ===
@@ -63,10 +65,10 @@ impl Router {
             api_keys,
             admin_token: config.admin_token.clone(),
             vitals,
+            draining: CancellationToken::new(),
             chooser: Chooser::new(config.policies),
             prober: Arc::new(prober),
             is_synced: AtomicBool::new(false),
-            is_draining: AtomicBool::new(false),
         })
     }
 
@@ -83,6 +85,17 @@ impl Router {
             self.vitals.spawn("probes of a worker", watch);
         }
         self.workers.status(&id)
+    }
+
+    /// A place among those in flight, if one is free.
+    pub(crate) fn try_enter(&self) -> Option<Place> {
+        self.fit_queue();
+        self.queue.try_enter()
+    }
+
+    /// Makes the queue's bound that of the workers there are.
+    pub(crate) fn fit_queue(&self) {
+        self.queue.fit(|| self.workers.fleet().running_max);
     }
 
     /// # Errors
@@ -108,15 +121,18 @@ impl Router {
     }
 
     pub fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
+        self.draining.is_cancelled()
     }
 
     pub fn begin_draining(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
+        self.draining.cancel();
     }
 
     pub fn metrics_text(&self) -> Vec<u8> {
+        self.fit_queue();
         let gauges = Gauges {
+            in_flight: self.queue.in_flight(),
+            in_flight_max: self.queue.in_flight_max(),
             queue_waiting: self.queue.waiting(),
             rooms: self.rooms.len(),
         };

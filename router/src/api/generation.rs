@@ -1,7 +1,7 @@
 //! `/v1/chat/completions`, `/v1/completions` and `/generate`: read the routing fields, dispatch.
 
 use super::{body, error::ApiError};
-use crate::dispatch::{Call, dispatch};
+use crate::dispatch::{Call, dual_dispatch};
 use crate::headers;
 use crate::request::{Api, Routing};
 use crate::router::Router;
@@ -59,5 +59,5 @@ async fn answer(
         accepted,
         accepted_unix_ns,
     };
-    dispatch(router, call, accepted + router.request_timeout).await
+    dual_dispatch(router, &call, accepted + router.request_timeout).await
 }

@@ -1,6 +1,7 @@
 //! Facts about the command line.
 
 use super::*;
+use crate::queue::ConcurrencyLimit;
 use pd_protocol::workers::Role;
 
 fn config(line: &str) -> Result<Config, ArgsError> {
@@ -29,7 +30,7 @@ fn a_start_script_of_sglangs_router_is_understood() {
     assert_eq!(config.workers.len(), 5);
     assert_eq!(config.policies.prefill, PolicyName::PowerOfTwo);
     assert_eq!(config.policies.decode, PolicyName::CacheAware);
-    assert_eq!(config.queue.concurrent_max, None);
+    assert_eq!(config.queue.limit, ConcurrencyLimit::Unbounded);
     assert_eq!(config.retry.retries_max, 3);
 }
 

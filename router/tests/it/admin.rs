@@ -8,7 +8,7 @@ use pd_router::server::Server;
 
 #[tokio::test]
 async fn a_worker_is_added_cordoned_uncordoned_and_removed() {
-    let running = Running::start(config(""), &[]).await;
+    let running = Running::start(config("--no-worker-timeout-secs 0"), &[]).await;
     let worker = Mock::start(Role::Null).await;
     let spec = serde_json::to_vec(&worker.spec()).unwrap();
     let status = |reply: crate::client::Reply| -> WorkerStatus {

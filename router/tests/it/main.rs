@@ -19,3 +19,4 @@ mod limits;
 mod logprobs;
 mod logs;
 mod mock;
+mod waiting;
