@@ -99,16 +99,14 @@ pub fn in_one_line(why: &anyhow::Error) -> String {
 
 /// Says which flags mean less here than in SGLang's router.
 fn report_substitutes(args: &Args) {
-    let given = args.accepted.given();
-    if !given.is_empty() {
-        tracing::info!("accepted without effect: {}", given.join(" "));
+    for warning in args.sglang.warnings() {
+        tracing::warn!("{warning}");
     }
-    let policies = [Some(args.policy), args.prefill_policy, args.decode_policy];
-    if policies
-        .into_iter()
-        .flatten()
-        .any(policy::PolicyName::is_substituted)
-    {
-        tracing::warn!("policies cache_aware and bucket serve as least_loaded in this version");
+    let policies = args.substituted_policies();
+    if !policies.is_empty() {
+        tracing::warn!(
+            "{} serves as least_loaded in this version",
+            policies.join(", ")
+        );
     }
 }

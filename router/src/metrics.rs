@@ -67,9 +67,10 @@ impl Metrics {
     pub fn new() -> Self {
         let registry = prometheus::Registry::new();
         let seconds = |name: &str, help: &str| {
-            let opts = HistogramOpts::new(format!("pd_router_{name}"), help);
-            let opts = opts.buckets(SECONDS.to_vec());
-            register(&registry, HistogramVec::new(opts, &["api"]))
+            register(
+                &registry,
+                HistogramVec::new(seconds_opts(name, help), &["api"]),
+            )
         };
         let by_api =
             |seconds: &HistogramVec| Api::ALL.map(|api| seconds.with_label_values(&[api.name()]));
@@ -82,10 +83,7 @@ impl Metrics {
             let labels = ["worker", "role"];
             register(&registry, IntGaugeVec::new(opts(name, help), &labels))
         };
-        let prefill_leg = HistogramOpts::new(
-            "pd_router_prefill_leg_seconds",
-            "From dispatch to prefill's answer.",
-        );
+        let prefill_leg = seconds_opts("prefill_leg_seconds", "From dispatch to prefill's answer.");
         Self {
             requests: counts(
                 "requests_total",
@@ -120,18 +118,12 @@ impl Metrics {
                 "request_seconds",
                 "From arrival to the last byte.",
             )),
-            prefill_leg: register(
-                &registry,
-                Histogram::with_opts(prefill_leg.buckets(SECONDS.to_vec())),
-            ),
+            prefill_leg: register(&registry, Histogram::with_opts(prefill_leg)),
             in_flight: gauge("in_flight", "Requests in flight."),
-            in_flight_max: gauge(
-                "in_flight_max",
-                "Requests in flight at most; -1 without a bound.",
-            ),
+            in_flight_max: gauge("in_flight_max", "Requests in flight at most; -1: no bound."),
             queue_waiting: gauge(
                 "queue_waiting",
-                "Requests that wait for a place or for a worker.",
+                "Requests that wait for a place or a worker.",
             ),
             rooms: gauge("rooms_in_flight", "Requests that hold rooms."),
             worker_requests: by_worker("worker_requests", "Requests in flight on a worker."),
@@ -245,6 +237,10 @@ impl Default for Metrics {
 
 fn opts(name: &str, help: &str) -> Opts {
     Opts::new(format!("pd_router_{name}"), help)
+}
+
+fn seconds_opts(name: &str, help: &str) -> HistogramOpts {
+    HistogramOpts::new(format!("pd_router_{name}"), help).buckets(SECONDS.to_vec())
 }
 
 fn register<C: Collector + Clone + 'static>(

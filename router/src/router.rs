@@ -1,8 +1,10 @@
 //! The router's state, shared by all requests: its parts side by side, each with its own lock or
 //! none.
 
+use crate::api::cors::CorsOrigins;
 use crate::api_keys::ApiKeys;
 use crate::config::Config;
+use crate::headers::RequestIds;
 use crate::metrics::{Gauges, Metrics};
 use crate::queue::{Place, Queue};
 use crate::retry::RetryConfig;
@@ -32,6 +34,8 @@ pub struct Router {
     pub body_bytes_max: usize,
     pub api_keys: ApiKeys,
     pub admin_token: Option<Secret>,
+    pub cors: CorsOrigins,
+    pub request_ids: RequestIds,
     pub vitals: Vitals,
     /// Cancelled when the router begins to drain.
     pub(crate) draining: CancellationToken,
@@ -64,6 +68,8 @@ impl Router {
             body_bytes_max: config.body_bytes_max,
             api_keys,
             admin_token: config.admin_token.clone(),
+            cors: config.cors.clone(),
+            request_ids: config.request_ids.clone(),
             vitals,
             draining: CancellationToken::new(),
             chooser: Chooser::new(config.policies),

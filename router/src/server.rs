@@ -260,12 +260,11 @@ async fn listen(flags: &'static str, (host, port): &HostPort) -> Result<TcpListe
 
 /// What to do about an address that cannot be bound.
 fn remedy(source: &io::Error, flags: &str) -> String {
-    match source.kind() {
-        io::ErrorKind::AddrInUse => {
-            format!("give another {flags}, or stop the process that listens there")
-        }
-        _ => format!("give another {flags}"),
-    }
+    let or_stop = match source.kind() == io::ErrorKind::AddrInUse {
+        true => ", or stop the process that listens there",
+        false => "",
+    };
+    format!("give another {flags}{or_stop}")
 }
 
 /// With Nagle's algorithm on, the first token of a stream on a kept connection would wait for the

@@ -81,9 +81,23 @@ fn a_jitter_outside_its_share_is_refused_by_name() {
 }
 
 #[test]
-fn flags_without_effect_are_named() {
-    let args = Args::parse_from(["pd-router", "--mini-lb", "--max-tree-size", "4"]);
-    assert_eq!(args.accepted.given(), ["--max-tree-size", "--mini-lb"]);
+fn policies_in_whose_place_another_serves_are_named() {
+    let line = [
+        "pd-router",
+        "--policy",
+        "cache_aware",
+        "--prefill-policy",
+        "bucket",
+    ];
+    assert_eq!(
+        Args::parse_from(line).substituted_policies(),
+        ["--policy cache_aware", "--prefill-policy bucket"]
+    );
+    assert!(
+        Args::parse_from(["pd-router"])
+            .substituted_policies()
+            .is_empty()
+    );
 }
 
 #[test]
