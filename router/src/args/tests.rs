@@ -49,18 +49,25 @@ fn a_bootstrap_port_beyond_its_range_is_refused_with_its_worker() {
 
 #[test]
 fn a_url_without_its_scheme_is_a_worker_not_a_port() {
-    let line = "pd-router --prefill http://p:1 --prefill 10.0.0.7:30000 8998 --prefill foo";
-    let urls = config(line).unwrap().workers.into_iter();
-    let urls: Vec<_> = urls.map(|spec| (spec.url, spec.bootstrap_port)).collect();
-    let url = |url: &str, port| (url.to_owned(), port);
-    assert_eq!(
-        urls,
-        [
-            url("http://p:1", None),
-            url("10.0.0.7:30000", Some(8998)),
-            url("foo", None)
-        ]
-    );
+    for (line, part) in [
+        (
+            "--prefill foo",
+            "--prefill: worker URL \"foo\": http:// is missing",
+        ),
+        (
+            "--prefill http://p:1 --prefill 10.0.0.7:30000 8998",
+            "write http://10.0.0.7:30000",
+        ),
+        ("--decode localhost:1", "--decode: worker URL"),
+        ("--worker-urls http://a:1 https://b:1", "plain HTTP"),
+        ("--decode http://[::1]:x", "--decode: worker URL"),
+    ] {
+        let refused = config(&format!("pd-router {line}"))
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert!(config("pd-router --decode http://[::1]:30000 --decode http://d").is_ok());
 }
 
 #[test]

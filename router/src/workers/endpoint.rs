@@ -51,12 +51,16 @@ impl Endpoint {
         let authority = parts
             .authority
             .filter(|authority| !authority.as_str().contains('@') && !authority.host().is_empty());
-        Ok(Self {
-            authority: authority.ok_or_else(|| EndpointError::Malformed {
-                url: url.to_owned(),
-                reason: "it names no host".to_owned(),
-            })?,
-        })
+        let malformed = |reason: &str| EndpointError::Malformed {
+            url: url.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let authority = authority.ok_or_else(|| malformed("it names no host"))?;
+        let has_port = authority.as_str() != authority.host();
+        if has_port && authority.port_u16().is_none_or(|port| port == 0) {
+            return Err(malformed("its port is no number in 1..=65535"));
+        }
+        Ok(Self { authority })
     }
 
     /// As a `host` header has it.
@@ -102,7 +106,15 @@ mod tests {
             Endpoint::parse("http://a:1/v1"),
             Err(EndpointError::HasPath(_))
         ));
-        assert!(Endpoint::parse("http://").is_err());
+        for url in [
+            "http://",
+            "http://a:99999",
+            "http://[::1]:x",
+            "http://a:",
+            "http://u:p@a:1",
+        ] {
+            assert!(Endpoint::parse(url).is_err(), "{url}");
+        }
         for forgotten in ["10.0.0.7:30000", "foo", "localhost:30000"] {
             let refused = Endpoint::parse(forgotten).unwrap_err().to_string();
             let remedy = format!("http:// is missing; write http://{forgotten}");
