@@ -74,11 +74,7 @@ impl Chooser {
     ) -> Result<Route, NoRoute> {
         let model = fleet.meant(demand.model);
         let demand = &Demand { model, ..*demand };
-        let groups: Vec<&Group> = fleet
-            .groups
-            .iter()
-            .filter(|group| group.serves(demand.model))
-            .collect();
+        let groups = fleet.serving(demand.model);
         if let (Some(asked), true) = (demand.model, groups.is_empty()) {
             let served: Vec<_> = fleet.known_models().into_iter().collect();
             if !served.is_empty() && !fleet.knows(asked) {
@@ -88,15 +84,11 @@ impl Chooser {
                 });
             }
         }
-        if let Some(pair) = self.choose_pair(groups, demand, rng) {
+        if let Some(pair) = self.choose_pair(groups.clone(), demand, rng) {
             return Ok(Route::Pair(pair));
         }
         let tokens = demand.prompt_tokens + demand.output_tokens;
-        let monolithic = fleet
-            .groups
-            .iter()
-            .filter(|group| group.serves(demand.model))
-            .flat_map(|group| &group.null);
+        let monolithic = groups.iter().flat_map(|group| &group.null);
         take(&self.null, monolithic, tokens, demand, rng)
             .map(|(_, lease)| Route::Single(lease))
             .ok_or_else(|| NoRoute::NoWorker(missing(fleet, demand)))
@@ -180,17 +172,17 @@ fn take_any<'a>(
 
 /// What keeps the fleet from serving, in words.
 fn missing(fleet: &Fleet, demand: &Demand<'_>) -> String {
+    let groups = fleet.serving(demand.model);
     let count = |role: Role| {
-        let groups = fleet.groups.iter();
-        let mine = groups.filter(|group| group.serves(demand.model));
-        mine.map(|group| group.pool(role).len()).sum::<usize>()
+        let pools = groups.iter().map(|group| group.pool(role));
+        pools.map(<[Member]>::len).sum::<usize>()
     };
     let (prefill, decode, null) = (count(Role::Prefill), count(Role::Decode), count(Role::Null));
     match (prefill, decode, null) {
         (0, 0, 0) => "no worker is ready".to_owned(),
         (0, 1.., 0) => "no prefill worker is ready".to_owned(),
         (1.., 0, 0) => "no decode worker is ready".to_owned(),
-        _ if fleet.is_routable() => {
+        _ if groups.iter().any(|group| group.is_routable()) => {
             "every worker that is ready rests after failures, or could not be reached".to_owned()
         }
         _ => "the ready prefill and decode workers differ in model or KV layout".to_owned(),

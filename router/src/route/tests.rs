@@ -227,3 +227,17 @@ async fn default_is_the_only_model_there_is() {
     };
     assert_eq!(lease.worker().id(), "o");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_does_not_say_its_models_takes_what_nobody_else_does() {
+    let mut pools = Pools::new(PolicyName::Random);
+    pools.add("n", Role::Null, "x");
+    let silent = pools.add("o", Role::Null, "x");
+    pools.registry.set_ready(&silent, WorkerInfo::default());
+    for (model, id) in [("m", "n"), ("other", "o"), ("default", "n")] {
+        let Ok(Route::Single(lease)) = pools.choose(Some(model), &[]) else {
+            panic!("{model} is served");
+        };
+        assert_eq!(lease.worker().id(), id, "{model}");
+    }
+}

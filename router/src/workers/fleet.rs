@@ -86,9 +86,24 @@ impl Fleet {
         self.known.iter().flatten().any(|name| name == model)
     }
 
+    /// Groups that serve the model. A worker that does not say what it serves is asked for what nobody
+    /// else does.
+    pub fn serving(&self, model: Option<&str>) -> Vec<&Group> {
+        let groups = || self.groups.iter();
+        let named: Vec<&Group> = groups().filter(|group| group.serves(model)).collect();
+        match named.is_empty() && model.is_some_and(|model| !self.knows(model)) {
+            true => groups().filter(|group| group.models.is_empty()).collect(),
+            false => named,
+        }
+    }
+
     /// The model that a client means: with only one, SGLang's `default` is that.
-    pub fn meant<'a>(&self, asked: Option<&'a str>) -> Option<&'a str> {
-        asked.filter(|name| *name != MODEL_DEFAULT || self.known.len() != 1 || self.knows(name))
+    pub fn meant<'a>(&'a self, asked: Option<&'a str>) -> Option<&'a str> {
+        let is_default = asked == Some(MODEL_DEFAULT) && !self.knows(MODEL_DEFAULT);
+        match (is_default, self.known.len()) {
+            (true, 1) => self.known.first()?.first().map(String::as_str),
+            (true | false, _) => asked,
+        }
     }
 
     /// Names of all models that a client can ask for.
