@@ -2,6 +2,7 @@
 
 pub(crate) mod auth;
 mod body;
+pub mod cors;
 pub mod error;
 mod generation;
 mod health;
@@ -10,7 +11,7 @@ mod server;
 
 use crate::router::Router;
 use axum::extract::State;
-use axum::middleware::map_response_with_state;
+use axum::middleware::{from_fn_with_state, map_response_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
 use error::ApiError;
@@ -42,6 +43,7 @@ pub fn routes(router: Arc<Router>) -> axum::Router {
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(map_response_with_state(Arc::clone(&router), part))
+        .layer(from_fn_with_state(Arc::clone(&router), cors::cors))
         .with_state(router)
 }
 

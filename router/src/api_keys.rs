@@ -15,6 +15,7 @@ use crate::api::auth;
 use crate::api::error::ApiError;
 use crate::metrics::Metrics;
 use crate::reload::Reloaded;
+use crate::vitals::Vitals;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderValue};
 use pd_protocol::Secret;
@@ -40,7 +41,11 @@ pub struct ApiKeys {
 impl ApiKeys {
     /// # Errors
     /// Why the keys in files cannot be used.
-    pub fn open(config: &ApiKeyConfig, metrics: &Arc<Metrics>) -> Result<Self, KeyFilesError> {
+    pub fn open(
+        config: &ApiKeyConfig,
+        metrics: &Arc<Metrics>,
+        vitals: &Vitals,
+    ) -> Result<Self, KeyFilesError> {
         let files = config.files.clone();
         let own = config.own.clone();
         Ok(Self {
@@ -51,7 +56,7 @@ impl ApiKeys {
             }),
             own,
             files: files
-                .map(|files| Reloaded::open(files, metrics))
+                .map(|files| Reloaded::open(files, metrics, vitals))
                 .transpose()?,
         })
     }

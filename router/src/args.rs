@@ -2,23 +2,24 @@
 //! for SGLang's router starts this one. Holds flags and their checks; what a flag does is said
 //! where its configuration type lives.
 
-mod accepted;
 mod access;
 mod discovery;
 mod limits;
 mod resilience;
+mod sglang;
 mod workers;
 
-pub use accepted::AcceptedArgs;
 pub use access::{AccessArgs, AccessArgsError};
 pub use discovery::{DiscoveryArgs, DiscoveryArgsError};
 pub use limits::LimitArgs;
 pub use resilience::{CircuitArgs, HealthArgs, RetryArgs};
+pub use sglang::{RefusedFlag, SglangArgs};
 pub use workers::{WorkerArgs, WorkerArgsError};
 
+use crate::api::cors::OriginError;
 use crate::config::Config;
 use crate::policy::{Policies, PolicyName};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use pd_protocol::ports;
 
 /// Sends each request to one prefill and one decode worker at the same time, and relays decode's
@@ -34,10 +35,11 @@ pub struct Args {
     /// Address of the admin API; `--host` if absent.
     #[arg(long)]
     pub admin_host: Option<String>,
-    /// Port of the admin API (workers, timelines). Its bearer token is read from the environment
-    /// variable PDSERVE_ADMIN_TOKEN; without one only loopback callers are served.
-    #[arg(long, default_value_t = ports::ADMIN)]
-    pub admin_port: u16,
+    /// Port of the admin API (workers, timelines); `--port` + 900 if absent. Its bearer token is read
+    /// from the environment variable PDSERVE_ADMIN_TOKEN; without one only loopback callers are
+    /// served.
+    #[arg(long)]
+    pub admin_port: Option<u16>,
     /// Serve `/metrics` on a port of its own too.
     #[arg(long)]
     pub prometheus_port: Option<u16>,
@@ -68,7 +70,7 @@ pub struct Args {
     #[arg(long, default_value = "info")]
     pub log_level: String,
     #[command(flatten)]
-    pub accepted: AcceptedArgs,
+    pub sglang: SglangArgs,
 }
 
 /// Why a command line cannot be run.
@@ -80,6 +82,12 @@ pub enum ArgsError {
     Discovery(#[from] DiscoveryArgsError),
     #[error(transparent)]
     Access(#[from] AccessArgsError),
+    #[error(transparent)]
+    Sglang(#[from] RefusedFlag),
+    #[error(transparent)]
+    Origin(#[from] OriginError),
+    #[error("--port {0} leaves no admin port 900 above it; set --admin-port")]
+    NoAdminPort(u16),
     #[error("--{flag} is {value}: {rule}")]
     OutOfRange {
         flag: &'static str,
@@ -91,15 +99,45 @@ pub enum ArgsError {
 // === impl Args ===
 
 impl Args {
+    /// Distance of the admin port from the API's, as agents have it: a router and agents that share
+    /// an address, told apart by `--port` alone as in SGLang's scripts, do not collide.
+    const ADMIN_OFFSET: u16 = ports::ADMIN - ports::HTTP;
+
+    /// Policies, with their flags, in whose place another serves.
+    pub fn substituted_policies(&self) -> Vec<String> {
+        let policies = [
+            ("--policy", Some(self.policy)),
+            ("--prefill-policy", self.prefill_policy),
+            ("--decode-policy", self.decode_policy),
+        ];
+        let given = policies.into_iter().filter_map(|(flag, policy)| {
+            let policy = policy.filter(|policy| policy.is_substituted())?;
+            Some(format!("{flag} {}", policy.to_possible_value()?.get_name()))
+        });
+        given.collect()
+    }
+
+    fn admin_port(&self) -> Result<u16, ArgsError> {
+        match (self.admin_port, self.port) {
+            (Some(port), _) => Ok(port),
+            (None, 0) => Ok(0),
+            (None, port) => port
+                .checked_add(Self::ADMIN_OFFSET)
+                .ok_or(ArgsError::NoAdminPort(port)),
+        }
+    }
+
     /// # Errors
     /// Names the flag, its value and the rule it breaks.
     pub fn into_config(self) -> Result<Config, ArgsError> {
+        self.sglang.check()?;
+        let admin_port = self.admin_port()?;
         let admin_host = self.admin_host.unwrap_or_else(|| self.host.clone());
         let prometheus_host = self.prometheus_host.unwrap_or_else(|| self.host.clone());
         let discovery = self.discovery.into_config(self.workers.pd_disaggregation)?;
         Ok(Config {
             api: (self.host, self.port),
-            admin: (admin_host, self.admin_port),
+            admin: (admin_host, admin_port),
             prometheus: self.prometheus_port.map(|port| (prometheus_host, port)),
             workers: self.workers.into_specs()?,
             discovery,
@@ -117,6 +155,8 @@ impl Args {
             circuit: self.circuit.into_config()?,
             health: self.health.into_config()?,
             tls: self.access.tls(),
+            cors: self.access.cors()?,
+            request_ids: self.access.request_ids(),
             api_keys: self.access.into_api_keys()?,
             admin_token: access::admin_token()?,
         })

@@ -36,7 +36,6 @@ pub struct Holdings {
 
 impl InFlight {
     pub fn new(router: Arc<Router>, api: Api, accepted: Instant, holdings: Holdings) -> Self {
-        router.metrics.begun();
         Self {
             router,
             api,

@@ -1,6 +1,8 @@
 //! What a router runs with, after the command line has been checked.
 
+use crate::api::cors::CorsOrigins;
 use crate::api_keys::ApiKeyConfig;
+use crate::headers::RequestIds;
 use crate::policy::Policies;
 use crate::queue::QueueConfig;
 use crate::retry::RetryConfig;
@@ -37,6 +39,10 @@ pub struct Config {
     pub api_keys: ApiKeyConfig,
     /// Certificate and key of the API; plain HTTP without.
     pub tls: Option<TlsFiles>,
+    /// Web pages that may call the API.
+    pub cors: CorsOrigins,
+    /// Which headers name a request.
+    pub request_ids: RequestIds,
     /// Bearer token of the admin API; without one only loopback callers are served.
     pub admin_token: Option<Secret>,
 }

@@ -2,10 +2,12 @@
 //! together; decode's answer goes to the client. Until decode's first byte is here, the first
 //! failure of either leg ends the other and the attempt is repeated on another pair.
 
+mod admission;
 mod attempt;
 mod failure;
 mod leg;
 
+pub(crate) use admission::Refusal;
 pub(crate) use attempt::{PairStarted, Started};
 pub use failure::{LegFailure, LegFault};
 pub use leg::PrefillLeg;
@@ -37,34 +39,24 @@ pub struct Call {
     pub accepted_unix_ns: u64,
 }
 
-/// Admits the request, finds it a pair that answers, and relays until `deadline`.
+/// Attempts, until one is answered or the failure is final; relays until `deadline`.
 ///
 /// # Errors
 /// What the client is told when no worker has answered.
-pub async fn dispatch(
-    router: &Arc<Router>,
-    call: Call,
-    deadline: Instant,
-) -> Result<Response, ApiError> {
-    let place = router.queue.enter().await?;
-    dual_dispatch(router, &call, place, deadline).await
-}
-
-/// Attempts, until one is answered or the failure is final.
-async fn dual_dispatch(
+pub async fn dual_dispatch(
     router: &Arc<Router>,
     call: &Call,
-    place: Place,
     deadline: Instant,
 ) -> Result<Response, ApiError> {
+    let mut patience = router.queue.patience();
     let mut excluded: Vec<Arc<Worker>> = Vec::new();
+    let mut held: Option<Place> = None;
     let mut last: Option<LegFailure> = None;
     let mut retry_idx = 0;
     loop {
-        let route = match router.choose(&demand(call, &excluded)) {
-            Ok(route) => route,
-            Err(no_route) => return Err(last.map_or_else(|| no_route.into(), ApiError::from)),
-        };
+        let demand = || demand(call, &excluded);
+        let admitted = admission::admit(router, held, demand, &mut patience).await;
+        let (place, route) = admitted.map_err(|refusal| refusal.after(last.as_ref()))?;
         let failure = match attempt::start(router, call, route).await {
             Ok(started) => return Ok(relay::respond(router, call, started, place, deadline)),
             Err(failure) => failure,
@@ -80,6 +72,7 @@ async fn dual_dispatch(
         }
         exclude(&mut excluded, &failure);
         last = Some(failure);
+        held = Some(place);
         router.metrics.retried();
         tokio::time::sleep(router.retry.pause(retry_idx, rand::random())).await;
         retry_idx += 1;

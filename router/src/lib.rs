@@ -29,6 +29,7 @@ pub mod splice;
 pub mod sse;
 pub mod timeline;
 pub mod tls;
+pub mod vitals;
 pub mod workers;
 
 use anyhow::Context;
@@ -41,13 +42,15 @@ use tracing_subscriber::EnvFilter;
 /// Runs the router until it is told to stop.
 ///
 /// # Errors
-/// What keeps it from starting.
+/// What keeps it from starting, or which task it has lost.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&args.log_level)
         .with_context(|| format!("--log-level {:?} is no log level", args.log_level))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // The report of a line that could not be written goes to stderr too, and would panic there.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     report_substitutes(&args);
@@ -75,24 +78,35 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             _ = interrupt.recv() => {}
         }
     };
-    if server.run(shutdown).await == Stopped::CutOff {
+    if server.run(shutdown).await? == Stopped::CutOff {
         tracing::warn!("the grace period ended with answers in flight");
     }
     Ok(())
 }
 
+/// An error with its causes, each once: most of our messages quote theirs.
+pub fn in_one_line(why: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in why.chain().map(ToString::to_string) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.contains(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}
+
 /// Says which flags mean less here than in SGLang's router.
 fn report_substitutes(args: &Args) {
-    let given = args.accepted.given();
-    if !given.is_empty() {
-        tracing::info!("accepted without effect: {}", given.join(" "));
+    for warning in args.sglang.warnings() {
+        tracing::warn!("{warning}");
     }
-    let policies = [Some(args.policy), args.prefill_policy, args.decode_policy];
-    if policies
-        .into_iter()
-        .flatten()
-        .any(policy::PolicyName::is_substituted)
-    {
-        tracing::warn!("policies cache_aware and bucket serve as least_loaded in this version");
+    let policies = args.substituted_policies();
+    if !policies.is_empty() {
+        tracing::warn!(
+            "{} serves as least_loaded in this version",
+            policies.join(", ")
+        );
     }
 }

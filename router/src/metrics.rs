@@ -30,6 +30,7 @@ pub struct Metrics {
     duration: [Histogram; 3],
     prefill_leg: Histogram,
     in_flight: IntGauge,
+    in_flight_max: IntGauge,
     queue_waiting: IntGauge,
     rooms: IntGauge,
     worker_requests: IntGaugeVec,
@@ -51,6 +52,9 @@ pub enum Outcome {
 /// What is read from the router's other parts when metrics are asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Gauges {
+    pub in_flight: usize,
+    /// `None`: no bound.
+    pub in_flight_max: Option<usize>,
     pub queue_waiting: usize,
     pub rooms: usize,
 }
@@ -63,9 +67,10 @@ impl Metrics {
     pub fn new() -> Self {
         let registry = prometheus::Registry::new();
         let seconds = |name: &str, help: &str| {
-            let opts = HistogramOpts::new(format!("pd_router_{name}"), help);
-            let opts = opts.buckets(SECONDS.to_vec());
-            register(&registry, HistogramVec::new(opts, &["api"]))
+            register(
+                &registry,
+                HistogramVec::new(seconds_opts(name, help), &["api"]),
+            )
         };
         let by_api =
             |seconds: &HistogramVec| Api::ALL.map(|api| seconds.with_label_values(&[api.name()]));
@@ -78,10 +83,7 @@ impl Metrics {
             let labels = ["worker", "role"];
             register(&registry, IntGaugeVec::new(opts(name, help), &labels))
         };
-        let prefill_leg = HistogramOpts::new(
-            "pd_router_prefill_leg_seconds",
-            "From dispatch to prefill's answer.",
-        );
+        let prefill_leg = seconds_opts("prefill_leg_seconds", "From dispatch to prefill's answer.");
         Self {
             requests: counts(
                 "requests_total",
@@ -116,12 +118,13 @@ impl Metrics {
                 "request_seconds",
                 "From arrival to the last byte.",
             )),
-            prefill_leg: register(
-                &registry,
-                Histogram::with_opts(prefill_leg.buckets(SECONDS.to_vec())),
-            ),
+            prefill_leg: register(&registry, Histogram::with_opts(prefill_leg)),
             in_flight: gauge("in_flight", "Requests in flight."),
-            queue_waiting: gauge("queue_waiting", "Requests that wait for a place."),
+            in_flight_max: gauge("in_flight_max", "Requests in flight at most; -1: no bound."),
+            queue_waiting: gauge(
+                "queue_waiting",
+                "Requests that wait for a place or a worker.",
+            ),
             rooms: gauge("rooms_in_flight", "Requests that hold rooms."),
             worker_requests: by_worker("worker_requests", "Requests in flight on a worker."),
             worker_tokens: by_worker("worker_tokens", "Tokens in flight on a worker."),
@@ -136,12 +139,7 @@ impl Metrics {
         self.requests.with_label_values(&labels).inc();
     }
 
-    pub fn begun(&self) {
-        self.in_flight.inc();
-    }
-
     pub fn ended(&self, api: Api, outcome: Outcome, after: Duration) {
-        self.in_flight.dec();
         self.duration[api.index()].observe(after.as_secs_f64());
         let outcome = match outcome {
             Outcome::Complete => "complete",
@@ -189,6 +187,9 @@ impl Metrics {
     /// All of it as Prometheus text.
     pub fn text(&self, workers: &Registry, gauges: Gauges) -> Vec<u8> {
         let integer = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let in_flight_max = gauges.in_flight_max.map_or(-1, integer);
+        self.in_flight.set(integer(gauges.in_flight));
+        self.in_flight_max.set(in_flight_max);
         self.queue_waiting.set(integer(gauges.queue_waiting));
         self.rooms.set(integer(gauges.rooms));
         self.observe_workers(workers);
@@ -236,6 +237,10 @@ impl Default for Metrics {
 
 fn opts(name: &str, help: &str) -> Opts {
     Opts::new(format!("pd_router_{name}"), help)
+}
+
+fn seconds_opts(name: &str, help: &str) -> HistogramOpts {
+    HistogramOpts::new(format!("pd_router_{name}"), help).buckets(SECONDS.to_vec())
 }
 
 fn register<C: Collector + Clone + 'static>(

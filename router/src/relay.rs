@@ -62,7 +62,7 @@ pub(crate) fn respond(
         pair,
     } = started;
     let is_stream = is_event_stream(&head.headers);
-    let response_head = head::build(head, call, &decode, pair.as_ref());
+    let response_head = head::build(head, &decode, pair.as_ref());
     let (prefill, rooms, logprobs) = match pair {
         Some(pair) => (
             pair.prefill_leg,

@@ -6,6 +6,8 @@
 //! watch on the file hears nothing, and network file systems tell nothing at all.
 
 use crate::metrics::Metrics;
+use crate::vitals::Vitals;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -72,12 +74,17 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
     ///
     /// # Errors
     /// Why the files cannot be used.
-    pub fn open<S: Source<Value = T>>(source: S, metrics: &Arc<Metrics>) -> Result<Self, S::Error> {
+    pub fn open<S: Source<Value = T>>(
+        source: S,
+        metrics: &Arc<Metrics>,
+        vitals: &Vitals,
+    ) -> Result<Self, S::Error> {
         let content = source.read()?;
         let value = source.parse(&content)?;
         let (sender, current) = watch::channel(Arc::new(value));
         let looks = Looks::new(content);
-        tokio::spawn(follow(Arc::new(source), looks, sender, Arc::clone(metrics)));
+        let follow = follow(Arc::new(source), looks, sender, Arc::clone(metrics));
+        vitals.spawn("looks at files", follow);
         Ok(Self { current })
     }
 
@@ -122,8 +129,14 @@ async fn follow<S: Source>(
         }
         let reader = Arc::clone(&source);
         let found = tokio::task::spawn_blocking(move || reader.read()).await;
-        // Only a look that panicked has no outcome.
-        let Ok(found) = found else { continue };
+        let found = match found {
+            Ok(found) => found,
+            Err(ended) => match ended.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                // The runtime ends.
+                Err(_) => return,
+            },
+        };
         let Some(changed) = looks.settle(found.map_err(|error| error.to_string())) else {
             continue;
         };

@@ -23,7 +23,8 @@ pub struct Demand<'a> {
     pub model: Option<&'a str>,
     pub prompt_tokens: u64,
     pub output_tokens: u64,
-    /// Workers that failed this request; taken again only if there is no other.
+    /// Workers that failed this request; taken again only if there is no other, and not before a
+    /// probe has reached them.
     pub excluded: &'a [Arc<Worker>],
     pub now: Instant,
 }
@@ -64,36 +65,30 @@ impl Chooser {
     }
 
     /// # Errors
-    /// `UnknownModel` if other models are served, else `NoWorker` with what is missing.
+    /// `UnknownModel` if known workers serve others only, else `NoWorker` with what is missing.
     pub fn choose(
         &self,
         fleet: &Fleet,
         demand: &Demand<'_>,
         rng: &mut impl RngCore,
     ) -> Result<Route, NoRoute> {
-        let groups: Vec<&Group> = fleet
-            .groups
-            .iter()
-            .filter(|group| group.serves(demand.model))
-            .collect();
+        let model = fleet.meant(demand.model);
+        let demand = &Demand { model, ..*demand };
+        let groups = fleet.serving(demand.model);
         if let (Some(asked), true) = (demand.model, groups.is_empty()) {
-            let served: Vec<_> = fleet.models().into_iter().collect();
-            if !served.is_empty() {
+            let served: Vec<_> = fleet.known_models().into_iter().collect();
+            if !served.is_empty() && !fleet.knows(asked) {
                 return Err(NoRoute::UnknownModel {
                     asked: asked.to_owned(),
                     served: served.join(", "),
                 });
             }
         }
-        if let Some(pair) = self.choose_pair(groups, demand, rng) {
+        if let Some(pair) = self.choose_pair(groups.clone(), demand, rng) {
             return Ok(Route::Pair(pair));
         }
         let tokens = demand.prompt_tokens + demand.output_tokens;
-        let monolithic = fleet
-            .groups
-            .iter()
-            .filter(|group| group.serves(demand.model))
-            .flat_map(|group| &group.null);
+        let monolithic = groups.iter().flat_map(|group| &group.null);
         take(&self.null, monolithic, tokens, demand, rng)
             .map(|(_, lease)| Route::Single(lease))
             .ok_or_else(|| NoRoute::NoWorker(missing(fleet, demand)))
@@ -135,7 +130,7 @@ impl Chooser {
 }
 
 /// Takes a place on the worker that `policy` picks; on one that is excluded or under suspicion only if
-/// there is no other.
+/// there is no other, and on one that is both never: it would fail as it just did.
 fn take<'a>(
     policy: &Policy,
     pool: impl Iterator<Item = &'a Member> + Clone,
@@ -143,13 +138,14 @@ fn take<'a>(
     demand: &Demand<'_>,
     rng: &mut impl RngCore,
 ) -> Option<(&'a Member, Lease)> {
-    let is_avoided = |member: &&Member| {
+    let faults = |member: &&Member| {
         let mut excluded = demand.excluded.iter();
-        member.worker.is_suspect() || excluded.any(|other| Arc::ptr_eq(other, &member.worker))
+        let is_excluded = excluded.any(|other| Arc::ptr_eq(other, &member.worker));
+        usize::from(is_excluded) + usize::from(member.worker.is_suspect())
     };
-    let fresh = pool.clone().filter(|member| !is_avoided(member));
+    let fresh = pool.clone().filter(|member| faults(member) == 0);
     take_any(policy, fresh, tokens, demand.now, rng).or_else(|| {
-        let failed = pool.filter(is_avoided);
+        let failed = pool.filter(|member| faults(member) == 1);
         take_any(policy, failed, tokens, demand.now, rng)
     })
 }
@@ -176,17 +172,19 @@ fn take_any<'a>(
 
 /// What keeps the fleet from serving, in words.
 fn missing(fleet: &Fleet, demand: &Demand<'_>) -> String {
+    let groups = fleet.serving(demand.model);
     let count = |role: Role| {
-        let groups = fleet.groups.iter();
-        let mine = groups.filter(|group| group.serves(demand.model));
-        mine.map(|group| group.pool(role).len()).sum::<usize>()
+        let pools = groups.iter().map(|group| group.pool(role));
+        pools.map(<[Member]>::len).sum::<usize>()
     };
     let (prefill, decode, null) = (count(Role::Prefill), count(Role::Decode), count(Role::Null));
     match (prefill, decode, null) {
         (0, 0, 0) => "no worker is ready".to_owned(),
         (0, 1.., 0) => "no prefill worker is ready".to_owned(),
         (1.., 0, 0) => "no decode worker is ready".to_owned(),
-        _ if fleet.is_routable() => "every worker that is ready rests after failures".to_owned(),
+        _ if groups.iter().any(|group| group.is_routable()) => {
+            "every worker that is ready rests after failures, or could not be reached".to_owned()
+        }
         _ => "the ready prefill and decode workers differ in model or KV layout".to_owned(),
     }
 }

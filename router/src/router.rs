@@ -1,14 +1,17 @@
 //! The router's state, shared by all requests: its parts side by side, each with its own lock or
 //! none.
 
+use crate::api::cors::CorsOrigins;
 use crate::api_keys::ApiKeys;
 use crate::config::Config;
+use crate::headers::RequestIds;
 use crate::metrics::{Gauges, Metrics};
-use crate::queue::Queue;
+use crate::queue::{Place, Queue};
 use crate::retry::RetryConfig;
 use crate::rooms::Rooms;
 use crate::route::{Chooser, Demand, NoRoute, Route};
 use crate::timeline::Timeline;
+use crate::vitals::Vitals;
 use crate::workers::health::{self, Prober};
 use crate::workers::registry::Registered;
 use crate::workers::{Registry, RegistryError};
@@ -18,6 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 pub struct Router {
     pub workers: Arc<Registry>,
@@ -30,18 +34,27 @@ pub struct Router {
     pub body_bytes_max: usize,
     pub api_keys: ApiKeys,
     pub admin_token: Option<Secret>,
+    pub cors: CorsOrigins,
+    pub request_ids: RequestIds,
+    pub vitals: Vitals,
+    /// Cancelled when the router begins to drain.
+    pub(crate) draining: CancellationToken,
     chooser: Chooser,
     prober: Arc<Prober>,
     /// Discovery has seen every worker there is.
     is_synced: AtomicBool,
-    is_draining: AtomicBool,
 }
 
 // === impl Router ===
 
 impl Router {
     /// The router of `config`, with no worker yet.
-    pub fn new(config: &Config, api_keys: ApiKeys, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub fn new(
+        config: &Config,
+        api_keys: ApiKeys,
+        metrics: Arc<Metrics>,
+        vitals: Vitals,
+    ) -> Arc<Self> {
         let authorization = api_keys.authorization().cloned();
         let prober = Prober::new(config.health.clone(), authorization);
         Arc::new(Self {
@@ -55,10 +68,13 @@ impl Router {
             body_bytes_max: config.body_bytes_max,
             api_keys,
             admin_token: config.admin_token.clone(),
+            cors: config.cors.clone(),
+            request_ids: config.request_ids.clone(),
+            vitals,
+            draining: CancellationToken::new(),
             chooser: Chooser::new(config.policies),
             prober: Arc::new(prober),
             is_synced: AtomicBool::new(false),
-            is_draining: AtomicBool::new(false),
         })
     }
 
@@ -71,9 +87,21 @@ impl Router {
         if let Registered::New(worker) = self.workers.register(spec)? {
             let registry = Arc::clone(&self.workers);
             let prober = Arc::clone(&self.prober);
-            tokio::spawn(health::watch(registry, worker, prober));
+            let watch = health::watch(registry, worker, prober);
+            self.vitals.spawn("probes of a worker", watch);
         }
         self.workers.status(&id)
+    }
+
+    /// A place among those in flight, if one is free.
+    pub(crate) fn try_enter(&self) -> Option<Place> {
+        self.fit_queue();
+        self.queue.try_enter()
+    }
+
+    /// Makes the queue's bound that of the workers there are.
+    pub(crate) fn fit_queue(&self) {
+        self.queue.fit(|| self.workers.fleet().running_max);
     }
 
     /// # Errors
@@ -99,15 +127,18 @@ impl Router {
     }
 
     pub fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
+        self.draining.is_cancelled()
     }
 
     pub fn begin_draining(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
+        self.draining.cancel();
     }
 
     pub fn metrics_text(&self) -> Vec<u8> {
+        self.fit_queue();
         let gauges = Gauges {
+            in_flight: self.queue.in_flight(),
+            in_flight_max: self.queue.in_flight_max(),
             queue_waiting: self.queue.waiting(),
             rooms: self.rooms.len(),
         };

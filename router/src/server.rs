@@ -8,6 +8,7 @@ use crate::metrics::Metrics;
 use crate::reload::Reloaded;
 use crate::router::Router;
 use crate::tls::{TlsError, TlsListener};
+use crate::vitals::{LostTask, Vitals};
 use crate::workers::RegistryError;
 use crate::workers::admin;
 use crate::workers::discovery::{self, DiscoveryError};
@@ -37,11 +38,10 @@ pub struct Server {
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("cannot listen on {host}:{port} ({flag}): {source}; is another process using it?")]
+    #[error("cannot listen on {address}: {source}; {}", remedy(source, flags))]
     Bind {
-        flag: &'static str,
-        host: String,
-        port: u16,
+        address: String,
+        flags: &'static str,
         source: io::Error,
     },
     #[error(transparent)]
@@ -73,18 +73,19 @@ impl Server {
     /// is none, or what keeps pods from being watched.
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let metrics = Arc::new(Metrics::new());
-        let api_keys = ApiKeys::open(&config.api_keys, &metrics)?;
+        let vitals = Vitals::default();
+        let api_keys = ApiKeys::open(&config.api_keys, &metrics, &vitals)?;
         let tls = config.tls.clone();
         let tls = tls
-            .map(|files| Reloaded::open(files, &metrics))
+            .map(|files| Reloaded::open(files, &metrics, &vitals))
             .transpose()?;
-        let api = listen("--host, --port", &config.api).await?;
-        let admin = listen("--admin-host, --admin-port", &config.admin).await?;
+        let api = listen("--host or --port", &config.api).await?;
+        let admin = listen("--admin-host or --admin-port", &config.admin).await?;
         let prometheus = match &config.prometheus {
-            Some(address) => Some(listen("--prometheus-port", address).await?),
+            Some(address) => Some(listen("--prometheus-host or --prometheus-port", address).await?),
             None => None,
         };
-        let router = Router::new(&config, api_keys, metrics);
+        let router = Router::new(&config, api_keys, metrics, vitals);
         for spec in config.workers {
             router.add_worker(spec)?;
         }
@@ -119,8 +120,11 @@ impl Server {
         self.admin.local_addr()
     }
 
-    /// Serves until `shutdown`, then drains.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
+    /// Serves until `shutdown`, or until a task is lost that requests depend on, then drains.
+    ///
+    /// # Errors
+    /// Which task was lost.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Stopped, LostTask> {
         let port = self.api.local_addr().map(|address| address.port());
         let _others_end = spawn_others(&self.router, self.admin, self.prometheus);
         let stop = CancellationToken::new();
@@ -135,13 +139,20 @@ impl Server {
                 )
             }
         };
-        shutdown.await;
+        let lost = tokio::select! {
+            () = shutdown => None,
+            lost = self.router.vitals.lost() => Some(lost),
+        };
         self.router.begin_draining();
-        tracing::info!(delay = ?self.delay, "shutting down: takes no more connections after the delay");
-        tokio::time::sleep(self.delay).await;
+        if let Some(lost) = &lost {
+            tracing::error!("{lost}; ends with the answers in flight");
+        } else {
+            tracing::info!(delay = ?self.delay, "shutting down: takes no more connections after the delay");
+            tokio::time::sleep(self.delay).await;
+        }
         tracing::info!("finishing the answers in flight");
         stop.cancel();
-        match tokio::time::timeout(self.grace, &mut serving).await {
+        let stopped = match tokio::time::timeout(self.grace, &mut serving).await {
             Ok(_) => {
                 if let Ok(port) = port {
                     deliver(port).await;
@@ -152,7 +163,8 @@ impl Server {
                 serving.abort();
                 Stopped::CutOff
             }
-        }
+        };
+        lost.map_or(Ok(stopped), Err)
     }
 }
 
@@ -162,11 +174,27 @@ fn spawn_api<L: Listener<Addr: Debug>>(
     router: &Arc<Router>,
     listener: L,
     stop: &CancellationToken,
-) -> JoinHandle<io::Result<()>> {
+) -> JoinHandle<()> {
     let make_service = api::routes(Arc::clone(router)).into_make_service();
     let api =
         axum::serve(listener, make_service).with_graceful_shutdown(stop.clone().cancelled_owned());
-    tokio::spawn(api.into_future())
+    spawn_listener(&router.vitals, "API listener", stop, api.into_future())
+}
+
+/// A listener that ends before it is told to is lost.
+fn spawn_listener(
+    vitals: &Vitals,
+    task: &'static str,
+    end: &CancellationToken,
+    listener: impl Future<Output = io::Result<()>> + Send + 'static,
+) -> JoinHandle<()> {
+    let (end, told) = (end.clone(), vitals.clone());
+    vitals.spawn(task, async move {
+        let ended = listener.await;
+        if !end.is_cancelled() {
+            told.report(task, format!("it ended with {ended:?}"));
+        }
+    })
 }
 
 /// Serves the admin API and metrics until the guard is dropped, so also while the router drains.
@@ -178,13 +206,26 @@ fn spawn_others(
     let end = CancellationToken::new();
     let service: IntoMakeServiceWithConnectInfo<axum::Router, SocketAddr> =
         admin::routes(Arc::clone(router)).into_make_service_with_connect_info();
+    let vitals = &router.vitals;
     let admin = axum::serve(admin.tap_io(no_delay), service).into_future();
-    tokio::spawn(end.clone().run_until_cancelled_owned(admin));
+    spawn_until(vitals, "admin listener", &end, admin);
     if let Some(listener) = prometheus {
         let metrics = axum::serve(listener, api::metrics_routes(Arc::clone(router)));
-        tokio::spawn(end.clone().run_until_cancelled_owned(metrics.into_future()));
+        spawn_until(vitals, "metrics listener", &end, metrics.into_future());
     }
     end.drop_guard()
+}
+
+/// Serves until `end`, what is in flight or not.
+fn spawn_until(
+    vitals: &Vitals,
+    task: &'static str,
+    end: &CancellationToken,
+    listener: impl Future<Output = io::Result<()>> + Send + 'static,
+) {
+    let listener = end.clone().run_until_cancelled_owned(listener);
+    let listener = async move { listener.await.unwrap_or(Ok(())) };
+    spawn_listener(vitals, task, end, listener);
 }
 
 /// Waits until clients have the ends of their answers.
@@ -200,7 +241,7 @@ async fn deliver(port: u16) {
 }
 
 /// `::` is every address; a kernel without IPv6 has those of IPv4.
-async fn listen(flag: &'static str, (host, port): &HostPort) -> Result<TcpListener, StartError> {
+async fn listen(flags: &'static str, (host, port): &HostPort) -> Result<TcpListener, StartError> {
     let mut bound = TcpListener::bind((host.as_str(), *port)).await;
     let taken = [io::ErrorKind::AddrInUse, io::ErrorKind::PermissionDenied];
     let failed = bound.as_ref().err().map(io::Error::kind);
@@ -208,11 +249,22 @@ async fn listen(flag: &'static str, (host, port): &HostPort) -> Result<TcpListen
         bound = TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).await;
     }
     bound.map_err(|source| StartError::Bind {
-        flag,
-        host: host.clone(),
-        port: *port,
+        address: match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        },
+        flags,
         source,
     })
+}
+
+/// What to do about an address that cannot be bound.
+fn remedy(source: &io::Error, flags: &str) -> String {
+    let or_stop = match source.kind() == io::ErrorKind::AddrInUse {
+        true => ", or stop the process that listens there",
+        false => "",
+    };
+    format!("give another {flags}{or_stop}")
 }
 
 /// With Nagle's algorithm on, the first token of a stream on a kept connection would wait for the

@@ -1,7 +1,7 @@
 //! Errors as OpenAI's clients expect them: a status, and `{"error": {message, type, param, code}}`.
 
 use crate::client::ClientError;
-use crate::dispatch::{LegFailure, LegFault};
+use crate::dispatch::{LegFailure, LegFault, Refusal};
 use crate::headers;
 use crate::queue::QueueError;
 use crate::request::RequestError;
@@ -55,6 +55,11 @@ impl ApiError {
         Self::new(status, "invalid_request_error", message.into())
     }
 
+    pub fn unknown_model(message: String) -> Self {
+        let error = Self::invalid(StatusCode::NOT_FOUND, message);
+        error.code("model_not_found").param(Some("model"))
+    }
+
     pub fn unauthorized() -> Self {
         let message = "the API key is missing or wrong: send it as `Authorization: Bearer KEY`";
         let error = Self::new(
@@ -102,7 +107,7 @@ impl ApiError {
         }
     }
 
-    fn code(mut self, code: &'static str) -> Self {
+    pub(super) fn code(mut self, code: &'static str) -> Self {
         if let Content::Own(object) = &mut self.content {
             object.code = Some(code);
         }
@@ -175,13 +180,21 @@ impl From<RequestError> for ApiError {
 impl From<QueueError> for ApiError {
     fn from(error: QueueError) -> Self {
         let message = error.to_string();
-        match error {
-            QueueError::Full {
-                retry_after_secs, ..
-            } => Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
-                .code("queue_full")
-                .retry_after(retry_after_secs),
-            QueueError::TimedOut { .. } => Self::unavailable(message).code("queue_timeout"),
+        let code = match error {
+            QueueError::Full { .. } => "queue_full",
+            QueueError::TimedOut { .. } => "queue_timeout",
+        };
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
+            .code(code)
+            .retry_after(1)
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Queue(error) => error.into(),
+            Refusal::Route(error) => error.into(),
         }
     }
 }
@@ -190,9 +203,7 @@ impl From<NoRoute> for ApiError {
     fn from(error: NoRoute) -> Self {
         let message = error.to_string();
         match error {
-            NoRoute::UnknownModel { .. } => Self::invalid(StatusCode::NOT_FOUND, message)
-                .code("model_not_found")
-                .param(Some("model")),
+            NoRoute::UnknownModel { .. } => Self::unknown_model(message),
             NoRoute::NoWorker(_) => Self::unavailable(message).code("no_worker"),
         }
     }

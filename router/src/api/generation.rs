@@ -1,13 +1,15 @@
 //! `/v1/chat/completions`, `/v1/completions` and `/generate`: read the routing fields, dispatch.
 
 use super::{body, error::ApiError};
-use crate::dispatch::{Call, dispatch};
+use crate::dispatch::{Call, dual_dispatch};
 use crate::headers;
 use crate::request::{Api, Routing};
 use crate::router::Router;
 use crate::timeline;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use http::request::Parts;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
@@ -29,11 +31,15 @@ pub(super) async fn generate(State(router): State<Arc<Router>>, request: Request
 async fn serve(router: &Arc<Router>, api: Api, request: Request) -> Response {
     let accepted = Instant::now();
     let deadline = accepted + router.request_timeout;
-    let response = match timeout_at(deadline, answer(router, api, request, accepted)).await {
+    let (mut head, body) = request.into_parts();
+    let id = router.request_ids.settle(&mut head.headers, rand::random);
+    let answer = answer(router, api, (head, body), accepted);
+    let mut response = match timeout_at(deadline, answer).await {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => error.into_response(),
         Err(_) => ApiError::timeout(router.request_timeout).into_response(),
     };
+    id.name(response.headers_mut());
     router.metrics.answered(api, response.status());
     response
 }
@@ -41,15 +47,14 @@ async fn serve(router: &Arc<Router>, api: Api, request: Request) -> Response {
 async fn answer(
     router: &Arc<Router>,
     api: Api,
-    request: Request,
+    (head, body): (Parts, Body),
     accepted: Instant,
 ) -> Result<Response, ApiError> {
     let accepted_unix_ns = timeline::unix_ns();
-    let (head, body) = request.into_parts();
     router.api_keys.check(&head.headers)?;
     let body = body::read(&head, body, router.body_bytes_max).await?;
     let routing = Routing::parse(api, &body)?;
-    let mut headers = headers::for_workers(head.headers, rand::random);
+    let mut headers = headers::for_workers(head.headers);
     router.api_keys.replace(&mut headers);
     let call = Call {
         api,
@@ -59,5 +64,5 @@ async fn answer(
         accepted,
         accepted_unix_ns,
     };
-    dispatch(router, call, accepted + router.request_timeout).await
+    dual_dispatch(router, &call, accepted + router.request_timeout).await
 }

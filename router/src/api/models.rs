@@ -2,9 +2,10 @@
 
 use super::error::ApiError;
 use crate::router::Router;
+use crate::workers::Fleet;
 use axum::Json;
 use axum::extract::{Path, State};
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use serde::Serialize;
 use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,6 +28,10 @@ pub(super) struct Model {
     object: &'static str,
     created: u64,
     owned_by: &'static str,
+    root: String,
+    parent: Option<String>,
+    /// Tokens of a prompt and its answer that every ready worker takes; unknown if none says.
+    max_model_len: Option<u32>,
 }
 
 pub(super) async fn list(
@@ -37,7 +42,11 @@ pub(super) async fn list(
     let fleet = router.workers.fleet();
     Ok(Json(ModelList {
         object: "list",
-        data: fleet.models().into_iter().map(Model::new).collect(),
+        data: fleet
+            .models()
+            .into_iter()
+            .map(|id| Model::new(id, &fleet))
+            .collect(),
     }))
 }
 
@@ -48,20 +57,26 @@ pub(super) async fn get(
 ) -> Result<Json<Model>, ApiError> {
     router.api_keys.check(&headers)?;
     let fleet = router.workers.fleet();
-    match fleet.models().contains(id.as_str()) {
-        true => Ok(Json(Model::new(&id))),
-        false => Err(ApiError::invalid(
-            StatusCode::NOT_FOUND,
-            format!("the model {id:?} is not served here; GET /v1/models lists those that are"),
-        )),
+    if fleet.models().contains(id.as_str()) {
+        return Ok(Json(Model::new(&id, &fleet)));
     }
+    if fleet.knows(&id) {
+        let message = format!("no worker of the model {id:?} is ready; retry later");
+        return Err(ApiError::unavailable(message).code("no_worker"));
+    }
+    let message =
+        format!("the model {id:?} is not served here; GET /v1/models lists those that are");
+    Err(ApiError::unknown_model(message))
 }
 
 // === impl Model ===
 
 impl Model {
-    fn new(id: &str) -> Self {
+    fn new(id: &str, fleet: &Fleet) -> Self {
         Self {
+            root: id.to_owned(),
+            parent: None,
+            max_model_len: fleet.context_length(id),
             id: id.to_owned(),
             object: "model",
             created: *CREATED,

@@ -19,7 +19,7 @@ fn mk_keys(own: Option<&str>, path: Option<&Path>) -> ApiKeys {
         own: own.map(|key| Secret::from(key.to_owned())),
         files: path.map(|path| KeyFiles(path.to_owned())),
     };
-    ApiKeys::open(&config, &Arc::default()).expect("usable keys")
+    ApiKeys::open(&config, &Arc::default(), &Vitals::default()).expect("usable keys")
 }
 
 fn mk_headers(key: &str) -> HeaderMap {

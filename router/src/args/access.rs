@@ -1,8 +1,11 @@
 //! Who may ask, and over what: API keys, the admin token, TLS.
 
+use crate::api::cors::{CorsOrigins, OriginError};
 use crate::api_keys::{ApiKeyConfig, KeyFiles};
+use crate::headers::RequestIds;
 use crate::tls::TlsFiles;
 use clap::Args;
+use http::HeaderName;
 use pd_protocol::secret::SecretError;
 use pd_protocol::{Secret, labels};
 use std::path::PathBuf;
@@ -24,6 +27,13 @@ pub struct AccessArgs {
     /// Private key of the certificate (PEM, not encrypted).
     #[arg(long, value_name = "PATH", requires = "tls_cert_path")]
     pub tls_key_path: Option<PathBuf>,
+    /// Web pages that may call the API, by their origin (https://chat.example.com); `*`: any. If
+    /// absent, pages of this machine; with API keys any, since no page has a key by itself.
+    #[arg(long, num_args = 0.., value_name = "ORIGIN")]
+    pub cors_allowed_origins: Option<Vec<String>>,
+    /// Headers that name a request, the first that it has; `x-request-id` comes last.
+    #[arg(long, num_args = 0.., value_name = "HEADER")]
+    pub request_id_headers: Vec<HeaderName>,
 }
 
 /// A secret that nobody could present.
@@ -49,6 +59,21 @@ impl AccessArgs {
         let cert = self.tls_cert_path.clone()?;
         let key = self.tls_key_path.clone()?;
         Some(TlsFiles { cert, key })
+    }
+
+    /// # Errors
+    /// What no browser sends as an origin.
+    pub fn cors(&self) -> Result<CorsOrigins, OriginError> {
+        let asks_for_keys = self.api_key.is_some() || self.api_key_file.is_some();
+        match &self.cors_allowed_origins {
+            Some(origins) => CorsOrigins::listed(origins),
+            None if asks_for_keys => Ok(CorsOrigins::Any),
+            None => Ok(CorsOrigins::Local),
+        }
+    }
+
+    pub fn request_ids(&self) -> RequestIds {
+        RequestIds::new(self.request_id_headers.clone())
     }
 
     /// # Errors

@@ -1,19 +1,31 @@
 //! Limits on what the router accepts and how long it works on it.
 
-use crate::queue::QueueConfig;
+use crate::queue::{ConcurrencyLimit, QueueConfig};
 use clap::Args;
 use std::time::Duration;
 
 #[derive(Clone, Debug, Args)]
 pub struct LimitArgs {
-    /// Requests in flight at most; more wait in the queue. -1: no bound.
-    #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
-    pub max_concurrent_requests: i64,
-    /// Requests that may wait for a place; one more is refused with 429.
+    /// Requests in flight at most; more wait in the queue. `auto`: four for each that the ready
+    /// decode and monolithic workers run at once. -1: no bound.
+    #[arg(
+        long,
+        default_value_t = ConcurrencyLimit::Auto,
+        value_name = "NUMBER",
+        allow_negative_numbers = true
+    )]
+    pub max_concurrent_requests: ConcurrencyLimit,
+    /// Requests that may wait, for a place or for a worker; one more is refused with 429.
     #[arg(long, default_value_t = 100)]
     pub queue_size: usize,
+    /// How long a request may wait before it is refused with 429.
     #[arg(long, default_value_t = 60)]
     pub queue_timeout_secs: u64,
+    /// How long of that while no worker can take it, before it is refused with 503. A worker that is
+    /// started again, or replaced by one that is warm, is back within these 10 s; a client that is
+    /// not answered for longer should know why.
+    #[arg(long, default_value_t = 10)]
+    pub no_worker_timeout_secs: u64,
     /// Largest request body in bytes; a larger one is refused with 413.
     #[arg(long, default_value_t = 32 << 20)]
     pub max_payload_size: usize,
@@ -34,9 +46,10 @@ pub struct LimitArgs {
 impl LimitArgs {
     pub fn queue(&self) -> QueueConfig {
         QueueConfig {
-            concurrent_max: usize::try_from(self.max_concurrent_requests).ok(),
+            limit: self.max_concurrent_requests,
             waiting_max: self.queue_size,
             wait_max: Duration::from_secs(self.queue_timeout_secs),
+            no_worker_max: Duration::from_secs(self.no_worker_timeout_secs),
         }
     }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, Args)]
 pub struct RetryArgs {
-    /// Attempts after the first, each on another pair where there is one.
+    /// Attempts after the first, each on another pair where there is one; a worker that could not be
+    /// reached is not tried before a probe has reached it.
     #[arg(long, default_value_t = 5)]
     pub retry_max_retries: u32,
     #[arg(long, default_value_t = 50)]

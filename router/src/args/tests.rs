@@ -1,6 +1,7 @@
 //! Facts about the command line.
 
 use super::*;
+use crate::queue::ConcurrencyLimit;
 use pd_protocol::workers::Role;
 
 fn config(line: &str) -> Result<Config, ArgsError> {
@@ -29,7 +30,7 @@ fn a_start_script_of_sglangs_router_is_understood() {
     assert_eq!(config.workers.len(), 5);
     assert_eq!(config.policies.prefill, PolicyName::PowerOfTwo);
     assert_eq!(config.policies.decode, PolicyName::CacheAware);
-    assert_eq!(config.queue.concurrent_max, None);
+    assert_eq!(config.queue.limit, ConcurrencyLimit::Unbounded);
     assert_eq!(config.retry.retries_max, 3);
 }
 
@@ -44,6 +45,29 @@ fn a_port_without_its_worker_is_refused() {
 fn a_bootstrap_port_beyond_its_range_is_refused_with_its_worker() {
     let error = config("pd-router --prefill http://p:1 70000").unwrap_err();
     assert!(error.to_string().contains("http://p:1 70000"), "{error}");
+}
+
+#[test]
+fn a_url_without_its_scheme_is_a_worker_not_a_port() {
+    for (line, part) in [
+        (
+            "--prefill foo",
+            "--prefill: worker URL \"foo\": http:// is missing",
+        ),
+        (
+            "--prefill http://p:1 --prefill 10.0.0.7:30000 8998",
+            "write http://10.0.0.7:30000",
+        ),
+        ("--decode localhost:1", "--decode: worker URL"),
+        ("--worker-urls http://a:1 https://b:1", "plain HTTP"),
+        ("--decode http://[::1]:x", "--decode: worker URL"),
+    ] {
+        let refused = config(&format!("pd-router {line}"))
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert!(config("pd-router --decode http://[::1]:30000 --decode http://d").is_ok());
 }
 
 #[test]
@@ -64,7 +88,32 @@ fn a_jitter_outside_its_share_is_refused_by_name() {
 }
 
 #[test]
-fn flags_without_effect_are_named() {
-    let args = Args::parse_from(["pd-router", "--mini-lb", "--max-tree-size", "4"]);
-    assert_eq!(args.accepted.given(), ["--max-tree-size", "--mini-lb"]);
+fn policies_in_whose_place_another_serves_are_named() {
+    let line = [
+        "pd-router",
+        "--policy",
+        "cache_aware",
+        "--prefill-policy",
+        "bucket",
+    ];
+    assert_eq!(
+        Args::parse_from(line).substituted_policies(),
+        ["--policy cache_aware", "--prefill-policy bucket"]
+    );
+    assert!(
+        Args::parse_from(["pd-router"])
+            .substituted_policies()
+            .is_empty()
+    );
+}
+
+#[test]
+fn the_admin_port_follows_the_apis() {
+    let admin = |line: &str| config(line).map(|config| config.admin.1);
+    assert_eq!(admin("pd-router --port 8000").unwrap(), 8900);
+    assert_eq!(admin("pd-router").unwrap(), ports::ADMIN);
+    assert_eq!(admin("pd-router --port 0").unwrap(), 0);
+    assert_eq!(admin("pd-router --port 65000 --admin-port 1").unwrap(), 1);
+    let none = admin("pd-router --port 65000").unwrap_err().to_string();
+    assert!(none.contains("set --admin-port"), "{none}");
 }

@@ -1,5 +1,7 @@
 //! Workers named on the command line: `--prefill URL [PORT]`, `--decode URL`, `--worker-urls`.
 
+use crate::workers::Endpoint;
+use crate::workers::endpoint::EndpointError;
 use clap::{ArgAction, Args};
 use pd_protocol::workers::{Role, WorkerSpec};
 
@@ -23,15 +25,24 @@ pub struct WorkerArgs {
 /// A worker flag that names no worker.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkerArgsError {
-    #[error("--prefill {0}: a port must follow the URL of its prefill worker")]
+    #[error("--prefill {0}: a bootstrap port follows the URL of its prefill worker, once")]
     PortWithoutUrl(String),
     #[error("--prefill {url} {port}: the bootstrap port is a number in 1..=65535, or `none`")]
     Port { url: String, port: String },
+    #[error("{flag}: {source}")]
+    Url {
+        flag: &'static str,
+        source: EndpointError,
+    },
     #[error(
         "--worker-urls names monolithic workers; --pd-disaggregation takes --prefill and --decode"
     )]
     MonolithicWithPairs,
 }
+
+const PREFILL: &str = "--prefill";
+const DECODE: &str = "--decode";
+const WORKERS: &str = "--worker-urls";
 
 // === impl WorkerArgs ===
 
@@ -43,12 +54,12 @@ impl WorkerArgs {
             return Err(WorkerArgsError::MonolithicWithPairs);
         }
         let mut specs = prefill_specs(self.prefill)?;
-        specs.extend(self.decode.into_iter().map(|url| spec(Role::Decode, url)));
-        specs.extend(
-            self.worker_urls
-                .into_iter()
-                .map(|url| spec(Role::Null, url)),
-        );
+        for url in self.decode {
+            specs.push(spec(DECODE, Role::Decode, url)?);
+        }
+        for url in self.worker_urls {
+            specs.push(spec(WORKERS, Role::Null, url)?);
+        }
         Ok(specs)
     }
 }
@@ -58,8 +69,9 @@ fn prefill_specs(values: Vec<String>) -> Result<Vec<WorkerSpec>, WorkerArgsError
     let mut specs: Vec<WorkerSpec> = Vec::new();
     let mut port_may_follow = false;
     for value in values {
-        if value.contains("://") {
-            specs.push(spec(Role::Prefill, value));
+        let is_port = value.parse::<i64>().is_ok() || value.eq_ignore_ascii_case("none");
+        if !is_port {
+            specs.push(spec(PREFILL, Role::Prefill, value)?);
             port_may_follow = true;
             continue;
         }
@@ -83,12 +95,13 @@ fn prefill_specs(values: Vec<String>) -> Result<Vec<WorkerSpec>, WorkerArgsError
     Ok(specs)
 }
 
-fn spec(role: Role, url: String) -> WorkerSpec {
-    WorkerSpec {
+fn spec(flag: &'static str, role: Role, url: String) -> Result<WorkerSpec, WorkerArgsError> {
+    Endpoint::parse(&url).map_err(|source| WorkerArgsError::Url { flag, source })?;
+    Ok(WorkerSpec {
         id: url.clone(),
         role,
         url,
         bootstrap_host: None,
         bootstrap_port: None,
-    }
+    })
 }

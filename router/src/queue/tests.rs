@@ -1,39 +1,79 @@
 //! Facts about admission.
 
 use super::*;
+use futures_util::FutureExt;
 
-fn queue(concurrent_max: usize, waiting_max: usize) -> Queue {
+fn queue(limit: &str, waiting_max: usize) -> Queue {
     Queue::new(QueueConfig {
-        concurrent_max: Some(concurrent_max),
+        limit: limit.parse().unwrap(),
         waiting_max,
         wait_max: Duration::from_secs(60),
+        no_worker_max: Duration::from_secs(10),
     })
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_request_beyond_the_queue_is_refused_at_once() {
-    let queue = queue(1, 0);
-    let _place = queue.enter().await.unwrap();
-    assert!(matches!(queue.enter().await, Err(QueueError::Full { .. })));
+#[test]
+fn a_request_beyond_the_queue_is_refused() {
+    let queue = queue("1", 1);
+    let first = queue.wait().unwrap();
+    assert_eq!(queue.wait().err(), Some(QueueError::Full { waiting: 1 }));
+    assert_eq!(queue.waiting(), 1);
+    drop(first);
     assert_eq!(queue.waiting(), 0);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_place_given_back_goes_to_the_one_who_waits() {
-    let queue = queue(1, 1);
-    let place = queue.enter().await.unwrap();
-    let (entered, ()) = tokio::join!(queue.enter(), async {
-        assert_eq!(queue.waiting(), 1);
-        drop(place);
-    });
-    assert!(entered.is_ok());
+    let queue = queue("1", 1);
+    let place = queue.try_enter().unwrap();
+    let mut second = Box::pin(queue.enter());
+    assert!(second.as_mut().now_or_never().is_none());
+    drop(place);
+    assert!(queue.try_enter().is_none(), "it is promised");
+    let _place = second.await;
+    assert_eq!(queue.in_flight(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_ends_with_a_reason() {
-    let queue = queue(1, 1);
-    let _place = queue.enter().await.unwrap();
-    let refused = queue.enter().await.unwrap_err();
+async fn a_wait_ends_with_a_reason_and_is_counted_over_all_attempts() {
+    let queue = queue("1", 1);
+    let _place = queue.try_enter().unwrap();
+    let mut patience = queue.patience();
+    patience.for_worker(std::future::pending()).await;
+    assert!(!patience.awaits_workers());
+    let begun = tokio::time::Instant::now();
+    let refused = patience.for_place(queue.enter()).await.unwrap_err();
     assert_eq!(refused, QueueError::TimedOut { waited_secs: 60 });
-    assert_eq!(queue.waiting(), 0);
+    assert_eq!(begun.elapsed(), Duration::from_secs(50));
+}
+
+#[test]
+fn the_bound_follows_the_fleet() {
+    let queue = queue("auto", 0);
+    assert_eq!(queue.in_flight_max(), None);
+    queue.fit(|| 2);
+    assert_eq!(queue.in_flight_max(), Some(8));
+    let held: Vec<Place> = std::iter::from_fn(|| queue.try_enter()).collect();
+    assert_eq!(held.len(), 8);
+    queue.fit(|| 1);
+    queue.fit(|| 2);
+    assert!(queue.try_enter().is_none(), "what was taken away is back");
+    queue.fit(|| 1);
+    drop(held);
+    let held: Vec<Place> = std::iter::from_fn(|| queue.try_enter()).collect();
+    assert_eq!((held.len(), queue.in_flight()), (4, 4));
+    queue.fit(|| 0);
+    assert_eq!(queue.in_flight_max(), None);
+    assert!(queue.try_enter().is_some());
+}
+
+#[test]
+fn a_limit_is_auto_a_number_or_none() {
+    let bound = |limit: &str| limit.parse().map(|limit: ConcurrencyLimit| limit.bound(3));
+    assert_eq!(bound("auto"), Ok(12));
+    assert_eq!(bound("7"), Ok(7));
+    assert_eq!(bound("-1"), Ok(UNBOUNDED));
+    for wrong in ["0", "-2", "many", ""] {
+        assert_eq!(bound(wrong), Err(LimitError), "{wrong}");
+    }
 }

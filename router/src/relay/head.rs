@@ -1,25 +1,16 @@
 //! The head of the client's response: decode's, and who served the request.
 
-use crate::dispatch::{Call, PairStarted};
+use crate::dispatch::PairStarted;
 use crate::headers;
 use crate::workers::{Lease, Worker};
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
 use http::response::Parts;
-use pd_protocol::labels::{HEADER_DECODE, HEADER_PREFILL, HEADER_REQUEST_ID, HEADER_ROOM};
+use pd_protocol::labels::{HEADER_DECODE, HEADER_PREFILL, HEADER_ROOM};
 
-pub(super) fn build(
-    mut head: Parts,
-    call: &Call,
-    decode: &Lease,
-    pair: Option<&PairStarted>,
-) -> Parts {
+pub(super) fn build(mut head: Parts, decode: &Lease, pair: Option<&PairStarted>) -> Parts {
     headers::remove_hop_by_hop(&mut head.headers);
     head.version = http::Version::HTTP_11;
     head.extensions.clear();
-    if let Some(id) = call.headers.get(HEADER_REQUEST_ID) {
-        let name = HeaderName::from_static(HEADER_REQUEST_ID);
-        head.headers.insert(name, id.clone());
-    }
     name_worker(&mut head, HEADER_DECODE, decode.worker());
     if let Some(pair) = pair {
         name_worker(&mut head, HEADER_PREFILL, &pair.prefill);

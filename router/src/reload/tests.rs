@@ -47,7 +47,7 @@ async fn two_looks() {
 
 #[tokio::test]
 async fn what_cannot_be_used_is_refused_at_the_start() {
-    let refused = Reloaded::open(mk_numbers("x"), &Arc::default());
+    let refused = Reloaded::open(mk_numbers("x"), &Arc::default(), &Vitals::default());
     assert_eq!(refused.err().unwrap().to_string(), "\"x\" is no number");
 }
 
@@ -55,7 +55,7 @@ async fn what_cannot_be_used_is_refused_at_the_start() {
 async fn a_change_is_taken_in_and_a_bad_one_left_alone() {
     let numbers = mk_numbers("1");
     let metrics = Arc::<Metrics>::default();
-    let value = Reloaded::open(numbers.clone(), &metrics).unwrap();
+    let value = Reloaded::open(numbers.clone(), &metrics, &Vitals::default()).unwrap();
     for (text, expected) in [("2", 2), ("x", 2), ("", 2), ("3", 3)] {
         numbers.write(text);
         let old = value.get();

@@ -188,3 +188,56 @@ async fn a_worker_that_could_not_be_reached_is_the_last_choice_until_a_probe_suc
         assert_eq!(chosen(&mut pools), "d1");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_model_whose_workers_are_unready_is_known_until_they_are_gone() {
+    let mut pools = Pools::new(PolicyName::Random);
+    let away = pools.add("n", Role::Null, "x");
+    let other = pools.add("o", Role::Null, "x");
+    let info = WorkerInfo {
+        models: vec!["other".to_owned()],
+        ..WorkerInfo::default()
+    };
+    pools.registry.set_ready(&other, info);
+    pools.registry.set_unready(&away, "gone".to_owned());
+    let refused = pools.choose(Some("m"), &[]).unwrap_err();
+    assert!(matches!(refused, NoRoute::NoWorker(_)), "{refused}");
+    pools.registry.remove("n").unwrap();
+    let refused = pools.choose(Some("m"), &[]).unwrap_err();
+    assert!(matches!(refused, NoRoute::UnknownModel { .. }), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn default_is_the_only_model_there_is() {
+    let mut pools = Pools::new(PolicyName::Random);
+    pools.add("n", Role::Null, "x");
+    let second = pools.add("o", Role::Null, "x");
+    let default = Some("default");
+    assert!(pools.choose(default, &[]).is_ok());
+    let serves = |name: &str| WorkerInfo {
+        models: vec![name.to_owned()],
+        ..WorkerInfo::default()
+    };
+    pools.registry.set_ready(&second, serves("other"));
+    let refused = pools.choose(default, &[]).unwrap_err();
+    assert!(matches!(refused, NoRoute::UnknownModel { .. }), "{refused}");
+    pools.registry.set_ready(&second, serves("default"));
+    let Ok(Route::Single(lease)) = pools.choose(default, &[]) else {
+        panic!("a model has that name");
+    };
+    assert_eq!(lease.worker().id(), "o");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_does_not_say_its_models_takes_what_nobody_else_does() {
+    let mut pools = Pools::new(PolicyName::Random);
+    pools.add("n", Role::Null, "x");
+    let silent = pools.add("o", Role::Null, "x");
+    pools.registry.set_ready(&silent, WorkerInfo::default());
+    for (model, id) in [("m", "n"), ("other", "o"), ("default", "n")] {
+        let Ok(Route::Single(lease)) = pools.choose(Some(model), &[]) else {
+            panic!("{model} is served");
+        };
+        assert_eq!(lease.worker().id(), id, "{model}");
+    }
+}

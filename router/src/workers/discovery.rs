@@ -20,6 +20,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
+const WATCH: &str = "watch on pods";
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryConfig {
     /// The router's own namespace if absent.
@@ -55,10 +57,12 @@ pub async fn start(router: &Arc<Router>, config: DiscoveryConfig) -> Result<(), 
         let end = CancellationToken::new();
         listed.push(end.clone());
         let pods = Pods::new(role, config.port);
-        tokio::spawn(watch(Arc::clone(router), api.clone(), selector, pods, end));
+        let watch = watch(Arc::clone(router), api.clone(), selector, pods, end);
+        router.vitals.spawn(WATCH, watch);
     }
-    let router = Arc::clone(router);
-    tokio::spawn(async move {
+    let synced = Arc::clone(router);
+    router.vitals.spawn("first look at pods", async move {
+        let router = synced;
         join_all(listed.iter().map(CancellationToken::cancelled)).await;
         let workers = router.workers.workers();
         join_all(workers.iter().map(|worker| worker.probed.cancelled())).await;
@@ -94,6 +98,7 @@ async fn watch(
             listed.cancel();
         }
     }
+    router.vitals.report(WATCH, "its events ended");
 }
 
 fn carry_out(router: &Arc<Router>, change: Change) {

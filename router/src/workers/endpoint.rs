@@ -12,7 +12,12 @@ pub struct Endpoint {
 pub enum EndpointError {
     #[error("worker URL {url:?} is not a URL: {reason}; give one such as http://10.0.0.7:30000")]
     Malformed { url: String, reason: String },
-    #[error("worker URL {0:?} must begin with http:// (workers are reached in clear text)")]
+    #[error("worker URL {0:?}: http:// is missing; write http://{0}")]
+    NoScheme(String),
+    #[error(
+        "worker URL {0:?}: the router reaches its workers over plain HTTP; give http://, and keep the \
+         network between them to yourself (TLS is for clients: --tls-cert-path)"
+    )]
     Scheme(String),
     #[error("worker URL {0:?} has a path; give scheme, host and port only")]
     HasPath(String),
@@ -33,8 +38,12 @@ impl Endpoint {
                 reason: error.to_string(),
             })?
             .into_parts();
-        if parts.scheme != Some(Scheme::HTTP) {
-            return Err(EndpointError::Scheme(url.to_owned()));
+        match parts.scheme {
+            None => return Err(EndpointError::NoScheme(url.to_owned())),
+            Some(scheme) if scheme != Scheme::HTTP => {
+                return Err(EndpointError::Scheme(url.to_owned()));
+            }
+            Some(_) => {}
         }
         if parts.path_and_query.is_some_and(|path| path != "/") {
             return Err(EndpointError::HasPath(url.to_owned()));
@@ -42,12 +51,16 @@ impl Endpoint {
         let authority = parts
             .authority
             .filter(|authority| !authority.as_str().contains('@') && !authority.host().is_empty());
-        Ok(Self {
-            authority: authority.ok_or_else(|| EndpointError::Malformed {
-                url: url.to_owned(),
-                reason: "it names no host".to_owned(),
-            })?,
-        })
+        let malformed = |reason: &str| EndpointError::Malformed {
+            url: url.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let authority = authority.ok_or_else(|| malformed("it names no host"))?;
+        let has_port = authority.as_str() != authority.host();
+        if has_port && authority.port_u16().is_none_or(|port| port == 0) {
+            return Err(malformed("its port is no number in 1..=65535"));
+        }
+        Ok(Self { authority })
     }
 
     /// As a `host` header has it.
@@ -93,7 +106,19 @@ mod tests {
             Endpoint::parse("http://a:1/v1"),
             Err(EndpointError::HasPath(_))
         ));
-        assert!(Endpoint::parse("http://").is_err());
-        assert!(Endpoint::parse("10.0.0.7:30000").is_err());
+        for url in [
+            "http://",
+            "http://a:99999",
+            "http://[::1]:x",
+            "http://a:",
+            "http://u:p@a:1",
+        ] {
+            assert!(Endpoint::parse(url).is_err(), "{url}");
+        }
+        for forgotten in ["10.0.0.7:30000", "foo", "localhost:30000"] {
+            let refused = Endpoint::parse(forgotten).unwrap_err().to_string();
+            let remedy = format!("http:// is missing; write http://{forgotten}");
+            assert!(refused.contains(&remedy), "{refused}");
+        }
     }
 }

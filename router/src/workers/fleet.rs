@@ -7,15 +7,28 @@ use pd_protocol::workers::Role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// What SGLang's own clients send where nobody named a model.
+const MODEL_DEFAULT: &str = "default";
+
 #[derive(Debug, Default)]
 pub struct Fleet {
     pub groups: Vec<Group>,
+    /// Names of the models of each known worker, ready or not, as it said last.
+    known: BTreeSet<Vec<String>>,
+    /// Requests that the workers which answer run at once; 0 without any.
+    pub running_max: usize,
 }
+
+/// Requests that a worker which does not say is taken to run at once: what SGLang comes to on a GPU
+/// of 80 GB with a model of 8 billion parameters is of this order.
+const RUNNING_UNSAID: u32 = 256;
 
 /// Workers of the same models whose KV bytes mean the same.
 #[derive(Debug, Default)]
 pub struct Group {
     pub models: Vec<String>,
+    /// Tokens of a prompt and its answer that each of them takes, as far as they say.
+    pub context_length: Option<u32>,
     pub prefill: Vec<Member>,
     pub decode: Vec<Member>,
     pub null: Vec<Member>,
@@ -30,23 +43,66 @@ pub struct Member {
 // === impl Fleet ===
 
 impl Fleet {
-    pub fn build<'a>(ready: impl IntoIterator<Item = (&'a Arc<Worker>, &'a WorkerInfo)>) -> Self {
+    /// `known`: the models of every worker, also of those that are not ready.
+    pub fn build<'a>(
+        ready: impl IntoIterator<Item = (&'a Arc<Worker>, &'a WorkerInfo)>,
+        known: impl IntoIterator<Item = &'a [String]>,
+    ) -> Self {
         let mut groups: BTreeMap<(Vec<String>, Option<String>), Group> = BTreeMap::new();
+        let mut running_max = 0usize;
         for (worker, info) in ready {
+            if worker.spec.role != Role::Prefill {
+                let running = info.max_running_requests.unwrap_or(RUNNING_UNSAID);
+                running_max = running_max.saturating_add(running as usize);
+            }
             let group = groups
                 .entry((info.models.clone(), info.kv_compat.clone()))
                 .or_insert_with(|| Group {
                     models: info.models.clone(),
                     ..Group::default()
                 });
+            let lengths = group.context_length.into_iter().chain(info.context_length);
+            group.context_length = lengths.min();
             let given = worker.spec.bootstrap_port.or(info.bootstrap_port);
             group.pool_mut(worker.spec.role).push(Member {
                 worker: Arc::clone(worker),
                 bootstrap_port: given.unwrap_or(ports::BOOTSTRAP),
             });
         }
+        let known = known.into_iter().filter(|models| !models.is_empty());
         Self {
             groups: groups.into_values().collect(),
+            known: known.map(<[String]>::to_vec).collect(),
+            running_max,
+        }
+    }
+
+    /// Names of all models that a known worker serves or, now that it is not ready, has served.
+    pub fn known_models(&self) -> BTreeSet<&str> {
+        self.known.iter().flatten().map(String::as_str).collect()
+    }
+
+    pub fn knows(&self, model: &str) -> bool {
+        self.known.iter().flatten().any(|name| name == model)
+    }
+
+    /// Groups that serve the model. A worker that does not say what it serves is asked for what nobody
+    /// else does.
+    pub fn serving(&self, model: Option<&str>) -> Vec<&Group> {
+        let groups = || self.groups.iter();
+        let named: Vec<&Group> = groups().filter(|group| group.serves(model)).collect();
+        match named.is_empty() && model.is_some_and(|model| !self.knows(model)) {
+            true => groups().filter(|group| group.models.is_empty()).collect(),
+            false => named,
+        }
+    }
+
+    /// The model that a client means: with only one, SGLang's `default` is that.
+    pub fn meant<'a>(&'a self, asked: Option<&'a str>) -> Option<&'a str> {
+        let is_default = asked == Some(MODEL_DEFAULT) && !self.knows(MODEL_DEFAULT);
+        match (is_default, self.known.len()) {
+            (true, 1) => self.known.first()?.first().map(String::as_str),
+            (true | false, _) => asked,
         }
     }
 
@@ -57,6 +113,13 @@ impl Fleet {
             .filter(|group| group.is_routable())
             .flat_map(|group| group.models.iter().map(String::as_str))
             .collect()
+    }
+
+    /// Tokens of a prompt and its answer that every ready worker of the model takes.
+    pub fn context_length(&self, model: &str) -> Option<u32> {
+        let groups = self.groups.iter();
+        let serving = groups.filter(|group| group.is_routable() && group.serves(Some(model)));
+        serving.filter_map(|group| group.context_length).min()
     }
 
     pub fn is_routable(&self) -> bool {

@@ -66,7 +66,7 @@ async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Probe
     loop {
         let report = prober.probe(worker).await;
         if report.is_ok() {
-            worker.clear_suspicion();
+            registry.clear_suspicion(worker);
         }
         let change = verdict.settle(report.is_ok(), config);
         tell(registry, worker, &verdict, change, report);

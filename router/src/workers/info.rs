@@ -12,6 +12,10 @@ pub struct WorkerInfo {
     pub boot_id: Option<String>,
     pub role: Option<Role>,
     pub bootstrap_port: Option<u16>,
+    /// Requests that it runs at once.
+    pub max_running_requests: Option<u32>,
+    /// Tokens of a prompt and its answer.
+    pub context_length: Option<u32>,
 }
 
 /// `/server_info` as far as it is read; SGLang's own servers send some of these.
@@ -29,6 +33,19 @@ struct ServerInfo {
     disaggregation_mode: Option<String>,
     #[serde(default, alias = "disaggregation_bootstrap_port")]
     bootstrap_port: Option<u16>,
+    #[serde(default)]
+    max_running_requests: Option<i64>,
+    #[serde(default)]
+    context_length: Option<i64>,
+    #[serde(default)]
+    internal_states: Option<Vec<InternalState>>,
+}
+
+/// What SGLang says of each data-parallel rank.
+#[derive(Deserialize)]
+struct InternalState {
+    #[serde(default)]
+    effective_max_running_requests_per_dp: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -52,7 +69,16 @@ impl WorkerInfo {
         };
         models.sort();
         models.dedup();
+        let of_ranks = info.internal_states.iter().flatten();
+        let of_ranks = of_ranks.filter_map(|state| state.effective_max_running_requests_per_dp);
+        let running = of_ranks
+            .reduce(i64::saturating_add)
+            .or(info.max_running_requests);
+        let above_0 =
+            |number: Option<i64>| u32::try_from(number?).ok().filter(|number| *number > 0);
         Ok(Self {
+            max_running_requests: above_0(running),
+            context_length: above_0(info.context_length),
             models,
             kv_compat: info.kv_compat,
             boot_id: info.boot_id,
@@ -83,6 +109,21 @@ mod tests {
         assert_eq!(named.unwrap().models, ["a", "b"]);
         let plain = WorkerInfo::parse(br#"{"served_model_name":null,"model_path":"/m"}"#);
         assert_eq!(plain.unwrap().models, ["/m"]);
+    }
+
+    #[test]
+    fn what_it_runs_at_once_is_the_sum_of_its_ranks_or_else_its_flag() {
+        let running = |json: &str| {
+            let info = WorkerInfo::parse(json.as_bytes()).unwrap();
+            info.max_running_requests
+        };
+        assert_eq!(running(r#"{"max_running_requests":32}"#), Some(32));
+        assert_eq!(running(r#"{"max_running_requests":null}"#), None);
+        assert_eq!(running(r#"{"max_running_requests":-1}"#), None);
+        let rank = r#"{"effective_max_running_requests_per_dp":48}"#;
+        let ranks = format!(r#"{{"max_running_requests":null,"internal_states":[{rank},{rank}]}}"#);
+        assert_eq!(running(&ranks), Some(96));
+        assert_eq!(running(r#"{"internal_states":[{}]}"#), None);
     }
 
     #[test]

@@ -5,21 +5,24 @@ use super::circuit::CircuitConfig;
 use super::endpoint::EndpointError;
 use super::{Fleet, Worker, WorkerInfo};
 use crate::policy::Load;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use pd_protocol::workers::{WorkerSpec, WorkerState, WorkerStatus};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 pub struct Registry {
     circuit: CircuitConfig,
     entries: Mutex<BTreeMap<String, Entry>>,
-    fleet: RwLock<Arc<Fleet>>,
+    fleet: watch::Sender<Arc<Fleet>>,
 }
 
 struct Entry {
     worker: Arc<Worker>,
     /// What the worker said of itself, while it is ready.
     info: Option<WorkerInfo>,
+    /// Its models, as it said last.
+    models: Vec<String>,
     reason: Option<String>,
 }
 
@@ -51,12 +54,17 @@ impl Registry {
         Self {
             circuit,
             entries: Mutex::new(BTreeMap::new()),
-            fleet: RwLock::new(Arc::new(Fleet::default())),
+            fleet: watch::Sender::default(),
         }
     }
 
     pub fn fleet(&self) -> Arc<Fleet> {
-        Arc::clone(&self.fleet.read())
+        Arc::clone(&self.fleet.borrow())
+    }
+
+    /// Sees every change from now on by which a worker may have come that takes a request.
+    pub fn changes(&self) -> watch::Receiver<Arc<Fleet>> {
+        self.fleet.subscribe()
     }
 
     /// Adds a worker, unready until a probe finds it well.
@@ -84,6 +92,7 @@ impl Registry {
         let entry = Entry {
             worker: Arc::clone(&worker),
             info: None,
+            models: Vec::new(),
             reason: Some("not probed yet".to_owned()),
         };
         entries.insert(worker.id().to_owned(), entry);
@@ -129,10 +138,18 @@ impl Registry {
                 entry.worker.reset_circuit();
             }
             let changed = entry.info.as_ref() != Some(&info);
+            entry.models.clone_from(&info.models);
             entry.info = Some(info);
             entry.reason = None;
             changed
         });
+    }
+
+    /// A probe reached `worker`; requests that could not may try again.
+    pub fn clear_suspicion(&self, worker: &Worker) {
+        if worker.clear_suspicion() {
+            self.fleet.send_modify(|_| {});
+        }
     }
 
     pub fn set_unready(&self, worker: &Arc<Worker>, reason: String) {
@@ -183,7 +200,9 @@ impl Registry {
             .values()
             .filter(|entry| !entry.worker.is_cordoned())
             .filter_map(|entry| Some((&entry.worker, entry.info.as_ref()?)));
-        *self.fleet.write() = Arc::new(Fleet::build(ready));
+        let known = entries.values().map(|entry| &*entry.models);
+        self.fleet
+            .send_replace(Arc::new(Fleet::build(ready, known)));
     }
 }
 

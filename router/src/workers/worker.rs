@@ -128,9 +128,9 @@ impl Worker {
         self.is_suspect.load(Ordering::Relaxed)
     }
 
-    /// A probe reached the worker.
-    pub(crate) fn clear_suspicion(&self) {
-        self.is_suspect.store(false, Ordering::Relaxed);
+    /// A probe reached the worker; whether it was under suspicion.
+    pub(crate) fn clear_suspicion(&self) -> bool {
+        self.is_suspect.swap(false, Ordering::Relaxed)
     }
 
     pub(super) fn reset_circuit(&self) {

@@ -52,7 +52,7 @@ async fn an_unknown_path_or_method_is_told_as_an_error_object() {
 
 #[tokio::test]
 async fn without_workers_the_router_lives_and_says_that_it_cannot_serve() {
-    let running = Running::start(config(""), &[]).await;
+    let running = Running::start(config("--no-worker-timeout-secs 0"), &[]).await;
     assert_eq!(running.client.get("/health").await.status(), 200);
     assert_eq!(running.client.get("/ready").await.status(), 503);
     let reply = running.client.post("/generate", "{}").await;

@@ -178,7 +178,44 @@ async fn questions_go_to_the_workers() {
     let models = client.get("/v1/models").await.json();
     assert_eq!(models["data"][0]["id"], "m");
     assert_eq!(client.get("/v1/models/m").await.status(), 200);
-    assert_eq!(client.get("/v1/models/other").await.status(), 404);
+    let unknown = client.get("/v1/models/other").await;
+    assert_eq!(unknown.status(), 404);
+    assert_eq!(unknown.json()["error"]["code"], "model_not_found");
     assert_eq!(client.get("/health").await.status(), 200);
     assert_eq!(client.get("/ready").await.status(), 200);
+}
+
+#[tokio::test]
+async fn workers_are_reached_by_name() {
+    let worker = Mock::start(Role::Null).await;
+    let running = Running::start(config(""), &[]).await;
+    let mut spec = worker.spec();
+    spec.url = format!("http://localhost:{}", worker.addr.port());
+    running.router.add_worker(spec).unwrap();
+    running.until(|router| router.is_routable()).await;
+    let reply = running.client.post("/generate", "{}").await;
+    assert_eq!(reply.status(), 200);
+    assert_eq!(
+        worker.asked()[0].headers["host"],
+        format!("localhost:{}", worker.addr.port())
+    );
+}
+
+#[tokio::test]
+async fn a_model_is_listed_with_the_length_that_all_its_workers_take() {
+    let (prefill, decode) = (
+        Mock::start(Role::Prefill).await,
+        Mock::start(Role::Decode).await,
+    );
+    prefill.set_info("context_length", json!(8192));
+    decode.set_info("context_length", json!(4096));
+    let running = Running::start(config(""), &[&prefill, &decode]).await;
+    let model = running.client.get("/v1/models/m").await.json();
+    assert_eq!(model["max_model_len"], 4096);
+    assert_eq!(
+        (&model["root"], &model["parent"]),
+        (&json!("m"), &json!(null))
+    );
+    let listed = running.client.get("/v1/models").await.json();
+    assert_eq!(listed["data"], json!([model]));
 }

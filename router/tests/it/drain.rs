@@ -1,5 +1,6 @@
 //! A router that is told to stop finishes what it has begun.
 
+use crate::client::Reply;
 use crate::harness::Pair;
 use crate::mock::Answer;
 use http_body_util::BodyExt;
@@ -11,7 +12,7 @@ async fn an_idle_router_stops_at_once() {
     let mut pair = Pair::start("").await;
     pair.running.client.post("/generate", "{}").await;
     pair.running.stop();
-    assert_eq!(pair.running.stopped().await, Stopped::Drained);
+    assert_eq!(pair.running.stopped().await, Ok(Stopped::Drained));
 }
 
 #[tokio::test]
@@ -35,7 +36,7 @@ async fn answers_in_flight_are_finished_and_no_connection_is_taken() {
     );
     assert_eq!(pair.decode.counts().live, 1);
     drop(body);
-    assert_eq!(pair.running.stopped().await, Stopped::Drained);
+    assert_eq!(pair.running.stopped().await, Ok(Stopped::Drained));
 }
 
 #[tokio::test]
@@ -49,6 +50,23 @@ async fn the_grace_period_ends_what_does_not_end_itself() {
         .open("/generate", r#"{"stream":true}"#)
         .await;
     pair.running.stop();
-    assert_eq!(pair.running.stopped().await, Stopped::CutOff);
+    assert_eq!(pair.running.stopped().await, Ok(Stopped::CutOff));
     drop(answer);
+}
+
+#[tokio::test]
+async fn a_router_that_loses_a_task_finishes_its_answers_and_ends_with_the_reason() {
+    let pair = Pair::start("--shutdown-delay-secs 3600").await;
+    pair.decode
+        .answer(Answer::EventsThenBreak(vec!["data: {}\n\n".to_owned()]));
+    let body = r#"{"stream":true}"#;
+    let answer = pair.running.client.open("/generate", body).await;
+    let vitals = &pair.running.router.vitals;
+    vitals.spawn("probes of a worker", async { panic!("on purpose") });
+    pair.running.until(|router| router.is_draining()).await;
+    pair.decode.tell();
+    assert!(Reply::read(answer).await.text().contains("broken_off"));
+    let lost = pair.running.stopped().await.unwrap_err().to_string();
+    assert!(lost.contains("probes of a worker"), "{lost}");
+    assert!(lost.contains("on purpose"), "{lost}");
 }

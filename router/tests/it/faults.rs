@@ -35,7 +35,8 @@ async fn a_failing_prefill_ends_decode_and_the_request_goes_elsewhere() {
 
 #[tokio::test]
 async fn only_the_leg_that_failed_is_charged() {
-    let pair = Pair::start("--cb-failure-threshold 1 --retry-max-retries 0").await;
+    let flags = "--cb-failure-threshold 1 --retry-max-retries 0 --no-worker-timeout-secs 0";
+    let pair = Pair::start(flags).await;
     pair.decode.answer(failing());
     let reply = pair.running.client.post("/generate", "{}").await;
     assert_eq!(
@@ -60,7 +61,7 @@ async fn only_the_leg_that_failed_is_charged() {
 #[tokio::test(start_paused = false)]
 async fn an_open_circuit_is_probed_by_one_request_at_a_time() {
     let flags = "--cb-failure-threshold 1 --cb-success-threshold 1 --cb-timeout-duration-secs 0 \
-                 --retry-max-retries 0";
+                 --retry-max-retries 0 --no-worker-timeout-secs 0";
     let pair = Pair::start(flags).await;
     pair.prefill.answer(failing());
     assert_eq!(

@@ -8,9 +8,11 @@ use pd_router::args::Args;
 use pd_router::config::Config;
 use pd_router::router::Router;
 use pd_router::server::{Server, Stopped};
+use pd_router::vitals::LostTask;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -21,7 +23,7 @@ pub(crate) struct Running {
     pub(crate) api_addr: SocketAddr,
     pub(crate) router: Arc<Router>,
     stop: Option<oneshot::Sender<()>>,
-    stopped: JoinHandle<Stopped>,
+    stopped: JoinHandle<Result<Stopped, LostTask>>,
 }
 
 /// One prefill and one decode worker behind a router.
@@ -107,7 +109,7 @@ impl Running {
         stop.send(()).expect("the router is running");
     }
 
-    pub(crate) async fn stopped(self) -> Stopped {
+    pub(crate) async fn stopped(self) -> Result<Stopped, LostTask> {
         self.stopped.await.unwrap()
     }
 
@@ -121,6 +123,17 @@ impl Running {
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
             .unwrap_or_default()
     }
+}
+
+/// Waits until something listens at the address.
+pub(crate) async fn until_open(addr: SocketAddr) {
+    let open = async {
+        while TcpStream::connect(addr).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let open = tokio::time::timeout(Duration::from_secs(30), open).await;
+    assert!(open.is_ok(), "nothing listens at {addr}");
 }
 
 /// Workers to which requests may go.

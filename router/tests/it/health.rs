@@ -8,7 +8,8 @@ use serde_json::json;
 #[tokio::test]
 async fn a_worker_that_is_gone_leaves_the_fleet_and_comes_back_with_its_new_identity() {
     let worker = Mock::start(Role::Null).await;
-    let flags = "--health-failure-threshold 1 --health-success-threshold 1";
+    let flags = "--health-failure-threshold 1 --health-success-threshold 1 \
+                 --no-worker-timeout-secs 0";
     let running = Running::start(config(flags), &[&worker]).await;
     let (id, addr) = (worker.id(), worker.addr);
     worker.stop();

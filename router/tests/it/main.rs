@@ -17,4 +17,6 @@ mod harness;
 mod health;
 mod limits;
 mod logprobs;
+mod logs;
 mod mock;
+mod waiting;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::tls::tests::write_pair;
+use crate::vitals::Vitals;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -28,7 +29,7 @@ impl Greeter {
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = tcp.local_addr().unwrap();
         let metrics = Arc::<Metrics>::default();
-        let config = Reloaded::open(files, &metrics).unwrap();
+        let config = Reloaded::open(files, &metrics, &Vitals::default()).unwrap();
         let mut listener = TlsListener::new(tcp, config, metrics);
         listener.handshakes_max = handshakes_max;
         let server = tokio::spawn(async move {

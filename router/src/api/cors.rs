@@ -1,0 +1,172 @@
+//! Which web pages may call the API from a browser: CORS, for the API of clients only. Callers that are
+//! no browsers send no `Origin` and pass by.
+
+use crate::router::Router;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    ACCESS_CONTROL_REQUEST_METHOD, HeaderValue, ORIGIN, VARY,
+};
+use http::{Method, StatusCode, Uri};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What a page may read of an answer beside what browsers always show.
+const EXPOSED: &str =
+    "retry-after, x-request-id, x-pdserve-prefill, x-pdserve-decode, x-pdserve-room";
+/// Chrome keeps a preflight no longer than this.
+const MAX_AGE_SECS: u16 = 7200;
+
+/// `--cors-allowed-origins`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CorsOrigins {
+    Any,
+    /// Pages that this machine serves, under any name of its own.
+    Local,
+    Listed(Vec<HeaderValue>),
+}
+
+/// Not what a browser sends as `Origin`.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "--cors-allowed-origins {0}: an origin is a scheme and a host, with a port where it is not the \
+     scheme's, such as https://chat.example.com; `*` allows any"
+)]
+pub struct OriginError(String);
+
+pub(super) async fn cors(
+    State(router): State<Arc<Router>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let origin = request.headers().get(ORIGIN);
+    let Some(allowed) = origin.and_then(|origin| router.cors.allow(origin)) else {
+        return next.run(request).await;
+    };
+    let mut response = match is_preflight(&request) {
+        true => answer_preflight(&request),
+        false => next.run(request).await,
+    };
+    let headers = response.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
+    headers.insert(
+        ACCESS_CONTROL_EXPOSE_HEADERS,
+        HeaderValue::from_static(EXPOSED),
+    );
+    headers.append(VARY, HeaderValue::from_static("origin"));
+    response
+}
+
+fn is_preflight(request: &Request) -> bool {
+    let asks = request
+        .headers()
+        .contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    request.method() == Method::OPTIONS && asks
+}
+
+/// Any header may be sent: `*` would leave `Authorization` out.
+fn answer_preflight(request: &Request) -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    let headers = response.headers_mut();
+    let methods = HeaderValue::from_static("GET, POST");
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
+    if let Some(asked) = request.headers().get(ACCESS_CONTROL_REQUEST_HEADERS) {
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
+    }
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from(MAX_AGE_SECS));
+    response
+}
+
+// === impl CorsOrigins ===
+
+impl CorsOrigins {
+    /// # Errors
+    /// The first that no browser would send.
+    pub fn listed(origins: &[String]) -> Result<Self, OriginError> {
+        if origins.iter().any(|origin| origin == "*") {
+            return Ok(Self::Any);
+        }
+        let listed: Result<Vec<HeaderValue>, OriginError> = origins
+            .iter()
+            .map(|origin| parse(origin).ok_or_else(|| OriginError(origin.clone())))
+            .collect();
+        Ok(Self::Listed(listed?))
+    }
+
+    /// What to tell a page of this origin, if it may read answers.
+    fn allow(&self, origin: &HeaderValue) -> Option<HeaderValue> {
+        let is_allowed = match self {
+            Self::Any => return Some(HeaderValue::from_static("*")),
+            Self::Local => is_local(origin),
+            Self::Listed(origins) => origins.contains(origin),
+        };
+        is_allowed.then(|| origin.clone())
+    }
+}
+
+fn parse(origin: &str) -> Option<HeaderValue> {
+    let parts = origin.parse::<Uri>().ok()?.into_parts();
+    let is_origin = parts.scheme.is_some() && parts.authority.is_some();
+    let has_path = parts.path_and_query.is_some_and(|path| path != "/") || origin.ends_with('/');
+    if !is_origin || has_path {
+        return None;
+    }
+    // Browsers write scheme and host in small letters.
+    origin.to_ascii_lowercase().parse().ok()
+}
+
+fn is_local(origin: &HeaderValue) -> bool {
+    let origin = origin.to_str().ok().and_then(|text| text.parse().ok());
+    let host = origin.and_then(|origin: Uri| origin.host().map(str::to_owned));
+    host.is_some_and(|host| {
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        let is_loopback = address.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        is_loopback || host == "localhost" || host.ends_with(".localhost")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about origins.
+
+    use super::*;
+
+    fn allows(origins: &CorsOrigins, origin: &'static str) -> bool {
+        origins.allow(&HeaderValue::from_static(origin)).is_some()
+    }
+
+    #[test]
+    fn pages_of_this_machine_are_known_by_their_host() {
+        for local in [
+            "http://localhost:3000",
+            "http://127.0.0.1",
+            "https://[::1]:8443",
+            "http://chat.localhost",
+        ] {
+            assert!(allows(&CorsOrigins::Local, local), "{local}");
+        }
+        for foreign in [
+            "https://localhost.example.com",
+            "http://10.0.0.1",
+            "null",
+            "file://",
+        ] {
+            assert!(!allows(&CorsOrigins::Local, foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn what_no_browser_sends_is_refused() {
+        let listed = |origin: &str| CorsOrigins::listed(&[origin.to_owned()]);
+        let origins = listed("https://Chat.example.com:8443").unwrap();
+        assert!(allows(&origins, "https://chat.example.com:8443"));
+        assert!(!allows(&origins, "https://chat.example.com"));
+        assert_eq!(listed("*"), Ok(CorsOrigins::Any));
+        for wrong in ["chat.example.com", "https://a/", "https://a/b", ""] {
+            assert_eq!(listed(wrong), Err(OriginError(wrong.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! How a request comes to a place among those in flight and to workers that take it. Where a pool
+//! has no worker for a moment (a restart, a rollout, a scale from zero) it waits in the queue, within
+//! the queue's bounds, and holds no place meanwhile.
+
+use super::LegFailure;
+use crate::queue::{Patience, Place, QueueError};
+use crate::route::{Demand, NoRoute, Route};
+use crate::router::Router;
+use crate::workers::Fleet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// An open circuit ends with time, which the fleet does not announce.
+const CIRCUIT_LOOK: Duration = Duration::from_millis(250);
+
+/// Why a request is not taken on.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    Queue(QueueError),
+    Route(NoRoute),
+}
+
+/// Finds a place, if none is `held`, and workers for what `demand` says.
+pub(super) async fn admit<'a>(
+    router: &Router,
+    held: Option<Place>,
+    demand: impl Fn() -> Demand<'a>,
+    patience: &mut Patience,
+) -> Result<(Place, Route), Refusal> {
+    let mut missing = match held.or_else(|| router.try_enter()) {
+        Some(place) => match router.choose(&demand()) {
+            Ok(route) => return Ok((place, route)),
+            Err(no_route) => Some(awaited(router, no_route, patience)?),
+        },
+        None => None,
+    };
+    let _waiting = router.queue.wait().map_err(|full| match missing.take() {
+        Some(no_route) => Refusal::Route(no_route),
+        None => Refusal::Queue(full),
+    })?;
+    // What changes from here on is seen as a change.
+    let mut fleet = router.workers.changes();
+    loop {
+        let place = patience.for_place(enter(router, &mut fleet)).await?;
+        let no_route = match router.choose(&demand()) {
+            Ok(route) => return Ok((place, route)),
+            Err(no_route) => awaited(router, no_route, patience)?,
+        };
+        drop((place, no_route));
+        let sign = async {
+            tokio::select! {
+                _ = fleet.changed() => {}
+                () = router.draining.cancelled() => {}
+                () = tokio::time::sleep(CIRCUIT_LOOK) => {}
+            }
+        };
+        patience.for_worker(sign).await;
+    }
+}
+
+/// What is missing, if it is worth waiting for.
+fn awaited(router: &Router, missing: NoRoute, patience: &Patience) -> Result<NoRoute, Refusal> {
+    match missing {
+        NoRoute::NoWorker(_) if patience.awaits_workers() && !router.is_draining() => Ok(missing),
+        NoRoute::NoWorker(_) | NoRoute::UnknownModel { .. } => Err(Refusal::Route(missing)),
+    }
+}
+
+/// Waits for a place, also for one that the fleet's growth makes.
+async fn enter(router: &Router, fleet: &mut watch::Receiver<Arc<Fleet>>) -> Place {
+    let place = router.queue.enter();
+    tokio::pin!(place);
+    loop {
+        tokio::select! {
+            place = &mut place => return place,
+            _ = fleet.changed() => router.fit_queue(),
+        }
+    }
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// The same for a request whose last attempt failed.
+    pub(super) fn after(self, last: Option<&LegFailure>) -> Self {
+        match (self, last) {
+            (Self::Route(NoRoute::NoWorker(missing)), Some(last)) => {
+                let missing = format!("{missing}; the last attempt: {last}");
+                Self::Route(NoRoute::NoWorker(missing))
+            }
+            (refusal, _) => refusal,
+        }
+    }
+}
+
+impl From<QueueError> for Refusal {
+    fn from(error: QueueError) -> Self {
+        Self::Queue(error)
+    }
+}
+
+#[cfg(test)]
+mod tests;
