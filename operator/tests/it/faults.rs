@@ -1,6 +1,8 @@
 //! Processes that die, and the operator itself among them.
 
 use crate::bench::{Bench, pid, pids, signal, wait_gone};
+use std::fs::File;
+use std::process::Command;
 
 const ONE_EACH: [&str; 3] = ["decode-0-1", "prefill-0-1", "router-0-1"];
 
@@ -71,4 +73,15 @@ async fn once_fails_with_a_worker_that_crashes() {
         said.contains("ended with exit status: 3; its own lines above say why"),
         "{said}"
     );
+}
+
+#[test]
+fn an_error_that_cannot_be_written_is_an_exit_status_still() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut operator = Command::new(env!("CARGO_BIN_EXE_pd-operator"));
+    let ended = operator
+        .args(["local", "--file", "/no/such.yaml"])
+        .stderr(full)
+        .status();
+    assert_eq!(ended.unwrap().code(), Some(1));
 }
