@@ -12,8 +12,11 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// Nobody reads the router's log, so it has an address of its own and known ports.
-async fn serves_and_ends(host: Ipv4Addr, stderr: Stdio) {
+/// Nobody reads the router's log, so it has known ports on an address that is this test's of this
+/// process alone.
+async fn serves_and_ends(test: u8, stderr: Stdio) {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let host = Ipv4Addr::new(127, 62 + test, high, low);
     let worker = Mock::start(Role::Null).await;
     let refusal = r#"{"error":{"message":"no","type":"t","param":null,"code":null}}"#;
     worker.answer(Answer::Status(400, refusal.to_owned()));
@@ -41,12 +44,12 @@ async fn serves_and_ends(host: Ipv4Addr, stderr: Stdio) {
 #[tokio::test]
 async fn a_full_disk_under_the_log_changes_nothing() {
     let full = File::options().write(true).open("/dev/full").unwrap();
-    serves_and_ends(Ipv4Addr::new(127, 62, 1, 1), full.into()).await;
+    serves_and_ends(0, full.into()).await;
 }
 
 #[tokio::test]
 async fn a_pipe_that_nobody_reads_any_more_changes_nothing() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    serves_and_ends(Ipv4Addr::new(127, 62, 1, 2), writer.into()).await;
+    serves_and_ends(1, writer.into()).await;
 }
