@@ -6,14 +6,16 @@ use serde::{Deserialize, Serialize};
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct KvSpec {
-    /// Tokens of one page, the unit of transfer.
+    /// Tokens of one page, the unit of transfer; at most 64 with `engine.kind` `pdserve`.
     #[serde(default = "page_size")]
-    #[schemars(extend("enum" = [1, 16, 64]))]
+    #[schemars(extend("enum" = [1, 2, 4, 8, 16, 32, 64, 128]))]
     pub page_size: i32,
-    /// Element type of the cache. `auto` takes the one of the computation.
+    /// Element type of the cache. `auto` takes the one of the computation. `pdserve` has `float32` and
+    /// `bfloat16`, `sglang` has `bfloat16`, `fp8_e4m3` and `fp8_e5m2`.
     #[serde(default)]
     pub dtype: KvDtype,
-    /// Way of the KV bytes from prefill to decode. `auto` takes the fastest that a pair shares.
+    /// Path of the KV bytes from prefill to decode. With `pdserve`, `auto` takes the fastest that a pair
+    /// shares, and the names of SGLang's engines mean `auto`; `sglang` has no `shm`, `tcp` and `rdma`.
     #[serde(default)]
     pub transport: KvTransport,
 }
@@ -49,6 +51,10 @@ impl Default for KvSpec {
         Self {
             page_size: page_size(),
             dtype: KvDtype::Auto,
+    Ascend,
+    Mori,
+    /// Moves nothing: for trials of SGLang without a network.
+    Fake,
             transport: KvTransport::Auto,
         }
     }
@@ -85,3 +91,6 @@ impl KvTransport {
 fn page_size() -> i32 {
     16
 }
+            Self::Ascend => "ascend",
+            Self::Mori => "mori",
+            Self::Fake => "fake",

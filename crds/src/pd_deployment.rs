@@ -77,7 +77,19 @@ use serde::{Deserialize, Serialize};
 #[x_kube(
     validation = rules::BOTH_POOLS_OR_NONE.cel(),
     validation = rules::AUTOSCALING_NEEDS_BOUNDS.cel(),
-    validation = rules::BUDGET_COVERS_MINIMUM.cel()
+    validation = rules::BUDGET_COVERS_MINIMUM.cel(),
+    validation = rules::engines::PREFILL_RANKS.cel(),
+    validation = rules::engines::DECODE_RANKS.cel(),
+    validation = rules::engines::PREFILL_GPUS.cel(),
+    validation = rules::engines::DECODE_GPUS.cel(),
+    validation = rules::engines::PDSERVE_DTYPE.cel(),
+    validation = rules::engines::PDSERVE_KV_DTYPE.cel(),
+    validation = rules::engines::PDSERVE_TRANSPORT.cel(),
+    validation = rules::engines::PDSERVE_PAGE.cel(),
+    validation = rules::engines::PDSERVE_READS_FILES.cel(),
+    validation = rules::engines::SGLANG_TRANSPORT.cel(),
+    validation = rules::engines::SGLANG_KV_DTYPE.cel(),
+    validation = rules::engines::SGLANG_IS_NOT_SCALED_BY_LOAD.cel()
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PdDeploymentSpec {

@@ -3,8 +3,12 @@
 use crate::engine::EngineArg;
 use crate::rules;
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
+
+/// The resource that NVIDIA's device plugin offers: one GPU.
+pub const GPU: &str = "nvidia.com/gpu";
 
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -119,6 +123,11 @@ fn one() -> i32 {
 }
 
 /// A full Pod schema would be larger than the rest of the CRD, so the operator checks these fields
+
+    /// How much of a resource the worker's container may have.
+    pub fn limit(&self, resource: &str) -> Option<&Quantity> {
+        self.resources.as_ref()?.limits.as_ref()?.get(resource)
+    }
 /// when it builds the pod.
 fn free_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({

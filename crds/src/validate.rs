@@ -1,6 +1,8 @@
 //! The rules of [`rules`](crate::rules) and of the schema, checked in Rust, so that a file is
 //! refused on a machine without an apiserver for the same reasons and in the same words.
 
+mod engines;
+
 use crate::engine::{EngineArg, EngineKind, EngineSpec};
 use crate::field::{FieldError, FieldErrors, FieldPath};
 use crate::model::{ModelSource, ModelSpec};
@@ -78,6 +80,7 @@ fn check_router(router: &RouterSpec, path: &FieldPath, report: &mut Report) {
         retries: _,
         resources: _,
         pod_template: _,
+    engines::check(spec, &path, report);
     } = router;
     for (field, source) in [("apiKeys", api_keys), ("tls", tls)] {
         let is_named = source

@@ -4,9 +4,8 @@
 use super::dereference::{Dereferenced, HostModel};
 use pd_crds::engine::EngineKind;
 use pd_crds::field::{FieldError, FieldErrors, FieldPath};
-use pd_crds::kv::{KvDtype, KvSpec, KvTransport};
+use pd_crds::kv::KvTransport;
 use pd_crds::model::ModelSource;
-use pd_crds::pool::PoolSpec;
 use pd_crds::router::RouterSpec;
 use pd_crds::{PdDeployment, PdDeploymentSpec};
 use pd_protocol::labels;
@@ -68,10 +67,10 @@ fn check_carried_out(spec: &PdDeploymentSpec) -> Vec<FieldError> {
         errors.push(path.error("on this machine only pdserve is carried out"));
     }
     errors.extend(check_router(&spec.router, &path.child("router")));
-    let pools = path.child("pools");
-    errors.extend(check_one_rank(&spec.pools.prefill, &pools.child("prefill")));
-    errors.extend(check_one_rank(&spec.pools.decode, &pools.child("decode")));
-    errors.extend(check_kv(&spec.kv, &path.child("kv")));
+    if spec.kv.transport == KvTransport::Rdma {
+        let path = path.child("kv").child("transport");
+        errors.push(path.error("rdma is not carried out on this machine; set auto, shm or tcp"));
+    }
     errors
 }
 
@@ -94,40 +93,6 @@ fn check_router(router: &RouterSpec, path: &FieldPath) -> Vec<FieldError> {
             "there are no Secrets on this machine; remove it, or start pd-router yourself with \
              --tls-cert-path and --tls-key-path",
         ));
-    }
-    errors
-}
-
-fn check_one_rank(pool: &PoolSpec, path: &FieldPath) -> Vec<FieldError> {
-    let sizes = [("tp", pool.tp), ("pp", pool.pp), ("dp", pool.dp)];
-    let beyond = sizes.into_iter().filter(|(_, size)| *size != 1);
-    let error = |(name, size)| {
-        path.child(name).error(format!(
-            "{size} ranks are not carried out yet, a worker is one; set it to 1 and raise replicas"
-        ))
-    };
-    beyond.map(error).collect()
-}
-
-/// What the engine's CPU backend and its transports know.
-fn check_kv(kv: &KvSpec, path: &FieldPath) -> Vec<FieldError> {
-    let KvSpec {
-        page_size: _,
-        dtype,
-        transport,
-    } = kv;
-    let mut errors = Vec::new();
-    if !matches!(dtype, KvDtype::Auto | KvDtype::Float32 | KvDtype::Bfloat16) {
-        errors.push(path.child("dtype").error(format!(
-            "{} is not carried out on this machine; set auto, float32 or bfloat16",
-            dtype.flag()
-        )));
-    }
-    if *transport == KvTransport::Rdma {
-        errors.push(
-            path.child("transport")
-                .error("rdma is not carried out on this machine; set auto, shm or tcp"),
-        );
     }
     errors
 }

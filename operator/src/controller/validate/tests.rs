@@ -63,18 +63,16 @@ fn what_only_a_cluster_has_is_refused_by_path() {
 }
 
 #[test]
-fn what_the_engine_does_not_have_yet_is_refused_by_path() {
-    let spec = "  model: {source: {hostPath: {path: /m.gguf}}}
-  pools: {prefill: {tp: 2, pp: 2}, decode: {dp: 4}}
-  kv: {dtype: fp8_e4m3, transport: rdma}
-";
-    insta::assert_snapshot!(refused(mk_dereferenced(spec, true)), @r"
-    spec.pools.prefill.tp: 2 ranks are not carried out yet, a worker is one; set it to 1 and raise replicas
-    spec.pools.prefill.pp: 2 ranks are not carried out yet, a worker is one; set it to 1 and raise replicas
-    spec.pools.decode.dp: 4 ranks are not carried out yet, a worker is one; set it to 1 and raise replicas
-    spec.kv.dtype: fp8_e4m3 is not carried out on this machine; set auto, float32 or bfloat16
-    spec.kv.transport: rdma is not carried out on this machine; set auto, shm or tcp
-    ");
+fn what_the_engine_does_not_have_yet_is_refused_here_as_on_a_cluster() {
+    let mut dereferenced = mk_dereferenced(HERE, true);
+    dereferenced.deployment.spec.pools.decode.tp = 2;
+    let expected = format!(
+        "spec.pools.decode: {}",
+        pd_crds::rules::engines::DECODE_RANKS.message
+    );
+    let refused_there = for_a_cluster(&dereferenced.deployment);
+    assert_eq!(refused_there.unwrap_err().to_string(), expected);
+    assert_eq!(refused(dereferenced), expected);
 }
 
 #[test]
