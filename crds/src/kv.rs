@@ -1,9 +1,12 @@
 //! The KV cache: page size, element type and transport.
 
+use crate::rules;
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[x_kube(validation = rules::SHARING_NEEDS_SHARED_MEMORY.cel())]
 #[serde(rename_all = "camelCase")]
 pub struct KvSpec {
     /// Tokens of one page, the unit of transfer; at most 64 with `engine.kind` `pdserve`.
@@ -18,6 +21,12 @@ pub struct KvSpec {
     /// shares, and the names of SGLang's engines mean `auto`; `sglang` has no `shm`, `tcp` and `rdma`.
     #[serde(default)]
     pub transport: KvTransport,
+    /// Let workers of one node share KV memory, through a folder of that node, where `transport` is
+    /// `auto` or `shm`. The operator's installation must offer the folder (helm value
+    /// `sharedMemory.hostPath`), and the pods need a namespace that allows hostPath volumes and an init
+    /// container that runs as root, which the Baseline pod security standard does not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub node_shared_memory: bool,
 }
 
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +51,10 @@ pub enum KvTransport {
     Rdma,
     Mooncake,
     Nixl,
+    Ascend,
+    Mori,
+    /// Moves nothing: for trials of SGLang without a network.
+    Fake,
 }
 
 // === impl KvSpec ===
@@ -51,11 +64,8 @@ impl Default for KvSpec {
         Self {
             page_size: page_size(),
             dtype: KvDtype::Auto,
-    Ascend,
-    Mori,
-    /// Moves nothing: for trials of SGLang without a network.
-    Fake,
             transport: KvTransport::Auto,
+            node_shared_memory: false,
         }
     }
 }
@@ -84,6 +94,9 @@ impl KvTransport {
             Self::Rdma => "rdma",
             Self::Mooncake => "mooncake",
             Self::Nixl => "nixl",
+            Self::Ascend => "ascend",
+            Self::Mori => "mori",
+            Self::Fake => "fake",
         }
     }
 }
@@ -91,6 +104,3 @@ impl KvTransport {
 fn page_size() -> i32 {
     16
 }
-            Self::Ascend => "ascend",
-            Self::Mori => "mori",
-            Self::Fake => "fake",

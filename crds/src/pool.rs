@@ -64,11 +64,13 @@ pub struct PoolSpec {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     #[schemars(length(max = 64))]
     pub args: Vec<EngineArg>,
-    /// Resources of the worker's container, GPUs among them; of each of its pods.
+    /// Resources of the worker's container, GPUs among them; of each of its pods. Without GPUs it
+    /// computes on CPUs. What GPU workers put into `/dev/shm` counts as their memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
     /// Fields of a Pod, merged over those that the operator writes: maps merge, lists of named
-    /// items (containers, env, volumes) merge by name, other lists replace.
+    /// items (containers, env, volumes) merge by name, other lists replace. The worker's container is
+    /// named `agent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<PodTemplate>,
 }
@@ -112,9 +114,19 @@ impl PoolSpec {
         self.replicas.or(self.min_replicas).unwrap_or(1)
     }
 
+    /// Whether it has more than one replica, or may have after scaling.
+    pub fn may_be_several(&self) -> bool {
+        self.max_replicas.or(self.replicas).unwrap_or(1) > 1
+    }
+
     /// GPUs of one replica, where it runs on GPUs: one for each rank.
     pub fn ranks(&self) -> i64 {
         [self.tp, self.pp, self.dp].map(i64::from).iter().product()
+    }
+
+    /// How much of a resource the worker's container may have.
+    pub fn limit(&self, resource: &str) -> Option<&Quantity> {
+        self.resources.as_ref()?.limits.as_ref()?.get(resource)
     }
 }
 
@@ -123,11 +135,6 @@ fn one() -> i32 {
 }
 
 /// A full Pod schema would be larger than the rest of the CRD, so the operator checks these fields
-
-    /// How much of a resource the worker's container may have.
-    pub fn limit(&self, resource: &str) -> Option<&Quantity> {
-        self.resources.as_ref()?.limits.as_ref()?.get(resource)
-    }
 /// when it builds the pod.
 fn free_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({

@@ -170,12 +170,23 @@ pub const METRICS_PORT_IS_FREE: CelRule = CelRule::new(
     "with tls, port must not be 29000, where the router then tells its metrics in plain HTTP",
 );
 
+pub const CLASS_NEEDS_LOAD_BALANCER: CelRule = CelRule::new(
+    "!has(self.loadBalancerClass) || self.type == 'LoadBalancer'",
+    "loadBalancerClass chooses among load balancers: set type to LoadBalancer, or leave it out",
+);
+
+pub const SHARING_NEEDS_SHARED_MEMORY: CelRule = CelRule::new(
+    "!has(self.nodeSharedMemory) || !self.nodeSharedMemory || \
+     self.transport in ['auto', 'shm']",
+    "nodeSharedMemory is for shared memory: set kv.transport to auto or shm, or leave it out",
+);
+
 /// Every rule, for tests that each is in the schema and each is broken by a case.
 pub fn all() -> impl Iterator<Item = CelRule> {
     BETWEEN_FIELDS.into_iter().chain(engines::ALL)
 }
 
-const BETWEEN_FIELDS: [CelRule; 15] = [
+const BETWEEN_FIELDS: [CelRule; 17] = [
     NAME,
     ONE_SOURCE,
     SGLANG_NEEDS_IMAGE,
@@ -191,4 +202,6 @@ const BETWEEN_FIELDS: [CelRule; 15] = [
     SECRET_NAME,
     KEYS_ARE_NOT_THE_CERTIFICATE,
     METRICS_PORT_IS_FREE,
+    CLASS_NEEDS_LOAD_BALANCER,
+    SHARING_NEEDS_SHARED_MEMORY,
 ];

@@ -113,6 +113,12 @@ pub const SGLANG_TRANSPORT: CelRule = CelRule::new(
 )
 .at(".kv.transport");
 
+pub const SGLANG_SHARES_NO_MEMORY: CelRule = CelRule::new(
+    "self.engine.kind != 'sglang' || !has(self.kv.nodeSharedMemory) || !self.kv.nodeSharedMemory",
+    "kv.nodeSharedMemory is for engine.kind pdserve: leave it out",
+)
+.at(".kv.nodeSharedMemory");
+
 pub const SGLANG_KV_DTYPE: CelRule = CelRule::new(
     "self.engine.kind != 'sglang' || \
      self.kv.dtype in ['auto', 'bfloat16', 'fp8_e4m3', 'fp8_e5m2']",
@@ -128,7 +134,7 @@ pub const SGLANG_IS_NOT_SCALED_BY_LOAD: CelRule = CelRule::new(
 )
 .at(".autoscaling.mode");
 
-pub(super) const ALL: [CelRule; 12] = [
+pub(super) const ALL: [CelRule; 13] = [
     PREFILL_RANKS,
     DECODE_RANKS,
     PREFILL_GPUS,
@@ -139,6 +145,7 @@ pub(super) const ALL: [CelRule; 12] = [
     PDSERVE_PAGE,
     PDSERVE_READS_FILES,
     SGLANG_TRANSPORT,
+    SGLANG_SHARES_NO_MEMORY,
     SGLANG_KV_DTYPE,
     SGLANG_IS_NOT_SCALED_BY_LOAD,
 ];

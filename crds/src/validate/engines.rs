@@ -97,6 +97,11 @@ fn check_sglang(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) 
         KvTransport::Shm | KvTransport::Tcp | KvTransport::Rdma => false,
     };
     report.unless(transport, &at.child("transport"), rules::SGLANG_TRANSPORT);
+    report.unless(
+        !spec.kv.node_shared_memory,
+        &at.child("nodeSharedMemory"),
+        rules::SGLANG_SHARES_NO_MEMORY,
+    );
     let dtype = !matches!(spec.kv.dtype, KvDtype::Float32 | KvDtype::Float16);
     report.unless(dtype, &at.child("dtype"), rules::SGLANG_KV_DTYPE);
     let mode = match spec.autoscaling.mode {
