@@ -23,6 +23,9 @@ pub(crate) enum Command {
     Local(LocalArgs),
     /// Print the CustomResourceDefinitions as YAML
     Crds,
+    /// Print what `run` with the same flags would make of a PDDeployment, as YAML; nothing is asked of a
+    /// cluster
+    Render(RenderArgs),
     /// Fail while PDDeployments exist: they need the operator to be deleted
     CheckUninstall {
         /// Namespace to look in [default: all]
@@ -110,6 +113,18 @@ pub(crate) struct BuildArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct RenderArgs {
+    /// PDDeployment to render; a relative hostPath is taken from its folder
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Namespace of the objects, where the file names none
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    pub(crate) namespace: String,
+    #[command(flatten)]
+    pub(crate) build: BuildArgs,
+}
+
+#[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct LocalArgs {
     #[command(subcommand)]
@@ -155,6 +170,7 @@ impl Command {
             Self::Run(run) => Some(&run.log_level),
             Self::Local(_)
             | Self::Crds
+            | Self::Render(_)
             | Self::CheckUninstall { .. }
             | Self::CheckInstall { .. }
             | Self::OpenFolder { .. }

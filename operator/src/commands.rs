@@ -1,7 +1,7 @@
 //! What each command does.
 
 use crate::args::{
-    BuildArgs, CacheArgs, Cli, Command, LocalArgs, LocalCommand, RunArgs,
+    BuildArgs, CacheArgs, Cli, Command, LocalArgs, LocalCommand, RenderArgs, RunArgs,
 };
 use crate::cluster;
 use crate::cluster::check::CheckError;
@@ -12,6 +12,7 @@ use crate::controller::site::Site;
 use crate::local::run::{LocalConfig, run};
 use crate::local::status::{LocalStatus, table};
 use crate::local::{cache, child};
+use crate::render;
 use anyhow::{Context, Result, bail};
 use pd_crds::manifest::manifests;
 use pd_protocol::labels::ENV_ADMIN_TOKEN;
@@ -27,6 +28,7 @@ const TOKEN_BYTES: usize = 24;
 pub(crate) fn execute(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Crds => crds(),
+        Command::Render(args) => print_rendered(args),
         Command::Run(args) => run_on_cluster(args),
         Command::CheckUninstall { namespace } => {
             check(cluster::check::uninstall(namespace.as_deref()))
@@ -76,6 +78,11 @@ fn crds() -> Result<()> {
         .map(|manifest| manifest.yaml)
         .collect();
     print(&files.join("---\n"))
+}
+
+fn print_rendered(args: RenderArgs) -> Result<()> {
+    let config = build_config(args.build, false);
+    print(&render::render(&args.file, &args.namespace, &config)?)
 }
 
 fn build_config(args: BuildArgs, namespaced: bool) -> BuildConfig {
