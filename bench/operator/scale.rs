@@ -146,7 +146,8 @@ impl Bench {
             .service_account_kubeconfig("pdserve-system", "pdserve-operator")
             .await?;
         let kubeconfig = kubeconfig.display().to_string();
-        let args = ["run", "--listen", LISTEN, "--log-level", "warn"].map(str::to_owned);
+        let args = "run --log-level warn --allow-host-path / --listen";
+        let args: Vec<String> = args.split(' ').chain([LISTEN]).map(str::to_owned).collect();
         // The second as the chart has it.
         let env = [
             ("KUBECONFIG", kubeconfig.as_str()),

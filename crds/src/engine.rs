@@ -16,7 +16,14 @@ pub struct EngineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub image: Option<String>,
-    /// Flags for the workers of both pools; a pool's own `args` come on top.
+    /// ServiceAccount of the workers' pods, without its token, for what a cluster ties to an account:
+    /// a cloud's identity, an image policy. The operator's installation lists those that may be named
+    /// (helm value `overrides.serviceAccounts`). Default: the namespace's `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub service_account_name: Option<String>,
+    /// Flags for the workers of both pools; a pool's own `args` come on top. With GPUs among a pool's
+    /// `resources` and `kind` `pdserve`, the operator adds `device` `cuda`, unless `device` is given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     #[schemars(length(max = 64))]

@@ -1,21 +1,32 @@
 //! The KV cache: page size, element type and transport.
 
+use crate::rules;
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[x_kube(validation = rules::SHARING_NEEDS_SHARED_MEMORY.cel())]
 #[serde(rename_all = "camelCase")]
 pub struct KvSpec {
-    /// Tokens of one page, the unit of transfer.
+    /// Tokens of one page, the unit of transfer; at most 64 with `engine.kind` `pdserve`.
     #[serde(default = "page_size")]
-    #[schemars(extend("enum" = [1, 16, 64]))]
+    #[schemars(extend("enum" = [1, 2, 4, 8, 16, 32, 64, 128]))]
     pub page_size: i32,
-    /// Element type of the cache. `auto` takes the one of the computation.
+    /// Element type of the cache. `auto` takes the one of the computation. `pdserve` has `float32` and
+    /// `bfloat16`, `sglang` has `bfloat16`, `fp8_e4m3` and `fp8_e5m2`.
     #[serde(default)]
     pub dtype: KvDtype,
-    /// Way of the KV bytes from prefill to decode. `auto` takes the fastest that a pair shares.
+    /// Path of the KV bytes from prefill to decode. With `pdserve`, `auto` takes the fastest that a pair
+    /// shares, and the names of SGLang's engines mean `auto`; `sglang` has no `shm`, `tcp` and `rdma`.
     #[serde(default)]
     pub transport: KvTransport,
+    /// Let workers of one node share KV memory, through a folder of that node, where `transport` is
+    /// `auto` or `shm`. The operator's installation must offer the folder (helm value
+    /// `sharedMemory.hostPath`), and the pods need a namespace that allows hostPath volumes and an init
+    /// container that runs as root, which the Baseline pod security standard does not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub node_shared_memory: bool,
 }
 
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +51,10 @@ pub enum KvTransport {
     Rdma,
     Mooncake,
     Nixl,
+    Ascend,
+    Mori,
+    /// Moves nothing: for trials of SGLang without a network.
+    Fake,
 }
 
 // === impl KvSpec ===
@@ -50,6 +65,7 @@ impl Default for KvSpec {
             page_size: page_size(),
             dtype: KvDtype::Auto,
             transport: KvTransport::Auto,
+            node_shared_memory: false,
         }
     }
 }
@@ -78,6 +94,9 @@ impl KvTransport {
             Self::Rdma => "rdma",
             Self::Mooncake => "mooncake",
             Self::Nixl => "nixl",
+            Self::Ascend => "ascend",
+            Self::Mori => "mori",
+            Self::Fake => "fake",
         }
     }
 }

@@ -26,7 +26,8 @@ pub struct ModelSource {
     /// A folder or GGUF file on a PersistentVolumeClaim of the same namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pvc: Option<PvcSource>,
-    /// A repository on the Hugging Face hub, fetched by the engine.
+    /// A repository on the Hugging Face hub, which each worker of `engine.kind` `sglang` downloads as it
+    /// starts. `pdserve` downloads nothing: put the files on a volume and name that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hugging_face: Option<HuggingFaceSource>,
     /// An OCI image or artifact that holds the files, mounted as an image volume.

@@ -12,6 +12,7 @@ use crate::scaling::{AutoscalingSpec, ScalingMode};
 use crate::slo::SloSpec;
 use crate::status::PdDeploymentStatus;
 use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What the user wants served, and how.
@@ -77,7 +78,20 @@ use serde::{Deserialize, Serialize};
 #[x_kube(
     validation = rules::BOTH_POOLS_OR_NONE.cel(),
     validation = rules::AUTOSCALING_NEEDS_BOUNDS.cel(),
-    validation = rules::BUDGET_COVERS_MINIMUM.cel()
+    validation = rules::BUDGET_COVERS_MINIMUM.cel(),
+    validation = rules::engines::PREFILL_RANKS.cel(),
+    validation = rules::engines::DECODE_RANKS.cel(),
+    validation = rules::engines::PREFILL_GPUS.cel(),
+    validation = rules::engines::DECODE_GPUS.cel(),
+    validation = rules::engines::PDSERVE_DTYPE.cel(),
+    validation = rules::engines::PDSERVE_KV_DTYPE.cel(),
+    validation = rules::engines::PDSERVE_TRANSPORT.cel(),
+    validation = rules::engines::PDSERVE_PAGE.cel(),
+    validation = rules::engines::PDSERVE_READS_FILES.cel(),
+    validation = rules::engines::SGLANG_TRANSPORT.cel(),
+    validation = rules::engines::SGLANG_SHARES_NO_MEMORY.cel(),
+    validation = rules::engines::SGLANG_KV_DTYPE.cel(),
+    validation = rules::engines::SGLANG_IS_NOT_SCALED_BY_LOAD.cel()
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PdDeploymentSpec {
@@ -106,10 +120,24 @@ pub struct PdDeploymentSpec {
     /// How a worker leaves.
     #[serde(default)]
     pub drain: DrainSpec,
+    /// Secrets to pull the images of all pods with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    #[schemars(length(max = 16))]
+    pub image_pull_secrets: Vec<PullSecret>,
     /// Let every worker finish and leave, and keep all else: routers stay and refuse requests,
     /// retriably. Taken back, the pools come back in their last size.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
+}
+
+/// A Secret of type `kubernetes.io/dockerconfigjson`.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PullSecret {
+    /// Name of a Secret of the same namespace.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
 }
 
 // === impl PdDeploymentSpec ===

@@ -3,8 +3,12 @@
 use crate::engine::EngineArg;
 use crate::rules;
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
+
+/// The resource that NVIDIA's device plugin offers: one GPU.
+pub const GPU: &str = "nvidia.com/gpu";
 
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -60,12 +64,14 @@ pub struct PoolSpec {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     #[schemars(length(max = 64))]
     pub args: Vec<EngineArg>,
-    /// Resources of the worker's container, GPUs among them; of each of its pods.
+    /// Resources of the worker's container, GPUs among them; of each of its pods. Without GPUs it
+    /// computes on CPUs. What GPU workers put into `/dev/shm` counts as their memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::kube_schema::resource_requirements")]
     pub resources: Option<ResourceRequirements>,
     /// Fields of a Pod, merged over those that the operator writes: maps merge, lists of named
-    /// items (containers, env, volumes) merge by name, other lists replace.
+    /// items (containers, env, volumes) merge by name, other lists replace. The worker's container is
+    /// named `agent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<PodTemplate>,
 }
@@ -109,9 +115,19 @@ impl PoolSpec {
         self.replicas.or(self.min_replicas).unwrap_or(1)
     }
 
+    /// Whether it has more than one replica, or may have after scaling.
+    pub fn may_be_several(&self) -> bool {
+        self.max_replicas.or(self.replicas).unwrap_or(1) > 1
+    }
+
     /// GPUs of one replica, where it runs on GPUs: one for each rank.
     pub fn ranks(&self) -> i64 {
         [self.tp, self.pp, self.dp].map(i64::from).iter().product()
+    }
+
+    /// How much of a resource the worker's container may have.
+    pub fn limit(&self, resource: &str) -> Option<&Quantity> {
+        self.resources.as_ref()?.limits.as_ref()?.get(resource)
     }
 }
 

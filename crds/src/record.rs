@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 /// Fields of a pool that change its size, and are in no revision.
 const SIZES: [&str; 3] = ["replicas", "minReplicas", "maxReplicas"];
 
+/// The part that is recorded only where there is something.
+const PULL_SECRETS: &str = "imagePullSecrets";
+
 /// What of `spec` a revision is made of.
 pub fn recorded(spec: &PdDeploymentSpec) -> Value {
     let pool = |pool: &PoolSpec| {
@@ -17,12 +20,16 @@ pub fn recorded(spec: &PdDeploymentSpec) -> Value {
         }
         pool
     };
-    json!({"spec": {
+    let mut parts = json!({
         "model": spec.model,
         "engine": spec.engine,
         "kv": spec.kv,
         "pools": {"prefill": pool(&spec.pools.prefill), "decode": pool(&spec.pools.decode)},
-    }})
+    });
+    if !spec.image_pull_secrets.is_empty() {
+        parts[PULL_SECRETS] = json!(spec.image_pull_secrets);
+    }
+    json!({"spec": parts})
 }
 
 /// `spec` with the recorded parts in place of its own; sizes and all else stay. Nothing if `record`
@@ -39,6 +46,10 @@ pub fn restored(spec: &Value, record: &Value) -> Option<Value> {
     for part in ["model", "engine", "kv"] {
         restored.insert(part.to_owned(), recorded.get(part)?.clone());
     }
+    match recorded.get(PULL_SECRETS) {
+        Some(secrets) => restored.insert(PULL_SECRETS.to_owned(), secrets.clone()),
+        None => restored.remove(PULL_SECRETS),
+    };
     let pools = json!({"prefill": pool("prefill")?, "decode": pool("decode")?});
     restored.insert("pools".to_owned(), pools);
     Some(Value::Object(restored))

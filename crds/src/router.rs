@@ -1,8 +1,10 @@
 //! The router: how many, where it listens, whom it lets in, how it picks workers, how often it
 //! retries.
 
+use crate::limits::LimitsSpec;
 use crate::pool::PodTemplate;
 use crate::rules;
+use crate::service::RouterServiceSpec;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -19,10 +21,11 @@ pub const METRICS_PORT: i32 = 29_000;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RouterSpec {
-    /// Number of routers; more than one for availability.
-    #[serde(default = "replicas")]
+    /// Number of routers; more than one for availability. Default: one, and the number is left to
+    /// whoever scales the Deployment `NAME-router`, such as a HorizontalPodAutoscaler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
-    pub replicas: i32,
+    pub replicas: Option<i32>,
     /// Port of the OpenAI API.
     #[serde(default = "port")]
     #[schemars(range(min = 1, max = 65535))]
@@ -46,11 +49,18 @@ pub struct RouterSpec {
     /// Retries on another pair, before the client has received a byte.
     #[serde(default)]
     pub retries: RetriesSpec,
-    /// Resources of the router's container.
+    /// How much each router takes on at once, and how long it works on a request.
+    #[serde(default, skip_serializing_if = "LimitsSpec::is_default")]
+    pub limits: LimitsSpec,
+    /// The Service in front of the routers.
+    #[serde(default, skip_serializing_if = "RouterServiceSpec::is_default")]
+    pub service: RouterServiceSpec,
+    /// Resources of the router's container. Default: requests of 100m CPU and 64Mi memory, no limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::kube_schema::resource_requirements")]
     pub resources: Option<ResourceRequirements>,
-    /// Fields of a Pod, merged over those that the operator writes.
+    /// Fields of a Pod, merged over those that the operator writes, as in the pools; the router's
+    /// container is named `router`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<PodTemplate>,
 }
@@ -101,13 +111,15 @@ pub struct RetriesSpec {
 impl Default for RouterSpec {
     fn default() -> Self {
         Self {
-            replicas: replicas(),
+            replicas: None,
             port: port(),
             api_keys: None,
             tls: None,
             image: None,
             policies: PoliciesSpec::default(),
             retries: RetriesSpec::default(),
+            limits: LimitsSpec::default(),
+            service: RouterServiceSpec::default(),
             resources: None,
             pod_template: None,
         }
@@ -148,10 +160,6 @@ impl Policy {
             Self::LeastLoaded => "least_loaded",
         }
     }
-}
-
-fn replicas() -> i32 {
-    1
 }
 
 fn port() -> i32 {

@@ -1,6 +1,8 @@
 //! The rules that tie fields together, each with its CEL form for the apiserver and the message
 //! that both the apiserver and [`validate`](mod@crate::validate) give.
 
+pub mod engines;
+
 use kube::core::Rule;
 
 /// A rule in CEL, and what a user reads who breaks it.
@@ -8,6 +10,8 @@ use kube::core::Rule;
 pub struct CelRule {
     pub expression: &'static str,
     pub message: &'static str,
+    /// The field that the message is about, from where the rule is attached; empty for that itself.
+    pub field: &'static str,
 }
 
 // === impl CelRule ===
@@ -17,12 +21,21 @@ impl CelRule {
         Self {
             expression,
             message,
+            field: "",
         }
+    }
+
+    const fn at(self, field: &'static str) -> Self {
+        Self { field, ..self }
     }
 
     /// The rule as the schema carries it.
     pub fn cel(self) -> Rule {
-        Rule::new(self.expression).message(self.message)
+        let rule = Rule::new(self.expression).message(self.message);
+        match self.field {
+            "" => rule,
+            field => rule.field_path(field),
+        }
     }
 }
 
@@ -30,25 +43,33 @@ impl CelRule {
 pub const NAME_LEN_MAX: usize = 40;
 
 /// Flags that the operator derives from the spec.
-pub const RESERVED_ARGS: [&str; 21] = [
+pub const RESERVED_ARGS: [&str; 29] = [
+    "model",
     "model-path",
+    "revision",
     "served-model-name",
     "host",
     "port",
     "admin-port",
     "api-key",
+    "admin-token",
     "tp",
     "pp",
     "dp",
     "tp-size",
     "pp-size",
     "dp-size",
+    "tensor-parallel-size",
+    "pipeline-parallel-size",
+    "data-parallel-size",
     "nnodes",
     "node-rank",
     "dist-init-addr",
+    "nccl-init-addr",
     "disaggregation-mode",
     "disaggregation-bootstrap-port",
     "disaggregation-transfer-backend",
+    "disaggregation-shm-dir",
     "page-size",
     "kv-cache-dtype",
     "drain-timeout-secs",
@@ -72,11 +93,13 @@ pub const SGLANG_NEEDS_IMAGE: CelRule = CelRule::new(
 );
 
 pub const ARG_NOT_RESERVED: CelRule = CelRule::new(
-    "!(self in ['model-path', 'served-model-name', 'host', 'port', 'admin-port', 'api-key', 'tp', \
-     'pp', 'dp', 'tp-size', 'pp-size', 'dp-size', 'nnodes', 'node-rank', 'dist-init-addr', \
-     'disaggregation-mode', 'disaggregation-bootstrap-port', 'disaggregation-transfer-backend', \
-     'page-size', 'kv-cache-dtype', 'drain-timeout-secs'])",
-    "this flag is set by the operator from other fields of the spec (model, pools, kv); set it \
+    "!(self in ['model', 'model-path', 'revision', 'served-model-name', 'host', 'port', \
+     'admin-port', 'api-key', 'admin-token', 'tp', 'pp', 'dp', 'tp-size', 'pp-size', 'dp-size', \
+     'tensor-parallel-size', 'pipeline-parallel-size', 'data-parallel-size', 'nnodes', \
+     'node-rank', 'dist-init-addr', 'nccl-init-addr', 'disaggregation-mode', \
+     'disaggregation-bootstrap-port', 'disaggregation-transfer-backend', \
+     'disaggregation-shm-dir', 'page-size', 'kv-cache-dtype', 'drain-timeout-secs'])",
+    "the operator sets this flag from other fields of the spec (model, pools, kv, drain); set it \
      there",
 );
 
@@ -147,8 +170,23 @@ pub const METRICS_PORT_IS_FREE: CelRule = CelRule::new(
     "with tls, port must not be 29000, where the router then tells its metrics in plain HTTP",
 );
 
+pub const CLASS_NEEDS_LOAD_BALANCER: CelRule = CelRule::new(
+    "!has(self.loadBalancerClass) || self.type == 'LoadBalancer'",
+    "loadBalancerClass chooses among load balancers: set type to LoadBalancer, or leave it out",
+);
+
+pub const SHARING_NEEDS_SHARED_MEMORY: CelRule = CelRule::new(
+    "!has(self.nodeSharedMemory) || !self.nodeSharedMemory || \
+     self.transport in ['auto', 'shm']",
+    "nodeSharedMemory is for shared memory: set kv.transport to auto or shm, or leave it out",
+);
+
 /// Every rule, for tests that each is in the schema and each is broken by a case.
-pub const ALL: [CelRule; 15] = [
+pub fn all() -> impl Iterator<Item = CelRule> {
+    BETWEEN_FIELDS.into_iter().chain(engines::ALL)
+}
+
+const BETWEEN_FIELDS: [CelRule; 17] = [
     NAME,
     ONE_SOURCE,
     SGLANG_NEEDS_IMAGE,
@@ -164,4 +202,6 @@ pub const ALL: [CelRule; 15] = [
     SECRET_NAME,
     KEYS_ARE_NOT_THE_CERTIFICATE,
     METRICS_PORT_IS_FREE,
+    CLASS_NEEDS_LOAD_BALANCER,
+    SHARING_NEEDS_SHARED_MEMORY,
 ];

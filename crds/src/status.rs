@@ -44,8 +44,10 @@ pub struct PdDeploymentStatus {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolsStatus {
+    /// Replicas of the prefill pool, by state.
     #[serde(default)]
     pub prefill: PoolStatus,
+    /// Replicas of the decode pool, by state.
     #[serde(default)]
     pub decode: PoolStatus,
 }
@@ -91,6 +93,7 @@ pub struct RevisionStatus {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
+    /// When it was taken.
     #[schemars(schema_with = "crate::kube_schema::time")]
     pub time: Time,
     /// Replicas before.
@@ -112,6 +115,8 @@ pub struct Decision {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolReplicas {
+    /// Of the prefill pool.
     pub prefill: i32,
+    /// Of the decode pool.
     pub decode: i32,
 }

@@ -1,8 +1,11 @@
 //! The rules of [`rules`](crate::rules) and of the schema, checked in Rust, so that a file is
 //! refused on a machine without an apiserver for the same reasons and in the same words.
 
+mod engines;
+
 use crate::engine::{EngineArg, EngineKind, EngineSpec};
 use crate::field::{FieldError, FieldErrors, FieldPath};
+use crate::kv::KvTransport;
 use crate::model::{ModelSource, ModelSpec};
 use crate::pd_deployment::{PdDeployment, PdDeploymentSpec};
 use crate::pool::{PoolSpec, PoolsSpec};
@@ -11,6 +14,10 @@ use crate::router::{METRICS_PORT, RouterSpec};
 use crate::rules::{self, CelRule};
 use crate::scaling::{AutoscalingSpec, ScalingMode};
 use crate::schema_check;
+use crate::service::{RouterServiceSpec, ServiceType};
+
+/// Labels and annotations of the operator's own begin so.
+const OWN_PREFIX: &str = "pdserve.io/";
 
 /// Checks an object against its schema and against every rule.
 ///
@@ -46,12 +53,13 @@ fn check_spec(spec: &PdDeploymentSpec, report: &mut Report) {
         },
         engine,
         pools,
-        kv: _,
+        kv,
         router,
         slo: _,
         autoscaling,
         rollout,
         drain: _,
+        image_pull_secrets: _,
         suspend: _,
     } = spec;
     check_source(source, &path.child("model").child("source"), report);
@@ -62,9 +70,17 @@ fn check_spec(spec: &PdDeploymentSpec, report: &mut Report) {
         report,
     );
     check_pool(&pools.decode, &path.child("pools").child("decode"), report);
+    let shares = matches!(kv.transport, KvTransport::Auto | KvTransport::Shm);
+    let unshared = !kv.node_shared_memory || shares;
+    report.unless(
+        unshared,
+        &path.child("kv"),
+        rules::SHARING_NEEDS_SHARED_MEMORY,
+    );
     check_router(router, &path.child("router"), report);
     check_scaling(autoscaling, pools, &path, report);
     check_rollout(rollout, &path.child("rollout"), report);
+    engines::check(spec, &path, report);
 }
 
 fn check_router(router: &RouterSpec, path: &FieldPath, report: &mut Report) {
@@ -76,9 +92,12 @@ fn check_router(router: &RouterSpec, path: &FieldPath, report: &mut Report) {
         image: _,
         policies: _,
         retries: _,
+        limits: _,
+        service,
         resources: _,
         pod_template: _,
     } = router;
+    check_service(service, &path.child("service"), report);
     for (field, source) in [("apiKeys", api_keys), ("tls", tls)] {
         let is_named = source
             .as_ref()
@@ -89,6 +108,25 @@ fn check_router(router: &RouterSpec, path: &FieldPath, report: &mut Report) {
     report.unless(!is_shared, path, rules::KEYS_ARE_NOT_THE_CERTIFICATE);
     let is_taken = tls.is_some() && *port == METRICS_PORT;
     report.unless(!is_taken, path, rules::METRICS_PORT_IS_FREE);
+}
+
+fn check_service(service: &RouterServiceSpec, path: &FieldPath, report: &mut Report) {
+    let RouterServiceSpec {
+        kind,
+        load_balancer_class,
+        annotations,
+        labels,
+    } = service;
+    let balanced = load_balancer_class.is_none() || *kind == ServiceType::LoadBalancer;
+    report.unless(balanced, path, rules::CLASS_NEEDS_LOAD_BALANCER);
+    for (field, names) in [("annotations", annotations), ("labels", labels)] {
+        let own = names.keys().filter(|name| name.starts_with(OWN_PREFIX));
+        let path = path.child(field);
+        report.0.extend(own.map(|name| {
+            path.child(name)
+                .error("names below pdserve.io/ are the operator's")
+        }));
+    }
 }
 
 fn check_rollout(rollout: &RolloutSpec, path: &FieldPath, report: &mut Report) {
@@ -123,7 +161,12 @@ fn check_source(source: &ModelSource, path: &FieldPath, report: &mut Report) {
 }
 
 fn check_engine(engine: &EngineSpec, path: &FieldPath, report: &mut Report) {
-    let EngineSpec { kind, image, args } = engine;
+    let EngineSpec {
+        kind,
+        image,
+        service_account_name: _,
+        args,
+    } = engine;
     let has_image = *kind != EngineKind::Sglang || image.is_some();
     report.unless(has_image, path, rules::SGLANG_NEEDS_IMAGE);
     check_args(args, &path.child("args"), report);

@@ -23,6 +23,9 @@ pub(crate) enum Command {
     Local(LocalArgs),
     /// Print the CustomResourceDefinitions as YAML
     Crds,
+    /// Print what `run` with the same flags would make of a PDDeployment, as YAML; nothing is asked of a
+    /// cluster
+    Render(RenderArgs),
     /// Fail unless the kinds are served and an operator leads
     CheckInstall {
         /// Namespace to look in [default: all]
@@ -32,6 +35,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "SERVICE")]
         operator: Option<String>,
     },
+    /// Let every user write into a folder; for the init container of workers that share memory
+    #[command(hide = true)]
+    OpenFolder { folder: PathBuf },
     /// Become the process of a pod; the local runtime's own
     #[command(hide = true)]
     RunChild {
@@ -47,18 +53,50 @@ pub(crate) struct RunArgs {
     /// Namespace to reconcile [default: all]
     #[arg(long, value_name = "NAME", env = "PDSERVE_NAMESPACE")]
     pub(crate) namespace: Option<String>,
+    #[command(flatten)]
+    pub(crate) build: BuildArgs,
+    /// Ports for workers that share their node's network, four each
+    #[arg(long, value_name = "FIRST-LAST", default_value_t)]
+    pub(crate) host_ports: PortRange,
+    /// Write only while holding the Lease `pd-operator` of the own namespace
+    #[arg(long)]
+    pub(crate) leader_election: bool,
+    /// Address of `/livez`, `/readyz` and `/metrics`
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
+    pub(crate) listen: SocketAddr,
+    /// `error`, `warn`, `info`, `debug` or `trace`
+    #[arg(long, value_name = "LEVEL", default_value = "info", env = "RUST_LOG")]
+    pub(crate) log_level: String,
+}
+
+/// What the objects of a deployment depend on beside its spec.
+#[derive(Debug, Args)]
+pub(crate) struct BuildArgs {
     /// Image of agents and routers whose spec names none [default: the own pod's]
     #[arg(long, value_name = "IMAGE", env = "PDSERVE_IMAGE")]
     pub(crate) image: Option<String>,
     /// Role of routers, which the chart installs: a ClusterRole, or with --namespace a Role
     #[arg(long, value_name = "NAME", default_value = "pdserve-router")]
     pub(crate) router_role: String,
-    /// Let a podTemplate raise the privileges of its pods: host network, host paths, root
+    /// Let a podTemplate raise the privileges of its pods: host network, host paths, root. With it any
+    /// host path and any account is allowed, too
     #[arg(long)]
     pub(crate) allow_privileged_overrides: bool,
-    /// Ports for workers that share their node's network, four each
-    #[arg(long, value_name = "FIRST-LAST", default_value_t)]
-    pub(crate) host_ports: PortRange,
+    /// Folder of the nodes that models may come from by hostPath, with all below it; may be given again
+    /// [default: none]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) allow_host_path: Vec<PathBuf>,
+    /// Account that workers may run under (spec.engine.serviceAccountName), in any namespace; may be
+    /// given again [default: none]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_service_account: Vec<String>,
+    /// The feature gate ImageVolume is on although Kubernetes is older than 1.35
+    #[arg(long)]
+    pub(crate) allow_image_volumes: bool,
+    /// Folder of the nodes below which workers of one node share KV memory, where a PDDeployment asks for
+    /// it (spec.kv.nodeSharedMemory); best on a tmpfs, such as /run/pdserve [default: none]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) shared_memory_path: Option<PathBuf>,
     /// Make network policies: workers are reached by their own deployment and the operator alone
     #[arg(long)]
     pub(crate) network_policies: bool,
@@ -69,15 +107,18 @@ pub(crate) struct RunArgs {
     /// Namespace whose pods may reach the workers' HTTP port, for its /metrics; may be given again
     #[arg(long, value_name = "NAME", requires = "network_policies")]
     pub(crate) metrics_from: Vec<String>,
-    /// Write only while holding the Lease `pd-operator` of the own namespace
-    #[arg(long)]
-    pub(crate) leader_election: bool,
-    /// Address of `/livez`, `/readyz` and `/metrics`
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
-    pub(crate) listen: SocketAddr,
-    /// `error`, `warn`, `info`, `debug` or `trace`
-    #[arg(long, value_name = "LEVEL", default_value = "info", env = "RUST_LOG")]
-    pub(crate) log_level: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RenderArgs {
+    /// PDDeployment to render; a relative hostPath is taken from its folder
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Namespace of the objects, where the file names none
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    pub(crate) namespace: String,
+    #[command(flatten)]
+    pub(crate) build: BuildArgs,
 }
 
 #[derive(Debug, Args)]
@@ -124,7 +165,12 @@ impl Command {
     pub(crate) fn log_level(&self) -> Option<&str> {
         match self {
             Self::Run(run) => Some(&run.log_level),
-            Self::Local(_) | Self::Crds | Self::CheckInstall { .. } | Self::RunChild { .. } => None,
+            Self::Local(_)
+            | Self::Crds
+            | Self::Render(_)
+            | Self::CheckInstall { .. }
+            | Self::OpenFolder { .. }
+            | Self::RunChild { .. } => None,
         }
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod children;
 pub(crate) mod context;
 pub(crate) mod endpoint;
 pub(crate) mod facts;
+mod handover;
 pub(crate) mod history;
 pub(crate) mod host_ports;
 pub(crate) mod lease;

@@ -1,18 +1,25 @@
 //! What each command does.
 
-use crate::args::{CacheArgs, Cli, Command, LocalArgs, LocalCommand, RunArgs};
+use crate::args::{
+    BuildArgs, CacheArgs, Cli, Command, LocalArgs, LocalCommand, RenderArgs, RunArgs,
+};
 use crate::cluster;
 use crate::cluster::check::CheckError;
 use crate::cluster::run::ClusterConfig;
 use crate::controller::build::BuildConfig;
 use crate::controller::build::network::Admins;
+use crate::controller::site::Site;
 use crate::local::run::{LocalConfig, run};
 use crate::local::status::{LocalStatus, table};
 use crate::local::{cache, child};
+use crate::render;
 use anyhow::{Context, Result, bail};
 use pd_crds::manifest::manifests;
 use pd_protocol::labels::ENV_ADMIN_TOKEN;
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use tokio::runtime::Runtime;
 
 /// Bytes of the admin token of one run.
@@ -21,6 +28,7 @@ const TOKEN_BYTES: usize = 24;
 pub(crate) fn execute(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Crds => crds(),
+        Command::Render(args) => print_rendered(args),
         Command::Run(args) => run_on_cluster(args),
         Command::CheckInstall {
             namespace,
@@ -29,6 +37,7 @@ pub(crate) fn execute(cli: Cli) -> Result<()> {
             namespace.as_deref(),
             operator.as_deref(),
         )),
+        Command::OpenFolder { folder } => open_folder(&folder),
         Command::RunChild {
             parent,
             program,
@@ -68,29 +77,56 @@ fn crds() -> Result<()> {
     print(&files.join("---\n"))
 }
 
-fn run_on_cluster(args: RunArgs) -> Result<()> {
+fn print_rendered(args: RenderArgs) -> Result<()> {
+    let config = build_config(args.build, false);
+    print(&render::render(&args.file, &args.namespace, &config)?)
+}
+
+fn build_config(args: BuildArgs, namespaced: bool) -> BuildConfig {
     let admins = args.network_policies.then(|| Admins {
         operator_namespace: pod_namespace(),
         blocks: args.admin_from,
         metrics_namespaces: args.metrics_from,
     });
-    if admins.as_ref().is_some_and(Admins::lock_out_the_operator) {
+    let default = BuildConfig::default();
+    BuildConfig {
+        image: args.image.unwrap_or(default.image),
+        router_role: args.router_role,
+        discovery: true,
+        namespaced,
+        admins,
+        may_raise_privileges: args.allow_privileged_overrides,
+        site: Site {
+            host_paths: args.allow_host_path,
+            service_accounts: args.allow_service_account,
+            image_volumes: args.allow_image_volumes,
+            kubernetes_minor: None,
+            shared_memory: args.shared_memory_path,
+            ipv6: is_ipv6_cluster(),
+        },
+        router_host: None,
+    }
+}
+
+/// Whether the Services of the cluster around this process have IPv6 addresses first, as pods then
+/// have, too.
+fn is_ipv6_cluster() -> bool {
+    std::env::var("KUBERNETES_SERVICE_HOST").is_ok_and(|host| host.contains(':'))
+}
+
+fn run_on_cluster(args: RunArgs) -> Result<()> {
+    let image = args.build.image.clone();
+    let build = build_config(args.build, args.namespace.is_some());
+    let admins = build.admins.as_ref();
+    if admins.is_some_and(Admins::lock_out_the_operator) {
         bail!(
             "--network-policies outside a cluster would keep this operator from the admin ports: \
              give its address by --admin-from CIDR, or POD_NAMESPACE where it runs as a pod"
         );
     }
-    let default = BuildConfig::default();
     let config = ClusterConfig {
-        build: BuildConfig {
-            router_role: args.router_role,
-            discovery: true,
-            namespaced: args.namespace.is_some(),
-            admins,
-            may_raise_privileges: args.allow_privileged_overrides,
-            ..default
-        },
-        image: args.image,
+        build,
+        image,
         namespace: args.namespace,
         leader_election: args.leader_election,
         listen: args.listen,
@@ -98,6 +134,13 @@ fn run_on_cluster(args: RunArgs) -> Result<()> {
     };
     threads()?.block_on(cluster::run::run(config))?;
     Ok(())
+}
+
+/// Of its files each belongs to who made it: the mode of `/tmp`.
+fn open_folder(folder: &Path) -> Result<()> {
+    let mode = Permissions::from_mode(0o1777);
+    std::fs::set_permissions(folder, mode)
+        .with_context(|| format!("cannot open {} to workers", folder.display()))
 }
 
 /// Where the operator runs; nothing outside a cluster.

@@ -5,4 +5,5 @@ pub(crate) mod autoscale;
 pub(crate) mod build;
 pub(crate) mod dereference;
 pub(crate) mod plan;
+pub(crate) mod site;
 pub(crate) mod validate;

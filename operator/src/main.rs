@@ -6,6 +6,7 @@ mod commands;
 mod controller;
 mod http_client;
 mod local;
+mod render;
 mod scaler;
 mod scrape;
 

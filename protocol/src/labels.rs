@@ -21,7 +21,7 @@ pub const FINALIZER: &str = "pdserve.io/drain";
 pub const BOOTSTRAP_PORT: &str = "pdserve.io/bootstrap-port";
 /// On workers that share their node's network: the first port of their own block.
 pub const FIRST_PORT: &str = "pdserve.io/first-port";
-/// On the pods of a replica that spans several nodes: 0 is its leader, which speaks for it.
+/// On workers: 0 is the leader of its replica, which speaks for it; of several nodes, or of its own.
 pub const NODE_RANK: &str = "pdserve.io/node-rank";
 /// On such a leader: how many nodes its replica spans.
 pub const NODES: &str = "pdserve.io/nodes";

@@ -68,17 +68,17 @@ fn every_pattern_compiles() {
 }
 
 #[test]
-fn every_field_of_the_spec_is_described() {
+fn every_field_is_described() {
     let mut silent = Vec::new();
-    walk(
-        &open_api_schema()["properties"]["spec"],
-        "spec",
-        &mut |node, path| {
+    for part in ["spec", "status"] {
+        let schema = &open_api_schema()["properties"][part];
+        walk(schema, part, &mut |node, path| {
             let ours = !path.contains(".resources.") && !path.ends_with(".items");
-            if ours && node["description"].is_null() {
+            let whole = path == "status";
+            if ours && !whole && node["description"].is_null() {
                 silent.push(path.to_owned());
             }
-        },
-    );
+        });
+    }
     assert_eq!(silent, Vec::<String>::new());
 }

@@ -21,7 +21,7 @@ fn cases() -> Vec<Case> {
 
 /// Those that break a rule between fields, and not the schema of one.
 fn rule_cases() -> impl Iterator<Item = Case> {
-    let is_rule = |case: &Case| rules::ALL.iter().any(|rule| rule.message == case.says);
+    let is_rule = |case: &Case| rules::all().any(|rule| rule.message == case.says);
     cases().into_iter().filter(is_rule)
 }
 
@@ -103,9 +103,24 @@ fn cel_refuses_what_rust_refuses_in_the_same_words() {
 }
 
 #[test]
+fn cel_names_the_field_that_rust_names_or_one_around_it() {
+    for Case { set, path, says } in rule_cases() {
+        let rule = rules::all().find(|rule| rule.message == says).expect(&says);
+        if rule.field.is_empty() {
+            continue;
+        }
+        let object = serde_json::to_value(mk_deployment(&set)).unwrap();
+        let errors = kube_cel::Validator::new().validate(&open_api_schema(), &object, None);
+        let told = &errors.expect_err(&says)[0].field_path;
+        assert!(path.starts_with(told.as_str()), "{told} of {set:?}");
+        assert!(told.len() > "spec".len(), "{told} of {set:?}");
+    }
+}
+
+#[test]
 fn every_rule_is_in_the_schema_and_broken_by_a_case() {
     let schema = open_api_schema().to_string();
-    for rule in rules::ALL {
+    for rule in rules::all() {
         let expression = serde_json::to_string(rule.expression).unwrap();
         assert!(
             schema.contains(&expression),
@@ -133,6 +148,20 @@ fn the_cel_list_of_reserved_flags_is_the_constant() {
 }
 
 #[test]
+fn the_cel_list_of_dtypes_is_the_constant() {
+    let words = rules::engines::PDSERVE_DTYPES.map(|dtype| format!("'{dtype}'"));
+    let list = format!("[{}]", words.join(", "));
+    let named = rules::engines::PDSERVE_DTYPE.expression.matches(&list);
+    assert_eq!(named.count(), 3, "engine, prefill and decode");
+}
+
+#[test]
+fn the_cel_rule_names_the_largest_page() {
+    let largest = format!("<= {}", rules::engines::PDSERVE_PAGE_MAX);
+    assert!(rules::engines::PDSERVE_PAGE.expression.ends_with(&largest));
+}
+
+#[test]
 fn the_cel_rule_names_the_port_of_the_metrics() {
     let port = crate::router::METRICS_PORT.to_string();
     assert!(rules::METRICS_PORT_IS_FREE.expression.contains(&port));
@@ -144,12 +173,12 @@ fn bounds_of_single_fields_are_the_schemas() {
     let edits = json!({
         "/spec/pools/prefill/tp": 0,
         "/spec/router/port": 70_000,
-        "/spec/kv/pageSize": 32,
+        "/spec/kv/pageSize": 24,
     });
     let edits = edits.as_object().expect("edits are an object");
     let found = validate(&mk_deployment(edits)).unwrap_err().to_string();
     insta::assert_snapshot!(found, @r"
-    spec.kv.pageSize: 32 is not one of 1, 16, 64
+    spec.kv.pageSize: 24 is not one of 1, 2, 4, 8, 16, 32, 64, 128
     spec.pools.prefill.tp: 0 is below the least allowed, 1
     spec.router.port: 70000 is above the largest allowed, 65535
     ");

@@ -112,7 +112,8 @@ async fn template() -> Result<Template> {
 
 async fn add_node(client: &Client, name: &str, gpus: u32) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}});
+    let labels = json!({"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64"});
+    let node = json!({"metadata": {"name": name, "labels": labels}});
     let node = serde_json::from_value(node)?;
     nodes
         .create(&PostParams::default(), &node)

@@ -78,7 +78,9 @@ async fn pods_that_cannot_start_say_why_and_the_old_ones_serve_on() -> Result<()
     stand.settled(1, 1).await?;
 
     let gpus = |count: Value| {
-        let pool = json!({"resources": {"limits": {"nvidia.com/gpu": count}}});
+        // The nodes pretend to have GPUs, so the worker is told to leave them alone.
+        let device = json!([{"name": "device", "value": "cpu"}]);
+        let pool = json!({"resources": {"limits": {"nvidia.com/gpu": count}}, "args": device});
         json!({"spec": {"pools": {"prefill": pool, "decode": pool}}})
     };
     stand.edit(&gpus(json!("1")))?;

@@ -162,7 +162,8 @@ async fn start_operator(cluster: &Cluster, env: &[(&str, &str)]) -> Result<Proce
     let kubeconfig = kubeconfig.display().to_string();
     let own = [("KUBECONFIG", kubeconfig.as_str()), ("RUST_LOG", "info")];
     let env = [&own, env].concat();
-    let args = ["run", "--listen", "127.0.0.1:0"].map(str::to_owned);
+    let args = ["run", "--listen", "127.0.0.1:0", "--allow-host-path", "/"];
+    let args = args.map(str::to_owned);
     let operator = Process::spawn("operator", &binary("pd-operator"), &args, &env)?;
     eventually(SOON, || {
         let told = operator.log().contains("reconciles");

@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Field manager of everything the operator applies.
-const MANAGER: &str = "pd-operator";
+pub(crate) const MANAGER: &str = "pd-operator";
 
 /// Why a write failed; the next reconcile decides anew.
 #[derive(Debug, thiserror::Error)]

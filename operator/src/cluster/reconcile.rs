@@ -89,7 +89,7 @@ async fn bring_closer(
     }
     writer.ensure_finalizer().await?;
     let now = Timestamp::now();
-    let built = validate::for_a_cluster(deployment)
+    let built = validate::for_a_cluster(deployment, &context.config)
         .and_then(|valid| Ok((build::build(&valid, &context.config)?, valid)));
     let (resources, valid) = match built {
         Ok(built) => built,
@@ -222,6 +222,7 @@ impl Writer<'_> {
         self.bind(binding).await?;
         self.apply(&resources.service, &self.context.services)
             .await?;
+        self.hand_over_replicas(&resources.router).await?;
         self.apply(&resources.router, &self.context.deployments)
             .await?;
         self.apply_policies().await?;
@@ -262,7 +263,7 @@ impl Writer<'_> {
             .iter()
             .zip(pools)
             .map(|(wanted, pool)| wanted.replicas * pool.nodes);
-        let budgets = build_budgets(self.deployment, pods.sum(), mover);
+        let budgets = build_budgets(self.deployment, pods.sum(), self.routers_wanted(), mover);
         let known = &self.context.budgets;
         for budget in &budgets {
             self.apply(budget, known).await?;
@@ -302,6 +303,20 @@ impl Writer<'_> {
         Ok(desired)
     }
 
+    /// As the spec says; where it leaves the number to others, those that there are.
+    fn routers_wanted(&self) -> i32 {
+        let pods = || {
+            let pods = self.context.pods.of(&self.key()).into_iter();
+            let role = Component::Router.as_str();
+            let routers = pods.filter(|pod| {
+                let is_router = pod.labels().get(labels::ROLE).is_some_and(|it| it == role);
+                is_router && pod.metadata.deletion_timestamp.is_none()
+            });
+            i32::try_from(routers.count()).unwrap_or(i32::MAX).max(1)
+        };
+        self.deployment.spec.router.replicas.unwrap_or_else(pods)
+    }
+
     async fn take_steps(
         &self,
         steps: &[Step],
@@ -330,14 +345,13 @@ impl Writer<'_> {
         observed: &Observed,
         failure: Option<&ApplyError>,
     ) -> Surroundings {
-        let router = &valid.deployment().spec.router;
         let routers = facts
             .iter()
             .filter(|facts| facts.component == Component::Router && facts.ready());
         Surroundings {
             routers: (
                 i32::try_from(routers.count()).unwrap_or(i32::MAX),
-                router.replicas,
+                self.routers_wanted(),
             ),
             endpoint: service::endpoint(valid.deployment(), self.namespace),
             revision: revision::of_pools(&valid.deployment().spec),

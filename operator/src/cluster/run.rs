@@ -12,6 +12,7 @@ use super::probe::Probes;
 use super::reconcile::{reconcile, retry};
 use super::report::Written;
 use crate::controller::build::BuildConfig;
+use crate::controller::site;
 use crate::http_client::HttpClient;
 use futures::channel::mpsc;
 use futures::future::try_join_all;
@@ -184,6 +185,15 @@ async fn image(
     Ok(image.unwrap_or(default))
 }
 
+/// What is not known is refused to nobody: pods then say why they do not start.
+async fn kubernetes_minor(client: &Client) -> Option<u32> {
+    let version = client.apiserver_version().await;
+    let version = version.inspect_err(|error| {
+        tracing::warn!(%error, "cannot read the apiserver's version");
+    });
+    site::minor(&version.ok()?.minor)
+}
+
 /// A client whose writes need the mandate, and one for the Lease that gives it.
 async fn connect(mandate: &Mandate, metrics: &Arc<Metrics>) -> kube::Result<(Client, Client)> {
     let config = kube::Config::infer().await;
@@ -227,9 +237,11 @@ async fn start_watches(
         controller: "pd-operator".to_owned(),
         instance: std::env::var("POD_NAME").ok(),
     };
+    let mut build = config.build.clone();
+    build.site.kubernetes_minor = kubernetes_minor(&client).await;
     let context = Context {
         recorder: Recorder::new(client.clone(), reporter),
-        config: config.build.clone(),
+        config: build,
         metrics,
         nodes,
         host_ports: HostPorts::new(config.host_ports.clone()),

@@ -2,13 +2,18 @@
 
 mod access;
 pub(crate) mod account;
+pub(crate) mod args;
 pub(crate) mod budget;
 pub(crate) mod component;
+mod devices;
 pub(crate) mod group;
 pub(crate) mod history;
 pub(crate) mod host_network;
 pub(crate) mod merge;
+mod model;
+mod neighbours;
 pub(crate) mod network;
+mod placement;
 pub(crate) mod pod;
 pub(crate) mod pool;
 pub(crate) mod privileges;
@@ -16,6 +21,7 @@ pub(crate) mod revision;
 pub(crate) mod router;
 pub(crate) mod service;
 
+use super::site::Site;
 use super::validate::Valid;
 use account::Account;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -43,6 +49,8 @@ pub(crate) struct BuildConfig {
     pub(crate) admins: Option<Admins>,
     /// Whether a `podTemplate` may raise a pod's privileges.
     pub(crate) may_raise_privileges: bool,
+    /// What the cluster has and allows.
+    pub(crate) site: Site,
 }
 
 /// All objects of one deployment.
@@ -79,6 +87,7 @@ impl Default for BuildConfig {
             router_role: "pdserve-router".to_owned(),
             admins: None,
             may_raise_privileges: false,
+            site: Site::default(),
         }
     }
 }

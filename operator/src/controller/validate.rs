@@ -1,16 +1,17 @@
 //! Decides whether a dereferenced deployment can be built: the rules of its kind, and what this
 //! version of the operator carries out.
 
+mod cluster;
+
+use super::build::BuildConfig;
 use super::dereference::{Dereferenced, HostModel};
 use pd_crds::engine::EngineKind;
 use pd_crds::field::{FieldError, FieldErrors, FieldPath};
-use pd_crds::kv::{KvDtype, KvSpec, KvTransport};
+use pd_crds::kv::KvTransport;
 use pd_crds::model::ModelSource;
-use pd_crds::pool::PoolSpec;
 use pd_crds::router::RouterSpec;
 use pd_crds::{PdDeployment, PdDeploymentSpec};
 use pd_protocol::labels;
-use std::path::Path;
 
 /// A deployment that passed validation.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,22 +31,12 @@ pub(crate) fn for_this_machine(dereferenced: Dereferenced) -> Result<Valid, Fiel
 }
 
 /// Checks a deployment that is to run on a cluster.
-pub(crate) fn for_a_cluster(deployment: &PdDeployment) -> Result<Valid, FieldErrors> {
+pub(crate) fn for_a_cluster(
+    deployment: &PdDeployment,
+    config: &BuildConfig,
+) -> Result<Valid, FieldErrors> {
     pd_crds::validate(deployment)?;
-    let spec = &deployment.spec;
-    let mut errors = Vec::new();
-    if let Some(source) = &spec.model.source.host_path
-        && !Path::new(&source.path).is_absolute()
-    {
-        errors.push(
-            FieldPath::new("spec.model.source.hostPath.path").error(format!(
-                "{} is relative, and a node has no folder that it could be relative to; give an \
-             absolute path, which each node must have",
-                source.path
-            )),
-        );
-    }
-    FieldErrors::check(errors)?;
+    FieldErrors::check(cluster::check(&deployment.spec, config))?;
     Ok(Valid(deployment.clone()))
 }
 
@@ -68,16 +59,24 @@ fn check_carried_out(spec: &PdDeploymentSpec) -> Vec<FieldError> {
         errors.push(path.error("on this machine only pdserve is carried out"));
     }
     errors.extend(check_router(&spec.router, &path.child("router")));
-    let pools = path.child("pools");
-    errors.extend(check_one_rank(&spec.pools.prefill, &pools.child("prefill")));
-    errors.extend(check_one_rank(&spec.pools.decode, &pools.child("decode")));
-    errors.extend(check_kv(&spec.kv, &path.child("kv")));
+    if spec.kv.transport == KvTransport::Rdma {
+        let path = path.child("kv").child("transport");
+        errors.push(path.error("rdma is not carried out on this machine; set auto, shm or tcp"));
+    }
+    if spec.engine.service_account_name.is_some() {
+        let path = path.child("engine").child("serviceAccountName");
+        errors.push(path.error("there are no accounts on this machine; remove it"));
+    }
+    if !spec.image_pull_secrets.is_empty() {
+        let path = path.child("imagePullSecrets");
+        errors.push(path.error("no image is pulled on this machine; remove it"));
+    }
     errors
 }
 
 fn check_router(router: &RouterSpec, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if router.replicas != 1 {
+    if router.replicas.is_some_and(|replicas| replicas != 1) {
         errors.push(path.child("replicas").error(
             "on this machine one router serves, because it stands for the Service; set it to 1",
         ));
@@ -89,45 +88,17 @@ fn check_router(router: &RouterSpec, path: &FieldPath) -> Vec<FieldError> {
             labels::ENV_API_KEY
         )));
     }
+    if !router.service.is_default() {
+        errors.push(path.child("service").error(
+            "there are no Services on this machine; remove it, and give `pd-operator local` the \
+             address by --listen",
+        ));
+    }
     if router.tls.is_some() {
         errors.push(path.child("tls").error(
             "there are no Secrets on this machine; remove it, or start pd-router yourself with \
              --tls-cert-path and --tls-key-path",
         ));
-    }
-    errors
-}
-
-fn check_one_rank(pool: &PoolSpec, path: &FieldPath) -> Vec<FieldError> {
-    let sizes = [("tp", pool.tp), ("pp", pool.pp), ("dp", pool.dp)];
-    let beyond = sizes.into_iter().filter(|(_, size)| *size != 1);
-    let error = |(name, size)| {
-        path.child(name).error(format!(
-            "{size} ranks are not carried out yet, a worker is one; set it to 1 and raise replicas"
-        ))
-    };
-    beyond.map(error).collect()
-}
-
-/// What the engine's CPU backend and its transports know.
-fn check_kv(kv: &KvSpec, path: &FieldPath) -> Vec<FieldError> {
-    let KvSpec {
-        page_size: _,
-        dtype,
-        transport,
-    } = kv;
-    let mut errors = Vec::new();
-    if !matches!(dtype, KvDtype::Auto | KvDtype::Float32 | KvDtype::Bfloat16) {
-        errors.push(path.child("dtype").error(format!(
-            "{} is not carried out on this machine; set auto, float32 or bfloat16",
-            dtype.flag()
-        )));
-    }
-    if *transport == KvTransport::Rdma {
-        errors.push(
-            path.child("transport")
-                .error("rdma is not carried out on this machine; set auto, shm or tcp"),
-        );
     }
     errors
 }

@@ -171,7 +171,12 @@ fn overdue(view: &View) -> Vec<String> {
 
 fn routers(view: &View) -> Vec<String> {
     let ready = view.routers().filter(|pod| is_ready(pod)).count();
-    let wanted = usize::try_from(view.deployment.spec.router.replicas).unwrap_or(0);
+    // Where the number is left to others, those that there are.
+    let wanted = view.deployment.spec.router.replicas;
+    let wanted = wanted.map_or_else(
+        || view.routers().count().max(1),
+        |wanted| usize::try_from(wanted).unwrap_or(0),
+    );
     if view.status().is_none() || ready >= wanted {
         return Vec::new();
     }

@@ -102,7 +102,12 @@ fn revision(view: &View) -> String {
 
 fn routers(view: &View, figures: &Figures) -> String {
     let ready = view.routers().filter(|pod| is_ready(pod)).count();
+    // Where the number is left to others, those that there are.
     let wanted = view.deployment.spec.router.replicas;
+    let wanted = wanted.map_or_else(
+        || view.routers().count().max(1),
+        |wanted| usize::try_from(wanted).unwrap_or(0),
+    );
     let load = figures.routers.as_ref().map(|routers| {
         let (in_flight, waiting) = (routers.in_flight, routers.waiting);
         format!(" · {in_flight} requests in flight · {waiting} waiting")

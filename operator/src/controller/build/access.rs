@@ -1,8 +1,8 @@
 //! Who may ask the routers, and over what: Secrets with API keys and with a certificate, mounted
 //! whole and read-only, and the flags that name them. The operator reads neither.
 
+use super::args::Args;
 use super::pod::{PORT_HTTP, PORT_HTTPS};
-use super::pool::Args;
 use k8s_openapi::api::core::v1::{SecretVolumeSource, Volume, VolumeMount};
 use pd_crds::router::{RouterSpec, SecretSource};
 

@@ -21,11 +21,12 @@ pub(crate) enum Mover {
     Eviction,
 }
 
-/// The budgets of a deployment with so many pods of workers in both pools together. A single router needs none:
-/// it could only be held for ever.
+/// The budgets of a deployment with so many pods of workers in both pools together, and so many
+/// routers. A single router needs none: there is no other to wait for.
 pub(crate) fn build_budgets(
     deployment: &PdDeployment,
     pods: u32,
+    routers: i32,
     mover: Mover,
 ) -> Vec<PodDisruptionBudget> {
     // Workers belong to no workload that Kubernetes knows the size of, so the bound is a number.
@@ -43,7 +44,7 @@ pub(crate) fn build_budgets(
         selector: Some(Component::Router.selector(deployment)),
         ..PodDisruptionBudgetSpec::default()
     };
-    let routers = Some(("router", of_routers)).filter(|_| deployment.spec.router.replicas > 1);
+    let routers = Some(("router", of_routers)).filter(|_| routers > 1);
     let specs = std::iter::once(("workers", of_workers)).chain(routers);
     let budgets = specs.map(|(name, spec)| PodDisruptionBudget {
         metadata: Component::Router

@@ -5,8 +5,10 @@
 //! name would need a Service of its own and a DNS that already knows it. It belongs to its leader's
 //! pod, so that Kubernetes takes it away with that, operator or not. The flags are SGLang's.
 
+use super::args::Args;
 use super::pod::{POD_IP_ARG, PORT_BOOTSTRAP};
-use super::pool::{Args, agent_container};
+use super::pool::agent_container;
+use crate::controller::site::Site;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
@@ -14,11 +16,26 @@ use pd_protocol::labels;
 use pd_protocol::ports::WorkerPorts;
 use std::net::SocketAddr;
 
-/// Makes a worker's pod the leader of a replica that spans so many nodes.
-pub(super) fn lead(pod: &mut Pod, nodes: u32, ports: WorkerPorts) {
+/// Of a pod's first address, which is written into its flags before it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+/// Makes a worker's pod the leader of a replica that spans so many nodes, and may span one.
+pub(super) fn lead(pod: &mut Pod, nodes: u32, family: Family, ports: WorkerPorts) {
+    // Also where it is alone: whoever counts replicas by their pods selects leaders.
+    rank(pod, 0);
+    if nodes < 2 {
+        return;
+    }
     let annotations = pod.annotations_mut();
     annotations.insert(labels::NODES.to_owned(), nodes.to_string());
-    let meet_at = format!("{POD_IP_ARG}:{}", ports.rendezvous);
+    let meet_at = match family {
+        Family::V4 => format!("{POD_IP_ARG}:{}", ports.rendezvous),
+        Family::V6 => format!("[{POD_IP_ARG}]:{}", ports.rendezvous),
+    };
     join(pod, 0, nodes, meet_at);
 }
 
@@ -43,6 +60,7 @@ pub(super) fn follow(pod: &mut Pod, leader: &Pod, rank: u32, nodes: u32, meet_at
         let ports = agent.ports.get_or_insert_default();
         ports.retain(|port| port.name.as_deref() != Some(PORT_BOOTSTRAP));
     }
+    self::rank(pod, rank);
     join(pod, rank, nodes, meet_at.to_string());
 }
 
@@ -50,15 +68,28 @@ pub(crate) fn follower_name(leader: &str, rank: u32) -> String {
     format!("{leader}-{rank}")
 }
 
+fn rank(pod: &mut Pod, rank: u32) {
+    let labels = pod.labels_mut();
+    labels.insert(labels::NODE_RANK.to_owned(), rank.to_string());
+}
+
 fn join(pod: &mut Pod, rank: u32, nodes: u32, meet_at: String) {
-    let rank = rank.to_string();
-    pod.labels_mut()
-        .insert(labels::NODE_RANK.to_owned(), rank.clone());
     if let Some(agent) = agent_container(pod) {
         let mut args = Args(agent.args.take().unwrap_or_default());
         args.set("dist-init-addr", meet_at);
         args.set("nnodes", nodes.to_string());
-        args.set("node-rank", rank);
+        args.set("node-rank", rank.to_string());
         agent.args = Some(args.0);
+    }
+}
+
+// === impl Family ===
+
+impl Family {
+    pub(super) fn of(site: &Site) -> Self {
+        match site.ipv6 {
+            true => Self::V6,
+            false => Self::V4,
+        }
     }
 }

@@ -37,7 +37,7 @@ kind: PDDeployment
 metadata: {name: tiny}
 spec:
   model: {source: {hostPath: {path: /m.gguf}}}
-  pools: {prefill: {replicas: 3, tp: 2}}
+  pools: {prefill: {replicas: 3, args: [{name: log-level, value: info}]}}
 ";
         let deployment: PdDeployment = document::parse(text).unwrap();
         let record = build_record(&deployment, 4);
@@ -48,7 +48,8 @@ spec:
             data["spec"]["model"]["source"]["hostPath"]["path"],
             "/m.gguf"
         );
-        assert_eq!(data["spec"]["pools"]["prefill"]["tp"], 2);
+        let args = &data["spec"]["pools"]["prefill"]["args"];
+        assert_eq!(args[0]["value"], "info");
         assert_eq!(data["spec"]["pools"]["prefill"]["replicas"], Value::Null);
     }
 }

@@ -1,7 +1,8 @@
 //! Workers that share their node's network: each has a block of ports of its own.
 
+use super::args::Args;
 use super::pod::{PORT_ADMIN, PORT_BOOTSTRAP, PORT_HTTP};
-use super::pool::{Args, agent_container};
+use super::pool::agent_container;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use pd_protocol::labels;

@@ -3,8 +3,8 @@
 use super::component::Component;
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
-    ObjectFieldSelector, Pod, PodSecurityContext, PodSpec, Probe, SeccompProfile,
-    SecretKeySelector, SecurityContext,
+    LocalObjectReference, ObjectFieldSelector, Pod, PodSecurityContext, PodSpec, Probe,
+    SeccompProfile, SecretKeySelector, SecurityContext,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
@@ -51,6 +51,7 @@ pub(crate) fn build_pod(
         containers: vec![container],
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
+        image_pull_secrets: pull_secrets(deployment),
         security_context: Some(pod_security_context()),
         termination_grace_period_seconds: Some(drain_seconds + GRACE_AFTER_DRAIN_SECONDS),
         ..PodSpec::default()
@@ -60,6 +61,15 @@ pub(crate) fn build_pod(
         spec: Some(spec),
         status: None,
     }
+}
+
+fn pull_secrets(deployment: &PdDeployment) -> Option<Vec<LocalObjectReference>> {
+    let secrets = deployment.spec.image_pull_secrets.iter();
+    let secrets = secrets.map(|secret| LocalObjectReference {
+        name: secret.name.clone(),
+    });
+    let secrets: Vec<_> = secrets.collect();
+    (!secrets.is_empty()).then_some(secrets)
 }
 
 /// Environment of every container: who it is, and the token of the admin API.

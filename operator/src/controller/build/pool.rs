@@ -1,19 +1,16 @@
 //! A pool of workers: its size, its revision, and the pods that each of its slots runs.
 
+use super::args::Args;
 use super::component::Component;
-use super::group;
+use super::group::{self, Family};
 use super::merge::merge_template;
-use super::{BuildConfig, host_network, pod, revision};
+use super::{BuildConfig, devices, host_network, model, neighbours, placement, pod, revision};
 use crate::controller::plan::Desired;
-use k8s_openapi::api::core::v1::{
-    Container, EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource,
-    PersistentVolumeClaimVolumeSource, Pod, PodReadinessGate, Volume, VolumeMount,
-};
+use k8s_openapi::api::core::v1::{Container, Pod, PodReadinessGate, Volume, VolumeMount};
 use kube::ResourceExt;
 use pd_crds::engine::{EngineArg, EngineKind};
 use pd_crds::field::{FieldErrors, FieldPath};
 use pd_crds::kv::KvDtype;
-use pd_crds::model::ModelSource;
 use pd_crds::pool::PoolSpec;
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdPool, PdPoolSpec, PoolRole};
 use pd_protocol::labels;
@@ -22,13 +19,8 @@ use std::net::SocketAddr;
 
 /// Name of the worker's container.
 const AGENT: &str = "agent";
-/// Where a model lies in the container that comes from a volume of its own.
-const MODEL_MOUNT: &str = "/model";
-pub(super) const MODEL_VOLUME: &str = "model";
-const SHARED_MEMORY: &str = "/dev/shm";
-const SHARED_MEMORY_VOLUME: &str = "shared-memory";
-/// The resource that NVIDIA's device plugin offers.
-const GPU: &str = "nvidia.com/gpu";
+/// The engine's flag that says what computes.
+const DEVICE: &str = "device";
 
 /// Startup failures, one a second, before a worker counts as stuck: half an hour for large weights.
 const STARTUP_FAILURES_MAX: i32 = 1800;
@@ -41,6 +33,8 @@ pub(crate) struct Pool {
     pub(crate) revision: String,
     /// Pods of a replica.
     pub(crate) nodes: u32,
+    /// Of the addresses at which they meet.
+    family: Family,
     /// The pod of every slot, but for its name and its ports.
     template: Pod,
 }
@@ -74,7 +68,18 @@ pub(crate) fn build_pool(
     pod_spec.readiness_gates = Some(vec![PodReadinessGate {
         condition_type: labels::ROUTABLE_GATE.to_owned(),
     }]);
-    pod_spec.volumes = Some(volumes(deployment, spec)).filter(|volumes| !volumes.is_empty());
+    let volumes: Vec<Volume> = volumes(deployment, spec)
+        .map(|(volume, _)| volume)
+        .collect();
+    pod_spec.volumes = Some(volumes).filter(|volumes| !volumes.is_empty());
+    neighbours::join(pod_spec, deployment, config);
+    pod_spec.service_account_name = deployment.spec.engine.service_account_name.clone();
+    if config.discovery {
+        placement::keep_to_our_architecture(pod_spec, deployment.spec.engine.image.as_ref());
+        if spec.may_be_several() {
+            placement::spread(pod_spec, deployment, component);
+        }
+    }
     let template = merge_template(
         &pod,
         spec.pod_template.as_ref(),
@@ -87,6 +92,7 @@ pub(crate) fn build_pool(
         replicas,
         revision,
         nodes: u32::try_from(spec.nodes).unwrap_or(1),
+        family: Family::of(&config.site),
         template,
     })
 }
@@ -126,29 +132,37 @@ fn build_container(
     if engine.kind == EngineKind::Pdserve {
         container_ports.push(pod::admin_port());
     }
+    let mounts: Vec<VolumeMount> = volumes(deployment, pool).map(|(_, mount)| mount).collect();
+    let mut security_context = pod::security_context();
+    devices::let_hooks_write(&mut security_context, pool);
     Container {
         name: AGENT.to_owned(),
         image: Some(engine.image.clone().unwrap_or_else(|| config.image.clone())),
         command: Some(command.into_iter().map(str::to_owned).collect()),
-        args: Some(build_args(deployment, component, pool)),
+        args: Some(build_args(deployment, component, pool, config)),
         env: Some(env),
         ports: Some(container_ports),
         resources: pool.resources.clone(),
-        volume_mounts: Some(mounts(deployment, pool)).filter(|mounts| !mounts.is_empty()),
+        volume_mounts: Some(mounts).filter(|mounts| !mounts.is_empty()),
         startup_probe: Some(pod::http_probe("/health", 1, STARTUP_FAILURES_MAX)),
         readiness_probe: Some(pod::http_probe("/health", 2, 3)),
         liveness_probe: Some(pod::http_probe("/health", 10, 6)),
-        security_context: Some(pod::security_context()),
+        security_context: Some(security_context),
         termination_message_policy: Some(pod::LAST_WORDS.to_owned()),
         ..Container::default()
     }
 }
 
 /// Flags of the worker: the operator's, then the engine's and the pool's of the user.
-fn build_args(deployment: &PdDeployment, component: Component, pool: &PoolSpec) -> Vec<String> {
+fn build_args(
+    deployment: &PdDeployment,
+    component: Component,
+    pool: &PoolSpec,
+    config: &BuildConfig,
+) -> Vec<String> {
     let spec = &deployment.spec;
     let mut args = Args::default();
-    args.flag("model-path", model_path(&spec.model.source));
+    args.flag("model-path", model::path(&spec.model.source));
     if let Some(revision) = spec
         .model
         .source
@@ -177,6 +191,9 @@ fn build_args(deployment: &PdDeployment, component: Component, pool: &PoolSpec) 
     if ours || transport != "auto" {
         args.flag("disaggregation-transfer-backend", transport);
     }
+    if config.site.shared_memory.is_some() && spec.kv.node_shared_memory {
+        args.flag("disaggregation-shm-dir", neighbours::MOUNT);
+    }
     args.flag("page-size", spec.kv.page_size.to_string());
     if spec.kv.dtype != KvDtype::Auto {
         args.flag("kv-cache-dtype", spec.kv.dtype.flag());
@@ -191,104 +208,27 @@ fn build_args(deployment: &PdDeployment, component: Component, pool: &PoolSpec) 
         }
     }
     let inherited = spec.engine.args.iter();
-    for EngineArg { name, value } in inherited
-        .filter(|arg| pool.args.iter().all(|own| own.name != arg.name))
-        .chain(&pool.args)
-    {
+    let inherited = inherited.filter(|arg| pool.args.iter().all(|own| own.name != arg.name));
+    let given: Vec<&EngineArg> = inherited.chain(&pool.args).collect();
+    // A GPU that was asked for is used, or the worker says why it cannot: with `auto` it would serve on
+    // CPUs. Without one `auto` stays, since some runtimes give GPUs to pods that ask for none.
+    let says_device = given.iter().any(|arg| arg.name == DEVICE);
+    if ours && devices::has_cuda(pool) && !says_device {
+        args.flag(DEVICE, "cuda");
+    }
+    for EngineArg { name, value } in given {
         args.optional(name, value.as_deref());
     }
     args.0
 }
 
-/// A `hostPath` is mounted where it lies on the node, so that a path means the same inside.
-fn model_path(source: &ModelSource) -> String {
-    let ModelSource {
-        host_path,
-        pvc,
-        hugging_face,
-        image,
-    } = source;
-    let inside = |path: Option<&String>| match path {
-        Some(path) => format!("{MODEL_MOUNT}/{path}"),
-        None => MODEL_MOUNT.to_owned(),
-    };
-    match (host_path, hugging_face) {
-        (Some(host_path), _) => host_path.path.clone(),
-        (None, Some(hugging_face)) => hugging_face.repo.clone(),
-        (None, None) => inside(
-            pvc.as_ref()
-                .and_then(|pvc| pvc.path.as_ref())
-                .or(image.as_ref().and_then(|image| image.path.as_ref())),
-        ),
-    }
-}
-
-fn volumes(deployment: &PdDeployment, pool: &PoolSpec) -> Vec<Volume> {
-    let source = &deployment.spec.model.source;
-    let model = source.hugging_face.is_none().then(|| model_volume(source));
-    let shared_memory = shares_memory(pool).then(|| Volume {
-        name: SHARED_MEMORY_VOLUME.to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource {
-            medium: Some("Memory".to_owned()),
-            size_limit: None,
-        }),
-        ..Volume::default()
-    });
-    model.into_iter().chain(shared_memory).collect()
-}
-
-fn mounts(deployment: &PdDeployment, pool: &PoolSpec) -> Vec<VolumeMount> {
-    let source = &deployment.spec.model.source;
-    let model = source.hugging_face.is_none().then(|| model_mount(source));
-    let shared_memory = shares_memory(pool).then(|| VolumeMount {
-        name: SHARED_MEMORY_VOLUME.to_owned(),
-        mount_path: SHARED_MEMORY.to_owned(),
-        ..VolumeMount::default()
-    });
-    model.into_iter().chain(shared_memory).collect()
-}
-
-/// Ranks of a GPU worker meet in shared memory, and the 64 MB that a container has by itself are too
-/// few for them. It counts as the pod's memory.
-fn shares_memory(pool: &PoolSpec) -> bool {
-    let resources = pool.resources.as_ref();
-    let limits = resources.and_then(|resources| resources.limits.as_ref());
-    limits.is_some_and(|limits| limits.contains_key(GPU))
-}
-
-fn model_volume(source: &ModelSource) -> Volume {
-    let ModelSource {
-        host_path,
-        pvc,
-        hugging_face: _,
-        image,
-    } = source;
-    Volume {
-        name: MODEL_VOLUME.to_owned(),
-        host_path: host_path.as_ref().map(|source| HostPathVolumeSource {
-            path: source.path.clone(),
-            type_: None,
-        }),
-        persistent_volume_claim: pvc.as_ref().map(|pvc| PersistentVolumeClaimVolumeSource {
-            claim_name: pvc.claim_name.clone(),
-            read_only: Some(true),
-        }),
-        image: image.as_ref().map(|image| ImageVolumeSource {
-            reference: Some(image.reference.clone()),
-            pull_policy: None,
-        }),
-        ..Volume::default()
-    }
-}
-
-fn model_mount(source: &ModelSource) -> VolumeMount {
-    let host_path = source.host_path.as_ref().map(|source| source.path.clone());
-    VolumeMount {
-        name: MODEL_VOLUME.to_owned(),
-        mount_path: host_path.unwrap_or_else(|| MODEL_MOUNT.to_owned()),
-        read_only: Some(true),
-        ..VolumeMount::default()
-    }
+/// Volumes of a worker, each with its place in the container.
+fn volumes(
+    deployment: &PdDeployment,
+    pool: &PoolSpec,
+) -> impl Iterator<Item = (Volume, VolumeMount)> {
+    let model = model::volume(&deployment.spec.model.source);
+    model.into_iter().chain(devices::shared_memory(pool))
 }
 
 /// The worker's own container, beside those that a template adds.
@@ -297,39 +237,6 @@ pub(super) fn agent_container(pod: &mut Pod) -> Option<&mut Container> {
     containers
         .iter_mut()
         .find(|container| container.name == AGENT)
-}
-
-/// Flags as a command line has them.
-#[derive(Default)]
-pub(crate) struct Args(pub(crate) Vec<String>);
-
-// === impl Args ===
-
-impl Args {
-    pub(crate) fn flag(&mut self, name: &str, value: impl Into<String>) {
-        self.0.extend([format!("--{name}"), value.into()]);
-    }
-
-    pub(crate) fn switch(&mut self, name: &str) {
-        self.0.push(format!("--{name}"));
-    }
-
-    /// Gives a flag another value, or adds it.
-    pub(crate) fn set(&mut self, name: &str, value: impl Into<String>) {
-        let flag = format!("--{name}");
-        let at = self.0.iter().position(|arg| *arg == flag);
-        match at.and_then(|at| self.0.get_mut(at + 1)) {
-            Some(old) => *old = value.into(),
-            None => self.flag(name, value),
-        }
-    }
-
-    fn optional(&mut self, name: &str, value: Option<&str>) {
-        match value {
-            Some(value) => self.flag(name, value),
-            None => self.switch(name),
-        }
-    }
 }
 
 // === impl Pool ===
@@ -380,9 +287,7 @@ impl Pool {
         let mut pod = self.template.clone();
         pod.metadata.name = Some(self.pod_name(slot));
         host_network::take_ports(&mut pod, ports);
-        if self.nodes > 1 {
-            group::lead(&mut pod, self.nodes, ports);
-        }
+        group::lead(&mut pod, self.nodes, self.family, ports);
         pod
     }
 

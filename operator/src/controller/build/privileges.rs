@@ -6,7 +6,7 @@
 //! others. Secrets of the namespace are not on it: a pod may mount them, and so may a deployment.
 //! Source: kubernetes.io, Pod Security Standards.
 
-use super::pool::MODEL_VOLUME;
+use super::model;
 use pd_crds::field::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
@@ -85,7 +85,7 @@ fn of_volume(volume: &Value, path: &FieldPath) -> Vec<FieldError> {
 /// with the operator's at the same path.
 fn writes_to_model(mount: &Value) -> bool {
     match mount["name"].as_str() {
-        Some(MODEL_VOLUME) => mount["readOnly"] != true,
+        Some(model::VOLUME) => mount["readOnly"] != true,
         Some(_) => false,
         None => mount["readOnly"] == false,
     }

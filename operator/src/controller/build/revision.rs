@@ -25,19 +25,26 @@ pub(crate) fn revision(spec: &PdDeploymentSpec, component: Component) -> String 
         autoscaling: _,
         rollout: _,
         drain: _,
+        image_pull_secrets,
         suspend: _,
     } = spec;
-    let inputs = match component {
+    let mut inputs = match component {
         Component::Prefill => json!([model, engine, kv, shape(prefill)]),
         Component::Decode => json!([model, engine, kv, shape(decode)]),
         Component::Router => {
             let mut router = json!(router);
             if let Some(fields) = router.as_object_mut() {
+                // Neither the number of pods nor the Service is part of a pod.
                 fields.remove("replicas");
+                fields.remove("service");
             }
             router
         }
     };
+    // Revisions from before they could be given are those of none.
+    if !image_pull_secrets.is_empty() {
+        inputs = json!([inputs, image_pull_secrets]);
+    }
     digest(&inputs)
 }
 

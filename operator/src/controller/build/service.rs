@@ -7,12 +7,27 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::router::RouterSpec;
+use pd_crds::service::{RouterServiceSpec, ServiceType};
 
 /// Builds the Service, named as the deployment. The admin port is not part of it.
 pub(crate) fn build_service(deployment: &PdDeployment) -> Service {
+    let RouterServiceSpec {
+        kind,
+        load_balancer_class,
+        annotations,
+        labels,
+    } = &deployment.spec.router.service;
+    let mut metadata = Component::Router.metadata(deployment, deployment.name_any());
+    let own = metadata.labels.get_or_insert_default();
+    own.extend(labels.clone());
+    metadata.annotations = (!annotations.is_empty()).then(|| annotations.clone());
+    // The apiserver's own default is left to it, so that objects of before stay as they are.
+    let type_ = (*kind != ServiceType::ClusterIp).then(|| kind.as_str().to_owned());
     Service {
-        metadata: Component::Router.metadata(deployment, deployment.name_any()),
+        metadata,
         spec: Some(ServiceSpec {
+            type_,
+            load_balancer_class: load_balancer_class.clone(),
             selector: Some(Component::Router.selector_labels(deployment)),
             ports: Some(vec![build_port(&deployment.spec.router)]),
             ..ServiceSpec::default()

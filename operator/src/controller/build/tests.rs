@@ -1,5 +1,7 @@
 //! The objects of the examples, as files, and facts about revisions.
 
+mod cluster;
+
 use super::component::Component;
 use super::pool::Slot;
 use super::*;
@@ -163,7 +165,8 @@ fn sizes_and_handling_change_no_revision() {
     let before = mk_local(|_| {}).deployment().spec.clone();
     let mut after = before.clone();
     after.pools.prefill.replicas = Some(5);
-    after.router.replicas = 3;
+    after.router.replicas = Some(3);
+    after.router.service.kind = pd_crds::service::ServiceType::LoadBalancer;
     after.slo.ttft_ms = Some(1);
     after.rollout.max_surge = 9;
     after.drain.timeout_seconds = 1;
@@ -295,11 +298,12 @@ fn a_replica_of_two_nodes_is_a_leader_and_a_follower_that_goes_to_meet_it() {
 }
 
 #[test]
-fn a_replica_of_one_node_knows_of_no_others() {
+fn a_replica_of_one_node_is_its_leader_and_knows_of_no_others() {
     let pool = mk_spanning(1, false);
     let pod = pool.pod(SLOT, WorkerPorts::WELL_KNOWN);
     assert!(!args(&pod).iter().any(|arg| arg == "--nnodes"));
-    assert!(!pod.labels().contains_key(labels::NODE_RANK));
+    assert!(!pod.annotations().contains_key(labels::NODES));
+    assert_eq!(pod.labels()[labels::NODE_RANK], "0");
 }
 
 #[test]
@@ -323,6 +327,20 @@ fn a_pod_on_its_nodes_network_has_its_own_ports_wherever_they_are_named() {
     let ports = pod.spec.unwrap().containers.remove(0).ports.unwrap();
     let ports: Vec<_> = ports.iter().map(|port| port.container_port).collect();
     assert_eq!(ports, [21004, 21006, 21005]);
+}
+
+#[test]
+fn where_pods_have_ipv6_addresses_a_leader_is_met_in_brackets() {
+    let mut deployment = mk_example("deepseek-16gpu");
+    deployment.spec.pools.decode.replicas = Some(1);
+    let mut config = mk_config();
+    config.site.ipv6 = true;
+    let pool = pool::build_pool(&deployment, Component::Decode, &config).unwrap();
+    let leader = pool.pod(SLOT, WorkerPorts::WELL_KNOWN);
+    assert_flag(&leader, "--dist-init-addr", "[$(POD_IP)]:29500");
+    let meet_at = "[fd00::7]:29500".parse().unwrap();
+    let follower = pool.follower(&leader, 1, meet_at, WorkerPorts::WELL_KNOWN);
+    assert_flag(&follower, "--dist-init-addr", "[fd00::7]:29500");
 }
 
 #[test]

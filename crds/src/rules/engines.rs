@@ -1,0 +1,151 @@
+//! What the chosen engine cannot do, refused before a container starts. A rule goes as soon as the
+//! engine learns what it refuses.
+
+use super::CelRule;
+
+/// Both pools under one rule: the macro writes it for each, at its own field.
+macro_rules! of_pool {
+    ($pool:literal, ranks) => {
+        CelRule::new(
+            concat!(
+                "self.engine.kind != 'pdserve' || (self.pools.",
+                $pool,
+                ".tp <= 1 && self.pools.",
+                $pool,
+                ".pp <= 1 && self.pools.",
+                $pool,
+                ".dp <= 1 && self.pools.",
+                $pool,
+                ".nodes <= 1)"
+            ),
+            RANKS,
+        )
+        .at(concat!(".pools.", $pool))
+    };
+    ($pool:literal, gpus) => {
+        CelRule::new(
+            concat!(
+                "self.engine.kind != 'pdserve' || !has(self.pools.",
+                $pool,
+                ".resources) || !has(self.pools.",
+                $pool,
+                ".resources.limits) || !('nvidia.com/gpu' in self.pools.",
+                $pool,
+                ".resources.limits) || string(self.pools.",
+                $pool,
+                ".resources.limits['nvidia.com/gpu']) in ['0', string(self.pools.",
+                $pool,
+                ".tp * self.pools.",
+                $pool,
+                ".pp * self.pools.",
+                $pool,
+                ".dp / self.pools.",
+                $pool,
+                ".nodes)]"
+            ),
+            GPUS,
+        )
+        .at(concat!(".pools.", $pool, ".resources"))
+    };
+}
+
+const RANKS: &str = "engine.kind pdserve runs one rank per replica so far: set tp, pp, dp and nodes \
+     to 1 and raise replicas, or choose engine.kind sglang";
+const GPUS: &str = "the GPUs of a replica (nvidia.com/gpu × nodes) must be as many as its ranks \
+     (tp × pp × dp), because each rank uses one; leave nvidia.com/gpu out to run on CPUs";
+
+pub const PREFILL_RANKS: CelRule = of_pool!("prefill", ranks);
+pub const DECODE_RANKS: CelRule = of_pool!("decode", ranks);
+pub const PREFILL_GPUS: CelRule = of_pool!("prefill", gpus);
+pub const DECODE_GPUS: CelRule = of_pool!("decode", gpus);
+
+/// Values of the flag `dtype`; `float` is SGLang's other word for `float32`.
+pub const PDSERVE_DTYPES: [&str; 4] = ["auto", "bfloat16", "float", "float32"];
+
+pub const PDSERVE_DTYPE: CelRule = CelRule::new(
+    "self.engine.kind != 'pdserve' || \
+     ((!has(self.engine.args) || self.engine.args.all(a, a.name != 'dtype' || (has(a.value) && \
+     a.value in ['auto', 'bfloat16', 'float', 'float32']))) && \
+     (!has(self.pools.prefill.args) || self.pools.prefill.args.all(a, a.name != 'dtype' || \
+     (has(a.value) && a.value in ['auto', 'bfloat16', 'float', 'float32']))) && \
+     (!has(self.pools.decode.args) || self.pools.decode.args.all(a, a.name != 'dtype' || \
+     (has(a.value) && a.value in ['auto', 'bfloat16', 'float', 'float32']))))",
+    "engine.kind pdserve computes in float32 or bfloat16 so far: set the value of dtype to auto, \
+     float32 or bfloat16",
+);
+
+pub const PDSERVE_KV_DTYPE: CelRule = CelRule::new(
+    "self.engine.kind != 'pdserve' || self.kv.dtype in ['auto', 'float32', 'bfloat16']",
+    "engine.kind pdserve keeps KV in float32 or bfloat16 so far: set kv.dtype to auto, float32 or \
+     bfloat16",
+)
+.at(".kv.dtype");
+
+pub const PDSERVE_TRANSPORT: CelRule = CelRule::new(
+    "self.engine.kind != 'pdserve' || self.kv.transport != 'fake'",
+    "kv.transport fake moves no KV, and engine.kind pdserve would answer from empty pages: set \
+     auto, shm, tcp or rdma",
+)
+.at(".kv.transport");
+
+/// Attention folds blocks of 64 keys, so a page is at most one block.
+pub const PDSERVE_PAGE_MAX: i32 = 64;
+
+pub const PDSERVE_PAGE: CelRule = CelRule::new(
+    "self.engine.kind != 'pdserve' || self.kv.pageSize <= 64",
+    "engine.kind pdserve has pages of at most 64 tokens: set kv.pageSize to 1, 2, 4, 8, 16, 32 or \
+     64",
+)
+.at(".kv.pageSize");
+
+pub const PDSERVE_READS_FILES: CelRule = CelRule::new(
+    "self.engine.kind != 'pdserve' || !has(self.model.source.huggingFace)",
+    "engine.kind pdserve reads files and downloads nothing: put the repository's files on a volume \
+     (`hf download REPO --local-dir FOLDER`) and name it by pvc, hostPath or image",
+)
+.at(".model.source.huggingFace");
+
+pub const SGLANG_TRANSPORT: CelRule = CelRule::new(
+    "self.engine.kind != 'sglang' || \
+     self.kv.transport in ['auto', 'mooncake', 'nixl', 'ascend', 'mori', 'fake']",
+    "engine.kind sglang has the transports mooncake, nixl, ascend, mori and fake: set kv.transport \
+     to one of them, or to auto for SGLang's default",
+)
+.at(".kv.transport");
+
+pub const SGLANG_SHARES_NO_MEMORY: CelRule = CelRule::new(
+    "self.engine.kind != 'sglang' || !has(self.kv.nodeSharedMemory) || !self.kv.nodeSharedMemory",
+    "kv.nodeSharedMemory is for engine.kind pdserve: leave it out",
+)
+.at(".kv.nodeSharedMemory");
+
+pub const SGLANG_KV_DTYPE: CelRule = CelRule::new(
+    "self.engine.kind != 'sglang' || \
+     self.kv.dtype in ['auto', 'bfloat16', 'fp8_e4m3', 'fp8_e5m2']",
+    "engine.kind sglang keeps KV in bfloat16, fp8_e4m3 or fp8_e5m2: set kv.dtype to one of them, or \
+     to auto for the model's",
+)
+.at(".kv.dtype");
+
+pub const SGLANG_IS_NOT_SCALED_BY_LOAD: CelRule = CelRule::new(
+    "self.engine.kind != 'sglang' || !(self.autoscaling.mode in ['Auto', 'Advise'])",
+    "autoscaling.mode Auto and Advise read the metrics of engine.kind pdserve, which sglang does not \
+     have: set Off, or External with an autoscaler of your own on the PDPools",
+)
+.at(".autoscaling.mode");
+
+pub(super) const ALL: [CelRule; 13] = [
+    PREFILL_RANKS,
+    DECODE_RANKS,
+    PREFILL_GPUS,
+    DECODE_GPUS,
+    PDSERVE_DTYPE,
+    PDSERVE_KV_DTYPE,
+    PDSERVE_TRANSPORT,
+    PDSERVE_PAGE,
+    PDSERVE_READS_FILES,
+    SGLANG_TRANSPORT,
+    SGLANG_SHARES_NO_MEMORY,
+    SGLANG_KV_DTYPE,
+    SGLANG_IS_NOT_SCALED_BY_LOAD,
+];

@@ -1,0 +1,116 @@
+//! The rules of [`rules::engines`](crate::rules::engines): what the chosen engine cannot do.
+
+use super::Report;
+use crate::engine::{EngineArg, EngineKind};
+use crate::field::FieldPath;
+use crate::kv::{KvDtype, KvTransport};
+use crate::pd_deployment::PdDeploymentSpec;
+use crate::pool::{GPU, PoolSpec};
+use crate::rules::CelRule;
+use crate::rules::engines as rules;
+use crate::scaling::ScalingMode;
+
+pub(super) fn check(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) {
+    match spec.engine.kind {
+        EngineKind::Pdserve => check_pdserve(spec, path, report),
+        EngineKind::Sglang => check_sglang(spec, path, report),
+    }
+}
+
+fn check_pdserve(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) {
+    let (pools, kv) = (&spec.pools, &spec.kv);
+    for (pool, name, ranks, gpus) in [
+        (
+            &pools.prefill,
+            "prefill",
+            rules::PREFILL_RANKS,
+            rules::PREFILL_GPUS,
+        ),
+        (
+            &pools.decode,
+            "decode",
+            rules::DECODE_RANKS,
+            rules::DECODE_GPUS,
+        ),
+    ] {
+        let path = path.child("pools").child(name);
+        check_pool(pool, &path, [ranks, gpus], report);
+    }
+    check_dtype(
+        &spec.engine.args,
+        &path.child("engine").child("args"),
+        report,
+    );
+    let at = path.child("kv");
+    let dtype = matches!(
+        kv.dtype,
+        KvDtype::Auto | KvDtype::Float32 | KvDtype::Bfloat16
+    );
+    report.unless(dtype, &at.child("dtype"), rules::PDSERVE_KV_DTYPE);
+    report.unless(
+        kv.transport != KvTransport::Fake,
+        &at.child("transport"),
+        rules::PDSERVE_TRANSPORT,
+    );
+    report.unless(
+        kv.page_size <= rules::PDSERVE_PAGE_MAX,
+        &at.child("pageSize"),
+        rules::PDSERVE_PAGE,
+    );
+    let source = path.child("model").child("source").child("huggingFace");
+    let reads = spec.model.source.hugging_face.is_none();
+    report.unless(reads, &source, rules::PDSERVE_READS_FILES);
+}
+
+fn check_pool(pool: &PoolSpec, path: &FieldPath, [ranks, gpus]: [CelRule; 2], report: &mut Report) {
+    let sizes = [pool.tp, pool.pp, pool.dp, pool.nodes];
+    let one = sizes.iter().all(|size| *size <= 1);
+    report.unless(one, path, ranks);
+    let limit = pool.limit(GPU).map(|limit| limit.0.as_str());
+    let each_has_one = limit.is_none_or(|limit| {
+        limit == "0" || limit == (pool.ranks() / i64::from(pool.nodes.max(1))).to_string()
+    });
+    let at = path.child("resources").child("limits").child(GPU);
+    report.unless(each_has_one, &at, gpus);
+    check_dtype(&pool.args, &path.child("args"), report);
+}
+
+fn check_dtype(args: &[EngineArg], path: &FieldPath, report: &mut Report) {
+    for (i, EngineArg { name, value }) in args.iter().enumerate() {
+        let known = value
+            .as_deref()
+            .is_some_and(|value| rules::PDSERVE_DTYPES.contains(&value));
+        let path = path.index(i).child("value");
+        report.unless(name != "dtype" || known, &path, rules::PDSERVE_DTYPE);
+    }
+}
+
+fn check_sglang(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) {
+    let at = path.child("kv");
+    let transport = match spec.kv.transport {
+        KvTransport::Auto
+        | KvTransport::Mooncake
+        | KvTransport::Nixl
+        | KvTransport::Ascend
+        | KvTransport::Mori
+        | KvTransport::Fake => true,
+        KvTransport::Shm | KvTransport::Tcp | KvTransport::Rdma => false,
+    };
+    report.unless(transport, &at.child("transport"), rules::SGLANG_TRANSPORT);
+    report.unless(
+        !spec.kv.node_shared_memory,
+        &at.child("nodeSharedMemory"),
+        rules::SGLANG_SHARES_NO_MEMORY,
+    );
+    let dtype = !matches!(spec.kv.dtype, KvDtype::Float32 | KvDtype::Float16);
+    report.unless(dtype, &at.child("dtype"), rules::SGLANG_KV_DTYPE);
+    let mode = match spec.autoscaling.mode {
+        ScalingMode::Off | ScalingMode::External => true,
+        ScalingMode::Auto | ScalingMode::Advise => false,
+    };
+    report.unless(
+        mode,
+        &path.child("autoscaling").child("mode"),
+        rules::SGLANG_IS_NOT_SCALED_BY_LOAD,
+    );
+}

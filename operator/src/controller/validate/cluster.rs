@@ -1,0 +1,111 @@
+//! What this cluster cannot carry out, or does not let everybody have.
+
+use crate::controller::build::BuildConfig;
+use pd_crds::PdDeploymentSpec;
+use pd_crds::field::{FieldError, FieldPath};
+use pd_crds::kv::{KvSpec, KvTransport};
+use pd_crds::model::{HostPathSource, ModelSource};
+use std::path::Path;
+
+/// All of it, each with the path of its field.
+pub(super) fn check(spec: &PdDeploymentSpec, config: &BuildConfig) -> Vec<FieldError> {
+    let path = FieldPath::new("spec");
+    let source = check_source(
+        &spec.model.source,
+        config,
+        &path.child("model").child("source"),
+    );
+    let account = spec.engine.service_account_name.as_deref();
+    let at = path.child("engine").child("serviceAccountName");
+    let account = account.and_then(|name| check_account(name, config, &at));
+    let kv = check_kv(&spec.kv, config, &path.child("kv"));
+    source.into_iter().chain(account).chain(kv).collect()
+}
+
+fn check_kv(kv: &KvSpec, config: &BuildConfig, path: &FieldPath) -> Option<FieldError> {
+    let KvSpec {
+        page_size: _,
+        dtype: _,
+        transport,
+        node_shared_memory,
+    } = kv;
+    if *node_shared_memory && config.site.shared_memory.is_none() {
+        return Some(path.child("nodeSharedMemory").error(
+            "pods of one node share memory through a folder of that node, and none is open to them \
+             here; leave it out, or have one opened: helm value sharedMemory.hostPath",
+        ));
+    }
+    (*transport == KvTransport::Shm && !node_shared_memory).then(|| {
+        path.child("transport").error(
+            "pods share no memory by themselves, so no KV would ever arrive; set nodeSharedMemory \
+             and keep both pools on one node, or set auto, tcp or rdma",
+        )
+    })
+}
+
+fn check_source(
+    source: &ModelSource,
+    config: &BuildConfig,
+    path: &FieldPath,
+) -> Option<FieldError> {
+    let ModelSource {
+        host_path,
+        pvc: _,
+        hugging_face: _,
+        image,
+    } = source;
+    if let (Some(_), Some(minor)) = (image, config.site.lacks_image_volumes()) {
+        return Some(path.child("image").error(format!(
+            "image volumes are off in this Kubernetes 1.{minor}, and on from 1.35; put the files on a \
+             volume and name that by pvc, or turn the feature gate ImageVolume on and say so to the \
+             operator: helm value overrides.imageVolumes"
+        )));
+    }
+    let path = path.child("hostPath").child("path");
+    host_path
+        .as_ref()
+        .and_then(|source| check_host_path(source, config, &path))
+}
+
+/// A path of the node is read by whoever may ask the model, so whoever installed the operator says
+/// which.
+fn check_host_path(
+    HostPathSource { path }: &HostPathSource,
+    config: &BuildConfig,
+    at: &FieldPath,
+) -> Option<FieldError> {
+    let place = Path::new(path);
+    if !place.is_absolute() {
+        return Some(at.error(format!(
+            "{path} is relative, and a node has no folder that it could be relative to; give an \
+             absolute path, which each node must have"
+        )));
+    }
+    if config.may_raise_privileges || config.site.allows_model_at(place) {
+        return None;
+    }
+    let folders = config.site.host_paths.iter();
+    let folders: Vec<String> = folders.map(|it| it.display().to_string()).collect();
+    let allowed = match folders.as_slice() {
+        [] => "nodes' folders are not open to models here".to_owned(),
+        folders => format!(
+            "{path} lies in no folder of the nodes that is open to models here ({})",
+            folders.join(", ")
+        ),
+    };
+    Some(at.error(format!(
+        "{allowed}; use pvc or image, or have the folder opened: helm value overrides.hostPaths"
+    )))
+}
+
+/// With an account comes what the cluster ties to it, such as a cloud's identity.
+fn check_account(name: &str, config: &BuildConfig, path: &FieldPath) -> Option<FieldError> {
+    let allowed = &config.site.service_accounts;
+    let is_allowed = config.may_raise_privileges || allowed.iter().any(|it| it == name);
+    (!is_allowed).then(|| {
+        path.error(format!(
+            "workers may not run under the account {name}; leave it out, or have it allowed: helm \
+             value overrides.serviceAccounts"
+        ))
+    })
+}
