@@ -82,18 +82,7 @@ pub(crate) struct ClusterConfig {
 
 /// Reconciles until SIGTERM or SIGINT; reconciles under way are finished.
 pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let stop = CancellationToken::new();
-    let stopped = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stops: reconciles under way are finished");
-        stop.cancel();
-    });
+    let stopped = stop_on_signals()?;
     let metrics = Arc::new(Metrics::new());
     let endpoint = Endpoint::start(config.listen, Arc::clone(&metrics)).await;
     let endpoint = endpoint.map_err(|source| RunError::Listen {
@@ -130,11 +119,7 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
     metrics.leader.set(1);
     tracing::info!(namespace = namespace.unwrap_or("all"), "reconciles");
     let (reader, writer) = reflector::store();
-    let listed: Store<PdDeployment> = reader.clone();
-    let count = move || {
-        let is_listed = listed.wait_until_ready().now_or_never().is_some();
-        is_listed.then(|| listed.len())
-    };
+    let count = count(reader.clone());
     let controller = Controller::for_stream(specs(deployments, writer), reader)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_on(changed)
@@ -159,6 +144,31 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
     }
     candidate.release().await;
     Ok(())
+}
+
+/// A token that SIGTERM or SIGINT cancels.
+fn stop_on_signals() -> Result<CancellationToken, RunError> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stops: reconciles under way are finished");
+        stop.cancel();
+    });
+    Ok(stopped)
+}
+
+/// How many PDDeployments there are; nothing until they were listed.
+fn count(listed: Store<PdDeployment>) -> impl Fn() -> Option<usize> {
+    move || {
+        let is_listed = listed.wait_until_ready().now_or_never().is_some();
+        is_listed.then(|| listed.len())
+    }
 }
 
 /// The image of agents and routers whose spec names none: so that a release names its image in one place, it is

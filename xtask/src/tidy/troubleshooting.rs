@@ -16,10 +16,14 @@ const STATUS: &[&str] = &[
 const NOT_REASONS: &[&str] = &[
     "DecodeReady",
     "False",
+    "ImagesAlike",
     "PrefillReady",
     "Progressing",
     "Ready",
+    "Reconciling",
     "RouterReady",
+    "SpecValid",
+    "Stalled",
     "True",
 ];
 

@@ -21,13 +21,12 @@ if refused ~= nil and refused.status == "False" then
   return say("Degraded", refused.message)
 end
 for _, condition in pairs(conditions) do
-  if condition.reason == "InvalidSpec" or condition.reason == "CannotApply" or condition.reason == "ProgressDeadlineExceeded" then
+  if condition.reason == "InvalidSpec" or condition.reason == "CannotApply" then
     return say("Degraded", condition.message)
   end
 end
 
 -- What a person has put on hold.
-local moves = progressing ~= nil and progressing.status == "True"
 local left = 0
 local replaced = true
 for _, pool in pairs(status.pools or {}) do
@@ -44,8 +43,13 @@ if spec.rollout ~= nil and spec.rollout.paused and not replaced then
   return say("Suspended", "spec.rollout.paused holds the new revision back")
 end
 
-if moves then
-  return say("Progressing", progressing.message)
+if progressing ~= nil and progressing.reason == "ProgressDeadlineExceeded" then
+  return say("Degraded", progressing.message)
+end
+for _, move in ipairs({ progressing or {}, conditions.Reconciling or {} }) do
+  if move.status == "True" then
+    return say("Progressing", move.message)
+  end
 end
 if ready.status == "True" or ready.reason == "ScaledToZero" then
   return say("Healthy", ready.message)

@@ -118,6 +118,16 @@ impl Deployments {
                 None => drop(self.objectives.remove_label_values(&labels)),
             }
         }
+        self.know(deployment, status);
+    }
+
+    /// Takes over the reasons of a status, and lets go what the one before gave beyond it.
+    fn know(&self, deployment: &PdDeployment, status: &PdDeploymentStatus) {
+        let (namespace, name) = (
+            deployment.namespace().unwrap_or_default(),
+            deployment.name_any(),
+        );
+        let own = [namespace.as_str(), name.as_str()];
         let conditions: Vec<(String, String)> = status
             .conditions
             .iter()
