@@ -70,6 +70,9 @@ impl Args {
         let args = Self::parse();
         let broken = args.broken_rules();
         if broken.is_empty() {
+            if args.server.check {
+                std::process::exit(0);
+            }
             return args;
         }
         let lines: Vec<String> = broken.iter().map(ArgError::to_string).collect();

@@ -5,6 +5,7 @@ pub mod address;
 pub mod binaries;
 pub mod certs;
 pub mod client;
+pub mod docs;
 pub mod fleet;
 #[cfg(feature = "kube")]
 pub mod kube;

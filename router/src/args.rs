@@ -66,6 +66,9 @@ pub struct Args {
     pub health: HealthArgs,
     #[command(flatten)]
     pub access: AccessArgs,
+    /// Check the command line and exit: status 0 if it can start, else what is wrong with it.
+    #[arg(long)]
+    pub check: bool,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     #[arg(long, default_value = "info")]
     pub log_level: String,

@@ -46,6 +46,9 @@ use tracing_subscriber::EnvFilter;
 pub fn run(args: Args) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&args.log_level)
         .with_context(|| format!("--log-level {:?} is no log level", args.log_level))?;
+    if args.check {
+        return Ok(args.into_config().map(drop)?);
+    }
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -50,6 +50,10 @@ pub(crate) struct ServerArgs {
     #[arg(long = "drain-timeout-secs", default_value = "300", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) drain_timeout: Duration,
 
+    /// Check the command line and exit: status 0 if it can start, else 2 with every rule that it breaks
+    #[arg(long)]
+    pub(crate) check: bool,
+
     /// Log filter: a level, or `tracing` directives such as `info,pd_engine=debug`
     #[arg(
         long,

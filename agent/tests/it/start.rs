@@ -20,6 +20,16 @@ async fn broken_rules_end_the_start_with_every_message() {
 }
 
 #[tokio::test]
+async fn a_command_line_is_checked_without_a_start() {
+    let good = ["--check", "--model-path", "/no/such/model", "--host", "::1"];
+    let (status, log) = failed_start(&good).await;
+    assert_eq!((status, log.as_str()), (0, ""));
+    let (status, log) = failed_start(&["--check", "--model-path", "m", "--tp", "2"]).await;
+    assert_eq!(status, 2);
+    assert!(log.contains("--tp 2: this version runs one rank"), "{log}");
+}
+
+#[tokio::test]
 async fn a_port_that_is_taken_is_named_with_its_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

@@ -2,6 +2,7 @@
 
 mod control_plane;
 mod dashboards;
+mod documents;
 mod door;
 mod extremes;
 mod groups;

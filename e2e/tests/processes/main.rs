@@ -2,6 +2,7 @@
 
 mod access;
 mod bad_input;
+mod documents;
 mod equality;
 mod faults;
 mod local;

@@ -40,6 +40,8 @@ enum Action {
     Down,
     /// Say what runs
     Status,
+    /// Print the environment of the cluster that was left running, for a shell's `eval`
+    Env,
     /// Build the programs that a cluster consists of, and print their folder
     Tools,
     /// Make an image known to every node
@@ -78,6 +80,7 @@ async fn main() -> Result<()> {
         }
         Action::Down => down().await,
         Action::Status => status(),
+        Action::Env => env(),
         Action::Tools => {
             println!("{}", Tools::ready(&tools::cache())?.folder().display());
             Ok(())
@@ -98,7 +101,15 @@ async fn up(spec: Spec) -> Result<()> {
     let entry = Cluster::start(spec).await?.keep()?;
     println!("ready in {:.1} s", started.elapsed().as_secs_f64());
     show(&entry);
-    println!("  export PATH={}:$PATH", tools.folder().display());
+    println!("  eval \"$({} env)\"", std::env::current_exe()?.display());
+    Ok(())
+}
+
+fn env() -> Result<()> {
+    let entry = the_kept()?;
+    let tools = Tools::ready(&tools::cache())?;
+    println!("export KUBECONFIG={}", entry.kubeconfig().display());
+    println!("export PATH={}:$PATH", tools.folder().display());
     Ok(())
 }
 
@@ -123,10 +134,7 @@ fn status() -> Result<()> {
 }
 
 fn import(archive: &Path) -> Result<()> {
-    let entries = kept();
-    let entry = entries
-        .first()
-        .context("no cluster runs; start one with `make kube-up`")?;
+    let entry = the_kept()?;
     let site = Site {
         id: entry.id.clone(),
         dir: entry.dir.clone(),
@@ -137,6 +145,14 @@ fn import(archive: &Path) -> Result<()> {
     }
     println!("{} is known to {} nodes", archive.display(), entry.nodes);
     Ok(())
+}
+
+/// The cluster that `up` left running.
+fn the_kept() -> Result<Entry> {
+    kept()
+        .into_iter()
+        .next()
+        .context("no cluster runs; start one with `make kube-up`")
 }
 
 /// Clusters that `up` left running.

@@ -1,0 +1,54 @@
+//! Every document says what happens: its commands run here as they stand, or are checked.
+
+use anyhow::{Context, Result};
+use pd_e2e::binaries;
+use pd_e2e::docs::{self, Block, Checker, Document, Language, Mark, Outcome, Place, Row, Table};
+
+/// Blocks that run on this machine.
+fn runs_here(block: &Block) -> bool {
+    block.language == Language::Shell && block.mark.is_none()
+}
+
+#[tokio::test]
+async fn what_is_written_is_what_happens() -> Result<()> {
+    let root = binaries::workspace();
+    let agent = binaries::binary("pd-agent");
+    let programs = agent.parent().context("a program lies in a folder")?;
+    let checker = Checker::new(root, programs)?;
+    let cache = tempfile::tempdir()?;
+    let place = Place {
+        root: root.to_owned(),
+        env: vec![("PDSERVE_CACHE_DIR", cache.path().display().to_string())],
+    };
+    let mut table = Table::default();
+    for document in docs::documents(root)? {
+        table.extend(docs::walk(&place, &document, runs_here).await?);
+        for block in document.blocks.iter().filter(|block| !runs_here(block)) {
+            table.extend([judge(&checker, &document, block)]);
+        }
+    }
+    eprintln!("{table}");
+    table.check()
+}
+
+/// What can be said of a block that does not run here.
+fn judge(checker: &Checker, document: &Document, block: &Block) -> Row {
+    let checked = match &block.mark {
+        Some(Mark::Ci) => checker.check_in_ci(block).map(|()| Outcome::Ci),
+        Some(Mark::Kube) => checker.check(block).map(|commands| Outcome::Checked {
+            reason: Some("`make e2e-kube` runs it".to_owned()),
+            commands,
+        }),
+        Some(Mark::Check(reason)) => checker.check(block).map(|commands| Outcome::Checked {
+            reason: Some(reason.clone()),
+            commands,
+        }),
+        None if block.language == Language::Other => Ok(Outcome::Shown),
+        None => checker.check(block).map(|commands| Outcome::Checked {
+            reason: None,
+            commands,
+        }),
+    };
+    let outcome = checked.unwrap_or_else(|why| Outcome::Failed(format!("  {why}")));
+    Row::of(document, block, outcome)
+}
