@@ -7,12 +7,14 @@ use super::apply::{ApplyError, Writer, failed, merge_params};
 use super::children::Child;
 use super::status;
 use crate::controller::build::Resources;
+use crate::controller::build::component::Component;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Patch;
 use kube::runtime::events::{Event, EventType};
 use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use pd_crds::{PdDeployment, PdDeploymentStatus, PdPool, PdPoolStatus};
+use pd_protocol::labels;
 use serde::Serialize;
 use serde_json::json;
 use std::collections::HashMap;
@@ -105,6 +107,16 @@ impl Written {
     }
 }
 
+/// Selects a pod for each replica: of one that spans nodes its leader, and none that leaves. An HPA
+/// takes what it counts there for the pool's size.
+fn replicas_selector(deployment: &PdDeployment, component: Component) -> String {
+    let mut labels = component.selector_labels(deployment);
+    labels.insert(labels::NODE_RANK.to_owned(), "0".to_owned());
+    let equal = labels.iter().map(|(name, value)| format!("{name}={value}"));
+    let stays = format!("!{}", labels::LEAVING);
+    equal.chain([stays]).collect::<Vec<_>>().join(",")
+}
+
 /// Resource versions of one object are numbers that grow. Source: KEP-5504.
 fn resource_version(object: &ObjectMeta) -> u64 {
     let version = object.resource_version.as_deref();
@@ -129,9 +141,8 @@ impl Writer<'_> {
         let reports = pools.into_iter().filter_map(|(pool, counted)| {
             let name = pool.object(self.deployment).name_any();
             let stored = self.context.pools.find(&self.key(), &name)?;
-            let labels = pool.component.selector_labels(self.deployment);
-            let selector: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-            let status = status::of_pool(counted, selector.join(","), stored.metadata.generation);
+            let selector = replicas_selector(self.deployment, pool.component);
+            let status = status::of_pool(counted, selector, stored.metadata.generation);
             let is_news = self.context.written.is_news(&self.uid(), &stored, &status);
             is_news.then_some((name, status))
         });

@@ -46,3 +46,11 @@ fn a_change_settles_before_it_is_told() {
     let next = written.settles("u", began + SETTLE);
     assert_eq!(next, Some(SETTLE), "the next change waits anew");
 }
+
+#[test]
+fn an_autoscaler_counts_replicas_that_stay_and_not_their_pods() {
+    assert_eq!(
+        replicas_selector(&mk_deployment("1", ""), Component::Decode),
+        "pdserve.io/deployment=tiny,pdserve.io/node-rank=0,pdserve.io/role=decode,!pdserve.io/leaving"
+    );
+}

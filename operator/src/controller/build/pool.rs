@@ -21,7 +21,7 @@ use pd_protocol::ports::{self, WorkerPorts};
 use std::net::SocketAddr;
 
 /// Name of the worker's container.
-const AGENT: &str = "agent";
+pub(crate) const AGENT: &str = "agent";
 /// Where a model lies in the container that comes from a volume of its own.
 const MODEL_MOUNT: &str = "/model";
 pub(super) const MODEL_VOLUME: &str = "model";
