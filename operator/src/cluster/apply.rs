@@ -20,6 +20,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource, ResourceExt};
 use pd_crds::place::Place;
 use pd_crds::{PdDeployment, PdPool};
@@ -207,7 +208,13 @@ impl Writer<'_> {
                 None => Ok(()),
             },
             Action::Leave { pod } => match find(pod) {
-                Some(facts) => self.leave(&facts.pod).await,
+                Some(facts) => {
+                    self.leave(&facts.pod).await?;
+                    if let Some(event) = moved(facts) {
+                        self.tell(&event).await;
+                    }
+                    Ok(())
+                }
                 None => Ok(()),
             },
             Action::Drain { pod } => {
@@ -368,6 +375,23 @@ impl Writer<'_> {
             Err(source) => Err(failed::<Pod>("delete", &name, source)),
         }
     }
+}
+
+/// Says that a worker is replaced because of its node.
+fn moved(facts: &PodFacts) -> Option<Event> {
+    let why = match facts.place {
+        Place::Stays => return None,
+        Place::Emptied => "its node is being emptied, and its successor serves",
+        Place::Lost => "its node, or a pod of its replica, is lost",
+    };
+    let name = facts.pod.name_any();
+    Some(Event {
+        type_: EventType::Normal,
+        reason: "WorkerReplaced".to_owned(),
+        note: Some(format!("{name} leaves: {why}")),
+        action: "Replace".to_owned(),
+        secondary: None,
+    })
 }
 
 fn outcome_of(place: Place, leaving: Leaving) -> DrainOutcome {

@@ -9,9 +9,10 @@ use super::report::Report;
 use super::scaling;
 use super::status::{self, Surroundings};
 use crate::controller::build::account::Account;
-use crate::controller::build::budget::{Mover, build_budgets};
+use crate::controller::build::budget::{Evictable, Mover, build_budgets};
 use crate::controller::build::component::Component;
 use crate::controller::build::network::build_policy;
+use crate::controller::build::pool::Pool;
 use crate::controller::build::{self, Resources, revision, service};
 use crate::controller::plan::{Action as Step, Desired, Observed, ObservedPod, plan};
 use crate::controller::validate::{self, Valid};
@@ -20,9 +21,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Patch;
 use kube::runtime::controller::Action;
+use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::ObjectRef;
 use pd_crds::drain::OnCordon;
 use pd_crds::field::FieldErrors;
+use pd_crds::place::Place;
 use pd_crds::scaling::ScalingMode;
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdDeploymentStatus};
 use pd_protocol::labels;
@@ -212,10 +215,10 @@ impl Writer<'_> {
                 Vec::new()
             }
         };
-        if let Err(error) = self.apply_budgets(valid, resources, &desired).await {
+        let facts = self.facts();
+        if let Err(error) = self.apply_budgets(valid, &desired, &facts).await {
             failure.get_or_insert(error);
         }
-        let facts = self.facts();
         let (admin, probes) = (self.context.admin(self.deployment), &self.context.probes);
         let mut observed = observe(self.deployment, &facts, &admin, probes, now).await;
         self.note_degraded(&facts, &mut observed);
@@ -238,7 +241,7 @@ impl Writer<'_> {
         let around = Surroundings {
             decisions,
             refused: refused.clone(),
-            ..self.surroundings(valid, &facts, &observed, failure.as_ref())
+            ..self.surroundings(valid, resources, &facts, &observed, failure.as_ref())
         };
         let status = status::status(self.deployment, &desired, &observed, &around, now);
         let again = next_look(spec, &status, &facts, &observed);
@@ -291,24 +294,32 @@ impl Writer<'_> {
     async fn apply_budgets(
         &self,
         valid: &Valid,
-        resources: &Resources,
         desired: &[Desired],
+        facts: &[PodFacts],
     ) -> Result<(), ApplyError> {
         let spec = &valid.deployment().spec;
-        let moves = self.context.nodes.sees() && spec.drain.on_cordon == OnCordon::Move;
-        let mover = match moves {
-            true => Mover::Operator,
-            false => Mover::Eviction,
-        };
         if desired.is_empty() {
             return Ok(());
         }
-        let pools = [&resources.prefill, &resources.decode];
-        let pods = desired
+        let moves = self.context.nodes.sees() && spec.drain.on_cordon == OnCordon::Move;
+        let pools = desired.iter().map(|pool| Evictable {
+            replicas: pool.replicas,
+            nodes: pool.nodes,
+        });
+        let pools: Vec<Evictable> = pools.collect();
+        let empties_node = facts
             .iter()
-            .zip(pools)
-            .map(|(wanted, pool)| wanted.replicas * pool.nodes);
-        let budgets = build_budgets(self.deployment, pods.sum(), mover);
+            .any(|facts| facts.place == Place::Emptied && facts.slot.is_some());
+        let mover = match moves {
+            true => Mover::of(&pools, empties_node),
+            false => Mover::Eviction,
+        };
+        let wanted: u32 = pools.iter().map(|pool| pool.replicas * pool.nodes).sum();
+        // In a rollout there are more, and still only one of them may go.
+        let workers = facts.iter().filter(|facts| facts.slot.is_some());
+        let exist = workers.map(|facts| facts.members().count()).sum::<usize>();
+        let pods = wanted.max(u32::try_from(exist).unwrap_or(u32::MAX));
+        let budgets = build_budgets(self.deployment, pods, mover);
         let known = &self.context.budgets;
         for budget in &budgets {
             self.apply(budget, known).await?;
@@ -337,6 +348,7 @@ impl Writer<'_> {
                     let replicas = u32::try_from(stored.spec.replicas).unwrap_or(0);
                     if spec.autoscaling.mode == ScalingMode::Off && replicas != pool.replicas {
                         self.scale(&name, pool.replicas).await?;
+                        self.tell(&scale_undone(pool, &name, replicas)).await;
                         pool.replicas
                     } else {
                         replicas
@@ -373,6 +385,7 @@ impl Writer<'_> {
     fn surroundings(
         &self,
         valid: &Valid,
+        resources: &Resources,
         facts: &[PodFacts],
         observed: &Observed,
         failure: Option<&ApplyError>,
@@ -389,6 +402,7 @@ impl Writer<'_> {
             endpoint: service::endpoint(valid.deployment(), self.namespace),
             revision: revision::of_pools(&valid.deployment().spec),
             suspended: valid.deployment().spec.suspend,
+            drifted: image_drift(facts, resources),
             refused: None,
             replaces_routers: self.replaces_routers(facts, &valid.deployment().spec),
             trouble: failure.map(bounded),
@@ -478,6 +492,39 @@ impl Writer<'_> {
         self.write_finalizers(&rest).await?;
         self.context.forget(&self.uid());
         Ok(Action::await_change())
+    }
+}
+
+/// Workers of the wanted revision that run another image than new ones would, in words.
+fn image_drift(facts: &[PodFacts], resources: &Resources) -> Option<String> {
+    let pools = [&resources.prefill, &resources.decode];
+    let drifted = facts.iter().filter_map(|facts| {
+        let mut pools = pools.into_iter();
+        let pool = pools.find(|pool| pool.component == facts.component)?;
+        let (runs, wanted) = (facts.image()?, pool.image()?);
+        let differs = runs != wanted && facts.revision() == pool.revision && !facts.leaves();
+        differs.then_some((runs, wanted))
+    });
+    let drifted: Vec<_> = drifted.collect();
+    let (runs, wanted) = drifted.first()?;
+    Some(format!(
+        "{} workers of this revision run another image ({runs}) than new ones ({wanted})",
+        drifted.len()
+    ))
+}
+
+/// Says why a pool that somebody scaled has its old size again.
+fn scale_undone(pool: &Pool, name: &str, asked: u32) -> Event {
+    let (role, replicas) = (pool.component.as_str(), pool.replicas);
+    Event {
+        type_: EventType::Warning,
+        reason: "ScaleUndone".to_owned(),
+        note: Some(format!(
+            "PDPool {name} was set to {asked} and is {replicas} again: with spec.autoscaling.mode \
+             Off the size is spec.pools.{role}.replicas; change that, or set the mode to External"
+        )),
+        action: "Scale".to_owned(),
+        secondary: None,
     }
 }
 

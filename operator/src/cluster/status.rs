@@ -4,6 +4,7 @@ use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, Observed, ObservedPod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 use pd_crds::status::{Decision, PdDeploymentStatus, PoolStatus, PoolsStatus, RevisionStatus};
 use pd_crds::stuck::{Cause, Stuck};
 use pd_crds::{PdDeployment, PdPoolStatus};
@@ -26,6 +27,8 @@ pub(crate) struct Surroundings {
     pub(crate) suspended: bool,
     /// Why the spec's last edit is not carried out, and the one before is.
     pub(crate) refused: Option<String>,
+    /// Which workers run another image than new ones would.
+    pub(crate) drifted: Option<String>,
     /// Whether a router runs that is not as the spec wants it.
     pub(crate) replaces_routers: bool,
     /// What the last writes ran into; nothing if all went well.
@@ -215,6 +218,7 @@ fn claims(
             reason: if all_ready { "AllReady" } else { "NotAllReady" },
             message: format!("{routers_ready} of {routers_wanted} routers are ready"),
         },
+        images_claim(deployment, around.drifted.as_deref()),
     ]
 }
 
@@ -227,6 +231,21 @@ fn spec_claim(refused: Option<&str>) -> Claim {
         message: refused.map_or_else(
             || "the spec is carried out".to_owned(),
             |why| format!("the last valid spec is kept up; {why}"),
+        ),
+    }
+}
+
+/// Whether replicas of one revision run one image. A newer operator brings a newer one, and replaces
+/// no running worker for it.
+fn images_claim(deployment: &PdDeployment, drifted: Option<&str>) -> Claim {
+    let name = deployment.name_any();
+    Claim {
+        name: "ImagesAlike",
+        holds: drifted.is_none(),
+        reason: drifted.map_or("Alike", |_| "ImageDrift"),
+        message: drifted.map_or_else(
+            || "workers of the wanted revision run one image".to_owned(),
+            |drifted| format!("{drifted}; `kubectl pd restart {name}` replaces them step by step"),
         ),
     }
 }

@@ -50,6 +50,7 @@ fn mk_around(routers: i32) -> Surroundings {
         revision: "r1".to_owned(),
         suspended: false,
         refused: None,
+        drifted: None,
         replaces_routers: false,
         trouble: None,
         decisions: vec![],
@@ -237,4 +238,21 @@ fn a_refused_edit_is_told_while_what_serves_is_told_as_it_is() {
     );
     assert_eq!(valid.message, "the last valid spec is kept up; spec.x: no");
     assert_eq!(kstatus(&told), "Failed");
+}
+
+#[test]
+fn workers_of_another_image_are_told_with_the_remedy() {
+    let pair = || vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
+    let alike = mk_status(pair(), &mk_around(1));
+    assert_eq!(condition(&alike, "ImagesAlike").status, "True");
+    let mut around = mk_around(1);
+    around.drifted = Some("1 workers run another image".to_owned());
+    let told = mk_status(pair(), &around);
+    assert_eq!(condition(&told, "ImagesAlike").reason, "ImageDrift");
+    assert!(
+        condition(&told, "ImagesAlike")
+            .message
+            .ends_with("`kubectl pd restart tiny` replaces them step by step")
+    );
+    assert_eq!(kstatus(&told), "Current", "it serves as it is wanted");
 }

@@ -400,6 +400,13 @@ impl Pool {
         pod
     }
 
+    /// The image of its workers.
+    pub(crate) fn image(&self) -> Option<&str> {
+        let spec = self.template.spec.as_ref()?;
+        let agent = spec.containers.iter().find(|is| is.name == AGENT)?;
+        agent.image.as_deref()
+    }
+
     /// Whether its pods share their node's addresses, so that each needs ports of its own.
     pub(crate) fn shares_host_network(&self) -> bool {
         let spec = self.template.spec.as_ref();
