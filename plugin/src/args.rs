@@ -50,6 +50,11 @@ enum Command {
         #[arg(long)]
         wait: bool,
     },
+    /// Replace all workers of a PDDeployment step by step, as a rollout of the same spec
+    Restart {
+        /// PDDeployment whose workers are replaced
+        name: String,
+    },
     /// The revisions of a PDDeployment: list them, go back, hold, go on
     Rollout {
         #[command(subcommand)]
@@ -109,6 +114,7 @@ impl Command {
             Self::Status { all_namespaces, .. } => status::all(cluster, all_namespaces).await?,
             Self::Explain { name } => explain::explain(cluster, &name).await?,
             Self::Drain { pod, wait } => return drain::drain(cluster, &pod, wait).await,
+            Self::Restart { name } => rollout::restart::restart(cluster, &name).await?,
             Self::Rollout { command } => command.execute(cluster).await?,
         };
         print(&told)

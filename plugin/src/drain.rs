@@ -71,6 +71,7 @@ async fn leave(cluster: &Cluster, pod: &Pod) -> Result<()> {
     let patch = json!({"metadata": {
         "uid": pod.uid(),
         "annotations": {labels::LEAVING_SINCE: now.to_string()},
+        "labels": {labels::LEAVING: "true"},
     }});
     let (name, api) = (pod.name_any(), cluster.api::<Pod>());
     let patched = api

@@ -2,6 +2,7 @@
 
 pub(crate) mod difference;
 pub(crate) mod history;
+pub(crate) mod restart;
 pub(crate) mod undo;
 
 use crate::connection::{Cluster, patch_params};

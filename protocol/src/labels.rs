@@ -13,6 +13,12 @@ pub const ROLE: &str = "pdserve.io/role";
 pub const REVISION: &str = "pdserve.io/revision";
 /// On pods that leave: when they were told to, in RFC 3339. Routers send them nothing new.
 pub const LEAVING_SINCE: &str = "pdserve.io/leaving-since";
+/// Label of pods that leave, for selectors: an annotation cannot be selected by.
+pub const LEAVING: &str = "pdserve.io/leaving";
+/// On the newest record of a deployment's revisions: the whole spec that was last valid, as JSON.
+pub const ACCEPTED_SPEC: &str = "pdserve.io/accepted-spec";
+/// On an admin Secret that was made while workers ran: since when its token holds, in RFC 3339.
+pub const TOKEN_SINCE: &str = "pdserve.io/token-since";
 /// Readiness gate of workers: latches when every router sends requests to the pod.
 pub const ROUTABLE_GATE: &str = "pdserve.io/routable";
 /// Finalizer of a `PDDeployment`: its workers drain before it goes.

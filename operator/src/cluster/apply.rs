@@ -15,11 +15,12 @@ use crate::controller::build::Resources;
 use crate::controller::build::component::Component;
 use crate::controller::build::group::follower_name;
 use crate::controller::build::pool::{Pool, Slot};
-use crate::controller::plan::Action;
+use crate::controller::plan::{Action, Leaving, Observed};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource, ResourceExt};
 use pd_crds::place::Place;
 use pd_crds::{PdDeployment, PdPool};
@@ -27,7 +28,6 @@ use pd_protocol::labels::{self, ROUTABLE_GATE};
 use pd_protocol::ports::WorkerPorts;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 /// Field manager of everything the operator applies.
 pub(crate) const MANAGER: &str = "pd-operator";
@@ -195,6 +195,7 @@ impl Writer<'_> {
         &self,
         action: &Action,
         facts: &[PodFacts],
+        observed: &Observed,
         resources: Option<&Resources>,
     ) -> Result<(), ApplyError> {
         let find = |name: &str| facts.iter().find(|facts| facts.pod.name_any() == name);
@@ -207,7 +208,13 @@ impl Writer<'_> {
                 None => Ok(()),
             },
             Action::Leave { pod } => match find(pod) {
-                Some(facts) => self.leave(&facts.pod).await,
+                Some(facts) => {
+                    self.leave(&facts.pod).await?;
+                    if let Some(event) = moved(facts) {
+                        self.tell(&event).await;
+                    }
+                    Ok(())
+                }
                 None => Ok(()),
             },
             Action::Drain { pod } => {
@@ -221,7 +228,11 @@ impl Writer<'_> {
                 Ok(())
             }
             Action::Terminate { pod } => match find(pod) {
-                Some(facts) => self.delete(facts).await,
+                Some(facts) => {
+                    let mut pods = observed.pods.iter();
+                    let leaving = pods.find(|is| is.name == *pod).and_then(|is| is.leaving);
+                    self.delete(facts, leaving.unwrap_or_default()).await
+                }
                 None => Ok(()),
             },
             // Routers watch the pods and find out by themselves.
@@ -302,6 +313,7 @@ impl Writer<'_> {
     async fn leave(&self, worker: &Pod) -> Result<(), ApplyError> {
         let mut metadata = as_seen(worker);
         metadata["annotations"] = json!({labels::LEAVING_SINCE: now()});
+        metadata["labels"] = json!({labels::LEAVING: "true"});
         let patch = json!({"metadata": metadata});
         let name = worker.name_any();
         let patched = self
@@ -311,28 +323,34 @@ impl Writer<'_> {
         unless_changed(patched).map_err(|source| failed::<Pod>("mark", &name, source))
     }
 
-    fn outcome_of(&self, facts: &PodFacts, took: Duration) -> DrainOutcome {
-        let timeout = self.deployment.spec.drain.timeout_seconds.unsigned_abs();
-        if facts.place == Place::Lost {
-            DrainOutcome::Lost
-        } else if took > Duration::from_secs(timeout.into()) {
-            DrainOutcome::Deadline
-        } else {
-            DrainOutcome::Drained
+    /// Gives a worker's pod the labels that selectors need.
+    pub(crate) async fn relabel(&self, facts: &PodFacts) -> Result<(), ApplyError> {
+        let lacking = facts.lacking_labels();
+        if lacking.is_empty() || facts.pod.metadata.deletion_timestamp.is_some() {
+            return Ok(());
         }
+        let mut metadata = as_seen(&facts.pod);
+        metadata["labels"] = json!(lacking);
+        let name = facts.pod.name_any();
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        let api = self.api::<Pod>();
+        let patched = api.patch(&name, &merge_params(), &patch).await;
+        unless_changed(patched).map_err(|source| failed::<Pod>("label", &name, source))
     }
 
-    /// Deletes a worker, and at the same time the pods of its further nodes: nothing is in flight on
-    /// them any more, and their GPUs are wanted.
-    async fn delete(&self, facts: &PodFacts) -> Result<(), ApplyError> {
+    /// Deletes a worker. The pods of its further nodes belong to its own and go after it has ended:
+    /// until then it may still serve, and needs them. Those of one that is lost go at once.
+    async fn delete(&self, facts: &PodFacts, leaving: Leaving) -> Result<(), ApplyError> {
         let is_deleted = self.delete_pod(&facts.pod).await?;
-        for follower in facts.members().skip(1) {
-            self.delete_pod(follower).await?;
+        if facts.place == Place::Lost {
+            for follower in facts.members().skip(1) {
+                self.delete_pod(follower).await?;
+            }
         }
         if let Some(took) = facts.leaving_for(Timestamp::now())
             && is_deleted
         {
-            let outcome = self.outcome_of(facts, took);
+            let outcome = outcome_of(facts.place, leaving);
             self.context.metrics.drained(outcome, took);
         }
         Ok(())
@@ -356,6 +374,36 @@ impl Writer<'_> {
             }
             Err(source) => Err(failed::<Pod>("delete", &name, source)),
         }
+    }
+}
+
+/// Says that a worker is replaced because of its node.
+fn moved(facts: &PodFacts) -> Option<Event> {
+    let why = match facts.place {
+        Place::Stays => return None,
+        Place::Emptied => "its node is being emptied, and its successor serves",
+        Place::Lost => "its node, or a pod of its replica, is lost",
+    };
+    let name = facts.pod.name_any();
+    Some(Event {
+        type_: EventType::Normal,
+        reason: "WorkerReplaced".to_owned(),
+        note: Some(format!("{name} leaves: {why}")),
+        action: "Replace".to_owned(),
+        secondary: None,
+    })
+}
+
+fn outcome_of(place: Place, leaving: Leaving) -> DrainOutcome {
+    if place == Place::Lost {
+        DrainOutcome::Lost
+    } else if leaving.past_deadline && !leaving.drained {
+        match leaving.unanswered {
+            true => DrainOutcome::Unanswered,
+            false => DrainOutcome::Deadline,
+        }
+    } else {
+        DrainOutcome::Drained
     }
 }
 
@@ -452,6 +500,22 @@ mod tests {
         let metadata = json!({"name": "p", "uid": "u", "resourceVersion": "7"});
         let pod = serde_json::from_value(json!({"metadata": metadata})).expect("a Pod");
         assert_eq!(as_seen(&pod), json!({"uid": "u", "resourceVersion": "7"}));
+    }
+
+    #[test]
+    fn only_an_answer_or_an_end_counts_as_drained() {
+        let mut leaving = Leaving {
+            unanswered: true,
+            past_deadline: true,
+            ..Leaving::default()
+        };
+        let outcome = |leaving| outcome_of(Place::Stays, leaving);
+        assert_eq!(outcome(leaving), DrainOutcome::Unanswered);
+        leaving.unanswered = false;
+        assert_eq!(outcome(leaving), DrainOutcome::Deadline);
+        leaving.drained = true;
+        assert_eq!(outcome(leaving), DrainOutcome::Drained);
+        assert_eq!(outcome_of(Place::Lost, leaving), DrainOutcome::Lost);
     }
 
     #[test]

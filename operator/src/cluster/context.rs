@@ -7,6 +7,7 @@ use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::probe::Probes;
 use super::report::Written;
+use super::token::Held;
 use crate::controller::build::BuildConfig;
 use crate::http_client::HttpClient;
 use crate::scaler::Scaler;
@@ -16,6 +17,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::Recorder;
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
@@ -48,7 +50,7 @@ pub(crate) struct Context {
     pub(crate) written: Written,
     pub(crate) probes: Probes,
     /// By the deployment's UID.
-    pub(crate) admins: Mutex<HashMap<String, Admin>>,
+    pub(crate) tokens: Mutex<HashMap<String, Held>>,
     /// Of deployments that scale by load, by UID; one is away while its deployment is reconciled.
     pub(crate) scalers: Mutex<HashMap<String, Scaler>>,
     pub(crate) scrape_client: HttpClient,
@@ -80,11 +82,16 @@ impl Context {
     /// Before the reconcile has read the token.
     pub(crate) fn admin(&self, deployment: &PdDeployment) -> Admin {
         let uid = deployment.uid().unwrap_or_default();
-        self.admins
-            .lock()
-            .get(&uid)
-            .expect("a reconcile reads the token first")
+        let tokens = self.tokens.lock();
+        let held = tokens.get(&uid);
+        held.expect("a reconcile reads the token first")
+            .admin
             .clone()
+    }
+
+    /// Since when a deployment's token holds; nothing if it always did, as far as is known.
+    pub(crate) fn token_since(&self, uid: &str) -> Option<Timestamp> {
+        self.tokens.lock().get(uid)?.since
     }
 
     /// Counts a failed reconcile; gives how many failed in a row before it.
@@ -104,7 +111,7 @@ impl Context {
 
     /// Forgets a deployment that is gone.
     pub(crate) fn forget(&self, uid: &str) {
-        self.admins.lock().remove(uid);
+        self.tokens.lock().remove(uid);
         self.failures.lock().remove(uid);
         self.scalers.lock().remove(uid);
         self.applied.forget(uid);

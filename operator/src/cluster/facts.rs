@@ -2,8 +2,9 @@
 
 use super::nodes::Nodes;
 use crate::controller::build::component::Component;
-use crate::controller::build::pool::Slot;
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use crate::controller::build::pod::PORT_ADMIN;
+use crate::controller::build::pool::{AGENT, Slot};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
@@ -13,6 +14,7 @@ use pd_crds::stuck::{Stuck, stuck};
 use pd_protocol::labels::{self, ROUTABLE_GATE};
 use pd_protocol::ports::WorkerPorts;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -33,6 +35,8 @@ pub(crate) struct PodFacts {
     pub(crate) place: Place,
     pub(crate) pod: Arc<Pod>,
     pub(crate) group: Group,
+    /// It was started with an admin token that is no longer known.
+    pub(crate) holds_old_token: bool,
 }
 
 /// The further nodes of a replica that spans several.
@@ -89,6 +93,7 @@ fn pod_facts(
         place,
         pod,
         group,
+        holds_old_token: false,
     };
     if facts.is_broken() {
         facts.place = Place::Lost;
@@ -219,7 +224,55 @@ impl PodFacts {
     }
 
     pub(crate) fn can_answer(&self) -> bool {
-        phase(&self.pod) == Some("Running") && self.place != Place::Lost
+        phase(&self.pod) == Some("Running") && self.place != Place::Lost && !self.is_down()
+    }
+
+    /// Whether its program does not run now: it ended, and is started again or is not.
+    fn is_down(&self) -> bool {
+        let agent = agent_status(&self.pod);
+        let state = agent.and_then(|agent| agent.state.as_ref());
+        state.is_some_and(|state| state.terminated.is_some() || state.waiting.is_some())
+    }
+
+    /// Whether it lets this operator ask how far its drain is: not every engine has an admin API.
+    pub(crate) fn takes_admin_calls(&self) -> bool {
+        let ports = agent_container(&self.pod).and_then(|agent| agent.ports.as_ref());
+        let has_port = ports.is_none_or(|ports| {
+            let mut ports = ports.iter();
+            ports.any(|port| port.name.as_deref() == Some(PORT_ADMIN))
+        });
+        has_port && !self.holds_old_token
+    }
+
+    /// The image that its program is of.
+    pub(crate) fn image(&self) -> Option<&str> {
+        agent_container(&self.pod)?.image.as_deref()
+    }
+
+    /// Whether a container waits for a Secret that is not there.
+    pub(crate) fn lacks_secret(&self) -> bool {
+        self.members().any(|pod| {
+            let statuses = pod.status.iter();
+            let mut containers = statuses.flat_map(|is| is.container_statuses.iter().flatten());
+            containers.any(|container| {
+                let waiting = container.state.as_ref().and_then(|is| is.waiting.as_ref());
+                let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
+                reason == Some("CreateContainerConfigError")
+            })
+        })
+    }
+
+    /// Labels that selectors need and that it lacks: its operator was of an earlier version, or it was
+    /// told to go by somebody else.
+    pub(crate) fn lacking_labels(&self) -> BTreeMap<&'static str, &'static str> {
+        let wanted = [
+            (labels::NODE_RANK, "0", self.component != Component::Router),
+            (labels::LEAVING, "true", self.leaving_since().is_some()),
+        ];
+        let lacks = wanted
+            .into_iter()
+            .filter(|(name, _, is_due)| *is_due && !self.pod.labels().contains_key(*name));
+        lacks.map(|(name, value, _)| (name, value)).collect()
     }
 
     pub(crate) fn revision(&self) -> String {
@@ -281,6 +334,19 @@ impl Group {
     fn is_whole(&self) -> bool {
         self.missing().next().is_none()
     }
+}
+
+fn agent_status(pod: &Pod) -> Option<&ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let mut containers = status.container_statuses.iter().flatten();
+    containers.find(|container| container.name == AGENT)
+}
+
+fn agent_container(pod: &Pod) -> Option<&Container> {
+    let spec = pod.spec.as_ref()?;
+    spec.containers
+        .iter()
+        .find(|container| container.name == AGENT)
 }
 
 fn has_ended(pod: &Pod) -> bool {

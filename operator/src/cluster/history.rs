@@ -1,27 +1,107 @@
-//! Keeps the record of revisions: one for each that was wanted, the last dozen of them.
+//! Keeps the record of revisions: one for each that was wanted, the last dozen of them. The newest also
+//! carries the whole spec that was last valid, which is kept up while a later edit is refused.
 
 use super::apply::{ApplyError, Writer, failed, merge_params};
+use crate::controller::build::BuildConfig;
 use crate::controller::build::history::{HISTORY_MAX, build_record};
+use crate::controller::validate;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
 use kube::api::Patch;
-use serde_json::json;
+use pd_crds::record::restored;
+use pd_crds::{PdDeployment, PdDeploymentSpec};
+use pd_protocol::labels::ACCEPTED_SPEC;
+use serde_json::{json, to_value};
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
+
+/// Kubernetes' bound of all annotations of an object is 256 KiB; a larger spec is not kept.
+const ACCEPTED_BYTES_MAX: usize = 200 * 1024;
+
+/// Of a record, only its number is read, and which spec it carries: thousands of them are kept.
+pub(crate) fn pruned(mut record: ControllerRevision) -> ControllerRevision {
+    record.data = None;
+    if let Some(accepted) = record.annotations_mut().get_mut(ACCEPTED_SPEC) {
+        *accepted = digest_of(accepted);
+    }
+    record
+}
+
+/// The spec that was last valid, as the newest record says.
+fn last_valid(
+    deployment: &PdDeployment,
+    newest: &ControllerRevision,
+    config: &BuildConfig,
+) -> Option<PdDeploymentSpec> {
+    if let Some(accepted) = newest.annotations().get(ACCEPTED_SPEC) {
+        return serde_json::from_str(accepted).ok();
+    }
+    // An operator before this one recorded only what pods are made of, and only of a valid spec.
+    if build_record(deployment, newest.revision).name_any() == newest.name_any() {
+        return Some(deployment.spec.clone());
+    }
+    let spec = to_value(&deployment.spec).ok()?;
+    let spec = restored(&spec, &newest.data.as_ref()?.0)?;
+    let before = PdDeployment {
+        spec: serde_json::from_value(spec).ok()?,
+        ..deployment.clone()
+    };
+    let valid = validate::for_a_cluster(&before, config);
+    valid.is_ok().then_some(before.spec)
+}
+
+/// A spec as a record carries it; empty where it is too large, which means that none is kept.
+fn accepted(spec: &PdDeploymentSpec) -> String {
+    let text = json!(spec).to_string();
+    match text.len() {
+        ..=ACCEPTED_BYTES_MAX => text,
+        _ => String::new(),
+    }
+}
+
+fn digest_of(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 // === impl Writer ===
 
 impl Writer<'_> {
+    /// The deployment as it was last valid; nothing if it never was.
+    pub(crate) async fn last_valid(&self) -> Result<Option<PdDeployment>, ApplyError> {
+        let Some(newest) = self.records().pop() else {
+            return Ok(None);
+        };
+        let name = newest.name_any();
+        let stored = self.api::<ControllerRevision>().get_opt(&name).await;
+        let stored = stored.map_err(|source| failed::<ControllerRevision>("get", &name, source))?;
+        let spec =
+            stored.and_then(|newest| last_valid(self.deployment, &newest, &self.context.config));
+        Ok(spec.map(|spec| PdDeployment {
+            spec,
+            ..self.deployment.clone()
+        }))
+    }
+
     /// Records what the spec asks for as the newest revision, and forgets the oldest.
     pub(crate) async fn record_revision(&self) -> Result<(), ApplyError> {
-        let mut known = self.context.revisions.of(&self.key());
-        known.sort_by_key(|record| record.revision);
+        let known = self.records();
         let newest = known.last().map_or(0, |record| record.revision);
-        let record = build_record(self.deployment, newest + 1);
+        let accepted = accepted(&self.deployment.spec);
+        let mut record = build_record(self.deployment, newest + 1);
+        let annotations = record.annotations_mut();
+        annotations.insert(ACCEPTED_SPEC.to_owned(), accepted.clone());
         let name = record.name_any();
         match known.iter().find(|known| known.name_any() == name) {
-            Some(known) if known.revision == newest => return Ok(()),
+            Some(known) if known.revision == newest => {
+                let carried = known.annotations().get(ACCEPTED_SPEC);
+                if carried != Some(&digest_of(&accepted)) {
+                    self.renew(&name, newest, &accepted).await?;
+                }
+                return Ok(());
+            }
             // Gone back to: it is the newest again.
-            Some(_) => self.renumber(&name, newest + 1).await?,
+            Some(_) => self.renew(&name, newest + 1, &accepted).await?,
             None => self.create(&record).await?,
         }
         let others = known.iter().filter(|known| known.name_any() != name);
@@ -34,11 +114,28 @@ impl Writer<'_> {
         Ok(())
     }
 
-    async fn renumber(&self, name: &str, number: i64) -> Result<(), ApplyError> {
-        let patch = Patch::Merge(json!({"revision": number}));
+    /// The records of this deployment, oldest first.
+    fn records(&self) -> Vec<Arc<ControllerRevision>> {
+        let mut known = self.context.revisions.of(&self.key());
+        known.retain(|record| {
+            let owners = record.owner_references();
+            let name = record.name_any();
+            self.check_owner::<ControllerRevision>(&name, owners)
+                .is_ok()
+        });
+        known.sort_by_key(|record| record.revision);
+        known
+    }
+
+    async fn renew(&self, name: &str, number: i64, accepted: &str) -> Result<(), ApplyError> {
+        let annotations = json!({ACCEPTED_SPEC: accepted});
+        let patch = json!({"metadata": {"annotations": annotations}, "revision": number});
         let api = self.api::<ControllerRevision>();
-        let patched = api.patch(name, &merge_params(), &patch).await;
-        patched.map_err(|source| failed::<ControllerRevision>("renumber", name, source))?;
+        let patched = api.patch(name, &merge_params(), &Patch::Merge(patch)).await;
+        patched.map_err(|source| failed::<ControllerRevision>("renew", name, source))?;
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

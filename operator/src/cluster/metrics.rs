@@ -21,6 +21,8 @@ pub(crate) enum DrainOutcome {
     Drained,
     /// `spec.drain.timeoutSeconds` were over.
     Deadline,
+    /// They were, and it did not answer when it was last asked.
+    Unanswered,
     /// Its node was.
     Lost,
 }
@@ -127,6 +129,7 @@ impl Metrics {
         let outcome = match outcome {
             DrainOutcome::Drained => "drained",
             DrainOutcome::Deadline => "deadline",
+            DrainOutcome::Unanswered => "unanswered",
             DrainOutcome::Lost => "lost",
         };
         let histogram = self.drain_seconds.with_label_values(&[outcome]);

@@ -13,7 +13,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
 use pd_crds::place::{Place, place_of};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,14 @@ struct Known {
     /// What pods may take of a node.
     room: HashMap<String, Room>,
     room_came: Option<Instant>,
+    /// Deleted nodes, oldest first, whose pods may still be there.
+    gone: VecDeque<String>,
+    /// Names of a list that is under way: a node that it lacks was deleted while nobody watched.
+    listed: HashSet<String>,
 }
+
+/// Deleted nodes that are remembered; Kubernetes deletes their pods within a minute or two.
+const GONE_MAX: usize = 1024;
 
 type Room = BTreeMap<String, Quantity>;
 
@@ -91,6 +98,9 @@ impl Nodes {
     }
 
     fn take(&self, event: Event<Node>, tell: &mpsc::UnboundedSender<String>) {
+        if let Event::InitApply(node) = &event {
+            self.known.write().listed.insert(node.name_any());
+        }
         let (name, place, room) = match event {
             Event::Apply(node) | Event::InitApply(node) => {
                 let (name, place) = (node.name_any(), place_of(&node));
@@ -99,15 +109,33 @@ impl Nodes {
             }
             Event::Delete(node) => (node.name_any(), Place::Lost, None),
             Event::InitDone => {
+                // The lock is given back before each is taken in.
+                let missed = self.known.write().missed();
+                for name in missed {
+                    self.put(&name, Place::Lost, None, tell);
+                }
                 self.sees.store(true, Ordering::Relaxed);
                 return;
             }
-            Event::Init => return,
+            Event::Init => {
+                self.known.write().listed.clear();
+                return;
+            }
         };
-        if self.known.write().take(&name, place, room) {
+        self.put(&name, place, room, tell);
+    }
+
+    fn put(
+        &self,
+        name: &str,
+        place: Place,
+        room: Option<Room>,
+        tell: &mpsc::UnboundedSender<String>,
+    ) {
+        if self.known.write().take(name, place, room) {
             tracing::info!(node = name, ?place, "a node changed");
             // The operator may be about to end.
-            let _ended = tell.unbounded_send(name);
+            let _ended = tell.unbounded_send(name.to_owned());
         }
     }
 }
@@ -115,6 +143,16 @@ impl Nodes {
 // === impl Known ===
 
 impl Known {
+    /// Nodes that were there before and are not in the list that has ended.
+    fn missed(&mut self) -> Vec<String> {
+        let listed = std::mem::take(&mut self.listed);
+        let known = self.room.keys();
+        known
+            .filter(|name| !listed.contains(*name))
+            .cloned()
+            .collect()
+    }
+
     /// Says whether the place has changed.
     fn take(&mut self, name: &str, place: Place, room: Option<Room>) -> bool {
         let before = match place {
@@ -125,8 +163,17 @@ impl Known {
         let has_room = room.is_some();
         let had = match room {
             Some(room) => self.room.insert(name.to_owned(), room.clone()) == Some(room),
-            None => self.room.remove(name).is_some(),
+            None => {
+                self.gone.push_back(name.to_owned());
+                self.room.remove(name).is_some()
+            }
         };
+        while self.gone.len() > GONE_MAX {
+            let oldest = self.gone.pop_front().unwrap_or_default();
+            if !self.room.contains_key(&oldest) {
+                self.places.remove(&oldest);
+            }
+        }
         if place == Place::Stays && has_room && (has_moved || !had) {
             self.room_came = Some(Instant::now());
         }
@@ -160,6 +207,31 @@ mod tests {
         drop(tell);
         let told = std::iter::from_fn(|| changed.try_recv().ok());
         assert_eq!(told.collect::<Vec<_>>(), ["n", "n"]);
+    }
+
+    #[test]
+    fn a_node_that_went_while_nobody_watched_is_lost() {
+        let (tell, mut changed) = mpsc::unbounded();
+        let nodes = Nodes::default();
+        nodes.take(Event::Apply(mk_node(json!({}))), &tell);
+        nodes.take(Event::Init, &tell);
+        nodes.take(Event::InitDone, &tell);
+        assert_eq!(nodes.place("n"), Place::Lost);
+        assert_eq!(changed.try_recv().ok(), Some("n".to_owned()));
+    }
+
+    #[test]
+    fn deleted_nodes_are_forgotten_in_time() {
+        let (tell, _changed) = mpsc::unbounded();
+        let nodes = Nodes::default();
+        for nr in 0..GONE_MAX + 2 {
+            let node = json!({"metadata": {"name": nr.to_string()}});
+            let node: Node = serde_json::from_value(node).expect("a Node");
+            nodes.take(Event::Apply(node.clone()), &tell);
+            nodes.take(Event::Delete(node), &tell);
+        }
+        assert_eq!(nodes.known.read().places.len(), GONE_MAX);
+        assert_eq!(nodes.place("2"), Place::Lost);
     }
 
     #[test]

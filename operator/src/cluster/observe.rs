@@ -103,14 +103,18 @@ async fn observe_leaving(
     let since = facts.leaving_since()?;
     let mut leaving = Leaving {
         past_deadline: now.duration_since(since) > drain,
+        by_routers: !facts.takes_admin_calls(),
         ..Leaving::default()
     };
     let url = facts.admin_url("/drain").filter(|_| facts.can_answer());
     let Some(url) = url else {
-        // It never served, or nobody can wait for what it has in flight.
+        // It never served, its process has ended, or nobody can wait for what it has in flight.
         leaving.drained = true;
         return Some(leaving);
     };
+    if leaving.by_routers {
+        return Some(leaving);
+    }
     match admin.get::<DrainStatus>(&url).await {
         Ok(DrainStatus { state, in_flight }) => {
             tracing::debug!(pod = %facts.pod.name_any(), ?state, in_flight, "drains");
@@ -118,9 +122,10 @@ async fn observe_leaving(
             leaving.drained = state == DrainState::Drained;
         }
         Err(error) => {
-            // Deleting it makes it drain by itself: SIGTERM is a drain, too.
+            // One that never came up has nothing in flight. Any other may be busy or frozen.
+            leaving.drained = !facts.routable() && !facts.ready();
+            leaving.unanswered = !leaving.drained;
             tracing::warn!(pod = %facts.pod.name_any(), %error, "does not say how far its drain is");
-            leaving.drained = true;
         }
     }
     Some(leaving)
@@ -133,7 +138,11 @@ impl PodFacts {
         Some(ObservedPod {
             component: self.component,
             slot: self.slot?,
-            revision: self.revision(),
+            revision: match self.holds_old_token {
+                false => self.revision(),
+                // Of the spec it is; but it must be replaced like one that is not.
+                true => format!("{}-old-token", self.revision()),
+            },
             ready: self.ready(),
             routable: self.routable() || admitted,
             place: self.place,

@@ -9,22 +9,28 @@ use super::report::Report;
 use super::scaling;
 use super::status::{self, Surroundings};
 use crate::controller::build::account::Account;
-use crate::controller::build::budget::{Mover, build_budgets};
+use crate::controller::build::budget::{Evictable, Mover, build_budgets};
 use crate::controller::build::component::Component;
 use crate::controller::build::network::build_policy;
+use crate::controller::build::pool::Pool;
 use crate::controller::build::{self, Resources, revision, service};
 use crate::controller::plan::{Action as Step, Desired, Observed, ObservedPod, plan};
 use crate::controller::validate::{self, Valid};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Patch;
 use kube::runtime::controller::Action;
+use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::ObjectRef;
 use pd_crds::drain::OnCordon;
+use pd_crds::field::FieldErrors;
+use pd_crds::place::Place;
 use pd_crds::scaling::ScalingMode;
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdDeploymentStatus};
 use pd_protocol::labels;
 use serde_json::json;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,6 +61,13 @@ struct Pass {
     again: Option<Duration>,
     /// The first write that failed.
     failure: Option<ApplyError>,
+}
+
+/// What is carried out of a deployment: its spec, or while that is refused, the last valid one.
+struct Course {
+    valid: Valid,
+    resources: Resources,
+    refused: Option<String>,
 }
 
 /// Brings one deployment closer to its spec.
@@ -89,22 +102,33 @@ async fn bring_closer(
     }
     writer.ensure_finalizer().await?;
     let now = Timestamp::now();
-    let built = validate::for_a_cluster(deployment, &context.config)
-        .and_then(|valid| Ok((build::build(&valid, &context.config)?, valid)));
-    let (resources, valid) = match built {
-        Ok(built) => built,
+    let valid = validate::for_a_cluster(deployment, &context.config);
+    let course = match Course::of(valid, context) {
+        Ok(course) => course,
         Err(errors) => {
-            let status = status::refused(deployment, status::INVALID_SPEC, &bounded(&errors), now);
-            writer.report(Report::without_pools(status)).await?;
-            return Ok(Action::await_change());
+            let refused = bounded(&errors);
+            let kept = writer.last_valid().await?.map(Valid::accepted_before);
+            match kept.map(|kept| Course::of(Ok(kept), context)) {
+                Some(Ok(course)) => Course {
+                    refused: Some(refused),
+                    ..course
+                },
+                None | Some(Err(_)) => return writer.refuse(&refused, now).await,
+            }
         }
+    };
+    // From here on the spec is the one that is carried out.
+    let deployment = course.valid.deployment();
+    let writer = Writer {
+        deployment,
+        ..writer
     };
     if let Err(error) = writer.ensure_token().await {
         let status = status::refused(deployment, status::CANNOT_APPLY, &bounded(&error), now);
         writer.report(Report::without_pools(status)).await?;
         return Err(error.into());
     }
-    let pass = writer.pass(&valid, &resources, now).await;
+    let pass = writer.pass(&course, now).await;
     if let Some(error) = pass.failure {
         return Err(ReconcileError::Apply {
             error,
@@ -145,6 +169,19 @@ impl From<ApplyError> for ReconcileError {
     }
 }
 
+// === impl Course ===
+
+impl Course {
+    fn of(valid: Result<Valid, FieldErrors>, context: &Context) -> Result<Self, FieldErrors> {
+        let valid = valid?;
+        Ok(Self {
+            resources: build::build(&valid, &context.config)?,
+            valid,
+            refused: None,
+        })
+    }
+}
+
 // === impl Writer ===
 
 impl Writer<'_> {
@@ -152,14 +189,25 @@ impl Writer<'_> {
         ObjectRef::new(&self.deployment.name_any()).within(self.namespace)
     }
 
-    fn facts(&self) -> Vec<PodFacts> {
+    pub(crate) fn facts(&self) -> Vec<PodFacts> {
         let pods = self.context.pods.of(&self.key());
-        all_facts(self.deployment, pods, &self.context.nodes)
+        let mut facts = all_facts(self.deployment, pods, &self.context.nodes);
+        let since = self.context.token_since(&self.uid());
+        for facts in &mut facts {
+            let began = facts.pod.creation_timestamp().map(|time| time.0);
+            facts.holds_old_token = since.is_some() && began < since;
+        }
+        facts
     }
 
     /// Writes what surrounds the pods, then takes the next steps of the plan. A write that fails
     /// does not keep the others from being tried.
-    async fn pass(&self, valid: &Valid, resources: &Resources, now: Timestamp) -> Pass {
+    async fn pass(&self, course: &Course, now: Timestamp) -> Pass {
+        let Course {
+            valid,
+            resources,
+            refused,
+        } = course;
         let mut failure = self.apply_surroundings(resources).await.err();
         let desired = match self.desired(valid, resources).await {
             Ok(desired) => desired,
@@ -168,10 +216,10 @@ impl Writer<'_> {
                 Vec::new()
             }
         };
-        if let Err(error) = self.apply_budgets(valid, resources, &desired).await {
+        let facts = self.facts();
+        if let Err(error) = self.apply_budgets(valid, &desired, &facts).await {
             failure.get_or_insert(error);
         }
-        let facts = self.facts();
         let (admin, probes) = (self.context.admin(self.deployment), &self.context.probes);
         let mut observed = observe(self.deployment, &facts, &admin, probes, now).await;
         self.note_degraded(&facts, &mut observed);
@@ -193,7 +241,8 @@ impl Writer<'_> {
         });
         let around = Surroundings {
             decisions,
-            ..self.surroundings(valid, &facts, &observed, failure.as_ref())
+            refused: refused.clone(),
+            ..self.surroundings(valid, resources, &facts, &observed, failure.as_ref())
         };
         let status = status::status(self.deployment, &desired, &observed, &around, now);
         let again = next_look(spec, &status, &facts, &observed);
@@ -222,8 +271,9 @@ impl Writer<'_> {
         self.bind(binding).await?;
         self.apply(&resources.service, &self.context.services)
             .await?;
-        self.hand_over_replicas(&resources.router).await?;
-        self.apply(&resources.router, &self.context.deployments)
+        let router = with_token(&resources.router, self.context.token_since(&self.uid()));
+        self.hand_over_replicas(router.as_ref()).await?;
+        self.apply(router.as_ref(), &self.context.deployments)
             .await?;
         self.apply_policies().await?;
         self.record_revision().await
@@ -246,24 +296,32 @@ impl Writer<'_> {
     async fn apply_budgets(
         &self,
         valid: &Valid,
-        resources: &Resources,
         desired: &[Desired],
+        facts: &[PodFacts],
     ) -> Result<(), ApplyError> {
         let spec = &valid.deployment().spec;
-        let moves = self.context.nodes.sees() && spec.drain.on_cordon == OnCordon::Move;
-        let mover = match moves {
-            true => Mover::Operator,
-            false => Mover::Eviction,
-        };
         if desired.is_empty() {
             return Ok(());
         }
-        let pools = [&resources.prefill, &resources.decode];
-        let pods = desired
+        let moves = self.context.nodes.sees() && spec.drain.on_cordon == OnCordon::Move;
+        let pools = desired.iter().map(|pool| Evictable {
+            replicas: pool.replicas,
+            nodes: pool.nodes,
+        });
+        let pools: Vec<Evictable> = pools.collect();
+        let empties_node = facts
             .iter()
-            .zip(pools)
-            .map(|(wanted, pool)| wanted.replicas * pool.nodes);
-        let budgets = build_budgets(self.deployment, pods.sum(), self.routers_wanted(), mover);
+            .any(|facts| facts.place == Place::Emptied && facts.slot.is_some());
+        let mover = match moves {
+            true => Mover::of(&pools, empties_node),
+            false => Mover::Eviction,
+        };
+        let wanted: u32 = pools.iter().map(|pool| pool.replicas * pool.nodes).sum();
+        // In a rollout there are more, and still only one of them may go.
+        let workers = facts.iter().filter(|facts| facts.slot.is_some());
+        let exist = workers.map(|facts| facts.members().count()).sum::<usize>();
+        let pods = wanted.max(u32::try_from(exist).unwrap_or(u32::MAX));
+        let budgets = build_budgets(self.deployment, pods, self.routers_wanted(), mover);
         let known = &self.context.budgets;
         for budget in &budgets {
             self.apply(budget, known).await?;
@@ -292,6 +350,7 @@ impl Writer<'_> {
                     let replicas = u32::try_from(stored.spec.replicas).unwrap_or(0);
                     if spec.autoscaling.mode == ScalingMode::Off && replicas != pool.replicas {
                         self.scale(&name, pool.replicas).await?;
+                        self.tell(&scale_undone(pool, &name, replicas)).await;
                         pool.replicas
                     } else {
                         replicas
@@ -329,11 +388,12 @@ impl Writer<'_> {
             outcome = outcome.and(self.admit(admitted).await);
         }
         for facts in facts {
+            outcome = outcome.and(self.relabel(facts).await);
             outcome = outcome.and(self.complete(facts, resources).await);
         }
         for step in steps {
             tracing::debug!(deployment = %self.key(), ?step, "takes a step");
-            outcome = outcome.and(self.step(step, facts, Some(resources)).await);
+            outcome = outcome.and(self.step(step, facts, observed, Some(resources)).await);
         }
         outcome
     }
@@ -341,6 +401,7 @@ impl Writer<'_> {
     fn surroundings(
         &self,
         valid: &Valid,
+        resources: &Resources,
         facts: &[PodFacts],
         observed: &Observed,
         failure: Option<&ApplyError>,
@@ -356,12 +417,43 @@ impl Writer<'_> {
             endpoint: service::endpoint(valid.deployment(), self.namespace),
             revision: revision::of_pools(&valid.deployment().spec),
             suspended: valid.deployment().spec.suspend,
+            drifted: image_drift(facts, resources),
+            refused: None,
+            replaces_routers: self.replaces_routers(facts, &valid.deployment().spec),
             trouble: failure.map(bounded),
             decisions: Vec::new(),
             stuck: facts.iter().find_map(PodFacts::stuck),
             unpaired: observed.unpaired.as_ref().map(bounded),
             progressed: facts.iter().filter_map(PodFacts::last_change).max(),
         }
+    }
+
+    fn replaces_routers(&self, facts: &[PodFacts], spec: &PdDeploymentSpec) -> bool {
+        let wanted = revision::revision(spec, Component::Router);
+        let mut routers = facts
+            .iter()
+            .filter(|facts| facts.component == Component::Router && !facts.has_ended());
+        routers.any(|router| router.revision() != wanted)
+    }
+
+    /// Says why a spec is not carried out that was never valid, or no longer builds; workers on their
+    /// way out go on, and none is made.
+    async fn refuse(&self, refused: &str, now: Timestamp) -> Result<Action, ReconcileError> {
+        let mut again = None;
+        if self.facts().iter().any(PodFacts::leaves) {
+            self.ensure_token().await?;
+            let facts = self.facts();
+            let admin = self.context.admin(self.deployment);
+            let probes = &self.context.probes;
+            let observed = observe(self.deployment, &facts, &admin, probes, now).await;
+            for step in plan(&[], &observed) {
+                self.step(&step, &facts, &observed, None).await?;
+            }
+            again = Some(AWAITING);
+        }
+        let status = status::refused(self.deployment, status::INVALID_SPEC, refused, now);
+        self.report(Report::without_pools(status)).await?;
+        Ok(again.map_or_else(Action::await_change, Action::requeue))
     }
 
     /// A finalizer orders deletion: workers drain while routers still carry their streams.
@@ -395,15 +487,15 @@ impl Writer<'_> {
             self.context.forget(&self.uid());
             return Ok(Action::await_change());
         }
-        let facts = self.facts();
-        if facts.iter().any(|facts| facts.slot.is_some()) {
+        if self.facts().iter().any(|facts| facts.slot.is_some()) {
             self.ensure_token().await?;
+            let facts = self.facts();
             let admin = self.context.admin(self.deployment);
             let (probes, now) = (&self.context.probes, Timestamp::now());
             let observed = observe(self.deployment, &facts, &admin, probes, now).await;
             let desired = [Component::Prefill, Component::Decode].map(Desired::nothing);
             for step in plan(&desired, &observed) {
-                self.step(&step, &facts, None).await?;
+                self.step(&step, &facts, &observed, None).await?;
             }
             return Ok(Action::requeue(AWAITING));
         }
@@ -416,6 +508,53 @@ impl Writer<'_> {
         self.context.forget(&self.uid());
         Ok(Action::await_change())
     }
+}
+
+/// Workers of the wanted revision that run another image than new ones would, in words.
+fn image_drift(facts: &[PodFacts], resources: &Resources) -> Option<String> {
+    let pools = [&resources.prefill, &resources.decode];
+    let drifted = facts.iter().filter_map(|facts| {
+        let mut pools = pools.into_iter();
+        let pool = pools.find(|pool| pool.component == facts.component)?;
+        let (runs, wanted) = (facts.image()?, pool.image()?);
+        let differs = runs != wanted && facts.revision() == pool.revision && !facts.leaves();
+        differs.then_some((runs, wanted))
+    });
+    let drifted: Vec<_> = drifted.collect();
+    let (runs, wanted) = drifted.first()?;
+    Some(format!(
+        "{} workers of this revision run another image ({runs}) than new ones ({wanted})",
+        drifted.len()
+    ))
+}
+
+/// Says why a pool that somebody scaled has its old size again.
+fn scale_undone(pool: &Pool, name: &str, asked: u32) -> Event {
+    let (role, replicas) = (pool.component.as_str(), pool.replicas);
+    Event {
+        type_: EventType::Warning,
+        reason: "ScaleUndone".to_owned(),
+        note: Some(format!(
+            "PDPool {name} was set to {asked} and is {replicas} again: with spec.autoscaling.mode \
+             Off the size is spec.pools.{role}.replicas; change that, or set the mode to External"
+        )),
+        action: "Scale".to_owned(),
+        secondary: None,
+    }
+}
+
+/// The routers, so that those which hold another token are replaced.
+fn with_token(router: &Deployment, since: Option<Timestamp>) -> Cow<'_, Deployment> {
+    let Some(since) = since else {
+        return Cow::Borrowed(router);
+    };
+    let mut router = router.clone();
+    if let Some(spec) = &mut router.spec {
+        let metadata = spec.template.metadata.get_or_insert_default();
+        let annotations = metadata.annotations.get_or_insert_default();
+        annotations.insert(labels::TOKEN_SINCE.to_owned(), since.to_string());
+    }
+    Cow::Owned(router)
 }
 
 /// When to look again at what no watch tells of.

@@ -7,12 +7,15 @@ use super::apply::{ApplyError, Writer, failed, merge_params};
 use super::children::Child;
 use super::status;
 use crate::controller::build::Resources;
+use crate::controller::build::component::Component;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Patch;
 use kube::runtime::events::{Event, EventType};
 use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
+use pd_crds::status::RevisionStatus;
 use pd_crds::{PdDeployment, PdDeploymentStatus, PdPool, PdPoolStatus};
+use pd_protocol::labels;
 use serde::Serialize;
 use serde_json::json;
 use std::collections::HashMap;
@@ -105,6 +108,68 @@ impl Written {
     }
 }
 
+/// What is news of a status for people, a handful at most: a trouble that stays is not told again, and
+/// that what has just begun is not ready yet is no news.
+fn transitions(before: Option<&PdDeploymentStatus>, after: &PdDeploymentStatus) -> Vec<Event> {
+    let find = |status: &PdDeploymentStatus, name: &str| {
+        let mut conditions = status.conditions.iter();
+        conditions.find(|is| is.type_ == name).cloned()
+    };
+    let mut events = Vec::new();
+    let was = before.and_then(|before| find(before, "Ready"));
+    if let Some(is) = find(after, "Ready") {
+        let holds = is.status == "True";
+        let is_news = match &was {
+            Some(was) => was.status != is.status || (!holds && was.reason != is.reason),
+            None => holds || status::is_trouble(&is.reason),
+        };
+        let reason = if holds { "Ready" } else { &is.reason };
+        events.extend(is_news.then(|| event(holds, reason, is.message.clone())));
+    }
+    let Some(before) = before else {
+        return events;
+    };
+    let refused = |status| find(status, "SpecValid").filter(|is| is.status == "False");
+    if let (None, Some(is)) = (refused(before), refused(after))
+        && after.revision != RevisionStatus::default()
+    {
+        events.push(event(false, "SpecRefused", is.message));
+    }
+    let (was, is) = (&before.revision, &after.revision);
+    if was.update != is.update && !was.update.is_empty() {
+        let note = format!("from revision {} to {}", is.current, is.update);
+        events.push(event(true, "RolloutStarted", note));
+    }
+    if was.current != was.update && is.current == is.update {
+        let note = format!("all workers are of revision {}", is.current);
+        events.push(event(true, "RolloutFinished", note));
+    }
+    events
+}
+
+fn event(is_normal: bool, reason: &str, note: String) -> Event {
+    Event {
+        type_: match is_normal {
+            true => EventType::Normal,
+            false => EventType::Warning,
+        },
+        reason: reason.to_owned(),
+        note: Some(note),
+        action: "Reconcile".to_owned(),
+        secondary: None,
+    }
+}
+
+/// Selects a pod for each replica: of one that spans nodes its leader, and none that leaves. An HPA
+/// takes what it counts there for the pool's size.
+fn replicas_selector(deployment: &PdDeployment, component: Component) -> String {
+    let mut labels = component.selector_labels(deployment);
+    labels.insert(labels::NODE_RANK.to_owned(), "0".to_owned());
+    let equal = labels.iter().map(|(name, value)| format!("{name}={value}"));
+    let stays = format!("!{}", labels::LEAVING);
+    equal.chain([stays]).collect::<Vec<_>>().join(",")
+}
+
 /// Resource versions of one object are numbers that grow. Source: KEP-5504.
 fn resource_version(object: &ObjectMeta) -> u64 {
     let version = object.resource_version.as_deref();
@@ -129,9 +194,8 @@ impl Writer<'_> {
         let reports = pools.into_iter().filter_map(|(pool, counted)| {
             let name = pool.object(self.deployment).name_any();
             let stored = self.context.pools.find(&self.key(), &name)?;
-            let labels = pool.component.selector_labels(self.deployment);
-            let selector: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-            let status = status::of_pool(counted, selector.join(","), stored.metadata.generation);
+            let selector = replicas_selector(self.deployment, pool.component);
+            let status = status::of_pool(counted, selector, stored.metadata.generation);
             let is_news = self.context.written.is_news(&self.uid(), &stored, &status);
             is_news.then_some((name, status))
         });
@@ -191,39 +255,15 @@ impl Writer<'_> {
             .map_err(|source| failed::<K>("write the status of", name, source))
     }
 
-    /// Tells a change of `Ready`, once: a trouble that stays is not told again, and that what has
-    /// just begun is not ready yet is no news.
+    /// Tells what has changed since the last status, once.
     async fn tell_transition(
         &self,
         before: Option<&PdDeploymentStatus>,
         after: &PdDeploymentStatus,
     ) {
-        let ready = |status: &PdDeploymentStatus| {
-            let mut conditions = status.conditions.iter();
-            conditions.find(|is| is.type_ == "Ready").cloned()
-        };
-        let (was, is) = (before.and_then(ready), ready(after));
-        let Some(is) = is else { return };
-        let holds = is.status == "True";
-        let is_news = match &was {
-            Some(was) => was.status != is.status || (!holds && was.reason != is.reason),
-            None => holds || status::is_trouble(&is.reason),
-        };
-        if !is_news {
-            return;
+        for event in transitions(before, after) {
+            self.tell(&event).await;
         }
-        let (type_, reason) = match holds {
-            true => (EventType::Normal, "Ready".to_owned()),
-            false => (EventType::Warning, is.reason),
-        };
-        let event = Event {
-            type_,
-            reason,
-            note: Some(is.message),
-            action: "Reconcile".to_owned(),
-            secondary: None,
-        };
-        self.tell(&event).await;
     }
 
     /// Writes an Event; one that is lost is lost.

@@ -3,6 +3,7 @@
 use super::children::{Child, Children, Stored, Tells, Watch, watch};
 use super::context::{Applied, Context, version_of};
 use super::endpoint::Endpoint;
+use super::history;
 use super::host_ports::{HostPorts, PortRange};
 use super::lease::Candidate;
 use super::mandate::{Guard, Mandate};
@@ -12,13 +13,13 @@ use super::probe::Probes;
 use super::reconcile::{reconcile, retry};
 use super::report::Written;
 use crate::controller::build::BuildConfig;
+use crate::controller::build::pool::AGENT;
 use crate::controller::site;
 use crate::http_client::HttpClient;
 use futures::channel::mpsc;
 use futures::future::try_join_all;
 use futures::{FutureExt, Stream, StreamExt, stream};
-use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
 use kube::client::ClientBuilder;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Config, Error as ControllerError};
@@ -263,11 +264,11 @@ async fn start_watches(
         bindings: watches.begin_metadata(),
         budgets: watches.begin_metadata(),
         policies: watches.begin_metadata(),
-        revisions: watches.begin(Tells::AllButStatus, pruned_revision),
+        revisions: watches.begin(Tells::AllButStatus, history::pruned),
         applied: Applied::default(),
         written: Written::default(),
         probes: Probes::new(),
-        admins: Mutex::new(HashMap::new()),
+        tokens: Mutex::new(HashMap::new()),
         scalers: Mutex::new(HashMap::new()),
         // `/metrics` needs no token.
         scrape_client: HttpClient::new(String::new()),
@@ -347,9 +348,20 @@ fn moved(
     })
 }
 
-/// Of what a pod is to run, only its node is read; of its containers, how they fare.
+/// Of what a pod is to run, only its node is read, and of what image and ports its program is; of its
+/// containers, how they fare.
 fn pruned_pod(pod: Pod) -> Pod {
-    let node_name = pod.spec.and_then(|spec| spec.node_name);
+    let (node_name, containers) = pod
+        .spec
+        .map(|spec| (spec.node_name, spec.containers))
+        .unwrap_or_default();
+    let containers = containers.into_iter().filter(|is| is.name == AGENT);
+    let containers = containers.map(|agent| Container {
+        name: agent.name,
+        image: agent.image,
+        ports: agent.ports,
+        ..Container::default()
+    });
     let status = pod.status.map(|status| PodStatus {
         phase: status.phase,
         pod_ip: status.pod_ip,
@@ -361,6 +373,7 @@ fn pruned_pod(pod: Pod) -> Pod {
         metadata: pod.metadata,
         spec: Some(PodSpec {
             node_name,
+            containers: containers.collect(),
             ..PodSpec::default()
         }),
         status,
@@ -377,14 +390,6 @@ fn pruned_containers(containers: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
         ..ContainerStatus::default()
     });
     pruned.collect()
-}
-
-/// Of a record, only its number is read.
-fn pruned_revision(record: ControllerRevision) -> ControllerRevision {
-    ControllerRevision {
-        data: None,
-        ..record
-    }
 }
 
 /// The deployments to reconcile, as their watch tells: not for a status, which this operator writes.

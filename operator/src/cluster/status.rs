@@ -4,6 +4,7 @@ use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, Observed, ObservedPod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 use pd_crds::status::{Decision, PdDeploymentStatus, PoolStatus, PoolsStatus, RevisionStatus};
 use pd_crds::stuck::{Cause, Stuck};
 use pd_crds::{PdDeployment, PdPoolStatus};
@@ -11,6 +12,9 @@ use pd_crds::{PdDeployment, PdPoolStatus};
 /// Reasons of a deployment that cannot be carried out.
 pub(crate) const CANNOT_APPLY: &str = "CannotApply";
 pub(crate) const INVALID_SPEC: &str = "InvalidSpec";
+/// Reasons of `Progressing` that decide what `Reconciling` and `Stalled` say.
+const AS_WANTED: &str = "AsWanted";
+const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
 
 /// What the status says beside the pods.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +25,12 @@ pub(crate) struct Surroundings {
     /// Revision of both pools together that the spec asks for.
     pub(crate) revision: String,
     pub(crate) suspended: bool,
+    /// Why the spec's last edit is not carried out, and the one before is.
+    pub(crate) refused: Option<String>,
+    /// Which workers run another image than new ones would.
+    pub(crate) drifted: Option<String>,
+    /// Whether a router runs that is not as the spec wants it.
+    pub(crate) replaces_routers: bool,
     /// What the last writes ran into; nothing if all went well.
     pub(crate) trouble: Option<String>,
     /// What keeps the first pod that does not start from starting.
@@ -120,7 +130,14 @@ pub(crate) fn refused(
         reason,
         message: message.to_owned(),
     };
-    let claims = vec![claim("Ready", false), claim("Progressing", false)];
+    let mut claims = vec![claim("Ready", false), claim("Progressing", false)];
+    let is_invalid = reason == INVALID_SPEC;
+    claims.push(match is_invalid {
+        true => claim("SpecValid", false),
+        false => spec_claim(None),
+    });
+    claims.push(claim("Reconciling", !is_invalid));
+    claims.push(claim("Stalled", is_invalid));
     PdDeploymentStatus {
         observed_generation: deployment.metadata.generation,
         conditions: date(claims, deployment, &before.conditions, now),
@@ -185,9 +202,14 @@ fn claims(
 ) -> Vec<Claim> {
     let (routers_ready, routers_wanted) = around.routers;
     let all_ready = routers_ready >= routers_wanted;
+    let progressing = progressing_claim(pools, around, is_overdue(deployment, around, now));
+    let [reconciling, stalled] = kstatus_claims(deployment, around, &progressing, all_ready);
     vec![
         ready_claim(pools, around),
-        progressing_claim(pools, around, is_overdue(deployment, around, now)),
+        spec_claim(around.refused.as_deref()),
+        reconciling,
+        stalled,
+        progressing,
         pool_claim("PrefillReady", &pools.prefill),
         pool_claim("DecodeReady", &pools.decode),
         Claim {
@@ -196,6 +218,74 @@ fn claims(
             reason: if all_ready { "AllReady" } else { "NotAllReady" },
             message: format!("{routers_ready} of {routers_wanted} routers are ready"),
         },
+        images_claim(deployment, around.drifted.as_deref()),
+    ]
+}
+
+/// Whether the spec is carried out as it is.
+fn spec_claim(refused: Option<&str>) -> Claim {
+    Claim {
+        name: "SpecValid",
+        holds: refused.is_none(),
+        reason: refused.map_or("Valid", |_| INVALID_SPEC),
+        message: refused.map_or_else(
+            || "the spec is carried out".to_owned(),
+            |why| format!("the last valid spec is kept up; {why}"),
+        ),
+    }
+}
+
+/// Whether replicas of one revision run one image. A newer operator brings a newer one, and replaces
+/// no running worker for it.
+fn images_claim(deployment: &PdDeployment, drifted: Option<&str>) -> Claim {
+    let name = deployment.name_any();
+    Claim {
+        name: "ImagesAlike",
+        holds: drifted.is_none(),
+        reason: drifted.map_or("Alike", |_| "ImageDrift"),
+        message: drifted.map_or_else(
+            || "workers of the wanted revision run one image".to_owned(),
+            |drifted| format!("{drifted}; `kubectl pd restart {name}` replaces them step by step"),
+        ),
+    }
+}
+
+/// The two conditions by which Flux, Argo CD and `helm --wait` tell a rollout from its end. At most
+/// one of them holds. Source: kstatus, of sigs.k8s.io/cli-utils.
+fn kstatus_claims(
+    deployment: &PdDeployment,
+    around: &Surroundings,
+    progressing: &Claim,
+    routers_ready: bool,
+) -> [Claim; 2] {
+    let claim = |name, holds, reason, message: &str| Claim {
+        name,
+        holds,
+        reason,
+        message: message.to_owned(),
+    };
+    let is_paused = deployment.spec.rollout.paused;
+    let stalls = match &around.refused {
+        Some(why) => Some((INVALID_SPEC, why.as_str())),
+        None if progressing.reason == DEADLINE_EXCEEDED && !is_paused => {
+            Some((DEADLINE_EXCEEDED, progressing.message.as_str()))
+        }
+        None => None,
+    };
+    let moves = if progressing.reason != AS_WANTED {
+        Some((progressing.reason, progressing.message.as_str()))
+    } else if around.replaces_routers || !routers_ready && !around.suspended {
+        Some(("RoutersMove", "routers start or are replaced"))
+    } else {
+        None
+    };
+    let moves = moves.filter(|_| stalls.is_none());
+    let (reason, message) = moves.unwrap_or((AS_WANTED, "nothing is under way"));
+    let reconciling = claim("Reconciling", moves.is_some(), reason, message);
+    let (reason, message) = stalls.unwrap_or(("NotStalled", "nothing holds it up"));
+    [
+        reconciling,
+        claim("Stalled", stalls.is_some(), reason, message),
     ]
 }
 
@@ -251,10 +341,10 @@ fn progressing_claim(pools: &PoolsStatus, around: &Surroundings, is_overdue: boo
     let replaces = both.iter().any(|pool| pool.updated < pool.current);
     let (holds, reason, message) = match (&around.trouble, &around.stuck) {
         (Some(trouble), _) => (true, CANNOT_APPLY, trouble.as_str()),
-        (None, _) if settled => (false, "AsWanted", "everything is as the spec wants it"),
+        (None, _) if settled => (false, AS_WANTED, "everything is as the spec wants it"),
         (None, _) if is_overdue => (
             false,
-            "ProgressDeadlineExceeded",
+            DEADLINE_EXCEEDED,
             around
                 .obstacle()
                 .unwrap_or("nothing went forward within spec.rollout.progressDeadlineSeconds"),

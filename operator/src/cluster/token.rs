@@ -1,17 +1,77 @@
-//! The admin token of a deployment: a Secret, made once and never written again.
+//! The admin token of a deployment: a Secret, made once and never written again. One that is lost is
+//! made again: with the same token while this operator knows it, else with another, and the pods that
+//! hold the old one are replaced.
 
 use super::admin::Admin;
 use super::apply::{ApplyError, Writer, failed, post_params};
+use super::facts::PodFacts;
 use crate::controller::build::component::Component;
 use crate::controller::build::pod::{ADMIN_SECRET_KEY, admin_secret};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::{Timestamp, Unit};
 use kube::ResourceExt;
+use kube::runtime::events::{Event, EventType};
 use pd_crds::PdDeployment;
+use pd_protocol::labels::TOKEN_SINCE;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// Bytes of a token before they are written in hexadecimal.
 const TOKEN_BYTES: usize = 24;
+/// A Secret is read again after this long, so that a lost one is seen before pods lack it.
+const READ_AGAIN: Duration = Duration::from_secs(300);
+
+/// A token that was read or made.
+#[derive(Clone)]
+pub(crate) struct Held {
+    pub(crate) admin: Admin,
+    token: String,
+    /// Pods that are older hold another one.
+    pub(crate) since: Option<Timestamp>,
+    read: Instant,
+}
+
+// === impl Held ===
+
+impl Held {
+    fn new(token: String, since: Option<Timestamp>) -> Self {
+        Self {
+            admin: Admin::new(token.clone()),
+            token,
+            since,
+            read: Instant::now(),
+        }
+    }
+
+    /// What a stored Secret holds, which another than this operator may have put there.
+    fn read(secret: &Secret, known: Option<&Self>) -> Self {
+        let data = secret.data.as_ref();
+        let token = data.and_then(|data| data.get(ADMIN_SECRET_KEY));
+        let token = token.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned());
+        let token = token.unwrap_or_default();
+        let marked = secret.annotations().get(TOKEN_SINCE);
+        let since = match known {
+            Some(known) if known.token == token => known.since,
+            Some(_) => secret.creation_timestamp().map(|time| time.0),
+            None => marked.and_then(|since| since.parse().ok()),
+        };
+        Self::new(token, since)
+    }
+
+    /// A token for a Secret that is not there: the one that is known, or a new one, which pods that
+    /// run do not hold.
+    fn renewed(known: Option<&Self>, pods_run: bool, now: Timestamp) -> Self {
+        if let Some(known) = known {
+            return Self::new(known.token.clone(), known.since);
+        }
+        let bytes: [u8; TOKEN_BYTES] = rand::random();
+        let token = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        // Pods are dated by the second.
+        let now = now.round(Unit::Second).unwrap_or(now);
+        Self::new(token, pods_run.then_some(now))
+    }
+}
 
 // === impl Writer ===
 
@@ -19,7 +79,10 @@ impl Writer<'_> {
     /// Reads the token, or makes one. A Secret of that name which is not ours is not read.
     pub(crate) async fn ensure_token(&self) -> Result<(), ApplyError> {
         let uid = self.uid();
-        if self.context.admins.lock().contains_key(&uid) {
+        let known = self.context.tokens.lock().get(&uid).cloned();
+        let facts = self.facts();
+        let is_fresh = |known: &Held| known.read.elapsed() < READ_AGAIN;
+        if known.as_ref().is_some_and(is_fresh) && !facts.iter().any(PodFacts::lacks_secret) {
             return Ok(());
         }
         let api = self.api::<Secret>();
@@ -28,36 +91,110 @@ impl Writer<'_> {
             .get_opt(&name)
             .await
             .map_err(|source| failed::<Secret>("get", &name, source))?;
-        let secret = match stored {
+        let held = match stored {
             Some(secret) => {
                 self.check_owner::<Secret>(&name, secret.owner_references())?;
-                secret
+                Held::read(&secret, known.as_ref())
             }
-            None => api
-                .create(&post_params(), &build_secret(self.deployment, name.clone()))
-                .await
-                .map_err(|source| failed::<Secret>("create", &name, source))?,
+            None => {
+                let held = Held::renewed(known.as_ref(), !facts.is_empty(), Timestamp::now());
+                let secret = build_secret(self.deployment, name.clone(), &held);
+                api.create(&post_params(), &secret)
+                    .await
+                    .map_err(|source| failed::<Secret>("create", &name, source))?;
+                if !facts.is_empty() {
+                    self.tell(&lost(&name, known.is_some())).await;
+                }
+                held
+            }
         };
-        let token = secret
-            .data
-            .and_then(|mut data| data.remove(ADMIN_SECRET_KEY));
-        let token = token.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned());
-        let admin = Admin::new(token.unwrap_or_default());
-        self.context.admins.lock().insert(uid, admin);
+        self.context.tokens.lock().insert(uid, held);
         Ok(())
     }
 }
 
-fn build_secret(deployment: &PdDeployment, name: String) -> Secret {
-    let bytes: [u8; TOKEN_BYTES] = rand::random();
-    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Secret {
+/// Says that a Secret was lost, and what follows from it.
+fn lost(name: &str, is_known: bool) -> Event {
+    let follows = match is_known {
+        true => "was made again with the same token",
+        false => "was made again with a new token: workers and routers are replaced step by step",
+    };
+    Event {
+        type_: EventType::Warning,
+        reason: "AdminSecretLost".to_owned(),
+        note: Some(format!("Secret {name} was deleted; it {follows}")),
+        action: "Restore".to_owned(),
+        secondary: None,
+    }
+}
+
+fn build_secret(deployment: &PdDeployment, name: String, held: &Held) -> Secret {
+    let mut secret = Secret {
         metadata: Component::Router.metadata(deployment, name),
         data: Some(BTreeMap::from([(
             ADMIN_SECRET_KEY.to_owned(),
-            ByteString(token.into_bytes()),
+            ByteString(held.token.clone().into_bytes()),
         )])),
         immutable: Some(true),
         ..Secret::default()
+    };
+    if let Some(since) = held.since {
+        let annotations = secret.annotations_mut();
+        annotations.insert(TOKEN_SINCE.to_owned(), since.to_string());
+    }
+    secret
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about tokens that are lost and found.
+
+    use super::*;
+    use pd_crds::document;
+
+    fn mk_secret(held: &Held, created: &str) -> Secret {
+        let text = "apiVersion: pdserve.io/v1alpha1
+kind: PDDeployment
+metadata: {name: tiny, namespace: ns}
+spec: {model: {source: {hostPath: {path: /m.gguf}}}, pools: {}}
+";
+        let deployment = document::parse(text).unwrap();
+        let mut secret = build_secret(&deployment, "tiny-admin".to_owned(), held);
+        let created = created.parse().expect("a time");
+        secret.metadata.creation_timestamp = Some(
+            k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created),
+        );
+        secret
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_lost_secret_comes_back_with_the_token_that_is_known() {
+        let first = Held::renewed(None, false, at(5));
+        assert_eq!(first.since, None, "nothing ran before it");
+        let again = Held::renewed(Some(&first), true, at(9));
+        assert_eq!((&again.token, again.since), (&first.token, None));
+    }
+
+    #[test]
+    fn a_new_token_dates_the_pods_that_hold_it_and_the_next_operator_reads_when() {
+        let made = Held::renewed(None, true, at(9));
+        assert_eq!(made.since, Some(at(9)));
+        let read = Held::read(&mk_secret(&made, "1970-01-01T00:00:09Z"), None);
+        assert_eq!((&read.token, read.since), (&made.token, made.since));
+    }
+
+    #[test]
+    fn another_token_in_the_secret_holds_since_that_was_made() {
+        let known = Held::renewed(None, false, at(5));
+        let other = Held::renewed(None, false, at(5));
+        let stored = mk_secret(&other, "1970-01-01T00:01:00Z");
+        let read = Held::read(&stored, Some(&known));
+        assert_eq!((&read.token, read.since), (&other.token, Some(at(60))));
+        let unchanged = Held::read(&stored, Some(&read));
+        assert_eq!(unchanged.since, Some(at(60)));
     }
 }

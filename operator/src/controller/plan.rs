@@ -51,8 +51,13 @@ pub(crate) struct ObservedPod {
 pub(crate) struct Leaving {
     /// It was asked to drain.
     pub(crate) drain_asked: bool,
-    /// Nothing is in flight on it, or it does not answer.
+    /// Nothing is in flight on it: it said so, or its process has ended.
     pub(crate) drained: bool,
+    /// It did not answer when it was last asked; it is asked again.
+    pub(crate) unanswered: bool,
+    /// It has no admin API that could be asked: the routers say what it has in flight, and its
+    /// process drains by itself when it is told to end.
+    pub(crate) by_routers: bool,
     /// Its time to drain is over.
     pub(crate) past_deadline: bool,
     /// Its process was told to end.
@@ -227,6 +232,8 @@ fn plan_leaving(pod: &ObservedPod, routers: &[ObservedRouter]) -> Option<Action>
     let Leaving {
         drain_asked,
         drained,
+        unanswered: _,
+        by_routers,
         past_deadline,
         terminated,
     } = pod.leaving?;
@@ -236,6 +243,9 @@ fn plan_leaving(pod: &ObservedPod, routers: &[ObservedRouter]) -> Option<Action>
         None
     } else if !drains || drained || past_deadline {
         Some(Action::Terminate { pod: name })
+    } else if by_routers {
+        let is_idle = routers.iter().all(|router| router.has_nothing_on(pod));
+        is_idle.then_some(Action::Terminate { pod: name })
     } else if !drain_asked && routers.iter().all(|router| router.sends_nothing_to(pod)) {
         Some(Action::Drain { pod: name })
     } else {
@@ -322,6 +332,13 @@ impl ObservedRouter {
         workers
             .filter(|worker| worker.spec.id == pod.name)
             .all(|worker| worker.state == WorkerState::Cordoned)
+    }
+
+    /// Whether no request that the router sent to the pod is in flight, and none will come.
+    fn has_nothing_on(&self, pod: &ObservedPod) -> bool {
+        let mut workers = self.workers.iter().flatten();
+        self.sends_nothing_to(pod)
+            && workers.all(|worker| worker.spec.id != pod.name || worker.in_flight == 0)
     }
 
     /// Whether the router sends requests to the pod.

@@ -118,6 +118,11 @@ fn check_host_model(model: Option<&HostModel>) -> Option<FieldError> {
 // === impl Valid ===
 
 impl Valid {
+    /// A deployment that passed the rules of its time, whatever those of today say.
+    pub(crate) fn accepted_before(deployment: PdDeployment) -> Self {
+        Self(deployment)
+    }
+
     pub(crate) fn deployment(&self) -> &PdDeployment {
         &self.0
     }

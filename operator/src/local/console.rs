@@ -3,9 +3,13 @@
 
 use std::io::{IsTerminal, Write};
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::task::JoinHandle;
 
 /// Bytes of a line that are kept together; a longer one is broken.
 const LINE_BYTES_MAX: usize = 8192;
+
+/// Last words are shown up to this length.
+const WORDS_CHARS_MAX: usize = 500;
 
 /// Terminal colours of pod names: cyan, yellow, green, magenta, blue.
 const COLOURS: [u8; 5] = [36, 33, 32, 35, 34];
@@ -38,21 +42,29 @@ impl Console {
         let _closed = writeln!(std::io::stdout().lock(), "{text}");
     }
 
-    /// Copies a pod's output until it ends.
-    pub(crate) fn follow(self, pod: &str, mut output: impl AsyncRead + Unpin + Send + 'static) {
+    /// Copies a pod's output until it ends; gives its last line that says something.
+    pub(crate) fn follow(
+        self,
+        pod: &str,
+        mut output: impl AsyncRead + Unpin + Send + 'static,
+    ) -> JoinHandle<String> {
         let prefix = self.prefix(pod);
         tokio::spawn(async move {
             let mut lines = Lines::default();
+            let mut last = String::new();
             let mut chunk = [0; LINE_BYTES_MAX];
             while let Ok(len @ 1..) = output.read(&mut chunk).await {
                 for line in lines.push(&chunk[..len]) {
                     print(&prefix, &line);
+                    remember(&line, &mut last);
                 }
             }
             if let Some(rest) = lines.rest() {
                 print(&prefix, &rest);
+                remember(&rest, &mut last);
             }
-        });
+            last
+        })
     }
 
     fn prefix(self, pod: &str) -> String {
@@ -61,6 +73,14 @@ impl Console {
         }
         let sum: usize = pod.bytes().map(usize::from).sum();
         format!("\x1b[{}m{pod} |\x1b[0m ", COLOURS[sum % COLOURS.len()])
+    }
+}
+
+fn remember(line: &[u8], last: &mut String) {
+    let line = String::from_utf8_lossy(line);
+    let line = line.trim();
+    if !line.is_empty() {
+        *last = line.chars().take(WORDS_CHARS_MAX).collect();
     }
 }
 

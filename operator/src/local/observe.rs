@@ -42,6 +42,8 @@ fn observe_pod(name: &str, entry: &Entry, now: Instant) -> ObservedPod {
     let leaving = entry.leaving.as_ref().map(|leaving| Leaving {
         drain_asked: leaving.drain_asked,
         drained: leaving.drained,
+        unanswered: false,
+        by_routers: false,
         past_deadline: now >= leaving.deadline,
         terminated: leaving.terminated,
     });

@@ -90,6 +90,7 @@ pub(crate) fn table(deployments: &[LocalStatus]) -> String {
             .chain(pods.iter().map(row))
             .collect();
         draw(&rows, &mut out);
+        draw_troubles(pods, &mut out);
         draw_decisions(&scaling.decisions, &mut out);
     }
     out
@@ -107,6 +108,15 @@ fn row(pod: &PodStatus) -> [String; 6] {
         pod.restarts.to_string(),
         pod.revision.clone(),
     ]
+}
+
+/// Why processes that do not run have ended.
+fn draw_troubles(pods: &[PodStatus], out: &mut String) {
+    for pod in pods.iter().filter(|pod| pod.pid.is_none()) {
+        if let Some(reason) = &pod.reason {
+            let _infallible = writeln!(out, "  {}: {reason}", pod.name);
+        }
+    }
 }
 
 fn draw_decisions(decisions: &[Decision], out: &mut String) {

@@ -91,7 +91,7 @@ fn suspended(view: &View) -> Vec<String> {
 
 /// What the operator cannot carry out. `Ready` tells it while nothing serves, else `Progressing`.
 fn refused(view: &View) -> Vec<String> {
-    let conditions = ["Ready", "Progressing"].map(|name| view.condition(name));
+    let conditions = ["SpecValid", "Ready", "Progressing"].map(|name| view.condition(name));
     let found = conditions.into_iter().flatten().find_map(|condition| {
         let message = &condition.message;
         match condition.reason.as_str() {

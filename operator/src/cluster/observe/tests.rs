@@ -4,6 +4,8 @@ use super::*;
 use crate::cluster::facts::all_facts;
 use crate::cluster::nodes::Nodes;
 use crate::controller::build::pool::Slot;
+use axum::Router;
+use http::StatusCode;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use pd_crds::document;
@@ -11,6 +13,7 @@ use pd_crds::place::Place;
 use pd_protocol::labels::ROUTABLE_GATE;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::net::TcpListener;
 
 fn mk_deployment() -> PdDeployment {
     let text = "apiVersion: pdserve.io/v1alpha1
@@ -101,6 +104,82 @@ async fn a_leaving_pod_without_an_address_never_served() {
     assert!(leaving.drained && leaving.past_deadline);
     let early = Timestamp::from_second(59).unwrap();
     assert!(!observed(pod, early).await.leaving.unwrap().past_deadline);
+}
+
+/// A worker that was told to go at the epoch, and whose admin port is `first` + 1 of 127.0.0.1.
+fn mk_leaving(first: u16) -> Pod {
+    let mut pod = mk_pod(
+        "tiny-decode-0-1",
+        "decode",
+        &["ContainersReady", ROUTABLE_GATE],
+    );
+    pod.status.get_or_insert_default().pod_ip = Some("127.0.0.1".to_owned());
+    pod.annotations_mut().extend([
+        (
+            labels::LEAVING_SINCE.to_owned(),
+            "1970-01-01T00:00:00Z".to_owned(),
+        ),
+        (labels::FIRST_PORT.to_owned(), first.to_string()),
+    ]);
+    pod
+}
+
+/// Serves one answer to everybody; gives the port before its own.
+async fn answer(status: StatusCode, body: &'static str) -> u16 {
+    let app = Router::new().fallback(move || async move { (status, body) });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(axum::serve(listener, app).into_future());
+    port - 1
+}
+
+#[tokio::test]
+async fn a_worker_is_drained_when_it_says_so_and_not_when_it_says_nothing() {
+    let now = Timestamp::from_second(10).unwrap();
+    let leaving = async |pod| observed(pod, now).await.leaving.unwrap();
+    let drained = r#"{"state": "drained", "in_flight": 0}"#;
+    let said = leaving(mk_leaving(answer(StatusCode::OK, drained).await)).await;
+    assert!(said.drained && !said.unanswered);
+    for status in [StatusCode::UNAUTHORIZED, StatusCode::SERVICE_UNAVAILABLE] {
+        let refused = leaving(mk_leaving(answer(status, "no").await)).await;
+        assert!(!refused.drained && refused.unanswered, "{status}");
+    }
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = nobody.local_addr().unwrap().port();
+    drop(nobody);
+    let gone = leaving(mk_leaving(port - 1)).await;
+    assert!(!gone.drained && gone.unanswered);
+
+    let mut starts = mk_leaving(port - 1);
+    starts.status.get_or_insert_default().conditions = None;
+    assert!(leaving(starts).await.drained, "it never served");
+    let mut ended = mk_leaving(port - 1);
+    let state = serde_json::json!({"name": "agent", "image": "", "imageID": "", "ready": false,
+        "restartCount": 0, "state": {"terminated": {"exitCode": 137}}});
+    let state: ContainerStatus = serde_json::from_value(state).unwrap();
+    ended.status.get_or_insert_default().container_statuses = Some(vec![state]);
+    assert!(leaving(ended).await.drained, "its process has ended");
+}
+
+#[tokio::test]
+async fn an_engine_without_an_admin_port_drains_by_what_routers_say() {
+    let mut pod = mk_leaving(1);
+    let spec = serde_json::json!({"containers": [
+        {"name": "agent", "ports": [{"name": "http", "containerPort": 30000}]}]});
+    pod.spec = Some(serde_json::from_value(spec).unwrap());
+    let leaving = observed(pod, Timestamp::UNIX_EPOCH).await.leaving.unwrap();
+    assert!(leaving.by_routers && !leaving.drained);
+}
+
+#[test]
+fn a_worker_gets_the_labels_by_which_an_autoscaler_counts() {
+    let old = facts(mk_leaving(1)).lacking_labels();
+    assert_eq!(
+        old,
+        BTreeMap::from([(labels::NODE_RANK, "0"), (labels::LEAVING, "true")])
+    );
+    let router = facts(mk_pod("tiny-router-5d4f-abcde", "router", &[]));
+    assert!(router.lacking_labels().is_empty());
 }
 
 #[tokio::test]

@@ -46,3 +46,37 @@ fn a_change_settles_before_it_is_told() {
     let next = written.settles("u", began + SETTLE);
     assert_eq!(next, Some(SETTLE), "the next change waits anew");
 }
+
+#[test]
+fn an_autoscaler_counts_replicas_that_stay_and_not_their_pods() {
+    assert_eq!(
+        replicas_selector(&mk_deployment("1", ""), Component::Decode),
+        "pdserve.io/deployment=tiny,pdserve.io/node-rank=0,pdserve.io/role=decode,!pdserve.io/leaving"
+    );
+}
+
+#[test]
+fn a_rollout_and_a_refusal_are_told_at_their_ends_and_not_in_between() {
+    let mk = |current: &str, update: &str, valid: &str| {
+        let condition = json!({"type": "SpecValid", "status": valid, "reason": "r",
+            "message": "spec.x: no", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"conditions": [condition],
+            "revision": {"current": current, "update": update}});
+        serde_json::from_value::<PdDeploymentStatus>(status).expect("a status")
+    };
+    let told = |before: &PdDeploymentStatus, after: &PdDeploymentStatus| {
+        let events = transitions(Some(before), after).into_iter();
+        events.map(|event| event.reason).collect::<Vec<_>>()
+    };
+    let nothing = Vec::<String>::new();
+    let settled = mk("a", "a", "True");
+    let rolls = mk("a", "b", "True");
+    let rolled = mk("b", "b", "True");
+    let refused = mk("b", "b", "False");
+    assert_eq!(told(&PdDeploymentStatus::default(), &settled), nothing);
+    assert_eq!(told(&settled, &rolls), ["RolloutStarted"]);
+    assert_eq!(told(&rolls, &rolls), nothing);
+    assert_eq!(told(&rolls, &rolled), ["RolloutFinished"]);
+    assert_eq!(told(&rolled, &refused), ["SpecRefused"]);
+    assert_eq!(told(&refused, &refused), nothing);
+}

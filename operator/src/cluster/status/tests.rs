@@ -49,6 +49,9 @@ fn mk_around(routers: i32) -> Surroundings {
         endpoint: "http://tiny.ns.svc:8000/v1".to_owned(),
         revision: "r1".to_owned(),
         suspended: false,
+        refused: None,
+        drifted: None,
+        replaces_routers: false,
         trouble: None,
         decisions: vec![],
         stuck: None,
@@ -179,4 +182,77 @@ fn a_worker_whose_kv_reaches_no_peer_is_told_of() {
         condition(&told, "Ready").message,
         "no decode worker is routable; no KV from p to d: timed out"
     );
+}
+
+/// What kstatus makes of a status whose generation was observed: its rules, in its order.
+fn kstatus(status: &PdDeploymentStatus) -> &'static str {
+    for condition in &status.conditions {
+        match (condition.type_.as_str(), condition.status.as_str()) {
+            ("Reconciling", "True") => return "InProgress",
+            ("Stalled", "True") => return "Failed",
+            _ => {}
+        }
+    }
+    match condition(status, "Ready").status.as_str() {
+        "True" => "Current",
+        _ => "InProgress",
+    }
+}
+
+#[test]
+fn a_rollout_is_in_progress_until_its_end_though_the_deployment_serves() {
+    let mut pods = vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
+    assert_eq!(kstatus(&mk_status(pods.clone(), &mk_around(1))), "Current");
+    pods[1].revision = "before".to_owned();
+    let rolls = mk_status(pods.clone(), &mk_around(1));
+    assert_eq!(condition(&rolls, "Ready").status, "True");
+    assert_eq!(kstatus(&rolls), "InProgress");
+    let mut overdue = mk_around(1);
+    overdue.progressed = Some(at(-100_000));
+    assert_eq!(kstatus(&mk_status(pods.clone(), &overdue)), "Failed");
+
+    pods[1].revision = "a".to_owned();
+    let mut routers_move = mk_around(1);
+    routers_move.replaces_routers = true;
+    assert_eq!(
+        kstatus(&mk_status(pods.clone(), &routers_move)),
+        "InProgress"
+    );
+    let mut starts = mk_around(1);
+    starts.routers = (1, 2);
+    assert_eq!(kstatus(&mk_status(pods, &starts)), "InProgress");
+}
+
+#[test]
+fn a_refused_edit_is_told_while_what_serves_is_told_as_it_is() {
+    let mut around = mk_around(1);
+    around.refused = Some("spec.x: no".to_owned());
+    let pair = vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
+    let told = mk_status(pair, &around);
+    assert_eq!(condition(&told, "Ready").status, "True");
+    assert_eq!(condition(&told, "PrefillReady").status, "True");
+    let valid = condition(&told, "SpecValid");
+    assert_eq!(
+        (valid.status.as_str(), valid.reason.as_str()),
+        ("False", "InvalidSpec")
+    );
+    assert_eq!(valid.message, "the last valid spec is kept up; spec.x: no");
+    assert_eq!(kstatus(&told), "Failed");
+}
+
+#[test]
+fn workers_of_another_image_are_told_with_the_remedy() {
+    let pair = || vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
+    let alike = mk_status(pair(), &mk_around(1));
+    assert_eq!(condition(&alike, "ImagesAlike").status, "True");
+    let mut around = mk_around(1);
+    around.drifted = Some("1 workers run another image".to_owned());
+    let told = mk_status(pair(), &around);
+    assert_eq!(condition(&told, "ImagesAlike").reason, "ImageDrift");
+    assert!(
+        condition(&told, "ImagesAlike")
+            .message
+            .ends_with("`kubectl pd restart tiny` replaces them step by step")
+    );
+    assert_eq!(kstatus(&told), "Current", "it serves as it is wanted");
 }

@@ -1,4 +1,7 @@
-//! Disruption budgets: an eviction may not take a worker before it has drained.
+//! Disruption budgets. Karpenter and the cluster autoscaler empty no node that has a pod which may not
+//! be evicted, so while all is well one worker may be: SIGTERM drains it. What an eviction must not
+//! take is moved by the operator first: workers of a node that is being emptied, the only worker of a
+//! pool, and pods of a replica that spans nodes.
 
 use super::component::Component;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
@@ -19,6 +22,28 @@ pub(crate) enum Mover {
     Operator,
     /// Whoever evicts them, one at a time.
     Eviction,
+}
+
+/// Of the workers of one pool, what decides whether an eviction may take one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Evictable {
+    pub(crate) replicas: u32,
+    /// Pods of a replica.
+    pub(crate) nodes: u32,
+}
+
+// === impl Mover ===
+
+impl Mover {
+    /// Who moves workers where the operator could: not while a node is being emptied, when each pool
+    /// has another worker to serve meanwhile, and when a pod that goes takes no others with it.
+    pub(crate) fn of(pools: &[Evictable], empties_node: bool) -> Self {
+        let may_lose_one = |pool: &Evictable| pool.replicas != 1 && pool.nodes <= 1;
+        match !empties_node && pools.iter().all(may_lose_one) {
+            true => Self::Eviction,
+            false => Self::Operator,
+        }
+    }
 }
 
 /// The budgets of a deployment with so many pods of workers in both pools together, and so many
@@ -72,5 +97,30 @@ fn worker_selector(deployment: &PdDeployment) -> LabelSelector {
             operator: "In".to_owned(),
             values: Some(roles.to_vec()),
         }]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about who may take a worker off its node.
+
+    use super::*;
+
+    fn mover(replicas: [u32; 2], nodes: u32, empties_node: bool) -> Mover {
+        let pools = replicas.map(|replicas| Evictable { replicas, nodes });
+        Mover::of(&pools, empties_node)
+    }
+
+    #[test]
+    fn an_eviction_may_take_one_of_several_and_nothing_off_a_node_that_is_emptied() {
+        assert_eq!(mover([2, 3], 1, false), Mover::Eviction);
+        assert_eq!(mover([2, 3], 1, true), Mover::Operator);
+    }
+
+    #[test]
+    fn the_only_worker_of_a_pool_and_a_replica_of_several_nodes_are_moved_first() {
+        assert_eq!(mover([2, 1], 1, false), Mover::Operator);
+        assert_eq!(mover([2, 2], 2, false), Mover::Operator);
+        assert_eq!(mover([2, 0], 1, false), Mover::Eviction);
     }
 }

@@ -18,7 +18,7 @@ use pd_protocol::ports::{self, WorkerPorts};
 use std::net::SocketAddr;
 
 /// Name of the worker's container.
-const AGENT: &str = "agent";
+pub(crate) const AGENT: &str = "agent";
 /// The engine's flag that says what computes.
 const DEVICE: &str = "device";
 
@@ -303,6 +303,13 @@ impl Pool {
         host_network::take_ports(&mut pod, ports);
         group::follow(&mut pod, leader, rank, self.nodes, meet_at);
         pod
+    }
+
+    /// The image of its workers.
+    pub(crate) fn image(&self) -> Option<&str> {
+        let spec = self.template.spec.as_ref()?;
+        let agent = spec.containers.iter().find(|is| is.name == AGENT)?;
+        agent.image.as_deref()
     }
 
     /// Whether its pods share their node's addresses, so that each needs ports of its own.

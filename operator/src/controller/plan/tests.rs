@@ -260,6 +260,47 @@ fn a_worker_drains_only_after_the_router_acknowledged_its_cordon() {
 }
 
 #[test]
+fn a_worker_that_does_not_answer_is_asked_again_until_its_deadline() {
+    let mut observed = mk_settled();
+    let mut leaving = Leaving {
+        unanswered: true,
+        ..Leaving::default()
+    };
+    observed.routers[0].workers.as_mut().unwrap()[1].state = WorkerState::Cordoned;
+    observed.pods[2].leaving = Some(leaving);
+    let pod = || "decode-0-1".to_owned();
+    assert_eq!(plan(&[], &observed), vec![Action::Drain { pod: pod() }]);
+    leaving.past_deadline = true;
+    observed.pods[2].leaving = Some(leaving);
+    assert_eq!(plan(&[], &observed), vec![Action::Terminate { pod: pod() }]);
+}
+
+#[test]
+fn a_worker_without_an_admin_api_ends_when_routers_have_nothing_on_it() {
+    let mut observed = mk_settled();
+    observed.pods[2].leaving = Some(Leaving {
+        by_routers: true,
+        ..Leaving::default()
+    });
+    let pod = || "decode-0-1".to_owned();
+    let worker = |observed: &mut Observed, state, in_flight| {
+        let workers = observed.routers[0].workers.as_mut().unwrap();
+        workers[1].state = state;
+        workers[1].in_flight = in_flight;
+    };
+    let cordon = Action::Cordon {
+        router: "router-0-1".to_owned(),
+        pod: pod(),
+    };
+    worker(&mut observed, WorkerState::Serving, 0);
+    assert_eq!(plan(&[], &observed), vec![cordon]);
+    worker(&mut observed, WorkerState::Cordoned, 3);
+    assert_eq!(plan(&[], &observed), vec![]);
+    worker(&mut observed, WorkerState::Cordoned, 0);
+    assert_eq!(plan(&[], &observed), vec![Action::Terminate { pod: pod() }]);
+}
+
+#[test]
 fn a_worker_past_its_deadline_is_ended() {
     let mut observed = mk_settled();
     observed.pods[2].leaving = Some(Leaving {

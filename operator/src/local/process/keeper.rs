@@ -10,13 +10,38 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 /// Pause before the first restart; it doubles up to the largest.
 const BACK_OFF_FIRST: Duration = Duration::from_millis(250);
 const BACK_OFF_MAX: Duration = Duration::from_secs(10);
+/// Pause after a failure that no further start mends.
+const BACK_OFF_PERMANENT: Duration = Duration::from_secs(60);
+/// Exit status of a program whose command line is wrong.
+const USAGE: i32 = 2;
+/// Ends in a row, with the same last words and before it was ever started, that count as permanent.
+const SAME_END_MAX: u32 = 4;
+/// Its last words are in the pipe when a process ends; a grandchild may keep it open.
+const LAST_WORDS_LIMIT: Duration = Duration::from_millis(500);
 /// A process that ran this long starts again without a pause to make up for.
 const BACK_OFF_RESET: Duration = Duration::from_secs(30);
+
+/// How a process came to its end.
+struct End {
+    reason: String,
+    /// What it said last.
+    words: String,
+    /// Its command line is wrong, so that it ends again.
+    is_usage: bool,
+}
+
+/// Ends that were alike, in a row.
+#[derive(Default)]
+struct Streak {
+    words: String,
+    count: u32,
+}
 
 /// The task that owns a pod's process.
 pub(super) struct Keeper {
@@ -34,12 +59,19 @@ impl Keeper {
     /// Runs the pod's process, again and again, until it is told to end.
     pub(super) async fn keep(self) {
         let mut back_off = BACK_OFF_FIRST;
+        let mut streak = Streak::default();
         while self.intent() == Intent::Run {
             let began = Instant::now();
-            let reason = match self.spawn() {
-                Ok(child) => self.run(child).await,
-                Err(error) => format!("cannot start {}: {error}", self.launch.program.display()),
+            let end = match self.spawn() {
+                Ok((child, words)) => self.run(child, words).await,
+                Err(error) => {
+                    let program = self.launch.program.display();
+                    End::told(format!("cannot start {program}: {error}"))
+                }
             };
+            let was_started = self.state_tx.borrow().started;
+            let is_permanent = streak.goes_on(&end, was_started);
+            let reason = end.told_in_full(is_permanent);
             let expected = self.intent() > Intent::Run;
             self.publish(|state| {
                 *state = State {
@@ -60,6 +92,9 @@ impl Keeper {
             if began.elapsed() >= BACK_OFF_RESET {
                 back_off = BACK_OFF_FIRST;
             }
+            if is_permanent {
+                back_off = BACK_OFF_PERMANENT;
+            }
             let pod = &self.launch.pod;
             self.console
                 .progress(&format!("{pod}: {reason}; starts again in {back_off:?}"));
@@ -68,7 +103,7 @@ impl Keeper {
             if timeout(back_off, told).await.is_ok() {
                 break;
             }
-            back_off = (back_off * 2).min(BACK_OFF_MAX);
+            back_off = (back_off * 2).min(BACK_OFF_MAX.max(back_off));
             self.publish(|state| state.phase = Phase::Starting);
         }
         self.publish(|state| state.phase = Phase::Ended);
@@ -76,7 +111,7 @@ impl Keeper {
 
     /// The child leads a process group of its own, so that a Ctrl-C in the terminal reaches the
     /// operator alone, which then drains it.
-    fn spawn(&self) -> std::io::Result<Child> {
+    fn spawn(&self) -> std::io::Result<(Child, Option<JoinHandle<String>>)> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg("run-child")
             .arg(std::process::id().to_string())
@@ -94,28 +129,32 @@ impl Keeper {
         if let Some(out) = child.stdout.take() {
             self.console.follow(pod, out);
         }
-        if let Some(err) = child.stderr.take() {
-            self.console.follow(pod, err);
-        }
+        let err = child.stderr.take();
+        let words = err.map(|err| self.console.follow(pod, err));
         self.publish(|state| {
             state.phase = Phase::Starting;
             state.pid = child.id();
         });
-        Ok(child)
+        Ok((child, words))
     }
 
     /// Runs one process to its end and says why it ended.
-    async fn run(&self, mut child: Child) -> String {
+    async fn run(&self, mut child: Child, words: Option<JoinHandle<String>>) -> End {
         let mut intent_rx = self.intent_rx.clone();
-        let reason = tokio::select! {
-            status = child.wait() => return describe(status),
-            reason = self.watch_probes(&self.launch.probes) => reason,
+        let ended = tokio::select! {
+            status = child.wait() => Err(status),
+            reason = self.watch_probes(&self.launch.probes) => Ok(reason),
             _ = intent_rx.wait_for(|intent| *intent >= Intent::Terminate) => {
-                "told to end".to_owned()
+                Ok("told to end".to_owned())
             }
         };
-        self.end(&mut child).await;
-        reason
+        match ended {
+            Ok(reason) => {
+                self.end(&mut child).await;
+                End::told(reason)
+            }
+            Err(status) => describe(status, words).await,
+        }
     }
 
     async fn end(&self, child: &mut Child) {
@@ -163,9 +202,97 @@ fn signal(child: &Child, signal: Signal) {
     }
 }
 
-fn describe(status: std::io::Result<ExitStatus>) -> String {
-    match status {
-        Ok(status) => format!("ended with {status}"),
-        Err(error) => format!("cannot be waited for: {error}"),
+async fn describe(status: std::io::Result<ExitStatus>, words: Option<JoinHandle<String>>) -> End {
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => return End::told(format!("cannot be waited for: {error}")),
+    };
+    let words = match words {
+        Some(words) => timeout(LAST_WORDS_LIMIT, words).await,
+        None => Ok(Ok(String::new())),
+    };
+    End {
+        reason: format!("ended with {status}"),
+        words: words.ok().and_then(Result::ok).unwrap_or_default(),
+        is_usage: status.code() == Some(USAGE),
+    }
+}
+
+// === impl End ===
+
+impl End {
+    fn told(reason: String) -> Self {
+        Self {
+            reason,
+            words: String::new(),
+            is_usage: false,
+        }
+    }
+
+    fn told_in_full(&self, is_permanent: bool) -> String {
+        let Self { reason, words, .. } = self;
+        let words = match words.is_empty() {
+            true => String::new(),
+            false => format!(": {words}"),
+        };
+        let remedy = match is_permanent {
+            true => "; it ends the same way each time, so correct the file",
+            false => "",
+        };
+        format!("{reason}{words}{remedy}")
+    }
+}
+
+// === impl Streak ===
+
+impl Streak {
+    /// Takes in an end; says whether a further start would end alike.
+    fn goes_on(&mut self, end: &End, was_started: bool) -> bool {
+        let is_alike = !was_started && !end.words.is_empty() && end.words == self.words;
+        self.count = if is_alike { self.count + 1 } else { 1 };
+        self.words.clone_from(&end.words);
+        end.is_usage || self.count >= SAME_END_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about ends.
+
+    use super::*;
+
+    fn mk_end(words: &str, is_usage: bool) -> End {
+        End {
+            reason: "ended with exit status: 1".to_owned(),
+            words: words.to_owned(),
+            is_usage,
+        }
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_permanent_at_once_and_another_end_after_a_few_alike() {
+        assert!(Streak::default().goes_on(&mk_end("error: no flag", true), false));
+        let mut streak = Streak::default();
+        let ends: Vec<bool> = (0..SAME_END_MAX)
+            .map(|_| streak.goes_on(&mk_end("error: no model", false), false))
+            .collect();
+        assert_eq!(ends, [false, false, false, true]);
+        assert!(
+            !streak.goes_on(&mk_end("error: no model", false), true),
+            "it served"
+        );
+        assert!(
+            !streak.goes_on(&mk_end("", false), false),
+            "it said nothing"
+        );
+    }
+
+    #[test]
+    fn an_end_is_told_with_the_last_words() {
+        let end = mk_end("error: no model at /m", false);
+        assert_eq!(
+            end.told_in_full(true),
+            "ended with exit status: 1: error: no model at /m; it ends the same way each time, so correct the file"
+        );
     }
 }

@@ -49,7 +49,10 @@ fn the_table_lines_up() {
         file_error: Some("spec.pools.prefil: unknown field".to_owned()),
         pods: vec![
             mk_pod("tiny-decode-0-1", "Ready", Some(4711)),
-            mk_pod("tiny-decode-10-1", "BackOff", None),
+            PodStatus {
+                reason: Some("ended with exit status: 1: error: no model".to_owned()),
+                ..mk_pod("tiny-decode-10-1", "BackOff", None)
+            },
         ],
         scaling: ScalingStatus {
             mode: ScalingMode::Auto,
@@ -62,6 +65,7 @@ fn the_table_lines_up() {
       POD               STATE    ADDRESS    PID   RESTARTS  REVISION
       tiny-decode-0-1   Ready    127.3.4.5  4711  2         0123456789
       tiny-decode-10-1  BackOff  127.3.4.5  -     2         0123456789
+      tiny-decode-10-1: ended with exit status: 1: error: no model
       DECIDED               REASON         LIMITED BY  REPLICAS
       1970-01-01T00:00:00Z  PrefillTokens  None        prefill 1 → 2 (needs 1.3), decode 1 (needs 0.4) for 2.0 req/s
     ");

@@ -106,3 +106,19 @@ fn a_deployment_that_no_operator_has_seen() {
     );
     insta::assert_snapshot!(screen);
 }
+
+#[test]
+fn a_refused_edit_and_another_image_are_shown() {
+    let mut document = settled();
+    let conditions = document["status"]["conditions"].as_array_mut().unwrap();
+    conditions.push(condition("SpecValid", "False", "InvalidSpec", "spec.x: no"));
+    conditions.push(condition("ImagesAlike", "False", "ImageDrift", "1 workers"));
+    let screen = draw(
+        &view(document, Vec::new()),
+        &Figures::default(),
+        at("12:00:00"),
+    );
+    for line in ["InvalidSpec: spec.x: no", "ImageDrift: 1 workers"] {
+        assert!(screen.contains(line), "{line} is not in\n{screen}");
+    }
+}
