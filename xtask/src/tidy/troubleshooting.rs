@@ -12,7 +12,7 @@ const STATUS: &[&str] = &[
     "operator/src/cluster/status.rs",
     "operator/src/cluster/status",
 ];
-/// Names in capitals that are no reasons: types of conditions, and their statuses.
+/// Names in capitals that are no reasons: types of conditions, their statuses, and the words of events.
 const NOT_REASONS: &[&str] = &[
     "DecodeReady",
     "False",
@@ -25,6 +25,8 @@ const NOT_REASONS: &[&str] = &[
     "SpecValid",
     "Stalled",
     "True",
+    "Replace",
+    "WorkerReplaced",
 ];
 
 fn read(path: &Path) -> String {

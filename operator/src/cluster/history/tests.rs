@@ -6,6 +6,14 @@ use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use pd_crds::document;
 use pd_crds::record::recorded;
 
+/// Of an operator to whom a node's folders are open.
+fn config() -> BuildConfig {
+    BuildConfig {
+        may_raise_privileges: true,
+        ..BuildConfig::default()
+    }
+}
+
 fn mk_deployment(edit: impl FnOnce(&mut PdDeploymentSpec)) -> PdDeployment {
     let text = "apiVersion: pdserve.io/v1alpha1
 kind: PDDeployment
@@ -40,7 +48,7 @@ fn all_of_the_last_valid_spec_is_kept_sizes_and_routers_too() {
         spec.router.replicas = Some(7);
     });
     assert_eq!(
-        last_valid(&edited, &mk_record(&before), &BuildConfig::default()),
+        last_valid(&edited, &mk_record(&before), &config()),
         Some(before.spec)
     );
 }
@@ -51,7 +59,7 @@ fn what_an_older_operator_took_is_kept_though_new_rules_refuse_it() {
     record.metadata.annotations = None;
     let same = mk_deployment(relative);
     assert_eq!(
-        last_valid(&same, &record, &BuildConfig::default()),
+        last_valid(&same, &record, &config()),
         Some(same.spec.clone())
     );
 }
@@ -62,14 +70,14 @@ fn of_an_older_record_the_pods_parts_are_kept_if_the_rest_is_valid() {
     let mut record = mk_record(&before);
     record.metadata.annotations = None;
     let edited = mk_deployment(relative);
-    let kept = last_valid(&edited, &record, &BuildConfig::default()).expect("a spec");
+    let kept = last_valid(&edited, &record, &config()).expect("a spec");
     assert_eq!(
         (kept.pools.decode.tp, kept.pools.decode.replicas),
         (2, Some(3))
     );
     record.data = Some(RawExtension(recorded(&edited.spec)));
     record.metadata.name = Some("tiny-of-another-spec".to_owned());
-    assert_eq!(last_valid(&edited, &record, &BuildConfig::default()), None);
+    assert_eq!(last_valid(&edited, &record, &config()), None);
 }
 
 #[test]
@@ -77,10 +85,7 @@ fn a_spec_that_no_annotation_can_hold_is_not_kept() {
     let large = mk_deployment(|spec| {
         spec.model.served_model_name = Some("m".repeat(ACCEPTED_BYTES_MAX));
     });
-    assert_eq!(
-        last_valid(&large, &mk_record(&large), &BuildConfig::default()),
-        None
-    );
+    assert_eq!(last_valid(&large, &mk_record(&large), &config()), None);
 }
 
 #[test]
