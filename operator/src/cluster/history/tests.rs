@@ -66,14 +66,14 @@ fn what_an_older_operator_took_is_kept_though_new_rules_refuse_it() {
 
 #[test]
 fn of_an_older_record_the_pods_parts_are_kept_if_the_rest_is_valid() {
-    let before = mk_deployment(|spec| spec.pools.decode.tp = 2);
+    let before = mk_deployment(|spec| spec.engine.image = Some("agent:2".to_owned()));
     let mut record = mk_record(&before);
     record.metadata.annotations = None;
     let edited = mk_deployment(relative);
     let kept = last_valid(&edited, &record, &config()).expect("a spec");
     assert_eq!(
-        (kept.pools.decode.tp, kept.pools.decode.replicas),
-        (2, Some(3))
+        (kept.engine.image.as_deref(), kept.pools.decode.replicas),
+        (Some("agent:2"), Some(3))
     );
     record.data = Some(RawExtension(recorded(&edited.spec)));
     record.metadata.name = Some("tiny-of-another-spec".to_owned());
