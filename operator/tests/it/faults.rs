@@ -70,7 +70,9 @@ async fn once_fails_with_a_worker_that_crashes() {
         "{said}"
     );
     assert!(
-        said.contains("ended with exit status: 3; its own lines above say why"),
+        said.contains(
+            "ended with exit status: 3: the model is broken; its own lines above say why"
+        ),
         "{said}"
     );
 }
