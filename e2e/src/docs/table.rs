@@ -69,7 +69,11 @@ impl fmt::Display for Row {
                 commands,
             } => write!(f, "\n{:<42} {commands} commands; not run: {reason}", ""),
             Outcome::Failed(output) => write!(f, "\n{output}"),
-            _ => Ok(()),
+            Outcome::Ran { .. }
+            | Outcome::NotReached
+            | Outcome::Ci
+            | Outcome::Checked { reason: None, .. }
+            | Outcome::Shown => Ok(()),
         }
     }
 }

@@ -96,7 +96,7 @@ async fn up(spec: Spec) -> Result<()> {
         show(entry);
         bail!("it runs already; end it with `make kube-down`");
     }
-    let tools = Tools::ready(&spec.cache)?;
+    Tools::ready(&spec.cache)?;
     let started = Instant::now();
     let entry = Cluster::start(spec).await?.keep()?;
     println!("ready in {:.1} s", started.elapsed().as_secs_f64());
