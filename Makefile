@@ -59,6 +59,10 @@ e2e: binaries model ## Processes on loopback: equality, faults, bad input, recon
 	@# A fleet wants both cores, so one test at a time.
 	$(NVCC) cargo test --release $(TEST_SET) --test processes -- --test-threads=1 --nocapture
 
+.PHONY: documents
+documents: binaries model ## The commands of README, docs, charts and examples, as they stand
+	$(NVCC) cargo test --release $(TEST_SET) --test documents -- --nocapture
+
 .PHONY: e2e-kube
 e2e-kube: image plugin ## A real Kubernetes here (root, Go, containerd); ONLY="names" for a part
 	@scripts/fetch-prometheus.sh $(CACHE) >/dev/null

@@ -78,15 +78,18 @@ fn script_of(blocks: &[&Block], marks: &Path) -> String {
     script
 }
 
+/// Files and folders keep their times, by which Cargo knows what it has compiled.
 async fn copy_tracked(root: &Path, clone: &Path) -> Result<()> {
+    let (root_text, clone_text) = (root.display(), clone.display());
     let copy = format!(
-        "cd '{}' && git ls-files -z | tar --null --files-from=- --create | tar --extract --directory='{}'",
-        root.display(),
-        clone.display()
+        "cd '{root_text}'
+        git ls-files -z | tar --null --files-from=- --create | tar --extract --directory='{clone_text}'
+        git ls-files -z | xargs -0 dirname -z | sort -zu |
+            xargs -0 -I{{}} touch -r '{root_text}/{{}}' '{clone_text}/{{}}'"
     );
     std::fs::create_dir_all(clone)?;
     let status = Command::new("bash")
-        .args(["-o", "pipefail", "-c", &copy])
+        .args(["-e", "-o", "pipefail", "-c", &copy])
         .status()
         .await?;
     if !status.success() {

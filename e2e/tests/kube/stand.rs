@@ -28,6 +28,8 @@ const CLIENTS: usize = 4;
 /// Where the operator runs.
 pub(crate) const NAMESPACE: &str = "pdserve-system";
 const PAUSE: Duration = Duration::from_millis(100);
+/// Our model is a file of this machine.
+const OPEN_FOLDERS: &str = "overrides.hostPaths={/}";
 
 pub(crate) struct Stand {
     pub(crate) cluster: Cluster,
@@ -268,6 +270,8 @@ impl Stand {
             "--namespace",
             NAMESPACE,
             "--set",
+            OPEN_FOLDERS,
+            "--set",
             setting,
             "--wait",
             "--timeout",
@@ -363,7 +367,7 @@ fn install(cluster: &Cluster) -> Result<()> {
     let operator = chart("pdserve");
     words.push(&operator);
     words.extend(place);
-    words.extend(["--wait", "--timeout", "120s"]);
+    words.extend(["--set", OPEN_FOLDERS, "--wait", "--timeout", "120s"]);
     let notes = cluster.helm(&words)?;
     eprintln!("{notes}");
     Ok(())

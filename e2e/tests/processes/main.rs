@@ -2,7 +2,6 @@
 
 mod access;
 mod bad_input;
-mod documents;
 mod equality;
 mod faults;
 mod local;
