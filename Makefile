@@ -88,8 +88,8 @@ charts: kube ## Helm charts, manifests, dashboards and alert rules against schem
 	@scripts/charts.sh "$$($(RELEASE)/pd-kube tools)" $(CACHE)
 
 .PHONY: clients
-clients: binaries model ## openai-python, unmodified, against router and agent
-	@scripts/clients.sh $(RELEASE) $(MODEL)
+clients: binaries model ## Real clients and load tools, unmodified, against router and agent; ONLY="openai" for a part
+	@scripts/clients/run.py $(RELEASE) $(MODEL) $(CACHE) $(ONLY)
 
 .PHONY: fidelity
 fidelity: rust model ## SmolLM2's tokens against transformers', ten prompts

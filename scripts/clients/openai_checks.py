@@ -1,27 +1,17 @@
-"""Unmodified clients against running servers: openai-python, and SGLang's /generate by plain HTTP.
-
-usage: clients.py URL...    The first is a monolithic agent; the others must answer as it does.
+"""openai-python, unmodified, and SGLang's /generate by plain HTTP.
 
 Every answer is validated strictly against openai-python's own types, which are generated from
 OpenAI's reference, field by field.
 """
 
+import asyncio
 import json
-import sys
 import urllib.request
 
 import openai
+from harness import MESSAGES, MODEL, TOO_LONG, check, frees_the_worker, main, refused
 from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-
-MODEL = "smollm2"
-MESSAGES = [{"role": "user", "content": "Name the capital of France, then say why the sky is blue."}]
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
 
 
 def chat(client, **extra):
@@ -77,7 +67,9 @@ def models(client):
     listed = client.models.list().data
     assert [model.id for model in listed] == [MODEL], listed
     Model.model_validate(listed[0].model_dump(), strict=True)
-    return listed[0].id
+    assert client.models.retrieve(MODEL).id == MODEL
+    # SGLang's, by which tools size their prompts.
+    return listed[0].id, listed[0].max_model_len, listed[0].root
 
 
 @check
@@ -220,18 +212,82 @@ def sampling_knobs(client):
 
 
 @check
-def errors(client):
-    try:
-        chat(client, model="other")
-        raise AssertionError("an unknown model was served")
-    except openai.NotFoundError as refused:
-        assert refused.code == "model_not_found", refused
-    try:
-        chat(client, temperature=-1)
-        raise AssertionError("a negative temperature was taken")
-    except openai.BadRequestError as refused:
-        assert refused.param == "temperature", refused
-    return "404 and 400"
+def wrong_names_and_values(client):
+    wrong = refused(openai.NotFoundError, lambda: chat(client, model="other"))
+    assert wrong.code == "model_not_found", wrong
+    cold = refused(openai.BadRequestError, lambda: chat(client, temperature=-1))
+    assert cold.param == "temperature", cold
+    gone = refused(openai.NotFoundError, lambda: client.models.retrieve("other"))
+    return wrong.code, cold.param, gone.status_code
+
+
+@check
+def too_long_a_prompt(client):
+    for ask in (
+        lambda: chat(client, messages=[{"role": "user", "content": TOO_LONG}]),
+        lambda: complete(client, TOO_LONG),
+        lambda: chat(client, max_tokens=9000),
+    ):
+        why = refused(openai.BadRequestError, ask)
+        assert why.code == "context_length_exceeded", why
+    return "context_length_exceeded"
+
+
+@check
+def what_is_not_supported(client):
+    tool = {"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}
+    fields = {
+        "tools": [tool],
+        "response_format": {"type": "json_object"},
+        "functions": [tool["function"]],
+    }
+    for field, value in fields.items():
+        why = refused(openai.BadRequestError, lambda: chat(client, **{field: value}))
+        assert why.param == field and f"`{field}`" in why.message, why
+    for field in ("guided_json", "regex"):
+        body = {field: "[0-9]+"}
+        why = refused(openai.BadRequestError, lambda: chat(client, extra_body=body))
+        assert why.param == field, why
+    return list(fields)
+
+
+@check
+def the_name_default(client):
+    return chat(client, model="default").choices[0].message.content
+
+
+@check
+def a_stream_that_is_left(client):
+    stream = client.chat.completions.create(
+        model=MODEL,
+        messages=MESSAGES,
+        stream=True,
+        max_tokens=4000,
+        extra_body={"ignore_eos": True},
+    )
+    next(iter(stream))
+    frees_the_worker(stream.close)
+
+
+@check
+def async_gathered(client):
+    async def ask(count):
+        other = openai.AsyncOpenAI(base_url=client.base_url, api_key="none")
+        one = {"model": MODEL, "messages": MESSAGES, "temperature": 0, "max_tokens": 12}
+        answers = await asyncio.gather(
+            *(other.chat.completions.create(**one) for _ in range(count))
+        )
+        stream = await other.chat.completions.create(
+            stream=True, stream_options={"include_usage": True}, **one
+        )
+        chunks = [chunk async for chunk in stream]
+        await other.close()
+        return [answer.choices[0].message.content for answer in answers], chunks
+
+    texts, chunks = asyncio.run(ask(10))
+    assert len(texts) == 10 and set(texts) == {content(chunks)}, texts
+    assert chunks[-1].usage.completion_tokens > 0
+    return texts[0]
 
 
 @check
@@ -249,20 +305,4 @@ def generate_plain_and_batch(client):
     return [one["output_ids"], two[1]["output_ids"], ids["meta_info"]["output_token_logprobs"]]
 
 
-def main():
-    clients = [openai.OpenAI(base_url=f"{url}/v1", api_key="none") for url in sys.argv[1:]]
-    failed = 0
-    for function in CHECKS:
-        try:
-            told = [function(client) for client in clients]
-            assert all(answer == told[0] for answer in told), f"answers differ: {told}"
-            print(f"ok    {function.__name__:26} {str(told[0])[:90]!r}")
-        except Exception as why:  # every check is told of, whatever stopped it
-            failed += 1
-            print(f"FAIL  {function.__name__:26} {type(why).__name__}: {why}")
-    print(f"{len(CHECKS) - failed} of {len(CHECKS)} checks hold on {len(clients)} servers")
-    sys.exit(1 if failed else 0)
-
-
-if __name__ == "__main__":
-    main()
+main(lambda url: openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0))

@@ -1,0 +1,68 @@
+"""The command `llm`, unmodified, with the models of an extra-openai-models.yaml."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from harness import MODEL, QUESTION, TOO_LONG, check, main
+
+PROGRAM = os.path.join(os.path.dirname(sys.executable), "llm")
+
+
+class Server:
+    def __init__(self, url):
+        self.home = tempfile.TemporaryDirectory()
+        models = [self.model(url, MODEL, MODEL), self.model(url, "wrong", "other")]
+        models.append({**self.model(url, "text", MODEL), "completion": True})
+        with open(os.path.join(self.home.name, "extra-openai-models.yaml"), "w") as file:
+            json.dump(models, file)  # which is YAML too
+
+    @staticmethod
+    def model(url, name, served):
+        return {"model_id": name, "model_name": served, "api_base": f"{url}/v1"}
+
+    def ask(self, prompt, *options, model=MODEL):
+        command = [PROGRAM, "-m", model, "--no-log", *options]
+        home = {"LLM_USER_PATH": self.home.name, "OPENAI_API_KEY": "none"}
+        return subprocess.run(
+            command, input=prompt, text=True, capture_output=True, env=os.environ | home
+        )
+
+    def answer(self, prompt, *options, **extra):
+        settings = ("-o", "temperature", "0", "-o", "max_tokens", "16")
+        done = self.ask(prompt, *settings, *options, **extra)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@check
+def chat(server):
+    streamed = server.answer(QUESTION)
+    whole = server.answer(QUESTION, "--no-stream")
+    assert streamed == whole and len(whole) > 10, (streamed, whole)
+    return whole
+
+
+@check
+def system_prompt_and_seed(server):
+    return server.answer(QUESTION, "-s", "Be brief.", "-o", "seed", "3")
+
+
+@check
+def completion(server):
+    return server.answer("The sea is", model="text")
+
+
+@check
+def errors(server):
+    wrong = server.ask(QUESTION, model="wrong")
+    assert wrong.returncode != 0 and "model_not_found" in wrong.stderr, wrong
+    long = server.ask(TOO_LONG)
+    assert long.returncode != 0 and "context_length_exceeded" in long.stderr, long
+    schema = server.ask(QUESTION, "--schema", "name, population int")
+    assert schema.returncode != 0 and "`response_format` is not supported" in schema.stderr, schema
+
+
+main(Server)

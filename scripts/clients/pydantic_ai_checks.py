@@ -1,0 +1,74 @@
+"""pydantic-ai, unmodified."""
+
+import asyncio
+
+from harness import MODEL, QUESTION, TOO_LONG, check, main, refused
+from pydantic import BaseModel
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.settings import ModelSettings
+
+
+class City(BaseModel):
+    name: str
+
+
+class Server:
+    def __init__(self, url):
+        self.base_url = f"{url}/v1"
+
+    def agent(self, name=MODEL, **extra):
+        provider = OpenAIProvider(base_url=self.base_url, api_key="none")
+        settings = ModelSettings(temperature=0, max_tokens=16)
+        model = OpenAIChatModel(name, provider=provider, settings=settings)
+        return Agent(model, retries=0, **extra)
+
+
+@check
+def run(server):
+    answer = server.agent().run_sync(QUESTION)
+    assert answer.usage.output_tokens > 0, answer
+    return answer.output
+
+
+@check
+def a_second_turn(server):
+    agent = server.agent(system_prompt="Be brief.")
+    first = agent.run_sync("Say hello.")
+    return agent.run_sync("Again.", message_history=first.all_messages()).output
+
+
+@check
+def stream(server):
+    async def ask():
+        async with server.agent().run_stream(QUESTION) as answer:
+            return [part async for part in answer.stream_text(delta=True, debounce_by=None)]
+
+    parts = asyncio.run(ask())
+    assert len(parts) > 1, parts
+    assert "".join(parts).strip() == server.agent().run_sync(QUESTION).output.strip()
+    return "".join(parts)
+
+
+@check
+def errors(server):
+    gone = refused(ModelHTTPError, lambda: server.agent("wrong").run_sync(QUESTION))
+    assert gone.status_code == 404 and gone.body["code"] == "model_not_found", gone
+    long = refused(ModelHTTPError, lambda: server.agent().run_sync(TOO_LONG))
+    assert long.status_code == 400 and long.body["code"] == "context_length_exceeded", long
+    return gone.status_code, long.status_code
+
+
+@check
+def what_is_not_supported(server):
+    ways = {ToolOutput: "tools", NativeOutput: "response_format", PromptedOutput: "response_format"}
+    for way, field in ways.items():
+        agent = server.agent(output_type=way(City))
+        why = refused(ModelHTTPError, lambda: agent.run_sync(QUESTION))
+        assert why.status_code == 400 and why.body["param"] == field, (way, why)
+    return [way.__name__ for way in ways]
+
+
+main(Server)
