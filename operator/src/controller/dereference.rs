@@ -3,7 +3,7 @@
 use pd_crds::PdDeployment;
 use pd_crds::document::{self, DocumentError};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// A deployment, and the facts outside it that decide whether it can run.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,15 +77,28 @@ impl HostModel {
     fn find(path: &Path) -> Self {
         match path.canonicalize() {
             Ok(path) => Self { path, exists: true },
-            Err(_) => {
-                let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-                Self {
-                    path,
-                    exists: false,
-                }
-            }
+            Err(_) => Self {
+                path: without_dots(path),
+                exists: false,
+            },
         }
     }
+}
+
+/// The absolute path that `path` means where no symbolic link lies on it: what is not there has none
+/// to follow.
+fn without_dots(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            component => plain.push(component),
+        }
+    }
+    plain
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 use crate::engine::{FinishReason, StopMatch};
 use crate::sample::params::SamplingParams;
 
-/// Finds the first of several strings in text that comes in pieces.
+/// Finds, of several strings, the one that is complete first in text that comes in pieces, and of
+/// those that are complete at once the longest: how the text was cut changes nothing.
 #[derive(Clone, Debug)]
 pub struct StopMatcher {
     stops: Vec<String>,
@@ -58,9 +59,7 @@ impl StopMatcher {
             .stops
             .iter()
             .filter_map(|stop| Some((self.held.find(stop)?, stop)));
-        if let Some((at, stop)) =
-            found.min_by_key(|&(at, stop)| (at, std::cmp::Reverse(stop.len())))
-        {
+        if let Some((at, stop)) = found.min_by_key(|&(at, stop)| (at + stop.len(), at)) {
             let matched = Some(stop.clone());
             self.held.truncate(at);
             return StopPush {

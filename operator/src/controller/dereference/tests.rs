@@ -26,8 +26,15 @@ fn a_relative_model_is_taken_from_the_files_folder() {
 #[test]
 fn a_missing_model_is_a_fact_not_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let read = file(&mk_file(folder.path(), "none.gguf"), None).unwrap();
-    assert!(!read.host_model.unwrap().exists);
+    let read = file(&mk_file(folder.path(), "./gone/../none.gguf"), None).unwrap();
+    let path = folder.path().join("none.gguf");
+    assert_eq!(
+        read.host_model,
+        Some(HostModel {
+            path,
+            exists: false
+        })
+    );
 }
 
 #[test]
