@@ -175,6 +175,13 @@ pub const CLASS_NEEDS_LOAD_BALANCER: CelRule = CelRule::new(
     "loadBalancerClass chooses among load balancers: set type to LoadBalancer, or leave it out",
 );
 
+pub const SERVICE_NAMES_ARE_NOT_OURS: CelRule = CelRule::new(
+    "(!has(self.labels) || self.labels.all(name, !name.startsWith('pdserve.io/'))) && \
+     (!has(self.annotations) || \
+     self.annotations.all(name, !name.startsWith('pdserve.io/')))",
+    "labels and annotations below pdserve.io/ are the operator's own: choose another prefix",
+);
+
 pub const SHARING_NEEDS_SHARED_MEMORY: CelRule = CelRule::new(
     "!has(self.nodeSharedMemory) || !self.nodeSharedMemory || \
      self.transport in ['auto', 'shm']",
@@ -186,7 +193,7 @@ pub fn all() -> impl Iterator<Item = CelRule> {
     BETWEEN_FIELDS.into_iter().chain(engines::ALL)
 }
 
-const BETWEEN_FIELDS: [CelRule; 17] = [
+const BETWEEN_FIELDS: [CelRule; 18] = [
     NAME,
     ONE_SOURCE,
     SGLANG_NEEDS_IMAGE,
@@ -203,5 +210,6 @@ const BETWEEN_FIELDS: [CelRule; 17] = [
     KEYS_ARE_NOT_THE_CERTIFICATE,
     METRICS_PORT_IS_FREE,
     CLASS_NEEDS_LOAD_BALANCER,
+    SERVICE_NAMES_ARE_NOT_OURS,
     SHARING_NEEDS_SHARED_MEMORY,
 ];

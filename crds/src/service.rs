@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-#[x_kube(validation = rules::CLASS_NEEDS_LOAD_BALANCER.cel())]
+#[x_kube(
+    validation = rules::CLASS_NEEDS_LOAD_BALANCER.cel(),
+    validation = rules::SERVICE_NAMES_ARE_NOT_OURS.cel(),
+)]
 #[serde(rename_all = "camelCase")]
 pub struct RouterServiceSpec {
     /// `ClusterIP` within the cluster, `NodePort` on each node, `LoadBalancer` by the cloud's.

@@ -119,14 +119,9 @@ fn check_service(service: &RouterServiceSpec, path: &FieldPath, report: &mut Rep
     } = service;
     let balanced = load_balancer_class.is_none() || *kind == ServiceType::LoadBalancer;
     report.unless(balanced, path, rules::CLASS_NEEDS_LOAD_BALANCER);
-    for (field, names) in [("annotations", annotations), ("labels", labels)] {
-        let own = names.keys().filter(|name| name.starts_with(OWN_PREFIX));
-        let path = path.child(field);
-        report.0.extend(own.map(|name| {
-            path.child(name)
-                .error("names below pdserve.io/ are the operator's")
-        }));
-    }
+    let mut names = labels.keys().chain(annotations.keys());
+    let are_theirs = names.all(|name| !name.starts_with(OWN_PREFIX));
+    report.unless(are_theirs, path, rules::SERVICE_NAMES_ARE_NOT_OURS);
 }
 
 fn check_rollout(rollout: &RolloutSpec, path: &FieldPath, report: &mut Report) {

@@ -13,7 +13,7 @@ const KEY: &str = "sk-kube-alpha";
 const NEXT_KEY: &str = "sk-kube-beta";
 /// The kubelet looks at mounted Secrets about once a minute, and the router once a second.
 const MOUNTED_WITHIN: Duration = Duration::from_secs(180);
-/// kube-proxy takes a router that ends out of the Service a moment after the rollout is done.
+/// kube-proxy takes new routers into the Service a moment after the rollout is done.
 const RULES_FOLLOW_WITHIN: Duration = Duration::from_secs(15);
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn behind_the_door(stand: &Stand) -> Result<()> {
         "apiKeys": {"secretName": "keys"}, "tls": {"secretName": "door"},
     }}}))?;
     stand.settled(1, 1).await?;
-    stand.rolled_out("smollm2-router").await?;
+    rolled_out(stand).await?;
 
     let endpoint = stand.kubectl("get pdd smollm2 -o jsonpath={.status.endpoint}")?;
     ensure!(endpoint.starts_with("https://"), "{endpoint}");
@@ -71,12 +71,25 @@ async fn behind_the_door(stand: &Stand) -> Result<()> {
 
     stand.edit(&json!({"spec": {"router": {"apiKeys": Value::Null, "tls": Value::Null}}}))?;
     stand.settled(1, 1).await?;
-    stand.rolled_out("smollm2-router").await?;
+    rolled_out(stand).await?;
     answers(stand, &Client::new(), &stand.url).await
 }
 
-/// As one process does; a router of before may still be in the Service's rules for a moment, and it
-/// speaks what it spoke.
+/// Waits until the routers of before have ended: until then one of them may still be in the Service's
+/// rules, and it speaks what it spoke.
+async fn rolled_out(stand: &Stand) -> Result<()> {
+    stand.rolled_out("smollm2-router").await?;
+    stand
+        .becomes(|| {
+            let pods = stand.json("get pods -l pdserve.io/role=router")?;
+            let pods = pods["items"].as_array().map_or(0, Vec::len);
+            ensure!(pods == 2, "{pods} routers, with those that end");
+            Ok(())
+        })
+        .await
+}
+
+/// As one process does; kube-proxy may be a moment behind.
 async fn answers(stand: &Stand, client: &Client, url: &str) -> Result<()> {
     eventually(RULES_FOLLOW_WITHIN, || async {
         let said = chat_over(client, url).await?;

@@ -1,5 +1,6 @@
 //! Proofs over a real Kubernetes; `make e2e-kube` builds what they need and runs them.
 
+mod bad_edit;
 mod control_plane;
 mod dashboards;
 mod documents;

@@ -195,16 +195,32 @@ async fn rests(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// What others change comes back; a pool's size follows the spec.
+/// What others change comes back; a pool's size follows the spec, and the routers' where it has one.
 async fn restores(bench: &Bench) -> Result<()> {
+    let routers = || {
+        let size = "get deployment smollm2-router -o jsonpath={.spec.replicas}";
+        bench.kubectl(size)
+    };
+    bench.kubectl("scale deployment smollm2-router --replicas=2")?;
+    bench.kubectl("delete service smollm2")?;
+    bench
+        .becomes(|| bench.kubectl("get service smollm2").map(drop))
+        .await?;
+    ensure!(routers()? == "2", "{} routers of 2", routers()?);
+    bench.edit(r#"{"spec": {"router": {"replicas": 1}}}"#)?;
+    bench
+        .becomes(|| {
+            ensure!(routers()? == "1", "{} routers of 1", routers()?);
+            Ok(())
+        })
+        .await?;
     bench.kubectl("delete service smollm2")?;
     bench.kubectl("scale deployment smollm2-router --replicas=5")?;
     bench.kubectl("scale pdpool smollm2-prefill --replicas=3")?;
     bench
         .becomes(|| {
             bench.kubectl("get service smollm2")?;
-            let router = bench.json("get deployment smollm2-router")?;
-            ensure!(router["spec"]["replicas"] == 1, "{router}");
+            ensure!(routers()? == "1", "{} routers of 1", routers()?);
             let pool = bench.json("get pdpool smollm2-prefill")?;
             ensure!(pool["spec"]["replicas"] == 1, "{pool}");
             Ok(())
