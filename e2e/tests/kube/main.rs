@@ -17,4 +17,5 @@ mod plugin;
 mod refused;
 mod scaling;
 mod serve;
+mod sites;
 mod stand;

@@ -40,6 +40,15 @@ pub(crate) struct Stand {
     pub(crate) said: String,
 }
 
+/// What a cluster has that a plain one lacks.
+#[derive(Default)]
+pub(crate) struct Site {
+    /// Values of the operator's chart.
+    pub(crate) settings: Vec<String>,
+    /// Objects that are there before anything of ours.
+    pub(crate) objects: Vec<Value>,
+}
+
 // === impl Stand ===
 
 impl Stand {
@@ -50,17 +59,25 @@ impl Stand {
 
     /// Installs everything and applies a deployment.
     pub(crate) async fn with(object: &Value) -> Result<Self> {
+        Self::on(&Site::default(), object).await
+    }
+
+    /// The same on a cluster of some kind.
+    pub(crate) async fn on(site: &Site, object: &Value) -> Result<Self> {
         let (known, said) = learn().await?;
         let known = Arc::new(known);
         let cluster = Cluster::start(Spec::with_nodes(2)).await?;
         cluster.import(&image()?)?;
-        install(&cluster)?;
         let mut stand = Self {
             cluster,
             url: String::new(),
             known,
             said,
         };
+        for object in &site.objects {
+            stand.apply(object)?;
+        }
+        install(&stand.cluster, &site.settings)?;
         stand.apply(object)?;
         let least = |role: &str| {
             let pool = &object["spec"]["pools"][role];
@@ -359,7 +376,7 @@ impl Stand {
 }
 
 /// Installs both charts, as the README has it.
-fn install(cluster: &Cluster) -> Result<()> {
+fn install(cluster: &Cluster, settings: &[String]) -> Result<()> {
     let chart = |name: &str| workspace().join("charts").join(name).display().to_string();
     cluster.helm(&["install", "pdserve-crds", &chart("pdserve-crds")])?;
     let place = ["--namespace", NAMESPACE, "--create-namespace"];
@@ -368,6 +385,7 @@ fn install(cluster: &Cluster) -> Result<()> {
     words.push(&operator);
     words.extend(place);
     words.extend(["--set", OPEN_FOLDERS, "--wait", "--timeout", "120s"]);
+    words.extend(settings.iter().flat_map(|it| ["--set", it]));
     let notes = cluster.helm(&words)?;
     eprintln!("{notes}");
     Ok(())
