@@ -8,7 +8,7 @@ set -euo pipefail
 [ $# -eq 2 ] || { echo "usage: release/push.sh OUT REGISTRY" >&2; exit 1; }
 out=$(realpath "$1") registry=$2
 cd "$(dirname "$0")/.."
-for name in skopeo helm; do
+for name in skopeo helm ${COSIGN_KEY:+cosign}; do
     command -v "$name" >/dev/null || { echo "pdserve: $name is not on the PATH" >&2; exit 1; }
 done
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)

@@ -2,7 +2,7 @@
 
 A script is run as SCRIPT URL...; the first URL is a monolithic agent's, and the others must answer
 as it does. A check takes what `connect` makes of a URL. What it returns must be the same on all
-servers; one whose answer cannot be the same returns None.
+servers, and not empty; one whose answer cannot be the same returns None.
 """
 
 import json
@@ -70,6 +70,12 @@ def server(url):
         return json.load(answer)
 
 
+def is_told(answer):
+    """No text of these checks is empty on a server that works."""
+    parts = answer if isinstance(answer, list | tuple) else [answer]
+    return len(parts) > 0 and "" not in parts
+
+
 def main(connect):
     clients = {url: connect(url) for url in sys.argv[1:]}
     failed = 0
@@ -80,6 +86,7 @@ def main(connect):
             for url, client in clients.items():
                 answers.append(function(client))
             assert all(answer == answers[0] for answer in answers), f"answers differ: {answers}"
+            assert is_told(answers[0]), f"an empty answer: {answers[0]!r}"
             print(f"ok    {function.__name__:30} {str(answers[0])[:90]!r}", flush=True)
         except Exception as why:  # the other checks still tell something
             failed += 1

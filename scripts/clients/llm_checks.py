@@ -16,6 +16,8 @@ class Server:
         self.home = tempfile.TemporaryDirectory()
         models = [self.model(url, MODEL, MODEL), self.model(url, "wrong", "other")]
         models.append({**self.model(url, "text", MODEL), "completion": True})
+        able = {"supports_schema": True, "supports_tools": True}
+        models.append({**self.model(url, "able", MODEL), **able})
         with open(os.path.join(self.home.name, "extra-openai-models.yaml"), "w") as file:
             json.dump(models, file)  # which is YAML too
 
@@ -47,7 +49,9 @@ def chat(server):
 
 @check
 def system_prompt_and_seed(server):
-    return server.answer(QUESTION, "-s", "Be brief.", "-o", "seed", "3")
+    brief = server.answer(QUESTION, "-s", "Be brief.", "-o", "seed", "3")
+    assert brief != server.answer(QUESTION)
+    return brief
 
 
 @check
@@ -61,8 +65,18 @@ def errors(server):
     assert wrong.returncode != 0 and "model_not_found" in wrong.stderr, wrong
     long = server.ask(TOO_LONG)
     assert long.returncode != 0 and "context_length_exceeded" in long.stderr, long
-    schema = server.ask(QUESTION, "--schema", "name, population int")
-    assert schema.returncode != 0 and "`response_format` is not supported" in schema.stderr, schema
+
+
+@check
+def what_is_not_supported(server):
+    fields = {
+        "response_format": ("--schema", "name, population int"),
+        "tools": ("--tool", "llm_version"),
+    }
+    for field, options in fields.items():
+        done = server.ask(QUESTION, *options, model="able")
+        assert done.returncode != 0 and f"`{field}` is not supported" in done.stderr, done
+    return list(fields)
 
 
 main(Server)

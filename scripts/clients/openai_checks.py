@@ -128,7 +128,10 @@ def chat_stop(client):
 def chat_system_and_parts(client):
     parts = [{"type": "text", "text": "Say"}, {"type": "text", "text": "hello."}]
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]
-    return chat(client, messages=messages, max_completion_tokens=12).choices[0].message.content
+    settings = {"model": MODEL, "messages": messages, "temperature": 0, "max_completion_tokens": 3}
+    answer = client.chat.completions.create(**settings)
+    assert answer.usage.completion_tokens == 3, answer.usage
+    return answer.choices[0].message.content
 
 
 @check
@@ -208,6 +211,8 @@ def sampling_knobs(client):
         user="someone",
         extra_body=extra,
     )
+    biased = chat(client, logit_bias={"504": 100}, max_tokens=4, logprobs=True).choices[0]
+    assert {token.token for token in biased.logprobs.content} == {"The"}, biased
     return answer.choices[0].message.content
 
 
@@ -253,7 +258,9 @@ def what_is_not_supported(client):
 
 @check
 def the_name_default(client):
-    return chat(client, model="default").choices[0].message.content
+    text = chat(client, model="default").choices[0].message.content
+    assert text == chat(client).choices[0].message.content
+    return text
 
 
 @check

@@ -228,6 +228,11 @@ class Result:
     holds: bool = False
     output: str = ""
 
+    def names(self):
+        """What was checked, each once though it was checked on several servers."""
+        lines = [line.split() for line in self.output.splitlines()]
+        return dict.fromkeys(line[1] for line in lines if line and line[0] in ("ok", "FAIL"))
+
 
 def run(client, installed, model):
     result = Result(client.name)
@@ -278,12 +283,14 @@ QUIET = {
 
 
 def table(results):
-    rows = [("client", "version", "checks", "seconds", "")]
+    rows = [("client", "version", "checks", "seconds", "", "what was checked")]
     for result in results:
         checks = f"{result.passed} of {result.checks}"
         verdict = "ok" if result.holds else "FAIL"
-        rows.append((result.name, result.version, checks, f"{result.seconds:.1f}", verdict))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        row = (result.name, result.version, checks, f"{result.seconds:.1f}", verdict)
+        rows.append((*row, ", ".join(result.names())))
+    # The last column is as long as it is.
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)] + [0]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths)]
         print("  ".join(cells).rstrip())

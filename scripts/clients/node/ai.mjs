@@ -42,9 +42,11 @@ main(connect, {
     const warm = { ...SETTINGS, model: provider(MODEL), temperature: 1.1, seed: 7 };
     const first = await generateText(warm);
     assert.equal((await generateText(warm)).text, first.text);
+    assert.notEqual((await generateText({ ...warm, seed: 8 })).text, first.text);
     const whole = await generateText({ ...SETTINGS, model: provider(MODEL) });
     const short = await generateText({ ...SETTINGS, model: provider(MODEL), stopSequences: ["France"] });
     assert.equal(short.text, whole.text.split("France")[0]);
+    assert.notEqual(short.text, whole.text);
     return first.text;
   },
 

@@ -48,6 +48,7 @@ main((url) => new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 }
     assert.equal(tokens.join(""), text(scored));
     const short = await chat(client, { stop: ["France"] });
     assert.equal(text(short), text(scored).split("France")[0]);
+    assert.notEqual(text(short), text(scored));
     return texts;
   },
 
