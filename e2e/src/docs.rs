@@ -9,6 +9,7 @@
 
 mod block;
 mod check;
+mod containers;
 mod table;
 mod walk;
 

@@ -29,6 +29,9 @@ async fn what_is_written_is_what_happens() -> Result<()> {
         for block in document.blocks.iter().filter(|block| !runs_here(block)) {
             table.extend([judge(&checker, &document, block)]);
         }
+        if document.path.starts_with("examples") {
+            table.extend(checker.check_containers(&document.path)?);
+        }
     }
     eprintln!("{table}");
     table.check()

@@ -1,6 +1,8 @@
-//! Walks through made-up repositories.
+//! Walks through made-up repositories, and an example with a wrong argument.
 
+use crate::checker;
 use anyhow::Result;
+use pd_e2e::binaries;
 use pd_e2e::docs::{self, Network, Place, Row, Table};
 use std::path::Path;
 use std::process::Command;
@@ -40,7 +42,7 @@ async fn a_block_that_fails_fails_its_document() -> Result<()> {
         why.contains("README.md:5") && why.contains("FAILED"),
         "{why}"
     );
-    assert!(table.to_string().contains("NOT REACHED"), "{table}");
+    assert!(table.to_string().ends_with("1 run, 0 run by .ci/run, 0 checked, 0 marked with a reason and checked, 0 shown, 2 failed"), "{table}");
     Ok(())
 }
 
@@ -63,5 +65,22 @@ async fn a_walk_that_compiles_is_refused() -> Result<()> {
     let repository = repository(&["echo '   Compiling ring v0.17.14'"])?;
     let why = walk(repository.path()).await.unwrap_err().to_string();
     assert!(why.contains("compile again what stands built"), "{why}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wrong_argument_of_an_example_is_told_from_a_missing_gpu() -> Result<()> {
+    let right = std::fs::read_to_string(binaries::workspace().join("examples/qwen3-2p2d.yaml"))?;
+    let folder = tempfile::tempdir()?;
+    let wrong = folder.path().join("wrong.yaml");
+    std::fs::write(&wrong, right.replace("value: \"8192\"", "value: many"))?;
+    let mut table = Table::default();
+    table.extend(checker()?.check_containers(&wrong)?);
+    let why = table.check().unwrap_err().to_string();
+    assert!(
+        why.contains("prefill") && why.contains("'many' for '--chunked-prefill-size"),
+        "{why}"
+    );
+    assert!(table.to_string().ends_with("1 failed"), "{table}");
     Ok(())
 }
