@@ -9,13 +9,14 @@
 
 mod block;
 mod check;
+mod containers;
 mod table;
 mod walk;
 
 pub use block::{Block, Language, Mark, MarkError};
 pub use check::{Checker, NotAsWritten};
 pub use table::{Outcome, Row, Table};
-pub use walk::{Place, walk};
+pub use walk::{Network, Place, walk};
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};

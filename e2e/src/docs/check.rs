@@ -155,7 +155,10 @@ impl Checker {
     /// Whether an argument names a file of the repository.
     fn is_ours(&self, arg: &str) -> bool {
         let first = arg.split('/').next().unwrap_or_default();
-        arg.contains('/') && !arg.contains(':') && self.root.join(first).is_dir()
+        !first.is_empty()
+            && arg.contains('/')
+            && !arg.contains(':')
+            && self.root.join(first).is_dir()
     }
 
     /// What `helm install` and `helm upgrade` would send, rendered.
@@ -183,28 +186,38 @@ impl Checker {
         })
     }
 
-    /// The program's own parser and its rules, by `--check`.
     fn check_arguments(
         &self,
         command: &str,
         program: &str,
         args: &[&str],
     ) -> Result<(), NotAsWritten> {
-        let refused = |why: String| NotAsWritten::Refused {
-            command: command.to_owned(),
-            why,
-        };
-        let output = Command::new(self.programs.join(program))
+        self.ask_program(program, args)
+            .map_err(|why| NotAsWritten::Refused {
+                command: command.to_owned(),
+                why,
+            })
+    }
+
+    /// Whether a program takes its arguments, by its own parser and its rules.
+    pub(super) fn ask_program(&self, program: &str, args: &[&str]) -> Result<(), String> {
+        let output = Command::new(self.program(program))
             .arg("--check")
             .args(args)
             .output()
-            .map_err(|why| refused(format!("{program} does not start: {why}")))?;
-        if output.status.success() {
-            return Ok(());
+            .map_err(|why| format!("{program} does not start: {why}"))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
         }
-        Err(refused(
-            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        ))
+    }
+
+    pub(super) fn program(&self, name: &str) -> PathBuf {
+        self.programs.join(name)
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// A `PDDeployment`, or fields of one, which are put into [`BASE`]; other kinds are Kubernetes' to judge.

@@ -1,4 +1,5 @@
-//! What became of each block, as the table that the test prints.
+//! What became of each block and each container, as the table that the test prints. Beside `checked` stands of how many
+//! commands.
 
 use super::{Block, Document};
 use anyhow::{Result, bail};
@@ -40,14 +41,31 @@ pub struct Table(Vec<Row>);
 
 impl Row {
     pub fn of(document: &Document, block: &Block, outcome: Outcome) -> Self {
-        let mut title: String = block.title().chars().take(TITLE_LEN).collect();
-        if title.len() < block.title().len() {
-            title.push('…');
+        let place = format!("{}:{}", document.path.display(), block.line);
+        Self::new(place, &block.title(), outcome)
+    }
+
+    pub(super) fn new(place: String, title: &str, outcome: Outcome) -> Self {
+        let mut shown: String = title.chars().take(TITLE_LEN).collect();
+        if shown.len() < title.len() {
+            shown.push('…');
         }
         Self {
-            place: format!("{}:{}", document.path.display(), block.line),
-            title,
+            place,
+            title: shown,
             outcome,
+        }
+    }
+
+    /// Why it is checked and does not run.
+    fn reason(&self) -> Option<&str> {
+        match &self.outcome {
+            Outcome::Checked { reason, .. } => reason.as_deref(),
+            Outcome::Ran { .. }
+            | Outcome::Failed(_)
+            | Outcome::NotReached
+            | Outcome::Ci
+            | Outcome::Shown => None,
         }
     }
 }
@@ -59,20 +77,16 @@ impl fmt::Display for Row {
             Outcome::Failed(_) => "FAILED".to_owned(),
             Outcome::NotReached => "NOT REACHED".to_owned(),
             Outcome::Ci => "run by .ci/run".to_owned(),
-            Outcome::Checked { .. } => "checked".to_owned(),
+            Outcome::Checked { commands, .. } => format!("checked, {commands}"),
             Outcome::Shown => "shown".to_owned(),
         };
-        write!(f, "{:<42} {outcome:<16} {}", self.place, self.title)?;
+        write!(f, "{:<50} {outcome:<14} {}", self.place, self.title)?;
         match &self.outcome {
-            Outcome::Checked {
-                reason: Some(reason),
-                commands,
-            } => write!(f, "\n{:<42} {commands} commands; not run: {reason}", ""),
             Outcome::Failed(output) => write!(f, "\n{output}"),
             Outcome::Ran { .. }
             | Outcome::NotReached
             | Outcome::Ci
-            | Outcome::Checked { reason: None, .. }
+            | Outcome::Checked { .. }
             | Outcome::Shown => Ok(()),
         }
     }
@@ -98,7 +112,13 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = None;
         for row in &self.0 {
+            // Many rows in turn have one reason.
+            if let Some(reason) = row.reason().filter(|reason| said != Some(*reason)) {
+                writeln!(f, "-- not run here: {reason}")?;
+            }
+            said = row.reason();
             writeln!(f, "{row}")?;
         }
         let count = |is: fn(&Outcome) -> bool| self.0.iter().filter(|r| is(&r.outcome)).count();
@@ -106,22 +126,13 @@ impl fmt::Display for Table {
             count(|o| matches!(o, Outcome::Ran { .. })),
             count(|o| matches!(o, Outcome::Ci)),
         );
-        let marked = |o: &Outcome| {
-            matches!(
-                o,
-                Outcome::Checked {
-                    reason: Some(_),
-                    ..
-                }
-            )
-        };
-        let plain = |o: &Outcome| matches!(o, Outcome::Checked { reason: None, .. });
+        let reasons = self.0.iter().filter(|row| row.reason().is_some()).count();
+        let checked = count(|o| matches!(o, Outcome::Checked { .. })) - reasons;
         write!(
             f,
-            "{ran} run, {ci} run by .ci/run, {} checked, {} marked and checked, {} shown",
-            count(plain),
-            count(marked),
-            count(|o| matches!(o, Outcome::Shown))
+            "{ran} run, {ci} run by .ci/run, {checked} checked, {reasons} marked with a reason and checked, {} shown, {} failed",
+            count(|o| matches!(o, Outcome::Shown)),
+            count(|o| matches!(o, Outcome::Failed(_) | Outcome::NotReached))
         )
     }
 }

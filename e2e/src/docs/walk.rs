@@ -1,12 +1,14 @@
-//! Runs a document's blocks in their order, in one shell, in a folder that holds only what git tracks.
-//!
-//! The folder is a copy that a mount namespace puts in the repository's place, with its `target` and `.cache` inside: a
-//! newcomer's clone, whose builds are those of this checkout. Processes that a document leaves behind end with the
-//! shell's process namespace.
+//! Runs a document's blocks in their order, in one shell, in a newcomer's clone ([`clone`]). Processes that a document leaves
+//! behind end with the shell's process namespace.
+
+mod clone;
+mod environment;
 
 use super::{Block, Document, Outcome, Row};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use clone::Clone;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -16,22 +18,31 @@ use tokio::process::Command;
 const LIMIT: Duration = Duration::from_secs(900);
 /// Last lines of a block's output that a failing row shows.
 const SHOWN_LINES: usize = 40;
-/// What is built or fetched, and not tracked.
-const KEPT: [&str; 2] = ["target", ".cache"];
+/// How Cargo says that it compiles a crate.
+const COMPILES: &str = "   Compiling ";
 
 /// Where documents run.
 #[derive(Debug)]
 pub struct Place {
     /// The repository.
     pub root: PathBuf,
-    /// Environment of the shell, beside that of this process.
+    /// Environment of the shell, beside that of the shell which started this test.
     pub env: Vec<(&'static str, String)>,
+    pub network: Network,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// This machine's.
+    Host,
+    /// A loopback alone, on which all ports are free: nothing can be fetched.
+    Loopback,
 }
 
 /// Runs the blocks that `chosen` names, and gives a row for each of them.
 ///
 /// # Errors
-/// When the folder or the shell cannot be made; a block that fails is a row.
+/// When the clone or the shell cannot be made, and when what stands built is compiled again; a block that fails is a row.
 pub async fn walk(
     place: &Place,
     document: &Document,
@@ -42,14 +53,26 @@ pub async fn walk(
         return Ok(Vec::new());
     }
     let scratch = tempfile::tempdir()?;
-    let clone = scratch.path().join("clone");
-    copy_tracked(&place.root, &clone).await?;
+    let clone = Clone::make(&place.root, &scratch.path().join("clone")).await?;
     let marks = scratch.path().join("marks");
     std::fs::write(&marks, "")?;
     let script = scratch.path().join("script");
     std::fs::write(&script, script_of(&blocks, &marks))?;
     let output = run(place, &clone, &script).await?;
     let ends = Ends::read(&std::fs::read_to_string(&marks)?);
+    let name = document.path.display();
+    ensure!(
+        !ends.0.is_empty(),
+        "the shell for {name} does not start: {}",
+        output.trim()
+    );
+    if let Some(compiled) = output.lines().find(|line| line.starts_with(COMPILES)) {
+        bail!(
+            "the commands of {name} compile again what stands built ({}): they see other sources or another \
+             environment than `make documents`",
+            compiled.trim()
+        );
+    }
     Ok(blocks
         .iter()
         .enumerate()
@@ -59,7 +82,7 @@ pub async fn walk(
 
 /// Each block between two marks, so that it is known which one failed and how long each took.
 fn script_of(blocks: &[&Block], marks: &Path) -> String {
-    let mut script = String::from("set -eo pipefail\nset -m\nexec 2>&1\n");
+    let mut script = String::from("set -eo pipefail\nset -m\n");
     for (index, block) in blocks.iter().enumerate() {
         let mark = |word: &str| {
             format!(
@@ -69,8 +92,9 @@ fn script_of(blocks: &[&Block], marks: &Path) -> String {
         };
         let _ = write!(
             script,
-            "{}echo '@@ block {index}'\n{}\n{}",
+            "{}echo '@@ line {}'\n{}\n{}",
             mark("begin"),
+            block.line,
             block.text,
             mark("end")
         );
@@ -78,73 +102,38 @@ fn script_of(blocks: &[&Block], marks: &Path) -> String {
     script
 }
 
-/// Files and folders keep their times, by which Cargo knows what it has compiled.
-async fn copy_tracked(root: &Path, clone: &Path) -> Result<()> {
-    let (root_text, clone_text) = (root.display(), clone.display());
-    let copy = format!(
-        "cd '{root_text}'
-        git ls-files -z | tar --null --files-from=- --create | tar --extract --directory='{clone_text}'
-        git ls-files -z | xargs -0 dirname -z | sort -zu |
-            xargs -0 -I{{}} touch -r '{root_text}/{{}}' '{clone_text}/{{}}'"
-    );
-    std::fs::create_dir_all(clone)?;
-    let status = Command::new("bash")
-        .args(["-e", "-o", "pipefail", "-c", &copy])
-        .status()
-        .await?;
-    if !status.success() {
-        bail!("what git tracks in {} cannot be copied", root.display());
+/// Gives what the script printed, whether it came to its end or not.
+async fn run(place: &Place, clone: &Clone, script: &Path) -> Result<String> {
+    let mut enter = format!("set -e\n{}", clone.mounts());
+    let mut namespaces = vec!["--mount", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    if place.network == Network::Loopback {
+        namespaces.push("--net");
+        enter.push_str("ip link set lo up\n");
     }
-    for folder in KEPT {
-        std::fs::create_dir_all(clone.join(folder))?;
-        std::fs::create_dir_all(root.join(folder))?;
+    if !rustix::process::geteuid().is_root() {
+        namespaces.extend(["--user", "--map-root-user"]);
     }
-    Ok(())
-}
-
-async fn run(place: &Place, clone: &Path, script: &Path) -> Result<String> {
-    let (root, clone) = (place.root.display(), clone.display());
-    let mut enter = String::from("set -e\n");
-    for folder in KEPT {
-        let _ = writeln!(enter, "mount --bind '{root}/{folder}' '{clone}/{folder}'");
-    }
-    let _ = write!(
-        enter,
-        "mount --rbind '{clone}' '{root}'\ncd '{root}'\nexec bash '{}'",
-        script.display()
-    );
-    let is_root = rustix::process::geteuid().is_root();
-    let user: &[&str] = if is_root {
-        &[]
-    } else {
-        &["--user", "--map-root-user"]
-    };
-    let child = Command::new("unshare")
-        .args(user)
-        .args(["--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
+    let _ = write!(enter, "exec bash '{}'", script.display());
+    let path = script.with_file_name("output");
+    let output = File::create(&path)?;
+    let mut shell = Command::new("unshare")
+        .args(namespaces)
         .args(["bash", "-c", &enter])
-        .envs(
-            place
-                .env
-                .iter()
-                .map(|(name, value)| (*name, value.as_str())),
-        )
-        .env_remove("CARGO_TARGET_DIR")
+        .env_clear()
+        .envs(environment::of_a_shell(std::env::vars()))
+        .envs(place.env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdout(output.try_clone()?)
+        .stderr(output)
         .kill_on_drop(true)
         .spawn()
         .context("unshare of util-linux, which gives a document a folder of its own")?;
-    match tokio::time::timeout(LIMIT, child.wait_with_output()).await {
-        Ok(output) => {
-            let output = output?;
-            let mut text = String::from_utf8_lossy(&output.stderr).into_owned();
-            text.push_str(&String::from_utf8_lossy(&output.stdout));
-            Ok(text)
-        }
-        Err(_) => bail!("a document still runs after {LIMIT:?}"),
+    let ended = tokio::time::timeout(LIMIT, shell.wait()).await;
+    let mut text = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
+    if ended.is_err() {
+        let _ = write!(text, "\nit still runs after {LIMIT:?}");
     }
+    Ok(text)
 }
 
 /// When each block began and ended, in seconds.

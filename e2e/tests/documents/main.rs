@@ -1,8 +1,12 @@
 //! Every document says what happens: its commands run here as they stand, or are checked.
 
+mod walks;
+
 use anyhow::{Context, Result};
 use pd_e2e::binaries;
-use pd_e2e::docs::{self, Block, Checker, Document, Language, Mark, Outcome, Place, Row, Table};
+use pd_e2e::docs::{
+    self, Block, Checker, Document, Language, Mark, Network, Outcome, Place, Row, Table,
+};
 
 /// Blocks that run on this machine.
 fn runs_here(block: &Block) -> bool {
@@ -12,13 +16,12 @@ fn runs_here(block: &Block) -> bool {
 #[tokio::test]
 async fn what_is_written_is_what_happens() -> Result<()> {
     let root = binaries::workspace();
-    let agent = binaries::binary("pd-agent");
-    let programs = agent.parent().context("a program lies in a folder")?;
-    let checker = Checker::new(root, programs)?;
+    let checker = checker()?;
     let cache = tempfile::tempdir()?;
     let place = Place {
         root: root.to_owned(),
         env: vec![("PDSERVE_CACHE_DIR", cache.path().display().to_string())],
+        network: Network::Loopback,
     };
     let mut table = Table::default();
     for document in docs::documents(root)? {
@@ -26,9 +29,18 @@ async fn what_is_written_is_what_happens() -> Result<()> {
         for block in document.blocks.iter().filter(|block| !runs_here(block)) {
             table.extend([judge(&checker, &document, block)]);
         }
+        if document.path.starts_with("examples") {
+            table.extend(checker.check_containers(&document.path)?);
+        }
     }
     eprintln!("{table}");
     table.check()
+}
+
+fn checker() -> Result<Checker> {
+    let agent = binaries::binary("pd-agent");
+    let programs = agent.parent().context("a program lies in a folder")?;
+    Checker::new(binaries::workspace(), programs)
 }
 
 /// What can be said of a block that does not run here.

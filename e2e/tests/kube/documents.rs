@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 use pd_e2e::binaries;
-use pd_e2e::docs::{self, Block, Checker, Language, Mark, Outcome, Place, Row, Table};
+use pd_e2e::docs::{self, Block, Checker, Language, Mark, Network, Outcome, Place, Row, Table};
 use pd_e2e::kube::tools::{Tools, cache};
 
 fn runs_on_a_cluster(block: &Block) -> bool {
@@ -20,6 +20,7 @@ async fn what_is_written_of_a_cluster_happens_on_one() -> Result<()> {
     let place = Place {
         root: root.to_owned(),
         env: Vec::new(),
+        network: Network::Host,
     };
     let mut table = Table::default();
     for document in docs::documents(root)? {
