@@ -2,7 +2,8 @@
 //!
 //! An apiserver is asked for nothing that a watch tells: a reconcile reads this index. Every object
 //! names its deployment by label, so that a change is led to the deployment it belongs to, and
-//! looking up one deployment's pods costs the same among three thousand as among three.
+//! looking up one deployment's pods costs the same among three thousand as among three. What the
+//! deployments of a namespace share lies under a key without a name.
 
 use super::context::version_of;
 use futures::channel::mpsc;
@@ -106,9 +107,9 @@ struct Indexer<K, V> {
     listed: Objects<V>,
 }
 
-/// Watches a kind for objects that carry the deployment label. `keep` makes of each what is read of it:
-/// thousands of them are kept.
-pub(crate) fn watch<K, V>(api: Api<K>, tells: Tells, keep: fn(K) -> V) -> Watch<V>
+/// Watches a kind for objects that carry a label and belong to a deployment, or to all of a namespace.
+/// `keep` makes of each what is read of it: thousands of them are kept.
+pub(crate) fn watch<K, V>(api: Api<K>, label: &str, tells: Tells, keep: fn(K) -> V) -> Watch<V>
 where
     K: Child,
     V: Send + Sync + 'static,
@@ -122,8 +123,8 @@ where
     };
     let (mut tell, changed) = mpsc::channel(CHANGED_MAX);
     let (tell_synced, synced) = oneshot::channel();
+    let config = watcher::Config::default().labels(label);
     tokio::spawn(async move {
-        let config = watcher::Config::default().labels(labels::DEPLOYMENT);
         let mut events = pin!(watcher(api, config).default_backoff());
         let mut tell_synced = Some(tell_synced);
         while let Some(event) = events.next().await {
@@ -171,11 +172,23 @@ impl<V> Children<V> {
         Some(Arc::clone(&entry.kept))
     }
 
+    /// Namespaces with objects that deployments share.
+    pub(crate) fn sharing_namespaces(&self) -> Vec<String> {
+        let objects = self.objects.read();
+        let shared = objects.keys().filter(|key| key.name.is_empty());
+        shared.filter_map(|key| key.namespace.clone()).collect()
+    }
+
     /// Goes through the objects of all deployments.
     pub(crate) fn each(&self, mut see: impl FnMut(&V)) {
         let objects = self.objects.read();
         let all = objects.values().flat_map(BTreeMap::values);
         all.for_each(|entry| see(&entry.kept));
+    }
+
+    /// Takes out what was deleted, before the watch tells.
+    pub(crate) fn take(&self, key: &Key, name: &str) {
+        take_out(&mut self.objects.write(), key, name);
     }
 
     /// The deployments that have an object of which something holds.
@@ -188,17 +201,35 @@ impl<V> Children<V> {
     }
 }
 
+impl<K> Children<Stored<K>> {
+    /// Takes in what a write answered, which the watch tells later: until then nobody writes it again.
+    pub(crate) fn put(&self, key: &Key, metadata: ObjectMeta) {
+        let stored = Stored::from_metadata(metadata);
+        let (name, version) = (stored.name.clone(), stored.version);
+        let entry = Entry {
+            version,
+            kept: Arc::new(stored),
+        };
+        let mut objects = self.objects.write();
+        objects.entry(key.clone()).or_default().insert(name, entry);
+    }
+}
+
 // === impl Stored ===
 
 impl<K> Stored<K> {
     pub(crate) fn of(object: PartialObjectMeta<K>) -> Self {
-        let version = version_of(&object.metadata);
+        Self::from_metadata(object.metadata)
+    }
+
+    fn from_metadata(metadata: ObjectMeta) -> Self {
+        let version = version_of(&metadata);
         let ObjectMeta {
             name,
             uid,
             owner_references,
             ..
-        } = object.metadata;
+        } = metadata;
         Self {
             name: name.unwrap_or_default(),
             uid: uid.unwrap_or_default(),
@@ -261,20 +292,45 @@ fn insert<K: Resource<DynamicType = ()>, V>(
 
 fn remove<K: Resource<DynamicType = ()>, V>(objects: &mut Objects<V>, object: &K) -> Option<Key> {
     let key = owner(object)?;
-    if let Some(own) = objects.get_mut(&key) {
-        own.remove(&object.name_any());
-        if own.is_empty() {
-            objects.remove(&key);
-        }
-    }
+    take_out(objects, &key, &object.name_any());
     Some(key)
 }
 
-/// The deployment that an object says it belongs to.
+fn take_out<V>(objects: &mut Objects<V>, key: &Key, name: &str) {
+    if let Some(own) = objects.get_mut(key) {
+        own.remove(name);
+        if own.is_empty() {
+            objects.remove(key);
+        }
+    }
+}
+
+/// The deployment that an object says it belongs to, or the key of what those of its namespace share.
 fn owner<K: Resource<DynamicType = ()>>(object: &K) -> Option<Key> {
-    let name = object.labels().get(labels::DEPLOYMENT)?;
     let namespace = object.namespace().unwrap_or_default();
-    Some(Key::new(name).within(&namespace))
+    match object.labels().get(labels::DEPLOYMENT) {
+        Some(name) => Some(Key::new(name).within(&namespace)),
+        None => is_shared(object.labels()).then(|| shared_key(&namespace)),
+    }
+}
+
+/// Whether these are the labels of an object that the deployments of a namespace share.
+pub(crate) fn is_shared(labels: &BTreeMap<String, String>) -> bool {
+    labels.get(labels::SHARED).is_some_and(|it| it == "true")
+}
+
+/// Where the index keeps what the deployments of a namespace share: no deployment is without a name.
+pub(crate) fn shared_key(namespace: &str) -> Key {
+    Key::new("").within(namespace)
+}
+
+#[cfg(test)]
+impl<V> Default for Children<V> {
+    fn default() -> Self {
+        Self {
+            objects: Arc::default(),
+        }
+    }
 }
 
 #[cfg(test)]
