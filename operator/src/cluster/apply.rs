@@ -11,6 +11,7 @@ use super::children::{Child, Children, Stored, is_shared, shared_key};
 use super::context::Context;
 use super::facts::PodFacts;
 use super::metrics::DrainOutcome;
+use super::run::pruned_pod;
 use super::shared::remembered_as;
 use crate::controller::build::Resources;
 use crate::controller::build::component::Component;
@@ -130,7 +131,7 @@ impl Writer<'_> {
             .map_err(|source| failed::<K>("apply", &name, source))?;
         let applied = &self.context.applied;
         applied.remember(&self.applied_by(holder), wanted, patched.meta());
-        known.put(&key, patched.meta().clone());
+        known.put_metadata(&key, patched.meta());
         Ok(())
     }
 
@@ -178,11 +179,22 @@ impl Writer<'_> {
         }
     }
 
-    /// Creates an object that is never written again; one that is there already is kept.
-    pub(crate) async fn create<K: Child>(&self, wanted: &K) -> Result<(), ApplyError> {
+    /// Creates an object that is never written again; `keep` makes of it what the index keeps. One that
+    /// is there already is kept.
+    pub(crate) async fn create<K: Child>(
+        &self,
+        wanted: &K,
+        known: &Children<K>,
+        keep: fn(K) -> K,
+    ) -> Result<(), ApplyError> {
         let name = wanted.name_any();
         match self.api::<K>().create(&post_params(), wanted).await {
-            Ok(_) => Ok(()),
+            Ok(mut created) => {
+                created.managed_fields_mut().clear();
+                let metadata = created.meta().clone();
+                known.put(&self.key(), &metadata, keep(created));
+                Ok(())
+            }
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 let stored = self.api::<K>().get_metadata(&name).await;
                 let stored = stored.map_err(|source| failed::<K>("get", &name, source))?;
@@ -340,7 +352,11 @@ impl Writer<'_> {
             incarnation: last.unwrap_or(0) + 1,
         };
         let ports = self.ports_for(pool, &pool.pod_name(slot));
-        self.create(&pool.pod(slot, ports)).await
+        self.create_worker(&pool.pod(slot, ports)).await
+    }
+
+    async fn create_worker(&self, pod: &Pod) -> Result<(), ApplyError> {
+        self.create(pod, &self.context.pods, pruned_pod).await
     }
 
     fn ports_for(&self, pool: &Pool, pod: &str) -> WorkerPorts {
@@ -378,7 +394,7 @@ impl Writer<'_> {
             }
             let ports = self.ports_for(pool, &name);
             let follower = pool.follower(&facts.pod, rank, meet_at, ports);
-            self.create(&follower).await?;
+            self.create_worker(&follower).await?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! deployments of a namespace share lies under a key without a name.
 
 use super::context::version_of;
+use super::report::resource_version;
 use futures::channel::mpsc;
 use futures::{SinkExt, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
@@ -20,7 +21,7 @@ use pd_crds::PdDeployment;
 use pd_protocol::labels;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::pin::pin;
@@ -33,6 +34,10 @@ const CHANGED_MAX: usize = 1024;
 
 type Key = ObjectRef<PdDeployment>;
 type Objects<V> = HashMap<Key, BTreeMap<String, Entry<V>>>;
+
+/// Objects that went are remembered this far back: an answer to a write is later than the watch by a
+/// few of them at most.
+const GONE_MAX: usize = 1024;
 
 /// A kind of object in a namespace, as the client wants it.
 pub(crate) trait Child:
@@ -72,12 +77,20 @@ pub(crate) struct Stored<K> {
 /// An index of one kind, kept up by a watch.
 #[derive(Debug)]
 pub(crate) struct Children<V> {
-    objects: Arc<RwLock<Objects<V>>>,
+    objects: Arc<RwLock<Index<V>>>,
+}
+
+#[derive(Debug)]
+struct Index<V> {
+    objects: Objects<V>,
+    /// UIDs of those that the watch said went, the newest last.
+    gone: VecDeque<String>,
 }
 
 #[derive(Debug)]
 struct Entry<V> {
     version: u64,
+    resource_version: u64,
     kept: Arc<V>,
 }
 
@@ -102,7 +115,7 @@ pub(crate) enum Tells {
 struct Indexer<K, V> {
     tells: Tells,
     keep: fn(K) -> V,
-    objects: Arc<RwLock<Objects<V>>>,
+    objects: Arc<RwLock<Index<V>>>,
     /// Collected between `Init` and `InitDone`, then put in place at once.
     listed: Objects<V>,
 }
@@ -114,7 +127,7 @@ where
     K: Child,
     V: Send + Sync + 'static,
 {
-    let objects = Arc::new(RwLock::new(Objects::new()));
+    let objects = Arc::<RwLock<Index<V>>>::default();
     let mut indexer = Indexer {
         tells,
         keep,
@@ -160,40 +173,57 @@ where
 impl<V> Children<V> {
     /// The objects of one deployment, by name.
     pub(crate) fn of(&self, deployment: &Key) -> Vec<Arc<V>> {
-        let objects = self.objects.read();
+        let objects = &self.objects.read().objects;
         let own = objects.get(deployment).into_iter().flatten();
         own.map(|(_, entry)| Arc::clone(&entry.kept)).collect()
     }
 
     /// One object of a deployment.
     pub(crate) fn find(&self, deployment: &Key, name: &str) -> Option<Arc<V>> {
-        let objects = self.objects.read();
+        let objects = &self.objects.read().objects;
         let entry = objects.get(deployment)?.get(name)?;
         Some(Arc::clone(&entry.kept))
     }
 
     /// Namespaces with objects that deployments share.
     pub(crate) fn sharing_namespaces(&self) -> Vec<String> {
-        let objects = self.objects.read();
+        let objects = &self.objects.read().objects;
         let shared = objects.keys().filter(|key| key.name.is_empty());
         shared.filter_map(|key| key.namespace.clone()).collect()
     }
 
     /// Goes through the objects of all deployments.
     pub(crate) fn each(&self, mut see: impl FnMut(&V)) {
-        let objects = self.objects.read();
+        let objects = &self.objects.read().objects;
         let all = objects.values().flat_map(BTreeMap::values);
         all.for_each(|entry| see(&entry.kept));
     }
 
+    /// Takes in what a write answered, before the watch tells: a reconcile in between finds it, and
+    /// writes nothing twice. What the watch has told since stands.
+    pub(crate) fn put(&self, key: &Key, metadata: &ObjectMeta, kept: V) {
+        let mut index = self.objects.write();
+        let (name, uid) = (metadata.name.as_deref(), metadata.uid.as_ref());
+        if uid.is_some_and(|uid| index.gone.contains(uid)) {
+            return;
+        }
+        let entry = Entry::of(metadata, kept);
+        let own = index.objects.entry(key.clone()).or_default();
+        let name = name.unwrap_or_default().to_owned();
+        let is_older = |known: &Entry<V>| known.resource_version > entry.resource_version;
+        if !own.get(&name).is_some_and(is_older) {
+            own.insert(name, entry);
+        }
+    }
+
     /// Takes out what was deleted, before the watch tells.
     pub(crate) fn take(&self, key: &Key, name: &str) {
-        take_out(&mut self.objects.write(), key, name);
+        take_out(&mut self.objects.write().objects, key, name);
     }
 
     /// The deployments that have an object of which something holds.
     pub(crate) fn owners_where(&self, holds: impl Fn(&V) -> bool) -> Vec<Key> {
-        let objects = self.objects.read();
+        let objects = &self.objects.read().objects;
         let having = objects
             .iter()
             .filter(|(_, own)| own.values().any(|entry| holds(&entry.kept)));
@@ -202,16 +232,9 @@ impl<V> Children<V> {
 }
 
 impl<K> Children<Stored<K>> {
-    /// Takes in what a write answered, which the watch tells later: until then nobody writes it again.
-    pub(crate) fn put(&self, key: &Key, metadata: ObjectMeta) {
-        let stored = Stored::from_metadata(metadata);
-        let (name, version) = (stored.name.clone(), stored.version);
-        let entry = Entry {
-            version,
-            kept: Arc::new(stored),
-        };
-        let mut objects = self.objects.write();
-        objects.entry(key.clone()).or_default().insert(name, entry);
+    /// Takes in what an apply answered.
+    pub(crate) fn put_metadata(&self, key: &Key, metadata: &ObjectMeta) {
+        self.put(key, metadata, Stored::from_metadata(metadata.clone()));
     }
 }
 
@@ -240,6 +263,39 @@ impl<K> Stored<K> {
     }
 }
 
+// === impl Index ===
+
+impl<V> Default for Index<V> {
+    fn default() -> Self {
+        Self {
+            objects: Objects::new(),
+            gone: VecDeque::new(),
+        }
+    }
+}
+
+impl<V> Index<V> {
+    /// Remembers that an object went, and forgets the oldest.
+    fn bury(&mut self, uid: Option<String>) {
+        if self.gone.len() == GONE_MAX {
+            self.gone.pop_front();
+        }
+        self.gone.extend(uid);
+    }
+}
+
+// === impl Entry ===
+
+impl<V> Entry<V> {
+    fn of(metadata: &ObjectMeta, kept: V) -> Self {
+        Self {
+            version: version_of(metadata),
+            resource_version: resource_version(metadata),
+            kept: Arc::new(kept),
+        }
+    }
+}
+
 // === impl Indexer ===
 
 impl<K: Resource<DynamicType = ()>, V> Indexer<K, V> {
@@ -257,18 +313,20 @@ impl<K: Resource<DynamicType = ()>, V> Indexer<K, V> {
             Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
                 let mut keys: Vec<Key> = listed.keys().cloned().collect();
-                let before = std::mem::replace(&mut *self.objects.write(), listed);
+                let before = std::mem::replace(&mut self.objects.write().objects, listed);
                 keys.extend(before.into_keys());
                 keys
             }
             Event::Apply(object) => {
-                let inserted = insert(&mut self.objects.write(), object, self.keep);
+                let inserted = insert(&mut self.objects.write().objects, object, self.keep);
                 let news =
                     inserted.filter(|(_, changed)| *changed || self.tells == Tells::Everything);
                 news.map(|(key, _)| key).into_iter().collect()
             }
             Event::Delete(object) => {
-                let key = remove(&mut self.objects.write(), &object);
+                let mut index = self.objects.write();
+                index.bury(object.uid());
+                let key = remove(&mut index.objects, &object);
                 key.into_iter().collect()
             }
         }
@@ -284,9 +342,10 @@ fn insert<K: Resource<DynamicType = ()>, V>(
     let key = owner(&object)?;
     let own = objects.entry(key.clone()).or_default();
     object.managed_fields_mut().clear();
-    let (name, version) = (object.name_any(), version_of(object.meta()));
-    let kept = Arc::new(keep(object));
-    let before = own.insert(name, Entry { version, kept });
+    let (name, metadata) = (object.name_any(), object.meta().clone());
+    let entry = Entry::of(&metadata, keep(object));
+    let version = entry.version;
+    let before = own.insert(name, entry);
     Some((key, before.is_none_or(|before| before.version != version)))
 }
 
@@ -336,9 +395,9 @@ impl<V> Default for Children<V> {
 #[cfg(test)]
 impl<K: Resource<DynamicType = ()>> FromIterator<K> for Children<K> {
     fn from_iter<I: IntoIterator<Item = K>>(objects: I) -> Self {
-        let mut known = Objects::new();
+        let mut known = Index::default();
         for object in objects {
-            insert(&mut known, object, |object| object);
+            insert(&mut known.objects, object, |object| object);
         }
         Self {
             objects: Arc::new(RwLock::new(known)),

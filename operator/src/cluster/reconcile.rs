@@ -336,7 +336,8 @@ impl Writer<'_> {
             let name = object.name_any();
             let replicas = match self.context.pools.find(&self.key(), &name) {
                 None => {
-                    self.create(&object).await?;
+                    self.create(&object, &self.context.pools, |pool| pool)
+                        .await?;
                     pool.replicas
                 }
                 Some(stored) => {

@@ -378,7 +378,7 @@ fn moved(
 
 /// Of what a pod is to run, only its node and account are read, and of what image and ports its program
 /// is; of its containers, how they fare.
-fn pruned_pod(pod: Pod) -> Pod {
+pub(crate) fn pruned_pod(pod: Pod) -> Pod {
     let spec = pod.spec.unwrap_or_default();
     let programs = [AGENT, router::CONTAINER];
     let containers = spec.containers.into_iter();

@@ -254,8 +254,8 @@ async fn what_a_deployment_had_alone_goes_after_the_shared_objects_are_there() {
     );
     let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/ns/{former}");
     api.put(&path, json!(binding));
-    context.accounts.put(&key, account.metadata);
-    context.bindings.put(&key, binding.metadata);
+    context.accounts.put_metadata(&key, &account.metadata);
+    context.bindings.put_metadata(&key, &binding.metadata);
     reconciled(&api, &context, &deployment).await;
     let writes = api.take_writes();
     let at = |text: &str| writes.iter().position(|it| it.contains(text));
