@@ -12,6 +12,8 @@ pub(crate) mod children;
 pub(crate) mod context;
 pub(crate) mod endpoint;
 pub(crate) mod facts;
+#[cfg(test)]
+pub(crate) mod fake;
 mod handover;
 pub(crate) mod history;
 pub(crate) mod host_ports;
@@ -25,5 +27,6 @@ pub(crate) mod reconcile;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod scaling;
+mod shared;
 pub(crate) mod status;
 pub(crate) mod token;

@@ -3,12 +3,12 @@
 
 use crate::controller::build::account::Account;
 use crate::controller::build::budget::{Mover, build_budgets};
-use crate::controller::build::component::Component;
-use crate::controller::build::network::build_policy;
 use crate::controller::build::pool::{Pool, Slot};
+use crate::controller::build::shared::{Shared, build_shared};
 use crate::controller::build::{self, BuildConfig, Resources};
 use crate::controller::dereference::{self, DereferenceError, Dereferenced};
 use crate::controller::validate;
+use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::field::FieldErrors;
 use pd_protocol::ports::WorkerPorts;
@@ -32,7 +32,7 @@ pub(crate) enum RenderError {
     Yaml(#[from] serde_saphyr::SerializeError),
 }
 
-/// The objects of the deployment in `file`, in the order in which they are made; of each pool the first
+/// The objects of the deployment in `file`, after those that its namespace shares, in the order in which they are made; of each pool the first
 /// replica's pod, or its leader's, since followers are made when that has an address.
 pub(crate) fn render(
     file: &Path,
@@ -66,19 +66,16 @@ fn documents(
         decode,
         router,
         service,
-        account: Account { account, binding },
     } = resources;
-    let mut all = vec![
-        yaml(account)?,
-        yaml(binding)?,
-        yaml(service)?,
-        yaml(router)?,
-    ];
-    for component in Component::ALL {
-        if let Some(admins) = &config.admins {
-            all.push(yaml(&build_policy(deployment, component, admins))?);
-        }
+    let Shared {
+        account: Account { account, binding },
+        policies,
+    } = build_shared(deployment.namespace().as_deref(), config);
+    let mut all = vec![yaml(&account)?, yaml(&binding)?];
+    for policy in &policies {
+        all.push(yaml(policy)?);
     }
+    all.extend([yaml(service)?, yaml(router)?]);
     let pods = [prefill, decode].map(|pool| pool.replicas * pool.nodes);
     let routers = deployment.spec.router.replicas.unwrap_or(1);
     for budget in build_budgets(deployment, pods.iter().sum(), routers, Mover::Operator) {

@@ -7,6 +7,10 @@ pub const GROUP: &str = "pdserve.io";
 
 /// Name of the `PDDeployment` that an object belongs to.
 pub const DEPLOYMENT: &str = "pdserve.io/deployment";
+/// `true` on objects that the deployments of a namespace share; none of them owns one.
+pub const SHARED: &str = "pdserve.io/shared";
+/// Kubernetes' label that names the program which keeps an object, and our operator's value of it.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "pd-operator");
 /// `prefill`, `decode` or `router`.
 pub const ROLE: &str = "pdserve.io/role";
 /// Hash of the user's spec that a pod was built from.

@@ -253,8 +253,10 @@ async fn takes_away(bench: &Bench) -> Result<()> {
     bench
         .becomes_within(COLLECTED, || {
             let kinds = "pdp,pods,deploy,svc,secrets,serviceaccounts,rolebindings";
-            let left = bench.kubectl(&format!("get {kinds} -l pdserve.io/deployment -o name"))?;
-            ensure!(left.is_empty(), "{left}");
+            for label in ["pdserve.io/deployment", "pdserve.io/shared"] {
+                let left = bench.kubectl(&format!("get {kinds} -l {label} -o name"))?;
+                ensure!(left.is_empty(), "{left}");
+            }
             Ok(())
         })
         .await
@@ -270,8 +272,8 @@ async fn a_deployment_becomes_objects_that_are_kept_restored_and_taken_away() ->
             for object in [
                 "deployment/smollm2-router",
                 "service/smollm2",
-                "serviceaccount/smollm2-router",
-                "rolebinding/smollm2-router",
+                "serviceaccount/pdserve-routers",
+                "rolebinding/pdserve-routers",
                 "secret/smollm2-admin",
                 "pdpool/smollm2-prefill",
                 "pdpool/smollm2-decode",

@@ -268,8 +268,10 @@ async fn comings_and_goings(stand: &Stand) -> Result<()> {
     stand
         .becomes(|| {
             let kinds = "all,pdb,secrets,serviceaccounts,rolebindings,controllerrevisions,pdpools";
-            let left = stand.kubectl(&format!("get {kinds} -l pdserve.io/deployment -o name"))?;
-            ensure!(left.is_empty(), "{left} is left");
+            for label in ["pdserve.io/deployment", "pdserve.io/shared"] {
+                let left = stand.kubectl(&format!("get {kinds} -l {label} -o name"))?;
+                ensure!(left.is_empty(), "{left} is left");
+            }
             Ok(())
         })
         .await?;

@@ -3,24 +3,27 @@
 //! * Pods are created, never applied: a name is a function of the slot, so that creating one twice
 //!   collides instead of doubling it.
 //! * Pools are created once; their size is written through `/scale` only.
-//! * Router, Service and the router's account are applied (server-side), and not again while what
-//!   was applied and what is stored stay as they were.
+//! * Router, Service, budgets and what a namespace shares are applied (server-side), and not again
+//!   while what was applied and what is stored stay as they were.
 //! * A write that harms carries the UID it was decided for.
 
-use super::children::{Child, Children, Stored};
+use super::children::{Child, Children, Stored, is_shared, shared_key};
 use super::context::Context;
 use super::facts::PodFacts;
 use super::metrics::DrainOutcome;
+use super::run::pruned_pod;
+use super::shared::remembered_as;
 use crate::controller::build::Resources;
 use crate::controller::build::component::Component;
 use crate::controller::build::group::follower_name;
 use crate::controller::build::pool::{Pool, Slot};
 use crate::controller::plan::{Action, Leaving, Observed};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, EventType};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use pd_crds::place::Place;
 use pd_crds::{PdDeployment, PdPool};
@@ -50,6 +53,20 @@ pub(crate) enum ApplyError {
         name: String,
         owner: String,
     },
+    #[error(
+        "{kind} {name} exists and is not pdserve's, which needs that name in each namespace with a \
+         PDDeployment; delete that {kind}, or label it {}=true to hand it over",
+        labels::SHARED
+    )]
+    NotShared { kind: String, name: String },
+}
+
+/// What an applied object belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    Deployment,
+    /// All deployments of the namespace share it.
+    Namespace,
 }
 
 /// Writes for one deployment.
@@ -70,18 +87,30 @@ impl Writer<'_> {
         Api::namespaced(self.context.client.clone(), self.namespace)
     }
 
-    /// Applies an object, unless it is stored as this operator last left it.
+    /// Applies an object of the deployment, unless it is stored as this operator last left it.
     pub(crate) async fn apply<K: Child>(
         &self,
         wanted: &K,
         known: &Children<Stored<K>>,
     ) -> Result<(), ApplyError> {
+        self.apply_for(Holder::Deployment, wanted, known).await
+    }
+
+    /// Applies an object, unless it is stored as this operator last left it.
+    pub(crate) async fn apply_for<K: Child>(
+        &self,
+        holder: Holder,
+        wanted: &K,
+        known: &Children<Stored<K>>,
+    ) -> Result<(), ApplyError> {
         let name = wanted.name_any();
-        let applied = &self.context.applied;
-        match known.find(&self.key(), &name) {
+        let key = self.key_of(holder);
+        match known.find(&key, &name) {
             Some(stored) => {
-                self.check_owner::<K>(&name, &stored.owners)?;
-                if applied.is_current(&self.uid(), wanted, &stored) {
+                if holder == Holder::Deployment {
+                    self.check_owner::<K>(&name, &stored.owners)?;
+                }
+                if self.is_current(holder, wanted, known) {
                     return Ok(());
                 }
             }
@@ -90,7 +119,7 @@ impl Writer<'_> {
                 let stored = self.api::<K>().get_metadata_opt(&name).await;
                 let stored = stored.map_err(|source| failed::<K>("get", &name, source))?;
                 if let Some(stored) = stored {
-                    self.check_owner::<K>(&name, stored.owner_references())?;
+                    self.check_holder::<K>(holder, &name, &stored.metadata)?;
                 }
             }
         }
@@ -100,15 +129,72 @@ impl Writer<'_> {
             .patch(&name, &params, &Patch::Apply(typed(wanted)))
             .await
             .map_err(|source| failed::<K>("apply", &name, source))?;
-        applied.remember(&self.uid(), wanted, patched.meta());
+        let applied = &self.context.applied;
+        applied.remember(&self.applied_by(holder), wanted, patched.meta());
+        known.put_metadata(&key, patched.meta());
         Ok(())
     }
 
-    /// Creates an object that is never written again; one that is there already is kept.
-    pub(crate) async fn create<K: Child>(&self, wanted: &K) -> Result<(), ApplyError> {
+    /// Whether an object is stored as this operator last left it, and that is what is wanted.
+    pub(crate) fn is_current<K: Child>(
+        &self,
+        holder: Holder,
+        wanted: &K,
+        known: &Children<Stored<K>>,
+    ) -> bool {
+        let stored = known.find(&self.key_of(holder), &wanted.name_any());
+        let (applied, by) = (&self.context.applied, self.applied_by(holder));
+        stored.is_some_and(|stored| applied.is_current(&by, wanted, &stored))
+    }
+
+    fn key_of(&self, holder: Holder) -> ObjectRef<PdDeployment> {
+        match holder {
+            Holder::Deployment => self.key(),
+            Holder::Namespace => shared_key(self.namespace),
+        }
+    }
+
+    /// Under which name it is remembered what was applied.
+    fn applied_by(&self, holder: Holder) -> String {
+        match holder {
+            Holder::Deployment => self.uid(),
+            Holder::Namespace => remembered_as(self.namespace),
+        }
+    }
+
+    fn check_holder<K: Child>(
+        &self,
+        holder: Holder,
+        name: &str,
+        stored: &ObjectMeta,
+    ) -> Result<(), ApplyError> {
+        let owners = stored.owner_references.as_deref().unwrap_or_default();
+        match holder {
+            Holder::Deployment => self.check_owner::<K>(name, owners),
+            Holder::Namespace if stored.labels.as_ref().is_some_and(is_shared) => Ok(()),
+            Holder::Namespace => Err(ApplyError::NotShared {
+                kind: K::kind(&()).into_owned(),
+                name: name.to_owned(),
+            }),
+        }
+    }
+
+    /// Creates an object that is never written again; `keep` makes of it what the index keeps. One that
+    /// is there already is kept.
+    pub(crate) async fn create<K: Child>(
+        &self,
+        wanted: &K,
+        known: &Children<K>,
+        keep: fn(K) -> K,
+    ) -> Result<(), ApplyError> {
         let name = wanted.name_any();
         match self.api::<K>().create(&post_params(), wanted).await {
-            Ok(_) => Ok(()),
+            Ok(mut created) => {
+                created.managed_fields_mut().clear();
+                let metadata = created.meta().clone();
+                known.put(&self.key(), &metadata, keep(created));
+                Ok(())
+            }
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 let stored = self.api::<K>().get_metadata(&name).await;
                 let stored = stored.map_err(|source| failed::<K>("get", &name, source))?;
@@ -266,7 +352,11 @@ impl Writer<'_> {
             incarnation: last.unwrap_or(0) + 1,
         };
         let ports = self.ports_for(pool, &pool.pod_name(slot));
-        self.create(&pool.pod(slot, ports)).await
+        self.create_worker(&pool.pod(slot, ports)).await
+    }
+
+    async fn create_worker(&self, pod: &Pod) -> Result<(), ApplyError> {
+        self.create(pod, &self.context.pods, pruned_pod).await
     }
 
     fn ports_for(&self, pool: &Pool, pod: &str) -> WorkerPorts {
@@ -304,7 +394,7 @@ impl Writer<'_> {
             }
             let ports = self.ports_for(pool, &name);
             let follower = pool.follower(&facts.pod, rank, meet_at, ports);
-            self.create(&follower).await?;
+            self.create_worker(&follower).await?;
         }
         Ok(())
     }

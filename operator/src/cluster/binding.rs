@@ -1,6 +1,6 @@
 //! What gives routers their role.
 
-use super::apply::{ApplyError, Writer};
+use super::apply::{ApplyError, Holder, Writer};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 
@@ -9,12 +9,16 @@ use kube::ResourceExt;
 impl Writer<'_> {
     /// Applies a binding. The role of one that exists cannot be changed, as an operator of another
     /// release would: such a binding is made again.
-    pub(crate) async fn bind(&self, binding: &RoleBinding) -> Result<(), ApplyError> {
+    pub(crate) async fn bind(
+        &self,
+        binding: &RoleBinding,
+        holder: Holder,
+    ) -> Result<(), ApplyError> {
         let known = &self.context.bindings;
-        match self.apply(binding, known).await {
+        match self.apply_for(holder, binding, known).await {
             Err(ApplyError::Write { source, .. }) if names_another_role(&source) => {
                 self.remove::<RoleBinding>(&binding.name_any()).await?;
-                self.apply(binding, known).await
+                self.apply_for(holder, binding, known).await
             }
             applied => applied,
         }

@@ -2,9 +2,11 @@
 //!
 //! An apiserver is asked for nothing that a watch tells: a reconcile reads this index. Every object
 //! names its deployment by label, so that a change is led to the deployment it belongs to, and
-//! looking up one deployment's pods costs the same among three thousand as among three.
+//! looking up one deployment's pods costs the same among three thousand as among three. What the
+//! deployments of a namespace share lies under a key without a name.
 
 use super::context::version_of;
+use super::report::resource_version;
 use futures::channel::mpsc;
 use futures::{SinkExt, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
@@ -19,7 +21,7 @@ use pd_crds::PdDeployment;
 use pd_protocol::labels;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::pin::pin;
@@ -32,6 +34,10 @@ const CHANGED_MAX: usize = 1024;
 
 type Key = ObjectRef<PdDeployment>;
 type Objects<V> = HashMap<Key, BTreeMap<String, Entry<V>>>;
+
+/// Objects that went are remembered this far back: an answer to a write is later than the watch by a
+/// few of them at most.
+const GONE_MAX: usize = 1024;
 
 /// A kind of object in a namespace, as the client wants it.
 pub(crate) trait Child:
@@ -71,12 +77,20 @@ pub(crate) struct Stored<K> {
 /// An index of one kind, kept up by a watch.
 #[derive(Debug)]
 pub(crate) struct Children<V> {
-    objects: Arc<RwLock<Objects<V>>>,
+    objects: Arc<RwLock<Index<V>>>,
+}
+
+#[derive(Debug)]
+struct Index<V> {
+    objects: Objects<V>,
+    /// UIDs of those that the watch said went, the newest last.
+    gone: VecDeque<String>,
 }
 
 #[derive(Debug)]
 struct Entry<V> {
     version: u64,
+    resource_version: u64,
     kept: Arc<V>,
 }
 
@@ -101,19 +115,19 @@ pub(crate) enum Tells {
 struct Indexer<K, V> {
     tells: Tells,
     keep: fn(K) -> V,
-    objects: Arc<RwLock<Objects<V>>>,
+    objects: Arc<RwLock<Index<V>>>,
     /// Collected between `Init` and `InitDone`, then put in place at once.
     listed: Objects<V>,
 }
 
-/// Watches a kind for objects that carry the deployment label. `keep` makes of each what is read of it:
-/// thousands of them are kept.
-pub(crate) fn watch<K, V>(api: Api<K>, tells: Tells, keep: fn(K) -> V) -> Watch<V>
+/// Watches a kind for objects that carry a label and belong to a deployment, or to all of a namespace.
+/// `keep` makes of each what is read of it: thousands of them are kept.
+pub(crate) fn watch<K, V>(api: Api<K>, label: &str, tells: Tells, keep: fn(K) -> V) -> Watch<V>
 where
     K: Child,
     V: Send + Sync + 'static,
 {
-    let objects = Arc::new(RwLock::new(Objects::new()));
+    let objects = Arc::<RwLock<Index<V>>>::default();
     let mut indexer = Indexer {
         tells,
         keep,
@@ -122,8 +136,8 @@ where
     };
     let (mut tell, changed) = mpsc::channel(CHANGED_MAX);
     let (tell_synced, synced) = oneshot::channel();
+    let config = watcher::Config::default().labels(label);
     tokio::spawn(async move {
-        let config = watcher::Config::default().labels(labels::DEPLOYMENT);
         let mut events = pin!(watcher(api, config).default_backoff());
         let mut tell_synced = Some(tell_synced);
         while let Some(event) = events.next().await {
@@ -159,28 +173,57 @@ where
 impl<V> Children<V> {
     /// The objects of one deployment, by name.
     pub(crate) fn of(&self, deployment: &Key) -> Vec<Arc<V>> {
-        let objects = self.objects.read();
+        let objects = &self.objects.read().objects;
         let own = objects.get(deployment).into_iter().flatten();
         own.map(|(_, entry)| Arc::clone(&entry.kept)).collect()
     }
 
     /// One object of a deployment.
     pub(crate) fn find(&self, deployment: &Key, name: &str) -> Option<Arc<V>> {
-        let objects = self.objects.read();
+        let objects = &self.objects.read().objects;
         let entry = objects.get(deployment)?.get(name)?;
         Some(Arc::clone(&entry.kept))
     }
 
+    /// Namespaces with objects that deployments share.
+    pub(crate) fn sharing_namespaces(&self) -> Vec<String> {
+        let objects = &self.objects.read().objects;
+        let shared = objects.keys().filter(|key| key.name.is_empty());
+        shared.filter_map(|key| key.namespace.clone()).collect()
+    }
+
     /// Goes through the objects of all deployments.
     pub(crate) fn each(&self, mut see: impl FnMut(&V)) {
-        let objects = self.objects.read();
+        let objects = &self.objects.read().objects;
         let all = objects.values().flat_map(BTreeMap::values);
         all.for_each(|entry| see(&entry.kept));
     }
 
+    /// Takes in what a write answered, before the watch tells: a reconcile in between finds it, and
+    /// writes nothing twice. What the watch has told since stands.
+    pub(crate) fn put(&self, key: &Key, metadata: &ObjectMeta, kept: V) {
+        let mut index = self.objects.write();
+        let (name, uid) = (metadata.name.as_deref(), metadata.uid.as_ref());
+        if uid.is_some_and(|uid| index.gone.contains(uid)) {
+            return;
+        }
+        let entry = Entry::of(metadata, kept);
+        let own = index.objects.entry(key.clone()).or_default();
+        let name = name.unwrap_or_default().to_owned();
+        let is_older = |known: &Entry<V>| known.resource_version > entry.resource_version;
+        if !own.get(&name).is_some_and(is_older) {
+            own.insert(name, entry);
+        }
+    }
+
+    /// Takes out what was deleted, before the watch tells.
+    pub(crate) fn take(&self, key: &Key, name: &str) {
+        take_out(&mut self.objects.write().objects, key, name);
+    }
+
     /// The deployments that have an object of which something holds.
     pub(crate) fn owners_where(&self, holds: impl Fn(&V) -> bool) -> Vec<Key> {
-        let objects = self.objects.read();
+        let objects = &self.objects.read().objects;
         let having = objects
             .iter()
             .filter(|(_, own)| own.values().any(|entry| holds(&entry.kept)));
@@ -188,23 +231,67 @@ impl<V> Children<V> {
     }
 }
 
+impl<K> Children<Stored<K>> {
+    /// Takes in what an apply answered.
+    pub(crate) fn put_metadata(&self, key: &Key, metadata: &ObjectMeta) {
+        self.put(key, metadata, Stored::from_metadata(metadata.clone()));
+    }
+}
+
 // === impl Stored ===
 
 impl<K> Stored<K> {
     pub(crate) fn of(object: PartialObjectMeta<K>) -> Self {
-        let version = version_of(&object.metadata);
+        Self::from_metadata(object.metadata)
+    }
+
+    fn from_metadata(metadata: ObjectMeta) -> Self {
+        let version = version_of(&metadata);
         let ObjectMeta {
             name,
             uid,
             owner_references,
             ..
-        } = object.metadata;
+        } = metadata;
         Self {
             name: name.unwrap_or_default(),
             uid: uid.unwrap_or_default(),
             version,
             owners: owner_references.unwrap_or_default(),
             kind: PhantomData,
+        }
+    }
+}
+
+// === impl Index ===
+
+impl<V> Default for Index<V> {
+    fn default() -> Self {
+        Self {
+            objects: Objects::new(),
+            gone: VecDeque::new(),
+        }
+    }
+}
+
+impl<V> Index<V> {
+    /// Remembers that an object went, and forgets the oldest.
+    fn bury(&mut self, uid: Option<String>) {
+        if self.gone.len() == GONE_MAX {
+            self.gone.pop_front();
+        }
+        self.gone.extend(uid);
+    }
+}
+
+// === impl Entry ===
+
+impl<V> Entry<V> {
+    fn of(metadata: &ObjectMeta, kept: V) -> Self {
+        Self {
+            version: version_of(metadata),
+            resource_version: resource_version(metadata),
+            kept: Arc::new(kept),
         }
     }
 }
@@ -226,18 +313,20 @@ impl<K: Resource<DynamicType = ()>, V> Indexer<K, V> {
             Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
                 let mut keys: Vec<Key> = listed.keys().cloned().collect();
-                let before = std::mem::replace(&mut *self.objects.write(), listed);
+                let before = std::mem::replace(&mut self.objects.write().objects, listed);
                 keys.extend(before.into_keys());
                 keys
             }
             Event::Apply(object) => {
-                let inserted = insert(&mut self.objects.write(), object, self.keep);
+                let inserted = insert(&mut self.objects.write().objects, object, self.keep);
                 let news =
                     inserted.filter(|(_, changed)| *changed || self.tells == Tells::Everything);
                 news.map(|(key, _)| key).into_iter().collect()
             }
             Event::Delete(object) => {
-                let key = remove(&mut self.objects.write(), &object);
+                let mut index = self.objects.write();
+                index.bury(object.uid());
+                let key = remove(&mut index.objects, &object);
                 key.into_iter().collect()
             }
         }
@@ -253,36 +342,62 @@ fn insert<K: Resource<DynamicType = ()>, V>(
     let key = owner(&object)?;
     let own = objects.entry(key.clone()).or_default();
     object.managed_fields_mut().clear();
-    let (name, version) = (object.name_any(), version_of(object.meta()));
-    let kept = Arc::new(keep(object));
-    let before = own.insert(name, Entry { version, kept });
+    let (name, metadata) = (object.name_any(), object.meta().clone());
+    let entry = Entry::of(&metadata, keep(object));
+    let version = entry.version;
+    let before = own.insert(name, entry);
     Some((key, before.is_none_or(|before| before.version != version)))
 }
 
 fn remove<K: Resource<DynamicType = ()>, V>(objects: &mut Objects<V>, object: &K) -> Option<Key> {
     let key = owner(object)?;
-    if let Some(own) = objects.get_mut(&key) {
-        own.remove(&object.name_any());
-        if own.is_empty() {
-            objects.remove(&key);
-        }
-    }
+    take_out(objects, &key, &object.name_any());
     Some(key)
 }
 
-/// The deployment that an object says it belongs to.
+fn take_out<V>(objects: &mut Objects<V>, key: &Key, name: &str) {
+    if let Some(own) = objects.get_mut(key) {
+        own.remove(name);
+        if own.is_empty() {
+            objects.remove(key);
+        }
+    }
+}
+
+/// The deployment that an object says it belongs to, or the key of what those of its namespace share.
 fn owner<K: Resource<DynamicType = ()>>(object: &K) -> Option<Key> {
-    let name = object.labels().get(labels::DEPLOYMENT)?;
     let namespace = object.namespace().unwrap_or_default();
-    Some(Key::new(name).within(&namespace))
+    match object.labels().get(labels::DEPLOYMENT) {
+        Some(name) => Some(Key::new(name).within(&namespace)),
+        None => is_shared(object.labels()).then(|| shared_key(&namespace)),
+    }
+}
+
+/// Whether these are the labels of an object that the deployments of a namespace share.
+pub(crate) fn is_shared(labels: &BTreeMap<String, String>) -> bool {
+    labels.get(labels::SHARED).is_some_and(|it| it == "true")
+}
+
+/// Where the index keeps what the deployments of a namespace share: no deployment is without a name.
+pub(crate) fn shared_key(namespace: &str) -> Key {
+    Key::new("").within(namespace)
+}
+
+#[cfg(test)]
+impl<V> Default for Children<V> {
+    fn default() -> Self {
+        Self {
+            objects: Arc::default(),
+        }
+    }
 }
 
 #[cfg(test)]
 impl<K: Resource<DynamicType = ()>> FromIterator<K> for Children<K> {
     fn from_iter<I: IntoIterator<Item = K>>(objects: I) -> Self {
-        let mut known = Objects::new();
+        let mut known = Index::default();
         for object in objects {
-            insert(&mut known, object, |object| object);
+            insert(&mut known.objects, object, |object| object);
         }
         Self {
             objects: Arc::new(RwLock::new(known)),

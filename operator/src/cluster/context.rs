@@ -46,6 +46,8 @@ pub(crate) struct Context {
     pub(crate) budgets: Children<Stored<PodDisruptionBudget>>,
     pub(crate) policies: Children<Stored<NetworkPolicy>>,
     pub(crate) revisions: Children<ControllerRevision>,
+    /// Held while shared objects are written or removed, so that they are made once.
+    pub(crate) sharing: tokio::sync::Mutex<()>,
     pub(crate) applied: Applied,
     pub(crate) written: Written,
     pub(crate) probes: Probes,
@@ -61,6 +63,7 @@ pub(crate) struct Context {
 /// What this process applied, and the version that came of it.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
+    /// By the deployment's UID; of shared objects, by a name for their namespace.
     by_deployment: Mutex<HashMap<String, Left>>,
 }
 
@@ -152,7 +155,7 @@ impl Applied {
         left.insert(patched.uid.clone().unwrap_or_default(), entry);
     }
 
-    fn forget(&self, deployment: &str) {
+    pub(crate) fn forget(&self, deployment: &str) {
         self.by_deployment.lock().remove(deployment);
     }
 }

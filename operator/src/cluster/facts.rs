@@ -4,6 +4,7 @@ use super::nodes::Nodes;
 use crate::controller::build::component::Component;
 use crate::controller::build::pod::PORT_ADMIN;
 use crate::controller::build::pool::{AGENT, Slot};
+use crate::controller::build::router;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -244,9 +245,15 @@ impl PodFacts {
         has_port && !self.holds_old_token
     }
 
+    /// The account that it runs under.
+    pub(crate) fn account(&self) -> Option<&str> {
+        let spec = self.pod.spec.as_ref()?;
+        spec.service_account_name.as_deref()
+    }
+
     /// The image that its program is of.
     pub(crate) fn image(&self) -> Option<&str> {
-        agent_container(&self.pod)?.image.as_deref()
+        program(&self.pod)?.image.as_deref()
     }
 
     /// Whether a container waits for a Secret that is not there.
@@ -347,6 +354,13 @@ fn agent_container(pod: &Pod) -> Option<&Container> {
     spec.containers
         .iter()
         .find(|container| container.name == AGENT)
+}
+
+fn program(pod: &Pod) -> Option<&Container> {
+    let spec = pod.spec.as_ref()?;
+    let programs = [AGENT, router::CONTAINER];
+    let mut containers = spec.containers.iter();
+    containers.find(|container| programs.contains(&container.name.as_str()))
 }
 
 fn has_ended(pod: &Pod) -> bool {

@@ -102,7 +102,10 @@ impl Writer<'_> {
             }
             // Gone back to: it is the newest again.
             Some(_) => self.renew(&name, newest + 1, &accepted).await?,
-            None => self.create(&record).await?,
+            None => {
+                self.create(&record, &self.context.revisions, pruned)
+                    .await?
+            }
         }
         let others = known.iter().filter(|known| known.name_any() != name);
         let others: Vec<&Arc<ControllerRevision>> = others.collect();

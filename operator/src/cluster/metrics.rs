@@ -172,7 +172,7 @@ fn reason(error: &ReconcileError) -> &'static str {
     match error {
         ReconcileError::NoNamespace(_) => "NoNamespace",
         ReconcileError::Apply {
-            error: ApplyError::Foreign { .. },
+            error: ApplyError::Foreign { .. } | ApplyError::NotShared { .. },
             ..
         } => "Foreign",
         ReconcileError::Apply {

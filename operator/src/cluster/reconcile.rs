@@ -7,11 +7,11 @@ use super::facts::{PodFacts, all_facts};
 use super::observe::observe;
 use super::report::Report;
 use super::scaling;
+use super::shared::FormerAccount;
 use super::status::{self, Surroundings};
-use crate::controller::build::account::Account;
+use crate::controller::build::account::former_account_name;
 use crate::controller::build::budget::{Evictable, Mover, build_budgets};
 use crate::controller::build::component::Component;
-use crate::controller::build::network::build_policy;
 use crate::controller::build::pool::Pool;
 use crate::controller::build::{self, Resources, revision, service};
 use crate::controller::plan::{Action as Step, Desired, Observed, ObservedPod, plan};
@@ -264,32 +264,25 @@ impl Writer<'_> {
         }
     }
 
-    /// Router, Service, the router's account, and the record of the revision.
+    /// What the namespace shares, router, Service, and the record of the revision.
     async fn apply_surroundings(&self, resources: &Resources) -> Result<(), ApplyError> {
-        let Account { account, binding } = &resources.account;
-        self.apply(account, &self.context.accounts).await?;
-        self.bind(binding).await?;
+        self.apply_shared().await?;
         self.apply(&resources.service, &self.context.services)
             .await?;
-        let router = with_token(&resources.router, self.context.token_since(&self.uid()));
+        let revision = revision::revision(&self.deployment.spec, Component::Router);
+        let account = self.former_account(resources, &revision);
+        let mut router = with_token(&resources.router, self.context.token_since(&self.uid()));
+        if account == FormerAccount::Kept {
+            self.keep_former_account().await?;
+            let spec = router.to_mut().spec.get_or_insert_default();
+            let pod = spec.template.spec.get_or_insert_default();
+            pod.service_account_name = Some(former_account_name(self.deployment));
+        }
         self.hand_over_replicas(router.as_ref()).await?;
         self.apply(router.as_ref(), &self.context.deployments)
             .await?;
-        self.apply_policies().await?;
+        self.remove_former(account).await?;
         self.record_revision().await
-    }
-
-    /// Network policies, or none if they are not made any more.
-    async fn apply_policies(&self) -> Result<(), ApplyError> {
-        let known = &self.context.policies;
-        if let Some(admins) = &self.context.config.admins {
-            for component in Component::ALL {
-                let policy = build_policy(self.deployment, component, admins);
-                self.apply(&policy, known).await?;
-            }
-            return Ok(());
-        }
-        self.remove_rest(known, |_| false).await
     }
 
     /// Disruption budgets; while the size of a pool is not known they stay as they are.
@@ -343,7 +336,8 @@ impl Writer<'_> {
             let name = object.name_any();
             let replicas = match self.context.pools.find(&self.key(), &name) {
                 None => {
-                    self.create(&object).await?;
+                    self.create(&object, &self.context.pools, |pool| pool)
+                        .await?;
                     pool.replicas
                 }
                 Some(stored) => {

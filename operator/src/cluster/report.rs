@@ -171,7 +171,7 @@ fn replicas_selector(deployment: &PdDeployment, component: Component) -> String 
 }
 
 /// Resource versions of one object are numbers that grow. Source: KEP-5504.
-fn resource_version(object: &ObjectMeta) -> u64 {
+pub(crate) fn resource_version(object: &ObjectMeta) -> u64 {
     let version = object.resource_version.as_deref();
     version
         .and_then(|version| version.parse().ok())

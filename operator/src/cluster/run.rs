@@ -12,13 +12,15 @@ use super::nodes::Nodes;
 use super::probe::Probes;
 use super::reconcile::{reconcile, retry};
 use super::report::Written;
+use super::shared::{deployments_of, tidy_namespaces};
 use crate::controller::build::BuildConfig;
 use crate::controller::build::pool::AGENT;
+use crate::controller::build::router;
 use crate::controller::site;
 use crate::http_client::HttpClient;
 use futures::channel::mpsc;
 use futures::future::try_join_all;
-use futures::{FutureExt, Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
 use kube::client::ClientBuilder;
 use kube::core::PartialObjectMeta;
@@ -30,12 +32,14 @@ use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use pd_crds::PdDeployment;
+use pd_protocol::labels;
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// Deployments reconciled at the same time: most of a reconcile is waiting for the apiserver.
@@ -121,7 +125,11 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
     tracing::info!(namespace = namespace.unwrap_or("all"), "reconciles");
     let (reader, writer) = reflector::store();
     let count = count(reader.clone());
-    let controller = Controller::for_stream(specs(deployments, writer), reader)
+    let gone = Arc::new(Notify::new());
+    let tidied = tidy_namespaces(Arc::clone(&context), reader.clone(), Arc::clone(&gone));
+    let listed = reader.clone();
+    let changed = changed.flat_map(move |key| stream::iter(deployments_of(key, &listed)));
+    let controller = Controller::for_stream(specs(deployments, writer, gone), reader)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_on(changed)
         .graceful_shutdown_on(stopped.cancelled_owned())
@@ -135,16 +143,25 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
             }
             ready(())
         });
+    let work = work_beside(controller, tidied);
     let Some(mut candidate) = candidate else {
-        controller.await;
+        work.await;
         return Ok(());
     };
     tokio::select! {
-        () = controller => {}
+        () = work => {}
         () = candidate.keep(count) => return Err(RunError::LeaseLost),
     }
     candidate.release().await;
     Ok(())
+}
+
+/// Ends with `work`, and carries on `beside` until then.
+async fn work_beside(work: impl Future<Output = ()>, beside: impl Future<Output = Infallible>) {
+    tokio::select! {
+        () = work => {}
+        never = beside => match never {},
+    }
 }
 
 /// A token that SIGTERM or SIGINT cancels.
@@ -256,15 +273,16 @@ async fn start_watches(
         metrics,
         nodes,
         host_ports: HostPorts::new(config.host_ports.clone()),
-        pods: watches.begin(Tells::Everything, pruned_pod),
-        pools: watches.begin(Tells::AllButStatus, |pool| pool),
+        pods: watches.begin(labels::DEPLOYMENT, Tells::Everything, pruned_pod),
+        pools: watches.begin(labels::DEPLOYMENT, Tells::AllButStatus, |pool| pool),
         deployments: watches.begin_metadata(),
         services: watches.begin_metadata(),
-        accounts: watches.begin_metadata(),
-        bindings: watches.begin_metadata(),
+        accounts: watches.begin_shared(),
+        bindings: watches.begin_shared(),
         budgets: watches.begin_metadata(),
-        policies: watches.begin_metadata(),
-        revisions: watches.begin(Tells::AllButStatus, history::pruned),
+        policies: watches.begin_shared(),
+        revisions: watches.begin(labels::DEPLOYMENT, Tells::AllButStatus, history::pruned),
+        sharing: tokio::sync::Mutex::default(),
         applied: Applied::default(),
         written: Written::default(),
         probes: Probes::new(),
@@ -310,7 +328,7 @@ impl<'a> Watches<'a> {
         }
     }
 
-    fn begin<K, V>(&mut self, tells: Tells, keep: fn(K) -> V) -> Children<V>
+    fn begin<K, V>(&mut self, label: &str, tells: Tells, keep: fn(K) -> V) -> Children<V>
     where
         K: Child,
         V: Send + Sync + 'static,
@@ -319,7 +337,7 @@ impl<'a> Watches<'a> {
             children,
             changed,
             synced,
-        } = watch(api(self.client, self.namespace), tells, keep);
+        } = watch(api(self.client, self.namespace), label, tells, keep);
         self.synced.push(synced);
         self.changed.push(changed);
         children
@@ -330,7 +348,17 @@ impl<'a> Watches<'a> {
     where
         PartialObjectMeta<K>: Child,
     {
-        self.begin(Tells::AllButStatus, Stored::of)
+        self.begin(labels::DEPLOYMENT, Tells::AllButStatus, Stored::of)
+    }
+
+    /// Watches a kind of which some are shared by the deployments of a namespace.
+    fn begin_shared<K: Child>(&mut self) -> Children<Stored<K>>
+    where
+        PartialObjectMeta<K>: Child,
+    {
+        let (name, value) = labels::MANAGED_BY;
+        let label = format!("{name}={value}");
+        self.begin(&label, Tells::AllButStatus, Stored::of)
     }
 }
 
@@ -348,18 +376,17 @@ fn moved(
     })
 }
 
-/// Of what a pod is to run, only its node is read, and of what image and ports its program is; of its
-/// containers, how they fare.
-fn pruned_pod(pod: Pod) -> Pod {
-    let (node_name, containers) = pod
-        .spec
-        .map(|spec| (spec.node_name, spec.containers))
-        .unwrap_or_default();
-    let containers = containers.into_iter().filter(|is| is.name == AGENT);
-    let containers = containers.map(|agent| Container {
-        name: agent.name,
-        image: agent.image,
-        ports: agent.ports,
+/// Of what a pod is to run, only its node and account are read, and of what image and ports its program
+/// is; of its containers, how they fare.
+pub(crate) fn pruned_pod(pod: Pod) -> Pod {
+    let spec = pod.spec.unwrap_or_default();
+    let programs = [AGENT, router::CONTAINER];
+    let containers = spec.containers.into_iter();
+    let containers = containers.filter(|is| programs.contains(&is.name.as_str()));
+    let containers = containers.map(|program| Container {
+        name: program.name,
+        image: program.image,
+        ports: program.ports,
         ..Container::default()
     });
     let status = pod.status.map(|status| PodStatus {
@@ -372,7 +399,8 @@ fn pruned_pod(pod: Pod) -> Pod {
     Pod {
         metadata: pod.metadata,
         spec: Some(PodSpec {
-            node_name,
+            node_name: spec.node_name,
+            service_account_name: spec.service_account_name,
             containers: containers.collect(),
             ..PodSpec::default()
         }),
@@ -393,14 +421,21 @@ fn pruned_containers(containers: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
 }
 
 /// The deployments to reconcile, as their watch tells: not for a status, which this operator writes.
+/// `gone` is notified after one has gone, which nothing is reconciled for.
 fn specs(
     deployments: Api<PdDeployment>,
     writer: Writer<PdDeployment>,
+    gone: Arc<Notify>,
 ) -> impl Stream<Item = watcher::Result<PdDeployment>> {
     watcher(deployments, watcher::Config::default())
         .default_backoff()
         .modify(|deployment| deployment.managed_fields_mut().clear())
         .reflect(writer)
+        .inspect_ok(move |event| {
+            if matches!(event, watcher::Event::Delete(_) | watcher::Event::InitDone) {
+                gone.notify_one();
+            }
+        })
         .applied_objects()
         .predicate_filter(
             |deployment: &PdDeployment| Some(version_of(deployment.meta())),

@@ -10,8 +10,8 @@ use crate::controller::build::pod::{ADMIN_SECRET_KEY, admin_secret};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::{Timestamp, Unit};
-use kube::ResourceExt;
 use kube::runtime::events::{Event, EventType};
+use kube::{Api, ResourceExt};
 use pd_crds::PdDeployment;
 use pd_protocol::labels::TOKEN_SINCE;
 use std::collections::BTreeMap;
@@ -87,29 +87,48 @@ impl Writer<'_> {
         }
         let api = self.api::<Secret>();
         let name = admin_secret(self.deployment);
-        let stored = api
-            .get_opt(&name)
-            .await
-            .map_err(|source| failed::<Secret>("get", &name, source))?;
-        let held = match stored {
-            Some(secret) => {
-                self.check_owner::<Secret>(&name, secret.owner_references())?;
-                Held::read(&secret, known.as_ref())
-            }
-            None => {
-                let held = Held::renewed(known.as_ref(), !facts.is_empty(), Timestamp::now());
-                let secret = build_secret(self.deployment, name.clone(), &held);
-                api.create(&post_params(), &secret)
-                    .await
-                    .map_err(|source| failed::<Secret>("create", &name, source))?;
-                if !facts.is_empty() {
-                    self.tell(&lost(&name, known.is_some())).await;
+        if known.is_none() && self.deployment.status.is_none() && facts.is_empty() {
+            // Most likely there is none, which the answer says.
+            let held = Held::renewed(None, false, Timestamp::now());
+            let secret = build_secret(self.deployment, name.clone(), &held);
+            match api.create(&post_params(), &secret).await {
+                Ok(_) => {
+                    self.context.tokens.lock().insert(uid, held);
+                    return Ok(());
                 }
-                held
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+                Err(source) => return Err(failed::<Secret>("create", &name, source)),
             }
-        };
+        }
+        let held = self.read_token(&api, &name, known.as_ref(), !facts.is_empty());
+        let held = held.await?;
         self.context.tokens.lock().insert(uid, held);
         Ok(())
+    }
+
+    /// Reads the token, or makes it again while `pods_run`.
+    async fn read_token(
+        &self,
+        api: &Api<Secret>,
+        name: &str,
+        known: Option<&Held>,
+        pods_run: bool,
+    ) -> Result<Held, ApplyError> {
+        let stored = api.get_opt(name).await;
+        let stored = stored.map_err(|source| failed::<Secret>("get", name, source))?;
+        if let Some(secret) = stored {
+            self.check_owner::<Secret>(name, secret.owner_references())?;
+            return Ok(Held::read(&secret, known));
+        }
+        let held = Held::renewed(known, pods_run, Timestamp::now());
+        let secret = build_secret(self.deployment, name.to_owned(), &held);
+        api.create(&post_params(), &secret)
+            .await
+            .map_err(|source| failed::<Secret>("create", name, source))?;
+        if pods_run {
+            self.tell(&lost(name, known.is_some())).await;
+        }
+        Ok(held)
     }
 }
 

@@ -20,10 +20,10 @@ pub(crate) mod privileges;
 pub(crate) mod revision;
 pub(crate) mod router;
 pub(crate) mod service;
+pub(crate) mod shared;
 
 use super::site::Site;
 use super::validate::Valid;
-use account::Account;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use network::Admins;
@@ -53,14 +53,13 @@ pub(crate) struct BuildConfig {
     pub(crate) site: Site,
 }
 
-/// All objects of one deployment.
+/// The objects that every deployment has of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Resources {
     pub(crate) prefill: Pool,
     pub(crate) decode: Pool,
     pub(crate) router: Deployment,
     pub(crate) service: Service,
-    pub(crate) account: Account,
 }
 
 /// Builds all objects; fails where the spec's overrides do not make a Pod.
@@ -71,7 +70,6 @@ pub(crate) fn build(valid: &Valid, config: &BuildConfig) -> Result<Resources, Fi
         decode: pool::build_pool(deployment, component::Component::Decode, config)?,
         router: router::build_router(deployment, config)?,
         service: service::build_service(deployment),
-        account: account::build_account(deployment, config),
     })
 }
 

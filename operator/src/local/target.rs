@@ -110,7 +110,6 @@ impl Target {
             decode,
             router,
             service: _,
-            account: _,
         } = &self.resources;
         let rollout = &self.spec().rollout;
         let router_spec = router.spec.as_ref();

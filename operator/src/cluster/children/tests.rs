@@ -13,7 +13,7 @@ fn mk_pod(name: &str, deployment: Option<&str>) -> Pod {
 }
 
 fn mk_indexer() -> (Indexer<Pod, Pod>, Children<Pod>) {
-    let objects = Arc::default();
+    let objects = Arc::<RwLock<Index<Pod>>>::default();
     let indexer = Indexer {
         tells: Tells::Everything,
         keep: |pod| pod,
@@ -57,7 +57,7 @@ fn a_deleted_object_is_gone_and_its_deployment_told() {
     );
     assert!(names(&children, "a").is_empty());
     assert!(
-        indexer.objects.read().is_empty(),
+        indexer.objects.read().objects.is_empty(),
         "an empty entry would leak"
     );
 }
@@ -96,4 +96,28 @@ fn a_status_is_told_only_where_it_matters() {
     let seen = children.of(&key("a"))[0].resource_version();
     assert_eq!(seen.as_deref(), Some("3"), "the index has it all the same");
     assert_eq!(indexer.take(versioned(2, "4")), vec![key("a")]);
+}
+
+#[test]
+fn what_a_write_answered_is_known_unless_the_watch_has_told_more() {
+    let (mut indexer, children) = mk_indexer();
+    let versioned = |version: &str| {
+        let mut pod = mk_pod("p-0", Some("a"));
+        pod.metadata.uid = Some("u".to_owned());
+        pod.metadata.resource_version = Some(version.to_owned());
+        pod
+    };
+    let answered = |pod: Pod| children.put(&key("a"), &pod.metadata.clone(), pod);
+    let known = || {
+        let own = children.of(&key("a"));
+        own.first().and_then(|pod| pod.resource_version())
+    };
+    answered(versioned("5"));
+    assert_eq!(known().as_deref(), Some("5"));
+    indexer.take(Event::Apply(versioned("7")));
+    answered(versioned("6"));
+    assert_eq!(known().as_deref(), Some("7"), "somebody changed it since");
+    indexer.take(Event::Delete(versioned("8")));
+    answered(versioned("7"));
+    assert_eq!(known(), None, "an answer that is late revives nothing");
 }

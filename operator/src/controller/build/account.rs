@@ -1,10 +1,10 @@
-//! The routers' own account: it may watch the pods of its namespace, and nothing else.
+//! The routers' account: it may watch the pods of its namespace, and nothing else.
 
 use super::BuildConfig;
 use super::component::Component;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
-use kube::ResourceExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use pd_crds::PdDeployment;
 
 /// An account and what binds its role.
@@ -14,20 +14,30 @@ pub(crate) struct Account {
     pub(crate) binding: RoleBinding,
 }
 
-/// Name of the routers' account.
-pub(crate) fn account_name(deployment: &PdDeployment) -> String {
+/// Name of the account that earlier operators made for each deployment.
+pub(crate) fn former_account_name(deployment: &PdDeployment) -> String {
     Component::Router.object_name(deployment)
 }
 
-/// Builds the account of a deployment's routers.
-pub(crate) fn build_account(deployment: &PdDeployment, config: &BuildConfig) -> Account {
+/// Builds the account that earlier operators made for each deployment.
+pub(crate) fn build_former_account(deployment: &PdDeployment, config: &BuildConfig) -> Account {
+    let name = former_account_name(deployment);
+    build_account(Component::Router.metadata(deployment, name), config)
+}
+
+/// Builds an account of routers with the name, the namespace and the owner in `metadata`.
+pub(super) fn build_account(metadata: ObjectMeta, config: &BuildConfig) -> Account {
     let kind = if config.namespaced {
         "Role"
     } else {
         "ClusterRole"
     };
-    let name = account_name(deployment);
-    let metadata = Component::Router.metadata(deployment, name.clone());
+    let subject = Subject {
+        kind: "ServiceAccount".to_owned(),
+        name: metadata.name.clone().unwrap_or_default(),
+        namespace: metadata.namespace.clone(),
+        api_group: None,
+    };
     Account {
         account: ServiceAccount {
             metadata: metadata.clone(),
@@ -41,12 +51,7 @@ pub(crate) fn build_account(deployment: &PdDeployment, config: &BuildConfig) -> 
                 kind: kind.to_owned(),
                 name: config.router_role.clone(),
             },
-            subjects: Some(vec![Subject {
-                kind: "ServiceAccount".to_owned(),
-                name,
-                namespace: deployment.namespace(),
-                api_group: None,
-            }]),
+            subjects: Some(vec![subject]),
         },
     }
 }

@@ -74,7 +74,7 @@ impl Component {
             ("app.kubernetes.io/name", "pdserve"),
             ("app.kubernetes.io/instance", &deployment.name_any()),
             ("app.kubernetes.io/component", self.as_str()),
-            ("app.kubernetes.io/managed-by", "pd-operator"),
+            labels::MANAGED_BY,
         ] {
             all.insert(name.to_owned(), value.to_owned());
         }

@@ -1,9 +1,10 @@
-//! Network policies: who may open connections to the pods of a deployment.
+//! Network policies: who may open connections to the pods of a namespace's deployments.
 //!
-//! Its own pods reach each other on every port, because a KV transfer takes ports as it needs them.
+//! They reach each other's workers on every port, because a KV transfer takes ports as it needs them, and
+//! a policy cannot ask whether two pods are of one deployment without being one per deployment.
 //! Clients reach the routers from anywhere: who may ask is the API keys' to say. Workers ask for no
-//! key, so besides their deployment only the operator reaches them, and the namespaces that scrape.
-//! The admin port is the operator's. Where no network plugin enforces policies they do nothing.
+//! key, so besides their namespace's deployments only the operator reaches them, and the namespaces that
+//! scrape. The admin port is the operator's. Where no network plugin enforces policies they do nothing.
 
 use super::component::Component;
 use super::pod::{PORT_ADMIN, PORT_HTTP, PORT_HTTPS, PORT_METRICS};
@@ -11,16 +12,16 @@ use k8s_openapi::api::networking::v1::{
     IPBlock, NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort,
     NetworkPolicySpec,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector, LabelSelectorRequirement, ObjectMeta,
+};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::ResourceExt;
-use pd_crds::PdDeployment;
 use pd_protocol::labels;
 
 /// Where clients of a router and Prometheus go; it has those of its kind.
 const CLIENT_PORTS: [&str; 3] = [PORT_HTTP, PORT_HTTPS, PORT_METRICS];
 
-/// Who may reach what besides the deployment's own pods.
+/// Who may reach what besides the deployments' own pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Admins {
     /// Where the operator runs; nothing outside a cluster.
@@ -31,33 +32,55 @@ pub(crate) struct Admins {
     pub(crate) metrics_namespaces: Vec<String>,
 }
 
-/// The policy of one component's pods.
-pub(crate) fn build_policy(
-    deployment: &PdDeployment,
-    component: Component,
-    admins: &Admins,
-) -> NetworkPolicy {
-    let own = NetworkPolicyPeer {
-        pod_selector: Some(labelled(&[(labels::DEPLOYMENT, &deployment.name_any())])),
+/// The policy of all routers of a namespace.
+pub(super) fn build_router_policy(metadata: ObjectMeta, admins: &Admins) -> NetworkPolicy {
+    let rules = [
+        Some(from_anyone(&CLIENT_PORTS)),
+        from(admins.peers(), &[PORT_ADMIN]),
+    ];
+    build_policy(metadata, &[Component::Router], rules)
+}
+
+/// The policy of all workers of a namespace.
+pub(super) fn build_worker_policy(metadata: ObjectMeta, admins: &Admins) -> NetworkPolicy {
+    let peers = NetworkPolicyPeer {
+        pod_selector: Some(of_roles(&Component::ALL)),
         ..NetworkPolicyPeer::default()
     };
-    let (peers, scrapers) = (admins.peers(), admins.scrapers());
-    let rules = match component {
-        Component::Router => vec![Some(from_anyone(&CLIENT_PORTS)), from(peers, &[PORT_ADMIN])],
-        Component::Prefill | Component::Decode => vec![
-            from(vec![own], &[]),
-            from(peers, &[PORT_ADMIN, PORT_HTTP]),
-            from(scrapers, &[PORT_HTTP]),
-        ],
-    };
+    let rules = [
+        from(vec![peers], &[]),
+        from(admins.peers(), &[PORT_ADMIN, PORT_HTTP]),
+        from(admins.scrapers(), &[PORT_HTTP]),
+    ];
+    build_policy(metadata, &[Component::Prefill, Component::Decode], rules)
+}
+
+fn build_policy(
+    metadata: ObjectMeta,
+    components: &[Component],
+    rules: impl IntoIterator<Item = Option<NetworkPolicyIngressRule>>,
+) -> NetworkPolicy {
     NetworkPolicy {
-        metadata: component.metadata(deployment, component.object_name(deployment)),
+        metadata,
         spec: Some(NetworkPolicySpec {
-            pod_selector: Some(component.selector(deployment)),
+            pod_selector: Some(of_roles(components)),
             policy_types: Some(vec!["Ingress".to_owned()]),
             ingress: Some(rules.into_iter().flatten().collect()),
             egress: None,
         }),
+    }
+}
+
+/// By a label that a `podTemplate` cannot change.
+fn of_roles(components: &[Component]) -> LabelSelector {
+    let roles = components.iter().map(|role| role.as_str().to_owned());
+    LabelSelector {
+        match_expressions: Some(vec![LabelSelectorRequirement {
+            key: labels::ROLE.to_owned(),
+            operator: "In".to_owned(),
+            values: Some(roles.collect()),
+        }]),
+        ..LabelSelector::default()
     }
 }
 

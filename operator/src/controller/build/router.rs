@@ -3,7 +3,7 @@
 use super::args::Args;
 use super::component::Component;
 use super::merge::merge_template;
-use super::{BuildConfig, access, account, placement, pod, revision};
+use super::{BuildConfig, access, placement, pod, revision, shared};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, PodTemplateSpec, Probe, ResourceRequirements,
@@ -19,6 +19,8 @@ use pd_protocol::ports;
 use std::collections::BTreeMap;
 
 const ROUTER: Component = Component::Router;
+/// Name of the container that runs the router.
+pub(crate) const CONTAINER: &str = "router";
 
 /// Builds the router's Deployment.
 pub(crate) fn build_router(
@@ -52,7 +54,7 @@ pub(crate) fn build_router(
     pod.metadata.owner_references = None;
     if config.discovery {
         let pod_spec = pod.spec.get_or_insert_default();
-        pod_spec.service_account_name = Some(account::account_name(deployment));
+        pod_spec.service_account_name = Some(shared::ROUTERS.to_owned());
         pod_spec.automount_service_account_token = Some(true);
     }
     Ok(Deployment {
@@ -114,7 +116,7 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
         probe_api(probe, router, host.as_ref())
     };
     Container {
-        name: "router".to_owned(),
+        name: CONTAINER.to_owned(),
         image: Some(image.clone().unwrap_or_else(|| config.image.clone())),
         command: Some(vec!["pd-router".to_owned()]),
         args: Some(args.0),

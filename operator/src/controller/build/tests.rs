@@ -8,6 +8,7 @@ use super::*;
 use crate::controller::dereference::{Dereferenced, HostModel};
 use crate::controller::validate::for_this_machine;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::document::parse;
@@ -200,24 +201,52 @@ fn a_slots_name_fits_a_label_for_the_longest_deployment_name() {
     assert!(name.len() <= 63, "{}", name.len());
 }
 
+fn policies(admins: &network::Admins) -> [NetworkPolicy; 2] {
+    let config = BuildConfig {
+        admins: Some(admins.clone()),
+        ..mk_config()
+    };
+    let built = shared::build_shared(Some("ml"), &config).policies;
+    built.try_into().expect("one of routers, one of workers")
+}
+
 #[test]
-fn policies_let_the_deployment_in_and_the_operator_to_its_port() {
+fn what_a_namespace_shares_names_no_deployment_and_no_owner() {
+    let config = BuildConfig {
+        admins: Some(network::Admins::default()),
+        ..mk_config()
+    };
+    let shared::Shared { account, policies } = shared::build_shared(Some("ml"), &config);
+    let account::Account { account, binding } = account;
+    let all = [account.metadata, binding.metadata];
+    let all = all
+        .into_iter()
+        .chain(policies.into_iter().map(|it| it.metadata));
+    for metadata in all {
+        assert_eq!(metadata.owner_references, None, "{metadata:?}");
+        let labels = metadata.labels.unwrap();
+        assert_eq!(labels[labels::SHARED], "true");
+        assert_eq!(labels[labels::MANAGED_BY.0], labels::MANAGED_BY.1);
+        assert!(!labels.contains_key(labels::DEPLOYMENT));
+    }
+}
+
+#[test]
+fn policies_let_the_namespaces_deployments_in_and_the_operator_to_its_port() {
     let admins = network::Admins {
         operator_namespace: Some("pdserve-system".to_owned()),
         blocks: vec!["10.0.0.0/28".to_owned()],
         metrics_namespaces: vec!["monitoring".to_owned()],
     };
-    let deployment = mk_example("smollm2");
-    let policy = |component| network::build_policy(&deployment, component, &admins);
-    insta::assert_yaml_snapshot!("smollm2-decode-policy", policy(Component::Decode));
-    insta::assert_yaml_snapshot!("smollm2-router-policy", policy(Component::Router));
+    let [routers, workers] = policies(&admins);
+    insta::assert_yaml_snapshot!("router-policy", routers);
+    insta::assert_yaml_snapshot!("worker-policy", workers);
 }
 
 #[test]
-fn without_admins_nobody_reaches_the_admin_port_but_the_deployment() {
-    let admins = network::Admins::default();
-    let policy = network::build_policy(&mk_example("smollm2"), Component::Router, &admins);
-    let rules = policy.spec.and_then(|spec| spec.ingress).expect("rules");
+fn without_admins_nobody_reaches_a_routers_admin_port() {
+    let [routers, _] = policies(&network::Admins::default());
+    let rules = routers.spec.and_then(|spec| spec.ingress).expect("rules");
     assert_eq!(
         rules.len(),
         1,

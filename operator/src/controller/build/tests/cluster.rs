@@ -182,7 +182,7 @@ fn secrets_to_pull_with_are_every_pods_and_an_account_the_workers() {
     assert_eq!(worker.automount_service_account_token, Some(false));
     assert_eq!(
         router.service_account_name.as_deref(),
-        Some("smollm2-router")
+        Some("pdserve-routers")
     );
     for (component, before) in [Component::Router, Component::Decode]
         .into_iter()

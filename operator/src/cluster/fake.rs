@@ -1,0 +1,172 @@
+//! An apiserver in memory for tests: it stores what it is sent, under its path, and counts requests.
+
+use super::children::Children;
+use super::context::{Applied, Context};
+use super::host_ports::{HostPorts, PortRange};
+use super::metrics::Metrics;
+use super::nodes::Nodes;
+use super::probe::Probes;
+use super::report::Written;
+use crate::controller::build::BuildConfig;
+use crate::controller::site::Site;
+use crate::http_client::HttpClient;
+use http::{Method, Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use kube::core::Status;
+use kube::runtime::events::{Recorder, Reporter};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::sync::Arc;
+use tower::service_fn;
+
+/// What it has stored and what it was asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FakeApi {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    objects: BTreeMap<String, Value>,
+    requests: Vec<(Method, String)>,
+    version: u64,
+}
+
+// === impl FakeApi ===
+
+impl FakeApi {
+    /// A context that knows nothing yet and writes here.
+    pub(crate) fn context(&self, config: BuildConfig) -> Context {
+        let client = self.client();
+        Context {
+            recorder: Recorder::new(client.clone(), Reporter::from("pd-operator")),
+            config,
+            metrics: Arc::new(Metrics::new()),
+            nodes: Nodes::default(),
+            host_ports: HostPorts::new("20000-20999".parse::<PortRange>().expect("a range")),
+            pods: Children::default(),
+            pools: Children::default(),
+            deployments: Children::default(),
+            services: Children::default(),
+            accounts: Children::default(),
+            bindings: Children::default(),
+            budgets: Children::default(),
+            policies: Children::default(),
+            revisions: Children::default(),
+            sharing: tokio::sync::Mutex::default(),
+            applied: Applied::default(),
+            written: Written::default(),
+            probes: Probes::new(),
+            tokens: Mutex::new(HashMap::new()),
+            scalers: Mutex::new(HashMap::new()),
+            scrape_client: HttpClient::new(String::new()),
+            failures: Mutex::new(HashMap::new()),
+            client,
+        }
+    }
+
+    /// Paths of the stored objects of which something holds.
+    pub(crate) fn stored(&self, holds: impl Fn(&Value) -> bool) -> Vec<String> {
+        let state = self.state.lock();
+        let found = state.objects.iter().filter(|(_, object)| holds(object));
+        found.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// What was written since this was last called.
+    pub(crate) fn take_writes(&self) -> Vec<String> {
+        let requests = std::mem::take(&mut self.state.lock().requests);
+        let writes = requests.into_iter().filter(|(it, _)| it != Method::GET);
+        writes
+            .map(|(method, path)| format!("{method} {path}"))
+            .collect()
+    }
+
+    pub(crate) fn put(&self, path: &str, object: Value) {
+        self.state.lock().objects.insert(path.to_owned(), object);
+    }
+
+    fn client(&self) -> Client {
+        let fake = self.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let fake = fake.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let bytes = body.collect_bytes().await.expect("a whole body");
+                let body = serde_json::from_slice(&bytes).unwrap_or_default();
+                let (status, body) = fake.answer(&parts.method, parts.uri.path(), body);
+                let mut response = Response::new(Body::from(body.to_string().into_bytes()));
+                *response.status_mut() = status;
+                Ok::<_, Infallible>(response)
+            }
+        });
+        Client::new(service, "ns")
+    }
+
+    fn answer(&self, method: &Method, path: &str, body: Value) -> (StatusCode, Value) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        state.requests.push((method.clone(), path.to_owned()));
+        state.version += 1;
+        let whole = path.trim_end_matches("/status").trim_end_matches("/scale");
+        let at = match *method {
+            Method::POST => format!("{path}/{}", body["metadata"]["name"].as_str().unwrap_or("")),
+            _ => whole.to_owned(),
+        };
+        let stored = state.objects.get(&at).cloned();
+        let answer = match (method.as_str(), stored) {
+            ("POST", Some(_)) => return refusal("AlreadyExists", 409),
+            ("GET" | "DELETE", None) => return refusal("NotFound", 404),
+            ("GET", Some(stored)) => return (StatusCode::OK, stored),
+            ("DELETE", Some(stored)) => {
+                state.objects.remove(&at);
+                return (StatusCode::OK, stored);
+            }
+            (_, Some(stored)) if whole != path => stored,
+            (_, Some(mut stored)) => {
+                merge(&mut stored, body);
+                stored
+            }
+            (_, None) => body,
+        };
+        let mut answer = answer;
+        answer["metadata"]["resourceVersion"] = json!(state.version.to_string());
+        if answer["metadata"]["uid"].is_null() {
+            answer["metadata"]["uid"] = json!(format!("uid-{}", state.version));
+        }
+        state.objects.insert(at, answer.clone());
+        (StatusCode::OK, answer)
+    }
+}
+
+/// A merge patch. Source: RFC 7396.
+fn merge(stored: &mut Value, patch: Value) {
+    if !stored.is_object() || !patch.is_object() {
+        *stored = patch;
+        return;
+    }
+    for (name, value) in patch.as_object().into_iter().flatten() {
+        merge(&mut stored[name], value.clone());
+    }
+}
+
+fn refusal(reason: &str, code: u16) -> (StatusCode, Value) {
+    let status = Status::failure("refused", reason).with_code(code);
+    let code = StatusCode::from_u16(code).expect("a code");
+    (code, json!(status))
+}
+
+/// A cluster where nodes' folders are open.
+pub(crate) fn mk_config() -> BuildConfig {
+    BuildConfig {
+        image: "pdserve:test".to_owned(),
+        discovery: true,
+        site: Site {
+            host_paths: vec!["/".into()],
+            ..Site::default()
+        },
+        ..BuildConfig::default()
+    }
+}

@@ -1,0 +1,252 @@
+//! What the deployments of a namespace share: written when the first of them is reconciled, written
+//! again when it is missing or changed, and removed after the last of them has gone.
+
+use super::apply::{ApplyError, Holder, Writer};
+use super::children::{Child, Children, Stored, shared_key};
+use super::context::Context;
+use super::facts::PodFacts;
+use crate::controller::build::Resources;
+use crate::controller::build::account::{Account, build_former_account, former_account_name};
+use crate::controller::build::component::Component;
+use crate::controller::build::router;
+use crate::controller::build::shared::{Shared, build_shared};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::{DeleteParams, Preconditions};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Api, ResourceExt};
+use pd_crds::PdDeployment;
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+/// Pause after shared objects could not be removed.
+const TIDY_AGAIN: Duration = Duration::from_secs(10);
+
+/// What becomes of the account that an earlier operator gave a deployment alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FormerAccount {
+    /// Routers that nothing else replaces run under it: it stays theirs.
+    Kept,
+    /// Routers under it are being replaced, and need it until then.
+    Leaves,
+    /// No router runs under it.
+    Unused,
+}
+
+/// The deployments that a change concerns: of what those of a namespace share, all of them.
+pub(crate) fn deployments_of(
+    key: ObjectRef<PdDeployment>,
+    listed: &Store<PdDeployment>,
+) -> Vec<ObjectRef<PdDeployment>> {
+    if !key.name.is_empty() {
+        return vec![key];
+    }
+    let all = listed.state().into_iter();
+    let of_namespace = all.filter(|deployment| deployment.namespace() == key.namespace);
+    of_namespace
+        .map(|deployment| ObjectRef::from_obj(&*deployment))
+        .collect()
+}
+
+/// Removes what was shared in namespaces that have no deployment any more, whenever one has `gone`.
+pub(crate) async fn tidy_namespaces(
+    context: Arc<Context>,
+    listed: Store<PdDeployment>,
+    gone: Arc<Notify>,
+) -> Infallible {
+    loop {
+        gone.notified().await;
+        let removed = context.remove_shared(|namespace| is_deserted(namespace, &listed));
+        if let Err(error) = removed.await {
+            tracing::warn!(%error, "shared objects of a namespace without PDDeployments are left");
+            sleep(TIDY_AGAIN).await;
+            gone.notify_one();
+        }
+    }
+}
+
+fn is_deserted(namespace: &str, listed: &Store<PdDeployment>) -> bool {
+    let in_it = |is: &PdDeployment| is.namespace().as_deref() == Some(namespace);
+    listed.find(in_it).is_none()
+}
+
+// === impl FormerAccount ===
+
+impl FormerAccount {
+    /// As the routers say that run; `wanted` is what routers are to be.
+    fn of(name: &str, wanted: &Deployment, revision: &str, routers: &[PodFacts]) -> Self {
+        let template = wanted
+            .spec
+            .as_ref()
+            .and_then(|it| it.template.spec.as_ref());
+        let mut containers = template.into_iter().flat_map(|spec| &spec.containers);
+        let program = containers.find(|it| it.name == router::CONTAINER);
+        let image = program.and_then(|program| program.image.as_deref());
+        let is_router =
+            |facts: &&PodFacts| facts.component == Component::Router && !facts.has_ended();
+        let under_it = routers
+            .iter()
+            .filter(is_router)
+            .filter(|facts| facts.account() == Some(name));
+        let stays = |facts: &PodFacts| facts.revision() == revision && facts.image() == image;
+        under_it.fold(Self::Unused, |so_far, facts| match stays(facts) {
+            true => Self::Kept,
+            false if so_far == Self::Unused => Self::Leaves,
+            false => so_far,
+        })
+    }
+}
+
+// === impl Writer ===
+
+impl Writer<'_> {
+    /// Writes what the deployments of this namespace share, unless it is there.
+    pub(crate) async fn apply_shared(&self) -> Result<(), ApplyError> {
+        let context = self.context;
+        let wanted = build_shared(Some(self.namespace), &context.config);
+        if self.has_shared(&wanted) {
+            return Ok(());
+        }
+        // Whoever comes second finds it there.
+        let _turn = context.sharing.lock().await;
+        let Shared { account, policies } = &wanted;
+        let holder = Holder::Namespace;
+        if !self.is_current(holder, &account.account, &context.accounts) {
+            self.apply_for(holder, &account.account, &context.accounts)
+                .await?;
+        }
+        if !self.is_current(holder, &account.binding, &context.bindings) {
+            self.bind(&account.binding, holder).await?;
+        }
+        for policy in policies {
+            self.apply_for(holder, policy, &context.policies).await?;
+        }
+        let key = shared_key(self.namespace);
+        for stored in unwanted(&wanted, &context.policies.of(&key)) {
+            self.remove::<NetworkPolicy>(&stored.name).await?;
+            context.policies.take(&key, &stored.name);
+        }
+        Ok(())
+    }
+
+    fn has_shared(&self, wanted: &Shared) -> bool {
+        let (context, holder) = (self.context, Holder::Namespace);
+        let Shared { account, policies } = wanted;
+        let mut wanted_policies = policies.iter();
+        self.is_current(holder, &account.account, &context.accounts)
+            && self.is_current(holder, &account.binding, &context.bindings)
+            && wanted_policies.all(|it| self.is_current(holder, it, &context.policies))
+            && context.policies.of(&shared_key(self.namespace)).len() == policies.len()
+    }
+
+    /// What becomes of the account of this deployment alone; nothing if it has none.
+    pub(crate) fn former_account(&self, resources: &Resources, revision: &str) -> FormerAccount {
+        let name = former_account_name(self.deployment);
+        match self.context.accounts.find(&self.key(), &name) {
+            Some(_) => FormerAccount::of(&name, &resources.router, revision, &self.facts()),
+            None => FormerAccount::Unused,
+        }
+    }
+
+    /// Keeps up the account of this deployment alone.
+    pub(crate) async fn keep_former_account(&self) -> Result<(), ApplyError> {
+        let context = self.context;
+        let Account { account, binding } = build_former_account(self.deployment, &context.config);
+        self.apply(&account, &context.accounts).await?;
+        self.bind(&binding, Holder::Deployment).await
+    }
+
+    /// Removes what the deployment had alone before its namespace shared it.
+    pub(crate) async fn remove_former(&self, account: FormerAccount) -> Result<(), ApplyError> {
+        let Context {
+            accounts,
+            bindings,
+            policies,
+            ..
+        } = self.context;
+        self.remove_rest(policies, |_| false).await?;
+        if account == FormerAccount::Unused {
+            self.remove_rest(bindings, |_| false).await?;
+            self.remove_rest(accounts, |_| false).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Policies that are stored and not wanted.
+fn unwanted<'a>(
+    wanted: &Shared,
+    stored: &'a [Arc<Stored<NetworkPolicy>>],
+) -> Vec<&'a Stored<NetworkPolicy>> {
+    let names: BTreeSet<String> = wanted.policies.iter().map(ResourceExt::name_any).collect();
+    let stored = stored.iter().map(Arc::as_ref);
+    stored
+        .filter(|stored| !names.contains(&stored.name))
+        .collect()
+}
+
+// === impl Context ===
+
+impl Context {
+    /// Removes the shared objects of every namespace that is deserted. A deployment that is made
+    /// meanwhile writes them again.
+    async fn remove_shared(&self, is_deserted: impl Fn(&str) -> bool) -> kube::Result<()> {
+        let _turn = self.sharing.lock().await;
+        let kinds = [
+            self.bindings.sharing_namespaces(),
+            self.accounts.sharing_namespaces(),
+            self.policies.sharing_namespaces(),
+        ];
+        let namespaces: BTreeSet<String> = kinds.into_iter().flatten().collect();
+        for namespace in namespaces.iter().filter(|it| is_deserted(it)) {
+            self.remove_shared_of::<RoleBinding>(namespace, &self.bindings)
+                .await?;
+            self.remove_shared_of::<ServiceAccount>(namespace, &self.accounts)
+                .await?;
+            self.remove_shared_of::<NetworkPolicy>(namespace, &self.policies)
+                .await?;
+            self.applied.forget(&remembered_as(namespace));
+            tracing::info!(namespace, "removed what its PDDeployments shared");
+        }
+        Ok(())
+    }
+
+    async fn remove_shared_of<K: Child>(
+        &self,
+        namespace: &str,
+        known: &Children<Stored<K>>,
+    ) -> kube::Result<()> {
+        let key = shared_key(namespace);
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        for stored in known.of(&key) {
+            let params = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: Some(stored.uid.clone()),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            };
+            match api.delete(&stored.name, &params).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+                Err(error) => return Err(error),
+            }
+            known.take(&key, &stored.name);
+        }
+        Ok(())
+    }
+}
+
+/// Under which name it is remembered what was applied for a namespace: no UID has a space.
+pub(crate) fn remembered_as(namespace: &str) -> String {
+    format!("namespace {namespace}")
+}
+
+#[cfg(test)]
+mod tests;
