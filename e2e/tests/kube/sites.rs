@@ -36,7 +36,7 @@ async fn shares_memory(stand: &Stand) -> Result<()> {
     let log = stand.kubectl("logs -l pdserve.io/role=decode --tail=-1")?;
     let mut lines = log.lines();
     let chosen = lines
-        .find(|line| line.contains("transport shm prefill="))
+        .find(|line| line.contains("transport shm: "))
         .with_context(|| format!("KV came another way:\n{log}"))?;
     eprintln!("{chosen}");
     Ok(())

@@ -91,11 +91,10 @@ fn without_dots(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut plain = PathBuf::new();
     for component in path.components() {
-        match component {
-            Component::ParentDir => {
-                plain.pop();
-            }
-            component => plain.push(component),
+        if component == Component::ParentDir {
+            plain.pop();
+        } else {
+            plain.push(component);
         }
     }
     plain
