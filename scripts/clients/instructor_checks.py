@@ -47,8 +47,7 @@ def markdown_json_reaches_the_model(server):
 @check
 def what_is_not_supported(server):
     fields = {
-        # It insists on the tool, and openai-python writes `tool_choice` ahead of `tools`.
-        instructor.Mode.TOOLS: "tool_choice",
+        instructor.Mode.TOOLS: "tools",
         instructor.Mode.JSON: "response_format",
         instructor.Mode.JSON_SCHEMA: "response_format",
     }

@@ -66,8 +66,7 @@ def errors(server):
 @check
 def what_is_not_supported(server):
     ways = {
-        # It insists on the tool, and openai-python writes `tool_choice` ahead of `tools`.
-        ToolOutput: "tool_choice",
+        ToolOutput: "tools",
         NativeOutput: "response_format",
         PromptedOutput: "response_format",
     }

@@ -66,9 +66,10 @@ impl Scope {
 // === impl Field ===
 
 impl Field {
-    /// The row of `name` in `scope`.
-    pub(crate) fn find(scope: Scope, name: &str) -> Option<&'static Self> {
-        Self::of(scope).find(|field| field.name == name)
+    /// The row of `name` in `scope`, after its place among the scope's rows.
+    pub(crate) fn find(scope: Scope, name: &str) -> Option<(usize, &'static Self)> {
+        let mut rows = Self::of(scope).enumerate();
+        rows.find(|(_, field)| field.name == name)
     }
 
     /// The rows of `scope`.

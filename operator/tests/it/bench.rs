@@ -224,7 +224,7 @@ pub(crate) async fn wait_gone(pids: &[u64]) {
     }
 }
 
-/// Cargo builds examples beside tests.
+/// `make test` builds it beside the tests.
 fn stand_in() -> PathBuf {
     let operator = Path::new(env!("CARGO_BIN_EXE_pd-operator"));
     let folder = operator.parent().expect("programs lie in a folder");

@@ -16,7 +16,8 @@ const EDITS_MAX: usize = 2;
 /// Looks through the object `json`, which is what `scope` names.
 ///
 /// # Errors
-/// 400 that names the first field, in the order of the body, which is refused or unknown.
+/// 400 that names one field: of an object, the refused one whose row comes first, for a row may say what
+/// the next ones need, else the first that is unknown. Objects inside come before what holds them.
 pub(crate) fn check(scope: Scope, json: &str) -> Result<(), ApiError> {
     let mut refusal = None;
     let mut body = serde_json::Deserializer::from_str(json);
@@ -73,10 +74,14 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        let mut first: Option<(usize, ApiError)> = None;
         while let Some(name) = map.next_key::<Cow<'de, str>>()? {
             let path = format!("{}{name}", self.path);
-            let field = Field::find(self.scope, &name);
-            let found = match field.map(|field| field.how) {
+            let (row, how) = match Field::find(self.scope, &name) {
+                Some((row, field)) => (row, Some(field.how)),
+                None => (usize::MAX, None),
+            };
+            let found = match how {
                 Some(How::Refused { instead, idle }) => {
                     let value: &RawValue = map.next_value()?;
                     (!is_idle(value.get(), idle)).then(|| ApiError::unsupported(&path, instead))
@@ -99,8 +104,13 @@ impl<'de> Visitor<'de> for Object<'_> {
                     None
                 }
             };
-            *self.refusal = self.refusal.take().or(found);
+            if let Some(why) = found
+                && first.as_ref().is_none_or(|(earlier, _)| row < *earlier)
+            {
+                first = Some((row, why));
+            }
         }
+        *self.refusal = self.refusal.take().or(first.map(|(_, why)| why));
         Ok(())
     }
 

@@ -199,6 +199,14 @@ fn a_list_asks_for_something_if_an_element_does() {
 }
 
 #[test]
+fn the_field_that_others_go_with_is_named() {
+    // openai-python writes `tool_choice` ahead of the `tools` that a person gave.
+    let body = r#"{"temprature": 1, "tool_choice": "required", "tools": [{}], "seed": 1}"#;
+    let why = reads::<OpenAiRequest<bool>>(body).unwrap_err();
+    assert_eq!(why.param.as_deref(), Some("tools"));
+}
+
+#[test]
 fn a_field_of_one_element_is_named_with_its_place() {
     let body = r#"{"sampling_params": [{}, {"regex": "a+"}], "lora_path": "x"}"#;
     let why = reads::<GenerateBody>(body).unwrap_err();
