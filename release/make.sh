@@ -16,30 +16,14 @@ out=$(realpath "$1")
 shift
 all=(image charts manifests plugin sbom checksums signatures)
 parts=("${@:-${all[@]}}")
-cosign_version=v2.6.5
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 home=$(sed -n 's/^home: //p' charts/pdserve/Chart.yaml)
-cache=${CACHE:-$PWD/.cache}
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-tool() { # NAME MODULE VERSION PACKAGE: its path, from the PATH or built from its Go module once
-    local folder=$cache/release/$1-$3
-    type -P "$1" && return
-    if [ ! -x "$folder/$1" ]; then
-        command -v go >/dev/null || fail "$1 is neither on the PATH nor can it be built: there is no Go."
-        echo "building $1 $3 from its Go module (once)" >&2
-        GOBIN=$folder CGO_ENABLED=0 go install -trimpath -ldflags='-s -w' "$2/$4@$3" >&2
-    fi
-    echo "$folder/$1"
-}
-helm() {
-    local pinned
-    pinned=$(grep -A1 '"helm.sh/helm/v4"' e2e/src/kube/versions.rs | sed -n 's/.*version: "\(.*\)".*/\1/p')
-    HELM_CACHE_HOME=$work HELM_CONFIG_HOME=$work HELM_DATA_HOME=$work "$(tool helm helm.sh/helm/v4 "$pinned" cmd/helm)" "$@"
-}
-cosign() { "$(tool cosign github.com/sigstore/cosign/v2 "$cosign_version" cmd/cosign)" "$@"; }
+helm() { HELM_CACHE_HOME=$work HELM_CONFIG_HOME=$work HELM_DATA_HOME=$work "$(release/tool.sh helm)" "$@"; }
+cosign() { "$(release/tool.sh cosign)" "$@"; }
 binaries() { # The folder of the release binaries.
     if [ -z "${BIN:-}" ]; then
         make --no-print-directory binaries plugin CUDA=1 >&2

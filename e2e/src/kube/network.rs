@@ -14,6 +14,8 @@ pub const SERVICES: &str = "10.96.0.0/16";
 pub const PODS: &str = "10.91.0.0/16";
 /// The apiserver, where nodes reach it.
 pub const APISERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 90, 0, 1), 6443);
+/// A registry that a test runs beside the apiserver, where nodes reach it.
+pub const REGISTRY: SocketAddrV4 = SocketAddrV4::new(*APISERVER.ip(), 5000);
 /// Most nodes that the addresses allow.
 pub const NODES_MAX: u8 = 100;
 const BRIDGE: &str = "br0";

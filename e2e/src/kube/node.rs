@@ -51,6 +51,7 @@ impl Node {
 
         let plugins = host::cni_folder().context("the CNI plugins were found before")?;
         config::write_cni(&dir, address)?;
+        config::write_registry(&dir)?;
         let toml = config::write_containerd(&dir, plugins)?;
         let command = flags("containerd", &[("config", &toml)]);
         let log = format!("{name}/containerd");

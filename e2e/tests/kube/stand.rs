@@ -1,6 +1,10 @@
 //! Two nodes with everything installed, as a user's cluster has it: kinds, accounts, the operator as
 //! a pod, our image on every node.
 
+mod charts;
+
+pub(crate) use charts::Charts;
+
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
 use pd_e2e::binaries::{smollm2, workspace};
@@ -29,7 +33,7 @@ const CLIENTS: usize = 4;
 pub(crate) const NAMESPACE: &str = "pdserve-system";
 const PAUSE: Duration = Duration::from_millis(100);
 /// Our model is a file of this machine.
-const OPEN_FOLDERS: &str = "overrides.hostPaths={/}";
+pub(crate) const OPEN_FOLDERS: &str = "overrides.hostPaths={/}";
 
 pub(crate) struct Stand {
     pub(crate) cluster: Cluster,
@@ -64,21 +68,31 @@ impl Stand {
 
     /// The same on a cluster of some kind.
     pub(crate) async fn on(site: &Site, object: &Value) -> Result<Self> {
-        let (known, said) = learn().await?;
-        let known = Arc::new(known);
-        let cluster = Cluster::start(Spec::with_nodes(2)).await?;
-        cluster.import(&image()?)?;
-        let mut stand = Self {
-            cluster,
-            url: String::new(),
-            known,
-            said,
-        };
+        let mut stand = Self::bare().await?;
+        stand.cluster.import(&image()?)?;
         for object in &site.objects {
             stand.apply(object)?;
         }
-        install(&stand.cluster, &site.settings)?;
-        stand.apply(object)?;
+        let open = [OPEN_FOLDERS.to_owned()];
+        stand.install(&Charts::ours(), &[&open, &site.settings[..]].concat())?;
+        stand.serve(object).await?;
+        Ok(stand)
+    }
+
+    /// Two nodes, and nothing of ours on them.
+    pub(crate) async fn bare() -> Result<Self> {
+        let (known, said) = learn().await?;
+        Ok(Self {
+            cluster: Cluster::start(Spec::with_nodes(2)).await?,
+            url: String::new(),
+            known: Arc::new(known),
+            said,
+        })
+    }
+
+    /// Applies a deployment and waits until it serves.
+    pub(crate) async fn serve(&mut self, object: &Value) -> Result<()> {
+        self.apply(object)?;
         let least = |role: &str| {
             let pool = &object["spec"]["pools"][role];
             let count = pool["replicas"].as_u64().or(pool["minReplicas"].as_u64());
@@ -86,12 +100,11 @@ impl Stand {
                 .and_then(|count| u32::try_from(count).ok())
                 .unwrap_or(1)
         };
-        stand.settled(least("prefill"), least("decode")).await?;
+        self.settled(least("prefill"), least("decode")).await?;
         let service = "get service smollm2 -o jsonpath={.spec.clusterIP}:{.spec.ports[0].port}";
-        let service: SocketAddrV4 = stand.kubectl(service)?.parse()?;
-        let port = stand.cluster.forward(service)?;
-        stand.url = format!("http://{port}");
-        Ok(stand)
+        let service: SocketAddrV4 = self.kubectl(service)?.parse()?;
+        self.url = format!("http://{}", self.cluster.forward(service)?);
+        Ok(())
     }
 
     pub(crate) fn traffic(&self) -> Traffic {
@@ -278,38 +291,6 @@ impl Stand {
         bail!("no process has {name}")
     }
 
-    pub(crate) fn helm_upgrade(&self, setting: &str) -> Result<String> {
-        let chart = workspace().join("charts/pdserve").display().to_string();
-        self.cluster.helm(&[
-            "upgrade",
-            "pdserve",
-            &chart,
-            "--namespace",
-            NAMESPACE,
-            "--set",
-            OPEN_FOLDERS,
-            "--set",
-            setting,
-            "--wait",
-            "--timeout",
-            "120s",
-        ])
-    }
-
-    /// An install that nobody waits for.
-    pub(crate) fn helm_install_of(&self, setting: &str) -> Result<String> {
-        let chart = workspace().join("charts/pdserve").display().to_string();
-        let words = [
-            "install", "pdserve", &chart, "-n", NAMESPACE, "--set", setting,
-        ];
-        self.cluster.helm(&words)
-    }
-
-    pub(crate) fn helm_uninstall(&self) -> Result<String> {
-        let words = ["uninstall", "pdserve", "--namespace", NAMESPACE, "--wait"];
-        self.cluster.helm(&words)
-    }
-
     pub(crate) fn kv_compat(&self) -> Result<String> {
         self.kubectl("get pdd smollm2 -o jsonpath={.status.kvCompat}")
     }
@@ -375,22 +356,6 @@ impl Stand {
     }
 }
 
-/// Installs both charts, as the README has it.
-fn install(cluster: &Cluster, settings: &[String]) -> Result<()> {
-    let chart = |name: &str| workspace().join("charts").join(name).display().to_string();
-    cluster.helm(&["install", "pdserve-crds", &chart("pdserve-crds")])?;
-    let place = ["--namespace", NAMESPACE, "--create-namespace"];
-    let mut words = vec!["install", "pdserve"];
-    let operator = chart("pdserve");
-    words.push(&operator);
-    words.extend(place);
-    words.extend(["--set", OPEN_FOLDERS, "--wait", "--timeout", "120s"]);
-    words.extend(settings.iter().flat_map(|it| ["--set", it]));
-    let notes = cluster.helm(&words)?;
-    eprintln!("{notes}");
-    Ok(())
-}
-
 /// Whether a condition of a status is true.
 pub(crate) fn holds(status: &Value, condition: &str) -> bool {
     let conditions = status["conditions"].as_array().into_iter().flatten();
@@ -433,7 +398,7 @@ pub(crate) async fn chat_over(client: &Client, base: &str) -> Result<String> {
     Ok(deltas.filter_map(Value::as_str).collect())
 }
 
-fn image() -> Result<std::path::PathBuf> {
+pub(crate) fn image() -> Result<std::path::PathBuf> {
     let folder = workspace().join("target/image");
     let path = folder.join(format!("pdserve-{}.tar", env!("CARGO_PKG_VERSION")));
     ensure!(

@@ -2,7 +2,7 @@
 
 use crate::certs::Identity;
 use crate::kube::image::PAUSE;
-use crate::kube::network::NodeAddress;
+use crate::kube::network::{NodeAddress, REGISTRY};
 use anyhow::{Context, Result};
 use serde_json::json;
 use std::fs;
@@ -31,6 +31,8 @@ restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{plugins}"
 conf_dir = "{at}/cni"
+[plugins."io.containerd.grpc.v1.cri".registry]
+config_path = "{at}/registries"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
@@ -38,6 +40,17 @@ SystemdCgroup = false
 "#
     );
     write(&dir.join("containerd.toml"), &text)
+}
+
+/// Lets the node pull from a registry beside the control plane, which speaks plain HTTP.
+pub(super) fn write_registry(dir: &Path) -> Result<()> {
+    let folder = dir.join("registries").join(REGISTRY.to_string());
+    fs::create_dir_all(&folder)?;
+    let url = format!("http://{REGISTRY}");
+    let text =
+        format!("server = {url:?}\n[host.{url:?}]\ncapabilities = [\"pull\", \"resolve\"]\n");
+    write(&folder.join("hosts.toml"), &text)?;
+    Ok(())
 }
 
 /// Pods are connected point to point: a bridge would need `br_netfilter` for Services to work between
