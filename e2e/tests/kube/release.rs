@@ -164,7 +164,7 @@ impl Release {
 }
 
 fn first_error(told: &str) -> &str {
-    let mut lines = told.lines().filter(|line| line.contains("rror"));
+    let mut lines = told.lines().filter(|line| line.starts_with("Error"));
     lines.next().unwrap_or(told)
 }
 
