@@ -25,6 +25,7 @@ pub(crate) mod observe;
 pub(crate) mod probe;
 pub(crate) mod reconcile;
 pub(crate) mod report;
+pub(crate) mod routers;
 pub(crate) mod run;
 pub(crate) mod scaling;
 mod shared;

@@ -21,6 +21,8 @@ pub const LEAVING_SINCE: &str = "pdserve.io/leaving-since";
 pub const LEAVING: &str = "pdserve.io/leaving";
 /// On the newest record of a deployment's revisions: the whole spec that was last valid, as JSON.
 pub const ACCEPTED_SPEC: &str = "pdserve.io/accepted-spec";
+/// On a routers' Deployment: digest of the pod template as the operator made it that wrote it.
+pub const TEMPLATE: &str = "pdserve.io/template";
 /// On an admin Secret that was made while workers ran: since when its token holds, in RFC 3339.
 pub const TOKEN_SINCE: &str = "pdserve.io/token-since";
 /// Readiness gate of workers: latches when every router sends requests to the pod.

@@ -7,6 +7,7 @@ use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::probe::Probes;
 use super::report::Written;
+use super::routers::Template;
 use super::token::Held;
 use crate::controller::build::BuildConfig;
 use crate::http_client::HttpClient;
@@ -53,6 +54,8 @@ pub(crate) struct Context {
     pub(crate) probes: Probes,
     /// By the deployment's UID.
     pub(crate) tokens: Mutex<HashMap<String, Held>>,
+    /// Of routers, by the deployment's UID.
+    pub(crate) templates: Mutex<HashMap<String, Template>>,
     /// Of deployments that scale by load, by UID; one is away while its deployment is reconciled.
     pub(crate) scalers: Mutex<HashMap<String, Scaler>>,
     pub(crate) scrape_client: HttpClient,
@@ -117,6 +120,7 @@ impl Context {
         self.tokens.lock().remove(uid);
         self.failures.lock().remove(uid);
         self.scalers.lock().remove(uid);
+        self.templates.lock().remove(uid);
         self.applied.forget(uid);
         self.written.forget(uid);
         self.probes.keep(uid, &BTreeSet::new());

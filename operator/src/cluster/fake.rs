@@ -6,16 +6,18 @@ use super::host_ports::{HostPorts, PortRange};
 use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::probe::Probes;
+use super::reconcile::reconcile;
 use super::report::Written;
 use crate::controller::build::BuildConfig;
 use crate::controller::site::Site;
 use crate::http_client::HttpClient;
 use http::{Method, Request, Response, StatusCode};
-use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
 use kube::runtime::events::{Recorder, Reporter};
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
+use pd_crds::{PdDeployment, document};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -61,6 +63,7 @@ impl FakeApi {
             written: Written::default(),
             probes: Probes::new(),
             tokens: Mutex::new(HashMap::new()),
+            templates: Mutex::new(HashMap::new()),
             scalers: Mutex::new(HashMap::new()),
             scrape_client: HttpClient::new(String::new()),
             failures: Mutex::new(HashMap::new()),
@@ -73,6 +76,12 @@ impl FakeApi {
         let state = self.state.lock();
         let found = state.objects.iter().filter(|(_, object)| holds(object));
         found.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// The object that is stored under a path; null if there is none.
+    pub(crate) fn find(&self, path: &str) -> Value {
+        let state = self.state.lock();
+        state.objects.get(path).cloned().unwrap_or_default()
     }
 
     /// What was written since this was last called.
@@ -169,4 +178,32 @@ pub(crate) fn mk_config() -> BuildConfig {
         },
         ..BuildConfig::default()
     }
+}
+
+/// A deployment of one worker each and two routers.
+pub(crate) fn mk_deployment(name: &str, namespace: &str) -> PdDeployment {
+    let text = format!(
+        "apiVersion: pdserve.io/v1alpha1
+kind: PDDeployment
+metadata: {{name: {name}, namespace: {namespace}, uid: uid-of-{name}, resourceVersion: '1', generation: 1}}
+spec:
+  model: {{source: {{hostPath: {{path: /m.gguf}}}}}}
+  pools: {{prefill: {{replicas: 1}}, decode: {{replicas: 1}}}}
+  router: {{replicas: 2}}
+"
+    );
+    document::parse(&text).unwrap()
+}
+
+pub(crate) fn create(api: &FakeApi, deployment: &PdDeployment) {
+    let (name, namespace) = (deployment.name_any(), deployment.namespace().unwrap());
+    let path = format!("/apis/pdserve.io/v1alpha1/namespaces/{namespace}/pddeployments/{name}");
+    api.put(&path, json!(deployment));
+}
+
+/// Reconciles a deployment once, as if its watch had just told of it.
+pub(crate) async fn reconciled(api: &FakeApi, context: &Arc<Context>, deployment: &PdDeployment) {
+    create(api, deployment);
+    let pass = reconcile(Arc::new(deployment.clone()), Arc::clone(context));
+    pass.await.unwrap_or_else(|error| panic!("{error}"));
 }

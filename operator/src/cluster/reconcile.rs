@@ -9,11 +9,10 @@ use super::report::Report;
 use super::scaling;
 use super::shared::FormerAccount;
 use super::status::{self, Surroundings};
-use crate::controller::build::account::former_account_name;
 use crate::controller::build::budget::{Evictable, Mover, build_budgets};
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Pool;
-use crate::controller::build::{self, Resources, revision, service};
+use crate::controller::build::{self, Resources, revision, router, service};
 use crate::controller::plan::{Action as Step, Desired, Observed, ObservedPod, plan};
 use crate::controller::validate::{self, Valid};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -30,7 +29,6 @@ use pd_crds::scaling::ScalingMode;
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdDeploymentStatus};
 use pd_protocol::labels;
 use serde_json::json;
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -269,18 +267,14 @@ impl Writer<'_> {
         self.apply_shared().await?;
         self.apply(&resources.service, &self.context.services)
             .await?;
-        let revision = revision::revision(&self.deployment.spec, Component::Router);
-        let account = self.former_account(resources, &revision);
-        let mut router = with_token(&resources.router, self.context.token_since(&self.uid()));
+        let made = with_token(&resources.router, self.context.token_since(&self.uid()));
+        let routers = self.routers(made).await?;
+        let account = self.former_account(&routers);
         if account == FormerAccount::Kept {
             self.keep_former_account().await?;
-            let spec = router.to_mut().spec.get_or_insert_default();
-            let pod = spec.template.spec.get_or_insert_default();
-            pod.service_account_name = Some(former_account_name(self.deployment));
         }
-        self.hand_over_replicas(router.as_ref()).await?;
-        self.apply(router.as_ref(), &self.context.deployments)
-            .await?;
+        self.hand_over_replicas(&routers).await?;
+        self.apply(&routers, &self.context.deployments).await?;
         self.remove_former(account).await?;
         self.record_revision().await
     }
@@ -506,18 +500,26 @@ impl Writer<'_> {
 
 /// Workers of the wanted revision that run another image than new ones would, in words.
 fn image_drift(facts: &[PodFacts], resources: &Resources) -> Option<String> {
-    let pools = [&resources.prefill, &resources.decode];
     let drifted = facts.iter().filter_map(|facts| {
-        let mut pools = pools.into_iter();
-        let pool = pools.find(|pool| pool.component == facts.component)?;
-        let (runs, wanted) = (facts.image()?, pool.image()?);
-        let differs = runs != wanted && facts.revision() == pool.revision && !facts.leaves();
-        differs.then_some((runs, wanted))
+        let (revision, wanted) = match facts.component {
+            Component::Prefill => (
+                resources.prefill.revision.as_str(),
+                resources.prefill.image()?,
+            ),
+            Component::Decode => (
+                resources.decode.revision.as_str(),
+                resources.decode.image()?,
+            ),
+            Component::Router => router::revision_and_image(&resources.router)?,
+        };
+        let runs = facts.image()?;
+        let stays = facts.revision() == revision && !facts.leaves() && !facts.has_ended();
+        (runs != wanted && stays).then_some((runs, wanted))
     });
     let drifted: Vec<_> = drifted.collect();
     let (runs, wanted) = drifted.first()?;
     Some(format!(
-        "{} workers of this revision run another image ({runs}) than new ones ({wanted})",
+        "{} pods of this revision run another image ({runs}) than new ones ({wanted})",
         drifted.len()
     ))
 }
@@ -538,17 +540,14 @@ fn scale_undone(pool: &Pool, name: &str, asked: u32) -> Event {
 }
 
 /// The routers, so that those which hold another token are replaced.
-fn with_token(router: &Deployment, since: Option<Timestamp>) -> Cow<'_, Deployment> {
-    let Some(since) = since else {
-        return Cow::Borrowed(router);
-    };
+fn with_token(router: &Deployment, since: Option<Timestamp>) -> Deployment {
     let mut router = router.clone();
-    if let Some(spec) = &mut router.spec {
+    if let (Some(spec), Some(since)) = (&mut router.spec, since) {
         let metadata = spec.template.metadata.get_or_insert_default();
         let annotations = metadata.annotations.get_or_insert_default();
         annotations.insert(labels::TOKEN_SINCE.to_owned(), since.to_string());
     }
-    Cow::Owned(router)
+    router
 }
 
 /// When to look again at what no watch tells of.

@@ -287,6 +287,7 @@ async fn start_watches(
         written: Written::default(),
         probes: Probes::new(),
         tokens: Mutex::new(HashMap::new()),
+        templates: Mutex::default(),
         scalers: Mutex::new(HashMap::new()),
         // `/metrics` needs no token.
         scrape_client: HttpClient::new(String::new()),

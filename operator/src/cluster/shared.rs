@@ -5,10 +5,8 @@ use super::apply::{ApplyError, Holder, Writer};
 use super::children::{Child, Children, Stored, shared_key};
 use super::context::Context;
 use super::facts::PodFacts;
-use crate::controller::build::Resources;
 use crate::controller::build::account::{Account, build_former_account, former_account_name};
 use crate::controller::build::component::Component;
-use crate::controller::build::router;
 use crate::controller::build::shared::{Shared, build_shared};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -31,7 +29,7 @@ const TIDY_AGAIN: Duration = Duration::from_secs(10);
 /// What becomes of the account that an earlier operator gave a deployment alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FormerAccount {
-    /// Routers that nothing else replaces run under it: it stays theirs.
+    /// Routers are made to run under it: their template is of an earlier operator.
     Kept,
     /// Routers under it are being replaced, and need it until then.
     Leaves,
@@ -79,27 +77,21 @@ fn is_deserted(namespace: &str, listed: &Store<PdDeployment>) -> bool {
 // === impl FormerAccount ===
 
 impl FormerAccount {
-    /// As the routers say that run; `wanted` is what routers are to be.
-    fn of(name: &str, wanted: &Deployment, revision: &str, routers: &[PodFacts]) -> Self {
-        let template = wanted
-            .spec
-            .as_ref()
-            .and_then(|it| it.template.spec.as_ref());
-        let mut containers = template.into_iter().flat_map(|spec| &spec.containers);
-        let program = containers.find(|it| it.name == router::CONTAINER);
-        let image = program.and_then(|program| program.image.as_deref());
-        let is_router =
-            |facts: &&PodFacts| facts.component == Component::Router && !facts.has_ended();
-        let under_it = routers
+    /// As the pods say that run; `wanted` is what routers are to be.
+    fn of(name: &str, wanted: &Deployment, pods: &[PodFacts]) -> Self {
+        let template = wanted.spec.as_ref().map(|it| &it.template);
+        let pod = template.and_then(|it| it.spec.as_ref());
+        let account = pod.and_then(|it| it.service_account_name.as_deref());
+        let mut routers = pods
             .iter()
-            .filter(is_router)
-            .filter(|facts| facts.account() == Some(name));
-        let stays = |facts: &PodFacts| facts.revision() == revision && facts.image() == image;
-        under_it.fold(Self::Unused, |so_far, facts| match stays(facts) {
-            true => Self::Kept,
-            false if so_far == Self::Unused => Self::Leaves,
-            false => so_far,
-        })
+            .filter(|facts| facts.component == Component::Router && !facts.has_ended());
+        if account == Some(name) {
+            Self::Kept
+        } else if routers.any(|facts| facts.account() == Some(name)) {
+            Self::Leaves
+        } else {
+            Self::Unused
+        }
     }
 }
 
@@ -145,13 +137,13 @@ impl Writer<'_> {
             && context.policies.of(&shared_key(self.namespace)).len() == policies.len()
     }
 
-    /// What becomes of the account of this deployment alone; nothing if it has none.
-    pub(crate) fn former_account(&self, resources: &Resources, revision: &str) -> FormerAccount {
-        let name = former_account_name(self.deployment);
-        match self.context.accounts.find(&self.key(), &name) {
-            Some(_) => FormerAccount::of(&name, &resources.router, revision, &self.facts()),
-            None => FormerAccount::Unused,
-        }
+    /// What becomes of the account of this deployment alone, with what its routers are to be.
+    pub(crate) fn former_account(&self, routers: &Deployment) -> FormerAccount {
+        FormerAccount::of(
+            &former_account_name(self.deployment),
+            routers,
+            &self.facts(),
+        )
     }
 
     /// Keeps up the account of this deployment alone.

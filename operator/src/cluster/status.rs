@@ -236,7 +236,7 @@ fn spec_claim(refused: Option<&str>) -> Claim {
 }
 
 /// Whether replicas of one revision run one image. A newer operator brings a newer one, and replaces
-/// no running worker for it.
+/// no running pod for it.
 fn images_claim(deployment: &PdDeployment, drifted: Option<&str>) -> Claim {
     let name = deployment.name_any();
     Claim {
@@ -244,7 +244,7 @@ fn images_claim(deployment: &PdDeployment, drifted: Option<&str>) -> Claim {
         holds: drifted.is_none(),
         reason: drifted.map_or("Alike", |_| "ImageDrift"),
         message: drifted.map_or_else(
-            || "workers of the wanted revision run one image".to_owned(),
+            || "workers and routers of the wanted revision run one image".to_owned(),
             |drifted| format!("{drifted}; `kubectl pd restart {name}` replaces them step by step"),
         ),
     }

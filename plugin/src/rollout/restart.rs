@@ -1,7 +1,7 @@
-//! `kubectl pd restart`: a rollout to the same spec, for workers that run another image than new ones
-//! would, or that are to begin again. It writes the annotation of `kubectl rollout restart` into both
-//! pools' `podTemplate`, so that it is a revision like any other: `rollout undo` leads back, and what
-//! GitOps holds wins over it.
+//! `kubectl pd restart`: a rollout to the same spec, for workers and routers that run another image than
+//! new ones would, or that are to begin again. It writes the annotation of `kubectl rollout restart` into
+//! every `podTemplate`, so that it is a revision like any other: `rollout undo` leads the workers
+//! back, and what GitOps holds wins over it.
 
 use crate::connection::{Cluster, patch_params};
 use anyhow::Result;
@@ -17,22 +17,22 @@ pub(crate) async fn restart(cluster: &Cluster, name: &str) -> Result<String> {
     let deployment = cluster.deployment(name).await?;
     let now = Timestamp::now();
     let now = now.round(Unit::Second).unwrap_or(now);
-    let pool = json!({"podTemplate": {"metadata": {"annotations": {
+    let pods = json!({"podTemplate": {"metadata": {"annotations": {
         RESTARTED_AT: now.to_string(),
     }}}});
     let patch = json!({
         "metadata": {"uid": deployment.uid()},
-        "spec": {"pools": {"prefill": pool, "decode": pool}},
+        "spec": {"router": pods, "pools": {"prefill": pods, "decode": pods}},
     });
     let api = cluster.api::<PdDeployment>();
     let patched = api.patch(name, &patch_params(), &Patch::Merge(patch)).await;
     patched.map_err(|error| cluster.failed::<PdDeployment>("change", name, &error))?;
     Ok(match deployment.spec.rollout.paused {
         true => format!(
-            "{name} is paused: its workers are replaced after `kubectl pd rollout resume {name}`.\n"
+            "{name} is paused: its routers are replaced now, its workers after `kubectl pd rollout resume {name}`.\n"
         ),
         false => format!(
-            "{name} replaces its workers step by step; `kubectl pd status {name}` shows how far it is.\n"
+            "{name} replaces its pods step by step; `kubectl pd status {name}` shows how far it is.\n"
         ),
     })
 }
@@ -55,7 +55,7 @@ mod tests {
         apiserver.answers("GET", DEPLOYMENT, StatusCode::OK, settled());
         apiserver.answers("PATCH", DEPLOYMENT, StatusCode::OK, settled());
         let told = restart(&apiserver.cluster(), "tiny").await.unwrap();
-        assert!(told.starts_with("tiny replaces its workers step by step"));
+        assert!(told.starts_with("tiny replaces its pods step by step"));
         let written = apiserver.written("PATCH", DEPLOYMENT);
         let before: PdDeployment = serde_json::from_value(settled()).unwrap();
         let mut after = settled();
@@ -64,6 +64,8 @@ mod tests {
             assert!(template["metadata"]["annotations"][RESTARTED_AT].is_string());
             after["spec"]["pools"][role]["podTemplate"] = template;
         }
+        let template = written["spec"]["router"]["podTemplate"].clone();
+        assert!(template["metadata"]["annotations"][RESTARTED_AT].is_string());
         let after: PdDeployment = serde_json::from_value(after).unwrap();
         let record = recorded(&before.spec);
         assert_ne!(recorded(&after.spec), record, "it is another revision");

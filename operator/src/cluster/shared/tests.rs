@@ -2,35 +2,19 @@
 
 use super::*;
 use crate::cluster::facts::all_facts;
-use crate::cluster::fake::{FakeApi, mk_config};
+use crate::cluster::fake::{FakeApi, create, mk_config, mk_deployment, reconciled};
 use crate::cluster::nodes::Nodes;
 use crate::cluster::reconcile::reconcile;
+use crate::controller::build::BuildConfig;
 use crate::controller::build::network::Admins;
 use crate::controller::build::shared::ROUTERS;
-use crate::controller::build::{BuildConfig, build};
-use crate::controller::validate;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::{reflector, watcher};
-use pd_crds::document;
 use pd_protocol::labels;
 use serde_json::{Value, json};
 
 /// Objects that a deployment may have of its own beside its pods.
 const OBJECTS_MAX: usize = 8;
-
-fn mk_deployment(name: &str, namespace: &str) -> PdDeployment {
-    let text = format!(
-        "apiVersion: pdserve.io/v1alpha1
-kind: PDDeployment
-metadata: {{name: {name}, namespace: {namespace}, uid: uid-of-{name}, resourceVersion: '1', generation: 1}}
-spec:
-  model: {{source: {{hostPath: {{path: /m.gguf}}}}}}
-  pools: {{prefill: {{replicas: 1}}, decode: {{replicas: 1}}}}
-  router: {{replicas: 2}}
-"
-    );
-    document::parse(&text).unwrap()
-}
 
 fn with_policies() -> BuildConfig {
     BuildConfig {
@@ -40,19 +24,6 @@ fn with_policies() -> BuildConfig {
         }),
         ..mk_config()
     }
-}
-
-fn create(api: &FakeApi, deployment: &PdDeployment) {
-    let (name, namespace) = (deployment.name_any(), deployment.namespace().unwrap());
-    let path = format!("/apis/pdserve.io/v1alpha1/namespaces/{namespace}/pddeployments/{name}");
-    api.put(&path, json!(deployment));
-}
-
-/// Reconciles a deployment once, as if its watch had just told of it.
-async fn reconciled(api: &FakeApi, context: &Arc<Context>, deployment: &PdDeployment) {
-    create(api, deployment);
-    let pass = reconcile(Arc::new(deployment.clone()), Arc::clone(context));
-    pass.await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 fn is_own(object: &Value, deployment: &str) -> bool {
@@ -206,37 +177,32 @@ fn a_change_of_what_is_shared_concerns_all_deployments_of_the_namespace() {
     assert_eq!(deployments_of(own.clone(), &listed), [own]);
 }
 
-/// A router's pod of an account, an image and a revision.
-fn mk_router(account: &str, image: &str, revision: &str) -> Pod {
+/// A router's pod of an account.
+fn mk_router(account: &str) -> Pod {
     let pod = json!({
-        "metadata": {"name": "r", "labels": {
-            labels::ROLE: "router", labels::REVISION: revision,
-        }},
-        "spec": {"serviceAccountName": account, "containers": [{"name": "router", "image": image}]},
+        "metadata": {"name": "r", "labels": {labels::ROLE: "router"}},
+        "spec": {"serviceAccountName": account, "containers": [{"name": "router"}]},
     });
     serde_json::from_value(pod).expect("a Pod")
 }
 
 #[test]
-fn a_former_account_stays_with_routers_that_nothing_else_replaces() {
+fn a_former_account_stays_as_long_as_routers_run_under_it_or_are_to() {
     let deployment = mk_deployment("a", "ns");
-    let valid = validate::for_a_cluster(&deployment, &mk_config()).unwrap();
-    let wanted = build(&valid, &mk_config()).unwrap().router;
-    let of = |routers: &[(&str, &str, &str)]| {
-        let pods = routers
-            .iter()
-            .map(|(account, image, revision)| Arc::new(mk_router(account, image, revision)));
+    let of = |wanted: &str, routers: &[&str]| {
+        let wanted = json!({"spec": {"selector": {}, "template": {"spec": {
+            "serviceAccountName": wanted, "containers": [],
+        }}}});
+        let wanted = serde_json::from_value(wanted).expect("a Deployment");
+        let pods = routers.iter().map(|account| Arc::new(mk_router(account)));
         let facts = all_facts(&deployment, pods.collect(), &Nodes::default());
-        FormerAccount::of("a-router", &wanted, "new", &facts)
+        FormerAccount::of("a-router", &wanted, &facts)
     };
-    let (own, image) = ("a-router", "pdserve:test");
-    assert_eq!(of(&[(own, image, "new")]), FormerAccount::Kept);
-    assert_eq!(of(&[(own, image, "old")]), FormerAccount::Leaves);
-    assert_eq!(of(&[(own, "pdserve:old", "new")]), FormerAccount::Leaves);
-    let rolls = [(own, "pdserve:old", "new"), (ROUTERS, image, "new")];
-    assert_eq!(of(&rolls), FormerAccount::Leaves);
-    assert_eq!(of(&[(ROUTERS, image, "new")]), FormerAccount::Unused);
-    assert_eq!(of(&[]), FormerAccount::Unused);
+    let own = "a-router";
+    assert_eq!(of(own, &[own]), FormerAccount::Kept);
+    assert_eq!(of(own, &[]), FormerAccount::Kept);
+    assert_eq!(of(ROUTERS, &[own, ROUTERS]), FormerAccount::Leaves);
+    assert_eq!(of(ROUTERS, &[ROUTERS]), FormerAccount::Unused);
 }
 
 /// A namespace as an earlier operator left it: an account and policies for each deployment.

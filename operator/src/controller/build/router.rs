@@ -15,7 +15,7 @@ use pd_crds::PdDeployment;
 use pd_crds::field::{FieldErrors, FieldPath};
 use pd_crds::limits::LimitsSpec;
 use pd_crds::router::{PoliciesSpec, RetriesSpec, RouterSpec};
-use pd_protocol::ports;
+use pd_protocol::{labels, ports};
 use std::collections::BTreeMap;
 
 const ROUTER: Component = Component::Router;
@@ -71,6 +71,20 @@ pub(crate) fn build_router(
         }),
         status: None,
     })
+}
+
+/// Which spec the routers' Deployment was built from, and the image that it names.
+pub(crate) fn revision_and_image(routers: &Deployment) -> Option<(&str, &str)> {
+    let template = &routers.spec.as_ref()?.template;
+    let revision = template
+        .metadata
+        .as_ref()?
+        .labels
+        .as_ref()?
+        .get(labels::REVISION)?;
+    let mut containers = template.spec.as_ref()?.containers.iter();
+    let program = containers.find(|it| it.name == CONTAINER)?;
+    Some((revision, program.image.as_deref()?))
 }
 
 fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container {
