@@ -102,8 +102,13 @@ for words in 'check rules rules.yaml' 'check rules --lint=none panels.yaml' 'tes
     step "promtool $words: $(grep -oh 'SUCCESS.*' "$work/told")"
 done
 
-# --- Argo CD ------------------------------------------------------------------------------------
+# --- Argo CD and kstatus ------------------------------------------------------------------------
 
 lua=$(scripts/fetch-lua.sh "$cache")
-scripts/argocd-health.py "$lua" >"$work/told" || fail "contrib/argocd: its health scripts say something else."
-step "$(cat "$work/told")"
+kstatus=$cache/kube/kstatus-$(cat scripts/kstatus/{main.go,go.sum} | sha256sum | cut -c1-12)
+if [ ! -x "$kstatus" ]; then
+    step "building kstatus from its Go module (once)"
+    (cd scripts/kstatus && CGO_ENABLED=0 go build -trimpath -o "$kstatus" .) || fail "scripts/kstatus does not build; its message is above."
+fi
+step "objects of each phase, by those who judge them"
+scripts/health.py "$lua" "$kstatus" || fail "contrib/argocd or kstatus says something else of objects than is written beside them."

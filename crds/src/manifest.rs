@@ -2,9 +2,12 @@
 
 use crate::pd_deployment::PdDeployment;
 use crate::pd_pool::PdPool;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use crate::status::UNSEEN;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON,
+};
 use kube::CustomResourceExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A generated file of `crds/yaml/`.
 #[derive(Clone, Debug)]
@@ -16,7 +19,9 @@ pub struct Manifest {
 
 /// Every file of `crds/yaml/`.
 pub fn manifests() -> Vec<Manifest> {
-    vec![manifest(&PdDeployment::crd()), manifest(&PdPool::crd())]
+    [PdDeployment::crd(), PdPool::crd()]
+        .map(|crd| manifest(&unseen_at_first(crd)))
+        .into()
 }
 
 /// The OpenAPI schema of a `PDDeployment`.
@@ -31,6 +36,20 @@ fn manifest(crd: &CustomResourceDefinition) -> Manifest {
         file_name: format!("{}.yaml", crd.spec.names.plural),
         yaml,
     }
+}
+
+/// An object that no operator has seen is not taken for one that is as it is wanted. Source: kstatus,
+/// which compares generations where it finds both.
+fn unseen_at_first(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut crd.spec.versions {
+        let schema = version.schema.as_mut();
+        let schema = schema.and_then(|it| it.open_api_v3_schema.as_mut());
+        let fields = schema.and_then(|it| it.properties.as_mut());
+        if let Some(status) = fields.and_then(|it| it.get_mut("status")) {
+            status.default = Some(JSON(json!({"observedGeneration": UNSEEN})));
+        }
+    }
+    crd
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ pub enum PoolRole {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PdPoolStatus {
-    /// Generation of the spec that this status describes.
+    /// Generation of the spec that this status describes; -1 before the operator has seen any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Workers that exist and do not leave.

@@ -7,13 +7,15 @@ use serde::{Deserialize, Serialize};
 
 /// Largest number of decisions that the status keeps.
 pub const DECISIONS_MAX: usize = 10;
+/// The generation that a status observed which no operator has written yet.
+pub const UNSEEN: i64 = -1;
 /// Longest message of a decision.
 pub const MESSAGE_BYTES_MAX: usize = 256;
 
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PdDeploymentStatus {
-    /// Generation of the spec that this status describes.
+    /// Generation of the spec that this status describes; -1 before the operator has seen any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `Ready`, `Progressing`, `PrefillReady`, `DecodeReady`, `RouterReady`, …

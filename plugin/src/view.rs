@@ -5,7 +5,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
-use pd_crds::status::{PdDeploymentStatus, PoolStatus};
+use pd_crds::status::{PdDeploymentStatus, PoolStatus, UNSEEN};
 use pd_crds::{PdDeployment, PoolRole};
 use pd_protocol::labels;
 
@@ -46,7 +46,7 @@ impl View {
     /// What the operator wrote, if it has seen the deployment at all.
     pub(crate) fn status(&self) -> Option<&PdDeploymentStatus> {
         let status = self.deployment.status.as_ref();
-        status.filter(|status| status.observed_generation.is_some())
+        status.filter(|status| status.observed_generation.is_some_and(|seen| seen > UNSEEN))
     }
 
     pub(crate) fn condition(&self, name: &str) -> Option<&Condition> {

@@ -21,7 +21,17 @@ fn committed_yaml_is_what_the_types_generate() {
 fn yaml_reads_back_as_the_crd_it_was_made_from() {
     let yaml = &manifests()[0].yaml;
     let back: CustomResourceDefinition = serde_saphyr::from_str(yaml).unwrap();
-    assert_eq!(back, PdDeployment::crd());
+    assert_eq!(back, unseen_at_first(PdDeployment::crd()));
+}
+
+#[test]
+fn an_object_was_observed_by_nobody_at_first() {
+    for crd in [PdDeployment::crd(), PdPool::crd()].map(unseen_at_first) {
+        let crd = serde_json::to_value(crd).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let status = &schema["properties"]["status"]["default"];
+        assert_eq!(status["observedGeneration"], UNSEEN);
+    }
 }
 
 /// Calls `visit` with every schema node and its path.

@@ -53,6 +53,16 @@ impl Surroundings {
     }
 }
 
+/// How far the routers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Routers {
+    AsWanted,
+    /// Some start or are replaced.
+    Move,
+    /// They have done so for longer than a rollout may take.
+    Overdue,
+}
+
 /// One condition before it is dated.
 struct Claim {
     name: &'static str,
@@ -153,7 +163,9 @@ pub(crate) fn is_trouble(reason: &str) -> bool {
 /// Whether something is to go forward.
 pub(crate) fn is_progressing(status: &PdDeploymentStatus) -> bool {
     let mut conditions = status.conditions.iter();
-    conditions.any(|is| is.type_ == "Progressing" && is.status == "True")
+    conditions.any(|is| {
+        ["Progressing", "Reconciling"].contains(&is.type_.as_str()) && is.status == "True"
+    })
 }
 
 /// The status of one pool's own object.
@@ -202,8 +214,15 @@ fn claims(
 ) -> Vec<Claim> {
     let (routers_ready, routers_wanted) = around.routers;
     let all_ready = routers_ready >= routers_wanted;
-    let progressing = progressing_claim(pools, around, is_overdue(deployment, around, now));
-    let [reconciling, stalled] = kstatus_claims(deployment, around, &progressing, all_ready);
+    let is_overdue = is_overdue(deployment, around, now);
+    let progressing = progressing_claim(pools, around, is_overdue);
+    let moves = around.replaces_routers || !all_ready && !around.suspended;
+    let routers = match (moves, is_overdue) {
+        (false, _) => Routers::AsWanted,
+        (true, false) => Routers::Move,
+        (true, true) => Routers::Overdue,
+    };
+    let [reconciling, stalled] = kstatus_claims(deployment, around, &progressing, routers);
     vec![
         ready_claim(pools, around),
         spec_claim(around.refused.as_deref()),
@@ -256,7 +275,7 @@ fn kstatus_claims(
     deployment: &PdDeployment,
     around: &Surroundings,
     progressing: &Claim,
-    routers_ready: bool,
+    routers: Routers,
 ) -> [Claim; 2] {
     let claim = |name, holds, reason, message: &str| Claim {
         name,
@@ -270,11 +289,15 @@ fn kstatus_claims(
         None if progressing.reason == DEADLINE_EXCEEDED && !is_paused => {
             Some((DEADLINE_EXCEEDED, progressing.message.as_str()))
         }
+        None if routers == Routers::Overdue => Some((
+            DEADLINE_EXCEEDED,
+            "routers do not start within spec.rollout.progressDeadlineSeconds",
+        )),
         None => None,
     };
     let moves = if progressing.reason != AS_WANTED {
         Some((progressing.reason, progressing.message.as_str()))
-    } else if around.replaces_routers || !routers_ready && !around.suspended {
+    } else if routers != Routers::AsWanted {
         Some(("RoutersMove", "routers start or are replaced"))
     } else {
         None

@@ -43,8 +43,8 @@ if spec.rollout ~= nil and spec.rollout.paused and not replaced then
   return say("Suspended", "spec.rollout.paused holds the new revision back")
 end
 
-if progressing ~= nil and progressing.reason == "ProgressDeadlineExceeded" then
-  return say("Degraded", progressing.message)
+if conditions.Stalled ~= nil and conditions.Stalled.status == "True" then
+  return say("Degraded", conditions.Stalled.message)
 end
 for _, move in ipairs({ progressing or {}, conditions.Reconciling or {} }) do
   if move.status == "True" then

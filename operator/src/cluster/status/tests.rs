@@ -7,6 +7,8 @@ use crate::controller::plan::Leaving;
 use pd_crds::document;
 use pd_crds::place::Place;
 
+mod phases;
+
 fn mk_deployment() -> PdDeployment {
     let text = "apiVersion: pdserve.io/v1alpha1
 kind: PDDeployment
