@@ -9,6 +9,10 @@ use std::time::Duration;
 /// No step takes longer on an emulated, busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// An emulated host may stand still for 3.7 s, seven times 537 ms, before its peer gives it up: the default's half a
+/// second is no standstill of a real NIC, but one of a busy machine.
+const ACK_TIMEOUT: u8 = 17;
+
 /// The writing host.
 pub(crate) const A: usize = 0;
 /// The receiving host.
@@ -33,7 +37,9 @@ pub(crate) async fn start(
         .await?;
     receiver.line("listening", PATIENCE).await?;
     let peer = address(B, 0);
-    let write = format!("rdma-ping write --peer {peer}:7000 --what {what} {family}");
+    let write = format!(
+        "rdma-ping write --peer {peer}:7000 --what {what} --ack-timeout {ACK_TIMEOUT} {family}"
+    );
     let writer = bench.hosts[A].start(&write).await?;
     Ok((writer, receiver))
 }

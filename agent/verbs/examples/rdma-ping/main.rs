@@ -11,7 +11,7 @@ mod wire;
 mod write;
 
 use clap::{Parser, Subcommand};
-use pd_verbs::{IpFamily, PortWish};
+use pd_verbs::{IpFamily, PortWish, Retry};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
@@ -42,6 +42,9 @@ enum Role {
         /// RoCE over IPv6, as the receiver.
         #[arg(long)]
         ipv6: bool,
+        /// How long the receiver may be silent before a packet is sent again: 4.096 µs · 2^this.
+        #[arg(long, default_value_t = Retry::default().ack_timeout, value_parser = clap::value_parser!(u8).range(1..=31))]
+        ack_timeout: u8,
     },
     /// Keep a device open and say what it tells, until it fails.
     Hold,
@@ -58,7 +61,18 @@ fn main() -> ExitCode {
     let done = match Args::parse().role {
         Role::Devices => devices::run(),
         Role::Receive { listen, ipv6 } => receive::run(listen, wish(ipv6)),
-        Role::Write { peer, what, ipv6 } => write::run(peer, what, wish(ipv6)),
+        Role::Write {
+            peer,
+            what,
+            ipv6,
+            ack_timeout,
+        } => {
+            let retry = Retry {
+                ack_timeout,
+                ..Retry::default()
+            };
+            write::run(peer, what, wish(ipv6), retry)
+        }
         Role::Hold => hold::run(),
     };
     match done {

@@ -47,9 +47,9 @@ struct Writer {
     region: RemoteRegion,
 }
 
-pub(crate) fn run(peer: SocketAddr, what: What, wish: PortWish) -> Result<()> {
+pub(crate) fn run(peer: SocketAddr, what: What, wish: PortWish, retry: Retry) -> Result<()> {
     let mut wire = Wire::new(TcpStream::connect(peer)?)?;
-    let mut writer = Writer::build(&mut wire, wish)?;
+    let mut writer = Writer::build(&mut wire, wish, retry)?;
     let outcome = match what {
         What::Pieces => writer.write_pieces()?,
         What::Outside => {
@@ -64,7 +64,7 @@ pub(crate) fn run(peer: SocketAddr, what: What, wish: PortWish) -> Result<()> {
         }
         What::Unreceived => writer.flood()?,
         What::Abandoned => return writer.abandon(),
-        What::Forever => return writer.write_until_failure(),
+        What::Forever => return writer.write_until_failure(retry),
     };
     wire.tell(&outcome)
 }
@@ -72,7 +72,7 @@ pub(crate) fn run(peer: SocketAddr, what: What, wish: PortWish) -> Result<()> {
 // === impl Writer ===
 
 impl Writer {
-    fn build(wire: &mut Wire, wish: PortWish) -> Result<Self> {
+    fn build(wire: &mut Wire, wish: PortWish, retry: Retry) -> Result<Self> {
         let device = crate::devices::first()?;
         let local = device.choose_port(&wish)?;
         let domain = ProtectionDomain::new(&device)?;
@@ -100,7 +100,7 @@ impl Writer {
         );
         let connected = ends.into_iter().zip(&offer.ends).map(|(end, remote)| {
             let end = end.connect(remote, PathOptions::default())?;
-            Ok(end.start(Retry::default())?)
+            Ok(end.start(retry)?)
         });
         let ends = connected.collect::<Result<Vec<_>>>()?;
         println!(

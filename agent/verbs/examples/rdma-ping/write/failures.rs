@@ -70,7 +70,7 @@ impl Writer {
     }
 
     /// Writes one piece after the other; tells of events and of the failure that ends it.
-    pub(super) fn write_until_failure(&mut self) -> Result<()> {
+    pub(super) fn write_until_failure(&mut self, retry: Retry) -> Result<()> {
         let dst = self.region.at(0, PIECE_BYTES as u64)?;
         let mut written = 0_u32;
         loop {
@@ -85,7 +85,7 @@ impl Writer {
                     }
                 }
                 Some(error) => {
-                    let (waited, bound) = (begun.elapsed(), Retry::default().gives_up_after());
+                    let (waited, bound) = (begun.elapsed(), retry.gives_up_after());
                     println!("{error}");
                     println!("failed after {written} writes and {waited:.1?}; bound {bound:.1?}");
                     ensure!(waited < bound + STANDSTILL, "later than its bound");
