@@ -2,6 +2,7 @@
 //! an address of this machine's loopback at which we answer what the operator asks of agents and
 //! routers, as if there were load. Thousands fit on a machine. The name is Kubemark's.
 
+mod adopt;
 mod agent;
 mod pods;
 mod server;
@@ -27,6 +28,7 @@ use table::Table;
 use tokio::task::JoinSet;
 
 pub use agent::Load;
+pub use table::Ended;
 
 /// A quarter of a lease, as kubelets do.
 const LEASE_EVERY: Duration = Duration::from_secs(10);
@@ -62,6 +64,28 @@ impl HollowNodes {
             table,
             _tasks: tasks,
         })
+    }
+
+    /// Serves every node that bears a label, from when it appears until it is gone: those that an autoscaler of nodes makes.
+    ///
+    /// # Errors
+    /// When no agent starts that shows what agents say.
+    pub async fn adopt(client: Client, label: &str) -> Result<Self> {
+        let table = Arc::new(Table::new(template().await?));
+        let mut tasks = JoinSet::new();
+        allow_many_files()?;
+        let label = label.to_owned();
+        tasks.spawn(adopt::follow(client.clone(), label, Arc::clone(&table)));
+        Ok(Self {
+            client,
+            table,
+            _tasks: tasks,
+        })
+    }
+
+    /// Each pod that was deleted, and whether it was drained by then.
+    pub fn ended(&self) -> Vec<Ended> {
+        self.table.ended()
     }
 
     /// What users send to every deployment from now on.

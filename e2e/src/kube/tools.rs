@@ -5,7 +5,7 @@
 mod wrapper;
 
 use crate::kube::host;
-use crate::kube::versions::{KUBERNETES, SOURCES, Source, folder_name};
+use crate::kube::versions::{Extra, KUBERNETES, SOURCES, Source, folder_name};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsString;
@@ -18,6 +18,14 @@ use std::time::Instant;
 #[derive(Clone, Debug)]
 pub struct Tools {
     bin: PathBuf,
+}
+
+/// What [`Extra`] names, ready for use.
+#[derive(Clone, Debug)]
+pub struct ExtraTool {
+    pub program: PathBuf,
+    /// Copies of its folders, in their order.
+    pub folders: Vec<PathBuf>,
 }
 
 /// Where one build reads and writes.
@@ -63,6 +71,63 @@ impl Tools {
     pub fn folder(&self) -> &Path {
         &self.bin
     }
+}
+
+// === impl ExtraTool ===
+
+impl ExtraTool {
+    /// Finds the program under `cache`, or builds it and copies its folders: minutes the first time.
+    ///
+    /// # Errors
+    /// When Go is missing or too old, or the build fails.
+    pub fn ready(cache: &Path, extra: &'static Extra) -> Result<Self> {
+        let Extra { source, folders } = extra;
+        let (name, package) = source.commands[0];
+        let root = cache.join("kube");
+        let home = root.join(format!("{name}-{}", source.version));
+        let tool = Self {
+            program: home.join(name),
+            folders: folders.iter().map(|folder| home.join(folder)).collect(),
+        };
+        fs::create_dir_all(&home).context("make the tool's folder")?;
+        let lock = File::create(root.join("tools.lock")).context("make the tools' lock")?;
+        flock(&lock, FlockOperation::LockExclusive).context("wait for the tools' lock")?;
+        // The program comes last.
+        if tool.program.is_file() {
+            return Ok(tool);
+        }
+        host::check_go()?;
+        eprintln!(
+            "building {name} {} from its Go module, once: about 5 minutes on 2 idle cores",
+            source.version
+        );
+        let workshop = Workshop {
+            go: root.join("go"),
+            bin: home,
+        };
+        fs::create_dir_all(&workshop.go).context("make the build's folder")?;
+        let module = workshop.download(source)?;
+        let module = Path::new(module["Dir"].as_str().context("go names no folder")?);
+        for (folder, copy) in folders.iter().zip(&tool.folders) {
+            copy_files(&module.join(folder), copy)?;
+        }
+        let context = || format!("build {name} from {}@{}", source.module, source.version);
+        workshop
+            .build(source, name, package)
+            .with_context(context)?;
+        workshop.tidy()?;
+        Ok(tool)
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
+        let entry = entry?;
+        // Not a copy of the file: a module's are read-only.
+        fs::write(to.join(entry.file_name()), fs::read(entry.path())?)?;
+    }
+    Ok(())
 }
 
 // === impl Workshop ===
@@ -133,17 +198,22 @@ impl Workshop {
             return Ok(folder);
         }
         fs::create_dir_all(&folder)?;
-        let Source {
-            module, version, ..
-        } = source;
-        let mut download = self.go(&folder);
-        download.args(["mod", "download", "-json"]);
-        let told = run(download.arg(format!("{module}@{version}")))?;
-        let told: serde_json::Value = serde_json::from_str(&told)?;
+        let told = self.download(source)?;
         let upstream = told["GoMod"].as_str().context("go names no go.mod")?;
         let upstream = fs::read_to_string(upstream)?;
         fs::write(folder.join("go.mod"), wrapper::go_mod(source, &upstream))?;
         Ok(folder)
+    }
+
+    /// What `go` says of a module that is here then.
+    fn download(&self, source: &Source) -> Result<serde_json::Value> {
+        let Source {
+            module, version, ..
+        } = source;
+        let mut download = self.go(&self.go);
+        download.args(["mod", "download", "-json"]);
+        let told = run(download.arg(format!("{module}@{version}")))?;
+        Ok(serde_json::from_str(&told)?)
     }
 
     /// `go`, writing below [`Workshop::go`] only.

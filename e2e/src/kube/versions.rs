@@ -55,6 +55,23 @@ pub const SOURCES: &[Source] = &[
     },
 ];
 
+/// What a proof of its own runs beside a cluster, with the folders of its module that it needs. Built for that proof alone.
+#[derive(Debug)]
+pub struct Extra {
+    pub source: Source,
+    pub folders: &'static [&'static str],
+}
+
+/// Karpenter, whose cloud only makes Node objects.
+pub const KARPENTER: Extra = Extra {
+    source: Source {
+        module: "sigs.k8s.io/karpenter",
+        version: "v1.14.1",
+        commands: &[("karpenter-kwok", "sigs.k8s.io/karpenter/kwok")],
+    },
+    folders: &["pkg/apis/crds", "kwok/apis/crds"],
+};
+
 /// Names the set: a folder of tools holds exactly these versions.
 pub fn folder_name() -> String {
     let mut name = String::new();

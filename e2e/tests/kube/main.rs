@@ -8,6 +8,8 @@ mod door;
 mod extremes;
 mod groups;
 mod hostile;
+mod hpa;
+mod karpenter;
 mod killed_owner;
 mod left_behind;
 mod nodes;

@@ -19,7 +19,16 @@ const BASE: Ipv4Addr = Ipv4Addr::new(127, 240, 0, 0);
 pub(super) struct Table {
     template: Template,
     known: Mutex<Known>,
+    ended: Mutex<Vec<Ended>>,
     pub(super) scrapes: AtomicU64,
+}
+
+/// A pod that was deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    pub pod: String,
+    /// The operator asked it to drain before it was told to end.
+    pub drained: bool,
 }
 
 #[derive(Default)]
@@ -58,6 +67,7 @@ impl Table {
         Self {
             template,
             known: Mutex::default(),
+            ended: Mutex::default(),
             scrapes: AtomicU64::new(0),
         }
     }
@@ -115,11 +125,20 @@ impl Table {
         let Some(address) = known.addresses.remove(uid) else {
             return;
         };
-        if let Some(pod) = known.pods.remove(&address)
-            && let Some(together) = known.together.get_mut(&pod.deployment)
-        {
+        let Some(pod) = known.pods.remove(&address) else {
+            return;
+        };
+        self.ended.lock().push(Ended {
+            pod: pod.name.clone(),
+            drained: pod.drains,
+        });
+        if let Some(together) = known.together.get_mut(&pod.deployment) {
             together.remove(&address);
         }
+    }
+
+    pub(super) fn ended(&self) -> Vec<Ended> {
+        self.ended.lock().clone()
     }
 
     /// What a pod says of its load; nothing where none is.

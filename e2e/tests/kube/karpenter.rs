@@ -1,0 +1,237 @@
+//! The real Karpenter makes nodes for workers that wait, and consolidates a node that a smaller deployment leaves half empty.
+//! Its cloud makes Node objects alone; hollow kubelets run what comes to them.
+
+use crate::operator::Bench;
+use anyhow::{Context, Result, ensure};
+use pd_e2e::kube::hollow::HollowNodes;
+use pd_e2e::kube::tools::{self, ExtraTool};
+use pd_e2e::kube::versions::KARPENTER;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Karpenter batches for seconds, looks every 10 s, and waits 15 s before it does what it decided.
+const STEP: Duration = Duration::from_secs(300);
+const NODE_GPUS: u32 = 2;
+/// Of the nodes that its cloud makes.
+const LABEL: &str = "kwok.x-k8s.io/node=fake";
+
+fn instance_types() -> Value {
+    let one = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
+    let requirements = [
+        one("karpenter.sh/capacity-type", "on-demand"),
+        one("topology.kubernetes.io/zone", "zone-a"),
+    ];
+    json!([{
+        "name": "gpu-2x", "architecture": "amd64", "operatingSystems": ["linux"],
+        "offerings": [{"Price": 4.0, "Available": true, "Requirements": requirements}],
+        "resources": {
+            "cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "500Gi",
+            "nvidia.com/gpu": NODE_GPUS.to_string(),
+        },
+    }])
+}
+
+fn node_pool() -> [Value; 2] {
+    let class = json!({
+        "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass",
+        "metadata": {"name": "gpus"},
+    });
+    let reference = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "gpus"});
+    let pool = json!({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "gpus"},
+        "spec": {
+            "disruption": {
+                "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "10s",
+                "budgets": [{"nodes": "1"}],
+            },
+            "template": {"spec": {
+                "expireAfter": "Never", "nodeClassRef": reference,
+                "requirements": [
+                    {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+                ],
+            }},
+        },
+    });
+    [class, pool]
+}
+
+fn deployment() -> Value {
+    let pool = |replicas: u32| {
+        json!({
+            "replicas": replicas,
+            "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"cpu": "1"}},
+        })
+    };
+    json!({
+        "apiVersion": "pdserve.io/v1alpha1",
+        "kind": "PDDeployment",
+        "metadata": {"name": "smollm2"},
+        "spec": {
+            "model": {"source": {"hostPath": {"path": "/models/m.gguf"}}},
+            "pools": {"prefill": pool(3), "decode": pool(3)},
+            "router": {"replicas": 2},
+        },
+    })
+}
+
+/// Worker → its node.
+type Places = Vec<(String, String)>;
+
+struct Elastic {
+    bench: Bench,
+    hollow: HollowNodes,
+}
+
+// === impl Elastic ===
+
+impl Elastic {
+    async fn start() -> Result<Self> {
+        let tool = ExtraTool::ready(&tools::cache(), &KARPENTER)?;
+        let mut bench = Bench::start().await?;
+        for folder in &tool.folders {
+            bench.kubectl(&format!("apply --server-side -f {}", folder.display()))?;
+        }
+        bench.kubectl("wait --for=condition=Established crd --all")?;
+        let client = bench.cluster.kube_client().await?;
+        let hollow = HollowNodes::adopt(client, LABEL).await?;
+        let types = bench.cluster.dir().join("instance-types.json");
+        std::fs::write(&types, instance_types().to_string())?;
+        let kubeconfig = bench.cluster.kubeconfig();
+        let command = [
+            "env",
+            &format!("KUBECONFIG={}", kubeconfig.display()),
+            "SYSTEM_NAMESPACE=kube-system",
+            &tool.program.display().to_string(),
+            "--disable-leader-election=true",
+            "--metrics-port=0",
+            "--health-probe-port=0",
+            "--instance-types-file-path",
+            &types.display().to_string(),
+        ];
+        let command = command.map(str::to_owned).to_vec();
+        bench.cluster.run("karpenter", command)?;
+        for object in node_pool() {
+            bench.apply(&object)?;
+        }
+        bench.apply(&deployment())?;
+        Ok(Self { bench, hollow })
+    }
+
+    fn list(&self, words: &str) -> Result<Vec<Value>> {
+        let list = self.bench.json(words)?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    fn nodes(&self) -> Result<BTreeSet<String>> {
+        let nodes = self.list("get nodes")?;
+        let name = |node: &Value| node["metadata"]["name"].as_str().map(str::to_owned);
+        Ok(nodes.iter().filter_map(name).collect())
+    }
+
+    fn places(&self) -> Result<Places> {
+        let workers = self.list("get pods -l pdserve.io/role!=router,pdserve.io/deployment")?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let place = |pod: &Value| {
+            (
+                text(&pod["metadata"]["name"]),
+                text(&pod["spec"]["nodeName"]),
+            )
+        };
+        Ok(workers.iter().map(place).collect())
+    }
+
+    /// Waits until so many workers serve on so many nodes, and nothing else is under way.
+    async fn rests(&self, what: &str, prefill: u64, decode: u64, nodes: usize) -> Result<Places> {
+        self.bench
+            .becomes_within(STEP, || {
+                let status = self.bench.json("get pdd smollm2")?["status"].clone();
+                for (role, count) in [("prefill", prefill), ("decode", decode)] {
+                    let pool = &status["pools"][role];
+                    ensure!(pool["routable"] == count, "{what}: {role} is {pool}");
+                    ensure!(pool["current"] == count, "{what}: {role} is {pool}");
+                    ensure!(pool["draining"] == 0, "{what}: {role} is {pool}");
+                }
+                let seen = self.nodes()?;
+                ensure!(seen.len() == nodes, "{what}: {seen:?}, not {nodes}");
+                Ok(())
+            })
+            .await
+            .with_context(|| self.story())?;
+        let places = self.places()?;
+        eprintln!("{what}");
+        for node in self.nodes()? {
+            let on = places.iter().filter(|(_, at)| *at == node);
+            let on: Vec<&str> = on.map(|(pod, _)| pod.as_str()).collect();
+            eprintln!("    {node:50} {}", on.join(" "));
+        }
+        Ok(places)
+    }
+
+    fn story(&self) -> String {
+        let looks = [
+            "get nodes,nodeclaims,pdd,pods,pdb -o wide",
+            "get events -A --sort-by=.metadata.creationTimestamp",
+            "describe pdd smollm2",
+        ];
+        let told = looks.map(|look| self.bench.kubectl(look).unwrap_or_else(|e| e.to_string()));
+        let log = self.bench.cluster.dir().join("logs/karpenter.log");
+        let log = std::fs::read_to_string(log).unwrap_or_default();
+        format!("{}\n{log}", told.join("\n"))
+    }
+
+    fn scale(&self, prefill: u32, decode: u32) -> Result<()> {
+        let size = |replicas: u32| json!({"replicas": replicas});
+        let pools = json!({"prefill": size(prefill), "decode": size(decode)});
+        self.bench
+            .edit(&json!({"spec": {"pools": pools}}).to_string())
+    }
+}
+
+#[tokio::test]
+async fn karpenter_consolidates_a_node_whose_workers_drain_first() -> Result<()> {
+    let is = Elastic::start().await?;
+    let full = is.rests("nodes come for six workers", 3, 3, 3).await?;
+
+    // Two nodes are enough for four workers.
+    let before = is.nodes()?;
+    let mark = is.bench.cluster.audit_log().mark();
+    is.scale(2, 2)?;
+    let after = is
+        .rests("Karpenter makes two nodes of three", 2, 2, 2)
+        .await?;
+    let left: BTreeSet<String> = is.nodes()?;
+    let gone: Vec<&String> = before.difference(&left).collect();
+    ensure!(
+        gone.len() == 1 && left.is_subset(&before),
+        "{before:?} to {left:?}"
+    );
+    eprintln!("{} went; of its workers:", gone[0]);
+
+    let stays = |pod: &str| after.iter().any(|(name, _)| name == pod);
+    let moved = full
+        .iter()
+        .filter(|(pod, node)| node == gone[0] && !stays(pod));
+    let ended = is.hollow.ended();
+    for (pod, _) in moved {
+        let end = ended.iter().find(|end| end.pod == *pod);
+        let end = end.with_context(|| format!("{pod} has not ended"))?;
+        eprintln!("    {pod}: drained {}", end.drained);
+        ensure!(end.drained, "{pod} ended before it drained\n{}", is.story());
+    }
+    let writes = is.bench.cluster.audit_log().writes_since(mark)?;
+    let evictions = writes
+        .iter()
+        .filter(|write| write.resource == "pods/eviction");
+    for eviction in evictions {
+        eprintln!("    eviction of {}: {}", eviction.name, eviction.code);
+    }
+    let reason =
+        "get events --field-selector=reason=DisruptionTerminating -o jsonpath={.items[*].message}";
+    eprintln!(
+        "{}",
+        is.bench
+            .kubectl(&reason.replace("get events", "get events -A"))?
+    );
+    is.bench.stop()
+}
