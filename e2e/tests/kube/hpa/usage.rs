@@ -11,13 +11,14 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
 use pd_protocol::labels;
 use rustls::ServerConfig;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -57,13 +58,11 @@ struct TlsListener {
 
 impl Usage {
     pub(super) fn set(&self, role: &str, millis: u64) {
-        let mut by_role = self.0.lock().expect("no holder panics");
-        by_role.insert(role.to_owned(), millis);
+        self.0.lock().insert(role.to_owned(), millis);
     }
 
     fn of(&self, role: &str) -> u64 {
-        let by_role = self.0.lock().expect("no holder panics");
-        by_role.get(role).copied().unwrap_or(0)
+        self.0.lock().get(role).copied().unwrap_or(0)
     }
 }
 
