@@ -1,7 +1,7 @@
 //! Counters and histograms of the router, in Prometheus text on `/metrics`.
 
 use crate::request::Api;
-use crate::tls::HandshakeFault;
+use crate::tls::{HandshakeFault, Validity};
 use crate::workers::Registry;
 use http::StatusCode;
 use pd_protocol::workers::{Role, WorkerState};
@@ -26,6 +26,7 @@ pub struct Metrics {
     leg_failures: IntCounterVec,
     handshake_failures: IntCounterVec,
     reloads: IntCounterVec,
+    certificate: CertificateDates,
     ttft: [Histogram; 3],
     duration: [Histogram; 3],
     prefill_leg: Histogram,
@@ -37,6 +38,13 @@ pub struct Metrics {
     worker_tokens: IntGaugeVec,
     worker_serving: IntGaugeVec,
     worker_circuit_open: IntGaugeVec,
+}
+
+/// When the API's certificate counts; no series until there is one.
+#[derive(Debug)]
+struct CertificateDates {
+    not_before: IntGaugeVec,
+    not_after: IntGaugeVec,
 }
 
 /// How an answer that had begun came to its end.
@@ -110,6 +118,7 @@ impl Metrics {
                 "Changes of files, by whether they could be used.",
                 &["files", "outcome"],
             ),
+            certificate: CertificateDates::new(&registry),
             ttft: by_api(&seconds(
                 "ttft_seconds",
                 "From arrival to decode's first byte.",
@@ -184,6 +193,11 @@ impl Metrics {
         self.reloads.with_label_values(&[files, outcome]).inc();
     }
 
+    /// The API is served with a certificate; of one that cannot be read nothing is told.
+    pub(crate) fn serves_with(&self, certificate: Option<Validity>) {
+        self.certificate.set(certificate);
+    }
+
     /// All of it as Prometheus text.
     pub fn text(&self, workers: &Registry, gauges: Gauges) -> Vec<u8> {
         let integer = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
@@ -224,6 +238,38 @@ impl Metrics {
             ];
             for (vec, value) in vecs.into_iter().zip(values) {
                 vec.with_label_values(&labels).set(value);
+            }
+        }
+    }
+}
+
+// === impl CertificateDates ===
+
+impl CertificateDates {
+    fn new(registry: &prometheus::Registry) -> Self {
+        // A gauge would be 0 from the start; a vector of none is empty.
+        let gauge =
+            |name: &str, help: &str| register(registry, IntGaugeVec::new(opts(name, help), &[]));
+        Self {
+            not_before: gauge(
+                "certificate_not_before_timestamp_seconds",
+                "From when the API's certificate counts.",
+            ),
+            not_after: gauge(
+                "certificate_not_after_timestamp_seconds",
+                "When the API's certificate expires.",
+            ),
+        }
+    }
+
+    fn set(&self, certificate: Option<Validity>) {
+        let not_before = certificate.map(|validity| validity.not_before);
+        let not_after = certificate.map(|validity| validity.not_after);
+        for (gauge, at) in [(&self.not_before, not_before), (&self.not_after, not_after)] {
+            gauge.reset();
+            if let Some(at) = at {
+                let at = i64::try_from(at).unwrap_or(i64::MAX);
+                gauge.with_label_values(&[] as &[&str]).set(at);
             }
         }
     }

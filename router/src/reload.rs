@@ -33,6 +33,9 @@ pub trait Source: Send + Sync + 'static {
     /// What is wrong with the content, where, and what to do.
     fn parse(&self, content: &Self::Content) -> Result<Self::Value, Self::Error>;
 
+    /// Tells what is to be known of content that was taken in.
+    fn report(&self, _content: &Self::Content, _metrics: &Metrics) {}
+
     /// What changed content comes to, and what of it could not be used.
     ///
     /// # Errors
@@ -81,6 +84,7 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
     ) -> Result<Self, S::Error> {
         let content = source.read()?;
         let value = source.parse(&content)?;
+        source.report(&content, metrics);
         let (sender, current) = watch::channel(Arc::new(value));
         let looks = Looks::new(content);
         let follow = follow(Arc::new(source), looks, sender, Arc::clone(metrics));
@@ -143,6 +147,7 @@ async fn follow<S: Source>(
         let value = match changed {
             Ok(content) => source
                 .parse_change(content)
+                .inspect(|_| source.report(content, &metrics))
                 .map_err(|error| error.to_string()),
             Err(error) => Err(error.clone()),
         };

@@ -6,6 +6,7 @@ mod listener;
 
 pub(crate) use listener::{HandshakeFault, TlsListener};
 
+use crate::metrics::Metrics;
 use crate::reload::Source;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -15,6 +16,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use x509_cert::der::{DateTime, Decode};
 
 const CERT_FLAG: &str = "--tls-cert-path";
 const KEY_FLAG: &str = "--tls-key-path";
@@ -34,6 +36,13 @@ pub struct TlsFiles {
 pub struct TlsContent {
     cert: Vec<u8>,
     key: Vec<u8>,
+}
+
+/// When a certificate counts: from the first to the second, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Validity {
+    pub(crate) not_before: u64,
+    pub(crate) not_after: u64,
 }
 
 /// Why the files cannot be served with.
@@ -106,6 +115,26 @@ impl Source for TlsFiles {
         })?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(config)
+    }
+
+    fn report(&self, content: &TlsContent, metrics: &Metrics) {
+        let chain = self.chain(&content.cert).unwrap_or_default();
+        metrics.serves_with(chain.first().and_then(Validity::of));
+    }
+}
+
+// === impl Validity ===
+
+impl Validity {
+    /// Nothing of a certificate whose form rustls takes and RFC 5280 does not know.
+    fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let parsed = x509_cert::Certificate::from_der(certificate).ok()?;
+        let validity = parsed.tbs_certificate().validity();
+        let seconds = |time: DateTime| time.unix_duration().as_secs();
+        Some(Self {
+            not_before: seconds(validity.not_before.to_date_time()),
+            not_after: seconds(validity.not_after.to_date_time()),
+        })
     }
 }
 

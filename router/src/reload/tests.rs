@@ -5,7 +5,10 @@ use parking_lot::Mutex;
 
 /// Stands for files whose content is a number.
 #[derive(Clone, Default)]
-struct Numbers(Arc<Mutex<String>>);
+struct Numbers {
+    content: Arc<Mutex<String>>,
+    reported: Arc<Mutex<Vec<String>>>,
+}
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is no number")]
@@ -18,17 +21,21 @@ impl Source for Numbers {
     const NAME: &'static str = "numbers";
 
     fn read(&self) -> Result<String, NoNumber> {
-        Ok(self.0.lock().clone())
+        Ok(self.content.lock().clone())
     }
 
     fn parse(&self, content: &String) -> Result<u32, NoNumber> {
         content.parse().map_err(|_| NoNumber(content.clone()))
     }
+
+    fn report(&self, content: &String, _metrics: &Metrics) {
+        self.reported.lock().push(content.clone());
+    }
 }
 
 impl Numbers {
     fn write(&self, text: &str) {
-        text.clone_into(&mut self.0.lock());
+        text.clone_into(&mut self.content.lock());
     }
 }
 
@@ -68,6 +75,7 @@ async fn a_change_is_taken_in_and_a_bad_one_left_alone() {
         }
         assert_eq!(*value.get(), expected, "after {text:?}");
     }
+    assert_eq!(*numbers.reported.lock(), ["1", "2", "3"]);
 }
 
 #[test]

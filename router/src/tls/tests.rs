@@ -1,7 +1,11 @@
 //! Facts about certificates and keys.
 
 use super::*;
-use rcgen::{CertifiedKey, KeyPair};
+use crate::metrics::Gauges;
+use crate::workers::Registry;
+use crate::workers::circuit::CircuitConfig;
+use rcgen::{CertificateParams, CertifiedKey, KeyPair, date_time_ymd};
+use std::time::Duration;
 
 struct Pair {
     cert: String,
@@ -125,4 +129,62 @@ fn a_file_that_is_not_there_is_named_with_its_flag() {
         told.starts_with("cannot read /nowhere/tls.crt (--tls-cert-path)"),
         "{told}"
     );
+}
+
+#[test]
+fn metrics_tell_when_the_certificate_counts_that_is_served_with() {
+    let of_year = |year| {
+        let mut params = CertificateParams::new(["router".to_owned()]).expect("a name");
+        params.not_before = date_time_ymd(year, 1, 1);
+        params.not_after = date_time_ymd(year + 1, 1, 1);
+        let key = KeyPair::generate().expect("a key");
+        params.self_signed(&key).expect("a certificate").pem()
+    };
+    let files = TlsFiles {
+        cert: "/tls/tls.crt".into(),
+        key: "/tls/tls.key".into(),
+    };
+    let metrics = Metrics::new();
+    let registry = Registry::new(CircuitConfig {
+        enabled: false,
+        failures_to_open: 1,
+        successes_to_close: 1,
+        open_for: Duration::ZERO,
+        window: Duration::ZERO,
+    });
+    let gauges = Gauges {
+        in_flight: 0,
+        in_flight_max: None,
+        queue_waiting: 0,
+        rooms: 0,
+    };
+    let report = |cert: String| {
+        let content = TlsContent {
+            cert: cert.into(),
+            key: Vec::new(),
+        };
+        files.report(&content, &metrics);
+        let text = metrics.text(&registry, gauges);
+        let text = String::from_utf8(text).expect("text");
+        let told = text
+            .lines()
+            .filter(|line| line.starts_with("pd_router_certificate"));
+        told.map(str::to_owned).collect::<Vec<_>>()
+    };
+
+    // 2049 is the last year of UTCTime, 2050 the first of GeneralizedTime.
+    for (year, [from, until]) in [
+        (2026, [1_767_225_600_u64, 1_798_761_600]),
+        (2049, [2_493_072_000, 2_524_608_000]),
+    ] {
+        assert_eq!(
+            report(of_year(year) + &mk_pair().cert),
+            [
+                format!("pd_router_certificate_not_after_timestamp_seconds {until}"),
+                format!("pd_router_certificate_not_before_timestamp_seconds {from}"),
+            ],
+            "the leaf's, not that of its authority"
+        );
+    }
+    assert!(report(String::new()).is_empty());
 }
