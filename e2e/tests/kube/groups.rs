@@ -61,8 +61,7 @@ impl Groups {
     }
 
     fn prefill(&self) -> Result<Vec<Value>> {
-        let pods = self.bench.json("get pods -l pdserve.io/role=prefill")?;
-        Ok(pods["items"].as_array().cloned().unwrap_or_default())
+        self.bench.items("get pods -l pdserve.io/role=prefill")
     }
 
     fn members(&self) -> Result<Vec<Member>> {

@@ -160,8 +160,7 @@ impl Scaled {
     /// Each size that an autoscaler set, in order.
     fn sizes(&self, hpa: &str) -> Result<Vec<String>> {
         let words = "get events --field-selector=reason=SuccessfulRescale --sort-by=.metadata.creationTimestamp";
-        let events = self.bench.json(words)?;
-        let all = events["items"].as_array().cloned().unwrap_or_default();
+        let all = self.bench.items(words)?;
         let own = all.iter().filter(|it| it["involvedObject"]["name"] == hpa);
         let size = |it: &Value| {
             let told = it["message"].as_str()?.strip_prefix("New size: ")?;

@@ -118,19 +118,16 @@ impl Elastic {
         Ok(Self { bench, hollow })
     }
 
-    fn list(&self, words: &str) -> Result<Vec<Value>> {
-        let list = self.bench.json(words)?;
-        Ok(list["items"].as_array().cloned().unwrap_or_default())
-    }
-
     fn nodes(&self) -> Result<BTreeSet<String>> {
-        let nodes = self.list("get nodes")?;
+        let nodes = self.bench.items("get nodes")?;
         let name = |node: &Value| node["metadata"]["name"].as_str().map(str::to_owned);
         Ok(nodes.iter().filter_map(name).collect())
     }
 
     fn places(&self) -> Result<Places> {
-        let workers = self.list("get pods -l pdserve.io/role!=router,pdserve.io/deployment")?;
+        let workers = self
+            .bench
+            .items("get pods -l pdserve.io/role!=router,pdserve.io/deployment")?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let place = |pod: &Value| {
             (

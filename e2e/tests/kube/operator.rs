@@ -65,6 +65,12 @@ impl Bench {
         )?)
     }
 
+    /// The objects of a list.
+    pub(crate) fn items(&self, words: &str) -> Result<Vec<Value>> {
+        let list = self.json(words)?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
     /// Names of the pods of a role, sorted.
     fn pods(&self, role: &str) -> Result<Vec<String>> {
         let told = self.kubectl(&format!("get pods -l pdserve.io/role={role} -o name"))?;
