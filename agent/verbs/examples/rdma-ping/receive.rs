@@ -6,8 +6,8 @@ use crate::wire::{Offer, Outcome, Wire};
 use anyhow::{Result, bail, ensure};
 use pd_verbs::queue_pair::Rtr;
 use pd_verbs::{
-    Completion, CompletionQueue, Endpoint, HostMemory, MemoryRegion, PathOptions, PortWish,
-    ProtectionDomain, QueuePair, QueuePairOptions, Registrable, Registration,
+    Completion, CompletionQueue, Endpoint, HostMemory, MemoryRegion, PortWish, ProtectionDomain,
+    QueuePair, QueuePairOptions, Registrable, Registration,
 };
 use std::net::{SocketAddr, TcpListener};
 use std::ptr::NonNull;
@@ -96,7 +96,7 @@ impl Receiver {
                 "{posted} receives fit where {RECEIVES} should"
             );
             offer.ends.push(end.endpoint());
-            ends.push(end.connect(remote, PathOptions::default())?);
+            ends.push(wait::connected(end, remote)?);
         }
         let receiver = Self {
             completions,

@@ -1,7 +1,8 @@
-//! Waiting for a device's files, with a deadline.
+//! Waiting for a device and for the peer's address, with a deadline.
 
 use anyhow::{Result, bail};
-use pd_verbs::{Completion, CompletionQueue};
+use pd_verbs::queue_pair::{Init, Rtr};
+use pd_verbs::{Completion, CompletionQueue, Endpoint, PathOptions, QueuePair};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -34,5 +35,23 @@ pub(crate) fn completions(queue: &CompletionQueue, deadline: Instant) -> Result<
             bail!("no completion before the deadline");
         }
         queue.take_events()?;
+    }
+}
+
+/// Ties an end to its peer, whose address the kernel looks for during a second: on a busy machine, it may take more.
+pub(crate) fn connected(mut end: QueuePair<Init>, remote: &Endpoint) -> Result<QueuePair<Rtr>> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let unconnected = match end.connect(remote, PathOptions::default()) {
+            Ok(end) => return Ok(end),
+            Err(unconnected) => unconnected,
+        };
+        match unconnected.end {
+            Some(same) if Instant::now() < deadline => {
+                println!("again: {}", unconnected.error);
+                end = *same;
+            }
+            _ => return Err(unconnected.error.into()),
+        }
     }
 }

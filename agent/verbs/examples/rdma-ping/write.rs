@@ -9,9 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use pd_verbs::queue_pair::Rts;
 use pd_verbs::{
-    Completion, CompletionQueue, Device, HostMemory, MemoryRegion, PathOptions, PortWish,
-    ProtectionDomain, QueuePair, QueuePairOptions, RKey, Registration, RemoteAddr, RemoteRegion,
-    Retry, Write,
+    Completion, CompletionQueue, Device, HostMemory, MemoryRegion, PortWish, ProtectionDomain,
+    QueuePair, QueuePairOptions, RKey, Registration, RemoteAddr, RemoteRegion, Retry, Write,
 };
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -98,10 +97,10 @@ impl Writer {
             "the receiver offers {} ends",
             offer.ends.len()
         );
-        let connected = ends.into_iter().zip(&offer.ends).map(|(end, remote)| {
-            let end = end.connect(remote, PathOptions::default())?;
-            Ok(end.start(retry)?)
-        });
+        let connected = ends
+            .into_iter()
+            .zip(&offer.ends)
+            .map(|(end, remote)| Ok(wait::connected(end, remote)?.start(retry)?));
         let ends = connected.collect::<Result<Vec<_>>>()?;
         println!(
             "connected to {}; {} bytes go inline",
