@@ -22,6 +22,7 @@ pub mod model;
 pub mod pd_deployment;
 pub mod pd_pool;
 pub mod place;
+pub mod pod;
 pub mod pool;
 pub mod record;
 pub mod rollout;

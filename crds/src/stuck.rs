@@ -1,7 +1,7 @@
 //! Why a pod does not start, in the words of whoever knows: the scheduler, the kubelet, or the
 //! program itself as it ended.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use crate::pod::{ContainerStatus, Pod};
 use kube::ResourceExt;
 
 /// What keeps a pod from starting.

@@ -96,7 +96,8 @@ fn pool_documents(
 }
 
 fn yaml(object: &impl Serialize) -> Result<String, serde_saphyr::SerializeError> {
-    serde_saphyr::to_string(object)
+    let object = serde_json::to_value(object).expect("Kubernetes objects serialize to JSON");
+    serde_saphyr::to_string(&object)
 }
 
 #[cfg(test)]

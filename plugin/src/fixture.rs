@@ -3,9 +3,9 @@
 pub(crate) mod apiserver;
 
 use crate::view::View;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use pd_crds::PdDeployment;
+use pd_crds::pod::Pod;
 use serde_json::{Value, json};
 
 /// A time of the day of all fixtures.

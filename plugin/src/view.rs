@@ -2,9 +2,9 @@
 
 use crate::connection::Cluster;
 use anyhow::Result;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
+use pd_crds::pod::Pod;
 use pd_crds::status::{PdDeploymentStatus, PoolStatus, UNSEEN};
 use pd_crds::{PdDeployment, PoolRole};
 use pd_protocol::labels;

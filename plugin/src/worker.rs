@@ -1,9 +1,10 @@
 //! Where a worker stands in its life, as its pod's own object says.
 
 use crate::text::age;
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::core::v1::PodCondition;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use pd_crds::pod::Pod;
 use pd_crds::stuck::{Stuck, stuck};
 use pd_protocol::labels;
 

@@ -8,6 +8,8 @@ pub(crate) use listener::{HandshakeFault, TlsListener};
 
 use crate::metrics::Metrics;
 use crate::reload::Source;
+use der::asn1::{AnyRef, GeneralizedTime, UtcTime};
+use der::{Decode, SliceReader, Tag, Tagged};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
@@ -16,7 +18,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use x509_cert::der::{DateTime, Decode};
 
 const CERT_FLAG: &str = "--tls-cert-path";
 const KEY_FLAG: &str = "--tls-key-path";
@@ -126,16 +127,41 @@ impl Source for TlsFiles {
 // === impl Validity ===
 
 impl Validity {
-    /// Nothing of a certificate whose form rustls takes and RFC 5280 does not know.
+    /// Nothing of a certificate whose form rustls takes and RFC 5280 (section 4.1) does not know. Of its
+    /// fields only those on the way to the validity are decoded.
     fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
-        let parsed = x509_cert::Certificate::from_der(certificate).ok()?;
-        let validity = parsed.tbs_certificate().validity();
-        let seconds = |time: DateTime| time.unix_duration().as_secs();
+        let mut certificate = inside(AnyRef::from_der(certificate).ok()?)?;
+        let mut signed = inside(AnyRef::decode(&mut certificate).ok()?)?;
+        let mut next = || AnyRef::decode(&mut signed).ok();
+        // A certificate of version 1 does not say so, and begins with its serial number.
+        if next()?.tag() != Tag::Integer {
+            let _serial_number = next()?;
+        }
+        let _signature_algorithm = next()?;
+        let _issuer = next()?;
+        let mut validity = inside(next()?)?;
+        let mut next = || seconds(AnyRef::decode(&mut validity).ok()?);
         Some(Self {
-            not_before: seconds(validity.not_before.to_date_time()),
-            not_after: seconds(validity.not_after.to_date_time()),
+            not_before: next()?,
+            not_after: next()?,
         })
     }
+}
+
+/// A reader of what a sequence holds.
+fn inside(sequence: AnyRef<'_>) -> Option<SliceReader<'_>> {
+    SliceReader::new(sequence.value()).ok()
+}
+
+/// Seconds since 1970.
+fn seconds(time: AnyRef<'_>) -> Option<u64> {
+    let since = if time.tag() == Tag::UtcTime {
+        time.decode_as::<UtcTime>().ok()?.to_unix_duration()
+    } else {
+        let time = time.decode_as::<GeneralizedTime>().ok()?;
+        time.to_unix_duration()
+    };
+    Some(since.as_secs())
 }
 
 // === impl TlsFiles ===

@@ -3,6 +3,7 @@
 //! it ends the process, and what supervises it starts another.
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -32,6 +33,11 @@ impl Vitals {
         task: &'static str,
         run: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
+        self.spawn_boxed(task, run.boxed())
+    }
+
+    /// One type for every task: tokio's machinery is compiled once, not for each.
+    fn spawn_boxed(&self, task: &'static str, run: BoxFuture<'static, ()>) -> JoinHandle<()> {
         let vitals = self.clone();
         tokio::spawn(async move {
             if let Err(panic) = AssertUnwindSafe(run).catch_unwind().await {

@@ -3,6 +3,7 @@
 //! lives return [`Infallible`], so a panic is the only way in which they end.
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use std::any::Any;
 use std::convert::Infallible;
 use std::future::Future;
@@ -51,6 +52,11 @@ impl Tasks {
         name: &'static str,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> AbortHandle {
+        self.spawn_boxed(name, task.boxed())
+    }
+
+    /// One type for every task: tokio's machinery is compiled once, not for each.
+    fn spawn_boxed(&self, name: &'static str, task: BoxFuture<'static, ()>) -> AbortHandle {
         let tasks = self.clone();
         let watched = async move {
             // What a panic leaves half-done is not used on: the manager has failed.
@@ -73,6 +79,7 @@ impl Tasks {
     /// Runs `task` on a thread that may block.
     pub(crate) fn spawn_blocking(&self, name: &'static str, task: impl FnOnce() + Send + 'static) {
         let tasks = self.clone();
+        let task: Box<dyn FnOnce() + Send> = Box::new(task);
         self.handle.spawn_blocking(move || {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(task)) {
                 tasks.fail(name, panic.as_ref());

@@ -11,21 +11,22 @@ use super::children::{Child, Children, Stored, is_shared, shared_key};
 use super::context::Context;
 use super::facts::PodFacts;
 use super::metrics::DrainOutcome;
-use super::run::pruned_pod;
 use super::shared::remembered_as;
 use crate::controller::build::Resources;
 use crate::controller::build::component::Component;
 use crate::controller::build::group::follower_name;
 use crate::controller::build::pool::{Pool, Slot};
 use crate::controller::plan::{Action, Leaving, Observed};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{ApiResource, Request};
 use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use pd_crds::place::Place;
+use pd_crds::pod::Pod;
 use pd_crds::{PdDeployment, PdPool};
 use pd_protocol::labels::{self, ROUTABLE_GATE};
 use pd_protocol::ports::WorkerPorts;
@@ -126,7 +127,7 @@ impl Writer<'_> {
         let params = PatchParams::apply(MANAGER).force();
         let patched = self
             .api::<K>()
-            .patch(&name, &params, &Patch::Apply(typed(wanted)))
+            .patch_metadata(&name, &params, &Patch::Apply(typed(wanted)))
             .await
             .map_err(|source| failed::<K>("apply", &name, source))?;
         let applied = &self.context.applied;
@@ -179,16 +180,37 @@ impl Writer<'_> {
         }
     }
 
-    /// Creates an object that is never written again; `keep` makes of it what the index keeps. One that
-    /// is there already is kept.
-    pub(crate) async fn create<K: Child>(
+    /// An object as it is stored now. It is decoded from JSON's values as templates are, not from text:
+    /// each way of decoding a Deployment is ten thousands of instructions.
+    pub(crate) async fn live<K: Child>(&self, name: &str) -> Result<Option<K>, ApplyError> {
+        let client = self.context.client.clone();
+        let kind = ApiResource::erase::<K>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(client, self.namespace, &kind);
+        let live = api.get_opt(name).await;
+        let live = live.map_err(|source| failed::<K>("get", name, source))?;
+        let parsed = live.map(|live| serde_json::from_value(json!(live)));
+        let parsed = parsed.transpose();
+        parsed.map_err(|source| failed::<K>("get", name, kube::Error::SerdeError(source)))
+    }
+
+    /// Creates an object that is never written again; `keep` makes of what is stored what the index keeps.
+    /// One that is there already is kept.
+    pub(crate) async fn create<W, K: Child>(
         &self,
-        wanted: &K,
+        wanted: &W,
         known: &Children<K>,
         keep: fn(K) -> K,
-    ) -> Result<(), ApplyError> {
+    ) -> Result<(), ApplyError>
+    where
+        W: Resource<DynamicType = ()> + Serialize,
+    {
         let name = wanted.name_any();
-        match self.api::<K>().create(&post_params(), wanted).await {
+        let body = typed(wanted).to_string().into_bytes();
+        let request = Request::new(K::url_path(&(), Some(self.namespace)));
+        let request = request.create(&post_params(), body);
+        let request = request
+            .map_err(|source| failed::<K>("create", &name, kube::Error::BuildRequest(source)))?;
+        match self.context.client.request::<K>(request).await {
             Ok(mut created) => {
                 created.managed_fields_mut().clear();
                 let metadata = created.meta().clone();
@@ -355,8 +377,8 @@ impl Writer<'_> {
         self.create_worker(&pool.pod(slot, ports)).await
     }
 
-    async fn create_worker(&self, pod: &Pod) -> Result<(), ApplyError> {
-        self.create(pod, &self.context.pods, pruned_pod).await
+    async fn create_worker(&self, pod: &v1::Pod) -> Result<(), ApplyError> {
+        self.create(pod, &self.context.pods, |pod| pod).await
     }
 
     fn ports_for(&self, pool: &Pool, pod: &str) -> WorkerPorts {
@@ -393,7 +415,7 @@ impl Writer<'_> {
                 continue;
             }
             let ports = self.ports_for(pool, &name);
-            let follower = pool.follower(&facts.pod, rank, meet_at, ports);
+            let follower = pool.follower(&facts.pod.metadata, rank, meet_at, ports);
             self.create_worker(&follower).await?;
         }
         Ok(())

@@ -8,14 +8,15 @@
 use super::context::version_of;
 use super::report::resource_version;
 use futures::channel::mpsc;
+use futures::stream::BoxStream;
 use futures::{SinkExt, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::core::PartialObjectMeta;
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::RwLock;
 use pd_crds::PdDeployment;
 use pd_protocol::labels;
@@ -24,7 +25,6 @@ use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Debug;
 use std::marker::PhantomData;
-use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -122,9 +122,43 @@ struct Indexer<K, V> {
 
 /// Watches a kind for objects that carry a label and belong to a deployment, or to all of a namespace.
 /// `keep` makes of each what is read of it: thousands of them are kept.
-pub(crate) fn watch<K, V>(api: Api<K>, label: &str, tells: Tells, keep: fn(K) -> V) -> Watch<V>
+pub(crate) fn watch<K: Child>(
+    api: Api<K>,
+    label: &str,
+    tells: Tells,
+    keep: fn(K) -> K,
+) -> Watch<K> {
+    let config = watcher::Config::default().labels(label);
+    let events = watcher(api, config).default_backoff().boxed();
+    index(K::kind(&()).into_owned(), events, tells, keep)
+}
+
+/// Watches a kind of which only the metadata is read; the apiserver sends no more.
+pub(crate) fn watch_metadata<K: Child>(
+    client: &Client,
+    namespace: Option<&str>,
+    label: &str,
+) -> Watch<Stored<K>> {
+    let kind = ApiResource::erase::<K>(&());
+    // Of no kind in particular, so that one watcher is compiled for all.
+    let api: Api<PartialObjectMeta<DynamicObject>> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
+        None => Api::all_with(client.clone(), &kind),
+    };
+    let config = watcher::Config::default().labels(label);
+    let events = watcher(api, config).default_backoff().boxed();
+    index(kind.kind, events, Tells::AllButStatus, Stored::of)
+}
+
+/// Keeps an index up by what a watch tells.
+fn index<K, V>(
+    kind: String,
+    mut events: BoxStream<'static, watcher::Result<Event<K>>>,
+    tells: Tells,
+    keep: fn(K) -> V,
+) -> Watch<V>
 where
-    K: Child,
+    K: Resource + Send + 'static,
     V: Send + Sync + 'static,
 {
     let objects = Arc::<RwLock<Index<V>>>::default();
@@ -136,21 +170,19 @@ where
     };
     let (mut tell, changed) = mpsc::channel(CHANGED_MAX);
     let (tell_synced, synced) = oneshot::channel();
-    let config = watcher::Config::default().labels(label);
     tokio::spawn(async move {
-        let mut events = pin!(watcher(api, config).default_backoff());
         let mut tell_synced = Some(tell_synced);
         while let Some(event) = events.next().await {
             let event = match event {
                 Ok(event) => event,
                 Err(error) => {
-                    tracing::warn!(%error, kind = %K::kind(&()), "a watch broke off; it begins again");
+                    tracing::warn!(%error, kind, "a watch broke off; it begins again");
                     continue;
                 }
             };
             let done = matches!(event, Event::InitDone);
             for key in indexer.take(event) {
-                tracing::trace!(kind = %K::kind(&()), deployment = %key, "an object changed");
+                tracing::trace!(kind, deployment = %key, "an object changed");
                 if tell.send(key).await.is_err() {
                     return;
                 }
@@ -241,7 +273,7 @@ impl<K> Children<Stored<K>> {
 // === impl Stored ===
 
 impl<K> Stored<K> {
-    pub(crate) fn of(object: PartialObjectMeta<K>) -> Self {
+    fn of(object: PartialObjectMeta<DynamicObject>) -> Self {
         Self::from_metadata(object.metadata)
     }
 
@@ -298,7 +330,7 @@ impl<V> Entry<V> {
 
 // === impl Indexer ===
 
-impl<K: Resource<DynamicType = ()>, V> Indexer<K, V> {
+impl<K: Resource, V> Indexer<K, V> {
     /// Takes in an event and gives the deployments whose objects it changed.
     fn take(&mut self, event: Event<K>) -> Vec<Key> {
         match event {
@@ -334,7 +366,7 @@ impl<K: Resource<DynamicType = ()>, V> Indexer<K, V> {
 }
 
 /// Puts an object under its deployment; says whether more than its status changed.
-fn insert<K: Resource<DynamicType = ()>, V>(
+fn insert<K: Resource, V>(
     objects: &mut Objects<V>,
     mut object: K,
     keep: fn(K) -> V,
@@ -349,7 +381,7 @@ fn insert<K: Resource<DynamicType = ()>, V>(
     Some((key, before.is_none_or(|before| before.version != version)))
 }
 
-fn remove<K: Resource<DynamicType = ()>, V>(objects: &mut Objects<V>, object: &K) -> Option<Key> {
+fn remove<K: Resource, V>(objects: &mut Objects<V>, object: &K) -> Option<Key> {
     let key = owner(object)?;
     take_out(objects, &key, &object.name_any());
     Some(key)
@@ -365,7 +397,7 @@ fn take_out<V>(objects: &mut Objects<V>, key: &Key, name: &str) {
 }
 
 /// The deployment that an object says it belongs to, or the key of what those of its namespace share.
-fn owner<K: Resource<DynamicType = ()>>(object: &K) -> Option<Key> {
+fn owner<K: Resource>(object: &K) -> Option<Key> {
     let namespace = object.namespace().unwrap_or_default();
     match object.labels().get(labels::DEPLOYMENT) {
         Some(name) => Some(Key::new(name).within(&namespace)),

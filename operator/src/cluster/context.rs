@@ -13,7 +13,7 @@ use crate::controller::build::BuildConfig;
 use crate::http_client::HttpClient;
 use crate::scaler::Scaler;
 use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment};
-use k8s_openapi::api::core::v1::{Pod, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -22,6 +22,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::Recorder;
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
+use pd_crds::pod::Pod;
 use pd_crds::{PdDeployment, PdPool};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -165,8 +166,8 @@ impl Applied {
 }
 
 fn digest_of<K: Serialize>(object: &K) -> [u8; 32] {
-    let json = serde_json::to_vec(object).expect("Kubernetes objects serialize to JSON");
-    Sha256::digest(json).into()
+    let json = serde_json::to_value(object).expect("Kubernetes objects serialize to JSON");
+    Sha256::digest(json.to_string()).into()
 }
 
 /// Names a state of an object as far as others than its controller change it: the generation where

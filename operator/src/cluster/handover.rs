@@ -31,8 +31,7 @@ impl Writer<'_> {
         if applied.is_current(&self.uid(), wanted, &stored) {
             return Ok(());
         }
-        let live = self.api::<Deployment>().get_opt(&name).await;
-        let live = live.map_err(|source| failed::<Deployment>("get", &name, source))?;
+        let live = self.live::<Deployment>(&name).await?;
         let Some(live) = live.filter(|live| is_ours(live.managed_fields())) else {
             return Ok(());
         };
@@ -45,7 +44,7 @@ impl Writer<'_> {
         });
         let params = PatchParams::apply(KEEPER).force();
         self.api::<Deployment>()
-            .patch(&name, &params, &Patch::Apply(kept))
+            .patch_metadata(&name, &params, &Patch::Apply(kept))
             .await
             .map_err(|source| failed::<Deployment>("apply", &name, source))?;
         Ok(())

@@ -4,9 +4,9 @@
 //! each worker gets the block of ports that the fewest others have.
 
 use super::children::Children;
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use parking_lot::Mutex;
+use pd_crds::pod::Pod;
 use pd_protocol::labels;
 use pd_protocol::ports::WorkerPorts;
 use std::collections::HashMap;

@@ -2,7 +2,7 @@
 //! applied again; routers do because the pod template that stands is kept for as long as it was made
 //! for this spec. Another spec, another admin token and `kubectl pd restart` replace them.
 
-use super::apply::{ApplyError, Writer, failed};
+use super::apply::{ApplyError, Writer};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::ResourceExt;
@@ -63,8 +63,7 @@ impl Writer<'_> {
         if let Some(known) = known.filter(|known| known.made == digest) {
             return Ok(known.kept);
         }
-        let live = self.api::<Deployment>().get_opt(&name).await;
-        let live = live.map_err(|source| failed::<Deployment>("get", &name, source))?;
+        let live = self.live::<Deployment>(&name).await?;
         let kept = live.and_then(|live| Kept::of(live, made, digest));
         let kept = kept.map(Arc::new);
         let template = Template {
@@ -112,8 +111,8 @@ fn template_of(deployment: &Deployment) -> Option<&PodTemplateSpec> {
 /// # Panics
 /// Never: pod templates serialize to JSON.
 fn digest(template: Option<&PodTemplateSpec>) -> String {
-    let text = serde_json::to_vec(&template).expect("pod templates serialize to JSON");
-    let digest = Sha256::digest(text);
+    let json = serde_json::to_value(template).expect("pod templates serialize to JSON");
+    let digest = Sha256::digest(json.to_string());
     let mut hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     hex.truncate(DIGITS);
     hex

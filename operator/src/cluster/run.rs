@@ -1,6 +1,6 @@
 //! The controller: watches, the loop over what they tell, and its end.
 
-use super::children::{Child, Children, Stored, Tells, Watch, watch};
+use super::children::{Child, Children, Stored, Tells, Watch, watch, watch_metadata};
 use super::context::{Applied, Context, version_of};
 use super::endpoint::Endpoint;
 use super::history;
@@ -14,16 +14,12 @@ use super::reconcile::{reconcile, retry};
 use super::report::Written;
 use super::shared::{deployments_of, tidy_namespaces};
 use crate::controller::build::BuildConfig;
-use crate::controller::build::pool::AGENT;
-use crate::controller::build::router;
 use crate::controller::site;
 use crate::http_client::HttpClient;
 use futures::channel::mpsc;
 use futures::future::try_join_all;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
 use kube::client::ClientBuilder;
-use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Config, Error as ControllerError};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
@@ -32,6 +28,7 @@ use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use pd_crds::PdDeployment;
+use pd_crds::pod::Pod;
 use pd_protocol::labels;
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -273,15 +270,15 @@ async fn start_watches(
         metrics,
         nodes,
         host_ports: HostPorts::new(config.host_ports.clone()),
-        pods: watches.begin(labels::DEPLOYMENT, Tells::Everything, pruned_pod),
-        pools: watches.begin(labels::DEPLOYMENT, Tells::AllButStatus, |pool| pool),
+        pods: watches.begin(Tells::Everything, |pod| pod),
+        pools: watches.begin(Tells::AllButStatus, |pool| pool),
         deployments: watches.begin_metadata(),
         services: watches.begin_metadata(),
         accounts: watches.begin_shared(),
         bindings: watches.begin_shared(),
         budgets: watches.begin_metadata(),
         policies: watches.begin_shared(),
-        revisions: watches.begin(labels::DEPLOYMENT, Tells::AllButStatus, history::pruned),
+        revisions: watches.begin(Tells::AllButStatus, history::pruned),
         sharing: tokio::sync::Mutex::default(),
         applied: Applied::default(),
         written: Written::default(),
@@ -329,37 +326,33 @@ impl<'a> Watches<'a> {
         }
     }
 
-    fn begin<K, V>(&mut self, label: &str, tells: Tells, keep: fn(K) -> V) -> Children<V>
-    where
-        K: Child,
-        V: Send + Sync + 'static,
-    {
+    fn begin<K: Child>(&mut self, tells: Tells, keep: fn(K) -> K) -> Children<K> {
+        let objects = api(self.client, self.namespace);
+        self.begun(watch(objects, labels::DEPLOYMENT, tells, keep))
+    }
+
+    /// Watches a kind of which only the metadata is read.
+    fn begin_metadata<K: Child>(&mut self) -> Children<Stored<K>> {
+        let watch = watch_metadata(self.client, self.namespace, labels::DEPLOYMENT);
+        self.begun(watch)
+    }
+
+    /// Watches a kind of which some are shared by the deployments of a namespace.
+    fn begin_shared<K: Child>(&mut self) -> Children<Stored<K>> {
+        let (name, value) = labels::MANAGED_BY;
+        let label = format!("{name}={value}");
+        self.begun(watch_metadata(self.client, self.namespace, &label))
+    }
+
+    fn begun<V>(&mut self, watch: Watch<V>) -> Children<V> {
         let Watch {
             children,
             changed,
             synced,
-        } = watch(api(self.client, self.namespace), label, tells, keep);
+        } = watch;
         self.synced.push(synced);
         self.changed.push(changed);
         children
-    }
-
-    /// Watches a kind of which only the metadata is read.
-    fn begin_metadata<K: Child>(&mut self) -> Children<Stored<K>>
-    where
-        PartialObjectMeta<K>: Child,
-    {
-        self.begin(labels::DEPLOYMENT, Tells::AllButStatus, Stored::of)
-    }
-
-    /// Watches a kind of which some are shared by the deployments of a namespace.
-    fn begin_shared<K: Child>(&mut self) -> Children<Stored<K>>
-    where
-        PartialObjectMeta<K>: Child,
-    {
-        let (name, value) = labels::MANAGED_BY;
-        let label = format!("{name}={value}");
-        self.begin(&label, Tells::AllButStatus, Stored::of)
     }
 }
 
@@ -375,50 +368,6 @@ fn moved(
         };
         stream::iter(context.pods.owners_where(on_node))
     })
-}
-
-/// Of what a pod is to run, only its node and account are read, and of what image and ports its program
-/// is; of its containers, how they fare.
-pub(crate) fn pruned_pod(pod: Pod) -> Pod {
-    let spec = pod.spec.unwrap_or_default();
-    let programs = [AGENT, router::CONTAINER];
-    let containers = spec.containers.into_iter();
-    let containers = containers.filter(|is| programs.contains(&is.name.as_str()));
-    let containers = containers.map(|program| Container {
-        name: program.name,
-        image: program.image,
-        ports: program.ports,
-        ..Container::default()
-    });
-    let status = pod.status.map(|status| PodStatus {
-        phase: status.phase,
-        pod_ip: status.pod_ip,
-        conditions: status.conditions,
-        container_statuses: status.container_statuses.map(pruned_containers),
-        ..PodStatus::default()
-    });
-    Pod {
-        metadata: pod.metadata,
-        spec: Some(PodSpec {
-            node_name: spec.node_name,
-            service_account_name: spec.service_account_name,
-            containers: containers.collect(),
-            ..PodSpec::default()
-        }),
-        status,
-    }
-}
-
-fn pruned_containers(containers: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
-    let pruned = containers.into_iter().map(|container| ContainerStatus {
-        name: container.name,
-        ready: container.ready,
-        restart_count: container.restart_count,
-        state: container.state,
-        last_state: container.last_state,
-        ..ContainerStatus::default()
-    });
-    pruned.collect()
 }
 
 /// The deployments to reconcile, as their watch tells: not for a status, which this operator writes.

@@ -4,10 +4,10 @@ use crate::metrics::Figures;
 use crate::text::{age, latency, or_dash, table};
 use crate::view::{View, label};
 use crate::worker::{State, is_ready, node};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use pd_crds::PoolRole;
+use pd_crds::pod::Pod;
 use pd_protocol::labels;
 use std::fmt::Write;
 

@@ -10,12 +10,13 @@ mod pods;
 use crate::router::Router;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1;
+use kube::core::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use pd_protocol::workers::Role;
-use pods::{Change, Pods};
+use pods::{Change, Pod, Pods};
 use std::pin::pin;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -50,7 +51,8 @@ pub async fn start(router: &Arc<Router>, config: DiscoveryConfig) -> Result<(), 
         .map_err(|error| DiscoveryError::NoCluster(Box::new(error)))?;
     let own = client.default_namespace().to_owned();
     let namespace = config.namespace.unwrap_or(own);
-    let api: Api<Pod> = Api::namespaced(client, &namespace);
+    let api: Api<Pod> =
+        Api::namespaced_with(client, &namespace, &ApiResource::erase::<v1::Pod>(&()));
     let mut listed = Vec::new();
     for (role, selector) in config.selectors {
         tracing::info!(namespace, selector, role = ?role, "watches pods");

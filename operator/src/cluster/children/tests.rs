@@ -1,7 +1,7 @@
 //! Facts about the index, event by event.
 
 use super::*;
-use k8s_openapi::api::core::v1::Pod;
+use pd_crds::pod::Pod;
 
 fn mk_pod(name: &str, deployment: Option<&str>) -> Pod {
     let mut pod = Pod::default();

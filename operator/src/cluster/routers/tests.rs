@@ -102,3 +102,14 @@ async fn what_somebody_else_writes_into_our_template_is_undone() {
         assert_eq!(image(&api), "pdserve:1");
     }
 }
+
+#[tokio::test]
+async fn a_digest_is_of_the_text_that_operators_before_made() {
+    let api = FakeApi::default();
+    made_before(&api, &mk_deployment("a", "ns")).await;
+    let template = api.find(PATH)["spec"]["template"].clone();
+    let template: PodTemplateSpec = serde_json::from_value(template).expect("a template");
+    let text = serde_json::to_string(&template).unwrap();
+    let hex = format!("{:x}", Sha256::digest(text));
+    assert_eq!(digest(Some(&template)), hex[..DIGITS]);
+}

@@ -8,8 +8,8 @@ use crate::cluster::reconcile::reconcile;
 use crate::controller::build::BuildConfig;
 use crate::controller::build::network::Admins;
 use crate::controller::build::shared::ROUTERS;
-use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::{reflector, watcher};
+use pd_crds::pod::Pod;
 use pd_protocol::labels;
 use serde_json::{Value, json};
 

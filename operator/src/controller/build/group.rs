@@ -10,7 +10,7 @@ use super::pod::{POD_IP_ARG, PORT_BOOTSTRAP};
 use super::pool::agent_container;
 use crate::controller::site::Site;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 use pd_protocol::labels;
 use pd_protocol::ports::WorkerPorts;
@@ -40,13 +40,20 @@ pub(super) fn lead(pod: &mut Pod, nodes: u32, family: Family, ports: WorkerPorts
 }
 
 /// Makes a worker's pod the one of a further node.
-pub(super) fn follow(pod: &mut Pod, leader: &Pod, rank: u32, nodes: u32, meet_at: SocketAddr) {
-    pod.metadata.name = Some(follower_name(&leader.name_any(), rank));
+pub(super) fn follow(
+    pod: &mut Pod,
+    leader: &ObjectMeta,
+    rank: u32,
+    nodes: u32,
+    meet_at: SocketAddr,
+) {
+    let name = leader.name.clone().unwrap_or_default();
+    pod.metadata.name = Some(follower_name(&name, rank));
     pod.metadata.owner_references = Some(vec![OwnerReference {
         api_version: Pod::api_version(&()).into_owned(),
         kind: Pod::kind(&()).into_owned(),
-        name: leader.name_any(),
-        uid: leader.uid().unwrap_or_default(),
+        name,
+        uid: leader.uid.clone().unwrap_or_default(),
         controller: Some(true),
         block_owner_deletion: None,
     }]);

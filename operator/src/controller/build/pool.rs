@@ -7,6 +7,7 @@ use super::merge::merge_template;
 use super::{BuildConfig, devices, host_network, model, neighbours, placement, pod, revision};
 use crate::controller::plan::Desired;
 use k8s_openapi::api::core::v1::{Container, Pod, PodReadinessGate, Volume, VolumeMount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use pd_crds::engine::{EngineArg, EngineKind};
 use pd_crds::field::{FieldErrors, FieldPath};
@@ -294,7 +295,7 @@ impl Pool {
     /// The pod of a node beyond the first, which joins its leader there.
     pub(crate) fn follower(
         &self,
-        leader: &Pod,
+        leader: &ObjectMeta,
         rank: u32,
         meet_at: SocketAddr,
         ports: WorkerPorts,

@@ -306,7 +306,7 @@ fn a_replica_of_two_nodes_is_a_leader_and_a_follower_that_goes_to_meet_it() {
 
     leader.metadata.uid = Some("u".to_owned());
     let meet_at = "10.1.0.7:29500".parse().unwrap();
-    let follower = pool.follower(&leader, 1, meet_at, WorkerPorts::WELL_KNOWN);
+    let follower = pool.follower(&leader.metadata, 1, meet_at, WorkerPorts::WELL_KNOWN);
     assert_eq!(
         follower.metadata.name.as_deref(),
         Some("qwen3-8b-prefill-1-2-1")
@@ -368,7 +368,7 @@ fn where_pods_have_ipv6_addresses_a_leader_is_met_in_brackets() {
     let leader = pool.pod(SLOT, WorkerPorts::WELL_KNOWN);
     assert_flag(&leader, "--dist-init-addr", "[$(POD_IP)]:29500");
     let meet_at = "[fd00::7]:29500".parse().unwrap();
-    let follower = pool.follower(&leader, 1, meet_at, WorkerPorts::WELL_KNOWN);
+    let follower = pool.follower(&leader.metadata, 1, meet_at, WorkerPorts::WELL_KNOWN);
     assert_flag(&follower, "--dist-init-addr", "[fd00::7]:29500");
 }
 

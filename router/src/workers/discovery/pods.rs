@@ -1,15 +1,54 @@
 //! What pods say of the workers in them. Holds no I/O.
 
-use k8s_openapi::api::core::v1::Pod;
+use kube::core::Object;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use pd_protocol::workers::{Role, WorkerSpec};
 use pd_protocol::{labels, ports};
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 /// SGLang's name for the annotation with the bootstrap server's port.
 const BOOTSTRAP_PORT_SGLANG: &str = "sglang.ai/bootstrap-port";
+
+/// A pod as the router reads it. Decoding the whole of one would be a third of this crate's machine code.
+pub(super) type Pod = Object<PodSpec, PodStatus>;
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct PodSpec {
+    containers: Vec<Container>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Container {
+    #[serde(default)]
+    ports: Vec<ContainerPort>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ContainerPort {
+    name: Option<String>,
+    container_port: u16,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodStatus {
+    phase: Option<String>,
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
 
 /// What the router has to do about an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,8 +177,8 @@ fn has_ended(pod: &Pod) -> bool {
 /// Its containers pass their probes. Not the pod's own readiness: that waits for the routers.
 fn is_ready(pod: &Pod) -> bool {
     let status = pod.status.iter();
-    let mut conditions = status.flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|is| is.type_ == "ContainersReady" && is.status == "True")
+    let mut conditions = status.flat_map(|status| &status.conditions);
+    conditions.any(|is| is.kind == "ContainersReady" && is.status == "True")
 }
 
 /// Whether it was told to go, by the operator or by whoever deleted it.
@@ -149,10 +188,10 @@ fn leaves(pod: &Pod) -> bool {
 
 /// The port that a container calls `http`.
 fn http_port(pod: &Pod) -> Option<u16> {
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+    let containers = pod.spec.containers.iter();
+    let mut ports = containers.flat_map(|container| &container.ports);
     let named = ports.find(|port| port.name.as_deref() == Some("http"))?;
-    u16::try_from(named.container_port).ok()
+    Some(named.container_port)
 }
 
 fn bootstrap_port(pod: &Pod) -> Option<u16> {
