@@ -102,10 +102,6 @@ pub enum ArgsError {
 // === impl Args ===
 
 impl Args {
-    /// Distance of the admin port from the API's, as agents have it: a router and agents that share
-    /// an address, told apart by `--port` alone as in SGLang's scripts, do not collide.
-    const ADMIN_OFFSET: u16 = ports::ADMIN - ports::HTTP;
-
     /// Policies, with their flags, in whose place another serves.
     pub fn substituted_policies(&self) -> Vec<String> {
         let policies = [
@@ -121,13 +117,8 @@ impl Args {
     }
 
     fn admin_port(&self) -> Result<u16, ArgsError> {
-        match (self.admin_port, self.port) {
-            (Some(port), _) => Ok(port),
-            (None, 0) => Ok(0),
-            (None, port) => port
-                .checked_add(Self::ADMIN_OFFSET)
-                .ok_or(ArgsError::NoAdminPort(port)),
-        }
+        let port = self.admin_port.or_else(|| ports::admin_beside(self.port));
+        port.ok_or(ArgsError::NoAdminPort(self.port))
     }
 
     /// # Errors

@@ -67,17 +67,9 @@ pub(crate) struct ServerArgs {
 // === impl ServerArgs ===
 
 impl ServerArgs {
-    /// Distance of the admin port from the HTTP port, so that several agents on one address, told
-    /// apart by `--port` alone as in SGLang's scripts, do not collide.
-    const ADMIN_OFFSET: u16 = ports::ADMIN - ports::HTTP;
-
     /// The admin port; `None` when no port lies that far above `--port`.
     pub(crate) fn admin_port(&self) -> Option<u16> {
-        match (self.admin_port, self.port) {
-            (Some(port), _) => Some(port),
-            (None, 0) => Some(0),
-            (None, port) => port.checked_add(Self::ADMIN_OFFSET),
-        }
+        self.admin_port.or_else(|| ports::admin_beside(self.port))
     }
 }
 

@@ -601,44 +601,4 @@ pub(crate) fn failed<K: Resource<DynamicType = ()>>(
 }
 
 #[cfg(test)]
-mod tests {
-    //! Marks under a watch that is late.
-
-    use super::*;
-    use kube::core::Status;
-
-    #[test]
-    fn a_mark_is_for_the_pod_as_it_was_seen() {
-        let metadata = json!({"name": "p", "uid": "u", "resourceVersion": "7"});
-        let pod = serde_json::from_value(json!({"metadata": metadata})).expect("a Pod");
-        assert_eq!(as_seen(&pod), json!({"uid": "u", "resourceVersion": "7"}));
-    }
-
-    #[test]
-    fn only_an_answer_or_an_end_counts_as_drained() {
-        let mut leaving = Leaving {
-            unanswered: true,
-            past_deadline: true,
-            ..Leaving::default()
-        };
-        let outcome = |leaving| outcome_of(Place::Stays, leaving);
-        assert_eq!(outcome(leaving), DrainOutcome::Unanswered);
-        leaving.unanswered = false;
-        assert_eq!(outcome(leaving), DrainOutcome::Deadline);
-        leaving.drained = true;
-        assert_eq!(outcome(leaving), DrainOutcome::Drained);
-        assert_eq!(outcome_of(Place::Lost, leaving), DrainOutcome::Lost);
-    }
-
-    #[test]
-    fn only_a_change_in_between_is_no_failure() {
-        let answer = |reason: &str, code: u16| {
-            let status = Status::failure("no", reason).with_code(code);
-            unless_changed::<Pod>(Err(kube::Error::Api(status.boxed())))
-        };
-        assert!(answer("Conflict", 409).is_ok());
-        assert!(answer("Forbidden", 403).is_err());
-        assert!(answer("NotFound", 404).is_err());
-        assert!(unless_changed(Ok(())).is_ok());
-    }
-}
+mod tests;

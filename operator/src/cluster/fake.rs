@@ -133,6 +133,17 @@ impl FakeApi {
                 state.objects.remove(&at);
                 return (StatusCode::OK, stored);
             }
+            (_, Some(mut stored)) if path.ends_with("/scale") => {
+                merge(&mut stored, body);
+                let scale = json!({
+                    "apiVersion": "autoscaling/v1",
+                    "kind": "Scale",
+                    "metadata": {"name": stored["metadata"]["name"]},
+                    "spec": {"replicas": stored["spec"]["replicas"]},
+                });
+                state.objects.insert(at, stored);
+                return (StatusCode::OK, scale);
+            }
             (_, Some(stored)) if whole != path => stored,
             (_, Some(mut stored)) => {
                 merge(&mut stored, body);

@@ -1,0 +1,98 @@
+//! Marks under a watch that is late, and what events say.
+
+use super::*;
+use crate::cluster::facts::all_facts;
+use crate::cluster::fake::{FakeApi, mk_config, mk_deployment, reconciled};
+use crate::cluster::nodes::Nodes;
+use kube::core::Status;
+use std::sync::Arc;
+
+#[test]
+fn a_mark_is_for_the_pod_as_it_was_seen() {
+    let metadata = json!({"name": "p", "uid": "u", "resourceVersion": "7"});
+    let pod = serde_json::from_value(json!({"metadata": metadata})).expect("a Pod");
+    assert_eq!(as_seen(&pod), json!({"uid": "u", "resourceVersion": "7"}));
+}
+
+#[test]
+fn only_an_answer_or_an_end_counts_as_drained() {
+    let mut leaving = Leaving {
+        unanswered: true,
+        past_deadline: true,
+        ..Leaving::default()
+    };
+    let outcome = |leaving| outcome_of(Place::Stays, leaving);
+    assert_eq!(outcome(leaving), DrainOutcome::Unanswered);
+    leaving.unanswered = false;
+    assert_eq!(outcome(leaving), DrainOutcome::Deadline);
+    leaving.drained = true;
+    assert_eq!(outcome(leaving), DrainOutcome::Drained);
+    assert_eq!(outcome_of(Place::Lost, leaving), DrainOutcome::Lost);
+}
+
+#[test]
+fn a_worker_that_is_replaced_for_its_node_is_told_and_no_other() {
+    let metadata = json!({"name": "a-decode-0-1", "labels": {labels::ROLE: "decode"}});
+    let pod = serde_json::from_value(json!({"metadata": metadata})).expect("a Pod");
+    let deployment = mk_deployment("a", "ns");
+    let facts = all_facts(&deployment, vec![Arc::new(pod)], &Nodes::default()).remove(0);
+    let told = |place| {
+        let event = moved(&PodFacts {
+            place,
+            ..facts.clone()
+        })?;
+        assert_eq!(event.reason, "WorkerReplaced");
+        event.note
+    };
+    assert_eq!(told(Place::Stays), None);
+    assert_eq!(
+        told(Place::Emptied).as_deref(),
+        Some("a-decode-0-1 leaves: its node is being emptied, and its successor serves")
+    );
+    assert_eq!(
+        told(Place::Lost).as_deref(),
+        Some("a-decode-0-1 leaves: its node, or a pod of its replica, is lost")
+    );
+}
+
+#[tokio::test]
+async fn a_pool_that_was_scaled_beside_its_spec_has_its_size_again_and_an_event_says_why() {
+    let api = FakeApi::default();
+    let context = Arc::new(api.context(mk_config()));
+    let deployment = mk_deployment("a", "ns");
+    reconciled(&api, &context, &deployment).await;
+    let undone = || api.stored(|object| object["reason"] == "ScaleUndone");
+    assert_eq!(undone(), [""; 0]);
+    let key = ObjectRef::from_obj(&deployment);
+    let pool = context.pools.find(&key, "a-decode").expect("a pool");
+    let mut scaled = PdPool::clone(&pool);
+    scaled.spec.replicas = 5;
+    context.pools.put(&key, &pool.metadata, scaled);
+    api.take_writes();
+    reconciled(&api, &context, &deployment).await;
+    let writes = api.take_writes();
+    let pools = "/apis/pdserve.io/v1alpha1/namespaces/ns/pdpools";
+    assert!(
+        writes.contains(&format!("PATCH {pools}/a-decode/scale")),
+        "{writes:?}"
+    );
+    let [event] = undone().try_into().expect("one event");
+    let note = api.find(&event)["note"].clone();
+    let begin = "PDPool a-decode was set to 5 and is 1 again";
+    assert!(
+        note.as_str().is_some_and(|note| note.starts_with(begin)),
+        "{note}"
+    );
+}
+
+#[test]
+fn only_a_change_in_between_is_no_failure() {
+    let answer = |reason: &str, code: u16| {
+        let status = Status::failure("no", reason).with_code(code);
+        unless_changed::<Pod>(Err(kube::Error::Api(status.boxed())))
+    };
+    assert!(answer("Conflict", 409).is_ok());
+    assert!(answer("Forbidden", 403).is_err());
+    assert!(answer("NotFound", 404).is_err());
+    assert!(unless_changed(Ok(())).is_ok());
+}
