@@ -1,5 +1,6 @@
 //! A pod as far as anybody here reads it. Thousands are kept and each of their changes is decoded, so what
-//! nobody reads is skipped in the text. Fields are named as Kubernetes names them.
+//! nobody reads is skipped in the text. Fields are named as Kubernetes names them, and one that lacks is empty: a
+//! single odd pod must not break off the watch on all.
 
 use k8s_openapi::api::core::v1::{self, ContainerPort, ContainerState, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -7,6 +8,7 @@ use k8s_openapi::{Metadata, Resource};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Pod {
     pub metadata: ObjectMeta,
     pub spec: Option<PodSpec>,
@@ -14,16 +16,16 @@ pub struct Pod {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct PodSpec {
     pub node_name: Option<String>,
     pub service_account_name: Option<String>,
     pub termination_grace_period_seconds: Option<i64>,
-    #[serde(default)]
     pub containers: Vec<Container>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Container {
     pub name: String,
     pub image: Option<String>,
@@ -31,7 +33,7 @@ pub struct Container {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct PodStatus {
     pub phase: Option<String>,
     #[serde(rename = "podIP")]
@@ -41,7 +43,7 @@ pub struct PodStatus {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct ContainerStatus {
     pub name: String,
     pub ready: bool,
@@ -79,6 +81,18 @@ mod tests {
 
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_pod_that_says_little_is_read_all_the_same() {
+        let text = r#"{"metadata": {"name": "p"}, "spec": {}, "status": {"containerStatuses": [{"name": "agent"}]}}"#;
+        let read: Pod = serde_json::from_str(text).expect("a Pod");
+        let statuses = read.status.and_then(|status| status.container_statuses);
+        let unready = ContainerStatus {
+            name: "agent".to_owned(),
+            ..ContainerStatus::default()
+        };
+        assert_eq!(statuses, Some(vec![unready]));
+    }
 
     #[test]
     fn what_nobody_reads_is_skipped_and_the_rest_is_as_kubernetes_reads_it() {

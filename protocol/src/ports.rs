@@ -16,9 +16,9 @@ pub const RENDEZVOUS: u16 = 29500;
 /// backend. Source: seed 001, "Dummy Test".
 pub const FAKE_BOOTSTRAP_HOST: &str = "2.2.2.2";
 
-/// The admin port of one that serves its API at `http`: as far above it as the well-known ones are apart, so that a
-/// router and agents on one address, told apart by `--port` alone as in SGLang's scripts, do not collide. Nothing
-/// where no port lies that far; 0, which leaves the choice to the kernel, for 0.
+/// The admin port of a program whose API is at `http`: as far above it as [`ADMIN`] is above [`HTTP`], so that a router
+/// and agents on one address, told apart by `--port` alone as in SGLang's scripts, do not collide. `None` where that is
+/// above 65535. For 0, a port that the kernel chooses, it is 0.
 pub fn admin_beside(http: u16) -> Option<u16> {
     match http {
         0 => Some(0),

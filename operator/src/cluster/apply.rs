@@ -180,8 +180,8 @@ impl Writer<'_> {
         }
     }
 
-    /// An object as it is stored now. It is decoded from JSON's values as templates are, not from text:
-    /// each way of decoding a Deployment is ten thousands of instructions.
+    /// An object as it is stored now. It is decoded from a JSON value, as merged pod templates are: decoding a
+    /// Deployment from text, too, would be tens of thousands of instructions more.
     pub(crate) async fn live<K: Child>(&self, name: &str) -> Result<Option<K>, ApplyError> {
         let client = self.context.client.clone();
         let kind = ApiResource::erase::<K>(&());
@@ -269,7 +269,14 @@ impl Writer<'_> {
             .api::<PdPool>()
             .patch_scale(pool, &merge_params(), &patch)
             .await;
-        scaled.map_err(|source| failed::<PdPool>("scale", pool, source))?;
+        let scaled = scaled.map_err(|source| failed::<PdPool>("scale", pool, source))?;
+        let pools = &self.context.pools;
+        let replicas = scaled.spec.and_then(|spec| spec.replicas);
+        if let (Some(stored), Some(replicas)) = (pools.find(&self.key(), pool), replicas) {
+            let mut stored = PdPool::clone(&stored);
+            stored.spec.replicas = replicas;
+            pools.put(&self.key(), &scaled.metadata, stored);
+        }
         Ok(())
     }
 

@@ -135,10 +135,11 @@ impl FakeApi {
             }
             (_, Some(mut stored)) if path.ends_with("/scale") => {
                 merge(&mut stored, body);
+                stored["metadata"]["resourceVersion"] = json!(state.version.to_string());
                 let scale = json!({
                     "apiVersion": "autoscaling/v1",
                     "kind": "Scale",
-                    "metadata": {"name": stored["metadata"]["name"]},
+                    "metadata": stored["metadata"],
                     "spec": {"replicas": stored["spec"]["replicas"]},
                 });
                 state.objects.insert(at, stored);

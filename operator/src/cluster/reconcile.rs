@@ -338,7 +338,10 @@ impl Writer<'_> {
                     let replicas = u32::try_from(stored.spec.replicas).unwrap_or(0);
                     if spec.autoscaling.mode == ScalingMode::Off && replicas != pool.replicas {
                         self.scale(&name, pool.replicas).await?;
-                        self.tell(&scale_undone(pool, &name, replicas)).await;
+                        // Else the spec has changed, and that is what it asks for.
+                        if self.had_wanted(pool) {
+                            self.tell(&scale_undone(pool, &name, replicas)).await;
+                        }
                         pool.replicas
                     } else {
                         replicas
@@ -348,6 +351,16 @@ impl Writer<'_> {
             desired.push(pool.desired(spec, replicas));
         }
         Ok(desired)
+    }
+
+    /// Whether a pool's size was the wanted one already when the status was last written.
+    fn had_wanted(&self, pool: &Pool) -> bool {
+        let status = self.deployment.status.as_ref();
+        let wanted = status.map(|status| match pool.component {
+            Component::Decode => status.pools.decode.desired,
+            Component::Prefill | Component::Router => status.pools.prefill.desired,
+        });
+        wanted.and_then(|wanted| u32::try_from(wanted).ok()) == Some(pool.replicas)
     }
 
     /// As the spec says; where it leaves the number to others, those that there are.

@@ -89,14 +89,19 @@ impl Write {
                 "state": {"running": {"startedAt": now}},
             })
         });
-        let address = address?.to_string();
-        Some(Self::Status(json!({
-            "phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "startTime": now,
+        let mut status = json!({
+            "phase": "Running", "startTime": now,
             "conditions": [
                 told("Initialized", true), told("ContainersReady", true), told("Ready", ready),
             ],
             "containerStatuses": containers.collect::<Vec<_>>(),
-        })))
+        });
+        // Another's pod, such as the operator's, runs as well, and nobody asks it.
+        if let Some(address) = address {
+            status["podIP"] = json!(address);
+            status["podIPs"] = json!([{"ip": address}]);
+        }
+        Some(Self::Status(status))
     }
 
     /// What the apiserver refuses, because the pod has changed, comes again with the change.

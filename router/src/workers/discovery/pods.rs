@@ -12,38 +12,40 @@ use std::net::{IpAddr, SocketAddr};
 /// SGLang's name for the annotation with the bootstrap server's port.
 const BOOTSTRAP_PORT_SGLANG: &str = "sglang.ai/bootstrap-port";
 
-/// A pod as the router reads it. Decoding the whole of one would be a third of this crate's machine code.
+/// A pod as the router reads it; decoding the whole of one would be a third of this crate's machine code. What lacks is
+/// empty: a single odd pod must not break off the watch on all.
 pub(super) type Pod = Object<PodSpec, PodStatus>;
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct PodSpec {
     containers: Vec<Container>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 struct Container {
-    #[serde(default)]
     ports: Vec<ContainerPort>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct ContainerPort {
     name: Option<String>,
-    container_port: u16,
+    container_port: i32,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct PodStatus {
     phase: Option<String>,
     #[serde(rename = "podIP")]
     pod_ip: Option<String>,
-    #[serde(default)]
     conditions: Vec<Condition>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 struct Condition {
     #[serde(rename = "type")]
     kind: String,
@@ -191,7 +193,7 @@ fn http_port(pod: &Pod) -> Option<u16> {
     let containers = pod.spec.containers.iter();
     let mut ports = containers.flat_map(|container| &container.ports);
     let named = ports.find(|port| port.name.as_deref() == Some("http"))?;
-    Some(named.container_port)
+    u16::try_from(named.container_port).ok()
 }
 
 fn bootstrap_port(pod: &Pod) -> Option<u16> {
