@@ -1,4 +1,5 @@
-//! The real Karpenter makes nodes for workers that wait, and consolidates a node that a smaller deployment leaves half empty.
+//! The real scheduler keeps pods of a kind apart. The real Karpenter makes nodes for workers that wait, and consolidates one
+//! when a neighbour leaves room on the others.
 //! Its cloud makes Node objects alone; hollow kubelets run what comes to them.
 
 use crate::operator::Bench;
@@ -10,9 +11,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Karpenter batches for seconds, looks every 10 s, and waits 15 s before it does what it decided.
-const STEP: Duration = Duration::from_secs(300);
-const NODE_GPUS: u32 = 2;
+/// Karpenter batches for seconds, looks every 10 s, and waits 15 s before it does what it decided. Where it found nothing to
+/// do it looks again after five minutes, unless pods or nodes change. Source: `Cluster.ConsolidationState`.
+const STEP: Duration = Duration::from_secs(480);
+/// For so long a node that pods were planned for is not emptied. Source: `nominationWindow`, twice the longest batch.
+const NOMINATED: Duration = Duration::from_secs(20);
+const NODE_GPUS: u32 = 4;
 /// Of the nodes that its cloud makes.
 const LABEL: &str = "kwok.x-k8s.io/node=fake";
 
@@ -23,7 +27,7 @@ fn instance_types() -> Value {
         one("topology.kubernetes.io/zone", "zone-a"),
     ];
     json!([{
-        "name": "gpu-2x", "architecture": "amd64", "operatingSystems": ["linux"],
+        "name": "gpu-4x", "architecture": "amd64", "operatingSystems": ["linux"],
         "offerings": [{"Price": 4.0, "Available": true, "Requirements": requirements}],
         "resources": {
             "cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "500Gi",
@@ -56,20 +60,39 @@ fn node_pool() -> [Value; 2] {
     [class, pool]
 }
 
+/// Somebody else's pods: one on each of three nodes takes half of it.
+fn neighbour() -> Value {
+    let labels = json!({"app": "neighbour"});
+    let apart = json!([{
+        "topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels},
+    }]);
+    let resources = json!({"limits": {"nvidia.com/gpu": "2"}, "requests": {"cpu": "2"}});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "neighbour"},
+        "spec": {
+            "replicas": 3, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {
+                "affinity": {"podAntiAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": apart,
+                }},
+                "containers": [{"name": "trains", "image": "hollow", "resources": resources}],
+            }},
+        },
+    })
+}
+
 fn deployment() -> Value {
-    let pool = |replicas: u32| {
-        json!({
-            "replicas": replicas,
-            "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"cpu": "1"}},
-        })
-    };
+    let pool = json!({
+        "replicas": 3,
+        "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"cpu": "1"}},
+    });
     json!({
         "apiVersion": "pdserve.io/v1alpha1",
         "kind": "PDDeployment",
         "metadata": {"name": "smollm2"},
         "spec": {
             "model": {"source": {"hostPath": {"path": "/models/m.gguf"}}},
-            "pools": {"prefill": pool(3), "decode": pool(3)},
+            "pools": {"prefill": pool, "decode": pool},
             "router": {"replicas": 2},
         },
     })
@@ -114,6 +137,14 @@ impl Elastic {
         for object in node_pool() {
             bench.apply(&object)?;
         }
+        bench.apply(&neighbour())?;
+        bench
+            .becomes_within(STEP, || {
+                let status = bench.json("get deployment neighbour")?["status"].clone();
+                ensure!(status["readyReplicas"] == 3, "the neighbour is {status}");
+                Ok(())
+            })
+            .await?;
         bench.apply(&deployment())?;
         Ok(Self { bench, hollow })
     }
@@ -138,15 +169,15 @@ impl Elastic {
         Ok(workers.iter().map(place).collect())
     }
 
-    /// Waits until so many workers serve on so many nodes, and nothing else is under way.
-    async fn rests(&self, what: &str, prefill: u64, decode: u64, nodes: usize) -> Result<Places> {
+    /// Waits until all workers serve on so many nodes, and nothing else is under way.
+    async fn rests(&self, what: &str, nodes: usize) -> Result<Places> {
         self.bench
             .becomes_within(STEP, || {
                 let status = self.bench.json("get pdd smollm2")?["status"].clone();
-                for (role, count) in [("prefill", prefill), ("decode", decode)] {
+                for role in ["prefill", "decode"] {
                     let pool = &status["pools"][role];
-                    ensure!(pool["routable"] == count, "{what}: {role} is {pool}");
-                    ensure!(pool["current"] == count, "{what}: {role} is {pool}");
+                    ensure!(pool["routable"] == 3, "{what}: {role} is {pool}");
+                    ensure!(pool["current"] == 3, "{what}: {role} is {pool}");
                     ensure!(pool["draining"] == 0, "{what}: {role} is {pool}");
                 }
                 let seen = self.nodes()?;
@@ -176,42 +207,30 @@ impl Elastic {
         let log = std::fs::read_to_string(log).unwrap_or_default();
         format!("{}\n{log}", told.join("\n"))
     }
-
-    fn scale(&self, prefill: u32, decode: u32) -> Result<()> {
-        let size = |replicas: u32| json!({"replicas": replicas});
-        let pools = json!({"prefill": size(prefill), "decode": size(decode)});
-        self.bench
-            .edit(&json!({"spec": {"pools": pools}}).to_string())
-    }
 }
 
 #[tokio::test]
 async fn karpenter_consolidates_a_node_whose_workers_drain_first() -> Result<()> {
     let is = Elastic::start().await?;
-    let full = is.rests("nodes come for six workers", 3, 3, 3).await?;
-
-    // Two nodes are enough for four workers.
-    let before = is.nodes()?;
-    let mark = is.bench.cluster.audit_log().mark();
-    is.scale(2, 2)?;
-    let after = is
-        .rests("Karpenter makes two nodes of three", 2, 2, 2)
+    let full = is
+        .rests("nodes come for six workers beside a neighbour", 3)
         .await?;
-    let left: BTreeSet<String> = is.nodes()?;
-    let gone: Vec<&String> = before.difference(&left).collect();
-    ensure!(
-        gone.len() == 1 && left.is_subset(&before),
-        "{before:?} to {left:?}"
-    );
-    eprintln!("{} went; of its workers:", gone[0]);
 
+    // Else it looks at one node alone, and at the others five minutes later.
+    tokio::time::sleep(NOMINATED).await;
+
+    let mark = is.bench.cluster.audit_log().mark();
+    is.bench.kubectl("delete deployment neighbour")?;
+    let after = is.rests("Karpenter leaves two nodes", 2).await?;
+    let left = is.nodes()?;
     let stays = |pod: &str| after.iter().any(|(name, _)| name == pod);
-    let moved = full
-        .iter()
-        .filter(|(pod, node)| node == gone[0] && !stays(pod));
+    let moved = full.iter().filter(|(_, node)| !left.contains(node));
+    let moved: Vec<&str> = moved.map(|(pod, _)| pod.as_str()).collect();
+    ensure!(!moved.is_empty(), "no worker was on what went: {full:?}");
     let ended = is.hollow.ended();
-    for (pod, _) in moved {
-        let end = ended.iter().find(|end| end.pod == *pod);
+    for pod in moved {
+        ensure!(!stays(pod), "{pod} is still there: {after:?}");
+        let end = ended.iter().find(|end| end.pod == pod);
         let end = end.with_context(|| format!("{pod} has not ended"))?;
         eprintln!("    {pod}: drained {}", end.drained);
         ensure!(end.drained, "{pod} ended before it drained\n{}", is.story());
@@ -223,12 +242,34 @@ async fn karpenter_consolidates_a_node_whose_workers_drain_first() -> Result<()>
     for eviction in evictions {
         eprintln!("    eviction of {}: {}", eviction.name, eviction.code);
     }
-    let reason =
-        "get events --field-selector=reason=DisruptionTerminating -o jsonpath={.items[*].message}";
-    eprintln!(
-        "{}",
-        is.bench
-            .kubectl(&reason.replace("get events", "get events -A"))?
-    );
+    let reasons = is.bench.kubectl(
+        "get events -A --field-selector=reason=DisruptionTerminating -o jsonpath={.items[*].message}",
+    )?;
+    eprintln!("{reasons}");
     is.bench.stop()
+}
+
+#[tokio::test]
+async fn pods_of_a_kind_go_to_nodes_of_their_own_where_there_are_enough() -> Result<()> {
+    let bench = Bench::start().await?;
+    let client = bench.cluster.kube_client().await?;
+    let _hollow = HollowNodes::start(client, &[NODE_GPUS * 2; 3]).await?;
+    bench.apply(&deployment())?;
+    for (role, count) in [("prefill", 3), ("decode", 3), ("router", 2)] {
+        bench
+            .becomes(|| {
+                let pods = bench.items(&format!("get pods -l pdserve.io/role={role}"))?;
+                let nodes = pods
+                    .iter()
+                    .filter_map(|pod| pod["spec"]["nodeName"].as_str());
+                let nodes: BTreeSet<&str> = nodes.collect();
+                ensure!(
+                    nodes.len() == count,
+                    "{role} is on {nodes:?}, not {count} nodes"
+                );
+                Ok(())
+            })
+            .await?;
+    }
+    bench.stop()
 }

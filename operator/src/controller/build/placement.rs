@@ -28,11 +28,21 @@ fn own_architecture() -> &'static str {
     }
 }
 
+/// Workers of one kind on a node before another node is made for the next: as many as nodes have GPUs, most often.
+const WORKERS_TOGETHER: i32 = 8;
+
 /// Pods of one kind and revision share as few nodes as there is room for: a node that is lost then
 /// takes one of them. Where there is no room they go together.
+///
+/// Karpenter plans with a preference as with a demand, on nodes that it has yet to make; Kubernetes' scheduler ranks
+/// nodes by how many of a kind they have, at any skew. So routers may cost a node each, and workers fill theirs.
 pub(super) fn spread(spec: &mut PodSpec, deployment: &PdDeployment, component: Component) {
+    let max_skew = match component {
+        Component::Router => 1,
+        Component::Prefill | Component::Decode => WORKERS_TOGETHER,
+    };
     spec.topology_spread_constraints = Some(vec![TopologySpreadConstraint {
-        max_skew: 1,
+        max_skew,
         topology_key: HOST.to_owned(),
         when_unsatisfiable: "ScheduleAnyway".to_owned(),
         label_selector: Some(component.selector(deployment)),

@@ -83,14 +83,15 @@ fn our_image_goes_to_nodes_of_its_architecture_and_a_users_anywhere() {
 #[test]
 fn several_of_a_kind_spread_over_nodes_where_there_is_room() {
     let deployment = mk_example("qwen3-2p2d");
-    for (spec, role) in [
-        (worker_spec(&deployment), "decode"),
-        (router_spec(&deployment), "router"),
+    for (spec, role, max_skew) in [
+        (worker_spec(&deployment), "decode", 8),
+        (router_spec(&deployment), "router", 1),
     ] {
         let [constraint] = spec.topology_spread_constraints.as_deref().unwrap() else {
             panic!("{role} has one constraint");
         };
         assert_eq!(constraint.when_unsatisfiable, "ScheduleAnyway");
+        assert_eq!(constraint.max_skew, max_skew);
         assert_eq!(constraint.topology_key, "kubernetes.io/hostname");
         let selector = constraint.label_selector.as_ref().unwrap();
         assert_eq!(selector.match_labels.as_ref().unwrap()[labels::ROLE], role);
