@@ -13,11 +13,11 @@ mod transfer;
 
 pub(crate) use check::ArgError;
 pub(crate) use device::{DeviceArgs, DeviceName};
-pub(crate) use disaggregation::{DisaggregationArgs, Mode};
-pub(crate) use model::{Dtype, KvCacheDtype, ModelArgs, SamplingSource};
+pub(crate) use disaggregation::DisaggregationArgs;
+pub(crate) use model::{ModelArgs, SamplingSource};
 pub(crate) use schedule::ScheduleArgs;
 pub(crate) use server::{ServerArgs, host};
-pub(crate) use transfer::{TransferArgs, TransferBackendName};
+pub(crate) use transfer::TransferArgs;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 use std::io::Write;
@@ -31,7 +31,7 @@ const VERSION: &str = concat!(
     " (CPU only: built without CUDA kernels)"
 );
 
-/// Serves one model: monolithic, or as the prefill or the decode side of a pair.
+/// Serves one model: unified, or as the prefill or the decode side of a pair.
 #[derive(Debug, Parser)]
 // As SGLang's parser does, the last of a flag that is given twice counts.
 #[command(

@@ -22,10 +22,10 @@ mod wire;
 
 pub(crate) use args::KvProbeArgs;
 
-use crate::args::TransferBackendName;
 use crate::lost_threads::LostThreads;
 use crate::wiring::log_to_stderr;
 use anyhow::{Context, Result, ensure};
+use pd_kv_transfer::TransportChoice;
 
 /// Serves until a signal, or measures and prints.
 ///
@@ -34,7 +34,7 @@ use anyhow::{Context, Result, ensure};
 pub(crate) fn run(args: &KvProbeArgs) -> Result<()> {
     log_to_stderr(&args.log_level)?;
     ensure!(
-        args.transfer.transfer_backend != TransferBackendName::Fake,
+        args.transfer.transfer_backend.choice() != TransportChoice::Fake,
         "--disaggregation-transfer-backend fake moves nothing; use auto, shm, rdma or tcp"
     );
     let mut lost = LostThreads::watch(&["pd-kv-transfer"]);

@@ -1,10 +1,11 @@
 //! The ports of the process. All are bound before the model is loaded, so that a port that is taken
 //! is known at once, and probes find a door that says "loading".
 
-use crate::args::{Args, Mode};
+use crate::args::Args;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::serve::ListenerExt;
+use pd_protocol::Role;
 use std::net::{IpAddr, SocketAddr};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -35,12 +36,12 @@ impl Listeners {
         let host = args.server.host;
         let admin = args.server.admin_port();
         let admin = admin.context("the arguments were checked, so there is an admin port")?;
-        let bootstrap = match args.disaggregation.mode {
-            Mode::Prefill => {
+        let bootstrap = match args.disaggregation.role {
+            Role::Prefill => {
                 let port = args.disaggregation.transfer.bootstrap_port;
                 Some(bind(host, port, "--disaggregation-bootstrap-port").await?)
             }
-            Mode::Null | Mode::Decode => None,
+            Role::Unified | Role::Decode => None,
         };
         let listeners = Self {
             http: bind(host, args.server.port, "--port").await?,

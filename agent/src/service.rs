@@ -2,14 +2,14 @@
 
 mod text_threads;
 
-use crate::args::Mode;
 use crate::gpu::sampler::GpuSampler;
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::metrics::HttpMetrics;
 use pd_engine::engine::EngineHandle;
 use pd_engine::text::{EncodeError, TextLength};
-use pd_kv_transfer::Links;
+use pd_kv_transfer::TransportReport;
+use pd_protocol::Role;
 use std::sync::{Arc, OnceLock};
 use text_threads::TextThreads;
 
@@ -26,7 +26,7 @@ pub(crate) struct Service {
 /// The state of the HTTP and admin APIs.
 #[derive(Debug)]
 pub(crate) struct App {
-    pub(crate) mode: Mode,
+    pub(crate) role: Role,
     pub(crate) served_model_name: String,
     /// Of the bootstrap server that this worker opened; on prefill only.
     pub(crate) bootstrap_port: Option<u16>,
@@ -35,14 +35,14 @@ pub(crate) struct App {
     pub(crate) metrics: HttpMetrics,
     pub(crate) gpus: GpuSampler,
     /// On decode: the way to each prefill.
-    pub(crate) links: Links,
+    pub(crate) transport_report: TransportReport,
     service: OnceLock<Service>,
 }
 
 /// What an [`App`] is made of.
 #[derive(Debug)]
 pub(crate) struct AppSpec {
-    pub(crate) mode: Mode,
+    pub(crate) role: Role,
     pub(crate) served_model_name: String,
     /// Of the bootstrap server that this worker opened; on prefill only.
     pub(crate) bootstrap_port: Option<u16>,
@@ -138,7 +138,7 @@ impl Service {
 impl App {
     pub(crate) fn new(spec: AppSpec) -> Self {
         let AppSpec {
-            mode,
+            role,
             served_model_name,
             bootstrap_port,
             transfer_backend,
@@ -146,14 +146,14 @@ impl App {
             gpus,
         } = spec;
         Self {
-            mode,
+            role,
             served_model_name,
             bootstrap_port,
             transfer_backend,
             started_unix_secs,
             metrics: HttpMetrics::new(),
             gpus,
-            links: Links::default(),
+            transport_report: TransportReport::default(),
             service: OnceLock::new(),
         }
     }

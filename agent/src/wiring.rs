@@ -62,7 +62,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
     let listeners = Listeners::bind(args).await?;
     let ports = listeners.ports()?;
     let app = Arc::new(App::new(app_spec(args, ports)));
-    let config = engine_config::build(args, ports, &app.links)?;
+    let config = engine_config::build(args, ports, &app.transport_report)?;
     let sizes = (config.chunked_prefill_size, config.max_running_requests);
     let end = CancellationToken::new();
     let Listeners {
@@ -104,10 +104,10 @@ async fn run_until_signal(args: &Args) -> Result<()> {
 fn app_spec(args: &Args, ports: Ports) -> AppSpec {
     let started = SystemTime::now().duration_since(UNIX_EPOCH);
     AppSpec {
-        mode: args.disaggregation.mode,
+        role: args.disaggregation.role,
         served_model_name: args.model.served_name(),
         bootstrap_port: ports.bootstrap,
-        transfer_backend: args.disaggregation.transfer.transfer_backend.as_str(),
+        transfer_backend: args.disaggregation.transfer.transfer_backend.name,
         started_unix_secs: started.map_or(0, |since| since.as_secs()),
         gpus: GpuSampler::spawn(),
     }

@@ -5,8 +5,8 @@ use crate::binaries::binary;
 use crate::client::Client;
 use crate::process::Process;
 use anyhow::{Context, Result, bail};
+use pd_protocol::Role;
 use pd_protocol::ports;
-use pd_protocol::workers::Role;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl FleetSpec {
         let (mode, extra) = match role {
             Role::Prefill => ("prefill", &self.prefill_args),
             Role::Decode => ("decode", &self.decode_args),
-            Role::Null => ("null", &Vec::new()),
+            Role::Unified => ("null", &Vec::new()),
         };
         let mut args = strings(&[
             "--disaggregation-mode",
@@ -165,7 +165,7 @@ impl FleetSpec {
                     &ports::BOOTSTRAP.to_string(),
                 ])),
                 Role::Decode => args.extend(strings(&["--decode", &worker.url()])),
-                Role::Null => bail!("a monolithic worker has no place behind a PD router"),
+                Role::Unified => bail!("a unified worker has no place behind a PD router"),
             }
         }
         args.extend(self.router_args.iter().cloned());

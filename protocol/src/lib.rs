@@ -9,14 +9,18 @@ pub mod layout;
 pub mod metadata;
 pub mod poll;
 pub mod ports;
+pub mod role;
 pub mod room;
 pub mod secret;
 pub mod sockets;
 pub mod timeline;
+pub mod transport;
 pub mod workers;
 
 pub use layout::{KvLayout, ParallelLayout, RankId};
 pub use metadata::MetadataRow;
 pub use poll::KvPoll;
+pub use role::Role;
 pub use room::BootstrapRoom;
 pub use secret::Secret;
+pub use transport::Transport;

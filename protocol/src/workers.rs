@@ -7,17 +7,8 @@
 //! Agent (admin port): `POST /cordon`, `POST /uncordon`, `POST /drain`, `GET /drain` →
 //! [`DrainStatus`].
 
-use crate::BootstrapRoom;
+use crate::{BootstrapRoom, Role};
 use serde::{Deserialize, Serialize};
-
-/// What a worker does; SGLang's `--disaggregation-mode`, where `null` is a monolithic worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    Prefill,
-    Decode,
-    Null,
-}
 
 /// A worker as the router is told of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -138,7 +138,7 @@ impl Args {
             policies: Policies {
                 prefill: self.prefill_policy.unwrap_or(self.policy),
                 decode: self.decode_policy.unwrap_or(self.policy),
-                null: self.policy,
+                unified: self.policy,
             },
             queue: self.limits.queue(),
             body_bytes_max: self.limits.max_payload_size,

@@ -18,7 +18,7 @@ pub struct InFlight {
     api: Api,
     accepted: Instant,
     decode: Option<Lease>,
-    /// Rooms and their timeline; a monolithic worker needs none.
+    /// Rooms and their timeline; a unified worker needs none.
     rooms: Option<(RoomRange, Entry)>,
     _place: Place,
     is_settled: bool,

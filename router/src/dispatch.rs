@@ -23,7 +23,7 @@ use crate::workers::Worker;
 use axum::response::Response;
 use bytes::Bytes;
 use http::HeaderMap;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use std::sync::Arc;
 use tokio::time::Instant;
 

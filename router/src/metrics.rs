@@ -4,7 +4,8 @@ use crate::request::Api;
 use crate::tls::{HandshakeFault, Validity};
 use crate::workers::Registry;
 use http::StatusCode;
-use pd_protocol::workers::{Role, WorkerState};
+use pd_protocol::Role;
+use pd_protocol::workers::WorkerState;
 use prometheus::core::Collector;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
@@ -171,7 +172,7 @@ impl Metrics {
     }
 
     pub fn leg_failed(&self, role: Role, kind: &str) {
-        let labels = [crate::workers::role_name(role), kind];
+        let labels = [role.as_str(), kind];
         self.leg_failures.with_label_values(&labels).inc();
     }
 
@@ -225,10 +226,7 @@ impl Metrics {
             vec.reset();
         }
         for (status, load) in workers.loads() {
-            let labels = [
-                &*status.spec.id,
-                crate::workers::role_name(status.spec.role),
-            ];
+            let labels = [&*status.spec.id, status.spec.role.as_str()];
             let integer = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
             let values = [
                 integer(load.requests),

@@ -31,7 +31,7 @@ pub enum PolicyName {
 pub struct Policies {
     pub prefill: PolicyName,
     pub decode: PolicyName,
-    pub null: PolicyName,
+    pub unified: PolicyName,
 }
 
 /// What this router has in flight on one worker.

@@ -1,10 +1,10 @@
-//! Which workers serve a request: a prefill and a decode worker of one group, or a monolithic
+//! Which workers serve a request: a prefill and a decode worker of one group, or a unified
 //! worker where there is no pair. Choosing takes a place on each, so that the next request sees
 //! the load of this one.
 
 use crate::policy::{Load, Policies, Policy};
 use crate::workers::{Fleet, Group, Lease, Member, Worker};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use rand::RngCore;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub struct Chooser {
     prefill: Policy,
     decode: Policy,
-    null: Policy,
+    unified: Policy,
 }
 
 /// What of a request decides where it goes.
@@ -32,7 +32,7 @@ pub struct Demand<'a> {
 #[derive(Debug)]
 pub enum Route {
     Pair(PrefillDecodePair),
-    Single(Lease),
+    Unified(Lease),
 }
 
 /// SGLang's `PrefillDecodePair`.
@@ -60,7 +60,7 @@ impl Chooser {
         Self {
             prefill: Policy::new(names.prefill),
             decode: Policy::new(names.decode),
-            null: Policy::new(names.null),
+            unified: Policy::new(names.unified),
         }
     }
 
@@ -88,9 +88,9 @@ impl Chooser {
             return Ok(Route::Pair(pair));
         }
         let tokens = demand.prompt_tokens + demand.output_tokens;
-        let monolithic = groups.iter().flat_map(|group| &group.null);
-        take(&self.null, monolithic, tokens, demand, rng)
-            .map(|(_, lease)| Route::Single(lease))
+        let unified = groups.iter().flat_map(|group| &group.unified);
+        take(&self.unified, unified, tokens, demand, rng)
+            .map(|(_, lease)| Route::Unified(lease))
             .ok_or_else(|| NoRoute::NoWorker(missing(fleet, demand)))
     }
 
@@ -177,8 +177,12 @@ fn missing(fleet: &Fleet, demand: &Demand<'_>) -> String {
         let pools = groups.iter().map(|group| group.pool(role));
         pools.map(<[Member]>::len).sum::<usize>()
     };
-    let (prefill, decode, null) = (count(Role::Prefill), count(Role::Decode), count(Role::Null));
-    match (prefill, decode, null) {
+    let (prefill, decode, unified) = (
+        count(Role::Prefill),
+        count(Role::Decode),
+        count(Role::Unified),
+    );
+    match (prefill, decode, unified) {
         (0, 0, 0) => "no worker is ready".to_owned(),
         (0, 1.., 0) => "no prefill worker is ready".to_owned(),
         (1.., 0, 0) => "no decode worker is ready".to_owned(),

@@ -117,7 +117,7 @@ impl Router {
         !self.is_draining() && (self.is_synced.load(Ordering::Relaxed) || self.is_routable())
     }
 
-    /// Whether a pair or a monolithic worker is ready.
+    /// Whether a pair or a unified worker is ready.
     pub fn is_routable(&self) -> bool {
         self.workers.fleet().is_routable()
     }

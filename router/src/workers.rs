@@ -14,7 +14,6 @@ pub mod worker;
 
 pub use endpoint::Endpoint;
 pub use fleet::{Fleet, Group, Member};
-pub use health::role_name;
 pub use info::WorkerInfo;
 pub use registry::{Registry, RegistryError};
 pub use worker::{Lease, Worker};

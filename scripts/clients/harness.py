@@ -1,6 +1,6 @@
 """What every client's script does: ask each server the same, and print a line for each check.
 
-A script is run as SCRIPT URL...; the first URL is a monolithic agent's, and the others must answer
+A script is run as SCRIPT URL...; the first URL is a unified agent's, and the others must answer
 as it does. A check takes what `connect` makes of a URL. What it returns must be the same on all
 servers, and not empty; one whose answer cannot be the same returns None.
 """

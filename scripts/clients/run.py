@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real clients and load tools, unmodified, against a monolithic agent and a pair behind the router.
+"""Real clients and load tools, unmodified, against a unified agent and a pair behind the router.
 
 usage: run.py FOLDER_WITH_BINARIES MODEL CACHE [NAME...]    NAMEs pick clients; all otherwise.
 
@@ -151,7 +151,7 @@ def size(folder):
 
 
 class Servers:
-    """A monolithic agent, and a pair behind the router; stopped at the end of `with`."""
+    """A unified agent, and a pair behind the router; stopped at the end of `with`."""
 
     def __init__(self, binaries, model):
         self.binaries = binaries

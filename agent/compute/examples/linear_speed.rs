@@ -24,7 +24,8 @@ use std::hint::black_box;
 
 use pd_compute::cpu::Isa;
 use pd_compute::cpu::linear::{LinearProduct, LinearScratch, SharedOut};
-use pd_compute::cpu::pack::{ComputeDtype, PackedLinear, serially};
+use pd_compute::cpu::pack::{PackedLinear, serially};
+use pd_compute::dtype::ComputeDtype;
 use pd_compute::{Epilogue, WeightFormat, WeightSource};
 
 /// Weights larger than the caches of the machines we know.

@@ -25,5 +25,4 @@ pub use backend::{CpuBackend, CpuConfig};
 pub use embed::CpuEmbedding;
 pub use isa::Isa;
 pub use memory::CpuBuffer;
-pub use pack::ComputeDtype;
 pub use ticket::CpuTicket;

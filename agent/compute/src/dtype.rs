@@ -10,6 +10,16 @@ pub enum DType {
     U8,
 }
 
+/// What linears multiply in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ComputeDtype {
+    /// f32 activations; every weight has exactly the file's value.
+    F32,
+    /// Activations and unquantised weights are rounded to bfloat16; products are summed in f32.
+    /// Quantised weights stay exact and multiply f32 activations.
+    BF16,
+}
+
 /// How a weight's rows are stored in the model file. Each row of `k` values is a whole number of
 /// blocks. The quantised names and layouts are GGUF's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +42,26 @@ impl DType {
             Self::F32 | Self::U32 => 4,
             Self::F16 | Self::BF16 => 2,
             Self::U8 => 1,
+        }
+    }
+}
+
+// === impl ComputeDtype ===
+
+impl ComputeDtype {
+    /// Element type of activations.
+    pub const fn activations(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::BF16 => DType::BF16,
+        }
+    }
+
+    /// SGLang's word of `--dtype`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::BF16 => "bfloat16",
         }
     }
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 
 use pd_kv_transfer::Failure;
 use pd_protocol::BootstrapRoom;
+use pd_protocol::Role;
 use pd_protocol::timeline::RequestTimeline;
-use pd_protocol::workers::{DrainState, DrainStatus, Role};
+use pd_protocol::workers::{DrainState, DrainStatus};
 use tokio::sync::{mpsc, oneshot};
 
 pub mod config;
@@ -22,8 +23,8 @@ mod start;
 use crate::metrics::EngineMetrics;
 use crate::text::{ChatTemplate, Tokenizer};
 pub use config::{DecodeConfig, Device, DisaggregationMode, EngineConfig, PrefillConfig};
-pub use config::{KvCacheDtype, ModelDtype};
 pub use info::EngineInfo;
+pub use pd_compute::dtype::ComputeDtype;
 pub use request::{FinishReason, GenerateRequest, LogprobOptions, RequestStream, StopMatch};
 pub use request::{SubmitError, TokenEvent, TokenLogprob};
 pub(crate) use shared::InFlight;
@@ -218,7 +219,7 @@ impl EngineHandle {
         let process = match self.shared.info.role {
             Role::Prefill => "prefill",
             Role::Decode => "decode",
-            Role::Null => "null",
+            Role::Unified => "null",
         };
         let events = self.shared.timelines.events(room)?;
         Some(RequestTimeline {

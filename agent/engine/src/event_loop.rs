@@ -1,6 +1,6 @@
 //! The scheduler's thread: receive → advance → schedule → forward → settle. The loop only
 //! sequences; what a step computes and where requests go next is the mode's, a type of its own for
-//! monolithic, prefill and decode engines.
+//! unified, prefill and decode engines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,13 +1,13 @@
 //! Which requests the next step computes. Admission (`prefill`, by the budget of
 //! `prefill_adder`), the running batch (`decode`), and what happens when memory runs out
-//! (`retract`). `monolith` is the schedule of an engine that does both.
+//! (`retract`). `unified` is the schedule of an engine that does both.
 
 pub(crate) mod decode;
-pub(crate) mod monolith;
 pub(crate) mod policy;
 pub(crate) mod prefill;
 pub(crate) mod prefill_adder;
 pub(crate) mod retract;
+pub(crate) mod unified;
 
 /// SGLang's `CLIP_MAX_NEW_TOKENS`: in estimates an answer counts for no more, since few get longer
 /// and reserving for all of them would leave the pool idle. Source: seed 001, "calc ratio".

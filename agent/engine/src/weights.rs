@@ -14,7 +14,7 @@ use pd_compute::{WeightFormat, WeightSource};
 
 pub use gguf::{Gguf, GgufError};
 pub use hf::{HfError, Safetensors};
-pub use names::Role;
+pub use names::TensorRole;
 
 /// The weights of one model.
 #[derive(Debug)]
@@ -84,14 +84,14 @@ impl Weights {
     }
 
     /// The tensor's name in this kind of file.
-    fn name(&self, role: Role) -> String {
+    fn name(&self, role: TensorRole) -> String {
         match self {
             Self::Hf(_) => role.hf_name(),
             Self::Gguf(_) => role.gguf_name(),
         }
     }
 
-    pub fn tensor(&self, role: Role) -> Option<TensorView<'_>> {
+    pub fn tensor(&self, role: TensorRole) -> Option<TensorView<'_>> {
         let name = self.name(role);
         match self {
             Self::Hf(safetensors) => safetensors.tensor(&name),
@@ -99,7 +99,7 @@ impl Weights {
         }
     }
 
-    fn require(&self, role: Role) -> Result<TensorView<'_>, WeightsError> {
+    fn require(&self, role: TensorRole) -> Result<TensorView<'_>, WeightsError> {
         self.tensor(role).ok_or_else(|| WeightsError::Missing {
             file: self.path().display().to_string(),
             name: self.name(role),
@@ -112,7 +112,7 @@ impl Weights {
     /// When it is missing or of another shape.
     pub fn matrix(
         &self,
-        role: Role,
+        role: TensorRole,
         rows: usize,
         columns: usize,
     ) -> Result<Matrix<'_>, WeightsError> {
@@ -140,7 +140,7 @@ impl Weights {
     ///
     /// # Errors
     /// When it is missing, of another length or quantised.
-    pub fn vector(&self, role: Role, len: usize) -> Result<Vec<f32>, WeightsError> {
+    pub fn vector(&self, role: TensorRole, len: usize) -> Result<Vec<f32>, WeightsError> {
         let tensor = self.matrix(role, 1, len)?;
         tensor.to_f32().ok_or_else(|| WeightsError::VectorFormat {
             file: self.path().display().to_string(),

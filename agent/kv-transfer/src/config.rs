@@ -1,12 +1,12 @@
 //! What the agent and the engine tell a `KvManager`: memory, identity, transport, bounds.
 
 use crate::backend::rdma::dispatch::piece::SOURCES_MAX;
-use crate::links::Links;
 use crate::memory::Region;
 use crate::metadata_buffers::MetadataBuffers;
 use crate::metrics::TransferMetrics;
+use crate::transport_report::TransportReport;
 use pd_protocol::layout::{KvLayout, ParallelLayout, RankId};
-use pd_protocol::workers::Role;
+use pd_protocol::{Role, Transport};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,31 +27,20 @@ pub struct KvArgs {
     pub metadata: MetadataBuffers,
 }
 
-/// How bytes travel; `--disaggregation-transfer-backend`.
+/// Which transports a process offers or takes; `--disaggregation-transfer-backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// Shared memory where both sides run on one host, rdma where their NICs reach each other, else
-    /// tcp.
+pub enum TransportChoice {
+    /// The fastest that a pair shares: shm on one host, rdma where the NICs reach each other, else tcp.
     Auto,
-    Shm,
-    Rdma,
-    Tcp,
-    /// Nothing moves; warm-up and tests. Source: seed 001, "Dummy Test".
+    Only(Transport),
+    /// Moves nothing; for warm-up and tests.
     Fake,
 }
-
-/// A transport's name that is not known.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "transfer backend {0:?} is not known; choose auto, shm, rdma, tcp or fake (mooncake, nixl, mori \
-     and ascend mean auto)"
-)]
-pub struct UnknownTransport(pub String);
 
 /// Bounds and switches of a manager.
 #[derive(Clone, Debug)]
 pub struct TransferConfig {
-    pub transport: Transport,
+    pub transport: TransportChoice,
     /// Address that peers dial; control, liveness and data ports are bound on it.
     pub host: IpAddr,
     /// Threads that move bytes and messages.
@@ -67,7 +56,7 @@ pub struct TransferConfig {
     pub heartbeat_interval: Duration,
     pub heartbeat_failures: u32,
     /// Decode: filled with the way to each prefill rank.
-    pub links: Links,
+    pub transport_report: TransportReport,
     /// What is observed; whoever shows it registers it. Each manager has its own.
     pub metrics: TransferMetrics,
     /// Opening a room until both sides know each other.
@@ -106,7 +95,7 @@ pub struct RdmaConfig {
 /// Everything a manager needs to start.
 #[derive(Clone)]
 pub struct KvManagerConfig {
-    /// Prefill sends, decode receives; a monolithic worker has no manager.
+    /// Prefill sends, decode receives; a unified worker has no manager.
     pub role: Role,
     pub rank: RankId,
     pub parallel: ParallelLayout,
@@ -130,22 +119,14 @@ pub struct BootstrapAddr {
     pub port: u16,
 }
 
-// === impl Transport ===
+// === impl TransportChoice ===
 
-impl std::str::FromStr for Transport {
-    type Err = UnknownTransport;
-    fn from_str(name: &str) -> Result<Self, UnknownTransport> {
-        match name {
-            "auto" => Ok(Self::Auto),
-            "shm" => Ok(Self::Shm),
-            "rdma" => Ok(Self::Rdma),
-            "tcp" => Ok(Self::Tcp),
-            "fake" => Ok(Self::Fake),
-            "mooncake" | "nixl" | "mori" | "ascend" => {
-                tracing::info!(name, "this build has one data plane of its own: using auto");
-                Ok(Self::Auto)
-            }
-            other => Err(UnknownTransport(other.to_owned())),
+impl TransportChoice {
+    pub fn allows(self, transport: Transport) -> bool {
+        match self {
+            Self::Auto => true,
+            Self::Only(only) => only == transport,
+            Self::Fake => false,
         }
     }
 }
@@ -177,7 +158,7 @@ impl TransferConfig {
     /// The reference's bounds, on `host`.
     pub fn new(host: IpAddr) -> Self {
         Self {
-            transport: Transport::Auto,
+            transport: TransportChoice::Auto,
             host,
             worker_threads: 2,
             tcp_streams: 4,
@@ -185,7 +166,7 @@ impl TransferConfig {
             shm_dir: None,
             heartbeat_interval: Duration::from_secs(5),
             heartbeat_failures: 2,
-            links: Links::default(),
+            transport_report: TransportReport::default(),
             metrics: TransferMetrics::default(),
             bootstrap_timeout: Duration::from_secs(300),
             waiting_timeout: Duration::from_secs(300),
@@ -197,7 +178,7 @@ impl TransferConfig {
     }
 
     pub(crate) fn shares_memory(&self) -> bool {
-        matches!(self.transport, Transport::Auto | Transport::Shm)
+        self.transport.allows(Transport::Shm)
     }
 
     /// A peer that is silent for longer is frozen or cut off.

@@ -7,8 +7,8 @@
 mod report;
 
 use crate::failure::FailureReason;
-use crate::link::{self, LinkKind};
 use crate::manager::Shared;
+use crate::peer_connection::{self, ConnectionKind};
 use parking_lot::Mutex;
 use pd_protocol::control::SessionId;
 use pd_protocol::{BootstrapRoom, KvPoll};
@@ -73,10 +73,10 @@ impl PollBoard {
         });
         let listening = Arc::clone(&board);
         let tasks = &board.shared.tasks;
-        let port = link::listen(tasks, host, move |hello, stream| {
+        let port = peer_connection::listen(tasks, host, move |hello, stream| {
             let board = Arc::clone(&listening);
             match hello.session_id.0.parse() {
-                Ok(rank) if hello.kind == LinkKind::Polls => {
+                Ok(rank) if hello.kind == ConnectionKind::Polls => {
                     let tasks = board.shared.tasks.clone();
                     tasks.spawn("rank", async move { board.attend(rank, stream).await });
                 }
@@ -251,7 +251,7 @@ impl PollReporter {
         rank: usize,
     ) -> std::io::Result<Self> {
         let name = SessionId(rank.to_string());
-        let stream = link::connect(host, port, LinkKind::Polls, &name).await?;
+        let stream = peer_connection::connect(host, port, ConnectionKind::Polls, &name).await?;
         let (reports, waiting) = mpsc::channel(REPORTS_MAX);
         let is_full = CancellationToken::new();
         let full = is_full.clone();

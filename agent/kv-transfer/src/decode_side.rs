@@ -16,15 +16,15 @@ pub(crate) mod room;
 use crate::backend::rdma::receiver::RdmaReceiver;
 use crate::backend::tcp::reader;
 use crate::bootstrap::client::{BootstrapClient, Topology};
-use crate::config::{BootstrapAddr, Transport};
+use crate::config::{BootstrapAddr, TransportChoice};
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
-use crate::link::{Hello, LinkKind};
 use crate::manager::{OpenError, Shared, StartError};
 use crate::memory::Region;
 use crate::peer::{Peer, PeerKey};
+use crate::peer_connection::{ConnectionKind, Hello};
 use crate::receiver::{KvReceiver, ReceiverRequest};
-use crate::{control, items, link};
+use crate::{control, items, peer_connection};
 use attempts::Attempts;
 use parking_lot::Mutex;
 use pd_protocol::control::{Generation, RegisterAck, SessionId};
@@ -89,8 +89,8 @@ impl DecodeSide {
             .await
             .map_err(listen_error)?;
         let linked = Arc::clone(&side);
-        let on_link = move |hello: Hello, stream| linked.on_link(&hello, stream);
-        let link = link::listen(tasks, host, on_link)
+        let on_connection = move |hello: Hello, stream| linked.on_connection(&hello, stream);
+        let link = peer_connection::listen(tasks, host, on_connection)
             .await
             .map_err(listen_error)?;
         let ports = Ports { control, link };
@@ -169,9 +169,9 @@ impl DecodeSide {
         }
     }
 
-    fn on_link(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
+    fn on_connection(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
         let peer = self.sessions.lock().get(&hello.session_id).cloned();
-        let Some(peer) = peer.filter(|_| hello.kind == LinkKind::Data) else {
+        let Some(peer) = peer.filter(|_| hello.kind == ConnectionKind::Data) else {
             tracing::warn!(session = %hello.session_id, "link of an unknown session closed");
             return;
         };
@@ -199,8 +199,8 @@ impl DecodeSide {
         peer.lost.cancel();
         peer.metrics.leave();
         self.close_rails(&peer.session_id);
-        let links = &self.shared.config.transfer.links;
-        links.leave(&peer.key.to_string());
+        let transport_report = &self.shared.config.transfer.transport_report;
+        transport_report.leave(&peer.key.to_string());
         self.topologies.forget(&peer.key.bootstrap_addr);
         if peer.proven.load(Ordering::Relaxed) {
             self.peers.forget(&peer.key);
@@ -222,7 +222,7 @@ impl DecodeSide {
         let config = &self.shared.config;
         let id = request.room;
         let fake = request.bootstrap_addr.host == FAKE_BOOTSTRAP_HOST
-            || config.transfer.transport == Transport::Fake;
+            || config.transfer.transport == TransportChoice::Fake;
         let room = Arc::new(ReceiverRoom::new(
             id,
             Generation(self.next.fetch_add(1, Ordering::Relaxed)),

@@ -26,11 +26,10 @@ mod control;
 mod decode_side;
 mod fence;
 mod items;
-mod link;
-mod links;
 mod liveness;
 mod metrics;
 mod peer;
+mod peer_connection;
 mod plan;
 mod prefill_side;
 mod progress;
@@ -38,17 +37,17 @@ mod ranks;
 mod session;
 mod stage;
 mod tasks;
+mod transport_report;
 
 pub use backend::rdma::fabric::{FabricError, NicError};
 pub use backend::shm::socket::DirError;
 pub use bootstrap::BootstrapServer;
 pub use config::{
-    BootstrapAddr, KvArgs, KvManagerConfig, RdmaConfig, TransferConfig, Transport, Waker,
+    BootstrapAddr, KvArgs, KvManagerConfig, RdmaConfig, TransferConfig, TransportChoice, Waker,
 };
 pub use consensus::{PollBoard, PollReporter};
 pub use decode_side::room::Reclaimed;
 pub use failure::{FailureLayer, FailureReason};
-pub use links::{Link, Links};
 pub use manager::{KvManager, OpenError, StartError};
 pub use memory::{DeviceMemory, Region, RegionError};
 pub use metadata_buffers::{MetadataBuffers, MetadataIndexAllocator};
@@ -56,6 +55,7 @@ pub use metrics::TransferMetrics;
 pub use receiver::{KvReceiver, ReceiverRequest, TransferReport};
 pub use sender::{ChunkReport, KvSender, LastChunk, SenderRequest};
 pub use tasks::Failure;
+pub use transport_report::{PeerTransport, TransportReport};
 
 #[cfg(test)]
 mod tests;

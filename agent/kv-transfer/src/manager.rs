@@ -4,7 +4,7 @@
 use crate::backend::rdma::fabric::{Fabric, FabricError, Memory};
 use crate::backend::rdma::immediate::ROWS_MAX;
 use crate::backend::shm::socket::{DirError, check_dir};
-use crate::config::{KvManagerConfig, TransferConfig, Transport};
+use crate::config::{KvManagerConfig, TransferConfig, TransportChoice};
 use crate::consensus::{PollBoard, PollReporter};
 use crate::decode_side::DecodeSide;
 use crate::decode_side::room::Reclaimed;
@@ -17,8 +17,9 @@ use crate::sender::{KvSender, SenderRequest};
 use crate::stage::TestFailures;
 use crate::tasks::{Failure, Tasks};
 use pd_protocol::BootstrapRoom;
+use pd_protocol::Role;
+use pd_protocol::Transport;
 use pd_protocol::layout::LayoutError;
-use pd_protocol::workers::Role;
 use pd_verbs::Verbs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -60,8 +61,8 @@ impl Shared {
 /// Why a manager does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("a monolithic worker transfers nothing; start a manager for prefill or decode")]
-    Monolithic,
+    #[error("a unified worker transfers nothing; start a manager for prefill or decode")]
+    Unified,
     #[error("this rank's KV layout: {0}")]
     Layout(#[from] LayoutError),
     #[error("KV region {index} has {actual} bytes, but its layout needs {expected}")]
@@ -137,7 +138,7 @@ impl KvManager {
             let side = match shared.config.role {
                 Role::Prefill => PrefillSide::start(shared).await.map(Side::Prefill),
                 Role::Decode => DecodeSide::start(shared).await.map(Side::Decode),
-                Role::Null => Err(StartError::Monolithic),
+                Role::Unified => Err(StartError::Unified),
             };
             // The receiver waits below for as long as this task lives.
             let _ = started_tx.send(side);
@@ -281,12 +282,12 @@ fn open_fabric(
         Fabric::open(verbs()?, &transfer.rdma, memory)
     };
     match transfer.transport {
-        Transport::Rdma => Ok(Some(Arc::new(open()?))),
-        Transport::Auto => Ok(open()
+        TransportChoice::Only(Transport::Rdma) => Ok(Some(Arc::new(open()?))),
+        TransportChoice::Auto => Ok(open()
             .inspect_err(|why| tracing::info!(%why, "no RDMA"))
             .ok()
             .map(Arc::new)),
-        Transport::Shm | Transport::Tcp | Transport::Fake => Ok(None),
+        TransportChoice::Only(Transport::Shm | Transport::Tcp) | TransportChoice::Fake => Ok(None),
     }
 }
 

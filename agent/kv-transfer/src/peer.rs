@@ -11,14 +11,14 @@ use crate::control::socket::Outbox;
 use crate::decode_side::DecodeSide;
 use crate::decode_side::room::ReceiverRoom;
 use crate::failure::FailureReason;
-use crate::link::{self, LinkKind};
-use crate::links::Link;
 use crate::liveness;
 use crate::metrics::PeerMetrics;
+use crate::peer_connection::{self, ConnectionKind};
 use crate::plan::{End, TransferPlan};
+use crate::transport_report::PeerTransport;
+use pd_protocol::Transport;
 use pd_protocol::bootstrap::RankAddr;
 use pd_protocol::compat::{KvMeaning, check_pair};
-use pd_protocol::control::transfer_info::TransferMode;
 use pd_protocol::control::{
     ChunkReady, ControlMessage, KvArgsRegisterInfo, RegisterAck, SessionId,
 };
@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicBool;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
-use transport::Way;
+use transport::NegotiatedTransport;
 
 /// Names a prefill rank by where decode asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ pub(crate) struct Peer {
     pub(crate) outbox: Outbox,
     pub(crate) layout: KvLayout,
     pub(crate) plan: TransferPlan,
-    pub(crate) mode: TransferMode,
+    pub(crate) transport: Transport,
     pub(crate) lost: CancellationToken,
     /// It has begun to send: what stands between us works.
     pub(crate) proven: AtomicBool,
@@ -110,29 +110,13 @@ pub(crate) async fn connect(
     })?;
     check_ack(&side, &ack, &topology)?;
     let metrics = Arc::new(side.shared.config.transfer.metrics.enter(&key.to_string()));
-    let open_rails = side.shared.fabric.clone().map(|fabric| {
-        let rails = RdmaReceiver::new(fabric, session_id.clone(), Arc::clone(&metrics));
-        rails::open(Arc::clone(&side), rails, outbox.clone())
-    });
-    let wanted = side.shared.config.transfer.transport;
-    let own = (
-        side.regions(),
-        side.shared.config.transfer.shm_dir.as_deref(),
-    );
-    let way = transport::choose(wanted, &ack, own, &addr.rank_ip, open_rails).await;
-    let (way, why_not) = way.map_err(|error| FailureReason::peer(error.to_string()))?;
-    let link = Link {
-        transport: way.name(),
-        why_not: why_not.trim_start_matches("; ").to_owned(),
-        nics: match &way {
-            Way::Rdma(_) => side.shared.nic_names(),
-            Way::Shm(_) | Way::Tcp => Vec::new(),
-        },
-    };
-    let (mode, mapping, rails) = match way {
-        Way::Shm(mapping) => (TransferMode::Shm, Some(mapping), None),
-        Way::Rdma(rails) => (TransferMode::Rdma, None, Some(rails)),
-        Way::Tcp => (TransferMode::Tcp, None, None),
+    let (chosen, report) =
+        negotiate(&side, &ack, &session_id, &addr.rank_ip, &outbox, &metrics).await?;
+    let transport = chosen.transport();
+    let (mapping, rails) = match chosen {
+        NegotiatedTransport::Shm(mapping) => (Some(mapping), None),
+        NegotiatedTransport::Rdma(rails) => (None, Some(rails)),
+        NegotiatedTransport::Tcp => (None, None),
     };
     let liveness = open_liveness(&addr, &ack).await;
     let liveness = liveness.inspect_err(|_| side.close_rails(&session_id))?;
@@ -144,7 +128,7 @@ pub(crate) async fn connect(
         outbox,
         plan,
         layout: ack.layout,
-        mode,
+        transport,
         lost: CancellationToken::new(),
         proven: AtomicBool::new(false),
         rails,
@@ -152,8 +136,8 @@ pub(crate) async fn connect(
         offers,
     });
     side.enter_peer(&peer);
-    let links = &side.shared.config.transfer.links;
-    links.enter(peer.key.to_string(), link);
+    let transport_report = &side.shared.config.transfer.transport_report;
+    transport_report.enter(peer.key.to_string(), report);
     if let Some(mapping) = mapping {
         let pulling = pull::run(Arc::clone(&side), Arc::clone(&peer), mapping, waiting);
         tasks.spawn("pull", pulling);
@@ -161,6 +145,38 @@ pub(crate) async fn connect(
     let watching = watch(Arc::clone(&side), Arc::clone(&peer), liveness);
     tasks.spawn("liveness", watching);
     Ok(peer)
+}
+
+/// Opens the fastest transport that both ends have, and reports which and why.
+async fn negotiate(
+    side: &Arc<DecodeSide>,
+    ack: &RegisterAck,
+    session_id: &SessionId,
+    rank_ip: &str,
+    outbox: &Outbox,
+    metrics: &Arc<PeerMetrics>,
+) -> Result<(NegotiatedTransport, PeerTransport), FailureReason> {
+    let open_rails = side.shared.fabric.clone().map(|fabric| {
+        let rails = RdmaReceiver::new(fabric, session_id.clone(), Arc::clone(metrics));
+        rails::open(Arc::clone(side), rails, outbox.clone())
+    });
+    let wanted = side.shared.config.transfer.transport;
+    let own = (
+        side.regions(),
+        side.shared.config.transfer.shm_dir.as_deref(),
+    );
+    let chosen = transport::choose(wanted, ack, own, rank_ip, open_rails).await;
+    let (chosen, fallback_reason) =
+        chosen.map_err(|error| FailureReason::peer(error.to_string()))?;
+    let report = PeerTransport {
+        transport: chosen.transport(),
+        fallback_reason: fallback_reason.trim_start_matches("; ").to_owned(),
+        nics: match &chosen {
+            NegotiatedTransport::Rdma(_) => side.shared.nic_names(),
+            NegotiatedTransport::Shm(_) | NegotiatedTransport::Tcp => Vec::new(),
+        },
+    };
+    Ok((chosen, report))
 }
 
 /// What comes from a prefill rank.
@@ -236,7 +252,8 @@ fn check_ack(
 
 async fn open_liveness(addr: &RankAddr, ack: &RegisterAck) -> Result<TcpStream, FailureReason> {
     let (host, port) = (&addr.rank_ip, ack.liveness_port);
-    let opened = link::connect(host, port, LinkKind::Liveness, &ack.session_id).await;
+    let opened =
+        peer_connection::connect(host, port, ConnectionKind::Liveness, &ack.session_id).await;
     opened.map_err(|error| {
         FailureReason::network(format!("liveness connection to {host}:{port}: {error}"))
     })

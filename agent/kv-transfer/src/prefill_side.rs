@@ -15,14 +15,14 @@ mod table;
 use crate::backend::shm::export::{self, ExportError};
 use crate::backend::shm::lease::LeaseTable;
 use crate::bootstrap::client::BootstrapClient;
-use crate::config::Transport;
+use crate::config::TransportChoice;
 use crate::failure::FailureReason;
-use crate::link::{Hello, LinkKind};
 use crate::manager::{OpenError, Shared, StartError};
+use crate::peer_connection::{ConnectionKind, Hello};
 use crate::sender::{KvSender, SenderRequest};
 use crate::session::Session;
 use crate::stage::Stage;
-use crate::{control, link, liveness};
+use crate::{control, liveness, peer_connection};
 use parking_lot::Mutex;
 use pd_protocol::bootstrap::RouteRegistration;
 use pd_protocol::control::{SessionId, ShmOffer, TransferInfo};
@@ -60,8 +60,8 @@ impl PrefillSide {
         let listen_error = |source| StartError::Listen { host, source };
         let linked = Arc::clone(&side);
         let tasks = &side.shared.tasks;
-        let on_link = move |hello: Hello, stream| linked.on_link(&hello, stream);
-        let link_port = link::listen(tasks, host, on_link)
+        let on_connection = move |hello: Hello, stream| linked.on_connection(&hello, stream);
+        let link_port = peer_connection::listen(tasks, host, on_connection)
             .await
             .map_err(listen_error)?;
         side.link_port.set(link_port).expect("the port is set once");
@@ -116,9 +116,9 @@ impl PrefillSide {
         });
     }
 
-    fn on_link(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
+    fn on_connection(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
         let session = self.sessions.lock().get(&hello.session_id).cloned();
-        let Some(session) = session.filter(|_| hello.kind == LinkKind::Liveness) else {
+        let Some(session) = session.filter(|_| hello.kind == ConnectionKind::Liveness) else {
             tracing::warn!(session = %hello.session_id, "link of an unknown session closed");
             return;
         };
@@ -170,7 +170,7 @@ impl PrefillSide {
     pub(crate) fn open(self: &Arc<Self>, request: SenderRequest) -> Result<KvSender, OpenError> {
         let SenderRequest { room: id, fake } = request;
         let config = &self.shared.config;
-        let fake = fake || config.transfer.transport == Transport::Fake;
+        let fake = fake || config.transfer.transport == TransportChoice::Fake;
         let test_failure = self.shared.test_failures.draw();
         let observed = (&config.waker, config.transfer.metrics.fences());
         let room = Arc::new(SenderRoom::new(id, fake, test_failure, observed));

@@ -6,8 +6,8 @@ use crate::backend::rdma::writer::{Event, Job, WriterHandle};
 use crate::backend::tcp::writer::{self, FrameJob, FrameQueue};
 use crate::control::socket::{Outbox, SendError};
 use crate::failure::FailureReason;
-use crate::link::{self, LinkKind};
 use crate::metrics::PeerMetrics;
+use crate::peer_connection::{self, ConnectionKind};
 use crate::plan::TransferPlan;
 use crate::prefill_side::PrefillSide;
 use parking_lot::Mutex;
@@ -136,7 +136,9 @@ impl Session {
             session_id,
             ..
         } = &self.info;
-        let stream = link::connect(endpoint, *data_port, LinkKind::Data, session_id).await?;
+        let stream =
+            peer_connection::connect(endpoint, *data_port, ConnectionKind::Data, session_id)
+                .await?;
         writer::run(stream, &frames, (&self.plan, side), &self.metrics).await
     }
 }

@@ -1,6 +1,7 @@
 //! Which flags may stand together. Pure: every broken rule is found, none is repaired.
 
-use super::{Args, Mode, sglang};
+use super::{Args, sglang};
+use pd_protocol::Role;
 use pd_protocol::secret::SecretError;
 use pd_protocol::{Secret, labels};
 
@@ -85,7 +86,7 @@ impl Args {
             return;
         };
         let mut ports = vec![("--port", self.server.port), ("--admin-port", admin)];
-        if self.disaggregation.mode == Mode::Prefill {
+        if self.disaggregation.role == Role::Prefill {
             let bootstrap = self.disaggregation.transfer.bootstrap_port;
             ports.push(("--disaggregation-bootstrap-port", bootstrap));
         }
@@ -145,18 +146,18 @@ impl Args {
 
     fn check_disaggregation(&self, broken: &mut Vec<ArgError>) {
         let disaggregation = &self.disaggregation;
-        let mode = disaggregation.mode;
+        let mode = disaggregation.role;
         let sizes = [
             ("--disaggregation-decode-tp", disaggregation.decode_tp),
             ("--disaggregation-decode-dp", disaggregation.decode_dp),
         ];
         for (flag, value) in sizes {
             match (mode, value) {
-                (Mode::Prefill, Some(1)) => {}
-                (Mode::Prefill, Some(value)) => {
+                (Role::Prefill, Some(1)) => {}
+                (Role::Prefill, Some(value)) => {
                     sglang::refuse(broken, format!("{flag} {value}"), sglang::ONE_RANK);
                 }
-                (Mode::Null | Mode::Decode, Some(_)) => {
+                (Role::Unified | Role::Decode, Some(_)) => {
                     let mode = mode.as_str();
                     broken.push(ArgError::OnlyOnPrefill { flag, mode });
                 }

@@ -2,15 +2,17 @@
 
 use super::server::seconds;
 use super::transfer::TransferArgs;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use pd_protocol::Role;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Disaggregation")]
 pub(crate) struct DisaggregationArgs {
     /// Which part of a request this process computes
-    #[arg(long = "disaggregation-mode", value_enum, default_value_t = Mode::Null)]
-    pub(crate) mode: Mode,
+    #[arg(long = "disaggregation-mode", value_parser = role(), default_value_t = Role::Unified, value_name = "MODE")]
+    pub(crate) role: Role,
 
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
@@ -96,22 +98,13 @@ pub(crate) struct DisaggregationArgs {
     pub(crate) test_failure_prob: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mode {
-    /// Prefill and decode in this process
-    Null,
-    Prefill,
-    Decode,
-}
-
-// === impl Mode ===
-
-impl Mode {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Prefill => "prefill",
-            Self::Decode => "decode",
+/// Parses a role by SGLang's words.
+fn role() -> impl TypedValueParser<Value = Role> {
+    let names = Role::ALL.map(|role| match role {
+        Role::Prefill | Role::Decode => PossibleValue::new(role.as_str()),
+        Role::Unified => {
+            PossibleValue::new(role.as_str()).help("Prefill and decode in this process")
         }
-    }
+    });
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Role>())
 }

@@ -1,6 +1,8 @@
 //! Flags about the model and its numbers.
 
 use clap::{Args, ValueEnum};
+use pd_engine::engine::ComputeDtype;
+use pd_protocol::layout::KvDtype;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -21,11 +23,12 @@ pub(crate) struct ModelArgs {
     /// Activations and products, float32 or bfloat16; `auto` is the fastest that device and file
     /// allow. Files keep their own format, quantised ones stay packed
     #[arg(long, default_value = "auto", value_name = "DTYPE", value_parser = dtype)]
-    pub(crate) dtype: Dtype,
+    // The full path keeps clap from reading the field as a flag that may be absent; `auto` is `None`.
+    pub(crate) dtype: std::option::Option<ComputeDtype>,
 
     /// Format of the KV pool, float32, float16 or bfloat16; `auto` is that of the activations
     #[arg(long, default_value = "auto", value_name = "DTYPE", value_parser = kv_cache_dtype)]
-    pub(crate) kv_cache_dtype: KvCacheDtype,
+    pub(crate) kv_cache_dtype: std::option::Option<KvDtype>,
 
     /// Folder with a tokenizer.json, or GGUF file, that serves in the place of the model's tokenizer
     #[arg(long, value_name = "PATH")]
@@ -49,32 +52,17 @@ pub(crate) struct ModelArgs {
     pub(crate) weight_version: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dtype {
-    Auto,
-    Float32,
-    Bfloat16,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KvCacheDtype {
-    Auto,
-    Float32,
-    Float16,
-    Bfloat16,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SamplingSource {
     Model,
     Openai,
 }
 
-fn dtype(name: &str) -> Result<Dtype, &'static str> {
+fn dtype(name: &str) -> Result<Option<ComputeDtype>, &'static str> {
     match name {
-        "auto" => Ok(Dtype::Auto),
-        "float32" | "float" => Ok(Dtype::Float32),
-        "bfloat16" => Ok(Dtype::Bfloat16),
+        "auto" => Ok(None),
+        "float32" | "float" => Ok(Some(ComputeDtype::F32)),
+        "bfloat16" => Ok(Some(ComputeDtype::BF16)),
         "half" | "float16" => Err(
             "nothing is multiplied in float16 here; give auto, which takes float16 weights as they \
              are",
@@ -83,12 +71,12 @@ fn dtype(name: &str) -> Result<Dtype, &'static str> {
     }
 }
 
-fn kv_cache_dtype(name: &str) -> Result<KvCacheDtype, &'static str> {
+fn kv_cache_dtype(name: &str) -> Result<Option<KvDtype>, &'static str> {
     match name {
-        "auto" => Ok(KvCacheDtype::Auto),
-        "float32" => Ok(KvCacheDtype::Float32),
-        "float16" => Ok(KvCacheDtype::Float16),
-        "bfloat16" | "bf16" => Ok(KvCacheDtype::Bfloat16),
+        "auto" => Ok(None),
+        "float32" => Ok(Some(KvDtype::Float32)),
+        "float16" => Ok(Some(KvDtype::Float16)),
+        "bfloat16" | "bf16" => Ok(Some(KvDtype::Bfloat16)),
         name if name.starts_with("fp") || name.contains("fp4") || name.contains("fp8") => {
             Err("KV is not kept in 8 or 4 bits; give auto, float32, float16 or bfloat16")
         }

@@ -1,6 +1,9 @@
 //! The command line's rules, as facts.
 
 use super::*;
+use pd_engine::engine::ComputeDtype;
+use pd_protocol::Role;
+use pd_protocol::layout::KvDtype;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -33,7 +36,7 @@ fn a_start_script_of_sglang_is_understood() {
          --chunked-prefill-size -1 --served-model-name m --enable-metrics",
     );
     assert_eq!(args.broken_rules(), []);
-    assert_eq!(args.disaggregation.mode, Mode::Prefill);
+    assert_eq!(args.disaggregation.role, Role::Prefill);
     assert!(args.disaggregation.transfer.transfer_backend.is_foreign());
     assert_eq!(args.schedule.chunked_prefill_size, Some(-1));
 }
@@ -184,9 +187,9 @@ fn numbers_that_the_engine_lacks_are_refused_with_those_it_has() {
             "{refused}"
         );
     }
-    assert_eq!(parse("--dtype float").model.dtype, Dtype::Float32);
+    assert_eq!(parse("--dtype float").model.dtype, Some(ComputeDtype::F32));
     let float16 = parse("--kv-cache-dtype float16").model.kv_cache_dtype;
-    assert_eq!(float16, KvCacheDtype::Float16);
+    assert_eq!(float16, Some(KvDtype::Float16));
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Flags about how KV travels: what serving and the probe of a fabric share.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use pd_kv_transfer::TransportChoice;
+use pd_protocol::Transport;
 use pd_protocol::ports;
 use std::path::PathBuf;
 
@@ -12,8 +15,9 @@ pub(crate) struct TransferArgs {
     pub(crate) bootstrap_port: u16,
 
     /// How KV bytes travel; the names of other engines mean `auto`, and `fake` moves nothing
-    #[arg(long = "disaggregation-transfer-backend", value_enum, default_value_t = TransferBackendName::Auto)]
-    pub(crate) transfer_backend: TransferBackendName,
+    #[arg(long = "disaggregation-transfer-backend", value_name = "BACKEND",
+          value_parser = transfer_backend(), default_value = "auto")]
+    pub(crate) transfer_backend: TransferBackend,
 
     /// Directory through which processes of one host and user share memory across network namespaces, as pods do:
     /// give prefill and decode the same one; within their network namespace if absent
@@ -53,54 +57,54 @@ pub(crate) struct TransferArgs {
     pub(crate) ib_max_sge: u8,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TransferBackendName {
-    Auto,
-    Shm,
-    Rdma,
-    Tcp,
-    Fake,
-    Mooncake,
-    Nixl,
-    Mori,
-    Ascend,
-    #[value(name = "mooncake_tcp")]
-    MooncakeTcp,
-    Nccl,
-    Gloo,
+/// A word of `--disaggregation-transfer-backend`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TransferBackend {
+    pub(crate) name: &'static str,
+    /// What the word means here; `None` for an engine of SGLang's that is not here, in place of which
+    /// `auto` serves.
+    own: Option<TransportChoice>,
 }
 
-// === impl TransferBackendName ===
+const BACKENDS: [TransferBackend; 12] = [
+    TransferBackend::own("auto", TransportChoice::Auto),
+    TransferBackend::own("shm", TransportChoice::Only(Transport::Shm)),
+    TransferBackend::own("rdma", TransportChoice::Only(Transport::Rdma)),
+    TransferBackend::own("tcp", TransportChoice::Only(Transport::Tcp)),
+    TransferBackend::own("fake", TransportChoice::Fake),
+    TransferBackend::foreign("mooncake"),
+    TransferBackend::foreign("nixl"),
+    TransferBackend::foreign("mori"),
+    TransferBackend::foreign("ascend"),
+    TransferBackend::foreign("mooncake_tcp"),
+    TransferBackend::foreign("nccl"),
+    TransferBackend::foreign("gloo"),
+];
 
-impl TransferBackendName {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Shm => "shm",
-            Self::Rdma => "rdma",
-            Self::Tcp => "tcp",
-            Self::Fake => "fake",
-            Self::Mooncake => "mooncake",
-            Self::Nixl => "nixl",
-            Self::Mori => "mori",
-            Self::Ascend => "ascend",
-            Self::MooncakeTcp => "mooncake_tcp",
-            Self::Nccl => "nccl",
-            Self::Gloo => "gloo",
-        }
+fn transfer_backend() -> impl TypedValueParser<Value = TransferBackend> {
+    PossibleValuesParser::new(BACKENDS.map(|backend| backend.name)).try_map(|name| {
+        let named = BACKENDS.into_iter().find(|backend| backend.name == name);
+        named.ok_or("this word is not known")
+    })
+}
+
+// === impl TransferBackend ===
+
+impl TransferBackend {
+    const fn own(name: &'static str, choice: TransportChoice) -> Self {
+        let own = Some(choice);
+        Self { name, own }
     }
 
-    /// Whether the name is that of an engine we do not bring, so that `auto` serves in its place.
+    const fn foreign(name: &'static str) -> Self {
+        Self { name, own: None }
+    }
+
     pub(crate) const fn is_foreign(self) -> bool {
-        match self {
-            Self::Auto | Self::Shm | Self::Rdma | Self::Tcp | Self::Fake => false,
-            Self::Mooncake
-            | Self::Nixl
-            | Self::Mori
-            | Self::Ascend
-            | Self::MooncakeTcp
-            | Self::Nccl
-            | Self::Gloo => true,
-        }
+        self.own.is_none()
+    }
+
+    pub(crate) fn choice(self) -> TransportChoice {
+        self.own.unwrap_or(TransportChoice::Auto)
     }
 }

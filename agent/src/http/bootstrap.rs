@@ -3,7 +3,7 @@
 
 use super::error::ApiError;
 use super::one_or_many::OneOrMany;
-use crate::args::Mode;
+use pd_protocol::Role;
 use pd_protocol::workers::BootstrapFields;
 use pd_protocol::{BootstrapRoom, ports};
 use serde::Deserialize;
@@ -41,7 +41,7 @@ impl BootstrapPort {
 // === impl BootstrapBody ===
 
 impl BootstrapBody {
-    /// The fields of each of `parts` parts; `None` each on a monolithic worker, which has no use
+    /// The fields of each of `parts` parts; `None` each on a unified worker, which has no use
     /// for them. One host or port serves all parts; one room is that of the first part, and part
     /// `i` has the `i`-th after it.
     ///
@@ -49,14 +49,14 @@ impl BootstrapBody {
     /// 400 when a needed field is absent, or a list's length is not `parts`.
     pub(crate) fn resolve(
         self,
-        mode: Mode,
+        role: Role,
         parts: usize,
     ) -> Result<Vec<Option<BootstrapFields>>, ApiError> {
-        if mode == Mode::Null {
+        if role == Role::Unified {
             return Ok(vec![None; parts]);
         }
-        let host = self.host.ok_or_else(|| missing("bootstrap_host", mode))?;
-        let room = self.room.ok_or_else(|| missing("bootstrap_room", mode))?;
+        let host = self.host.ok_or_else(|| missing("bootstrap_host", role))?;
+        let room = self.room.ok_or_else(|| missing("bootstrap_room", role))?;
         let port = self
             .port
             .unwrap_or(OneOrMany::One(BootstrapPort::WellKnown));
@@ -76,10 +76,10 @@ impl BootstrapBody {
     }
 }
 
-fn missing(field: &'static str, mode: Mode) -> ApiError {
-    let mode = mode.as_str();
+fn missing(field: &'static str, role: Role) -> ApiError {
+    let role = role.as_str();
     let message = format!(
-        "`{field}` is missing: this worker is the {mode} side of a pair; send requests to the \
+        "`{field}` is missing: this worker is the {role} side of a pair; send requests to the \
          router, which adds it"
     );
     ApiError::field(field, message).with_code("missing_bootstrap")

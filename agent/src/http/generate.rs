@@ -9,13 +9,13 @@ use super::error::ApiError;
 use super::generation::{Generation, Part};
 use super::openai::TokenTexts;
 use super::sse;
-use crate::args::Mode;
 use crate::service::App;
 use answer::{GenerateAnswer, Meta};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use events::GenerateEvents;
+use pd_protocol::Role;
 use request::GenerateBody;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -26,9 +26,9 @@ pub(crate) async fn generate(
 ) -> Result<Response, ApiError> {
     let started = Instant::now();
     let service = app.service()?;
-    let stream = body.stream.unwrap_or(false) && app.mode != Mode::Prefill;
+    let stream = body.stream.unwrap_or(false) && app.role != Role::Prefill;
     let return_text = body.return_text_in_logprobs.unwrap_or(false);
-    let request = body.read(service, app.mode).await?;
+    let request = body.read(service, app.role).await?;
     let parts = Part::of(request.items, request.choices, request.bootstrap);
     let meta = |part: &Part| Meta {
         id: part.item.rid.clone(),

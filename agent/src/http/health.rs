@@ -5,12 +5,12 @@ use super::dialect::Dialect;
 use super::error::ApiError;
 use super::generation::{Generation, Item, Part};
 use super::sampling::Sampling;
-use crate::args::Mode;
 use crate::service::App;
 use axum::extract::State;
 use http::StatusCode;
 use pd_engine::engine::LogprobOptions;
 use pd_engine::sample::params::SamplingParams;
+use pd_protocol::Role;
 use pd_protocol::workers::BootstrapFields;
 use pd_protocol::{BootstrapRoom, ports};
 use std::sync::Arc;
@@ -23,13 +23,13 @@ pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<StatusCode, Ap
 
 pub(crate) async fn health_generate(State(app): State<Arc<App>>) -> Result<StatusCode, ApiError> {
     let service = app.service()?;
-    let part = probe(app.mode);
+    let part = probe(app.role);
     let generation = Generation::start(service, vec![part], Dialect::generate("text")).await?;
     generation.collect().await?;
     Ok(StatusCode::OK)
 }
 
-fn probe(mode: Mode) -> Part {
+fn probe(role: Role) -> Part {
     let params = SamplingParams {
         max_new_tokens: Some(1),
         temperature: 0.0,
@@ -52,7 +52,7 @@ fn probe(mode: Mode) -> Part {
             sampling,
             logprobs: LogprobOptions::default(),
         },
-        bootstrap: (mode != Mode::Null).then_some(fake),
+        bootstrap: (role != Role::Unified).then_some(fake),
         choice: 0,
     }
 }

@@ -10,7 +10,6 @@ use super::generation::{Generation, Item, Part};
 use super::openai::{Head, OpenAiRequest, Tally, TokenTexts};
 use super::sampling::Sampling;
 use super::sse;
-use crate::args::Mode;
 use crate::service::{App, Service};
 use answer::{Answered, ChatCompletion};
 use axum::Json;
@@ -19,6 +18,7 @@ use axum::response::{IntoResponse, Response};
 use events::ChatEvents;
 use pd_engine::engine::LogprobOptions;
 use pd_engine::text::Message;
+use pd_protocol::Role;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(crate) async fn chat_completions(
     let logprobs = logprob_options(&request)?;
     let bootstrap = request
         .take_bootstrap()
-        .resolve(app.mode, choices as usize)?;
+        .resolve(app.role, choices as usize)?;
     let input_ids = prompt(service, &mut request, dialect).await?;
     let head = Head::new(&app, "chatcmpl-", request.rid.take());
     let tally = Tally::new(&[input_ids.len()], choices);
@@ -57,7 +57,7 @@ pub(crate) async fn chat_completions(
         .then(|| TokenTexts(Arc::clone(service.engine.tokenizer())));
     let return_token_ids = request.return_token_ids.unwrap_or(false);
     // Prefill's leg is one token, told when its transfer has ended: nothing to stream.
-    if request.stream == Some(true) && app.mode != Mode::Prefill {
+    if request.stream == Some(true) && app.role != Role::Prefill {
         let usage_events = request.usage_events();
         let events = ChatEvents::new(head, choices, texts, tally, usage_events)
             .with_token_ids(return_token_ids);

@@ -11,7 +11,6 @@ use super::openai::{Head, OpenAiRequest, Tally, TokenTexts};
 use super::prompt::{Prompt, Prompts};
 use super::sampling::Sampling;
 use super::sse;
-use crate::args::Mode;
 use crate::service::App;
 use answer::{Answered, Completion};
 use axum::Json;
@@ -19,6 +18,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use events::CompletionEvents;
 use pd_engine::engine::LogprobOptions;
+use pd_protocol::Role;
 use std::sync::Arc;
 
 /// OpenAI's default of this API.
@@ -41,7 +41,7 @@ pub(crate) async fn completions(
     let prompts = prompts(request.prompt.take())?;
     let prompts = Prompt::encode(prompts, service, add_special_tokens, dialect).await?;
     let parts = prompts.len() * choices as usize;
-    let bootstrap = request.take_bootstrap().resolve(app.mode, parts)?;
+    let bootstrap = request.take_bootstrap().resolve(app.role, parts)?;
     let head = Head::new(&app, "cmpl-", request.rid.take());
     let echo = request.echo.unwrap_or(false);
     let answered = Answered {
@@ -65,12 +65,12 @@ pub(crate) async fn completions(
     let generation =
         Generation::start(service, Part::of(items, choices, bootstrap), dialect).await?;
     // Prefill's leg is one token, told when its transfer has ended: nothing to stream.
-    if request.stream == Some(true) && app.mode != Mode::Prefill {
+    if request.stream == Some(true) && app.role != Role::Prefill {
         let events = CompletionEvents::new(answered, parts, request.usage_events());
         return Ok(sse::respond(generation, events));
     }
     let mut answers = generation.collect().await?;
-    if app.mode == Mode::Prefill {
+    if app.role == Role::Prefill {
         // Decode tells of the first token; the router puts the prompt's lists in front of it.
         answers
             .iter_mut()

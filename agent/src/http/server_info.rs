@@ -5,8 +5,8 @@ use super::error::ApiError;
 use crate::service::App;
 use axum::Json;
 use axum::extract::State;
-use pd_kv_transfer::Link;
-use pd_protocol::workers::Role;
+use pd_kv_transfer::PeerTransport;
+use pd_protocol::Role;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct ServerInfo {
     disaggregation_mode: Role,
     disaggregation_transfer_backend: &'static str,
     /// On decode: the way to each prefill rank that it has met.
-    disaggregation_links: BTreeMap<String, Link>,
+    disaggregation_links: BTreeMap<String, PeerTransport>,
     /// Port of the bootstrap server that this worker opened; on prefill only.
     bootstrap_port: Option<u16>,
     kv_compat: String,
@@ -71,7 +71,7 @@ pub(crate) async fn server(State(app): State<Arc<App>>) -> Result<Json<ServerInf
         dp_size: 1,
         disaggregation_mode: info.role,
         disaggregation_transfer_backend: app.transfer_backend,
-        disaggregation_links: app.links.snapshot(),
+        disaggregation_links: app.transport_report.snapshot(),
         bootstrap_port: app.bootstrap_port,
         kv_compat: info.kv_compat.clone(),
         boot_id: info.boot_id.clone(),

@@ -20,7 +20,7 @@ use pd_kv_transfer::{
     BootstrapAddr, BootstrapServer, FailureReason, KvSender, LastChunk, MetadataIndexAllocator,
     SenderRequest,
 };
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use pd_protocol::{KvPoll, MetadataRow};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};

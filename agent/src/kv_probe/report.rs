@@ -2,7 +2,7 @@
 
 use super::decode::Round;
 use super::shape::Shape;
-use pd_kv_transfer::Link;
+use pd_kv_transfer::PeerTransport;
 use serde::Serialize;
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub(super) struct Report {
     pub(super) peer: String,
     /// Which way the bytes took, and why not a better one.
     #[serde(flatten)]
-    pub(super) link: Link,
+    pub(super) link: PeerTransport,
     pub(super) sessions: u32,
     pub(super) rounds: u32,
     pub(super) rows: Vec<Row>,
@@ -124,8 +124,8 @@ impl fmt::Display for Report {
             "{peer} over {}: {sessions} session{plural}, {rounds} rounds a row, every byte compared",
             link.transport
         )?;
-        if !link.why_not.is_empty() {
-            writeln!(f, "nothing better: {}", link.why_not)?;
+        if !link.fallback_reason.is_empty() {
+            writeln!(f, "nothing better: {}", link.fallback_reason)?;
         }
         if !link.nics.is_empty() {
             writeln!(f, "NICs here: {}", link.nics.join(", "))?;

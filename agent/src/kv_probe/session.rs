@@ -8,8 +8,10 @@ use super::wire::{Offer, SendRequest, Sent};
 use crate::wiring::own_address::{address_towards, own_address};
 use crate::wiring::transfer_config;
 use anyhow::{Context, Result, anyhow, ensure};
-use pd_kv_transfer::{BootstrapAddr, KvReceiver, Link, Links, ReceiverRequest, TransferConfig};
-use pd_protocol::workers::Role;
+use pd_kv_transfer::{
+    BootstrapAddr, KvReceiver, PeerTransport, ReceiverRequest, TransferConfig, TransportReport,
+};
+use pd_protocol::Role;
 use pd_protocol::{BootstrapRoom, KvPoll};
 use std::net::IpAddr;
 
@@ -19,7 +21,7 @@ const ROW: u32 = 0;
 pub(super) struct Session {
     node: Node,
     channel: Channel,
-    links: Links,
+    transport_report: TransportReport,
     peer: BootstrapAddr,
 }
 
@@ -42,22 +44,22 @@ impl Session {
             None => host_towards(peer).await?,
         };
         let pool = Pool::allocate(args.session_pages()?, ROW + 1)?;
-        let links = Links::default();
+        let transport_report = TransportReport::default();
         let transfer = TransferConfig {
-            links: links.clone(),
+            transport_report: transport_report.clone(),
             ..transfer_config::build(&args.transfer, host)
         };
         Ok(Self {
             node: Node::start(Role::Decode, pool, &draw_boot_id(), None, transfer)?,
             channel,
-            links,
+            transport_report,
             peer: peer.clone(),
         })
     }
 
     /// How prefill is reached; known once a room has been.
-    pub(super) fn link(&self) -> Option<Link> {
-        self.links.snapshot().into_values().next()
+    pub(super) fn link(&self) -> Option<PeerTransport> {
+        self.transport_report.snapshot().into_values().next()
     }
 
     pub(super) fn pool(&self) -> &Pool {

@@ -2,19 +2,22 @@
 
 use super::own_address::own_address;
 use super::transfer_config;
-use crate::args::{Args, Dtype, KvCacheDtype, Mode, SamplingSource};
+use crate::args::{Args, SamplingSource};
 use crate::device;
 use crate::listeners::Ports;
 use crate::sizes::Sizes;
 use anyhow::Result;
-use pd_engine::engine::{
-    self, DecodeConfig, DisaggregationMode, EngineConfig, ModelDtype, PrefillConfig,
-};
-use pd_kv_transfer::{Links, TransferConfig};
+use pd_engine::engine::{DecodeConfig, DisaggregationMode, EngineConfig, PrefillConfig};
+use pd_kv_transfer::{TransferConfig, TransportReport};
+use pd_protocol::Role;
 
 /// # Errors
 /// When the device cannot be used, has no memory left for the KV pool, or peers cannot be told where to dial.
-pub(super) fn build(args: &Args, ports: Ports, links: &Links) -> Result<EngineConfig> {
+pub(super) fn build(
+    args: &Args,
+    ports: Ports,
+    transport_report: &TransportReport,
+) -> Result<EngineConfig> {
     let (model, schedule) = (&args.model, &args.schedule);
     let defaults = EngineConfig::new(&model.model_path);
     let device = device::open(args)?;
@@ -26,17 +29,8 @@ pub(super) fn build(args: &Args, ports: Ports, links: &Links) -> Result<EngineCo
         served_model_name: model.served_name(),
         weight_version: model.weight_version.clone(),
         context_length: model.context_length,
-        dtype: match model.dtype {
-            Dtype::Auto => ModelDtype::Auto,
-            Dtype::Float32 => ModelDtype::Float32,
-            Dtype::Bfloat16 => ModelDtype::Bfloat16,
-        },
-        kv_cache_dtype: match model.kv_cache_dtype {
-            KvCacheDtype::Auto => engine::KvCacheDtype::Auto,
-            KvCacheDtype::Float32 => engine::KvCacheDtype::Float32,
-            KvCacheDtype::Float16 => engine::KvCacheDtype::Float16,
-            KvCacheDtype::Bfloat16 => engine::KvCacheDtype::Bfloat16,
-        },
+        dtype: model.dtype,
+        kv_cache_dtype: model.kv_cache_dtype,
         page_size: schedule.page_size,
         max_total_tokens: schedule.max_total_tokens,
         chunked_prefill_size: sizes.chunked_prefill_size,
@@ -49,24 +43,28 @@ pub(super) fn build(args: &Args, ports: Ports, links: &Links) -> Result<EngineCo
         overlap_schedule: args.device.disable_overlap_schedule.then_some(false),
         random_seed: model.random_seed.unwrap_or_else(rand::random),
         cache_dir: pd_engine::weights::digest::user_folder(),
-        mode: mode(args, ports, links)?,
+        mode: mode(args, ports, transport_report)?,
         ..defaults
     })
 }
 
-fn mode(args: &Args, ports: Ports, links: &Links) -> Result<DisaggregationMode> {
+fn mode(
+    args: &Args,
+    ports: Ports,
+    transport_report: &TransportReport,
+) -> Result<DisaggregationMode> {
     let disaggregation = &args.disaggregation;
-    Ok(match disaggregation.mode {
-        Mode::Null => DisaggregationMode::Null,
-        Mode::Prefill => DisaggregationMode::Prefill(PrefillConfig {
-            transfer: transfer(args, links)?,
+    Ok(match disaggregation.role {
+        Role::Unified => DisaggregationMode::Unified,
+        Role::Prefill => DisaggregationMode::Prefill(PrefillConfig {
+            transfer: transfer(args, transport_report)?,
             bootstrap_port: ports
                 .bootstrap
                 .unwrap_or(disaggregation.transfer.bootstrap_port),
             http_port: ports.http,
         }),
-        Mode::Decode => DisaggregationMode::Decode(DecodeConfig {
-            transfer: transfer(args, links)?,
+        Role::Decode => DisaggregationMode::Decode(DecodeConfig {
+            transfer: transfer(args, transport_report)?,
             num_reserved_decode_tokens: disaggregation.num_reserved_decode_tokens,
             extra_slots: disaggregation.decode_extra_slots,
             polling_interval: disaggregation.decode_polling_interval,
@@ -74,7 +72,7 @@ fn mode(args: &Args, ports: Ports, links: &Links) -> Result<DisaggregationMode> 
     })
 }
 
-fn transfer(args: &Args, links: &Links) -> Result<TransferConfig> {
+fn transfer(args: &Args, transport_report: &TransportReport) -> Result<TransferConfig> {
     let disaggregation = &args.disaggregation;
     let host = own_address(args.server.host)?;
     Ok(TransferConfig {
@@ -85,7 +83,7 @@ fn transfer(args: &Args, links: &Links) -> Result<TransferConfig> {
         heartbeat_failures: disaggregation.heartbeat_max_failure,
         test_failure_prob: disaggregation.test_failure_prob,
         test_failure_seed: args.model.random_seed.unwrap_or_else(rand::random),
-        links: links.clone(),
+        transport_report: transport_report.clone(),
         ..transfer_config::build(&disaggregation.transfer, host)
     })
 }

@@ -1,33 +1,20 @@
-//! The way of the KV, from the flags that serving and the probe of a fabric share.
+//! The KV transfer path, from the flags that serving and the fabric probe share.
 
-use crate::args::{TransferArgs, TransferBackendName};
-use pd_kv_transfer::{RdmaConfig, TransferConfig, Transport};
+use crate::args::TransferArgs;
+use pd_kv_transfer::{RdmaConfig, TransferConfig};
 use std::net::IpAddr;
 
 /// Peers dial `host`.
 pub(crate) fn build(args: &TransferArgs, host: IpAddr) -> TransferConfig {
-    let name = args.transfer_backend;
-    if name.is_foreign() {
-        let name = name.as_str();
+    let backend = args.transfer_backend;
+    if backend.is_foreign() {
         tracing::info!(
-            "--disaggregation-transfer-backend {name} means auto here: shm, rdma or tcp"
+            "--disaggregation-transfer-backend {} means auto here: shm, rdma or tcp",
+            backend.name
         );
     }
     TransferConfig {
-        transport: match name {
-            TransferBackendName::Shm => Transport::Shm,
-            TransferBackendName::Rdma => Transport::Rdma,
-            TransferBackendName::Tcp => Transport::Tcp,
-            TransferBackendName::Fake => Transport::Fake,
-            TransferBackendName::Auto
-            | TransferBackendName::Mooncake
-            | TransferBackendName::Nixl
-            | TransferBackendName::Mori
-            | TransferBackendName::Ascend
-            | TransferBackendName::MooncakeTcp
-            | TransferBackendName::Nccl
-            | TransferBackendName::Gloo => Transport::Auto,
-        },
+        transport: backend.choice(),
         rdma: RdmaConfig {
             devices: args.ib_device.clone(),
             gid_index: args.ib_gid_index,

@@ -43,7 +43,7 @@ pub(crate) fn command(args: &[&str]) -> Command {
 }
 
 impl Agent {
-    /// A monolithic agent that is ready.
+    /// A unified agent that is ready.
     pub(crate) async fn start(args: &[&str]) -> Self {
         Self::start_with_env(args, &[]).await
     }

@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::json;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ fn allow_many_files() -> Result<()> {
 async fn template() -> Result<Template> {
     let spec = FleetSpec::new(tiny_model("tiny-llama"));
     let mut agent = spec
-        .start_worker(Role::Null, crate::address::fresh())
+        .start_worker(Role::Unified, crate::address::fresh())
         .await?;
     let url = format!("{}/metrics", agent.url());
     let text = HttpClient::new().get(&url).await?.text();

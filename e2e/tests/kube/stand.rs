@@ -14,7 +14,7 @@ use pd_e2e::kube::cluster::{Cluster, Spec};
 use pd_e2e::load::{Known, Traffic};
 use pd_e2e::metrics::Metrics;
 use pd_e2e::prompts::{greedy, ids};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::net::SocketAddrV4;
@@ -40,7 +40,7 @@ pub(crate) struct Stand {
     /// Where the deployment's Service answers on this machine, once it is there.
     pub(crate) url: String,
     pub(crate) known: Arc<Vec<Known>>,
-    /// What a monolithic agent says to [`chat`].
+    /// What a unified agent says to [`chat`].
     pub(crate) said: String,
 }
 
@@ -363,12 +363,12 @@ pub(crate) fn holds(status: &Value, condition: &str) -> bool {
     of_type.any(|is| is["status"] == "True")
 }
 
-/// What a monolithic agent answers.
+/// What a unified agent answers.
 async fn learn() -> Result<(Vec<Known>, String)> {
     let mut spec = FleetSpec::new(smollm2());
     spec.agent_args = vec!["--served-model-name".to_owned(), "smollm2".to_owned()];
     let agent = spec
-        .start_worker(Role::Null, pd_e2e::address::fresh())
+        .start_worker(Role::Unified, pd_e2e::address::fresh())
         .await?;
     let (client, url) = (Client::new(), format!("{}/generate", agent.url()));
     let mut known = Vec::new();

@@ -1,18 +1,18 @@
-//! Disaggregated = monolithic, bit for bit, over processes: token ids, text and logprobs.
+//! Disaggregated = unified, bit for bit, over processes: token ids, text and logprobs.
 
 use anyhow::{Result, ensure};
 use pd_e2e::client::Client;
 use pd_e2e::fleet::{FleetSpec, words};
 use pd_e2e::prompts::{echoed, essence, ragged};
 use pd_e2e::{address, binaries};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Asks a monolithic agent with its own chunking, one request at a time, and the fleet all at once.
+/// Asks a unified agent with its own chunking, one request at a time, and the fleet all at once.
 async fn same_answers(model: PathBuf, agent: &str, chunk: u32, requests: &[Value]) -> Result<()> {
     let mut spec = FleetSpec::new(model);
-    let reference = spec.start_worker(Role::Null, address::fresh()).await?;
+    let reference = spec.start_worker(Role::Unified, address::fresh()).await?;
     let client = Client::new();
     let mut expected = Vec::new();
     for request in requests {
@@ -108,7 +108,7 @@ async fn completion(client: &Client, url: &str, request: &Value) -> Result<[Valu
 async fn echoed_prompts_and_their_logprobs() -> Result<()> {
     let mut spec = FleetSpec::new(binaries::tiny_model("tiny-llama"));
     spec.agent_args = words("--page-size 16");
-    let alone = spec.start_worker(Role::Null, address::fresh()).await?;
+    let alone = spec.start_worker(Role::Unified, address::fresh()).await?;
     let alone_url = format!("{}/v1/completions", alone.url());
     spec.prefill_args = words("--chunked-prefill-size 64");
     let fleet = spec.start().await?;

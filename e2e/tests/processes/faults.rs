@@ -13,7 +13,7 @@ use pd_e2e::metrics::Metrics;
 use pd_e2e::prompts::{essence, greedy, ids};
 use pd_e2e::quiet::quiet;
 use pd_e2e::{address, binaries};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -26,7 +26,7 @@ struct Stand {
     prefill: Running,
     decode: Running,
     _router: Running,
-    /// What a monolithic agent answers.
+    /// What a unified agent answers.
     expected: Vec<Value>,
 }
 
@@ -109,13 +109,13 @@ async fn answers(asked: Running) -> Result<Vec<Value>> {
 }
 
 /// What one agent answers that does all by itself.
-async fn monolithic(bench: &mut Bench) -> Result<Vec<Value>> {
+async fn unified(bench: &mut Bench) -> Result<Vec<Value>> {
     let agent = bench.hosts[B].start(&agent(B, 31000, "")).await?;
     wait_healthy(bench, B, 31000, "/health").await?;
     let answers = answers(bench.hosts[B].start(&ask(B, 31000)).await?).await?;
     ensure!(
         answers.iter().all(|answer| !answer.is_null()),
-        "the monolithic agent has not answered all"
+        "the unified agent has not answered all"
     );
     bench.hosts[B].run("killall pd-agent", PATIENCE).await?;
     agent.exit(PATIENCE).await?;
@@ -129,7 +129,7 @@ impl Stand {
         let programs = ["pd-agent", "pd-router"].map(binary);
         let mut bench = Bench::boot(2, NICS, &programs, &files()?).await?;
         bench.add_rdma(NICS).await?;
-        let expected = monolithic(&mut bench).await?;
+        let expected = unified(&mut bench).await?;
         let flags = "--disaggregation-mode prefill --disaggregation-transfer-backend rdma \
                      --chunked-prefill-size 64";
         let prefill = bench.hosts[A].start(&agent(A, 30000, flags)).await?;
@@ -157,14 +157,14 @@ impl Stand {
         self.bench.hosts[A].start(&ask(A, 8000)).await
     }
 
-    /// Every answer is the monolithic agent's, bit for bit.
+    /// Every answer is the unified agent's, bit for bit.
     async fn check(&self, what: &str, asked: Running) -> Result<()> {
         let answers = answers(asked).await?;
         let differs = |nr: &usize| answers[*nr] != self.expected[*nr];
         let wrong: Vec<usize> = (0..REQUESTS).filter(differs).collect();
         let null = wrong.iter().filter(|nr| answers[**nr].is_null()).count();
         eprintln!(
-            "{what}: {} of {REQUESTS} answers are the monolithic agent's, {null} requests failed",
+            "{what}: {} of {REQUESTS} answers are the unified agent's, {null} requests failed",
             REQUESTS - wrong.len()
         );
         ensure!(wrong.is_empty(), "{what}: requests {wrong:?} differ");

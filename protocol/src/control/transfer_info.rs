@@ -1,7 +1,7 @@
 //! Decode to prefill, per request: the pages, state slots and row to fill.
 
 use super::{Generation, SessionId};
-use crate::BootstrapRoom;
+use crate::{BootstrapRoom, Transport};
 use serde::{Deserialize, Serialize};
 
 /// SGLang's `TransferInfo`. Sent again until answered by a `Status`.
@@ -10,8 +10,7 @@ pub struct TransferInfo {
     pub session_id: SessionId,
     pub room: BootstrapRoom,
     pub generation: Generation,
-    /// `shm`: decode pulls; `tcp`: prefill pushes; `rdma`: prefill writes.
-    pub transport: TransferMode,
+    pub transport: Transport,
     pub metadata_buffer_index: u32,
     /// How many decode ranks prefill must hear of before it starts.
     pub required_dst_info_num: u32,
@@ -27,13 +26,4 @@ pub struct TransferInfo {
     /// Items to fill of each state of the layout; a binary frame each.
     #[serde(skip)]
     pub state_indices: Vec<Vec<u32>>,
-}
-
-/// How the bytes of a room travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TransferMode {
-    Shm,
-    Tcp,
-    Rdma,
 }

@@ -27,7 +27,7 @@ pub(super) async fn ready(State(router): State<Arc<Router>>) -> Result<&'static 
 fn refusal(router: &Router) -> ApiError {
     ApiError::unavailable(match router.is_draining() {
         true => "the router is shutting down",
-        false => "no pair of a prefill and a decode worker, and no monolithic one, is ready",
+        false => "no pair of a prefill and a decode worker, and no unified one, is ready",
     })
 }
 

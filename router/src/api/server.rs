@@ -4,7 +4,7 @@
 use super::error::ApiError;
 use crate::client::ClientError;
 use crate::router::Router;
-use crate::workers::{Worker, role_name};
+use crate::workers::Worker;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -48,11 +48,11 @@ pub(super) async fn server_info(
     router.api_keys.check(&headers)?;
     let path = PathAndQuery::from_static("/server_info");
     let mut by_role: Map<String, Value> = Map::new();
-    for role in [Role::Prefill, Role::Decode, Role::Null] {
-        by_role.insert(role_name(role).to_owned(), json!([]));
+    for role in Role::ALL {
+        by_role.insert(role.to_string(), json!([]));
     }
     for answer in ask_all(&router, Method::GET, path).await {
-        let role = role_name(answer.worker.spec.role);
+        let role = answer.worker.spec.role.as_str();
         if let (Ok((_, body)), Some(Value::Array(list))) = (&answer.result, by_role.get_mut(role)) {
             list.push(serde_json::from_slice(body).unwrap_or(Value::Null));
         }
@@ -122,7 +122,7 @@ async fn ask(router: &Router, worker: Arc<Worker>, method: Method, path: PathAnd
 /// Ready workers, prefill first.
 fn ready_workers(router: &Router) -> Vec<Arc<Worker>> {
     let fleet = router.workers.fleet();
-    [Role::Prefill, Role::Decode, Role::Null]
+    Role::ALL
         .into_iter()
         .flat_map(|role| fleet.groups.iter().flat_map(move |group| group.pool(role)))
         .map(|member| Arc::clone(&member.worker))

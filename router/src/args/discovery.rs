@@ -2,8 +2,8 @@
 
 use crate::workers::discovery::DiscoveryConfig;
 use clap::{ArgAction, Args};
+use pd_protocol::Role;
 use pd_protocol::ports;
-use pd_protocol::workers::Role;
 
 #[derive(Clone, Debug, Args)]
 pub struct DiscoveryArgs {
@@ -16,7 +16,7 @@ pub struct DiscoveryArgs {
     /// HTTP port of workers whose pods name no port `http`.
     #[arg(long, value_name = "PORT", default_value_t = ports::HTTP)]
     pub service_discovery_port: u16,
-    /// Labels of monolithic workers' pods, all of which must match.
+    /// Labels of unified workers' pods, all of which must match.
     #[arg(long, num_args = 1.., action = ArgAction::Append, value_name = "KEY=VALUE")]
     pub selector: Vec<String>,
     /// Labels of prefill workers' pods. Their bootstrap port is the annotation
@@ -36,7 +36,7 @@ pub enum DiscoveryArgsError {
     #[error("--{0} needs --service-discovery")]
     WithoutDiscovery(&'static str),
     #[error(
-        "--service-discovery needs --prefill-selector and --decode-selector, or --selector for monolithic workers"
+        "--service-discovery needs --prefill-selector and --decode-selector, or --selector for unified workers"
     )]
     NoSelector,
     #[error("--{given} finds only one side of a pair; give --{missing} too")]
@@ -45,9 +45,9 @@ pub enum DiscoveryArgsError {
         missing: &'static str,
     },
     #[error(
-        "--selector finds monolithic workers; --pd-disaggregation takes --prefill-selector and --decode-selector"
+        "--selector finds unified workers; --pd-disaggregation takes --prefill-selector and --decode-selector"
     )]
-    MonolithicWithPairs,
+    UnifiedWithPairs,
 }
 
 const SELECTOR: &str = "selector";
@@ -65,7 +65,7 @@ impl DiscoveryArgs {
     ) -> Result<Option<DiscoveryConfig>, DiscoveryArgsError> {
         let mut selectors = Vec::new();
         for (flag, role, labels) in [
-            (SELECTOR, Role::Null, self.selector),
+            (SELECTOR, Role::Unified, self.selector),
             (PREFILL, Role::Prefill, self.prefill_selector),
             (DECODE, Role::Decode, self.decode_selector),
         ] {
@@ -81,11 +81,11 @@ impl DiscoveryArgs {
         }
         let has = |role| selectors.iter().any(|(selects, _)| *selects == role);
         let half = |given, missing| DiscoveryArgsError::HalfAPair { given, missing };
-        match (has(Role::Prefill), has(Role::Decode), has(Role::Null)) {
+        match (has(Role::Prefill), has(Role::Decode), has(Role::Unified)) {
             (false, false, false) => Err(DiscoveryArgsError::NoSelector),
             (true, false, _) => Err(half(PREFILL, DECODE)),
             (false, true, _) => Err(half(DECODE, PREFILL)),
-            (_, _, true) if pd_disaggregation => Err(DiscoveryArgsError::MonolithicWithPairs),
+            (_, _, true) if pd_disaggregation => Err(DiscoveryArgsError::UnifiedWithPairs),
             (_, _, _) => Ok(Some(DiscoveryConfig {
                 namespace: self.service_discovery_namespace,
                 selectors,
@@ -186,7 +186,7 @@ mod tests {
             ),
             (
                 "--service-discovery --selector a=b",
-                "--selector finds monolithic",
+                "--selector finds unified",
             ),
         ] {
             assert!(refusal(line).contains(part), "{line}: {}", refusal(line));

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Args)]
 pub struct LimitArgs {
     /// Requests in flight at most; more wait in the queue. `auto`: four for each that the ready
-    /// decode and monolithic workers run at once. -1: no bound.
+    /// decode and unified workers run at once. -1: no bound.
     #[arg(
         long,
         default_value_t = ConcurrencyLimit::Auto,

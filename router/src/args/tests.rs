@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::queue::ConcurrencyLimit;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 
 fn config(line: &str) -> Result<Config, ArgsError> {
     Args::try_parse_from(line.split_whitespace())
@@ -71,11 +71,16 @@ fn a_url_without_its_scheme_is_a_worker_not_a_port() {
 }
 
 #[test]
-fn monolithic_workers_and_pairs_exclude_each_other() {
+fn unified_workers_and_pairs_exclude_each_other() {
     let line = "pd-router --pd-disaggregation --worker-urls http://a:1 http://b:1";
     assert!(config(line).is_err());
     let plain = config("pd-router --worker-urls http://a:1 http://b:1").unwrap();
-    assert!(plain.workers.iter().all(|worker| worker.role == Role::Null));
+    assert!(
+        plain
+            .workers
+            .iter()
+            .all(|worker| worker.role == Role::Unified)
+    );
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use crate::workers::Endpoint;
 use crate::workers::endpoint::EndpointError;
 use clap::{ArgAction, Args};
-use pd_protocol::workers::{Role, WorkerSpec};
+use pd_protocol::Role;
+use pd_protocol::workers::WorkerSpec;
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct WorkerArgs {
@@ -17,7 +18,7 @@ pub struct WorkerArgs {
     /// URL of a decode worker. May be repeated.
     #[arg(long, action = ArgAction::Append, value_name = "URL")]
     pub decode: Vec<String>,
-    /// URLs of monolithic workers.
+    /// URLs of unified workers.
     #[arg(long, num_args = 0.., value_name = "URL")]
     pub worker_urls: Vec<String>,
 }
@@ -35,9 +36,9 @@ pub enum WorkerArgsError {
         source: EndpointError,
     },
     #[error(
-        "--worker-urls names monolithic workers; --pd-disaggregation takes --prefill and --decode"
+        "--worker-urls names unified workers; --pd-disaggregation takes --prefill and --decode"
     )]
-    MonolithicWithPairs,
+    UnifiedWithPairs,
 }
 
 const PREFILL: &str = "--prefill";
@@ -51,14 +52,14 @@ impl WorkerArgs {
     /// Names the flag and value that cannot be a worker.
     pub fn into_specs(self) -> Result<Vec<WorkerSpec>, WorkerArgsError> {
         if self.pd_disaggregation && !self.worker_urls.is_empty() {
-            return Err(WorkerArgsError::MonolithicWithPairs);
+            return Err(WorkerArgsError::UnifiedWithPairs);
         }
         let mut specs = prefill_specs(self.prefill)?;
         for url in self.decode {
             specs.push(spec(DECODE, Role::Decode, url)?);
         }
         for url in self.worker_urls {
-            specs.push(spec(WORKERS, Role::Null, url)?);
+            specs.push(spec(WORKERS, Role::Unified, url)?);
         }
         Ok(specs)
     }

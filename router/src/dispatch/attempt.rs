@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::Method;
 use http::response::Parts;
 use http::uri::PathAndQuery;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use std::sync::Arc;
 
 /// An answer that has begun.
@@ -46,7 +46,7 @@ pub(super) async fn start(
 ) -> Result<Started, LegFailure> {
     match route {
         Route::Pair(pair) => start_pair(router, call, pair).await,
-        Route::Single(lease) => start_single(router, call, lease).await,
+        Route::Unified(lease) => start_unified(router, call, lease).await,
     }
 }
 
@@ -88,7 +88,7 @@ async fn start_pair(
         Err((role, fault)) => {
             let (worker, peer) = match role {
                 Role::Prefill => workers,
-                Role::Decode | Role::Null => (workers.1, workers.0),
+                Role::Decode | Role::Unified => (workers.1, workers.0),
             };
             Err(LegFailure {
                 role,
@@ -153,17 +153,17 @@ async fn ended(leg: &mut Option<PrefillLeg>) -> Result<Bytes, LegFault> {
     }
 }
 
-async fn start_single(
+async fn start_unified(
     router: &Arc<Router>,
     call: &Call,
     lease: Lease,
 ) -> Result<Started, LegFailure> {
     let worker = Arc::clone(lease.worker());
     let leg = leg_start(router, call, lease, call.body.clone());
-    match leg::decode(leg, Role::Null).await {
+    match leg::decode(leg, Role::Unified).await {
         Ok(started) => Ok(Started::new(started, None)),
         Err(fault) => Err(LegFailure {
-            role: Role::Null,
+            role: Role::Unified,
             worker,
             peer: None,
             fault,

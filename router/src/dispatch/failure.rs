@@ -3,14 +3,14 @@
 
 use crate::client::ClientError;
 use crate::retry;
-use crate::workers::{Worker, role_name};
+use crate::workers::Worker;
 use bytes::Bytes;
 use http::response::Parts;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use std::sync::Arc;
 
 #[derive(Debug, thiserror::Error)]
-#[error("the {} worker {}: {fault}", role_name(*role), worker.id())]
+#[error("the {role} worker {}: {fault}", worker.id())]
 pub struct LegFailure {
     pub role: Role,
     pub worker: Arc<Worker>,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::response::Parts;
 use http::{HeaderMap, StatusCode};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +89,7 @@ async fn prefill_exchange(
     Ok(Bytes::new())
 }
 
-/// Runs decode's leg up to its first byte. `role` is the worker's own, so that a monolithic
+/// Runs decode's leg up to its first byte. `role` is the worker's own, so that a unified
 /// worker is counted as one.
 pub(super) async fn decode(leg: LegStart, role: Role) -> Result<DecodeStart, LegFault> {
     let LegStart {

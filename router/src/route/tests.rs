@@ -28,7 +28,7 @@ impl Pools {
             chooser: Chooser::new(Policies {
                 prefill: policy,
                 decode: policy,
-                null: policy,
+                unified: policy,
             }),
             rng: StdRng::seed_from_u64(1),
         }
@@ -154,8 +154,11 @@ async fn what_is_missing_is_said() {
 #[tokio::test(start_paused = true)]
 async fn an_unknown_model_is_told_the_known_ones() {
     let mut pools = Pools::new(PolicyName::Random);
-    pools.add("n", Role::Null, "x");
-    assert!(matches!(pools.choose(Some("m"), &[]), Ok(Route::Single(_))));
+    pools.add("n", Role::Unified, "x");
+    assert!(matches!(
+        pools.choose(Some("m"), &[]),
+        Ok(Route::Unified(_))
+    ));
     let refused = pools.choose(Some("gpt"), &[]).unwrap_err();
     assert!(refused.to_string().contains("served are: m"), "{refused}");
 }
@@ -192,8 +195,8 @@ async fn a_worker_that_could_not_be_reached_is_the_last_choice_until_a_probe_suc
 #[tokio::test(start_paused = true)]
 async fn a_model_whose_workers_are_unready_is_known_until_they_are_gone() {
     let mut pools = Pools::new(PolicyName::Random);
-    let away = pools.add("n", Role::Null, "x");
-    let other = pools.add("o", Role::Null, "x");
+    let away = pools.add("n", Role::Unified, "x");
+    let other = pools.add("o", Role::Unified, "x");
     let info = WorkerInfo {
         models: vec!["other".to_owned()],
         ..WorkerInfo::default()
@@ -210,8 +213,8 @@ async fn a_model_whose_workers_are_unready_is_known_until_they_are_gone() {
 #[tokio::test(start_paused = true)]
 async fn default_is_the_only_model_there_is() {
     let mut pools = Pools::new(PolicyName::Random);
-    pools.add("n", Role::Null, "x");
-    let second = pools.add("o", Role::Null, "x");
+    pools.add("n", Role::Unified, "x");
+    let second = pools.add("o", Role::Unified, "x");
     let default = Some("default");
     assert!(pools.choose(default, &[]).is_ok());
     let serves = |name: &str| WorkerInfo {
@@ -222,7 +225,7 @@ async fn default_is_the_only_model_there_is() {
     let refused = pools.choose(default, &[]).unwrap_err();
     assert!(matches!(refused, NoRoute::UnknownModel { .. }), "{refused}");
     pools.registry.set_ready(&second, serves("default"));
-    let Ok(Route::Single(lease)) = pools.choose(default, &[]) else {
+    let Ok(Route::Unified(lease)) = pools.choose(default, &[]) else {
         panic!("a model has that name");
     };
     assert_eq!(lease.worker().id(), "o");
@@ -231,11 +234,11 @@ async fn default_is_the_only_model_there_is() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_does_not_say_its_models_takes_what_nobody_else_does() {
     let mut pools = Pools::new(PolicyName::Random);
-    pools.add("n", Role::Null, "x");
-    let silent = pools.add("o", Role::Null, "x");
+    pools.add("n", Role::Unified, "x");
+    let silent = pools.add("o", Role::Unified, "x");
     pools.registry.set_ready(&silent, WorkerInfo::default());
     for (model, id) in [("m", "n"), ("other", "o"), ("default", "n")] {
-        let Ok(Route::Single(lease)) = pools.choose(Some(model), &[]) else {
+        let Ok(Route::Unified(lease)) = pools.choose(Some(model), &[]) else {
             panic!("{model} is served");
         };
         assert_eq!(lease.worker().id(), id, "{model}");

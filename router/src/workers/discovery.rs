@@ -15,7 +15,7 @@ use kube::core::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use pods::{Change, Pod, Pods};
 use std::pin::pin;
 use std::sync::Arc;

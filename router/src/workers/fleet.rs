@@ -2,8 +2,8 @@
 //! `kv_compat`. A fleet never changes; the registry makes a new one when a worker does.
 
 use super::{Worker, WorkerInfo};
+use pd_protocol::Role;
 use pd_protocol::ports;
-use pd_protocol::workers::Role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct Group {
     pub context_length: Option<u32>,
     pub prefill: Vec<Member>,
     pub decode: Vec<Member>,
-    pub null: Vec<Member>,
+    pub unified: Vec<Member>,
 }
 
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ impl Fleet {
 impl Group {
     /// Whether the group alone can serve a request.
     pub fn is_routable(&self) -> bool {
-        self.has_pair() || !self.null.is_empty()
+        self.has_pair() || !self.unified.is_empty()
     }
 
     pub fn has_pair(&self) -> bool {
@@ -147,7 +147,7 @@ impl Group {
         match role {
             Role::Prefill => &self.prefill,
             Role::Decode => &self.decode,
-            Role::Null => &self.null,
+            Role::Unified => &self.unified,
         }
     }
 
@@ -155,7 +155,7 @@ impl Group {
         match role {
             Role::Prefill => &mut self.prefill,
             Role::Decode => &mut self.decode,
-            Role::Null => &mut self.null,
+            Role::Unified => &mut self.unified,
         }
     }
 }

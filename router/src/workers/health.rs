@@ -7,7 +7,7 @@
 
 pub mod probe;
 
-pub use probe::{ProbeError, Prober, role_name};
+pub use probe::{ProbeError, Prober};
 
 use super::{Registry, Worker, WorkerInfo};
 use http::uri::PathAndQuery;

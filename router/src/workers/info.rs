@@ -1,7 +1,7 @@
 //! What a worker says of itself in `/server_info`: its models, what its KV bytes mean, which
 //! process it is and where its bootstrap server listens.
 
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use serde::Deserialize;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,18 +82,9 @@ impl WorkerInfo {
             models,
             kv_compat: info.kv_compat,
             boot_id: info.boot_id,
-            role: info.disaggregation_mode.as_deref().and_then(role),
+            role: info.disaggregation_mode.and_then(|mode| mode.parse().ok()),
             bootstrap_port: info.bootstrap_port,
         })
-    }
-}
-
-fn role(mode: &str) -> Option<Role> {
-    match mode {
-        "prefill" => Some(Role::Prefill),
-        "decode" => Some(Role::Decode),
-        "null" => Some(Role::Null),
-        _ => None,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::harness::{Running, config};
 use crate::mock::Mock;
 use http::Method;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use pd_router::server::Server;
 use std::fs;
 
@@ -11,7 +11,7 @@ use std::fs;
 async fn keys_of_a_folder_open_the_api_and_reach_no_worker() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("team-a"), "ka\n").unwrap();
-    let worker = Mock::start(Role::Null).await;
+    let worker = Mock::start(Role::Unified).await;
     let flags = format!("--api-key-file {}", folder.path().display());
     let running = Running::start(config(&flags), &[&worker]).await;
     let call = async |key: &str| {
@@ -33,7 +33,7 @@ async fn keys_of_a_folder_open_the_api_and_reach_no_worker() {
 
 #[tokio::test]
 async fn probes_and_scrapers_need_no_key_and_all_else_does() {
-    let worker = Mock::start(Role::Null).await;
+    let worker = Mock::start(Role::Unified).await;
     let running = Running::start(config("--api-key k1"), &[&worker]).await;
     for path in ["/health", "/liveness", "/ready", "/readiness", "/metrics"] {
         assert_eq!(running.client.get(path).await.status(), 200, "{path}");
@@ -79,7 +79,7 @@ const PAGE: (&str, &str) = ("origin", "https://chat.example.com");
 
 #[tokio::test]
 async fn a_listed_page_may_call_with_its_key_and_read_the_answer() {
-    let worker = Mock::start(Role::Null).await;
+    let worker = Mock::start(Role::Unified).await;
     let flags = "--api-key k1 --cors-allowed-origins https://chat.example.com http://other:3000";
     let running = Running::start(config(flags), &[&worker]).await;
     let client = &running.client;
@@ -136,7 +136,7 @@ async fn any_page_may_call_where_keys_are_asked_for_and_else_those_of_this_machi
 
 #[tokio::test]
 async fn a_request_is_named_by_the_header_that_was_chosen_also_where_it_is_refused() {
-    let worker = Mock::start(Role::Null).await;
+    let worker = Mock::start(Role::Unified).await;
     let flags = config("--request-id-headers x-trace-id x-other");
     let running = Running::start(flags, &[&worker]).await;
     let client = &running.client;

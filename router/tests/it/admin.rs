@@ -3,13 +3,14 @@
 use crate::harness::{Running, config, serving};
 use crate::mock::{Answer, Mock};
 use http::Method;
-use pd_protocol::workers::{Role, WorkerList, WorkerState, WorkerStatus};
+use pd_protocol::Role;
+use pd_protocol::workers::{WorkerList, WorkerState, WorkerStatus};
 use pd_router::server::Server;
 
 #[tokio::test]
 async fn a_worker_is_added_cordoned_uncordoned_and_removed() {
     let running = Running::start(config("--no-worker-timeout-secs 0"), &[]).await;
-    let worker = Mock::start(Role::Null).await;
+    let worker = Mock::start(Role::Unified).await;
     let spec = serde_json::to_vec(&worker.spec()).unwrap();
     let status = |reply: crate::client::Reply| -> WorkerStatus {
         assert_eq!(reply.status(), 200, "{}", reply.text());
@@ -44,7 +45,7 @@ async fn a_worker_is_added_cordoned_uncordoned_and_removed() {
 #[tokio::test]
 async fn a_worker_named_by_its_url_is_reached_by_it() {
     let running = Running::start(config(""), &[]).await;
-    let worker = Mock::start(Role::Null).await;
+    let worker = Mock::start(Role::Unified).await;
     let mut spec = worker.spec();
     spec.id = spec.url.clone();
     running.router.add_worker(spec).unwrap();

@@ -3,7 +3,7 @@
 use crate::harness::{Pair, Running, config};
 use crate::mock::{Answer, Mock};
 use http::Method;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use serde_json::json;
 
 #[tokio::test]
@@ -106,8 +106,8 @@ async fn headers_are_passed_on_but_for_those_of_the_connection() {
 }
 
 #[tokio::test]
-async fn a_monolithic_worker_gets_the_bytes_as_they_are() {
-    let worker = Mock::start(Role::Null).await;
+async fn a_unified_worker_gets_the_bytes_as_they_are() {
+    let worker = Mock::start(Role::Unified).await;
     let running = Running::start(config(""), &[&worker]).await;
     let reply = running
         .client
@@ -187,7 +187,7 @@ async fn questions_go_to_the_workers() {
 
 #[tokio::test]
 async fn workers_are_reached_by_name() {
-    let worker = Mock::start(Role::Null).await;
+    let worker = Mock::start(Role::Unified).await;
     let running = Running::start(config(""), &[]).await;
     let mut spec = worker.spec();
     spec.url = format!("http://localhost:{}", worker.addr.port());

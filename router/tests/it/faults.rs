@@ -5,7 +5,7 @@ use crate::client::Reply;
 use crate::harness::{Pair, Running, config, serving};
 use crate::mock::{Answer, Mock};
 use http_body_util::BodyExt;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 
 fn failing() -> Answer {
     Answer::Status(500, r#"{"error":{"message":"boom"}}"#.to_owned())
@@ -115,7 +115,10 @@ async fn the_clients_fault_is_passed_through_once_and_charged_to_nobody() {
 
 #[tokio::test]
 async fn a_worker_that_is_full_is_passed_over_and_not_charged() {
-    let (full, free) = (Mock::start(Role::Null).await, Mock::start(Role::Null).await);
+    let (full, free) = (
+        Mock::start(Role::Unified).await,
+        Mock::start(Role::Unified).await,
+    );
     full.answer(Answer::Status(503, "{\"error\":{}}".to_owned()));
     let flags = config("--policy round_robin --cb-failure-threshold 1");
     let running = Running::start(flags, &[&full, &free]).await;
@@ -171,7 +174,7 @@ async fn decode_without_its_peer_is_tried_with_another_peer() {
 
 #[tokio::test]
 async fn an_error_at_the_head_of_a_stream_is_retried() {
-    let worker = Mock::start(Role::Null).await;
+    let worker = Mock::start(Role::Unified).await;
     let error = "data: {\"error\":{\"message\":\"no\",\"code\":503}}\n\n".to_owned();
     let whole = "data: {}\n\ndata: [DONE]\n\n".to_owned();
     worker.answer_in_turn([

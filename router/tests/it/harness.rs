@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::mock::Mock;
 use clap::Parser;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use pd_router::args::Args;
 use pd_router::config::Config;
 use pd_router::router::Router;

@@ -2,12 +2,13 @@
 
 use crate::harness::{Running, config, serving};
 use crate::mock::Mock;
-use pd_protocol::workers::{Role, WorkerState};
+use pd_protocol::Role;
+use pd_protocol::workers::WorkerState;
 use serde_json::json;
 
 #[tokio::test]
 async fn a_worker_that_is_gone_leaves_the_fleet_and_comes_back_with_its_new_identity() {
-    let worker = Mock::start(Role::Null).await;
+    let worker = Mock::start(Role::Unified).await;
     let flags = "--health-failure-threshold 1 --health-success-threshold 1 \
                  --no-worker-timeout-secs 0";
     let running = Running::start(config(flags), &[&worker]).await;
@@ -20,7 +21,7 @@ async fn a_worker_that_is_gone_leaves_the_fleet_and_comes_back_with_its_new_iden
     let reason = running.router.workers.status(&id).unwrap().reason.unwrap();
     assert!(reason.contains("/health"), "{reason}");
 
-    let successor = Mock::start_at(Role::Null, addr).await;
+    let successor = Mock::start_at(Role::Unified, addr).await;
     successor.set_info("boot_id", json!("boot-2"));
     running.until(|router| serving(router) == 1).await;
     let boot_id = || running.router.workers.status(&id).unwrap().boot_id;
@@ -32,7 +33,7 @@ async fn a_worker_that_is_gone_leaves_the_fleet_and_comes_back_with_its_new_iden
 
 #[tokio::test]
 async fn a_worker_that_says_it_is_unwell_is_not_used() {
-    let worker = Mock::start(Role::Null).await;
+    let worker = Mock::start(Role::Unified).await;
     worker.set_healthy(false);
     let running = Running::start(config(""), &[]).await;
     running.router.add_worker(worker.spec()).unwrap();
@@ -46,7 +47,7 @@ async fn a_worker_that_says_it_is_unwell_is_not_used() {
 
 #[tokio::test]
 async fn a_worker_of_another_role_is_not_used() {
-    let worker = Mock::start(Role::Null).await;
+    let worker = Mock::start(Role::Unified).await;
     worker.set_info("disaggregation_mode", json!("decode"));
     let running = Running::start(config(""), &[]).await;
     running.router.add_worker(worker.spec()).unwrap();

@@ -4,7 +4,7 @@ use crate::harness::{Pair, Running, config};
 use crate::mock::{Answer, Mock};
 use bytes::Bytes;
 use http::Method;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 
 #[tokio::test]
 async fn a_request_beyond_the_queue_is_refused_at_once() {
@@ -77,7 +77,7 @@ async fn a_body_within_the_limit_passes_whole() {
 
 #[tokio::test]
 async fn without_the_key_nothing_is_served() {
-    let worker = Mock::start(Role::Null).await;
+    let worker = Mock::start(Role::Unified).await;
     let running = Running::start(config("--api-key k1"), &[&worker]).await;
     let call = |key: &'static str| {
         let headers = [("authorization", key)];

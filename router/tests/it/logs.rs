@@ -4,7 +4,7 @@
 use crate::client::Client;
 use crate::harness::until_open;
 use crate::mock::{Answer, Mock};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use tokio::process::Command;
 async fn serves_and_ends(test: u8, stderr: Stdio) {
     let [.., high, low] = std::process::id().to_be_bytes();
     let host = Ipv4Addr::new(127, 62 + test, high, low);
-    let worker = Mock::start(Role::Null).await;
+    let worker = Mock::start(Role::Unified).await;
     let refusal = r#"{"error":{"message":"no","type":"t","param":null,"code":null}}"#;
     worker.answer(Answer::Status(400, refusal.to_owned()));
     let worker_url = format!("http://{}", worker.addr);

@@ -11,7 +11,8 @@ use futures_util::stream::{self, StreamExt};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
-use pd_protocol::workers::{Role, WorkerSpec};
+use pd_protocol::Role;
+use pd_protocol::workers::WorkerSpec;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -192,7 +193,7 @@ fn role_name(role: Role) -> &'static str {
     match role {
         Role::Prefill => "prefill",
         Role::Decode => "decode",
-        Role::Null => "null",
+        Role::Unified => "null",
     }
 }
 

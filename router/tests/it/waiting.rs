@@ -3,7 +3,7 @@
 use crate::client::Reply;
 use crate::harness::{Pair, Running, config, serving};
 use crate::mock::{Answer, Mock};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use pd_router::server::Stopped;
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -89,7 +89,10 @@ async fn a_router_that_stops_leaves_nobody_waiting() {
 
 #[tokio::test]
 async fn a_known_model_is_unready_and_another_unknown() {
-    let (here, away) = (Mock::start(Role::Null).await, Mock::start(Role::Null).await);
+    let (here, away) = (
+        Mock::start(Role::Unified).await,
+        Mock::start(Role::Unified).await,
+    );
     away.set_info("served_model_name", json!("away"));
     let flags = config("--no-worker-timeout-secs 0 --health-failure-threshold 1");
     let running = Running::start(flags, &[&here, &away]).await;

@@ -9,7 +9,8 @@ pub mod sampling;
 pub mod steps;
 
 use half::bf16;
-use pd_compute::cpu::{ComputeDtype, CpuBackend, CpuConfig};
+use pd_compute::cpu::{CpuBackend, CpuConfig};
+use pd_compute::dtype::ComputeDtype;
 use pd_compute::sampling::noise;
 use pd_compute::{Backend, ComputeError, DType, DeviceBuffer, Ticket};
 

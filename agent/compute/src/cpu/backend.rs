@@ -7,11 +7,12 @@ use bytemuck::NoUninit;
 use super::embed::{self, CpuEmbedding};
 use super::isa::Isa;
 use super::memory::CpuBuffer;
-use super::pack::{ComputeDtype, PackedLinear};
+use super::pack::PackedLinear;
 use super::queue::{Exec, Queue};
 use super::ticket::CpuTicket;
 use super::{attention, gather, norm, product, qkv, rope, sample};
 use crate::buffer::{DeviceBuffer, MemoryExport};
+use crate::dtype::ComputeDtype;
 use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::ops::{

@@ -17,22 +17,12 @@ mod writer;
 
 use std::ops::Range;
 
-use crate::dtype::WeightFormat;
+use crate::dtype::{ComputeDtype, WeightFormat};
 use crate::error::ComputeError;
 use crate::weight::WeightSource;
 
 pub(crate) use aligned::AlignedBytes;
 pub(crate) use layout::BLOCK_LANES;
-
-/// What linears multiply in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ComputeDtype {
-    /// f32 activations; every weight has exactly the file's value.
-    F32,
-    /// Activations and unquantised weights are rounded to bfloat16; products are summed in f32.
-    /// Quantised weights stay exact and multiply f32 activations.
-    BF16,
-}
 
 /// Calls a function for every index below a count, on as many threads as the caller has.
 pub type ParallelFor<'a> = &'a dyn Fn(usize, &(dyn Fn(usize) + Sync));

@@ -4,10 +4,10 @@ use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use pd_compute::dtype::ComputeDtype;
 use pd_compute_proof::speed::Bounds;
 use pd_engine::engine::{
-    Device, Engine, EngineConfig, EngineHandle, GenerateRequest, LogprobOptions, ModelDtype,
-    RequestStream,
+    Device, Engine, EngineConfig, EngineHandle, GenerateRequest, LogprobOptions, RequestStream,
 };
 use pd_engine::sample::params::SamplingParams;
 
@@ -64,7 +64,7 @@ pub(crate) fn measure(
     tell: &mut dyn FnMut(Measured),
 ) -> Result<(), Box<dyn Error>> {
     let config = || EngineConfig {
-        dtype: ModelDtype::Bfloat16,
+        dtype: Some(ComputeDtype::BF16),
         page_size: 64,
         chunked_prefill_size: None,
         max_prefill_tokens: u32::try_from(CONTEXT).unwrap_or(u32::MAX),

@@ -3,9 +3,9 @@
 use pd_compute::Backend;
 use pd_kv_transfer::{BootstrapAddr, KvArgs, KvManager, KvManagerConfig, MetadataBuffers};
 use pd_kv_transfer::{MetadataIndexAllocator, TransferConfig, Waker};
+use pd_protocol::Role;
 use pd_protocol::layout::{KvLayout, PAGE_ORDER, ParallelLayout, RankId};
 use pd_protocol::metadata::MetadataLayout;
-use pd_protocol::workers::Role;
 
 use super::TransferEnd;
 use crate::engine::{EngineInfo, StartError};

@@ -1,12 +1,13 @@
 //! `EngineConfig`: everything an engine is started with. Flags and their spelling are the agent's.
 
 use std::path::PathBuf;
-
 use std::sync::Arc;
 
 use pd_compute::cuda::driver::Driver;
+use pd_compute::dtype::ComputeDtype;
 use pd_kv_transfer::TransferConfig;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
+use pd_protocol::layout::KvDtype;
 
 use crate::text::TextSources;
 
@@ -25,8 +26,10 @@ pub struct EngineConfig {
     pub weight_version: String,
     /// Longest prompt plus answer in tokens; the model's own if absent.
     pub context_length: Option<u32>,
-    pub dtype: ModelDtype,
-    pub kv_cache_dtype: KvCacheDtype,
+    /// SGLang's `--dtype`; the fastest that the device and the file support if absent.
+    pub dtype: Option<ComputeDtype>,
+    /// SGLang's `--kv-cache-dtype`; as the activations if absent.
+    pub kv_cache_dtype: Option<KvDtype>,
     /// Slots (tokens) per page: 1, 16, 64 or another power of two up to 256.
     pub page_size: u32,
     /// Size of the KV pool in tokens; from the device's memory if absent.
@@ -75,31 +78,10 @@ pub enum Device {
     },
 }
 
-/// `--dtype`: what activations and float weights are computed in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ModelDtype {
-    /// The fastest that the backend and the file support.
-    #[default]
-    Auto,
-    Float32,
-    Bfloat16,
-}
-
-/// `--kv-cache-dtype`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KvCacheDtype {
-    /// As the activations.
-    #[default]
-    Auto,
-    Float32,
-    Bfloat16,
-    Float16,
-}
-
 /// SGLang's `DisaggregationMode`.
 #[derive(Clone, Debug)]
 pub enum DisaggregationMode {
-    Null,
+    Unified,
     Prefill(PrefillConfig),
     Decode(DecodeConfig),
 }
@@ -131,7 +113,7 @@ pub struct DecodeConfig {
 impl DisaggregationMode {
     pub fn role(&self) -> Role {
         match self {
-            Self::Null => Role::Null,
+            Self::Unified => Role::Unified,
             Self::Prefill(_) => Role::Prefill,
             Self::Decode(_) => Role::Decode,
         }
@@ -140,7 +122,7 @@ impl DisaggregationMode {
     /// How KV travels, where it does.
     pub(crate) fn transfer(&self) -> Option<&TransferConfig> {
         match self {
-            Self::Null => None,
+            Self::Unified => None,
             Self::Prefill(prefill) => Some(&prefill.transfer),
             Self::Decode(decode) => Some(&decode.transfer),
         }
@@ -158,7 +140,7 @@ impl EngineConfig {
         }
     }
 
-    /// A monolithic engine with SGLang's defaults.
+    /// A unified engine with SGLang's defaults.
     pub fn new(model_path: impl Into<PathBuf>) -> Self {
         Self {
             model_path: model_path.into(),
@@ -168,8 +150,8 @@ impl EngineConfig {
             served_model_name: "default".to_owned(),
             weight_version: "default".to_owned(),
             context_length: None,
-            dtype: ModelDtype::Auto,
-            kv_cache_dtype: KvCacheDtype::Auto,
+            dtype: None,
+            kv_cache_dtype: None,
             page_size: 16,
             max_total_tokens: None,
             chunked_prefill_size: Some(512),
@@ -185,7 +167,7 @@ impl EngineConfig {
             overlap_schedule: None,
             random_seed: 0,
             cache_dir: None,
-            mode: DisaggregationMode::Null,
+            mode: DisaggregationMode::Unified,
         }
     }
 }

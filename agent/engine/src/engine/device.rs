@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use pd_compute::cpu::{ComputeDtype, CpuBackend, CpuConfig};
+use pd_compute::ComputeError;
+use pd_compute::cpu::{CpuBackend, CpuConfig};
 use pd_compute::cuda::driver::Driver;
 use pd_compute::cuda::{CudaBackend, CudaConfig};
-use pd_compute::{ComputeError, DType};
+use pd_compute::dtype::ComputeDtype;
 
 use super::StartError;
-use super::config::{Device, EngineConfig, ModelDtype};
+use super::config::{Device, EngineConfig};
 use super::sizes;
 use crate::weights::Weights;
 
@@ -33,18 +34,15 @@ pub(super) fn cpu(
     Ok(Numbers { backend, dtype })
 }
 
-/// `auto` is bfloat16 here.
+/// bfloat16 unless the user says otherwise.
 pub(super) fn cuda(
     config: &EngineConfig,
     driver: &Arc<dyn Driver>,
     deterministic: bool,
 ) -> Result<Numbers<CudaBackend>, StartError> {
-    let (dtype, activations) = match config.dtype {
-        ModelDtype::Auto | ModelDtype::Bfloat16 => (ComputeDtype::BF16, DType::BF16),
-        ModelDtype::Float32 => (ComputeDtype::F32, DType::F32),
-    };
+    let dtype = config.dtype.unwrap_or(ComputeDtype::BF16);
     let cuda = CudaConfig {
-        dtype: activations,
+        dtype: dtype.activations(),
         deterministic,
     };
     let backend = CudaBackend::start(Arc::clone(driver), cuda)?;

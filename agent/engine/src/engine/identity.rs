@@ -2,7 +2,7 @@
 //! KV bytes to mean the same on two engines.
 
 use pd_compute::DType;
-use pd_compute::cpu::ComputeDtype;
+use pd_compute::dtype::ComputeDtype;
 use serde::Serialize;
 
 use super::config::EngineConfig;
@@ -45,10 +45,7 @@ impl Identity {
         compute: ComputeDtype,
         digests: &[HexDigest],
     ) -> Self {
-        let dtype = match compute {
-            ComputeDtype::F32 => "float32",
-            ComputeDtype::BF16 => "bfloat16",
-        };
+        let dtype = compute.as_str();
         let kv_cache_dtype = match shape.dtype {
             DType::F32 => "float32",
             DType::BF16 => "bfloat16",

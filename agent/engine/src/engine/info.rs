@@ -1,7 +1,7 @@
 //! `EngineInfo`: what an engine is, fixed at its start, and the checks that follow from it.
 
 use pd_protocol::BootstrapRoom;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 
 use super::request::{GenerateRequest, SubmitError};
 use crate::model::config::SamplingDefaults;
@@ -101,7 +101,7 @@ impl EngineInfo {
         request: &GenerateRequest,
     ) -> Result<Option<BootstrapRoom>, SubmitError> {
         let role = match self.role {
-            Role::Null => return Ok(None),
+            Role::Unified => return Ok(None),
             Role::Prefill => "prefill",
             Role::Decode => "decode",
         };

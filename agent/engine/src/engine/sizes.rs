@@ -1,17 +1,18 @@
 //! How large things are: context, steps, pool. Numbers that cannot work are refused with the flag
 //! that sets them.
 
-use pd_compute::cpu::ComputeDtype;
+use pd_compute::dtype::ComputeDtype;
 use pd_compute::{DType, WeightFormat};
+use pd_protocol::layout::KvDtype;
 
 use super::StartError;
-use super::config::{DisaggregationMode, EngineConfig, KvCacheDtype, ModelDtype};
+use super::config::{DisaggregationMode, EngineConfig};
 use crate::kvcache::group::KvPoolShape;
 use crate::kvcache::pool::KvCacheSizes;
 use crate::model::{KvPoolSpec, ModelConfig, StepLimits};
 use crate::schedule::ScheduleLimits;
 use crate::weights::Weights;
-use crate::weights::names::Role as TensorRole;
+use crate::weights::names::TensorRole;
 
 /// Logit rows of a step for prompt logprobs: 128 rows of 150,000 logits are 77 MB.
 const PROMPT_LOGPROB_ROWS: usize = 128;
@@ -92,7 +93,7 @@ pub(super) fn step_limits(
     let prompts = limits.chunked_prefill_size.unwrap_or(longest_prompt);
     let running = limits.max_running_requests;
     match config.mode {
-        DisaggregationMode::Null | DisaggregationMode::Prefill(_) => StepLimits {
+        DisaggregationMode::Unified | DisaggregationMode::Prefill(_) => StepLimits {
             max_tokens: prompts + running,
             max_logit_rows: limits.prompt_logprob_rows + running,
         },
@@ -111,10 +112,8 @@ pub(super) fn pool_shape(
     memory_bytes: u64,
 ) -> Result<KvPoolShape, StartError> {
     let dtype = match config.kv_cache_dtype {
-        KvCacheDtype::Auto => activations,
-        KvCacheDtype::Float32 => DType::F32,
-        KvCacheDtype::Bfloat16 => DType::BF16,
-        KvCacheDtype::Float16 => DType::F16,
+        None => activations,
+        Some(dtype) => pool_dtype(dtype)?,
     };
     let page_size = config.page_size as usize;
     let page_bytes = page_size * KvPoolShape::bytes_per_token(spec, dtype);
@@ -143,7 +142,7 @@ pub(super) fn pool_shape(
 pub(super) fn cache_sizes(config: &EngineConfig, shape: KvPoolShape) -> KvCacheSizes {
     let max_running_requests = config.max_running_requests as usize;
     let (pre_alloc_size, radix) = match &config.mode {
-        DisaggregationMode::Null | DisaggregationMode::Prefill(_) => {
+        DisaggregationMode::Unified | DisaggregationMode::Prefill(_) => {
             (0, !config.disable_radix_cache)
         }
         // KV comes whole from prefill; there is nothing to match. Source: seed 000 §5.3.
@@ -168,14 +167,26 @@ pub(super) fn cache_sizes(config: &EngineConfig, shape: KvPoolShape) -> KvCacheS
     }
 }
 
-/// `auto` multiplies as the file is written: in bfloat16 where its weights are.
-pub(super) fn compute_dtype(dtype: ModelDtype, weights: &Weights) -> ComputeDtype {
-    let written = weights.tensor(TensorRole::Q(0)).map(|tensor| tensor.format);
+fn pool_dtype(dtype: KvDtype) -> Result<DType, StartError> {
     match dtype {
-        ModelDtype::Auto if written == Some(WeightFormat::BF16) => ComputeDtype::BF16,
-        ModelDtype::Auto | ModelDtype::Float32 => ComputeDtype::F32,
-        ModelDtype::Bfloat16 => ComputeDtype::BF16,
+        KvDtype::Float32 => Ok(DType::F32),
+        KvDtype::Float16 => Ok(DType::F16),
+        KvDtype::Bfloat16 => Ok(DType::BF16),
+        KvDtype::Fp8E4m3 => Err(StartError::Config {
+            flag: "--kv-cache-dtype",
+            value: "fp8_e4m3".to_owned(),
+            problem: "KV is not kept in 8 bits".to_owned(),
+        }),
     }
+}
+
+/// As the file is written, unless the user says otherwise: in bfloat16 where its weights are.
+pub(super) fn compute_dtype(dtype: Option<ComputeDtype>, weights: &Weights) -> ComputeDtype {
+    let written = weights.tensor(TensorRole::Q(0)).map(|tensor| tensor.format);
+    dtype.unwrap_or(match written {
+        Some(WeightFormat::BF16) => ComputeDtype::BF16,
+        _ => ComputeDtype::F32,
+    })
 }
 
 fn check_flag(

@@ -29,7 +29,7 @@ use crate::req::{Req, ReqLimits};
 use crate::resources::{LateKv, Resources};
 use crate::sample::stop::StopChecker;
 use crate::schedule::ScheduleLimits;
-use crate::schedule::monolith::Monolith;
+use crate::schedule::unified::Unified;
 use crate::text::{self, ChatTemplate, Detokenizer, Tokenizer};
 use crate::weights::Weights;
 use crate::weights::digest::DigestCache;
@@ -227,9 +227,9 @@ fn mode<B: Backend>(
     };
     let limits = loaded.limits;
     Ok(match &config.mode {
-        DisaggregationMode::Null => {
-            let monolith = Monolith::new(limits, config.schedule_conservativeness);
-            (Box::new(monolith), None)
+        DisaggregationMode::Unified => {
+            let unified = Unified::new(limits, config.schedule_conservativeness);
+            (Box::new(unified), None)
         }
         DisaggregationMode::Prefill(prefill) => {
             let ports = (prefill.bootstrap_port, prefill.http_port);

@@ -2,7 +2,7 @@
 
 /// A tensor's place in a dense decoder. Layer numbers count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum TensorRole {
     Embedding,
     OutputNorm,
     LmHead,
@@ -21,9 +21,9 @@ pub enum Role {
     RopeFactors,
 }
 
-// === impl Role ===
+// === impl TensorRole ===
 
-impl Role {
+impl TensorRole {
     pub fn hf_name(self) -> String {
         let (layer, name) = match self {
             Self::Embedding => return "model.embed_tokens.weight".to_owned(),

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use pd_compute::dtype::ComputeDtype;
 use pd_compute_proof::EmulatedDriver;
-use pd_engine::engine::{Device, Engine, EngineConfig, FinishReason, ModelDtype, StartError};
-use pd_kv_transfer::Transport;
+use pd_engine::engine::{Device, Engine, EngineConfig, FinishReason, StartError};
+use pd_kv_transfer::TransportChoice;
+use pd_protocol::Transport;
 
 use crate::harness::{
     Answer, LLAMA, alone, assert_nothing_held, assert_same, collect, generate, metric, mk_config,
@@ -24,9 +26,9 @@ fn emulated(memory_bytes: usize, deterministic: bool) -> Device {
     }
 }
 
-fn on_cuda(dtype: ModelDtype, deterministic: bool) -> EngineConfig {
+fn on_cuda(dtype: ComputeDtype, deterministic: bool) -> EngineConfig {
     EngineConfig {
-        dtype,
+        dtype: Some(dtype),
         device: emulated(MEMORY_BYTES, deterministic),
         ..mk_config(LLAMA)
     }
@@ -50,7 +52,7 @@ fn assert_alike(answer: &Answer, expected: &Answer) {
 
 #[test]
 fn tokens_are_the_cpus() {
-    let engine = start(on_cuda(ModelDtype::Float32, false));
+    let engine = start(on_cuda(ComputeDtype::F32, false));
     for request in [
         mk_request(&mk_prompt(1, 40), 12),
         mk_sampled(&mk_prompt(2, 70), 12),
@@ -78,7 +80,7 @@ fn replayed_steps_yield_what_launched_ones_do() {
                 cuda_graph_max_bs,
             },
             overlap_schedule: Some(overlap),
-            ..on_cuda(ModelDtype::Bfloat16, true)
+            ..on_cuda(ComputeDtype::BF16, true)
         });
         let streams: Vec<_> = requests
             .iter()
@@ -111,13 +113,13 @@ fn deterministic_tokens_depend_on_neither_chunks_nor_company() {
     let whole = EngineConfig {
         chunked_prefill_size: None,
         page_size: 1,
-        ..on_cuda(ModelDtype::Bfloat16, true)
+        ..on_cuda(ComputeDtype::BF16, true)
     };
     let expected = generate(&start(whole), request.clone());
     // The last chunk is a single token.
     let engine = start(EngineConfig {
         chunked_prefill_size: Some(80),
-        ..on_cuda(ModelDtype::Bfloat16, true)
+        ..on_cuda(ComputeDtype::BF16, true)
     });
     let mates: Vec<_> = (0..2)
         .map(|seed| {
@@ -141,7 +143,7 @@ fn pages_that_went_to_the_host_come_back() {
     let engine = start(EngineConfig {
         max_total_tokens: Some(160),
         schedule_conservativeness: 0.1,
-        ..on_cuda(ModelDtype::Float32, false)
+        ..on_cuda(ComputeDtype::F32, false)
     });
     let streams: Vec<_> = requests
         .into_iter()
@@ -164,7 +166,7 @@ fn the_largest_step_takes_no_more_memory() {
             deterministic: false,
             cuda_graph_max_bs: 0,
         },
-        ..on_cuda(ModelDtype::Bfloat16, false)
+        ..on_cuda(ComputeDtype::BF16, false)
     });
     // What decode steps share their keys over is small, and taken by the first.
     generate(&engine, mk_request(&mk_prompt(1, 300), 3));
@@ -183,7 +185,7 @@ fn a_fault_of_the_device_ends_every_answer_with_its_reason() {
             deterministic: false,
             cuda_graph_max_bs: 8,
         },
-        ..on_cuda(ModelDtype::Float32, false)
+        ..on_cuda(ComputeDtype::F32, false)
     });
     let mut stream = engine
         .submit(mk_request(&mk_prompt(1, 10), 500))
@@ -200,7 +202,7 @@ fn a_fault_of_the_device_ends_every_answer_with_its_reason() {
 fn the_pool_takes_what_weights_leave_of_the_share() {
     let engine = start(EngineConfig {
         max_total_tokens: None,
-        ..on_cuda(ModelDtype::Bfloat16, false)
+        ..on_cuda(ComputeDtype::BF16, false)
     });
     let tokens = engine.info().max_total_tokens;
     assert!(tokens > 10_000, "{tokens} tokens of 64 MiB");
@@ -239,8 +241,8 @@ fn a_device_that_is_too_small_is_refused_with_the_arithmetic() {
 #[test]
 fn a_kv_pool_that_the_kernels_do_not_read_is_refused() {
     let config = EngineConfig {
-        kv_cache_dtype: pd_engine::engine::KvCacheDtype::Float16,
-        ..on_cuda(ModelDtype::Bfloat16, false)
+        kv_cache_dtype: Some(pd_protocol::layout::KvDtype::Float16),
+        ..on_cuda(ComputeDtype::BF16, false)
     };
     assert_eq!(
         refusal(config),
@@ -250,14 +252,11 @@ fn a_kv_pool_that_the_kernels_do_not_read_is_refused() {
 }
 
 /// Prefill on one device, decode on another, as two processes on one host would be.
-fn assert_a_pair_is_the_monolith(transport: Transport) {
+fn assert_a_pair_is_the_unified_engine(transport: TransportChoice) {
     let request = mk_sampled(&mk_prompt(9, 70), 8);
-    let expected = generate(
-        &start(on_cuda(ModelDtype::Bfloat16, false)),
-        request.clone(),
-    );
+    let expected = generate(&start(on_cuda(ComputeDtype::BF16, false)), request.clone());
     let pair = Pair::start(transport, |config| EngineConfig {
-        dtype: ModelDtype::Bfloat16,
+        dtype: Some(ComputeDtype::BF16),
         device: emulated(MEMORY_BYTES, false),
         ..config
     });
@@ -272,20 +271,20 @@ fn assert_a_pair_is_the_monolith(transport: Transport) {
 
 #[test]
 fn kv_goes_from_device_to_device_on_one_host() {
-    assert_a_pair_is_the_monolith(Transport::Shm);
+    assert_a_pair_is_the_unified_engine(TransportChoice::Only(Transport::Shm));
 }
 
 #[test]
 fn kv_goes_from_device_to_device_by_way_of_the_host() {
-    assert_a_pair_is_the_monolith(Transport::Tcp);
+    assert_a_pair_is_the_unified_engine(TransportChoice::Only(Transport::Tcp));
 }
 
 #[test]
 fn a_device_and_a_host_pair_over_tcp_and_say_why() {
     let on_host = std::cell::Cell::new(true);
     let request = mk_request(&mk_prompt(3, 40), 6);
-    let pair = Pair::start(Transport::Auto, |config| EngineConfig {
-        dtype: ModelDtype::Float32,
+    let pair = Pair::start(TransportChoice::Auto, |config| EngineConfig {
+        dtype: Some(ComputeDtype::F32),
         device: if on_host.replace(false) {
             config.device
         } else {

@@ -1,8 +1,9 @@
 //! Prefill and decode, each by itself, over the fake transfer: queues, stages, refusals.
 
 use pd_engine::engine::{EngineConfig, EngineHandle, FinishReason, GenerateRequest, SubmitError};
-use pd_kv_transfer::Transport;
+use pd_kv_transfer::TransportChoice;
 use pd_protocol::BootstrapRoom;
+use pd_protocol::Transport;
 use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::timeline::Stage;
 
@@ -22,7 +23,7 @@ fn stages(engine: &EngineHandle, room: u64) -> Vec<Stage> {
 
 #[test]
 fn prefill_answers_its_leg_when_the_transfer_has_ended() {
-    let engine = start(mk_prefill(Transport::Fake, 0));
+    let engine = start(mk_prefill(TransportChoice::Fake, 0));
     let mut request = mk_request(&mk_prompt(1, 600), 50);
     request.bootstrap = mk_bootstrap("127.0.0.1", 0, 7);
     request.logprobs.logprob_start_len = Some(0);
@@ -42,7 +43,7 @@ fn prefill_answers_its_leg_when_the_transfer_has_ended() {
 
 #[test]
 fn decode_goes_on_from_a_received_first_token() {
-    let engine = start(mk_decode(Transport::Auto));
+    let engine = start(mk_decode(TransportChoice::Auto));
     let mut request = mk_request(&mk_prompt(1, 60), 10);
     request.bootstrap = mk_bootstrap(FAKE_BOOTSTRAP_HOST, 0, 8);
     let answer = generate(&engine, request);
@@ -66,17 +67,17 @@ fn decode_goes_on_from_a_received_first_token() {
 #[test]
 fn decode_launches_steps_ahead() {
     for (overlap, transport) in [
-        (true, Transport::Fake),
-        (false, Transport::Fake),
-        (true, Transport::Shm),
-        (true, Transport::Tcp),
+        (true, TransportChoice::Fake),
+        (false, TransportChoice::Fake),
+        (true, TransportChoice::Only(Transport::Shm)),
+        (true, TransportChoice::Only(Transport::Tcp)),
     ] {
         let config = |config| EngineConfig {
             overlap_schedule: Some(overlap),
             ..config
         };
         let request = mk_drawn(&mk_prompt(1, 60), 40);
-        let ahead = if transport == Transport::Fake {
+        let ahead = if transport == TransportChoice::Fake {
             let engine = start(config(mk_decode(transport)));
             let bootstrap = mk_bootstrap("127.0.0.1", 0, 7);
             generate(
@@ -104,7 +105,7 @@ fn decode_launches_steps_ahead() {
 
 #[test]
 fn a_request_that_its_first_token_ends_takes_no_step() {
-    let engine = start(mk_decode(Transport::Fake));
+    let engine = start(mk_decode(TransportChoice::Fake));
     let mut request = mk_request(&mk_prompt(1, 60), 1);
     request.bootstrap = mk_bootstrap("127.0.0.1", 0, 9);
     let answer = generate(&engine, request);
@@ -118,7 +119,7 @@ fn a_request_that_its_first_token_ends_takes_no_step() {
 fn decode_retracts_to_host_memory_and_comes_back() {
     let config = EngineConfig {
         max_total_tokens: Some(256),
-        ..mk_decode(Transport::Fake)
+        ..mk_decode(TransportChoice::Fake)
     };
     let engine = start(config);
     let mk = |room: u64| {
@@ -142,7 +143,7 @@ fn decode_retracts_to_host_memory_and_comes_back() {
 fn decode_tells_what_waits_for_its_memory() {
     let config = EngineConfig {
         max_total_tokens: Some(256),
-        ..mk_decode(Transport::Fake)
+        ..mk_decode(TransportChoice::Fake)
     };
     let engine = start(config);
     let streams: Vec<_> = (1..=2)
@@ -159,7 +160,7 @@ fn decode_tells_what_waits_for_its_memory() {
 
 #[test]
 fn a_room_in_use_is_refused_without_harm_to_the_first() {
-    let engine = start(mk_decode(Transport::Fake));
+    let engine = start(mk_decode(TransportChoice::Fake));
     let mut request = mk_request(&mk_prompt(1, 30), 600);
     request.bootstrap = mk_bootstrap("127.0.0.1", 0, 9);
     let first = engine.submit(request.clone()).expect("a valid request");
@@ -173,7 +174,7 @@ fn a_room_in_use_is_refused_without_harm_to_the_first() {
 
 #[test]
 fn a_worker_without_bootstrap_fields_refuses() {
-    let engine = start(mk_prefill(Transport::Fake, 0));
+    let engine = start(mk_prefill(TransportChoice::Fake, 0));
     let refused = engine.submit(mk_request(&[1], 1)).expect_err("refused");
     assert_eq!(refused, SubmitError::BootstrapMissing { role: "prefill" });
 }

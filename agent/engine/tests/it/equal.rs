@@ -1,8 +1,9 @@
-//! Disaggregated equals monolithic, bit for bit: token ids and logprobs, over transports, chunk
+//! Disaggregated equals unified, bit for bit: token ids and logprobs, over transports, chunk
 //! and page sizes, batch-mates, cached prefixes and retraction (invariant 11).
 
 use pd_engine::engine::{EngineConfig, FinishReason};
-use pd_kv_transfer::Transport;
+use pd_kv_transfer::TransportChoice;
+use pd_protocol::Transport;
 use proptest::prelude::*;
 
 use crate::harness::{Answer, alone, assert_nothing_held, assert_same, collect, metric};
@@ -24,7 +25,7 @@ fn assert_both_idle(pair: &Pair) {
     assert_nothing_held(&pair.decode);
 }
 
-fn one_request(transport: Transport) {
+fn one_request(transport: TransportChoice) {
     let request = mk_sampled(&mk_prompt(9, 150), 20);
     let pair = Pair::start(transport, |config| config);
     let (prefill, decode) = pair.submit(&request, 1);
@@ -47,25 +48,25 @@ fn one_request(transport: Transport) {
 }
 
 #[test]
-fn a_request_over_shared_memory_is_the_monolith_s() {
-    one_request(Transport::Shm);
+fn a_request_over_shared_memory_is_the_unified_engine_s() {
+    one_request(TransportChoice::Only(Transport::Shm));
 }
 
 #[test]
-fn a_request_over_tcp_is_the_monolith_s() {
-    one_request(Transport::Tcp);
+fn a_request_over_tcp_is_the_unified_engine_s() {
+    one_request(TransportChoice::Only(Transport::Tcp));
 }
 
 #[test]
-fn a_request_over_what_auto_chooses_is_the_monolith_s() {
-    one_request(Transport::Auto);
+fn a_request_over_what_auto_chooses_is_the_unified_engine_s() {
+    one_request(TransportChoice::Auto);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
-    fn disaggregated_is_monolithic(
-        transport in prop::sample::select(vec![Transport::Shm, Transport::Tcp]),
+    fn disaggregated_is_unified(
+        transport in prop::sample::select(vec![TransportChoice::Only(Transport::Shm), TransportChoice::Only(Transport::Tcp)]),
         prompt_len in 1..200usize,
         chunk in prop::option::of(prop::sample::select(vec![64u32, 80, 256])),
         page_size in prop::sample::select(vec![1u32, 16, 64]),
@@ -104,9 +105,11 @@ fn what_decode_kept_in_host_memory_is_unchanged() {
     let requests: Vec<_> = (0..5)
         .map(|seed| mk_drawn(&mk_prompt(seed, 30), 150))
         .collect();
-    let pair = Pair::start(Transport::Shm, |config| EngineConfig {
-        max_total_tokens: Some(256),
-        ..config
+    let pair = Pair::start(TransportChoice::Only(Transport::Shm), |config| {
+        EngineConfig {
+            max_total_tokens: Some(256),
+            ..config
+        }
     });
     let streams: Vec<_> = requests
         .iter()

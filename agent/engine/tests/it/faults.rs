@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use pd_engine::engine::KvCacheDtype;
 use pd_engine::engine::{DisaggregationMode, EngineConfig, EngineHandle, FinishReason};
-use pd_kv_transfer::{TransferConfig, Transport};
+use pd_kv_transfer::{TransferConfig, TransportChoice};
 use pd_protocol::BootstrapRoom;
+use pd_protocol::Transport;
+use pd_protocol::layout::KvDtype;
 use pd_protocol::timeline::Stage;
 use proptest::prelude::*;
 
@@ -14,12 +15,15 @@ use crate::harness::{alone, mk_prompt, mk_request, mk_sampled};
 use crate::harness::{assert_nothing_held, assert_same, collect, metric};
 use crate::pair::Pair;
 
-const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Tcp];
+const TRANSPORTS: [TransportChoice; 2] = [
+    TransportChoice::Only(Transport::Shm),
+    TransportChoice::Only(Transport::Tcp),
+];
 
 fn with_transfer(config: EngineConfig, change: impl Fn(&mut TransferConfig)) -> EngineConfig {
     let mut config = config;
     match &mut config.mode {
-        DisaggregationMode::Null => {}
+        DisaggregationMode::Unified => {}
         DisaggregationMode::Prefill(prefill) => change(&mut prefill.transfer),
         DisaggregationMode::Decode(decode) => change(&mut decode.transfer),
     }
@@ -151,7 +155,7 @@ fn a_prefill_that_stops_fails_the_rooms_of_its_decode() {
 
 #[test]
 fn a_decode_request_without_its_prefill_leg_ends_by_timeout() {
-    let pair = Pair::start(Transport::Shm, |config| {
+    let pair = Pair::start(TransportChoice::Only(Transport::Shm), |config| {
         with_transfer(config, |transfer| {
             transfer.bootstrap_timeout = Duration::from_millis(300);
             transfer.waiting_timeout = Duration::from_millis(300);
@@ -178,16 +182,16 @@ fn a_decode_request_without_its_prefill_leg_ends_by_timeout() {
 
 #[test]
 fn engines_whose_kv_means_different_things_do_not_pair() {
-    let pair = Pair::start(Transport::Auto, |config| {
+    let pair = Pair::start(TransportChoice::Auto, |config| {
         let config = with_transfer(config, |transfer| {
             transfer.bootstrap_timeout = Duration::from_secs(3);
         });
         match config.mode {
             DisaggregationMode::Decode(_) => EngineConfig {
-                kv_cache_dtype: KvCacheDtype::Bfloat16,
+                kv_cache_dtype: Some(KvDtype::Bfloat16),
                 ..config
             },
-            DisaggregationMode::Null | DisaggregationMode::Prefill(_) => config,
+            DisaggregationMode::Unified | DisaggregationMode::Prefill(_) => config,
         }
     });
     assert_ne!(pair.prefill.info().kv_compat, pair.decode.info().kv_compat);
@@ -205,10 +209,12 @@ fn engines_whose_kv_means_different_things_do_not_pair() {
 
 #[test]
 fn more_requests_than_rows_wait_their_turn() {
-    let pair = Pair::start(Transport::Tcp, |config| EngineConfig {
-        max_running_requests: 2,
-        max_total_tokens: Some(512),
-        ..config
+    let pair = Pair::start(TransportChoice::Only(Transport::Tcp), |config| {
+        EngineConfig {
+            max_running_requests: 2,
+            max_total_tokens: Some(512),
+            ..config
+        }
     });
     let request = mk_sampled(&mk_prompt(4, 60), 12);
     let expected = alone(&request);

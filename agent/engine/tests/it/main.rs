@@ -5,5 +5,5 @@ mod disaggregated;
 mod equal;
 mod faults;
 mod harness;
-mod monolith;
 mod pair;
+mod unified;

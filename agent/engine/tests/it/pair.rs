@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use pd_engine::engine::{DecodeConfig, DisaggregationMode, EngineConfig, EngineHandle};
 use pd_engine::engine::{GenerateRequest, PrefillConfig, RequestStream};
 use pd_kv_transfer::bootstrap::BootstrapServer;
-use pd_kv_transfer::{TransferConfig, Transport};
+use pd_kv_transfer::{TransferConfig, TransportChoice};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::workers::BootstrapFields;
 
@@ -25,7 +25,7 @@ pub(crate) struct Pair {
 impl Pair {
     /// `change` is applied to both engines.
     pub(crate) fn start(
-        transport: Transport,
+        transport: TransportChoice,
         change: impl Fn(EngineConfig) -> EngineConfig,
     ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -76,14 +76,14 @@ impl Pair {
     }
 }
 
-fn mk_transfer(transport: Transport) -> TransferConfig {
+fn mk_transfer(transport: TransportChoice) -> TransferConfig {
     TransferConfig {
         transport,
         ..TransferConfig::new(LOCALHOST)
     }
 }
 
-pub(crate) fn mk_prefill(transport: Transport, bootstrap_port: u16) -> EngineConfig {
+pub(crate) fn mk_prefill(transport: TransportChoice, bootstrap_port: u16) -> EngineConfig {
     let transfer = mk_transfer(transport);
     let mode = DisaggregationMode::Prefill(PrefillConfig {
         transfer,
@@ -96,7 +96,7 @@ pub(crate) fn mk_prefill(transport: Transport, bootstrap_port: u16) -> EngineCon
     }
 }
 
-pub(crate) fn mk_decode(transport: Transport) -> EngineConfig {
+pub(crate) fn mk_decode(transport: TransportChoice) -> EngineConfig {
     let mode = DisaggregationMode::Decode(DecodeConfig {
         transfer: mk_transfer(transport),
         num_reserved_decode_tokens: 16,

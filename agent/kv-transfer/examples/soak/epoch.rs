@@ -1,7 +1,8 @@
 //! What an epoch of the soak is: two pools of ranks, what their memory means, and the requests, all drawn from
 //! a seed, so that both sides know them without telling each other.
 
-use pd_kv_transfer::Transport;
+use pd_kv_transfer::TransportChoice;
+use pd_protocol::Transport;
 use pd_protocol::layout::{
     KvCut, KvDtype, KvGroup, KvLayout, PAGE_ORDER, ParallelLayout, RankId, StateLayout,
     StateTensor, StateType,
@@ -82,11 +83,11 @@ impl Epoch {
         }
     }
 
-    pub(crate) fn transport(&self) -> Transport {
+    pub(crate) fn transport(&self) -> TransportChoice {
         if self.is_shm {
-            Transport::Shm
+            TransportChoice::Only(Transport::Shm)
         } else {
-            Transport::Tcp
+            TransportChoice::Only(Transport::Tcp)
         }
     }
 

@@ -6,8 +6,8 @@ use pd_kv_transfer::{
     BootstrapAddr, KvArgs, KvManager, KvManagerConfig, MetadataBuffers, Region, TransferConfig,
     Waker,
 };
+use pd_protocol::Role;
 use pd_protocol::layout::RankId;
-use pd_protocol::workers::Role;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 

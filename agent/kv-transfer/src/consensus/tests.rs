@@ -1,14 +1,15 @@
 //! Facts about ranks that agree: over real links between managers, and the table alone.
 
 use super::*;
-use crate::config::Transport;
+use crate::config::TransportChoice;
 use crate::tests::fixture::{Worker, mk_layout, mk_room, mk_transfer, next_boot};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
+use pd_protocol::Transport;
 use proptest::prelude::*;
 use std::io::Write;
 
 fn mk_worker() -> Worker {
-    let transfer = mk_transfer(Transport::Tcp);
+    let transfer = mk_transfer(TransportChoice::Only(Transport::Tcp));
     Worker::start(Role::Decode, &next_boot(), None, &mk_layout(), transfer)
 }
 
@@ -105,7 +106,7 @@ fn a_rank_that_is_lost_fails_what_it_had_not_ended() {
 fn a_rank_that_never_comes_is_lost() {
     let transfer = crate::TransferConfig {
         bootstrap_timeout: std::time::Duration::from_millis(20),
-        ..mk_transfer(Transport::Tcp)
+        ..mk_transfer(TransportChoice::Only(Transport::Tcp))
     };
     let leader = Worker::start(Role::Decode, &next_boot(), None, &mk_layout(), transfer);
     let board = leader.manager.poll_board(1).unwrap();

@@ -155,7 +155,7 @@ fn unanswered(room: &ReceiverRoom) -> Vec<(Outbox, TransferInfo)> {
         session_id: target.peer.session_id.clone(),
         room: room.id,
         generation: room.generation,
-        transport: target.peer.mode,
+        transport: target.peer.transport,
         metadata_buffer_index: offer.metadata_buffer_index,
         required_dst_info_num: target.required_dst_info_num,
         decode_prefix_len: 0,

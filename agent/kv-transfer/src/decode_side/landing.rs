@@ -73,7 +73,7 @@ impl DecodeSide {
         } = self.offered(&announced)?;
         let mut spans = peer.plan.dst_page_spans(&pages);
         let parts = peer.plan.page_parts(pages.len());
-        peer.metrics.planned(peer.mode, parts, spans.len());
+        peer.metrics.planned(peer.transport, parts, spans.len());
         if let Some(tail) = &tail {
             spans.extend(peer.plan.dst_tail_spans(tail.as_tail()));
         }
@@ -111,7 +111,7 @@ impl DecodeSide {
         }
         let mut copies = peer.plan.page_ranges(&ready.page_indices, &pages);
         let parts = peer.plan.page_parts(pages.len());
-        peer.metrics.planned(peer.mode, parts, copies.len());
+        peer.metrics.planned(peer.transport, parts, copies.len());
         if let (Some(tail), Some(last)) = (&tail, ready.last) {
             let src = Tail {
                 state_indices: &ready.state_indices,
@@ -199,7 +199,7 @@ impl DecodeSide {
             });
             let tail: u64 = tail.iter().map(|span| span.len).sum();
             let bytes = peer.plan.page_bytes() * pages as u64 + tail;
-            peer.metrics.moved(peer.mode, bytes);
+            peer.metrics.moved(peer.transport, bytes);
             state.arrive(session_id, (0, pages), true, bytes)
         };
         room.progress.advance(KvPoll::Transferring);

@@ -4,7 +4,7 @@ use super::rail::{RailMetrics, RailWrites};
 use super::series::Series;
 use super::{NIC_CHARS_MAX, TransferMetrics, shortened};
 use crate::failure::FailureLayer;
-use pd_protocol::control::transfer_info::TransferMode;
+use pd_protocol::Transport;
 use prometheus::{IntCounter, IntCounterVec};
 use std::sync::OnceLock;
 
@@ -15,16 +15,16 @@ pub(crate) struct PeerMetrics {
     peer: String,
     /// Its place among those of this name; none if it shares the name of all that are too many.
     entry: Option<u64>,
-    shm: Way,
-    rdma: Way,
-    tcp: Way,
+    shm: TransportSeries,
+    rdma: TransportSeries,
+    tcp: TransportSeries,
     aborts_sent: IntCounter,
     aborts_answered: IntCounter,
 }
 
 /// What a transport brings, made when it first does.
 #[derive(Debug, Default)]
-struct Way {
+struct TransportSeries {
     bytes: OnceLock<Option<IntCounter>>,
     writes: OnceLock<Option<IntCounter>>,
     page_parts: OnceLock<Option<IntCounter>>,
@@ -39,9 +39,9 @@ impl PeerMetrics {
         let of_peer = |of: &IntCounterVec| of.with_label_values(&[peer.as_str()]);
         let series = &metrics.0.series;
         Self {
-            shm: Way::default(),
-            rdma: Way::default(),
-            tcp: Way::default(),
+            shm: TransportSeries::default(),
+            rdma: TransportSeries::default(),
+            tcp: TransportSeries::default(),
             aborts_sent: of_peer(&series.aborts_sent),
             aborts_answered: of_peer(&series.aborts_answered),
             metrics: metrics.clone(),
@@ -68,12 +68,13 @@ impl PeerMetrics {
         is_current.then(|| make(&shared.series, &self.peer))
     }
 
-    fn way(&self, mode: TransferMode) -> (&Way, &'static str) {
-        match mode {
-            TransferMode::Shm => (&self.shm, "shm"),
-            TransferMode::Rdma => (&self.rdma, "rdma"),
-            TransferMode::Tcp => (&self.tcp, "tcp"),
-        }
+    fn series_of(&self, transport: Transport) -> (&TransportSeries, &'static str) {
+        let series = match transport {
+            Transport::Shm => &self.shm,
+            Transport::Rdma => &self.rdma,
+            Transport::Tcp => &self.tcp,
+        };
+        (series, transport.as_str())
     }
 
     /// Counts; the handle is made with the first.
@@ -94,24 +95,29 @@ impl PeerMetrics {
     }
 
     /// Parts of pages have become ranges.
-    pub(crate) fn planned(&self, mode: TransferMode, page_parts: usize, ranges: usize) {
-        let (way, name) = self.way(mode);
+    pub(crate) fn planned(&self, transport: Transport, page_parts: usize, ranges: usize) {
+        let (series, name) = self.series_of(transport);
         let (before, after) = (page_parts as u64, ranges as u64);
-        self.add(&way.page_parts, |s| &s.moved.page_parts, &[name], before);
-        self.add(&way.ranges, |s| &s.moved.ranges, &[name], after);
+        self.add(&series.page_parts, |s| &s.moved.page_parts, &[name], before);
+        self.add(&series.ranges, |s| &s.moved.ranges, &[name], after);
     }
 
     /// Bytes have moved, by what only the other side sees.
-    pub(crate) fn moved(&self, mode: TransferMode, bytes: u64) {
-        let (way, name) = self.way(mode);
-        self.add(&way.bytes, |s| &s.moved.bytes, &["", name], bytes);
+    pub(crate) fn moved(&self, transport: Transport, bytes: u64) {
+        let (series, name) = self.series_of(transport);
+        self.add(&series.bytes, |s| &s.moved.bytes, &["", name], bytes);
     }
 
     /// Bytes have moved, by so many frames or copies.
-    pub(crate) fn wrote(&self, mode: TransferMode, bytes: u64, writes: usize) {
-        let (way, name) = self.way(mode);
-        self.add(&way.bytes, |s| &s.moved.bytes, &["", name], bytes);
-        self.add(&way.writes, |s| &s.moved.writes, &["", name], writes as u64);
+    pub(crate) fn wrote(&self, transport: Transport, bytes: u64, writes: usize) {
+        let (series, name) = self.series_of(transport);
+        self.add(&series.bytes, |s| &s.moved.bytes, &["", name], bytes);
+        self.add(
+            &series.writes,
+            |s| &s.moved.writes,
+            &["", name],
+            writes as u64,
+        );
     }
 
     pub(crate) fn abort_sent(&self) {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::tests::figures::Figures;
-use pd_protocol::control::transfer_info::TransferMode;
+use pd_protocol::Transport;
 use std::time::Duration;
 
 fn mk() -> (TransferMetrics, Figures) {
@@ -16,8 +16,8 @@ fn a_peer_takes_all_of_its_series_along() {
     let (metrics, figures) = mk();
     let (one, two) = (metrics.enter("one"), metrics.enter("two"));
     for peer in [&one, &two] {
-        peer.planned(TransferMode::Shm, 4, 2);
-        peer.wrote(TransferMode::Tcp, 100, 3);
+        peer.planned(Transport::Shm, 4, 2);
+        peer.wrote(Transport::Tcp, 100, 3);
         peer.abort_sent();
     }
     let mut rail = one.written_rail("a", "b");
@@ -37,8 +37,8 @@ fn what_counts_on_after_its_peer_has_left_makes_no_series() {
     let peer = metrics.enter("one");
     let mut old = peer.written_rail("a", "b");
     peer.leave();
-    peer.moved(TransferMode::Tcp, 1);
-    peer.planned(TransferMode::Tcp, 1, 1);
+    peer.moved(Transport::Tcp, 1);
+    peer.planned(Transport::Tcp, 1, 1);
     peer.abort_answered();
     let late = peer.written_rail("c", "d");
     for rail in [&old, &late] {
@@ -55,11 +55,11 @@ fn a_peer_that_registers_anew_begins_at_zero_and_outlives_its_earlier_self() {
     let (metrics, figures) = mk();
     let bytes = || figures.get("kv_transfer_peer_bytes_total", &[("peer", "one")]);
     let before = metrics.enter("one");
-    before.moved(TransferMode::Tcp, 5);
+    before.moved(Transport::Tcp, 5);
     let after = metrics.enter("one");
     assert_eq!(bytes(), None);
-    after.moved(TransferMode::Tcp, 1);
-    before.moved(TransferMode::Tcp, 5);
+    after.moved(Transport::Tcp, 1);
+    before.moved(Transport::Tcp, 5);
     before.leave();
     drop(before);
     assert_eq!(bytes(), Some(1.0));
@@ -72,7 +72,7 @@ fn peers_beyond_the_bound_share_a_name_and_no_rails() {
         .map(|i| metrics.enter(&format!("peer {i}")))
         .collect();
     for peer in &peers {
-        peer.moved(TransferMode::Rdma, 1);
+        peer.moved(Transport::Rdma, 1);
         let mut rail = peer.written_rail("a", "b");
         rail.in_flight(10);
     }

@@ -1,30 +1,31 @@
-//! Which way a pair's bytes take: shared memory where both sides want it and it works, else their NICs,
+//! Chooses a pair's transport: shared memory where both sides want it and it works, else their NICs,
 //! else tcp. Where none is left, the error names what each side has and the flag that decides it.
 
 use crate::backend::rdma::receiver::RdmaReceiver;
 use crate::backend::shm::mapping::ShmMapping;
-use crate::config::Transport;
+use crate::config::TransportChoice;
 use crate::memory::Region;
+use pd_protocol::Transport;
 use pd_protocol::control::RegisterAck;
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The way that was chosen, open.
-pub(super) enum Way {
+/// The transport that was chosen, open.
+pub(super) enum NegotiatedTransport {
     Shm(ShmMapping),
     Rdma(Arc<RdmaReceiver>),
     Tcp,
 }
 
-// === impl Way ===
+// === impl NegotiatedTransport ===
 
-impl Way {
-    pub(super) fn name(&self) -> &'static str {
+impl NegotiatedTransport {
+    pub(super) fn transport(&self) -> Transport {
         match self {
-            Self::Shm(_) => "shm",
-            Self::Rdma(_) => "rdma",
-            Self::Tcp => "tcp",
+            Self::Shm(_) => Transport::Shm,
+            Self::Rdma(_) => Transport::Rdma,
+            Self::Tcp => Transport::Tcp,
         }
     }
 }
@@ -32,79 +33,80 @@ impl Way {
 /// Known as soon as prefill has answered; both sides would wait in vain.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no transport in common: prefill offers [{offered}], decode takes [{taken}]{why_not}; start both \
+    "no transport in common: prefill offers [{offered}], decode takes [{taken}]{fallback_reason}; start both \
      with --disaggregation-transfer-backend auto"
 )]
 pub(super) struct NoCommonTransport {
     offered: String,
     taken: String,
     /// Of those that both have.
-    why_not: String,
+    fallback_reason: String,
 }
 
 /// `own` is the memory that bytes go to, with the directory of sockets; `prefill` names the other side in the log; `open_rails`, where this
-/// side has NICs, asks it for rails. With the way comes why nothing better works of what both have.
+/// side has NICs, asks it for rails. With the transport comes why no faster one works of what both have.
 ///
 /// # Errors
 /// When nothing that decode takes is offered, or nothing of that works.
 pub(super) async fn choose<F>(
-    wanted: Transport,
+    wanted: TransportChoice,
     ack: &RegisterAck,
     (own, shm_dir): (&[Region], Option<&Path>),
     prefill: &str,
     open_rails: Option<F>,
-) -> Result<(Way, String), NoCommonTransport>
+) -> Result<(NegotiatedTransport, String), NoCommonTransport>
 where
     F: Future<Output = Result<Arc<RdmaReceiver>, String>>,
 {
     let has_nics = open_rails.is_some();
-    let mut why_not = String::new();
-    let note = |why_not: &mut String, name: &str, why: &str| {
+    let mut fallback_reason = String::new();
+    let note = |fallback_reason: &mut String, name: &str, why: &str| {
         tracing::info!(prefill, why, "transport {name} does not work");
         // Writing to a string cannot fail.
-        let _ = write!(why_not, "; {name} does not work: {why}");
+        let _ = write!(fallback_reason, "; {name} does not work: {why}");
     };
-    if let (Transport::Auto | Transport::Shm, Some(offer)) = (wanted, &ack.shm) {
+    if let (true, Some(offer)) = (wanted.allows(Transport::Shm), &ack.shm) {
         match ShmMapping::open(offer, &ack.layout, own, shm_dir).await {
             Ok(mapping) => {
                 tracing::info!(prefill, "transport shm: same host and user");
-                return Ok((Way::Shm(mapping), why_not));
+                return Ok((NegotiatedTransport::Shm(mapping), fallback_reason));
             }
-            Err(error) => note(&mut why_not, "shm", &error.to_string()),
+            Err(error) => note(&mut fallback_reason, "shm", &error.to_string()),
         }
     }
-    if let (Transport::Auto | Transport::Rdma, true, Some(open)) = (wanted, ack.rdma, open_rails) {
+    if let (true, true, Some(open)) = (wanted.allows(Transport::Rdma), ack.rdma, open_rails) {
         match open.await {
             Ok(rails) => {
                 tracing::info!(prefill, "transport rdma: a write has come over a rail");
-                return Ok((Way::Rdma(rails), why_not));
+                return Ok((NegotiatedTransport::Rdma(rails), fallback_reason));
             }
-            Err(why) => note(&mut why_not, "rdma", &why),
+            Err(why) => note(&mut fallback_reason, "rdma", &why),
         }
     }
     let offered = names(ack.shm.is_some(), ack.rdma, ack.tcp);
-    if ack.tcp && matches!(wanted, Transport::Auto | Transport::Tcp) {
+    if ack.tcp && wanted.allows(Transport::Tcp) {
         tracing::info!(prefill, offered, "transport tcp");
-        return Ok((Way::Tcp, why_not));
+        return Ok((NegotiatedTransport::Tcp, fallback_reason));
     }
-    let taken = match wanted {
-        Transport::Auto => names(true, has_nics, true),
-        Transport::Shm => names(true, false, false),
-        Transport::Rdma => names(false, has_nics, false),
-        Transport::Tcp => names(false, false, true),
-        Transport::Fake => String::new(),
-    };
+    let taken = names(
+        wanted.allows(Transport::Shm),
+        has_nics && wanted.allows(Transport::Rdma),
+        wanted.allows(Transport::Tcp),
+    );
     Err(NoCommonTransport {
         offered,
         taken,
-        why_not,
+        fallback_reason,
     })
 }
 
 fn names(shm: bool, rdma: bool, tcp: bool) -> String {
-    let all = [(shm, "shm"), (rdma, "rdma"), (tcp, "tcp")];
-    let there = all.into_iter().filter(|(is_there, _)| *is_there);
-    there.map(|(_, name)| name).collect::<Vec<_>>().join(", ")
+    let all = Transport::ALL
+        .map(Transport::as_str)
+        .into_iter()
+        .zip([shm, rdma, tcp]);
+    let there = all.filter(|(_, is_there)| *is_there);
+    there.map(|(name, _)| name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

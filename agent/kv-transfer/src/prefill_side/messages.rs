@@ -5,7 +5,7 @@ use super::room::SenderRoom;
 use super::table::Ended;
 use super::{PrefillSide, refuse};
 use crate::backend::rdma::writer::Event;
-use crate::config::{BootstrapAddr, Transport};
+use crate::config::BootstrapAddr;
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
 use crate::items;
@@ -13,8 +13,8 @@ use crate::peer::rank_name;
 use crate::plan::{End, TransferPlan};
 use crate::session::Session;
 use pd_protocol::KvPoll;
+use pd_protocol::Transport;
 use pd_protocol::compat::{KvMeaning, check_pair};
-use pd_protocol::control::transfer_info::TransferMode;
 use pd_protocol::control::{
     Abort, AbortAck, ChunkDone, ControlMessage, KvArgsRegisterInfo, RailsWanted, RegisterAck,
     SessionId, Status, TransferInfo,
@@ -121,7 +121,7 @@ impl PrefillSide {
             kv_compat: config.kv_compat.clone(),
             liveness_port: self.link_port(),
             shm: self.shm.clone(),
-            tcp: matches!(config.transfer.transport, Transport::Auto | Transport::Tcp),
+            tcp: config.transfer.transport.allows(Transport::Tcp),
             rdma: self.shared.fabric.is_some(),
             refused,
         }
@@ -171,7 +171,7 @@ impl PrefillSide {
         if let Err(reason) = check_offer(&session, &info) {
             return refuse(&session, &info, &reason);
         }
-        if info.transport == TransferMode::Tcp {
+        if info.transport == Transport::Tcp {
             session.start_streams(self);
         }
         let mut rooms = self.rooms.lock();
@@ -243,7 +243,7 @@ impl PrefillSide {
             return;
         };
         if let Some(session) = self.session(&done.session_id) {
-            session.metrics.moved(TransferMode::Shm, done.bytes);
+            session.metrics.moved(Transport::Shm, done.bytes);
         }
         room.report(
             done.bytes,

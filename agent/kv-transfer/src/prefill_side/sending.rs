@@ -11,8 +11,8 @@ use crate::plan::Tail;
 use crate::sender::LastChunk;
 use crate::stage::Stage;
 use pd_protocol::KvPoll;
+use pd_protocol::Transport;
 use pd_protocol::control::chunk::LastPull;
-use pd_protocol::control::transfer_info::TransferMode;
 use pd_protocol::control::{ChunkReady, ControlMessage};
 use std::sync::Arc;
 
@@ -85,9 +85,9 @@ impl PrefillSide {
             }
             self.check_items(room, destination, &chunk)?;
             match destination.info.transport {
-                TransferMode::Tcp => push(room, destination, &chunk)?,
-                TransferMode::Rdma => write(room, destination, &chunk)?,
-                TransferMode::Shm => self.offer(room, state, i, &chunk)?,
+                Transport::Tcp => push(room, destination, &chunk)?,
+                Transport::Rdma => write(room, destination, &chunk)?,
+                Transport::Shm => self.offer(room, state, i, &chunk)?,
             }
         }
         Ok(state.is_done())

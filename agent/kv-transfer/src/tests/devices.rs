@@ -3,11 +3,12 @@
 use super::fixture::{Fixture, mk_kv, mk_kv_in, mk_layout, mk_room, mk_transfer};
 use super::heap_device::{Call, HeapDevice};
 use super::transfers::every_byte_arrives_in;
-use crate::config::{KvArgs, Transport};
-use crate::links::Link;
+use crate::config::{KvArgs, TransportChoice};
+use crate::transport_report::PeerTransport;
 use crate::{FailureLayer, FailureReason, KvReceiver, KvSender};
 use parking_lot::Mutex;
 use pd_protocol::KvPoll;
+use pd_protocol::Transport;
 use pd_protocol::control::SessionId;
 use pd_protocol::metadata::MetadataRow;
 use std::sync::Arc;
@@ -24,20 +25,23 @@ fn on_a_device() -> KvArgs {
     on(&HeapDevice::default())
 }
 
-fn mk_pair(transport: Transport, prefill: KvArgs, decode: KvArgs) -> Fixture {
+fn mk_pair(transport: TransportChoice, prefill: KvArgs, decode: KvArgs) -> Fixture {
     let transfer = || mk_transfer(transport);
     Fixture::between((prefill, transfer()), (decode, transfer()))
 }
 
 /// A pair of devices; the one that is returned is decode's.
-fn mk_devices(transport: Transport) -> (Fixture, HeapDevice) {
+fn mk_devices(transport: TransportChoice) -> (Fixture, HeapDevice) {
     let device = HeapDevice::default();
     (mk_pair(transport, on_a_device(), on(&device)), device)
 }
 
-fn link(pair: &Fixture) -> Link {
-    let links = pair.decode.links.snapshot();
-    links.into_values().next().expect("they have met")
+fn link(pair: &Fixture) -> PeerTransport {
+    let transport_report = pair.decode.transport_report.snapshot();
+    transport_report
+        .into_values()
+        .next()
+        .expect("they have met")
 }
 
 /// What decode says of a pair that does not get as far as offering pages.
@@ -63,11 +67,15 @@ fn failures(
 
 #[test]
 fn every_byte_arrives_from_device_to_device() {
-    for transport in [Transport::Shm, Transport::Tcp, Transport::Auto] {
+    for transport in [
+        TransportChoice::Only(Transport::Shm),
+        TransportChoice::Only(Transport::Tcp),
+        TransportChoice::Auto,
+    ] {
         for chunk in [2, 100] {
             let (pair, device) = mk_devices(transport);
             every_byte_arrives_in(&pair, chunk);
-            let is_copied = transport != Transport::Tcp;
+            let is_copied = transport != TransportChoice::Only(Transport::Tcp);
             assert_eq!(device.count(Call::CopyFrom) > 0, is_copied, "{transport:?}");
             assert_eq!(device.in_flight(), 0);
         }
@@ -77,7 +85,7 @@ fn every_byte_arrives_from_device_to_device() {
 #[test]
 fn every_byte_arrives_over_tcp_between_a_device_and_the_host() {
     for chunk in [2, 100] {
-        let (tcp, to_host) = (Transport::Tcp, on_host());
+        let (tcp, to_host) = (TransportChoice::Only(Transport::Tcp), on_host());
         every_byte_arrives_in(&mk_pair(tcp, on_a_device(), to_host), chunk);
         every_byte_arrives_in(&mk_pair(tcp, on_host(), on_a_device()), chunk);
     }
@@ -87,25 +95,33 @@ fn every_byte_arrives_over_tcp_between_a_device_and_the_host() {
 fn auto_takes_tcp_between_a_device_and_the_host_and_says_why() {
     for (pair, why) in [
         (
-            mk_pair(Transport::Auto, on_host(), on_a_device()),
+            mk_pair(TransportChoice::Auto, on_host(), on_a_device()),
             "device memory is not copied to from a peer's host memory",
         ),
         (
-            mk_pair(Transport::Auto, on_a_device(), on_host()),
+            mk_pair(TransportChoice::Auto, on_a_device(), on_host()),
             "host memory is not copied to from a peer's device memory",
         ),
     ] {
         every_byte_arrives_in(&pair, 2);
         let link = link(&pair);
-        assert_eq!(link.transport, "tcp");
-        assert!(link.why_not.contains(why), "{}", link.why_not);
+        assert_eq!(link.transport, Transport::Tcp);
+        assert!(
+            link.fallback_reason.contains(why),
+            "{}",
+            link.fallback_reason
+        );
     }
 }
 
 #[test]
 fn shm_alone_fails_between_a_device_and_the_host_and_says_why() {
     for (prefill, decode) in [(on_host(), on_a_device()), (on_a_device(), on_host())] {
-        let reason = refusal(&mk_pair(Transport::Shm, prefill, decode));
+        let reason = refusal(&mk_pair(
+            TransportChoice::Only(Transport::Shm),
+            prefill,
+            decode,
+        ));
         let why = "memory is not copied to from a peer's";
         assert!(reason.message.contains(why), "{reason}");
     }
@@ -116,7 +132,7 @@ fn memory_of_another_kind_than_its_neighbours_fails_the_room() {
     let device = HeapDevice::default();
     let mut decode = on(&device);
     decode.states = on_host().states;
-    let pair = mk_pair(Transport::Shm, on_a_device(), decode);
+    let pair = mk_pair(TransportChoice::Only(Transport::Shm), on_a_device(), decode);
     let (sender, receiver) = pair.open(7, &[1, 2], 0);
     let (prefill, decode) = failures(&pair, &sender, &receiver);
     let why = "host memory is not copied to from a peer's device memory";
@@ -128,7 +144,7 @@ fn memory_of_another_kind_than_its_neighbours_fails_the_room() {
 
 #[test]
 fn a_step_is_settled_once_for_all_regions() {
-    let (pair, device) = mk_devices(Transport::Shm);
+    let (pair, device) = mk_devices(TransportChoice::Only(Transport::Shm));
     every_byte_arrives_in(&pair, 100);
     assert!(device.count(Call::CopyFrom) > 1);
     assert_eq!(device.count(Call::Settle), 1);
@@ -136,7 +152,7 @@ fn a_step_is_settled_once_for_all_regions() {
 
 #[test]
 fn the_lease_is_looked_at_after_copies_have_ended() {
-    let (pair, device) = mk_devices(Transport::Shm);
+    let (pair, device) = mk_devices(TransportChoice::Only(Transport::Shm));
     let (sender, receiver) = pair.open(7, &[1, 2], 0);
     let sender = Arc::new(sender);
     let aborted = Arc::clone(&sender);
@@ -152,7 +168,7 @@ fn the_lease_is_looked_at_after_copies_have_ended() {
 
 #[test]
 fn pages_are_not_released_before_copies_have_ended() {
-    let (pair, device) = mk_devices(Transport::Shm);
+    let (pair, device) = mk_devices(TransportChoice::Only(Transport::Shm));
     let (sender, receiver) = pair.open(7, &[1, 2], 0);
     let receiver = Arc::new(receiver);
     let aborted = Arc::clone(&receiver);
@@ -169,7 +185,7 @@ fn pages_are_not_released_before_copies_have_ended() {
 
 #[test]
 fn a_copy_that_is_refused_leaves_none_in_flight() {
-    let (pair, device) = mk_devices(Transport::Shm);
+    let (pair, device) = mk_devices(TransportChoice::Only(Transport::Shm));
     let (sender, receiver) = pair.open(7, &[1, 2], 0);
     device.refuse(Call::CopyFrom, 1);
     let (prefill, decode) = failures(&pair, &sender, &receiver);
@@ -183,7 +199,7 @@ fn a_copy_that_is_refused_leaves_none_in_flight() {
 
 #[test]
 fn copies_that_do_not_end_well_fail_both_sides() {
-    let (pair, device) = mk_devices(Transport::Shm);
+    let (pair, device) = mk_devices(TransportChoice::Only(Transport::Shm));
     let (sender, receiver) = pair.open(7, &[1, 2], 0);
     device.refuse(Call::Settle, 0);
     let (prefill, decode) = failures(&pair, &sender, &receiver);
@@ -211,7 +227,7 @@ fn assert_goes_on(pair: &Fixture, device: &HeapDevice, failed: &KvReceiver) {
 
 #[test]
 fn a_device_that_cannot_be_written_fails_the_room_over_tcp() {
-    let (pair, device) = mk_devices(Transport::Tcp);
+    let (pair, device) = mk_devices(TransportChoice::Only(Transport::Tcp));
     let (sender, receiver) = pair.open(7, &[1, 2], 0);
     device.refuse(Call::Write, 1);
     let (prefill, decode) = failures(&pair, &sender, &receiver);
@@ -226,7 +242,11 @@ fn a_device_that_cannot_be_written_fails_the_room_over_tcp() {
 #[test]
 fn a_device_that_cannot_be_read_fails_the_room_over_tcp() {
     let device = HeapDevice::default();
-    let pair = mk_pair(Transport::Tcp, on(&device), on_a_device());
+    let pair = mk_pair(
+        TransportChoice::Only(Transport::Tcp),
+        on(&device),
+        on_a_device(),
+    );
     let (sender, receiver) = pair.open(7, &[1, 2], 0);
     device.refuse(Call::Read, 1);
     let (prefill, decode) = failures(&pair, &sender, &receiver);
@@ -247,7 +267,7 @@ fn written_by_nics(receiver: &KvReceiver) {
 
 #[test]
 fn what_nics_wrote_is_flushed_before_success() {
-    let (pair, device) = mk_devices(Transport::Tcp);
+    let (pair, device) = mk_devices(TransportChoice::Only(Transport::Tcp));
     let (_sender, receiver) = pair.open(7, &[1, 2], 4);
     let row = MetadataRow::new(mk_room(7), 42);
     pair.decode.kv.metadata.write_row(4, &row).unwrap();
@@ -265,7 +285,7 @@ fn what_nics_wrote_is_flushed_before_success() {
 
 #[test]
 fn a_flush_that_fails_fails_both_sides() {
-    let (pair, device) = mk_devices(Transport::Tcp);
+    let (pair, device) = mk_devices(TransportChoice::Only(Transport::Tcp));
     let (sender, receiver) = pair.open(7, &[1, 2], 0);
     device.refuse(Call::Flush, 0);
     written_by_nics(&receiver);
@@ -282,12 +302,12 @@ fn a_flush_that_fails_fails_both_sides() {
 fn a_device_that_no_nic_reaches_goes_over_tcp() {
     let device = HeapDevice::default();
     device.refuse(Call::DmaBuf, 0);
-    let mut transfer = mk_transfer(Transport::Auto);
+    let mut transfer = mk_transfer(TransportChoice::Auto);
     transfer.rdma.devices.push("a".to_owned());
     let decode = (on(&device), transfer.clone());
     let pair = Fixture::between((on_host(), transfer), decode);
     every_byte_arrives_in(&pair, 100);
-    assert_eq!(link(&pair).transport, "tcp");
+    assert_eq!(link(&pair).transport, Transport::Tcp);
     assert_eq!(device.count(Call::DmaBuf), 1);
 }
 
@@ -298,11 +318,15 @@ fn a_handle_that_is_too_long_is_not_offered() {
         device.share_as(&[7; 257]);
         on(&device)
     };
-    let reason = refusal(&mk_pair(Transport::Shm, mk_prefill(), on_a_device()));
+    let reason = refusal(&mk_pair(
+        TransportChoice::Only(Transport::Shm),
+        mk_prefill(),
+        on_a_device(),
+    ));
     assert!(reason.message.contains("prefill offers []"), "{reason}");
-    let pair = mk_pair(Transport::Auto, mk_prefill(), on_a_device());
+    let pair = mk_pair(TransportChoice::Auto, mk_prefill(), on_a_device());
     every_byte_arrives_in(&pair, 100);
-    assert_eq!(link(&pair).transport, "tcp");
+    assert_eq!(link(&pair).transport, Transport::Tcp);
 }
 
 #[test]
@@ -314,7 +338,11 @@ fn a_handle_that_the_device_does_not_open_is_refused_with_its_reason() {
     ] {
         let device = HeapDevice::default();
         device.share_as(handle);
-        let reason = refusal(&mk_pair(Transport::Shm, on(&device), on_a_device()));
+        let reason = refusal(&mk_pair(
+            TransportChoice::Only(Transport::Shm),
+            on(&device),
+            on_a_device(),
+        ));
         let said = format!("shm does not work: cannot open a peer's device memory: {why}");
         assert!(reason.message.contains(&said), "{reason}");
     }

@@ -4,17 +4,22 @@ use super::fixture::{
     Fixture, HOST, Worker, dst_items, mk_bootstrap, mk_layout, mk_transfer, next_boot,
 };
 use crate::FailureLayer;
-use crate::config::{BootstrapAddr, TransferConfig, Transport};
+use crate::config::{BootstrapAddr, TransferConfig, TransportChoice};
 use pd_protocol::KvPoll;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
+use pd_protocol::Transport;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub(super) const ALL: [Transport; 3] = [Transport::Tcp, Transport::Shm, Transport::Rdma];
+pub(super) const ALL: [TransportChoice; 3] = [
+    TransportChoice::Only(Transport::Tcp),
+    TransportChoice::Only(Transport::Shm),
+    TransportChoice::Only(Transport::Rdma),
+];
 
 #[test]
 fn an_abort_by_decode_before_prefill_comes_fails_prefill() {
-    let pair = Fixture::new(Transport::Tcp);
+    let pair = Fixture::new(TransportChoice::Only(Transport::Tcp));
     let receiver = pair.receiver(7);
     pair.decode.wait("prefill is known", || {
         receiver.poll() == KvPoll::WaitingForInput
@@ -86,7 +91,7 @@ fn an_abort_by_prefill_fails_decode_with_its_reason() {
 /// The sender's first change of state comes from the control task; all of a manager's tasks are spawned alike.
 #[test]
 fn a_panic_of_the_control_task_fails_the_manager_and_every_room() {
-    let pair = Fixture::new(Transport::Tcp);
+    let pair = Fixture::new(TransportChoice::Only(Transport::Tcp));
     let (open, _open_receiver) = pair.open(6, &[3], 1);
     let failure = pair.prefill.manager.failure();
     assert_eq!(failure.reason(), None);
@@ -118,7 +123,7 @@ fn a_panic_of_the_control_task_fails_the_manager_and_every_room() {
 
 #[test]
 fn a_panic_on_decode_fails_its_rooms() {
-    let pair = Fixture::new(Transport::Tcp);
+    let pair = Fixture::new(TransportChoice::Only(Transport::Tcp));
     pair.decode.panics.store(true, Ordering::Release);
     let receiver = pair.receiver(7);
     pair.decode
@@ -131,7 +136,7 @@ fn a_panic_on_decode_fails_its_rooms() {
 
 #[test]
 fn a_dropped_sender_fails_decode() {
-    let pair = Fixture::new(Transport::Tcp);
+    let pair = Fixture::new(TransportChoice::Only(Transport::Tcp));
     let (sender, receiver) = pair.open(7, &[1], 0);
     drop(sender);
     pair.decode
@@ -140,7 +145,7 @@ fn a_dropped_sender_fails_decode() {
 
 #[test]
 fn a_dropped_receiver_gives_its_memory_back() {
-    let pair = Fixture::new(Transport::Tcp);
+    let pair = Fixture::new(TransportChoice::Only(Transport::Tcp));
     let (sender, receiver) = pair.open(7, &[1], 0);
     drop(receiver);
     pair.prefill
@@ -150,7 +155,7 @@ fn a_dropped_receiver_gives_its_memory_back() {
 
 #[test]
 fn different_page_counts_name_both() {
-    let pair = Fixture::new(Transport::Tcp);
+    let pair = Fixture::new(TransportChoice::Only(Transport::Tcp));
     let (sender, receiver) = pair.open(7, &[1, 2], 0);
     sender.init(3, 0);
     pair.wait_end(&sender, &receiver);
@@ -163,7 +168,7 @@ fn different_page_counts_name_both() {
 
 #[test]
 fn more_pages_than_promised_fail_the_room() {
-    let pair = Fixture::new(Transport::Tcp);
+    let pair = Fixture::new(TransportChoice::Only(Transport::Tcp));
     let (sender, receiver) = pair.open(7, &[1], 0);
     sender.init(1, 0);
     sender.send(&[1, 2], None);
@@ -213,7 +218,7 @@ fn a_decode_that_dies_fails_prefills_rooms_at_once() {
 
 #[test]
 fn a_prefill_that_comes_back_with_another_identity_serves_new_rooms() {
-    let pair = Fixture::new(Transport::Tcp);
+    let pair = Fixture::new(TransportChoice::Only(Transport::Tcp));
     let (sender, receiver) = pair.open(7, &[1, 2], 0);
     sender.init(2, 0);
     sender.send(&[5], None);
@@ -237,7 +242,7 @@ fn a_prefill_that_comes_back_with_another_identity_serves_new_rooms() {
         &boot_id,
         addr,
         &mk_layout(),
-        mk_transfer(Transport::Tcp),
+        mk_transfer(TransportChoice::Only(Transport::Tcp)),
     );
     prefill.fill(2);
     let pair = Fixture {
@@ -253,7 +258,7 @@ fn a_prefill_that_comes_back_with_another_identity_serves_new_rooms() {
 
 #[test]
 fn a_decode_that_comes_back_is_another_session() {
-    let pair = Fixture::new(Transport::Shm);
+    let pair = Fixture::new(TransportChoice::Only(Transport::Shm));
     let (sender, receiver) = pair.open(7, &[1], 0);
     let Fixture {
         prefill,
@@ -268,7 +273,7 @@ fn a_decode_that_comes_back_is_another_session() {
         &next_boot(),
         None,
         &mk_layout(),
-        mk_transfer(Transport::Shm),
+        mk_transfer(TransportChoice::Only(Transport::Shm)),
     );
     let pair = Fixture {
         prefill,
@@ -286,7 +291,7 @@ fn layouts_that_do_not_fit_are_refused_with_both_values() {
     let boot_id = next_boot();
     let bootstrap = mk_bootstrap(0, &boot_id);
     let addr = Some(bootstrap.addr.clone());
-    let transfer = mk_transfer(Transport::Tcp);
+    let transfer = mk_transfer(TransportChoice::Only(Transport::Tcp));
     let prefill = Worker::start(
         Role::Prefill,
         &boot_id,
@@ -328,7 +333,10 @@ fn each_stage_has_its_bound() {
         transfer_timeout: Duration::from_millis(200),
         ..mk_transfer(transport)
     };
-    let pair = Fixture::with(short(Transport::Tcp), short(Transport::Tcp));
+    let pair = Fixture::with(
+        short(TransportChoice::Only(Transport::Tcp)),
+        short(TransportChoice::Only(Transport::Tcp)),
+    );
     let fails = |reason: Option<crate::FailureReason>, text: &str| {
         let reason = reason.unwrap().to_string();
         assert!(reason.contains(text), "{reason}");
@@ -360,7 +368,7 @@ fn a_prefill_that_never_was_is_named() {
         &next_boot(),
         None,
         &mk_layout(),
-        mk_transfer(Transport::Tcp),
+        mk_transfer(TransportChoice::Only(Transport::Tcp)),
     );
     let free = std::net::TcpListener::bind((HOST, 0)).unwrap();
     let addr = BootstrapAddr {

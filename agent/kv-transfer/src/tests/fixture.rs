@@ -1,18 +1,19 @@
 //! A prefill and a decode manager over one bootstrap server, with memory whose bytes are known.
 
 use super::figures::Figures;
-use crate::config::{BootstrapAddr, KvArgs, KvManagerConfig, TransferConfig, Transport};
+use crate::config::{BootstrapAddr, KvArgs, KvManagerConfig, TransferConfig, TransportChoice};
 use crate::{
-    BootstrapServer, KvManager, KvReceiver, KvSender, LastChunk, Links, MetadataBuffers,
-    ReceiverRequest, Region, SenderRequest, StartError, TransferMetrics,
+    BootstrapServer, KvManager, KvReceiver, KvSender, LastChunk, MetadataBuffers, ReceiverRequest,
+    Region, SenderRequest, StartError, TransferMetrics, TransportReport,
 };
 use parking_lot::Mutex;
+use pd_protocol::Role;
+use pd_protocol::Transport;
 use pd_protocol::layout::{
     KvCut, KvDtype, KvGroup, KvLayout, PAGE_ORDER, ParallelLayout, RankId, StateLayout,
     StateTensor, StateType,
 };
 use pd_protocol::metadata::{MetadataLayout, MetadataRow};
-use pd_protocol::workers::Role;
 use pd_protocol::{BootstrapRoom, KvPoll};
 use pd_verbs::Verbs;
 use pd_verbs::loopback::Loopback;
@@ -85,7 +86,7 @@ pub(crate) struct Worker {
     pub(crate) kv: KvArgs,
     /// Where it writes over rdma, its NICs by the names in its configuration, `a` if there are none.
     pub(crate) nics: Option<Loopback>,
-    pub(crate) links: Links,
+    pub(crate) transport_report: TransportReport,
     pub(crate) figures: Figures,
     /// The next of the manager's tasks that wakes the worker panics.
     pub(crate) panics: Arc<AtomicBool>,
@@ -135,7 +136,7 @@ pub(crate) fn mk_bootstrap(port: u16, boot_id: &str) -> Bootstrap {
     }
 }
 
-pub(crate) fn mk_transfer(transport: Transport) -> TransferConfig {
+pub(crate) fn mk_transfer(transport: TransportChoice) -> TransferConfig {
     TransferConfig {
         transport,
         resend_interval: Duration::from_millis(50),
@@ -163,7 +164,7 @@ pub(crate) fn mk_kv_in(layout: &KvLayout, allocate: impl Fn(usize) -> Region) ->
 /// Gives a worker whose configuration allows rdma NICs that are its own.
 fn plug_in(transfer: &mut TransferConfig) -> Option<Loopback> {
     let devices = &mut transfer.rdma.devices;
-    if transfer.transport == Transport::Rdma && devices.is_empty() {
+    if transfer.transport == TransportChoice::Only(Transport::Rdma) && devices.is_empty() {
         devices.push("a".to_owned());
     }
     if devices.is_empty() {
@@ -206,7 +207,7 @@ impl Worker {
     ) -> Result<Self, StartError> {
         let (changed, changes) = mpsc::channel();
         let nics = plug_in(&mut transfer);
-        let links = transfer.links.clone();
+        let transport_report = transfer.transport_report.clone();
         transfer.metrics = TransferMetrics::default();
         let figures = Figures::of(&transfer.metrics);
         let panics = Arc::new(AtomicBool::new(false));
@@ -238,7 +239,7 @@ impl Worker {
             manager: KvManager::start_over(verbs, config)?,
             kv,
             nics,
-            links,
+            transport_report,
             figures,
             panics,
             changes: Mutex::new(changes),
@@ -305,7 +306,7 @@ pub(crate) fn known_byte(seed: u64, region: u64, at: u64) -> u8 {
 }
 
 impl Fixture {
-    pub(crate) fn new(transport: Transport) -> Self {
+    pub(crate) fn new(transport: TransportChoice) -> Self {
         Self::with(mk_transfer(transport), mk_transfer(transport))
     }
 

@@ -4,9 +4,10 @@ use super::faults::ALL;
 use super::fixture::{Fixture, Worker, dst_items, mk_layout, src_items};
 use super::rails::{DST, SRC, assert_success, mk_pair, nics, sent, wait_for};
 use crate::backend::rdma::dispatch::piece::{SOURCES_MAX, pieces};
-use crate::config::Transport;
+use crate::config::TransportChoice;
 use crate::plan::{End, Tail, TransferPlan};
 use pd_protocol::KvPoll;
+use pd_protocol::Transport;
 use pd_protocol::layout::{ParallelLayout, RankId};
 
 /// What one side tells of the request of `SRC` and `DST`; `None` of what it does not see.
@@ -92,13 +93,23 @@ fn figures_are_those_of_the_plan() {
     let every_write = planned.told(ranges, Some(planned.writes));
     for (transport, name, prefill, decode) in [
         (
-            Transport::Tcp,
+            TransportChoice::Only(Transport::Tcp),
             "tcp",
             &planned.told(src, one_frame),
             &planned.told(dst, one_frame),
         ),
-        (Transport::Shm, "shm", &nothing, &every_copy),
-        (Transport::Rdma, "rdma", &every_write, &nothing),
+        (
+            TransportChoice::Only(Transport::Shm),
+            "shm",
+            &nothing,
+            &every_copy,
+        ),
+        (
+            TransportChoice::Only(Transport::Rdma),
+            "rdma",
+            &every_write,
+            &nothing,
+        ),
     ] {
         let pair = Fixture::new(transport);
         assert_success(&pair, 1, sent(&pair, 1));
@@ -109,7 +120,12 @@ fn figures_are_those_of_the_plan() {
             assert_eq!(get("kv_fence_release_seconds"), Some(1.0), "{name}");
             assert_eq!(get("kv_rooms_failed_total"), Some(0.0), "{name}");
         }
-        let prefills = pair.decode.links.snapshot().into_keys().collect();
+        let prefills = pair
+            .decode
+            .transport_report
+            .snapshot()
+            .into_keys()
+            .collect();
         assert_eq!(pair.decode.figures.values_of("peer"), prefills);
         assert_eq!(pair.prefill.figures.values_of("peer").len(), 1);
     }

@@ -2,16 +2,17 @@
 
 use super::fixture::{Fixture, PATIENCE, Worker, mk_transfer};
 use crate::backend::rdma::connecting::RESOLVE_TRIES;
-use crate::config::{RdmaConfig, TransferConfig, Transport};
+use crate::config::{RdmaConfig, TransferConfig, TransportChoice};
 use crate::{KvReceiver, KvSender};
 use pd_protocol::KvPoll;
+use pd_protocol::Transport;
 use pd_verbs::loopback::Loopback;
 use std::time::Instant;
 
 pub(super) const SRC: [u32; 9] = [9, 10, 11, 2, 40, 41, 5, 63, 0];
 pub(super) const DST: [u32; 9] = [30, 31, 32, 33, 7, 8, 50, 1, 62];
 
-fn mk_rdma(transport: Transport, devices: &[&str]) -> TransferConfig {
+fn mk_rdma(transport: TransportChoice, devices: &[&str]) -> TransferConfig {
     TransferConfig {
         rdma: RdmaConfig {
             devices: devices.iter().map(|&name| name.to_owned()).collect(),
@@ -22,7 +23,7 @@ fn mk_rdma(transport: Transport, devices: &[&str]) -> TransferConfig {
 }
 
 pub(super) fn mk_pair(devices: &[&str]) -> Fixture {
-    let transfer = mk_rdma(Transport::Rdma, devices);
+    let transfer = mk_rdma(TransportChoice::Only(Transport::Rdma), devices);
     Fixture::with(transfer.clone(), transfer)
 }
 
@@ -232,12 +233,17 @@ fn memory_of_a_frozen_peer_comes_back_with_the_end_of_the_session() {
 #[test]
 fn auto_goes_over_rdma_where_memory_is_not_shared() {
     let devices = ["a"];
-    let prefill = mk_rdma(Transport::Rdma, &devices);
-    let pair = Fixture::with(prefill, mk_rdma(Transport::Auto, &devices));
+    let prefill = mk_rdma(TransportChoice::Only(Transport::Rdma), &devices);
+    let pair = Fixture::with(prefill, mk_rdma(TransportChoice::Auto, &devices));
     assert_success(&pair, 1, sent(&pair, 1));
     assert!(nics(&pair.decode).landed("a") > 0);
-    let links: Vec<_> = pair.decode.links.snapshot().into_values().collect();
-    assert_eq!(links[0].transport, "rdma");
+    let links: Vec<_> = pair
+        .decode
+        .transport_report
+        .snapshot()
+        .into_values()
+        .collect();
+    assert_eq!(links[0].transport, Transport::Rdma);
 }
 
 #[test]

@@ -11,16 +11,17 @@ use crate::KvReceiver;
 use crate::backend::tcp::frame::{FrameHeader, VALID};
 use crate::bootstrap::client::BootstrapClient;
 use crate::bootstrap::table::tests::mk_registration;
-use crate::config::{BootstrapAddr, TransferConfig, Transport};
+use crate::config::{BootstrapAddr, TransferConfig, TransportChoice};
 use crate::control::socket::{self, Outbox};
-use crate::link::{self, LinkKind};
+use crate::peer_connection::{self, ConnectionKind};
 use crate::plan::{End, Tail, TransferPlan};
 use crate::tasks::Tasks;
+use pd_protocol::Role;
+use pd_protocol::Transport;
 use pd_protocol::control::{
     ControlMessage, Generation, KvArgsRegisterInfo, RegisterAck, TransferInfo,
 };
 use pd_protocol::metadata::MetadataRow;
-use pd_protocol::workers::Role;
 use pd_protocol::{KvPoll, RankId};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -43,7 +44,7 @@ struct Stranger {
 
 /// A stranger with one data connection.
 async fn mk_stranger() -> Stranger {
-    mk_stranger_to(mk_transfer(Transport::Tcp)).await
+    mk_stranger_to(mk_transfer(TransportChoice::Only(Transport::Tcp))).await
 }
 
 async fn mk_stranger_to(transfer: TransferConfig) -> Stranger {
@@ -56,7 +57,8 @@ async fn mk_stranger_to(transfer: TransferConfig) -> Stranger {
         session_id,
         ..
     } = &stranger.registration;
-    let data = link::connect(endpoint, *data_port, LinkKind::Data, session_id).await;
+    let data =
+        peer_connection::connect(endpoint, *data_port, ConnectionKind::Data, session_id).await;
     stranger.data = Some(data.unwrap());
     stranger
 }
@@ -77,7 +79,7 @@ async fn meet_with(transfer: TransferConfig, change: impl FnOnce(&mut RegisterAc
     .await
     .unwrap();
     let (link_tx, links) = mpsc::unbounded_channel();
-    let liveness_port = link::listen(&tasks, HOST, move |_, stream| {
+    let liveness_port = peer_connection::listen(&tasks, HOST, move |_, stream| {
         let _ = link_tx.send(stream);
     })
     .await

@@ -3,13 +3,14 @@
 use super::fixture::{
     Fixture, Worker, dst_items, mk_bootstrap, mk_layout, mk_room, mk_transfer, next_boot,
 };
-use crate::config::{BootstrapAddr, Transport};
+use crate::config::{BootstrapAddr, TransportChoice};
 use crate::{FailureLayer, LastChunk, OpenError, ReceiverRequest, SenderRequest};
 use pd_protocol::KvPoll;
+use pd_protocol::Role;
+use pd_protocol::Transport;
 use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
-use pd_protocol::workers::Role;
 
-fn every_byte_arrives(transport: Transport, chunk: usize) {
+fn every_byte_arrives(transport: TransportChoice, chunk: usize) {
     every_byte_arrives_in(&Fixture::new(transport), chunk);
 }
 
@@ -37,37 +38,40 @@ pub(super) fn every_byte_arrives_in(pair: &Fixture, chunk: usize) {
 
 #[test]
 fn every_byte_arrives_over_tcp() {
-    every_byte_arrives(Transport::Tcp, 100);
+    every_byte_arrives(TransportChoice::Only(Transport::Tcp), 100);
 }
 
 #[test]
 fn every_byte_arrives_over_tcp_in_chunks() {
-    every_byte_arrives(Transport::Tcp, 2);
+    every_byte_arrives(TransportChoice::Only(Transport::Tcp), 2);
 }
 
 #[test]
 fn every_byte_arrives_over_shm() {
-    every_byte_arrives(Transport::Shm, 100);
+    every_byte_arrives(TransportChoice::Only(Transport::Shm), 100);
 }
 
 #[test]
 fn every_byte_arrives_over_shm_in_chunks() {
-    every_byte_arrives(Transport::Shm, 2);
+    every_byte_arrives(TransportChoice::Only(Transport::Shm), 2);
 }
 
 #[test]
 fn every_byte_arrives_over_rdma() {
-    every_byte_arrives(Transport::Rdma, 100);
+    every_byte_arrives(TransportChoice::Only(Transport::Rdma), 100);
 }
 
 #[test]
 fn every_byte_arrives_over_rdma_in_chunks() {
-    every_byte_arrives(Transport::Rdma, 2);
+    every_byte_arrives(TransportChoice::Only(Transport::Rdma), 2);
 }
 
 #[test]
 fn auto_shares_memory_on_one_host() {
-    let pair = Fixture::with(mk_transfer(Transport::Shm), mk_transfer(Transport::Auto));
+    let pair = Fixture::with(
+        mk_transfer(TransportChoice::Only(Transport::Shm)),
+        mk_transfer(TransportChoice::Auto),
+    );
     let (sender, receiver) = pair.open(7, &[1, 2], 0);
     pair.send(&sender, &[3, 4], 1, 0);
     pair.wait_end(&sender, &receiver);
@@ -76,7 +80,10 @@ fn auto_shares_memory_on_one_host() {
 
 #[test]
 fn auto_goes_over_tcp_where_memory_is_not_offered() {
-    let pair = Fixture::with(mk_transfer(Transport::Tcp), mk_transfer(Transport::Auto));
+    let pair = Fixture::with(
+        mk_transfer(TransportChoice::Only(Transport::Tcp)),
+        mk_transfer(TransportChoice::Auto),
+    );
     let (sender, receiver) = pair.open(7, &[1, 2], 0);
     pair.send(&sender, &[3, 4], 1, 0);
     pair.wait_end(&sender, &receiver);
@@ -87,8 +94,18 @@ fn auto_goes_over_tcp_where_memory_is_not_offered() {
 #[test]
 fn rooms_of_a_pair_without_a_common_transport_fail_at_once() {
     for (prefill, decode, offered, taken) in [
-        (Transport::Shm, Transport::Tcp, "[shm]", "[tcp]"),
-        (Transport::Tcp, Transport::Shm, "[tcp]", "[shm]"),
+        (
+            TransportChoice::Only(Transport::Shm),
+            TransportChoice::Only(Transport::Tcp),
+            "[shm]",
+            "[tcp]",
+        ),
+        (
+            TransportChoice::Only(Transport::Tcp),
+            TransportChoice::Only(Transport::Shm),
+            "[tcp]",
+            "[shm]",
+        ),
     ] {
         let pair = Fixture::with(mk_transfer(prefill), mk_transfer(decode));
         for room in [1, 2] {
@@ -107,7 +124,7 @@ fn rooms_of_a_pair_without_a_common_transport_fail_at_once() {
 
 #[test]
 fn decode_may_come_long_before_prefill() {
-    let pair = Fixture::new(Transport::Tcp);
+    let pair = Fixture::new(TransportChoice::Only(Transport::Tcp));
     let receiver = pair.receiver(7);
     pair.decode.wait("prefill is known", || {
         receiver.poll() == KvPoll::WaitingForInput
@@ -123,7 +140,10 @@ fn decode_may_come_long_before_prefill() {
 
 #[test]
 fn many_rooms_at_once_do_not_mix() {
-    for transport in [Transport::Tcp, Transport::Shm] {
+    for transport in [
+        TransportChoice::Only(Transport::Tcp),
+        TransportChoice::Only(Transport::Shm),
+    ] {
         let pair = Fixture::new(transport);
         let ends: Vec<_> = (1..=8u64)
             .map(|room| {
@@ -156,7 +176,7 @@ fn many_rooms_at_once_do_not_mix() {
 
 #[test]
 fn a_room_in_use_is_not_opened_twice_and_not_harmed() {
-    let pair = Fixture::new(Transport::Tcp);
+    let pair = Fixture::new(TransportChoice::Only(Transport::Tcp));
     let (sender, receiver) = pair.open(7, &[1], 0);
     let request = SenderRequest {
         room: mk_room(7),
@@ -180,7 +200,7 @@ fn a_room_in_use_is_not_opened_twice_and_not_harmed() {
 
 #[test]
 fn a_worker_opens_only_its_own_end() {
-    let pair = Fixture::new(Transport::Tcp);
+    let pair = Fixture::new(TransportChoice::Only(Transport::Tcp));
     let request = SenderRequest {
         room: mk_room(7),
         fake: false,
@@ -194,7 +214,7 @@ fn fake_rooms_end_without_a_peer() {
     let bootstrap = mk_bootstrap(0, "fake");
     let addr = Some(bootstrap.addr.clone());
     let (layout, boot) = (mk_layout(), next_boot());
-    let transfer = mk_transfer(Transport::Auto);
+    let transfer = mk_transfer(TransportChoice::Auto);
     let prefill = Worker::start(Role::Prefill, &boot, addr, &layout, transfer.clone());
     let decode = Worker::start(Role::Decode, "decode", None, &layout, transfer);
     for _ in 0..2 {

@@ -15,15 +15,15 @@ fn body(host: &str, rooms: OneOrMany<BootstrapRoom>) -> BootstrapBody {
 }
 
 #[test]
-fn a_monolithic_worker_ignores_them() {
-    let fields = body("p", OneOrMany::One(room(5))).resolve(Mode::Null, 2);
+fn a_unified_worker_ignores_them() {
+    let fields = body("p", OneOrMany::One(room(5))).resolve(Role::Unified, 2);
     assert_eq!(fields, Ok(vec![None, None]));
 }
 
 #[test]
 fn one_room_stands_for_the_first_part() {
     let fields = body("p", OneOrMany::One(room(5)))
-        .resolve(Mode::Prefill, 3)
+        .resolve(Role::Prefill, 3)
         .unwrap();
     let fields: Vec<_> = fields.into_iter().flatten().collect();
     assert_eq!(
@@ -43,9 +43,9 @@ fn one_room_stands_for_the_first_part() {
 #[test]
 fn a_list_has_one_room_per_part() {
     let rooms = || OneOrMany::Many(vec![room(9), room(2)]);
-    let fields = body("p", rooms()).resolve(Mode::Decode, 2).unwrap();
+    let fields = body("p", rooms()).resolve(Role::Decode, 2).unwrap();
     assert_eq!(fields[1].as_ref().unwrap().bootstrap_room, room(2));
-    let why = body("p", rooms()).resolve(Mode::Decode, 3).unwrap_err();
+    let why = body("p", rooms()).resolve(Role::Decode, 3).unwrap_err();
     assert_eq!(why.status, 400);
     assert!(
         why.message
@@ -56,7 +56,7 @@ fn a_list_has_one_room_per_part() {
 #[test]
 fn absence_on_a_pair_is_answered_with_the_way_out() {
     let why = BootstrapBody::default()
-        .resolve(Mode::Decode, 1)
+        .resolve(Role::Decode, 1)
         .unwrap_err();
     assert_eq!(why.param.as_deref(), Some("bootstrap_host"));
     assert!(why.message.contains("send requests to the router"));
@@ -64,7 +64,7 @@ fn absence_on_a_pair_is_answered_with_the_way_out() {
 
 #[test]
 fn rooms_never_pass_the_largest() {
-    let why = body("p", OneOrMany::One(BootstrapRoom::MAX)).resolve(Mode::Prefill, 2);
+    let why = body("p", OneOrMany::One(BootstrapRoom::MAX)).resolve(Role::Prefill, 2);
     assert!(why.is_err());
 }
 

@@ -1,6 +1,5 @@
 //! SGLang's `GenerateReqInput`: every field alone, or a list with one for each prompt.
 
-use crate::args::Mode;
 use crate::http::body::Body;
 use crate::http::bootstrap::{BootstrapBody, BootstrapPort};
 use crate::http::dialect::Dialect;
@@ -14,6 +13,7 @@ use crate::http::sampling::{Sampling, SamplingBody};
 use crate::service::Service;
 use pd_engine::engine::LogprobOptions;
 use pd_protocol::BootstrapRoom;
+use pd_protocol::Role;
 use pd_protocol::workers::BootstrapFields;
 use serde::Deserialize;
 
@@ -61,7 +61,7 @@ impl GenerateBody {
     pub(crate) async fn read(
         mut self,
         service: &Service,
-        mode: Mode,
+        role: Role,
     ) -> Result<GenerateRequest, ApiError> {
         let dialect = Dialect::generate(match self.text {
             Some(_) => "text",
@@ -78,7 +78,7 @@ impl GenerateBody {
             port: self.bootstrap_port,
             room: self.bootstrap_room,
         };
-        let bootstrap = bootstrap.resolve(mode, prompts.len() * choices as usize)?;
+        let bootstrap = bootstrap.resolve(role, prompts.len() * choices as usize)?;
         let samplings = bodies.into_iter().map(Sampling::try_from);
         let samplings = samplings.collect::<Result<Vec<Sampling>, ApiError>>()?;
         let prompts = Prompt::encode(prompts, service, true, dialect).await?;

@@ -1,6 +1,7 @@
 //! Facts about the figures of a probe and how they are shown.
 
 use super::*;
+use pd_protocol::Transport;
 
 fn mk_round(prefill: &str, decode: &str) -> Round {
     Round {
@@ -31,9 +32,9 @@ fn mk_report() -> Report {
     };
     Report {
         peer: "10.0.0.1:8998".to_owned(),
-        link: Link {
-            transport: "rdma",
-            why_not: "shm does not work: prefill runs on another host".to_owned(),
+        link: PeerTransport {
+            transport: Transport::Rdma,
+            fallback_reason: "shm does not work: prefill runs on another host".to_owned(),
             nics: vec!["mlx5_0".to_owned(), "mlx5_1".to_owned()],
         },
         sessions: 1,
@@ -62,7 +63,7 @@ fn figures_are_the_median_and_the_ends() {
 }
 
 #[test]
-fn the_text_says_which_way_and_why_not_a_better_one() {
+fn the_text_names_the_transport_and_why_no_faster_one_is_used() {
     let text = mk_report().to_string();
     for line in [
         "10.0.0.1:8998 over rdma: 1 session, 3 rounds a row, every byte compared",

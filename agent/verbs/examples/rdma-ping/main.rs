@@ -18,11 +18,11 @@ use std::process::ExitCode;
 #[derive(Parser)]
 struct Args {
     #[command(subcommand)]
-    role: Role,
+    side: Side,
 }
 
 #[derive(Subcommand)]
-enum Role {
+enum Side {
     /// Print what this machine has.
     Devices,
     /// Offer memory to one writer, and say what became of it.
@@ -58,10 +58,10 @@ fn wish(ipv6: bool) -> PortWish {
 }
 
 fn main() -> ExitCode {
-    let done = match Args::parse().role {
-        Role::Devices => devices::run(),
-        Role::Receive { listen, ipv6 } => receive::run(listen, wish(ipv6)),
-        Role::Write {
+    let done = match Args::parse().side {
+        Side::Devices => devices::run(),
+        Side::Receive { listen, ipv6 } => receive::run(listen, wish(ipv6)),
+        Side::Write {
             peer,
             what,
             ipv6,
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
             };
             write::run(peer, what, wish(ipv6), retry)
         }
-        Role::Hold => hold::run(),
+        Side::Hold => hold::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

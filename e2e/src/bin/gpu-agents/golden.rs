@@ -9,7 +9,7 @@ use pd_e2e::address;
 use pd_e2e::client::Client;
 use pd_e2e::fleet::FleetSpec;
 use pd_e2e::prompts::{greedy, ids};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use serde_json::{Value, json};
 
 /// Quantised weights stay packed on every device.
@@ -68,7 +68,7 @@ pub(crate) async fn run(site: &Site, checks: &mut Checks) -> Result<()> {
 }
 
 async fn ask(spec: &FleetSpec) -> Result<Vec<Value>> {
-    let agent = spec.start_worker(Role::Null, address::fresh()).await?;
+    let agent = spec.start_worker(Role::Unified, address::fresh()).await?;
     let url = format!("{}/generate", agent.url());
     Client::new().post_all(&url, &requests()).await
 }

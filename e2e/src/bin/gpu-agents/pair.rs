@@ -8,7 +8,7 @@ use pd_e2e::client::Client;
 use pd_e2e::fleet::{Fleet, words};
 use pd_e2e::prompts::ragged;
 use pd_e2e::quiet::quiet;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use serde_json::Value;
 
 const REQUESTS: usize = 50;

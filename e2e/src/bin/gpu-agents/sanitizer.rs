@@ -9,7 +9,7 @@ use pd_e2e::binaries::binary;
 use pd_e2e::client::Client;
 use pd_e2e::fleet::eventually;
 use pd_e2e::prompts::ragged;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ async fn answer(site: &Site, sanitizer: &Path, tool: &str) -> Result<String> {
     spec.agents_under = vec![sanitizer.display().to_string()];
     spec.agents_under
         .extend(["--tool", tool, "--error-exitcode", FOUND].map(str::to_owned));
-    let mut agent = spec.spawn_worker(Role::Null, address::fresh())?;
+    let mut agent = spec.spawn_worker(Role::Unified, address::fresh())?;
     let (client, url) = (Client::new(), agent.url());
     let answers = async {
         eventually(LIMIT, async || {

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use pd_e2e::address;
 use pd_e2e::client::Client;
 use pd_e2e::fleet::{FleetSpec, Worker, eventually, wait_healthy, words};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -98,13 +98,13 @@ impl Site {
         spec
     }
 
-    /// One monolithic agent.
+    /// One unified agent.
     ///
     /// # Errors
     /// When it does not become healthy.
     pub(crate) async fn alone(&self, model: &str, flags: &str) -> Result<Worker> {
         let spec = self.spec(model, flags);
-        spec.start_worker(Role::Null, address::fresh()).await
+        spec.start_worker(Role::Unified, address::fresh()).await
     }
 
     /// Starts an agent and ends it, for what it says of the device.
@@ -114,7 +114,7 @@ impl Site {
     pub(crate) async fn start(&self) -> Result<Start> {
         let mut agent = self
             .spec(TINY_LLAMA, "")
-            .spawn_worker(Role::Null, address::fresh())?;
+            .spawn_worker(Role::Unified, address::fresh())?;
         let (url, client) = (agent.url(), Client::new());
         let healthy = wait_healthy(&client, &url, "/health", &mut agent.process).await;
         let mark = match healthy {

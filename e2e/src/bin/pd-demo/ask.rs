@@ -15,7 +15,7 @@ pub(crate) struct AnswerTrace {
     /// Name under which the model is served.
     pub(crate) model: String,
     pub(crate) token_ids: Vec<u64>,
-    /// Headers that name the room and the workers; empty from a monolithic agent.
+    /// Headers that name the room and the workers; empty from a unified agent.
     pub(crate) headers: hyper::HeaderMap,
 }
 

@@ -1,5 +1,5 @@
 //! `make demo`: one question to a real model through router, prefill and decode; the request's
-//! timeline; and the same question to a monolithic agent, whose token ids must be equal.
+//! timeline; and the same question to a unified agent, whose token ids must be equal.
 
 #![allow(clippy::print_stdout, reason = "a demo talks to a person")]
 
@@ -14,7 +14,7 @@ use pd_e2e::client::Client;
 use pd_e2e::fleet::{FleetSpec, wait_healthy};
 use pd_e2e::process::Process;
 use pd_e2e::{address, binaries};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use rustix::process::Signal;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ struct Args {
     /// The PDDeployment to run.
     #[arg(long)]
     deployment: PathBuf,
-    /// Its model, for the monolithic agent.
+    /// Its model, for the unified agent.
     #[arg(long)]
     model: PathBuf,
     #[arg(long, default_value = "Why is the sky blue? Answer in two sentences.")]
@@ -88,17 +88,17 @@ async fn demo(args: Args) -> Result<()> {
         timeline::draw(&stages::fetch(&base, &answer, &token).await?)
     );
 
-    heading("the same question to one monolithic agent");
+    heading("the same question to one unified agent");
     let started = Instant::now();
     let mut spec = FleetSpec::new(args.model);
     spec.agent_args = vec!["--served-model-name".to_owned(), answer.model.clone()];
-    let monolithic = spec.start_worker(Role::Null, address::fresh()).await?;
+    let unified = spec.start_worker(Role::Unified, address::fresh()).await?;
     println!(
         "agent ready {} ms after its start",
         started.elapsed().as_millis()
     );
-    let reference = question.ask(&monolithic.url()).await?;
-    drop(monolithic);
+    let reference = question.ask(&unified.url()).await?;
+    drop(unified);
 
     operator.signal(Signal::INT)?;
     let status = operator
@@ -110,7 +110,7 @@ async fn demo(args: Args) -> Result<()> {
     heading("verdict");
     ensure!(
         answer.token_ids == reference.token_ids,
-        "the token ids differ:\n  disaggregated {:?}\n  monolithic    {:?}",
+        "the token ids differ:\n  disaggregated {:?}\n  unified    {:?}",
         answer.token_ids,
         reference.token_ids
     );

@@ -1,7 +1,7 @@
 //! What an agent under load says of itself, by simple laws: prefill computes so many tokens a second;
 //! decode's time between tokens is a line in the requests that run.
 
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use std::collections::BTreeMap;
 
 /// What a prefill worker computes.
@@ -119,7 +119,7 @@ impl Agent {
             self.count("pdserve_num_requests_total", arrived);
             match self.role {
                 Role::Prefill => self.prefill(stretch),
-                Role::Decode | Role::Null => self.decode(stretch),
+                Role::Decode | Role::Unified => self.decode(stretch),
             }
             seconds -= stretch;
         }
@@ -191,7 +191,7 @@ impl Agent {
         let queued = self.queued * input;
         let (used, age_s) = match self.role {
             Role::Prefill => (queued, queued / PREFILL_TOKENS_PER_S),
-            Role::Decode | Role::Null => (self.running * (input + output / 2.0), 0.0),
+            Role::Decode | Role::Unified => (self.running * (input + output / 2.0), 0.0),
         };
         let mut figures = self.counters.clone();
         figures.extend([

@@ -4,9 +4,10 @@ use super::agent::{Agent, Load, Template};
 use k8s_openapi::api::core::v1::Pod as KubePod;
 use kube::ResourceExt;
 use parking_lot::Mutex;
+use pd_protocol::Role;
 use pd_protocol::labels;
 use pd_protocol::workers::{
-    DrainState, DrainStatus, Role, WorkerList, WorkerSpec, WorkerState, WorkerStatus,
+    DrainState, DrainStatus, WorkerList, WorkerSpec, WorkerState, WorkerStatus,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;

@@ -7,11 +7,11 @@ use hyper::Method;
 use pd_e2e::binaries;
 use pd_e2e::client::{Answer, Client};
 use pd_e2e::fleet::FleetSpec;
+use pd_protocol::Role;
 use pd_protocol::bootstrap::{PrefillServerInfo, RankAddr, RouteQuery};
 use pd_protocol::labels::HEADER_BOOT_ID;
 use pd_protocol::layout::RankId;
 use pd_protocol::ports;
-use pd_protocol::workers::Role;
 use serde_json::{Value, json};
 
 /// The longest body that is read, and one byte more.

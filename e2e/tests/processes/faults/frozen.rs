@@ -8,7 +8,7 @@ async fn a_frozen_prefill_is_left_within_the_heartbeat_and_its_late_writes_do_no
     for transport in ["shm", "tcp"] {
         let reference = {
             let spec = smollm2(1, 1, transport);
-            let worker = spec.start_worker(Role::Null, address::fresh()).await?;
+            let worker = spec.start_worker(Role::Unified, address::fresh()).await?;
             let mut answers = Vec::new();
             for seed in 0..8 {
                 let url = format!("{}/generate", worker.url());

@@ -3,8 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 use pd_crds::{PdDeployment, PoolRole};
+use pd_protocol::Role;
 use pd_protocol::labels;
-use pd_protocol::workers::Role;
 use std::collections::BTreeMap;
 
 /// A part of a deployment that runs as pods.

@@ -4,7 +4,8 @@ mod runs;
 
 use super::*;
 use crate::controller::build::component::Component::{Decode, Prefill, Router};
-use pd_protocol::workers::{Role, WorkerSpec};
+use pd_protocol::Role;
+use pd_protocol::workers::WorkerSpec;
 
 fn mk_desired(component: Component, replicas: u32, revision: &str) -> Desired {
     let surge = u32::from(component != Router);
@@ -39,7 +40,7 @@ fn mk_pod(component: Component, ordinal: u32, revision: &str) -> ObservedPod {
 }
 
 fn mk_listed(pod: &ObservedPod, state: WorkerState) -> WorkerStatus {
-    let role = pod.component.worker_role().unwrap_or(Role::Null);
+    let role = pod.component.worker_role().unwrap_or(Role::Unified);
     WorkerStatus {
         spec: WorkerSpec {
             id: pod.name.clone(),

@@ -9,7 +9,8 @@ use crate::workers::registry::Registered;
 use crate::workers::{Worker, WorkerInfo};
 use clap::Parser;
 use futures_util::FutureExt;
-use pd_protocol::workers::{Role, WorkerSpec};
+use pd_protocol::Role;
+use pd_protocol::workers::WorkerSpec;
 use tokio::time::Instant;
 
 fn router(flags: &str) -> Arc<Router> {
@@ -89,9 +90,9 @@ async fn a_worker_that_comes_ends_the_wait_at_once() {
     assert!(waiting.as_mut().now_or_never().is_none());
     assert_eq!((router.queue.waiting(), router.queue.in_flight()), (1, 0));
     let begun = Instant::now();
-    add(&router, "n", Role::Null);
+    add(&router, "n", Role::Unified);
     let (_place, route) = waiting.await.expect("a worker is there");
-    assert!(matches!(route, Route::Single(_)));
+    assert!(matches!(route, Route::Unified(_)));
     assert_eq!(begun.elapsed(), Duration::ZERO);
     assert_eq!((router.queue.waiting(), router.queue.in_flight()), (0, 1));
 }
@@ -116,7 +117,7 @@ async fn a_client_that_leaves_and_a_router_that_drains_wait_no_longer() {
 #[tokio::test(start_paused = true)]
 async fn a_circuit_that_opens_again_within_the_bound_is_waited_for() {
     let router = router("--cb-failure-threshold 1 --cb-timeout-duration-secs 5");
-    let worker = add(&router, "n", Role::Null);
+    let worker = add(&router, "n", Role::Unified);
     let lease = worker.lease(1, Instant::now()).expect("admitted");
     lease.fail(Instant::now());
     let begun = Instant::now();
@@ -127,7 +128,7 @@ async fn a_circuit_that_opens_again_within_the_bound_is_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_reached_nobody_is_repeated_when_a_probe_has() {
     let router = router("");
-    let worker = add(&router, "n", Role::Null);
+    let worker = add(&router, "n", Role::Unified);
     let lease = worker.lease(1, Instant::now()).expect("admitted");
     lease.fail_unreached(Instant::now());
     let excluded = [Arc::clone(&worker)];
@@ -143,7 +144,7 @@ async fn an_attempt_that_reached_nobody_is_repeated_when_a_probe_has() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_a_place_ends_with_429() {
     let router = router("--max-concurrent-requests 1 --queue-timeout-secs 7");
-    add(&router, "n", Role::Null);
+    add(&router, "n", Role::Unified);
     let _held = admitted(&router).await.expect("free");
     let begun = Instant::now();
     let Err(Refusal::Queue(refused)) = admitted(&router).await else {
@@ -156,7 +157,7 @@ async fn a_wait_for_a_place_ends_with_429() {
 #[tokio::test(start_paused = true)]
 async fn a_place_that_the_fleet_brings_is_taken() {
     let router = router("");
-    let worker = add(&router, "n", Role::Null);
+    let worker = add(&router, "n", Role::Unified);
     let info = |running| WorkerInfo {
         models: vec!["m".to_owned()],
         max_running_requests: Some(running),

@@ -3,7 +3,8 @@
 use kube::core::Object;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
-use pd_protocol::workers::{Role, WorkerSpec};
+use pd_protocol::Role;
+use pd_protocol::workers::WorkerSpec;
 use pd_protocol::{labels, ports};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 
 /// A `/server_info` larger than this is not one.
 const INFO_BYTES_MAX: usize = 1 << 20;
@@ -40,10 +40,7 @@ pub enum ProbeError {
     #[error(
         "it runs with --disaggregation-mode {reported} but is registered as {registered}; register it under its own role"
     )]
-    Role {
-        reported: &'static str,
-        registered: &'static str,
-    },
+    Role { reported: Role, registered: Role },
 }
 
 // === impl Prober ===
@@ -70,8 +67,8 @@ impl Prober {
         };
         match info.role {
             Some(reported) if reported != worker.spec.role => Err(ProbeError::Role {
-                reported: role_name(reported),
-                registered: role_name(worker.spec.role),
+                reported,
+                registered: worker.spec.role,
             }),
             Some(_) | None => Ok(info),
         }
@@ -102,13 +99,5 @@ impl Prober {
                 status: head.status,
             }),
         }
-    }
-}
-
-pub fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Prefill => "prefill",
-        Role::Decode => "decode",
-        Role::Null => "null",
     }
 }

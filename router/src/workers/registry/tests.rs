@@ -1,7 +1,7 @@
 //! Facts about the registry and the fleets it makes.
 
 use super::*;
-use pd_protocol::workers::Role;
+use pd_protocol::Role;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -55,7 +55,7 @@ fn only_equal_kv_is_paired() {
 #[tokio::test(start_paused = true)]
 async fn after_a_cordon_no_request_gets_a_place() {
     let registry = registry();
-    let worker = add(&registry, "n", Role::Null, "x");
+    let worker = add(&registry, "n", Role::Unified, "x");
     let held = worker.lease(5, Instant::now()).unwrap();
     let status = registry.set_cordoned("n", true).unwrap();
     assert_eq!((status.state, status.in_flight), (WorkerState::Cordoned, 1));

@@ -1,6 +1,7 @@
 //! Shapes, formats and refusals; what packed weights compute is tested with `cpu::linear`.
 
-use super::{AlignedBytes, ComputeDtype, PackedLinear, layout, serially};
+use super::{AlignedBytes, PackedLinear, layout, serially};
+use crate::dtype::ComputeDtype;
 use crate::dtype::WeightFormat;
 use crate::weight::WeightSource;
 

@@ -7,7 +7,7 @@ use pd_compute::{Backend, DType, Epilogue};
 use super::workspace::Workspace;
 use super::{DenseDecoder, DenseFamily, Layer};
 use crate::model::{LoadError, ModelConfig, ModelFiles, StepLimits, rope};
-use crate::weights::{Matrix, Role, Weights, WeightsError};
+use crate::weights::{Matrix, TensorRole, Weights, WeightsError};
 
 struct Loader<'a, B: Backend> {
     backend: &'a B,
@@ -39,7 +39,7 @@ impl<B: Backend> DenseDecoder<B> {
         let layers = (0..files.config.num_layers).map(|index| loader.layer(index));
         let model = Self {
             layers: layers.collect::<Result<_, _>>()?,
-            output_norm: loader.vector(Role::OutputNorm, files.config.hidden_size)?,
+            output_norm: loader.vector(TensorRole::OutputNorm, files.config.hidden_size)?,
             inv_freq: loader.inv_freq()?,
             embedding,
             lm_head,
@@ -73,13 +73,14 @@ impl<'a, B: Backend> Loader<'a, B> {
         } = *self.config;
         let table = self
             .weights
-            .matrix(Role::Embedding, vocab_size, hidden_size)?;
+            .matrix(TensorRole::Embedding, vocab_size, hidden_size)?;
         let embedding = self.backend.pack_embedding(&table.source())?;
         let head = if tie_word_embeddings {
             table
         } else {
             self.packed_bytes += table.size_bytes();
-            self.weights.matrix(Role::LmHead, vocab_size, hidden_size)?
+            self.weights
+                .matrix(TensorRole::LmHead, vocab_size, hidden_size)?
         };
         Ok((embedding, self.pack(&[head], false)?))
     }
@@ -95,25 +96,25 @@ impl<'a, B: Backend> Loader<'a, B> {
         } = *self.config;
         let weights = self.weights;
         let qkv = [
-            self.rotated(Role::Q(index), num_heads)?,
-            self.rotated(Role::K(index), num_kv_heads)?,
-            weights.matrix(Role::V(index), num_kv_heads * head_dim, hidden)?,
+            self.rotated(TensorRole::Q(index), num_heads)?,
+            self.rotated(TensorRole::K(index), num_kv_heads)?,
+            weights.matrix(TensorRole::V(index), num_kv_heads * head_dim, hidden)?,
         ];
-        let o = weights.matrix(Role::O(index), hidden, num_heads * head_dim)?;
+        let o = weights.matrix(TensorRole::O(index), hidden, num_heads * head_dim)?;
         let gate_up = [
-            weights.matrix(Role::Gate(index), wide, hidden)?,
-            weights.matrix(Role::Up(index), wide, hidden)?,
+            weights.matrix(TensorRole::Gate(index), wide, hidden)?,
+            weights.matrix(TensorRole::Up(index), wide, hidden)?,
         ];
-        let down = weights.matrix(Role::Down(index), hidden, wide)?;
-        let head_norm = |role: Role| -> Result<Option<B::Buffer>, LoadError> {
+        let down = weights.matrix(TensorRole::Down(index), hidden, wide)?;
+        let head_norm = |role: TensorRole| -> Result<Option<B::Buffer>, LoadError> {
             let wanted = self.family.qk_norm;
             wanted.then(|| self.vector(role, head_dim)).transpose()
         };
         Ok(Layer {
-            attn_norm: self.vector(Role::AttnNorm(index), hidden)?,
-            q_norm: head_norm(Role::QNorm(index))?,
-            k_norm: head_norm(Role::KNorm(index))?,
-            ffn_norm: self.vector(Role::FfnNorm(index), hidden)?,
+            attn_norm: self.vector(TensorRole::AttnNorm(index), hidden)?,
+            q_norm: head_norm(TensorRole::QNorm(index))?,
+            k_norm: head_norm(TensorRole::KNorm(index))?,
+            ffn_norm: self.vector(TensorRole::FfnNorm(index), hidden)?,
             qkv: self.pack(&qkv, false)?,
             o: self.pack(&[o], false)?,
             gate_up: self.pack(&gate_up, true)?,
@@ -122,7 +123,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// A matrix whose rows are rotated by halves.
-    fn rotated(&self, role: Role, heads: usize) -> Result<Matrix<'a>, WeightsError> {
+    fn rotated(&self, role: TensorRole, heads: usize) -> Result<Matrix<'a>, WeightsError> {
         let rows = heads * self.config.head_dim;
         let matrix = self.weights.matrix(role, rows, self.config.hidden_size)?;
         let permuted = self.family.gguf_permutes_qk && matches!(self.weights, Weights::Gguf(_));
@@ -139,14 +140,14 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(self.backend.pack_linear(&sources, interleave)?)
     }
 
-    fn vector(&self, role: Role, len: usize) -> Result<B::Buffer, LoadError> {
+    fn vector(&self, role: TensorRole, len: usize) -> Result<B::Buffer, LoadError> {
         self.upload("norm weight", &self.weights.vector(role, len)?)
     }
 
     fn inv_freq(&self) -> Result<B::Buffer, LoadError> {
         let len = self.config.head_dim / 2;
-        let divisors = match self.weights.tensor(Role::RopeFactors) {
-            Some(_) => Some(self.weights.vector(Role::RopeFactors, len)?),
+        let divisors = match self.weights.tensor(TensorRole::RopeFactors) {
+            Some(_) => Some(self.weights.vector(TensorRole::RopeFactors, len)?),
             None => None,
         };
         let frequencies = rope::inverse_frequencies(self.config, divisors.as_deref());

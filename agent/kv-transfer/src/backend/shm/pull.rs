@@ -78,7 +78,7 @@ async fn pull(
         last: offer.last.is_some(),
     });
     let copies = landing.copies.len();
-    peer.metrics.wrote(peer.mode, landing.bytes, copies);
+    peer.metrics.wrote(peer.transport, landing.bytes, copies);
     // Only prefill's timeline misses it.
     let _ = peer.outbox.send(&done);
     side.arrived(&landing);

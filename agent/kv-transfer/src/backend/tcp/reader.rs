@@ -38,7 +38,7 @@ pub(crate) async fn run(
         };
         let valid = stream.read_u8().await? == VALID;
         if let Some(landing) = landing.filter(|_| landed && valid) {
-            peer.metrics.wrote(peer.mode, landing.bytes, 1);
+            peer.metrics.wrote(peer.transport, landing.bytes, 1);
             side.arrived(&landing);
         }
     }

@@ -8,8 +8,8 @@ use crate::metrics::PeerMetrics;
 use crate::plan::TransferPlan;
 use crate::prefill_side::PrefillSide;
 use crate::prefill_side::room::{ChunkMeter, SenderRoom};
+use pd_protocol::Transport;
 use pd_protocol::control::Generation;
-use pd_protocol::control::transfer_info::TransferMode;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -76,7 +76,7 @@ async fn write_frame(
     job.meter.start();
     let mut spans = plan.src_page_spans(&job.pages[job.range.clone()]);
     let parts = plan.page_parts(job.range.len());
-    metrics.planned(TransferMode::Tcp, parts, spans.len());
+    metrics.planned(Transport::Tcp, parts, spans.len());
     if let Some(tail) = &job.tail {
         spans.extend(plan.src_tail_spans(tail.as_tail()));
     }
@@ -95,7 +95,7 @@ async fn write_frame(
     let valid = write_payload(stream, job, cursor, side).await?;
     if valid {
         // Before the trailer: decode may confirm the room as soon as it has read that.
-        metrics.wrote(TransferMode::Tcp, payload_bytes, 1);
+        metrics.wrote(Transport::Tcp, payload_bytes, 1);
         job.room.frame_left(&job.meter, payload_bytes);
     }
     let trailer = if valid { VALID } else { VOID };

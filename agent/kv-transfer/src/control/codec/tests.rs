@@ -1,8 +1,8 @@
 //! Golden frames of every message, and frames of strangers.
 
 use super::*;
+use pd_protocol::Transport;
 use pd_protocol::control::chunk::LastPull;
-use pd_protocol::control::transfer_info::TransferMode;
 use pd_protocol::control::{
     Abort, AbortAck, ChunkDone, ChunkReady, Generation, KvArgsRegisterInfo, NicInfo, QueuePairEnd,
     RailAnswer, RailClosed, RailDown, RailOffer, RailsWanted, RegionKey, RegisterAck, SessionId,
@@ -159,7 +159,7 @@ fn mk_transfer() -> [ControlMessage; 3] {
             session_id: mk_session(),
             room,
             generation,
-            transport: TransferMode::Tcp,
+            transport: Transport::Tcp,
             metadata_buffer_index: 3,
             required_dst_info_num: 1,
             decode_prefix_len: 0,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::tests::fixture::mk_layout;
 use pd_protocol::RankId;
+use pd_protocol::Transport;
 use pd_protocol::control::{SessionId, ShmOffer};
 use std::future::{Ready, ready};
 
@@ -28,7 +29,7 @@ fn mk_ack(shm: bool, rdma: bool, tcp: bool) -> RegisterAck {
 
 type Opening = Ready<Result<Arc<RdmaReceiver>, String>>;
 
-async fn refused(wanted: Transport, ack: &RegisterAck, rails: Option<Opening>) -> String {
+async fn refused(wanted: TransportChoice, ack: &RegisterAck, rails: Option<Opening>) -> String {
     let chosen = choose(wanted, ack, (&[], None), "prefill", rails).await;
     chosen.err().expect("nothing in common").to_string()
 }
@@ -37,10 +38,10 @@ async fn refused(wanted: Transport, ack: &RegisterAck, rails: Option<Opening>) -
 async fn tcp_serves_where_nothing_else_works() {
     let no_rail = || Some(ready(Err("the probe did not come".to_owned())));
     for (wanted, shm, rdma, rails) in [
-        (Transport::Auto, true, false, None),
-        (Transport::Auto, false, true, None),
-        (Transport::Auto, true, true, no_rail()),
-        (Transport::Tcp, true, true, no_rail()),
+        (TransportChoice::Auto, true, false, None),
+        (TransportChoice::Auto, false, true, None),
+        (TransportChoice::Auto, true, true, no_rail()),
+        (TransportChoice::Only(Transport::Tcp), true, true, no_rail()),
     ] {
         let chosen = choose(
             wanted,
@@ -51,7 +52,7 @@ async fn tcp_serves_where_nothing_else_works() {
         )
         .await;
         assert!(
-            matches!(chosen, Ok((Way::Tcp, _))),
+            matches!(chosen, Ok((NegotiatedTransport::Tcp, _))),
             "{wanted:?} {shm} {rdma}"
         );
     }
@@ -61,11 +62,21 @@ async fn tcp_serves_where_nothing_else_works() {
 async fn sides_with_nothing_in_common_are_told_what_each_has_and_the_flag() {
     let flag = "start both with --disaggregation-transfer-backend auto";
     assert_eq!(
-        refused(Transport::Tcp, &mk_ack(true, false, false), None).await,
+        refused(
+            TransportChoice::Only(Transport::Tcp),
+            &mk_ack(true, false, false),
+            None
+        )
+        .await,
         format!("no transport in common: prefill offers [shm], decode takes [tcp]; {flag}")
     );
     assert_eq!(
-        refused(Transport::Shm, &mk_ack(false, true, true), None).await,
+        refused(
+            TransportChoice::Only(Transport::Shm),
+            &mk_ack(false, true, true),
+            None
+        )
+        .await,
         format!("no transport in common: prefill offers [rdma, tcp], decode takes [shm]; {flag}")
     );
 }
@@ -74,7 +85,7 @@ async fn sides_with_nothing_in_common_are_told_what_each_has_and_the_flag() {
 async fn what_both_have_and_does_not_work_is_named_with_the_reason() {
     let flag = "start both with --disaggregation-transfer-backend auto";
     assert_eq!(
-        refused(Transport::Auto, &mk_ack(true, false, false), None).await,
+        refused(TransportChoice::Auto, &mk_ack(true, false, false), None).await,
         format!(
             "no transport in common: prefill offers [shm], decode takes [shm, tcp]; shm does not \
              work: prefill runs on another host; {flag}"
@@ -82,7 +93,12 @@ async fn what_both_have_and_does_not_work_is_named_with_the_reason() {
     );
     let no_rail = ready(Err("the probe did not come".to_owned()));
     assert_eq!(
-        refused(Transport::Rdma, &mk_ack(true, true, true), Some(no_rail)).await,
+        refused(
+            TransportChoice::Only(Transport::Rdma),
+            &mk_ack(true, true, true),
+            Some(no_rail)
+        )
+        .await,
         format!(
             "no transport in common: prefill offers [shm, rdma, tcp], decode takes [rdma]; rdma \
              does not work: the probe did not come; {flag}"

@@ -182,7 +182,7 @@ async fn a_prefill_that_freezes_fails_its_rooms_within_the_heartbeat_bound() {
     let mut stranger = mk_stranger_to(TransferConfig {
         heartbeat_interval: Duration::from_millis(500),
         heartbeat_failures: 2,
-        ..mk_transfer(Transport::Tcp)
+        ..mk_transfer(TransportChoice::Only(Transport::Tcp))
     })
     .await;
     let (receiver, generation) = stranger.room(7, &[1]).await;

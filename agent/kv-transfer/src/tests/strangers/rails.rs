@@ -4,6 +4,7 @@ use super::*;
 use crate::backend::rdma::immediate::{Final, PROBE};
 use crate::backend::rdma::wire::{to_end, to_endpoints, to_region};
 use crate::config::RdmaConfig;
+use pd_protocol::Transport;
 use pd_protocol::control::{NicInfo, QueuePairEnd, RailAnswer, RailOffer};
 use pd_verbs::loopback::Loopback;
 use pd_verbs::queue_pair::Rts;
@@ -61,7 +62,7 @@ fn mk_transfer_over_rdma() -> TransferConfig {
             devices: vec!["a".to_owned()],
             ..RdmaConfig::default()
         },
-        ..mk_transfer(Transport::Rdma)
+        ..mk_transfer(TransportChoice::Only(Transport::Rdma))
     }
 }
 

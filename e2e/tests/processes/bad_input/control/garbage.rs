@@ -2,8 +2,8 @@
 
 use super::zmtp::{COMMAND, MORE, control, frame, greeting, handshake, header, message, ready};
 use anyhow::Result;
+use pd_protocol::Transport;
 use pd_protocol::control::guard::{FRAME_BYTES_MAX, FRAMES_MAX};
-use pd_protocol::control::transfer_info::TransferMode;
 use pd_protocol::control::{
     Abort, ChunkReady, GUARD, Generation, Kind, SessionId, Status, TransferInfo, VERSION,
 };
@@ -182,7 +182,7 @@ fn control_messages() -> Result<Vec<Garbage>> {
         session_id: session_id.clone(),
         room,
         generation,
-        transport: TransferMode::Shm,
+        transport: Transport::Shm,
         metadata_buffer_index: u32::MAX,
         required_dst_info_num: u32::MAX,
         decode_prefix_len: u32::MAX,

@@ -5,14 +5,14 @@ use super::super::Served;
 use super::zmtp::{control, handshake, read_message, welcome};
 use anyhow::{Context, Result, ensure};
 use pd_e2e::client::Client;
+use pd_protocol::Role;
+use pd_protocol::Transport;
 use pd_protocol::bootstrap::RankAddr;
-use pd_protocol::control::transfer_info::TransferMode;
 use pd_protocol::control::{
     Generation, Kind, KvArgsRegisterInfo, RegisterAck, SessionId, Status, TransferInfo,
 };
 use pd_protocol::layout::{KvLayout, PAGE_ORDER, ParallelLayout, RankId};
 use pd_protocol::metadata::MetadataLayout;
-use pd_protocol::workers::Role;
 use pd_protocol::{BootstrapRoom, KvPoll, ports};
 use serde::de::DeserializeOwned;
 use std::net::Ipv4Addr;
@@ -85,7 +85,7 @@ impl Stranger {
             session_id: self.session_id.clone(),
             room,
             generation: Generation(self.rooms),
-            transport: TransferMode::Shm,
+            transport: Transport::Shm,
             metadata_buffer_index: row,
             required_dst_info_num: 1,
             decode_prefix_len: 0,

@@ -30,7 +30,7 @@ const SEND_BUFFER_BYTES: usize = 512 << 10;
 /// What a link is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum LinkKind {
+pub(crate) enum ConnectionKind {
     Liveness = 1,
     Data = 2,
     /// From a rank to its scheduler; the session is the rank's number.
@@ -39,7 +39,7 @@ pub(crate) enum LinkKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    pub(crate) kind: LinkKind,
+    pub(crate) kind: ConnectionKind,
     pub(crate) session_id: SessionId,
 }
 
@@ -81,9 +81,9 @@ async fn greeted(mut stream: TcpStream) -> std::io::Result<(Hello, TcpStream)> {
         return Err(invalid("not a link of this protocol"));
     }
     let kind = match stream.read_u8().await? {
-        1 => LinkKind::Liveness,
-        2 => LinkKind::Data,
-        3 => LinkKind::Polls,
+        1 => ConnectionKind::Liveness,
+        2 => ConnectionKind::Data,
+        3 => ConnectionKind::Polls,
         _ => return Err(invalid("unknown kind of link")),
     };
     let len = usize::from(stream.read_u16_le().await?);
@@ -112,13 +112,13 @@ fn tune(stream: &TcpStream) -> std::io::Result<()> {
 pub(crate) async fn connect(
     host: &str,
     port: u16,
-    kind: LinkKind,
+    kind: ConnectionKind,
     session_id: &SessionId,
 ) -> std::io::Result<TcpStream> {
     let opened = async {
         let mut stream = TcpStream::connect((host, port)).await?;
         tune(&stream)?;
-        if kind == LinkKind::Data {
+        if kind == ConnectionKind::Data {
             SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES)?;
         }
         let session = session_id.0.as_bytes();

@@ -1,4 +1,4 @@
-//! `Monolith`: the schedule of an engine that computes prompts and answers (mode `null`).
+//! `Unified`: the schedule of an engine that computes prompts and answers (mode `null`).
 //!
 //! Life of a request:
 //! 1. It waits until its prompt and its expected answer find memory (`prefill`).
@@ -21,16 +21,16 @@ use crate::req::Req;
 use crate::resources::Resources;
 
 #[derive(Debug)]
-pub(crate) struct Monolith {
+pub(crate) struct Unified {
     limits: ScheduleLimits,
     prefill: PrefillScheduler,
     running: RunningBatch,
     ratio: NewTokenRatio,
 }
 
-// === impl Monolith ===
+// === impl Unified ===
 
-impl Monolith {
+impl Unified {
     pub(crate) fn new(limits: ScheduleLimits, schedule_conservativeness: f32) -> Self {
         Self {
             limits,
@@ -57,7 +57,7 @@ impl Monolith {
     }
 }
 
-impl<B: Backend> Mode<B> for Monolith {
+impl<B: Backend> Mode<B> for Unified {
     fn admit(&mut self, _resources: &mut Resources<B>, req: Req) {
         self.prefill.push_back(req);
     }
