@@ -58,7 +58,7 @@ pub const HEADER_KV_COMPAT: &str = "x-pdserve-kv-compat";
 pub const ENV_API_KEY: &str = "PDSERVE_API_KEY";
 /// Environment variable with the bearer token of the admin API. Unset: loopback callers only.
 pub const ENV_ADMIN_TOKEN: &str = "PDSERVE_ADMIN_TOKEN";
-/// Probability in 0..=1 that a poll of a transfer fails on purpose. Source: seed 000 §7.2.
+/// Probability in 0..=1 that a poll of a transfer fails on purpose. Source: docs/sglang-protocol.md#fake-transfers.
 pub const ENV_TEST_FAILURE_PROB: &str = "DISAGGREGATION_TEST_FAILURE_PROB";
 
 /// Whether a pod of these labels is a further node of a replica, which its leader speaks for.

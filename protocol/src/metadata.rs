@@ -1,5 +1,5 @@
 //! `MetadataBuffers` on the wire: one contiguous row per request with what prefill knows and
-//! decode needs, written by the last write of a transfer. Source: seed 000 §4.3.
+//! decode needs, written by the last write of a transfer. Source: docs/sglang-protocol.md#metadata.
 //!
 //! Fields stand in SGLang's order, each at least 64 bytes (the smallest write that every network
 //! card takes). The room stands last, so that a row whose room has arrived has arrived.

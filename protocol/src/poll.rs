@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// SGLang's `KVPoll`. The order is meaning: ranks agree by minimum, so one failed rank fails the
-/// request, and a state only ever moves to a larger one or to `Failed`. Source: seed 000 §7.1.
+/// request, and a state only ever moves to a larger one or to `Failed`. Source: docs/sglang-protocol.md#kvpoll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 #[serde(try_from = "u8", into = "u8")]

@@ -13,7 +13,7 @@ pub const ADMIN: u16 = 30900;
 /// Where the nodes of a replica meet (`--dist-init-addr`); PyTorch's default.
 pub const RENDEZVOUS: u16 = 29500;
 /// SGLang's `FAKE_BOOTSTRAP_HOST`: a request with this `bootstrap_host` uses the fake transfer
-/// backend. Source: seed 001, "Dummy Test".
+/// backend. Source: docs/sglang-protocol.md#fake-transfers.
 pub const FAKE_BOOTSTRAP_HOST: &str = "2.2.2.2";
 
 /// The admin port of a program whose API is at `http`: as far above it as [`ADMIN`] is above [`HTTP`], so that a router

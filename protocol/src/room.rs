@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// SGLang's `bootstrap_room`: 63 bits, drawn by the router, never 0 (0 means "not arrived" in a
-/// metadata row). Item `i` of a batch has room `room + i`. Source: seed 000 §3.2.
+/// metadata row). Item `i` of a batch has room `room + i`. Source: docs/sglang-protocol.md#rooms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct BootstrapRoom(u64);
@@ -48,7 +48,7 @@ impl BootstrapRoom {
         self.0
     }
 
-    /// The prefill data-parallel rank that serves this room. Source: seed 000 §3.2.
+    /// The prefill data-parallel rank that serves this room. Source: docs/sglang-protocol.md#rooms.
     pub fn dp_rank(self, dp_size: u32) -> u32 {
         let rank = self.0 % u64::from(dp_size.max(1));
         u32::try_from(rank).expect("a remainder of a u32 fits a u32")

@@ -85,7 +85,7 @@ pub struct DrainStatus {
     pub in_flight: u64,
 }
 
-/// Bootstrap fields that the router splices into a request body. Source: seed 000 §3.2.
+/// Bootstrap fields that the router splices into a request body. Source: docs/sglang-protocol.md#rooms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootstrapFields {
     pub bootstrap_host: String,

@@ -5,8 +5,6 @@
 mod head;
 mod shape;
 
-use shape::Shape;
-
 use crate::cancel::{Holdings, InFlight};
 use crate::client::{ClientError, Incoming};
 use crate::dispatch::{Call, PrefillLeg, Started, is_event_stream};
@@ -16,6 +14,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body::Frame;
+use shape::Shape;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};

@@ -2,6 +2,7 @@
 
 mod fields;
 mod imports;
+mod prose;
 mod selections;
 mod sources;
 mod troubleshooting;

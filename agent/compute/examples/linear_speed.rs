@@ -17,16 +17,15 @@
     reason = "sizes and rates for people"
 )]
 
-use std::arch::x86_64::{
-    __m256, __m512, _mm256_fmadd_ps, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_set1_ps,
-};
-use std::hint::black_box;
-
 use pd_compute::cpu::Isa;
 use pd_compute::cpu::linear::{LinearProduct, LinearScratch, SharedOut};
 use pd_compute::cpu::pack::{PackedLinear, serially};
 use pd_compute::dtype::ComputeDtype;
 use pd_compute::{Epilogue, WeightFormat, WeightSource};
+use std::arch::x86_64::{
+    __m256, __m512, _mm256_fmadd_ps, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_set1_ps,
+};
+use std::hint::black_box;
 
 /// Weights larger than the caches of the machines we know.
 const COLD_BYTES: usize = 192 << 20;

@@ -6,15 +6,14 @@
 #![allow(clippy::print_stdout, reason = "a program whose output is its result")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
-use std::sync::Arc;
-use std::time::Instant;
-
 use pd_compute::cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuEmbedding, Isa};
 use pd_compute::{
     AttnPaged, Backend, BatchView, DType, Embed, Epilogue, GatherRows, KvCutView, KvGroupView,
     Linear, QkvPrep, RmsNorm, RopeTable, Sample, SampleOut, SamplingRow, SamplingView, Ticket,
     WeightFormat, WeightSource,
 };
+use std::sync::Arc;
+use std::time::Instant;
 
 const LAYERS: usize = 30;
 const HIDDEN: usize = 576;

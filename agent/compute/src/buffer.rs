@@ -1,14 +1,12 @@
 //! Device buffers, tickets and exported memory, as every backend offers them.
 
-use std::fmt::Debug;
-use std::ops::Range;
-use std::os::fd::OwnedFd;
-
-use bytemuck::{AnyBitPattern, Pod, Zeroable};
-
 use crate::cuda::CudaMemory;
 use crate::dtype::DType;
 use crate::error::ComputeError;
+use bytemuck::{AnyBitPattern, Pod, Zeroable};
+use std::fmt::Debug;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 
 /// A handle to a range of device memory. Cloning is cheap, and an enqueued op keeps what it uses
 /// alive, so a handle may be dropped while work on it is still queued.

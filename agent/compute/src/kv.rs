@@ -3,11 +3,10 @@
 //! A cut is one region `[page][kv_head][layer in cut][K,V][slot][head_dim]`; ops take base and
 //! strides, so the order is the pool owner's choice. Which page belongs to whom is not known here.
 
-use std::sync::Arc;
-
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::ops::Backend;
+use std::sync::Arc;
 
 /// An `out_slots` entry for which no K and V are written (a padding row).
 pub const NO_SLOT: u32 = u32::MAX;
@@ -60,7 +59,7 @@ impl<B: Backend> KvGroupView<B> {
 // === impl KvCutView ===
 
 impl<B: Backend> KvCutView<B> {
-    /// The order of DESIGN: `[page][kv_head][layer in cut][K,V][slot][head_dim]`, dense.
+    /// The page order of docs/kv-layout.md: `[page][kv_head][layer in cut][K,V][slot][head_dim]`, dense.
     pub fn page_first(
         region: B::Buffer,
         first_layer: usize,

@@ -1,12 +1,11 @@
 //! A model file mapped read-only into memory, so that weights are read from the page cache and
 //! never copied. What the bytes mean is the caller's business.
 
+use memmap2::{Advice, Mmap};
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-
-use memmap2::{Advice, Mmap};
 
 /// The whole of a file. The file must not be shortened while it is mapped: replace a model by
 /// renaming a new file over it, never by writing into it.

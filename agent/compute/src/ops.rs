@@ -7,16 +7,14 @@
 //! Wrong shapes are programmer errors and panic at the call; wrong indices inside device buffers
 //! fault the queue, which tickets and [`Backend::health`] report.
 
-use std::fmt::Debug;
-
-use bytemuck::NoUninit;
-
 use crate::buffer::{DeviceBuffer, MemoryExport, Ticket};
 use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::kv::KvGroupView;
 use crate::sampling::{SampleOut, SamplingView};
 use crate::weight::WeightSource;
+use bytemuck::NoUninit;
+use std::fmt::Debug;
 
 /// Keys per attention block: block `i` of a sequence holds positions `[64·i, 64·(i+1))`.
 pub const ATTN_BLOCK_LEN: usize = 64;

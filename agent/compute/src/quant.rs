@@ -5,9 +5,8 @@
 //! rounded at most once, by the addition: fused or not, every implementation gets the same bits.
 //! Block layouts are those of ggml's `ggml-common.h`, checked against gguf-py.
 
-use half::{bf16, f16};
-
 use crate::dtype::WeightFormat;
+use half::{bf16, f16};
 
 /// Values in the largest block.
 pub(crate) const MAX_BLOCK_LEN: usize = 256;

@@ -4,9 +4,8 @@
 //! and bias on the logits, temperature, then top-k, top-p and min-p jointly on one distribution.
 //! Logprobs are those of the logits after penalties and bias, without temperature.
 
-use bytemuck::{Pod, Zeroable};
-
 use crate::ops::Backend;
+use bytemuck::{Pod, Zeroable};
 
 /// The token of a row that has no finite logit; its logprob is NaN. Also `SamplingRow::given` of a
 /// row that draws.

@@ -8,15 +8,14 @@
     reason = "a check has nothing better to do than to stop"
 )]
 
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::time::Instant;
-
 use pd_compute::cpu::CpuBackend;
 use pd_engine::model::{Model, ModelFiles, Step, StepLimits, load};
 use pd_engine::text::{self, ChatTemplate, Message, Tokenizer};
 use serde::Deserialize;
 use serde_json::Map;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
 
 #[path = "../src/model/tests/runner.rs"]
 #[expect(dead_code, reason = "the tests use more of it")]

@@ -1,10 +1,9 @@
 //! `Batch`: the requests of one step, each with how many of its tokens are computed. Prefill
 //! chunks and decode steps stand side by side; they differ in nothing but that number.
 
-use std::ops::Range;
-
 use crate::engine::TokenLogprob;
 use crate::req::Req;
+use std::ops::Range;
 
 #[derive(Debug, Default)]
 pub(crate) struct Batch {

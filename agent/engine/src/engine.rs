@@ -1,14 +1,13 @@
 //! The engine from outside: started once per process, then driven through a cheap, cloneable
 //! handle. The scheduler's thread is behind a channel; nothing here waits for it but `flush_cache`.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
 use pd_kv_transfer::Failure;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::Role;
 use pd_protocol::timeline::RequestTimeline;
 use pd_protocol::workers::{DrainState, DrainStatus};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::sync::{mpsc, oneshot};
 
 pub mod config;
@@ -105,6 +104,7 @@ impl EngineHandle {
         let room = info.room_of(&request)?;
         let in_flight = InFlight::enter(shared, room)?;
         let id = RequestId(shared.next_id.fetch_add(1, Ordering::Relaxed));
+        // Bounded by the answer: at most one event per token, and one that ends it.
         let (events_tx, events_rx) = mpsc::unbounded_channel();
         let submission = Box::new(Submission {
             id,

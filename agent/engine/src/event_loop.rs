@@ -2,18 +2,16 @@
 //! sequences; what a step computes and where requests go next is the mode's, a type of its own for
 //! unified, prefill and decode engines.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-use crossbeam_channel::{Receiver, Sender};
-use pd_compute::{Backend, ComputeError};
-
 use crate::batch::{Batch, RowOutput};
 use crate::engine::{Command, RequestId, Submission};
 use crate::model_runner::Launched;
 use crate::req::Req;
 use crate::resources::Resources;
+use crossbeam_channel::{Receiver, Sender};
+use pd_compute::{Backend, ComputeError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// A way to serve requests: queues, and the rules by which requests move through them.
 pub(crate) trait Mode<B: Backend> {

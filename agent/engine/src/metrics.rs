@@ -1,12 +1,11 @@
-//! Counters, gauges and histograms of one engine, in Prometheus text. Names are SGLang's (seed 000
-//! §15.1 and `/metrics`) with the prefix `pdserve_`. Peers, NICs and rails are `pd_kv_transfer`'s to
-//! tell; its series are in the same registry.
-
-use std::time::{Duration, Instant};
+//! Counters, gauges and histograms of one engine, in Prometheus text. Names are SGLang's
+//! (docs/sglang-protocol.md#metrics) with the prefix `pdserve_`. `pd_kv_transfer` adds the series of
+//! peers, NICs and rails to the same registry.
 
 use prometheus::core::Collector;
 use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec};
 use prometheus::{Encoder, HistogramOpts, Opts, Registry, TextEncoder};
+use std::time::{Duration, Instant};
 
 /// The registry is the engine's own, so that several engines of a process do not mix. Clones
 /// share it.

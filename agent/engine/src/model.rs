@@ -10,13 +10,11 @@ mod llama;
 mod qwen3;
 mod rope;
 
-use std::fmt::Debug;
-use std::ops::Range;
-
-use pd_compute::{Backend, BatchView, ComputeError, KvGroupView};
-
 use crate::weights::WeightsError;
 use dense::{DenseDecoder, DenseFamily};
+use pd_compute::{Backend, BatchView, ComputeError, KvGroupView};
+use std::fmt::Debug;
+use std::ops::Range;
 
 pub use config::{Family, ModelConfig, RopeScaling};
 pub use files::{ModelFiles, ModelPath, OpenError};

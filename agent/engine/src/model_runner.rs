@@ -4,9 +4,6 @@
 mod inputs;
 mod launched;
 
-use pd_compute::{Backend, ComputeError, CopyDirection, CopyPages, DType, GatherRows};
-use pd_compute::{Sample, SampleOut, Ticket};
-
 use crate::batch::{Batch, BatchRow};
 use crate::kvcache::PageIdx;
 use crate::kvcache::group::KvGroups;
@@ -15,6 +12,8 @@ use crate::model::{Model, Step};
 use inputs::{DeviceInputs, HostInputs, StepInputs};
 pub(crate) use launched::Launched;
 use launched::LaunchedRow;
+use pd_compute::{Backend, ComputeError, CopyDirection, CopyPages, DType, GatherRows};
+use pd_compute::{Sample, SampleOut, Ticket};
 
 /// SGLang's `ModelRunner`.
 #[derive(Debug)]

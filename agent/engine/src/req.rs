@@ -8,19 +8,17 @@
 //! ```
 //! A prefill step extends by many, a decode step by one, a request that lost its KV by all it had.
 
-use std::time::Instant;
-
-use pd_kv_transfer::{KvReceiver, KvSender};
-use pd_protocol::workers::BootstrapFields;
-use pd_protocol::{BootstrapRoom, KvPoll};
-use tokio::sync::mpsc;
-
 use crate::engine::{FinishReason, InFlight, LogprobOptions, RequestId, Submission};
 use crate::engine::{TokenEvent, TokenLogprob};
 use crate::kvcache::pool::ReqKv;
 use crate::sample::params::SamplingParams;
 use crate::sample::penalties::Penalties;
 use crate::sample::stop::StopChecker;
+use pd_kv_transfer::{KvReceiver, KvSender};
+use pd_protocol::workers::BootstrapFields;
+use pd_protocol::{BootstrapRoom, KvPoll};
+use std::time::Instant;
+use tokio::sync::mpsc;
 
 /// SGLang's `Req`.
 pub(crate) struct Req {

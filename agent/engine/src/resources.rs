@@ -1,13 +1,6 @@
 //! `Resources`: what every mode of the scheduler shares (device, KV books, metrics, timelines) and
 //! what happens to a request in every mode alike: it was extended, it got a token, it ended.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use pd_compute::{Backend, ComputeError};
-use pd_protocol::timeline::{Stage, StageEvent};
-use prometheus::IntGauge;
-
 use crate::batch::{Batch, BatchRow};
 use crate::engine::{FinishReason, TokenLogprob};
 use crate::event_loop::QueueSizes;
@@ -16,6 +9,11 @@ use crate::metrics::{EngineMetrics, Throughput};
 use crate::model_runner::{Launched, ModelRunner};
 use crate::req::{Req, Transfer};
 use crate::timeline::{Timelines, stage_now};
+use pd_compute::{Backend, ComputeError};
+use pd_protocol::timeline::{Stage, StageEvent};
+use prometheus::IntGauge;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(crate) struct Resources<B: Backend> {

@@ -10,7 +10,7 @@ pub(crate) mod retract;
 pub(crate) mod unified;
 
 /// SGLang's `CLIP_MAX_NEW_TOKENS`: in estimates an answer counts for no more, since few get longer
-/// and reserving for all of them would leave the pool idle. Source: seed 001, "calc ratio".
+/// and reserving for all of them would leave the pool idle. Source: docs/sglang-protocol.md#scheduling.
 pub(crate) const CLIP_MAX_NEW_TOKENS: usize = 4096;
 
 /// Bounds of a step.

@@ -6,10 +6,9 @@ pub mod detokenizer;
 mod token_bytes;
 pub mod tokenizer;
 
-use std::path::{Path, PathBuf};
-
 use crate::model::files::{ModelPath, OpenError, tokenizer_files};
 use crate::weights::{Gguf, GgufError};
+use std::path::{Path, PathBuf};
 
 pub use chat_template::{ChatTemplate, Message, TemplateError, TemplateValue};
 pub use detokenizer::Detokenizer;

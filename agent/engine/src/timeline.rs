@@ -1,11 +1,10 @@
 //! Stages of recent requests with their wall-clock times, by room. A bounded ring: the oldest room
 //! is forgotten.
 
-use std::collections::{HashMap, VecDeque};
-
 use parking_lot::Mutex;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::timeline::{Stage, StageEvent};
+use std::collections::{HashMap, VecDeque};
 
 /// Rooms remembered.
 const ROOMS_MAX: usize = 1024;

@@ -6,11 +6,10 @@ pub mod gguf;
 pub mod hf;
 pub mod names;
 
-use std::borrow::Cow;
-use std::path::Path;
-
 use half::{bf16, f16};
 use pd_compute::{WeightFormat, WeightSource};
+use std::borrow::Cow;
+use std::path::Path;
 
 pub use gguf::{Gguf, GgufError};
 pub use hf::{HfError, Safetensors};

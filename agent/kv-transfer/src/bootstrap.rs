@@ -1,5 +1,5 @@
 //! The bootstrap server beside prefill and its client: prefill ranks register where they are,
-//! decode asks. Source: reference §1.2, seed 000 §3.3.
+//! decode asks. Source: docs/sglang-protocol.md#bootstrap.
 
 pub(crate) mod client;
 pub mod server;

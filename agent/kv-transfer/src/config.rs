@@ -52,7 +52,7 @@ pub struct TransferConfig {
     /// path; without one, within their network namespace. `--disaggregation-shm-dir`.
     pub shm_dir: Option<PathBuf>,
     /// A peer that stays silent for `heartbeat_interval * heartbeat_failures` is lost.
-    /// Source: reference §1.8.
+    /// Source: docs/sglang-protocol.md#timeouts.
     pub heartbeat_interval: Duration,
     pub heartbeat_failures: u32,
     /// Decode: filled with the way to each prefill rank.

@@ -2,7 +2,7 @@
 //! least far, and failed if it failed on one of them, so that ranks never part ways. Ranks of the scheduler's
 //! own process are polled by it; those of other nodes report each change over a link of their own, and one
 //! whose link ends or falls silent has failed whatever it had not ended.
-//! Source: seed 000 §7.2 (tensor parallel), §10.2 (bootstrapped and released requests of pipeline stages).
+//! Source: docs/sglang-protocol.md#rank-agreement.
 
 mod report;
 

@@ -4,7 +4,7 @@ use crate::memory::RegionError;
 use pd_protocol::BootstrapRoom;
 use serde::{Deserialize, Serialize};
 
-/// Where a failure arose, so that its reader knows whom to ask. Source: requirement T10.
+/// Where a failure arose, so that its reader knows whom to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureLayer {

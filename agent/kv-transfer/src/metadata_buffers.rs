@@ -33,7 +33,7 @@ pub struct MetadataIndexAllocator {
 // === impl MetadataBuffers ===
 
 impl MetadataBuffers {
-    /// `rows` empty rows. Source: requirement T4 (2 × max running requests on both sides).
+    /// `rows` empty rows. Source: docs/sglang-protocol.md#metadata.
     ///
     /// # Errors
     /// The system refuses the memory.

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 const MAGIC: &[u8; 8] = b"PDSVLNK1";
 /// Longest session id that is read.
 const SESSION_BYTES_MAX: usize = 512;
-/// Connect and hello take at most this. Source: reference §1.8 (connect 2 s).
+/// Connect and hello take at most this. Source: docs/sglang-protocol.md#timeouts.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A peer whose host has vanished is noticed within this, also while nothing is said.

@@ -1,5 +1,5 @@
 //! Which prefill ranks a decode rank fetches from, what of, and how many messages each side counts. Pure.
-//! Source: reference §1.4, made general: a rank of `size` has the share `rank/size..(rank+1)/size` of the
+//! Source: docs/sglang-protocol.md#unequal-ranks, made general: a rank of `size` has the share `rank/size..(rank+1)/size` of the
 //! heads, and two ranks meet where their shares do. Where there are more ranks than heads, a rank has the
 //! whole head that its share begins in.
 

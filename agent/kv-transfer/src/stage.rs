@@ -1,5 +1,5 @@
 //! Failures on purpose: `DISAGGREGATION_TEST_FAILURE_PROB` fails a share of the rooms, each at one of
-//! its stages, so that every path out of a transfer is walked. Source: seed 000 §7.2.
+//! its stages, so that every path out of a transfer is walked. Source: docs/sglang-protocol.md#fake-transfers.
 
 use crate::failure::FailureReason;
 use parking_lot::Mutex;

@@ -45,7 +45,7 @@ async fn the_fake_host_answers_without_a_peer() {
     }
 }
 
-/// Seed 001's dummy test, its legs sent as its router sends them.
+/// SGLang's dummy test (docs/sglang-protocol.md#fake-transfers), its legs sent as its router sends them.
 #[tokio::test]
 async fn a_pair_over_fake_answers_both_legs_without_a_transfer() {
     let fake = ["--disaggregation-transfer-backend", "fake"];

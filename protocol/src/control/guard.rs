@@ -1,6 +1,6 @@
 //! The first frames of every control message.
 
-/// First frame: what is not ours is dropped unread. Source: seed 000 §6.3.
+/// First frame: what is not ours is dropped unread. Source: docs/sglang-protocol.md#control-messages.
 pub const GUARD: &[u8] = b"PdserveKvGuard";
 /// Second frame: raised when a message changes so that an old peer would misread it.
 pub const VERSION: &[u8] = b"1";

@@ -1,4 +1,4 @@
-//! State that hybrid models keep beside the pages of their KV groups. Source: seed 000 §15.3.
+//! State that hybrid models keep beside the pages of their KV groups. Source: docs/sglang-protocol.md#hybrid-state.
 
 use super::{LayoutError, in_range};
 use serde::{Deserialize, Serialize};

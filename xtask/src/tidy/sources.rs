@@ -83,3 +83,90 @@ fn no_test_is_ignored() {
         |path: &str, text: &str| path.starts_with("xtask/src/tidy") || !text.contains("#[ignore");
     assert_eq!(offenders(tidy), Vec::<String>::new());
 }
+
+/// The end of a `use` statement, whether it is a line or a list over several.
+fn is_import(line: &str) -> bool {
+    (line.starts_with("use ") && line.ends_with(';')) || line == "};"
+}
+
+#[test]
+fn imports_of_a_file_are_one_block() {
+    let tidy = |_: &str, text: &str| {
+        let gaps = text
+            .split("\n\n")
+            .map(|part| part.lines().last().unwrap_or_default());
+        let starts = text
+            .split("\n\n")
+            .skip(1)
+            .map(|part| part.lines().next().unwrap_or_default());
+        !gaps
+            .zip(starts)
+            .any(|(end, start)| is_import(end) && start.starts_with("use "))
+    };
+    assert_eq!(offenders(tidy), Vec::<String>::new());
+}
+
+/// Most lines of a file, and those that are longer and only shrink.
+const LINES_MAX: usize = 400;
+const LONGER: &[(&str, usize)] = &[
+    ("agent/compute/examples/step.rs", 430),
+    ("agent/compute/proof/src/emulation.rs", 621),
+    ("agent/compute/proof/src/speed.rs", 470),
+    ("agent/compute/proof/src/suite.rs", 564),
+    ("agent/compute/proof/tests/emulated.rs", 404),
+    ("agent/compute/src/cuda/gpu.rs", 574),
+    ("agent/kv-transfer/examples/soak/worker.rs", 534),
+    ("agent/kv-transfer/src/backend/rdma/dispatch.rs", 563),
+    ("agent/kv-transfer/src/backend/rdma/dispatch/tests.rs", 510),
+    ("agent/kv-transfer/src/backend/rdma/receiver.rs", 544),
+    ("agent/kv-transfer/src/backend/rdma/writer.rs", 520),
+    ("agent/kv-transfer/src/backend/rdma/writer/rail.rs", 632),
+    ("agent/kv-transfer/src/ranks/tests.rs", 445),
+    ("agent/kv-transfer/src/tests/faults.rs", 428),
+    ("agent/kv-transfer/src/tests/fixture.rs", 459),
+    ("agent/verbs/src/ffi.rs", 437),
+    ("e2e/tests/kube/stand.rs", 426),
+    ("operator/src/cluster/apply.rs", 611),
+    ("operator/src/cluster/children.rs", 441),
+    ("operator/src/cluster/reconcile.rs", 608),
+    ("operator/src/cluster/run.rs", 402),
+    ("operator/src/cluster/status.rs", 436),
+    ("operator/src/controller/autoscale/tests/simulator.rs", 437),
+    ("operator/src/controller/plan/tests.rs", 451),
+];
+
+#[test]
+fn no_file_is_longer_than_a_reader_can_hold() {
+    let tidy = |path: &str, text: &str| {
+        let longer = LONGER.iter().find(|(long, _)| *long == path);
+        text.lines().count() <= longer.map_or(LINES_MAX, |(_, lines)| *lines)
+    };
+    assert_eq!(offenders(tidy), Vec::<String>::new());
+}
+
+/// Files whose queues still lack a bound or an argument for none. Entries only leave this list.
+const UNBOUNDED: &[&str] = &[
+    "agent/kv-transfer/src/backend/rdma/writer.rs",
+    "operator/src/cluster/nodes.rs",
+];
+
+#[test]
+fn a_queue_without_a_capacity_says_what_bounds_it() {
+    let tidy = |path: &str, text: &str| {
+        let lines: Vec<&str> = text.lines().collect();
+        let is_argued = |at: usize| {
+            let above = &lines[at.saturating_sub(4)..at];
+            above
+                .iter()
+                .any(|line| line.contains("// ") && line.to_lowercase().contains("bound"))
+        };
+        let is_open =
+            |line: &str| line.contains("unbounded_channel()") || line.contains("::unbounded()");
+        let is_exempt = path.contains("tests")
+            || path.starts_with("xtask/")
+            || path.starts_with("e2e/")
+            || UNBOUNDED.contains(&path);
+        is_exempt || (0..lines.len()).all(|at| !is_open(lines[at]) || is_argued(at))
+    };
+    assert_eq!(offenders(tidy), Vec::<String>::new());
+}

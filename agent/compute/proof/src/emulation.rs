@@ -5,17 +5,16 @@
 //! is reused too early shows. Memory is limited to what the device claims to have. See
 //! `cpp/emulation.h` for what it checks within a kernel.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
-
 use half::bf16;
 use parking_lot::Mutex;
 use pd_compute::cuda::driver::{
     DeviceInfo, Driver, DriverError, Event, Gemm, Graph, IpcHandle, Launch, Work,
 };
 use pd_compute::cuda::kernels::{CONSTANTS, Kernel};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
 
 const ERROR_BYTES: usize = 512;
 const PAGE: usize = 4096;

@@ -1,17 +1,15 @@
 //! How fast ops are in the shapes of real models: each is enqueued many times over inputs that exceed
 //! the caches, and the whole is waited for once.
 
-use std::time::Instant;
-
+use crate::cases::Subject;
+use crate::cases::attention::KvShape;
 use pd_compute::cuda::driver::{Driver, DriverError, Gemm, Work};
 use pd_compute::{
     AttnPaged, Backend, BatchView, DType, Epilogue, GatherRows, Linear, NO_SLOT, RmsNorm, Sample,
     SampleOut, SamplingRow, SamplingView, Ticket, WeightFormat, WeightSource,
 };
 use serde::Serialize;
-
-use crate::cases::Subject;
-use crate::cases::attention::KvShape;
+use std::time::Instant;
 
 /// A dense model's sizes.
 #[derive(Clone, Copy, Debug)]

@@ -1,20 +1,18 @@
 //! What must hold on every device: each op beside the CPU backend's, and what a backend promises
 //! beyond numbers. A check panics with what is wrong.
 
-use std::cell::RefCell;
-
-use pd_compute::sampling::SamplingRow;
-use pd_compute::{
-    Backend, DType, Embed, Epilogue, LogitBias, NO_TOKEN, Ticket, TokenCount, WeightFormat,
-    WeightSource,
-};
-
 use crate::cases::attention::{AttnCase, KvShape};
 use crate::cases::linear::{LinearCase, linear};
 use crate::cases::rows::{self, QkvCase};
 use crate::cases::sampling::SampleCase;
 use crate::cases::steps::{Steps, indices};
 use crate::cases::{Subject, compare, pages, reference, values};
+use pd_compute::sampling::SamplingRow;
+use pd_compute::{
+    Backend, DType, Embed, Epilogue, LogitBias, NO_TOKEN, Ticket, TokenCount, WeightFormat,
+    WeightSource,
+};
+use std::cell::RefCell;
 
 /// Something that backends run on.
 pub trait Device {

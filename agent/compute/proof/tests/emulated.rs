@@ -1,7 +1,5 @@
 //! The suite on the emulated device, and what only a device that waits and is small can show.
 
-use std::sync::Arc;
-
 use half::bf16;
 use pd_compute::cuda::driver::IpcHandle;
 use pd_compute::cuda::{CudaBackend, CudaConfig};
@@ -13,6 +11,7 @@ use pd_compute_proof::cases::Subject;
 use pd_compute_proof::cases::steps::{Steps, indices};
 use pd_compute_proof::speed::{ModelShape, Plan, measure};
 use pd_compute_proof::suite::{Device, checks};
+use std::sync::Arc;
 
 struct Emulated;
 

@@ -1,11 +1,10 @@
 //! The suite on libtorch: every op beside the CPU backend's, and how close they are.
 
-use std::time::Instant;
-
 use pd_compute::tch::{TchBackend, TchConfig, usual_device};
 use pd_compute::{Backend, ComputeError, DType, DeviceBuffer, Embed, WeightFormat, WeightSource};
 use pd_compute_proof::cases::{Subject, reference, values};
 use pd_compute_proof::suite::{Device, checks, take_closeness};
+use std::time::Instant;
 
 /// A GPU if libtorch finds one.
 struct Torch;

@@ -12,8 +12,6 @@ mod keys;
 mod matmul;
 mod tile;
 
-use std::cell::RefCell;
-
 use super::backend::CpuBackend;
 use super::kv_layer::KvLayer;
 use super::memory::{Dst, Src};
@@ -21,6 +19,7 @@ use super::queue::Exec;
 use crate::ops::AttnPaged;
 use block::{AttendBlock, BlockScratch};
 use fold::{Finish, FoldBlock, reset};
+use std::cell::RefCell;
 use tile::Tile;
 
 /// Rows (queries × query heads) of a tile: their scores and sums stay in the L1 and L2 caches

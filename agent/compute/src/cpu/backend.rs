@@ -1,9 +1,5 @@
 //! The CPU's [`Backend`]: every method turns its request into a command for the queue.
 
-use std::sync::Arc;
-
-use bytemuck::NoUninit;
-
 use super::embed::{self, CpuEmbedding};
 use super::isa::Isa;
 use super::memory::CpuBuffer;
@@ -19,6 +15,8 @@ use crate::ops::{
     AttnPaged, Backend, CopyPages, Embed, GatherRows, Linear, QkvPrep, RmsNorm, RopeTable, Sample,
 };
 use crate::weight::WeightSource;
+use bytemuck::NoUninit;
+use std::sync::Arc;
 
 /// How the CPU backend runs.
 #[derive(Clone, Copy, Debug)]

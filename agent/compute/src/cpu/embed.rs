@@ -1,7 +1,5 @@
 //! Embedding tables, kept as they are stored and expanded row by row.
 
-use std::sync::Arc;
-
 use super::backend::CpuBackend;
 use super::queue::Exec;
 use crate::dtype::WeightFormat;
@@ -10,6 +8,7 @@ use crate::ops::Embed;
 use crate::quant::dequantize;
 use crate::sampling::NO_TOKEN;
 use crate::weight::WeightSource;
+use std::sync::Arc;
 
 /// An `n × k` table in the file's format.
 #[derive(Clone, Debug)]

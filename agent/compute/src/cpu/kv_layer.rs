@@ -1,13 +1,12 @@
 //! One layer of the paged KV pool as kernels address it: a base and strides.
 
-use bytemuck::{AnyBitPattern, NoUninit};
-use half::{bf16, f16};
-
 use super::backend::CpuBackend;
 use super::memory::Dst;
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::kv::KvGroupView;
+use bytemuck::{AnyBitPattern, NoUninit};
+use half::{bf16, f16};
 
 /// The region of the cut that holds the layer, typed.
 pub(super) enum Region {

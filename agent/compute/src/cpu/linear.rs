@@ -10,17 +10,15 @@
 mod activations;
 mod tasks;
 
-use std::marker::PhantomData;
-use std::ops::Range;
-
 use crate::cpu::isa::Isa;
 use crate::cpu::kernels::linear::epilogue::OutTile;
 use crate::cpu::kernels::linear::{LinearKernels, MAX_TILE_ROWS, Tile, TileKernel, avx512_bf16};
 use crate::cpu::pack::{AlignedBytes, BLOCK_LANES, PackedLinear, Segment, intersection};
 use crate::dtype::WeightFormat;
 use crate::ops::Epilogue;
-
 use activations::{Activations, RowTile};
+use std::marker::PhantomData;
+use std::ops::Range;
 pub use tasks::{LinearTask, LinearTasks};
 
 /// Rows whose activations a task keeps arranged at a time: twenty tiles, half a level-2 cache for

@@ -6,18 +6,16 @@
 
 mod access;
 
+use crate::buffer::{DeviceBuffer, ExportHandle, HostBytes, MemoryExport};
+use crate::dtype::DType;
+use crate::error::ComputeError;
+pub(super) use access::{Dst, Src};
+use bytemuck::{AnyBitPattern, NoUninit};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-
-use bytemuck::{AnyBitPattern, NoUninit};
-
-use crate::buffer::{DeviceBuffer, ExportHandle, HostBytes, MemoryExport};
-use crate::dtype::DType;
-use crate::error::ComputeError;
-pub(super) use access::{Dst, Src};
 
 /// From this size on the kernel is asked for huge pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;

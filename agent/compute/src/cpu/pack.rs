@@ -15,11 +15,10 @@ mod aligned;
 pub(crate) mod layout;
 mod writer;
 
-use std::ops::Range;
-
 use crate::dtype::{ComputeDtype, WeightFormat};
 use crate::error::ComputeError;
 use crate::weight::WeightSource;
+use std::ops::Range;
 
 pub(crate) use aligned::AlignedBytes;
 pub(crate) use layout::BLOCK_LANES;

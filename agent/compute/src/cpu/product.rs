@@ -1,12 +1,11 @@
 //! The linear op: one packed product, divided among the pool.
 
-use std::cell::RefCell;
-use std::sync::Arc;
-
 use super::backend::CpuBackend;
 use super::linear::{LinearProduct, LinearScratch, SharedOut};
 use super::queue::Exec;
 use crate::ops::Linear;
+use std::cell::RefCell;
+use std::sync::Arc;
 
 thread_local! {
     static SCRATCH: RefCell<LinearScratch> = RefCell::default();

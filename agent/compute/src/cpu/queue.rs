@@ -5,6 +5,13 @@
 //! 3. A command that panics faults the queue: later ones are dropped unexecuted, tickets say why.
 //! 4. When the last backend handle goes, what is queued still runs, then the thread ends.
 
+use super::isa::Isa;
+use super::memory::CpuBuffer;
+use super::threads::{CpuThreads, Spin};
+use super::ticket::{CpuTicket, TicketState};
+use crate::buffer::Ticket as _;
+use crate::error::ComputeError;
+use parking_lot::{Condvar, Mutex};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,15 +19,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
-
-use parking_lot::{Condvar, Mutex};
-
-use super::isa::Isa;
-use super::memory::CpuBuffer;
-use super::threads::{CpuThreads, Spin};
-use super::ticket::{CpuTicket, TicketState};
-use crate::buffer::Ticket as _;
-use crate::error::ComputeError;
 
 /// Commands that may wait. A step is some hundreds, so this is a hundred steps nobody waited for.
 const COMMANDS_MAX: usize = 65_536;

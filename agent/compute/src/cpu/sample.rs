@@ -4,8 +4,6 @@ mod draw;
 mod likeliest;
 mod reduce;
 
-use std::cell::RefCell;
-
 use super::backend::CpuBackend;
 use super::isa::Isa;
 use super::memory::{Dst, Src};
@@ -15,6 +13,7 @@ use crate::ops::Sample;
 use crate::sampling::{LogitBias, NO_TOKEN, SamplingRow, TokenCount};
 use draw::DrawScratch;
 use reduce::{Largest, SumExp};
+use std::cell::RefCell;
 
 thread_local! {
     static SCRATCH: RefCell<DrawScratch> = RefCell::default();

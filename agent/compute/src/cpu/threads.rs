@@ -5,6 +5,8 @@
 //! worker costs nothing. Workers spin [`SPIN_MAX`] between jobs, then park: several processes may
 //! share the cores.
 
+use crate::error::ComputeError;
+use parking_lot::Mutex;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -13,10 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
-
-use crate::error::ComputeError;
 
 /// About twice what parking and waking costs, so a gap between two ops of a step is bridged.
 const SPIN_MAX: Duration = Duration::from_micros(20);

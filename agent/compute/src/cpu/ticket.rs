@@ -1,11 +1,9 @@
 //! Results on their way from the queue thread to whoever waits.
 
-use std::sync::Arc;
-
-use parking_lot::{Condvar, Mutex};
-
 use crate::buffer::{HostBytes, Ticket};
 use crate::error::ComputeError;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 
 /// A ticket of the CPU queue.
 #[derive(Debug)]

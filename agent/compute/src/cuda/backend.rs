@@ -1,9 +1,5 @@
 //! CUDA's [`Backend`]: every method checks its request and enqueues kernels for it.
 
-use std::sync::Arc;
-
-use bytemuck::{NoUninit, Pod};
-
 use super::driver::{Driver, DriverError, Launch, Work};
 use super::export::{CudaMemory, EXPORT_GRANULE};
 use super::fault::FaultWord;
@@ -24,6 +20,8 @@ use crate::ops::{
     RopeTable, Sample,
 };
 use crate::weight::WeightSource;
+use bytemuck::{NoUninit, Pod};
+use std::sync::Arc;
 
 /// How the CUDA backend runs.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,10 @@
 //! What the backend asks of a driver: memory, copies, launches and events on one stream of one
 //! device. Calls return at once unless they say otherwise; the stream runs them in order.
 
+use super::kernels::Kernel;
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-
-use super::kernels::Kernel;
 
 /// A device that runs [`Kernel`]s. Any thread may call.
 ///

@@ -1,12 +1,11 @@
 //! Device memory as a KV transfer uses it: copied beside the stream, shared with other processes, named
 //! to NICs.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-
 use super::driver::{Driver, DriverError, IpcHandle};
 use super::memory::CudaBuffer;
 use crate::buffer::DeviceBuffer;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Granularity of dma-bufs.
 pub(super) const EXPORT_GRANULE: usize = 64 << 10;

@@ -1,12 +1,11 @@
 //! The first fault of the stream: a call that the driver refused, or a wrong index that a kernel met
 //! and left word of in pinned memory.
 
-use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
-
 use super::driver::{Driver, DriverError};
 use super::kernels::Fault;
 use crate::error::ComputeError;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
 
 #[derive(Debug)]
 pub(super) struct FaultWord {

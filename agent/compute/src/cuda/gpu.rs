@@ -3,18 +3,16 @@
 
 mod blas;
 
+use super::driver::{DeviceInfo, Driver, DriverError, Event, Graph, IpcHandle, Launch, Work};
+use super::kernels::Kernel;
+use blas::Blas;
+use cudarc::driver::result;
+use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
+use parking_lot::Mutex;
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-
-use cudarc::driver::result;
-use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
-use parking_lot::Mutex;
-
-use super::driver::{DeviceInfo, Driver, DriverError, Event, Graph, IpcHandle, Launch, Work};
-use super::kernels::Kernel;
-use blas::Blas;
 
 /// What `build.rs` made of the `.cu` files.
 mod compiled {

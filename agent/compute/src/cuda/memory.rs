@@ -1,14 +1,13 @@
 //! Buffers on the device and in pinned host memory.
 
-use std::ops::Range;
-use std::ptr::NonNull;
-use std::sync::Arc;
-
 use super::driver::Driver;
 use super::export::EXPORT_GRANULE;
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::error::ComputeError;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// A range of elements of one allocation.
 #[derive(Clone)]

@@ -2,14 +2,12 @@
 //! the stream still uses is lent again once the stream is past it. One of which nobody knows when that is,
 //! because a call was refused midway, is freed, which waits for the stream.
 
+use super::driver::{Driver, DriverError};
+use super::point::Point;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
-
-use parking_lot::Mutex;
-
-use super::driver::{Driver, DriverError};
-use super::point::Point;
 
 /// Smallest and largest block; more is copied in parts.
 const BLOCK_BYTES_MIN: usize = 4 << 10;

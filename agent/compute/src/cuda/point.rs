@@ -1,8 +1,7 @@
 //! A point of the stream that several may wait for.
 
-use std::sync::Arc;
-
 use super::driver::{Driver, DriverError, Event};
+use std::sync::Arc;
 
 /// Its event goes back to the driver with the last holder.
 #[derive(Debug)]

@@ -2,13 +2,11 @@
 //! when the step is new, as a graph when the same kernels have come before with the same arguments.
 //! What is replayed is thus exactly what would have been enqueued, whatever it depends on.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-use parking_lot::Mutex;
-
 use super::driver::{Driver, DriverError, Gemm, Graph, Launch, Work};
 use super::kernels::Kernel;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Steps that are remembered; beyond it the one that was not used for longest is forgotten.
 const STEPS_MAX: usize = 128;

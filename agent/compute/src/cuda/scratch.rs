@@ -1,15 +1,13 @@
 //! Device memory that ops of one kind use for the time they run: grown when a larger one is needed,
 //! kept until the end. Ops run one after another, so one is enough for all of them.
 
-use std::sync::Arc;
-
-use parking_lot::Mutex;
-
 use super::driver::Driver;
 use super::memory::{CudaBuffer, Place};
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::error::ComputeError;
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct Scratch {

@@ -1,13 +1,12 @@
 //! Results on their way from the device.
 
-use std::sync::Arc;
-
 use super::backend::Shared;
 use super::driver::DriverError;
 use super::pinned::{BLOCK_BYTES_MAX, Block};
 use super::point::Point;
 use crate::buffer::{HostBytes, Ticket};
 use crate::error::ComputeError;
+use std::sync::Arc;
 
 /// A ticket of the CUDA stream.
 #[derive(Debug)]

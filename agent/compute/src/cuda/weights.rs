@@ -1,11 +1,5 @@
 //! Weights on the device: rows as in the file, in the backend's dtype, joined or interleaved.
 
-use std::num::NonZero;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use half::bf16;
-
 use super::backend::Shared;
 use super::memory::{CudaBuffer, Place};
 use super::pinned::BLOCK_BYTES_MAX;
@@ -13,6 +7,10 @@ use crate::dtype::{DType, WeightFormat};
 use crate::error::ComputeError;
 use crate::quant::dequantize;
 use crate::weight::WeightSource;
+use half::bf16;
+use std::num::NonZero;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Kernels load rows 16 bytes at a time.
 const K_MULTIPLE: usize = 8;

@@ -1,14 +1,13 @@
 //! The ops around attention: from qkv rows to queries and cached keys and values, and softmax over
 //! the pages of each sequence.
 
-use tch::{Kind, Tensor};
-
 use super::backend::TchBackend;
 use super::memory::{index_tensor, int, ints};
 use super::pages::layer_of;
 use super::rows::normed;
 use crate::kv::NO_SLOT;
 use crate::ops::{AttnPaged, BatchView, QkvPrep};
+use tch::{Kind, Tensor};
 
 pub(super) fn qkv_prep(op: QkvPrep<'_, TchBackend>) -> Result<(), String> {
     let QkvPrep {

@@ -1,11 +1,5 @@
 //! The [`Backend`] itself: every method runs its op at once, one at a time.
 
-use std::sync::Arc;
-
-use bytemuck::NoUninit;
-use parking_lot::Mutex;
-use tch::{Cuda, Device};
-
 use super::memory::{TchBuffer, int};
 use super::weights::{TchMatrix, pack};
 use super::{attention, pages, product, rows, sample};
@@ -16,6 +10,10 @@ use crate::ops::{
     AttnPaged, Backend, CopyPages, Embed, GatherRows, Linear, QkvPrep, RmsNorm, RopeTable, Sample,
 };
 use crate::weight::WeightSource;
+use bytemuck::NoUninit;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tch::{Cuda, Device};
 
 /// How the libtorch backend runs.
 #[derive(Clone, Copy, Debug)]

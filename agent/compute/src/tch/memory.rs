@@ -1,13 +1,11 @@
 //! Buffers: ranges of one-dimensional tensors. Words lie in torch's `int32`, bit for bit.
 
-use std::ops::Range;
-use std::sync::Arc;
-
-use tch::{Device, Kind, TchError, Tensor};
-
 use crate::buffer::{DeviceBuffer, HostBytes};
 use crate::dtype::DType;
 use crate::error::ComputeError;
+use std::ops::Range;
+use std::sync::Arc;
+use tch::{Device, Kind, TchError, Tensor};
 
 /// A range of elements of one tensor.
 #[derive(Clone)]

@@ -1,12 +1,11 @@
 //! The paged pool as tensors, and whole pages to the host and back.
 
-use tch::Tensor;
-
 use super::backend::TchBackend;
 use super::memory::index_tensor;
 use crate::buffer::DeviceBuffer;
 use crate::kv::KvGroupView;
 use crate::ops::{CopyDirection, CopyPages};
+use tch::Tensor;
 
 /// K and V of a layer of the group, each `[page][kv_head][slot][head_dim]`, sharing the pool's memory.
 pub(super) fn layer_of(kv: &KvGroupView<TchBackend>, layer: usize) -> [Tensor; 2] {

@@ -1,12 +1,11 @@
 //! Ops on rows: embedding, norm, rotary table and gathering.
 
-use tch::{Kind, Tensor};
-
 use super::backend::TchBackend;
 use super::memory::index_tensor;
 use crate::buffer::DeviceBuffer;
 use crate::ops::{Embed, GatherRows, NO_ROW, RmsNorm, RopeTable};
 use crate::sampling::NO_TOKEN;
+use tch::{Kind, Tensor};
 
 pub(super) fn embed(op: Embed<'_, TchBackend>) -> Result<(), String> {
     let Embed {

@@ -1,11 +1,10 @@
 //! The sample op on the host, in f64: nothing of it is shared with another backend's but the noise.
 
-use std::cmp::Ordering;
-
 use super::backend::TchBackend;
 use crate::buffer::DeviceBuffer;
 use crate::ops::Sample;
 use crate::sampling::{LogitBias, NO_TOKEN, SamplingRow, TokenCount, noise};
+use std::cmp::Ordering;
 
 pub(super) fn sample(op: Sample<'_, TchBackend>) -> Result<(), String> {
     let Sample {

@@ -1,12 +1,11 @@
 //! Weights: rows of the backend's dtype, quantised ones expanded.
 
-use tch::{Device, Tensor};
-
 use super::backend::TchConfig;
 use super::memory::{TchBuffer, ints, kind_of};
 use crate::error::ComputeError;
 use crate::quant::dequantize;
 use crate::weight::WeightSource;
+use tch::{Device, Tensor};
 
 /// `[n][k]`, of a linear or an embedding.
 #[derive(Clone, Debug)]

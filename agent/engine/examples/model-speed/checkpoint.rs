@@ -1,11 +1,10 @@
 //! Checkpoints in the shapes of real models, with weights made up on the spot.
 
+use pd_compute_proof::speed::fill_with_noise;
+use serde_json::{Map, Value, json};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-
-use pd_compute_proof::speed::fill_with_noise;
-use serde_json::{Map, Value, json};
 
 /// A dense Qwen3's sizes.
 #[derive(Clone, Copy, Debug)]

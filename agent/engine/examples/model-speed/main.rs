@@ -7,17 +7,15 @@
 mod checkpoint;
 mod measure;
 
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::sync::Arc;
-
+use checkpoint::{SHAPES, Shape};
+use measure::{Measured, measure};
 use pd_compute::cuda::driver::Driver;
 use pd_compute_proof::speed::{Bounds, bounds};
 use pd_engine::engine::Device;
 use serde_json::{Value, json};
-
-use checkpoint::{SHAPES, Shape};
-use measure::{Measured, measure};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
 
 const USAGE: &str = "usage: model-speed TOKENIZER_FOLDER OUT_JSON [--device cuda|cpu] [--models NAME,…] [--scratch FOLDER]
   TOKENIZER_FOLDER  a Hugging Face folder, whose tokenizer is used

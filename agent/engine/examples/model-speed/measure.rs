@@ -1,17 +1,15 @@
 //! What is asked of an engine, and how long it takes.
 
-use std::error::Error;
-use std::path::Path;
-use std::time::{Duration, Instant};
-
+use crate::checkpoint::{CONTEXT, Shape};
 use pd_compute::dtype::ComputeDtype;
 use pd_compute_proof::speed::Bounds;
 use pd_engine::engine::{
     Device, Engine, EngineConfig, EngineHandle, GenerateRequest, LogprobOptions, RequestStream,
 };
 use pd_engine::sample::params::SamplingParams;
-
-use crate::checkpoint::{CONTEXT, Shape};
+use std::error::Error;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Requests that decode side by side, and tokens before the first of them.
 const DECODES: [(usize, usize); 5] = [(1, 128), (1, 32_000), (8, 128), (64, 128), (256, 128)];

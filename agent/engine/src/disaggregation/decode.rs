@@ -8,10 +8,6 @@
 //! 5. `RunningBatch`: a token a step. When pages run out, the request with least progress is copied
 //!    to host memory and comes back, before any new request, when there is room.
 
-use std::collections::VecDeque;
-
-use pd_compute::Backend;
-
 use super::TransferEnd;
 use super::decode_prealloc_queue::{DecodePreallocQueue, Demand, Headroom};
 use super::decode_transfer_queue::DecodeTransferQueue;
@@ -24,6 +20,8 @@ use crate::req::Req;
 use crate::resources::Resources;
 use crate::schedule::CLIP_MAX_NEW_TOKENS;
 use crate::schedule::decode::RunningBatch;
+use pd_compute::Backend;
+use std::collections::VecDeque;
 
 pub(crate) struct Decode<B: Backend> {
     limits: DecodeLimits,

@@ -7,14 +7,6 @@
 //!    where to write. First come, first served: one that does not fit holds up those behind it.
 //! 3. Or prefill is not found, or gives up: the request fails here and never cost a page.
 
-use std::collections::VecDeque;
-use std::time::Instant;
-
-use pd_compute::Backend;
-use pd_kv_transfer::{BootstrapAddr, ReceiverRequest};
-use pd_protocol::KvPoll;
-use pd_protocol::timeline::Stage;
-
 use super::TransferEnd;
 use super::fence::Fence;
 use crate::engine::RequestId;
@@ -22,6 +14,12 @@ use crate::req::{Req, Transfer};
 use crate::resources::Resources;
 use crate::schedule::CLIP_MAX_NEW_TOKENS;
 use crate::timeline::stage_now;
+use pd_compute::Backend;
+use pd_kv_transfer::{BootstrapAddr, ReceiverRequest};
+use pd_protocol::KvPoll;
+use pd_protocol::timeline::Stage;
+use std::collections::VecDeque;
+use std::time::Instant;
 
 /// SGLang's `DecodePreallocQueue`.
 #[derive(Debug, Default)]
@@ -30,7 +28,7 @@ pub(crate) struct DecodePreallocQueue {
 }
 
 /// SGLang's `_allocatable_tokens`: slots that may be given to requests yet to come, without those
-/// already here running dry. Source: seed 000 §5.2, 001 "calc allocatable tokens".
+/// already here running dry. Source: docs/sglang-protocol.md#decode-memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Headroom {
     /// Slots that running, arriving and arrived requests keep for their next tokens, and those

@@ -7,19 +7,17 @@
 //! 3. The first token, which prefill drew, is the request's own now; its prompt counts as computed.
 //! 4. Or `Failed`: the reader is told, retriably, and the memory goes behind the fence.
 
-use std::time::Instant;
-
-use pd_compute::Backend;
-use pd_protocol::KvPoll;
-use pd_protocol::metadata::MetadataRow;
-use pd_protocol::timeline::{Stage, StageEvent};
-
 use super::TransferEnd;
 use super::fence::Fence;
 use crate::engine::{RequestId, TokenLogprob};
 use crate::req::{Req, Transfer};
 use crate::resources::Resources;
 use crate::timeline::stage_now;
+use pd_compute::Backend;
+use pd_protocol::KvPoll;
+use pd_protocol::metadata::MetadataRow;
+use pd_protocol::timeline::{Stage, StageEvent};
+use std::time::Instant;
 
 /// SGLang's `DecodeTransferQueue`.
 #[derive(Debug, Default)]

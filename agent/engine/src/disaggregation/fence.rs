@@ -3,7 +3,6 @@
 
 use crate::kvcache::pool::{KvCache, Quarantined};
 use crate::req::{Req, Transfer};
-
 use pd_kv_transfer::MetadataIndexAllocator;
 
 #[derive(Default)]

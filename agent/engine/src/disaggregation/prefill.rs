@@ -7,11 +7,6 @@
 //! 3. With the last chunk the rest is sent, and the metadata row with the first token.
 //! 4. `prefill_inflight_queue`: until decode has it all. Then the leg is answered and memory freed.
 
-use pd_compute::Backend;
-use pd_kv_transfer::LastChunk;
-use pd_protocol::KvPoll;
-use pd_protocol::metadata::{MetadataRow, TokenLogprob as RowLogprob};
-
 use super::TransferEnd;
 use super::fence::Fence;
 use super::prefill_bootstrap_queue::PrefillBootstrapQueue;
@@ -24,6 +19,10 @@ use crate::resources::{NOT_FINITE, Resources};
 use crate::schedule::ScheduleLimits;
 use crate::schedule::prefill::PrefillScheduler;
 use crate::schedule::prefill_adder::PrefillAdder;
+use pd_compute::Backend;
+use pd_kv_transfer::LastChunk;
+use pd_protocol::KvPoll;
+use pd_protocol::metadata::{MetadataRow, TokenLogprob as RowLogprob};
 
 pub(crate) struct Prefill {
     limits: ScheduleLimits,
@@ -180,7 +179,7 @@ impl<B: Backend> Mode<B> for Prefill {
     }
 }
 
-/// What decode needs to go on from the first token. Source: seed 000 §4.3.
+/// What decode needs to go on from the first token. Source: docs/sglang-protocol.md#metadata.
 fn metadata_row(req: &Req, first: &TokenLogprob) -> MetadataRow {
     let room = req.room().expect("a prefill request has a room");
     let to_i32 = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);

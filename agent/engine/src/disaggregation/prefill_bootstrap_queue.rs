@@ -7,20 +7,18 @@
 //!    be, and the request may wait for its prompt to be computed.
 //! 4. Or it fails here, by timeout or because decode gave up, and never costs a page.
 
-use std::collections::VecDeque;
-
-use pd_compute::Backend;
-use pd_kv_transfer::SenderRequest;
-use pd_protocol::KvPoll;
-use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
-use pd_protocol::timeline::Stage;
-
 use super::TransferEnd;
 use super::fence::Fence;
 use crate::engine::RequestId;
 use crate::req::{Req, Transfer};
 use crate::resources::Resources;
 use crate::timeline::stage_now;
+use pd_compute::Backend;
+use pd_kv_transfer::SenderRequest;
+use pd_protocol::KvPoll;
+use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
+use pd_protocol::timeline::Stage;
+use std::collections::VecDeque;
 
 /// SGLang's `PrefillBootstrapQueue`.
 #[derive(Debug, Default)]

@@ -6,18 +6,16 @@
 //!    pages stay in the cache, the rest and the row are given back.
 //! 3. Or it sees `Failed`: the reader is told why, and pages and row wait behind the fence.
 
-use std::time::Instant;
-
-use pd_compute::Backend;
-use pd_protocol::KvPoll;
-use pd_protocol::timeline::Stage;
-
 use super::TransferEnd;
 use super::fence::Fence;
 use crate::engine::{FinishReason, RequestId, TokenLogprob};
 use crate::req::Req;
 use crate::resources::Resources;
 use crate::timeline::stage_now;
+use pd_compute::Backend;
+use pd_protocol::KvPoll;
+use pd_protocol::timeline::Stage;
+use std::time::Instant;
 
 /// SGLang's `disagg_prefill_inflight_queue`.
 #[derive(Debug, Default)]

@@ -1,15 +1,14 @@
 //! Shows the KV pool to a `KvManager` and starts it.
 
+use super::TransferEnd;
+use crate::engine::{EngineInfo, StartError};
+use crate::kvcache::group::{KvGroups, KvPoolShape, wire_dtype};
 use pd_compute::Backend;
 use pd_kv_transfer::{BootstrapAddr, KvArgs, KvManager, KvManagerConfig, MetadataBuffers};
 use pd_kv_transfer::{MetadataIndexAllocator, TransferConfig, Waker};
 use pd_protocol::Role;
 use pd_protocol::layout::{KvLayout, PAGE_ORDER, ParallelLayout, RankId};
 use pd_protocol::metadata::MetadataLayout;
-
-use super::TransferEnd;
-use crate::engine::{EngineInfo, StartError};
-use crate::kvcache::group::{KvGroups, KvPoolShape, wire_dtype};
 
 /// Beside the pool: who this rank is.
 pub(crate) struct TransferStart<'a> {
@@ -21,7 +20,7 @@ pub(crate) struct TransferStart<'a> {
     pub(crate) waker: Waker,
 }
 
-/// SGLang has as many rows as twice `max_running_requests`, on both sides. Source: seed 001.
+/// SGLang has as many rows as twice `max_running_requests`, on both sides. Source: docs/sglang-protocol.md#metadata.
 const METADATA_ROWS_PER_REQUEST: u32 = 2;
 
 impl TransferEnd {

@@ -1,15 +1,13 @@
 //! `EngineConfig`: everything an engine is started with. Flags and their spelling are the agent's.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
+use crate::text::TextSources;
 use pd_compute::cuda::driver::Driver;
 use pd_compute::dtype::ComputeDtype;
 use pd_kv_transfer::TransferConfig;
 use pd_protocol::Role;
 use pd_protocol::layout::KvDtype;
-
-use crate::text::TextSources;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub struct EngineConfig {

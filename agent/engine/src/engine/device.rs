@@ -1,17 +1,15 @@
 //! From the configured device to a backend on it, and the memory that it leaves for the KV pool.
 
-use std::sync::Arc;
-
+use super::StartError;
+use super::config::{Device, EngineConfig};
+use super::sizes;
+use crate::weights::Weights;
 use pd_compute::ComputeError;
 use pd_compute::cpu::{CpuBackend, CpuConfig};
 use pd_compute::cuda::driver::Driver;
 use pd_compute::cuda::{CudaBackend, CudaConfig};
 use pd_compute::dtype::ComputeDtype;
-
-use super::StartError;
-use super::config::{Device, EngineConfig};
-use super::sizes;
-use crate::weights::Weights;
+use std::sync::Arc;
 
 /// A backend, and what it multiplies in.
 pub(super) struct Numbers<B> {

@@ -1,16 +1,15 @@
 //! What an engine is called: its boot id, and `kv_compat`, the digest of all that must be equal for
 //! KV bytes to mean the same on two engines.
 
-use pd_compute::DType;
-use pd_compute::dtype::ComputeDtype;
-use serde::Serialize;
-
 use super::config::EngineConfig;
 use super::info::EngineInfo;
 use crate::kvcache::group::KvPoolShape;
 use crate::model::config::SamplingDefaults;
 use crate::model::{ModelConfig, ModelFiles};
 use crate::weights::digest::{HexDigest, digest_bytes};
+use pd_compute::DType;
+use pd_compute::dtype::ComputeDtype;
+use serde::Serialize;
 
 /// Bumped when bytes on the wire change their meaning.
 const WIRE_VERSION: u32 = 1;

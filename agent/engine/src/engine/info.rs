@@ -1,11 +1,10 @@
 //! `EngineInfo`: what an engine is, fixed at its start, and the checks that follow from it.
 
-use pd_protocol::BootstrapRoom;
-use pd_protocol::Role;
-
 use super::request::{GenerateRequest, SubmitError};
 use crate::model::config::SamplingDefaults;
 use crate::sample::params::{ParamsError, TOP_LOGPROBS_MAX};
+use pd_protocol::BootstrapRoom;
+use pd_protocol::Role;
 
 #[derive(Clone, Debug)]
 pub struct EngineInfo {

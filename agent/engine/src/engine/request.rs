@@ -1,11 +1,10 @@
 //! What goes into an engine and what comes out: a request, its stream of tokens, and the reasons
 //! for which one is refused.
 
+use crate::sample::params::{ParamsError, SamplingParams};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::workers::BootstrapFields;
 use tokio::sync::mpsc;
-
-use crate::sample::params::{ParamsError, SamplingParams};
 
 /// SGLang's `GenerateReqInput`, one choice of one prompt, already tokenised.
 #[derive(Clone, Debug)]

@@ -1,21 +1,19 @@
 //! What the handles and the scheduler's thread share, and the guards by which a request counts
 //! as in flight, a lost reader is noticed, and a lost handle stops the engine.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use crossbeam_channel::Sender;
-use parking_lot::Mutex;
-use pd_kv_transfer::Failure;
-use pd_protocol::BootstrapRoom;
-
 use super::info::EngineInfo;
 use super::request::SubmitError;
 use super::{Command, RequestId};
 use crate::metrics::EngineMetrics;
 use crate::text::{ChatTemplate, Tokenizer};
 use crate::timeline::Timelines;
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+use pd_kv_transfer::Failure;
+use pd_protocol::BootstrapRoom;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What [`Shared`] is made of.
 pub(crate) struct SharedParts {

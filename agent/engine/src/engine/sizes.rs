@@ -1,10 +1,6 @@
 //! How large things are: context, steps, pool. Numbers that cannot work are refused with the flag
 //! that sets them.
 
-use pd_compute::dtype::ComputeDtype;
-use pd_compute::{DType, WeightFormat};
-use pd_protocol::layout::KvDtype;
-
 use super::StartError;
 use super::config::{DisaggregationMode, EngineConfig};
 use crate::kvcache::group::KvPoolShape;
@@ -13,6 +9,9 @@ use crate::model::{KvPoolSpec, ModelConfig, StepLimits};
 use crate::schedule::ScheduleLimits;
 use crate::weights::Weights;
 use crate::weights::names::TensorRole;
+use pd_compute::dtype::ComputeDtype;
+use pd_compute::{DType, WeightFormat};
+use pd_protocol::layout::KvDtype;
 
 /// Logit rows of a step for prompt logprobs: 128 rows of 150,000 logits are 77 MB.
 const PROMPT_LOGPROB_ROWS: usize = 128;
@@ -145,7 +144,7 @@ pub(super) fn cache_sizes(config: &EngineConfig, shape: KvPoolShape) -> KvCacheS
         DisaggregationMode::Unified | DisaggregationMode::Prefill(_) => {
             (0, !config.disable_radix_cache)
         }
-        // KV comes whole from prefill; there is nothing to match. Source: seed 000 §5.3.
+        // KV comes whole from prefill; there is nothing to match. Source: docs/sglang-protocol.md#decode-memory.
         DisaggregationMode::Decode(decode) => (
             decode
                 .extra_slots

@@ -2,12 +2,6 @@
 //! thread. Each step needs the one before; the tokenizer and the digests of the model's files are
 //! made beside the model.
 
-use std::sync::Arc;
-use std::time::Instant;
-
-use pd_compute::{Backend, ComputeError};
-use pd_kv_transfer::{Failure, TransferConfig};
-
 use super::config::{DecodeConfig, Device, DisaggregationMode, EngineConfig};
 use super::device::{self, Numbers};
 use super::identity::Identity;
@@ -33,6 +27,10 @@ use crate::schedule::unified::Unified;
 use crate::text::{self, ChatTemplate, Detokenizer, Tokenizer};
 use crate::weights::Weights;
 use crate::weights::digest::DigestCache;
+use pd_compute::{Backend, ComputeError};
+use pd_kv_transfer::{Failure, TransferConfig};
+use std::sync::Arc;
+use std::time::Instant;
 
 /// Why an engine did not start.
 #[derive(Debug, thiserror::Error)]

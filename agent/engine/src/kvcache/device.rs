@@ -1,12 +1,11 @@
 //! GPU memory of the pool, as a KV transfer reaches it.
 
-use std::any::Any;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-
 use pd_compute::cuda::CudaMemory;
 use pd_compute::cuda::driver::{DriverError, IpcHandle};
 use pd_kv_transfer::DeviceMemory;
+use std::any::Any;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct GpuMemory(pub(crate) CudaMemory);

@@ -2,14 +2,12 @@
 //! `[page][kv_head][layer in cut][K,V][slot][head_dim]`, so that a page is one contiguous write
 //! and any range of heads is too.
 
-use std::sync::Arc;
-
+use super::device::GpuMemory;
+use crate::model::KvPoolSpec;
 use pd_compute::{Backend, ComputeError, DType, ExportHandle, KvCutView, KvGroupView};
 use pd_kv_transfer::{Region, RegionError};
 use pd_protocol::layout::{KvCut, KvDtype, KvGroup};
-
-use super::device::GpuMemory;
-use crate::model::KvPoolSpec;
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct KvGroups<B: Backend> {

@@ -2,9 +2,8 @@
 //! use is locked with all its ancestors; unlocked leaves are evicted, least recently used first.
 //! Pages are named, not owned: their states are the allocator's.
 
-use std::collections::{BTreeSet, HashMap};
-
 use super::PageIdx;
+use std::collections::{BTreeSet, HashMap};
 
 #[derive(Debug)]
 pub(crate) struct RadixCache {

@@ -3,7 +3,7 @@
 //!
 //! SGLang's `DecodeReqToTokenPool` is this with `pre_alloc_size > 0`: requests whose KV is on its
 //! way take rows of their own, so that they neither hold up running ones nor wait for them and
-//! prefill is not blocked. `running ≤ size`, `pre-allocated ≤ pre_alloc_size`. Source: seed 000 §5.1.
+//! prefill is not blocked. `running ≤ size`, `pre-allocated ≤ pre_alloc_size`. Source: docs/sglang-protocol.md#decode-memory.
 
 use super::{PageIdx, ReqPoolIdx};
 

@@ -5,10 +5,9 @@ mod fields;
 pub mod gguf;
 pub mod hf;
 
+use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
-
-use serde::Serialize;
 
 /// A family of networks that this engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -8,11 +8,10 @@
 mod loader;
 mod workspace;
 
+use super::{KvPoolSpec, Model, ModelConfig, Step, StepLimits};
 use pd_compute::{
     AttnPaged, Backend, Embed, Epilogue, GatherRows, Linear, QkvPrep, RmsNorm, RopeTable,
 };
-
-use super::{KvPoolSpec, Model, ModelConfig, Step, StepLimits};
 use workspace::Workspace;
 
 /// What a family of dense decoders does in its own way.

@@ -1,10 +1,9 @@
 //! A model on disk: where it is, what it is, and its weights.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use super::config::{self, ConfigError, ModelConfig, SamplingDefaults};
 use crate::weights::{Gguf, Safetensors, Weights, WeightsError};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// A path given by the user, resolved to one of the two kinds of model.
 #[derive(Clone, Debug, PartialEq, Eq)]

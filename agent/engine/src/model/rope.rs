@@ -1,8 +1,7 @@
 //! Rotary frequencies, with the scaling of the model's family in them.
 
-use std::f64::consts::TAU;
-
 use super::config::{ModelConfig, RopeScaling, narrow};
+use std::f64::consts::TAU;
 
 /// One frequency per rotated pair: `theta^(-2i / head_dim)`, scaled. `divisors`, when the file
 /// brings them, are applied as they are; such a file names no scaling of its own.

@@ -2,19 +2,17 @@
 
 mod runner;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
-
+use super::*;
 use pd_compute::DType;
 use pd_compute::cpu::CpuBackend;
 use pd_compute::cuda::{CudaBackend, CudaConfig};
 use pd_compute_proof::EmulatedDriver;
 use proptest::prelude::*;
-use safetensors::SafeTensors;
-
-use super::*;
 use runner::{Piece, Runner, Sizes};
+use safetensors::SafeTensors;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
 
 /// Largest difference from the reference, relative to the row's largest logit.
 const GOLDEN_BOUND: f32 = 1e-4;

@@ -1,17 +1,15 @@
 //! A step's inputs: gathered on the host, then uploaded at once to a buffer that holds them all.
 
-use std::ops::Range;
-
+use crate::batch::BatchRow;
+use crate::kvcache::req_to_token::ReqToTokenPool;
+use crate::sample::params::TOP_LOGPROBS_MAX;
+use crate::sample::rows::SamplingRows;
 use pd_compute::kv::NO_SLOT;
 use pd_compute::{
     Backend, BatchView, ComputeError, DType, DeviceBuffer, NO_ROW, SampleOut, SamplingRow,
     SamplingView,
 };
-
-use crate::batch::BatchRow;
-use crate::kvcache::req_to_token::ReqToTokenPool;
-use crate::sample::params::TOP_LOGPROBS_MAX;
-use crate::sample::rows::SamplingRows;
+use std::ops::Range;
 
 /// Lists begin at multiples of so many words, as kernels load them.
 const ALIGNMENT_WORDS: usize = 4;

@@ -1,10 +1,9 @@
 //! A step's results on their way back.
 
-use pd_compute::{Backend, ComputeError, DeviceBuffer, HostBytes, SampleOut, Ticket};
-
 use crate::batch::{BatchRow, Drawn, RowOutput};
 use crate::engine::RequestId;
 use crate::sample::logprobs::SampleTables;
+use pd_compute::{Backend, ComputeError, DeviceBuffer, HostBytes, SampleOut, Ticket};
 
 /// A step on its way. Results come with [`Launched::wait`].
 #[derive(Debug)]

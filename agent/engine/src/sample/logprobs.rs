@@ -1,8 +1,7 @@
 //! From the sampler's tables to what a request is told.
 
-use pd_compute::NO_TOKEN;
-
 use crate::engine::TokenLogprob;
+use pd_compute::NO_TOKEN;
 
 /// Tables of one step as they were read back; rows are the step's logit rows.
 #[derive(Debug)]

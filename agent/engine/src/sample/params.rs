@@ -45,7 +45,7 @@ pub const STOPS_MAX: usize = 64;
 pub const LOGIT_BIAS_MAX: usize = 1024;
 /// Longest stop string in bytes; text is held back for as long as it could still begin one.
 pub const STOP_BYTES_MAX: usize = 1024;
-/// Most likeliest tokens reported per position. Source: seed 000 §4.3, `output_top_logprobs` 128.
+/// Most likeliest tokens reported per position. Source: docs/sglang-protocol.md#metadata.
 pub const TOP_LOGPROBS_MAX: u32 = 128;
 
 // === impl SamplingParams ===

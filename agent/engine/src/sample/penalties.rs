@@ -1,10 +1,8 @@
 //! `Penalties`: which tokens a request has seen, for those that ask for penalties.
 
-use std::collections::HashMap;
-
-use pd_compute::TokenCount;
-
 use super::params::SamplingParams;
+use pd_compute::TokenCount;
+use std::collections::HashMap;
 
 /// Occurrences in the answer by token; tokens of the prompt only have 0.
 #[derive(Debug, Default)]

@@ -1,9 +1,8 @@
 //! `SamplingRows`: the sampler's inputs for one step, gathered on the host and uploaded at once.
 
+use crate::req::Req;
 use bytemuck::Zeroable;
 use pd_compute::{LogitBias, SamplingRow, TokenCount};
-
-use crate::req::Req;
 
 #[derive(Debug, Default)]
 pub(crate) struct SamplingRows {

@@ -1,5 +1,5 @@
 //! `NewTokenRatio`: the share of `max_new_tokens` that running requests are expected to use. It
-//! falls while all goes well and rises when memory ran out. Source: seed 001, "calc ratio".
+//! falls while all goes well and rises when memory ran out. Source: docs/sglang-protocol.md#scheduling.
 
 use super::CLIP_MAX_NEW_TOKENS;
 use crate::req::Req;

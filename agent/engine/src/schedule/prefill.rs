@@ -1,14 +1,13 @@
 //! `PrefillScheduler`: requests that wait for their prompt to be computed, first come first served,
 //! and the one whose prompt is computed in chunks.
 
-use std::collections::VecDeque;
-use std::time::Instant;
-
 use super::prefill_adder::{Admission, Candidate, PrefillAdder};
 use crate::batch::BatchRow;
 use crate::engine::RequestId;
 use crate::kvcache::pool::KvCache;
 use crate::req::Req;
+use std::collections::VecDeque;
+use std::time::Instant;
 
 #[derive(Debug, Default)]
 pub(crate) struct PrefillScheduler {

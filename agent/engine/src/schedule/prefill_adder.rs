@@ -1,5 +1,5 @@
 //! `PrefillAdder`: how much of a request fits into the step being built. Pure arithmetic; whoever
-//! asks holds the queue and the cache. Source: seed 001, "PrefillAdder tokens changes".
+//! asks holds the queue and the cache. Source: docs/sglang-protocol.md#scheduling.
 
 use super::{CLIP_MAX_NEW_TOKENS, ScheduleLimits};
 

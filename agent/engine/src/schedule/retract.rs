@@ -1,9 +1,8 @@
 //! Whom to take the pages from when the running batch outgrows the pool: the request that has
 //! produced least loses least. What becomes of it is the mode's: recomputed, or kept in host memory.
 
-use std::cmp::Reverse;
-
 use crate::req::Req;
+use std::cmp::Reverse;
 
 /// Index of the request to retract: fewest answer tokens, then longest prompt, then newest.
 pub(crate) fn victim(running: &[Req]) -> Option<usize> {

@@ -7,8 +7,6 @@
 //! 3. It runs until it stops. If memory runs out before, it gives up its pages, waits in front,
 //!    and is computed again from what is still cached.
 
-use pd_compute::Backend;
-
 use super::ScheduleLimits;
 use super::decode::RunningBatch;
 use super::policy::NewTokenRatio;
@@ -19,6 +17,7 @@ use crate::engine::RequestId;
 use crate::event_loop::{Mode, QueueSizes};
 use crate::req::Req;
 use crate::resources::Resources;
+use pd_compute::Backend;
 
 #[derive(Debug)]
 pub(crate) struct Unified {

@@ -6,11 +6,10 @@ mod environment;
 mod message;
 mod source;
 
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
-
 use minijinja::{Environment, Value, context};
 use serde_json::Map;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 pub use message::Message;
 pub use minijinja::Value as TemplateValue;

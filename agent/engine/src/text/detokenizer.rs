@@ -2,9 +2,8 @@
 //! several tokens is held back until it is whole, so every piece is valid UTF-8 and the pieces,
 //! joined, are the text of all ids decoded at once.
 
-use std::sync::Arc;
-
 use super::tokenizer::Tokenizer;
+use std::sync::Arc;
 
 /// The text of one answer in progress.
 #[derive(Debug)]

@@ -1,8 +1,7 @@
 //! The text side of a whole model, from both kinds of file.
 
-use std::path::{Path, PathBuf};
-
 use super::*;
+use std::path::{Path, PathBuf};
 
 pub(super) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

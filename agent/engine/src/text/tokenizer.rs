@@ -6,14 +6,12 @@ mod gguf;
 mod hf;
 mod length;
 
+use super::detokenizer::Utf8Assembler;
+use super::token_bytes::{Spelling, TokenBytes};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-
 use tokenizers::{Model, OffsetType, PreTokenizer};
-
-use super::detokenizer::Utf8Assembler;
-use super::token_bytes::{Spelling, TokenBytes};
 
 pub use length::{TextLength, TextTooLong};
 

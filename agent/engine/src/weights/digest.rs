@@ -3,6 +3,7 @@
 //! folder under the file's device, inode, size and modification time, and computed beside the packing of the
 //! weights.
 
+use sha2::{Digest, Sha256};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::num::NonZero;
@@ -11,8 +12,6 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-
-use sha2::{Digest, Sha256};
 
 /// Bytes read at once: large enough that the calls cost nothing beside the hashing.
 const READ_BYTES: usize = 1 << 20;

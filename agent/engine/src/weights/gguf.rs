@@ -7,12 +7,10 @@ mod reader;
 mod record;
 mod value;
 
+use super::TensorView;
+use pd_compute::MappedFile;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-
-use pd_compute::MappedFile;
-
-use super::TensorView;
 
 pub use metadata::{Metadata, MetadataError};
 pub use value::{Array, Value};

@@ -4,14 +4,12 @@
 mod index;
 mod shard;
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-
+use super::TensorView;
 use pd_compute::WeightFormat;
 use safetensors::Dtype;
-
-use super::TensorView;
 use shard::Shard;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 const SINGLE_FILE: &str = "model.safetensors";
 const INDEX_FILE: &str = "model.safetensors.index.json";

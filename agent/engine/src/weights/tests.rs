@@ -1,8 +1,7 @@
 //! Tensors by role, from both kinds of file.
 
-use std::path::Path;
-
 use super::*;
+use std::path::Path;
 
 fn golden(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,19 +1,17 @@
 //! The engine on CUDA's kernels, which the host emulates: the same tokens as on the CPU, and the same
 //! promises.
 
-use std::sync::Arc;
-
-use pd_compute::dtype::ComputeDtype;
-use pd_compute_proof::EmulatedDriver;
-use pd_engine::engine::{Device, Engine, EngineConfig, FinishReason, StartError};
-use pd_kv_transfer::TransportChoice;
-use pd_protocol::Transport;
-
 use crate::harness::{
     Answer, LLAMA, alone, assert_nothing_held, assert_same, collect, generate, metric, mk_config,
     mk_drawn, mk_prompt, mk_request, mk_sampled, start,
 };
 use crate::pair::Pair;
+use pd_compute::dtype::ComputeDtype;
+use pd_compute_proof::EmulatedDriver;
+use pd_engine::engine::{Device, Engine, EngineConfig, FinishReason, StartError};
+use pd_kv_transfer::TransportChoice;
+use pd_protocol::Transport;
+use std::sync::Arc;
 
 const MEMORY_BYTES: usize = 64 << 20;
 

@@ -1,15 +1,14 @@
 //! Prefill and decode, each by itself, over the fake transfer: queues, stages, refusals.
 
+use crate::harness::{alone, assert_nothing_held, assert_same, collect, comes_to_say, generate};
+use crate::harness::{metric, mk_drawn, mk_prompt, mk_request, settle, start};
+use crate::pair::{Pair, mk_bootstrap, mk_decode, mk_prefill};
 use pd_engine::engine::{EngineConfig, EngineHandle, FinishReason, GenerateRequest, SubmitError};
 use pd_kv_transfer::TransportChoice;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::Transport;
 use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::timeline::Stage;
-
-use crate::harness::{alone, assert_nothing_held, assert_same, collect, comes_to_say, generate};
-use crate::harness::{metric, mk_drawn, mk_prompt, mk_request, settle, start};
-use crate::pair::{Pair, mk_bootstrap, mk_decode, mk_prefill};
 
 fn stages(engine: &EngineHandle, room: u64) -> Vec<Stage> {
     let timeline = engine.timeline(BootstrapRoom::new(room).expect("a room"));

@@ -1,14 +1,13 @@
 //! Disaggregated equals unified, bit for bit: token ids and logprobs, over transports, chunk
-//! and page sizes, batch-mates, cached prefixes and retraction (invariant 11).
-
-use pd_engine::engine::{EngineConfig, FinishReason};
-use pd_kv_transfer::TransportChoice;
-use pd_protocol::Transport;
-use proptest::prelude::*;
+//! and page sizes, batch-mates, cached prefixes and retraction (ARCHITECTURE.md, invariant 9).
 
 use crate::harness::{Answer, alone, assert_nothing_held, assert_same, collect, metric};
 use crate::harness::{mk_drawn, mk_prompt, mk_request, mk_sampled};
 use crate::pair::Pair;
+use pd_engine::engine::{EngineConfig, FinishReason};
+use pd_kv_transfer::TransportChoice;
+use pd_protocol::Transport;
+use proptest::prelude::*;
 
 /// What the client of a router gets: decode's answer with prefill's prompt logprobs.
 fn merge(prefill: Answer, decode: Answer) -> Answer {

@@ -1,8 +1,9 @@
 //! What goes wrong between two engines: every request ends, with its answer or with a reason, and
 //! every page, row and slot comes back.
 
-use std::time::Duration;
-
+use crate::harness::{alone, mk_prompt, mk_request, mk_sampled};
+use crate::harness::{assert_nothing_held, assert_same, collect, metric};
+use crate::pair::Pair;
 use pd_engine::engine::{DisaggregationMode, EngineConfig, EngineHandle, FinishReason};
 use pd_kv_transfer::{TransferConfig, TransportChoice};
 use pd_protocol::BootstrapRoom;
@@ -10,10 +11,7 @@ use pd_protocol::Transport;
 use pd_protocol::layout::KvDtype;
 use pd_protocol::timeline::Stage;
 use proptest::prelude::*;
-
-use crate::harness::{alone, mk_prompt, mk_request, mk_sampled};
-use crate::harness::{assert_nothing_held, assert_same, collect, metric};
-use crate::pair::Pair;
+use std::time::Duration;
 
 const TRANSPORTS: [TransportChoice; 2] = [
     TransportChoice::Only(Transport::Shm),

@@ -1,12 +1,11 @@
 //! Engines over the tiny checkpoints, and their answers in one piece.
 
-use std::path::PathBuf;
-
 use pd_engine::engine::{
     Device, Engine, EngineConfig, EngineHandle, FinishReason, GenerateRequest,
 };
 use pd_engine::engine::{LogprobOptions, RequestStream, TokenLogprob};
 use pd_engine::sample::params::SamplingParams;
+use std::path::PathBuf;
 
 pub(crate) const LLAMA: &str = "tiny-llama";
 

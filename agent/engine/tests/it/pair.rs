@@ -1,15 +1,13 @@
 //! A prefill and a decode engine in one process, with the bootstrap server between them.
 
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
-
+use crate::harness::{LLAMA, mk_config, start};
 use pd_engine::engine::{DecodeConfig, DisaggregationMode, EngineConfig, EngineHandle};
 use pd_engine::engine::{GenerateRequest, PrefillConfig, RequestStream};
 use pd_kv_transfer::bootstrap::BootstrapServer;
 use pd_kv_transfer::{TransferConfig, TransportChoice};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::workers::BootstrapFields;
-
-use crate::harness::{LLAMA, mk_config, start};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 

@@ -1,14 +1,13 @@
 //! Mode `null`: what a request gets does not depend on how its prompt was cut, on its company, on
 //! the page size, on cached prefixes, or on having lost its pages on the way.
 
-use pd_engine::engine::{EngineConfig, FinishReason, StopMatch};
-use pd_engine::engine::{LogprobOptions, SubmitError};
-use proptest::prelude::*;
-
 use crate::harness::{LLAMA, assert_nothing_held, collect, generate, metric, mk_config};
 use crate::harness::{
     alone, assert_same, mk_drawn, mk_prompt, mk_request, mk_sampled, on_threads, start,
 };
+use pd_engine::engine::{EngineConfig, FinishReason, StopMatch};
+use pd_engine::engine::{LogprobOptions, SubmitError};
+use proptest::prelude::*;
 
 #[test]
 fn a_request_gets_as_many_tokens_as_it_asked_for() {

@@ -16,7 +16,7 @@ use pd_protocol::layout::RankId;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// One exchange takes at most this. Source: reference §1.2 (5 s).
+/// One exchange takes at most this. Source: docs/sglang-protocol.md#bootstrap.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Tries while the connection is refused: 0.1 + 0.2 + 0.4 s, so a dead prefill is known in a second.
 const CONNECT_TRIES: u32 = 4;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// Ranks that one server accepts: beyond any deployment, within memory.
 pub(crate) const RANKS_MAX: u64 = 65_536;
-/// Rooms whose data-parallel rank is remembered, and for how long. Source: reference §1.8.
+/// Rooms whose data-parallel rank is remembered, and for how long. Source: docs/sglang-protocol.md#timeouts.
 pub(crate) const ROOMS_MAX: usize = 65_536;
 pub(crate) const ROOM_TTL: Duration = Duration::from_secs(120);
 

@@ -14,7 +14,7 @@ use zeromq::{PullSocket, PushSocket, Socket, SocketOptions, SocketRecv, SocketSe
 
 /// Messages waiting for one peer; a peer that falls this far behind is given up.
 const OUTBOX_MAX: usize = 4096;
-/// Until a PUSH is connected. Source: reference §1.8 (heartbeat connect 2 s).
+/// Until a PUSH is connected. Source: docs/sglang-protocol.md#timeouts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Sends to one peer; clones share the queue.

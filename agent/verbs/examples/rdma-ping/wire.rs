@@ -1,13 +1,12 @@
 //! What the two ends tell each other over TCP: a JSON line each.
 
+use crate::wait::PATIENCE;
 use anyhow::{Context, Result};
 use pd_verbs::{Endpoint, RemoteRegion};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-
-use crate::wait::PATIENCE;
 
 /// The receiver's memory and its ends, one for each of the writer's.
 #[derive(Serialize, Deserialize)]

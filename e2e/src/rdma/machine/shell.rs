@@ -1,6 +1,7 @@
 //! Commands over a host's second serial port. The other side is `init.sh`.
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +9,6 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
-
-use parking_lot::Mutex;
 
 /// Of a line that a host says, so many characters are shown.
 const SHOWN_CHARS: usize = 160;

@@ -3,9 +3,6 @@
 
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
-use std::process::ExitCode;
-use std::sync::Arc;
-
 use pd_compute::DType;
 use pd_compute::cuda::driver::Driver;
 use pd_compute::cuda::gpu::GpuDriver;
@@ -13,6 +10,8 @@ use pd_compute::cuda::{CudaBackend, CudaConfig};
 use pd_compute_proof::cases::Subject;
 use pd_compute_proof::speed::{Measured, Plan, QWEN3, measure};
 use serde_json::json;
+use std::process::ExitCode;
+use std::sync::Arc;
 
 fn plan() -> Plan {
     Plan {

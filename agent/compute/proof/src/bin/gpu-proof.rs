@@ -3,17 +3,16 @@
 
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Instant;
-
 use pd_compute::DType;
 use pd_compute::cuda::driver::Driver;
 use pd_compute::cuda::gpu::GpuDriver;
 use pd_compute::cuda::{CudaBackend, CudaConfig};
 use pd_compute_proof::cases::Subject;
 use pd_compute_proof::suite::{Device, checks};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
 
 struct Gpu {
     driver: Arc<GpuDriver>,

@@ -1,10 +1,8 @@
 //! Paged attention over sequences whose pages lie scattered in the pool.
 
-use std::ops::Range;
-
-use pd_compute::{AttnPaged, Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT};
-
 use super::{Subject, rounded, values};
+use pd_compute::{AttnPaged, Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT};
+use std::ops::Range;
 
 /// A pool of one cut, page-first.
 #[derive(Clone, Copy, Debug)]

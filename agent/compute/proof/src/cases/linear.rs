@@ -1,8 +1,7 @@
 //! The linear op.
 
-use pd_compute::{Backend, DType, Epilogue, Linear, WeightFormat, WeightSource};
-
 use super::{Subject, rounded, values};
+use pd_compute::{Backend, DType, Epilogue, Linear, WeightFormat, WeightSource};
 
 /// A call of `linear`: rows of x, n of the weight, k of both.
 #[derive(Clone, Copy, Debug)]

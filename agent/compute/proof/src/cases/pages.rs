@@ -1,9 +1,8 @@
 //! Pages to the host and back.
 
-use pd_compute::{Backend, CopyDirection, CopyPages, DType};
-
 use super::attention::KvShape;
 use super::{Subject, rounded, values};
+use pd_compute::{Backend, CopyDirection, CopyPages, DType};
 
 /// Copies pages 3 and 1 out, overwrites the pool, and copies them back to pages 0 and 2: the pool
 /// after it.

@@ -1,12 +1,11 @@
 //! Ops on rows: embedding, norm, rotary table, gathering, and the qkv preparation.
 
+use super::attention::KvShape;
+use super::{Subject, rounded, values};
 use pd_compute::{
     Backend, BatchView, DType, Embed, GatherRows, KvGroupView, NO_ROW, QkvPrep, RmsNorm, RopeTable,
     WeightFormat, WeightSource,
 };
-
-use super::attention::KvShape;
-use super::{Subject, rounded, values};
 
 /// Rows of an embedding table.
 pub fn embed<B: Backend>(

@@ -1,9 +1,8 @@
 //! The sample op.
 
+use super::{Subject, values};
 use pd_compute::sampling::SamplingRow;
 use pd_compute::{Backend, DType, LogitBias, Sample, SampleOut, SamplingView, TokenCount};
-
-use super::{Subject, values};
 
 /// Rows to be sampled, each with logits of its own.
 #[derive(Clone, Debug)]

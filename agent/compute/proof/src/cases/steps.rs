@@ -1,10 +1,9 @@
 //! Steps that come again: rows are gathered and multiplied twice, the second time by a larger weight.
 
+use super::{Subject, values};
 use pd_compute::{
     Backend, DType, Epilogue, GatherRows, Linear, NO_ROW, WeightFormat, WeightSource,
 };
-
-use super::{Subject, values};
 
 const K: usize = 64;
 const SRC_ROWS: usize = 100;

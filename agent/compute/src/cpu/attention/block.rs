@@ -1,12 +1,11 @@
 //! One block of 64 keys, attended by the rows of a tile that see any of it.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::keys::KeyPlaces;
 use super::matmul::Matmul;
 use super::tile::Tile;
 use crate::cpu::lanes::{Kernel, LANES, Lanes};
 use crate::ops::ATTN_BLOCK_LEN;
+use bytemuck::{Pod, Zeroable};
 
 /// Memory that a block needs, aligned to vectors.
 #[derive(Default)]

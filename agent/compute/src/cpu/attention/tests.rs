@@ -2,14 +2,13 @@
 
 mod case;
 
-use proptest::prelude::*;
-
 use crate::buffer::DeviceBuffer as _;
 use crate::cpu::Isa;
 use crate::cpu::backend::tests::{isas, mk_backend, words, zeros};
 use crate::dtype::DType;
 use crate::ops::{AttnPaged, Backend, BatchView};
 use case::{Case, PLAIN, Way};
+use proptest::prelude::*;
 
 fn bits(outs: &[Vec<f32>]) -> Vec<Vec<u32>> {
     outs.iter()

@@ -1,11 +1,10 @@
 //! Tiles: consecutive queries of one sequence under one KV head. Row r of a tile is query
 //! `first_query + r / group`, query head `kv_head·group + r % group`, so later rows see more keys.
 
-use std::ops::Range;
-
 use super::{Attention, TILE_ROWS};
 use crate::cpu::lanes::LANES;
 use crate::ops::ATTN_BLOCK_LEN;
+use std::ops::Range;
 
 pub(super) struct Tile<'a> {
     pub(super) op: &'a Attention,

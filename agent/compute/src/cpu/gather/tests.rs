@@ -1,13 +1,12 @@
 //! Proves that copied rows and pages are the right ones, in both directions and over several cuts.
 
-use std::sync::Arc;
-
 use crate::buffer::DeviceBuffer as _;
 use crate::cpu::backend::tests::{floats, mk_backend, noise_floats, read_floats, words, zeros};
 use crate::cpu::{CpuBackend, Isa};
 use crate::dtype::DType;
 use crate::kv::{KvCutView, KvGroupView};
 use crate::ops::{Backend, CopyDirection, CopyPages, GatherRows, NO_ROW};
+use std::sync::Arc;
 
 const PAGE_SIZE: usize = 4;
 const HEAD_DIM: usize = 8;

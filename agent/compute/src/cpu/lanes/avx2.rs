@@ -1,14 +1,13 @@
 //! Sixteen lanes in two registers: AVX2, FMA, F16C.
 
+use super::{LANES, Lanes};
+use crate::cpu::kernels::exp::exp_avx2;
 use std::arch::x86_64::{
     __m128i, __m256, _mm_loadu_si128, _mm256_add_ps, _mm256_castsi256_ps, _mm256_cvtepu16_epi32,
     _mm256_cvtph_ps, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_max_ps, _mm256_mul_ps,
     _mm256_permute2f128_ps, _mm256_set1_ps, _mm256_shuffle_ps, _mm256_slli_epi32, _mm256_storeu_ps,
     _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
 };
-
-use super::{LANES, Lanes};
-use crate::cpu::kernels::exp::exp_avx2;
 
 /// Lanes 0..8 and 8..16.
 #[derive(Clone, Copy)]

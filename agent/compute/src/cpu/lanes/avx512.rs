@@ -1,14 +1,13 @@
 //! Sixteen lanes in one register: AVX-512 F, BW, DQ, VL.
 
+use super::{LANES, Lanes};
+use crate::cpu::kernels::exp::exp_avx512;
 use std::arch::x86_64::{
     __m256i, __m512, _mm256_loadu_si256, _mm512_add_ps, _mm512_castsi512_ps, _mm512_cvtepu16_epi32,
     _mm512_cvtph_ps, _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_max_ps, _mm512_mul_ps,
     _mm512_set1_ps, _mm512_shuffle_f32x4, _mm512_shuffle_ps, _mm512_slli_epi32, _mm512_storeu_ps,
     _mm512_sub_ps, _mm512_unpackhi_ps, _mm512_unpacklo_ps,
 };
-
-use super::{LANES, Lanes};
-use crate::cpu::kernels::exp::exp_avx512;
 
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(__m512);

@@ -1,9 +1,8 @@
 //! Sixteen lanes without vector instructions: the reference, and the path of old processors.
 
-use half::{bf16, f16};
-
 use super::{LANES, Lanes};
 use crate::cpu::kernels::exp::exp;
+use half::{bf16, f16};
 
 #[derive(Clone, Copy)]
 pub(super) struct Scalar([f32; LANES]);

@@ -3,13 +3,11 @@
 //! A tile then reads one forward stream, whatever the stride of `x` (rows 4 KiB apart would share
 //! one set of the cache). A single f32 row is already in that order and stays where it is.
 
-use std::arch::x86_64::{_MM_TRANSPOSE4_PS, _mm_loadu_ps, _mm_storeu_ps};
-use std::ops::Range;
-
-use half::bf16;
-
 use super::LinearProduct;
 use crate::cpu::kernels::linear::LinearKernels;
+use half::bf16;
+use std::arch::x86_64::{_MM_TRANSPOSE4_PS, _mm_loadu_ps, _mm_storeu_ps};
+use std::ops::Range;
 
 #[derive(Debug)]
 pub(super) struct Activations {

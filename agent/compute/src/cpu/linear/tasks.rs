@@ -1,9 +1,8 @@
 //! Dividing a product among threads.
 
-use std::ops::Range;
-
 use crate::cpu::kernels::linear::MAX_TILE_ROWS;
 use crate::cpu::pack::PackedLinear;
+use std::ops::Range;
 
 /// Blocks that make arranging a task's activations cheap: one pass over them in about forty.
 const BLOCKS_PER_TASK: usize = 8;

@@ -1,10 +1,5 @@
 //! Every instruction set, format and shape against the chain of operations that the docs promise.
 
-use half::bf16;
-use proptest::prelude::*;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
-
 use super::{LinearProduct, LinearScratch, LinearTask, LinearTasks, SharedOut};
 use crate::cpu::isa::Isa;
 use crate::cpu::kernels::exp::exp;
@@ -13,6 +8,10 @@ use crate::dtype::{ComputeDtype, WeightFormat};
 use crate::ops::Epilogue;
 use crate::quant::dequantize;
 use crate::weight::WeightSource;
+use half::bf16;
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 const FORMATS: [WeightFormat; 8] = [
     WeightFormat::F32,

@@ -1,11 +1,9 @@
 //! What a queued command holds of a buffer: elements to read, or to write from several threads.
 
+use super::CpuBuffer;
+use bytemuck::{AnyBitPattern, NoUninit};
 use std::marker::PhantomData;
 use std::ops::Range;
-
-use bytemuck::{AnyBitPattern, NoUninit};
-
-use super::CpuBuffer;
 
 /// Elements that a queued command reads. Holds the memory, not a borrow of it.
 pub(in crate::cpu) struct Src<T> {

@@ -1,9 +1,5 @@
 //! Gathers 32 stored rows into one packed block.
 
-use std::ops::Range;
-
-use half::bf16;
-
 use super::layout::{
     self, BLOCK_LANES, HALVES, Q4_0_GROUP, Q4_1_GROUP, Q4K_GROUP, Q4K_HEADER, Q6K_GROUP,
     Q6K_HEADER, Q8_0_GROUP, WORDS,
@@ -12,6 +8,8 @@ use crate::dtype::WeightFormat;
 use crate::error::ComputeError;
 use crate::quant::{self, MAX_BLOCK_LEN};
 use crate::weight::WeightSource;
+use half::bf16;
+use std::ops::Range;
 
 /// The checked rows of a source.
 pub(super) struct Rows<'a> {

@@ -1,7 +1,5 @@
 //! Facts about preparing queries, keys and values.
 
-use std::sync::Arc;
-
 use crate::buffer::DeviceBuffer as _;
 use crate::cpu::backend::tests::{
     floats, isas, mk_backend, noise_floats, read_floats, words, zeros,
@@ -10,6 +8,7 @@ use crate::cpu::{CpuBackend, Isa};
 use crate::dtype::DType;
 use crate::kv::{KvCutView, KvGroupView, NO_SLOT};
 use crate::ops::{Backend, BatchView, QkvPrep, RopeTable};
+use std::sync::Arc;
 
 const HEAD_DIM: usize = 8;
 const Q_HEADS: usize = 4;

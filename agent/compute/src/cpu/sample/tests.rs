@@ -2,8 +2,6 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "test values are small")]
 
-use proptest::prelude::*;
-
 use crate::cpu::Isa;
 use crate::cpu::backend::tests::{
     floats, isas, mk_backend, noise_floats, read_floats, read_words, words, zeros,
@@ -12,6 +10,7 @@ use crate::ops::{Backend, Sample};
 use crate::sampling::{
     LogitBias, NO_TOKEN, SampleOut, SamplingRow, SamplingView, TokenCount, noise,
 };
+use proptest::prelude::*;
 
 #[derive(Debug, PartialEq)]
 struct Sampled {

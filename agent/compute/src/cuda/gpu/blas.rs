@@ -1,15 +1,13 @@
 //! Products of many rows by cuBLASLt, opened at run time. The library proposes algorithms for a shape;
 //! the fastest of them is found once, on the first product of that shape, and kept.
 
-use std::collections::HashMap;
-use std::ffi::c_void;
-
+use super::failed;
+use crate::cuda::driver::{DriverError, Gemm};
 use cudarc::cublaslt::{result, sys};
 use cudarc::driver::{result as driver, sys as cu};
 use parking_lot::Mutex;
-
-use super::failed;
-use crate::cuda::driver::{DriverError, Gemm};
+use std::collections::HashMap;
+use std::ffi::c_void;
 
 /// As NVIDIA advises for Hopper.
 const WORKSPACE_BYTES: usize = 32 << 20;

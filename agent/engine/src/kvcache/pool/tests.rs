@@ -1,8 +1,7 @@
 //! No page is lost between allocator, radix cache and request rows, whatever requests do.
 
-use proptest::prelude::*;
-
 use super::*;
+use proptest::prelude::*;
 
 fn mk_cache(num_pages: usize, page_size: usize, radix: bool) -> KvCache {
     let (max_running_requests, pre_alloc_size) = (4, 2);

@@ -1,10 +1,8 @@
 //! The radix cache against a naive one, with locks and evictions.
 
-use std::collections::BTreeMap;
-
-use proptest::prelude::*;
-
 use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 const PAGE_SIZE: usize = 2;
 

@@ -1,10 +1,8 @@
 //! The keys of a JSON configuration, read by type; every refusal names file, key and value.
 
-use std::path::Path;
-
-use serde_json::{Map, Value};
-
 use super::{ConfigError, invalid};
+use serde_json::{Map, Value};
+use std::path::Path;
 
 /// The keys of one JSON object, with their place for messages.
 pub(super) struct Fields {

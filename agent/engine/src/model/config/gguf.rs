@@ -1,9 +1,8 @@
 //! The configuration in a GGUF file's metadata: `general.architecture`, then keys that begin with
 //! its name. The sizes the metadata leaves out are taken from the tensors' shapes.
 
-use crate::weights::gguf::{Gguf, MetadataError};
-
 use super::{ConfigError, Family, ModelConfig, RopeScaling, invalid, narrow};
+use crate::weights::gguf::{Gguf, MetadataError};
 
 const DEFAULT_ROPE_THETA: f64 = 10_000.0;
 

@@ -1,12 +1,10 @@
 //! `config.json` and `generation_config.json` of a Hugging Face folder. Both forms of RoPE settings
 //! are read: `rope_parameters` (transformers 5) and `rope_theta` with `rope_scaling` (before).
 
-use std::path::Path;
-
-use serde_json::Value;
-
 use super::fields::Fields;
 use super::{ConfigError, Family, ModelConfig, RopeScaling, SamplingDefaults, invalid, narrow};
+use serde_json::Value;
+use std::path::Path;
 
 const DEFAULT_ROPE_THETA: f64 = 10_000.0;
 const DEFAULT_NORM_EPS: f64 = 1e-6;

@@ -1,10 +1,9 @@
 //! What a configuration may say, and how a refusal reads.
 
-use serde_json::{Value, json};
-
 use super::fields::Fields;
 use super::hf::build_config;
 use super::*;
+use serde_json::{Value, json};
 
 fn llama() -> Value {
     json!({

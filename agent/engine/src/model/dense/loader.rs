@@ -1,13 +1,11 @@
 //! Puts a dense decoder's weights onto a device: joined (q, k, v), interleaved (gate, up), packed.
 
-use std::time::Instant;
-
-use pd_compute::{Backend, DType, Epilogue};
-
 use super::workspace::Workspace;
 use super::{DenseDecoder, DenseFamily, Layer};
 use crate::model::{LoadError, ModelConfig, ModelFiles, StepLimits, rope};
 use crate::weights::{Matrix, TensorRole, Weights, WeightsError};
+use pd_compute::{Backend, DType, Epilogue};
+use std::time::Instant;
 
 struct Loader<'a, B: Backend> {
     backend: &'a B,

@@ -1,9 +1,8 @@
 //! The activations of a dense decoder, allocated once for the largest step.
 
-use pd_compute::{Backend, ComputeError, DType};
-
 use crate::model::config::narrow;
 use crate::model::{ModelConfig, StepLimits};
+use pd_compute::{Backend, ComputeError, DType};
 
 /// T = most tokens of a step, R = most rows of a step whose logits are wanted.
 #[derive(Debug)]

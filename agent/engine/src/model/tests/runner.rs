@@ -2,12 +2,10 @@
 //! that no test passes because pages happen to be in order. Shared by the tests beside it and the
 //! `fidelity` example.
 
-use std::path::Path;
-
+use super::{Model, ModelFiles, Step, StepLimits, load};
 use pd_compute::cpu::{CpuBackend, CpuConfig};
 use pd_compute::{Backend, BatchView, DType, KvCutView, KvGroupView, Ticket};
-
-use super::{Model, ModelFiles, Step, StepLimits, load};
+use std::path::Path;
 
 /// How large a runner's steps and sequences may be.
 #[derive(Clone, Copy)]

@@ -1,8 +1,7 @@
 //! Stop strings over pieces of text, end ids and their bounds.
 
-use proptest::prelude::*;
-
 use super::*;
+use proptest::prelude::*;
 
 fn mk_matcher(stops: &[&str]) -> StopMatcher {
     StopMatcher::new(stops.iter().map(ToString::to_string).collect())

@@ -1,16 +1,15 @@
 //! The Jinja environment that chat templates are written for.
 
-use std::error::Error as _;
-use std::fmt::Write as _;
-use std::io;
-use std::time::SystemTime;
-
 use jiff::Timestamp;
 use jiff::fmt::strtime;
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, Value};
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
+use std::error::Error as _;
+use std::fmt::Write as _;
+use std::io;
+use std::time::SystemTime;
 
 /// A template that loops longer than this is broken or hostile.
 const MAX_STEPS: u64 = 50_000_000;

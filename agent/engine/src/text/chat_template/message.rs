@@ -1,10 +1,9 @@
 //! One turn of a conversation, as chat templates read it.
 
-use std::collections::BTreeMap;
-
 use minijinja::Value;
 use minijinja::value::ValueKind;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// A turn: who says what, and what else the template may know of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]

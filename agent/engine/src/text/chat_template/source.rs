@@ -1,11 +1,9 @@
 //! Where a Hugging Face folder keeps its chat template.
 
+use super::TemplateError;
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-use serde_json::Value;
-
-use super::TemplateError;
 
 /// The template's file and text.
 pub(super) fn in_folder(folder: &Path) -> Result<Option<(PathBuf, String)>, TemplateError> {

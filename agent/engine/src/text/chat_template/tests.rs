@@ -1,11 +1,9 @@
 //! What templates may use, and how they fail.
 
-use std::time::{Duration, UNIX_EPOCH};
-
-use serde_json::{Value as Json, json};
-
 use super::*;
 use crate::text::tests::golden;
+use serde_json::{Value as Json, json};
+use std::time::{Duration, UNIX_EPOCH};
 
 fn template(source: &str) -> Result<ChatTemplate, TemplateError> {
     let tokenizer = Tokenizer::from_folder(&golden("tiny-llama")).unwrap();

@@ -1,11 +1,9 @@
 //! Pieces of an answer against the whole decoded at once.
 
-use std::sync::LazyLock;
-
-use proptest::prelude::*;
-
 use super::*;
 use crate::text::tests::golden;
+use proptest::prelude::*;
+use std::sync::LazyLock;
 
 static TOKENIZER: LazyLock<Arc<Tokenizer>> =
     LazyLock::new(|| Arc::new(Tokenizer::from_folder(&golden("tiny-llama")).unwrap()));

@@ -1,8 +1,7 @@
 //! What vocabulary entries stand for.
 
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-
 use super::*;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 #[test]
 fn every_byte_has_one_byte_level_letter() {

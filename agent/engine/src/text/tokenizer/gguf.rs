@@ -1,8 +1,9 @@
 //! The tokenizer in a GGUF file: a byte-level BPE of tokens and merges, whose way of cutting text
 //! into words is only named (`tokenizer.ggml.pre`).
 
+use super::{Parts, Spelling, Tokenizer, TokenizerError};
+use crate::weights::gguf::{Gguf, MetadataError};
 use std::path::PathBuf;
-
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::NFC;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
@@ -11,9 +12,6 @@ use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, SplitDelimiterBehavior};
-
-use super::{Parts, Spelling, Tokenizer, TokenizerError};
-use crate::weights::gguf::{Gguf, MetadataError};
 
 /// ggml's token types: structure, never text of the author's.
 const CONTROL: i64 = 3;

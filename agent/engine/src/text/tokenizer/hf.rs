@@ -1,11 +1,9 @@
 //! The tokenizer of a Hugging Face folder.
 
+use super::{Parts, Spelling, Tokenizer, TokenizerError};
+use serde_json::Value;
 use std::fs;
 use std::path::Path;
-
-use serde_json::Value;
-
-use super::{Parts, Spelling, Tokenizer, TokenizerError};
 
 // === impl Tokenizer ===
 

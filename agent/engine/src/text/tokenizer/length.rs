@@ -1,9 +1,8 @@
 //! Whether a text is too long for a context, found out piece by piece: a text that cannot fit is
 //! refused after the work that a text of the context's length takes, in a piece's memory.
 
-use std::sync::Arc;
-
 use super::{EncodeError, Tokenizer};
+use std::sync::Arc;
 
 /// A text of up to this many bytes per token of the context is not measured: tokenising it whole
 /// costs no more than a prompt that fits. Prose has about four.

@@ -1,14 +1,12 @@
 //! Text to ids, from both kinds of file.
 
-use std::fs;
-use std::sync::LazyLock;
-
-use proptest::prelude::*;
-use serde_json::{Value, json};
-
 use super::*;
 use crate::text::tests::golden;
 use crate::weights::Gguf;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::fs;
+use std::sync::LazyLock;
 
 static HF: LazyLock<Tokenizer> =
     LazyLock::new(|| Tokenizer::from_folder(&golden("tiny-llama")).unwrap());

@@ -1,10 +1,9 @@
 //! The keys of a GGUF file, read by the type their reader expects.
 
-use std::collections::HashMap;
-
 use super::ParseError;
 use super::reader::Reader;
 use super::value::{Array, Value};
+use std::collections::HashMap;
 
 /// Smallest record of a key: empty name, type, one byte of value.
 pub(super) const MIN_ENTRY_BYTES: usize = 8 + 4 + 1;

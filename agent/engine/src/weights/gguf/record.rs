@@ -1,9 +1,8 @@
 //! One entry of the table of tensors, and the range of the file that it means.
 
-use pd_compute::WeightFormat;
-
 use super::ParseError;
 use super::reader::Reader;
+use pd_compute::WeightFormat;
 
 /// Dimensions of a tensor in the format.
 const MAX_DIMS: u32 = 4;

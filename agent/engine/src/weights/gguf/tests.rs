@@ -1,12 +1,10 @@
 //! GGUF headers: whole, truncated, corrupt and hostile.
 
-use std::fs;
-use std::path::PathBuf;
-
+use super::*;
 use pd_compute::WeightFormat;
 use proptest::prelude::*;
-
-use super::*;
+use std::fs;
+use std::path::PathBuf;
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,12 +1,10 @@
 //! `model.safetensors.index.json`: which shard holds which tensor. Only the shards' names are
 //! taken from it; the shards' own headers say what they hold.
 
+use super::HfError;
+use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
-
-use serde::Deserialize;
-
-use super::HfError;
 
 #[derive(Deserialize)]
 struct Index {

@@ -1,11 +1,9 @@
 //! One safetensors file: an 8-byte header length, a JSON header, then the data.
 
-use std::path::Path;
-
+use super::HfError;
 use pd_compute::MappedFile;
 use safetensors::tensor::{Metadata, TensorInfo};
-
-use super::HfError;
+use std::path::Path;
 
 /// Longest header that is read: the format's own limit.
 const MAX_HEADER_BYTES: u64 = 100_000_000;

@@ -1,13 +1,11 @@
 //! Safetensors headers and indices: whole, truncated, corrupt and hostile.
 
-use std::fs;
-use std::path::PathBuf;
-
-use proptest::prelude::*;
-use tempfile::TempDir;
-
 use super::shard::read_header;
 use super::*;
+use proptest::prelude::*;
+use std::fs;
+use std::path::PathBuf;
+use tempfile::TempDir;
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

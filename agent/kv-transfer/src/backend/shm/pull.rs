@@ -1,5 +1,7 @@
 //! Decode copies chunks that a prefill has offered. One task per peer, in the order of the offers.
 
+use super::lease;
+use super::mapping::ShmMapping;
 use crate::decode_side::DecodeSide;
 use crate::decode_side::landing::Landing;
 use crate::failure::FailureReason;
@@ -10,9 +12,6 @@ use pd_protocol::control::{ChunkDone, ChunkReady, ControlMessage};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc;
-
-use super::lease;
-use super::mapping::ShmMapping;
 
 /// Bytes copied between two looks at the fence: 4 MiB are a millisecond.
 const STEP_BYTES: u64 = 4 << 20;

@@ -2,15 +2,13 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "test values are small")]
 
-use std::sync::Arc;
-
-use half::{bf16, f16};
-
 use crate::cpu::backend::tests::{floats, mk_backend, noise_floats, read_floats, words, zeros};
 use crate::cpu::{CpuBackend, Isa};
 use crate::dtype::DType;
 use crate::kv::{KvCutView, KvGroupView};
 use crate::ops::{AttnPaged, Backend, BatchView};
+use half::{bf16, f16};
+use std::sync::Arc;
 
 /// Sequences with all their keys, values and queries, before anyone divides them.
 #[derive(Clone, Debug)]

@@ -1,9 +1,8 @@
 //! The bits of all three forms, and their distance from the truth.
 
-use std::arch::x86_64::{_mm256_loadu_ps, _mm256_storeu_ps, _mm512_loadu_ps, _mm512_storeu_ps};
-
 use super::{exp, exp_avx2, exp_avx512};
 use crate::cpu::isa::Isa;
+use std::arch::x86_64::{_mm256_loadu_ps, _mm256_storeu_ps, _mm512_loadu_ps, _mm512_storeu_ps};
 
 /// Every 4,001st bit pattern, the edges of the range, and what is not a number.
 fn inputs() -> Vec<f32> {

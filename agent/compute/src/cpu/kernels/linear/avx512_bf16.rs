@@ -2,13 +2,12 @@
 //! to an f32 sum per instruction, which treats denormals as zero. Pairs go in ascending k, in one
 //! chain per output, so these results too are the same at every number of rows.
 
+use super::{Tile, TileKernel};
+use crate::cpu::pack::layout::WORDS;
 use std::arch::x86_64::{
     __m512bh, __m512i, _mm512_dpbf16_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_ps,
     _mm512_storeu_ps,
 };
-
-use super::{Tile, TileKernel};
-use crate::cpu::pack::layout::WORDS;
 
 /// Heights of the tiles there are, those of the f32 kernels.
 pub(crate) fn tile_kernel(rows: usize) -> TileKernel {

@@ -1,5 +1,7 @@
 //! Eight lanes: AVX2, FMA, F16C.
 
+use super::Simd;
+use crate::cpu::kernels::exp::exp_avx2;
 use std::arch::x86_64::{
     __m256, __m256i, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm256_add_ps,
     _mm256_and_si256, _mm256_castsi256_ps, _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps,
@@ -7,9 +9,6 @@ use std::arch::x86_64::{
     _mm256_loadu_si256, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi32, _mm256_set1_ps,
     _mm256_slli_epi32, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_sub_epi32,
 };
-
-use super::Simd;
-use crate::cpu::kernels::exp::exp_avx2;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(__m256);

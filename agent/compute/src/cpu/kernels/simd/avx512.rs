@@ -4,6 +4,8 @@
 //! one instruction instead of a mask and a conversion. (Putting them into the mantissa of a power of
 //! two by `vpternlogd` takes a third longer on Zen 4, where it gets in the way of multiply-adds.)
 
+use super::Simd;
+use crate::cpu::kernels::exp::exp_avx512;
 use std::arch::x86_64::{
     __m512, __m512i, _mm_loadu_si128, _mm256_loadu_si256, _mm512_add_ps, _mm512_and_si512,
     _mm512_castsi512_ps, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32,
@@ -11,9 +13,6 @@ use std::arch::x86_64::{
     _mm512_mul_ps, _mm512_permutexvar_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi32,
     _mm512_srli_epi32, _mm512_storeu_ps,
 };
-
-use super::Simd;
-use crate::cpu::kernels::exp::exp_avx512;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(__m512);

@@ -2,12 +2,10 @@
 //! `mul_add` is rounded once everywhere, by a library call where the target has no such
 //! instruction: right, not fast.
 
-use std::array::from_fn;
-
-use half::f16;
-
 use super::Simd;
 use crate::cpu::kernels::exp::exp;
+use half::f16;
+use std::array::from_fn;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar([f32; 8]);

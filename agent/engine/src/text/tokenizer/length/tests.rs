@@ -1,9 +1,8 @@
 //! How much of a text is looked at before it is refused, and that none is refused which fits.
 
-use std::sync::LazyLock;
-
 use super::*;
 use crate::text::tests::golden;
+use std::sync::LazyLock;
 
 static TOKENIZER: LazyLock<Tokenizer> =
     LazyLock::new(|| Tokenizer::from_folder(&golden("tiny-llama")).unwrap());

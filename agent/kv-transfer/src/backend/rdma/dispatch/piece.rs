@@ -5,7 +5,7 @@ use crate::plan::CopyRange;
 
 /// Longest piece: enough to keep a NIC busy, short enough that lanes share a long range.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
-/// Most ranges that a piece is gathered from. Source: reference §2.2 (Mooncake's `max_sge`).
+/// Most ranges that a piece is gathered from. Source: Mooncake's `max_sge`.
 pub(crate) const SOURCES_MAX: usize = 4;
 
 /// One write.
