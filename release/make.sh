@@ -92,7 +92,7 @@ signatures() {
         echo "not signed: COSIGN_KEY names no key"
         return
     fi
-    # By a key alone: nothing is told to a public log, and nothing has to be reached.
+    # By a key alone: no public log is written, and no service has to be reached.
     cosign sign-blob --yes --tlog-upload=false --key "$COSIGN_KEY" --output-signature "$out/SHA256SUMS.sig" "$out/SHA256SUMS" >/dev/null
     cosign public-key --key "$COSIGN_KEY" >"$work/key.pub"
     cosign verify-blob --insecure-ignore-tlog=true --key "$work/key.pub" --signature "$out/SHA256SUMS.sig" "$out/SHA256SUMS"

@@ -1,22 +1,22 @@
 //! The end of a connection after the end of its answer.
 
-use pd_protocol::sockets::{LOOKS, PAUSE, TABLES, is_delivered};
+use pd_protocol::sockets::{POLL_INTERVAL, POLLS, PROC_NET_TCP, is_delivered};
 use tokio::time::sleep;
 
 /// Waits until what was written to a port's connections has arrived; says whether it has.
 pub(crate) async fn delivered(port: u16) -> bool {
-    for _ in 0..LOOKS {
+    for _ in 0..POLLS {
         if is_delivered(tables(), port) {
             return true;
         }
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
     false
 }
 
 /// Where the kernel does not say, nothing is waited for.
 fn tables() -> impl Iterator<Item = String> {
-    TABLES.into_iter().flat_map(std::fs::read_to_string)
+    PROC_NET_TCP.into_iter().flat_map(std::fs::read_to_string)
 }
 
 #[cfg(test)]
@@ -35,7 +35,7 @@ mod tests {
         let (mut answer, _) = listener.accept().await.unwrap();
         // As much as the kernel takes; more than the peer's side has room for.
         let bytes = vec![7; 1 << 20];
-        while let Ok(Ok(_)) = tokio::time::timeout(PAUSE, answer.write(&bytes)).await {}
+        while let Ok(Ok(_)) = tokio::time::timeout(POLL_INTERVAL, answer.write(&bytes)).await {}
         drop(answer);
         assert!(!is_delivered(tables(), address.port()));
         let reading = tokio::spawn(async move {
@@ -55,7 +55,7 @@ mod tests {
         let peer = TcpStream::connect(address).await.unwrap();
         let (mut answer, _) = listener.accept().await.unwrap();
         let bytes = vec![7; 1 << 20];
-        while let Ok(Ok(_)) = tokio::time::timeout(PAUSE, answer.write(&bytes)).await {}
+        while let Ok(Ok(_)) = tokio::time::timeout(POLL_INTERVAL, answer.write(&bytes)).await {}
         drop(answer);
         assert!(!delivered(address.port()).await);
         drop(peer);

@@ -65,7 +65,7 @@ def main():
     out, names = sys.argv[1], sys.argv[2:] or [name for name in SHAPES if name != "tiny"]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     found = {"torch": torch.__version__, "transformers": transformers.__version__, "device": device, "models": {}}
-    # A step of a large batch on a CPU takes long, and is nobody's measure.
+    # A step of a large batch on a CPU takes long and measures nothing of interest.
     sizes = [("decode {} × 128", decode, DECODES), ("prefill {}", prefill, PROMPTS)]
     with torch.inference_mode():
         for name in names:

@@ -231,8 +231,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Waits until there is nothing to do any more: the scheduler tells of pods that find no node
-    /// for a while.
+    /// Waits until nothing is left to do: the scheduler keeps reporting pods without a node for a
+    /// while.
     async fn comes_to_rest(&self) -> Result<()> {
         let began = Instant::now();
         let last = Cell::new(-1.0);

@@ -133,7 +133,7 @@ def show(result):
         verdict = "met" if goal["ratio"] >= goal["goal"] else "missed"
         print(f"{goal['what']:<50} {goal['ratio']:>5.2f} x (goal {goal['goal']}) {verdict}")
     print("\nCPU: both processes. Latency: until the writing side knows that the piece has landed; bare memcpy "
-          "tells nobody.\nMooncake rejects calls of more than about 2048 pieces unless its queue is made longer, "
+          "notifies no peer.\nMooncake rejects calls of more than about 2048 pieces unless its queue is made longer, "
           "and then stalls; both\nways around that are measured. NIXL's requests are prepared before the clock "
           "starts, and polled.")
 

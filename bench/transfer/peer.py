@@ -16,7 +16,7 @@ import time
 import numpy as np
 
 HOST = "127.0.0.1"
-# Mooncake's queue to one peer rejects larger calls unless told otherwise.
+# Mooncake's queue to one peer rejects larger calls unless it is made longer.
 MOONCAKE_CALL_OPS = int(os.environ.get("MOONCAKE_CALL_OPS", "1024"))
 
 

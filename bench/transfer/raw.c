@@ -90,7 +90,7 @@ static void move(int fd, char *at, const int *order, struct shape shape,
     }
 }
 
-/* The reading process: told the shape, says that it is ready, reads, and says that it has all. */
+/* The reading process: gets the shape, reports that it is ready, reads, and reports the end. */
 static void receive(int fd) {
     struct shape shape;
     char ack = 0;

@@ -65,8 +65,8 @@ fn queue_timeout_seconds() -> i32 {
     60
 }
 
-/// A worker of a small model is replaced within seconds; a client that waits longer for none is
-/// better told.
+/// A worker of a small model is replaced within seconds; a client that would wait longer gets an
+/// error.
 fn no_worker_timeout_seconds() -> i32 {
     10
 }

@@ -1,6 +1,6 @@
-//! A pod as far as anybody here reads it. Thousands are kept and each of their changes is decoded, so what
-//! nobody reads is skipped in the text. Fields are named as Kubernetes names them, and one that lacks is empty: a
-//! single odd pod must not break off the watch on all.
+//! The part of a pod that pdserve reads. The operator keeps thousands and decodes each change, so the
+//! decoder skips all other fields. Names are Kubernetes', and a missing field is empty: one odd pod must
+//! not break the watch on all.
 
 use k8s_openapi::api::core::v1::{self, ContainerPort, ContainerState, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_is_skipped_and_the_rest_is_as_kubernetes_reads_it() {
+    fn unread_fields_are_skipped_and_the_rest_is_as_kubernetes_reads_it() {
         let text = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
             "spec": {"nodeName": "n", "serviceAccountName": "a", "volumes": [{"name": "v"}],

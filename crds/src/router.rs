@@ -10,8 +10,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where routers that serve TLS tell their metrics, in plain HTTP: what scrapes has no reason to
-/// trust the authority that clients trust. SGLang's `--prometheus-port`, with its default.
+/// Where routers that serve TLS expose their metrics, in plain HTTP: a scraper need not trust the
+/// authority that clients trust. SGLang's `--prometheus-port`, with its default.
 pub const METRICS_PORT: i32 = 29_000;
 
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub const METRICS_PORT: i32 = 29_000;
 #[serde(rename_all = "camelCase")]
 pub struct RouterSpec {
     /// Number of routers; more than one for availability. Default: one, and the number is left to
-    /// whoever scales the Deployment `NAME-router`, such as a HorizontalPodAutoscaler.
+    /// the autoscaler of the Deployment `NAME-router`, such as a HorizontalPodAutoscaler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub replicas: Option<i32>,
@@ -135,7 +135,7 @@ impl RouterSpec {
         }
     }
 
-    /// Port where routers tell their metrics, in plain HTTP.
+    /// Port where routers expose their metrics, in plain HTTP.
     pub fn metrics_port(&self) -> i32 {
         match self.tls {
             Some(_) => METRICS_PORT,

@@ -167,7 +167,7 @@ pub const KEYS_ARE_NOT_THE_CERTIFICATE: CelRule = CelRule::new(
 
 pub const METRICS_PORT_IS_FREE: CelRule = CelRule::new(
     "!has(self.tls) || self.port != 29000",
-    "with tls, port must not be 29000, where the router then tells its metrics in plain HTTP",
+    "with tls, port must not be 29000, where the router then exposes its metrics in plain HTTP",
 );
 
 pub const CLASS_NEEDS_LOAD_BALANCER: CelRule = CelRule::new(

@@ -1,5 +1,5 @@
-//! Why a pod does not start, in the words of whoever knows: the scheduler, the kubelet, or the
-//! program itself as it ended.
+//! Why a pod does not start, in the words of the component that knows: the scheduler, the
+//! kubelet, or the program itself as it ended.
 
 use crate::pod::{ContainerStatus, Pod};
 use kube::ResourceExt;
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn told(status: Value) -> Option<Stuck> {
+    fn found(status: Value) -> Option<Stuck> {
         let pod = json!({"metadata": {"name": "p"}, "status": status});
         stuck(&serde_json::from_value(pod).expect("a Pod"))
     }
@@ -101,12 +101,12 @@ mod tests {
 
     #[test]
     fn a_pod_that_starts_is_not_stuck() {
-        assert_eq!(told(json!({})), None);
+        assert_eq!(found(json!({})), None);
         let creating = json!({"state": {"waiting": {"reason": "ContainerCreating"}}});
-        assert_eq!(told(mk_container(creating)), None);
+        assert_eq!(found(mk_container(creating)), None);
         let running = json!({"ready": true, "state": {"running": {}},
             "lastState": {"terminated": {"exitCode": 1, "message": "was broken"}}});
-        assert_eq!(told(mk_container(running)), None);
+        assert_eq!(found(mk_container(running)), None);
     }
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
         let condition = json!({"type": "PodScheduled", "status": "False",
             "reason": "Unschedulable", "message": "2 Insufficient nvidia.com/gpu."});
         assert_eq!(
-            told(json!({"conditions": [condition]})),
+            found(json!({"conditions": [condition]})),
             mk_stuck(Cause::Unschedulable, "p: 2 Insufficient nvidia.com/gpu.")
         );
     }
@@ -123,7 +123,7 @@ mod tests {
     fn the_kubelet_says_which_image_cannot_be_had() {
         let waiting = json!({"reason": "ImagePullBackOff", "message": "Back-off pulling image x"});
         assert_eq!(
-            told(mk_container(json!({"state": {"waiting": waiting}}))),
+            found(mk_container(json!({"state": {"waiting": waiting}}))),
             mk_stuck(
                 Cause::Broken,
                 "p: ImagePullBackOff: Back-off pulling image x"
@@ -137,7 +137,7 @@ mod tests {
         let waiting = json!({"reason": "CrashLoopBackOff", "message": "back-off 10s"});
         let states = json!({"state": {"waiting": waiting}, "lastState": {"terminated": ended}});
         assert_eq!(
-            told(mk_container(states)),
+            found(mk_container(states)),
             mk_stuck(Cause::Broken, "p: agent ended: error: no model at /m")
         );
     }

@@ -100,7 +100,7 @@ pub(crate) struct BuildArgs {
     /// Make network policies: workers are reached by their own deployment and the operator alone
     #[arg(long)]
     pub(crate) network_policies: bool,
-    /// Address block that may reach admin ports besides the operator, such as the API server's,
+    /// Address block that may reach admin ports in addition to the operator, such as the API server's,
     /// through which `kubectl pd` asks; may be given again
     #[arg(long, value_name = "CIDR", requires = "network_policies")]
     pub(crate) admin_from: Vec<String>,

@@ -1,6 +1,6 @@
 //! Reconciles the `PDDeployment`s of a cluster.
 //!
-//! Life of a change: a [`watch`](children) tells of it → the deployment it belongs to is
+//! Life of a change: a [`watch`](children) reports it → the deployment it belongs to is
 //! [`reconcile`]d: validate → build → [`observe`] and plan → [`apply`] → [`status`]. One process
 //! writes at a time: the one that holds the [`lease`].
 

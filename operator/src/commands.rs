@@ -150,8 +150,8 @@ fn pod_namespace() -> Option<String> {
 }
 
 fn check(look: impl Future<Output = Result<String, CheckError>>) -> Result<()> {
-    let told = threads()?.block_on(look)?;
-    print(&format!("{told}\n"))
+    let text = threads()?.block_on(look)?;
+    print(&format!("{text}\n"))
 }
 
 fn threads() -> Result<Runtime> {
@@ -193,7 +193,7 @@ fn programs() -> Result<std::path::PathBuf> {
         .to_owned())
 }
 
-/// The admin token of the environment, or one that nobody knows.
+/// The admin token of the environment, or a random one.
 fn token() -> String {
     if let Ok(token) = std::env::var(ENV_ADMIN_TOKEN) {
         return token;

@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Largest answer that is read: a list of a thousand workers fits.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// Of a refusal's body this much is told.
-const TOLD_CHARS_MAX: usize = 500;
+/// Characters of a refusal's body that an error quotes.
+const QUOTED_CHARS_MAX: usize = 500;
 
 /// Why a call had no usable answer.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +105,7 @@ impl HttpClient {
         if !status.is_success() {
             let body = String::from_utf8_lossy(&body)
                 .chars()
-                .take(TOLD_CHARS_MAX)
+                .take(QUOTED_CHARS_MAX)
                 .collect();
             return Err(CallError::Status {
                 url: url.to_owned(),

@@ -17,7 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let cli = args::Cli::parse();
-    // Locally the console tells what happens; the log is for those who ask for it.
+    // Locally the console shows what happens; the log is for those who ask for it.
     let level = cli.command.log_level();
     let filter = level.map_or_else(|| Ok(EnvFilter::from_default_env()), EnvFilter::try_new);
     let filter = match filter {
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         .init();
     match commands::execute(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => failure(&told_once(&why)),
+        Err(why) => failure(&without_repeats(&why)),
     }
 }
 
@@ -46,7 +46,7 @@ fn failure(why: &str) -> ExitCode {
 }
 
 /// An error with its causes; a cause that the text before it names already is left out.
-fn told_once(error: &anyhow::Error) -> String {
+fn without_repeats(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.contains(&cause) {

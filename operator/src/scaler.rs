@@ -25,13 +25,13 @@ pub(crate) struct Scaler {
     history: History,
     /// The newest of each agent that was believed, by UID.
     samples: BTreeMap<String, Sample>,
-    /// Why somebody tells nothing now.
+    /// Why a source reports nothing now.
     silent: BTreeMap<String, String>,
     /// The last that said something.
     pub(crate) decisions: Vec<status::Decision>,
 }
 
-/// Somebody with `/metrics`.
+/// A process with `/metrics`.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     /// Another process of the same name is another source.
@@ -82,7 +82,7 @@ impl Scaler {
             if let Some(sample) = self.heard(agent, sample) {
                 let before = self.samples.insert(agent.uid.clone(), sample);
                 if sample.degraded && !before.is_some_and(|before| before.degraded) {
-                    tracing::warn!(url = agent.url, "its GPU is not to be counted on");
+                    tracing::warn!(url = agent.url, "its GPU is degraded");
                 }
             }
         }
@@ -125,11 +125,11 @@ impl Scaler {
         }
         let now = Timestamp::now();
         let time = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        decision.tell(&mut self.decisions, Time(time));
+        decision.append_to(&mut self.decisions, Time(time));
         decision
     }
 
-    /// What somebody said; or why they said nothing goes to the log, once.
+    /// What a source reported; why it reported nothing goes to the log, once.
     fn heard<T>(&mut self, who: &Source, answer: Result<T, ScrapeError>) -> Option<T> {
         match answer {
             Ok(heard) => {
@@ -139,7 +139,7 @@ impl Scaler {
             Err(error) => {
                 let why = error.to_string();
                 if self.silent.insert(who.uid.clone(), why.clone()).as_ref() != Some(&why) {
-                    tracing::warn!(url = who.url, why, "tells nothing of its load");
+                    tracing::warn!(url = who.url, why, "reports no load");
                 }
                 None
             }
@@ -147,7 +147,7 @@ impl Scaler {
     }
 }
 
-/// What is known of a deployment's pools, besides its replicas.
+/// What is known of a deployment's pools, without its replicas.
 pub(crate) fn observations(
     desired: &[Desired],
     observed: &Observed,

@@ -5,7 +5,7 @@ use crate::http_client::{CallError, HttpClient};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Longest wait for an answer: what comes later tells how things were.
+/// Longest wait for an answer: a later answer is out of date.
 const ANSWER_LIMIT: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]

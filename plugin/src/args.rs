@@ -107,7 +107,7 @@ impl Cli {
 
 impl Command {
     async fn execute(self, cluster: &Cluster) -> Result<()> {
-        let told = match self {
+        let text = match self {
             Self::Status {
                 name: Some(name), ..
             } => status::one(cluster, &name).await?,
@@ -117,7 +117,7 @@ impl Command {
             Self::Restart { name } => rollout::restart::restart(cluster, &name).await?,
             Self::Rollout { command } => command.execute(cluster).await?,
         };
-        print(&told)
+        print(&text)
     }
 }
 

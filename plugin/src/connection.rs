@@ -98,7 +98,7 @@ impl Cluster {
         };
         anyhow!(
             "cannot {verb} {kind} {name} in namespace {namespace}: {}{hint}",
-            told(error)
+            message_of(error)
         )
     }
 }
@@ -111,7 +111,7 @@ pub(crate) fn patch_params() -> PatchParams {
 }
 
 /// An error with its causes, each once; of the apiserver only what it said.
-pub(crate) fn told(error: &kube::Error) -> String {
+pub(crate) fn message_of(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         status.message.clone()
     } else {

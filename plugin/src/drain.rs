@@ -159,12 +159,15 @@ mod tests {
 
     #[test]
     fn the_last_worker_of_a_pool_is_announced_as_such() {
-        let told = announce(&settled_view(), &serving("tiny-decode-0-0", "decode"));
-        assert!(told.contains("its requests have"), "{told}");
-        assert!(!told.contains("No other"), "{told}");
+        let printed = announce(&settled_view(), &serving("tiny-decode-0-0", "decode"));
+        assert!(printed.contains("its requests have"), "{printed}");
+        assert!(!printed.contains("No other"), "{printed}");
         let alone = serving("tiny-prefill-0-0", "prefill");
-        let told = announce(&view(settled(), vec![alone.clone()]), &alone);
-        assert!(told.contains("No other prefill worker serves"), "{told}");
+        let printed = announce(&view(settled(), vec![alone.clone()]), &alone);
+        assert!(
+            printed.contains("No other prefill worker serves"),
+            "{printed}"
+        );
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 
 mod holds;
 
-use crate::connection::{Cluster, told};
+use crate::connection::{Cluster, message_of};
 use crate::view::View;
 use anyhow::Result;
 use holds::{holds, nothing};
@@ -10,25 +10,27 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use pd_crds::place::{Place, place_of};
+use pd_crds::node_disposition::{NodeDisposition, node_disposition};
 use std::collections::BTreeMap;
 
 /// What becomes of each node.
-type Places = BTreeMap<String, Place>;
+type Dispositions = BTreeMap<String, NodeDisposition>;
 
 pub(crate) async fn explain(cluster: &Cluster, name: &str) -> Result<String> {
     let deployment = cluster.deployment(name).await?;
     let view = View::read(cluster, deployment).await?;
     let nodes = Api::<Node>::all(cluster.client.clone());
     let nodes = nodes.list(&ListParams::default()).await;
-    let (places, unread) = match nodes {
+    let (dispositions, unread) = match nodes {
         Ok(nodes) => {
-            let places = nodes.iter().map(|node| (node.name_any(), place_of(node)));
-            (places.collect(), None)
+            let dispositions = nodes
+                .iter()
+                .map(|node| (node.name_any(), node_disposition(node)));
+            (dispositions.collect(), None)
         }
-        Err(error) => (Places::new(), Some(told(&error))),
+        Err(error) => (Dispositions::new(), Some(message_of(&error))),
     };
-    let mut sentences = holds(&view, &places, Timestamp::now());
+    let mut sentences = holds(&view, &dispositions, Timestamp::now());
     if sentences.is_empty() {
         sentences.push(nothing(&view));
     }

@@ -2,7 +2,7 @@
 
 mod exposition;
 
-use crate::connection::{Cluster, told};
+use crate::connection::{Cluster, message_of};
 use crate::view::{View, label};
 use exposition::{Histogram, Sample};
 use futures::{StreamExt, stream};
@@ -31,7 +31,7 @@ pub(crate) struct Scrape {
     pub(crate) text: Result<String, String>,
 }
 
-/// The figures of a deployment. What nobody told is absent.
+/// The figures of a deployment. A figure that no worker reported is absent.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) routers: Option<RouterFigures>,
@@ -91,7 +91,7 @@ async fn text_of(cluster: &Cluster, pod: &Pod, port: u16) -> Result<String, Stri
     let request = request.map_err(|error| error.to_string())?;
     let answer = tokio::time::timeout(LIMIT, cluster.client.request_text(request)).await;
     let answer = answer.map_err(|_| format!("no answer within {} s", LIMIT.as_secs()))?;
-    answer.map_err(|error| told(&error))
+    answer.map_err(|error| message_of(&error))
 }
 
 // === impl Figures ===

@@ -54,8 +54,8 @@ mod tests {
         let apiserver = Apiserver::default();
         apiserver.answers("GET", DEPLOYMENT, StatusCode::OK, settled());
         apiserver.answers("PATCH", DEPLOYMENT, StatusCode::OK, settled());
-        let told = pause(&apiserver.cluster(), "tiny", true).await.unwrap();
-        assert!(told.starts_with("tiny is paused: no worker is replaced"));
+        let printed = pause(&apiserver.cluster(), "tiny", true).await.unwrap();
+        assert!(printed.starts_with("tiny is paused: no worker is replaced"));
         let written = apiserver.written("PATCH", DEPLOYMENT);
         assert_eq!(written["spec"], json!({"rollout": {"paused": true}}));
     }
@@ -64,7 +64,7 @@ mod tests {
     async fn what_is_so_already_is_not_written() {
         let apiserver = Apiserver::default();
         apiserver.answers("GET", DEPLOYMENT, StatusCode::OK, settled());
-        let told = pause(&apiserver.cluster(), "tiny", false).await.unwrap();
-        assert_eq!(told, "tiny is not paused.\n");
+        let printed = pause(&apiserver.cluster(), "tiny", false).await.unwrap();
+        assert_eq!(printed, "tiny is not paused.\n");
     }
 }

@@ -91,7 +91,7 @@ mod tests {
         let empty = json!({"apiVersion": "pdserve.io/v1alpha1", "kind": "PDDeploymentList",
             "metadata": {}, "items": []});
         apiserver.answers("GET", list, StatusCode::OK, empty);
-        let told = all(&apiserver.cluster(), false).await.unwrap();
-        assert_eq!(told, "There is no PDDeployment in namespace ml.\n");
+        let printed = all(&apiserver.cluster(), false).await.unwrap();
+        assert_eq!(printed, "There is no PDDeployment in namespace ml.\n");
     }
 }

@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn latencies_have_two_or_three_digits() {
-        let told = [0.004_21, 0.0423, 1.5, 42.0].map(latency);
-        assert_eq!(told, ["4.2 ms", "42 ms", "1500 ms", "42 s"]);
+        let printed = [0.004_21, 0.0423, 1.5, 42.0].map(latency);
+        assert_eq!(printed, ["4.2 ms", "42 ms", "1500 ms", "42 s"]);
     }
 }

@@ -16,7 +16,7 @@ pub(crate) enum State {
     Starting(String),
     /// It has served, and what is wrong now.
     Failing(String),
-    /// It was told to go.
+    /// It was asked to leave.
     Leaving(Timestamp),
 }
 
@@ -46,7 +46,7 @@ impl State {
         }
     }
 
-    pub(crate) fn told(&self, now: Timestamp) -> String {
+    pub(crate) fn describe(&self, now: Timestamp) -> String {
         match self {
             Self::Serving => "serving".to_owned(),
             Self::Starting(why) => format!("starting: {why}"),
@@ -63,11 +63,11 @@ pub(crate) fn why(pod: &Pod, stuck: &Stuck) -> String {
     message.unwrap_or(&stuck.message).to_owned()
 }
 
-/// When a pod was told to go: by the operator, or by who deleted it.
+/// When a pod was asked to leave, by the operator or by a deletion.
 pub(crate) fn leaving_since(pod: &Pod) -> Option<Timestamp> {
-    let told = pod.annotations().get(labels::LEAVING_SINCE);
-    let told = told.map(|since| since.parse().unwrap_or(Timestamp::UNIX_EPOCH));
-    told.or_else(|| {
+    let marked = pod.annotations().get(labels::LEAVING_SINCE);
+    let marked = marked.map(|since| since.parse().unwrap_or(Timestamp::UNIX_EPOCH));
+    marked.or_else(|| {
         // A deletion is dated by the end of its grace.
         let deletion = pod.metadata.deletion_timestamp.as_ref()?.0;
         let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
@@ -98,20 +98,23 @@ mod tests {
     use crate::fixture::{at, leaving, loading, serving, unschedulable};
     use serde_json::json;
 
-    fn told(pod: &Pod) -> String {
-        State::of(pod).told(at("12:00:00"))
+    fn described(pod: &Pod) -> String {
+        State::of(pod).describe(at("12:00:00"))
     }
 
     #[test]
     fn a_worker_is_somewhere_between_its_node_and_its_leave() {
-        assert_eq!(told(&serving("p", "prefill")), "serving");
-        assert_eq!(told(&loading("p", "prefill")), "starting: loads its model");
+        assert_eq!(described(&serving("p", "prefill")), "serving");
         assert_eq!(
-            told(&unschedulable("p", "prefill")),
+            described(&loading("p", "prefill")),
+            "starting: loads its model"
+        );
+        assert_eq!(
+            described(&unschedulable("p", "prefill")),
             "starting: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
         );
         assert_eq!(
-            told(&leaving("p", "prefill", "11:59:18")),
+            described(&leaving("p", "prefill", "11:59:18")),
             "leaving for 42s"
         );
     }
@@ -125,7 +128,7 @@ mod tests {
         pod.metadata.deletion_timestamp = deletion.metadata.deletion_timestamp;
         pod.metadata.deletion_grace_period_seconds =
             deletion.metadata.deletion_grace_period_seconds;
-        assert_eq!(told(&pod), "leaving for 30s");
+        assert_eq!(described(&pod), "leaving for 30s");
     }
 
     #[test]
@@ -134,6 +137,9 @@ mod tests {
         let status = pod.status.as_mut().unwrap();
         let conditions = status.conditions.as_mut().unwrap();
         conditions.retain(|condition| condition.type_ == labels::ROUTABLE_GATE);
-        assert_eq!(told(&pod), "failing: its container does not pass its probe");
+        assert_eq!(
+            described(&pod),
+            "failing: its container does not pass its probe"
+        );
     }
 }

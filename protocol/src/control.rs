@@ -28,7 +28,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SessionId(pub String);
 
-/// Tells one attempt at a room from another; drawn by decode, echoed by all that belongs to it.
+/// Distinguishes one attempt at a room from another; decode draws it, and every message of the attempt
+/// echoes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Generation(pub u64);
 

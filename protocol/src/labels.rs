@@ -15,9 +15,9 @@ pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "pd-operat
 pub const ROLE: &str = "pdserve.io/role";
 /// Hash of the user's spec that a pod was built from.
 pub const REVISION: &str = "pdserve.io/revision";
-/// On pods that leave: when they were told to, in RFC 3339. Routers send them nothing new.
+/// On pods that leave: when the operator asked them to, in RFC 3339. Routers send them nothing new.
 pub const LEAVING_SINCE: &str = "pdserve.io/leaving-since";
-/// Label of pods that leave, for selectors: an annotation cannot be selected by.
+/// Label of pods that leave, because selectors cannot match annotations.
 pub const LEAVING: &str = "pdserve.io/leaving";
 /// On the newest record of a deployment's revisions: the whole spec that was last valid, as JSON.
 pub const ACCEPTED_SPEC: &str = "pdserve.io/accepted-spec";

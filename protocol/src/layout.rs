@@ -240,7 +240,7 @@ impl KvLayout {
     }
 }
 
-/// Layers of one name must not be in two places: nobody could say which bytes count.
+/// Groups of one name must not share layers: which bytes count would be undefined.
 fn check_apart<'a>(parts: impl Iterator<Item = (&'a str, Range<u32>)>) -> Result<(), LayoutError> {
     let mut parts: Vec<(&str, Range<u32>)> = parts.collect();
     parts.sort_by_key(|(name, layers)| (*name, layers.start));

@@ -16,9 +16,9 @@ pub const RENDEZVOUS: u16 = 29500;
 /// backend. Source: docs/sglang-protocol.md#fake-transfers.
 pub const FAKE_BOOTSTRAP_HOST: &str = "2.2.2.2";
 
-/// The admin port of a program whose API is at `http`: as far above it as [`ADMIN`] is above [`HTTP`], so that a router
-/// and agents on one address, told apart by `--port` alone as in SGLang's scripts, do not collide. `None` where that is
-/// above 65535. For 0, a port that the kernel chooses, it is 0.
+/// The default admin port of a program whose API listens on port `http`: as far above it as [`ADMIN`]
+/// is above [`HTTP`], so that a router and agents that differ by `--port` alone, as in SGLang's scripts,
+/// do not collide. `None` above 65535; 0, a port that the kernel chooses, gives 0.
 pub fn admin_beside(http: u16) -> Option<u16> {
     match http {
         0 => Some(0),

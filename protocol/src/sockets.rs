@@ -1,4 +1,4 @@
-//! What the kernel still has to deliver, as its table of TCP sockets tells (`/proc/net/tcp`).
+//! Bytes that the kernel has not delivered yet, read from its table of TCP sockets (`/proc/net/tcp`).
 
 use std::time::Duration;
 
@@ -6,15 +6,14 @@ use std::time::Duration;
 /// `LAST_ACK`, `CLOSING`. Source: Linux, `include/net/tcp_states.h`.
 const UNDELIVERED: [&str; 3] = ["04", "09", "0B"];
 
-/// Where the kernel tells.
-pub const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
-/// How often to look at most, and how long to rest in between, 3 s in all: a lost packet comes again
+pub const PROC_NET_TCP: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
+/// How many times to poll, and how long to wait in between: 3 s in all. A lost packet is sent again
 /// within a second, and a peer that is gone never acknowledges.
-pub const LOOKS: usize = 150;
-pub const PAUSE: Duration = Duration::from_millis(20);
+pub const POLLS: usize = 150;
+pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Whether peers have acknowledged all that was written to a local port's connections before they
-/// were closed here, by the texts of [`TABLES`]. A pod's network goes with its process, and with it what
+/// were closed here, by the texts of [`PROC_NET_TCP`]. A pod's network goes with its process, and with it what
 /// the kernel would send again.
 pub fn is_delivered(tables: impl IntoIterator<Item = String>, port: u16) -> bool {
     let mut tables = tables.into_iter();

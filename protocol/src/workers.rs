@@ -10,7 +10,7 @@
 use crate::{BootstrapRoom, Role};
 use serde::{Deserialize, Serialize};
 
-/// A worker as the router is told of it.
+/// A worker as it is registered with a router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerSpec {
     /// Unique and stable name: the pod's, or the URL of a worker given by flag.

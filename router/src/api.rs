@@ -47,7 +47,7 @@ pub fn routes(router: Arc<Router>) -> axum::Router {
         .with_state(router)
 }
 
-/// A router that leaves asks its clients to connect anew, which leads them to another.
+/// A router that leaves asks its clients to reconnect, which leads them to another.
 async fn part(State(router): State<Arc<Router>>, mut response: Response) -> Response {
     if router.is_draining() {
         let close = HeaderValue::from_static("close");

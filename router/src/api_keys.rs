@@ -74,7 +74,7 @@ impl ApiKeys {
         self.own.is_some() || self.files.is_some()
     }
 
-    /// Compares with every key, so that the time tells nothing of which one it was.
+    /// Compares with every key, so that the time does not show which one matched.
     fn opens(&self, key: &[u8]) -> bool {
         let files = self.files.as_ref().map(Reloaded::get);
         let all = self
@@ -89,8 +89,8 @@ impl ApiKeys {
         self.authorization.as_ref()
     }
 
-    /// Puts the router's own `Authorization` in the place of the client's, whose key is nobody
-    /// else's business. A router that asks for none leaves the client's to workers that may.
+    /// Puts the router's own `Authorization` in the place of the client's, whose key
+    /// stays here. A router without keys passes the client's on to workers, which may ask for one.
     pub(crate) fn replace(&self, headers: &mut HeaderMap) {
         if self.is_asked_for() {
             headers.remove(AUTHORIZATION);

@@ -3,7 +3,7 @@
 //! A connection belongs to the request that uses it and is read and written by that request's own
 //! task: no task and no channel stands between a worker's bytes and the client's socket. Dropping
 //! a request or its answer before the end closes its connection, by which the worker learns that
-//! nobody waits.
+//! no request waits.
 
 mod body;
 mod chunked;

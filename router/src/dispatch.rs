@@ -42,7 +42,7 @@ pub struct Call {
 /// Attempts, until one is answered or the failure is final; relays until `deadline`.
 ///
 /// # Errors
-/// What the client is told when no worker has answered.
+/// The client's error when no worker has answered.
 pub async fn dual_dispatch(
     router: &Arc<Router>,
     call: &Call,

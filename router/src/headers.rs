@@ -1,4 +1,4 @@
-//! Headers that end at the router: those of one connection, and those that the router sets anew; and
+//! Headers that end at the router: those of one connection, and those that the router replaces; and
 //! the one that names a request.
 
 use http::HeaderMap;

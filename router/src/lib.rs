@@ -39,7 +39,7 @@ use std::io::IsTerminal;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// Runs the router until it is told to stop.
+/// Runs the router until SIGTERM.
 ///
 /// # Errors
 /// What keeps it from starting, or which task it has lost.

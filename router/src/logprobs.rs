@@ -85,7 +85,7 @@ impl PromptLogprobs {
     fn edits(&mut self, text: &str, json: &str) -> Edits {
         let mut edits = Vec::new();
         for Place { index, holder } in self.shape.places(json) {
-            let lists = match self.shape.tells_once() {
+            let lists = match self.shape.is_sent_once() {
                 true => self.answers.remove(&index),
                 false => self.answers.get(&index).cloned(),
             };

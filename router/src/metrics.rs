@@ -194,7 +194,7 @@ impl Metrics {
         self.reloads.with_label_values(&[files, outcome]).inc();
     }
 
-    /// The API is served with a certificate; of one that cannot be read nothing is told.
+    /// The API is served with a certificate; an unreadable one has no series.
     pub(crate) fn serves_with(&self, certificate: Option<Validity>) {
         self.certificate.set(certificate);
     }

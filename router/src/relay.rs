@@ -96,7 +96,7 @@ pub(crate) fn respond(
     Response::from_parts(response_head, body)
 }
 
-/// Lets prefill's leg end after decode's answer has. Dropping it now would tell prefill that the
+/// Lets prefill's leg end after decode's answer has. Dropping it now would show prefill that the
 /// request was given up.
 fn trail(prefill: Option<PrefillLeg>) {
     if let Some(prefill) = prefill {

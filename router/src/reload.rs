@@ -3,7 +3,7 @@
 //! the value before it stays.
 //!
 //! Files are looked at, not watched: kubelet swaps a symbolic link two folders above, of which a
-//! watch on the file hears nothing, and network file systems tell nothing at all.
+//! watch on the file sees nothing, and network file systems send no events.
 
 use crate::metrics::Metrics;
 use crate::vitals::Vitals;
@@ -33,7 +33,7 @@ pub trait Source: Send + Sync + 'static {
     /// What is wrong with the content, where, and what to do.
     fn parse(&self, content: &Self::Content) -> Result<Self::Value, Self::Error>;
 
-    /// Tells what is to be known of content that was taken in.
+    /// Logs what matters about content that was taken in.
     fn report(&self, _content: &Self::Content, _metrics: &Metrics) {}
 
     /// What changed content comes to, and what of it could not be used.
@@ -108,7 +108,7 @@ impl<C: Clone + PartialEq> Looks<C> {
     }
 
     /// What is to be taken in: what differs from what was taken in last and is the same as at the
-    /// last look, so that whoever writes several files, or one in several pieces, has finished.
+    /// last poll, so that a writer of several files, or of one in several pieces, has finished.
     fn settle(&mut self, found: Seen<C>) -> Option<&Seen<C>> {
         let finished = found == self.seen;
         self.seen = found;

@@ -200,7 +200,7 @@ impl<'a> Fields<'a> {
         Samples::openai(self.n, max_new_tokens)
     }
 
-    /// `/generate` may ask for each item; completions tell them with an echoed prompt.
+    /// `/generate` may ask for each item; completions return them with an echoed prompt.
     fn prompt_logprobs(&self, api: Api) -> Option<AnswerShape> {
         let is_true = |raw: Option<&RawValue>| raw.is_some_and(|raw| raw.get().contains("true"));
         let is_given = |raw: Option<&RawValue>| raw.is_some_and(|raw| raw.get() != "null");

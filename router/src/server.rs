@@ -14,7 +14,7 @@ use crate::workers::admin;
 use crate::workers::discovery::{self, DiscoveryError};
 use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
 use axum::serve::{Listener, ListenerExt};
-use pd_protocol::sockets::{self, TABLES, is_delivered};
+use pd_protocol::sockets::{self, PROC_NET_TCP, is_delivered};
 use rustls::ServerConfig;
 use std::fmt::Debug;
 use std::io;
@@ -181,18 +181,18 @@ fn spawn_api<L: Listener<Addr: Debug>>(
     spawn_listener(&router.vitals, "API listener", stop, api.into_future())
 }
 
-/// A listener that ends before it is told to is lost.
+/// A listener that ends by itself is lost.
 fn spawn_listener(
     vitals: &Vitals,
     task: &'static str,
     end: &CancellationToken,
     listener: impl Future<Output = io::Result<()>> + Send + 'static,
 ) -> JoinHandle<()> {
-    let (end, told) = (end.clone(), vitals.clone());
+    let (end, report_to) = (end.clone(), vitals.clone());
     vitals.spawn(task, async move {
         let ended = listener.await;
         if !end.is_cancelled() {
-            told.report(task, format!("it ended with {ended:?}"));
+            report_to.report(task, format!("it ended with {ended:?}"));
         }
     })
 }
@@ -230,12 +230,12 @@ fn spawn_until(
 
 /// Waits until clients have the ends of their answers.
 async fn deliver(port: u16) {
-    let tables = || TABLES.into_iter().flat_map(std::fs::read_to_string);
-    for _ in 0..sockets::LOOKS {
+    let tables = || PROC_NET_TCP.into_iter().flat_map(std::fs::read_to_string);
+    for _ in 0..sockets::POLLS {
         if is_delivered(tables(), port) {
             return;
         }
-        tokio::time::sleep(sockets::PAUSE).await;
+        tokio::time::sleep(sockets::POLL_INTERVAL).await;
     }
     tracing::warn!("a client has not taken the end of its answer");
 }

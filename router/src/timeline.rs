@@ -118,7 +118,7 @@ impl Record {
     }
 }
 
-/// Wall-clock time, as the other processes of a request tell it.
+/// Wall-clock time, as the other processes of a request report it.
 pub fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {

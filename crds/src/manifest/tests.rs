@@ -25,7 +25,7 @@ fn yaml_reads_back_as_the_crd_it_was_made_from() {
 }
 
 #[test]
-fn an_object_was_observed_by_nobody_at_first() {
+fn a_new_object_has_not_been_observed() {
     for crd in [PdDeployment::crd(), PdPool::crd()].map(unseen_at_first) {
         let crd = serde_json::to_value(crd).unwrap();
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];

@@ -79,7 +79,7 @@ fn the_minimal_object_breaks_no_rule() {
 }
 
 #[test]
-fn every_refused_text_is_told_the_one_thing_that_is_wrong() {
+fn every_refusal_names_the_one_thing_that_is_wrong() {
     for Case { set, path, says } in cases() {
         let error = document::parse(&mk_document(&set).to_string()).expect_err(&says);
         let expected = FieldPath::new(&path).error(says);
@@ -111,9 +111,9 @@ fn cel_names_the_field_that_rust_names_or_one_around_it() {
         }
         let object = serde_json::to_value(mk_deployment(&set)).unwrap();
         let errors = kube_cel::Validator::new().validate(&open_api_schema(), &object, None);
-        let told = &errors.expect_err(&says)[0].field_path;
-        assert!(path.starts_with(told.as_str()), "{told} of {set:?}");
-        assert!(told.len() > "spec".len(), "{told} of {set:?}");
+        let field = &errors.expect_err(&says)[0].field_path;
+        assert!(path.starts_with(field.as_str()), "{field} of {set:?}");
+        assert!(field.len() > "spec".len(), "{field} of {set:?}");
     }
 }
 

@@ -242,9 +242,7 @@ async fn nonsense(is: &Extremes) -> Result<()> {
         .await?;
     }
     let log = is.bench.operator_log();
-    let told = log
-        .lines()
-        .filter(|line| line.contains("tells nothing of its load"));
+    let told = log.lines().filter(|line| line.contains("reports no load"));
     for line in told {
         eprintln!("{line}");
     }

@@ -1,7 +1,6 @@
 //! All writes of a reconcile.
 //!
-//! * Pods are created, never applied: a name is a function of the slot, so that creating one twice
-//!   collides instead of doubling it.
+//! * Pods are created, never applied: a name is a function of the slot, so creating one twice fails.
 //! * Pools are created once; their size is written through `/scale` only.
 //! * Router, Service, budgets and what a namespace shares are applied (server-side), and not again
 //!   while what was applied and what is stored stay as they were.
@@ -25,7 +24,7 @@ use kube::core::{ApiResource, Request};
 use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
-use pd_crds::place::Place;
+use pd_crds::node_disposition::NodeDisposition;
 use pd_crds::pod::Pod;
 use pd_crds::{PdDeployment, PdPool};
 use pd_protocol::labels::{self, ROUTABLE_GATE};
@@ -36,10 +35,10 @@ use serde_json::{Value, json};
 /// Field manager of everything the operator applies.
 pub(crate) const MANAGER: &str = "pd-operator";
 
-/// Why a write failed; the next reconcile decides anew.
+/// Why a write failed; the next reconcile decides again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
-    #[error("{verb} {kind} {name}: {}", told(.source))]
+    #[error("{verb} {kind} {name}: {}", message_of(.source))]
     Write {
         verb: &'static str,
         kind: String,
@@ -236,7 +235,7 @@ impl Writer<'_> {
     ) -> Result<(), ApplyError> {
         for stored in known.of(&self.key()) {
             let name = &stored.name;
-            // One that only carries our label is somebody else's.
+            // One that only carries our label belongs to another owner.
             if !is_wanted(name) && self.check_owner::<K>(name, &stored.owners).is_ok() {
                 self.remove::<K>(name).await?;
             }
@@ -326,7 +325,7 @@ impl Writer<'_> {
                 Some(facts) => {
                     self.leave(&facts.pod).await?;
                     if let Some(event) = moved(facts) {
-                        self.tell(&event).await;
+                        self.publish(&event).await;
                     }
                     Ok(())
                 }
@@ -407,8 +406,9 @@ impl Writer<'_> {
             Component::Decode => &resources.decode,
             Component::Router => return Ok(()),
         };
-        let comes_up = !facts.routable() && !facts.leaves() && facts.place != Place::Lost;
-        // One of an old revision that never served is about to leave.
+        let is_lost = facts.disposition == NodeDisposition::Lost;
+        let comes_up = !facts.routable() && !facts.leaves() && !is_lost;
+        // One of an old revision that never served leaves.
         if !comes_up || facts.revision() != pool.revision {
             return Ok(());
         }
@@ -418,7 +418,7 @@ impl Writer<'_> {
         for rank in facts.missing() {
             let name = follower_name(&facts.pod.name_any(), rank);
             if self.context.pods.find(&self.key(), &name).is_some() {
-                // Of a leader of the same name before; the watch tells when it is gone.
+                // Of a leader of the same name before; the watch reports its end.
                 continue;
             }
             let ports = self.ports_for(pool, &name);
@@ -461,7 +461,7 @@ impl Writer<'_> {
     /// until then it may still serve, and needs them. Those of one that is lost go at once.
     async fn delete(&self, facts: &PodFacts, leaving: Leaving) -> Result<(), ApplyError> {
         let is_deleted = self.delete_pod(&facts.pod).await?;
-        if facts.place == Place::Lost {
+        if facts.disposition == NodeDisposition::Lost {
             for follower in facts.members().skip(1) {
                 self.delete_pod(follower).await?;
             }
@@ -469,7 +469,7 @@ impl Writer<'_> {
         if let Some(took) = facts.leaving_for(Timestamp::now())
             && is_deleted
         {
-            let outcome = outcome_of(facts.place, leaving);
+            let outcome = outcome_of(facts.disposition, leaving);
             self.context.metrics.drained(outcome, took);
         }
         Ok(())
@@ -498,10 +498,10 @@ impl Writer<'_> {
 
 /// Says that a worker is replaced because of its node.
 fn moved(facts: &PodFacts) -> Option<Event> {
-    let why = match facts.place {
-        Place::Stays => return None,
-        Place::Emptied => "its node is being emptied, and its successor serves",
-        Place::Lost => "its node, or a pod of its replica, is lost",
+    let why = match facts.disposition {
+        NodeDisposition::Keep => return None,
+        NodeDisposition::Evacuate => "its node is being emptied, and its successor serves",
+        NodeDisposition::Lost => "its node, or a pod of its replica, is lost",
     };
     let name = facts.pod.name_any();
     Some(Event {
@@ -513,8 +513,8 @@ fn moved(facts: &PodFacts) -> Option<Event> {
     })
 }
 
-fn outcome_of(place: Place, leaving: Leaving) -> DrainOutcome {
-    if place == Place::Lost {
+fn outcome_of(disposition: NodeDisposition, leaving: Leaving) -> DrainOutcome {
+    if disposition == NodeDisposition::Lost {
         DrainOutcome::Lost
     } else if leaving.past_deadline && !leaving.drained {
         match leaving.unanswered {
@@ -535,7 +535,7 @@ fn check_owned_by<K: Child>(
         return Ok(());
     }
     let owner = owners.first().map_or_else(
-        || "nobody".to_owned(),
+        || "no one".to_owned(),
         |owner| format!("{} {}", owner.kind, owner.name),
     );
     Err(ApplyError::Foreign {
@@ -546,7 +546,7 @@ fn check_owned_by<K: Child>(
 }
 
 /// An apiserver's refusal in its own words; its status as a whole is for programs.
-fn told(error: &kube::Error) -> String {
+fn message_of(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         status.message.clone()
     } else {
@@ -581,12 +581,12 @@ pub(crate) fn typed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Va
 }
 
 /// Metadata of a patch that is for a pod as it was seen, and for no other: where the watch is late, a
-/// second patch would only move a time, and be told of in turn.
+/// second patch would only move a time, and cause another event.
 fn as_seen(pod: &Pod) -> Value {
     json!({"uid": pod.uid(), "resourceVersion": pod.resource_version()})
 }
 
-/// A pod that has changed since is looked at again when the watch tells how.
+/// A pod that has changed since is looked at again once the watch reports it.
 fn unless_changed<T>(patched: kube::Result<T>) -> kube::Result<()> {
     match patched {
         Err(kube::Error::Api(status)) if status.is_conflict() => Ok(()),

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 const COMES_UP_WITHIN: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-/// A Lease that nobody renewed for longer is nobody's.
+/// A Lease that was not renewed for longer has no holder.
 const RENEWED_WITHIN: SignedDuration = SignedDuration::from_secs(15);
 
 #[derive(Debug, thiserror::Error)]
@@ -76,8 +76,9 @@ async fn leads_and_answers(client: &Client, operator: Option<&str>) -> Result<St
     let is_fresh =
         renewed.is_some_and(|renewed| Timestamp::now().duration_since(renewed) < RENEWED_WITHIN);
     let holder = spec.holder_identity.filter(|_| is_fresh);
-    let holder = holder
-        .ok_or_else(|| CheckError::NoLeader(format!("nobody renewed the Lease {LEASE} in time")))?;
+    let holder = holder.ok_or_else(|| {
+        CheckError::NoLeader(format!("no operator renewed the Lease {LEASE} in time"))
+    })?;
     if let Some(service) = operator {
         answers(client, &own, service)
             .await

@@ -1,6 +1,6 @@
-//! The objects of every deployment, as the watches last told of them.
+//! The objects of every deployment, as the watches last reported them.
 //!
-//! An apiserver is asked for nothing that a watch tells: a reconcile reads this index. Every object
+//! A reconcile reads this index instead of the apiserver. Every object
 //! names its deployment by label, so that a change is led to the deployment it belongs to, and
 //! looking up one deployment's pods costs the same among three thousand as among three. What the
 //! deployments of a namespace share lies under a key without a name.
@@ -105,7 +105,7 @@ pub(crate) struct Watch<V> {
 
 /// What of an object leads to a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tells {
+pub(crate) enum NotifyOf {
     Everything,
     /// Not its status, which others or this operator itself write and no decision reads.
     AllButStatus,
@@ -113,7 +113,7 @@ pub(crate) enum Tells {
 
 /// What one event does to an index.
 struct Indexer<K, V> {
-    tells: Tells,
+    notify: NotifyOf,
     keep: fn(K) -> V,
     objects: Arc<RwLock<Index<V>>>,
     /// Collected between `Init` and `InitDone`, then put in place at once.
@@ -125,12 +125,12 @@ struct Indexer<K, V> {
 pub(crate) fn watch<K: Child>(
     api: Api<K>,
     label: &str,
-    tells: Tells,
+    notify: NotifyOf,
     keep: fn(K) -> K,
 ) -> Watch<K> {
     let config = watcher::Config::default().labels(label);
     let events = watcher(api, config).default_backoff().boxed();
-    index(K::kind(&()).into_owned(), events, tells, keep)
+    index(K::kind(&()).into_owned(), events, notify, keep)
 }
 
 /// Watches a kind of which only the metadata is read; the apiserver sends no more.
@@ -147,14 +147,14 @@ pub(crate) fn watch_metadata<K: Child>(
     };
     let config = watcher::Config::default().labels(label);
     let events = watcher(api, config).default_backoff().boxed();
-    index(kind.kind, events, Tells::AllButStatus, Stored::of)
+    index(kind.kind, events, NotifyOf::AllButStatus, Stored::of)
 }
 
-/// Keeps an index up by what a watch tells.
+/// Keeps an index up to date from a watch.
 fn index<K, V>(
     kind: String,
     mut events: BoxStream<'static, watcher::Result<Event<K>>>,
-    tells: Tells,
+    notify: NotifyOf,
     keep: fn(K) -> V,
 ) -> Watch<V>
 where
@@ -163,15 +163,15 @@ where
 {
     let objects = Arc::<RwLock<Index<V>>>::default();
     let mut indexer = Indexer {
-        tells,
+        notify,
         keep,
         objects: Arc::clone(&objects),
         listed: Objects::new(),
     };
-    let (mut tell, changed) = mpsc::channel(CHANGED_MAX);
-    let (tell_synced, synced) = oneshot::channel();
+    let (mut changed_tx, changed) = mpsc::channel(CHANGED_MAX);
+    let (synced_tx, synced) = oneshot::channel();
     tokio::spawn(async move {
-        let mut tell_synced = Some(tell_synced);
+        let mut synced_tx = Some(synced_tx);
         while let Some(event) = events.next().await {
             let event = match event {
                 Ok(event) => event,
@@ -183,13 +183,13 @@ where
             let done = matches!(event, Event::InitDone);
             for key in indexer.take(event) {
                 tracing::trace!(kind, deployment = %key, "an object changed");
-                if tell.send(key).await.is_err() {
+                if changed_tx.send(key).await.is_err() {
                     return;
                 }
             }
-            if let Some(tell_synced) = tell_synced.take_if(|_| done) {
+            if let Some(synced_tx) = synced_tx.take_if(|_| done) {
                 // The operator may have stopped waiting because it ends.
-                let _ended = tell_synced.send(());
+                let _ended = synced_tx.send(());
             }
         }
     });
@@ -231,8 +231,8 @@ impl<V> Children<V> {
         all.for_each(|entry| see(&entry.kept));
     }
 
-    /// Takes in what a write answered, before the watch tells: a reconcile in between finds it, and
-    /// writes nothing twice. What the watch has told since stands.
+    /// Takes in the answer of a write before the watch reports it: a reconcile in between finds it, and
+    /// writes nothing twice. A newer version from the watch stands.
     pub(crate) fn put(&self, key: &Key, metadata: &ObjectMeta, kept: V) {
         let mut index = self.objects.write();
         let (name, uid) = (metadata.name.as_deref(), metadata.uid.as_ref());
@@ -248,7 +248,7 @@ impl<V> Children<V> {
         }
     }
 
-    /// Takes out what was deleted, before the watch tells.
+    /// Takes out a deleted object before the watch reports it.
     pub(crate) fn take(&self, key: &Key, name: &str) {
         take_out(&mut self.objects.write().objects, key, name);
     }
@@ -352,7 +352,7 @@ impl<K: Resource, V> Indexer<K, V> {
             Event::Apply(object) => {
                 let inserted = insert(&mut self.objects.write().objects, object, self.keep);
                 let news =
-                    inserted.filter(|(_, changed)| *changed || self.tells == Tells::Everything);
+                    inserted.filter(|(_, changed)| *changed || self.notify == NotifyOf::Everything);
                 news.map(|(key, _)| key).into_iter().collect()
             }
             Event::Delete(object) => {

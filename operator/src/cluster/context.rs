@@ -64,7 +64,7 @@ pub(crate) struct Context {
     pub(crate) failures: Mutex<HashMap<String, u32>>,
 }
 
-/// What this process applied, and the version that came of it.
+/// What this process applied, and the resource version of the result.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
     /// By the deployment's UID; of shared objects, by a name for their namespace.
@@ -132,7 +132,7 @@ impl Context {
 // === impl Applied ===
 
 impl Applied {
-    /// Whether `stored` is what came of applying `wanted` for a deployment, and nobody changed it
+    /// Whether `stored` is the result of applying `wanted` for a deployment, and no one changed it
     /// since.
     pub(crate) fn is_current<K: Serialize>(
         &self,

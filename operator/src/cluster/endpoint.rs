@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::TcpListener;
 
-/// What the port tells of.
+/// What the port exposes.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     metrics: Arc<Metrics>,

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::drain::OnCordon;
-use pd_crds::place::Place;
+use pd_crds::node_disposition::NodeDisposition;
 use pd_crds::pod::{Container, ContainerStatus, Pod};
 use pd_crds::stuck::{Stuck, stuck};
 use pd_protocol::labels::{self, ROUTABLE_GATE};
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// A status shows the beginning of what a program said.
 const STUCK_CHARS_MAX: usize = 500;
-/// The schema's bound of `nodes`: whoever writes another into a pod gets no more pods by it.
+/// The schema's bound of `nodes`: a larger number written into a pod makes no more pods.
 const NODES_MAX: u32 = 64;
 
 /// A pod's own word on where it stands, before anyone is asked; of a replica that spans several
@@ -34,7 +34,7 @@ pub(crate) struct PodFacts {
     pub(crate) component: Component,
     /// `None` for a router's: its Deployment names it.
     pub(crate) slot: Option<Slot>,
-    pub(crate) place: Place,
+    pub(crate) disposition: NodeDisposition,
     pub(crate) pod: Arc<Pod>,
     pub(crate) group: Group,
     /// It was started with an admin token that is no longer known.
@@ -81,24 +81,29 @@ fn pod_facts(
     if component != Component::Router && slot.is_none() {
         return None;
     }
-    let place_of = |pod: &Arc<Pod>| {
+    let node_disposition = |pod: &Arc<Pod>| {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-        node.map_or(Place::Stays, |node| nodes.place(node))
+        node.map_or(NodeDisposition::Keep, |node| nodes.disposition(node))
     };
     let members = iter::once(&pod).chain(&group.followers);
-    let place = members.map(place_of).max().unwrap_or_default();
-    let stays = place == Place::Emptied && deployment.spec.drain.on_cordon == OnCordon::Ignore;
-    let place = if stays { Place::Stays } else { place };
+    let disposition = members.map(node_disposition).max().unwrap_or_default();
+    let stays = disposition == NodeDisposition::Evacuate
+        && deployment.spec.drain.on_cordon == OnCordon::Ignore;
+    let disposition = if stays {
+        NodeDisposition::Keep
+    } else {
+        disposition
+    };
     let mut facts = PodFacts {
         component,
         slot,
-        place,
+        disposition,
         pod,
         group,
         holds_old_token: false,
     };
     if facts.is_broken() {
-        facts.place = Place::Lost;
+        facts.disposition = NodeDisposition::Lost;
     }
     Some(facts)
 }
@@ -142,11 +147,11 @@ impl PodFacts {
             spec.is_some_and(|spec| spec.node_name.is_some())
         };
         let has_all = self.group.is_whole() && self.members().all(is_placed);
-        self.group.nodes > 1 && !has_all && self.place != Place::Lost
+        self.group.nodes > 1 && !has_all && self.disposition != NodeDisposition::Lost
     }
 
     /// Whether one of its pods went that the others cannot do without: ranks that have met cannot meet
-    /// again. While they come up the kubelets restart whoever has waited in vain.
+    /// again. While they come up, the kubelets restart those that waited too long.
     fn is_broken(&self) -> bool {
         if self.group.nodes < 2 || self.pod.metadata.deletion_timestamp.is_some() {
             return false;
@@ -157,7 +162,7 @@ impl PodFacts {
             || self.routable() && admitted() != Some(&self.members_digest())
     }
 
-    /// Names its pods and how often each was restarted; equal only while nobody had to begin anew.
+    /// Names its pods and how often each was restarted; equal only while none was restarted.
     pub(crate) fn members_digest(&self) -> String {
         let mut digest = Sha256::new();
         for pod in self.members() {
@@ -183,14 +188,14 @@ impl PodFacts {
         self.pod.metadata.deletion_timestamp.is_none() && self.leaving_since().is_some()
     }
 
-    /// When it was told to go, if it was.
+    /// When it was asked to leave, if it was.
     pub(crate) fn leaving_since(&self) -> Option<Timestamp> {
         let since = self.pod.annotations().get(labels::LEAVING_SINCE)?;
-        // A time that nobody can read must not keep the pod for ever.
+        // An unreadable time must not keep the pod forever.
         Some(since.parse().unwrap_or(Timestamp::MIN))
     }
 
-    /// How long ago it was told to go.
+    /// How long ago it was asked to leave.
     pub(crate) fn leaving_for(&self, now: Timestamp) -> Option<Duration> {
         now.duration_since(self.leaving_since()?).try_into().ok()
     }
@@ -207,7 +212,7 @@ impl PodFacts {
         Some(stuck)
     }
 
-    /// When it last went forward: it was made, placed, became ready or was told to go.
+    /// When it last went forward: it was made, placed, became ready or was asked to leave.
     pub(crate) fn last_change(&self) -> Option<Timestamp> {
         let forward = |pod: &Pod| {
             let conditions = conditions(pod).filter(|condition| condition.status == "True");
@@ -226,7 +231,9 @@ impl PodFacts {
     }
 
     pub(crate) fn can_answer(&self) -> bool {
-        phase(&self.pod) == Some("Running") && self.place != Place::Lost && !self.is_down()
+        phase(&self.pod) == Some("Running")
+            && self.disposition != NodeDisposition::Lost
+            && !self.is_down()
     }
 
     /// Whether its program does not run now: it ended, and is started again or is not.
@@ -271,7 +278,7 @@ impl PodFacts {
     }
 
     /// Labels that selectors need and that it lacks: its operator was of an earlier version, or it was
-    /// told to go by somebody else.
+    /// asked to leave by another client.
     pub(crate) fn lacking_labels(&self) -> BTreeMap<&'static str, &'static str> {
         let wanted = [
             (labels::NODE_RANK, "0", self.component != Component::Router),

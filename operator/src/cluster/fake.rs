@@ -213,7 +213,7 @@ pub(crate) fn create(api: &FakeApi, deployment: &PdDeployment) {
     api.put(&path, json!(deployment));
 }
 
-/// Reconciles a deployment once, as if its watch had just told of it.
+/// Reconciles a deployment once, as if its watch had just reported it.
 pub(crate) async fn reconciled(api: &FakeApi, context: &Arc<Context>, deployment: &PdDeployment) {
     create(api, deployment);
     let pass = reconcile(Arc::new(deployment.clone()), Arc::clone(context));

@@ -1,5 +1,5 @@
 //! Who sets the number of routers: this operator as long as the spec names one, and from then on
-//! whoever scales the Deployment, such as a HorizontalPodAutoscaler.
+//! the autoscaler of the Deployment, such as a HorizontalPodAutoscaler.
 //!
 //! What one manager alone applied and does not apply any more is removed, and a Deployment without a
 //! number has one pod: fifty routers would be one for as long as an autoscaler takes to look. So the

@@ -33,7 +33,7 @@ pub(crate) struct PortRangeError;
 #[derive(Debug)]
 pub(crate) struct HostPorts {
     range: PortRange,
-    /// Where the blocks begin that pods got which the watch has not told of yet, by the pod.
+    /// Where the blocks begin of pods that the watch has not reported yet, by the pod.
     unseen: Mutex<HashMap<Name, (u16, Instant)>>,
 }
 

@@ -20,7 +20,7 @@ const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// A holder that could not renew for so long gives up; well before others may take over.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// The first PDDeployment and the end of the last are told this soon: `helm uninstall` often follows the deletion.
+/// The first PDDeployment and the end of the last are written this soon: `helm uninstall` often follows the deletion.
 const COUNT_PERIOD: Duration = Duration::from_millis(100);
 
 /// On the Lease: how many PDDeployments the holder reconciles. The charts' uninstall guard reads it, for
@@ -50,7 +50,7 @@ struct Seen {
 enum Standing {
     /// It is this process's own.
     Ours,
-    /// Nobody holds it, or its holder let it run out.
+    /// It has no holder, or its holder let it run out.
     Free,
     Held,
 }
@@ -71,7 +71,7 @@ impl Candidate {
 
     /// Waits until the Lease is this process's.
     pub(crate) async fn acquire(&mut self) {
-        let mut told = None;
+        let mut known = None;
         loop {
             match self.attempt().await {
                 Ok(true) => {
@@ -81,9 +81,9 @@ impl Candidate {
                 Ok(false) => {
                     let holder = self.seen.as_ref().and_then(|seen| holder(&seen.lease));
                     let holder = holder.map(str::to_owned);
-                    if told != holder {
+                    if known != holder {
                         tracing::info!(lease = self.name, ?holder, "stands by");
-                        told = holder;
+                        known = holder;
                     }
                 }
                 Err(error) => tracing::warn!(lease = self.name, %error, "cannot take the Lease"),
@@ -92,7 +92,7 @@ impl Candidate {
         }
     }
 
-    /// Renews the Lease, with the number of PDDeployments, until that fails for too long or somebody
+    /// Renews the Lease, with the number of PDDeployments, until that fails for too long or another process
     /// else has it.
     pub(crate) async fn keep(&mut self, deployments: impl Fn() -> Option<usize>) {
         loop {
@@ -119,7 +119,7 @@ impl Candidate {
         }
     }
 
-    /// Leaves the Lease to whoever comes next.
+    /// Leaves the Lease to the next leader.
     pub(crate) async fn release(mut self) {
         self.mandate.end();
         let Some(Seen { mut lease, .. }) = self.seen.take() else {
@@ -161,7 +161,7 @@ impl Candidate {
                 self.mandate.extend(began + RENEW_DEADLINE);
                 Ok(true)
             }
-            // Somebody was faster; who, the next look tells.
+            // Another process was faster; the next poll shows which.
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
                 self.look().await?;
                 let seen = self.seen.as_ref();
@@ -216,8 +216,8 @@ impl Candidate {
 }
 
 /// Whether the first PDDeployment came, or the last went.
-fn begins_or_ends(told: Option<usize>, now: Option<usize>) -> bool {
-    now.is_some_and(|now| told.is_none_or(|told| (told == 0) != (now == 0)))
+fn begins_or_ends(known: Option<usize>, now: Option<usize>) -> bool {
+    now.is_some_and(|now| known.is_none_or(|known| (known == 0) != (now == 0)))
 }
 
 /// Metadata that says how many PDDeployments exist; what the last holder said, while this one has no
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_deployment_and_the_end_of_the_last_are_told_at_once() {
+    fn the_first_deployment_and_the_end_of_the_last_are_written_at_once() {
         assert!(begins_or_ends(None, Some(0)), "the first list");
         assert!(begins_or_ends(Some(0), Some(1)));
         assert!(begins_or_ends(Some(1), Some(0)));

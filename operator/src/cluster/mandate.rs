@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 use tower::{BoxError, Layer, Service};
 
-/// Until when this process may write; shared by whoever extends it and whoever writes.
+/// Until when this process may write; shared by the renewal and the writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Mandate {
     until: Arc<Mutex<Until>>,

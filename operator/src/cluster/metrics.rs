@@ -63,7 +63,7 @@ impl Metrics {
         .buckets(vec![0.005, 0.02, 0.1, 0.5, 2.0, 10.0]);
         let drain_seconds = HistogramOpts::new(
             "pd_operator_drain_seconds",
-            "From a worker being told to leave until its pod is deleted",
+            "From the request to leave until the worker's pod is deleted",
         )
         .buckets(vec![1.0, 5.0, 15.0, 60.0, 300.0, 1800.0]);
         Self {

@@ -1,5 +1,4 @@
-//! Which nodes are to be emptied and which are lost, and when there came more room, as their watch
-//! tells.
+//! Which nodes to evacuate and which are lost, and when nodes gained room, from their watch.
 //!
 //! An operator that may not read nodes does without: a worker of a cordoned node then leaves when it
 //! is evicted, and one of a lost node when Kubernetes deletes it.
@@ -12,7 +11,7 @@ use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
-use pd_crds::place::{Place, place_of};
+use pd_crds::node_disposition::{NodeDisposition, node_disposition};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,13 +29,13 @@ pub(crate) struct Nodes {
 #[derive(Debug, Default)]
 struct Known {
     /// Of nodes with pods that do not stay; others are not listed.
-    places: HashMap<String, Place>,
+    dispositions: HashMap<String, NodeDisposition>,
     /// What pods may take of a node.
     room: HashMap<String, Room>,
     room_came: Option<Instant>,
     /// Deleted nodes, oldest first, whose pods may still be there.
     gone: VecDeque<String>,
-    /// Names of a list that is under way: a node that it lacks was deleted while nobody watched.
+    /// Names of a list that is under way: a node that it lacks was deleted while no watch ran.
     listed: HashSet<String>,
 }
 
@@ -48,33 +47,33 @@ type Room = BTreeMap<String, Quantity>;
 // === impl Nodes ===
 
 impl Nodes {
-    /// Watches the nodes. The channel is told the name of each whose place changed; the other, once,
+    /// Watches the nodes. One channel yields the name of each whose disposition changed; the other, once,
     /// that they were listed or that this was refused.
     pub(crate) fn watch(
         client: Client,
     ) -> (Self, mpsc::UnboundedReceiver<String>, oneshot::Receiver<()>) {
         let nodes = Self::default();
-        let (tell, changed) = mpsc::unbounded();
-        let (tell_heard, heard) = oneshot::channel();
+        let (changed_tx, changed) = mpsc::unbounded();
+        let (heard_tx, heard) = oneshot::channel();
         let known = nodes.clone();
         tokio::spawn(async move {
             let events = watcher(Api::<Node>::all(client), watcher::Config::default());
             let mut events = pin!(events.default_backoff());
-            let mut is_told = false;
-            let mut tell_heard = Some(tell_heard);
+            let mut is_logged = false;
+            let mut heard_tx = Some(heard_tx);
             while let Some(event) = events.next().await {
                 let answered = matches!(event, Ok(Event::InitDone) | Err(_));
                 match event {
-                    Ok(event) => known.take(event, &tell),
-                    Err(error) if !is_told => {
-                        is_told = true;
+                    Ok(event) => known.take(event, &changed_tx),
+                    Err(error) if !is_logged => {
+                        is_logged = true;
                         tracing::warn!(%error, "nodes cannot be watched: workers are not moved off cordoned or lost nodes");
                     }
                     Err(error) => tracing::debug!(%error, "nodes cannot be watched"),
                 }
-                if let Some(tell_heard) = tell_heard.take_if(|_| answered) {
+                if let Some(heard_tx) = heard_tx.take_if(|_| answered) {
                     // The operator may be about to end.
-                    let _ended = tell_heard.send(());
+                    let _ended = heard_tx.send(());
                 }
             }
         });
@@ -82,9 +81,9 @@ impl Nodes {
     }
 
     /// What becomes of a node; one that was never seen stays.
-    pub(crate) fn place(&self, node: &str) -> Place {
+    pub(crate) fn disposition(&self, node: &str) -> NodeDisposition {
         let known = self.known.read();
-        known.places.get(node).copied().unwrap_or_default()
+        known.dispositions.get(node).copied().unwrap_or_default()
     }
 
     /// When a node last came, came back, or had more or other things to give.
@@ -97,22 +96,22 @@ impl Nodes {
         self.sees.load(Ordering::Relaxed)
     }
 
-    fn take(&self, event: Event<Node>, tell: &mpsc::UnboundedSender<String>) {
+    fn take(&self, event: Event<Node>, changed_tx: &mpsc::UnboundedSender<String>) {
         if let Event::InitApply(node) = &event {
             self.known.write().listed.insert(node.name_any());
         }
-        let (name, place, room) = match event {
+        let (name, disposition, room) = match event {
             Event::Apply(node) | Event::InitApply(node) => {
-                let (name, place) = (node.name_any(), place_of(&node));
+                let (name, disposition) = (node.name_any(), node_disposition(&node));
                 let room = node.status.and_then(|status| status.allocatable);
-                (name, place, Some(room.unwrap_or_default()))
+                (name, disposition, Some(room.unwrap_or_default()))
             }
-            Event::Delete(node) => (node.name_any(), Place::Lost, None),
+            Event::Delete(node) => (node.name_any(), NodeDisposition::Lost, None),
             Event::InitDone => {
                 // The lock is given back before each is taken in.
                 let missed = self.known.write().missed();
                 for name in missed {
-                    self.put(&name, Place::Lost, None, tell);
+                    self.put(&name, NodeDisposition::Lost, None, changed_tx);
                 }
                 self.sees.store(true, Ordering::Relaxed);
                 return;
@@ -122,20 +121,20 @@ impl Nodes {
                 return;
             }
         };
-        self.put(&name, place, room, tell);
+        self.put(&name, disposition, room, changed_tx);
     }
 
     fn put(
         &self,
         name: &str,
-        place: Place,
+        disposition: NodeDisposition,
         room: Option<Room>,
-        tell: &mpsc::UnboundedSender<String>,
+        changed_tx: &mpsc::UnboundedSender<String>,
     ) {
-        if self.known.write().take(name, place, room) {
-            tracing::info!(node = name, ?place, "a node changed");
+        if self.known.write().take(name, disposition, room) {
+            tracing::info!(node = name, ?disposition, "a node changed");
             // The operator may be about to end.
-            let _ended = tell.unbounded_send(name.to_owned());
+            let _ended = changed_tx.unbounded_send(name.to_owned());
         }
     }
 }
@@ -153,13 +152,15 @@ impl Known {
             .collect()
     }
 
-    /// Says whether the place has changed.
-    fn take(&mut self, name: &str, place: Place, room: Option<Room>) -> bool {
-        let before = match place {
-            Place::Stays => self.places.remove(name),
-            Place::Emptied | Place::Lost => self.places.insert(name.to_owned(), place),
+    /// Says whether the disposition has changed.
+    fn take(&mut self, name: &str, disposition: NodeDisposition, room: Option<Room>) -> bool {
+        let before = match disposition {
+            NodeDisposition::Keep => self.dispositions.remove(name),
+            NodeDisposition::Evacuate | NodeDisposition::Lost => {
+                self.dispositions.insert(name.to_owned(), disposition)
+            }
         };
-        let has_moved = before.unwrap_or_default() != place;
+        let has_moved = before.unwrap_or_default() != disposition;
         let has_room = room.is_some();
         let had = match room {
             Some(room) => self.room.insert(name.to_owned(), room.clone()) == Some(room),
@@ -171,10 +172,10 @@ impl Known {
         while self.gone.len() > GONE_MAX {
             let oldest = self.gone.pop_front().unwrap_or_default();
             if !self.room.contains_key(&oldest) {
-                self.places.remove(&oldest);
+                self.dispositions.remove(&oldest);
             }
         }
-        if place == Place::Stays && has_room && (has_moved || !had) {
+        if disposition == NodeDisposition::Keep && has_room && (has_moved || !had) {
             self.room_came = Some(Instant::now());
         }
         has_moved
@@ -193,50 +194,50 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_once() {
-        let (tell, mut changed) = mpsc::unbounded();
+    fn a_change_notifies_once() {
+        let (changed_tx, mut changed) = mpsc::unbounded();
         let nodes = Nodes::default();
         let cordoned = || Event::Apply(mk_node(json!({"unschedulable": true})));
-        nodes.take(cordoned(), &tell);
-        nodes.take(cordoned(), &tell);
-        assert_eq!(nodes.place("n"), Place::Emptied);
-        assert_eq!(nodes.place("other"), Place::Stays);
-        nodes.take(Event::Apply(mk_node(json!({}))), &tell);
-        nodes.take(Event::Apply(mk_node(json!({}))), &tell);
-        assert_eq!(nodes.place("n"), Place::Stays);
-        drop(tell);
-        let told = std::iter::from_fn(|| changed.try_recv().ok());
-        assert_eq!(told.collect::<Vec<_>>(), ["n", "n"]);
+        nodes.take(cordoned(), &changed_tx);
+        nodes.take(cordoned(), &changed_tx);
+        assert_eq!(nodes.disposition("n"), NodeDisposition::Evacuate);
+        assert_eq!(nodes.disposition("other"), NodeDisposition::Keep);
+        nodes.take(Event::Apply(mk_node(json!({}))), &changed_tx);
+        nodes.take(Event::Apply(mk_node(json!({}))), &changed_tx);
+        assert_eq!(nodes.disposition("n"), NodeDisposition::Keep);
+        drop(changed_tx);
+        let notified = std::iter::from_fn(|| changed.try_recv().ok());
+        assert_eq!(notified.collect::<Vec<_>>(), ["n", "n"]);
     }
 
     #[test]
-    fn a_node_that_went_while_nobody_watched_is_lost() {
-        let (tell, mut changed) = mpsc::unbounded();
+    fn a_node_that_went_while_no_watch_ran_is_lost() {
+        let (changed_tx, mut changed) = mpsc::unbounded();
         let nodes = Nodes::default();
-        nodes.take(Event::Apply(mk_node(json!({}))), &tell);
-        nodes.take(Event::Init, &tell);
-        nodes.take(Event::InitDone, &tell);
-        assert_eq!(nodes.place("n"), Place::Lost);
+        nodes.take(Event::Apply(mk_node(json!({}))), &changed_tx);
+        nodes.take(Event::Init, &changed_tx);
+        nodes.take(Event::InitDone, &changed_tx);
+        assert_eq!(nodes.disposition("n"), NodeDisposition::Lost);
         assert_eq!(changed.try_recv().ok(), Some("n".to_owned()));
     }
 
     #[test]
     fn deleted_nodes_are_forgotten_in_time() {
-        let (tell, _changed) = mpsc::unbounded();
+        let (changed_tx, _changed) = mpsc::unbounded();
         let nodes = Nodes::default();
         for nr in 0..GONE_MAX + 2 {
             let node = json!({"metadata": {"name": nr.to_string()}});
             let node: Node = serde_json::from_value(node).expect("a Node");
-            nodes.take(Event::Apply(node.clone()), &tell);
-            nodes.take(Event::Delete(node), &tell);
+            nodes.take(Event::Apply(node.clone()), &changed_tx);
+            nodes.take(Event::Delete(node), &changed_tx);
         }
-        assert_eq!(nodes.known.read().places.len(), GONE_MAX);
-        assert_eq!(nodes.place("2"), Place::Lost);
+        assert_eq!(nodes.known.read().dispositions.len(), GONE_MAX);
+        assert_eq!(nodes.disposition("2"), NodeDisposition::Lost);
     }
 
     #[test]
     fn room_comes_with_nodes_that_are_new_come_back_or_grow() {
-        let (tell, _changed) = mpsc::unbounded();
+        let (changed_tx, _changed) = mpsc::unbounded();
         let nodes = Nodes::default();
         let mk = |gpus: &str, cordoned: bool| {
             let node = json!({
@@ -247,7 +248,7 @@ mod tests {
         };
         let brings_room = |event: Event<Node>| {
             let before = nodes.room_came();
-            nodes.take(event, &tell);
+            nodes.take(event, &changed_tx);
             nodes.room_came() != before
         };
         let steps = [

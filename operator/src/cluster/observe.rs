@@ -1,4 +1,4 @@
-//! Looks at one deployment on the cluster: its pods as the watch told of them ([`facts`](super::facts)),
+//! Observes one deployment on the cluster: its pods as the watch reported them ([`facts`](super::facts)),
 //! and what only routers and leaving workers themselves can say.
 
 use super::admin::Admin;
@@ -108,7 +108,7 @@ async fn observe_leaving(
     };
     let url = facts.admin_url("/drain").filter(|_| facts.can_answer());
     let Some(url) = url else {
-        // It never served, its process has ended, or nobody can wait for what it has in flight.
+        // It never served, its process has ended, or no one can wait for its requests in flight.
         leaving.drained = true;
         return Some(leaving);
     };
@@ -145,7 +145,7 @@ impl PodFacts {
             },
             ready: self.ready(),
             routable: self.routable() || admitted,
-            place: self.place,
+            disposition: self.disposition,
             degraded: false,
             gathers: self.gathers(),
             leaving,
@@ -171,13 +171,13 @@ impl PodFacts {
         ready.find(|worker| acknowledged && self.is_candidate() && worker.name == name)
     }
 
-    /// What a probe needs of it. Its addresses are the pod's own, whatever a router says.
+    /// What a probe needs of it. Its addresses are the pod's own, not those that a router reports.
     fn worker(&self, routers: &[ObservedRouter]) -> Option<Worker> {
         let name = self.pod.name_any();
-        let mut told = routers
+        let mut registered = routers
             .iter()
             .flat_map(|router| router.workers.iter().flatten());
-        let told = told.find(|worker| worker.spec.id == name);
+        let registered = registered.find(|worker| worker.spec.id == name);
         let port = self.pod.annotations().get(labels::BOOTSTRAP_PORT);
         Some(Worker {
             uid: self.pod.uid()?,
@@ -187,8 +187,8 @@ impl PodFacts {
             bootstrap_port: port
                 .and_then(|port| port.parse().ok())
                 .unwrap_or(self.ports().bootstrap),
-            kv_compat: told.and_then(|worker| worker.kv_compat.clone()),
-            serves: told.is_some_and(|worker| worker.state == WorkerState::Serving),
+            kv_compat: registered.and_then(|worker| worker.kv_compat.clone()),
+            serves: registered.is_some_and(|worker| worker.state == WorkerState::Serving),
             name,
         })
     }

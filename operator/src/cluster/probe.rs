@@ -33,7 +33,7 @@ const PROMPT_LEN: usize = 8;
 pub(crate) enum Probed {
     /// Not yet at its end.
     Runs,
-    /// KV moved, or there is nobody to whom it could.
+    /// KV moved, or there is no peer to move it to.
     Passed,
     /// What went wrong last, with whom.
     Failed(String),
@@ -61,7 +61,7 @@ pub(crate) struct Probes {
     epoch: tokio::time::Instant,
     /// By the deployment's UID, then the pod's.
     known: Arc<Mutex<HashMap<String, HashMap<String, Probe>>>>,
-    /// Tells a probe from one of the same pod before.
+    /// Distinguishes a probe from an earlier one of the same pod.
     next: AtomicU64,
 }
 
@@ -76,7 +76,7 @@ struct Probe {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody could be asked yet, since then.
+    /// No peer could be asked yet, since then.
     Waits(Instant),
     Runs(u64),
     /// Until the next attempt.
@@ -111,7 +111,7 @@ impl Probes {
             State::Runs(_) | State::Passed => false,
         };
         if !is_time {
-            return probe.told();
+            return probe.outcome();
         }
         match choose(worker, all, probe.attempts) {
             Choice::Peer(peer) => {
@@ -121,11 +121,11 @@ impl Probes {
                 self.start(deployment.to_owned(), nr, worker.clone(), peer.clone());
             }
             Choice::NotYet if !probe.has_waited(now) => {}
-            // What failed once is not right because nobody is left to show it.
-            Choice::NotYet | Choice::Nobody if probe.failure.is_some() => {}
-            Choice::NotYet | Choice::Nobody => probe.state = State::Passed,
+            // A failure stands even if no peer is left to show it.
+            Choice::NotYet | Choice::NoPeer if probe.failure.is_some() => {}
+            Choice::NotYet | Choice::NoPeer => probe.state = State::Passed,
         }
-        probe.told()
+        probe.outcome()
     }
 
     fn start(&self, deployment: String, nr: u64, worker: Worker, peer: Worker) {
@@ -165,7 +165,7 @@ impl Probe {
         }
     }
 
-    fn told(&self) -> Probed {
+    fn outcome(&self) -> Probed {
         match (self.state, &self.failure) {
             (State::Passed, _) => Probed::Passed,
             (_, Some(failure)) => Probed::Failed(failure.clone()),
@@ -194,13 +194,13 @@ enum Choice<'a> {
     Peer(&'a Worker),
     /// Peers that no router knows or sends to yet may be of its kind.
     NotYet,
-    Nobody,
+    NoPeer,
 }
 
 /// Workers begin with different peers: one that is broken then holds up few.
 fn choose<'a>(worker: &Worker, all: &'a [Worker], attempts: usize) -> Choice<'a> {
     if worker.kv_compat.is_none() {
-        return Choice::Nobody;
+        return Choice::NoPeer;
     }
     let others = || all.iter().filter(|is| is.component != worker.component);
     let same = |other: &&Worker| other.kv_compat == worker.kv_compat;
@@ -209,7 +209,7 @@ fn choose<'a>(worker: &Worker, all: &'a [Worker], attempts: usize) -> Choice<'a>
         let maybe = |other: &Worker| other.kv_compat.is_none() || same(&other);
         return match others().any(maybe) {
             true => Choice::NotYet,
-            false => Choice::Nobody,
+            false => Choice::NoPeer,
         };
     }
     let mut hasher = DefaultHasher::new();
@@ -238,7 +238,7 @@ async fn see_kv_move(
     let Err(error) = send_token(client, prefill, decode).await else {
         return Ok(());
     };
-    // One that asks for a key has let nobody but routers in; one under load may just be late.
+    // One that asks for a key admits routers only; one under load may just be late.
     if asks_for_key(&error) || has_moved().await {
         return Ok(());
     }

@@ -24,7 +24,7 @@ use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::ObjectRef;
 use pd_crds::drain::OnCordon;
 use pd_crds::field::FieldErrors;
-use pd_crds::place::Place;
+use pd_crds::node_disposition::NodeDisposition;
 use pd_crds::scaling::ScalingMode;
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdDeploymentStatus};
 use pd_protocol::labels;
@@ -32,7 +32,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Pause until the next look while something is awaited that no watch tells: a router's
+/// Pause until the next look while something is awaited that no watch reports: a router's
 /// acknowledgement, the end of a drain.
 const AWAITING: Duration = Duration::from_secs(1);
 /// First and longest pause after a failure; it doubles with each in a row.
@@ -55,7 +55,7 @@ pub(crate) enum ReconcileError {
 
 /// What a pass over a valid deployment came to.
 struct Pass {
-    /// When to look again at what no watch tells of.
+    /// When to look again at what no watch reports.
     again: Option<Duration>,
     /// The first write that failed.
     failure: Option<ApplyError>,
@@ -298,7 +298,7 @@ impl Writer<'_> {
         let pools: Vec<Evictable> = pools.collect();
         let empties_node = facts
             .iter()
-            .any(|facts| facts.place == Place::Emptied && facts.slot.is_some());
+            .any(|facts| facts.disposition == NodeDisposition::Evacuate && facts.slot.is_some());
         let mover = match moves {
             true => Mover::of(&pools, empties_node),
             false => Mover::Eviction,
@@ -340,7 +340,7 @@ impl Writer<'_> {
                         self.scale(&name, pool.replicas).await?;
                         // Else the spec has changed, and that is what it asks for.
                         if self.had_wanted(pool) {
-                            self.tell(&scale_undone(pool, &name, replicas)).await;
+                            self.publish(&scale_undone(pool, &name, replicas)).await;
                         }
                         pool.replicas
                     } else {
@@ -537,7 +537,7 @@ fn image_drift(facts: &[PodFacts], resources: &Resources) -> Option<String> {
     ))
 }
 
-/// Says why a pool that somebody scaled has its old size again.
+/// Says why a pool that another client scaled has its old size again.
 fn scale_undone(pool: &Pool, name: &str, asked: u32) -> Event {
     let (role, replicas) = (pool.component.as_str(), pool.replicas);
     Event {
@@ -563,7 +563,7 @@ fn with_token(router: &Deployment, since: Option<Timestamp>) -> Deployment {
     router
 }
 
-/// When to look again at what no watch tells of.
+/// When to look again at what no watch reports.
 fn next_look(
     spec: &PdDeploymentSpec,
     status: &PdDeploymentStatus,
@@ -578,7 +578,7 @@ fn next_look(
     let looks = [
         (waits, AWAITING),
         (spec.scales_by_load(), scaling::INTERVAL),
-        // Whatever goes forward until then, a watch tells of.
+        // A watch reports progress until then.
         (status::is_progressing(status), deadline + AWAITING),
     ];
     let due = looks.into_iter().filter(|(holds, _)| *holds);

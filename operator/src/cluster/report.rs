@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A change is told this long after it was first seen, with what else has changed until then.
+/// A change is written this long after it was first seen, with other changes until then.
 const SETTLE: Duration = Duration::from_millis(250);
 
 /// What a reconcile has to say.
@@ -33,7 +33,7 @@ pub(crate) struct Report {
     pub(crate) pools: Vec<(String, PdPoolStatus)>,
 }
 
-/// Statuses as this process last wrote them: what the watches told of may be older.
+/// Statuses as this process last wrote them: what the watches reported may be older.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     /// By the deployment's UID.
@@ -42,10 +42,10 @@ pub(crate) struct Written {
 
 #[derive(Debug, Default)]
 struct Last {
-    /// With the resource version that came of it.
+    /// With the resource version of the result.
     status: Option<(u64, PdDeploymentStatus)>,
     pools: HashMap<String, (u64, PdPoolStatus)>,
-    /// Since when there is something to tell.
+    /// Since when there is a change to write.
     unsettled: Option<Instant>,
 }
 
@@ -89,7 +89,7 @@ impl Written {
         newest != Some(status)
     }
 
-    /// How long to wait with what there is to tell; nothing once it is time.
+    /// How long to hold a change back; nothing once it is time.
     fn settles(&self, deployment: &str, now: Instant) -> Option<Duration> {
         let mut by_deployment = self.by_deployment.lock();
         let last = by_deployment.entry(deployment.to_owned()).or_default();
@@ -108,7 +108,7 @@ impl Written {
     }
 }
 
-/// What is news of a status for people, a handful at most: a trouble that stays is not told again, and
+/// What is news of a status for people, a handful at most: a trouble that stays is not repeated, and
 /// that what has just begun is not ready yet is no news.
 fn transitions(before: Option<&PdDeploymentStatus>, after: &PdDeploymentStatus) -> Vec<Event> {
     let find = |status: &PdDeploymentStatus, name: &str| {
@@ -230,12 +230,12 @@ impl Writer<'_> {
         self.context
             .metrics
             .deployments
-            .tell(self.deployment, &status);
+            .record(self.deployment, &status);
         let before = self.deployment.status.as_ref();
         if before != Some(&status) {
             let name = self.deployment.name_any();
             let patched = self.patch_status::<PdDeployment>(&name, &status).await?;
-            self.tell_transition(before, &status).await;
+            self.publish_transition(before, &status).await;
             let entry = (resource_version(patched.meta()), status);
             written.change(&uid, |last| last.status = Some(entry));
         }
@@ -255,19 +255,19 @@ impl Writer<'_> {
             .map_err(|source| failed::<K>("write the status of", name, source))
     }
 
-    /// Tells what has changed since the last status, once.
-    async fn tell_transition(
+    /// Publishes what has changed since the last status, once.
+    async fn publish_transition(
         &self,
         before: Option<&PdDeploymentStatus>,
         after: &PdDeploymentStatus,
     ) {
         for event in transitions(before, after) {
-            self.tell(&event).await;
+            self.publish(&event).await;
         }
     }
 
     /// Writes an Event; one that is lost is lost.
-    pub(crate) async fn tell(&self, event: &Event) {
+    pub(crate) async fn publish(&self, event: &Event) {
         let about = self.deployment.object_ref(&());
         if let Err(error) = self.context.recorder.publish(event, &about).await {
             tracing::warn!(%error, "an Event could not be written");

@@ -1,6 +1,6 @@
-//! The controller: watches, the loop over what they tell, and its end.
+//! The controller: watches, the loop over their events, and its end.
 
-use super::children::{Child, Children, Stored, Tells, Watch, watch, watch_metadata};
+use super::children::{Child, Children, NotifyOf, Stored, Watch, watch, watch_metadata};
 use super::context::{Applied, Context, version_of};
 use super::endpoint::Endpoint;
 use super::history;
@@ -110,7 +110,7 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
     endpoint.set_ready();
     let mut candidate = config.leader_election.then(|| candidate(&plain, mandate));
     if let Some(candidate) = &mut candidate {
-        // What a watch tells meanwhile is in the index; reading on is what keeps the index true.
+        // Events of a watch go into the index meanwhile; reading on keeps the index true.
         let read_on = async { while changed.next().await.is_some() {} };
         tokio::select! {
             () = candidate.acquire() => {}
@@ -132,7 +132,7 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
         .graceful_shutdown_on(stopped.cancelled_owned())
         .run(reconcile, retry, context)
         .for_each(|result| {
-            // Failed reconciles are told by `retry`, which also knows the deployment.
+            // `retry` logs failed reconciles, because it also knows the deployment.
             if let Err(error @ (ControllerError::QueueError(_) | ControllerError::RunnerError(_))) =
                 result
             {
@@ -210,7 +210,7 @@ async fn image(
     Ok(image.unwrap_or(default))
 }
 
-/// What is not known is refused to nobody: pods then say why they do not start.
+/// What is not known is not refused: pods then say why they do not start.
 async fn kubernetes_minor(client: &Client) -> Option<u32> {
     let version = client.apiserver_version().await;
     let version = version.inspect_err(|error| {
@@ -256,7 +256,7 @@ async fn start_watches(
 > {
     let mut watches = Watches::new(&client, config.namespace.as_deref());
     let (nodes, changed_nodes, heard) = Nodes::watch(client.clone());
-    // Until then nobody knows who may move workers; a refusal is an answer.
+    // Until then it is unknown who may move workers; a refusal is an answer.
     watches.synced.push(heard);
     let reporter = Reporter {
         controller: "pd-operator".to_owned(),
@@ -270,15 +270,15 @@ async fn start_watches(
         metrics,
         nodes,
         host_ports: HostPorts::new(config.host_ports.clone()),
-        pods: watches.begin(Tells::Everything, |pod| pod),
-        pools: watches.begin(Tells::AllButStatus, |pool| pool),
+        pods: watches.begin(NotifyOf::Everything, |pod| pod),
+        pools: watches.begin(NotifyOf::AllButStatus, |pool| pool),
         deployments: watches.begin_metadata(),
         services: watches.begin_metadata(),
         accounts: watches.begin_shared(),
         bindings: watches.begin_shared(),
         budgets: watches.begin_metadata(),
         policies: watches.begin_shared(),
-        revisions: watches.begin(Tells::AllButStatus, history::pruned),
+        revisions: watches.begin(NotifyOf::AllButStatus, history::pruned),
         sharing: tokio::sync::Mutex::default(),
         applied: Applied::default(),
         written: Written::default(),
@@ -294,7 +294,7 @@ async fn start_watches(
     let Watches {
         synced, changed, ..
     } = watches;
-    // The channels hold what the first lists tell; draining them is what lets the lists complete.
+    // The channels hold the first lists; draining them is what lets the lists complete.
     let mut changed = Box::pin(stream::select_all(changed));
     let drained = async { while changed.next().await.is_some() {} };
     tokio::select! {
@@ -326,9 +326,9 @@ impl<'a> Watches<'a> {
         }
     }
 
-    fn begin<K: Child>(&mut self, tells: Tells, keep: fn(K) -> K) -> Children<K> {
+    fn begin<K: Child>(&mut self, notify: NotifyOf, keep: fn(K) -> K) -> Children<K> {
         let objects = api(self.client, self.namespace);
-        self.begun(watch(objects, labels::DEPLOYMENT, tells, keep))
+        self.begun(watch(objects, labels::DEPLOYMENT, notify, keep))
     }
 
     /// Watches a kind of which only the metadata is read.
@@ -370,7 +370,7 @@ fn moved(
     })
 }
 
-/// The deployments to reconcile, as their watch tells: not for a status, which this operator writes.
+/// The deployments to reconcile, from their watch, but not for a status, which this operator writes.
 /// `gone` is notified after one has gone, which nothing is reconciled for.
 fn specs(
     deployments: Api<PdDeployment>,

@@ -22,7 +22,7 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 // === impl Writer ===
 
 impl Writer<'_> {
-    /// Notes which pods are not to be counted on.
+    /// Notes which pods are degraded.
     pub(crate) fn note_degraded(&self, facts: &[PodFacts], observed: &mut Observed) {
         let scalers = self.context.scalers.lock();
         let Some(scaler) = scalers.get(&self.uid()) else {
@@ -37,7 +37,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Looks and decides, if it is time; gives the decisions that the status tells of.
+    /// Looks and decides, if it is time; returns the decisions for the status.
     pub(crate) async fn scale_by_load(
         &self,
         spec: &PdDeploymentSpec,
@@ -50,7 +50,7 @@ impl Writer<'_> {
             self.context.scalers.lock().remove(&uid);
             return Ok(Vec::new());
         }
-        // Nobody else reconciles this deployment meanwhile.
+        // No other task reconciles this deployment meanwhile.
         let known = self.context.scalers.lock().remove(&uid);
         let mut scaler = known.unwrap_or_else(|| {
             let before = self.deployment.status.as_ref();
@@ -125,7 +125,7 @@ impl Writer<'_> {
             action: "Scale".to_owned(),
             secondary: None,
         };
-        self.tell(&event).await;
+        self.publish(&event).await;
         Ok(())
     }
 }

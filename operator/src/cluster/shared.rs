@@ -105,7 +105,7 @@ impl Writer<'_> {
         if self.has_shared(&wanted) {
             return Ok(());
         }
-        // Whoever comes second finds it there.
+        // The second writer finds it there.
         let _turn = context.sharing.lock().await;
         let Shared { account, policies } = &wanted;
         let holder = Holder::Namespace;

@@ -46,7 +46,7 @@ pub(crate) struct Surroundings {
 // === impl Surroundings ===
 
 impl Surroundings {
-    /// What keeps a worker from serving, in the words of whoever knows.
+    /// What keeps a worker from serving, in the words of the component that knows.
     fn obstacle(&self) -> Option<&str> {
         let stuck = self.stuck.as_ref().map(|stuck| stuck.message.as_str());
         stuck.or(self.unpaired.as_deref())
@@ -96,7 +96,7 @@ pub(crate) fn status(
         },
         update: around.revision.clone(),
     };
-    // While a revision is replaced, what the newer one means is told.
+    // While a revision is replaced, the newer one is reported.
     let is_wanted = |name: &str| {
         let mut pods = observed.pods.iter().filter(|pod| pod.name == name);
         pods.any(|pod| {
@@ -269,7 +269,7 @@ fn images_claim(deployment: &PdDeployment, drifted: Option<&str>) -> Claim {
     }
 }
 
-/// The two conditions by which Flux, Argo CD and `helm --wait` tell a rollout from its end. At most
+/// The two conditions by which Flux, Argo CD and `helm --wait` see the end of a rollout. At most
 /// one of them holds. Source: kstatus, of sigs.k8s.io/cli-utils.
 fn kstatus_claims(
     deployment: &PdDeployment,

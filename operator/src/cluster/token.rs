@@ -126,7 +126,7 @@ impl Writer<'_> {
             .await
             .map_err(|source| failed::<Secret>("create", name, source))?;
         if pods_run {
-            self.tell(&lost(name, known.is_some())).await;
+            self.publish(&lost(name, known.is_some())).await;
         }
         Ok(held)
     }

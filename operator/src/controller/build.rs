@@ -39,7 +39,7 @@ pub(crate) struct BuildConfig {
     /// Where the router serves clients; the pod's own address if nothing is given. The local
     /// runtime has no Service in front of it, so there the router listens where clients go.
     pub(crate) router_host: Option<IpAddr>,
-    /// Routers find their workers by watching pods; where there is no cluster they are told.
+    /// Routers find their workers by watching pods; without a cluster the operator registers them.
     pub(crate) discovery: bool,
     /// The operator may see one namespace only, and so is the routers' role one of a namespace.
     pub(crate) namespaced: bool,

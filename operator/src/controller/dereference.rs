@@ -16,7 +16,7 @@ pub(crate) struct Dereferenced {
 /// A model on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostModel {
-    /// Absolute, whatever the spec says.
+    /// Absolute, also where the spec's path is relative.
     pub(crate) path: PathBuf,
     pub(crate) exists: bool,
 }

@@ -7,7 +7,7 @@
 
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Slot;
-use pd_crds::place::Place;
+use pd_crds::node_disposition::NodeDisposition;
 use pd_protocol::workers::{WorkerState, WorkerStatus};
 use std::cmp::Reverse;
 
@@ -37,12 +37,12 @@ pub(crate) struct ObservedPod {
     pub(crate) ready: bool,
     /// Its readiness gate has latched: every router sends requests to it.
     pub(crate) routable: bool,
-    pub(crate) place: Place,
-    /// Its GPU is not to be counted on, as far as anyone asks: the autoscaler does.
+    pub(crate) disposition: NodeDisposition,
+    /// Its GPU is degraded; known only while the autoscaler asks.
     pub(crate) degraded: bool,
     /// It spans nodes, and has not got all of them yet.
     pub(crate) gathers: bool,
-    /// Present once the pod has been told to go.
+    /// Present once the pod has been asked to leave.
     pub(crate) leaving: Option<Leaving>,
 }
 
@@ -56,11 +56,11 @@ pub(crate) struct Leaving {
     /// It did not answer when it was last asked; it is asked again.
     pub(crate) unanswered: bool,
     /// It has no admin API that could be asked: the routers say what it has in flight, and its
-    /// process drains by itself when it is told to end.
+    /// process drains by itself when it gets SIGTERM.
     pub(crate) by_routers: bool,
     /// Its time to drain is over.
     pub(crate) past_deadline: bool,
-    /// Its process was told to end.
+    /// Its process got SIGTERM.
     pub(crate) terminated: bool,
 }
 
@@ -87,7 +87,7 @@ pub(crate) enum Action {
     Create { component: Component, ordinal: u32 },
     /// Begin a pod's way out; nothing leads back.
     Leave { pod: String },
-    /// Tell a router of a worker.
+    /// Register a worker with a router.
     Register { router: String, pod: String },
     /// Have a router send no new request to a worker.
     Cordon { router: String, pod: String },
@@ -128,7 +128,7 @@ struct Progress {
 fn plan_pool(pool: &Desired, pods: &[ObservedPod], progress: Progress) -> Vec<Action> {
     let of_pool = || pods.iter().filter(|pod| pod.component == pool.component);
     let stays = |pod: &&ObservedPod| pod.leaving.is_none();
-    let is_lost = |pod: &&ObservedPod| pod.place == Place::Lost;
+    let is_lost = |pod: &&ObservedPod| pod.disposition == NodeDisposition::Lost;
     let live: Vec<_> = of_pool()
         .filter(stays)
         .filter(|pod| !is_lost(pod))
@@ -144,7 +144,7 @@ fn plan_pool(pool: &Desired, pods: &[ObservedPod], progress: Progress) -> Vec<Ac
     let room = (wanted + surge).saturating_sub(live.len());
     let missing = wanted.saturating_sub(new.len() + kept.len()).min(room);
     // Replicas that span nodes begin one after the other: two that each had half of what is left
-    // would wait for each other for ever.
+    // would wait for each other forever.
     let at_once = match pool.nodes {
         0 | 1 => missing,
         _ => usize::from(live.iter().all(|pod| !pod.gathers)),
@@ -291,12 +291,12 @@ impl Progress {
 impl Desired {
     /// Whether a pod needs no successor.
     fn is_as_wanted(&self, pod: &ObservedPod) -> bool {
-        pod.revision == self.revision && pod.place == Place::Stays
+        pod.revision == self.revision && pod.disposition == NodeDisposition::Keep
     }
 
     /// Whether a pod that is not as wanted is replaced now: a pause holds back revisions only.
     fn replaces(&self, pod: &ObservedPod) -> bool {
-        !self.paused || pod.place == Place::Emptied
+        !self.paused || pod.disposition == NodeDisposition::Evacuate
     }
 
     /// No pod of a component.

@@ -44,8 +44,8 @@ impl Site {
 }
 
 /// The number in an apiserver's minor version, which some distributions end with a `+`.
-pub(crate) fn minor(told: &str) -> Option<u32> {
-    let digits = told.trim_end_matches(|c: char| !c.is_ascii_digit());
+pub(crate) fn minor(reported: &str) -> Option<u32> {
+    let digits = reported.trim_end_matches(|c: char| !c.is_ascii_digit());
     digits.parse().ok()
 }
 

@@ -118,7 +118,7 @@ fn check_host_model(model: Option<&HostModel>) -> Option<FieldError> {
 // === impl Valid ===
 
 impl Valid {
-    /// A deployment that passed the rules of its time, whatever those of today say.
+    /// A deployment that passed the rules of its time, even if it breaks today's.
     pub(crate) fn accepted_before(deployment: PdDeployment) -> Self {
         Self(deployment)
     }

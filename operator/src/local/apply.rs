@@ -55,11 +55,11 @@ impl Fleet {
             Action::Register { router, pod } => self.register(router, pod).await,
             Action::Cordon { router, pod } => {
                 let path = format!("/workers/{pod}/cordon");
-                self.tell_router(router, Method::POST, &path, None).await
+                self.call_router(router, Method::POST, &path, None).await
             }
             Action::Deregister { router, worker } => {
                 let path = format!("/workers/{worker}");
-                self.tell_router(router, Method::DELETE, &path, None).await
+                self.call_router(router, Method::DELETE, &path, None).await
             }
             Action::Drain { pod } => self.drain(pod).await,
             Action::Terminate { pod } => {
@@ -89,11 +89,11 @@ impl Fleet {
             bootstrap_port: entry.bootstrap_port,
         };
         let body = serde_json::to_vec(&spec).expect("a WorkerSpec serializes to JSON");
-        self.tell_router(router, Method::POST, "/workers", Some(body))
+        self.call_router(router, Method::POST, "/workers", Some(body))
             .await
     }
 
-    async fn tell_router(
+    async fn call_router(
         &self,
         router: &str,
         method: Method,

@@ -31,7 +31,7 @@ pub(crate) fn default_folder(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Pat
         .join("pdserve")
 }
 
-/// The state file of a deployment that this process runs; nobody else runs it while this lives.
+/// The state file of a deployment that this process runs; no other process runs it while this lives.
 #[derive(Debug)]
 pub(crate) struct StateFile {
     path: PathBuf,
@@ -41,7 +41,7 @@ pub(crate) struct StateFile {
 // === impl StateFile ===
 
 impl StateFile {
-    /// Takes a deployment, if nobody else has it.
+    /// Takes a deployment unless another process has it.
     pub(crate) fn take(cache: &Path, namespace: &str, name: &str) -> Result<Self, CacheError> {
         let folder = states(cache);
         let path = folder.join(format!("{namespace}.{name}.json"));

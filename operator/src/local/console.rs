@@ -30,7 +30,7 @@ impl Console {
         Self { colour, hints }
     }
 
-    /// Tells a person what may be done next.
+    /// Prints what the user may do next.
     pub(crate) fn hint(self, text: &str) {
         if self.hints {
             self.progress(text);

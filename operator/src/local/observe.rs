@@ -5,7 +5,7 @@ use super::process::Phase;
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
 use http::Method;
-use pd_crds::place::Place;
+use pd_crds::node_disposition::NodeDisposition;
 use pd_protocol::workers::{DrainState, DrainStatus, WorkerList};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -54,7 +54,7 @@ fn observe_pod(name: &str, entry: &Entry, now: Instant) -> ObservedPod {
         revision: entry.revision.clone(),
         ready: entry.process.state().phase == Phase::Ready,
         routable: entry.routable,
-        place: Place::Stays,
+        disposition: NodeDisposition::Keep,
         degraded: false,
         gathers: false,
         leaving,
@@ -84,7 +84,7 @@ async fn observe_routers(fleet: &Fleet) -> Vec<ObservedRouter> {
 }
 
 /// Asks a leaving worker how far it is. A process that never was ready has nothing in flight; one
-/// whose admin API is broken is told to end, upon which it drains by itself.
+/// whose admin API is broken gets SIGTERM, upon which it drains by itself.
 async fn observe_drain(fleet: &mut Fleet, name: &str) {
     let Some(entry) = fleet.entries.get(name) else {
         return;

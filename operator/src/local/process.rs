@@ -1,6 +1,6 @@
 //! Keeps the process of one pod running: start, probes, restart with back-off, end.
 //!
-//! A task owns the process; others see its [`State`] and tell it their [`Intent`].
+//! A task owns the process; others see its [`State`] and send it their [`Intent`].
 
 use super::console::Console;
 use super::launch::Launch;
@@ -101,7 +101,7 @@ impl Process {
         self.raise(Intent::Kill);
     }
 
-    /// Intents only grow: what was told to end is never told to run.
+    /// Intents only grow: a process that shall end never runs again.
     fn raise(&self, intent: Intent) {
         self.intent.send_if_modified(|now| {
             let grows = intent > *now;

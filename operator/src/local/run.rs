@@ -1,4 +1,4 @@
-//! The loop of the local runtime: passes until it is told to stop, then the way out.
+//! The loop of the local runtime: reconciles until a signal, then the shutdown.
 
 use super::address;
 use super::apply::ApplyError;
@@ -72,7 +72,7 @@ struct Runtime {
     moving_since: Instant,
     /// Everything wanted has served once: from then on nothing but a signal ends it.
     has_been_ready: bool,
-    /// The last step that failed, so that one trouble is told once.
+    /// The last step that failed, so that one trouble is printed once.
     trouble: Option<String>,
 }
 

@@ -50,7 +50,7 @@ impl Scaler {
         }
     }
 
-    /// Notes which pods are not to be counted on.
+    /// Notes which pods are degraded.
     pub(crate) fn note_degraded(&self, observed: &mut Observed) {
         for pod in &mut observed.pods {
             let uid = pod.name.clone();

@@ -1,4 +1,4 @@
-//! Notices edits of a file, once whoever writes it has finished.
+//! Notices edits of a file once the writer has finished.
 
 use std::path::{Path, PathBuf};
 

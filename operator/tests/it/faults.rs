@@ -23,7 +23,7 @@ async fn a_killed_worker_starts_again_in_its_place() {
 }
 
 #[tokio::test]
-async fn a_killed_router_is_told_of_its_workers_again() {
+async fn a_killed_router_gets_its_workers_again() {
     let bench = Bench::new("fault-router");
     let _operator = bench.start();
     let before = bench.wait_ready(&ONE_EACH).await;

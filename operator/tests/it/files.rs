@@ -6,7 +6,7 @@ use std::net::TcpListener;
 const ONE_EACH: [&str; 3] = ["decode-0-1", "prefill-0-1", "router-0-1"];
 
 #[tokio::test]
-async fn an_invalid_edit_is_told_and_changes_nothing() {
+async fn an_invalid_edit_is_reported_and_changes_nothing() {
     let bench = Bench::new("file-edit");
     let mut operator = bench.start();
     let before = bench.wait_ready(&ONE_EACH).await;
@@ -16,10 +16,10 @@ async fn an_invalid_edit_is_told_and_changes_nothing() {
     bench.write_pools("{decode: {podTemplate: {spec: {nodeSelector: {gpu: h100}}}}}");
     operator.expect("changed, but what ran goes on");
     operator.expect("spec.nodeSelector.gpu: is not carried out on this machine");
-    let told = bench
-        .wait("told", |status| status["file_error"].is_string())
+    let refused = bench
+        .wait("refused", |status| status["file_error"].is_string())
         .await;
-    assert_eq!(pids(&before), pids(&told));
+    assert_eq!(pids(&before), pids(&refused));
     bench.write_pools("{}");
     bench
         .wait("clean", |status| status["file_error"].is_null())

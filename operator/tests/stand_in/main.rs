@@ -1,4 +1,4 @@
-//! Stands for `pd-agent` or `pd-router`, whichever name it is linked under: the ports, the health
+//! Stands for `pd-agent` or `pd-router`, under the name that it is linked by: the ports, the health
 //! and the admin API of the real one, and no model. A model file that holds `crash` ends an agent
 //! at its start; one that holds `busy` gives it a request in flight that never ends; with `loaded`
 //! prefill says that it is always in steps.
@@ -55,7 +55,7 @@ async fn main() {
     tokio::select! {
         _ = axum::serve(api_listener, api) => {}
         _ = axum::serve(admin_listener, admin) => {}
-        _ = terminate.recv() => eprintln!("told to end"),
+        _ = terminate.recv() => eprintln!("asked to end"),
     }
 }
 

@@ -1,14 +1,14 @@
 //! What holds a deployment back, from its own object, its pods and their nodes: each in a sentence
 //! that says what can be done, the most important first.
 
-use super::Places;
+use super::Dispositions;
 use crate::text::age;
 use crate::view::View;
 use crate::worker::{State, is_ready, leaving_since, node, why};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use pd_crds::drain::OnCordon;
-use pd_crds::place::Place;
+use pd_crds::node_disposition::NodeDisposition;
 use pd_crds::pod::Pod;
 use pd_crds::scaling::ScalingMode;
 use pd_crds::status::RevisionStatus;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 const FIND_OPERATOR: &str = "see whether one runs: \
     `kubectl get pods -A -l app.kubernetes.io/name=pdserve,app.kubernetes.io/component=operator`";
 
-pub(super) fn holds(view: &View, places: &Places, now: Timestamp) -> Vec<String> {
+pub(super) fn holds(view: &View, dispositions: &Dispositions, now: Timestamp) -> Vec<String> {
     let by_weight = [
         unseen(view),
         deleted(view, now),
@@ -31,7 +31,7 @@ pub(super) fn holds(view: &View, places: &Places, now: Timestamp) -> Vec<String>
         rollout(view),
         starting(view, now),
         leaving(view, now),
-        nodes(view, places),
+        nodes(view, dispositions),
         scaling(view, now),
     ];
     let sentences: Vec<String> = by_weight.into_iter().flatten().collect();
@@ -89,7 +89,7 @@ fn suspended(view: &View) -> Vec<String> {
     sentence.into_iter().collect()
 }
 
-/// What the operator cannot carry out. `Ready` tells it while nothing serves, else `Progressing`.
+/// What the operator cannot carry out: `Ready` says so while nothing serves, else `Progressing`.
 fn refused(view: &View) -> Vec<String> {
     let conditions = ["SpecValid", "Ready", "Progressing"].map(|name| view.condition(name));
     let found = conditions.into_iter().flatten().find_map(|condition| {
@@ -242,7 +242,7 @@ fn leaving(view: &View, now: Timestamp) -> Vec<String> {
     sentences.collect()
 }
 
-fn nodes(view: &View, places: &Places) -> Vec<String> {
+fn nodes(view: &View, dispositions: &Dispositions) -> Vec<String> {
     let mut on_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     let staying = view.workers().filter(|(_, pod)| stays(pod));
     for (_, pod) in staying {
@@ -253,15 +253,15 @@ fn nodes(view: &View, places: &Places) -> Vec<String> {
     let on_cordon = view.deployment.spec.drain.on_cordon;
     let sentences = on_node.into_iter().filter_map(|(node, pods)| {
         let names = names(&pods);
-        match (places.get(node)?, on_cordon) {
-            (Place::Stays, _) => None,
-            (Place::Lost, _) => Some(format!(
-                "Nobody hears of node {node}: its workers count as lost and are replaced: {names}."
+        match (dispositions.get(node)?, on_cordon) {
+            (NodeDisposition::Keep, _) => None,
+            (NodeDisposition::Lost, _) => Some(format!(
+                "Node {node} is silent: its workers count as lost and are replaced: {names}."
             )),
-            (Place::Emptied, OnCordon::Move) => Some(format!(
+            (NodeDisposition::Evacuate, OnCordon::Move) => Some(format!(
                 "Node {node} is to be emptied: its workers leave once others serve elsewhere: {names}."
             )),
-            (Place::Emptied, OnCordon::Ignore) => Some(format!(
+            (NodeDisposition::Evacuate, OnCordon::Ignore) => Some(format!(
                 "Node {node} is to be emptied, but spec.drain.onCordon is Ignore: its workers stay until they are evicted: {names}."
             )),
         }

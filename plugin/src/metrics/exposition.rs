@@ -86,7 +86,7 @@ impl Sample<'_> {
 // === impl Histogram ===
 
 impl Histogram {
-    /// Adds the series of `name`, whatever their other labels.
+    /// Adds the series of `name` with any other labels.
     pub(crate) fn take(&mut self, samples: &[Sample<'_>], name: &str) {
         let is_bucket = |sample: &&Sample<'_>| sample.name.strip_suffix("_bucket") == Some(name);
         for sample in samples.iter().filter(is_bucket) {

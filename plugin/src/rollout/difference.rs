@@ -17,7 +17,11 @@ fn compare(path: &str, before: &Value, after: &Value, found: &mut Vec<String>) {
         return;
     }
     let (Some(old), Some(new)) = (fields(before), fields(after)) else {
-        found.push(format!("{path}: {} → {}", told(before), told(after)));
+        found.push(format!(
+            "{path}: {} → {}",
+            shortened(before),
+            shortened(after)
+        ));
         return;
     };
     let mut names: Vec<&String> = old.keys().chain(new.keys()).collect();
@@ -59,7 +63,7 @@ fn named(item: &Value) -> Option<(String, Value)> {
     Some((name, value))
 }
 
-fn told(value: &Value) -> String {
+fn shortened(value: &Value) -> String {
     let text = match value {
         Value::Null => return "unset".to_owned(),
         Value::String(text) => text.clone(),
@@ -88,23 +92,23 @@ mod tests {
     fn flags_go_by_their_names() {
         let before = json!({"args": [{"name": "x", "value": "1"}, {"name": "off"}]});
         let after = json!({"args": [{"name": "on"}, {"name": "x", "value": "2"}]});
-        let told = [
+        let printed = [
             "args.off: true → unset",
             "args.on: unset → true",
             "args.x: 1 → 2",
         ];
-        assert_eq!(differences(&before, &after), told);
+        assert_eq!(differences(&before, &after), printed);
     }
 
     #[test]
-    fn what_comes_or_goes_is_told_by_its_fields() {
+    fn a_change_is_listed_by_field() {
         let before = json!({"source": {"hostPath": {"path": "/m"}}});
         let after = json!({"source": {"pvc": {"claimName": "c"}}, "tags": ["a"]});
-        let told = [
+        let printed = [
             "source.hostPath.path: /m → unset",
             "source.pvc.claimName: unset → c",
             "tags: unset → [\"a\"]",
         ];
-        assert_eq!(differences(&before, &after), told);
+        assert_eq!(differences(&before, &after), printed);
     }
 }

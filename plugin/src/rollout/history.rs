@@ -110,7 +110,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_history_tells_what_each_revision_changed() {
+    fn a_history_lists_what_each_revision_changed() {
         let records = [
             mk_record(1, "bbbbbbbbbb", |_| ()),
             mk_record(3, "aaaaaaaaaa", |spec| {

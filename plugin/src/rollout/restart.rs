@@ -54,8 +54,8 @@ mod tests {
         let apiserver = Apiserver::default();
         apiserver.answers("GET", DEPLOYMENT, StatusCode::OK, settled());
         apiserver.answers("PATCH", DEPLOYMENT, StatusCode::OK, settled());
-        let told = restart(&apiserver.cluster(), "tiny").await.unwrap();
-        assert!(told.starts_with("tiny replaces its pods step by step"));
+        let printed = restart(&apiserver.cluster(), "tiny").await.unwrap();
+        assert!(printed.starts_with("tiny replaces its pods step by step"));
         let written = apiserver.written("PATCH", DEPLOYMENT);
         let before: PdDeployment = serde_json::from_value(settled()).unwrap();
         let mut after = settled();

@@ -178,7 +178,7 @@ fn row(role: PoolRole, pod: &Pod, figures: &Figures, now: Timestamp) -> [String;
         or_dash(own.and_then(|own| own.queued), |count| count.to_string()),
         or_dash(ttft, latency),
         or_dash(tpot, latency),
-        shortened(&State::of(pod).told(now)),
+        shortened(&State::of(pod).describe(now)),
     ]
 }
 

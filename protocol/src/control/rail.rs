@@ -22,7 +22,7 @@ pub struct RailsWanted {
     pub nics: Vec<NicInfo>,
 }
 
-/// A NIC as its owner tells the peer of it.
+/// A NIC as its owner describes it to the peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NicInfo {
     /// Its device's name there, for logs.
@@ -39,11 +39,11 @@ pub struct NicInfo {
 pub struct RailOffer {
     pub session_id: SessionId,
     pub rail: u32,
-    /// How many rails there are to be in all.
+    /// Number of rails of the session.
     pub rails: u32,
-    /// Grows each time the rail is offered anew.
+    /// Grows each time the rail is offered again.
     pub epoch: u32,
-    /// Which of decode's NICs, by its place in `RailsWanted`.
+    /// Which of decode's NICs, by its index in `RailsWanted`.
     pub nic: u32,
     /// Prefill's own.
     pub from: NicInfo,

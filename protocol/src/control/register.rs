@@ -52,7 +52,7 @@ pub struct ShmOffer {
     pub host_id: String,
     /// Unix socket that hands out file descriptors to processes of the same user.
     pub socket_name: String,
-    /// The socket is a file in a directory that both have, by whatever path; else it is an abstract one.
+    /// The socket is a file in a directory that both processes mount; else it is an abstract one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_dir: bool,
 }

@@ -1,4 +1,4 @@
-//! How far a room is, told to the other side.
+//! Reports a room's progress to the other side.
 
 use super::{Generation, SessionId};
 use crate::{BootstrapRoom, KvPoll};

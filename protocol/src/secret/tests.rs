@@ -22,7 +22,7 @@ fn it_is_never_shown() {
 }
 
 #[test]
-fn what_no_caller_can_present_is_refused_without_being_told() {
+fn a_key_that_no_header_can_carry_is_refused_without_being_printed() {
     assert_eq!(mk_secret("sk-Ab_1.~+/=").check(), Ok(()));
     for (text, error) in [
         (String::new(), SecretError::Empty),

@@ -20,7 +20,7 @@ const PEERS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Port of a bootstrap server that the mock prefill workers do not have; nobody dials it.
+/// Port of a bootstrap server that the mock prefill workers do not have; no peer dials it.
 const BOOTSTRAP_PORT: &str = "8998";
 
 pub(crate) async fn start(venv: &Path, workers: &[Worker]) -> Vec<Target> {

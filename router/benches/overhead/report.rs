@@ -1,4 +1,4 @@
-//! Samples, and what is told of them: medians over the rounds, and what a router adds to the
+//! Samples and their summary: medians over the rounds, and what a router adds to the
 //! latency of clients that ask the workers themselves.
 
 use crate::load::Measured;

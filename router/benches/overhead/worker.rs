@@ -93,7 +93,7 @@ fn json(body: Bytes) -> Response<BoxBody<Bytes, Infallible>> {
     response
 }
 
-/// Whether the body asks for a stream, in the words of the load or of a router that wrote it anew.
+/// Whether the body asks for a stream, in the words of the load or of a router that wrote it again.
 fn asks_for_stream(body: &[u8]) -> bool {
     std::str::from_utf8(body)
         .unwrap()

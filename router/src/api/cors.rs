@@ -96,7 +96,7 @@ impl CorsOrigins {
         Ok(Self::Listed(listed?))
     }
 
-    /// What to tell a page of this origin, if it may read answers.
+    /// The CORS headers for a page of this origin, if it may read answers.
     fn allow(&self, origin: &HeaderValue) -> Option<HeaderValue> {
         let is_allowed = match self {
             Self::Any => return Some(HeaderValue::from_static("*")),

@@ -210,7 +210,7 @@ impl From<NoRoute> for ApiError {
 }
 
 impl From<LegFailure> for ApiError {
-    /// A worker's JSON answer is the client's; anything else is told in the router's words.
+    /// A worker's JSON answer goes to the client as it is; any other becomes an error of the router.
     fn from(failure: LegFailure) -> Self {
         let message = failure.to_string();
         match failure.fault {

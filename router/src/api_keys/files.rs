@@ -26,7 +26,7 @@ pub enum KeyFilesError {
     )]
     Unreadable { path: PathBuf, source: io::Error },
     #[error(
-        "no API key is in {0} (--api-key-file), so nobody could be served; put a file with a key \
+        "no API key is in {0} (--api-key-file), so no client could be served; put a file with a key \
          into it, or leave the flag out to serve anyone"
     )]
     NoKey(PathBuf),
@@ -77,8 +77,8 @@ impl Source for KeyFiles {
         content.iter().map(read_as_key).collect()
     }
 
-    /// A key that was taken away is refused from now on, whatever else lies there: the good keys
-    /// count, and none lets nobody in.
+    /// A key that was taken away is refused from now on, even beside broken files: the good keys
+    /// count, and without one no client is admitted.
     fn parse_change(&self, content: &Self::Content) -> Result<Change<Self>, KeyFilesError> {
         let (mut keys, mut unusable) = (Vec::new(), None);
         if content.is_empty() {

@@ -76,15 +76,18 @@ async fn workers_are_sent_the_routers_own_key_and_never_a_clients() {
 }
 
 #[test]
-fn what_cannot_be_a_key_is_refused_by_file_and_not_told() {
+fn what_cannot_be_a_key_is_refused_by_file_and_not_printed() {
     let folder = mk_folder(&[("team-a", "ka"), ("team-b", "hush hush\n")]);
-    let told = refusal(folder.path());
+    let reason = refusal(folder.path());
     let file = folder.path().join("team-b").display().to_string();
-    assert!(told.contains(&file) && !told.contains("hush"), "{told}");
+    assert!(
+        reason.contains(&file) && !reason.contains("hush"),
+        "{reason}"
+    );
     for (text, part) in [("", "it is empty"), ("\n", "it is empty"), ("a\nb", "line")] {
         let folder = mk_folder(&[("key", text)]);
-        let told = refusal(folder.path());
-        assert!(told.contains(part), "{text:?}: {told}");
+        let reason = refusal(folder.path());
+        assert!(reason.contains(part), "{text:?}: {reason}");
     }
     let folder = mk_folder(&[("key", &"k".repeat(5000))]);
     assert!(refusal(folder.path()).contains("longer than 4096"));
@@ -93,9 +96,9 @@ fn what_cannot_be_a_key_is_refused_by_file_and_not_told() {
 #[test]
 fn a_path_without_keys_is_refused_with_what_to_do() {
     let folder = mk_folder(&[(".hidden", "k")]);
-    assert!(refusal(folder.path()).contains("nobody could be served"));
-    let told = refusal(&folder.path().join("none"));
-    assert!(told.contains("none (--api-key-file)"), "{told}");
+    assert!(refusal(folder.path()).contains("no client could be served"));
+    let reason = refusal(&folder.path().join("none"));
+    assert!(reason.contains("none (--api-key-file)"), "{reason}");
     let names: Vec<String> = (0..=files::KEYS_MAX).map(|i| i.to_string()).collect();
     let files: Vec<_> = names.iter().map(|name| (name.as_str(), "k")).collect();
     assert!(refusal(mk_folder(&files).path()).contains("more than 1024"));
@@ -111,7 +114,7 @@ fn keys_are_never_shown() {
 }
 
 #[test]
-fn a_key_that_is_taken_away_is_refused_whatever_else_lies_there() {
+fn a_key_that_is_taken_away_is_refused_even_beside_broken_files() {
     let files = KeyFiles("/keys".into());
     let file = |name: &str, content: &str| (PathBuf::from(name), content.as_bytes().to_vec());
     let changed = vec![file("/keys/a", "sk-good"), file("/keys/b", "with a space")];
@@ -119,7 +122,9 @@ fn a_key_that_is_taken_away_is_refused_whatever_else_lies_there() {
     assert_eq!(change.value.len(), 1);
     let unusable = change.unusable;
     assert!(unusable.is_some_and(|error| error.to_string().contains("/keys/b")));
-    let change = files.parse_change(&Vec::new()).expect("nobody is let in");
+    let change = files
+        .parse_change(&Vec::new())
+        .expect("no client is admitted");
     assert!(change.value.is_empty());
     assert!(matches!(change.unusable, Some(KeyFilesError::NoKey(_))));
 }

@@ -36,7 +36,7 @@ pub struct AccessArgs {
     pub request_id_headers: Vec<HeaderName>,
 }
 
-/// A secret that nobody could present.
+/// A secret that no client could present.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessArgsError {
     #[error(
@@ -77,7 +77,7 @@ impl AccessArgs {
     }
 
     /// # Errors
-    /// Why nobody could present `--api-key`. Found here and not where flags are parsed, because
+    /// Why no client could present `--api-key`. Found here and not where flags are parsed, because
     /// clap shows what it refuses.
     pub fn into_api_keys(self) -> Result<ApiKeyConfig, AccessArgsError> {
         if let Some(key) = &self.api_key {

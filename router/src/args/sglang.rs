@@ -1,7 +1,7 @@
 //! The flags of SGLang's router that no field of `Args` reads, with what becomes of each: one table, from
 //! which the parser, the warnings and the refusals are made. A flag that changes answers, who is
 //! served or who is trusted is refused with what to do; one that only tunes starts with one warning
-//! that names it, so that nobody believes that it did something.
+//! that names it, so that no user believes that it had an effect.
 
 mod table;
 
@@ -74,7 +74,7 @@ fn arg(name: &'static str, values: Option<&str>) -> Arg {
 // === impl SglangArgs ===
 
 impl SglangArgs {
-    /// What each flag that starts without effect is told of it.
+    /// The note that is logged for each flag that has no effect.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         self.given.iter().filter_map(|given| match given.meaning {
             Meaning::WithoutEffect(why) => Some(format!(

@@ -1,4 +1,4 @@
-//! Facts about the client, beside a worker that says exactly what it is told to.
+//! Facts about the client, with a worker that writes exactly the given bytes.
 
 use super::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -208,7 +208,7 @@ async fn an_answer_before_the_whole_request_was_read_is_heard() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_as_such() {
+async fn a_port_without_a_listener_is_reported_as_such() {
     let (listener, client) = listen().await;
     drop(listener);
     assert!(matches!(get(&client).await, Err(ClientError::Connect(_))));

@@ -152,7 +152,7 @@ async fn error_answer(head: Parts, mut body: Incoming) -> LegFault {
             }
         }
     };
-    // Cut short or late, what was read of the message is still the best to tell.
+    // Cut short or late, the part that was read is still the best message.
     let _ = tokio::time::timeout(ERROR_BODY_TIMEOUT, whole).await;
     LegFault::Answer {
         head: Box::new(head),

@@ -3,14 +3,14 @@
 use crate::splice::Object;
 use serde_json::value::RawValue;
 
-/// An API's way to tell log probabilities of the prompt.
+/// How an API reports log probabilities of the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerShape {
     /// `/generate`: an answer, or a list of them, each with lists of its own for the prompt in its
-    /// `meta_info`. An event tells all there is so far.
+    /// `meta_info`. An event holds all there is so far.
     Generate,
     /// `/v1/completions`: `choices`, each with lists in its `logprobs` that begin with the echoed
-    /// prompt. An event tells what is new.
+    /// prompt. An event holds what is new.
     Completions,
 }
 
@@ -18,7 +18,7 @@ pub enum AnswerShape {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     pub(super) index: u64,
-    /// An object; or null where a completion has no list to tell.
+    /// An object; or null where a completion has no list.
     pub(super) holder: &'a RawValue,
 }
 
@@ -41,8 +41,8 @@ impl AnswerShape {
         self.lists().iter().position(|list| *list == key)
     }
 
-    /// Of a stream, only the first event of an answer tells of the prompt.
-    pub(super) fn tells_once(self) -> bool {
+    /// Of a stream, only the first event of an answer has those of the prompt.
+    pub(super) fn is_sent_once(self) -> bool {
         self == Self::Completions
     }
 
@@ -67,10 +67,10 @@ impl AnswerShape {
 
 /// The member `holder` of an answer, which may say its `index` itself.
 fn place<'a>(answer: &'a str, holder: &str, index: u64) -> Option<Place<'a>> {
-    let (mut told, mut found) = (None, None);
+    let (mut given, mut found) = (None, None);
     let scanned = Object::scan(answer, |key, value| {
         match key {
-            "index" => told = value.get().parse().ok(),
+            "index" => given = value.get().parse().ok(),
             _ if key == holder => found = Some(value),
             _ => {}
         }
@@ -78,7 +78,7 @@ fn place<'a>(answer: &'a str, holder: &str, index: u64) -> Option<Place<'a>> {
     });
     scanned.ok()?;
     Some(Place {
-        index: told.unwrap_or(index),
+        index: given.unwrap_or(index),
         holder: found?,
     })
 }

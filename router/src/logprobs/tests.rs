@@ -130,7 +130,7 @@ fn a_completion_without_lists_gets_the_prompts() {
 }
 
 #[test]
-fn only_the_first_event_of_a_choice_tells_of_the_prompt() {
+fn only_the_first_event_of_a_choice_has_the_prompts() {
     let event = |choice: &str| format!("data: {{\"choices\":[{choice}]}}\n\n");
     let (first, later) = (event(&choice(0, ANSWERED)), event(&choice(0, ANSWERED)));
     let null = event(r#"{"index":1,"logprobs":null}"#);
@@ -138,14 +138,14 @@ fn only_the_first_event_of_a_choice_tells_of_the_prompt() {
     let prompt = PromptLogprobs::read(AnswerShape::Completions, ECHOED.as_bytes());
     let mut merger = EventMerger::new(prompt);
     let out = merger.push(format!("{first}{later}{null}{null}{usage}data: [DONE]\n\n").as_bytes());
-    let told = event(&format!(
+    let merged = event(&format!(
         r#"{{"index":1,"logprobs":{{{}}}}}"#,
         r#""tokens":["c"],"token_logprobs":[null],"top_logprobs":[null],"text_offset":[0]"#
     ));
     let begun = event(&choice(0, BOTH));
     assert_eq!(
         String::from_utf8(out.to_vec()).unwrap(),
-        format!("{begun}{later}{told}{null}{usage}data: [DONE]\n\n")
+        format!("{begun}{later}{merged}{null}{usage}data: [DONE]\n\n")
     );
 }
 

@@ -1,5 +1,5 @@
 //! The form in which decode's answer passes: as it comes, or with the prompt's log probabilities
-//! merged in; and how it tells an error.
+//! merged in; and how it reports an error.
 
 use super::RelayError;
 use crate::api::error::ApiError;

@@ -89,7 +89,7 @@ fn only_what_two_looks_agree_on_is_taken_in_and_once() {
     let gone = || Err("gone".to_owned());
     assert_eq!(looks.settle(gone()), None);
     assert_eq!(looks.settle(gone()), Some(&gone()));
-    assert_eq!(looks.settle(gone()), None, "told once");
+    assert_eq!(looks.settle(gone()), None, "logged once");
     assert_eq!(looks.settle(Ok(3)), None);
     assert_eq!(looks.settle(Ok(3)), Some(&Ok(3)));
 }

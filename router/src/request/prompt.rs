@@ -38,7 +38,7 @@ impl Prompt {
         }
     }
 
-    /// Chat messages: one prompt, whatever they hold.
+    /// Chat messages: always one prompt.
     pub(super) fn messages(raw: Option<&RawValue>) -> Self {
         raw.map_or_else(Self::one, Self::text)
     }

@@ -97,7 +97,7 @@ fn wanted(api: Api, body: &str) -> Option<AnswerShape> {
 }
 
 #[test]
-fn a_chat_tells_no_logprobs_of_its_prompt() {
+fn a_chat_has_no_logprobs_of_its_prompt() {
     let asked = r#"{"return_logprob":true,"logprobs":true}"#;
     assert_eq!(wanted(Api::Generate, asked), Some(AnswerShape::Generate));
     assert_eq!(wanted(Api::ChatCompletions, asked), None);
@@ -106,7 +106,7 @@ fn a_chat_tells_no_logprobs_of_its_prompt() {
 }
 
 #[test]
-fn a_completion_tells_them_with_an_echo_only() {
+fn a_completion_has_them_with_an_echo_only() {
     let asked = |body| wanted(Api::Completions, body);
     let shape = Some(AnswerShape::Completions);
     assert_eq!(asked(r#"{"echo":true,"logprobs":0}"#), shape);

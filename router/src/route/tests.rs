@@ -152,7 +152,7 @@ async fn what_is_missing_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_model_is_told_the_known_ones() {
+async fn an_unknown_model_is_answered_with_the_known_ones() {
     let mut pools = Pools::new(PolicyName::Random);
     pools.add("n", Role::Unified, "x");
     assert!(matches!(
@@ -232,7 +232,7 @@ async fn default_is_the_only_model_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_does_not_say_its_models_takes_what_nobody_else_does() {
+async fn a_worker_that_does_not_say_its_models_takes_what_no_other_does() {
     let mut pools = Pools::new(PolicyName::Random);
     pools.add("n", Role::Unified, "x");
     let silent = pools.add("o", Role::Unified, "x");

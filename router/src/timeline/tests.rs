@@ -7,7 +7,7 @@ fn room(room: u64) -> BootstrapRoom {
 }
 
 #[test]
-fn stages_are_told_as_far_as_they_were_reached() {
+fn stages_are_listed_as_far_as_they_were_reached() {
     let timeline = Timeline::default();
     let entry = timeline.open(room(7), 2, 10, 11);
     timeline.mark_first_byte(entry, 12);
@@ -22,7 +22,7 @@ fn stages_are_told_as_far_as_they_were_reached() {
 }
 
 #[test]
-fn the_oldest_makes_way_and_late_marks_of_it_hit_nobody() {
+fn the_oldest_makes_way_and_late_marks_of_it_hit_no_other() {
     let timeline = Timeline::default();
     let first = timeline.open(room(1), 1, 10, 11);
     for number in 0..CAPACITY as u64 {

@@ -1,5 +1,5 @@
 //! A listener that gives connections out once their handshake is done. Handshakes run beside each
-//! other in tasks of their own, so that a client that is slow, or never goes on, keeps nobody.
+//! other in tasks of their own, so that a client that is slow, or never goes on, delays no other.
 
 use crate::metrics::Metrics;
 use crate::reload::Reloaded;

@@ -56,16 +56,16 @@ fn a_pair_serves_and_only_what_the_server_speaks_is_agreed_on() {
 
 #[test]
 fn a_key_of_another_certificate_is_refused() {
-    let told = parse(&mk_pair().cert, &mk_pair().key).unwrap_err();
-    assert!(told.contains("do not serve together"), "{told}");
+    let reason = parse(&mk_pair().cert, &mk_pair().key).unwrap_err();
+    assert!(reason.contains("do not serve together"), "{reason}");
     assert!(
-        told.contains("/tls/tls.crt") && told.contains("/tls/tls.key"),
-        "{told}"
+        reason.contains("/tls/tls.crt") && reason.contains("/tls/tls.key"),
+        "{reason}"
     );
 }
 
 #[test]
-fn what_is_no_pem_is_refused_by_file_and_flag_and_not_told() {
+fn what_is_no_pem_is_refused_by_file_and_flag_and_not_printed() {
     let Pair { cert, key } = mk_pair();
     let broken = cert.replace("-----END", "-----");
     for (cert, key, part) in [
@@ -105,8 +105,11 @@ fn what_is_no_pem_is_refused_by_file_and_flag_and_not_told() {
             "/tls/tls.key (--tls-key-path) holds no private key",
         ),
     ] {
-        let told = parse(cert, key).unwrap_err();
-        assert!(told.contains(part) && !told.contains("hush"), "{told}");
+        let reason = parse(cert, key).unwrap_err();
+        assert!(
+            reason.contains(part) && !reason.contains("hush"),
+            "{reason}"
+        );
     }
 }
 
@@ -114,8 +117,8 @@ fn what_is_no_pem_is_refused_by_file_and_flag_and_not_told() {
 fn a_certificate_that_is_none_inside_its_pem_is_refused() {
     let key = KeyPair::generate().expect("a key").serialize_pem();
     let cert = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-    let told = parse(cert, &key).unwrap_err();
-    assert!(told.contains("do not serve together"), "{told}");
+    let reason = parse(cert, &key).unwrap_err();
+    assert!(reason.contains("do not serve together"), "{reason}");
 }
 
 #[test]
@@ -124,15 +127,15 @@ fn a_file_that_is_not_there_is_named_with_its_flag() {
         cert: "/nowhere/tls.crt".into(),
         key: "/nowhere/tls.key".into(),
     };
-    let told = files.read().err().expect("refused").to_string();
+    let reason = files.read().err().expect("refused").to_string();
     assert!(
-        told.starts_with("cannot read /nowhere/tls.crt (--tls-cert-path)"),
-        "{told}"
+        reason.starts_with("cannot read /nowhere/tls.crt (--tls-cert-path)"),
+        "{reason}"
     );
 }
 
 #[test]
-fn metrics_tell_when_the_certificate_counts_that_is_served_with() {
+fn metrics_show_the_dates_of_the_served_certificate() {
     let of_year = |year| {
         let mut params = CertificateParams::new(["router".to_owned()]).expect("a name");
         params.not_before = date_time_ymd(year, 1, 1);
@@ -166,10 +169,10 @@ fn metrics_tell_when_the_certificate_counts_that_is_served_with() {
         files.report(&content, &metrics);
         let text = metrics.text(&registry, gauges);
         let text = String::from_utf8(text).expect("text");
-        let told = text
+        let reason = text
             .lines()
             .filter(|line| line.starts_with("pd_router_certificate"));
-        told.map(str::to_owned).collect::<Vec<_>>()
+        reason.map(str::to_owned).collect::<Vec<_>>()
     };
 
     // 2049 is the last year of UTCTime, 2050 the first of GeneralizedTime.

@@ -139,7 +139,7 @@ impl Circuit {
         }
     }
 
-    /// A worker that started anew has failed nobody.
+    /// A restarted worker has failed no request.
     pub fn reset(&mut self) {
         self.state = State::closed();
     }

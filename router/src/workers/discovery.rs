@@ -1,7 +1,7 @@
 //! Finds workers by watching the pods of a Kubernetes namespace: `pods` says what an event changes,
 //! this carries it out.
 //!
-//! A worker is added when its containers are ready, cordoned when its pod is told to leave, and
+//! A worker is added when its containers are ready, cordoned when its pod is asked to leave, and
 //! forgotten when the pod is gone. While the apiserver does not answer, the router goes on with the
 //! workers it knows.
 
@@ -74,7 +74,7 @@ pub async fn start(router: &Arc<Router>, config: DiscoveryConfig) -> Result<(), 
     Ok(())
 }
 
-/// Follows the pods of one role for as long as the router runs; `listed` is told of the first list.
+/// Follows the pods of one role for as long as the router runs; `listed` is notified of the first list.
 async fn watch(
     router: Arc<Router>,
     api: Api<Pod>,
@@ -120,7 +120,7 @@ fn carry_out(router: &Arc<Router>, change: Change) {
     };
     match result {
         Ok(_) => tracing::info!(worker, "worker {did}"),
-        // Somebody removed it through the admin API.
-        Err(error) => tracing::warn!(worker, %error, "what its pod tells cannot be carried out"),
+        // It was removed through the admin API.
+        Err(error) => tracing::warn!(worker, %error, "cannot apply the state of its pod"),
     }
 }

@@ -7,7 +7,7 @@ use pd_protocol::ports;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What SGLang's own clients send where nobody named a model.
+/// What SGLang's own clients send where the user named no model.
 const MODEL_DEFAULT: &str = "default";
 
 #[derive(Debug, Default)]
@@ -86,8 +86,8 @@ impl Fleet {
         self.known.iter().flatten().any(|name| name == model)
     }
 
-    /// Groups that serve the model. A worker that does not say what it serves is asked for what nobody
-    /// else does.
+    /// Groups that serve the model. A worker that does not say what it serves takes the requests
+    /// for models that no other serves.
     pub fn serving(&self, model: Option<&str>) -> Vec<&Group> {
         let groups = || self.groups.iter();
         let named: Vec<&Group> = groups().filter(|group| group.serves(model)).collect();

@@ -1,8 +1,8 @@
 //! Health checks: one task per worker probes it, quickly while it is not ready or under
-//! suspicion, at leisure while it is well, and tells the registry.
+//! suspicion, at leisure while it is well, and notifies the registry.
 //!
-//! A probe asks the health endpoint, then `/server_info`, so that a worker that started anew is
-//! read anew. The first probe that succeeds makes a worker ready; one that was lost again needs
+//! A probe asks the health endpoint, then `/server_info`, so that a restarted worker is
+//! read again. The first probe that succeeds makes a worker ready; one that was lost again needs
 //! several in a row.
 
 pub mod probe;
@@ -69,7 +69,7 @@ async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Probe
             registry.clear_suspicion(worker);
         }
         let change = verdict.settle(report.is_ok(), config);
-        tell(registry, worker, &verdict, change, report);
+        apply(registry, worker, &verdict, change, report);
         worker.probed.cancel();
         if !verdict.was_ready && !overdue_reported && started.elapsed() > config.startup_timeout {
             overdue_reported = true;
@@ -82,7 +82,7 @@ async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Probe
     }
 }
 
-fn tell(
+fn apply(
     registry: &Registry,
     worker: &Arc<Worker>,
     verdict: &Verdict,

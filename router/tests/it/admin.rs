@@ -100,7 +100,7 @@ async fn the_admin_api_is_not_on_the_clients_port() {
 }
 
 #[tokio::test]
-async fn a_taken_port_is_told_once_with_the_flag_to_change() {
+async fn a_taken_port_is_reported_once_with_the_flag_to_change() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let mut config = config("");

@@ -36,7 +36,7 @@ async fn each_bad_body_has_its_message() {
 }
 
 #[tokio::test]
-async fn an_unknown_path_or_method_is_told_as_an_error_object() {
+async fn an_unknown_path_or_method_is_answered_with_an_error_object() {
     let running = Running::start(config(""), &[]).await;
     let reply = running.client.post("/v1/embeddings", "{}").await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A client that leaves ends both legs at once, at whichever point it leaves.
+//! A client that leaves ends both legs at once, at any point.
 
 use crate::harness::Pair;
 use crate::mock::Answer;

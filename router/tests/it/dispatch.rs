@@ -134,17 +134,17 @@ async fn load_spreads_over_both_pools() {
 }
 
 #[tokio::test]
-async fn the_routers_stages_are_told_in_order() {
+async fn the_routers_stages_are_listed_in_order() {
     let pair = Pair::start("").await;
     let reply = pair.running.client.post("/generate", "{}").await;
     let room = reply.headers()["x-pdserve-room"].to_str().unwrap();
-    let told = pair
+    let timeline = pair
         .running
         .admin
         .get(&format!("/timeline/{room}"))
         .await
         .json();
-    let events = told["events"].as_array().unwrap();
+    let events = timeline["events"].as_array().unwrap();
     let stages: Vec<_> = events
         .iter()
         .map(|event| event["stage"].as_str().unwrap())

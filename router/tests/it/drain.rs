@@ -1,4 +1,4 @@
-//! A router that is told to stop finishes what it has begun.
+//! A stopping router finishes what it has begun.
 
 use crate::client::Reply;
 use crate::harness::Pair;
@@ -64,7 +64,7 @@ async fn a_router_that_loses_a_task_finishes_its_answers_and_ends_with_the_reaso
     let vitals = &pair.running.router.vitals;
     vitals.spawn("probes of a worker", async { panic!("on purpose") });
     pair.running.until(|router| router.is_draining()).await;
-    pair.decode.tell();
+    pair.decode.release();
     assert!(Reply::read(answer).await.text().contains("broken_off"));
     let lost = pair.running.stopped().await.unwrap_err().to_string();
     assert!(lost.contains("probes of a worker"), "{lost}");

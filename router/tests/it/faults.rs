@@ -18,7 +18,7 @@ async fn a_failing_prefill_ends_decode_and_the_request_goes_elsewhere() {
         Mock::start(Role::Prefill).await,
     );
     let decode = Mock::start(Role::Decode).await;
-    bad.answer(Answer::StatusWhenTold(500, String::new()));
+    bad.answer(Answer::StatusWhenReleased(500, String::new()));
     // Decode waits for KV that never comes, as long as its caller waits.
     decode.answer_in_turn([Answer::Hang, Answer::Json("{}".to_owned())]);
     let flags = config("--policy round_robin");
@@ -26,7 +26,7 @@ async fn a_failing_prefill_ends_decode_and_the_request_goes_elsewhere() {
     let client = running.client.clone();
     let request = tokio::spawn(async move { client.post("/generate", "{}").await });
     decode.until(|counts| counts.live == 1).await;
-    bad.tell();
+    bad.release();
     assert_eq!(request.await.unwrap().status(), 200);
     assert_eq!((bad.counts().asked, good.counts().asked), (1, 1));
     decode.until(|counts| counts.live == 0).await;
@@ -98,7 +98,7 @@ async fn an_open_circuit_is_probed_by_one_request_at_a_time() {
 }
 
 #[tokio::test]
-async fn the_clients_fault_is_passed_through_once_and_charged_to_nobody() {
+async fn the_clients_fault_is_passed_through_once_and_charged_to_no_worker() {
     let pair = Pair::start("--cb-failure-threshold 1").await;
     let refusal = r#"{"error":{"message":"too long","type":"t","param":null,"code":null}}"#;
     for worker in [&pair.prefill, &pair.decode] {
@@ -190,7 +190,7 @@ async fn an_error_at_the_head_of_a_stream_is_retried() {
 async fn prefill_failing_between_decodes_head_and_first_byte_is_retried() {
     let pair = Pair::start("").await;
     let whole = "data: {}\n\ndata: [DONE]\n\n".to_owned();
-    let refused = Answer::StatusWhenTold(500, String::new());
+    let refused = Answer::StatusWhenReleased(500, String::new());
     pair.prefill
         .answer_in_turn([refused, Answer::Json("{}".to_owned())]);
     pair.decode.answer_in_turn([
@@ -201,7 +201,7 @@ async fn prefill_failing_between_decodes_head_and_first_byte_is_retried() {
     let body = r#"{"stream":true}"#;
     let request = tokio::spawn(async move { client.post("/generate", body).await });
     pair.decode.until(|counts| counts.live == 1).await;
-    pair.prefill.tell();
+    pair.prefill.release();
     let reply = request.await.unwrap();
     assert_eq!((reply.status(), reply.text()), (200, whole.as_str()));
     pair.decode.until(|counts| counts.live == 0).await;
@@ -227,7 +227,7 @@ async fn a_stream_that_breaks_ends_with_an_error_event() {
         .answer(Answer::EventsThenBreak(vec![half.clone()]));
     let asked = r#"{"stream":true}"#;
     let answer = pair.running.client.open("/generate", asked).await;
-    pair.decode.tell();
+    pair.decode.release();
     let reply = Reply::read(answer).await;
     let rest = reply
         .text()

@@ -38,8 +38,8 @@ async fn a_worker_that_says_it_is_unwell_is_not_used() {
     let running = Running::start(config(""), &[]).await;
     running.router.add_worker(worker.spec()).unwrap();
     let reason = || running.router.workers.status(&worker.id()).unwrap().reason;
-    let is_told = || reason().is_some_and(|reason| reason.contains("/health answered 503"));
-    running.until(|_| is_told()).await;
+    let is_shown = || reason().is_some_and(|reason| reason.contains("/health answered 503"));
+    running.until(|_| is_shown()).await;
     assert_eq!(running.client.get("/ready").await.status(), 503);
     worker.set_healthy(true);
     running.until(|router| serving(router) == 1).await;
@@ -52,11 +52,11 @@ async fn a_worker_of_another_role_is_not_used() {
     let running = Running::start(config(""), &[]).await;
     running.router.add_worker(worker.spec()).unwrap();
     let status = || running.router.workers.status(&worker.id()).unwrap();
-    let is_told = || {
+    let is_shown = || {
         status()
             .reason
             .is_some_and(|reason| reason.contains("mode decode"))
     };
-    running.until(|_| is_told()).await;
+    running.until(|_| is_shown()).await;
     assert_eq!(status().state, WorkerState::Unready);
 }

@@ -12,7 +12,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// Nobody reads the router's log, so it has known ports on an address that is this test's of this
+/// No one reads the router's log, so it has known ports on an address that is this test's of this
 /// process alone.
 async fn serves_and_ends(test: u8, stderr: Stdio) {
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -32,7 +32,7 @@ async fn serves_and_ends(test: u8, stderr: Stdio) {
     until_open(addr).await;
     let client = Client::new(addr);
     while client.get("/ready").await.status() != 200 {}
-    // The one that the router refuses, and the one that the worker does, of which the log tells.
+    // The one that the router refuses, and the one that the worker does, both of which are logged.
     assert_eq!(client.post("/generate", "{").await.status(), 400);
     assert_eq!(client.post("/generate", "{}").await.text(), refusal);
     let pid = Pid::from_raw(router.id().unwrap().try_into().unwrap()).unwrap();
@@ -48,7 +48,7 @@ async fn a_full_disk_under_the_log_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_pipe_that_nobody_reads_any_more_changes_nothing() {
+async fn a_closed_pipe_changes_nothing() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     serves_and_ends(1, writer.into()).await;

@@ -1,4 +1,4 @@
-//! A worker that answers as a test tells it, remembers what it was asked, and knows when its
+//! A worker that answers as a test says, remembers what it was asked, and knows when its
 //! caller has gone.
 
 use axum::Router;
@@ -30,7 +30,7 @@ pub(crate) enum Answer {
     Json(String),
     Status(u16, String),
     /// The same, when the test says so.
-    StatusWhenTold(u16, String),
+    StatusWhenReleased(u16, String),
     /// A stream of these pieces, then its end.
     Events(Vec<String>),
     /// A stream of these pieces, then nothing more.
@@ -70,7 +70,7 @@ struct MockState {
     healthy: Mutex<bool>,
     asked: Mutex<Vec<Asked>>,
     counts: watch::Sender<Counts>,
-    told: Notify,
+    released: Notify,
 }
 
 /// A request that is being answered.
@@ -96,7 +96,7 @@ impl Mock {
             healthy: Mutex::new(true),
             asked: Mutex::default(),
             counts: watch::Sender::default(),
-            told: Notify::new(),
+            released: Notify::new(),
         });
         let addr = listener.local_addr().unwrap();
         let routes = Router::new()
@@ -133,7 +133,7 @@ impl Mock {
         *self.state.answers.lock() = vec![answer];
     }
 
-    /// Answers with each in turn, the last for ever.
+    /// Answers with each in turn, the last one repeatedly.
     pub(crate) fn answer_in_turn(&self, answers: impl IntoIterator<Item = Answer>) {
         let mut answers: Vec<_> = answers.into_iter().collect();
         answers.reverse();
@@ -172,9 +172,9 @@ impl Mock {
         );
     }
 
-    /// Tells the answer that waits for it to go on.
-    pub(crate) fn tell(&self) {
-        self.state.told.notify_one();
+    /// Releases the answer that waits for it.
+    pub(crate) fn release(&self) {
+        self.state.released.notify_one();
     }
 
     /// Closes its port.
@@ -234,8 +234,8 @@ async fn answer(State(state): State<Arc<MockState>>, request: Request) -> Respon
             let status = StatusCode::from_u16(status).unwrap();
             (status, [("content-type", "application/json")], body).into_response()
         }
-        Answer::StatusWhenTold(status, body) => {
-            live.0.told.notified().await;
+        Answer::StatusWhenReleased(status, body) => {
+            live.0.released.notified().await;
             let status = StatusCode::from_u16(status).unwrap();
             (status, [("content-type", "application/json")], body).into_response()
         }
@@ -261,7 +261,7 @@ fn events(pieces: Vec<String>, live: Live, end: End) -> Response {
             End::Whole => Ok(Bytes::new()),
             End::Hang => std::future::pending().await,
             End::Break => {
-                live.0.told.notified().await;
+                live.0.released.notified().await;
                 Err(std::io::Error::other("broken on purpose"))
             }
         }

@@ -76,7 +76,7 @@ async fn a_wait_that_ends_names_what_is_missing_and_the_last_attempt() {
 }
 
 #[tokio::test]
-async fn a_router_that_stops_leaves_nobody_waiting() {
+async fn a_router_that_stops_leaves_no_client_waiting() {
     let mut running = Running::start(config(""), &[]).await;
     let asked = ask(&running, 1);
     running.until(|router| router.queue.waiting() == 1).await;

@@ -6,33 +6,18 @@ use crate::generate::workspace_root;
 const GLOSSARY: &str = "docs/glossary.md";
 const MARKS: (&str, &str) = ("<!-- words -->", "<!-- /words -->");
 
-/// What is not ours to write, or not written any more.
-const EXEMPT: &[&str] = &["CHANGELOG.md", "LICENSE", "Cargo.lock", GLOSSARY];
+/// Written by others or in the past, and this file, which needs the words.
+const EXEMPT: &[&str] = &[
+    "CHANGELOG.md",
+    "LICENSE",
+    "Cargo.lock",
+    "bench/results/",
+    GLOSSARY,
+    "xtask/src/tidy/prose.rs",
+];
 
 /// What is still to be rewritten. Entries only leave this list.
-const PENDING: &[&str] = &[
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "Makefile",
-    "README.md",
-    "SECURITY.md",
-    "agent/",
-    "bench/",
-    "charts/",
-    "contrib/",
-    "crds/",
-    "docs/",
-    "e2e/",
-    "examples/",
-    "manifests/",
-    "operator/",
-    "plugin/",
-    "protocol/",
-    "release/",
-    "router/",
-    "scripts/",
-    "xtask/",
-];
+const PENDING: &[&str] = &["ARCHITECTURE.md", "agent/", "e2e/", "scripts/"];
 
 /// Lower-case words of a line; `snake_case` and `camelCase` names are several.
 fn words(line: &str) -> Vec<String> {
@@ -80,8 +65,12 @@ fn words_that_the_glossary_rewrites_are_in_no_file() {
         .output()
         .expect("git runs");
     let listed = String::from_utf8(listed.stdout).expect("file names are UTF-8");
-    let skipped =
-        |path: &str| EXEMPT.contains(&path) || PENDING.iter().any(|home| path.starts_with(home));
+    let skipped = |path: &str| {
+        EXEMPT
+            .iter()
+            .chain(PENDING)
+            .any(|home| path.starts_with(home))
+    };
     let mut wrong = Vec::new();
     for path in listed.lines().filter(|path| !skipped(path)) {
         // What is not text has no words.

@@ -48,7 +48,7 @@ fn documents() -> Vec<String> {
     listed.lines().map(str::to_owned).collect()
 }
 
-/// Whatever builds the image by hand gives it the tag that charts and manifests ask for.
+/// Commands that build the image by hand give it the tag that charts and manifests ask for.
 #[test]
 fn the_image_has_one_name_and_one_tag() {
     let workspace = read("Cargo.toml");

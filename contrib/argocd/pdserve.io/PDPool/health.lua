@@ -1,4 +1,4 @@
--- Health of a PDPool for Argo CD: whether all its replicas are routable. Why not is told by its PDDeployment.
+-- Health of a PDPool for Argo CD: whether all its replicas are routable. Its PDDeployment says why not.
 
 local status = obj.status or {}
 local wanted = (obj.spec or {}).replicas or 0

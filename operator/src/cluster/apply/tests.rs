@@ -22,36 +22,39 @@ fn only_an_answer_or_an_end_counts_as_drained() {
         past_deadline: true,
         ..Leaving::default()
     };
-    let outcome = |leaving| outcome_of(Place::Stays, leaving);
+    let outcome = |leaving| outcome_of(NodeDisposition::Keep, leaving);
     assert_eq!(outcome(leaving), DrainOutcome::Unanswered);
     leaving.unanswered = false;
     assert_eq!(outcome(leaving), DrainOutcome::Deadline);
     leaving.drained = true;
     assert_eq!(outcome(leaving), DrainOutcome::Drained);
-    assert_eq!(outcome_of(Place::Lost, leaving), DrainOutcome::Lost);
+    assert_eq!(
+        outcome_of(NodeDisposition::Lost, leaving),
+        DrainOutcome::Lost
+    );
 }
 
 #[test]
-fn a_worker_that_is_replaced_for_its_node_is_told_and_no_other() {
+fn only_a_worker_that_is_replaced_for_its_node_has_an_event() {
     let metadata = json!({"name": "a-decode-0-1", "labels": {labels::ROLE: "decode"}});
     let pod = serde_json::from_value(json!({"metadata": metadata})).expect("a Pod");
     let deployment = mk_deployment("a", "ns");
     let facts = all_facts(&deployment, vec![Arc::new(pod)], &Nodes::default()).remove(0);
-    let told = |place| {
+    let event = |disposition| {
         let event = moved(&PodFacts {
-            place,
+            disposition,
             ..facts.clone()
         })?;
         assert_eq!(event.reason, "WorkerReplaced");
         event.note
     };
-    assert_eq!(told(Place::Stays), None);
+    assert_eq!(event(NodeDisposition::Keep), None);
     assert_eq!(
-        told(Place::Emptied).as_deref(),
+        event(NodeDisposition::Evacuate).as_deref(),
         Some("a-decode-0-1 leaves: its node is being emptied, and its successor serves")
     );
     assert_eq!(
-        told(Place::Lost).as_deref(),
+        event(NodeDisposition::Lost).as_deref(),
         Some("a-decode-0-1 leaves: its node, or a pod of its replica, is lost")
     );
 }
@@ -96,7 +99,7 @@ async fn a_pool_that_was_scaled_beside_its_spec_has_its_size_again_and_an_event_
 }
 
 #[tokio::test]
-async fn a_pool_that_follows_its_spec_was_scaled_by_nobody_else() {
+async fn a_pool_that_follows_its_spec_has_no_other_scaler() {
     let api = FakeApi::default();
     let context = Arc::new(api.context(mk_config()));
     let mut deployment = mk_settled(&api, &context).await;

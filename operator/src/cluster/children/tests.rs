@@ -15,7 +15,7 @@ fn mk_pod(name: &str, deployment: Option<&str>) -> Pod {
 fn mk_indexer() -> (Indexer<Pod, Pod>, Children<Pod>) {
     let objects = Arc::<RwLock<Index<Pod>>>::default();
     let indexer = Indexer {
-        tells: Tells::Everything,
+        notify: NotifyOf::Everything,
         keep: |pod| pod,
         objects: Arc::clone(&objects),
         listed: Objects::new(),
@@ -48,7 +48,7 @@ fn an_object_is_found_under_the_deployment_of_its_label() {
 }
 
 #[test]
-fn a_deleted_object_is_gone_and_its_deployment_told() {
+fn a_deleted_object_is_gone_and_its_deployment_is_notified() {
     let (mut indexer, children) = mk_indexer();
     indexer.take(Event::Apply(mk_pod("p-0", Some("a"))));
     assert_eq!(
@@ -63,7 +63,7 @@ fn a_deleted_object_is_gone_and_its_deployment_told() {
 }
 
 #[test]
-fn a_new_list_replaces_the_old_at_once_and_tells_of_what_vanished() {
+fn a_new_list_replaces_the_old_at_once_and_reports_what_vanished() {
     let (mut indexer, children) = mk_indexer();
     indexer.take(Event::Apply(mk_pod("p-0", Some("gone"))));
     indexer.take(Event::Init);
@@ -73,15 +73,15 @@ fn a_new_list_replaces_the_old_at_once_and_tells_of_what_vanished() {
         ["p-0"],
         "a list under way is not shown"
     );
-    let mut told = indexer.take(Event::InitDone);
-    told.sort_by(|a, b| a.name.cmp(&b.name));
-    assert_eq!(told, vec![key("a"), key("gone")]);
+    let mut notified = indexer.take(Event::InitDone);
+    notified.sort_by(|a, b| a.name.cmp(&b.name));
+    assert_eq!(notified, vec![key("a"), key("gone")]);
     assert!(names(&children, "gone").is_empty());
     assert_eq!(names(&children, "a"), ["p-1"]);
 }
 
 #[test]
-fn a_status_is_told_only_where_it_matters() {
+fn a_status_notifies_only_where_it_matters() {
     let versioned = |generation, resource_version: &str| {
         let mut pod = mk_pod("p-0", Some("a"));
         pod.metadata.generation = Some(generation);
@@ -91,7 +91,7 @@ fn a_status_is_told_only_where_it_matters() {
     let (mut indexer, children) = mk_indexer();
     indexer.take(versioned(1, "1"));
     assert_eq!(indexer.take(versioned(1, "2")), vec![key("a")]);
-    indexer.tells = Tells::AllButStatus;
+    indexer.notify = NotifyOf::AllButStatus;
     assert_eq!(indexer.take(versioned(1, "3")), vec![]);
     let seen = children.of(&key("a"))[0].resource_version();
     assert_eq!(seen.as_deref(), Some("3"), "the index has it all the same");
@@ -99,7 +99,7 @@ fn a_status_is_told_only_where_it_matters() {
 }
 
 #[test]
-fn what_a_write_answered_is_known_unless_the_watch_has_told_more() {
+fn the_answer_of_a_write_is_known_unless_the_watch_is_newer() {
     let (mut indexer, children) = mk_indexer();
     let versioned = |version: &str| {
         let mut pod = mk_pod("p-0", Some("a"));
@@ -116,7 +116,11 @@ fn what_a_write_answered_is_known_unless_the_watch_has_told_more() {
     assert_eq!(known().as_deref(), Some("5"));
     indexer.take(Event::Apply(versioned("7")));
     answered(versioned("6"));
-    assert_eq!(known().as_deref(), Some("7"), "somebody changed it since");
+    assert_eq!(
+        known().as_deref(),
+        Some("7"),
+        "another writer changed it since"
+    );
     indexer.take(Event::Delete(versioned("8")));
     answered(versioned("7"));
     assert_eq!(known(), None, "an answer that is late revives nothing");

@@ -80,7 +80,7 @@ impl Deployments {
     }
 
     /// Takes over what a status says.
-    pub(crate) fn tell(&self, deployment: &PdDeployment, status: &PdDeploymentStatus) {
+    pub(crate) fn record(&self, deployment: &PdDeployment, status: &PdDeploymentStatus) {
         let (namespace, name) = (
             deployment.namespace().unwrap_or_default(),
             deployment.name_any(),
@@ -245,8 +245,8 @@ mod tests {
         let status: PdDeploymentStatus = serde_json::from_value(status).expect("a status");
         let registry = Registry::new();
         let deployments = Deployments::new(&registry);
-        deployments.tell(&deployment, &status);
-        let told = text(&registry);
+        deployments.record(&deployment, &status);
+        let exposed = text(&registry);
         let own = r#"pddeployment="tiny",pddeployment_namespace="ns""#;
         for line in [
             format!(r#"pd_operator_deployment_condition{{condition="Ready",{own}}} 1"#),
@@ -258,10 +258,13 @@ mod tests {
             format!(r#"pd_operator_pool_replicas{{{own},pool="prefill",state="routable"}} 1"#),
             format!(r#"pd_operator_slo_objective_seconds{{objective="ttft",{own}}} 1.5"#),
         ] {
-            assert!(told.lines().any(|is| is == line), "no {line} in\n{told}");
+            assert!(
+                exposed.lines().any(|is| is == line),
+                "no {line} in\n{exposed}"
+            );
         }
         deployment.spec.slo.ttft_ms = None;
-        deployments.tell(&deployment, &PdDeploymentStatus::default());
+        deployments.record(&deployment, &PdDeploymentStatus::default());
         assert!(!text(&registry).contains("Ready"), "the condition went");
         assert!(
             !text(&registry).contains("objective"),

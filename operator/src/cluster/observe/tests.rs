@@ -9,7 +9,7 @@ use http::StatusCode;
 use k8s_openapi::api::core::v1::PodCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use pd_crds::document;
-use pd_crds::place::Place;
+use pd_crds::node_disposition::NodeDisposition;
 use pd_crds::pod::{ContainerStatus, Pod, PodStatus};
 use pd_protocol::labels::ROUTABLE_GATE;
 use std::collections::BTreeMap;
@@ -86,7 +86,7 @@ async fn a_worker_serves_only_with_its_gate_latched() {
 }
 
 #[tokio::test]
-async fn a_deleted_pod_is_on_its_way_whoever_deleted_it() {
+async fn a_pod_that_any_client_deleted_is_leaving() {
     let mut pod = mk_pod("tiny-decode-0-1", "decode", &["ContainersReady"]);
     pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     let leaving = observed(pod, Timestamp::UNIX_EPOCH).await.leaving;
@@ -107,7 +107,7 @@ async fn a_leaving_pod_without_an_address_never_served() {
     assert!(!observed(pod, early).await.leaving.unwrap().past_deadline);
 }
 
-/// A worker that was told to go at the epoch, and whose admin port is `first` + 1 of 127.0.0.1.
+/// A worker that was asked to leave at the epoch, and whose admin port is `first` + 1 of 127.0.0.1.
 fn mk_leaving(first: u16) -> Pod {
     let mut pod = mk_pod(
         "tiny-decode-0-1",
@@ -145,9 +145,9 @@ async fn a_worker_is_drained_when_it_says_so_and_not_when_it_says_nothing() {
         let refused = leaving(mk_leaving(answer(status, "no").await)).await;
         assert!(!refused.drained && refused.unanswered, "{status}");
     }
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = nobody.local_addr().unwrap().port();
-    drop(nobody);
+    let unused = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = unused.local_addr().unwrap().port();
+    drop(unused);
     let gone = leaving(mk_leaving(port - 1)).await;
     assert!(!gone.drained && gone.unanswered);
 
@@ -237,31 +237,31 @@ fn a_replica_of_two_nodes_is_one_and_ready_when_both_are() {
 }
 
 #[test]
-fn a_replica_breaks_with_a_pod_that_goes_and_once_admitted_with_one_that_begins_anew() {
-    let place = |pods: Vec<Pod>| facts_of(pods)[0].place;
+fn a_replica_breaks_with_a_pod_that_goes_and_once_admitted_with_one_that_restarts() {
+    let disposition = |pods: Vec<Pod>| facts_of(pods)[0].disposition;
     let [leader, follower] = mk_group(&["ContainersReady", ROUTABLE_GATE]);
-    let with = |follower: Pod| place(vec![leader.clone(), follower]);
-    assert_eq!(with(follower.clone()), Place::Stays);
-    assert_eq!(with(restarted(follower.clone(), 1)), Place::Lost);
-    assert_eq!(place(vec![leader.clone()]), Place::Lost);
+    let with = |follower: Pod| disposition(vec![leader.clone(), follower]);
+    assert_eq!(with(follower.clone()), NodeDisposition::Keep);
+    assert_eq!(with(restarted(follower.clone(), 1)), NodeDisposition::Lost);
+    assert_eq!(disposition(vec![leader.clone()]), NodeDisposition::Lost);
     let mut another = follower.clone();
     another.metadata.uid = Some("of the same name".to_owned());
-    assert_eq!(with(another), Place::Lost);
+    assert_eq!(with(another), NodeDisposition::Lost);
     let mut deleted = follower;
     deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-    assert_eq!(with(deleted.clone()), Place::Lost);
+    assert_eq!(with(deleted.clone()), NodeDisposition::Lost);
 
     let [comes_up, follower] = mk_group(&["ContainersReady"]);
-    assert_eq!(place(vec![comes_up.clone()]), Place::Stays);
+    assert_eq!(disposition(vec![comes_up.clone()]), NodeDisposition::Keep);
     assert_eq!(
-        place(vec![comes_up.clone(), restarted(follower, 3)]),
-        Place::Stays
+        disposition(vec![comes_up.clone(), restarted(follower, 3)]),
+        NodeDisposition::Keep
     );
-    assert_eq!(place(vec![comes_up, deleted]), Place::Lost);
+    assert_eq!(disposition(vec![comes_up, deleted]), NodeDisposition::Lost);
 }
 
 #[test]
 fn one_pod_that_restarts_is_its_kubelets_matter() {
     let pod = mk_pod("tiny-decode-0-1", "decode", &[ROUTABLE_GATE]);
-    assert_eq!(facts(restarted(pod, 7)).place, Place::Stays);
+    assert_eq!(facts(restarted(pod, 7)).disposition, NodeDisposition::Keep);
 }

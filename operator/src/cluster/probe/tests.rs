@@ -32,7 +32,7 @@ fn a_worker_probes_with_the_other_role_of_its_own_kind_in_turn() {
     ];
     let name = |attempts| match choose(&new, &all, attempts) {
         Choice::Peer(peer) => peer.name.clone(),
-        Choice::NotYet | Choice::Nobody => panic!("there are peers"),
+        Choice::NotYet | Choice::NoPeer => panic!("there are peers"),
     };
     let two: BTreeSet<String> = [name(0), name(1)].into();
     assert_eq!(two, ["p-0".to_owned(), "p-1".to_owned()].into());
@@ -48,11 +48,11 @@ fn peers_that_may_come_are_waited_for_and_others_are_not() {
     let unknown = mk_worker("p-0", Prefill, None);
     assert_eq!(choose(&new, &[unknown], 0), Choice::NotYet);
     let old = mk_worker("p-0", Prefill, Some("b"));
-    assert_eq!(choose(&new, &[old], 0), Choice::Nobody);
+    assert_eq!(choose(&new, &[old], 0), Choice::NoPeer);
 }
 
 #[tokio::test]
-async fn the_first_of_its_kind_waits_for_nobody() {
+async fn the_first_of_its_kind_waits_for_no_peer() {
     let first = mk_worker("p-0", Prefill, Some("a"));
     let old = mk_worker("d-0", Decode, Some("b"));
     let probes = Probes::new();

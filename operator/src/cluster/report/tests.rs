@@ -21,7 +21,7 @@ fn mk_status(kv_compat: &str) -> PdDeploymentStatus {
 }
 
 #[test]
-fn a_status_that_the_watch_has_not_told_of_yet_counts() {
+fn a_status_that_the_watch_has_not_reported_yet_counts() {
     let written = Written::default();
     written.change("u", |last| last.status = Some((9, mk_status("new"))));
     let renewed = written.renewed(mk_deployment("8", "old"));
@@ -37,14 +37,14 @@ fn a_status_that_someone_changed_since_counts() {
 }
 
 #[test]
-fn a_change_settles_before_it_is_told() {
+fn a_change_settles_before_it_is_written() {
     let written = Written::default();
     let began = Instant::now();
     assert_eq!(written.settles("u", began), Some(SETTLE));
     assert_eq!(written.settles("u", began + SETTLE), None, "it is time");
     written.change("u", |last| last.unsettled = None);
     let next = written.settles("u", began + SETTLE);
-    assert_eq!(next, Some(SETTLE), "the next change waits anew");
+    assert_eq!(next, Some(SETTLE), "the next change waits again");
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn an_autoscaler_counts_replicas_that_stay_and_not_their_pods() {
 }
 
 #[test]
-fn a_rollout_and_a_refusal_are_told_at_their_ends_and_not_in_between() {
+fn a_rollout_and_a_refusal_have_events_at_their_ends_and_not_in_between() {
     let mk = |current: &str, update: &str, valid: &str| {
         let condition = json!({"type": "SpecValid", "status": valid, "reason": "r",
             "message": "spec.x: no", "lastTransitionTime": "2026-01-01T00:00:00Z"});
@@ -64,7 +64,7 @@ fn a_rollout_and_a_refusal_are_told_at_their_ends_and_not_in_between() {
             "revision": {"current": current, "update": update}});
         serde_json::from_value::<PdDeploymentStatus>(status).expect("a status")
     };
-    let told = |before: &PdDeploymentStatus, after: &PdDeploymentStatus| {
+    let events = |before: &PdDeploymentStatus, after: &PdDeploymentStatus| {
         let events = transitions(Some(before), after).into_iter();
         events.map(|event| event.reason).collect::<Vec<_>>()
     };
@@ -73,10 +73,10 @@ fn a_rollout_and_a_refusal_are_told_at_their_ends_and_not_in_between() {
     let rolls = mk("a", "b", "True");
     let rolled = mk("b", "b", "True");
     let refused = mk("b", "b", "False");
-    assert_eq!(told(&PdDeploymentStatus::default(), &settled), nothing);
-    assert_eq!(told(&settled, &rolls), ["RolloutStarted"]);
-    assert_eq!(told(&rolls, &rolls), nothing);
-    assert_eq!(told(&rolls, &rolled), ["RolloutFinished"]);
-    assert_eq!(told(&rolled, &refused), ["SpecRefused"]);
-    assert_eq!(told(&refused, &refused), nothing);
+    assert_eq!(events(&PdDeploymentStatus::default(), &settled), nothing);
+    assert_eq!(events(&settled, &rolls), ["RolloutStarted"]);
+    assert_eq!(events(&rolls, &rolls), nothing);
+    assert_eq!(events(&rolls, &rolled), ["RolloutFinished"]);
+    assert_eq!(events(&rolled, &refused), ["SpecRefused"]);
+    assert_eq!(events(&refused, &refused), nothing);
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const PATH: &str = "/apis/apps/v1/namespaces/ns/deployments/a-router";
 
-/// An operator with an image of its own, and what its watches tell first.
+/// An operator with an image of its own, and what its watches report first.
 fn mk_operator(api: &FakeApi, image: &str) -> Arc<Context> {
     let context = api.context(BuildConfig {
         image: image.to_owned(),
@@ -19,12 +19,12 @@ fn mk_operator(api: &FakeApi, image: &str) -> Arc<Context> {
     });
     let stored = api.find(PATH);
     if !stored.is_null() {
-        tell(&context, &stored);
+        observe(&context, &stored);
     }
     Arc::new(context)
 }
 
-fn tell(context: &Context, stored: &Value) {
+fn observe(context: &Context, stored: &Value) {
     let metadata: ObjectMeta = serde_json::from_value(stored["metadata"].clone()).unwrap();
     let key = ObjectRef::from_obj(&mk_deployment("a", "ns"));
     context.deployments.put_metadata(&key, &metadata);
@@ -87,7 +87,7 @@ async fn another_spec_makes_new_routers() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_writes_into_our_template_is_undone() {
+async fn what_another_client_writes_into_our_template_is_undone() {
     let api = FakeApi::default();
     let deployment = mk_deployment("a", "ns");
     let operator = mk_operator(&api, "pdserve:1");
@@ -96,7 +96,7 @@ async fn what_somebody_else_writes_into_our_template_is_undone() {
         let mut stored = api.find(PATH);
         stored["spec"]["template"]["spec"]["containers"][0]["image"] = json!("theirs");
         stored["metadata"]["resourceVersion"] = json!("1000");
-        tell(&operator, &stored);
+        observe(&operator, &stored);
         api.put(PATH, stored);
         reconciled(&api, &operator, &deployment).await;
         assert_eq!(image(&api), "pdserve:1");

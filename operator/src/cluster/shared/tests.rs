@@ -103,7 +103,7 @@ async fn policies_that_are_made_no_more_are_removed() {
     let mut context = api.context(with_policies());
     let shared = Arc::new(context);
     reconciled(&api, &shared, &mk_deployment("a", "ns")).await;
-    context = Arc::into_inner(shared).expect("nobody else holds it");
+    context = Arc::into_inner(shared).expect("there is no other holder");
     context.config.admins = None;
     reconciled(&api, &Arc::new(context), &mk_deployment("a", "ns")).await;
     let left = api.stored(|object| object["kind"] == "NetworkPolicy");
@@ -141,7 +141,7 @@ async fn what_is_shared_stays_until_the_last_deployment_of_the_namespace_has_gon
 }
 
 #[tokio::test]
-async fn an_object_of_somebody_else_is_not_taken_for_the_shared_one() {
+async fn an_object_of_another_owner_is_not_taken_for_the_shared_one() {
     let api = FakeApi::default();
     let context = Arc::new(api.context(mk_config()));
     let path = "/api/v1/namespaces/ns/serviceaccounts/pdserve-routers";

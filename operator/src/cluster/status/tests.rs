@@ -5,7 +5,7 @@ use crate::controller::build::component::Component::{Decode, Prefill};
 use crate::controller::build::pool::Slot;
 use crate::controller::plan::Leaving;
 use pd_crds::document;
-use pd_crds::place::Place;
+use pd_crds::node_disposition::NodeDisposition;
 
 mod phases;
 
@@ -38,7 +38,7 @@ fn mk_pod(component: Component, ordinal: u32, routable: bool) -> ObservedPod {
         revision: "a".to_owned(),
         ready: true,
         routable,
-        place: Place::Stays,
+        disposition: NodeDisposition::Keep,
         degraded: false,
         gathers: false,
         leaving: None,
@@ -174,14 +174,14 @@ fn the_serving_revision_moves_when_both_pools_are_replaced() {
 }
 
 #[test]
-fn a_worker_whose_kv_reaches_no_peer_is_told_of() {
+fn a_worker_whose_kv_reaches_no_peer_is_reported() {
     let mut around = mk_around(1);
     around.unpaired = Some("no KV from p to d: timed out".to_owned());
     let pods = || vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, false)];
-    let told = mk_status(pods(), &around);
-    assert_eq!(condition(&told, "Progressing").reason, "KvDoesNotArrive");
+    let status = mk_status(pods(), &around);
+    assert_eq!(condition(&status, "Progressing").reason, "KvDoesNotArrive");
     assert_eq!(
-        condition(&told, "Ready").message,
+        condition(&status, "Ready").message,
         "no decode worker is routable; no KV from p to d: timed out"
     );
 }
@@ -226,35 +226,35 @@ fn a_rollout_is_in_progress_until_its_end_though_the_deployment_serves() {
 }
 
 #[test]
-fn a_refused_edit_is_told_while_what_serves_is_told_as_it_is() {
+fn a_refused_edit_is_reported_beside_what_serves() {
     let mut around = mk_around(1);
     around.refused = Some("spec.x: no".to_owned());
     let pair = vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
-    let told = mk_status(pair, &around);
-    assert_eq!(condition(&told, "Ready").status, "True");
-    assert_eq!(condition(&told, "PrefillReady").status, "True");
-    let valid = condition(&told, "SpecValid");
+    let status = mk_status(pair, &around);
+    assert_eq!(condition(&status, "Ready").status, "True");
+    assert_eq!(condition(&status, "PrefillReady").status, "True");
+    let valid = condition(&status, "SpecValid");
     assert_eq!(
         (valid.status.as_str(), valid.reason.as_str()),
         ("False", "InvalidSpec")
     );
     assert_eq!(valid.message, "the last valid spec is kept up; spec.x: no");
-    assert_eq!(kstatus(&told), "Failed");
+    assert_eq!(kstatus(&status), "Failed");
 }
 
 #[test]
-fn workers_of_another_image_are_told_with_the_remedy() {
+fn workers_of_another_image_are_reported_with_the_remedy() {
     let pair = || vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
     let alike = mk_status(pair(), &mk_around(1));
     assert_eq!(condition(&alike, "ImagesAlike").status, "True");
     let mut around = mk_around(1);
     around.drifted = Some("1 workers run another image".to_owned());
-    let told = mk_status(pair(), &around);
-    assert_eq!(condition(&told, "ImagesAlike").reason, "ImageDrift");
+    let status = mk_status(pair(), &around);
+    assert_eq!(condition(&status, "ImagesAlike").reason, "ImageDrift");
     assert!(
-        condition(&told, "ImagesAlike")
+        condition(&status, "ImagesAlike")
             .message
             .ends_with("`kubectl pd restart tiny` replaces them step by step")
     );
-    assert_eq!(kstatus(&told), "Current", "it serves as it is wanted");
+    assert_eq!(kstatus(&status), "Current", "it serves as it is wanted");
 }

@@ -19,7 +19,7 @@ pub(crate) struct Decision {
     /// Replicas that demand asks for; nothing where too little is known.
     pub(crate) needs: PerRole<Option<f64>>,
     pub(crate) traffic: Traffic,
-    /// Replicas that serve and are not to be counted on.
+    /// Replicas that serve and are degraded.
     pub(crate) degraded: PerRole<usize>,
     /// By UID, why a replica's figures were not believed.
     pub(crate) refused: Vec<(String, SampleError)>,
@@ -48,7 +48,7 @@ pub(crate) enum Reason {
     KvOccupancy,
     /// The goal for the time between tokens.
     TokenInterval,
-    /// Replicas whose GPUs are not to be counted on.
+    /// Replicas whose GPUs are degraded.
     Degraded,
     FallingDemand,
     /// GPUs go from one pool to the other.
@@ -123,10 +123,10 @@ impl Decision {
 
     /// Puts the decision before those of the status. Of decisions that change nothing only one is
     /// kept between two that do, the last that something new held up.
-    pub(crate) fn tell(&self, told: &mut Vec<status::Decision>, time: Time) {
+    pub(crate) fn append_to(&self, decisions: &mut Vec<status::Decision>, time: Time) {
         let record = self.record(time);
         let rests = |decision: &status::Decision| decision.from == decision.to;
-        let last = told
+        let last = decisions
             .first_mut()
             .filter(|last| rests(last) && rests(&record));
         match last {
@@ -135,8 +135,8 @@ impl Decision {
             Some(last) => *last = record,
             None if rests(&record) && self.limited_by == Limit::None => {}
             None => {
-                told.insert(0, record);
-                told.truncate(DECISIONS_MAX);
+                decisions.insert(0, record);
+                decisions.truncate(DECISIONS_MAX);
             }
         }
     }

@@ -56,7 +56,7 @@ const INTERVALS_MEMORY: f64 = 1000.0;
 const BUSY_MEMORY_S: f64 = 30.0;
 /// Time in steps before a speed is believed.
 const BUSY_MIN_S: f64 = 0.1;
-/// Bytes that tell a link's speed: less is latency.
+/// Bytes that show a link's speed: fewer measure its latency.
 const LINK_BYTES_MIN: f64 = 1e6;
 /// Of the link's best, what is left of it after a transfer that was slower: transfers that share
 /// it are slower too, each by itself.
@@ -65,7 +65,7 @@ const LINK_KEPT: f64 = 0.999;
 // === impl Estimates ===
 
 impl Estimates {
-    /// What users send is the same whoever serves it.
+    /// What users send does not depend on the replica that serves it.
     pub(crate) fn learn_traffic(&mut self, role: PoolRole, step: &Step) {
         let (traffic, grown) = (&mut self.traffic, &step.grown);
         match role {
@@ -82,7 +82,7 @@ impl Estimates {
         }
     }
 
-    /// What a replica can do that is to be counted on.
+    /// What a replica that is not degraded can do.
     pub(crate) fn learn_speed(&mut self, role: PoolRole, step: &Step) {
         match role {
             PoolRole::Prefill => self.speed.learn_prefill(step),

@@ -1,5 +1,5 @@
 //! Prometheus text, version 0.0.4, read strictly: one line that is not in the format refuses all
-//! of it, because whoever wrote it cannot be trusted with the rest.
+//! of it, because its writer cannot be trusted with the rest.
 
 use std::collections::HashMap;
 

@@ -144,7 +144,7 @@ impl History {
         let offered = (offered + waiting).max(0.0);
         let known = observations.counts(role, now).stale == 0 && queue.is_some();
         let arrivals = &mut self.estimates.arrivals;
-        // Whoever does not tell what came to it must not make demand fall.
+        // A router that does not report its requests must not make demand fall.
         let (rate, offered) = if known {
             (rate, offered)
         } else {

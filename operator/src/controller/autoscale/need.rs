@@ -138,7 +138,7 @@ impl Around<'_> {
         })
     }
 
-    /// Replicas that serve, are not to be counted on and stay.
+    /// Replicas that serve, are degraded and stay.
     fn degraded(&self, role: PoolRole) -> u32 {
         let degraded = self.observations.degraded(role, self.now).len();
         let degraded = u32::try_from(degraded).unwrap_or(u32::MAX);
@@ -271,7 +271,7 @@ impl Need {
         }
     }
 
-    /// As many more as there are replicas not to be counted on. If only they make the pool grow
+    /// As many more as there are degraded replicas. If only they make the pool grow
     /// beyond its target, they are why.
     fn beside(self, degraded: u32, target: u32) -> Self {
         let more = Self {

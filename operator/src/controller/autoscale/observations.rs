@@ -45,7 +45,7 @@ pub(crate) struct Counts {
     pub(crate) starting: u32,
     pub(crate) serving: u32,
     pub(crate) leaving: u32,
-    /// Of those that serve, how many have told nothing of late.
+    /// Of those that serve, how many have reported nothing recently.
     pub(crate) stale: u32,
 }
 
@@ -71,7 +71,7 @@ impl Observations {
         counts
     }
 
-    /// Of the replicas that serve, those that are not to be counted on. Where that is all of a pool
+    /// Of the replicas that serve, those that are degraded. Where that is all of a pool
     /// it is none: what all have in common is what the pool can do.
     pub(crate) fn degraded(&self, role: PoolRole, now: Duration) -> Vec<&Replica> {
         let serves = |replica: &&Replica| replica.state == ReplicaState::Serving;
@@ -85,7 +85,7 @@ impl Observations {
         degraded
     }
 
-    /// Gauges of the replicas of a pool that serve and have told something of late.
+    /// Gauges of the replicas of a pool that serve and have reported recently.
     pub(crate) fn gauges(&self, role: PoolRole, now: Duration) -> impl Iterator<Item = &Gauges> {
         self.replicas
             .iter()

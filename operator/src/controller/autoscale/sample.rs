@@ -13,7 +13,7 @@ pub(crate) struct Sample {
     pub(crate) at: Duration,
     pub(crate) counters: Counters,
     pub(crate) gauges: Gauges,
-    /// It says of one of its GPUs that it is not to be counted on.
+    /// It reports one of its GPUs as degraded.
     pub(crate) degraded: bool,
 }
 

@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// Decides every second for so long, with targets that nobody changes.
+    /// Decides every second for so long, with fixed targets.
     fn decide_for(&self, targets: PerRole<u32>, spec: &ScalingSpec, long: u64) -> Decision {
         self.decide_on(targets, spec, 0..=long, History::default())
             .0

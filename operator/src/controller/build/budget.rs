@@ -20,7 +20,7 @@ const BEYOND_REACH: i32 = 1_000_000;
 pub(crate) enum Mover {
     /// The operator, after their successors serve; evictions are refused until it has.
     Operator,
-    /// Whoever evicts them, one at a time.
+    /// Any eviction takes them one at a time.
     Eviction,
 }
 

@@ -29,7 +29,7 @@ impl Component {
         }
     }
 
-    /// What a router is told of a pod of this component; nothing of a router.
+    /// The role under which a router registers a pod of this component; `None` for routers.
     pub(crate) fn worker_role(self) -> Option<Role> {
         match self {
             Self::Router => None,
@@ -38,7 +38,7 @@ impl Component {
         }
     }
 
-    /// Whose workers they are; a router is nobody's.
+    /// The pool of the component's pods; `None` for routers.
     pub(crate) fn pool_role(self) -> Option<PoolRole> {
         match self {
             Self::Router => None,

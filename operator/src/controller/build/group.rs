@@ -25,7 +25,7 @@ pub(super) enum Family {
 
 /// Makes a worker's pod the leader of a replica that spans so many nodes, and may span one.
 pub(super) fn lead(pod: &mut Pod, nodes: u32, family: Family, ports: WorkerPorts) {
-    // Also where it is alone: whoever counts replicas by their pods selects leaders.
+    // Also where it is alone: clients that count replicas by their pods select leaders.
     rank(pod, 0);
     if nodes < 2 {
         return;

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::record::recorded;
 
-/// Revisions kept besides the one that is wanted.
+/// Old revisions that are kept.
 pub(crate) const HISTORY_MAX: usize = 10;
 
 /// The record of what the spec asks for now, as number `number`.

@@ -3,7 +3,7 @@
 //! They reach each other's workers on every port, because a KV transfer takes ports as it needs them, and
 //! a policy cannot ask whether two pods are of one deployment without being one per deployment.
 //! Clients reach the routers from anywhere: who may ask is the API keys' to say. Workers ask for no
-//! key, so besides their namespace's deployments only the operator reaches them, and the namespaces that
+//! key, so only their namespace's deployments and the operator reach them, and the namespaces that
 //! scrape. The admin port is the operator's. Where no network plugin enforces policies they do nothing.
 
 use super::component::Component;
@@ -21,7 +21,7 @@ use pd_protocol::labels;
 /// Where clients of a router and Prometheus go; it has those of its kind.
 const CLIENT_PORTS: [&str; 3] = [PORT_HTTP, PORT_HTTPS, PORT_METRICS];
 
-/// Who may reach what besides the deployments' own pods.
+/// What peers other than the deployments' own pods may reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Admins {
     /// Where the operator runs; nothing outside a cluster.
@@ -109,7 +109,7 @@ fn from_anyone(ports: &[&str]) -> NetworkPolicyIngressRule {
 // === impl Admins ===
 
 impl Admins {
-    /// Whether nobody at all could reach an admin port.
+    /// Whether no peer at all could reach an admin port.
     pub(crate) fn lock_out_the_operator(&self) -> bool {
         self.operator_namespace.is_none() && self.blocks.is_empty()
     }

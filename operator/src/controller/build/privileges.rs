@@ -1,5 +1,5 @@
-//! Which overrides of a pod would raise its privileges. Whoever may create a `PDDeployment` need not
-//! be one who may create pods, so what reaches beyond the pod is refused, unless whoever installed
+//! Which overrides of a pod would raise its privileges. A user who may create a `PDDeployment` need not
+//! be one who may create pods, so what reaches beyond the pod is refused, unless the one who installed
 //! the operator allowed it.
 //!
 //! The list is the Baseline level of the Pod Security Standards, root, nodes by name, and accounts of
@@ -81,7 +81,7 @@ fn of_volume(volume: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// A model may lie in a folder of the node: nobody writes there. A mount without a name is merged
+/// A model may lie in a folder of the node, mounted read-only. A mount without a name is merged
 /// with the operator's at the same path.
 fn writes_to_model(mount: &Value) -> bool {
     match mount["name"].as_str() {

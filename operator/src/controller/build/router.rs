@@ -39,7 +39,7 @@ pub(crate) fn build_router(
     pod_spec.volumes = access::volumes(spec);
     if config.discovery {
         placement::keep_to_our_architecture(pod_spec, spec.image.as_ref());
-        // Whatever their number, so that another one replaces no router.
+        // The same for any number of routers, so that a new number replaces none.
         placement::spread(pod_spec, deployment, ROUTER);
     }
     let path = FieldPath::new("spec.router.podTemplate");
@@ -60,7 +60,7 @@ pub(crate) fn build_router(
     Ok(Deployment {
         metadata: ROUTER.metadata(deployment, ROUTER.object_name(deployment)),
         spec: Some(DeploymentSpec {
-            // Absent is somebody else's: what is not applied is not undone.
+            // Absent, the number belongs to another owner: what is not applied is not undone.
             replicas: spec.replicas,
             selector: ROUTER.selector(deployment),
             template: PodTemplateSpec {

@@ -244,7 +244,7 @@ fn policies_let_the_namespaces_deployments_in_and_the_operator_to_its_port() {
 }
 
 #[test]
-fn without_admins_nobody_reaches_a_routers_admin_port() {
+fn without_admins_no_peer_reaches_a_routers_admin_port() {
     let [routers, _] = policies(&network::Admins::default());
     let rules = routers.spec.and_then(|spec| spec.ingress).expect("rules");
     assert_eq!(

@@ -32,7 +32,7 @@ fn mk_pod(component: Component, ordinal: u32, revision: &str) -> ObservedPod {
         revision: revision.to_owned(),
         ready: true,
         routable: true,
-        place: Place::Stays,
+        disposition: NodeDisposition::Keep,
         degraded: false,
         gathers: false,
         leaving: None,
@@ -372,7 +372,7 @@ fn a_paused_rollout_replaces_nothing() {
 #[test]
 fn a_worker_on_a_cordoned_node_is_replaced_before_it_leaves() {
     let mut observed = mk_settled();
-    observed.pods[2].place = Place::Emptied;
+    observed.pods[2].disposition = NodeDisposition::Evacuate;
     let wanted = mk_wanted(1, 1, "a");
     let create = Action::Create {
         component: Decode,
@@ -391,7 +391,7 @@ fn a_pause_holds_back_a_revision_but_not_a_move() {
     let mut wanted = mk_wanted(1, 1, "b");
     wanted.iter_mut().for_each(|pool| pool.paused = true);
     let mut observed = mk_settled();
-    observed.pods[2].place = Place::Emptied;
+    observed.pods[2].disposition = NodeDisposition::Evacuate;
     let create = Action::Create {
         component: Decode,
         ordinal: 1,
@@ -402,7 +402,7 @@ fn a_pause_holds_back_a_revision_but_not_a_move() {
 #[test]
 fn a_worker_on_a_lost_node_leaves_and_is_replaced_at_once() {
     let mut observed = mk_settled();
-    observed.pods[1].place = Place::Lost;
+    observed.pods[1].disposition = NodeDisposition::Lost;
     let create = Action::Create {
         component: Prefill,
         ordinal: 1,

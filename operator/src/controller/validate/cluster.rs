@@ -67,7 +67,7 @@ fn check_source(
         .and_then(|source| check_host_path(source, config, &path))
 }
 
-/// A path of the node is read by whoever may ask the model, so whoever installed the operator says
+/// Every user of the model can read a path of the node, so the one who installed the operator says
 /// which.
 fn check_host_path(
     HostPathSource { path }: &HostPathSource,

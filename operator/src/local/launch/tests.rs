@@ -26,7 +26,7 @@ fn mk_pod(edit: impl FnOnce(&mut Value)) -> Pod {
     let mut container = json!({
         "name": "agent",
         "command": ["pd-agent"],
-        "args": ["--host", "$(POD_IP)", "--name", "$$(POD_IP) costs $5 $(NOBODY)"],
+        "args": ["--host", "$(POD_IP)", "--name", "$$(POD_IP) costs $5 $(UNSET)"],
         "env": [
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "tiny-admin", "key": "token"}}},
@@ -64,7 +64,7 @@ fn a_pod_becomes_a_command_line_with_its_environment() {
             "--host",
             "127.3.4.5",
             "--name",
-            "$(POD_IP) costs $5 $(NOBODY)"
+            "$(POD_IP) costs $5 $(UNSET)"
         ]
     );
     assert_eq!(launch.env["TOKEN"], "s3cret");

@@ -6,7 +6,7 @@ use crate::local::probe::{ProbeSpec, Probes, Streak};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How often a probe is asked until it first succeeds, whatever its period: a GET on loopback
+/// How often a probe runs until it first succeeds, instead of its period: a GET on loopback
 /// costs microseconds, and a start of a second should not look like two.
 const EAGER_PERIOD: Duration = Duration::from_millis(25);
 
@@ -28,7 +28,7 @@ impl Keeper {
         self.publish(|state| state.started = true);
         tokio::select! {
             () = self.watch_readiness(readiness.as_ref()) => {
-                unreachable!("readiness is watched for ever")
+                unreachable!("readiness is watched until the process ends")
             }
             reason = self.watch_liveness(liveness.as_ref()) => reason,
         }

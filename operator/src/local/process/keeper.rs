@@ -56,7 +56,7 @@ pub(super) struct Keeper {
 // === impl Keeper ===
 
 impl Keeper {
-    /// Runs the pod's process, again and again, until it is told to end.
+    /// Runs the pod's process, again and again, until it shall end.
     pub(super) async fn keep(self) {
         let mut back_off = BACK_OFF_FIRST;
         let mut streak = Streak::default();
@@ -66,12 +66,12 @@ impl Keeper {
                 Ok((child, words)) => self.run(child, words).await,
                 Err(error) => {
                     let program = self.launch.program.display();
-                    End::told(format!("cannot start {program}: {error}"))
+                    End::because(format!("cannot start {program}: {error}"))
                 }
             };
             let was_started = self.state_tx.borrow().started;
             let is_permanent = streak.goes_on(&end, was_started);
-            let reason = end.told_in_full(is_permanent);
+            let reason = end.full_reason(is_permanent);
             let expected = self.intent() > Intent::Run;
             self.publish(|state| {
                 *state = State {
@@ -99,8 +99,8 @@ impl Keeper {
             self.console
                 .progress(&format!("{pod}: {reason}; starts again in {back_off:?}"));
             let mut intent_rx = self.intent_rx.clone();
-            let told = intent_rx.wait_for(|intent| *intent > Intent::Run);
-            if timeout(back_off, told).await.is_ok() {
+            let ended = intent_rx.wait_for(|intent| *intent > Intent::Run);
+            if timeout(back_off, ended).await.is_ok() {
                 break;
             }
             back_off = (back_off * 2).min(BACK_OFF_MAX.max(back_off));
@@ -145,13 +145,13 @@ impl Keeper {
             status = child.wait() => Err(status),
             reason = self.watch_probes(&self.launch.probes) => Ok(reason),
             _ = intent_rx.wait_for(|intent| *intent >= Intent::Terminate) => {
-                Ok("told to end".to_owned())
+                Ok("asked to end".to_owned())
             }
         };
         match ended {
             Ok(reason) => {
                 self.end(&mut child).await;
-                End::told(reason)
+                End::because(reason)
             }
             Err(status) => describe(status, words).await,
         }
@@ -205,7 +205,7 @@ fn signal(child: &Child, signal: Signal) {
 async fn describe(status: std::io::Result<ExitStatus>, words: Option<JoinHandle<String>>) -> End {
     let status = match status {
         Ok(status) => status,
-        Err(error) => return End::told(format!("cannot be waited for: {error}")),
+        Err(error) => return End::because(format!("cannot be waited for: {error}")),
     };
     let words = match words {
         Some(words) => timeout(LAST_WORDS_LIMIT, words).await,
@@ -221,7 +221,7 @@ async fn describe(status: std::io::Result<ExitStatus>, words: Option<JoinHandle<
 // === impl End ===
 
 impl End {
-    fn told(reason: String) -> Self {
+    fn because(reason: String) -> Self {
         Self {
             reason,
             words: String::new(),
@@ -229,7 +229,7 @@ impl End {
         }
     }
 
-    fn told_in_full(&self, is_permanent: bool) -> String {
+    fn full_reason(&self, is_permanent: bool) -> String {
         let Self { reason, words, .. } = self;
         let words = match words.is_empty() {
             true => String::new(),
@@ -288,10 +288,10 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_with_the_last_words() {
+    fn an_end_is_reported_with_the_last_words() {
         let end = mk_end("error: no model at /m", false);
         assert_eq!(
-            end.told_in_full(true),
+            end.full_reason(true),
             "ended with exit status: 1: error: no model at /m; it ends the same way each time, so correct the file"
         );
     }

@@ -85,9 +85,9 @@ fn mk_apiserver() -> Apiserver {
 async fn what_is_written_is_bound_to_what_was_read_and_keeps_unknown_fields() {
     let apiserver = mk_apiserver();
     apiserver.answers("PUT", DEPLOYMENT, StatusCode::OK, settled());
-    let told = undo(&apiserver.cluster(), "tiny", None).await.unwrap();
+    let printed = undo(&apiserver.cluster(), "tiny", None).await.unwrap();
     assert_eq!(
-        told,
+        printed,
         "tiny goes back to revision 1111111111 (1); sizes stay:
   pools.decode.tp: 1 → 2
 `kubectl pd status tiny` shows the rollout.

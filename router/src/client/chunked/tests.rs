@@ -45,7 +45,7 @@ fn trailers_are_skipped_and_what_follows_is_left() {
 }
 
 #[test]
-fn a_broken_coding_is_told() {
+fn a_broken_coding_is_an_error() {
     assert_eq!(decode(&[b"zz\r\n"]), Err(ChunkError::Size));
     assert_eq!(decode(&[b"\r\n"]), Err(ChunkError::Size));
     assert_eq!(decode(&[b"11111111111111111\r\n"]), Err(ChunkError::Size));

@@ -142,7 +142,7 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let fields = [b"HTTP/1.1 200 OK\r\n".as_slice(), &bytes, b"\r\n\r\n"].concat();
-        // Whatever it is, it is an answer or an error.
+        // Any bytes are an answer or an error.
         let _ = take(&mut BytesMut::from(&bytes[..]));
         let _ = take(&mut BytesMut::from(&fields[..]));
     }

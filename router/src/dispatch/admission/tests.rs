@@ -126,7 +126,7 @@ async fn a_circuit_that_opens_again_within_the_bound_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_reached_nobody_is_repeated_when_a_probe_has() {
+async fn an_attempt_that_reached_no_worker_is_repeated_when_a_probe_has() {
     let router = router("");
     let worker = add(&router, "n", Role::Unified);
     let lease = worker.lease(1, Instant::now()).expect("admitted");

@@ -85,7 +85,7 @@ async fn ended(mut tcp: TcpStream) -> Duration {
 }
 
 #[tokio::test]
-async fn clients_that_say_nothing_keep_nobody() {
+async fn silent_clients_delay_no_other() {
     let greeter = Greeter::start(100).await;
     let mut silent = Vec::new();
     for _ in 0..20 {

@@ -61,7 +61,7 @@ pub(super) enum Change {
     Remove(String),
 }
 
-/// The pods of one role that the router was told of, by name.
+/// The pods of one role that the router knows, by name.
 #[derive(Debug)]
 pub(super) struct Pods {
     role: Role,
@@ -184,7 +184,7 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.any(|is| is.kind == "ContainersReady" && is.status == "True")
 }
 
-/// Whether it was told to go, by the operator or by whoever deleted it.
+/// Whether it was asked to leave, by the operator or by a deletion.
 fn leaves(pod: &Pod) -> bool {
     pod.meta().deletion_timestamp.is_some() || pod.annotations().contains_key(labels::LEAVING_SINCE)
 }

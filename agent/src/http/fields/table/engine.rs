@@ -207,6 +207,6 @@ pub(super) const PLUMBING: &[Field] = &[
     harmless(
         GENERATE,
         "decode_tp_size",
-        "decode tells prefill its ranks itself",
+        "decode reports its ranks to prefill itself",
     ),
 ];

@@ -88,11 +88,7 @@ pub(super) const FIELDS: &[Field] = &[
         "prediction",
         "may make an answer faster, never another",
     ),
-    harmless(
-        CHAT,
-        "prompt_cache_key",
-        "prefixes are cached whatever their key",
-    ),
+    harmless(CHAT, "prompt_cache_key", "prefixes are cached without one"),
     harmless(
         CHAT,
         "prompt_cache_options",

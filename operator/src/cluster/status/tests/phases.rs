@@ -1,5 +1,5 @@
 //! An object of each phase, as the operator writes its status: what Argo CD's scripts and kstatus are tried on
-//! (`make charts`). `INSTA_UPDATE=always` writes the files anew.
+//! (`make charts`). `INSTA_UPDATE=always` writes the files again.
 
 use super::*;
 use pd_crds::pd_pool::{PdPoolSpec, PoolRole};
@@ -103,8 +103,8 @@ impl Scene {
             routers: vec![],
             unpaired: None,
         };
-        let told = status(&self.deployment, &desired, &observed, &self.around, at(NOW));
-        self.deployment.status = Some(told);
+        let new = status(&self.deployment, &desired, &observed, &self.around, at(NOW));
+        self.deployment.status = Some(new);
         json!(self.deployment)
     }
 }
@@ -124,8 +124,8 @@ fn deployments() -> Vec<(&'static str, Value)> {
         (pod.ready, pod.routable) = (false, false);
     }
     let mut invalid = Scene::of(1).deployment;
-    let told = refused(&invalid, INVALID_SPEC, REFUSED, at(NOW));
-    invalid.status = Some(told);
+    let refusal = refused(&invalid, INVALID_SPEC, REFUSED, at(NOW));
+    invalid.status = Some(refusal);
     let quota = "apply Deployment smollm2-router: deployments.apps \"smollm2-router\" is forbidden: exceeded quota: team";
     let no_router = |around: &mut Surroundings| around.routers = (0, 1);
     vec![
@@ -219,7 +219,7 @@ fn objects_that_others_are_tried_on_are_those_that_the_operator_writes() {
             assert_eq!(
                 stored,
                 text,
-                "{}: write it anew with INSTA_UPDATE=always",
+                "{}: write it again with INSTA_UPDATE=always",
                 path.display()
             );
             names.insert(path);

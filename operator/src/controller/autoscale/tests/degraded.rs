@@ -1,4 +1,4 @@
-//! Replicas that are not to be counted on: sized as if they were not there, and the first to go.
+//! Degraded replicas: pools are sized as if they were not there, and they leave first.
 
 use super::super::decision::{Limit, Reason};
 use super::super::per_role::PerRole;

@@ -1,4 +1,4 @@
-//! What holds of every decision, whatever is observed.
+//! Properties of every decision, for any observation.
 
 use super::super::decision::Limit;
 use super::super::exposition::parse;

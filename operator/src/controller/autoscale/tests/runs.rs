@@ -166,7 +166,7 @@ fn what_nodes_have_no_room_for_is_given_up_and_cancelled() {
     insta::assert_snapshot!(run.table);
 }
 
-/// Nodes that are full are a budget that nobody wrote down.
+/// Full nodes are a budget that is written nowhere.
 #[test]
 fn what_nodes_turn_out_to_have_is_shared_out() {
     let spec = ScalingSpec {

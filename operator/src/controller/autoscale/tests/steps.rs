@@ -285,34 +285,42 @@ fn nonsense_is_refused_by_name_and_moves_nothing() {
 
 #[test]
 fn the_status_keeps_the_last_decisions_that_say_something() {
-    let mut told = Vec::new();
+    let mut decisions = Vec::new();
     let time = || Time(Timestamp::UNIX_EPOCH);
     let spec = mk_spec();
     let rests = mk_world(2, 4).decide_for(mk_pools(2, 4), &spec, 60);
-    rests.tell(&mut told, time());
-    assert_eq!(told, []);
+    rests.append_to(&mut decisions, time());
+    assert_eq!(decisions, []);
     let held = mk_idle().decide_for(mk_pools(4, 5), &spec, 200);
-    held.tell(&mut told, time());
-    held.tell(&mut told, time());
+    held.append_to(&mut decisions, time());
+    held.append_to(&mut decisions, time());
     let unknown = World {
         router_queue: None,
         ..mk_idle()
     };
     let stale = unknown.decide_for(mk_pools(4, 5), &spec, 200);
-    stale.tell(&mut told, time());
-    let limits: Vec<_> = told.iter().map(|told| &*told.limited_by).collect();
-    assert_eq!(limits, ["StaleMetrics"], "what is held up is told once");
-    held.tell(&mut told, time());
+    stale.append_to(&mut decisions, time());
+    let limits: Vec<_> = decisions
+        .iter()
+        .map(|decisions| &*decisions.limited_by)
+        .collect();
+    assert_eq!(
+        limits,
+        ["StaleMetrics"],
+        "what is held up is decisions once"
+    );
+    held.append_to(&mut decisions, time());
     let shrinks = mk_idle().decide_for(mk_pools(4, 5), &spec, WHOLE_WINDOW);
-    shrinks.tell(&mut told, time());
-    insta::assert_yaml_snapshot!(told);
+    shrinks.append_to(&mut decisions, time());
+    insta::assert_yaml_snapshot!(decisions);
     for _ in 0..20 {
-        shrinks.tell(&mut told, time());
+        shrinks.append_to(&mut decisions, time());
     }
-    assert_eq!(told.len(), DECISIONS_MAX);
+    assert_eq!(decisions.len(), DECISIONS_MAX);
     assert!(
-        told.iter()
-            .all(|told| told.message.len() <= MESSAGE_BYTES_MAX)
+        decisions
+            .iter()
+            .all(|decisions| decisions.message.len() <= MESSAGE_BYTES_MAX)
     );
 }
 

@@ -157,7 +157,7 @@ fn limits_left_alone_make_no_other_revision_of_routers_or_workers() {
 }
 
 #[test]
-fn a_number_of_routers_that_is_somebody_elses_is_not_applied() {
+fn a_number_of_routers_that_another_owner_sets_is_not_applied() {
     let mut deployment = mk_example("smollm2");
     let replicas = |deployment: &PdDeployment| {
         let router = router::build_router(deployment, &mk_cluster()).unwrap();

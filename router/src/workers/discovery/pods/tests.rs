@@ -111,7 +111,7 @@ fn the_bootstrap_port_is_read_under_both_names_and_garbage_is_not() {
 }
 
 #[test]
-fn a_pod_told_to_leave_is_cordoned_once_then_forgotten() {
+fn a_pod_that_leaves_is_cordoned_once_then_forgotten() {
     let mut pods = mk_pods();
     pods.take(Event::Apply(mk_pod("p", "1", Value::Null)));
     let marked = json!({"pdserve.io/leaving-since": "2026-01-01T00:00:00Z"});
