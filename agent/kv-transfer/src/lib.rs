@@ -21,26 +21,22 @@ pub mod metadata_buffers;
 pub mod receiver;
 pub mod sender;
 
-mod backend;
 mod control;
 mod decode_side;
+mod fault_injection;
 mod fence;
 mod items;
 mod liveness;
 mod metrics;
-mod peer;
 mod peer_connection;
 mod plan;
 mod prefill_side;
 mod progress;
 mod ranks;
-mod session;
-mod stage;
 mod tasks;
+mod transport;
 mod transport_report;
 
-pub use backend::rdma::fabric::{FabricError, NicError};
-pub use backend::shm::socket::DirError;
 pub use bootstrap::BootstrapServer;
 pub use config::{
     BootstrapAddr, KvArgs, KvManagerConfig, RdmaConfig, TransferConfig, TransportChoice, Waker,
@@ -55,6 +51,8 @@ pub use metrics::TransferMetrics;
 pub use receiver::{KvReceiver, ReceiverRequest, TransferReport};
 pub use sender::{ChunkReport, KvSender, LastChunk, SenderRequest};
 pub use tasks::Failure;
+pub use transport::rdma::fabric::{FabricError, NicError};
+pub use transport::shm::socket::DirError;
 pub use transport_report::{PeerTransport, TransportReport};
 
 #[cfg(test)]

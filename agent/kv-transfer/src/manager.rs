@@ -1,21 +1,21 @@
 //! `KVManager`: one per rank. It owns the threads that move bytes and messages, and opens senders
 //! (prefill) or receivers (decode). Everything else hangs on the side it serves.
 
-use crate::backend::rdma::fabric::{Fabric, FabricError, Memory};
-use crate::backend::rdma::immediate::ROWS_MAX;
-use crate::backend::shm::socket::{DirError, check_dir};
 use crate::config::{KvManagerConfig, TransferConfig, TransportChoice};
 use crate::consensus::{PollBoard, PollReporter};
 use crate::decode_side::DecodeSide;
 use crate::decode_side::room::Reclaimed;
 use crate::failure::FailureReason;
+use crate::fault_injection::FaultInjection;
 use crate::memory::{Region, RegionError};
 use crate::plan::End;
 use crate::prefill_side::PrefillSide;
 use crate::receiver::{KvReceiver, ReceiverRequest};
 use crate::sender::{KvSender, SenderRequest};
-use crate::stage::TestFailures;
 use crate::tasks::{Failure, Tasks};
+use crate::transport::rdma::fabric::{Fabric, FabricError, Memory};
+use crate::transport::rdma::immediate::ROWS_MAX;
+use crate::transport::shm::socket::{DirError, check_dir};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::Role;
 use pd_protocol::Transport;
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     /// NICs, where rdma is wanted and there are any.
     pub(crate) fabric: Option<Arc<Fabric>>,
     pub(crate) tasks: Tasks,
-    pub(crate) test_failures: TestFailures,
+    pub(crate) fault_injection: FaultInjection,
 }
 
 impl Shared {
@@ -104,7 +104,7 @@ impl KvManager {
     ///
     /// # Errors
     /// The memory does not match its layout, a thread or listener is refused, or only rdma is wanted and
-    /// cannot be had.
+    /// is unavailable.
     pub fn start(config: KvManagerConfig) -> Result<Self, StartError> {
         Self::start_over(Verbs::open, config)
     }
@@ -122,7 +122,7 @@ impl KvManager {
             .enable_all()
             .build()
             .map_err(StartError::Threads)?;
-        let test_failures = TestFailures::new(
+        let fault_injection = FaultInjection::new(
             config.transfer.test_failure_prob,
             config.transfer.test_failure_seed,
         );
@@ -131,7 +131,7 @@ impl KvManager {
             regions,
             fabric,
             tasks: Tasks::new(runtime.handle().clone()),
-            test_failures,
+            fault_injection,
         });
         let (started_tx, started_rx) = std::sync::mpsc::channel();
         runtime.spawn(async move {
@@ -199,7 +199,7 @@ impl KvManager {
         self.side.shared()
     }
 
-    /// Whether this manager has failed. Its rooms then fail, too, so that nobody waits for one that hangs.
+    /// Whether this manager has failed. Its rooms then fail, too, so that no caller waits for one that hangs.
     pub fn failure(&self) -> Failure {
         self.shared().tasks.failure()
     }
@@ -263,7 +263,7 @@ impl Shared {
     }
 }
 
-/// This rank's NICs; none where they are not wanted, or where they are not needed and not to be had.
+/// This rank's NICs; none where they are not wanted, or optional and unavailable.
 fn open_fabric(
     verbs: impl FnOnce() -> Result<Verbs, pd_verbs::OpenError>,
     config: &KvManagerConfig,

@@ -1,27 +1,28 @@
-//! Prefill's rooms: who may open one, what its senders are told, when it ends.
+//! Prefill's rooms: who may open one, what its senders learn, when it ends.
 //!
 //! 1. `open` enters a room; decode ranks `join` it, before or after.
 //! 2. All have: `WaitingForInput`. The engine computes and `send`s chunks.
 //! 3. A chunk becomes writes on a session's rails (rdma), frames on its streams (tcp), or an offer that
 //!    decode pulls (shm).
-//! 4. Every decode rank says `Success`; or someone says `Failed`, and all are told why.
+//! 4. Every decode rank says `Success`; or one says `Failed`, and all get the reason.
 //! 5. `close` forgets the room but remembers that it was used.
 
+pub(crate) mod decode_peer;
 pub(crate) mod messages;
 pub(crate) mod room;
 mod sending;
 mod table;
 
-use crate::backend::shm::export::{self, ExportError};
-use crate::backend::shm::lease::LeaseTable;
 use crate::bootstrap::client::BootstrapClient;
 use crate::config::TransportChoice;
 use crate::failure::FailureReason;
+use crate::fault_injection::FaultPoint;
 use crate::manager::{OpenError, Shared, StartError};
 use crate::peer_connection::{ConnectionKind, Hello};
+use crate::prefill_side::decode_peer::DecodePeer;
 use crate::sender::{KvSender, SenderRequest};
-use crate::session::Session;
-use crate::stage::Stage;
+use crate::transport::shm::export::{self, ExportError};
+use crate::transport::shm::lease::LeaseTable;
 use crate::{control, liveness, peer_connection};
 use parking_lot::Mutex;
 use pd_protocol::bootstrap::RouteRegistration;
@@ -37,7 +38,7 @@ use tokio::net::TcpStream;
 pub(crate) struct PrefillSide {
     pub(crate) shared: Arc<Shared>,
     rooms: Mutex<Rooms>,
-    sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+    sessions: Mutex<HashMap<SessionId, Arc<DecodePeer>>>,
     leases: Arc<LeaseTable>,
     /// Where this rank's memory is handed out, if it is.
     shm: Option<ShmOffer>,
@@ -78,7 +79,7 @@ impl PrefillSide {
         *self.link_port.get().expect("set before anyone can ask")
     }
 
-    /// Tells the bootstrap server where this rank is; tries until it listens.
+    /// Registers this rank with the bootstrap server; retries until it listens.
     fn register(&self, control_port: u16) {
         let config = &self.shared.config;
         let Some(addr) = config.bootstrap_addr.clone() else {
@@ -142,7 +143,7 @@ impl PrefillSide {
     }
 
     /// A session is over: its rooms fail, its links close.
-    pub(crate) fn lose(&self, session: &Arc<Session>, reason: &FailureReason) {
+    pub(crate) fn lose(&self, session: &Arc<DecodePeer>, reason: &FailureReason) {
         if self.sessions.lock().remove(session.id()).is_none() {
             return;
         }
@@ -171,9 +172,9 @@ impl PrefillSide {
         let SenderRequest { room: id, fake } = request;
         let config = &self.shared.config;
         let fake = fake || config.transfer.transport == TransportChoice::Fake;
-        let test_failure = self.shared.test_failures.draw();
+        let fault_point = self.shared.fault_injection.draw();
         let observed = (&config.waker, config.transfer.metrics.fences());
-        let room = Arc::new(SenderRoom::new(id, fake, test_failure, observed));
+        let room = Arc::new(SenderRoom::new(id, fake, fault_point, observed));
         let (early, ended) = {
             let mut rooms = self.rooms.lock();
             let ended = rooms.ended(id).cloned();
@@ -185,8 +186,8 @@ impl PrefillSide {
         };
         if let Some(Ended::Aborted(reason)) = ended {
             self.fail(&room, FailureReason::peer(reason));
-        } else if test_failure == Some(Stage::Bootstrap) {
-            self.fail(&room, Stage::Bootstrap.reason(id));
+        } else if fault_point == Some(FaultPoint::Bootstrap) {
+            self.fail(&room, FaultPoint::Bootstrap.reason(id));
         }
         let tasks = &self.shared.tasks;
         let entered = tasks.handle().enter();
@@ -198,7 +199,7 @@ impl PrefillSide {
         }
         drop(entered);
         tasks.spawn("room", Arc::clone(self).keep_time(Arc::clone(&room)));
-        // After it was entered: whoever fails all rooms has seen it, or has left the reason.
+        // After the insert: `fail_all` has seen the room, or has left the reason.
         if let Some(reason) = self.shared.failure() {
             self.fail(&room, reason);
         }
@@ -210,9 +211,9 @@ impl PrefillSide {
 
     /// Every decode rank is in.
     fn bootstrapped(&self, room: &Arc<SenderRoom>) {
-        match room.test_failure {
-            Some(Stage::Waiting) => {
-                self.fail(room, Stage::Waiting.reason(room.id));
+        match room.fault_point {
+            Some(FaultPoint::Waiting) => {
+                self.fail(room, FaultPoint::Waiting.reason(room.id));
             }
             _ => {
                 room.progress.advance(KvPoll::WaitingForInput);
@@ -252,7 +253,7 @@ impl PrefillSide {
         self.rooms.lock().open.get(&room).cloned()
     }
 
-    /// Fails a room and tells its decode ranks; false if it had ended before.
+    /// Fails a room and notifies its decode ranks; false if it had ended before.
     pub(crate) fn fail(&self, room: &SenderRoom, reason: FailureReason) -> bool {
         if room.progress.poll().is_terminal() {
             return false;
@@ -288,8 +289,8 @@ impl PrefillSide {
     }
 }
 
-/// Tells a decode rank why a room fails.
-fn refuse(session: &Session, info: &TransferInfo, reason: &FailureReason) {
+/// Sends a decode rank the reason why a room fails.
+fn refuse(session: &DecodePeer, info: &TransferInfo, reason: &FailureReason) {
     messages::answer(session, info, KvPoll::Failed, Some(reason.to_string()));
 }
 

@@ -4,14 +4,14 @@
 use super::room::SenderRoom;
 use super::table::Ended;
 use super::{PrefillSide, refuse};
-use crate::backend::rdma::writer::Event;
 use crate::config::BootstrapAddr;
+use crate::config::rank_name;
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
 use crate::items;
-use crate::peer::rank_name;
 use crate::plan::{End, TransferPlan};
-use crate::session::Session;
+use crate::prefill_side::decode_peer::DecodePeer;
+use crate::transport::rdma::writer::Event;
 use pd_protocol::KvPoll;
 use pd_protocol::Transport;
 use pd_protocol::compat::{KvMeaning, check_pair};
@@ -38,10 +38,10 @@ impl PrefillSide {
             ControlMessage::Abort(abort) => self.on_abort(abort),
             ControlMessage::RailsWanted(wanted) => self.on_rails_wanted(&wanted),
             ControlMessage::RailAnswer(answer) => {
-                self.tell_rails(&answer.session_id.clone(), Event::Answered(answer));
+                self.notify_rails(&answer.session_id.clone(), Event::Answered(answer));
             }
             ControlMessage::RailClosed(closed) => {
-                self.tell_rails(&closed.session_id.clone(), Event::Closed(closed));
+                self.notify_rails(&closed.session_id.clone(), Event::Closed(closed));
             }
             ControlMessage::RegisterAck(_)
             | ControlMessage::RailOffer(_)
@@ -53,7 +53,7 @@ impl PrefillSide {
         }
     }
 
-    fn session(&self, id: &SessionId) -> Option<Arc<Session>> {
+    fn session(&self, id: &SessionId) -> Option<Arc<DecodePeer>> {
         let session = self.sessions.lock().get(id).cloned();
         if session.is_none() {
             tracing::debug!(%id, "message of a session that is over; dropped");
@@ -85,7 +85,7 @@ impl PrefillSide {
             let plan = TransferPlan::new(self.shared.end(), info_end(&info));
             let peer = rank_name(&endpoint, info.rank);
             let metrics = self.shared.config.transfer.metrics.enter(&peer);
-            let session = Arc::new(Session::new(info, plan, outbox, metrics));
+            let session = Arc::new(DecodePeer::new(info, plan, outbox, metrics));
             self.sessions.lock().insert(id, Arc::clone(&session));
             self.expect_liveness(session);
         }
@@ -127,8 +127,8 @@ impl PrefillSide {
         }
     }
 
-    /// The peer of a session that nobody watches could be gone.
-    fn expect_liveness(self: &Arc<Self>, session: Arc<Session>) {
+    /// Without a liveness connection the peer could be gone unnoticed.
+    fn expect_liveness(self: &Arc<Self>, session: Arc<DecodePeer>) {
         let side = Arc::clone(self);
         self.shared.tasks.spawn("reaper", async move {
             tokio::select! {
@@ -149,7 +149,7 @@ impl PrefillSide {
         };
         match &self.shared.fabric {
             _ if wanted.nics.is_empty() => {
-                session.tell_rdma(Event::Unwanted);
+                session.notify_rails(Event::Unwanted);
             }
             Some(fabric) => session.start_rails(self, fabric, &wanted.nics),
             None => {
@@ -158,9 +158,9 @@ impl PrefillSide {
         }
     }
 
-    fn tell_rails(&self, id: &SessionId, event: Event) {
+    fn notify_rails(&self, id: &SessionId, event: Event) {
         if let Some(session) = self.session(id) {
-            session.tell_rdma(event);
+            session.notify_rails(event);
         }
     }
 
@@ -208,7 +208,7 @@ impl PrefillSide {
     pub(crate) fn join(
         self: &Arc<Self>,
         room: &Arc<SenderRoom>,
-        session: &Arc<Session>,
+        session: &Arc<DecodePeer>,
         info: TransferInfo,
     ) {
         match room.add(session, info.clone()) {
@@ -282,7 +282,7 @@ impl PrefillSide {
             }
         }
         // Where NICs write, they may not be done with what they hold.
-        if !session.tell_rdma(Event::Aborted(id, generation)) {
+        if !session.notify_rails(Event::Aborted(id, generation)) {
             let ack = AbortAck {
                 session_id,
                 room: id,
@@ -303,7 +303,7 @@ fn info_end(info: &KvArgsRegisterInfo) -> End<'_> {
 }
 
 /// What a room names must lie within the memory that the decode rank registered.
-fn check_offer(session: &Session, info: &TransferInfo) -> Result<(), FailureReason> {
+fn check_offer(session: &DecodePeer, info: &TransferInfo) -> Result<(), FailureReason> {
     if info.is_dummy {
         return Ok(());
     }
@@ -314,7 +314,12 @@ fn check_offer(session: &Session, info: &TransferInfo) -> Result<(), FailureReas
         .map_err(|what| FailureReason::peer(format!("room {}: decode offers {what}", info.room)))
 }
 
-pub(crate) fn answer(session: &Session, info: &TransferInfo, poll: KvPoll, reason: Option<String>) {
+pub(crate) fn answer(
+    session: &DecodePeer,
+    info: &TransferInfo,
+    poll: KvPoll,
+    reason: Option<String>,
+) {
     let status = ControlMessage::Status(Status {
         session_id: session.id().clone(),
         room: info.room,

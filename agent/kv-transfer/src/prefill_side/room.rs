@@ -1,14 +1,14 @@
 //! One room on prefill: the decode ranks that want it and what has left for them.
 
-use crate::backend::shm::lease::{Lease, LeaseTable};
 use crate::config::Waker;
 use crate::failure::FailureReason;
+use crate::fault_injection::FaultPoint;
 use crate::fence::Fence;
 use crate::metrics::FenceMetrics;
+use crate::prefill_side::decode_peer::DecodePeer;
 use crate::progress::Progress;
 use crate::sender::ChunkReport;
-use crate::session::Session;
-use crate::stage::Stage;
+use crate::transport::shm::lease::{Lease, LeaseTable};
 use parking_lot::Mutex;
 use pd_protocol::control::{SessionId, TransferInfo};
 use pd_protocol::{BootstrapRoom, KvPoll};
@@ -22,8 +22,8 @@ pub(crate) struct SenderRoom {
     pub(crate) fake: bool,
     pub(crate) progress: Progress,
     pub(crate) fence: Fence,
-    /// Stage at which the room fails on purpose.
-    pub(crate) test_failure: Option<Stage>,
+    /// FaultPoint at which the room fails on purpose.
+    pub(crate) fault_point: Option<FaultPoint>,
     pub(crate) last_sent: Notify,
     pub(crate) state: Mutex<SenderState>,
     reports: Mutex<Vec<ChunkReport>>,
@@ -43,7 +43,7 @@ pub(crate) struct SenderState {
 
 /// One decode rank's wish.
 pub(crate) struct Destination {
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Arc<DecodePeer>,
     pub(crate) info: TransferInfo,
     pub(crate) done: bool,
 }
@@ -60,7 +60,7 @@ impl SenderRoom {
     pub(crate) fn new(
         id: BootstrapRoom,
         fake: bool,
-        test_failure: Option<Stage>,
+        fault_point: Option<FaultPoint>,
         (waker, fences): (&Waker, &FenceMetrics),
     ) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl SenderRoom {
             fake,
             progress: Progress::new(Arc::clone(waker)),
             fence: Fence::new(Arc::clone(waker), fences.clone()),
-            test_failure,
+            fault_point,
             last_sent: Notify::new(),
             state: Mutex::default(),
             reports: Mutex::default(),
@@ -78,7 +78,7 @@ impl SenderRoom {
     /// Adds a decode rank, or recognises it. True when every rank that was asked for is in.
     pub(crate) fn add(
         &self,
-        session: &Arc<Session>,
+        session: &Arc<DecodePeer>,
         info: TransferInfo,
     ) -> Result<bool, FailureReason> {
         let mut state = self.state.lock();

@@ -2,14 +2,14 @@
 
 use super::PrefillSide;
 use super::room::{ChunkMeter, Destination, SenderRoom, SenderState};
-use crate::backend::OwnedTail;
-use crate::backend::rdma::writer::Job;
-use crate::backend::tcp::writer::{FrameJob, frame_ranges};
 use crate::failure::FailureReason;
+use crate::fault_injection::FaultPoint;
 use crate::items;
 use crate::plan::Tail;
 use crate::sender::LastChunk;
-use crate::stage::Stage;
+use crate::transport::OwnedTail;
+use crate::transport::rdma::writer::Job;
+use crate::transport::tcp::writer::{FrameJob, frame_ranges};
 use pd_protocol::KvPoll;
 use pd_protocol::Transport;
 use pd_protocol::control::chunk::LastPull;
@@ -41,10 +41,10 @@ impl PrefillSide {
         last: Option<LastChunk>,
     ) {
         let is_last = last.is_some();
-        let fails = is_last && room.test_failure == Some(Stage::Transfer);
+        let fails = is_last && room.fault_point == Some(FaultPoint::Transfer);
         // A rank that brings nothing has nothing that could fail.
         if fails && (room.fake || room.state.lock().brings_something()) {
-            self.fail(room, Stage::Transfer.reason(room.id));
+            self.fail(room, FaultPoint::Transfer.reason(room.id));
             return;
         }
         let sent = {
