@@ -7,8 +7,8 @@
 mod report;
 
 use crate::failure::FailureReason;
-use crate::manager::Shared;
 use crate::peer_connection::{self, ConnectionKind};
+use crate::shared::Shared;
 use parking_lot::Mutex;
 use pd_protocol::control::SessionId;
 use pd_protocol::{BootstrapRoom, KvPoll};

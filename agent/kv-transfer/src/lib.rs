@@ -23,6 +23,7 @@ pub mod sender;
 
 mod control;
 mod decode_side;
+mod error;
 mod fault_injection;
 mod fence;
 mod items;
@@ -33,6 +34,7 @@ mod plan;
 mod prefill_side;
 mod progress;
 mod ranks;
+mod shared;
 mod tasks;
 mod transport;
 mod transport_report;
@@ -43,8 +45,9 @@ pub use config::{
 };
 pub use consensus::{PollBoard, PollReporter};
 pub use decode_side::room::Reclaimed;
+pub use error::{OpenError, StartError};
 pub use failure::{FailureLayer, FailureReason};
-pub use manager::{KvManager, OpenError, StartError};
+pub use manager::KvManager;
 pub use memory::{DeviceMemory, Region, RegionError};
 pub use metadata_buffers::{MetadataBuffers, MetadataIndexAllocator};
 pub use metrics::TransferMetrics;

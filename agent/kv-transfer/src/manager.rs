@@ -5,23 +5,21 @@ use crate::config::{KvManagerConfig, TransferConfig, TransportChoice};
 use crate::consensus::{PollBoard, PollReporter};
 use crate::decode_side::DecodeSide;
 use crate::decode_side::room::Reclaimed;
+use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultInjection;
-use crate::memory::{Region, RegionError};
-use crate::plan::End;
+use crate::memory::Region;
 use crate::prefill_side::PrefillSide;
 use crate::receiver::{KvReceiver, ReceiverRequest};
 use crate::sender::{KvSender, SenderRequest};
+use crate::shared::Shared;
 use crate::tasks::{Failure, Tasks};
 use crate::transport::rdma::fabric::{Fabric, FabricError, Memory};
 use crate::transport::rdma::immediate::ROWS_MAX;
-use crate::transport::shm::socket::{DirError, check_dir};
-use pd_protocol::BootstrapRoom;
+use crate::transport::shm::socket::check_dir;
 use pd_protocol::Role;
 use pd_protocol::Transport;
-use pd_protocol::layout::LayoutError;
 use pd_verbs::Verbs;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// See the module's header. Dropping it ends every room and thread.
@@ -34,67 +32,6 @@ pub struct KvManager {
 enum Side {
     Prefill(Arc<PrefillSide>),
     Decode(Arc<DecodeSide>),
-}
-
-/// What both sides share: configuration, own regions, own names.
-pub(crate) struct Shared {
-    pub(crate) config: KvManagerConfig,
-    /// KV cuts, then states, then the metadata rows: the numbering of plans.
-    pub(crate) regions: Vec<Region>,
-    /// NICs, where rdma is wanted and there are any.
-    pub(crate) fabric: Option<Arc<Fabric>>,
-    pub(crate) tasks: Tasks,
-    pub(crate) fault_injection: FaultInjection,
-}
-
-impl Shared {
-    /// This rank, as one side of a pair.
-    pub(crate) fn end(&self) -> End<'_> {
-        End {
-            layout: &self.config.kv.layout,
-            parallel: &self.config.parallel,
-            rank: self.config.rank,
-        }
-    }
-}
-
-/// Why a manager does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error("a unified worker transfers nothing; start a manager for prefill or decode")]
-    Unified,
-    #[error("this rank's KV layout: {0}")]
-    Layout(#[from] LayoutError),
-    #[error("KV region {index} has {actual} bytes, but its layout needs {expected}")]
-    RegionLength {
-        index: usize,
-        actual: u64,
-        expected: u64,
-    },
-    #[error("the layout describes {expected} regions, but {actual} were given")]
-    RegionCount { actual: usize, expected: usize },
-    #[error("--disaggregation-shm-dir {} cannot be used: {reason}", .dir.display())]
-    ShmDir { dir: PathBuf, reason: DirError },
-    #[error("memory of the KV transfer itself: {0}")]
-    Memory(RegionError),
-    #[error("transfer backend rdma cannot be used: {0}")]
-    Rdma(#[from] FabricError),
-    #[error("cannot start the threads of the KV transfer: {0}")]
-    Threads(std::io::Error),
-    #[error("cannot listen on {host}: {source}")]
-    Listen {
-        host: std::net::IpAddr,
-        source: std::io::Error,
-    },
-}
-
-/// Why a room is not opened. The room that stands in the way is not affected.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    #[error("bootstrap_room {0} is in use or was used a moment ago; draw a new one")]
-    DuplicateRoom(BootstrapRoom),
-    #[error("a {0} worker opens no {1}")]
-    WrongRole(&'static str, &'static str),
 }
 
 // === impl KvManager ===
@@ -244,22 +181,6 @@ impl Drop for KvManager {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-    }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    /// Why every room fails now, if this manager has failed.
-    pub(crate) fn failure(&self) -> Option<FailureReason> {
-        let reason = self.tasks.failure().reason()?;
-        Some(FailureReason::device(&*reason))
-    }
-
-    /// This rank's NICs, the preferred first.
-    pub(crate) fn nic_names(&self) -> Vec<String> {
-        let nics = self.fabric.iter().flat_map(|fabric| fabric.infos());
-        nics.map(|nic| nic.device).collect()
     }
 }
 

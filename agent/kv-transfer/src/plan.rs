@@ -7,6 +7,7 @@ mod shard_span;
 use crate::ranks::{self, RankOf};
 use pd_protocol::layout::{KvLayout, ParallelLayout, RankId};
 use shard_span::{ShardSpan, pair};
+use std::sync::Arc;
 
 /// The pairing of one prefill rank's memory with one decode rank's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -302,6 +303,22 @@ pub(crate) fn check_whole(layout: &KvLayout, plans: &[&TransferPlan]) -> Result<
     match plans.iter().filter(|plan| plan.row.is_some()).count() {
         1 => Ok(()),
         rows => Err(format!("{rows} of prefill's ranks bring the metadata row")),
+    }
+}
+
+/// Items of each state, and the metadata row, of one side of a room.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedTail {
+    pub(crate) state_indices: Arc<[Vec<u32>]>,
+    pub(crate) metadata_buffer_index: u32,
+}
+
+impl OwnedTail {
+    pub(crate) fn as_tail(&self) -> Tail<'_> {
+        Tail {
+            state_indices: &self.state_indices,
+            metadata_buffer_index: self.metadata_buffer_index,
+        }
     }
 }
 

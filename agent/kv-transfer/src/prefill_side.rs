@@ -7,23 +7,25 @@
 //! 4. Every decode rank says `Success`; or one says `Failed`, and all get the reason.
 //! 5. `close` forgets the room but remembers that it was used.
 
-pub(crate) mod decode_peer;
-pub(crate) mod messages;
+mod decode_peer;
+mod messages;
 pub(crate) mod room;
 mod sending;
 mod table;
 
 use crate::bootstrap::client::BootstrapClient;
 use crate::config::TransportChoice;
+use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
-use crate::manager::{OpenError, Shared, StartError};
 use crate::peer_connection::{ConnectionKind, Hello};
-use crate::prefill_side::decode_peer::DecodePeer;
 use crate::sender::{KvSender, SenderRequest};
+use crate::shared::Shared;
+use crate::transport::outgoing::OutboundEvents;
 use crate::transport::shm::export::{self, ExportError};
 use crate::transport::shm::lease::LeaseTable;
 use crate::{control, liveness, peer_connection};
+use decode_peer::DecodePeer;
 use parking_lot::Mutex;
 use pd_protocol::bootstrap::RouteRegistration;
 use pd_protocol::control::{SessionId, ShmOffer, TransferInfo};
@@ -131,24 +133,24 @@ impl PrefillSide {
             let (interval, patience) = (transfer.heartbeat_interval, transfer.patience());
             tokio::select! {
                 reason = liveness::watch(&peer, stream, interval, patience) => {
-                    side.lose(&session, &reason);
+                    side.lose(session.id(), &reason);
                 }
-                () = session.control_closed() => {
+                () = session.remote.control_closed() => {
                     let reason = format!("the control connection to {peer} is closed");
-                    side.lose(&session, &FailureReason::network(reason));
+                    side.lose(session.id(), &FailureReason::network(reason));
                 }
-                () = session.lost.cancelled() => {}
+                () = session.remote.lost.cancelled() => {}
             }
         });
     }
 
     /// A session is over: its rooms fail, its links close.
-    pub(crate) fn lose(&self, session: &Arc<DecodePeer>, reason: &FailureReason) {
-        if self.sessions.lock().remove(session.id()).is_none() {
+    fn lose(&self, id: &SessionId, reason: &FailureReason) {
+        let Some(session) = self.sessions.lock().remove(id) else {
             return;
-        }
-        session.lost.cancel();
-        session.metrics.leave();
+        };
+        session.remote.lost.cancel();
+        session.remote.metrics.leave();
         let rooms: Vec<Arc<SenderRoom>> = {
             let mut rooms = self.rooms.lock();
             rooms.forget_session(session.id());
@@ -174,7 +176,7 @@ impl PrefillSide {
         let fake = fake || config.transfer.transport == TransportChoice::Fake;
         let fault_point = self.shared.fault_injection.draw();
         let observed = (&config.waker, config.transfer.metrics.fences());
-        let room = Arc::new(SenderRoom::new(id, fake, fault_point, observed));
+        let room = Arc::new(SenderRoom::new(self, (id, fake), fault_point, observed));
         let (early, ended) = {
             let mut rooms = self.rooms.lock();
             let ended = rooms.ended(id).cloned();
@@ -289,9 +291,16 @@ impl PrefillSide {
     }
 }
 
+impl OutboundEvents for PrefillSide {
+    fn lost(&self, session: &SessionId, reason: &FailureReason) {
+        self.lose(session, reason);
+    }
+}
+
 /// Sends a decode rank the reason why a room fails.
 fn refuse(session: &DecodePeer, info: &TransferInfo, reason: &FailureReason) {
-    messages::answer(session, info, KvPoll::Failed, Some(reason.to_string()));
+    let remote = &session.remote;
+    remote.answer(info, KvPoll::Failed, Some(reason.to_string()));
 }
 
 /// Offers this rank's memory to decode processes on this host; `None`, with the reason in the log,

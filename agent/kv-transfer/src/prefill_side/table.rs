@@ -1,8 +1,8 @@
 //! Rooms that prefill knows: open ones, ones that decode has announced before the request came, and
 //! ones that are over. Both legs of a request race here, so every order must end well.
 
+use super::decode_peer::DecodePeer;
 use super::room::SenderRoom;
-use crate::prefill_side::decode_peer::DecodePeer;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::control::{SessionId, TransferInfo};
 use std::collections::{HashMap, VecDeque};

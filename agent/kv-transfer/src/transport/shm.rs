@@ -6,6 +6,7 @@
 pub(crate) mod export;
 pub(crate) mod lease;
 pub(crate) mod mapping;
+pub(crate) mod offer;
 pub(crate) mod pull;
 pub(crate) mod socket;
 

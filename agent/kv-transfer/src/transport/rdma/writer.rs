@@ -1,6 +1,7 @@
 //! Prefill's end of a session's rails: one task that takes chunks from the rooms, posts what its
 //! dispatch says, and tends the rails.
 
+pub(crate) mod handle;
 mod rail;
 
 use super::dispatch::{self, Closed, Dispatch, Lane, PostedWork, TransferId};
@@ -8,11 +9,9 @@ use super::fabric::Fabric;
 use super::immediate::{Final, LANES_MAX};
 use crate::failure::FailureReason;
 use crate::fence::FenceGuard;
-use crate::plan::CopyRange;
-use crate::prefill_side::PrefillSide;
-use crate::prefill_side::decode_peer::DecodePeer;
-use crate::prefill_side::messages::answer;
-use crate::prefill_side::room::{ChunkMeter, SenderRoom};
+use crate::shared::Shared;
+use crate::transport::outgoing::{ChunkMeter, OutboundPeer, OutboundRoom};
+use handle::{Event, Job};
 use pd_protocol::control::{
     AbortAck, ControlMessage, Generation, NicInfo, RailAnswer, RailClosed, RailDown, TransferInfo,
 };
@@ -25,8 +24,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Chunks that wait for the task. A room beyond that fails.
-const JOBS_MAX: usize = 16_384;
 /// Posts of one round.
 const ROUND: usize = 128;
 /// A session all of whose rails have failed is lost after this; decode then registers again.
@@ -34,44 +31,9 @@ const NO_RAIL_MAX: Duration = Duration::from_secs(3);
 /// A rail that completes nothing for so long, of what it has, has failed: some devices never give up.
 const SILENT_MAX: Duration = Duration::from_secs(2);
 
-/// A chunk to write.
-pub(crate) struct Job {
-    pub(crate) room: Arc<SenderRoom>,
-    pub(crate) info: TransferInfo,
-    pub(crate) ranges: Vec<CopyRange>,
-    pub(crate) last: bool,
-}
-
-/// What the task learns from others.
-pub(crate) enum Event {
-    Answered(RailAnswer),
-    Closed(RailClosed),
-    /// Decode wants no rails any more.
-    Unwanted,
-    /// Decode wants nothing more of a room, and to know when nothing more comes.
-    Aborted(BootstrapRoom, Generation),
-    Completed {
-        rail: usize,
-        epoch: u32,
-        completions: Vec<Completion>,
-    },
-    /// A rail's NIC does not answer.
-    Broken {
-        rail: usize,
-        epoch: u32,
-        reason: String,
-    },
-}
-
-/// The way to the task.
-pub(crate) struct WriterHandle {
-    jobs: mpsc::Sender<Job>,
-    events: mpsc::UnboundedSender<Event>,
-}
-
 struct Writer {
-    side: Arc<PrefillSide>,
-    session: Arc<DecodePeer>,
+    shared: Arc<Shared>,
+    peer: Arc<OutboundPeer>,
     fabric: Arc<Fabric>,
     /// Before what they read: queue pairs end before the fences of the memory open.
     rails: Vec<Rail>,
@@ -79,14 +41,14 @@ struct Writer {
     live: BTreeMap<TransferId, Live>,
     ids: HashMap<(BootstrapRoom, Generation), TransferId>,
     next_id: u64,
-    events: mpsc::UnboundedSender<Event>,
+    events: mpsc::Sender<Event>,
     /// Since when rooms wait and no rail is up.
     without_rails: Option<Instant>,
 }
 
 /// A room on its way to this decode rank.
 struct Live {
-    room: Arc<SenderRoom>,
+    room: Arc<dyn OutboundRoom>,
     info: TransferInfo,
     chunks: Vec<ChunkMeter>,
     /// While the NICs may read the room's memory.
@@ -95,66 +57,43 @@ struct Live {
     is_aborted: bool,
 }
 
-// === impl WriterHandle ===
+// === impl Writer ===
 
-impl WriterHandle {
-    /// Starts the task, within the runtime: it offers rails between these NICs and ours.
-    pub(crate) fn start(
-        side: &Arc<PrefillSide>,
-        session: &Arc<DecodePeer>,
-        fabric: &Arc<Fabric>,
-        peer: &[NicInfo],
+impl Writer {
+    fn new(
+        shared: &Arc<Shared>,
+        peer: &Arc<OutboundPeer>,
+        (fabric, nics): (&Arc<Fabric>, &[NicInfo]),
+        events: mpsc::Sender<Event>,
     ) -> Self {
-        let tasks = &side.shared.tasks;
-        let (jobs, waiting) = mpsc::channel(JOBS_MAX);
-        let (events, notified) = mpsc::unbounded_channel();
-        let pairs = fabric.pairs(peer);
+        let tasks = &shared.tasks;
+        let pairs = fabric.pairs(nics);
         let lanes = fabric.config.lanes.clamp(1, LANES_MAX);
         let pairs = pairs.into_iter().take(LANES_MAX / lanes).enumerate();
         let rails = pairs.map(|(number, (here, there))| {
             let nic = Arc::clone(&fabric.nics[here]);
-            let (own, other) = (nic.device.name(), &peer[there].device);
-            let metrics = session.metrics.written_rail(own, other);
+            let (own, other) = (nic.device.name(), &nics[there].device);
+            let metrics = peer.metrics.written_rail(own, other);
             Rail::new(number, (nic, there), lanes, (metrics, tasks.clone()))
         });
-        let writer = Writer {
-            side: Arc::clone(side),
-            session: Arc::clone(session),
+        Self {
+            shared: Arc::clone(shared),
+            peer: Arc::clone(peer),
             fabric: Arc::clone(fabric),
             rails: rails.collect(),
             dispatch: Dispatch::new(fabric.config.in_flight_bytes, fabric.gather_max()),
             live: BTreeMap::new(),
             ids: HashMap::new(),
             next_id: 0,
-            events: events.clone(),
+            events,
             without_rails: None,
-        };
-        tasks.spawn("rails", writer.run(waiting, notified));
-        Self { jobs, events }
+        }
     }
 
-    /// Queues a chunk; false if too many wait.
-    pub(crate) fn write(&self, job: Job) -> bool {
-        self.jobs.try_send(job).is_ok()
-    }
-
-    /// A task that has ended writes nothing, so nothing is lost.
-    pub(crate) fn notify(&self, event: Event) -> bool {
-        self.events.send(event).is_ok()
-    }
-}
-
-// === impl Writer ===
-
-impl Writer {
-    async fn run(
-        mut self,
-        mut jobs: mpsc::Receiver<Job>,
-        mut events: mpsc::UnboundedReceiver<Event>,
-    ) {
+    async fn run(mut self, mut jobs: mpsc::Receiver<Job>, mut events: mpsc::Receiver<Event>) {
         let mut tick = tokio::time::interval(self.resend_interval());
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let lost = self.session.lost.clone();
+        let lost = self.peer.lost.clone();
         if self.rails.is_empty() {
             self.report_no_rails();
         }
@@ -175,19 +114,19 @@ impl Writer {
     }
 
     fn resend_interval(&self) -> Duration {
-        self.side.shared.config.transfer.resend_interval
+        self.shared.config.transfer.resend_interval
     }
 
     fn send(&self, message: &ControlMessage) {
         // A full outbox empties, or the session is lost; what matters is sent again.
-        if let Err(error) = self.session.send(message) {
-            tracing::debug!(session = %self.session.id(), %error, "a rail's message was not sent");
+        if let Err(error) = self.peer.send(message) {
+            tracing::debug!(session = %self.peer.id(), %error, "a rail's message was not sent");
         }
     }
 
     fn report_no_rails(&self) {
         let down = RailDown {
-            session_id: self.session.id().clone(),
+            session_id: self.peer.id().clone(),
             rail: 0,
             epoch: 0,
             reason: "no RDMA device of prefill's can meet one of decode's".to_owned(),
@@ -226,13 +165,13 @@ impl Writer {
             ranges,
             last,
         } = job;
-        let key = (room.id, info.generation);
+        let key = (room.id(), info.generation);
         let id = *self.ids.entry(key).or_insert_with(|| {
             self.next_id += 1;
             TransferId(self.next_id)
         });
         let live = self.live.entry(id).or_insert_with(|| {
-            answer(&self.session, &info, KvPoll::Transferring, None);
+            self.peer.answer(&info, KvPoll::Transferring, None);
             Live {
                 room,
                 info,
@@ -270,11 +209,11 @@ impl Writer {
 
     fn acknowledge(&self, room: BootstrapRoom, generation: Generation) {
         self.send(&ControlMessage::AbortAck(AbortAck {
-            session_id: self.session.id().clone(),
+            session_id: self.peer.id().clone(),
             room,
             generation,
         }));
-        self.session.metrics.abort_answered();
+        self.peer.metrics.abort_answered();
     }
 
     /// Writes nothing more of a transfer; what the NICs hold ends first.
@@ -289,7 +228,7 @@ impl Writer {
         let Some(live) = self.live.remove(&id) else {
             return;
         };
-        let key = (live.room.id, live.info.generation);
+        let key = (live.room.id(), live.info.generation);
         self.ids.remove(&key);
         if live.is_aborted {
             self.acknowledge(key.0, key.1);
@@ -300,7 +239,7 @@ impl Writer {
     fn pump(&mut self) {
         let mut ended = Vec::new();
         for (id, live) in &mut self.live {
-            match live.room.fence.enter() {
+            match live.room.fence().enter() {
                 Some(guard) => {
                     live.guard.get_or_insert(guard);
                 }
@@ -363,7 +302,7 @@ impl Writer {
                 }
                 Ok(Proof::Carries) => {
                     let sizes = (rail.lanes(), SEND_DEPTH as usize);
-                    let (session, device) = (self.session.id(), rail.device());
+                    let (session, device) = (self.peer.id(), rail.device());
                     tracing::info!(%session, rail = number, device, "a rail is up");
                     let (rate, now) = (rail.bytes_per_s(), Instant::now());
                     self.dispatch.open_rail(number, sizes, rate, now);
@@ -386,7 +325,7 @@ impl Writer {
                 self.rails[rail].wrote(bytes, took);
                 let live = self.live.get(&transfer).filter(|_| !is_again);
                 if let Some(live) = live {
-                    live.room.frame_left(&live.chunks[chunk], bytes);
+                    live.chunks[chunk].wrote(&*live.room, bytes);
                 }
             }
             dispatch::Completion::Idle(id) => self.on_idle(id),
@@ -412,7 +351,7 @@ impl Writer {
         for number in 0..self.rails.len() {
             let times = (now, self.resend_interval());
             let rail = &mut self.rails[number];
-            let message = rail.tend(&self.session, total, &self.events, times);
+            let message = rail.tend(&self.peer, total, &self.events, times);
             if let Some(message) = message {
                 self.send(&message);
             }
@@ -432,10 +371,9 @@ impl Writer {
         let patience_ended = |since: Instant| now.duration_since(since) > NO_RAIL_MAX;
         if self.without_rails.is_some_and(patience_ended) {
             let why: Vec<String> = self.rails.iter().filter_map(Rail::why_down).collect();
-            let (to, why) = (&self.session.info.endpoint, why.join("; "));
+            let (to, why) = (&self.peer.info.endpoint, why.join("; "));
             let message = format!("no rail is left to {to}: {why}");
-            self.side
-                .lose(&self.session, &FailureReason::network(message));
+            self.peer.lose(&FailureReason::network(message));
         }
     }
 
@@ -450,7 +388,7 @@ impl Writer {
             let why = format!("decode refuses it: {why}");
             return rail.decline(FailureReason::peer(why));
         }
-        let region_lens = self.session.info.layout.region_lens();
+        let region_lens = self.peer.info.layout.region_lens();
         self.connect(answer.rail as usize, |rail, way| {
             rail.connect(answer, &region_lens, way)
         });
@@ -474,10 +412,10 @@ impl Writer {
         let rail = &mut self.rails[number];
         let was_up = rail.is_up();
         // The queue pairs end here.
-        let Some(down) = rail.fail(&self.session, reason) else {
+        let Some(down) = rail.fail(&self.peer, reason) else {
             return;
         };
-        let (session, device) = (self.session.id(), rail.device());
+        let (session, device) = (self.peer.id(), rail.device());
         tracing::warn!(%session, rail = number, device, %reason, "a rail failed");
         self.send(&down);
         if !was_up {
@@ -490,9 +428,10 @@ impl Writer {
                 let room = Arc::clone(&live.room);
                 let message = format!(
                     "room {}: too many rails failed under it, the last: {}",
-                    room.id, reason.message
+                    room.id(),
+                    reason.message
                 );
-                self.side.fail(&room, FailureReason::network(message));
+                room.fail(FailureReason::network(message));
             }
         }
     }

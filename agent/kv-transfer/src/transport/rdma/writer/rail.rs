@@ -1,10 +1,10 @@
 //! One rail as prefill sees it, from the offer to the end and to the next offer.
 
-use super::Event;
+use super::handle::Event;
 use crate::failure::FailureReason;
 use crate::metrics::{RailMetrics, RailState};
-use crate::prefill_side::decode_peer::DecodePeer;
 use crate::tasks::Tasks;
+use crate::transport::outgoing::OutboundPeer;
 use crate::transport::rdma::completions::Completions;
 use crate::transport::rdma::connecting::{Connecting, Step};
 use crate::transport::rdma::dispatch::{PostedWork, TransferId, WorkItem};
@@ -220,9 +220,9 @@ impl Rail {
     /// What has to be said now, if anything; `rails` is how many there are.
     pub(super) fn tend(
         &mut self,
-        session: &DecodePeer,
+        session: &OutboundPeer,
         rails: u32,
-        events: &mpsc::UnboundedSender<Event>,
+        events: &mpsc::Sender<Event>,
         (now, resend): (Instant, Duration),
     ) -> Option<ControlMessage> {
         let is_due = |said: Instant| now.duration_since(said) >= resend;
@@ -252,7 +252,7 @@ impl Rail {
         }
     }
 
-    fn offer(&self, session: &DecodePeer, rails: u32) -> Option<ControlMessage> {
+    fn offer(&self, session: &OutboundPeer, rails: u32) -> Option<ControlMessage> {
         let State::Offered { ends, .. } = &self.state else {
             return None;
         };
@@ -267,7 +267,7 @@ impl Rail {
         })))
     }
 
-    fn down(&self, session: &DecodePeer, reason: String) -> ControlMessage {
+    fn down(&self, session: &OutboundPeer, reason: String) -> ControlMessage {
         ControlMessage::RailDown(RailDown {
             session_id: session.id().clone(),
             rail: self.number,
@@ -277,11 +277,7 @@ impl Rail {
     }
 
     /// Makes queue pairs for another epoch.
-    fn make_ends(
-        &mut self,
-        events: &mpsc::UnboundedSender<Event>,
-        now: Instant,
-    ) -> Result<(), String> {
+    fn make_ends(&mut self, events: &mpsc::Sender<Event>, now: Instant) -> Result<(), String> {
         let nic = &self.nic;
         let depth = SEND_DEPTH * u32::try_from(self.lanes).expect("few lanes");
         let completions = Completions::new(&nic.device, depth).map_err(|e| e.to_string())?;
@@ -308,7 +304,7 @@ impl Rail {
         Ok(())
     }
 
-    fn poll(&self, completions: Completions, events: mpsc::UnboundedSender<Event>) -> Poller {
+    fn poll(&self, completions: Completions, events: mpsc::Sender<Event>) -> Poller {
         let (rail, epoch) = (self.number as usize, self.epoch);
         let task = self.tasks.spawn("rail completions", async move {
             loop {
@@ -330,7 +326,7 @@ impl Rail {
                         (broken, true)
                     }
                 };
-                if events.send(event).is_err() || is_broken {
+                if events.send(event).await.is_err() || is_broken {
                     return;
                 }
             }
@@ -541,7 +537,7 @@ impl Rail {
     /// Destroys the queue pairs; returns the message for decode, which may have its ends.
     pub(super) fn fail(
         &mut self,
-        session: &DecodePeer,
+        session: &OutboundPeer,
         reason: &FailureReason,
     ) -> Option<ControlMessage> {
         let FailureReason { layer, message } = reason.clone();
@@ -552,7 +548,7 @@ impl Rail {
         down
     }
 
-    fn take_down(&mut self, session: &DecodePeer, reason: String) -> Option<ControlMessage> {
+    fn take_down(&mut self, session: &OutboundPeer, reason: String) -> Option<ControlMessage> {
         if matches!(self.state, State::Down { .. }) {
             return None;
         }
