@@ -1,9 +1,9 @@
-//! What the agent and the engine tell a `KvManager`: memory, identity, transport, bounds.
+//! What the agent and the engine configure in a `KvManager`: memory, identity, transport, bounds.
 
-use crate::backend::rdma::dispatch::piece::SOURCES_MAX;
 use crate::memory::Region;
 use crate::metadata_buffers::MetadataBuffers;
 use crate::metrics::TransferMetrics;
+use crate::transport::rdma::dispatch::piece::SOURCES_MAX;
 use crate::transport_report::TransportReport;
 use pd_protocol::layout::{KvLayout, ParallelLayout, RankId};
 use pd_protocol::{Role, Transport};
@@ -48,7 +48,7 @@ pub struct TransferConfig {
     /// Data connections to each decode rank over tcp.
     pub tcp_streams: usize,
     pub rdma: RdmaConfig,
-    /// Where prefill hands its memory over to decode on the same host, in a directory that both see, by whatever
+    /// Where prefill hands its memory over to decode on the same host, in a directory that both see, by any
     /// path; without one, within their network namespace. `--disaggregation-shm-dir`.
     pub shm_dir: Option<PathBuf>,
     /// A peer that stays silent for `heartbeat_interval * heartbeat_failures` is lost.
@@ -57,7 +57,7 @@ pub struct TransferConfig {
     pub heartbeat_failures: u32,
     /// Decode: filled with the way to each prefill rank.
     pub transport_report: TransportReport,
-    /// What is observed; whoever shows it registers it. Each manager has its own.
+    /// Metrics, which the caller registers. Each manager has its own.
     pub metrics: TransferMetrics,
     /// Opening a room until both sides know each other.
     pub bootstrap_timeout: Duration,
@@ -106,7 +106,7 @@ pub struct KvManagerConfig {
     pub boot_id: String,
     /// Prefill: `host:port` of the bootstrap server to register with.
     pub bootstrap_addr: Option<BootstrapAddr>,
-    /// Prefill: port of the worker's HTTP API, told to decode.
+    /// Prefill: port of the worker's HTTP API, announced to decode.
     pub http_port: Option<u16>,
     pub transfer: TransferConfig,
     pub waker: Waker,
@@ -208,4 +208,15 @@ impl std::fmt::Debug for KvManagerConfig {
             .field("transfer", &self.transfer)
             .finish_non_exhaustive()
     }
+}
+
+/// How logs and metrics name a rank that is asked for, or listens, at an address.
+pub(crate) fn rank_name(addr: &BootstrapAddr, rank: RankId) -> String {
+    let RankId {
+        dp_rank,
+        cp_rank,
+        tp_rank,
+        pp_rank,
+    } = rank;
+    format!("{addr}/{dp_rank}.{cp_rank}.{tp_rank}.{pp_rank}")
 }

@@ -1,14 +1,14 @@
 //! What all ranks of a worker agree on; SGLang's `poll_and_all_reduce`. A room is as far as the rank that is
 //! least far, and failed if it failed on one of them, so that ranks never part ways. Ranks of the scheduler's
 //! own process are polled by it; those of other nodes report each change over a link of their own, and one
-//! whose link ends or falls silent has failed whatever it had not ended.
+//! whose link ends or falls silent has failed every room that had not ended.
 //! Source: docs/sglang-protocol.md#rank-agreement.
 
 mod report;
 
 use crate::failure::FailureReason;
-use crate::manager::Shared;
 use crate::peer_connection::{self, ConnectionKind};
+use crate::shared::Shared;
 use parking_lot::Mutex;
 use pd_protocol::control::SessionId;
 use pd_protocol::{BootstrapRoom, KvPoll};
@@ -33,7 +33,7 @@ pub struct PollBoard {
     port: u16,
 }
 
-/// Tells the scheduler how far the rooms of a rank on another node are.
+/// Reports to the scheduler how far the rooms of a rank on another node are.
 pub struct PollReporter {
     reports: mpsc::Sender<Report>,
     is_full: CancellationToken,
@@ -289,7 +289,7 @@ impl PollReporter {
         self.send(Report::Closed(room));
     }
 
-    /// What finds no place ends the link: a report that is left out would never come. One that nobody takes
+    /// A report that does not fit ends the link, because a dropped one would never come. One that is not taken
     /// any more is of a scheduler that is lost, which `is_lost` says.
     fn send(&self, report: Report) {
         if let Err(mpsc::error::TrySendError::Full(_)) = self.reports.try_send(report) {
@@ -297,7 +297,7 @@ impl PollReporter {
         }
     }
 
-    /// Nobody hears this rank any more.
+    /// No peer hears this rank any more.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)
     }

@@ -3,35 +3,37 @@
 //! 1. `open` enters a room; its `course` finds and registers with prefill's ranks.
 //! 2. `init` offers pages; the course sends a `TransferInfo` to each rank until it is answered.
 //! 3. Parts `land`: pushed frames or pulled chunks, counted per prefill rank.
-//! 4. All are there and the row is this room's: `Success`, and prefill is told. Or the room fails:
-//!    its fence closes at once, and prefill is told until it answers.
+//! 4. All are there and the row is this room's: `Success`, and prefill is notified. Or the room fails:
+//!    its fence closes at once, and prefill gets aborts until it answers.
 //! 5. `close` forgets the room; memory that is still fenced comes back through `take_reclaimed`.
 
-mod attempts;
-mod course;
-pub(crate) mod landing;
+pub(crate) mod incoming;
 mod messages;
+pub(crate) mod prefill_peer;
 pub(crate) mod room;
+mod room_task;
+mod single_flight;
 
-use crate::backend::rdma::receiver::RdmaReceiver;
-use crate::backend::tcp::reader;
 use crate::bootstrap::client::{BootstrapClient, Topology};
 use crate::config::{BootstrapAddr, TransportChoice};
 use crate::control::socket::Outbox;
+use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
-use crate::manager::{OpenError, Shared, StartError};
 use crate::memory::Region;
-use crate::peer::{Peer, PeerKey};
 use crate::peer_connection::{ConnectionKind, Hello};
 use crate::receiver::{KvReceiver, ReceiverRequest};
+use crate::shared::Shared;
+use crate::transport::rdma::receiver::RdmaReceiver;
+use crate::transport::tcp::reader;
 use crate::{control, items, peer_connection};
-use attempts::Attempts;
 use parking_lot::Mutex;
 use pd_protocol::control::{Generation, RegisterAck, SessionId};
 use pd_protocol::metadata::MetadataRow;
 use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::{BootstrapRoom, KvPoll};
+use prefill_peer::{PeerKey, PrefillPeer};
 use room::{ReceiverRoom, Reclaimed};
+use single_flight::SingleFlight;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -41,14 +43,14 @@ use tokio::sync::oneshot;
 pub(crate) struct DecodeSide {
     pub(crate) shared: Arc<Shared>,
     pub(crate) bootstrap: BootstrapClient,
-    pub(crate) topologies: Attempts<BootstrapAddr, Topology>,
-    pub(crate) peers: Attempts<PeerKey, Arc<Peer>>,
+    pub(crate) topologies: SingleFlight<BootstrapAddr, Topology>,
+    pub(crate) peers: SingleFlight<PeerKey, Arc<PrefillPeer>>,
     rooms: Mutex<HashMap<BootstrapRoom, Arc<ReceiverRoom>>>,
     /// Dropped receivers whose memory is still fenced.
     fenced: Mutex<Vec<Arc<ReceiverRoom>>>,
     /// Failed rooms whose prefill has not answered the abort.
     aborting: Mutex<Vec<Arc<ReceiverRoom>>>,
-    sessions: Mutex<HashMap<SessionId, Arc<Peer>>>,
+    sessions: Mutex<HashMap<SessionId, Arc<PrefillPeer>>>,
     registering: Mutex<HashMap<SessionId, oneshot::Sender<RegisterAck>>>,
     /// Sessions that prefill writes for, from when rails are wanted, and the way to their prefill.
     rails: Mutex<HashMap<SessionId, (Arc<RdmaReceiver>, Outbox)>>,
@@ -70,8 +72,8 @@ impl DecodeSide {
         let side = Arc::new(Self {
             shared,
             bootstrap: BootstrapClient::new(patience),
-            topologies: Attempts::new(tasks.clone()),
-            peers: Attempts::new(tasks),
+            topologies: SingleFlight::new(tasks.clone()),
+            peers: SingleFlight::new(tasks),
             rooms: Mutex::default(),
             fenced: Mutex::default(),
             aborting: Mutex::default(),
@@ -139,7 +141,7 @@ impl DecodeSide {
         }
     }
 
-    pub(crate) fn enter_peer(&self, peer: &Arc<Peer>) {
+    pub(crate) fn enter_peer(&self, peer: &Arc<PrefillPeer>) {
         self.sessions
             .lock()
             .insert(peer.session_id.clone(), Arc::clone(peer));
@@ -190,9 +192,9 @@ impl DecodeSide {
         });
     }
 
-    /// A prefill rank is lost: its rooms fail, its layout is read anew. One that registers but whose
+    /// A prefill rank is lost: its rooms fail, its layout is read again. One that registers but whose
     /// bytes never come is left alone for a while.
-    pub(crate) fn lose(self: &Arc<Self>, peer: &Arc<Peer>, reason: &FailureReason) {
+    pub(crate) fn lose(self: &Arc<Self>, peer: &Arc<PrefillPeer>, reason: &FailureReason) {
         if self.sessions.lock().remove(&peer.session_id).is_none() {
             return;
         }
@@ -227,7 +229,7 @@ impl DecodeSide {
             id,
             Generation(self.next.fetch_add(1, Ordering::Relaxed)),
             (request.bootstrap_addr, request.prefill_dp_rank),
-            (fake, self.shared.test_failures.draw()),
+            (fake, self.shared.fault_injection.draw()),
             (&config.waker, config.transfer.metrics.fences()),
         ));
         {
@@ -240,10 +242,10 @@ impl DecodeSide {
         if fake {
             room.progress.advance(KvPoll::WaitingForInput);
         } else {
-            let course = course::run(Arc::clone(self), Arc::clone(&room));
+            let course = room_task::run(Arc::clone(self), Arc::clone(&room));
             self.shared.tasks.spawn("room", course);
         }
-        // After it was entered: whoever fails all rooms has seen it, or has left the reason.
+        // After the insert: `fail_all` has seen the room, or has left the reason.
         if let Some(reason) = self.shared.failure() {
             self.fail(&room, reason);
         }

@@ -21,40 +21,41 @@ pub mod metadata_buffers;
 pub mod receiver;
 pub mod sender;
 
-mod backend;
 mod control;
 mod decode_side;
+mod error;
+mod fault_injection;
 mod fence;
 mod items;
 mod liveness;
 mod metrics;
-mod peer;
 mod peer_connection;
 mod plan;
 mod prefill_side;
 mod progress;
 mod ranks;
-mod session;
-mod stage;
+mod shared;
 mod tasks;
+mod transport;
 mod transport_report;
 
-pub use backend::rdma::fabric::{FabricError, NicError};
-pub use backend::shm::socket::DirError;
 pub use bootstrap::BootstrapServer;
 pub use config::{
     BootstrapAddr, KvArgs, KvManagerConfig, RdmaConfig, TransferConfig, TransportChoice, Waker,
 };
 pub use consensus::{PollBoard, PollReporter};
 pub use decode_side::room::Reclaimed;
+pub use error::{OpenError, StartError};
 pub use failure::{FailureLayer, FailureReason};
-pub use manager::{KvManager, OpenError, StartError};
+pub use manager::KvManager;
 pub use memory::{DeviceMemory, Region, RegionError};
 pub use metadata_buffers::{MetadataBuffers, MetadataIndexAllocator};
 pub use metrics::TransferMetrics;
 pub use receiver::{KvReceiver, ReceiverRequest, TransferReport};
 pub use sender::{ChunkReport, KvSender, LastChunk, SenderRequest};
 pub use tasks::Failure;
+pub use transport::rdma::fabric::{FabricError, NicError};
+pub use transport::shm::socket::DirError;
 pub use transport_report::{PeerTransport, TransportReport};
 
 #[cfg(test)]

@@ -1,27 +1,25 @@
 //! `KVManager`: one per rank. It owns the threads that move bytes and messages, and opens senders
 //! (prefill) or receivers (decode). Everything else hangs on the side it serves.
 
-use crate::backend::rdma::fabric::{Fabric, FabricError, Memory};
-use crate::backend::rdma::immediate::ROWS_MAX;
-use crate::backend::shm::socket::{DirError, check_dir};
 use crate::config::{KvManagerConfig, TransferConfig, TransportChoice};
 use crate::consensus::{PollBoard, PollReporter};
 use crate::decode_side::DecodeSide;
 use crate::decode_side::room::Reclaimed;
+use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
-use crate::memory::{Region, RegionError};
-use crate::plan::End;
+use crate::fault_injection::FaultInjection;
+use crate::memory::Region;
 use crate::prefill_side::PrefillSide;
 use crate::receiver::{KvReceiver, ReceiverRequest};
 use crate::sender::{KvSender, SenderRequest};
-use crate::stage::TestFailures;
+use crate::shared::Shared;
 use crate::tasks::{Failure, Tasks};
-use pd_protocol::BootstrapRoom;
+use crate::transport::rdma::fabric::{Fabric, FabricError, Memory};
+use crate::transport::rdma::immediate::ROWS_MAX;
+use crate::transport::shm::socket::check_dir;
 use pd_protocol::Role;
 use pd_protocol::Transport;
-use pd_protocol::layout::LayoutError;
 use pd_verbs::Verbs;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// See the module's header. Dropping it ends every room and thread.
@@ -36,67 +34,6 @@ enum Side {
     Decode(Arc<DecodeSide>),
 }
 
-/// What both sides share: configuration, own regions, own names.
-pub(crate) struct Shared {
-    pub(crate) config: KvManagerConfig,
-    /// KV cuts, then states, then the metadata rows: the numbering of plans.
-    pub(crate) regions: Vec<Region>,
-    /// NICs, where rdma is wanted and there are any.
-    pub(crate) fabric: Option<Arc<Fabric>>,
-    pub(crate) tasks: Tasks,
-    pub(crate) test_failures: TestFailures,
-}
-
-impl Shared {
-    /// This rank, as one side of a pair.
-    pub(crate) fn end(&self) -> End<'_> {
-        End {
-            layout: &self.config.kv.layout,
-            parallel: &self.config.parallel,
-            rank: self.config.rank,
-        }
-    }
-}
-
-/// Why a manager does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error("a unified worker transfers nothing; start a manager for prefill or decode")]
-    Unified,
-    #[error("this rank's KV layout: {0}")]
-    Layout(#[from] LayoutError),
-    #[error("KV region {index} has {actual} bytes, but its layout needs {expected}")]
-    RegionLength {
-        index: usize,
-        actual: u64,
-        expected: u64,
-    },
-    #[error("the layout describes {expected} regions, but {actual} were given")]
-    RegionCount { actual: usize, expected: usize },
-    #[error("--disaggregation-shm-dir {} cannot be used: {reason}", .dir.display())]
-    ShmDir { dir: PathBuf, reason: DirError },
-    #[error("memory of the KV transfer itself: {0}")]
-    Memory(RegionError),
-    #[error("transfer backend rdma cannot be used: {0}")]
-    Rdma(#[from] FabricError),
-    #[error("cannot start the threads of the KV transfer: {0}")]
-    Threads(std::io::Error),
-    #[error("cannot listen on {host}: {source}")]
-    Listen {
-        host: std::net::IpAddr,
-        source: std::io::Error,
-    },
-}
-
-/// Why a room is not opened. The room that stands in the way is not affected.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    #[error("bootstrap_room {0} is in use or was used a moment ago; draw a new one")]
-    DuplicateRoom(BootstrapRoom),
-    #[error("a {0} worker opens no {1}")]
-    WrongRole(&'static str, &'static str),
-}
-
 // === impl KvManager ===
 
 impl KvManager {
@@ -104,7 +41,7 @@ impl KvManager {
     ///
     /// # Errors
     /// The memory does not match its layout, a thread or listener is refused, or only rdma is wanted and
-    /// cannot be had.
+    /// is unavailable.
     pub fn start(config: KvManagerConfig) -> Result<Self, StartError> {
         Self::start_over(Verbs::open, config)
     }
@@ -122,7 +59,7 @@ impl KvManager {
             .enable_all()
             .build()
             .map_err(StartError::Threads)?;
-        let test_failures = TestFailures::new(
+        let fault_injection = FaultInjection::new(
             config.transfer.test_failure_prob,
             config.transfer.test_failure_seed,
         );
@@ -131,7 +68,7 @@ impl KvManager {
             regions,
             fabric,
             tasks: Tasks::new(runtime.handle().clone()),
-            test_failures,
+            fault_injection,
         });
         let (started_tx, started_rx) = std::sync::mpsc::channel();
         runtime.spawn(async move {
@@ -199,7 +136,7 @@ impl KvManager {
         self.side.shared()
     }
 
-    /// Whether this manager has failed. Its rooms then fail, too, so that nobody waits for one that hangs.
+    /// Whether this manager has failed. Its rooms then fail, too, so that no caller waits for one that hangs.
     pub fn failure(&self) -> Failure {
         self.shared().tasks.failure()
     }
@@ -247,23 +184,7 @@ impl Drop for KvManager {
     }
 }
 
-// === impl Shared ===
-
-impl Shared {
-    /// Why every room fails now, if this manager has failed.
-    pub(crate) fn failure(&self) -> Option<FailureReason> {
-        let reason = self.tasks.failure().reason()?;
-        Some(FailureReason::device(&*reason))
-    }
-
-    /// This rank's NICs, the preferred first.
-    pub(crate) fn nic_names(&self) -> Vec<String> {
-        let nics = self.fabric.iter().flat_map(|fabric| fabric.infos());
-        nics.map(|nic| nic.device).collect()
-    }
-}
-
-/// This rank's NICs; none where they are not wanted, or where they are not needed and not to be had.
+/// This rank's NICs; none where they are not wanted, or optional and unavailable.
 fn open_fabric(
     verbs: impl FnOnce() -> Result<Verbs, pd_verbs::OpenError>,
     config: &KvManagerConfig,

@@ -5,7 +5,7 @@
 //! its owner hands over a file descriptor and never a pointer. Other threads and processes write
 //! the same bytes; they are only ever touched by raw copies and system calls, never through
 //! references. Who may touch which bytes when is the fence's business. Each mapping lies between guard
-//! pages: whatever would leave it ends the process instead of changing other memory.
+//! pages: an access beyond it ends the process instead of changing other memory.
 #![expect(
     unsafe_code,
     reason = "maps, copies and atomics on memory that peers share"

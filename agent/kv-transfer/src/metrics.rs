@@ -1,5 +1,5 @@
 //! What is observed of the transfer, in Prometheus' types: names, labels, and who has which series.
-//! What a request waits for is the engine's to tell; here are peers, NICs, rails and fences.
+//! The engine measures what a request waits for; here are peers, NICs, rails and fences.
 //!
 //! Handles are made once for a peer, a rail or a room, so what is counted per write takes no lock. A
 //! peer's series go with it, and few peers have any of their own, so a scrape stays readable.
@@ -40,7 +40,7 @@ struct Shared {
     peers: Mutex<Peers>,
 }
 
-/// Whose series are whose. A peer that registers anew may do so before its earlier self is missed.
+/// Whose series are whose. A peer may register again before its earlier session is found lost.
 #[derive(Debug, Default)]
 struct Peers {
     /// The latest entry under each name.

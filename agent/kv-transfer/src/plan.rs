@@ -1,12 +1,13 @@
 //! Which bytes go where: a pure function of both sides' layouts and page lists. Nothing here knows
 //! of transports or rooms. With heads outside layers a page of a cut is one range, and so is any
-//! interval of its heads, whatever the tensor-parallel sizes.
+//! interval of its heads, for any tensor-parallel sizes.
 
-mod place;
+mod shard_span;
 
 use crate::ranks::{self, RankOf};
 use pd_protocol::layout::{KvLayout, ParallelLayout, RankId};
-use place::{Place, pair};
+use shard_span::{ShardSpan, pair};
+use std::sync::Arc;
 
 /// The pairing of one prefill rank's memory with one decode rank's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,18 +80,18 @@ impl TransferPlan {
         let mut pages = Vec::new();
         let mut regions = (0, 0);
         for (s, d) in p.groups.iter().zip(&d.groups) {
-            let mut src_places = Place::of_group(s, p.page_size, regions.0);
+            let mut src_places = ShardSpan::of_group(s, p.page_size, regions.0);
             src_places.retain(|place| ranks::sends(place.shard, src.rank_of(), dst.rank_of()));
-            let dst_places = Place::of_group(d, p.page_size, regions.1);
+            let dst_places = ShardSpan::of_group(d, p.page_size, regions.1);
             pages.extend(pair(&src_places, &dst_places));
             regions.0 += s.cuts.len();
             regions.1 += d.cuts.len();
         }
         let states = p.states.iter().zip(&d.states);
         let states = states.enumerate().map(|(nr, (s, d))| {
-            let mut src_places = Place::of_state(s, regions.0 + nr);
+            let mut src_places = ShardSpan::of_state(s, regions.0 + nr);
             src_places.retain(|place| ranks::sends(place.shard, src.rank_of(), dst.rank_of()));
-            pair(&src_places, &Place::of_state(d, regions.1 + nr))
+            pair(&src_places, &ShardSpan::of_state(d, regions.1 + nr))
         });
         let states = states.collect();
         let row_bytes = p.metadata.row_bytes() as u64;
@@ -302,6 +303,22 @@ pub(crate) fn check_whole(layout: &KvLayout, plans: &[&TransferPlan]) -> Result<
     match plans.iter().filter(|plan| plan.row.is_some()).count() {
         1 => Ok(()),
         rows => Err(format!("{rows} of prefill's ranks bring the metadata row")),
+    }
+}
+
+/// Items of each state, and the metadata row, of one side of a room.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedTail {
+    pub(crate) state_indices: Arc<[Vec<u32>]>,
+    pub(crate) metadata_buffer_index: u32,
+}
+
+impl OwnedTail {
+    pub(crate) fn as_tail(&self) -> Tail<'_> {
+        Tail {
+            state_indices: &self.state_indices,
+            metadata_buffer_index: self.metadata_buffer_index,
+        }
     }
 }
 

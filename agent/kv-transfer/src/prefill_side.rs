@@ -1,28 +1,31 @@
-//! Prefill's rooms: who may open one, what its senders are told, when it ends.
+//! Prefill's rooms: who may open one, what its senders learn, when it ends.
 //!
 //! 1. `open` enters a room; decode ranks `join` it, before or after.
 //! 2. All have: `WaitingForInput`. The engine computes and `send`s chunks.
 //! 3. A chunk becomes writes on a session's rails (rdma), frames on its streams (tcp), or an offer that
 //!    decode pulls (shm).
-//! 4. Every decode rank says `Success`; or someone says `Failed`, and all are told why.
+//! 4. Every decode rank says `Success`; or one says `Failed`, and all get the reason.
 //! 5. `close` forgets the room but remembers that it was used.
 
-pub(crate) mod messages;
+mod decode_peer;
+mod messages;
 pub(crate) mod room;
 mod sending;
 mod table;
 
-use crate::backend::shm::export::{self, ExportError};
-use crate::backend::shm::lease::LeaseTable;
 use crate::bootstrap::client::BootstrapClient;
 use crate::config::TransportChoice;
+use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
-use crate::manager::{OpenError, Shared, StartError};
+use crate::fault_injection::FaultPoint;
 use crate::peer_connection::{ConnectionKind, Hello};
 use crate::sender::{KvSender, SenderRequest};
-use crate::session::Session;
-use crate::stage::Stage;
+use crate::shared::Shared;
+use crate::transport::outgoing::OutboundEvents;
+use crate::transport::shm::export::{self, ExportError};
+use crate::transport::shm::lease::LeaseTable;
 use crate::{control, liveness, peer_connection};
+use decode_peer::DecodePeer;
 use parking_lot::Mutex;
 use pd_protocol::bootstrap::RouteRegistration;
 use pd_protocol::control::{SessionId, ShmOffer, TransferInfo};
@@ -37,7 +40,7 @@ use tokio::net::TcpStream;
 pub(crate) struct PrefillSide {
     pub(crate) shared: Arc<Shared>,
     rooms: Mutex<Rooms>,
-    sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+    sessions: Mutex<HashMap<SessionId, Arc<DecodePeer>>>,
     leases: Arc<LeaseTable>,
     /// Where this rank's memory is handed out, if it is.
     shm: Option<ShmOffer>,
@@ -78,7 +81,7 @@ impl PrefillSide {
         *self.link_port.get().expect("set before anyone can ask")
     }
 
-    /// Tells the bootstrap server where this rank is; tries until it listens.
+    /// Registers this rank with the bootstrap server; retries until it listens.
     fn register(&self, control_port: u16) {
         let config = &self.shared.config;
         let Some(addr) = config.bootstrap_addr.clone() else {
@@ -130,24 +133,24 @@ impl PrefillSide {
             let (interval, patience) = (transfer.heartbeat_interval, transfer.patience());
             tokio::select! {
                 reason = liveness::watch(&peer, stream, interval, patience) => {
-                    side.lose(&session, &reason);
+                    side.lose(session.id(), &reason);
                 }
-                () = session.control_closed() => {
+                () = session.remote.control_closed() => {
                     let reason = format!("the control connection to {peer} is closed");
-                    side.lose(&session, &FailureReason::network(reason));
+                    side.lose(session.id(), &FailureReason::network(reason));
                 }
-                () = session.lost.cancelled() => {}
+                () = session.remote.lost.cancelled() => {}
             }
         });
     }
 
     /// A session is over: its rooms fail, its links close.
-    pub(crate) fn lose(&self, session: &Arc<Session>, reason: &FailureReason) {
-        if self.sessions.lock().remove(session.id()).is_none() {
+    fn lose(&self, id: &SessionId, reason: &FailureReason) {
+        let Some(session) = self.sessions.lock().remove(id) else {
             return;
-        }
-        session.lost.cancel();
-        session.metrics.leave();
+        };
+        session.remote.lost.cancel();
+        session.remote.metrics.leave();
         let rooms: Vec<Arc<SenderRoom>> = {
             let mut rooms = self.rooms.lock();
             rooms.forget_session(session.id());
@@ -171,9 +174,9 @@ impl PrefillSide {
         let SenderRequest { room: id, fake } = request;
         let config = &self.shared.config;
         let fake = fake || config.transfer.transport == TransportChoice::Fake;
-        let test_failure = self.shared.test_failures.draw();
+        let fault_point = self.shared.fault_injection.draw();
         let observed = (&config.waker, config.transfer.metrics.fences());
-        let room = Arc::new(SenderRoom::new(id, fake, test_failure, observed));
+        let room = Arc::new(SenderRoom::new(self, (id, fake), fault_point, observed));
         let (early, ended) = {
             let mut rooms = self.rooms.lock();
             let ended = rooms.ended(id).cloned();
@@ -185,8 +188,8 @@ impl PrefillSide {
         };
         if let Some(Ended::Aborted(reason)) = ended {
             self.fail(&room, FailureReason::peer(reason));
-        } else if test_failure == Some(Stage::Bootstrap) {
-            self.fail(&room, Stage::Bootstrap.reason(id));
+        } else if fault_point == Some(FaultPoint::Bootstrap) {
+            self.fail(&room, FaultPoint::Bootstrap.reason(id));
         }
         let tasks = &self.shared.tasks;
         let entered = tasks.handle().enter();
@@ -198,7 +201,7 @@ impl PrefillSide {
         }
         drop(entered);
         tasks.spawn("room", Arc::clone(self).keep_time(Arc::clone(&room)));
-        // After it was entered: whoever fails all rooms has seen it, or has left the reason.
+        // After the insert: `fail_all` has seen the room, or has left the reason.
         if let Some(reason) = self.shared.failure() {
             self.fail(&room, reason);
         }
@@ -210,9 +213,9 @@ impl PrefillSide {
 
     /// Every decode rank is in.
     fn bootstrapped(&self, room: &Arc<SenderRoom>) {
-        match room.test_failure {
-            Some(Stage::Waiting) => {
-                self.fail(room, Stage::Waiting.reason(room.id));
+        match room.fault_point {
+            Some(FaultPoint::Waiting) => {
+                self.fail(room, FaultPoint::Waiting.reason(room.id));
             }
             _ => {
                 room.progress.advance(KvPoll::WaitingForInput);
@@ -252,7 +255,7 @@ impl PrefillSide {
         self.rooms.lock().open.get(&room).cloned()
     }
 
-    /// Fails a room and tells its decode ranks; false if it had ended before.
+    /// Fails a room and notifies its decode ranks; false if it had ended before.
     pub(crate) fn fail(&self, room: &SenderRoom, reason: FailureReason) -> bool {
         if room.progress.poll().is_terminal() {
             return false;
@@ -288,9 +291,16 @@ impl PrefillSide {
     }
 }
 
-/// Tells a decode rank why a room fails.
-fn refuse(session: &Session, info: &TransferInfo, reason: &FailureReason) {
-    messages::answer(session, info, KvPoll::Failed, Some(reason.to_string()));
+impl OutboundEvents for PrefillSide {
+    fn lost(&self, session: &SessionId, reason: &FailureReason) {
+        self.lose(session, reason);
+    }
+}
+
+/// Sends a decode rank the reason why a room fails.
+fn refuse(session: &DecodePeer, info: &TransferInfo, reason: &FailureReason) {
+    let remote = &session.remote;
+    remote.answer(info, KvPoll::Failed, Some(reason.to_string()));
 }
 
 /// Offers this rank's memory to decode processes on this host; `None`, with the reason in the log,

@@ -111,7 +111,7 @@ impl Failure {
         self.reason.borrow().clone()
     }
 
-    /// Waits until it fails; for ever, if it ends before.
+    /// Waits until it fails; without end if it ends first.
     pub async fn failed(mut self) -> Arc<str> {
         let reason = self.reason.wait_for(Option::is_some).await;
         match reason.ok().and_then(|reason| reason.clone()) {

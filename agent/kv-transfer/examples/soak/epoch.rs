@@ -1,5 +1,5 @@
 //! What an epoch of the soak is: two pools of ranks, what their memory means, and the requests, all drawn from
-//! a seed, so that both sides know them without telling each other.
+//! a seed, so that both sides know them without an exchange between them.
 
 use pd_kv_transfer::TransportChoice;
 use pd_protocol::Transport;

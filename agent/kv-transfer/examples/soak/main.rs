@@ -1,5 +1,5 @@
 //! A long run of random requests between two processes whose pools change their layout again and again, with
-//! a tenth of the requests failing on purpose: all bytes are checked on arrival, each failure must be told to
+//! a tenth of the requests failing on purpose: all bytes are checked on arrival, each failure must be reported to
 //! both sides once and in time, and nothing may be left behind.
 #![expect(clippy::print_stdout, reason = "a proof reports on stdout")]
 
@@ -14,14 +14,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use worker::{Ended, Footprint, Order, Told};
+use worker::{Ended, Footprint, Order, Report};
 
 /// Requests of an epoch.
 const ROOMS: u64 = 500;
 /// A failure is known to both sides within the heartbeat bound: 500 ms twice.
 const BOUND: Duration = Duration::from_millis(1000);
-/// What the other side has not heard of by then is told by the router: where decode fails before it knows its
-/// prefill, nobody else can.
+/// The router reports what the other side has not heard of by then: where decode fails before it knows its
+/// prefill, only the router can.
 const ROUTER_AFTER: Duration = Duration::from_millis(1500);
 /// Only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ struct Process {
 struct Tally {
     requests: u64,
     failed: u64,
-    /// Of those, what the router told the other side.
+    /// Of those, how many the router reported to the other side.
     routed: u64,
     furthest_apart: Duration,
 }
@@ -70,10 +70,10 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn soak(seed: u64, length: Duration) -> anyhow::Result<()> {
-    let (told, inbox) = channel();
+    let (report, inbox) = channel();
     let mut sides = [
-        Process::start(Side::Prefill, told.clone())?,
-        Process::start(Side::Decode, told)?,
+        Process::start(Side::Prefill, report.clone())?,
+        Process::start(Side::Decode, report)?,
     ];
     let began = Instant::now();
     let mut total = Tally::default();
@@ -101,7 +101,7 @@ fn soak(seed: u64, length: Duration) -> anyhow::Result<()> {
     } = total;
     println!(
         "{number} epochs, {requests} requests, {failed} failed ({:.1} %), every one on both sides, at most \
-         {furthest_apart:?} apart; {routed} of them told by the router; nothing is left behind",
+         {furthest_apart:?} apart; {routed} of them reported by the router; nothing is left behind",
         100.0 * failed as f64 / requests as f64
     );
     Ok(())
@@ -111,7 +111,7 @@ fn soak(seed: u64, length: Duration) -> anyhow::Result<()> {
 fn run_epoch(
     epoch: &Epoch,
     sides: &mut [Process; 2],
-    inbox: &Receiver<(Side, Told)>,
+    inbox: &Receiver<(Side, Report)>,
 ) -> anyhow::Result<Tally> {
     let mut bootstrap_port = 0;
     for side in sides.iter_mut() {
@@ -121,7 +121,7 @@ fn run_epoch(
         })?;
         let (
             _,
-            Told::Ready {
+            Report::Ready {
                 bootstrap_port: port,
             },
         ) = inbox.recv_timeout(PATIENCE)?
@@ -144,8 +144,8 @@ fn run_epoch(
     let mut heard = Instant::now();
     while done < 2 {
         match inbox.recv_timeout(Duration::from_millis(100)) {
-            Ok((_, Told::Done)) => done += 1,
-            Ok((side, Told::Ended(ended))) => {
+            Ok((_, Report::Done)) => done += 1,
+            Ok((side, Report::Ended(ended))) => {
                 heard = Instant::now();
                 let (room, has_failed) = (ended.room, ended.failure.is_some());
                 let both = ends.entry(room).or_default();
@@ -161,7 +161,7 @@ fn run_epoch(
                     waiting.insert(room, (Instant::now(), other));
                 }
             }
-            Ok((side, told)) => bail!("{side:?} says {told:?}"),
+            Ok((side, report)) => bail!("{side:?} says {report:?}"),
             Err(RecvTimeoutError::Timeout) => {
                 ensure!(heard.elapsed() < PATIENCE, "hangs: {:?}", hanging(&ends));
             }
@@ -225,7 +225,7 @@ fn tally(
             let is_early = decode.failure.as_ref().is_some_and(is_early);
             ensure!(
                 is_early,
-                "room {room} had to be told by the router: {both:?}"
+                "room {room} had to be reported by the router: {both:?}"
             );
             tally.routed += 1;
             continue;
@@ -243,15 +243,15 @@ fn tally(
 /// Ends both pools; what the processes still hold.
 fn stop(
     sides: &mut [Process; 2],
-    inbox: &Receiver<(Side, Told)>,
+    inbox: &Receiver<(Side, Report)>,
 ) -> anyhow::Result<[Footprint; 2]> {
     // Decode first: it goes from its prefill.
     let mut left = [None; 2];
     for side in sides.iter_mut().rev() {
         side.order(&Order::Stop)?;
         match inbox.recv_timeout(PATIENCE)? {
-            (side, Told::Stopped(footprint)) => left[side as usize] = Some(footprint),
-            (side, told) => bail!("{side:?} says {told:?} and not that it has stopped"),
+            (side, Report::Stopped(footprint)) => left[side as usize] = Some(footprint),
+            (side, report) => bail!("{side:?} says {report:?} instead of a stop"),
         }
     }
     Ok(left.map(|left| left.expect("both have said it")))
@@ -316,7 +316,7 @@ impl Tally {
 // === impl Process ===
 
 impl Process {
-    fn start(side: Side, told: Sender<(Side, Told)>) -> anyhow::Result<Self> {
+    fn start(side: Side, report: Sender<(Side, Report)>) -> anyhow::Result<Self> {
         let name = match side {
             Side::Prefill => "prefill",
             Side::Decode => "decode",
@@ -331,7 +331,7 @@ impl Process {
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 let said = serde_json::from_str(&line).expect("the child speaks our language");
-                if told.send((side, said)).is_err() {
+                if report.send((side, said)).is_err() {
                     return;
                 }
             }

@@ -160,7 +160,7 @@ impl Rank {
             for (nr, &item) in (0..).zip(items) {
                 let mut places = Vec::new();
                 for tensor in &state.tensors {
-                    // Tensors of one name are one thing, whatever their layers.
+                    // Tensors of one name are one tensor in any number of layers.
                     let what = what * 256 + u32::try_from(tensor.layer_bytes)?;
                     for head in tensor.dim_start..tensor.dim_start + tensor.dim {
                         let layers = tensor.first_layer..tensor.first_layer + tensor.layers;

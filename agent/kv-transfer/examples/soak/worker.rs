@@ -1,4 +1,4 @@
-//! One side of the soak, a process: it does what it is ordered to on standard input and tells how each
+//! One side of the soak, a process: it takes orders on standard input and reports how each
 //! request ended on standard output.
 
 use crate::epoch::{Epoch, Request, Side, WINDOW};
@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What the process is told.
+/// What the process is report.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Ranks of a pool; decode is told where prefill's bootstrap server is.
+    /// Ranks of a pool; decode gets the address of prefill's bootstrap server.
     Start { epoch: Epoch, bootstrap_port: u16 },
     /// The requests of an epoch.
     Run { first: u64, count: u64 },
@@ -32,9 +32,9 @@ pub(crate) enum Order {
     Stop,
 }
 
-/// What it tells.
+/// A report of the process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum Report {
     Ready { bootstrap_port: u16 },
     Ended(Ended),
     Done,
@@ -108,7 +108,7 @@ pub(crate) fn run(side: Side) -> anyhow::Result<()> {
                 break;
             }
         }
-        // Without a parent there is nothing to do, and nobody to say it to.
+        // Without a parent there is nothing to do and no reader for an error.
         std::process::exit(0);
     });
     let mut pool = None;
@@ -158,7 +158,7 @@ fn on_order(
                 let _ = news.send(News::Wake);
             });
             let started = Pool::start(epoch, side, bootstrap_port, &waker)?;
-            tell(&Told::Ready {
+            report(&Report::Ready {
                 bootstrap_port: started.bootstrap.port,
             })?;
             *pool = Some(started);
@@ -174,16 +174,16 @@ fn on_order(
         (Order::Stop, Some(stopped)) => {
             stopped.check_all_free()?;
             *pool = None;
-            tell(&Told::Stopped(Footprint::settled()?))?;
+            report(&Report::Stopped(Footprint::settled()?))?;
         }
         (order, _) => bail!("{order:?} at the wrong time"),
     }
     Ok(())
 }
 
-fn tell(told: &Told) -> anyhow::Result<()> {
+fn report(report: &Report) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, told)?;
+    serde_json::to_writer(&mut out, report)?;
     out.write_all(b"\n")?;
     Ok(out.flush()?)
 }
@@ -319,7 +319,7 @@ impl Pool {
         }
         self.live = live;
         if had_work && self.next == self.end && self.live.is_empty() {
-            tell(&Told::Done)?;
+            report(&Report::Done)?;
         } else if self.next < self.end && self.live.len() < WINDOW {
             return self.step();
         }
@@ -422,10 +422,10 @@ impl Pool {
             }
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-        // What came of giving the others up says less than why.
+        // The first reason says more than the failures that follow from it.
         let aborted = |reason: &String| reason.ends_with("was aborted by its request");
         let cause = failures.iter().find(|reason| !aborted(reason));
-        tell(&Told::Ended(Ended {
+        report(&Report::Ended(Ended {
             room,
             failure: cause.or(failures.first()).cloned(),
             unix_ns: u64::try_from(now.as_nanos())?,

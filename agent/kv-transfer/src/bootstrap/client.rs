@@ -46,7 +46,7 @@ enum Outcome {
     /// Asking again may help: not registered yet.
     Later(String),
     Silent(String),
-    /// Nobody listens.
+    /// No process listens there.
     Unreachable(String),
     Refused(String),
 }

@@ -201,7 +201,7 @@ async fn wrong_method(method: Method, uri: Uri) -> (StatusCode, String) {
     (StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
-/// The body as `T`, whatever content type it claims; or 413 with the bound, or 400 with line,
+/// The body as `T`, regardless of its content type; or 413 with the bound, or 400 with line,
 /// column and field.
 fn parse<T: serde::de::DeserializeOwned>(body: Body) -> Result<T, (StatusCode, String)> {
     let body = body.map_err(|refused| match refused.status() {

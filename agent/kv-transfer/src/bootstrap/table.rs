@@ -113,7 +113,7 @@ impl RouteTable {
         Ok(())
     }
 
-    /// A prefill that restarts brings a new server, so nobody registers here for another boot. A
+    /// A prefill that restarts brings a new server, so no rank registers here for another boot. A
     /// rank of a peer that sends no boot id is taken too, but not in the place of one that does.
     fn check_boot(&self, rank: RankId, boot_id: Option<&str>) -> Result<(), RegisterError> {
         match boot_id {

@@ -31,7 +31,7 @@ fn a_room_is_as_far_as_its_slowest_rank_and_stays_where_it_ended() {
     assert_eq!(
         agreed(&board, 7, KvPoll::Success),
         KvPoll::Bootstrapping,
-        "nobody else has said anything"
+        "no other rank has reported"
     );
     ranks[0].report(room, KvPoll::Success, None);
     ranks[1].report(room, KvPoll::Transferring, None);
@@ -47,9 +47,9 @@ fn a_room_is_as_far_as_its_slowest_rank_and_stays_where_it_ended() {
     leader.wait("the failure is known", || {
         agreed(&board, 7, KvPoll::Success) == KvPoll::Failed
     });
-    let told = board.failure_reason(room).unwrap().to_string();
+    let reason = board.failure_reason(room).unwrap().to_string();
     assert_eq!(
-        told,
+        reason,
         "peer: rank 1 on another node: network: the rail broke"
     );
     ranks[1].report(room, KvPoll::Success, None);
@@ -88,16 +88,16 @@ fn a_rank_that_is_lost_fails_what_it_had_not_ended() {
         agreed(&board, 2, KvPoll::Success) == KvPoll::Transferring
     });
     let second = mk_reporter(&follower, &board, 0);
-    follower.wait("nobody is a rank twice", || second.is_lost());
+    follower.wait("a rank has one link", || second.is_lost());
     drop(follower);
     leader.wait("the loss is known", || {
         agreed(&board, 2, KvPoll::Success) == KvPoll::Failed
     });
     assert_eq!(agreed(&board, 1, KvPoll::Success), KvPoll::Success);
-    let told = board.failure_reason(mk_room(2)).unwrap().to_string();
+    let reason = board.failure_reason(mk_room(2)).unwrap().to_string();
     assert!(
-        told.starts_with("peer: rank 0 on another node is lost"),
-        "{told}"
+        reason.starts_with("peer: rank 0 on another node is lost"),
+        "{reason}"
     );
     assert_eq!(board.failure_reason(mk_room(1)), None);
 }
@@ -113,8 +113,8 @@ fn a_rank_that_never_comes_is_lost() {
     leader.wait("it is given up", || {
         agreed(&board, 1, KvPoll::Success) == KvPoll::Failed
     });
-    let told = board.failure_reason(mk_room(1)).unwrap().to_string();
-    assert!(told.ends_with("it did not come in 20ms"), "{told}");
+    let reason = board.failure_reason(mk_room(1)).unwrap().to_string();
+    assert!(reason.ends_with("it did not come in 20ms"), "{reason}");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_stranger_on_the_port_is_no_rank() {
 
 proptest! {
     #[test]
-    fn whatever_a_rank_says_its_rooms_never_go_back(polls in prop::collection::vec(0u8..=4, 1..12)) {
+    fn rooms_of_a_rank_never_go_back_for_any_report(polls in prop::collection::vec(0u8..=4, 1..12)) {
         let mut rank = Remote::default();
         let room = mk_room(3);
         let mut before = KvPoll::Bootstrapping;

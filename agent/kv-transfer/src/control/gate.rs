@@ -1,4 +1,4 @@
-//! What strangers send never reaches the ZMQ socket unchecked: its decoder reserves whatever length
+//! What strangers send never reaches the ZMQ socket unchecked: its decoder reserves any length
 //! a frame header states and keeps the parts of an endless multipart, so nine bytes could end the
 //! process. The gate owns the public port, forwards whole frames within bounds to the socket's own
 //! loopback port, and closes connections that break them.
@@ -30,12 +30,12 @@ enum GateError {
     FrameCount,
 }
 
-/// Accepts on `public` for ever and forwards to `inner`.
+/// Accepts on `public` without end and forwards to `inner`.
 pub(crate) async fn run(tasks: Tasks, public: TcpListener, inner: SocketAddr) -> Infallible {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let slot = Arc::clone(&slots).acquire_owned().await;
-        let slot = slot.expect("nobody closes the semaphore");
+        let slot = slot.expect("the semaphore is never closed");
         let Ok((peer, from)) = public.accept().await else {
             // Out of file descriptors: others close in time.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;

@@ -1,10 +1,10 @@
-//! What decode does with a control message, and what it tells prefill when a room fails.
+//! How decode handles control messages, and what it sends prefill when a room fails.
 
 use super::DecodeSide;
 use super::room::ReceiverRoom;
-use crate::backend::rdma::receiver;
+use crate::decode_side::prefill_peer::PrefillPeer;
 use crate::failure::FailureReason;
-use crate::peer::Peer;
+use crate::transport::rdma::receiver;
 use pd_protocol::KvPoll;
 use pd_protocol::control::{
     Abort, AbortAck, ChunkReady, ControlMessage, RailClosed, RailDown, RailOffer, RegisterAck,
@@ -36,7 +36,7 @@ impl DecodeSide {
 
     fn on_register_ack(&self, ack: RegisterAck) {
         if let Some(waiting) = self.registering.lock().remove(&ack.session_id) {
-            // Whoever waited may have run out of time.
+            // The caller may have run out of time.
             let _ = waiting.send(ack);
         }
     }
@@ -74,7 +74,7 @@ impl DecodeSide {
         let _ = outbox.send(&ControlMessage::RailClosed(closed));
     }
 
-    fn peer(&self, session_id: &SessionId) -> Option<Arc<Peer>> {
+    fn peer(&self, session_id: &SessionId) -> Option<Arc<PrefillPeer>> {
         self.sessions.lock().get(session_id).cloned()
     }
 
@@ -137,7 +137,7 @@ impl DecodeSide {
         }
     }
 
-    /// Fails a room, closes its fence and tells prefill; false if it had ended before.
+    /// Fails a room, closes its fence and notifies prefill; false if it had ended before.
     pub(crate) fn fail(self: &Arc<Self>, room: &Arc<ReceiverRoom>, reason: FailureReason) -> bool {
         if room.progress.poll().is_terminal() {
             return false;
@@ -157,7 +157,7 @@ impl DecodeSide {
         true
     }
 
-    /// Tells every prefill rank of the room that nothing more is wanted, again until each has
+    /// Sends every prefill rank of the room an abort, again until each has
     /// answered or is gone. Our own memory is fenced already; this frees prefill's.
     async fn abort_until_answered(self: Arc<Self>, room: Arc<ReceiverRoom>, reason: String) {
         self.aborting.lock().push(Arc::clone(&room));
@@ -187,7 +187,7 @@ impl DecodeSide {
     }
 }
 
-fn unanswered_aborts(room: &ReceiverRoom) -> Vec<Arc<Peer>> {
+fn unanswered_aborts(room: &ReceiverRoom) -> Vec<Arc<PrefillPeer>> {
     let state = room.state.lock();
     let waiting = state.targets.iter();
     let waiting = waiting.filter(|target| !target.abort_acked && !target.peer.lost.is_cancelled());

@@ -1,13 +1,13 @@
 //! One room on decode: what it offers, whom it waits for, what has arrived.
 
 use crate::config::{BootstrapAddr, Waker};
+use crate::decode_side::prefill_peer::PrefillPeer;
+use crate::fault_injection::FaultPoint;
 use crate::fence::Fence;
 use crate::metrics::FenceMetrics;
-use crate::peer::Peer;
 use crate::progress::Progress;
 use crate::ranks::TargetRank;
 use crate::receiver::TransferReport;
-use crate::stage::Stage;
 use parking_lot::Mutex;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::control::{Generation, SessionId};
@@ -23,8 +23,8 @@ pub(crate) struct ReceiverRoom {
     pub(crate) fake: bool,
     pub(crate) progress: Progress,
     pub(crate) fence: Fence,
-    /// Stage at which the room fails on purpose.
-    pub(crate) test_failure: Option<Stage>,
+    /// FaultPoint at which the room fails on purpose.
+    pub(crate) fault_point: Option<FaultPoint>,
     pub(crate) offered: Notify,
     pub(crate) state: Mutex<ReceiverState>,
 }
@@ -49,7 +49,7 @@ pub struct Reclaimed {
 
 /// A prefill rank that this room waits for.
 pub(crate) struct Target {
-    pub(crate) peer: Arc<Peer>,
+    pub(crate) peer: Arc<PrefillPeer>,
     /// It has nothing of what is offered; it only has to know.
     pub(crate) is_dummy: bool,
     /// How many decode ranks it must hear of.
@@ -76,7 +76,7 @@ impl ReceiverRoom {
         id: BootstrapRoom,
         generation: Generation,
         origin: (BootstrapAddr, Option<u32>),
-        (fake, test_failure): (bool, Option<Stage>),
+        (fake, fault_point): (bool, Option<FaultPoint>),
         (waker, fences): (&Waker, &FenceMetrics),
     ) -> Self {
         let (bootstrap_addr, prefill_dp_rank) = origin;
@@ -88,7 +88,7 @@ impl ReceiverRoom {
             fake,
             progress: Progress::new(Arc::clone(waker)),
             fence: Fence::new(Arc::clone(waker), fences.clone()),
-            test_failure,
+            fault_point,
             offered: Notify::new(),
             state: Mutex::default(),
         }
@@ -112,14 +112,14 @@ impl ReceiverState {
     }
 
     /// A prefill rank has answered the abort, for the first time.
-    pub(crate) fn acknowledge_abort(&mut self, session: &SessionId) -> Option<Arc<Peer>> {
+    pub(crate) fn acknowledge_abort(&mut self, session: &SessionId) -> Option<Arc<PrefillPeer>> {
         let target = self.target(session)?;
         let is_news = !std::mem::replace(&mut target.abort_acked, true);
         is_news.then(|| Arc::clone(&target.peer))
     }
 
     /// Adds a prefill rank, before or after the offer.
-    pub(crate) fn wait_for(&mut self, peer: Arc<Peer>, rank: &TargetRank) {
+    pub(crate) fn wait_for(&mut self, peer: Arc<PrefillPeer>, rank: &TargetRank) {
         let mut target = Target {
             peer,
             is_dummy: false,

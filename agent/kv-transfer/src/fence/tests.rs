@@ -36,7 +36,7 @@ fn an_open_fence_is_not_released() {
 }
 
 #[test]
-fn a_fence_that_nobody_is_behind_is_released_at_once() {
+fn an_unused_fence_is_released_at_once() {
     let metrics = TransferMetrics::default().fences().clone();
     let fence = Fence::new(Arc::new(|| {}), metrics.clone());
     fence.close();

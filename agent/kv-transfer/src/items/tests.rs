@@ -41,7 +41,7 @@ fn each_type_of_state_has_its_own_number_of_items() {
 }
 
 #[test]
-fn a_state_that_one_side_forgets_is_told() {
+fn a_state_that_one_side_forgets_is_reported() {
     let layout = mk_layout();
     assert_eq!(
         check_states(&layout, &[], 1),

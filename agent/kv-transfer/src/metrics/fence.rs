@@ -23,7 +23,7 @@ impl FenceMetrics {
         self.release.observe(after.as_secs_f64());
     }
 
-    /// A room has ended, and nobody was at its memory.
+    /// A room has ended, and its memory was not in use.
     pub(crate) fn released_at_once(&self) {
         self.release.observe(0.0);
     }

@@ -1,4 +1,4 @@
-//! One peer's series. They go when it leaves; what counts on by then counts for nobody.
+//! One peer's series. They go when it leaves; what is counted after that is not shown.
 
 use super::rail::{RailMetrics, RailWrites};
 use super::series::Series;

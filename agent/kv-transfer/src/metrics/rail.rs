@@ -15,7 +15,7 @@ pub(crate) enum RailState {
     Up = 2,
 }
 
-/// What is told of a rail; down once this is dropped.
+/// A rail's series; down once this is dropped.
 #[derive(Debug)]
 pub(crate) struct RailMetrics {
     pub(super) nic: String,

@@ -68,7 +68,7 @@ impl Series {
             rdma: Rdma::build()?,
             aborts_sent: counter(
                 "kv_aborts_sent_total",
-                "Decode: rooms given up, counted for each prefill rank that is told",
+                "Decode: rooms given up, counted for each prefill rank that is notified",
                 &["peer"],
             )?,
             aborts_answered: counter(
@@ -134,7 +134,7 @@ impl Series {
         ]
     }
 
-    /// Removes all that is told of a peer.
+    /// Removes a peer's series.
     pub(super) fn forget(&self, peer: &str) {
         let Moved {
             bytes,

@@ -51,7 +51,7 @@ fn what_counts_on_after_its_peer_has_left_makes_no_series() {
 }
 
 #[test]
-fn a_peer_that_registers_anew_begins_at_zero_and_outlives_its_earlier_self() {
+fn a_peer_that_registers_again_begins_at_zero_and_outlives_its_earlier_session() {
     let (metrics, figures) = mk();
     let bytes = || figures.get("kv_transfer_peer_bytes_total", &[("peer", "one")]);
     let before = metrics.enter("one");
@@ -86,7 +86,7 @@ fn peers_beyond_the_bound_share_a_name_and_no_rails() {
         Some(0.0),
         "none is left"
     );
-    // Whoever leaves makes room for a name.
+    // A peer that leaves frees its name.
     drop(peers);
     let _late = metrics.enter("late");
     let (late, other) = ("late".to_owned(), OTHER.to_owned());

@@ -39,7 +39,7 @@ fn mk_layout(page_size: u32, heads: Range<u32>, total_heads: u32, cuts: &[Range<
     }
 }
 
-/// The only rank of its pool, whatever it has.
+/// The only rank of its pool, with any shard.
 fn mk_end(layout: &KvLayout) -> End<'_> {
     End {
         layout,
@@ -48,7 +48,7 @@ fn mk_end(layout: &KvLayout) -> End<'_> {
     }
 }
 
-/// Memory of a rank, every byte told by `value(page, head, layer, rest)`; `None` elsewhere.
+/// Memory of a rank, every byte given by `value(page, head, layer, rest)`; `None` elsewhere.
 fn fill<T: Clone>(layout: &KvLayout, value: impl Fn(u32, u32, u32, u64) -> T) -> Vec<Vec<T>> {
     let group = &layout.groups[0];
     let regions = group.cuts.iter().map(|cut| {

@@ -1,25 +1,25 @@
 //! What prefill does with a control message. Every one may come twice, late, or from a decode rank
 //! whose session is over.
 
+use super::decode_peer::DecodePeer;
 use super::room::SenderRoom;
 use super::table::Ended;
 use super::{PrefillSide, refuse};
-use crate::backend::rdma::writer::Event;
 use crate::config::BootstrapAddr;
+use crate::config::rank_name;
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
 use crate::items;
-use crate::peer::rank_name;
 use crate::plan::{End, TransferPlan};
-use crate::session::Session;
+use crate::transport::outgoing::{OutboundEvents, OutboundPeer, OutboundRoom};
 use pd_protocol::KvPoll;
 use pd_protocol::Transport;
 use pd_protocol::compat::{KvMeaning, check_pair};
 use pd_protocol::control::{
-    Abort, AbortAck, ChunkDone, ControlMessage, KvArgsRegisterInfo, RailsWanted, RegisterAck,
-    SessionId, Status, TransferInfo,
+    Abort, AbortAck, ChunkDone, ControlMessage, KvArgsRegisterInfo, RegisterAck, SessionId, Status,
+    TransferInfo,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -36,12 +36,20 @@ impl PrefillSide {
             ControlMessage::ChunkDone(done) => self.on_chunk_done(&done),
             ControlMessage::Status(status) => self.on_status(&status),
             ControlMessage::Abort(abort) => self.on_abort(abort),
-            ControlMessage::RailsWanted(wanted) => self.on_rails_wanted(&wanted),
+            ControlMessage::RailsWanted(wanted) => {
+                if let Some(session) = self.session(&wanted.session_id) {
+                    session.outbound.on_rails_wanted(&wanted.nics);
+                }
+            }
             ControlMessage::RailAnswer(answer) => {
-                self.tell_rails(&answer.session_id.clone(), Event::Answered(answer));
+                if let Some(session) = self.session(&answer.session_id) {
+                    session.outbound.on_rail_answer(answer);
+                }
             }
             ControlMessage::RailClosed(closed) => {
-                self.tell_rails(&closed.session_id.clone(), Event::Closed(closed));
+                if let Some(session) = self.session(&closed.session_id) {
+                    session.outbound.on_rail_closed(closed);
+                }
             }
             ControlMessage::RegisterAck(_)
             | ControlMessage::RailOffer(_)
@@ -53,7 +61,7 @@ impl PrefillSide {
         }
     }
 
-    fn session(&self, id: &SessionId) -> Option<Arc<Session>> {
+    fn session(&self, id: &SessionId) -> Option<Arc<DecodePeer>> {
         let session = self.sessions.lock().get(id).cloned();
         if session.is_none() {
             tracing::debug!(%id, "message of a session that is over; dropped");
@@ -66,7 +74,9 @@ impl PrefillSide {
         if let Some(session) = known {
             // Our answer was slow: once more.
             let ack = self.register_ack(session.id().clone(), None);
-            let _ = session.send(&ControlMessage::RegisterAck(Box::new(ack)));
+            let _ = session
+                .remote
+                .send(&ControlMessage::RegisterAck(Box::new(ack)));
             return;
         }
         let endpoint = BootstrapAddr {
@@ -85,7 +95,15 @@ impl PrefillSide {
             let plan = TransferPlan::new(self.shared.end(), info_end(&info));
             let peer = rank_name(&endpoint, info.rank);
             let metrics = self.shared.config.transfer.metrics.enter(&peer);
-            let session = Arc::new(Session::new(info, plan, outbox, metrics));
+            let this: Weak<Self> = Arc::downgrade(self);
+            let remote = OutboundPeer::new(
+                info,
+                plan,
+                outbox,
+                metrics,
+                this as Weak<dyn OutboundEvents>,
+            );
+            let session = Arc::new(DecodePeer::new(&self.shared, remote));
             self.sessions.lock().insert(id, Arc::clone(&session));
             self.expect_liveness(session);
         }
@@ -127,41 +145,20 @@ impl PrefillSide {
         }
     }
 
-    /// The peer of a session that nobody watches could be gone.
-    fn expect_liveness(self: &Arc<Self>, session: Arc<Session>) {
+    /// Without a liveness connection the peer could be gone unnoticed.
+    fn expect_liveness(self: &Arc<Self>, session: Arc<DecodePeer>) {
         let side = Arc::clone(self);
         self.shared.tasks.spawn("reaper", async move {
             tokio::select! {
                 () = tokio::time::sleep(ATTACH_TIMEOUT) => {
                     if !session.is_attached() {
                         let reason = "decode registered but opened no liveness connection";
-                        side.lose(&session, &FailureReason::peer(reason));
+                        side.lose(session.id(), &FailureReason::peer(reason));
                     }
                 }
-                () = session.lost.cancelled() => {}
+                () = session.remote.lost.cancelled() => {}
             }
         });
-    }
-
-    fn on_rails_wanted(self: &Arc<Self>, wanted: &RailsWanted) {
-        let Some(session) = self.session(&wanted.session_id) else {
-            return;
-        };
-        match &self.shared.fabric {
-            _ if wanted.nics.is_empty() => {
-                session.tell_rdma(Event::Unwanted);
-            }
-            Some(fabric) => session.start_rails(self, fabric, &wanted.nics),
-            None => {
-                tracing::warn!(session = %session.id(), "rails are wanted that were not offered")
-            }
-        }
-    }
-
-    fn tell_rails(&self, id: &SessionId, event: Event) {
-        if let Some(session) = self.session(id) {
-            session.tell_rdma(event);
-        }
     }
 
     fn on_transfer_info(self: &Arc<Self>, info: TransferInfo) {
@@ -171,9 +168,7 @@ impl PrefillSide {
         if let Err(reason) = check_offer(&session, &info) {
             return refuse(&session, &info, &reason);
         }
-        if info.transport == Transport::Tcp {
-            session.start_streams(self);
-        }
+        session.outbound.open(info.transport);
         let mut rooms = self.rooms.lock();
         let ended = rooms.ended(info.room).cloned();
         let open = rooms.open.get(&info.room).cloned();
@@ -195,7 +190,7 @@ impl PrefillSide {
                 let kept = rooms.keep(&session, info.clone(), Instant::now(), ttl);
                 drop(rooms);
                 if kept {
-                    answer(&session, &info, KvPoll::WaitingForInput, None);
+                    session.remote.answer(&info, KvPoll::WaitingForInput, None);
                 } else {
                     let reason = FailureReason::peer("too many rooms wait for their request");
                     refuse(&session, &info, &reason);
@@ -208,12 +203,12 @@ impl PrefillSide {
     pub(crate) fn join(
         self: &Arc<Self>,
         room: &Arc<SenderRoom>,
-        session: &Arc<Session>,
+        session: &Arc<DecodePeer>,
         info: TransferInfo,
     ) {
         match room.add(session, info.clone()) {
             Ok(all_in) => {
-                answer(session, &info, KvPoll::WaitingForInput, None);
+                session.remote.answer(&info, KvPoll::WaitingForInput, None);
                 if all_in {
                     self.bootstrapped(room);
                 }
@@ -243,7 +238,7 @@ impl PrefillSide {
             return;
         };
         if let Some(session) = self.session(&done.session_id) {
-            session.metrics.moved(Transport::Shm, done.bytes);
+            session.remote.metrics.moved(Transport::Shm, done.bytes);
         }
         room.report(
             done.bytes,
@@ -282,14 +277,14 @@ impl PrefillSide {
             }
         }
         // Where NICs write, they may not be done with what they hold.
-        if !session.tell_rdma(Event::Aborted(id, generation)) {
+        if !session.outbound.on_abort(id, generation) {
             let ack = AbortAck {
                 session_id,
                 room: id,
                 generation,
             };
-            let _ = session.send(&ControlMessage::AbortAck(ack));
-            session.metrics.abort_answered();
+            let _ = session.remote.send(&ControlMessage::AbortAck(ack));
+            session.remote.metrics.abort_answered();
         }
     }
 }
@@ -303,26 +298,13 @@ fn info_end(info: &KvArgsRegisterInfo) -> End<'_> {
 }
 
 /// What a room names must lie within the memory that the decode rank registered.
-fn check_offer(session: &Session, info: &TransferInfo) -> Result<(), FailureReason> {
+fn check_offer(session: &DecodePeer, info: &TransferInfo) -> Result<(), FailureReason> {
     if info.is_dummy {
         return Ok(());
     }
-    let (layout, pages) = (&session.info.layout, &info.page_indices);
+    let (layout, pages) = (&session.remote.info.layout, &info.page_indices);
     items::check_pages(layout, pages)
         .and_then(|()| items::check_row(layout, info.metadata_buffer_index))
         .and_then(|()| items::check_states(layout, &info.state_indices, pages.len()))
         .map_err(|what| FailureReason::peer(format!("room {}: decode offers {what}", info.room)))
-}
-
-pub(crate) fn answer(session: &Session, info: &TransferInfo, poll: KvPoll, reason: Option<String>) {
-    let status = ControlMessage::Status(Status {
-        session_id: session.id().clone(),
-        room: info.room,
-        generation: info.generation,
-        poll,
-        reason,
-    });
-    if let Err(error) = session.send(&status) {
-        tracing::warn!(session = %session.id(), %error, "status not sent");
-    }
 }

@@ -1,20 +1,21 @@
 //! One room on prefill: the decode ranks that want it and what has left for them.
 
-use crate::backend::shm::lease::{Lease, LeaseTable};
+use super::PrefillSide;
+use super::decode_peer::DecodePeer;
 use crate::config::Waker;
 use crate::failure::FailureReason;
+use crate::fault_injection::FaultPoint;
 use crate::fence::Fence;
 use crate::metrics::FenceMetrics;
 use crate::progress::Progress;
 use crate::sender::ChunkReport;
-use crate::session::Session;
-use crate::stage::Stage;
+use crate::transport::outgoing::OutboundRoom;
+use crate::transport::shm::lease::{Lease, LeaseTable};
 use parking_lot::Mutex;
 use pd_protocol::control::{SessionId, TransferInfo};
 use pd_protocol::{BootstrapRoom, KvPoll};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
 pub(crate) struct SenderRoom {
@@ -22,11 +23,12 @@ pub(crate) struct SenderRoom {
     pub(crate) fake: bool,
     pub(crate) progress: Progress,
     pub(crate) fence: Fence,
-    /// Stage at which the room fails on purpose.
-    pub(crate) test_failure: Option<Stage>,
+    /// FaultPoint at which the room fails on purpose.
+    pub(crate) fault_point: Option<FaultPoint>,
     pub(crate) last_sent: Notify,
     pub(crate) state: Mutex<SenderState>,
     reports: Mutex<Vec<ChunkReport>>,
+    side: Weak<PrefillSide>,
 }
 
 #[derive(Default)]
@@ -38,29 +40,21 @@ pub(crate) struct SenderState {
     pub(crate) destinations: Vec<Destination>,
     /// Set once: nothing may be sent after it.
     pub(crate) ended: bool,
-    lease: Option<Lease>,
+    pub(super) lease: Option<Lease>,
 }
 
 /// One decode rank's wish.
 pub(crate) struct Destination {
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Arc<DecodePeer>,
     pub(crate) info: TransferInfo,
     pub(crate) done: bool,
 }
 
-/// Bytes and time of one chunk on its way to one destination.
-pub(crate) struct ChunkMeter {
-    started: Mutex<Option<Instant>>,
-    bytes: AtomicU64,
-    frames_left: AtomicUsize,
-    last: bool,
-}
-
 impl SenderRoom {
     pub(crate) fn new(
-        id: BootstrapRoom,
-        fake: bool,
-        test_failure: Option<Stage>,
+        side: &Arc<PrefillSide>,
+        (id, fake): (BootstrapRoom, bool),
+        fault_point: Option<FaultPoint>,
         (waker, fences): (&Waker, &FenceMetrics),
     ) -> Self {
         Self {
@@ -68,17 +62,18 @@ impl SenderRoom {
             fake,
             progress: Progress::new(Arc::clone(waker)),
             fence: Fence::new(Arc::clone(waker), fences.clone()),
-            test_failure,
+            fault_point,
             last_sent: Notify::new(),
             state: Mutex::default(),
             reports: Mutex::default(),
+            side: Arc::downgrade(side),
         }
     }
 
     /// Adds a decode rank, or recognises it. True when every rank that was asked for is in.
     pub(crate) fn add(
         &self,
-        session: &Arc<Session>,
+        session: &Arc<DecodePeer>,
         info: TransferInfo,
     ) -> Result<bool, FailureReason> {
         let mut state = self.state.lock();
@@ -141,17 +136,21 @@ impl SenderRoom {
         self.progress.advance(KvPoll::Success);
     }
 
-    /// Counts a frame that has left.
-    pub(crate) fn frame_left(&self, meter: &ChunkMeter, bytes: u64) {
-        meter.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if meter.frames_left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let started = *meter.started.lock();
-            let duration = started.map_or(Duration::ZERO, |started| started.elapsed());
-            self.report(meter.bytes.load(Ordering::Relaxed), duration, meter.last);
-        }
+    pub(crate) fn take_reports(&self) -> Vec<ChunkReport> {
+        std::mem::take(&mut self.reports.lock())
+    }
+}
+
+impl OutboundRoom for SenderRoom {
+    fn id(&self) -> BootstrapRoom {
+        self.id
     }
 
-    pub(crate) fn report(&self, bytes: u64, duration: Duration, last: bool) {
+    fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    fn report(&self, bytes: u64, duration: Duration, last: bool) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let at_unix_ns = now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
         self.reports.lock().push(ChunkReport {
@@ -162,8 +161,10 @@ impl SenderRoom {
         });
     }
 
-    pub(crate) fn take_reports(&self) -> Vec<ChunkReport> {
-        std::mem::take(&mut self.reports.lock())
+    fn fail(&self, reason: FailureReason) {
+        if let Some(side) = self.side.upgrade() {
+            side.fail(self, reason);
+        }
     }
 }
 
@@ -208,25 +209,13 @@ impl SenderState {
     }
 
     /// The room's lease, taken at its first pulled chunk: `(index, value)`.
-    pub(crate) fn lease(&mut self, table: &Arc<LeaseTable>) -> Option<(u32, u64)> {
-        if self.lease.is_none() {
-            self.lease = table.take();
+    pub(super) fn hold_lease(
+        lease: &mut Option<Lease>,
+        table: &Arc<LeaseTable>,
+    ) -> Option<(u32, u64)> {
+        if lease.is_none() {
+            *lease = table.take();
         }
-        self.lease.as_ref().map(|lease| (lease.idx, lease.value))
-    }
-}
-
-impl ChunkMeter {
-    pub(crate) fn new(frames: usize, last: bool) -> Self {
-        Self {
-            started: Mutex::default(),
-            bytes: AtomicU64::new(0),
-            frames_left: AtomicUsize::new(frames),
-            last,
-        }
-    }
-
-    pub(crate) fn start(&self) {
-        self.started.lock().get_or_insert_with(Instant::now);
+        lease.as_ref().map(|lease| (lease.idx, lease.value))
     }
 }

@@ -1,27 +1,15 @@
 //! What the engine hands over, and how it leaves.
 
 use super::PrefillSide;
-use super::room::{ChunkMeter, Destination, SenderRoom, SenderState};
-use crate::backend::OwnedTail;
-use crate::backend::rdma::writer::Job;
-use crate::backend::tcp::writer::{FrameJob, frame_ranges};
+use super::room::{Destination, SenderRoom, SenderState};
 use crate::failure::FailureReason;
+use crate::fault_injection::FaultPoint;
 use crate::items;
-use crate::plan::Tail;
+use crate::plan::OwnedTail;
 use crate::sender::LastChunk;
-use crate::stage::Stage;
+use crate::transport::outgoing::OutboundChunk;
 use pd_protocol::KvPoll;
-use pd_protocol::Transport;
-use pd_protocol::control::chunk::LastPull;
-use pd_protocol::control::{ChunkReady, ControlMessage};
 use std::sync::Arc;
-
-/// A chunk, checked against what `init` promised.
-struct Chunk {
-    first_page: u32,
-    pages: Arc<[u32]>,
-    tail: Option<OwnedTail>,
-}
 
 impl PrefillSide {
     pub(crate) fn init(&self, room: &SenderRoom, page_count: usize, metadata_buffer_index: u32) {
@@ -41,10 +29,10 @@ impl PrefillSide {
         last: Option<LastChunk>,
     ) {
         let is_last = last.is_some();
-        let fails = is_last && room.test_failure == Some(Stage::Transfer);
+        let fails = is_last && room.fault_point == Some(FaultPoint::Transfer);
         // A rank that brings nothing has nothing that could fail.
         if fails && (room.fake || room.state.lock().brings_something()) {
-            self.fail(room, Stage::Transfer.reason(room.id));
+            self.fail(room, FaultPoint::Transfer.reason(room.id));
             return;
         }
         let sent = {
@@ -78,17 +66,19 @@ impl PrefillSide {
         if chunk.pages.is_empty() && chunk.tail.is_none() {
             return Ok(false);
         }
-        for i in 0..state.destinations.len() {
-            let destination = &state.destinations[i];
+        let SenderState {
+            destinations,
+            lease,
+            ..
+        } = state;
+        for destination in destinations.iter() {
             if destination.info.is_dummy {
                 continue;
             }
             self.check_items(room, destination, &chunk)?;
-            match destination.info.transport {
-                Transport::Tcp => push(room, destination, &chunk)?,
-                Transport::Rdma => write(room, destination, &chunk)?,
-                Transport::Shm => self.offer(room, state, i, &chunk)?,
-            }
+            let Destination { session, info, .. } = destination;
+            let lease = || SenderState::hold_lease(lease, &self.leases);
+            session.outbound.send(room, info, &chunk, lease)?;
         }
         Ok(state.is_done())
     }
@@ -99,7 +89,7 @@ impl PrefillSide {
         state: &mut SenderState,
         page_indices: &[u32],
         last: Option<LastChunk>,
-    ) -> Result<Chunk, FailureReason> {
+    ) -> Result<OutboundChunk, FailureReason> {
         let misuse = |what: String| {
             Err(FailureReason::application(format!(
                 "room {}: {what}",
@@ -130,7 +120,7 @@ impl PrefillSide {
             ));
         }
         state.last_sent = last.is_some();
-        Ok(Chunk {
+        Ok(OutboundChunk {
             first_page: u32::try_from(first_page).expect("a page list fits u32"),
             pages: page_indices.into(),
             tail: last.map(|last| OwnedTail {
@@ -145,7 +135,7 @@ impl PrefillSide {
         &self,
         room: &SenderRoom,
         destination: &Destination,
-        chunk: &Chunk,
+        chunk: &OutboundChunk,
     ) -> Result<(), FailureReason> {
         let Some(tail) = &chunk.tail else {
             return Ok(());
@@ -157,102 +147,4 @@ impl PrefillSide {
         items::check_equal(layout, &tail.state_indices, there)
             .map_err(|what| FailureReason::peer(format!("room {}: prefill sends {what}", room.id)))
     }
-
-    /// Offers a chunk to a decode rank that pulls.
-    fn offer(
-        &self,
-        room: &SenderRoom,
-        state: &mut SenderState,
-        destination: usize,
-        chunk: &Chunk,
-    ) -> Result<(), FailureReason> {
-        let Some((lease_idx, lease)) = state.lease(&self.leases) else {
-            let message = format!("room {}: every lease is in use", room.id);
-            return Err(FailureReason::application(message));
-        };
-        let Destination { session, info, .. } = &state.destinations[destination];
-        let ready = ControlMessage::ChunkReady(ChunkReady {
-            session_id: session.id().clone(),
-            room: room.id,
-            generation: info.generation,
-            lease_idx,
-            lease,
-            first_page: chunk.first_page,
-            last: chunk.tail.as_ref().map(|tail| LastPull {
-                metadata_buffer_index: tail.metadata_buffer_index,
-            }),
-            page_indices: chunk.pages.to_vec(),
-            state_indices: chunk
-                .tail
-                .as_ref()
-                .map_or_else(Vec::new, |tail| tail.state_indices.to_vec()),
-        });
-        session
-            .send(&ready)
-            .map_err(|error| FailureReason::network(format!("room {}: {error}", room.id)))
-    }
-}
-
-/// Queues a chunk's writes into a decode rank's memory.
-fn write(
-    room: &Arc<SenderRoom>,
-    destination: &Destination,
-    chunk: &Chunk,
-) -> Result<(), FailureReason> {
-    let Destination { session, info, .. } = destination;
-    let first = chunk.first_page as usize;
-    let to = info.page_indices.get(first..first + chunk.pages.len());
-    let to = to.ok_or_else(|| {
-        let message = format!("room {}: decode offers too few pages", room.id);
-        FailureReason::peer(message)
-    })?;
-    let mut ranges = session.plan.page_ranges(&chunk.pages, to);
-    let parts = session.plan.page_parts(chunk.pages.len());
-    session.metrics.planned(info.transport, parts, ranges.len());
-    if let Some(tail) = &chunk.tail {
-        let to = Tail {
-            state_indices: &info.state_indices,
-            metadata_buffer_index: info.metadata_buffer_index,
-        };
-        ranges.extend(session.plan.tail_ranges(tail.as_tail(), to));
-    }
-    let queued = session.write(Job {
-        room: Arc::clone(room),
-        info: info.clone(),
-        ranges,
-        last: chunk.tail.is_some(),
-    });
-    if queued {
-        return Ok(());
-    }
-    let message = format!("room {}: its rails are backed up or gone", room.id);
-    Err(FailureReason::network(message))
-}
-
-/// Queues a chunk's frames to a decode rank that is pushed to.
-fn push(
-    room: &Arc<SenderRoom>,
-    destination: &Destination,
-    chunk: &Chunk,
-) -> Result<(), FailureReason> {
-    let Destination { session, info, .. } = destination;
-    let ranges = frame_ranges(chunk.pages.len(), session.plan.page_bytes());
-    let meter = Arc::new(ChunkMeter::new(ranges.len(), chunk.tail.is_some()));
-    let count = ranges.len();
-    for (i, range) in ranges.into_iter().enumerate() {
-        let queued = session.push(FrameJob {
-            room: Arc::clone(room),
-            generation: info.generation,
-            first_page: chunk.first_page,
-            pages: Arc::clone(&chunk.pages),
-            range,
-            tail: chunk.tail.clone().filter(|_| i + 1 == count),
-            meter: Arc::clone(&meter),
-        });
-        if !queued {
-            let message = format!("room {}: the data connections are backed up", room.id);
-            return Err(FailureReason::network(message));
-        }
-    }
-    Ok(())
 }

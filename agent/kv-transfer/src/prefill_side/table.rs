@@ -1,8 +1,8 @@
 //! Rooms that prefill knows: open ones, ones that decode has announced before the request came, and
 //! ones that are over. Both legs of a request race here, so every order must end well.
 
+use super::decode_peer::DecodePeer;
 use super::room::SenderRoom;
-use crate::session::Session;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::control::{SessionId, TransferInfo};
 use std::collections::{HashMap, VecDeque};
@@ -23,7 +23,7 @@ pub(crate) struct Rooms {
 }
 
 struct Early {
-    infos: Vec<(Arc<Session>, TransferInfo)>,
+    infos: Vec<(Arc<DecodePeer>, TransferInfo)>,
     at: Instant,
 }
 
@@ -57,7 +57,7 @@ impl Rooms {
     /// Keeps an announcement for its request; false when too many are kept.
     pub(crate) fn keep(
         &mut self,
-        session: &Arc<Session>,
+        session: &Arc<DecodePeer>,
         info: TransferInfo,
         now: Instant,
         ttl: Duration,
@@ -82,7 +82,10 @@ impl Rooms {
         true
     }
 
-    pub(crate) fn take_early(&mut self, room: BootstrapRoom) -> Vec<(Arc<Session>, TransferInfo)> {
+    pub(crate) fn take_early(
+        &mut self,
+        room: BootstrapRoom,
+    ) -> Vec<(Arc<DecodePeer>, TransferInfo)> {
         let early = self.early.remove(&room);
         early.map_or_else(Vec::new, |early| early.infos)
     }

@@ -40,7 +40,7 @@ fn held(total: u32, is_sliced: bool, rank: u32, size: u32) -> Range<u32> {
     first..first + (total / size).max(1)
 }
 
-/// A rank's tensors of a state; those of a cut are told apart by their layers.
+/// A rank's tensors of a state; those of a cut differ by their layers.
 fn mk_state(
     (nr, dims): (usize, &Vec<Dim>),
     (rank, size): (u32, u32),
@@ -139,12 +139,12 @@ fn map(
     let cuts = cut(0..model.layers, 1);
     let dst = mk_layout(model, tp_rank, d_tp, 1, &cuts);
     let targets = resolve_rank_mapping(&p, &d, own, &dst)?;
-    let told = targets.iter().map(|target| {
+    let mapped = targets.iter().map(|target| {
         let src = mk_layout(model, target.rank.tp_rank, p_tp, 1, &cuts);
         let plan = TransferPlan::new(mk_end(&src, &p, target.rank), mk_end(&dst, &d, own));
         (target.rank.tp_rank, target.rank.pp_rank, plan.is_empty(1))
     });
-    Ok((told.collect(), targets[0].required_dst_info_num))
+    Ok((mapped.collect(), targets[0].required_dst_info_num))
 }
 
 fn mk_end<'a>(layout: &'a KvLayout, parallel: &'a ParallelLayout, rank: RankId) -> End<'a> {
@@ -374,7 +374,7 @@ proptest! {
             prop_assert_eq!(check_whole(&dst, &plans.iter().collect::<Vec<_>>()), Ok(()));
         }
         // A source waits for each decode rank of its own stage, or for each there is.
-        prop_assert_eq!(heard.len(), (p * p_pp) as usize, "all ranks of prefill are told");
+        prop_assert_eq!(heard.len(), (p * p_pp) as usize, "all ranks of prefill are notified");
         for (rank, count) in heard {
             prop_assert_eq!(count, required[&rank], "rank {:?}", rank);
         }
@@ -423,7 +423,7 @@ fn writes(p: (u32, u32), d: (u32, u32), cuts: u32) -> Vec<usize> {
 }
 
 #[test]
-fn a_long_request_takes_one_write_per_page_and_cut_whatever_the_sizes() {
+fn a_long_request_takes_one_write_per_page_and_cut_for_any_sizes() {
     for cuts in [1, 4] {
         for (p, d) in [
             ((4, 1), (4, 1)),

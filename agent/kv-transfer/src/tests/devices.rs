@@ -158,7 +158,7 @@ fn the_lease_is_looked_at_after_copies_have_ended() {
     let aborted = Arc::clone(&sender);
     device.on(Call::Settle, move || aborted.abort());
     let (_, decode) = failures(&pair, &sender, &receiver);
-    // Seen by its lease, or told before.
+    // Seen by its lease, or reported before.
     let seen = ["gave room 7 up", "was aborted by its request"];
     assert!(
         seen.iter().any(|text| decode.message.contains(text)),

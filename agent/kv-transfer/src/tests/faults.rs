@@ -27,7 +27,7 @@ fn an_abort_by_decode_before_prefill_comes_fails_prefill() {
     receiver.init(&[1], 0, &dst_items());
     receiver.abort();
     assert!(receiver.released());
-    // A second room tells that the abort of the first has been handled: messages keep their order.
+    // A second room shows that the abort of the first was handled: messages keep their order.
     let (other, _other_receiver) = pair.open(8, &[2], 1);
     assert_eq!(other.poll(), KvPoll::WaitingForInput);
     let sender = pair.sender(7);
@@ -81,7 +81,7 @@ fn an_abort_by_prefill_fails_decode_with_its_reason() {
         pair.wait_end(&sender, &receiver);
         let reason = receiver.failure_reason().unwrap();
         assert_eq!(reason.layer, FailureLayer::Peer);
-        // Told so, or seen by a pull that found its lease gone.
+        // By a report, or by a pull that found its lease gone.
         let seen = ["was aborted by its request", "gave room 7 up"];
         let known = seen.iter().any(|text| reason.message.contains(text));
         assert!(known, "{reason}");

@@ -1,4 +1,4 @@
-//! What a manager tells of itself, as a scrape sees it.
+//! A manager's metrics, as a scrape sees them.
 
 use crate::TransferMetrics;
 use prometheus::Registry;

@@ -261,7 +261,7 @@ impl Worker {
         self.kv.kv.iter().chain(&self.kv.states)
     }
 
-    /// Every byte of pages and states tells its region and place, and `seed`.
+    /// Every byte of pages and states encodes its region, its position and `seed`.
     pub(crate) fn fill(&self, seed: u64) {
         for (i, region) in self.regions().enumerate() {
             let bytes: Vec<u8> = (0..region.len() as u64)

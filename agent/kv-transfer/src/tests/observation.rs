@@ -1,25 +1,25 @@
-//! What managers tell of transfers, rails, failures and peers.
+//! What managers report about transfers, rails, failures and peers.
 
 use super::faults::ALL;
 use super::fixture::{Fixture, Worker, dst_items, mk_layout, src_items};
 use super::rails::{DST, SRC, assert_success, mk_pair, nics, sent, wait_for};
-use crate::backend::rdma::dispatch::piece::{SOURCES_MAX, pieces};
 use crate::config::TransportChoice;
 use crate::plan::{End, Tail, TransferPlan};
+use crate::transport::rdma::dispatch::piece::{SOURCES_MAX, pieces};
 use pd_protocol::KvPoll;
 use pd_protocol::Transport;
 use pd_protocol::layout::{ParallelLayout, RankId};
 
-/// What one side tells of the request of `SRC` and `DST`; `None` of what it does not see.
+/// What one side reports about the request of `SRC` and `DST`; `None` where it sees nothing.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct Reported {
     bytes: Option<f64>,
     page_parts: Option<f64>,
     ranges: Option<f64>,
     writes: Option<f64>,
 }
 
-impl Told {
+impl Reported {
     fn by(worker: &Worker, transport: &str) -> Self {
         let get = |name| worker.figures.get(name, &[("transport", transport)]);
         Self {
@@ -72,8 +72,8 @@ impl Planned {
         }
     }
 
-    fn told(&self, ranges: Option<f64>, writes: Option<f64>) -> Told {
-        Told {
+    fn reported(&self, ranges: Option<f64>, writes: Option<f64>) -> Reported {
+        Reported {
             bytes: Some(self.bytes),
             page_parts: ranges.map(|_| self.page_parts),
             ranges,
@@ -87,16 +87,16 @@ fn figures_are_those_of_the_plan() {
     let planned = Planned::new();
     let (src, dst) = (Some(planned.src_ranges), Some(planned.dst_ranges));
     let one_frame = Some(1.0);
-    let nothing = planned.told(None, None);
+    let nothing = planned.reported(None, None);
     let ranges = Some(planned.ranges);
-    let every_copy = planned.told(ranges, Some(planned.copies));
-    let every_write = planned.told(ranges, Some(planned.writes));
+    let every_copy = planned.reported(ranges, Some(planned.copies));
+    let every_write = planned.reported(ranges, Some(planned.writes));
     for (transport, name, prefill, decode) in [
         (
             TransportChoice::Only(Transport::Tcp),
             "tcp",
-            &planned.told(src, one_frame),
-            &planned.told(dst, one_frame),
+            &planned.reported(src, one_frame),
+            &planned.reported(dst, one_frame),
         ),
         (
             TransportChoice::Only(Transport::Shm),
@@ -114,7 +114,7 @@ fn figures_are_those_of_the_plan() {
         let pair = Fixture::new(transport);
         assert_success(&pair, 1, sent(&pair, 1));
         for (worker, expected) in [(&pair.prefill, prefill), (&pair.decode, decode)] {
-            assert_eq!(Told::by(worker, name), *expected, "{name}");
+            assert_eq!(Reported::by(worker, name), *expected, "{name}");
             let get = |name| worker.figures.get(name, &[]);
             assert_eq!(get("kv_fences_closed"), Some(0.0), "{name}");
             assert_eq!(get("kv_fence_release_seconds"), Some(1.0), "{name}");
@@ -142,7 +142,7 @@ fn every_write_of_a_nic_is_timed_and_none_stays_in_flight() {
     let writes = Some(planned.writes);
     assert_eq!(get("kv_transfer_peer_bytes_total"), Some(planned.bytes));
     assert_eq!(get("kv_transfer_completion_seconds"), writes);
-    wait_for("all is told", || {
+    wait_for("all is reported", || {
         get("kv_transfer_in_flight_bytes") == Some(0.0)
     });
     own.freeze("a", true);
@@ -153,7 +153,7 @@ fn every_write_of_a_nic_is_timed_and_none_stays_in_flight() {
     assert_eq!(get("kv_transfer_completion_seconds"), writes);
     own.freeze("a", false);
     assert_success(&pair, 2, room);
-    wait_for("all is told", || {
+    wait_for("all is reported", || {
         get("kv_transfer_in_flight_bytes") == Some(0.0)
     });
     assert_eq!(get("kv_transfer_retries_total"), Some(0.0));
@@ -253,7 +253,7 @@ fn a_room_that_fails_is_counted_with_its_abort() {
         });
         assert_eq!(aborts(&pair.decode, "kv_aborts_sent_total"), Some(1.0));
         assert!(aborts(&pair.prefill, "kv_aborts_answered_total") >= Some(1.0));
-        // That the other side failed, too, is told of, and counts for nothing.
+        // The other side's failure is reported, too, and counts for nothing.
         let rooms = |worker: &Worker| worker.figures.get("kv_rooms_failed_total", &[]);
         assert_eq!(
             (rooms(&pair.decode), rooms(&pair.prefill)),

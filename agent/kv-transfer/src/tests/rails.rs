@@ -1,8 +1,8 @@
 //! Rails that fail, freeze and come back, over NICs within this process.
 
 use super::fixture::{Fixture, PATIENCE, Worker, mk_transfer};
-use crate::backend::rdma::connecting::RESOLVE_TRIES;
 use crate::config::{RdmaConfig, TransferConfig, TransportChoice};
+use crate::transport::rdma::connecting::RESOLVE_TRIES;
 use crate::{KvReceiver, KvSender};
 use pd_protocol::KvPoll;
 use pd_protocol::Transport;
@@ -31,7 +31,7 @@ pub(super) fn nics(worker: &Worker) -> &Loopback {
     worker.nics.as_ref().expect("it has NICs")
 }
 
-/// Waits for what no side tells of.
+/// Waits for what no side reports.
 pub(super) fn wait_for(what: &str, reached: impl Fn() -> bool) {
     let began = Instant::now();
     while !reached() {
@@ -197,7 +197,7 @@ fn aborted_memory_comes_back_when_nothing_can_land_in_it_any_more() {
     receiver.abort();
     pair.prefill
         .wait("the abort is known", || sender.poll() == KvPoll::Failed);
-    // Whatever prefill had to say of the first room, it says before this.
+    // Prefill sends all it has for the first room before this.
     let (next, next_receiver) = pair.open(3, &[60], 3);
     pair.send(&next, &SRC[..1], 1, 3);
     pair.decode.wait("the next room's bytes are announced", || {

@@ -1,4 +1,4 @@
-//! A prefill that does as it likes. Whatever it sends, bytes land only in the pages of a live room, and
+//! A hostile prefill. For any message of it, bytes land only in the pages of a live room, and
 //! memory comes back without its help.
 
 mod frames;
@@ -8,7 +8,6 @@ use super::fixture::{
     HOST, Worker, dst_items, mk_bootstrap, mk_layout, mk_room, mk_transfer, next_boot,
 };
 use crate::KvReceiver;
-use crate::backend::tcp::frame::{FrameHeader, VALID};
 use crate::bootstrap::client::BootstrapClient;
 use crate::bootstrap::table::tests::mk_registration;
 use crate::config::{BootstrapAddr, TransferConfig, TransportChoice};
@@ -16,6 +15,7 @@ use crate::control::socket::{self, Outbox};
 use crate::peer_connection::{self, ConnectionKind};
 use crate::plan::{End, Tail, TransferPlan};
 use crate::tasks::Tasks;
+use crate::transport::tcp::frame::{FrameHeader, VALID};
 use pd_protocol::Role;
 use pd_protocol::Transport;
 use pd_protocol::control::{

@@ -139,7 +139,7 @@ proptest! {
         let parallel = |tp_size| ParallelLayout { tp_size, ..ParallelLayout::SINGLE };
         let (own_parallel, parallel) = (parallel(own_tp), parallel(tp));
         let rank = |tp_rank| RankId { tp_rank, ..RankId::default() };
-        // Ranks of a stranger's pool are whatever it says.
+        // A stranger's pool may claim any ranks.
         let (own_rank, rank) = (rank(own_rank % own_tp), rank(their_rank));
         let here = End { layout: &own, parallel: &own_parallel, rank: own_rank };
         let there = End { layout: &hostile, parallel: &parallel, rank };

@@ -1,4 +1,4 @@
-//! Frames of the tcp transport: late, wrong, for nobody.
+//! Frames of the tcp transport: late, wrong, without a room.
 
 use super::*;
 
@@ -81,7 +81,7 @@ async fn the_rest_of_a_frame_never_lands_after_an_abort() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frames_for_nobody_are_dropped() {
+async fn frames_without_a_room_are_dropped() {
     let mut stranger = mk_stranger().await;
     let (receiver, generation) = stranger.room(7, &[1, 2]).await;
     let before = stranger.decode.snapshot();

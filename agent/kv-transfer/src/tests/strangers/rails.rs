@@ -1,9 +1,9 @@
-//! Writes and immediates of the rdma transport that nobody asked for.
+//! Unrequested writes and immediates of the rdma transport.
 
 use super::*;
-use crate::backend::rdma::immediate::{Final, PROBE};
-use crate::backend::rdma::wire::{to_end, to_endpoints, to_region};
 use crate::config::RdmaConfig;
+use crate::transport::rdma::immediate::{Final, PROBE};
+use crate::transport::rdma::wire::{to_end, to_endpoints, to_region};
 use pd_protocol::Transport;
 use pd_protocol::control::{NicInfo, QueuePairEnd, RailAnswer, RailOffer};
 use pd_verbs::loopback::Loopback;
@@ -263,10 +263,10 @@ async fn more_rails_than_there_can_be_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rails_of_a_prefill_that_nobody_can_watch_are_closed() {
+async fn rails_of_a_prefill_without_liveness_are_closed() {
     let mut stranger = meet_with(mk_transfer_over_rdma(), |ack| {
         ack.rdma = true;
-        // Nobody listens there.
+        // No process listens there.
         ack.liveness_port = 1;
     })
     .await;

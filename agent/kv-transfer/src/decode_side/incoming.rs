@@ -1,0 +1,290 @@
+//! Where the bytes of a frame or a pull go: always derived from what this side offered, never from
+//! addresses that a peer names.
+
+use super::DecodeSide;
+use super::room::{Arrival, ReceiverRoom};
+use crate::decode_side::prefill_peer::PrefillPeer;
+use crate::failure::FailureReason;
+use crate::items;
+use crate::memory::{DeviceMemory, device_of};
+use crate::plan::OwnedTail;
+use crate::plan::{CopyRange, Span, Tail};
+use crate::transport::tcp::frame::FrameHeader;
+use pd_protocol::control::{ChunkReady, ControlMessage, SessionId, Status};
+use pd_protocol::{BootstrapRoom, KvPoll};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A part of a room, about to arrive.
+pub(crate) struct IncomingChunk {
+    pub(crate) room: Arc<ReceiverRoom>,
+    session_id: SessionId,
+    first_page: usize,
+    page_count: usize,
+    last: bool,
+    pub(crate) bytes: u64,
+    /// Pushed: own memory, in the order of the payload.
+    pub(crate) spans: Vec<Span>,
+    /// Pulled: from the peer's memory to ours.
+    pub(crate) copies: Vec<CopyRange>,
+}
+
+/// What a peer announces of a part.
+struct Announced<'a> {
+    room: BootstrapRoom,
+    generation: pd_protocol::control::Generation,
+    session_id: &'a SessionId,
+    first_page: u32,
+    page_count: usize,
+    last: bool,
+}
+
+/// What this side offered for it.
+struct Offered {
+    room: Arc<ReceiverRoom>,
+    peer: Arc<PrefillPeer>,
+    pages: Vec<u32>,
+    tail: Option<OwnedTail>,
+    /// Of the whole room.
+    request_pages: usize,
+}
+
+impl DecodeSide {
+    /// Place for a pushed frame; `None` if it is not wanted, and then its payload is to be dropped.
+    pub(crate) fn land(
+        self: &Arc<Self>,
+        session_id: &SessionId,
+        header: &FrameHeader,
+    ) -> Option<IncomingChunk> {
+        let announced = Announced {
+            room: header.room,
+            generation: header.generation,
+            session_id,
+            first_page: header.first_page,
+            page_count: header.page_count as usize,
+            last: header.last,
+        };
+        let Offered {
+            room,
+            peer,
+            pages,
+            tail,
+            ..
+        } = self.offered(&announced)?;
+        let mut spans = peer.plan.dst_page_spans(&pages);
+        let parts = peer.plan.page_parts(pages.len());
+        peer.metrics.planned(peer.transport, parts, spans.len());
+        if let Some(tail) = &tail {
+            spans.extend(peer.plan.dst_tail_spans(tail.as_tail()));
+        }
+        let expected: u64 = spans.iter().map(|span| span.len).sum();
+        if expected != header.payload_bytes {
+            let message = format!(
+                "room {}: prefill sent {} bytes where {expected} were expected",
+                room.id, header.payload_bytes
+            );
+            self.fail(&room, FailureReason::peer(message));
+            return None;
+        }
+        Some(announced.landing(room, expected, spans, Vec::new()))
+    }
+
+    /// What to copy for an offered chunk; `None` if it is not wanted.
+    pub(crate) fn land_pull(
+        self: &Arc<Self>,
+        peer: &PrefillPeer,
+        ready: &ChunkReady,
+    ) -> Option<IncomingChunk> {
+        let announced = Announced {
+            room: ready.room,
+            generation: ready.generation,
+            session_id: &ready.session_id,
+            first_page: ready.first_page,
+            page_count: ready.page_indices.len(),
+            last: ready.last.is_some(),
+        };
+        let offered = self.offered(&announced)?;
+        let checked = check_source(peer, ready, &offered);
+        let Offered {
+            room, pages, tail, ..
+        } = offered;
+        if let Err(what) = checked {
+            let message = format!("room {}: prefill offers {what}", room.id);
+            self.fail(&room, FailureReason::peer(message));
+            return None;
+        }
+        let mut copies = peer.plan.page_ranges(&ready.page_indices, &pages);
+        let parts = peer.plan.page_parts(pages.len());
+        peer.metrics.planned(peer.transport, parts, copies.len());
+        if let (Some(tail), Some(last)) = (&tail, ready.last) {
+            let src = Tail {
+                state_indices: &ready.state_indices,
+                metadata_buffer_index: last.metadata_buffer_index,
+            };
+            copies.extend(peer.plan.tail_ranges(src, tail.as_tail()));
+        }
+        let bytes = copies.iter().map(|copy| copy.len).sum();
+        Some(announced.landing(room, bytes, Vec::new(), copies))
+    }
+
+    fn offered(self: &Arc<Self>, announced: &Announced<'_>) -> Option<Offered> {
+        let room = self.open_room(announced.room)?;
+        if room.generation != announced.generation || room.progress.poll().is_terminal() {
+            return None;
+        }
+        let found = {
+            let mut state = room.state.lock();
+            let peer = Arc::clone(&state.target(announced.session_id)?.peer);
+            let offer = state.offer.as_ref()?;
+            let first = announced.first_page as usize;
+            let pages = offer.page_indices.get(first..first + announced.page_count);
+            let tail = announced.last.then(|| OwnedTail {
+                state_indices: offer.state_indices.as_slice().into(),
+                metadata_buffer_index: offer.metadata_buffer_index,
+            });
+            let request_pages = offer.page_indices.len();
+            let found = pages.map(|pages| (peer, pages.to_vec(), tail, request_pages));
+            state.start();
+            found
+        };
+        let Some((peer, pages, tail, request_pages)) = found else {
+            let message = format!("room {}: prefill sent pages beyond those offered", room.id);
+            self.fail(&room, FailureReason::peer(message));
+            return None;
+        };
+        peer.proven.store(true, Ordering::Relaxed);
+        room.progress.advance(KvPoll::Transferring);
+        Some(Offered {
+            room,
+            peer,
+            pages,
+            tail,
+            request_pages,
+        })
+    }
+
+    /// A part is in place.
+    pub(crate) fn arrived(self: &Arc<Self>, landing: &IncomingChunk) {
+        let IncomingChunk { room, .. } = landing;
+        let arrival = room.state.lock().arrive(
+            &landing.session_id,
+            (landing.first_page, landing.page_count),
+            landing.last,
+            landing.bytes,
+        );
+        self.count(room, arrival);
+    }
+
+    fn count(self: &Arc<Self>, room: &Arc<ReceiverRoom>, arrival: Arrival) {
+        match arrival {
+            Arrival::More => {}
+            Arrival::Complete => self.complete(room),
+            Arrival::Unexpected => {
+                let message = format!("room {}: prefill sent pages twice", room.id);
+                self.fail(room, FailureReason::peer(message));
+            }
+        }
+    }
+
+    /// All that a prefill rank writes is in place.
+    pub(crate) fn all_arrived(self: &Arc<Self>, room: &Arc<ReceiverRoom>, session_id: &SessionId) {
+        let arrival = {
+            let mut state = room.state.lock();
+            let peer = state
+                .target(session_id)
+                .map(|target| Arc::clone(&target.peer));
+            let (Some(peer), Some(offer)) = (peer, &state.offer) else {
+                return;
+            };
+            let pages = offer.page_indices.len();
+            let tail = peer.plan.dst_tail_spans(Tail {
+                state_indices: &offer.state_indices,
+                metadata_buffer_index: offer.metadata_buffer_index,
+            });
+            let tail: u64 = tail.iter().map(|span| span.len).sum();
+            let bytes = peer.plan.page_bytes() * pages as u64 + tail;
+            peer.metrics.moved(peer.transport, bytes);
+            state.arrive(session_id, (0, pages), true, bytes)
+        };
+        room.progress.advance(KvPoll::Transferring);
+        // A device does not see what NICs wrote before a flush; one flush covers all of it.
+        let flushed = device_of(self.regions()).map_or(Ok(()), DeviceMemory::flush);
+        if let Err(reason) = flushed {
+            let message = format!("room {}: {reason}", room.id);
+            self.fail(room, FailureReason::device(message));
+            return;
+        }
+        self.count(room, arrival);
+    }
+
+    /// Every part of every prefill rank is in place: the row must be this room's.
+    fn complete(self: &Arc<Self>, room: &Arc<ReceiverRoom>) {
+        if let Some(stage @ crate::fault_injection::FaultPoint::Transfer) = room.fault_point {
+            self.fail(room, stage.reason(room.id));
+            return;
+        }
+        let row = {
+            let state = room.state.lock();
+            state
+                .offer
+                .as_ref()
+                .map(|offer| offer.metadata_buffer_index)
+        };
+        let row = row.expect("a room without an offer receives nothing");
+        let metadata = &self.shared.config.kv.metadata;
+        if let Err(error) = metadata.read_row(row, room.id) {
+            let message = format!("corrupt transfer: {error}");
+            self.fail(room, FailureReason::peer(message));
+            return;
+        }
+        room.fence.close();
+        if !room.progress.advance(KvPoll::Success) {
+            return;
+        }
+        for target in &room.state.lock().targets {
+            let status = ControlMessage::Status(Status {
+                session_id: target.peer.session_id.clone(),
+                room: room.id,
+                generation: room.generation,
+                poll: KvPoll::Success,
+                reason: None,
+            });
+            if let Err(error) = target.peer.outbox.send(&status) {
+                tracing::warn!(room = %room.id, %error, "success not confirmed to prefill");
+            }
+        }
+    }
+}
+
+impl Announced<'_> {
+    fn landing(
+        &self,
+        room: Arc<ReceiverRoom>,
+        bytes: u64,
+        spans: Vec<Span>,
+        copies: Vec<CopyRange>,
+    ) -> IncomingChunk {
+        IncomingChunk {
+            room,
+            session_id: self.session_id.clone(),
+            first_page: self.first_page as usize,
+            page_count: self.page_count,
+            last: self.last,
+            bytes,
+            spans,
+            copies,
+        }
+    }
+}
+
+/// What a chunk names must lie within the memory that prefill described, and be as much as decode offered.
+fn check_source(peer: &PrefillPeer, ready: &ChunkReady, offered: &Offered) -> Result<(), String> {
+    let layout = &peer.layout;
+    items::check_pages(layout, &ready.page_indices)?;
+    let (Some(last), Some(tail)) = (ready.last, &offered.tail) else {
+        return Ok(());
+    };
+    items::check_row(layout, last.metadata_buffer_index)?;
+    items::check_states(layout, &ready.state_indices, offered.request_pages)?;
+    items::check_equal(layout, &ready.state_indices, &tail.state_indices)
+}

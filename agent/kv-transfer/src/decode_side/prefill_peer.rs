@@ -1,0 +1,263 @@
+//! Decode's view of one prefill rank: a registration that stands until its liveness link breaks.
+
+use crate::bootstrap::client::Topology;
+use crate::config::{BootstrapAddr, rank_name};
+use crate::control::socket::Outbox;
+use crate::decode_side::DecodeSide;
+use crate::decode_side::room::ReceiverRoom;
+use crate::failure::FailureReason;
+use crate::liveness;
+use crate::metrics::PeerMetrics;
+use crate::peer_connection::{self, ConnectionKind};
+use crate::plan::{End, TransferPlan};
+use crate::transport::negotiate::{self, NegotiatedTransport};
+use crate::transport::rdma::opening;
+use crate::transport::rdma::receiver::RdmaReceiver;
+use crate::transport::shm::pull;
+use crate::transport_report::PeerTransport;
+use pd_protocol::Transport;
+use pd_protocol::bootstrap::RankAddr;
+use pd_protocol::compat::{KvMeaning, check_pair};
+use pd_protocol::control::{
+    ChunkReady, ControlMessage, KvArgsRegisterInfo, RegisterAck, SessionId,
+};
+use pd_protocol::layout::{KvLayout, RankId};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// Names a prefill rank by where decode asks for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PeerKey {
+    pub(crate) bootstrap_addr: BootstrapAddr,
+    pub(crate) rank: RankId,
+}
+
+impl std::fmt::Display for PeerKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&rank_name(&self.bootstrap_addr, self.rank))
+    }
+}
+
+pub(crate) struct PrefillPeer {
+    pub(crate) key: PeerKey,
+    pub(crate) session_id: SessionId,
+    pub(crate) outbox: Outbox,
+    pub(crate) layout: KvLayout,
+    pub(crate) plan: TransferPlan,
+    pub(crate) transport: Transport,
+    pub(crate) lost: CancellationToken,
+    /// It has begun to send: what stands between us works.
+    pub(crate) proven: AtomicBool,
+    /// Where prefill writes by itself.
+    pub(crate) rails: Option<Arc<RdmaReceiver>>,
+    pub(crate) metrics: Arc<PeerMetrics>,
+    /// Offers of chunks to the task that pulls them.
+    offers: mpsc::Sender<ChunkReady>,
+}
+
+impl PrefillPeer {
+    /// Passes an offer to the puller; false if too many wait.
+    pub(crate) fn offer(&self, ready: ChunkReady) -> bool {
+        self.offers.try_send(ready).is_ok()
+    }
+
+    /// Prefill's NICs are done with a room.
+    pub(crate) fn writes_no_more(&self, room: &ReceiverRoom) {
+        let state = room.state.lock();
+        if let (Some(rails), Some(offer)) = (&self.rails, &state.offer) {
+            rails.forget(offer.metadata_buffer_index, room.generation);
+        }
+    }
+}
+
+/// Registers with a prefill rank and agrees on a transport.
+pub(crate) async fn connect(
+    side: Arc<DecodeSide>,
+    key: PeerKey,
+    topology: Topology,
+) -> Result<Arc<PrefillPeer>, FailureReason> {
+    let addr = side.bootstrap.rank(&key.bootstrap_addr, key.rank).await?;
+    let endpoint = BootstrapAddr {
+        host: addr.rank_ip.clone(),
+        port: addr.rank_port,
+    };
+    let tasks = &side.shared.tasks;
+    let outbox = Outbox::connect(tasks, &endpoint);
+    let session_id = side.new_session_id();
+    // Prefill answers from a thread that no forward pass occupies.
+    let patience = side.shared.config.transfer.patience();
+    let answer = register(&side, &session_id, &outbox, &endpoint);
+    let answer = tokio::time::timeout(patience, answer).await;
+    let ack = answer.unwrap_or_else(|_| {
+        let message = format!("prefill's control port {endpoint} was silent for {patience:?}");
+        Err(FailureReason::peer(message))
+    })?;
+    check_ack(&side, &ack, &topology)?;
+    let metrics = Arc::new(side.shared.config.transfer.metrics.enter(&key.to_string()));
+    let (chosen, report) =
+        negotiate(&side, &ack, &session_id, &addr.rank_ip, &outbox, &metrics).await?;
+    let transport = chosen.transport();
+    let (mapping, rails) = match chosen {
+        NegotiatedTransport::Shm(mapping) => (Some(mapping), None),
+        NegotiatedTransport::Rdma(rails) => (None, Some(rails)),
+        NegotiatedTransport::Tcp => (None, None),
+    };
+    let liveness = open_liveness(&addr, &ack).await;
+    let liveness = liveness.inspect_err(|_| side.close_rails(&session_id))?;
+    let plan = plan(&side, key.rank, &ack, &topology);
+    let (offers, waiting) = mpsc::channel(pull::OFFERS_MAX);
+    let peer = Arc::new(PrefillPeer {
+        key,
+        session_id,
+        outbox,
+        plan,
+        layout: ack.layout,
+        transport,
+        lost: CancellationToken::new(),
+        proven: AtomicBool::new(false),
+        rails,
+        metrics,
+        offers,
+    });
+    side.enter_peer(&peer);
+    let transport_report = &side.shared.config.transfer.transport_report;
+    transport_report.enter(peer.key.to_string(), report);
+    if let Some(mapping) = mapping {
+        let pulling = pull::run(Arc::clone(&side), Arc::clone(&peer), mapping, waiting);
+        tasks.spawn("pull", pulling);
+    }
+    let watching = watch(Arc::clone(&side), Arc::clone(&peer), liveness);
+    tasks.spawn("liveness", watching);
+    Ok(peer)
+}
+
+/// Opens the fastest transport that both ends have, and reports which and why.
+async fn negotiate(
+    side: &Arc<DecodeSide>,
+    ack: &RegisterAck,
+    session_id: &SessionId,
+    rank_ip: &str,
+    outbox: &Outbox,
+    metrics: &Arc<PeerMetrics>,
+) -> Result<(NegotiatedTransport, PeerTransport), FailureReason> {
+    let open_rails = side.shared.fabric.clone().map(|fabric| {
+        let rails = RdmaReceiver::new(fabric, session_id.clone(), Arc::clone(metrics));
+        opening::open(Arc::clone(side), rails, outbox.clone())
+    });
+    let wanted = side.shared.config.transfer.transport;
+    let own = (
+        side.regions(),
+        side.shared.config.transfer.shm_dir.as_deref(),
+    );
+    let chosen = negotiate::choose(wanted, ack, own, rank_ip, open_rails).await;
+    let (chosen, fallback_reason) =
+        chosen.map_err(|error| FailureReason::peer(error.to_string()))?;
+    let report = PeerTransport {
+        transport: chosen.transport(),
+        fallback_reason: fallback_reason.trim_start_matches("; ").to_owned(),
+        nics: match &chosen {
+            NegotiatedTransport::Rdma(_) => side.shared.nic_names(),
+            NegotiatedTransport::Shm(_) | NegotiatedTransport::Tcp => Vec::new(),
+        },
+    };
+    Ok((chosen, report))
+}
+
+/// What comes from a prefill rank.
+fn plan(side: &DecodeSide, rank: RankId, ack: &RegisterAck, topology: &Topology) -> TransferPlan {
+    let prefill = End {
+        layout: &ack.layout,
+        parallel: &topology.info.parallel(),
+        rank,
+    };
+    TransferPlan::new(prefill, side.shared.end())
+}
+
+/// Sends the registration again until it is answered.
+async fn register(
+    side: &DecodeSide,
+    session_id: &SessionId,
+    outbox: &Outbox,
+    endpoint: &BootstrapAddr,
+) -> Result<RegisterAck, FailureReason> {
+    let config = &side.shared.config;
+    let info = ControlMessage::Register(Box::new(KvArgsRegisterInfo {
+        session_id: session_id.clone(),
+        endpoint: config.transfer.host.to_string(),
+        dst_port: side.control_port(),
+        data_port: side.link_port(),
+        rank: config.rank,
+        parallel: config.parallel,
+        layout: config.kv.layout.clone(),
+        kv_compat: config.kv_compat.clone(),
+    }));
+    let (answer_tx, mut answer_rx) = oneshot::channel();
+    side.expect_ack(session_id, answer_tx);
+    loop {
+        outbox.send(&info).map_err(|error| {
+            FailureReason::network(format!("prefill's control port {endpoint}: {error}"))
+        })?;
+        let patience = config.transfer.resend_interval;
+        if let Ok(answer) = tokio::time::timeout(patience, &mut answer_rx).await {
+            return answer.map_err(|_| FailureReason::application("the manager is shutting down"));
+        }
+    }
+}
+
+fn check_ack(
+    side: &DecodeSide,
+    ack: &RegisterAck,
+    topology: &Topology,
+) -> Result<(), FailureReason> {
+    let config = &side.shared.config;
+    if let Some(why) = &ack.refused {
+        return Err(FailureReason::peer(format!("prefill refused us: {why}")));
+    }
+    if topology
+        .boot_id
+        .as_ref()
+        .is_some_and(|boot_id| *boot_id != ack.boot_id)
+    {
+        let message = "prefill restarted between two questions; ask again";
+        return Err(FailureReason::peer(message));
+    }
+    let layout = ack.layout.validate();
+    layout.map_err(|error| FailureReason::peer(format!("prefill's KV layout: {error}")))?;
+    let prefill = KvMeaning {
+        kv_compat: &ack.kv_compat,
+        layout: &ack.layout,
+    };
+    let own = KvMeaning {
+        kv_compat: &config.kv_compat,
+        layout: &config.kv.layout,
+    };
+    check_pair(prefill, own).map_err(|error| FailureReason::peer(error.to_string()))
+}
+
+async fn open_liveness(addr: &RankAddr, ack: &RegisterAck) -> Result<TcpStream, FailureReason> {
+    let (host, port) = (&addr.rank_ip, ack.liveness_port);
+    let opened =
+        peer_connection::connect(host, port, ConnectionKind::Liveness, &ack.session_id).await;
+    opened.map_err(|error| {
+        FailureReason::network(format!("liveness connection to {host}:{port}: {error}"))
+    })
+}
+
+async fn watch(side: Arc<DecodeSide>, peer: Arc<PrefillPeer>, stream: TcpStream) {
+    let name = format!("prefill {}", peer.key.bootstrap_addr);
+    let transfer = &side.shared.config.transfer;
+    let (interval, patience) = (transfer.heartbeat_interval, transfer.patience());
+    tokio::select! {
+        reason = liveness::watch(&name, stream, interval, patience) => {
+            side.lose(&peer, &reason);
+        }
+        () = peer.outbox.closed() => {
+            let reason = format!("the control connection to {name} is closed");
+            side.lose(&peer, &FailureReason::network(reason));
+        }
+        () = peer.lost.cancelled() => {}
+    }
+}

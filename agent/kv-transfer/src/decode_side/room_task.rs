@@ -1,0 +1,177 @@
+//! The course of one room on decode, from the bootstrap server to its end, one step after another,
+//! each within its bound.
+
+use super::DecodeSide;
+use super::prefill_peer::{self, PeerKey};
+use super::room::{ReceiverRoom, Target};
+use crate::bootstrap::client::Topology;
+use crate::control::socket::Outbox;
+use crate::failure::FailureReason;
+use crate::fault_injection::FaultPoint;
+use crate::plan::{self, TransferPlan};
+use crate::ranks::resolve_rank_mapping;
+use pd_protocol::KvPoll;
+use pd_protocol::control::{ControlMessage, TransferInfo};
+use pd_protocol::layout::RankId;
+use std::sync::Arc;
+
+/// Runs until the room has ended.
+pub(crate) async fn run(side: Arc<DecodeSide>, room: Arc<ReceiverRoom>) {
+    tokio::select! {
+        failed = steps(&side, &room) => {
+            if let Err(reason) = failed {
+                side.fail(&room, reason);
+            }
+        }
+        _ = room.progress.reached(KvPoll::Success) => {}
+    }
+}
+
+async fn steps(side: &Arc<DecodeSide>, room: &Arc<ReceiverRoom>) -> Result<(), FailureReason> {
+    let transfer = &side.shared.config.transfer;
+    fail_on_purpose(room, FaultPoint::Bootstrap)?;
+    let bound = transfer.bootstrap_timeout;
+    let found = tokio::time::timeout(bound, find_targets(side, room)).await;
+    found.unwrap_or_else(|_| {
+        let prefill = &room.bootstrap_addr;
+        let message = format!(
+            "room {}: prefill {prefill} was not ready in {bound:?}",
+            room.id
+        );
+        Err(FailureReason::network(message))
+    })?;
+    fail_on_purpose(room, FaultPoint::Waiting)?;
+    room.progress.advance(KvPoll::WaitingForInput);
+
+    room.offered.notified().await;
+    open_memory(room)?;
+    let bound = transfer.waiting_timeout;
+    let announced = announce(side, room);
+    tokio::select! {
+        failed = announced => failed?,
+        started = tokio::time::timeout(bound, room.progress.reached(KvPoll::Transferring)) => {
+            started.map_err(|_| {
+                let message = format!("room {}: prefill sent nothing in {bound:?}", room.id);
+                FailureReason::network(message)
+            })?;
+        }
+    }
+    let bound = transfer.transfer_timeout;
+    let ended = tokio::time::timeout(bound, room.progress.reached(KvPoll::Success)).await;
+    ended.map(|_| ()).map_err(|_| {
+        let message = format!("room {}: the transfer did not end in {bound:?}", room.id);
+        FailureReason::network(message)
+    })
+}
+
+fn fail_on_purpose(room: &ReceiverRoom, stage: FaultPoint) -> Result<(), FailureReason> {
+    match room.fault_point {
+        Some(chosen) if chosen == stage => Err(stage.reason(room.id)),
+        _ => Ok(()),
+    }
+}
+
+/// Asks the bootstrap server which prefill ranks serve the room, and registers with each.
+async fn find_targets(side: &Arc<DecodeSide>, room: &ReceiverRoom) -> Result<(), FailureReason> {
+    let addr = room.bootstrap_addr.clone();
+    let client = side.bootstrap.clone();
+    let asked = addr.clone();
+    let question = async move { client.topology(&asked).await };
+    let topology = side.topologies.get(addr.clone(), question).await?;
+    let found = register_with_targets(side, room, &topology).await;
+    // A prefill that does not fit may be back with another layout when it is asked again.
+    found.inspect_err(|_| side.topologies.forget(&addr))
+}
+
+async fn register_with_targets(
+    side: &Arc<DecodeSide>,
+    room: &ReceiverRoom,
+    topology: &Topology,
+) -> Result<(), FailureReason> {
+    let config = &side.shared.config;
+    side.check_topology(topology)?;
+    let prefill = topology.info.parallel();
+    let targets = resolve_rank_mapping(&prefill, &config.parallel, config.rank, &config.kv.layout)
+        .map_err(|error| FailureReason::peer(error.to_string()))?;
+    let dp_rank = room
+        .prefill_dp_rank
+        .unwrap_or_else(|| room.id.dp_rank(prefill.dp_size));
+    for target in &targets {
+        let key = PeerKey {
+            bootstrap_addr: room.bootstrap_addr.clone(),
+            rank: RankId {
+                dp_rank,
+                ..target.rank
+            },
+        };
+        let attempt = prefill_peer::connect(Arc::clone(side), key.clone(), topology.clone());
+        let peer = side.peers.get(key, attempt).await?;
+        room.state.lock().wait_for(peer, target);
+    }
+    let state = room.state.lock();
+    let plans: Vec<&TransferPlan> = state.targets.iter().map(|t| &t.peer.plan).collect();
+    plan::check_whole(&config.kv.layout, &plans).map_err(FailureReason::peer)
+}
+
+/// Opens the room's memory to the NICs of those that write by themselves.
+fn open_memory(room: &Arc<ReceiverRoom>) -> Result<(), FailureReason> {
+    let state = room.state.lock();
+    let offer = state.offer.as_ref();
+    let row = offer
+        .expect("the caller waited for the offer")
+        .metadata_buffer_index;
+    for target in state.targets.iter().filter(|target| !target.is_dummy) {
+        if let Some(rails) = &target.peer.rails
+            && !rails.expect(row, room)
+        {
+            let message = format!("room {}: prefill's rails are gone", room.id);
+            return Err(FailureReason::network(message));
+        }
+    }
+    Ok(())
+}
+
+/// Sends the room's offer to every target, again until each has answered. Never ends by itself
+/// but by an error: the caller waits for the first byte beside it.
+async fn announce(side: &DecodeSide, room: &ReceiverRoom) -> Result<(), FailureReason> {
+    loop {
+        for (outbox, info) in unanswered(room) {
+            outbox
+                .send(&ControlMessage::TransferInfo(info))
+                .map_err(|error| FailureReason::network(format!("room {}: {error}", room.id)))?;
+        }
+        tokio::time::sleep(side.shared.config.transfer.resend_interval).await;
+    }
+}
+
+fn unanswered(room: &ReceiverRoom) -> Vec<(Outbox, TransferInfo)> {
+    let state = room.state.lock();
+    let offer = state
+        .offer
+        .as_ref()
+        .expect("the caller waited for the offer");
+    let targets = state.targets.iter().filter(|target| !target.answered);
+    let info = |target: &Target| TransferInfo {
+        session_id: target.peer.session_id.clone(),
+        room: room.id,
+        generation: room.generation,
+        transport: target.peer.transport,
+        metadata_buffer_index: offer.metadata_buffer_index,
+        required_dst_info_num: target.required_dst_info_num,
+        decode_prefix_len: 0,
+        is_dummy: target.is_dummy,
+        page_indices: if target.is_dummy {
+            Vec::new()
+        } else {
+            offer.page_indices.clone()
+        },
+        state_indices: if target.is_dummy {
+            Vec::new()
+        } else {
+            offer.state_indices.clone()
+        },
+    };
+    targets
+        .map(|target| (target.peer.outbox.clone(), info(target)))
+        .collect()
+}

@@ -1,0 +1,544 @@
+//! Decode's end of a session's rails: queue pairs that accept prefill's writes, and the count of lanes
+//! that have ended, by room.
+
+pub(crate) mod count;
+
+use super::completions::{Completions, CompletionsError};
+use super::connecting::{Connecting, Step};
+use super::fabric::Fabric;
+use super::immediate::{Final, LANES_MAX, PROBE};
+use super::wire::{to_end, to_endpoints};
+use crate::control::socket::Outbox;
+use crate::decode_side::DecodeSide;
+use crate::decode_side::room::ReceiverRoom;
+use crate::failure::FailureLayer;
+use crate::fence::FenceGuard;
+use crate::metrics::{PeerMetrics, RailMetrics, RailState};
+use count::{Count, Lane};
+use parking_lot::Mutex;
+use pd_protocol::control::{
+    ControlMessage, Generation, NicInfo, RailAnswer, RailClosed, RailDown, RailOffer, SessionId,
+};
+use pd_verbs::queue_pair::Rtr;
+use pd_verbs::{Completion, QueuePair, QueuePairOptions, WcStatus};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Weak};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+/// Immediates that a lane takes before the task has to post receives again.
+const RECEIVE_DEPTH: u32 = 256;
+/// Of a peer's reason, so many characters are kept.
+const REASON_CHARS: usize = 300;
+
+/// See the module's header. Closing it ends every write of this session.
+pub(crate) struct RdmaReceiver {
+    fabric: Arc<Fabric>,
+    session_id: SessionId,
+    /// None once closed. One lock for both parts: what a rail brings is counted before it is closed, or
+    /// not at all.
+    open: Mutex<Option<Open>>,
+    status: watch::Sender<RailStatus>,
+    metrics: Arc<PeerMetrics>,
+}
+
+/// Queue pairs end before the memory is released that they wrote to: the order of the fields.
+#[derive(Default)]
+struct Open {
+    rails: BTreeMap<u32, Rail>,
+    /// Rooms that wait for writes, by their rows.
+    expected: HashMap<u32, Expected>,
+}
+
+/// How the rails are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RailStatus {
+    pub(crate) is_up: bool,
+    rails: Option<u32>,
+    down: BTreeMap<u32, String>,
+}
+
+struct Rail {
+    epoch: u32,
+    state: State,
+    metrics: RailMetrics,
+}
+
+enum State {
+    /// Its queue pairs are being made.
+    Accepting,
+    Open {
+        answer: RailAnswer,
+        ends: Ends,
+    },
+    Refused(RailAnswer),
+    Closed,
+}
+
+struct Ends {
+    lanes: Vec<QueuePair<Rtr>>,
+    /// Queue pairs whose probe has not come.
+    unproven: BTreeSet<u32>,
+    poller: AbortHandle,
+}
+
+struct Expected {
+    room: Arc<ReceiverRoom>,
+    count: Count,
+    /// Prefill's NICs may write.
+    _guard: FenceGuard,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.poller.abort();
+    }
+}
+
+/// The answer to an offer that is not taken.
+pub(crate) fn refusal(offer: &RailOffer, why: String) -> RailAnswer {
+    RailAnswer {
+        session_id: offer.session_id.clone(),
+        rail: offer.rail,
+        epoch: offer.epoch,
+        ends: Vec::new(),
+        regions: Vec::new(),
+        refused: Some(why),
+    }
+}
+
+// === impl RailStatus ===
+
+impl RailStatus {
+    /// Why no rail will come up.
+    pub(crate) fn no_rail_possible(&self) -> Option<String> {
+        let all = self.rails.unwrap_or(1) as usize;
+        let is_impossible = !self.is_up && self.down.len() >= all;
+        let mut reasons: Vec<&str> = self.down.values().map(String::as_str).collect();
+        reasons.dedup();
+        is_impossible.then(|| reasons.join("; "))
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    /// Destroys the ends of a rail: nothing of it can land any more, and what had ended on it counts no
+    /// more. Gives the rooms that wait for writes.
+    fn close(&mut self, rail: u32, epoch: u32) -> Vec<Generation> {
+        if let Some(known) = self.rails.get_mut(&rail)
+            && known.epoch <= epoch
+        {
+            known.turn(State::Closed);
+        }
+        let rooms = self.expected.values_mut().map(|expected| {
+            expected.count.forget_rail(rail);
+            expected.room.generation
+        });
+        rooms.collect()
+    }
+
+    /// Makes room for another immediate on a lane; which lane it is, and whether the rail has just come
+    /// up with it.
+    fn received(
+        &mut self,
+        (rail, epoch): (u32, u32),
+        qp_num: u32,
+        immediate: u32,
+    ) -> Option<(Lane, bool)> {
+        let known = self
+            .rails
+            .get_mut(&rail)
+            .filter(|known| known.epoch == epoch)?;
+        let State::Open { ends, .. } = &mut known.state else {
+            return None;
+        };
+        let mut lanes = ends.lanes.iter_mut().enumerate();
+        let (index, lane) = lanes.find(|(_, lane)| lane.qp_num() == qp_num)?;
+        if let Err(error) = lane.post_receives(1) {
+            tracing::warn!(%error, "a lane takes no more");
+        }
+        let is_news = immediate == PROBE && ends.unproven.remove(&qp_num);
+        let is_up = is_news && ends.unproven.is_empty();
+        if is_up {
+            known.show();
+        }
+        Some((Lane { rail, index }, is_up))
+    }
+
+    /// A lane has ended; the room that is complete by it.
+    fn count(&mut self, lane: Lane, ended: Final) -> Option<Expected> {
+        let known = self.expected.get_mut(&ended.row)?;
+        let is_of = Final::low_bits(known.room.generation) == ended.generation;
+        let is_complete = is_of && known.count.add(lane, ended);
+        is_complete.then(|| self.expected.remove(&ended.row))?
+    }
+}
+
+// === impl Rail ===
+
+impl Rail {
+    fn turn(&mut self, state: State) {
+        self.state = state;
+        self.show();
+    }
+
+    fn show(&self) {
+        self.metrics.show(match &self.state {
+            State::Open { ends, .. } if ends.unproven.is_empty() => RailState::Up,
+            State::Accepting | State::Open { .. } => RailState::Probing,
+            State::Refused(_) | State::Closed => RailState::Down,
+        });
+    }
+}
+
+// === impl RdmaReceiver ===
+
+impl RdmaReceiver {
+    pub(crate) fn new(
+        fabric: Arc<Fabric>,
+        session_id: SessionId,
+        metrics: Arc<PeerMetrics>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            fabric,
+            session_id,
+            open: Mutex::new(Some(Open::default())),
+            status: watch::Sender::default(),
+            metrics,
+        })
+    }
+
+    pub(crate) fn session_id(&self) -> &SessionId {
+        &self.session_id
+    }
+
+    pub(crate) fn nics(&self) -> Vec<NicInfo> {
+        self.fabric.infos()
+    }
+
+    pub(crate) fn status(&self) -> watch::Receiver<RailStatus> {
+        self.status.subscribe()
+    }
+
+    /// Destroys all ends, and then releases the memory that was open to writes.
+    pub(crate) fn close(&self) {
+        let open = self.open.lock().take();
+        drop(open);
+    }
+
+    // === rails ===
+
+    /// Connects ends to an offer beside the runtime, for the kernel may look for the peer for seconds;
+    /// answers, also to an offer that came before.
+    pub(crate) fn on_offer(
+        self: &Arc<Self>,
+        side: &Arc<DecodeSide>,
+        offer: RailOffer,
+        outbox: Outbox,
+    ) {
+        // Offered again if the answer is lost.
+        let say = |answer| outbox.send(&ControlMessage::RailAnswer(answer)).ok();
+        if offer.rail as usize >= LANES_MAX {
+            say(refusal(
+                &offer,
+                format!("there are at most {LANES_MAX} rails"),
+            ));
+            return;
+        }
+        {
+            let mut open = self.open.lock();
+            let Some(open) = open.as_mut() else {
+                return;
+            };
+            match open.rails.get_mut(&offer.rail) {
+                Some(known) if known.epoch == offer.epoch => {
+                    if let State::Open { answer, .. } | State::Refused(answer) = &known.state {
+                        say(answer.clone());
+                    }
+                    return;
+                }
+                Some(known) if known.epoch > offer.epoch => return,
+                // Ends of an epoch before go here, if prefill forgot it.
+                Some(known) => {
+                    known.epoch = offer.epoch;
+                    known.turn(State::Accepting);
+                }
+                None => {
+                    let rail = self.new_rail(&offer);
+                    open.rails.insert(offer.rail, rail);
+                }
+            }
+        }
+        let (receiver, side) = (Arc::clone(self), Arc::clone(side));
+        let tasks = side.shared.tasks.clone();
+        tasks.spawn_blocking("rail", move || {
+            let accepted = receiver.accept(&side, &offer, &outbox);
+            if let Some(answer) = receiver.enter(&offer, accepted) {
+                let _ = outbox.send(&ControlMessage::RailAnswer(answer));
+            }
+        });
+    }
+
+    /// The rail of a first offer. Later ones do not change how it is called.
+    fn new_rail(&self, offer: &RailOffer) -> Rail {
+        let own = self.fabric.nics.get(offer.nic as usize);
+        let own = own.map_or("", |nic| nic.device.name());
+        let rail = Rail {
+            epoch: offer.epoch,
+            state: State::Accepting,
+            metrics: self.metrics.rail(own, &offer.from.device),
+        };
+        rail.show();
+        rail
+    }
+
+    /// Puts a rail's new ends in place, unless it was closed meanwhile.
+    fn enter(
+        &self,
+        offer: &RailOffer,
+        accepted: Result<(RailAnswer, Ends), String>,
+    ) -> Option<RailAnswer> {
+        let (answer, state) = match accepted {
+            Ok((answer, ends)) => (answer.clone(), State::Open { answer, ends }),
+            Err(why) => {
+                let (session, rail) = (&self.session_id, offer.rail);
+                tracing::warn!(%session, rail, why, "a rail is refused");
+                let answer = refusal(offer, why);
+                (answer.clone(), State::Refused(answer))
+            }
+        };
+        {
+            let mut open = self.open.lock();
+            let known = open.as_mut()?.rails.get_mut(&offer.rail)?;
+            let is_awaited = known.epoch == offer.epoch && matches!(known.state, State::Accepting);
+            if !is_awaited {
+                return None;
+            }
+            known.turn(state);
+        }
+        self.status.send_modify(|status| {
+            status.rails = Some(offer.rails);
+            match answer.refused.clone() {
+                Some(why) => status.down.insert(offer.rail, why),
+                None => status.down.remove(&offer.rail),
+            };
+        });
+        Some(answer)
+    }
+
+    fn accept(
+        self: &Arc<Self>,
+        side: &Arc<DecodeSide>,
+        offer: &RailOffer,
+        outbox: &Outbox,
+    ) -> Result<(RailAnswer, Ends), String> {
+        let nic = self.fabric.nics.get(offer.nic as usize);
+        let nic = nic.ok_or_else(|| format!("decode has no NIC {}", offer.nic))?;
+        let count = offer.ends.len();
+        if count == 0 || count > LANES_MAX {
+            return Err(format!(
+                "a rail has 1 to {LANES_MAX} queue pairs, not {count}"
+            ));
+        }
+        let depth = RECEIVE_DEPTH * u32::try_from(count).expect("no more than LANES_MAX");
+        let completions = Completions::new(&nic.device, depth).map_err(|e| e.to_string())?;
+        let mut ends = Vec::new();
+        let mut lanes = Vec::new();
+        for remote in to_endpoints(&offer.ends).map_err(|e| e.to_string())? {
+            let queue = &completions.queue;
+            let options = QueuePairOptions {
+                send_depth: 0,
+                receive_depth: RECEIVE_DEPTH,
+                ranges_max: 1,
+                inline_bytes: 0,
+            };
+            let lane = QueuePair::new(&nic.domain, queue, queue, options);
+            let lane = lane.map_err(|e| e.to_string())?;
+            let lane = lane.init(&nic.local, rand::random());
+            let mut lane = lane.map_err(|e| e.to_string())?;
+            lane.post_receives(RECEIVE_DEPTH)
+                .map_err(|e| e.to_string())?;
+            ends.push(to_end(&lane.endpoint()));
+            lanes.push((lane, remote));
+        }
+        let lanes = self.connect(Connecting::new(lanes))?;
+        let answer = RailAnswer {
+            session_id: self.session_id.clone(),
+            rail: offer.rail,
+            epoch: offer.epoch,
+            ends,
+            regions: nic.keys(),
+            refused: None,
+        };
+        let (own, prefill) = (nic.device.name(), &offer.from.device);
+        tracing::debug!(rail = offer.rail, own, prefill, "a rail is connected");
+        let listening = listen(
+            Arc::downgrade(self),
+            Arc::clone(side),
+            (offer.rail, offer.epoch),
+            completions,
+            outbox.clone(),
+        );
+        let ends = Ends {
+            unproven: lanes.iter().map(QueuePair::qp_num).collect(),
+            lanes,
+            poller: side.shared.tasks.spawn("rail completions", listening),
+        };
+        Ok((answer, ends))
+    }
+
+    /// Connects all lanes, for as long as the session wants rails.
+    fn connect(&self, mut lanes: Connecting) -> Result<Vec<QueuePair<Rtr>>, String> {
+        loop {
+            match lanes.step(self.fabric.path()) {
+                Ok(Step::Connected(lanes)) => return Ok(lanes),
+                Ok(Step::Later(rest)) if self.open.lock().is_some() => lanes = rest,
+                Ok(Step::Later(_)) => return Err("the session has ended".to_owned()),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    /// Closes a rail that prefill has given up; the answer.
+    pub(crate) fn on_down(&self, down: RailDown) -> RailClosed {
+        let RailDown {
+            rail,
+            epoch,
+            reason,
+            ..
+        } = down;
+        let (waiting, is_known) = match self.open.lock().as_mut() {
+            Some(open) => (open.close(rail, epoch), open.rails.contains_key(&rail)),
+            None => (Vec::new(), false),
+        };
+        // Of rail 0, also that there is none.
+        if is_known || rail == 0 {
+            let reason = reason.chars().take(REASON_CHARS).collect();
+            self.status.send_modify(|status| {
+                status.down.insert(rail, reason);
+            });
+        }
+        RailClosed {
+            session_id: self.session_id.clone(),
+            rail,
+            epoch,
+            waiting,
+        }
+    }
+
+    /// A NIC here has failed under a rail.
+    fn on_nic_failed(&self, rail: u32) {
+        let open = self.open.lock();
+        let known = open.as_ref().and_then(|open| open.rails.get(&rail));
+        if let Some(known) = known {
+            known.metrics.failed(FailureLayer::Device);
+        }
+    }
+
+    // === rooms ===
+
+    /// Opens a room's memory to writes; false if that cannot be any more.
+    pub(crate) fn expect(&self, row: u32, room: &Arc<ReceiverRoom>) -> bool {
+        let mut open = self.open.lock();
+        let (Some(open), Some(guard)) = (open.as_mut(), room.fence.enter()) else {
+            return false;
+        };
+        let expected = Expected {
+            room: Arc::clone(room),
+            count: Count::default(),
+            _guard: guard,
+        };
+        open.expected.insert(row, expected);
+        true
+    }
+
+    /// Prefill writes nothing more for a room.
+    pub(crate) fn forget(&self, row: u32, generation: Generation) {
+        let mut open = self.open.lock();
+        let expected = open.as_mut().map(|open| &mut open.expected);
+        let of_room = |expected: &Expected| expected.room.generation == generation;
+        if let Some(expected) = expected
+            && expected.get(&row).is_some_and(of_room)
+        {
+            expected.remove(&row);
+        }
+    }
+
+    fn on_completion(&self, side: &Arc<DecodeSide>, of: (u32, u32), completion: &Completion) {
+        match completion {
+            Completion::Immediate {
+                qp_num, immediate, ..
+            } => self.on_immediate(side, of, (*qp_num, *immediate)),
+            // What a failed lane held.
+            Completion::Failed(error) if error.status == WcStatus::WR_FLUSH_ERR => {}
+            // Prefill notices, too, and takes the rail down.
+            Completion::Failed(error) => tracing::warn!(%error, "a rail failed"),
+            Completion::Written { .. } | Completion::Stray { .. } => {
+                tracing::warn!(?completion, "a rail brought what nothing here asked for");
+            }
+        }
+    }
+
+    fn on_immediate(
+        &self,
+        side: &Arc<DecodeSide>,
+        of: (u32, u32),
+        (qp_num, immediate): (u32, u32),
+    ) {
+        let (is_up, complete) = {
+            let mut open = self.open.lock();
+            let Some(open) = open.as_mut() else {
+                return;
+            };
+            let Some((lane, is_up)) = open.received(of, qp_num, immediate) else {
+                return;
+            };
+            let ended = Final::decode(immediate);
+            (is_up, ended.and_then(|ended| open.count(lane, ended)))
+        };
+        if is_up {
+            tracing::info!(session = %self.session_id, rail = of.0, "a rail is up");
+            self.status.send_modify(|status| status.is_up = true);
+        }
+        if let Some(Expected { room, _guard, .. }) = complete {
+            side.all_arrived(&room, &self.session_id);
+        }
+    }
+}
+
+/// Handles a rail's completions until it is closed or its NIC does not answer; then notifies prefill.
+async fn listen(
+    receiver: Weak<RdmaReceiver>,
+    side: Arc<DecodeSide>,
+    (rail, epoch): (u32, u32),
+    completions: Completions,
+    outbox: Outbox,
+) {
+    let error: CompletionsError = loop {
+        let taken = match completions.next().await {
+            Ok(taken) => taken,
+            Err(error) => break error,
+        };
+        let Some(receiver) = receiver.upgrade() else {
+            return;
+        };
+        for completion in &taken {
+            receiver.on_completion(&side, (rail, epoch), completion);
+        }
+    };
+    let Some(receiver) = receiver.upgrade() else {
+        return;
+    };
+    let session = &receiver.session_id;
+    tracing::warn!(%session, rail, %error, "a rail's NIC does not answer");
+    receiver.on_nic_failed(rail);
+    let closed = receiver.on_down(RailDown {
+        session_id: session.clone(),
+        rail,
+        epoch,
+        reason: error.to_string(),
+    });
+    // Prefill notices by its own completions if this is lost.
+    let _ = outbox.send(&ControlMessage::RailClosed(closed));
+}

@@ -1,0 +1,629 @@
+//! One rail as prefill sees it, from the offer to the end and to the next offer.
+
+use super::handle::Event;
+use crate::failure::FailureReason;
+use crate::metrics::{RailMetrics, RailState};
+use crate::tasks::Tasks;
+use crate::transport::outgoing::OutboundPeer;
+use crate::transport::rdma::completions::Completions;
+use crate::transport::rdma::connecting::{Connecting, Step};
+use crate::transport::rdma::dispatch::{PostedWork, TransferId, WorkItem};
+use crate::transport::rdma::fabric::{Nic, PROBE_BYTES};
+use crate::transport::rdma::immediate::PROBE;
+use crate::transport::rdma::wire::{to_end, to_endpoints, to_region};
+use pd_protocol::control::{ControlMessage, RailAnswer, RailDown, RailOffer};
+use pd_verbs::queue_pair::{Init, Rtr, Rts};
+use pd_verbs::{
+    Completion, PathOptions, QueuePair, QueuePairOptions, RemoteRegion, Retry, WcStatus, WorkError,
+    Write,
+};
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+/// Writes that a lane holds.
+pub(super) const SEND_DEPTH: u32 = 128;
+/// Names a probe among a lane's posts, which count from 0.
+const PROBE_TAG: u64 = u64::MAX;
+/// Of a batch, so many writes have a completion of their own: rates and silences show soon enough.
+const SIGNALLED_EVERY: usize = 4;
+/// How long a rail that failed is left alone: doubled with each failure, up to the maximum.
+const REST_MIN: Duration = Duration::from_millis(500);
+const REST_MAX: Duration = Duration::from_secs(30);
+
+pub(super) struct Rail {
+    number: u32,
+    nic: Arc<Nic>,
+    /// Decode's, by its place in the list that it sent.
+    peer_nic: usize,
+    lanes: usize,
+    /// Counts its offers.
+    epoch: u32,
+    state: State,
+    /// Failures since it carried anything.
+    failures: u32,
+    metrics: RailMetrics,
+    tasks: Tasks,
+}
+
+enum State {
+    /// Decode has not answered.
+    Offered {
+        ends: Vec<QueuePair<Init>>,
+        poller: Poller,
+        said: Instant,
+    },
+    /// The peer of the first that waits was not found in time; it is looked for again.
+    Connecting(Connecting, Target),
+    /// Probes are on their way.
+    Proving {
+        ends: Ends,
+        unproven: usize,
+        since: Instant,
+    },
+    Up(Ends),
+    /// Decode has not closed it.
+    Closing {
+        reason: String,
+        said: Instant,
+    },
+    Down {
+        reason: String,
+        until: Instant,
+    },
+}
+
+/// What a rail writes to once it is connected.
+struct Target {
+    regions: Vec<RemoteRegion>,
+    /// For probes.
+    scratch: RemoteRegion,
+    poller: Poller,
+}
+
+/// Connected ends, and what they write to.
+struct Ends {
+    lanes: Vec<QueuePair<Rts>>,
+    regions: Vec<RemoteRegion>,
+    _poller: Poller,
+}
+
+/// The task that waits for completions; ends when dropped.
+struct Poller(AbortHandle);
+
+/// What a completion proves.
+pub(super) enum Proof {
+    /// All lanes carry: the rail is up.
+    Carries,
+    Written {
+        lane: usize,
+        seq: u64,
+    },
+    Nothing,
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+// === impl Rail ===
+
+impl Rail {
+    pub(super) fn new(
+        number: usize,
+        (nic, peer_nic): (Arc<Nic>, usize),
+        lanes: usize,
+        (metrics, tasks): (RailMetrics, Tasks),
+    ) -> Self {
+        Self {
+            number: u32::try_from(number).expect("few rails"),
+            nic,
+            peer_nic,
+            lanes,
+            epoch: 0,
+            state: State::Down {
+                reason: "it was not offered yet".to_owned(),
+                until: Instant::now(),
+            },
+            failures: 0,
+            metrics,
+            tasks,
+        }
+    }
+
+    /// Shows its state, and the bytes its lanes hold.
+    pub(super) fn show(&mut self, in_flight_bytes: u64) {
+        self.metrics.in_flight(in_flight_bytes);
+        self.metrics.show(match &self.state {
+            State::Offered { .. } | State::Connecting(..) | State::Proving { .. } => {
+                RailState::Probing
+            }
+            State::Up(_) => RailState::Up,
+            State::Closing { .. } | State::Down { .. } => RailState::Down,
+        });
+    }
+
+    /// A piece was completed.
+    pub(super) fn wrote(&self, bytes: u64, took: Duration) {
+        self.metrics.completed(bytes, took);
+    }
+
+    pub(super) fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    pub(super) fn is_of(&self, epoch: u32) -> bool {
+        self.epoch == epoch
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.state, State::Up(_))
+    }
+
+    /// Whether this side has queue pairs that decode's ends belong to.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(
+            self.state,
+            State::Connecting(..) | State::Proving { .. } | State::Up(_)
+        )
+    }
+
+    /// Whether [`Self::connect_rest`] has something to do.
+    pub(super) fn is_connecting(&self) -> bool {
+        matches!(self.state, State::Connecting(..))
+    }
+
+    /// Whether decode's answer to this offer is awaited.
+    pub(super) fn awaits_answer(&self, epoch: u32) -> bool {
+        self.is_of(epoch) && matches!(self.state, State::Offered { .. })
+    }
+
+    /// Since when probes have been on their way.
+    pub(super) fn unproven_since(&self) -> Option<Instant> {
+        match self.state {
+            State::Proving { since, .. } => Some(since),
+            State::Offered { .. }
+            | State::Connecting(..)
+            | State::Up(_)
+            | State::Closing { .. }
+            | State::Down { .. } => None,
+        }
+    }
+
+    /// What its port's speed promises.
+    pub(super) fn bytes_per_s(&self) -> Option<f64> {
+        let mbit = u32::try_from(self.nic.local.mbit_per_s?).ok()?;
+        Some(f64::from(mbit) * 125_000.0)
+    }
+
+    pub(super) fn device(&self) -> &str {
+        self.nic.device.name()
+    }
+
+    pub(super) fn why_down(&self) -> Option<String> {
+        match &self.state {
+            State::Closing { reason, .. } | State::Down { reason, .. } => {
+                let (number, device) = (self.number, self.device());
+                Some(format!("rail {number} over {device}: {reason}"))
+            }
+            State::Offered { .. }
+            | State::Connecting(..)
+            | State::Proving { .. }
+            | State::Up(_) => None,
+        }
+    }
+
+    /// What has to be said now, if anything; `rails` is how many there are.
+    pub(super) fn tend(
+        &mut self,
+        session: &OutboundPeer,
+        rails: u32,
+        events: &mpsc::Sender<Event>,
+        (now, resend): (Instant, Duration),
+    ) -> Option<ControlMessage> {
+        let is_due = |said: Instant| now.duration_since(said) >= resend;
+        match &mut self.state {
+            State::Offered { said, .. } if is_due(*said) => {
+                *said = now;
+                self.offer(session, rails)
+            }
+            State::Closing { said, reason } if is_due(*said) => {
+                *said = now;
+                let reason = reason.clone();
+                Some(self.down(session, reason))
+            }
+            State::Down { until, .. } if now >= *until => match self.make_ends(events, now) {
+                Ok(()) => self.offer(session, rails),
+                Err(reason) => {
+                    self.decline(FailureReason::device(reason));
+                    None
+                }
+            },
+            State::Offered { .. }
+            | State::Connecting(..)
+            | State::Proving { .. }
+            | State::Up(_)
+            | State::Closing { .. }
+            | State::Down { .. } => None,
+        }
+    }
+
+    fn offer(&self, session: &OutboundPeer, rails: u32) -> Option<ControlMessage> {
+        let State::Offered { ends, .. } = &self.state else {
+            return None;
+        };
+        Some(ControlMessage::RailOffer(Box::new(RailOffer {
+            session_id: session.id().clone(),
+            rail: self.number,
+            rails,
+            epoch: self.epoch,
+            nic: u32::try_from(self.peer_nic).expect("few NICs"),
+            from: self.nic.info(),
+            ends: ends.iter().map(|end| to_end(&end.endpoint())).collect(),
+        })))
+    }
+
+    fn down(&self, session: &OutboundPeer, reason: String) -> ControlMessage {
+        ControlMessage::RailDown(RailDown {
+            session_id: session.id().clone(),
+            rail: self.number,
+            epoch: self.epoch,
+            reason,
+        })
+    }
+
+    /// Makes queue pairs for another epoch.
+    fn make_ends(&mut self, events: &mpsc::Sender<Event>, now: Instant) -> Result<(), String> {
+        let nic = &self.nic;
+        let depth = SEND_DEPTH * u32::try_from(self.lanes).expect("few lanes");
+        let completions = Completions::new(&nic.device, depth).map_err(|e| e.to_string())?;
+        let options = QueuePairOptions {
+            send_depth: SEND_DEPTH,
+            receive_depth: 0,
+            ranges_max: u32::try_from(nic.gather_max).expect("few"),
+            inline_bytes: 0,
+        };
+        let mut ends = Vec::new();
+        for _ in 0..self.lanes {
+            let queue = &completions.queue;
+            let end = QueuePair::new(&nic.domain, queue, queue, options);
+            let end = end.map_err(|e| e.to_string())?;
+            let end = end.init(&nic.local, rand::random());
+            ends.push(end.map_err(|e| e.to_string())?);
+        }
+        self.epoch += 1;
+        self.state = State::Offered {
+            ends,
+            poller: self.poll(completions, events.clone()),
+            said: now,
+        };
+        Ok(())
+    }
+
+    fn poll(&self, completions: Completions, events: mpsc::Sender<Event>) -> Poller {
+        let (rail, epoch) = (self.number as usize, self.epoch);
+        let task = self.tasks.spawn("rail completions", async move {
+            loop {
+                let (event, is_broken) = match completions.next().await {
+                    Ok(completions) => {
+                        let completed = Event::Completed {
+                            rail,
+                            epoch,
+                            completions,
+                        };
+                        (completed, false)
+                    }
+                    Err(error) => {
+                        let broken = Event::Broken {
+                            rail,
+                            epoch,
+                            reason: error.to_string(),
+                        };
+                        (broken, true)
+                    }
+                };
+                if events.send(event).await.is_err() || is_broken {
+                    return;
+                }
+            }
+        });
+        Poller(task)
+    }
+
+    /// Connects to decode's ends, as far as they are found, and writes a probe over each lane. Decode's memory
+    /// must have at least `region_lens` bytes. After an error decode has ends that it has to close.
+    pub(super) fn connect(
+        &mut self,
+        answer: &RailAnswer,
+        region_lens: &[u64],
+        way: (PathOptions, Retry),
+    ) -> Result<(), FailureReason> {
+        let closing = not_connected();
+        let State::Offered { ends, poller, .. } = mem::replace(&mut self.state, closing) else {
+            return Err(FailureReason::peer("it was not offered"));
+        };
+        let remotes = to_endpoints(&answer.ends).map_err(of_peer)?;
+        if remotes.len() != ends.len() {
+            let (got, wanted) = (remotes.len(), ends.len());
+            let why = format!("decode answers with {got} ends to {wanted}");
+            return Err(FailureReason::peer(why));
+        }
+        let mut regions: Vec<RemoteRegion> =
+            answer.regions.iter().copied().map(to_region).collect();
+        let scratch = regions.pop();
+        let fits = |(region, &len): (&RemoteRegion, &u64)| region.at(0, len).is_ok();
+        if regions.len() != region_lens.len() || !regions.iter().zip(region_lens).all(fits) {
+            let why = "decode's regions are not those of its layout";
+            return Err(FailureReason::peer(why));
+        }
+        let scratch =
+            scratch.ok_or_else(|| FailureReason::peer("decode has no place for probes"))?;
+        let target = Target {
+            regions,
+            scratch,
+            poller,
+        };
+        self.go_on(Connecting::new(ends.into_iter().zip(remotes)), target, way)
+    }
+
+    /// Looks again for a peer that was not found in time; as [`Self::connect`].
+    pub(super) fn connect_rest(&mut self, way: (PathOptions, Retry)) -> Result<(), FailureReason> {
+        if !self.is_connecting() {
+            return Ok(());
+        }
+        let State::Connecting(rest, target) = mem::replace(&mut self.state, not_connected()) else {
+            unreachable!("it was looked at above");
+        };
+        self.go_on(rest, target, way)
+    }
+
+    fn go_on(
+        &mut self,
+        lanes: Connecting,
+        target: Target,
+        (path, retry): (PathOptions, Retry),
+    ) -> Result<(), FailureReason> {
+        match lanes.step(path).map_err(of_network)? {
+            Step::Connected(lanes) => self.prove(lanes, target, retry),
+            Step::Later(rest) => {
+                self.state = State::Connecting(rest, target);
+                Ok(())
+            }
+        }
+    }
+
+    /// All lanes are connected.
+    fn prove(
+        &mut self,
+        connected: Vec<QueuePair<Rtr>>,
+        target: Target,
+        retry: Retry,
+    ) -> Result<(), FailureReason> {
+        let Target {
+            regions,
+            scratch,
+            poller,
+        } = target;
+        let own = &self.nic.regions[0];
+        let len = own.remote().len.min(PROBE_BYTES.into());
+        let len = u32::try_from(len).expect("no more than PROBE_BYTES");
+        let probe = Write {
+            src: &[own.range(0, len).map_err(of_device)?],
+            dst: scratch.at(0, len.into()).map_err(of_peer)?,
+            immediate: Some(PROBE),
+            tag: PROBE_TAG,
+            signalled: true,
+        };
+        let mut lanes = Vec::new();
+        for end in connected {
+            let mut end = end.start(retry).map_err(of_device)?;
+            end.post(&[probe]).map_err(of_device)?;
+            lanes.push(end);
+        }
+        self.state = State::Proving {
+            unproven: lanes.len(),
+            since: Instant::now(),
+            ends: Ends {
+                lanes,
+                regions,
+                _poller: poller,
+            },
+        };
+        Ok(())
+    }
+
+    /// What a completion of this rail says; an error if the rail has failed.
+    pub(super) fn settle(&mut self, completion: Completion) -> Result<Proof, FailureReason> {
+        let (qp_num, tag) = match completion {
+            Completion::Written { qp_num, tag } => (qp_num, tag),
+            Completion::Failed(error) => return Err(of_work(&error)),
+            Completion::Immediate { .. } | Completion::Stray { .. } => {
+                return Err(of_device("it brought what nothing here asked for"));
+            }
+        };
+        match &mut self.state {
+            State::Proving { unproven, .. } if tag == PROBE_TAG => {
+                *unproven -= 1;
+                Ok(match *unproven {
+                    0 => self.come_up(),
+                    _ => Proof::Nothing,
+                })
+            }
+            State::Up(ends) => {
+                self.failures = 0;
+                let mut lanes = ends.lanes.iter();
+                let lane = lanes.position(|lane| lane.qp_num() == qp_num);
+                Ok(lane.map_or(Proof::Nothing, |lane| Proof::Written { lane, seq: tag }))
+            }
+            State::Offered { .. }
+            | State::Connecting(..)
+            | State::Proving { .. }
+            | State::Closing { .. }
+            | State::Down { .. } => Ok(Proof::Nothing),
+        }
+    }
+
+    fn come_up(&mut self) -> Proof {
+        let between = State::Down {
+            reason: String::new(),
+            until: Instant::now(),
+        };
+        let State::Proving { ends, .. } = mem::replace(&mut self.state, between) else {
+            unreachable!("the caller has looked");
+        };
+        self.state = State::Up(ends);
+        Proof::Carries
+    }
+
+    /// Posts to a lane, with one doorbell. `immediate` makes the number that ends a transfer.
+    pub(super) fn post(
+        &mut self,
+        lane: usize,
+        posts: &[PostedWork],
+        immediate: impl Fn(TransferId, u8, u8) -> u32,
+    ) -> Result<(), FailureReason> {
+        let State::Up(ends) = &mut self.state else {
+            // It failed in this round, and its posts were taken back.
+            return Ok(());
+        };
+        let mut sources = Vec::with_capacity(posts.len());
+        for post in posts {
+            sources.push(match post.item {
+                WorkItem::Piece(piece) => {
+                    let region = &self.nic.regions[piece.src_region];
+                    let sources = piece.sources().iter();
+                    let ranges = sources.map(|source| region.range(source.offset, source.len));
+                    ranges.collect::<Result<_, _>>().map_err(of_device)?
+                }
+                WorkItem::Final { .. } => Vec::new(),
+            });
+        }
+        let mut writes = Vec::with_capacity(posts.len());
+        for (post, source) in posts.iter().zip(&sources) {
+            let (region, offset, len, immediate) = match post.item {
+                WorkItem::Piece(piece) => {
+                    let len = u64::from(piece.len);
+                    (piece.dst_region, piece.dst_offset, len, None)
+                }
+                WorkItem::Final { attempt, lanes } => {
+                    (0, 0, 0, Some(immediate(post.transfer, attempt, lanes)))
+                }
+            };
+            let dst = ends.regions[region].at(offset, len);
+            writes.push(Write {
+                src: source,
+                dst: dst.map_err(of_peer)?,
+                immediate,
+                tag: post.seq,
+                signalled: writes.len() + 1 == posts.len() || writes.len() % SIGNALLED_EVERY == 0,
+            });
+        }
+        let taken = ends.lanes[lane].post(&writes).map_err(of_device)?;
+        if taken < writes.len() {
+            let why = format!("a lane took {taken} of {} writes", writes.len());
+            return Err(of_device(why));
+        }
+        let is_retry =
+            |post: &&PostedWork| matches!(post.item, WorkItem::Piece(piece) if piece.is_retry());
+        let retries = posts.iter().filter(is_retry).count();
+        self.metrics.posted_again(retries);
+        Ok(())
+    }
+
+    /// Destroys the queue pairs; returns the message for decode, which may have its ends.
+    pub(super) fn fail(
+        &mut self,
+        session: &OutboundPeer,
+        reason: &FailureReason,
+    ) -> Option<ControlMessage> {
+        let FailureReason { layer, message } = reason.clone();
+        let down = self.take_down(session, message);
+        if down.is_some() {
+            self.metrics.failed(layer);
+        }
+        down
+    }
+
+    fn take_down(&mut self, session: &OutboundPeer, reason: String) -> Option<ControlMessage> {
+        if matches!(self.state, State::Down { .. }) {
+            return None;
+        }
+        if let State::Closing { reason: cause, .. } = &mut self.state {
+            // Not connected; what else fails of it is a consequence.
+            let is_news = cause.is_empty();
+            if is_news {
+                cause.clone_from(&reason);
+            }
+            return is_news.then(|| self.down(session, reason));
+        }
+        self.state = State::Closing {
+            reason: reason.clone(),
+            said: Instant::now(),
+        };
+        Some(self.down(session, reason))
+    }
+
+    /// Decode has closed its ends; false if that is no news.
+    pub(super) fn closed(&mut self, epoch: u32) -> bool {
+        let State::Closing { reason, .. } = &self.state else {
+            return false;
+        };
+        let is_of = self.is_of(epoch);
+        if is_of {
+            let reason = reason.clone();
+            self.rest(reason);
+        }
+        is_of
+    }
+
+    /// It does not come up this time.
+    pub(super) fn decline(&mut self, reason: FailureReason) {
+        self.metrics.failed(reason.layer);
+        self.rest(reason.message);
+    }
+
+    /// Leaves it alone for a while; nothing of it is left on either side.
+    fn rest(&mut self, reason: String) {
+        let rest = REST_MIN.saturating_mul(1 << self.failures.min(16));
+        self.failures += 1;
+        self.state = State::Down {
+            reason,
+            until: Instant::now() + rest.min(REST_MAX),
+        };
+    }
+}
+
+/// Until it is: decode has ends that it has to close.
+fn not_connected() -> State {
+    State::Closing {
+        reason: String::new(),
+        said: Instant::now(),
+    }
+}
+
+fn of_device(why: impl ToString) -> FailureReason {
+    FailureReason::device(why.to_string())
+}
+
+fn of_network(why: impl ToString) -> FailureReason {
+    FailureReason::network(why.to_string())
+}
+
+fn of_peer(why: impl ToString) -> FailureReason {
+    FailureReason::peer(why.to_string())
+}
+
+/// The layer at fault for a failed write, by its status.
+fn of_work(error: &WorkError) -> FailureReason {
+    match error.status {
+        WcStatus::RETRY_EXC_ERR => of_network(error),
+        WcStatus::RNR_RETRY_EXC_ERR | WcStatus::REM_INV_REQ_ERR | WcStatus::REM_ACCESS_ERR => {
+            of_peer(error)
+        }
+        _ => of_device(error),
+    }
+}

@@ -1,0 +1,243 @@
+//! Prefill's end of a session's data connections: streams that take frames from one queue.
+
+use super::frame::{FrameHeader, PAYLOAD_BYTES, VALID, VOID};
+use crate::failure::FailureReason;
+use crate::memory::Region;
+use crate::memory::vectored::{SpanCursor, of_memory};
+use crate::peer_connection::{self, ConnectionKind};
+use crate::plan::OwnedTail;
+use crate::shared::Shared;
+use crate::transport::outgoing::{ChunkMeter, OutboundChunk, OutboundPeer, OutboundRoom};
+use pd_protocol::Transport;
+use pd_protocol::control::{Generation, KvArgsRegisterInfo, TransferInfo};
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, mpsc};
+
+/// Filler is written in parts of this.
+const FILLER_BYTES: usize = 256 << 10;
+
+/// One frame to write.
+struct FrameJob {
+    room: Arc<dyn OutboundRoom>,
+    generation: Generation,
+    /// Where `pages` stands in the room's list.
+    first_page: u32,
+    pages: Arc<[u32]>,
+    range: Range<usize>,
+    tail: Option<OwnedTail>,
+    meter: Arc<ChunkMeter>,
+}
+
+/// Frames of a session, shared by its streams.
+type FrameQueue = Arc<Mutex<mpsc::Receiver<FrameJob>>>;
+
+/// Frames that wait for the streams: 64 GiB of full ones. A room beyond that fails.
+const FRAMES_MAX: usize = 16_384;
+
+/// A decode rank's data connections, opened by the first room that goes over tcp.
+pub(crate) struct Streams {
+    frames: mpsc::Sender<FrameJob>,
+    /// Taken as the streams open.
+    queue: parking_lot::Mutex<Option<FrameQueue>>,
+}
+
+// === impl Streams ===
+
+impl Streams {
+    pub(crate) fn new() -> Self {
+        let (frames, queue) = mpsc::channel(FRAMES_MAX);
+        let queue = Arc::new(Mutex::new(queue));
+        Self {
+            frames,
+            queue: parking_lot::Mutex::new(Some(queue)),
+        }
+    }
+
+    /// Opens the data connections, once, within the runtime.
+    pub(crate) fn start(&self, shared: &Arc<Shared>, peer: &Arc<OutboundPeer>) {
+        let Some(frames) = self.queue.lock().take() else {
+            return;
+        };
+        for _ in 0..shared.config.transfer.tcp_streams.max(1) {
+            let (shared, peer) = (Arc::clone(shared), Arc::clone(peer));
+            let frames = Arc::clone(&frames);
+            let tasks = shared.tasks.clone();
+            tasks.spawn("data connection", async move {
+                tokio::select! {
+                    ended = stream(&frames, &peer, &shared.regions) => {
+                        if let Err(error) = ended {
+                            let to = (&peer.info.endpoint, peer.info.data_port);
+                            let message = format!("data connection to {}:{}: {error}", to.0, to.1);
+                            peer.lose(&FailureReason::network(message));
+                        }
+                    }
+                    () = peer.lost.cancelled() => {}
+                }
+            });
+        }
+    }
+
+    /// Queues a chunk's frames.
+    ///
+    /// # Errors
+    /// Too many wait.
+    pub(crate) fn send<R: OutboundRoom + 'static>(
+        &self,
+        peer: &OutboundPeer,
+        room: &Arc<R>,
+        info: &TransferInfo,
+        chunk: &OutboundChunk,
+    ) -> Result<(), FailureReason> {
+        let ranges = frame_ranges(chunk.pages.len(), peer.plan.page_bytes());
+        let meter = Arc::new(ChunkMeter::new(ranges.len(), chunk.tail.is_some()));
+        let count = ranges.len();
+        for (i, range) in ranges.into_iter().enumerate() {
+            let room: Arc<dyn OutboundRoom> = room.clone();
+            let job = FrameJob {
+                room,
+                generation: info.generation,
+                first_page: chunk.first_page,
+                pages: Arc::clone(&chunk.pages),
+                range,
+                tail: chunk.tail.clone().filter(|_| i + 1 == count),
+                meter: Arc::clone(&meter),
+            };
+            self.frames.try_send(job).map_err(|error| {
+                let room = error.into_inner().room.id();
+                let message = format!("room {room}: the data connections are backed up");
+                FailureReason::network(message)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+async fn stream(frames: &FrameQueue, peer: &OutboundPeer, regions: &[Region]) -> io::Result<()> {
+    let KvArgsRegisterInfo {
+        endpoint,
+        data_port,
+        session_id,
+        ..
+    } = &peer.info;
+    let stream =
+        peer_connection::connect(endpoint, *data_port, ConnectionKind::Data, session_id).await?;
+    run(stream, frames, peer, regions).await
+}
+
+/// Cuts `pages` of a chunk into ranges of about `PAYLOAD_BYTES`; one empty range for no pages.
+fn frame_ranges(pages: usize, page_bytes: u64) -> Vec<Range<usize>> {
+    let per_frame = usize::try_from(PAYLOAD_BYTES / page_bytes.max(1)).unwrap_or(usize::MAX);
+    let per_frame = per_frame.max(1);
+    if pages == 0 {
+        return std::iter::once(0..0).collect();
+    }
+    let starts = (0..pages).step_by(per_frame);
+    starts
+        .map(|start| start..(start + per_frame).min(pages))
+        .collect()
+}
+
+/// Writes frames until the queue closes or the connection breaks.
+async fn run(
+    mut stream: TcpStream,
+    frames: &FrameQueue,
+    peer: &OutboundPeer,
+    regions: &[Region],
+) -> io::Result<()> {
+    loop {
+        let Some(job) = frames.lock().await.recv().await else {
+            return Ok(());
+        };
+        write_frame(&mut stream, &job, peer, regions).await?;
+    }
+}
+
+async fn write_frame(
+    stream: &mut TcpStream,
+    job: &FrameJob,
+    peer: &OutboundPeer,
+    regions: &[Region],
+) -> io::Result<()> {
+    let OutboundPeer { plan, metrics, .. } = peer;
+    if job.room.fence().enter().is_none() {
+        return Ok(());
+    }
+    job.meter.start();
+    let mut spans = plan.src_page_spans(&job.pages[job.range.clone()]);
+    let parts = plan.page_parts(job.range.len());
+    metrics.planned(Transport::Tcp, parts, spans.len());
+    if let Some(tail) = &job.tail {
+        spans.extend(plan.src_tail_spans(tail.as_tail()));
+    }
+    let cursor = SpanCursor::new(spans);
+    let payload_bytes = cursor.left();
+    let index = |n: usize| u32::try_from(n).expect("a page list fits u32");
+    let header = FrameHeader {
+        room: job.room.id(),
+        generation: job.generation,
+        first_page: job.first_page + index(job.range.start),
+        page_count: index(job.range.len()),
+        last: job.tail.is_some(),
+        payload_bytes,
+    };
+    stream.write_all(&header.encode()).await?;
+    let valid = write_payload(stream, job, cursor, regions).await?;
+    if valid {
+        // Before the trailer: decode may confirm the room as soon as it has read that.
+        metrics.wrote(Transport::Tcp, payload_bytes, 1);
+        job.meter.wrote(&*job.room, payload_bytes);
+    }
+    let trailer = if valid { VALID } else { VOID };
+    stream.write_all(&[trailer]).await
+}
+
+/// Writes the payload from the room's pages for as long as the room's fence is open, and filler
+/// after that, so that the next frame starts where the reader expects it. True if all was the room's.
+async fn write_payload(
+    stream: &mut TcpStream,
+    job: &FrameJob,
+    mut cursor: SpanCursor,
+    regions: &[Region],
+) -> io::Result<bool> {
+    while !cursor.is_done() {
+        stream.writable().await?;
+        let Some(guard) = job.room.fence().enter() else {
+            fill(stream, cursor.left()).await?;
+            return Ok(false);
+        };
+        let written = stream.try_io(Interest::WRITABLE, || {
+            cursor.write_some(stream.as_fd(), regions)
+        });
+        drop(guard);
+        match written {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                let memory =
+                    of_memory(&error).map(|memory| FailureReason::copy(job.room.id(), memory));
+                job.room.fail(memory.ok_or(error)?);
+                fill(stream, cursor.left()).await?;
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+async fn fill(stream: &mut TcpStream, bytes: u64) -> io::Result<()> {
+    let filler = vec![0; FILLER_BYTES];
+    let mut left = bytes;
+    while left > 0 {
+        let part = filler
+            .len()
+            .min(usize::try_from(left).unwrap_or(usize::MAX));
+        stream.write_all(&filler[..part]).await?;
+        left -= part as u64;
+    }
+    Ok(())
+}
