@@ -23,6 +23,7 @@ use crate::memory::Region;
 use crate::peer_connection::{ConnectionKind, Hello};
 use crate::receiver::{KvReceiver, ReceiverRequest};
 use crate::shared::Shared;
+use crate::transport::incoming::InboundRooms;
 use crate::transport::rdma::receiver::RdmaReceiver;
 use crate::transport::tcp::reader;
 use crate::{control, items, peer_connection};
@@ -144,7 +145,7 @@ impl DecodeSide {
     pub(crate) fn enter_peer(&self, peer: &Arc<PrefillPeer>) {
         self.sessions
             .lock()
-            .insert(peer.session_id.clone(), Arc::clone(peer));
+            .insert(peer.remote.session_id.clone(), Arc::clone(peer));
     }
 
     /// What the bootstrap server says must fit, before any rank is asked.
@@ -178,10 +179,11 @@ impl DecodeSide {
             return;
         };
         let side = Arc::clone(self);
+        let rooms: Arc<dyn InboundRooms> = side.clone();
         self.shared.tasks.spawn("data connection", async move {
             let ended = tokio::select! {
-                ended = reader::run(&side, &peer, stream) => ended,
-                () = peer.lost.cancelled() => return,
+                ended = reader::run(&rooms, side.regions(), &peer.remote, stream) => ended,
+                () = peer.remote.lost.cancelled() => return,
             };
             let why = ended
                 .err()
@@ -195,12 +197,17 @@ impl DecodeSide {
     /// A prefill rank is lost: its rooms fail, its layout is read again. One that registers but whose
     /// bytes never come is left alone for a while.
     pub(crate) fn lose(self: &Arc<Self>, peer: &Arc<PrefillPeer>, reason: &FailureReason) {
-        if self.sessions.lock().remove(&peer.session_id).is_none() {
+        if self
+            .sessions
+            .lock()
+            .remove(&peer.remote.session_id)
+            .is_none()
+        {
             return;
         }
-        peer.lost.cancel();
-        peer.metrics.leave();
-        self.close_rails(&peer.session_id);
+        peer.remote.lost.cancel();
+        peer.remote.metrics.leave();
+        self.close_rails(&peer.remote.session_id);
         let transport_report = &self.shared.config.transfer.transport_report;
         transport_report.leave(&peer.key.to_string());
         self.topologies.forget(&peer.key.bootstrap_addr);
@@ -211,10 +218,13 @@ impl DecodeSide {
         }
         let rooms: Vec<Arc<ReceiverRoom>> = self.rooms.lock().values().cloned().collect();
         let mut failed = 0;
-        for room in rooms.iter().filter(|room| room.waits_for(&peer.session_id)) {
+        for room in rooms
+            .iter()
+            .filter(|room| room.waits_for(&peer.remote.session_id))
+        {
             failed += usize::from(self.fail(room, reason.clone()));
         }
-        tracing::info!(session = %peer.session_id, %reason, failed, "prefill session ended");
+        tracing::info!(session = %peer.remote.session_id, %reason, failed, "prefill session ended");
     }
 
     pub(crate) fn open(
@@ -226,6 +236,7 @@ impl DecodeSide {
         let fake = request.bootstrap_addr.host == FAKE_BOOTSTRAP_HOST
             || config.transfer.transport == TransportChoice::Fake;
         let room = Arc::new(ReceiverRoom::new(
+            self,
             id,
             Generation(self.next.fetch_add(1, Ordering::Relaxed)),
             (request.bootstrap_addr, request.prefill_dp_rank),

@@ -1,6 +1,8 @@
 //! How bytes travel, by direction: `rdma` and `tcp` push from prefill into decode's memory, `shm` lets
 //! decode pull from prefill's. A fake room has no destination at all: its side ends it by itself.
 
+pub(crate) mod inbound;
+pub(crate) mod incoming;
 pub(crate) mod negotiate;
 pub(crate) mod outbound;
 pub(crate) mod outgoing;

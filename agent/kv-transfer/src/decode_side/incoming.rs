@@ -2,32 +2,19 @@
 //! addresses that a peer names.
 
 use super::DecodeSide;
+use super::prefill_peer::PrefillPeer;
 use super::room::{Arrival, ReceiverRoom};
-use crate::decode_side::prefill_peer::PrefillPeer;
 use crate::failure::FailureReason;
 use crate::items;
 use crate::memory::{DeviceMemory, device_of};
 use crate::plan::OwnedTail;
 use crate::plan::{CopyRange, Span, Tail};
+use crate::transport::incoming::{InboundRooms, IncomingChunk};
 use crate::transport::tcp::frame::FrameHeader;
 use pd_protocol::control::{ChunkReady, ControlMessage, SessionId, Status};
 use pd_protocol::{BootstrapRoom, KvPoll};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// A part of a room, about to arrive.
-pub(crate) struct IncomingChunk {
-    pub(crate) room: Arc<ReceiverRoom>,
-    session_id: SessionId,
-    first_page: usize,
-    page_count: usize,
-    last: bool,
-    pub(crate) bytes: u64,
-    /// Pushed: own memory, in the order of the payload.
-    pub(crate) spans: Vec<Span>,
-    /// Pulled: from the peer's memory to ours.
-    pub(crate) copies: Vec<CopyRange>,
-}
 
 /// What a peer announces of a part.
 struct Announced<'a> {
@@ -50,8 +37,8 @@ struct Offered {
 }
 
 impl DecodeSide {
-    /// Place for a pushed frame; `None` if it is not wanted, and then its payload is to be dropped.
-    pub(crate) fn land(
+    /// Where a pushed frame goes; `None` if it is unwanted, and then its payload is dropped.
+    fn land(
         self: &Arc<Self>,
         session_id: &SessionId,
         header: &FrameHeader,
@@ -73,7 +60,9 @@ impl DecodeSide {
         } = self.offered(&announced)?;
         let mut spans = peer.plan.dst_page_spans(&pages);
         let parts = peer.plan.page_parts(pages.len());
-        peer.metrics.planned(peer.transport, parts, spans.len());
+        peer.remote
+            .metrics
+            .planned(peer.remote.transport, parts, spans.len());
         if let Some(tail) = &tail {
             spans.extend(peer.plan.dst_tail_spans(tail.as_tail()));
         }
@@ -86,15 +75,11 @@ impl DecodeSide {
             self.fail(&room, FailureReason::peer(message));
             return None;
         }
-        Some(announced.landing(room, expected, spans, Vec::new()))
+        Some(announced.incoming(room, expected, spans, Vec::new()))
     }
 
     /// What to copy for an offered chunk; `None` if it is not wanted.
-    pub(crate) fn land_pull(
-        self: &Arc<Self>,
-        peer: &PrefillPeer,
-        ready: &ChunkReady,
-    ) -> Option<IncomingChunk> {
+    fn land_pull(self: &Arc<Self>, ready: &ChunkReady) -> Option<IncomingChunk> {
         let announced = Announced {
             room: ready.room,
             generation: ready.generation,
@@ -104,9 +89,13 @@ impl DecodeSide {
             last: ready.last.is_some(),
         };
         let offered = self.offered(&announced)?;
-        let checked = check_source(peer, ready, &offered);
+        let checked = check_source(&offered.peer, ready, &offered);
         let Offered {
-            room, pages, tail, ..
+            room,
+            peer,
+            pages,
+            tail,
+            ..
         } = offered;
         if let Err(what) = checked {
             let message = format!("room {}: prefill offers {what}", room.id);
@@ -115,7 +104,9 @@ impl DecodeSide {
         }
         let mut copies = peer.plan.page_ranges(&ready.page_indices, &pages);
         let parts = peer.plan.page_parts(pages.len());
-        peer.metrics.planned(peer.transport, parts, copies.len());
+        peer.remote
+            .metrics
+            .planned(peer.remote.transport, parts, copies.len());
         if let (Some(tail), Some(last)) = (&tail, ready.last) {
             let src = Tail {
                 state_indices: &ready.state_indices,
@@ -124,7 +115,7 @@ impl DecodeSide {
             copies.extend(peer.plan.tail_ranges(src, tail.as_tail()));
         }
         let bytes = copies.iter().map(|copy| copy.len).sum();
-        Some(announced.landing(room, bytes, Vec::new(), copies))
+        Some(announced.incoming(room, bytes, Vec::new(), copies))
     }
 
     fn offered(self: &Arc<Self>, announced: &Announced<'_>) -> Option<Offered> {
@@ -164,13 +155,12 @@ impl DecodeSide {
     }
 
     /// A part is in place.
-    pub(crate) fn arrived(self: &Arc<Self>, landing: &IncomingChunk) {
-        let IncomingChunk { room, .. } = landing;
+    pub(super) fn arrived(self: &Arc<Self>, room: &Arc<ReceiverRoom>, chunk: &IncomingChunk) {
         let arrival = room.state.lock().arrive(
-            &landing.session_id,
-            (landing.first_page, landing.page_count),
-            landing.last,
-            landing.bytes,
+            &chunk.session_id,
+            (chunk.first_page, chunk.page_count),
+            chunk.last,
+            chunk.bytes,
         );
         self.count(room, arrival);
     }
@@ -203,7 +193,7 @@ impl DecodeSide {
             });
             let tail: u64 = tail.iter().map(|span| span.len).sum();
             let bytes = peer.plan.page_bytes() * pages as u64 + tail;
-            peer.metrics.moved(peer.transport, bytes);
+            peer.remote.metrics.moved(peer.remote.transport, bytes);
             state.arrive(session_id, (0, pages), true, bytes)
         };
         room.progress.advance(KvPoll::Transferring);
@@ -243,21 +233,31 @@ impl DecodeSide {
         }
         for target in &room.state.lock().targets {
             let status = ControlMessage::Status(Status {
-                session_id: target.peer.session_id.clone(),
+                session_id: target.peer.remote.session_id.clone(),
                 room: room.id,
                 generation: room.generation,
                 poll: KvPoll::Success,
                 reason: None,
             });
-            if let Err(error) = target.peer.outbox.send(&status) {
+            if let Err(error) = target.peer.remote.outbox.send(&status) {
                 tracing::warn!(room = %room.id, %error, "success not confirmed to prefill");
             }
         }
     }
 }
 
+impl InboundRooms for DecodeSide {
+    fn frame(self: Arc<Self>, session: &SessionId, header: &FrameHeader) -> Option<IncomingChunk> {
+        self.land(session, header)
+    }
+
+    fn pull(self: Arc<Self>, ready: &ChunkReady) -> Option<IncomingChunk> {
+        self.land_pull(ready)
+    }
+}
+
 impl Announced<'_> {
-    fn landing(
+    fn incoming(
         &self,
         room: Arc<ReceiverRoom>,
         bytes: u64,

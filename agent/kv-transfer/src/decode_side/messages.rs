@@ -1,8 +1,8 @@
 //! How decode handles control messages, and what it sends prefill when a room fails.
 
 use super::DecodeSide;
+use super::prefill_peer::PrefillPeer;
 use super::room::ReceiverRoom;
-use crate::decode_side::prefill_peer::PrefillPeer;
 use crate::failure::FailureReason;
 use crate::transport::rdma::receiver;
 use pd_protocol::KvPoll;
@@ -44,12 +44,15 @@ impl DecodeSide {
     fn on_rail_offer(self: &Arc<Self>, offer: RailOffer) {
         let known = self.rails.lock().get(&offer.session_id).cloned();
         if let Some((rails, outbox)) = known {
-            return rails.on_offer(self, offer, outbox);
+            return rails.on_offer(&self.shared.tasks, offer, outbox);
         }
         if let Some(peer) = self.peer(&offer.session_id) {
             let refusal = receiver::refusal(&offer, "decode wants no rails".to_owned());
             // Offered again if this is lost.
-            let _ = peer.outbox.send(&ControlMessage::RailAnswer(refusal));
+            let _ = peer
+                .remote
+                .outbox
+                .send(&ControlMessage::RailAnswer(refusal));
         }
     }
 
@@ -67,7 +70,7 @@ impl DecodeSide {
                     epoch: down.epoch,
                     waiting: Vec::new(),
                 };
-                (peer.outbox.clone(), closed)
+                (peer.remote.outbox.clone(), closed)
             }
         };
         // Said again by prefill if this is lost.
@@ -83,7 +86,7 @@ impl DecodeSide {
             return;
         };
         let (id, generation) = (ready.room, ready.generation);
-        if !peer.offer(ready)
+        if !peer.inbound.on_offer(ready)
             && let Some(room) = self.open_room(id)
             && room.generation == generation
         {
@@ -132,7 +135,7 @@ impl DecodeSide {
         };
         let peer = room.state.lock().acknowledge_abort(&ack.session_id);
         if let Some(peer) = peer {
-            peer.metrics.abort_answered();
+            peer.remote.metrics.abort_answered();
             peer.writes_no_more(&room);
         }
     }
@@ -162,7 +165,7 @@ impl DecodeSide {
     async fn abort_until_answered(self: Arc<Self>, room: Arc<ReceiverRoom>, reason: String) {
         self.aborting.lock().push(Arc::clone(&room));
         for peer in unanswered_aborts(&room) {
-            peer.metrics.abort_sent();
+            peer.remote.metrics.abort_sent();
         }
         loop {
             let waiting = unanswered_aborts(&room);
@@ -171,13 +174,13 @@ impl DecodeSide {
             }
             for peer in waiting {
                 let abort = ControlMessage::Abort(Abort {
-                    session_id: peer.session_id.clone(),
+                    session_id: peer.remote.session_id.clone(),
                     room: room.id,
                     generation: room.generation,
                     reason: reason.clone(),
                 });
                 // A full outbox empties, or the session is lost: both are seen next time.
-                let _ = peer.outbox.send(&abort);
+                let _ = peer.remote.outbox.send(&abort);
             }
             tokio::time::sleep(self.shared.config.transfer.resend_interval).await;
         }
@@ -190,6 +193,7 @@ impl DecodeSide {
 fn unanswered_aborts(room: &ReceiverRoom) -> Vec<Arc<PrefillPeer>> {
     let state = room.state.lock();
     let waiting = state.targets.iter();
-    let waiting = waiting.filter(|target| !target.abort_acked && !target.peer.lost.is_cancelled());
+    let waiting =
+        waiting.filter(|target| !target.abort_acked && !target.peer.remote.lost.is_cancelled());
     waiting.map(|target| Arc::clone(&target.peer)).collect()
 }

@@ -1,31 +1,29 @@
-//! Decode's view of one prefill rank: a registration that stands until its liveness link breaks.
+//! Decode's view of one prefill rank: a registration that stands until its liveness connection breaks.
 
+use super::DecodeSide;
+use super::room::ReceiverRoom;
 use crate::bootstrap::client::Topology;
 use crate::config::{BootstrapAddr, rank_name};
 use crate::control::socket::Outbox;
-use crate::decode_side::DecodeSide;
-use crate::decode_side::room::ReceiverRoom;
 use crate::failure::FailureReason;
 use crate::liveness;
 use crate::metrics::PeerMetrics;
 use crate::peer_connection::{self, ConnectionKind};
 use crate::plan::{End, TransferPlan};
+use crate::transport::inbound::Inbound;
+use crate::transport::incoming::{InboundPeer, InboundRooms};
 use crate::transport::negotiate::{self, NegotiatedTransport};
 use crate::transport::rdma::opening;
 use crate::transport::rdma::receiver::RdmaReceiver;
-use crate::transport::shm::pull;
 use crate::transport_report::PeerTransport;
-use pd_protocol::Transport;
 use pd_protocol::bootstrap::RankAddr;
 use pd_protocol::compat::{KvMeaning, check_pair};
-use pd_protocol::control::{
-    ChunkReady, ControlMessage, KvArgsRegisterInfo, RegisterAck, SessionId,
-};
+use pd_protocol::control::{ControlMessage, KvArgsRegisterInfo, RegisterAck, SessionId};
 use pd_protocol::layout::{KvLayout, RankId};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// Names a prefill rank by where decode asks for it.
@@ -43,32 +41,21 @@ impl std::fmt::Display for PeerKey {
 
 pub(crate) struct PrefillPeer {
     pub(crate) key: PeerKey,
-    pub(crate) session_id: SessionId,
-    pub(crate) outbox: Outbox,
+    pub(crate) remote: Arc<InboundPeer>,
+    pub(crate) inbound: Inbound,
     pub(crate) layout: KvLayout,
     pub(crate) plan: TransferPlan,
-    pub(crate) transport: Transport,
-    pub(crate) lost: CancellationToken,
     /// It has begun to send: what stands between us works.
     pub(crate) proven: AtomicBool,
-    /// Where prefill writes by itself.
-    pub(crate) rails: Option<Arc<RdmaReceiver>>,
-    pub(crate) metrics: Arc<PeerMetrics>,
-    /// Offers of chunks to the task that pulls them.
-    offers: mpsc::Sender<ChunkReady>,
 }
 
 impl PrefillPeer {
-    /// Passes an offer to the puller; false if too many wait.
-    pub(crate) fn offer(&self, ready: ChunkReady) -> bool {
-        self.offers.try_send(ready).is_ok()
-    }
-
     /// Prefill's NICs are done with a room.
     pub(crate) fn writes_no_more(&self, room: &ReceiverRoom) {
         let state = room.state.lock();
-        if let (Some(rails), Some(offer)) = (&self.rails, &state.offer) {
-            rails.forget(offer.metadata_buffer_index, room.generation);
+        if let Some(offer) = &state.offer {
+            let row = offer.metadata_buffer_index;
+            self.inbound.forget(row, room.generation);
         }
     }
 }
@@ -99,36 +86,29 @@ pub(crate) async fn connect(
     let metrics = Arc::new(side.shared.config.transfer.metrics.enter(&key.to_string()));
     let (chosen, report) =
         negotiate(&side, &ack, &session_id, &addr.rank_ip, &outbox, &metrics).await?;
-    let transport = chosen.transport();
-    let (mapping, rails) = match chosen {
-        NegotiatedTransport::Shm(mapping) => (Some(mapping), None),
-        NegotiatedTransport::Rdma(rails) => (None, Some(rails)),
-        NegotiatedTransport::Tcp => (None, None),
-    };
     let liveness = open_liveness(&addr, &ack).await;
     let liveness = liveness.inspect_err(|_| side.close_rails(&session_id))?;
     let plan = plan(&side, key.rank, &ack, &topology);
-    let (offers, waiting) = mpsc::channel(pull::OFFERS_MAX);
+    let remote = Arc::new(InboundPeer {
+        session_id,
+        transport: chosen.transport(),
+        outbox,
+        lost: CancellationToken::new(),
+        metrics,
+    });
+    let rooms: Arc<dyn InboundRooms> = side.clone();
+    let inbound = Inbound::start(chosen, &side.shared, rooms, &remote);
     let peer = Arc::new(PrefillPeer {
         key,
-        session_id,
-        outbox,
+        remote,
+        inbound,
         plan,
         layout: ack.layout,
-        transport,
-        lost: CancellationToken::new(),
         proven: AtomicBool::new(false),
-        rails,
-        metrics,
-        offers,
     });
     side.enter_peer(&peer);
     let transport_report = &side.shared.config.transfer.transport_report;
     transport_report.enter(peer.key.to_string(), report);
-    if let Some(mapping) = mapping {
-        let pulling = pull::run(Arc::clone(&side), Arc::clone(&peer), mapping, waiting);
-        tasks.spawn("pull", pulling);
-    }
     let watching = watch(Arc::clone(&side), Arc::clone(&peer), liveness);
     tasks.spawn("liveness", watching);
     Ok(peer)
@@ -145,7 +125,13 @@ async fn negotiate(
 ) -> Result<(NegotiatedTransport, PeerTransport), FailureReason> {
     let open_rails = side.shared.fabric.clone().map(|fabric| {
         let rails = RdmaReceiver::new(fabric, session_id.clone(), Arc::clone(metrics));
-        opening::open(Arc::clone(side), rails, outbox.clone())
+        let resend = side.shared.config.transfer.resend_interval;
+        async move {
+            side.enter_rails(session_id, &rails, outbox);
+            let opened = opening::open(&rails, outbox, resend).await;
+            opened.inspect_err(|_| side.close_rails(session_id))?;
+            Ok(rails)
+        }
     });
     let wanted = side.shared.config.transfer.transport;
     let own = (
@@ -254,10 +240,10 @@ async fn watch(side: Arc<DecodeSide>, peer: Arc<PrefillPeer>, stream: TcpStream)
         reason = liveness::watch(&name, stream, interval, patience) => {
             side.lose(&peer, &reason);
         }
-        () = peer.outbox.closed() => {
+        () = peer.remote.outbox.closed() => {
             let reason = format!("the control connection to {name} is closed");
             side.lose(&peer, &FailureReason::network(reason));
         }
-        () = peer.lost.cancelled() => {}
+        () = peer.remote.lost.cancelled() => {}
     }
 }

@@ -1,17 +1,20 @@
 //! One room on decode: what it offers, whom it waits for, what has arrived.
 
+use super::DecodeSide;
+use super::prefill_peer::PrefillPeer;
 use crate::config::{BootstrapAddr, Waker};
-use crate::decode_side::prefill_peer::PrefillPeer;
+use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
 use crate::fence::Fence;
 use crate::metrics::FenceMetrics;
 use crate::progress::Progress;
 use crate::ranks::TargetRank;
 use crate::receiver::TransferReport;
+use crate::transport::incoming::{InboundRoom, IncomingChunk};
 use parking_lot::Mutex;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::control::{Generation, SessionId};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 use tokio::sync::Notify;
 
@@ -27,6 +30,7 @@ pub(crate) struct ReceiverRoom {
     pub(crate) fault_point: Option<FaultPoint>,
     pub(crate) offered: Notify,
     pub(crate) state: Mutex<ReceiverState>,
+    side: Weak<DecodeSide>,
 }
 
 #[derive(Default)]
@@ -73,6 +77,7 @@ pub(crate) enum Arrival {
 
 impl ReceiverRoom {
     pub(crate) fn new(
+        side: &Arc<DecodeSide>,
         id: BootstrapRoom,
         generation: Generation,
         origin: (BootstrapAddr, Option<u32>),
@@ -91,6 +96,7 @@ impl ReceiverRoom {
             fault_point,
             offered: Notify::new(),
             state: Mutex::default(),
+            side: Arc::downgrade(side),
         }
     }
 
@@ -101,14 +107,46 @@ impl ReceiverRoom {
     pub(crate) fn waits_for(&self, session: &SessionId) -> bool {
         let state = self.state.lock();
         let mut targets = state.targets.iter();
-        targets.any(|t| &t.peer.session_id == session && !t.is_done())
+        targets.any(|t| &t.peer.remote.session_id == session && !t.is_done())
+    }
+}
+
+impl InboundRoom for ReceiverRoom {
+    fn id(&self) -> BootstrapRoom {
+        self.id
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    fn fail(self: Arc<Self>, reason: FailureReason) {
+        if let Some(side) = self.side.upgrade() {
+            side.fail(&self, reason);
+        }
+    }
+
+    fn arrived(self: Arc<Self>, chunk: &IncomingChunk) {
+        if let Some(side) = self.side.upgrade() {
+            side.arrived(&self, chunk);
+        }
+    }
+
+    fn all_arrived(self: Arc<Self>, session: &SessionId) {
+        if let Some(side) = self.side.upgrade() {
+            side.all_arrived(&self, session);
+        }
     }
 }
 
 impl ReceiverState {
     pub(crate) fn target(&mut self, session: &SessionId) -> Option<&mut Target> {
         let mut targets = self.targets.iter_mut();
-        targets.find(|target| &target.peer.session_id == session)
+        targets.find(|target| &target.peer.remote.session_id == session)
     }
 
     /// A prefill rank has answered the abort, for the first time.

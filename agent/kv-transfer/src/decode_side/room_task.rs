@@ -10,6 +10,7 @@ use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
 use crate::plan::{self, TransferPlan};
 use crate::ranks::resolve_rank_mapping;
+use crate::transport::incoming::InboundRoom;
 use pd_protocol::KvPoll;
 use pd_protocol::control::{ControlMessage, TransferInfo};
 use pd_protocol::layout::RankId;
@@ -121,9 +122,8 @@ fn open_memory(room: &Arc<ReceiverRoom>) -> Result<(), FailureReason> {
         .expect("the caller waited for the offer")
         .metadata_buffer_index;
     for target in state.targets.iter().filter(|target| !target.is_dummy) {
-        if let Some(rails) = &target.peer.rails
-            && !rails.expect(row, room)
-        {
+        let writer: Arc<dyn InboundRoom> = room.clone();
+        if !target.peer.inbound.expect(row, writer) {
             let message = format!("room {}: prefill's rails are gone", room.id);
             return Err(FailureReason::network(message));
         }
@@ -152,10 +152,10 @@ fn unanswered(room: &ReceiverRoom) -> Vec<(Outbox, TransferInfo)> {
         .expect("the caller waited for the offer");
     let targets = state.targets.iter().filter(|target| !target.answered);
     let info = |target: &Target| TransferInfo {
-        session_id: target.peer.session_id.clone(),
+        session_id: target.peer.remote.session_id.clone(),
         room: room.id,
         generation: room.generation,
-        transport: target.peer.transport,
+        transport: target.peer.remote.transport,
         metadata_buffer_index: offer.metadata_buffer_index,
         required_dst_info_num: target.required_dst_info_num,
         decode_prefix_len: 0,
@@ -172,6 +172,6 @@ fn unanswered(room: &ReceiverRoom) -> Vec<(Outbox, TransferInfo)> {
         },
     };
     targets
-        .map(|target| (target.peer.outbox.clone(), info(target)))
+        .map(|target| (target.peer.remote.outbox.clone(), info(target)))
         .collect()
 }

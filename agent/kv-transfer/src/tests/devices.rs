@@ -212,7 +212,7 @@ fn copies_that_do_not_end_well_fail_both_sides() {
 
 fn session(receiver: &KvReceiver) -> SessionId {
     let state = receiver.room.state.lock();
-    state.targets[0].peer.session_id.clone()
+    state.targets[0].peer.remote.session_id.clone()
 }
 
 /// The session of a room that failed carries the next one.

@@ -1,32 +1,28 @@
 //! Asks a prefill rank for rails and waits for the first that carries.
 
+use super::receiver::RdmaReceiver;
 use crate::control::socket::Outbox;
-use crate::decode_side::DecodeSide;
-use crate::transport::rdma::receiver::RdmaReceiver;
 use pd_protocol::control::{ControlMessage, NicInfo, RailsWanted};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A rail that does not carry is known to in two seconds; then another way is taken.
+/// A rail that does not carry is found in two seconds; then negotiation falls back.
 const RAILS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// # Errors
 /// Why none of them carries.
 pub(crate) async fn open(
-    side: Arc<DecodeSide>,
-    rails: Arc<RdmaReceiver>,
-    outbox: Outbox,
-) -> Result<Arc<RdmaReceiver>, String> {
+    rails: &RdmaReceiver,
+    outbox: &Outbox,
+    resend: Duration,
+) -> Result<(), String> {
     let session_id = rails.session_id();
-    side.enter_rails(session_id, &rails, &outbox);
     let wanted = |nics: Vec<NicInfo>| {
         ControlMessage::RailsWanted(RailsWanted {
             session_id: session_id.clone(),
             nics,
         })
     };
-    let resend = side.shared.config.transfer.resend_interval;
     let mut status = rails.status();
     let first = async {
         loop {
@@ -43,10 +39,10 @@ pub(crate) async fn open(
     let opened = timeout(RAILS_TIMEOUT, first).await;
     let opened = opened.unwrap_or_else(|_| silent());
     if let Err(why) = opened {
-        side.close_rails(session_id);
+        rails.close();
         // Prefill finds out by itself if this is lost.
         let _ = outbox.send(&wanted(Vec::new()));
         return Err(why);
     }
-    Ok(rails)
+    Ok(())
 }

@@ -9,11 +9,11 @@ use super::fabric::Fabric;
 use super::immediate::{Final, LANES_MAX, PROBE};
 use super::wire::{to_end, to_endpoints};
 use crate::control::socket::Outbox;
-use crate::decode_side::DecodeSide;
-use crate::decode_side::room::ReceiverRoom;
 use crate::failure::FailureLayer;
 use crate::fence::FenceGuard;
 use crate::metrics::{PeerMetrics, RailMetrics, RailState};
+use crate::tasks::Tasks;
+use crate::transport::incoming::InboundRoom;
 use count::{Count, Lane};
 use parking_lot::Mutex;
 use pd_protocol::control::{
@@ -83,7 +83,7 @@ struct Ends {
 }
 
 struct Expected {
-    room: Arc<ReceiverRoom>,
+    room: Arc<dyn InboundRoom>,
     count: Count,
     /// Prefill's NICs may write.
     _guard: FenceGuard,
@@ -133,7 +133,7 @@ impl Open {
         }
         let rooms = self.expected.values_mut().map(|expected| {
             expected.count.forget_rail(rail);
-            expected.room.generation
+            expected.room.generation()
         });
         rooms.collect()
     }
@@ -169,7 +169,7 @@ impl Open {
     /// A lane has ended; the room that is complete by it.
     fn count(&mut self, lane: Lane, ended: Final) -> Option<Expected> {
         let known = self.expected.get_mut(&ended.row)?;
-        let is_of = Final::low_bits(known.room.generation) == ended.generation;
+        let is_of = Final::low_bits(known.room.generation()) == ended.generation;
         let is_complete = is_of && known.count.add(lane, ended);
         is_complete.then(|| self.expected.remove(&ended.row))?
     }
@@ -231,12 +231,7 @@ impl RdmaReceiver {
 
     /// Connects ends to an offer beside the runtime, for the kernel may look for the peer for seconds;
     /// answers, also to an offer that came before.
-    pub(crate) fn on_offer(
-        self: &Arc<Self>,
-        side: &Arc<DecodeSide>,
-        offer: RailOffer,
-        outbox: Outbox,
-    ) {
+    pub(crate) fn on_offer(self: &Arc<Self>, tasks: &Tasks, offer: RailOffer, outbox: Outbox) {
         // Offered again if the answer is lost.
         let say = |answer| outbox.send(&ControlMessage::RailAnswer(answer)).ok();
         if offer.rail as usize >= LANES_MAX {
@@ -270,10 +265,9 @@ impl RdmaReceiver {
                 }
             }
         }
-        let (receiver, side) = (Arc::clone(self), Arc::clone(side));
-        let tasks = side.shared.tasks.clone();
+        let (receiver, spawner) = (Arc::clone(self), tasks.clone());
         tasks.spawn_blocking("rail", move || {
-            let accepted = receiver.accept(&side, &offer, &outbox);
+            let accepted = receiver.accept(&spawner, &offer, &outbox);
             if let Some(answer) = receiver.enter(&offer, accepted) {
                 let _ = outbox.send(&ControlMessage::RailAnswer(answer));
             }
@@ -329,7 +323,7 @@ impl RdmaReceiver {
 
     fn accept(
         self: &Arc<Self>,
-        side: &Arc<DecodeSide>,
+        tasks: &Tasks,
         offer: &RailOffer,
         outbox: &Outbox,
     ) -> Result<(RailAnswer, Ends), String> {
@@ -375,7 +369,6 @@ impl RdmaReceiver {
         tracing::debug!(rail = offer.rail, own, prefill, "a rail is connected");
         let listening = listen(
             Arc::downgrade(self),
-            Arc::clone(side),
             (offer.rail, offer.epoch),
             completions,
             outbox.clone(),
@@ -383,7 +376,7 @@ impl RdmaReceiver {
         let ends = Ends {
             unproven: lanes.iter().map(QueuePair::qp_num).collect(),
             lanes,
-            poller: side.shared.tasks.spawn("rail completions", listening),
+            poller: tasks.spawn("rail completions", listening),
         };
         Ok((answer, ends))
     }
@@ -439,13 +432,13 @@ impl RdmaReceiver {
     // === rooms ===
 
     /// Opens a room's memory to writes; false if that cannot be any more.
-    pub(crate) fn expect(&self, row: u32, room: &Arc<ReceiverRoom>) -> bool {
+    pub(crate) fn expect(&self, row: u32, room: Arc<dyn InboundRoom>) -> bool {
         let mut open = self.open.lock();
-        let (Some(open), Some(guard)) = (open.as_mut(), room.fence.enter()) else {
+        let (Some(open), Some(guard)) = (open.as_mut(), room.fence().enter()) else {
             return false;
         };
         let expected = Expected {
-            room: Arc::clone(room),
+            room,
             count: Count::default(),
             _guard: guard,
         };
@@ -457,7 +450,7 @@ impl RdmaReceiver {
     pub(crate) fn forget(&self, row: u32, generation: Generation) {
         let mut open = self.open.lock();
         let expected = open.as_mut().map(|open| &mut open.expected);
-        let of_room = |expected: &Expected| expected.room.generation == generation;
+        let of_room = |expected: &Expected| expected.room.generation() == generation;
         if let Some(expected) = expected
             && expected.get(&row).is_some_and(of_room)
         {
@@ -465,11 +458,11 @@ impl RdmaReceiver {
         }
     }
 
-    fn on_completion(&self, side: &Arc<DecodeSide>, of: (u32, u32), completion: &Completion) {
+    fn on_completion(&self, of: (u32, u32), completion: &Completion) {
         match completion {
             Completion::Immediate {
                 qp_num, immediate, ..
-            } => self.on_immediate(side, of, (*qp_num, *immediate)),
+            } => self.on_immediate(of, (*qp_num, *immediate)),
             // What a failed lane held.
             Completion::Failed(error) if error.status == WcStatus::WR_FLUSH_ERR => {}
             // Prefill notices, too, and takes the rail down.
@@ -480,12 +473,7 @@ impl RdmaReceiver {
         }
     }
 
-    fn on_immediate(
-        &self,
-        side: &Arc<DecodeSide>,
-        of: (u32, u32),
-        (qp_num, immediate): (u32, u32),
-    ) {
+    fn on_immediate(&self, of: (u32, u32), (qp_num, immediate): (u32, u32)) {
         let (is_up, complete) = {
             let mut open = self.open.lock();
             let Some(open) = open.as_mut() else {
@@ -502,7 +490,7 @@ impl RdmaReceiver {
             self.status.send_modify(|status| status.is_up = true);
         }
         if let Some(Expected { room, _guard, .. }) = complete {
-            side.all_arrived(&room, &self.session_id);
+            room.all_arrived(&self.session_id);
         }
     }
 }
@@ -510,7 +498,6 @@ impl RdmaReceiver {
 /// Handles a rail's completions until it is closed or its NIC does not answer; then notifies prefill.
 async fn listen(
     receiver: Weak<RdmaReceiver>,
-    side: Arc<DecodeSide>,
     (rail, epoch): (u32, u32),
     completions: Completions,
     outbox: Outbox,
@@ -524,7 +511,7 @@ async fn listen(
             return;
         };
         for completion in &taken {
-            receiver.on_completion(&side, (rail, epoch), completion);
+            receiver.on_completion((rail, epoch), completion);
         }
     };
     let Some(receiver) = receiver.upgrade() else {

@@ -2,12 +2,11 @@
 
 use super::lease;
 use super::mapping::ShmMapping;
-use crate::decode_side::DecodeSide;
-use crate::decode_side::incoming::IncomingChunk;
-use crate::decode_side::prefill_peer::PrefillPeer;
 use crate::failure::FailureReason;
 use crate::memory::{Region, RegionError, settle};
 use crate::plan::CopyRange;
+use crate::shared::Shared;
+use crate::transport::incoming::{InboundPeer, InboundRooms, IncomingChunk};
 use pd_protocol::control::{ChunkDone, ChunkReady, ControlMessage};
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,8 +18,8 @@ const STEP_BYTES: u64 = 4 << 20;
 pub(crate) const OFFERS_MAX: usize = 4096;
 
 pub(crate) async fn run(
-    side: Arc<DecodeSide>,
-    peer: Arc<PrefillPeer>,
+    (shared, rooms): (Arc<Shared>, Arc<dyn InboundRooms>),
+    peer: Arc<InboundPeer>,
     mapping: ShmMapping,
     mut offers: mpsc::Receiver<ChunkReady>,
 ) {
@@ -32,39 +31,39 @@ pub(crate) async fn run(
         let Some(offer) = offer else {
             return;
         };
-        if let Some(landing) = side.land_pull(&peer, &offer) {
-            pull(&side, &peer, &mapping, &offer, landing).await;
+        if let Some(chunk) = Arc::clone(&rooms).pull(&offer) {
+            pull(&shared.regions, &peer, &mapping, &offer, chunk).await;
         }
     }
 }
 
 async fn pull(
-    side: &Arc<DecodeSide>,
-    peer: &PrefillPeer,
+    regions: &[Region],
+    peer: &InboundPeer,
     mapping: &ShmMapping,
     offer: &ChunkReady,
-    landing: IncomingChunk,
+    chunk: IncomingChunk,
 ) {
     let started = Instant::now();
-    let mut steps = Steps::new(&landing.copies);
+    let mut steps = Steps::new(&chunk.copies);
     while !steps.is_done() {
-        let Some(guard) = landing.room.fence.enter() else {
+        let Some(guard) = chunk.room.fence().enter() else {
             return;
         };
-        let copied = steps.copy_some(mapping, side.regions());
+        let copied = steps.copy_some(mapping, regions);
         // A lease and a fence cover bytes in place, so a device's copies are awaited under them; also
         // those that started before one was refused.
-        let settled = settle(side.regions());
+        let settled = settle(regions);
         drop(guard);
         if let Err(error) = copied.and(settled) {
-            side.fail(&landing.room, FailureReason::copy(offer.room, &error));
+            chunk.room.fail(FailureReason::copy(offer.room, &error));
             return;
         }
         tokio::task::yield_now().await;
     }
     if !lease::still_holds(&mapping.leases, offer.lease_idx, offer.lease) {
         let message = format!("prefill gave room {} up while it was copied", offer.room);
-        side.fail(&landing.room, FailureReason::peer(message));
+        chunk.room.fail(FailureReason::peer(message));
         return;
     }
     let done = ControlMessage::ChunkDone(ChunkDone {
@@ -72,15 +71,15 @@ async fn pull(
         room: offer.room,
         generation: offer.generation,
         first_page: offer.first_page,
-        bytes: landing.bytes,
+        bytes: chunk.bytes,
         duration_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         last: offer.last.is_some(),
     });
-    let copies = landing.copies.len();
-    peer.metrics.wrote(peer.transport, landing.bytes, copies);
+    let copies = chunk.copies.len();
+    peer.metrics.wrote(peer.transport, chunk.bytes, copies);
     // Only prefill's timeline misses it.
     let _ = peer.outbox.send(&done);
-    side.arrived(&landing);
+    Arc::clone(&chunk.room).arrived(&chunk);
 }
 
 /// Ranges copied a step at a time.

@@ -1,11 +1,10 @@
 //! Decode's end of a data connection.
 
 use super::frame::{FrameHeader, HEADER_BYTES, VALID};
-use crate::decode_side::DecodeSide;
-use crate::decode_side::incoming::IncomingChunk;
-use crate::decode_side::prefill_peer::PrefillPeer;
 use crate::failure::FailureReason;
+use crate::memory::Region;
 use crate::memory::vectored::{SpanCursor, of_memory};
+use crate::transport::incoming::{InboundPeer, InboundRooms, IncomingChunk};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -17,8 +16,9 @@ const SINK_BYTES: usize = 256 << 10;
 
 /// Reads frames until the peer closes or breaks the protocol.
 pub(crate) async fn run(
-    side: &Arc<DecodeSide>,
-    peer: &PrefillPeer,
+    rooms: &Arc<dyn InboundRooms>,
+    regions: &[Region],
+    peer: &InboundPeer,
     mut stream: TcpStream,
 ) -> io::Result<()> {
     let mut header = [0; HEADER_BYTES];
@@ -28,18 +28,18 @@ pub(crate) async fn run(
             other => other?,
         };
         let header = FrameHeader::decode(&header).map_err(io::Error::other)?;
-        let landing = side.land(&peer.session_id, &header);
-        let landed = match &landing {
-            Some(landing) => read_payload(side, landing, &mut stream, header.payload_bytes).await?,
+        let chunk = Arc::clone(rooms).frame(&peer.session_id, &header);
+        let landed = match &chunk {
+            Some(chunk) => read_payload(regions, chunk, &mut stream, header.payload_bytes).await?,
             None => {
                 sink(&mut stream, header.payload_bytes).await?;
                 false
             }
         };
         let valid = stream.read_u8().await? == VALID;
-        if let Some(landing) = landing.filter(|_| landed && valid) {
-            peer.metrics.wrote(peer.transport, landing.bytes, 1);
-            side.arrived(&landing);
+        if let Some(chunk) = chunk.filter(|_| landed && valid) {
+            peer.metrics.wrote(peer.transport, chunk.bytes, 1);
+            Arc::clone(&chunk.room).arrived(&chunk);
         }
     }
 }
@@ -47,30 +47,30 @@ pub(crate) async fn run(
 /// Reads a payload into the room's pages for as long as the room's fence is open; what follows is
 /// dropped. True if all of it landed.
 async fn read_payload(
-    side: &Arc<DecodeSide>,
-    landing: &IncomingChunk,
+    regions: &[Region],
+    chunk: &IncomingChunk,
     stream: &mut TcpStream,
     payload_bytes: u64,
 ) -> io::Result<bool> {
-    let room = &landing.room;
-    let mut cursor = SpanCursor::new(landing.spans.clone());
+    let room = &chunk.room;
+    let mut cursor = SpanCursor::new(chunk.spans.clone());
     debug_assert_eq!(cursor.left(), payload_bytes);
     while !cursor.is_done() {
         stream.readable().await?;
-        let Some(guard) = room.fence.enter() else {
+        let Some(guard) = room.fence().enter() else {
             sink(stream, cursor.left()).await?;
             return Ok(false);
         };
         let read = stream.try_io(Interest::READABLE, || {
-            cursor.read_some(stream.as_fd(), side.regions())
+            cursor.read_some(stream.as_fd(), regions)
         });
         drop(guard);
         match read {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                let memory = of_memory(&error).map(|memory| FailureReason::copy(room.id, memory));
-                side.fail(room, memory.ok_or(error)?);
+                let memory = of_memory(&error).map(|memory| FailureReason::copy(room.id(), memory));
+                Arc::clone(room).fail(memory.ok_or(error)?);
                 sink(stream, cursor.left()).await?;
                 return Ok(false);
             }
