@@ -1,7 +1,7 @@
 //! Decode's rooms: who may open one, what is offered to prefill, when it ends.
 //!
-//! 1. `open` enters a room; its `course` finds and registers with prefill's ranks.
-//! 2. `init` offers pages; the course sends a `TransferInfo` to each rank until it is answered.
+//! 1. `open` enters a room; its `room_task` finds and registers with prefill's ranks.
+//! 2. `init` offers pages; the task sends a `TransferInfo` to each rank until it is answered.
 //! 3. Parts `land`: pushed frames or pulled chunks, counted per prefill rank.
 //! 4. All are there and the row is this room's: `Success`, and prefill is notified. Or the room fails:
 //!    its fence closes at once, and prefill gets aborts until it answers.
@@ -53,7 +53,7 @@ pub(crate) struct DecodeSide {
     aborting: Mutex<Vec<Arc<ReceiverRoom>>>,
     sessions: Mutex<HashMap<SessionId, Arc<PrefillPeer>>>,
     registering: Mutex<HashMap<SessionId, oneshot::Sender<RegisterAck>>>,
-    /// Sessions that prefill writes for, from when rails are wanted, and the way to their prefill.
+    /// Sessions that prefill writes for, from when rails are wanted, and the control queue to their prefill.
     rails: Mutex<HashMap<SessionId, (Arc<RdmaReceiver>, Outbox)>>,
     next: AtomicU64,
     ports: OnceLock<Ports>,
@@ -253,8 +253,8 @@ impl DecodeSide {
         if fake {
             room.progress.advance(KvPoll::WaitingForInput);
         } else {
-            let course = room_task::run(Arc::clone(self), Arc::clone(&room));
-            self.shared.tasks.spawn("room", course);
+            let running = room_task::run(Arc::clone(self), Arc::clone(&room));
+            self.shared.tasks.spawn("room", running);
         }
         // After the insert: `fail_all` has seen the room, or has left the reason.
         if let Some(reason) = self.shared.failure() {

@@ -1,5 +1,5 @@
-//! Failures on purpose: `DISAGGREGATION_TEST_FAILURE_PROB` fails a share of the rooms, each at one of
-//! its stages, so that every path out of a transfer is walked. Source: docs/sglang-protocol.md#fake-transfers.
+//! Fault injection: `DISAGGREGATION_TEST_FAILURE_PROB` fails a share of the rooms, each at one
+//! `FaultPoint`, so that tests take every path out of a transfer. Source: docs/sglang-protocol.md#fake-transfers.
 
 use crate::failure::FailureReason;
 use parking_lot::Mutex;
@@ -7,7 +7,7 @@ use pd_protocol::BootstrapRoom;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Stages at which a room can fail on purpose.
+/// Where a room can fail on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultPoint {
     Bootstrap,
@@ -31,14 +31,14 @@ impl FaultInjection {
 
     pub(crate) fn draw(&self) -> Option<FaultPoint> {
         let mut draws = self.draws.lock();
-        let stages = [
+        let points = [
             FaultPoint::Bootstrap,
             FaultPoint::Waiting,
             FaultPoint::Transfer,
         ];
         draws
             .random_bool(self.probability)
-            .then(|| stages[draws.random_range(0..stages.len())])
+            .then(|| points[draws.random_range(0..points.len())])
     }
 }
 

@@ -1,7 +1,7 @@
-//! KV transfer from prefill to decode: manager, sender, receiver, bootstrap, backends.
+//! KV transfer from prefill to decode: manager, sender, receiver, bootstrap, transports.
 //!
-//! It moves bytes and says how far each room is; it schedules nothing. The engine calls it from
-//! its own thread and is never blocked by it. Life of a room:
+//! It moves bytes and reports how far each room is; it schedules nothing. The engine calls it from
+//! its own thread and never waits for it. Life of a room:
 //! 1. Both: `KvManager::sender` / `KvManager::receiver` open the room (`Bootstrapping`).
 //! 2. Decode asks prefill's bootstrap server for the ranks to fetch from, registers its memory
 //!    with each once, reserves pages, and sends a `TransferInfo` per room (`KvReceiver::init`).

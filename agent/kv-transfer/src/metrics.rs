@@ -1,4 +1,4 @@
-//! What is observed of the transfer, in Prometheus' types: names, labels, and who has which series.
+//! Metrics of the transfer, in Prometheus' types: names, labels, and which peer owns which series.
 //! The engine measures what a request waits for; here are peers, NICs, rails and fences.
 //!
 //! Handles are made once for a peer, a rail or a room, so what is counted per write takes no lock. A

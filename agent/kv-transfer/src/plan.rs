@@ -80,18 +80,18 @@ impl TransferPlan {
         let mut pages = Vec::new();
         let mut regions = (0, 0);
         for (s, d) in p.groups.iter().zip(&d.groups) {
-            let mut src_places = ShardSpan::of_group(s, p.page_size, regions.0);
-            src_places.retain(|place| ranks::sends(place.shard, src.rank_of(), dst.rank_of()));
-            let dst_places = ShardSpan::of_group(d, p.page_size, regions.1);
-            pages.extend(pair(&src_places, &dst_places));
+            let mut src_shards = ShardSpan::of_group(s, p.page_size, regions.0);
+            src_shards.retain(|span| ranks::sends(span.shard, src.rank_of(), dst.rank_of()));
+            let dst_shards = ShardSpan::of_group(d, p.page_size, regions.1);
+            pages.extend(pair(&src_shards, &dst_shards));
             regions.0 += s.cuts.len();
             regions.1 += d.cuts.len();
         }
         let states = p.states.iter().zip(&d.states);
         let states = states.enumerate().map(|(nr, (s, d))| {
-            let mut src_places = ShardSpan::of_state(s, regions.0 + nr);
-            src_places.retain(|place| ranks::sends(place.shard, src.rank_of(), dst.rank_of()));
-            pair(&src_places, &ShardSpan::of_state(d, regions.1 + nr))
+            let mut src_shards = ShardSpan::of_state(s, regions.0 + nr);
+            src_shards.retain(|span| ranks::sends(span.shard, src.rank_of(), dst.rank_of()));
+            pair(&src_shards, &ShardSpan::of_state(d, regions.1 + nr))
         });
         let states = states.collect();
         let row_bytes = p.metadata.row_bytes() as u64;

@@ -192,11 +192,11 @@ async fn a_link_breaks_and_heals(stand: &mut Stand) -> Result<()> {
     asked.line("begun", PATIENCE).await?;
     stand.bench.set_trouble(B, SECOND, Trouble::Cut)?;
     stand.check("one of two links is cut", asked).await?;
-    stand.prefill.line("a rail failed", PATIENCE).await?;
+    stand.prefill.line("rail failed", PATIENCE).await?;
     let asked = stand.ask().await?;
     stand.check("one link is left", asked).await?;
     stand.bench.set_trouble(B, SECOND, Trouble::None)?;
-    stand.prefill.line("a rail is up", PATIENCE).await?;
+    stand.prefill.line("rail is up", PATIENCE).await?;
     let asked = stand.ask().await?;
     stand.check("the link is back", asked).await
 }

@@ -116,7 +116,7 @@ const LONGER: &[(&str, usize)] = &[
     ("agent/compute/proof/tests/emulated.rs", 404),
     ("agent/compute/src/cuda/gpu.rs", 574),
     ("agent/kv-transfer/examples/soak/worker.rs", 534),
-    ("agent/kv-transfer/src/transport/rdma/dispatch.rs", 563),
+    ("agent/kv-transfer/src/transport/rdma/dispatch.rs", 552),
     (
         "agent/kv-transfer/src/transport/rdma/dispatch/tests.rs",
         510,

@@ -5,6 +5,7 @@ use super::DecodeSide;
 use super::prefill_peer::PrefillPeer;
 use super::room::{Arrival, ReceiverRoom};
 use crate::failure::FailureReason;
+use crate::fault_injection::FaultPoint;
 use crate::items;
 use crate::memory::{DeviceMemory, device_of};
 use crate::plan::OwnedTail;
@@ -209,8 +210,8 @@ impl DecodeSide {
 
     /// Every part of every prefill rank is in place: the row must be this room's.
     fn complete(self: &Arc<Self>, room: &Arc<ReceiverRoom>) {
-        if let Some(stage @ crate::fault_injection::FaultPoint::Transfer) = room.fault_point {
-            self.fail(room, stage.reason(room.id));
+        if let Some(point @ FaultPoint::Transfer) = room.fault_point {
+            self.fail(room, point.reason(room.id));
             return;
         }
         let row = {

@@ -26,7 +26,7 @@ pub(crate) struct ReceiverRoom {
     pub(crate) fake: bool,
     pub(crate) progress: Progress,
     pub(crate) fence: Fence,
-    /// FaultPoint at which the room fails on purpose.
+    /// Where the room fails on purpose.
     pub(crate) fault_point: Option<FaultPoint>,
     pub(crate) offered: Notify,
     pub(crate) state: Mutex<ReceiverState>,

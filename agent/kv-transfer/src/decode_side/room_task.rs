@@ -1,5 +1,5 @@
-//! The course of one room on decode, from the bootstrap server to its end, one step after another,
-//! each within its bound.
+//! The task of one room on decode, from the bootstrap server to its end: one step after another, each
+//! within its bound.
 
 use super::DecodeSide;
 use super::prefill_peer::{self, PeerKey};

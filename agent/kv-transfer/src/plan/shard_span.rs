@@ -1,4 +1,4 @@
-//! Where a rank has what of a page or of a state's item, and which parts two ranks share.
+//! The parts of a page or of a state's item that a rank holds, and those that two ranks share.
 
 use super::{Item, Piece};
 use crate::ranks::Shard;
@@ -20,10 +20,10 @@ pub(super) struct ShardSpan<'a> {
 }
 
 impl<'a> ShardSpan<'a> {
-    /// A place per cut; `first` is the region of the first.
+    /// A span per cut; `first` is the region of the first.
     pub(super) fn of_group(group: &'a KvGroup, page_size: u32, first: usize) -> Vec<Self> {
         let cuts = group.cuts.iter().enumerate();
-        let place = |(nr, cut): (usize, &KvCut)| Self {
+        let span = |(nr, cut): (usize, &KvCut)| Self {
             item: Item {
                 region: first + nr,
                 stride: group.page_bytes(cut, page_size),
@@ -35,13 +35,13 @@ impl<'a> ShardSpan<'a> {
             layer_bytes: group.layer_bytes(page_size),
             offset: 0,
         };
-        cuts.map(place).collect()
+        cuts.map(span).collect()
     }
 
-    /// A place per tensor.
+    /// A span per tensor.
     pub(super) fn of_state(state: &'a StateLayout, region: usize) -> Vec<Self> {
         let stride = state.item_bytes();
-        let places = state.offsets().map(|(tensor, offset)| Self {
+        let spans = state.offsets().map(|(tensor, offset)| Self {
             item: Item { region, stride },
             name: &tensor.name,
             shard: Shard::of_tensor(tensor),
@@ -50,7 +50,7 @@ impl<'a> ShardSpan<'a> {
             layer_bytes: tensor.layer_bytes,
             offset,
         });
-        places.collect()
+        spans.collect()
     }
 
     fn head_bytes(&self) -> u64 {

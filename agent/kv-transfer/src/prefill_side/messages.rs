@@ -1,4 +1,4 @@
-//! What prefill does with a control message. Every one may come twice, late, or from a decode rank
+//! How prefill handles control messages. Each may come twice, late, or from a decode rank
 //! whose session is over.
 
 use super::decode_peer::DecodePeer;

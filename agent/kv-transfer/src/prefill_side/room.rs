@@ -23,7 +23,7 @@ pub(crate) struct SenderRoom {
     pub(crate) fake: bool,
     pub(crate) progress: Progress,
     pub(crate) fence: Fence,
-    /// FaultPoint at which the room fails on purpose.
+    /// Where the room fails on purpose.
     pub(crate) fault_point: Option<FaultPoint>,
     pub(crate) last_sent: Notify,
     pub(crate) state: Mutex<SenderState>,

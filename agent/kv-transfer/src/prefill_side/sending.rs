@@ -1,4 +1,4 @@
-//! What the engine hands over, and how it leaves.
+//! Checks what the engine hands over and sends it to every decode rank.
 
 use super::PrefillSide;
 use super::room::{Destination, SenderRoom, SenderState};

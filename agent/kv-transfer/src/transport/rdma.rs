@@ -1,5 +1,5 @@
 //! Push over RDMA: prefill's NICs write straight from registered memory into decode's, and no
-//! processor copies anything.
+//! processor copies a byte.
 //!
 //! A rail is a NIC here, a NIC there and a few queue pairs (lanes) between them; `pd_protocol`'s
 //! `control/rail.rs` says how it comes up and goes down. Prefill cuts a chunk into pieces and spreads

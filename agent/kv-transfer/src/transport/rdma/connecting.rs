@@ -1,5 +1,5 @@
-//! A rail's lanes on their way to the peer's ends. The kernel looks for the peer's address for a second each time
-//! that it is asked, which under load is not enough, so it is asked again.
+//! Connects a rail's lanes to the peer's ends. The kernel resolves the peer's address for a second per
+//! call, which is too short under load, so the call is repeated.
 
 use pd_verbs::queue_pair::{ConnectError, Init, Rtr};
 use pd_verbs::{Endpoint, PathOptions, QueuePair};

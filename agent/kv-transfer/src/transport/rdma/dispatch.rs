@@ -1,5 +1,5 @@
-//! Which piece goes over which lane, and what has to go again: a pure state machine; its caller passes in time
-//! and completions.
+//! Which piece goes over which lane, and what has to go again: a pure state
+//! machine; its caller passes in time and completions.
 //!
 //! * A transfer, the part of a room that one decode rank gets, keeps to a lane for a stripe, so that a
 //!   small one ends on few lanes; then it takes the lane that would be done first, by the rate at which
@@ -15,7 +15,7 @@ mod rate;
 
 use super::immediate::ATTEMPT_MAX;
 use crate::plan::CopyRange;
-use piece::{Past, Piece, pieces};
+use piece::{Past, Piece, WorkItem, pieces};
 use rate::Rate;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -40,12 +40,6 @@ pub(crate) struct PostedWork {
     pub(crate) seq: u64,
     pub(crate) transfer: TransferId,
     pub(crate) item: WorkItem,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WorkItem {
-    Piece(Piece),
-    Final { attempt: u8, lanes: u8 },
 }
 
 /// What a completion brought to an end.
@@ -551,17 +545,6 @@ impl Transfer {
         }
         self.attempt += 1;
         true
-    }
-}
-
-// === impl WorkItem ===
-
-impl WorkItem {
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::Piece(piece) => u64::from(piece.len),
-            Self::Final { .. } => 0,
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The 32 bits that a lane's last write brings along.
+//! The 32 bits that a lane's last write carries.
 
 use pd_protocol::control::Generation;
 

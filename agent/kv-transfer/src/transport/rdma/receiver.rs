@@ -50,7 +50,7 @@ struct Open {
     expected: HashMap<u32, Expected>,
 }
 
-/// How the rails are.
+/// State of the rails, for the caller that waits for the first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RailStatus {
     pub(crate) is_up: bool,
@@ -156,7 +156,7 @@ impl Open {
         let mut lanes = ends.lanes.iter_mut().enumerate();
         let (index, lane) = lanes.find(|(_, lane)| lane.qp_num() == qp_num)?;
         if let Err(error) = lane.post_receives(1) {
-            tracing::warn!(%error, "a lane takes no more");
+            tracing::warn!(%error, "lane takes no more receives");
         }
         let is_news = immediate == PROBE && ends.unproven.remove(&qp_num);
         let is_up = is_news && ends.unproven.is_empty();
@@ -297,7 +297,7 @@ impl RdmaReceiver {
             Ok((answer, ends)) => (answer.clone(), State::Open { answer, ends }),
             Err(why) => {
                 let (session, rail) = (&self.session_id, offer.rail);
-                tracing::warn!(%session, rail, why, "a rail is refused");
+                tracing::warn!(%session, rail, why, "refused rail");
                 let answer = refusal(offer, why);
                 (answer.clone(), State::Refused(answer))
             }
@@ -366,7 +366,7 @@ impl RdmaReceiver {
             refused: None,
         };
         let (own, prefill) = (nic.device.name(), &offer.from.device);
-        tracing::debug!(rail = offer.rail, own, prefill, "a rail is connected");
+        tracing::debug!(rail = offer.rail, own, prefill, "connected rail");
         let listening = listen(
             Arc::downgrade(self),
             (offer.rail, offer.epoch),
@@ -466,9 +466,9 @@ impl RdmaReceiver {
             // What a failed lane held.
             Completion::Failed(error) if error.status == WcStatus::WR_FLUSH_ERR => {}
             // Prefill notices, too, and takes the rail down.
-            Completion::Failed(error) => tracing::warn!(%error, "a rail failed"),
+            Completion::Failed(error) => tracing::warn!(%error, "rail failed"),
             Completion::Written { .. } | Completion::Stray { .. } => {
-                tracing::warn!(?completion, "a rail brought what nothing here asked for");
+                tracing::warn!(?completion, "rail brought an unexpected completion");
             }
         }
     }
@@ -486,7 +486,7 @@ impl RdmaReceiver {
             (is_up, ended.and_then(|ended| open.count(lane, ended)))
         };
         if is_up {
-            tracing::info!(session = %self.session_id, rail = of.0, "a rail is up");
+            tracing::info!(session = %self.session_id, rail = of.0, "rail is up");
             self.status.send_modify(|status| status.is_up = true);
         }
         if let Some(Expected { room, _guard, .. }) = complete {
@@ -518,7 +518,7 @@ async fn listen(
         return;
     };
     let session = &receiver.session_id;
-    tracing::warn!(%session, rail, %error, "a rail's NIC does not answer");
+    tracing::warn!(%session, rail, %error, "NIC of a rail does not answer");
     receiver.on_nic_failed(rail);
     let closed = receiver.on_down(RailDown {
         session_id: session.clone(),

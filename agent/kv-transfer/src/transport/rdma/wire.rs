@@ -1,4 +1,4 @@
-//! What `pd-verbs` and the control messages call the same things.
+//! Conversions between the types of `pd-verbs` and those of control messages.
 
 use pd_protocol::control::{QueuePairEnd, RegionKey};
 use pd_verbs::{Endpoint, EndpointError, RKey, RemoteRegion};

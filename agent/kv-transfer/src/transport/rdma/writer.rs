@@ -120,7 +120,7 @@ impl Writer {
     fn send(&self, message: &ControlMessage) {
         // A full outbox empties, or the session is lost; what matters is sent again.
         if let Err(error) = self.peer.send(message) {
-            tracing::debug!(session = %self.peer.id(), %error, "a rail's message was not sent");
+            tracing::debug!(session = %self.peer.id(), %error, "rail message not sent");
         }
     }
 
@@ -303,7 +303,7 @@ impl Writer {
                 Ok(Proof::Carries) => {
                     let sizes = (rail.lanes(), SEND_DEPTH as usize);
                     let (session, device) = (self.peer.id(), rail.device());
-                    tracing::info!(%session, rail = number, device, "a rail is up");
+                    tracing::info!(%session, rail = number, device, "rail is up");
                     let (rate, now) = (rail.bytes_per_s(), Instant::now());
                     self.dispatch.open_rail(number, sizes, rate, now);
                 }
@@ -389,8 +389,8 @@ impl Writer {
             return rail.decline(FailureReason::peer(why));
         }
         let region_lens = self.peer.info.layout.region_lens();
-        self.connect(answer.rail as usize, |rail, way| {
-            rail.connect(answer, &region_lens, way)
+        self.connect(answer.rail as usize, |rail, options| {
+            rail.connect(answer, &region_lens, options)
         });
     }
 
@@ -400,9 +400,9 @@ impl Writer {
         number: usize,
         step: impl FnOnce(&mut Rail, (PathOptions, Retry)) -> Result<(), FailureReason>,
     ) {
-        let way = (self.fabric.path(), self.fabric.retry());
+        let options = (self.fabric.path(), self.fabric.retry());
         let rail = &mut self.rails[number];
-        if let Err(reason) = tokio::task::block_in_place(|| step(rail, way)) {
+        if let Err(reason) = tokio::task::block_in_place(|| step(rail, options)) {
             self.fail_rail(number, &reason);
         }
     }
@@ -416,7 +416,7 @@ impl Writer {
             return;
         };
         let (session, device) = (self.peer.id(), rail.device());
-        tracing::warn!(%session, rail = number, device, %reason, "a rail failed");
+        tracing::warn!(%session, rail = number, device, %reason, "rail failed");
         self.send(&down);
         if !was_up {
             return;

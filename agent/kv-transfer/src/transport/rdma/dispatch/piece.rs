@@ -22,6 +22,13 @@ pub(crate) struct Piece {
     past: Past,
 }
 
+/// A piece to write, or the end of a transfer on a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WorkItem {
+    Piece(Piece),
+    Final { attempt: u8, lanes: u8 },
+}
+
 /// How far a piece came on rails that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Past {
@@ -121,6 +128,17 @@ impl Piece {
         self.count += 1;
         self.len += len;
         taken
+    }
+}
+
+// === impl WorkItem ===
+
+impl WorkItem {
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Piece(piece) => u64::from(piece.len),
+            Self::Final { .. } => 0,
+        }
     }
 }
 

@@ -483,8 +483,7 @@ fn a_resent_piece_is_marked_and_timed_again() {
         dst_offset: 0,
         len: 2 * PIECE_BYTES,
     };
-    let is_retry =
-        |post: &PostedWork| matches!(post.item, WorkItem::Piece(piece) if piece.is_retry());
+    let is_retry = |work: &PostedWork| matches!(work.item, WorkItem::Piece(p) if p.is_retry());
     let pieces = |done: Vec<Completion>| -> Vec<(bool, Duration)> {
         let pieces = done.into_iter().filter_map(|done| match done {
             Completion::Piece { is_again, took, .. } => Some((is_again, took)),

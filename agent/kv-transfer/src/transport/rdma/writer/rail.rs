@@ -7,7 +7,7 @@ use crate::tasks::Tasks;
 use crate::transport::outgoing::OutboundPeer;
 use crate::transport::rdma::completions::Completions;
 use crate::transport::rdma::connecting::{Connecting, Step};
-use crate::transport::rdma::dispatch::{PostedWork, TransferId, WorkItem};
+use crate::transport::rdma::dispatch::{PostedWork, TransferId, piece::WorkItem};
 use crate::transport::rdma::fabric::{Nic, PROBE_BYTES};
 use crate::transport::rdma::immediate::PROBE;
 use crate::transport::rdma::wire::{to_end, to_endpoints, to_region};
@@ -340,7 +340,7 @@ impl Rail {
         &mut self,
         answer: &RailAnswer,
         region_lens: &[u64],
-        way: (PathOptions, Retry),
+        via: (PathOptions, Retry),
     ) -> Result<(), FailureReason> {
         let closing = not_connected();
         let State::Offered { ends, poller, .. } = mem::replace(&mut self.state, closing) else {
@@ -367,18 +367,18 @@ impl Rail {
             scratch,
             poller,
         };
-        self.go_on(Connecting::new(ends.into_iter().zip(remotes)), target, way)
+        self.go_on(Connecting::new(ends.into_iter().zip(remotes)), target, via)
     }
 
     /// Looks again for a peer that was not found in time; as [`Self::connect`].
-    pub(super) fn connect_rest(&mut self, way: (PathOptions, Retry)) -> Result<(), FailureReason> {
+    pub(super) fn connect_rest(&mut self, via: (PathOptions, Retry)) -> Result<(), FailureReason> {
         if !self.is_connecting() {
             return Ok(());
         }
         let State::Connecting(rest, target) = mem::replace(&mut self.state, not_connected()) else {
             unreachable!("it was looked at above");
         };
-        self.go_on(rest, target, way)
+        self.go_on(rest, target, via)
     }
 
     fn go_on(
