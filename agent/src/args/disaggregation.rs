@@ -17,11 +17,11 @@ pub(crate) struct DisaggregationArgs {
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
 
-    /// Tensor-parallel ranks of decode; only prefill is told
+    /// Tensor-parallel ranks of decode; set on prefill only
     #[arg(long = "disaggregation-decode-tp", value_name = "N")]
     pub(crate) decode_tp: Option<u32>,
 
-    /// Data-parallel replicas of decode; only prefill is told
+    /// Data-parallel replicas of decode; set on prefill only
     #[arg(long = "disaggregation-decode-dp", value_name = "N")]
     pub(crate) decode_dp: Option<u32>,
 
