@@ -11,8 +11,8 @@ mod files;
 
 pub use files::{KeyFiles, KeyFilesError};
 
-use crate::api::auth;
-use crate::api::error::ApiError;
+use crate::error::ApiError;
+use crate::headers;
 use crate::metrics::Metrics;
 use crate::reload::Reloaded;
 use crate::vitals::Vitals;
@@ -64,7 +64,8 @@ impl ApiKeys {
     /// # Errors
     /// 401 if keys are asked for and the request presents none of them.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        if !self.is_asked_for() || auth::presented(headers).is_some_and(|key| self.opens(key)) {
+        if !self.is_asked_for() || headers::bearer_token(headers).is_some_and(|key| self.opens(key))
+        {
             return Ok(());
         }
         Err(ApiError::unauthorized())

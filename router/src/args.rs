@@ -16,8 +16,8 @@ pub use resilience::{CircuitArgs, HealthArgs, RetryArgs};
 pub use sglang::{RefusedFlag, SglangArgs};
 pub use workers::{WorkerArgs, WorkerArgsError};
 
-use crate::api::cors::OriginError;
 use crate::config::Config;
+use crate::cors::OriginError;
 use crate::policy::{Policies, PolicyName};
 use clap::{Parser, ValueEnum};
 use pd_protocol::ports;

@@ -8,13 +8,17 @@
 mod body;
 mod chunked;
 mod connection;
+mod endpoint;
+mod error;
 mod head;
 mod pool;
 
 pub use body::{Incoming, read_body};
+pub use endpoint::{Endpoint, EndpointError};
+pub use error::ClientError;
 pub use head::Outgoing;
 
-use crate::workers::Endpoint;
+use crate::clock::{Instant, timeout};
 use bytes::Bytes;
 use connection::{Connection, Sent};
 use http::response::Parts;
@@ -22,10 +26,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 use pool::Pool;
 use std::future::poll_fn;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
 
 /// A worker that does not take a connection within this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -34,17 +36,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Client {
     endpoint: Endpoint,
     pool: Arc<Pool>,
-}
-
-/// Why a worker gave no complete answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ClientError {
-    #[error("cannot connect: {0}")]
-    Connect(String),
-    #[error("the connection broke: {0}")]
-    Broken(String),
-    #[error("its answer is larger than {0} bytes")]
-    TooLarge(usize),
 }
 
 // === impl Client ===
@@ -123,14 +114,6 @@ impl Client {
                 CONNECT_TIMEOUT.as_secs()
             ))),
         }
-    }
-}
-
-// === impl ClientError ===
-
-impl ClientError {
-    fn broken(error: &io::Error) -> Self {
-        Self::Broken(error.to_string())
     }
 }
 

@@ -1,17 +1,16 @@
 //! What a router runs with, after the command line has been checked.
 
-use crate::api::cors::CorsOrigins;
 use crate::api_keys::ApiKeyConfig;
+use crate::cors::CorsOrigins;
 use crate::headers::RequestIds;
 use crate::policy::Policies;
 use crate::queue::QueueConfig;
 use crate::retry::RetryConfig;
 use crate::tls::TlsFiles;
 use crate::workers::circuit::CircuitConfig;
-use crate::workers::discovery::DiscoveryConfig;
 use crate::workers::health::HealthConfig;
-use pd_protocol::Secret;
 use pd_protocol::workers::WorkerSpec;
+use pd_protocol::{Role, Secret};
 use std::time::Duration;
 
 /// Host name or address, and port.
@@ -45,4 +44,15 @@ pub struct Config {
     pub request_ids: RequestIds,
     /// Bearer token of the admin API; without one only loopback callers are served.
     pub admin_token: Option<Secret>,
+}
+
+/// Which pods are workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiscoveryConfig {
+    /// The router's own namespace if absent.
+    pub namespace: Option<String>,
+    /// Label selectors as Kubernetes writes them: `key=value,key=value`.
+    pub selectors: Vec<(Role, String)>,
+    /// HTTP port of workers whose pods do not name one.
+    pub port: u16,
 }

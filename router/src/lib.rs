@@ -5,16 +5,21 @@
 //! `dispatch` runs both legs, `relay` carries decode's answer, `cancel` holds what must be given
 //! back. `workers` knows who there is. What it leaves to the workers: tokens, templates, KV.
 
+pub mod admin;
 pub mod api;
 pub mod api_keys;
 pub mod args;
-pub mod cancel;
 pub mod client;
+pub mod clock;
 pub mod config;
+pub mod cors;
+pub mod discovery;
 pub mod dispatch;
+pub mod error;
 pub mod headers;
 pub mod logprobs;
 pub mod metrics;
+pub mod net;
 pub mod policy;
 pub mod queue;
 pub mod relay;

@@ -12,7 +12,7 @@ pub use shape::AnswerShape;
 use crate::splice::{Object, span};
 use crate::sse::{self, EventSplitter};
 use bytes::{Bytes, BytesMut};
-use shape::Place;
+use shape::LogprobField;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -57,7 +57,7 @@ impl PromptLogprobs {
     }
 
     fn add(&mut self, json: &str) {
-        for Place { index, holder } in self.shape.places(json) {
+        for LogprobField { index, holder } in self.shape.fields(json) {
             let mut lists = vec![None; self.shape.lists().len()];
             let scanned = Object::scan(holder.get(), |key, value| {
                 if let Some(idx) = self.shape.list_idx(key)
@@ -84,10 +84,11 @@ impl PromptLogprobs {
     /// The edits that merge into the answers of `json`, a part of `text`.
     fn edits(&mut self, text: &str, json: &str) -> Edits {
         let mut edits = Vec::new();
-        for Place { index, holder } in self.shape.places(json) {
-            let lists = match self.shape.is_sent_once() {
-                true => self.answers.remove(&index),
-                false => self.answers.get(&index).cloned(),
+        for LogprobField { index, holder } in self.shape.fields(json) {
+            let lists = if self.shape.is_sent_once() {
+                self.answers.remove(&index)
+            } else {
+                self.answers.get(&index).cloned()
             };
             let Some(missing) = lists else { continue };
             if holder.get() == "null" {

@@ -1,11 +1,10 @@
 //! Counters and histograms of the router, in Prometheus text on `/metrics`.
 
+use crate::policy::Load;
 use crate::request::Api;
-use crate::tls::{HandshakeFault, Validity};
-use crate::workers::Registry;
 use http::StatusCode;
 use pd_protocol::Role;
-use pd_protocol::workers::WorkerState;
+use pd_protocol::workers::{WorkerState, WorkerStatus};
 use prometheus::core::Collector;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
@@ -56,6 +55,23 @@ pub enum Outcome {
     Broken,
     /// The client left.
     Cancelled,
+}
+
+/// Why a connection ended before its first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandshakeFault {
+    /// What was said is no TLS, or none that both sides know; or the client left.
+    Broken,
+    Timeout,
+    /// As many as may be in flight came after it.
+    CutOff,
+}
+
+/// When a certificate counts: from the first to the second, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Validity {
+    pub(crate) not_before: u64,
+    pub(crate) not_after: u64,
 }
 
 /// What is read from the router's other parts when metrics are asked for.
@@ -187,10 +203,7 @@ impl Metrics {
 
     /// Files of the name have changed, and what they hold now is taken in or refused.
     pub(crate) fn reloaded(&self, files: &str, is_taken: bool) {
-        let outcome = match is_taken {
-            true => "taken",
-            false => "refused",
-        };
+        let outcome = if is_taken { "taken" } else { "refused" };
         self.reloads.with_label_values(&[files, outcome]).inc();
     }
 
@@ -199,8 +212,8 @@ impl Metrics {
         self.certificate.set(certificate);
     }
 
-    /// All of it as Prometheus text.
-    pub fn text(&self, workers: &Registry, gauges: Gauges) -> Vec<u8> {
+    /// All of it as Prometheus text, with what each worker has in flight.
+    pub fn text(&self, workers: &[(WorkerStatus, Load)], gauges: Gauges) -> Vec<u8> {
         let integer = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let in_flight_max = gauges.in_flight_max.map_or(-1, integer);
         self.in_flight.set(integer(gauges.in_flight));
@@ -215,7 +228,7 @@ impl Metrics {
         text
     }
 
-    fn observe_workers(&self, workers: &Registry) {
+    fn observe_workers(&self, workers: &[(WorkerStatus, Load)]) {
         let vecs = [
             &self.worker_requests,
             &self.worker_tokens,
@@ -225,7 +238,7 @@ impl Metrics {
         for vec in vecs {
             vec.reset();
         }
-        for (status, load) in workers.loads() {
+        for (status, load) in workers {
             let labels = [&*status.spec.id, status.spec.role.as_str()];
             let integer = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
             let values = [

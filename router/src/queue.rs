@@ -1,6 +1,6 @@
 //! Admission: so many requests in flight, so many waiting, and the rest refused at once, so that
-//! overload is an answer and not a timeout. A request waits for a place among those in flight, or
-//! for a worker where a pool has none for a moment; both count alike.
+//! overload is an answer and not a timeout. A request waits for a permit to be in flight, or for a
+//! worker where a pool has none for a moment; both count alike.
 
 mod limit;
 mod patience;
@@ -29,25 +29,24 @@ pub struct QueueConfig {
 
 #[derive(Debug)]
 pub struct Queue {
-    places: Arc<Places>,
+    permits: Arc<Permits>,
     waiting: AtomicUsize,
     config: QueueConfig,
 }
 
 #[derive(Debug)]
-struct Places {
-    /// Its permits are the free places.
+struct Permits {
     free: Arc<Semaphore>,
     bound: AtomicUsize,
-    /// Places that were taken away while they were held: they end when they are given back.
+    /// Permits that were taken away while they were held: they end when they are given back.
     owed: Mutex<usize>,
     held: AtomicUsize,
 }
 
-/// A place among the requests in flight, given back when dropped.
+/// The right to be in flight, given back when dropped.
 #[derive(Debug)]
-pub struct Place {
-    places: Arc<Places>,
+pub struct AdmissionPermit {
+    permits: Arc<Permits>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -69,7 +68,7 @@ impl Queue {
     pub fn new(config: QueueConfig) -> Self {
         let bound = config.limit.bound(0);
         Self {
-            places: Arc::new(Places {
+            permits: Arc::new(Permits {
                 free: Arc::new(Semaphore::new(bound)),
                 bound: AtomicUsize::new(bound),
                 owed: Mutex::new(0),
@@ -84,22 +83,22 @@ impl Queue {
     /// asked again under the lock, so that the latest fleet counts.
     pub fn fit(&self, running_max: impl Fn() -> usize) {
         let bound = || self.config.limit.bound(running_max());
-        if bound() != self.places.bound.load(Ordering::Relaxed) {
-            self.places.fit(bound);
+        if bound() != self.permits.bound.load(Ordering::Relaxed) {
+            self.permits.fit(bound);
         }
     }
 
-    /// A place that is free, unless others wait for it.
-    pub fn try_enter(&self) -> Option<Place> {
-        let permit = Arc::clone(&self.places.free).try_acquire_owned().ok()?;
-        Some(Place::new(&self.places, permit))
+    /// A permit that is free, unless others wait for it.
+    pub fn try_acquire(&self) -> Option<AdmissionPermit> {
+        let permit = Arc::clone(&self.permits.free).try_acquire_owned().ok()?;
+        Some(AdmissionPermit::new(&self.permits, permit))
     }
 
-    /// Waits for a place, in the order of those who do.
-    pub async fn enter(&self) -> Place {
-        let permit = Arc::clone(&self.places.free).acquire_owned().await;
+    /// Waits for a permit, in the order of those who do.
+    pub async fn acquire(&self) -> AdmissionPermit {
+        let permit = Arc::clone(&self.permits.free).acquire_owned().await;
         let permit = permit.expect("the queue's semaphore is never closed");
-        Place::new(&self.places, permit)
+        AdmissionPermit::new(&self.permits, permit)
     }
 
     /// Counts as waiting for as long as the result is held.
@@ -109,9 +108,10 @@ impl Queue {
     pub fn wait(&self) -> Result<Waiting<'_>, QueueError> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.waiting);
-        match before < self.config.waiting_max {
-            true => Ok(waiting),
-            false => Err(QueueError::Full { waiting: before }),
+        if before < self.config.waiting_max {
+            Ok(waiting)
+        } else {
+            Err(QueueError::Full { waiting: before })
         }
     }
 
@@ -126,19 +126,19 @@ impl Queue {
 
     /// Requests in flight now.
     pub fn in_flight(&self) -> usize {
-        self.places.held.load(Ordering::Relaxed)
+        self.permits.held.load(Ordering::Relaxed)
     }
 
     /// Requests in flight at most; `None`: no bound.
     pub fn in_flight_max(&self) -> Option<usize> {
-        let bound = self.places.bound.load(Ordering::Relaxed);
+        let bound = self.permits.bound.load(Ordering::Relaxed);
         (bound < UNBOUNDED).then_some(bound)
     }
 }
 
-// === impl Places ===
+// === impl Permits ===
 
-impl Places {
+impl Permits {
     fn fit(&self, bound: impl Fn() -> usize) {
         let mut owed = self.owed.lock();
         let bound = bound();
@@ -155,22 +155,22 @@ impl Places {
     }
 }
 
-// === impl Place ===
+// === impl AdmissionPermit ===
 
-impl Place {
-    fn new(places: &Arc<Places>, permit: OwnedSemaphorePermit) -> Self {
-        places.held.fetch_add(1, Ordering::Relaxed);
+impl AdmissionPermit {
+    fn new(permits: &Arc<Permits>, permit: OwnedSemaphorePermit) -> Self {
+        permits.held.fetch_add(1, Ordering::Relaxed);
         Self {
-            places: Arc::clone(places),
+            permits: Arc::clone(permits),
             permit: Some(permit),
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for AdmissionPermit {
     fn drop(&mut self) {
-        self.places.held.fetch_sub(1, Ordering::Relaxed);
-        let mut owed = self.places.owed.lock();
+        self.permits.held.fetch_sub(1, Ordering::Relaxed);
+        let mut owed = self.permits.owed.lock();
         if let (1.., Some(permit)) = (*owed, self.permit.take()) {
             *owed -= 1;
             permit.forget();

@@ -5,13 +5,13 @@
 //! Files are looked at, not watched: kubelet swaps a symbolic link two folders above, of which a
 //! watch on the file sees nothing, and network file systems send no events.
 
+use crate::clock::sleep;
 use crate::metrics::Metrics;
 use crate::vitals::Vitals;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 /// Pause between two looks. Kubelet takes up to a minute to bring a change, so a second adds
 /// nothing to that, and a look at some small files costs microseconds.

@@ -1,10 +1,13 @@
-//! What the router reads of a request: model, streaming, how many answers, how long the prompt
+//! A client's request, and what the router reads of it: model, streaming, how many answers, how long the prompt
 //! is, and where the bootstrap fields go. Everything else in the client's bytes is not looked at.
 
 mod prompt;
 
+use crate::clock::Instant;
 use crate::logprobs::AnswerShape;
 use crate::splice::{Object, SpliceError, Target};
+use bytes::Bytes;
+use http::HeaderMap;
 use prompt::{Prompt, Samples};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -15,6 +18,18 @@ pub enum Api {
     ChatCompletions,
     Completions,
     Generate,
+}
+
+/// A client's request, read and understood.
+#[derive(Debug)]
+pub struct ClientRequest {
+    pub api: Api,
+    /// Headers for the workers; hop-by-hop ones are gone.
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    pub routing: Routing,
+    pub accepted: Instant,
+    pub accepted_unix_ns: u64,
 }
 
 /// Rooms of one request beyond which it is refused: a bound on what one body can make the router

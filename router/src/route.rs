@@ -2,12 +2,12 @@
 //! worker where there is no pair. Choosing takes a place on each, so that the next request sees
 //! the load of this one.
 
+use crate::clock::Instant;
 use crate::policy::{Load, Policies, Policy};
 use crate::workers::{Fleet, Group, Lease, Member, Worker};
 use pd_protocol::Role;
 use rand::RngCore;
 use std::sync::Arc;
-use tokio::time::Instant;
 
 /// The policies of all pools, with their state.
 #[derive(Debug)]

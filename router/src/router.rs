@@ -1,12 +1,12 @@
 //! The router's state, shared by all requests: its parts side by side, each with its own lock or
 //! none.
 
-use crate::api::cors::CorsOrigins;
 use crate::api_keys::ApiKeys;
 use crate::config::Config;
+use crate::cors::CorsOrigins;
 use crate::headers::RequestIds;
 use crate::metrics::{Gauges, Metrics};
-use crate::queue::{Place, Queue};
+use crate::queue::{AdmissionPermit, Queue};
 use crate::retry::RetryConfig;
 use crate::rooms::Rooms;
 use crate::route::{Chooser, Demand, NoRoute, Route};
@@ -34,7 +34,7 @@ pub struct Router {
     pub body_bytes_max: usize,
     pub api_keys: ApiKeys,
     pub admin_token: Option<Secret>,
-    pub cors: CorsOrigins,
+    pub cors: Arc<CorsOrigins>,
     pub request_ids: RequestIds,
     pub vitals: Vitals,
     /// Cancelled when the router begins to drain.
@@ -68,7 +68,7 @@ impl Router {
             body_bytes_max: config.body_bytes_max,
             api_keys,
             admin_token: config.admin_token.clone(),
-            cors: config.cors.clone(),
+            cors: Arc::new(config.cors.clone()),
             request_ids: config.request_ids.clone(),
             vitals,
             draining: CancellationToken::new(),
@@ -93,10 +93,10 @@ impl Router {
         self.workers.status(&id)
     }
 
-    /// A place among those in flight, if one is free.
-    pub(crate) fn try_enter(&self) -> Option<Place> {
+    /// A permit to be in flight, if one is free.
+    pub(crate) fn try_acquire(&self) -> Option<AdmissionPermit> {
         self.fit_queue();
-        self.queue.try_enter()
+        self.queue.try_acquire()
     }
 
     /// Makes the queue's bound that of the workers there are.
@@ -142,7 +142,7 @@ impl Router {
             queue_waiting: self.queue.waiting(),
             rooms: self.rooms.len(),
         };
-        self.metrics.text(&self.workers, gauges)
+        self.metrics.text(&self.workers.loads(), gauges)
     }
 }
 

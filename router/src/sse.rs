@@ -2,10 +2,18 @@
 //! reading and writing the error event that ends a stream.
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
 
 /// An event larger than this is relayed as it is, in pieces.
 const EVENT_BYTES_MAX: usize = 16 << 20;
+
+/// Whether these are the headers of a stream of events.
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+}
 
 /// Cuts bytes into events. What goes in comes out: each event with the blank line that ends it.
 #[derive(Debug, Default)]
@@ -123,9 +131,10 @@ fn status_of(code: &serde_json::Value) -> Option<StatusCode> {
 
 /// An event that says why the stream ends here.
 pub fn error_event(json: &[u8], boundary: Boundary) -> Bytes {
-    let start: &[u8] = match boundary.is_between_events() {
-        true => b"",
-        false => b"\n\n",
+    let start: &[u8] = if boundary.is_between_events() {
+        b""
+    } else {
+        b"\n\n"
     };
     start
         .chain(&b"event: error\ndata: "[..])

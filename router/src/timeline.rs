@@ -4,7 +4,6 @@ use parking_lot::Mutex;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::timeline::{RequestTimeline, Stage, StageEvent};
 use std::collections::VecDeque;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Requests remembered; the oldest makes way.
 const CAPACITY: usize = 4096;
@@ -116,14 +115,6 @@ impl Record {
             })
             .collect()
     }
-}
-
-/// Wall-clock time, as the other processes of a request report it.
-pub fn unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    })
 }
 
 #[cfg(test)]

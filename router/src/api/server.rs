@@ -1,8 +1,9 @@
 //! Questions that the router passes to its workers: `/get_model_info` to one of them,
 //! `/server_info`, `/flush_cache` and `/health_generate` to all.
 
-use super::error::ApiError;
 use crate::client::ClientError;
+use crate::clock::timeout;
+use crate::error::ApiError;
 use crate::router::Router;
 use crate::workers::Worker;
 use axum::Json;
@@ -78,9 +79,10 @@ pub(super) async fn flush_cache(
 
 /// 200 if every worker succeeded.
 pub(super) fn joint_status(answers: &[Answer]) -> StatusCode {
-    match answers.iter().all(Answer::is_success) {
-        true => StatusCode::OK,
-        false => StatusCode::BAD_GATEWAY,
+    if answers.iter().all(Answer::is_success) {
+        StatusCode::OK
+    } else {
+        StatusCode::BAD_GATEWAY
     }
 }
 
@@ -112,7 +114,7 @@ async fn ask(router: &Router, worker: Arc<Worker>, method: Method, path: PathAnd
     let client = &worker.client;
     let request = client.request(&method, &path, &headers, Bytes::new());
     let exchange = client.exchange(request, ANSWER_BYTES_MAX);
-    let result = match tokio::time::timeout(router.request_timeout, exchange).await {
+    let result = match timeout(router.request_timeout, exchange).await {
         Ok(result) => result.map(|(head, body)| (head.status, body)),
         Err(_) => Err(ClientError::Broken("no answer in time".to_owned())),
     };

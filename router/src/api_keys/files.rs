@@ -56,9 +56,10 @@ impl Source for KeyFiles {
             move |source| KeyFilesError::Unreadable { path, source }
         };
         let is_folder = fs::metadata(path).map_err(unreadable(path))?.is_dir();
-        let files = match is_folder {
-            true => list(path).map_err(unreadable(path))?,
-            false => vec![path.clone()],
+        let files = if is_folder {
+            list(path).map_err(unreadable(path))?
+        } else {
+            vec![path.clone()]
         };
         if files.len() > KEYS_MAX {
             return Err(KeyFilesError::TooMany(path.clone()));

@@ -86,9 +86,10 @@ impl RetryArgs {
             "it is a share, in 0..=1",
         )?;
         Ok(RetryConfig {
-            retries_max: match self.disable_retries {
-                true => 0,
-                false => self.retry_max_retries,
+            retries_max: if self.disable_retries {
+                0
+            } else {
+                self.retry_max_retries
             },
             backoff_first: Duration::from_millis(self.retry_initial_backoff_ms),
             backoff_max: Duration::from_millis(self.retry_max_backoff_ms),

@@ -1,7 +1,6 @@
 //! Workers named on the command line: `--prefill URL [PORT]`, `--decode URL`, `--worker-urls`.
 
-use crate::workers::Endpoint;
-use crate::workers::endpoint::EndpointError;
+use crate::client::{Endpoint, EndpointError};
 use clap::{ArgAction, Args};
 use pd_protocol::Role;
 use pd_protocol::workers::WorkerSpec;

@@ -1,16 +1,16 @@
 //! An answer's body as it arrives. When its last byte has been taken, its connection goes back to
 //! the pool; when it is dropped before, the connection closes.
 
-use super::ClientError;
 use super::chunked::Chunked;
 use super::connection::Connection;
+use super::error::ClientError;
 use super::head::Framing;
 use super::pool::Pool;
+use crate::clock::Instant;
 use bytes::{Buf, Bytes, BytesMut};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::time::Instant;
 
 /// A body that announces its length is read in pieces of at most this size.
 const PIECE_BYTES_MAX: u64 = 64 << 10;
@@ -156,8 +156,5 @@ pub async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Cl
         all.extend_from_slice(&std::mem::take(&mut first));
         all.extend_from_slice(&data);
     }
-    Ok(match all.is_empty() {
-        true => first,
-        false => all.freeze(),
-    })
+    Ok(if all.is_empty() { first } else { all.freeze() })
 }

@@ -2,6 +2,7 @@
 //! against the worker.
 
 use crate::client::ClientError;
+use crate::error::ApiError;
 use crate::retry;
 use crate::workers::Worker;
 use bytes::Bytes;
@@ -71,6 +72,28 @@ impl LegFault {
             Self::Transport(ClientError::TooLarge(_)) => "too_large",
             Self::Answer { head, .. } if head.status.is_client_error() => "4xx",
             Self::Answer { .. } => "5xx",
+        }
+    }
+}
+
+impl From<LegFailure> for ApiError {
+    /// A worker's JSON answer goes to the client as it is; any other becomes an error of the router.
+    fn from(failure: LegFailure) -> Self {
+        let message = failure.to_string();
+        match failure.fault {
+            LegFault::Answer { head, body } if body.trim_ascii_start().starts_with(b"{") => {
+                Self::of_worker(head, body)
+            }
+            LegFault::Answer { head, body } => {
+                let said = String::from_utf8_lossy(&body);
+                let message = format!("{message}: {}", said.trim());
+                if head.status.is_client_error() {
+                    Self::invalid(head.status, message)
+                } else {
+                    Self::of_server(head.status, message)
+                }
+            }
+            LegFault::Transport(_) => Self::bad_gateway(message),
         }
     }
 }

@@ -2,8 +2,8 @@
 //! long for a worker.
 
 use super::{QueueConfig, QueueError};
+use crate::clock::{Instant, timeout};
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
@@ -28,13 +28,16 @@ impl Patience {
         !self.in_queue.min(self.for_worker).is_zero()
     }
 
-    /// Waits for a place.
+    /// Waits for a permit.
     ///
     /// # Errors
     /// `TimedOut`.
-    pub async fn for_place<T>(&mut self, place: impl Future<Output = T>) -> Result<T, QueueError> {
+    pub async fn for_permit<T>(
+        &mut self,
+        permit: impl Future<Output = T>,
+    ) -> Result<T, QueueError> {
         let begun = Instant::now();
-        let found = timeout(self.in_queue, place).await;
+        let found = timeout(self.in_queue, permit).await;
         self.in_queue = self.in_queue.saturating_sub(begun.elapsed());
         found.map_err(|_| QueueError::TimedOut {
             waited_secs: self.wait_max.as_secs(),

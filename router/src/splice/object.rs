@@ -123,8 +123,9 @@ impl<F> Scan<'_, '_, F> {
 
 /// A key's text, of which most need no unescaping.
 fn unescape(quoted: &str) -> Result<Cow<'_, str>, serde_json::Error> {
-    match quoted.contains('\\') {
-        true => serde_json::from_str(quoted).map(Cow::Owned),
-        false => Ok(Cow::Borrowed(&quoted[1..quoted.len() - 1])),
+    if quoted.contains('\\') {
+        serde_json::from_str(quoted).map(Cow::Owned)
+    } else {
+        Ok(Cow::Borrowed(&quoted[1..quoted.len() - 1]))
     }
 }

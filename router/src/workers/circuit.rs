@@ -1,8 +1,8 @@
 //! Circuit breaker of one worker, a pure state machine: closed until failures in a row open it,
 //! open for a while, then half open, where one request at a time probes it until enough succeed.
 
+use crate::clock::Instant;
 use std::time::Duration;
-use tokio::time::Instant;
 
 #[derive(Clone, Debug)]
 pub struct CircuitConfig {

@@ -1,7 +1,8 @@
 //! The routable workers at one moment, grouped by who can serve together: same models, and equal
 //! `kv_compat`. A fleet never changes; the registry makes a new one when a worker does.
 
-use super::{Worker, WorkerInfo};
+use super::info::WorkerInfo;
+use super::worker::Worker;
 use pd_protocol::Role;
 use pd_protocol::ports;
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,9 +92,10 @@ impl Fleet {
     pub fn serving(&self, model: Option<&str>) -> Vec<&Group> {
         let groups = || self.groups.iter();
         let named: Vec<&Group> = groups().filter(|group| group.serves(model)).collect();
-        match named.is_empty() && model.is_some_and(|model| !self.knows(model)) {
-            true => groups().filter(|group| group.models.is_empty()).collect(),
-            false => named,
+        if named.is_empty() && model.is_some_and(|model| !self.knows(model)) {
+            groups().filter(|group| group.models.is_empty()).collect()
+        } else {
+            named
         }
     }
 

@@ -9,11 +9,13 @@ pub mod probe;
 
 pub use probe::{ProbeError, Prober};
 
-use super::{Registry, Worker, WorkerInfo};
+use super::info::WorkerInfo;
+use super::registry::Registry;
+use super::worker::Worker;
+use crate::clock::{Instant, sleep};
 use http::uri::PathAndQuery;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// First pause between probes of a worker that is not ready.
 const UNREADY_INTERVAL_FIRST: Duration = Duration::from_millis(50);
@@ -76,7 +78,7 @@ async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Probe
             tracing::error!(worker = worker.id(), "not ready within the startup timeout");
         }
         tokio::select! {
-            () = tokio::time::sleep(verdict.pause(config)) => {}
+            () = sleep(verdict.pause(config)) => {}
             () = worker.suspected.notified() => {}
         }
     }

@@ -2,8 +2,9 @@
 //! ready and unready by health checks. Holds no I/O; every change makes a new [`Fleet`].
 
 use super::circuit::CircuitConfig;
-use super::endpoint::EndpointError;
-use super::{Fleet, Worker, WorkerInfo};
+use super::fleet::Fleet;
+use super::info::WorkerInfo;
+use super::worker::{InvalidWorker, Worker};
 use crate::policy::Load;
 use parking_lot::Mutex;
 use pd_protocol::workers::{WorkerSpec, WorkerState, WorkerStatus};
@@ -37,7 +38,7 @@ pub enum RegistryError {
         url: String,
     },
     #[error(transparent)]
-    Endpoint(#[from] EndpointError),
+    Invalid(#[from] InvalidWorker),
 }
 
 /// Result of adding a worker that was not there before.
@@ -72,10 +73,6 @@ impl Registry {
     /// # Errors
     /// Refuses a malformed URL or id, and an id that another worker has.
     pub fn register(&self, spec: WorkerSpec) -> Result<Registered, RegistryError> {
-        // The id becomes a header value of every answer.
-        if spec.id.is_empty() || !spec.id.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(EndpointError::Id(spec.id).into());
-        }
         let mut entries = self.entries.lock();
         if let Some(known) = entries.get(&spec.id) {
             let known = &known.worker.spec;

@@ -2,8 +2,8 @@
 //! router has in flight on it, counted from the moment it is chosen.
 
 use super::circuit::{Admission, Circuit, CircuitConfig};
-use super::endpoint::{Endpoint, EndpointError};
-use crate::client::Client;
+use crate::client::{Client, Endpoint, EndpointError};
+use crate::clock::Instant;
 use crate::policy::Load;
 use http::HeaderValue;
 use parking_lot::Mutex;
@@ -11,7 +11,6 @@ use pd_protocol::workers::WorkerSpec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug)]
@@ -30,7 +29,7 @@ pub struct Worker {
     /// Wakes its prober.
     pub(super) suspected: Notify,
     /// Cancelled when the first probe has ended, well or not.
-    pub(super) probed: CancellationToken,
+    pub(crate) probed: CancellationToken,
     /// Cancelled when the worker is removed.
     pub(super) removed: CancellationToken,
 }
@@ -50,12 +49,25 @@ pub struct Lease {
     admission: Option<Admission>,
 }
 
+/// A description that no worker can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidWorker {
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    #[error("worker id {0:?} must be printable ASCII without spaces, and not empty")]
+    Id(String),
+}
+
 // === impl Worker ===
 
 impl Worker {
     /// # Errors
-    /// Refuses a URL that is not `http://HOST[:PORT]`.
-    pub fn new(spec: WorkerSpec, circuit: CircuitConfig) -> Result<Self, EndpointError> {
+    /// Refuses a URL that is not `http://HOST[:PORT]`, and an id that no header can hold.
+    pub fn new(spec: WorkerSpec, circuit: CircuitConfig) -> Result<Self, InvalidWorker> {
+        // The id becomes a header value of every answer.
+        if spec.id.is_empty() || !spec.id.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(InvalidWorker::Id(spec.id));
+        }
         let endpoint = Endpoint::parse(&spec.url)?;
         let host = spec.bootstrap_host.as_deref().unwrap_or(endpoint.host());
         let bootstrap_host_json = serde_json::Value::from(host).to_string();
@@ -63,7 +75,7 @@ impl Worker {
             client: Client::new(endpoint),
             bootstrap_host_json,
             id_header: HeaderValue::try_from(spec.id.as_str())
-                .map_err(|_| EndpointError::Id(spec.id.clone()))?,
+                .map_err(|_| InvalidWorker::Id(spec.id.clone()))?,
             spec,
             gate: Mutex::new(Gate {
                 cordoned: false,

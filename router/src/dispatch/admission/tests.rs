@@ -1,9 +1,9 @@
 //! How long requests wait, and for what. No worker here is ever asked.
 
 use super::*;
-use crate::api::error::ApiError;
 use crate::api_keys::ApiKeys;
 use crate::args::Args;
+use crate::error::ApiError;
 use crate::vitals::Vitals;
 use crate::workers::registry::Registered;
 use crate::workers::{Worker, WorkerInfo};
@@ -52,12 +52,12 @@ fn demand<'a>(model: Option<&'a str>, excluded: &'a [Arc<Worker>]) -> Demand<'a>
     }
 }
 
-async fn admitted(router: &Router) -> Result<(Place, Route), Refusal> {
+async fn admitted(router: &Router) -> Result<(AdmissionPermit, Route), Refusal> {
     let mut patience = router.queue.patience();
     admit(router, None, || demand(None, &[]), &mut patience).await
 }
 
-fn missing(refused: Result<(Place, Route), Refusal>) -> String {
+fn missing(refused: Result<(AdmissionPermit, Route), Refusal>) -> String {
     match refused {
         Err(Refusal::Route(NoRoute::NoWorker(missing))) => missing,
         other => panic!("{other:?}"),
@@ -91,7 +91,7 @@ async fn a_worker_that_comes_ends_the_wait_at_once() {
     assert_eq!((router.queue.waiting(), router.queue.in_flight()), (1, 0));
     let begun = Instant::now();
     add(&router, "n", Role::Unified);
-    let (_place, route) = waiting.await.expect("a worker is there");
+    let (_permit, route) = waiting.await.expect("a worker is there");
     assert!(matches!(route, Route::Unified(_)));
     assert_eq!(begun.elapsed(), Duration::ZERO);
     assert_eq!((router.queue.waiting(), router.queue.in_flight()), (0, 1));
@@ -142,20 +142,20 @@ async fn an_attempt_that_reached_no_worker_is_repeated_when_a_probe_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_a_place_ends_with_429() {
+async fn a_wait_for_a_permit_ends_with_429() {
     let router = router("--max-concurrent-requests 1 --queue-timeout-secs 7");
     add(&router, "n", Role::Unified);
     let _held = admitted(&router).await.expect("free");
     let begun = Instant::now();
     let Err(Refusal::Queue(refused)) = admitted(&router).await else {
-        panic!("there is one place");
+        panic!("there is one permit");
     };
     assert_eq!(begun.elapsed().as_secs(), 7);
     assert_eq!(ApiError::from(refused).status(), 429);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_the_fleet_brings_is_taken() {
+async fn a_permit_that_the_fleet_brings_is_acquired() {
     let router = router("");
     let worker = add(&router, "n", Role::Unified);
     let info = |running| WorkerInfo {
@@ -166,7 +166,7 @@ async fn a_place_that_the_fleet_brings_is_taken() {
     router.workers.set_ready(&worker, info(1));
     let mut held = Vec::new();
     while let Some(admitted) = admitted(&router).now_or_never() {
-        held.push(admitted.expect("a place"));
+        held.push(admitted.expect("a permit"));
     }
     assert_eq!(held.len(), 4);
     let mut waiting = Box::pin(admitted(&router));

@@ -2,7 +2,9 @@
 
 use super::HealthConfig;
 use crate::client::ClientError;
-use crate::workers::{Worker, WorkerInfo};
+use crate::clock::timeout;
+use crate::workers::info::WorkerInfo;
+use crate::workers::worker::Worker;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::uri::PathAndQuery;
@@ -82,7 +84,7 @@ impl Prober {
         let client = &worker.client;
         let request = client.request(&Method::GET, &path, &headers, Bytes::new());
         let exchange = client.exchange(request, INFO_BYTES_MAX);
-        let (head, body) = match tokio::time::timeout(self.config.timeout, exchange).await {
+        let (head, body) = match timeout(self.config.timeout, exchange).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(source)) => return Err(ProbeError::Unreached { path, source }),
             Err(_) => {
@@ -92,12 +94,13 @@ impl Prober {
                 });
             }
         };
-        match head.status.is_success() {
-            true => Ok(body),
-            false => Err(ProbeError::Status {
+        if head.status.is_success() {
+            Ok(body)
+        } else {
+            Err(ProbeError::Status {
                 path,
                 status: head.status,
-            }),
+            })
         }
     }
 }

@@ -7,31 +7,22 @@
 
 mod pods;
 
+use crate::config::DiscoveryConfig;
+use crate::net;
 use crate::router::Router;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1;
+use kube::Api;
 use kube::core::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
-use pd_protocol::Role;
 use pods::{Change, Pod, Pods};
 use std::pin::pin;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 const WATCH: &str = "watch on pods";
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiscoveryConfig {
-    /// The router's own namespace if absent.
-    pub namespace: Option<String>,
-    /// Label selectors as Kubernetes writes them: `key=value,key=value`.
-    pub selectors: Vec<(Role, String)>,
-    /// HTTP port of workers whose pods do not name one.
-    pub port: u16,
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
@@ -46,7 +37,7 @@ pub enum DiscoveryError {
 /// # Errors
 /// Where there is no cluster to watch.
 pub async fn start(router: &Arc<Router>, config: DiscoveryConfig) -> Result<(), DiscoveryError> {
-    let client = Client::try_default()
+    let client = net::cluster()
         .await
         .map_err(|error| DiscoveryError::NoCluster(Box::new(error)))?;
     let own = client.default_namespace().to_owned();
