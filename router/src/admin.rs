@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The admin API of `router`. Its callers' addresses must be given as [`ConnectInfo`].
-pub fn routes(router: Arc<Router>) -> axum::Router {
+pub(crate) fn routes(router: Arc<Router>) -> axum::Router {
     axum::Router::new()
         .route("/workers", get(list).post(add))
         .route("/workers/{id}", get(status).delete(remove))
@@ -59,7 +59,7 @@ async fn admit(
 
 async fn list(State(router): State<Arc<Router>>) -> Json<WorkerList> {
     Json(WorkerList {
-        workers: router.workers.list(),
+        workers: router.workers(),
     })
 }
 
@@ -75,28 +75,28 @@ async fn status(
     State(router): State<Arc<Router>>,
     Path(id): Path<String>,
 ) -> Result<Json<WorkerStatus>, ApiError> {
-    Ok(Json(router.workers.status(&id)?))
+    Ok(Json(router.worker(&id)?))
 }
 
 async fn remove(
     State(router): State<Arc<Router>>,
     Path(id): Path<String>,
 ) -> Result<Json<WorkerStatus>, ApiError> {
-    Ok(Json(router.workers.remove(&id)?))
+    Ok(Json(router.remove_worker(&id)?))
 }
 
 async fn cordon(
     State(router): State<Arc<Router>>,
     Path(id): Path<String>,
 ) -> Result<Json<WorkerStatus>, ApiError> {
-    Ok(Json(router.workers.set_cordoned(&id, true)?))
+    Ok(Json(router.set_cordoned(&id, true)?))
 }
 
 async fn uncordon(
     State(router): State<Arc<Router>>,
     Path(id): Path<String>,
 ) -> Result<Json<WorkerStatus>, ApiError> {
-    Ok(Json(router.workers.set_cordoned(&id, false)?))
+    Ok(Json(router.set_cordoned(&id, false)?))
 }
 
 async fn timeline(

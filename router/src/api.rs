@@ -18,7 +18,7 @@ use http::{Method, StatusCode, Uri};
 use std::sync::Arc;
 
 /// The API of `router`.
-pub fn routes(router: Arc<Router>) -> axum::Router {
+pub(crate) fn routes(router: Arc<Router>) -> axum::Router {
     axum::Router::new()
         .route("/v1/chat/completions", post(generation::chat_completions))
         .route("/v1/completions", post(generation::completions))
@@ -58,7 +58,7 @@ async fn close_if_draining(State(router): State<Arc<Router>>, mut response: Resp
 }
 
 /// Only `/metrics`, for a port of its own.
-pub fn metrics_routes(router: Arc<Router>) -> axum::Router {
+pub(crate) fn metrics_routes(router: Arc<Router>) -> axum::Router {
     axum::Router::new()
         .route("/metrics", get(health::metrics))
         .fallback(not_found)

@@ -13,10 +13,10 @@ mod error;
 mod head;
 mod pool;
 
-pub use body::{Incoming, read_body};
-pub use endpoint::{Endpoint, EndpointError};
-pub use error::ClientError;
-pub use head::Outgoing;
+pub(crate) use body::{Incoming, read_body};
+pub(crate) use endpoint::{Endpoint, EndpointError};
+pub(crate) use error::ClientError;
+pub(crate) use head::Outgoing;
 
 use crate::clock::{Instant, timeout};
 use bytes::Bytes;
@@ -33,7 +33,7 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     endpoint: Endpoint,
     pool: Arc<Pool>,
 }
@@ -41,20 +41,16 @@ pub struct Client {
 // === impl Client ===
 
 impl Client {
-    pub fn new(endpoint: Endpoint) -> Self {
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
             pool: Arc::default(),
         }
     }
 
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
-    }
-
     /// A request as `send` takes it. `headers` must not hold `host`, `content-length` or what
     /// concerns one connection only.
-    pub fn request(
+    pub(crate) fn request(
         &self,
         method: &Method,
         path: &PathAndQuery,
@@ -68,7 +64,7 @@ impl Client {
     ///
     /// # Errors
     /// The transport's; any status is an answer.
-    pub async fn send(&self, request: Outgoing) -> Result<(Parts, Incoming), ClientError> {
+    pub(crate) async fn send(&self, request: Outgoing) -> Result<(Parts, Incoming), ClientError> {
         let mut connection = match self.pool.take(Instant::now()) {
             Some(kept) => kept,
             None => self.connect().await?,
@@ -96,7 +92,7 @@ impl Client {
     ///
     /// # Errors
     /// The transport's, and `TooLarge`.
-    pub async fn exchange(
+    pub(crate) async fn exchange(
         &self,
         request: Outgoing,
         bytes_max: usize,

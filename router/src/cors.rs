@@ -21,7 +21,7 @@ const MAX_AGE_SECS: u16 = 7200;
 
 /// `--cors-allowed-origins`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CorsOrigins {
+pub(crate) enum CorsOrigins {
     Any,
     /// Pages that this machine serves, under any name of its own.
     Local,
@@ -86,7 +86,7 @@ fn answer_preflight(request: &Request) -> Response {
 impl CorsOrigins {
     /// # Errors
     /// The first that no browser would send.
-    pub fn listed(origins: &[String]) -> Result<Self, OriginError> {
+    pub(crate) fn listed(origins: &[String]) -> Result<Self, OriginError> {
         if origins.iter().any(|origin| origin == "*") {
             return Ok(Self::Any);
         }

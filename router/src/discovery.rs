@@ -36,7 +36,10 @@ pub enum DiscoveryError {
 ///
 /// # Errors
 /// Where there is no cluster to watch.
-pub async fn start(router: &Arc<Router>, config: DiscoveryConfig) -> Result<(), DiscoveryError> {
+pub(crate) async fn start(
+    router: &Arc<Router>,
+    config: DiscoveryConfig,
+) -> Result<(), DiscoveryError> {
     let client = net::cluster()
         .await
         .map_err(|error| DiscoveryError::NoCluster(Box::new(error)))?;
@@ -51,13 +54,13 @@ pub async fn start(router: &Arc<Router>, config: DiscoveryConfig) -> Result<(), 
         listed.push(end.clone());
         let pods = Pods::new(role, config.port);
         let watch = watch(Arc::clone(router), api.clone(), selector, pods, end);
-        router.vitals.spawn(WATCH, watch);
+        router.spawn(WATCH, watch);
     }
     let synced = Arc::clone(router);
-    router.vitals.spawn("first look at pods", async move {
+    router.spawn("first look at pods", async move {
         let router = synced;
         join_all(listed.iter().map(CancellationToken::cancelled)).await;
-        let workers = router.workers.workers();
+        let workers = router.registry.workers();
         join_all(workers.iter().map(|worker| worker.probed.cancelled())).await;
         tracing::info!(workers = workers.len(), "has seen every worker");
         router.set_synced();
@@ -101,11 +104,11 @@ fn carry_out(router: &Arc<Router>, change: Change) {
             ("is added", id, router.add_worker(spec))
         }
         Change::Cordon(id) => {
-            let result = router.workers.set_cordoned(&id, true);
+            let result = router.set_cordoned(&id, true);
             ("leaves", id, result)
         }
         Change::Remove(id) => {
-            let result = router.workers.remove(&id);
+            let result = router.remove_worker(&id);
             ("is gone", id, result)
         }
     };

@@ -18,7 +18,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 #[derive(Debug)]
-pub struct ApiError {
+pub(crate) struct ApiError {
     status: StatusCode,
     content: Content,
     retry_after_secs: Option<u64>,
@@ -52,16 +52,16 @@ struct Envelope<'a> {
 
 impl ApiError {
     /// The client's fault.
-    pub fn invalid(status: StatusCode, message: impl Into<String>) -> Self {
+    pub(crate) fn invalid(status: StatusCode, message: impl Into<String>) -> Self {
         Self::new(status, "invalid_request_error", message.into())
     }
 
-    pub fn unknown_model(message: String) -> Self {
+    pub(crate) fn unknown_model(message: String) -> Self {
         let error = Self::invalid(StatusCode::NOT_FOUND, message);
         error.code("model_not_found").param(Some("model"))
     }
 
-    pub fn unauthorized() -> Self {
+    pub(crate) fn unauthorized() -> Self {
         let message = "the API key is missing or wrong: send it as `Authorization: Bearer KEY`";
         let error = Self::new(
             StatusCode::UNAUTHORIZED,
@@ -71,17 +71,17 @@ impl ApiError {
         error.code("invalid_api_key")
     }
 
-    pub fn unavailable(message: impl Into<String>) -> Self {
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         let error = Self::new(status, "service_unavailable_error", message.into());
         error.retry_after(1)
     }
 
-    pub fn bad_gateway(message: impl Into<String>) -> Self {
+    pub(crate) fn bad_gateway(message: impl Into<String>) -> Self {
         Self::of_server(StatusCode::BAD_GATEWAY, message.into()).code("worker_unreached")
     }
 
-    pub fn timeout(after: Duration) -> Self {
+    pub(crate) fn timeout(after: Duration) -> Self {
         let message = format!(
             "no worker answered within {} s (--request-timeout-secs)",
             after.as_secs()
@@ -90,12 +90,12 @@ impl ApiError {
     }
 
     /// An answer that had begun was cut off.
-    pub fn broken_off(cause: &impl Display) -> Self {
+    pub(crate) fn broken_off(cause: &impl Display) -> Self {
         Self::of_server(StatusCode::BAD_GATEWAY, cause.to_string()).code("broken_off")
     }
 
     /// A worker's own answer, which goes to the client as it is.
-    pub fn of_worker(head: Box<Parts>, body: Bytes) -> Self {
+    pub(crate) fn of_worker(head: Box<Parts>, body: Bytes) -> Self {
         Self {
             status: head.status,
             content: Content::Worker { head, body },
@@ -104,7 +104,7 @@ impl ApiError {
     }
 
     /// A failure of a worker or of the router.
-    pub fn of_server(status: StatusCode, message: String) -> Self {
+    pub(crate) fn of_server(status: StatusCode, message: String) -> Self {
         Self::new(status, "server_error", message)
     }
 
@@ -140,12 +140,8 @@ impl ApiError {
         self
     }
 
-    pub fn status(&self) -> StatusCode {
-        self.status
-    }
-
     /// The error object; of a worker's answer, what it says.
-    pub fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         match &self.content {
             Content::Own(error) => serde_json::to_string(&Envelope { error })
                 .expect("an error object is made of strings"),

@@ -41,7 +41,7 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
 /// Which headers may name a request: those of `--request-id-headers`, then `x-request-id`. Workers and
 /// answers have the name as `x-request-id`.
 #[derive(Clone, Debug)]
-pub struct RequestIds {
+pub(crate) struct RequestIds {
     names: Vec<HeaderName>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
 // === impl RequestIds ===
 
 impl RequestIds {
-    pub fn new(mut names: Vec<HeaderName>) -> Self {
+    pub(crate) fn new(mut names: Vec<HeaderName>) -> Self {
         names.push(HeaderName::from_static(HEADER_REQUEST_ID));
         Self { names }
     }

@@ -6,8 +6,8 @@
 mod events;
 mod shape;
 
-pub use events::EventMerger;
-pub use shape::AnswerShape;
+pub(crate) use events::EventMerger;
+pub(crate) use shape::AnswerShape;
 
 use crate::splice::{Object, span};
 use crate::sse::{self, EventSplitter};
@@ -18,7 +18,7 @@ use std::ops::Range;
 
 /// The prompt's lists by index of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PromptLogprobs {
+pub(crate) struct PromptLogprobs {
     shape: AnswerShape,
     answers: BTreeMap<u64, Lists>,
 }
@@ -33,7 +33,7 @@ type Edits = Vec<(Range<usize>, String)>;
 
 impl PromptLogprobs {
     /// Reads prefill's answer: a whole one, or events. What is neither has no log probabilities.
-    pub fn read(shape: AnswerShape, body: &[u8]) -> Self {
+    pub(crate) fn read(shape: AnswerShape, body: &[u8]) -> Self {
         let mut prompt = Self {
             shape,
             answers: BTreeMap::new(),
@@ -74,7 +74,7 @@ impl PromptLogprobs {
     }
 
     /// Merges into a whole answer.
-    pub fn merge(&mut self, body: &Bytes) -> Bytes {
+    pub(crate) fn merge(&mut self, body: &Bytes) -> Bytes {
         let Ok(text) = std::str::from_utf8(body) else {
             return body.clone();
         };

@@ -18,7 +18,7 @@ const SECONDS: [f64; 16] = [
 ];
 
 #[derive(Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     registry: prometheus::Registry,
     requests: IntCounterVec,
     answers: IntCounterVec,
@@ -49,7 +49,7 @@ struct CertificateDates {
 
 /// How an answer that had begun came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Complete,
     /// Decode or its connection failed after the first byte.
     Broken,
@@ -76,12 +76,12 @@ pub(crate) struct Validity {
 
 /// What is read from the router's other parts when metrics are asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Gauges {
-    pub in_flight: usize,
+pub(crate) struct Gauges {
+    pub(crate) in_flight: usize,
     /// `None`: no bound.
-    pub in_flight_max: Option<usize>,
-    pub queue_waiting: usize,
-    pub rooms: usize,
+    pub(crate) in_flight_max: Option<usize>,
+    pub(crate) queue_waiting: usize,
+    pub(crate) rooms: usize,
 }
 
 // === impl Metrics ===
@@ -89,7 +89,7 @@ pub struct Gauges {
 impl Metrics {
     /// # Panics
     /// Never: the names are distinct and well-formed, which the tests prove.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let registry = prometheus::Registry::new();
         let seconds = |name: &str, help: &str| {
             register(
@@ -160,12 +160,12 @@ impl Metrics {
         }
     }
 
-    pub fn answered(&self, api: Api, status: StatusCode) {
+    pub(crate) fn answered(&self, api: Api, status: StatusCode) {
         let labels = [api.name(), status.as_str()];
         self.requests.with_label_values(&labels).inc();
     }
 
-    pub fn ended(&self, api: Api, outcome: Outcome, after: Duration) {
+    pub(crate) fn ended(&self, api: Api, outcome: Outcome, after: Duration) {
         self.duration[api.index()].observe(after.as_secs_f64());
         let outcome = match outcome {
             Outcome::Complete => "complete",
@@ -175,19 +175,19 @@ impl Metrics {
         self.answers.with_label_values(&[outcome]).inc();
     }
 
-    pub fn first_byte(&self, api: Api, after: Duration) {
+    pub(crate) fn first_byte(&self, api: Api, after: Duration) {
         self.ttft[api.index()].observe(after.as_secs_f64());
     }
 
-    pub fn prefill_answered(&self, after: Duration) {
+    pub(crate) fn prefill_answered(&self, after: Duration) {
         self.prefill_leg.observe(after.as_secs_f64());
     }
 
-    pub fn retried(&self) {
+    pub(crate) fn retried(&self) {
         self.retries.inc();
     }
 
-    pub fn leg_failed(&self, role: Role, kind: &str) {
+    pub(crate) fn leg_failed(&self, role: Role, kind: &str) {
         let labels = [role.as_str(), kind];
         self.leg_failures.with_label_values(&labels).inc();
     }
@@ -213,7 +213,7 @@ impl Metrics {
     }
 
     /// All of it as Prometheus text, with what each worker has in flight.
-    pub fn text(&self, workers: &[(WorkerStatus, Load)], gauges: Gauges) -> Vec<u8> {
+    pub(crate) fn text(&self, workers: &[(WorkerStatus, Load)], gauges: Gauges) -> Vec<u8> {
         let integer = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let in_flight_max = gauges.in_flight_max.map_or(-1, integer);
         self.in_flight.set(integer(gauges.in_flight));

@@ -5,8 +5,8 @@
 mod limit;
 mod patience;
 
-pub use limit::{ConcurrencyLimit, LimitError};
-pub use patience::Patience;
+pub(crate) use limit::ConcurrencyLimit;
+pub(crate) use patience::Patience;
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const UNBOUNDED: usize = Semaphore::MAX_PERMITS;
 
 #[derive(Clone, Debug)]
-pub struct QueueConfig {
-    pub limit: ConcurrencyLimit,
-    pub waiting_max: usize,
+pub(crate) struct QueueConfig {
+    pub(crate) limit: ConcurrencyLimit,
+    pub(crate) waiting_max: usize,
     /// How long a request waits at most.
-    pub wait_max: Duration,
+    pub(crate) wait_max: Duration,
     /// How much of that for a worker.
-    pub no_worker_max: Duration,
+    pub(crate) no_worker_max: Duration,
 }
 
 #[derive(Debug)]
-pub struct Queue {
+pub(crate) struct Queue {
     permits: Arc<Permits>,
     waiting: AtomicUsize,
     config: QueueConfig,
@@ -45,17 +45,17 @@ struct Permits {
 
 /// The right to be in flight, given back when dropped.
 #[derive(Debug)]
-pub struct AdmissionPermit {
+pub(crate) struct AdmissionPermit {
     permits: Arc<Permits>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
 /// Counts a waiting request for as long as it waits, also if its client leaves.
 #[derive(Debug)]
-pub struct Waiting<'a>(&'a AtomicUsize);
+pub(crate) struct Waiting<'a>(&'a AtomicUsize);
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QueueError {
+pub(crate) enum QueueError {
     #[error("the router's queue is full: {waiting} requests wait already; retry later")]
     Full { waiting: usize },
     #[error("the request waited {waited_secs} s for a place among those in flight; retry later")]
@@ -65,7 +65,7 @@ pub enum QueueError {
 // === impl Queue ===
 
 impl Queue {
-    pub fn new(config: QueueConfig) -> Self {
+    pub(crate) fn new(config: QueueConfig) -> Self {
         let bound = config.limit.bound(0);
         Self {
             permits: Arc::new(Permits {
@@ -81,7 +81,7 @@ impl Queue {
 
     /// Makes the bound what the limit says for a fleet that runs `running_max` requests at once; it is
     /// asked again under the lock, so that the latest fleet counts.
-    pub fn fit(&self, running_max: impl Fn() -> usize) {
+    pub(crate) fn fit(&self, running_max: impl Fn() -> usize) {
         let bound = || self.config.limit.bound(running_max());
         if bound() != self.permits.bound.load(Ordering::Relaxed) {
             self.permits.fit(bound);
@@ -89,13 +89,13 @@ impl Queue {
     }
 
     /// A permit that is free, unless others wait for it.
-    pub fn try_acquire(&self) -> Option<AdmissionPermit> {
+    pub(crate) fn try_acquire(&self) -> Option<AdmissionPermit> {
         let permit = Arc::clone(&self.permits.free).try_acquire_owned().ok()?;
         Some(AdmissionPermit::new(&self.permits, permit))
     }
 
     /// Waits for a permit, in the order of those who do.
-    pub async fn acquire(&self) -> AdmissionPermit {
+    pub(crate) async fn acquire(&self) -> AdmissionPermit {
         let permit = Arc::clone(&self.permits.free).acquire_owned().await;
         let permit = permit.expect("the queue's semaphore is never closed");
         AdmissionPermit::new(&self.permits, permit)
@@ -105,7 +105,7 @@ impl Queue {
     ///
     /// # Errors
     /// `Full` when too many wait.
-    pub fn wait(&self) -> Result<Waiting<'_>, QueueError> {
+    pub(crate) fn wait(&self) -> Result<Waiting<'_>, QueueError> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.waiting);
         if before < self.config.waiting_max {
@@ -116,21 +116,21 @@ impl Queue {
     }
 
     /// What one request may wait, over all its attempts.
-    pub fn patience(&self) -> Patience {
+    pub(crate) fn patience(&self) -> Patience {
         Patience::new(&self.config)
     }
 
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
     /// Requests in flight now.
-    pub fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.permits.held.load(Ordering::Relaxed)
     }
 
     /// Requests in flight at most; `None`: no bound.
-    pub fn in_flight_max(&self) -> Option<usize> {
+    pub(crate) fn in_flight_max(&self) -> Option<usize> {
         let bound = self.permits.bound.load(Ordering::Relaxed);
         (bound < UNBOUNDED).then_some(bound)
     }

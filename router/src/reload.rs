@@ -18,7 +18,7 @@ use tokio::sync::watch;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Files and what they mean.
-pub trait Source: Send + Sync + 'static {
+pub(crate) trait Source: Send + Sync + 'static {
     type Content: Clone + PartialEq + Send + 'static;
     type Value: Send + Sync + 'static;
     type Error: std::error::Error + Send + 'static;
@@ -50,14 +50,14 @@ pub trait Source: Send + Sync + 'static {
 }
 
 /// What changed files come to.
-pub struct Change<S: Source + ?Sized> {
-    pub value: S::Value,
+pub(crate) struct Change<S: Source + ?Sized> {
+    pub(crate) value: S::Value,
     /// What of them is left out.
-    pub unusable: Option<S::Error>,
+    pub(crate) unusable: Option<S::Error>,
 }
 
 /// A value that follows its files.
-pub struct Reloaded<T> {
+pub(crate) struct Reloaded<T> {
     current: watch::Receiver<Arc<T>>,
 }
 
@@ -77,7 +77,7 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
     ///
     /// # Errors
     /// Why the files cannot be used.
-    pub fn open<S: Source<Value = T>>(
+    pub(crate) fn open<S: Source<Value = T>>(
         source: S,
         metrics: &Arc<Metrics>,
         vitals: &Vitals,
@@ -92,7 +92,7 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         Ok(Self { current })
     }
 
-    pub fn get(&self) -> Arc<T> {
+    pub(crate) fn get(&self) -> Arc<T> {
         Arc::clone(&self.current.borrow())
     }
 }

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 /// Which API a request came through; it decides where the prompt and the sample count are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Api {
+pub(crate) enum Api {
     ChatCompletions,
     Completions,
     Generate,
@@ -22,49 +22,49 @@ pub enum Api {
 
 /// A client's request, read and understood.
 #[derive(Debug)]
-pub struct ClientRequest {
-    pub api: Api,
+pub(crate) struct ClientRequest {
+    pub(crate) api: Api,
     /// Headers for the workers; hop-by-hop ones are gone.
-    pub headers: HeaderMap,
-    pub body: Bytes,
-    pub routing: Routing,
-    pub accepted: Instant,
-    pub accepted_unix_ns: u64,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) routing: Routing,
+    pub(crate) accepted: Instant,
+    pub(crate) accepted_unix_ns: u64,
 }
 
 /// Rooms of one request beyond which it is refused: a bound on what one body can make the router
 /// allocate.
-pub const ROOMS_MAX: u32 = 8192;
+pub(crate) const ROOMS_MAX: u32 = 8192;
 /// Output tokens counted as load at most; SGLang clips its estimates at the same number.
 const OUTPUT_TOKENS_MAX: u64 = 4096;
 /// Output tokens counted for a request that does not say.
 const OUTPUT_TOKENS_DEFAULT: u64 = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Routing {
-    pub model: Option<String>,
-    pub stream: bool,
+pub(crate) struct Routing {
+    pub(crate) model: Option<String>,
+    pub(crate) stream: bool,
     /// One room for each answer of each prompt, item-major.
-    pub rooms: RoomCount,
+    pub(crate) rooms: RoomCount,
     /// Exact for token ids, a quarter of the bytes for text.
-    pub prompt_tokens: u64,
+    pub(crate) prompt_tokens: u64,
     /// Tokens it may produce, of all its answers.
-    pub output_tokens: u64,
+    pub(crate) output_tokens: u64,
     /// Set if log probabilities of the prompt are asked for, which come from prefill: how answers
     /// hold them.
-    pub prompt_logprobs: Option<AnswerShape>,
-    pub target: Target,
+    pub(crate) prompt_logprobs: Option<AnswerShape>,
+    pub(crate) target: Target,
 }
 
 /// Bootstrap fields are scalars for one answer to one prompt, arrays for anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RoomCount {
+pub(crate) enum RoomCount {
     One,
     Many(u32),
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
+pub(crate) enum RequestError {
     #[error("the body is not UTF-8: byte {0} begins no character")]
     Utf8(usize),
     #[error("the body is not a JSON object that can be routed: {0}")]
@@ -101,9 +101,9 @@ struct Fields<'a> {
 // === impl Api ===
 
 impl Api {
-    pub const ALL: [Self; 3] = [Self::ChatCompletions, Self::Completions, Self::Generate];
+    pub(crate) const ALL: [Self; 3] = [Self::ChatCompletions, Self::Completions, Self::Generate];
 
-    pub fn path(self) -> &'static str {
+    pub(crate) fn path(self) -> &'static str {
         match self {
             Self::ChatCompletions => "/v1/chat/completions",
             Self::Completions => "/v1/completions",
@@ -112,7 +112,7 @@ impl Api {
     }
 
     /// Label of metrics.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ChatCompletions => "chat_completions",
             Self::Completions => "completions",
@@ -121,7 +121,7 @@ impl Api {
     }
 
     /// Position in `ALL`.
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         self as usize
     }
 }
@@ -131,7 +131,7 @@ impl Api {
 impl Routing {
     /// # Errors
     /// Says where the body is no JSON object, or which field the router cannot read.
-    pub fn parse(api: Api, body: &[u8]) -> Result<Self, RequestError> {
+    pub(crate) fn parse(api: Api, body: &[u8]) -> Result<Self, RequestError> {
         let text =
             std::str::from_utf8(body).map_err(|error| RequestError::Utf8(error.valid_up_to()))?;
         let mut fields = Fields::default();
@@ -175,7 +175,7 @@ fn room_count(is_batch: bool, answers: u64) -> Result<RoomCount, RequestError> {
 // === impl RoomCount ===
 
 impl RoomCount {
-    pub fn get(self) -> u32 {
+    pub(crate) fn get(self) -> u32 {
         match self {
             Self::One => 1,
             Self::Many(count) => count,
@@ -255,7 +255,7 @@ fn excerpt(raw: &str) -> String {
 
 impl RequestError {
     /// The field at fault, for the error object.
-    pub fn param(&self) -> Option<&'static str> {
+    pub(crate) fn param(&self) -> Option<&'static str> {
         match self {
             Self::Duplicate { param } | Self::Field { param, .. } => Some(param),
             Self::Utf8(_) | Self::Json(_) | Self::TooMany { .. } => None,

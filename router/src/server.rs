@@ -111,7 +111,7 @@ impl Server {
     }
 
     /// Whether the API is served over TLS.
-    pub fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
@@ -263,3 +263,6 @@ fn remedy(source: &io::Error, flags: &str) -> String {
     };
     format!("give another {flags}{or_stop}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ const STAGES: [Stage; 4] = [
 ];
 
 #[derive(Debug, Default)]
-pub struct Timeline {
+pub(crate) struct Timeline {
     ring: Mutex<Ring>,
 }
 
@@ -38,7 +38,7 @@ struct Record {
 
 /// Names a request's record for as long as the ring holds it.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     seq: u64,
 }
 
@@ -46,7 +46,13 @@ pub struct Entry {
 
 impl Timeline {
     /// Begins the record of the `count` rooms from `first`.
-    pub fn open(&self, first: BootstrapRoom, count: u32, accepted: u64, dispatched: u64) -> Entry {
+    pub(crate) fn open(
+        &self,
+        first: BootstrapRoom,
+        count: u32,
+        accepted: u64,
+        dispatched: u64,
+    ) -> Entry {
         let mut ring = self.ring.lock();
         if ring.records.len() == CAPACITY {
             ring.records.pop_front();
@@ -62,11 +68,11 @@ impl Timeline {
         }
     }
 
-    pub fn mark_first_byte(&self, entry: Entry, at_unix_ns: u64) {
+    pub(crate) fn mark_first_byte(&self, entry: Entry, at_unix_ns: u64) {
         self.mark(entry, 2, at_unix_ns);
     }
 
-    pub fn mark_done(&self, entry: Entry, at_unix_ns: u64) {
+    pub(crate) fn mark_done(&self, entry: Entry, at_unix_ns: u64) {
         self.mark(entry, 3, at_unix_ns);
     }
 
@@ -80,7 +86,7 @@ impl Timeline {
     }
 
     /// The latest record that holds `room`.
-    pub fn get(&self, room: BootstrapRoom) -> Option<RequestTimeline> {
+    pub(crate) fn get(&self, room: BootstrapRoom) -> Option<RequestTimeline> {
         let record = {
             let ring = self.ring.lock();
             let mut latest_first = ring.records.iter().rev();

@@ -27,14 +27,14 @@ const ALPN: &[u8] = b"http/1.1";
 
 /// PEM files: the certificate with those between it and its authority, and its private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    pub cert: PathBuf,
-    pub key: PathBuf,
+pub(crate) struct TlsFiles {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 /// What the files hold.
 #[derive(Clone, PartialEq)]
-pub struct TlsContent {
+pub(crate) struct TlsContent {
     cert: Vec<u8>,
     key: Vec<u8>,
 }

@@ -36,7 +36,7 @@ pub(super) async fn list(
     headers: HeaderMap,
 ) -> Result<Json<ModelList>, ApiError> {
     router.api_keys.check(&headers)?;
-    let fleet = router.workers.fleet();
+    let fleet = router.registry.fleet();
     Ok(Json(ModelList {
         object: "list",
         data: fleet
@@ -53,7 +53,7 @@ pub(super) async fn get(
     headers: HeaderMap,
 ) -> Result<Json<Model>, ApiError> {
     router.api_keys.check(&headers)?;
-    let fleet = router.workers.fleet();
+    let fleet = router.registry.fleet();
     if fleet.models().contains(id.as_str()) {
         return Ok(Json(Model::new(&id, &fleet)));
     }

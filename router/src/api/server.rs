@@ -59,7 +59,7 @@ pub(super) async fn server_info(
         }
     }
     by_role.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
-    by_role.insert("workers".to_owned(), json!(router.workers.list().len()));
+    by_role.insert("workers".to_owned(), json!(router.registry.list().len()));
     Ok(Json(Value::Object(by_role)))
 }
 
@@ -123,7 +123,7 @@ async fn ask(router: &Router, worker: Arc<Worker>, method: Method, path: PathAnd
 
 /// Ready workers, prefill first.
 fn ready_workers(router: &Router) -> Vec<Arc<Worker>> {
-    let fleet = router.workers.fleet();
+    let fleet = router.registry.fleet();
     Role::ALL
         .into_iter()
         .flat_map(|role| fleet.groups.iter().flat_map(move |group| group.pool(role)))

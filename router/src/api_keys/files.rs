@@ -15,7 +15,7 @@ pub(super) const KEYS_MAX: usize = 1024;
 /// A file that is a key, or a folder of such files. In a folder, names that begin with a dot are
 /// left out: kubelet keeps the versions of a Secret under such.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyFiles(pub PathBuf);
+pub(crate) struct KeyFiles(pub(crate) PathBuf);
 
 /// Why keys cannot be used.
 #[derive(Debug, thiserror::Error)]

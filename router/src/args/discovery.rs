@@ -6,26 +6,26 @@ use pd_protocol::Role;
 use pd_protocol::ports;
 
 #[derive(Clone, Debug, Args)]
-pub struct DiscoveryArgs {
+pub(crate) struct DiscoveryArgs {
     /// Find workers by watching the pods that the selectors match.
     #[arg(long)]
-    pub service_discovery: bool,
+    pub(crate) service_discovery: bool,
     /// Namespace of the pods; the router's own if absent.
     #[arg(long, value_name = "NAMESPACE")]
-    pub service_discovery_namespace: Option<String>,
+    pub(crate) service_discovery_namespace: Option<String>,
     /// HTTP port of workers whose pods name no port `http`.
     #[arg(long, value_name = "PORT", default_value_t = ports::HTTP)]
-    pub service_discovery_port: u16,
+    pub(crate) service_discovery_port: u16,
     /// Labels of unified workers' pods, all of which must match.
     #[arg(long, num_args = 1.., action = ArgAction::Append, value_name = "KEY=VALUE")]
-    pub selector: Vec<String>,
+    pub(crate) selector: Vec<String>,
     /// Labels of prefill workers' pods. Their bootstrap port is the annotation
     /// `pdserve.io/bootstrap-port` or `sglang.ai/bootstrap-port`.
     #[arg(long, num_args = 1.., action = ArgAction::Append, value_name = "KEY=VALUE")]
-    pub prefill_selector: Vec<String>,
+    pub(crate) prefill_selector: Vec<String>,
     /// Labels of decode workers' pods.
     #[arg(long, num_args = 1.., action = ArgAction::Append, value_name = "KEY=VALUE")]
-    pub decode_selector: Vec<String>,
+    pub(crate) decode_selector: Vec<String>,
 }
 
 /// Discovery flags that find nothing.
@@ -59,7 +59,7 @@ const DECODE: &str = "decode-selector";
 impl DiscoveryArgs {
     /// # Errors
     /// Names the flag that is missing or malformed.
-    pub fn into_config(
+    pub(crate) fn into_config(
         self,
         pd_disaggregation: bool,
     ) -> Result<Option<DiscoveryConfig>, DiscoveryArgsError> {

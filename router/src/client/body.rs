@@ -16,7 +16,7 @@ use std::task::{Context, Poll, ready};
 const PIECE_BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Debug)]
-pub struct Incoming {
+pub(crate) struct Incoming {
     /// `None` once the body has ended.
     connection: Option<Connection>,
     framing: Framing,
@@ -40,16 +40,19 @@ impl Incoming {
     }
 
     /// Whether everything has been taken.
-    pub fn is_end_stream(&self) -> bool {
+    pub(crate) fn is_end_stream(&self) -> bool {
         self.connection.is_none()
     }
 
     /// The next bytes, never empty; `None` at the end.
-    pub async fn data(&mut self) -> Option<Result<Bytes, ClientError>> {
+    pub(crate) async fn data(&mut self) -> Option<Result<Bytes, ClientError>> {
         poll_fn(|cx| self.poll_data(cx)).await
     }
 
-    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ClientError>>> {
+    pub(crate) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, ClientError>>> {
         let taken = ready!(self.poll_taken(cx));
         if taken.is_err() {
             self.connection = None;
@@ -141,7 +144,7 @@ impl Framing {
 ///
 /// # Errors
 /// The transport's, and `TooLarge` beyond `bytes_max`.
-pub async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, ClientError> {
+pub(crate) async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, ClientError> {
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(data) = body.data().await {

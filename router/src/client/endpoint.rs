@@ -4,7 +4,7 @@ use http::Uri;
 use http::uri::{Authority, Scheme};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     authority: Authority,
 }
 
@@ -28,7 +28,7 @@ pub enum EndpointError {
 impl Endpoint {
     /// # Errors
     /// Says what of the URL is not `http://HOST[:PORT]`.
-    pub fn parse(url: &str) -> Result<Self, EndpointError> {
+    pub(crate) fn parse(url: &str) -> Result<Self, EndpointError> {
         let parts = url
             .parse::<Uri>()
             .map_err(|error| EndpointError::Malformed {
@@ -62,16 +62,16 @@ impl Endpoint {
     }
 
     /// As a `host` header has it.
-    pub fn authority(&self) -> &str {
+    pub(crate) fn authority(&self) -> &str {
         self.authority.as_str()
     }
 
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.authority.port_u16().unwrap_or(80)
     }
 
     /// Host without the brackets of an IPv6 address.
-    pub fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         let host = self.authority.host();
         host.strip_prefix('[')
             .and_then(|inner| inner.strip_suffix(']'))

@@ -4,7 +4,7 @@ use std::io;
 
 /// Why a worker gave no complete answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ClientError {
+pub(crate) enum ClientError {
     #[error("cannot connect: {0}")]
     Connect(String),
     #[error("the connection broke: {0}")]

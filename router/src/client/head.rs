@@ -17,7 +17,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
 
 /// A request as it goes over the wire: its head, then its body.
-pub type Outgoing = Chain<Bytes, Bytes>;
+pub(crate) type Outgoing = Chain<Bytes, Bytes>;
 
 /// Where an answer's body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

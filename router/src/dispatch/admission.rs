@@ -42,7 +42,7 @@ pub(super) async fn admit<'a>(
         None => Refusal::Queue(full),
     })?;
     // What changes from here on is seen as a change.
-    let mut fleet = router.workers.changes();
+    let mut fleet = router.registry.changes();
     loop {
         let permit = patience.for_permit(acquire(router, &mut fleet)).await?;
         let no_route = match router.choose(&demand()) {

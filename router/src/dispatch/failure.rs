@@ -12,16 +12,16 @@ use std::sync::Arc;
 
 #[derive(Debug, thiserror::Error)]
 #[error("the {role} worker {}: {fault}", worker.id())]
-pub struct LegFailure {
-    pub role: Role,
-    pub worker: Arc<Worker>,
+pub(crate) struct LegFailure {
+    pub(crate) role: Role,
+    pub(crate) worker: Arc<Worker>,
     /// The other worker of the pair.
-    pub peer: Option<Arc<Worker>>,
-    pub fault: LegFault,
+    pub(crate) peer: Option<Arc<Worker>>,
+    pub(crate) fault: LegFault,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum LegFault {
+pub(crate) enum LegFault {
     #[error(transparent)]
     Transport(#[from] ClientError),
     /// An answer that is no success, or a stream that begins with an error.
@@ -33,12 +33,12 @@ pub enum LegFault {
 
 impl LegFailure {
     /// Whether another worker may answer.
-    pub fn is_retriable(&self) -> bool {
+    pub(crate) fn is_retriable(&self) -> bool {
         self.fault.is_retriable()
     }
 
     /// Whether it counts against the worker.
-    pub fn counts(&self) -> bool {
+    pub(crate) fn counts(&self) -> bool {
         self.fault.counts()
     }
 }
@@ -55,7 +55,7 @@ impl LegFault {
 
     /// A worker that says that it is full, cordoned or without its peer (503), like one that
     /// refuses what the client did (4xx), works as it should.
-    pub fn counts(&self) -> bool {
+    pub(crate) fn counts(&self) -> bool {
         match self {
             Self::Transport(_) => true,
             Self::Answer { head, .. } => {
@@ -65,7 +65,7 @@ impl LegFault {
     }
 
     /// Label of metrics.
-    pub fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Transport(ClientError::Connect(_)) => "connect",
             Self::Transport(ClientError::Broken(_)) => "broken",

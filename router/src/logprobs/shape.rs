@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 /// How an API reports log probabilities of the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnswerShape {
+pub(crate) enum AnswerShape {
     /// `/generate`: an answer, or a list of them, each with lists of its own for the prompt in its
     /// `meta_info`. An event holds all there is so far.
     Generate,

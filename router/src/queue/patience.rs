@@ -6,7 +6,7 @@ use crate::clock::{Instant, timeout};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub(crate) struct Patience {
     in_queue: Duration,
     for_worker: Duration,
     wait_max: Duration,
@@ -24,7 +24,7 @@ impl Patience {
     }
 
     /// Whether it may wait for a worker at all.
-    pub fn awaits_workers(&self) -> bool {
+    pub(crate) fn awaits_workers(&self) -> bool {
         !self.in_queue.min(self.for_worker).is_zero()
     }
 
@@ -32,7 +32,7 @@ impl Patience {
     ///
     /// # Errors
     /// `TimedOut`.
-    pub async fn for_permit<T>(
+    pub(crate) async fn for_permit<T>(
         &mut self,
         permit: impl Future<Output = T>,
     ) -> Result<T, QueueError> {
@@ -45,7 +45,7 @@ impl Patience {
     }
 
     /// Waits until there may be a worker; not longer than what is left.
-    pub async fn for_worker(&mut self, sign: impl Future<Output = ()>) {
+    pub(crate) async fn for_worker(&mut self, sign: impl Future<Output = ()>) {
         let begun = Instant::now();
         let left = self.in_queue.min(self.for_worker);
         // Late or not, the caller looks once more.

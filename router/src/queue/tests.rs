@@ -1,5 +1,6 @@
 //! Facts about admission.
 
+use super::limit::LimitError;
 use super::*;
 use futures_util::FutureExt;
 

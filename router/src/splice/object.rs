@@ -9,12 +9,12 @@ use std::ops::Range;
 
 /// A scanned JSON object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
-    pub target: Target,
+pub(crate) struct Object {
+    pub(crate) target: Target,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SpliceError {
+pub(crate) enum SpliceError {
     /// With line and column.
     #[error("{0}")]
     Json(String),
@@ -37,7 +37,7 @@ impl Object {
     ///
     /// # Errors
     /// Where the text is no JSON object, with line and column.
-    pub fn scan<'a>(
+    pub(crate) fn scan<'a>(
         text: &'a str,
         visit: impl FnMut(&str, &'a RawValue) -> Result<(), &'static str>,
     ) -> Result<Self, SpliceError> {

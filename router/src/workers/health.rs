@@ -5,9 +5,9 @@
 //! read again. The first probe that succeeds makes a worker ready; one that was lost again needs
 //! several in a row.
 
-pub mod probe;
+pub(crate) mod probe;
 
-pub use probe::{ProbeError, Prober};
+pub(crate) use probe::{ProbeError, Prober};
 
 use super::info::WorkerInfo;
 use super::registry::Registry;
@@ -23,16 +23,16 @@ const UNREADY_INTERVAL_FIRST: Duration = Duration::from_millis(50);
 const SUSPECT_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug)]
-pub struct HealthConfig {
-    pub endpoint: PathAndQuery,
-    pub interval: Duration,
-    pub timeout: Duration,
-    pub failures_to_unready: u32,
-    pub successes_to_ready: u32,
+pub(crate) struct HealthConfig {
+    pub(crate) endpoint: PathAndQuery,
+    pub(crate) interval: Duration,
+    pub(crate) timeout: Duration,
+    pub(crate) failures_to_unready: u32,
+    pub(crate) successes_to_ready: u32,
     /// Pauses between probes of a worker that is not ready double up to this.
-    pub unready_interval_max: Duration,
+    pub(crate) unready_interval_max: Duration,
     /// After this long without having been ready, a worker is reported in the log.
-    pub startup_timeout: Duration,
+    pub(crate) startup_timeout: Duration,
 }
 
 /// What the probes so far say: a pure state machine.
@@ -53,7 +53,7 @@ enum Change {
 }
 
 /// Probes `worker` until it is removed.
-pub async fn watch(registry: Arc<Registry>, worker: Arc<Worker>, prober: Arc<Prober>) {
+pub(crate) async fn watch(registry: Arc<Registry>, worker: Arc<Worker>, prober: Arc<Prober>) {
     let removed = worker.removed.clone();
     removed
         .run_until_cancelled(probe_forever(&registry, &worker, &prober))

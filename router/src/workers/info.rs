@@ -5,17 +5,17 @@ use pd_protocol::Role;
 use serde::Deserialize;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WorkerInfo {
+pub(crate) struct WorkerInfo {
     /// Names under which clients ask for its model, sorted.
-    pub models: Vec<String>,
-    pub kv_compat: Option<String>,
-    pub boot_id: Option<String>,
-    pub role: Option<Role>,
-    pub bootstrap_port: Option<u16>,
+    pub(crate) models: Vec<String>,
+    pub(crate) kv_compat: Option<String>,
+    pub(crate) boot_id: Option<String>,
+    pub(crate) role: Option<Role>,
+    pub(crate) bootstrap_port: Option<u16>,
     /// Requests that it runs at once.
-    pub max_running_requests: Option<u32>,
+    pub(crate) max_running_requests: Option<u32>,
     /// Tokens of a prompt and its answer.
-    pub context_length: Option<u32>,
+    pub(crate) context_length: Option<u32>,
 }
 
 /// `/server_info` as far as it is read; SGLang's own servers send some of these.
@@ -60,7 +60,7 @@ enum OneOrMany {
 impl WorkerInfo {
     /// # Errors
     /// The JSON error, with its position.
-    pub fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
+    pub(crate) fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
         let info: ServerInfo = serde_json::from_slice(json)?;
         let mut models = match info.served_model_name {
             Some(OneOrMany::One(name)) => vec![name],

@@ -5,8 +5,10 @@ use crate::api_keys::ApiKeys;
 use crate::args::Args;
 use crate::error::ApiError;
 use crate::vitals::Vitals;
+use crate::workers::Worker;
+use crate::workers::info::WorkerInfo;
 use crate::workers::registry::Registered;
-use crate::workers::{Worker, WorkerInfo};
+use axum::response::IntoResponse;
 use clap::Parser;
 use futures_util::FutureExt;
 use pd_protocol::Role;
@@ -31,14 +33,14 @@ fn add(router: &Router, id: &str, role: Role) -> Arc<Worker> {
         bootstrap_host: None,
         bootstrap_port: None,
     };
-    let Ok(Registered::New(worker)) = router.workers.register(spec) else {
+    let Ok(Registered::New(worker)) = router.registry.register(spec) else {
         panic!("{id} is new");
     };
     let info = WorkerInfo {
         models: vec!["m".to_owned()],
         ..WorkerInfo::default()
     };
-    router.workers.set_ready(&worker, info);
+    router.registry.set_ready(&worker, info);
     worker
 }
 
@@ -136,7 +138,7 @@ async fn an_attempt_that_reached_no_worker_is_repeated_when_a_probe_has() {
     let demand = || demand(None, &excluded);
     let mut again = Box::pin(admit(&router, None, demand, &mut patience));
     assert!(again.as_mut().now_or_never().is_none());
-    router.workers.clear_suspicion(&worker);
+    router.registry.clear_suspicion(&worker);
     assert!(again.now_or_never().expect("woken").is_ok());
     assert!(admitted(&router).await.is_ok(), "and others need not wait");
 }
@@ -151,7 +153,7 @@ async fn a_wait_for_a_permit_ends_with_429() {
         panic!("there is one permit");
     };
     assert_eq!(begun.elapsed().as_secs(), 7);
-    assert_eq!(ApiError::from(refused).status(), 429);
+    assert_eq!(ApiError::from(refused).into_response().status(), 429);
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +165,7 @@ async fn a_permit_that_the_fleet_brings_is_acquired() {
         max_running_requests: Some(running),
         ..WorkerInfo::default()
     };
-    router.workers.set_ready(&worker, info(1));
+    router.registry.set_ready(&worker, info(1));
     let mut held = Vec::new();
     while let Some(admitted) = admitted(&router).now_or_never() {
         held.push(admitted.expect("a permit"));
@@ -171,7 +173,7 @@ async fn a_permit_that_the_fleet_brings_is_acquired() {
     assert_eq!(held.len(), 4);
     let mut waiting = Box::pin(admitted(&router));
     assert!(waiting.as_mut().now_or_never().is_none());
-    router.workers.set_ready(&worker, info(2));
+    router.registry.set_ready(&worker, info(2));
     assert!(waiting.now_or_never().expect("woken").is_ok());
 }
 

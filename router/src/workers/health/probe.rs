@@ -14,14 +14,14 @@ use pd_protocol::Role;
 /// A `/server_info` larger than this is not one.
 const INFO_BYTES_MAX: usize = 1 << 20;
 
-pub struct Prober {
-    pub config: HealthConfig,
+pub(crate) struct Prober {
+    pub(crate) config: HealthConfig,
     authorization: Option<HeaderValue>,
 }
 
 /// Why a worker is not ready.
 #[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
+pub(crate) enum ProbeError {
     #[error("{path} did not answer within {timeout_ms} ms")]
     Timeout {
         path: PathAndQuery,
@@ -48,7 +48,7 @@ pub enum ProbeError {
 // === impl Prober ===
 
 impl Prober {
-    pub fn new(config: HealthConfig, authorization: Option<HeaderValue>) -> Self {
+    pub(crate) fn new(config: HealthConfig, authorization: Option<HeaderValue>) -> Self {
         Self {
             config,
             authorization,
