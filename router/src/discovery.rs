@@ -57,7 +57,7 @@ pub(crate) async fn start(
         router.spawn(WATCH, watch);
     }
     let synced = Arc::clone(router);
-    router.spawn("first look at pods", async move {
+    router.spawn("first list of pods", async move {
         let router = synced;
         join_all(listed.iter().map(CancellationToken::cancelled)).await;
         let workers = router.registry.workers();

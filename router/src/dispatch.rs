@@ -30,14 +30,14 @@ pub(crate) async fn dual_dispatch(
     router: &Arc<Router>,
     request: &ClientRequest,
 ) -> Result<(DecodeResponse, AdmissionPermit), ApiError> {
-    let mut patience = router.queue.patience();
+    let mut budget = router.queue.budget();
     let mut excluded: Vec<Arc<Worker>> = Vec::new();
     let mut held: Option<AdmissionPermit> = None;
     let mut last: Option<LegFailure> = None;
     let mut retry_idx = 0;
     loop {
         let demand = || demand(request, &excluded);
-        let admitted = admission::admit(router, held, demand, &mut patience).await;
+        let admitted = admission::admit(router, held, demand, &mut budget).await;
         let (permit, route) = admitted.map_err(|refusal| refusal.after(last.as_ref()))?;
         let failure = match attempt::start(router, request, route).await {
             Ok(response) => return Ok((response, permit)),

@@ -3,10 +3,10 @@
 //! worker where a pool has none for a moment; both count alike.
 
 mod limit;
-mod patience;
+mod wait_budget;
 
 pub(crate) use limit::ConcurrencyLimit;
-pub(crate) use patience::Patience;
+pub(crate) use wait_budget::WaitBudget;
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -116,8 +116,8 @@ impl Queue {
     }
 
     /// What one request may wait, over all its attempts.
-    pub(crate) fn patience(&self) -> Patience {
-        Patience::new(&self.config)
+    pub(crate) fn budget(&self) -> WaitBudget {
+        WaitBudget::new(&self.config)
     }
 
     pub(crate) fn waiting(&self) -> usize {

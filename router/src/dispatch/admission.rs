@@ -5,7 +5,7 @@
 use super::failure::LegFailure;
 use crate::clock::sleep;
 use crate::error::ApiError;
-use crate::queue::{AdmissionPermit, Patience, QueueError};
+use crate::queue::{AdmissionPermit, QueueError, WaitBudget};
 use crate::route::{Demand, NoRoute, Route};
 use crate::router::Router;
 use crate::workers::Fleet;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// An open circuit ends with time, which the fleet does not announce.
-const CIRCUIT_LOOK: Duration = Duration::from_millis(250);
+const CIRCUIT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Why a request is not taken on.
 #[derive(Debug)]
@@ -28,12 +28,12 @@ pub(super) async fn admit<'a>(
     router: &Router,
     held: Option<AdmissionPermit>,
     demand: impl Fn() -> Demand<'a>,
-    patience: &mut Patience,
+    budget: &mut WaitBudget,
 ) -> Result<(AdmissionPermit, Route), Refusal> {
     let mut missing = match held.or_else(|| router.try_acquire()) {
         Some(permit) => match router.choose(&demand()) {
             Ok(route) => return Ok((permit, route)),
-            Err(no_route) => Some(awaited(router, no_route, patience)?),
+            Err(no_route) => Some(awaited(router, no_route, budget)?),
         },
         None => None,
     };
@@ -44,27 +44,27 @@ pub(super) async fn admit<'a>(
     // What changes from here on is seen as a change.
     let mut fleet = router.registry.changes();
     loop {
-        let permit = patience.for_permit(acquire(router, &mut fleet)).await?;
+        let permit = budget.for_permit(acquire(router, &mut fleet)).await?;
         let no_route = match router.choose(&demand()) {
             Ok(route) => return Ok((permit, route)),
-            Err(no_route) => awaited(router, no_route, patience)?,
+            Err(no_route) => awaited(router, no_route, budget)?,
         };
         drop((permit, no_route));
         let sign = async {
             tokio::select! {
                 _ = fleet.changed() => {}
                 () = router.draining.cancelled() => {}
-                () = sleep(CIRCUIT_LOOK) => {}
+                () = sleep(CIRCUIT_POLL_INTERVAL) => {}
             }
         };
-        patience.for_worker(sign).await;
+        budget.for_worker(sign).await;
     }
 }
 
 /// What is missing, if it is worth waiting for.
-fn awaited(router: &Router, missing: NoRoute, patience: &Patience) -> Result<NoRoute, Refusal> {
+fn awaited(router: &Router, missing: NoRoute, budget: &WaitBudget) -> Result<NoRoute, Refusal> {
     match missing {
-        NoRoute::NoWorker(_) if patience.awaits_workers() && !router.is_draining() => Ok(missing),
+        NoRoute::NoWorker(_) if budget.awaits_workers() && !router.is_draining() => Ok(missing),
         NoRoute::NoWorker(_) | NoRoute::UnknownModel { .. } => Err(Refusal::Route(missing)),
     }
 }

@@ -39,11 +39,11 @@ async fn a_permit_given_back_goes_to_the_one_who_waits() {
 async fn a_wait_ends_with_a_reason_and_is_counted_over_all_attempts() {
     let queue = queue("1", 1);
     let _permit = queue.try_acquire().unwrap();
-    let mut patience = queue.patience();
-    patience.for_worker(std::future::pending()).await;
-    assert!(!patience.awaits_workers());
+    let mut budget = queue.budget();
+    budget.for_worker(std::future::pending()).await;
+    assert!(!budget.awaits_workers());
     let begun = tokio::time::Instant::now();
-    let refused = patience.for_permit(queue.acquire()).await.unwrap_err();
+    let refused = budget.for_permit(queue.acquire()).await.unwrap_err();
     assert_eq!(refused, QueueError::TimedOut { waited_secs: 60 });
     assert_eq!(begun.elapsed(), Duration::from_secs(50));
 }

@@ -55,8 +55,8 @@ fn demand<'a>(model: Option<&'a str>, excluded: &'a [Arc<Worker>]) -> Demand<'a>
 }
 
 async fn admitted(router: &Router) -> Result<(AdmissionPermit, Route), Refusal> {
-    let mut patience = router.queue.patience();
-    admit(router, None, || demand(None, &[]), &mut patience).await
+    let mut budget = router.queue.budget();
+    admit(router, None, || demand(None, &[]), &mut budget).await
 }
 
 fn missing(refused: Result<(AdmissionPermit, Route), Refusal>) -> String {
@@ -134,9 +134,9 @@ async fn an_attempt_that_reached_no_worker_is_repeated_when_a_probe_has() {
     let lease = worker.lease(1, Instant::now()).expect("admitted");
     lease.fail_unreached(Instant::now());
     let excluded = [Arc::clone(&worker)];
-    let mut patience = router.queue.patience();
+    let mut budget = router.queue.budget();
     let demand = || demand(None, &excluded);
-    let mut again = Box::pin(admit(&router, None, demand, &mut patience));
+    let mut again = Box::pin(admit(&router, None, demand, &mut budget));
     assert!(again.as_mut().now_or_never().is_none());
     router.registry.clear_suspicion(&worker);
     assert!(again.now_or_never().expect("woken").is_ok());
@@ -181,8 +181,8 @@ async fn a_permit_that_the_fleet_brings_is_acquired() {
 async fn an_unknown_model_is_not_waited_for() {
     let router = router("");
     add(&router, "p", Role::Prefill);
-    let mut patience = router.queue.patience();
-    let unknown = admit(&router, None, || demand(Some("x"), &[]), &mut patience);
+    let mut budget = router.queue.budget();
+    let unknown = admit(&router, None, || demand(Some("x"), &[]), &mut budget);
     let refused = unknown.now_or_never().expect("at once");
     let is_unknown = matches!(refused, Err(Refusal::Route(NoRoute::UnknownModel { .. })));
     assert!(is_unknown, "{refused:?}");

@@ -6,15 +6,15 @@ use crate::clock::{Instant, timeout};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct WaitBudget {
     in_queue: Duration,
     for_worker: Duration,
     wait_max: Duration,
 }
 
-// === impl Patience ===
+// === impl WaitBudget ===
 
-impl Patience {
+impl WaitBudget {
     pub(super) fn new(config: &QueueConfig) -> Self {
         Self {
             in_queue: config.wait_max,
