@@ -15,7 +15,7 @@ mod pool;
 
 pub(crate) use body::{Incoming, read_body};
 pub(crate) use endpoint::{Endpoint, EndpointError};
-pub(crate) use error::ClientError;
+pub(crate) use error::{Break, ClientError};
 pub(crate) use head::Outgoing;
 
 use crate::clock::{Instant, timeout};
@@ -26,6 +26,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 use pool::Pool;
 use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,18 +70,13 @@ impl Client {
             Some(kept) => kept,
             None => self.connect().await?,
         };
-        let sent = connection.write(request).await;
-        let sent = sent.map_err(|error| ClientError::broken(&error))?;
+        let sent = connection.write(request).await?;
         let head = loop {
-            match head::take(&mut connection.buffer) {
-                Ok(Some(head)) => break head,
-                Ok(None) => {}
-                Err(error) => return Err(ClientError::Broken(error.to_string())),
+            if let Some(head) = head::take(&mut connection.buffer)? {
+                break head;
             }
-            let filled = poll_fn(|cx| connection.poll_fill(cx, 0)).await;
-            if filled.map_err(|error| ClientError::broken(&error))? == 0 {
-                let reason = "it was closed before an answer came";
-                return Err(ClientError::Broken(reason.to_owned()));
+            if poll_fn(|cx| connection.poll_fill(cx, 0)).await? == 0 {
+                return Err(Break::BeforeAnswer.into());
             }
         };
         let is_reusable = head.keeps_alive && sent == Sent::Whole;
@@ -104,11 +100,12 @@ impl Client {
     async fn connect(&self) -> Result<Connection, ClientError> {
         let connecting = Connection::open(self.endpoint.host(), self.endpoint.port());
         match timeout(CONNECT_TIMEOUT, connecting).await {
-            Ok(connected) => connected.map_err(|error| ClientError::Connect(error.to_string())),
-            Err(_) => Err(ClientError::Connect(format!(
-                "no answer within {} s",
-                CONNECT_TIMEOUT.as_secs()
-            ))),
+            Ok(connected) => connected.map_err(ClientError::Connect),
+            Err(_) => {
+                let reason = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
+                let late = io::Error::new(io::ErrorKind::TimedOut, reason);
+                Err(ClientError::Connect(late))
+            }
         }
     }
 }

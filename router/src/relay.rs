@@ -42,7 +42,7 @@ pub(crate) struct Relay {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
     #[error("the decode worker's answer broke off: {0}")]
-    Decode(ClientError),
+    Decode(#[source] ClientError),
     #[error("the request took longer than the router allows (--request-timeout-secs)")]
     Timeout,
 }

@@ -11,6 +11,7 @@ use http::HeaderMap;
 use prompt::{Prompt, Samples};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::str::Utf8Error;
 
 /// Which API a request came through; it decides where the prompt and the sample count are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,18 +64,28 @@ pub(crate) enum RoomCount {
     Many(u32),
 }
 
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
-    #[error("the body is not UTF-8: byte {0} begins no character")]
-    Utf8(usize),
+    #[error("the body is not UTF-8: byte {} begins no character", .0.valid_up_to())]
+    Utf8(#[from] Utf8Error),
     #[error("the body is not a JSON object that can be routed: {0}")]
-    Json(String),
+    Json(#[source] serde_json::Error),
     #[error("{param} appears twice; give it once")]
     Duplicate { param: &'static str },
     #[error("{param} {problem}")]
     Field {
         param: &'static str,
         problem: String,
+    },
+    #[error("{param} {source}")]
+    Value {
+        param: &'static str,
+        source: serde_json::Error,
+    },
+    #[error("{param} mixes lists and other things: {source}")]
+    MixedLists {
+        param: &'static str,
+        source: serde_json::Error,
     },
     #[error("the request asks for {asked} answers; one request may ask for {ROOMS_MAX}")]
     TooMany { asked: u64 },
@@ -132,8 +143,7 @@ impl Routing {
     /// # Errors
     /// Says where the body is no JSON object, or which field the router cannot read.
     pub(crate) fn parse(api: Api, body: &[u8]) -> Result<Self, RequestError> {
-        let text =
-            std::str::from_utf8(body).map_err(|error| RequestError::Utf8(error.valid_up_to()))?;
+        let text = std::str::from_utf8(body)?;
         let mut fields = Fields::default();
         let object = Object::scan(text, |key, value| fields.set(key, value))?;
         let model = read(fields.model, "model", "must be a string")?;
@@ -257,7 +267,10 @@ impl RequestError {
     /// The field at fault, for the error object.
     pub(crate) fn param(&self) -> Option<&'static str> {
         match self {
-            Self::Duplicate { param } | Self::Field { param, .. } => Some(param),
+            Self::Duplicate { param }
+            | Self::Field { param, .. }
+            | Self::Value { param, .. }
+            | Self::MixedLists { param, .. } => Some(param),
             Self::Utf8(_) | Self::Json(_) | Self::TooMany { .. } => None,
         }
     }
@@ -266,7 +279,7 @@ impl RequestError {
 impl From<SpliceError> for RequestError {
     fn from(error: SpliceError) -> Self {
         match error {
-            SpliceError::Json(reason) => Self::Json(reason),
+            SpliceError::Json(error) => Self::Json(error),
             SpliceError::Duplicate(param) => Self::Duplicate { param },
         }
     }

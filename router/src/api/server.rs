@@ -1,7 +1,7 @@
 //! Questions that the router passes to its workers: `/get_model_info` to one of them,
 //! `/server_info`, `/flush_cache` and `/health_generate` to all.
 
-use crate::client::ClientError;
+use crate::client::{Break, ClientError};
 use crate::clock::timeout;
 use crate::error::ApiError;
 use crate::router::Router;
@@ -116,7 +116,7 @@ async fn ask(router: &Router, worker: Arc<Worker>, method: Method, path: PathAnd
     let exchange = client.exchange(request, ANSWER_BYTES_MAX);
     let result = match timeout(router.request_timeout, exchange).await {
         Ok(result) => result.map(|(head, body)| (head.status, body)),
-        Err(_) => Err(ClientError::Broken("no answer in time".to_owned())),
+        Err(_) => Err(Break::Timeout.into()),
     };
     Answer { worker, result }
 }

@@ -44,12 +44,12 @@ pub enum AccessArgsError {
          one",
         env = labels::ENV_API_KEY
     )]
-    ApiKey(SecretError),
+    ApiKey(#[source] SecretError),
     #[error(
         "the value of {env} is no token: {0}; leave it out to serve this machine only, or give one",
         env = labels::ENV_ADMIN_TOKEN
     )]
-    AdminToken(SecretError),
+    AdminToken(#[source] SecretError),
 }
 
 // === impl AccessArgs ===

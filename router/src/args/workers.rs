@@ -23,7 +23,7 @@ pub(crate) struct WorkerArgs {
 }
 
 /// A worker flag that names no worker.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum WorkerArgsError {
     #[error("--prefill {0}: a bootstrap port follows the URL of its prefill worker, once")]
     PortWithoutUrl(String),

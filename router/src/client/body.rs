@@ -3,7 +3,7 @@
 
 use super::chunked::Chunked;
 use super::connection::Connection;
-use super::error::ClientError;
+use super::error::{Break, ClientError};
 use super::head::Framing;
 use super::pool::Pool;
 use crate::clock::Instant;
@@ -76,12 +76,10 @@ impl Incoming {
                 return Poll::Ready(Ok(None));
             };
             let read_len = ready!(connection.poll_fill(cx, self.framing.expected_len()));
-            let read_len = read_len.map_err(|error| ClientError::broken(&error))?;
-            match (read_len, &self.framing) {
+            match (read_len?, &self.framing) {
                 (0, Framing::Close) => self.connection = None,
                 (0, Framing::Length(_) | Framing::Chunked(_)) => {
-                    let reason = "it was closed before the end of the answer";
-                    return Poll::Ready(Err(ClientError::Broken(reason.to_owned())));
+                    return Poll::Ready(Err(Break::BeforeEnd.into()));
                 }
                 (1.., _) => {}
             }
@@ -114,9 +112,7 @@ impl Framing {
                 Ok(buffer.split_to(len).freeze())
             }
             Self::Chunked(chunked) => {
-                let decoded = chunked
-                    .decode(buffer)
-                    .map_err(|error| ClientError::Broken(error.to_string()))?;
+                let decoded = chunked.decode(buffer)?;
                 let mut used = buffer.split_to(decoded.used_len);
                 used.truncate(decoded.data.end);
                 used.advance(decoded.data.start);

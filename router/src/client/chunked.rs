@@ -34,7 +34,7 @@ pub(super) struct Decoded {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ChunkError {
+pub(crate) enum ChunkError {
     #[error("a chunk of its answer has no length")]
     Size,
     #[error("a chunk of its answer is longer than its length")]

@@ -1,17 +1,19 @@
 //! Where a worker's HTTP API is.
 
 use http::Uri;
-use http::uri::{Authority, Scheme};
+use http::uri::{Authority, InvalidUri, Scheme};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     authority: Authority,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
+    #[error("worker URL {url:?} is not a URL: {source}; give one such as http://10.0.0.7:30000")]
+    NotAUrl { url: String, source: InvalidUri },
     #[error("worker URL {url:?} is not a URL: {reason}; give one such as http://10.0.0.7:30000")]
-    Malformed { url: String, reason: String },
+    Malformed { url: String, reason: &'static str },
     #[error("worker URL {0:?}: http:// is missing; write http://{0}")]
     NoScheme(String),
     #[error(
@@ -31,9 +33,9 @@ impl Endpoint {
     pub(crate) fn parse(url: &str) -> Result<Self, EndpointError> {
         let parts = url
             .parse::<Uri>()
-            .map_err(|error| EndpointError::Malformed {
+            .map_err(|source| EndpointError::NotAUrl {
                 url: url.to_owned(),
-                reason: error.to_string(),
+                source,
             })?
             .into_parts();
         match parts.scheme {
@@ -49,9 +51,9 @@ impl Endpoint {
         let authority = parts
             .authority
             .filter(|authority| !authority.as_str().contains('@') && !authority.host().is_empty());
-        let malformed = |reason: &str| EndpointError::Malformed {
+        let malformed = |reason| EndpointError::Malformed {
             url: url.to_owned(),
-            reason: reason.to_owned(),
+            reason,
         };
         let authority = authority.ok_or_else(|| malformed("it names no host"))?;
         let has_port = authority.as_str() != authority.host();

@@ -39,7 +39,7 @@ pub(super) struct Head {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HeadError {
+pub(crate) enum HeadError {
     #[error("its answer is not HTTP/1: {0}")]
     Malformed(#[from] httparse::Error),
     #[error("the head of its answer is larger than {HEAD_BYTES_MAX} bytes")]

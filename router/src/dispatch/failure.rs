@@ -17,6 +17,7 @@ pub(crate) struct LegFailure {
     pub(crate) worker: Arc<Worker>,
     /// The other worker of the pair.
     pub(crate) peer: Option<Arc<Worker>>,
+    #[source]
     pub(crate) fault: LegFault,
 }
 

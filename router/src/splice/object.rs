@@ -13,11 +13,11 @@ pub(crate) struct Object {
     pub(crate) target: Target,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SpliceError {
     /// With line and column.
-    #[error("{0}")]
-    Json(String),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
     #[error("{0} appears twice")]
     Duplicate(&'static str),
 }
@@ -61,7 +61,7 @@ impl Object {
         if let Some(key) = duplicate {
             return Err(SpliceError::Duplicate(key));
         }
-        scanned.map_err(|error| SpliceError::Json(error.to_string()))?;
+        scanned?;
         let object_len = text.trim_end_matches([' ', '\n', '\r', '\t']).len();
         object.target.close_at = object_len - 1;
         Ok(object)

@@ -27,7 +27,7 @@ struct Entry {
     reason: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
     #[error("no worker {0:?} is registered; GET /workers lists those that are")]
     Unknown(String),

@@ -50,7 +50,7 @@ pub(crate) struct Lease {
 }
 
 /// A description that no worker can have.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum InvalidWorker {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
