@@ -14,7 +14,8 @@
 //!
 //! ```text
 //! server                                        the process: bind, serve, drain
-//! admin  api                                    paths
+//! admin                                         the operator's paths
+//! api                                           the clients' paths
 //! relay                                         the answer
 //! dispatch  discovery                           what acts on the router's state
 //! args  router                                  flags; the state that all requests share
@@ -154,3 +155,6 @@ fn report_substitutes(args: &Args) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests;
