@@ -19,6 +19,7 @@ use crate::config::{BootstrapAddr, TransportChoice};
 use crate::control::socket::Outbox;
 use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
+use crate::host::TcpStream;
 use crate::memory::Region;
 use crate::peer_connection::{ConnectionKind, Hello};
 use crate::receiver::{KvReceiver, ReceiverRequest};
@@ -38,7 +39,6 @@ use single_flight::SingleFlight;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 pub(crate) struct DecodeSide {
@@ -62,7 +62,7 @@ pub(crate) struct DecodeSide {
 #[derive(Clone, Copy, Debug)]
 struct Ports {
     control: u16,
-    link: u16,
+    connection: u16,
 }
 
 impl DecodeSide {
@@ -91,12 +91,15 @@ impl DecodeSide {
         let control = control::socket::listen(tasks, host, on_message)
             .await
             .map_err(listen_error)?;
-        let linked = Arc::clone(&side);
-        let on_connection = move |hello: Hello, stream| linked.on_connection(&hello, stream);
-        let link = peer_connection::listen(tasks, host, on_connection)
+        let owner = Arc::clone(&side);
+        let on_connection = move |hello: Hello, stream| owner.on_connection(&hello, stream);
+        let connection = peer_connection::listen(tasks, host, on_connection)
             .await
             .map_err(listen_error)?;
-        let ports = Ports { control, link };
+        let ports = Ports {
+            control,
+            connection,
+        };
         side.ports.set(ports).expect("the ports are set once");
         Ok(side)
     }
@@ -109,8 +112,8 @@ impl DecodeSide {
         self.ports().control
     }
 
-    pub(crate) fn link_port(&self) -> u16 {
-        self.ports().link
+    pub(crate) fn connection_port(&self) -> u16 {
+        self.ports().connection
     }
 
     pub(crate) fn regions(&self) -> &[Region] {
@@ -175,7 +178,7 @@ impl DecodeSide {
     fn on_connection(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
         let peer = self.sessions.lock().get(&hello.session_id).cloned();
         let Some(peer) = peer.filter(|_| hello.kind == ConnectionKind::Data) else {
-            tracing::warn!(session = %hello.session_id, "link of an unknown session closed");
+            tracing::warn!(session = %hello.session_id, "connection of an unknown session closed");
             return;
         };
         let side = Arc::clone(self);

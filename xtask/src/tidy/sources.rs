@@ -84,6 +84,33 @@ fn no_test_is_ignored() {
     assert_eq!(offenders(tidy), Vec::<String>::new());
 }
 
+/// Crates whose sockets and clocks come from one file, which a simulation of the whole system replaces.
+const HOSTS: &[(&str, &str)] = &[("agent/kv-transfer/src/", "host.rs")];
+/// How a socket is opened or a clock read past that file.
+const HOST_CALLS: &[&str] = &[
+    "TcpStream::connect",
+    "TcpListener::bind",
+    "HttpConnector",
+    "SystemTime::now",
+    "std::time::Instant",
+    "std::time::{Duration, Instant",
+    "tokio::time::Instant",
+    "tokio::net::Tcp",
+    "tokio::net::{Tcp",
+];
+
+#[test]
+fn sockets_and_clocks_come_from_the_host() {
+    let tidy = |path: &str, text: &str| {
+        let home = HOSTS.iter().find(|(home, _)| path.starts_with(home));
+        let is_exempt = |(home, host): &(&str, &str)| path == format!("{home}{host}");
+        home.is_none_or(is_exempt)
+            || path.contains("tests")
+            || !HOST_CALLS.iter().any(|call| text.contains(call))
+    };
+    assert_eq!(offenders(tidy), Vec::<String>::new());
+}
+
 /// The end of a `use` statement, whether it is a line or a list over several.
 fn is_import(line: &str) -> bool {
     (line.starts_with("use ") && line.ends_with(';')) || line == "};"

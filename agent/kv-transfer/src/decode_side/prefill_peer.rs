@@ -6,6 +6,7 @@ use crate::bootstrap::client::Topology;
 use crate::config::{BootstrapAddr, rank_name};
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
+use crate::host::TcpStream;
 use crate::liveness;
 use crate::metrics::PeerMetrics;
 use crate::peer_connection::{self, ConnectionKind};
@@ -22,7 +23,6 @@ use pd_protocol::control::{ControlMessage, KvArgsRegisterInfo, RegisterAck, Sess
 use pd_protocol::layout::{KvLayout, RankId};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -174,7 +174,7 @@ async fn register(
         session_id: session_id.clone(),
         endpoint: config.transfer.host.to_string(),
         dst_port: side.control_port(),
-        data_port: side.link_port(),
+        data_port: side.connection_port(),
         rank: config.rank,
         parallel: config.parallel,
         layout: config.kv.layout.clone(),

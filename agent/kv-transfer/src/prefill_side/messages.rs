@@ -9,6 +9,7 @@ use crate::config::BootstrapAddr;
 use crate::config::rank_name;
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
+use crate::host::Instant;
 use crate::items;
 use crate::plan::{End, TransferPlan};
 use crate::transport::outgoing::{OutboundEvents, OutboundPeer, OutboundRoom};
@@ -21,11 +22,10 @@ use pd_protocol::control::{
 };
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Registered decode ranks at once.
 const SESSIONS_MAX: usize = 4096;
-/// A session whose liveness link does not come is dropped.
+/// A session whose liveness connection does not come is dropped.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl PrefillSide {
@@ -137,7 +137,7 @@ impl PrefillSide {
             rank: config.rank,
             layout: config.kv.layout.clone(),
             kv_compat: config.kv_compat.clone(),
-            liveness_port: self.link_port(),
+            liveness_port: self.connection_port(),
             shm: self.shm.clone(),
             tcp: config.transfer.transport.allows(Transport::Tcp),
             rdma: self.shared.fabric.is_some(),

@@ -3,6 +3,7 @@
 use crate::control::socket::{Outbox, SendError};
 use crate::failure::FailureReason;
 use crate::fence::Fence;
+use crate::host::Instant;
 use crate::metrics::PeerMetrics;
 use crate::plan::{OwnedTail, TransferPlan};
 use parking_lot::Mutex;
@@ -10,7 +11,7 @@ use pd_protocol::control::{ControlMessage, KvArgsRegisterInfo, SessionId, Status
 use pd_protocol::{BootstrapRoom, KvPoll};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// A room that sends.

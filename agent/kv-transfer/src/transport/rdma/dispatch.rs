@@ -14,11 +14,12 @@ pub(crate) mod piece;
 mod rate;
 
 use super::immediate::ATTEMPT_MAX;
+use crate::host::Instant;
 use crate::plan::CopyRange;
 use piece::{Past, Piece, WorkItem, pieces};
 use rate::Rate;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a transfer puts on one lane before it looks for another.
 const STRIPE_BYTES: u64 = 1 << 20;

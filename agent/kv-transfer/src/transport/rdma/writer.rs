@@ -9,6 +9,7 @@ use super::fabric::Fabric;
 use super::immediate::{Final, LANES_MAX};
 use crate::failure::FailureReason;
 use crate::fence::FenceGuard;
+use crate::host::Instant;
 use crate::shared::Shared;
 use crate::transport::outgoing::{ChunkMeter, OutboundPeer, OutboundRoom};
 use handle::{Event, Job};
@@ -21,7 +22,7 @@ use rail::{Proof, Rail, SEND_DEPTH};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Posts of one round.

@@ -2,6 +2,7 @@
 
 use super::handle::Event;
 use crate::failure::FailureReason;
+use crate::host::Instant;
 use crate::metrics::{RailMetrics, RailState};
 use crate::tasks::Tasks;
 use crate::transport::outgoing::OutboundPeer;
@@ -19,7 +20,7 @@ use pd_verbs::{
 };
 use std::mem;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
