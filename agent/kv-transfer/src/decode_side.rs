@@ -16,7 +16,6 @@ mod single_flight;
 
 use crate::bootstrap::client::{BootstrapClient, Topology};
 use crate::config::{BootstrapAddr, TransportChoice};
-use crate::control::socket::Outbox;
 use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
 use crate::host::TcpStream;
@@ -25,7 +24,7 @@ use crate::peer_connection::{ConnectionKind, Hello};
 use crate::receiver::{KvReceiver, ReceiverRequest};
 use crate::shared::Shared;
 use crate::transport::incoming::InboundRooms;
-use crate::transport::rdma::receiver::RdmaReceiver;
+use crate::transport::rdma::sessions::RailSessions;
 use crate::transport::tcp::reader;
 use crate::{control, items, peer_connection};
 use parking_lot::Mutex;
@@ -53,8 +52,7 @@ pub(crate) struct DecodeSide {
     aborting: Mutex<Vec<Arc<ReceiverRoom>>>,
     sessions: Mutex<HashMap<SessionId, Arc<PrefillPeer>>>,
     registering: Mutex<HashMap<SessionId, oneshot::Sender<RegisterAck>>>,
-    /// Sessions that prefill writes for, from when rails are wanted, and the control queue to their prefill.
-    rails: Mutex<HashMap<SessionId, (Arc<RdmaReceiver>, Outbox)>>,
+    pub(crate) rails: RailSessions,
     next: AtomicU64,
     ports: OnceLock<Ports>,
 }
@@ -70,6 +68,7 @@ impl DecodeSide {
         let host = shared.config.transfer.host;
         let patience = shared.config.transfer.patience();
         let tasks = shared.tasks.clone();
+        let rails = RailSessions::new(Arc::clone(&shared));
         let side = Arc::new(Self {
             shared,
             bootstrap: BootstrapClient::new(patience),
@@ -80,7 +79,7 @@ impl DecodeSide {
             aborting: Mutex::default(),
             sessions: Mutex::default(),
             registering: Mutex::default(),
-            rails: Mutex::default(),
+            rails,
             next: AtomicU64::new(1),
             ports: OnceLock::new(),
         });
@@ -130,19 +129,6 @@ impl DecodeSide {
         let mut registering = self.registering.lock();
         registering.retain(|_, ack| !ack.is_closed());
         registering.insert(id.clone(), ack);
-    }
-
-    pub(crate) fn enter_rails(&self, id: &SessionId, rails: &Arc<RdmaReceiver>, outbox: &Outbox) {
-        let entry = (Arc::clone(rails), outbox.clone());
-        self.rails.lock().insert(id.clone(), entry);
-    }
-
-    /// Ends a session's rails: nothing of them can land after this.
-    pub(crate) fn close_rails(&self, id: &SessionId) {
-        let known = self.rails.lock().remove(id);
-        if let Some((rails, _)) = known {
-            rails.close();
-        }
     }
 
     pub(crate) fn enter_peer(&self, peer: &Arc<PrefillPeer>) {
@@ -210,7 +196,7 @@ impl DecodeSide {
         }
         peer.remote.lost.cancel();
         peer.remote.metrics.leave();
-        self.close_rails(&peer.remote.session_id);
+        self.rails.close(&peer.remote.session_id);
         let transport_report = &self.shared.config.transfer.transport_report;
         transport_report.leave(&peer.key.to_string());
         self.topologies.forget(&peer.key.bootstrap_addr);

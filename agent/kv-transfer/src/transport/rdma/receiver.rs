@@ -85,7 +85,7 @@ impl Drop for Ends {
 }
 
 /// The answer to an offer that is not taken.
-pub(crate) fn refusal(offer: &RailOffer, why: String) -> RailAnswer {
+pub(super) fn refusal(offer: &RailOffer, why: String) -> RailAnswer {
     RailAnswer {
         session_id: offer.session_id.clone(),
         rail: offer.rail,
