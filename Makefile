@@ -52,8 +52,9 @@ test: rust cxx ## All default tests: no GPU, no cluster, no network
 	cargo test $(DEV_SET) --lib --bins --test it
 
 .PHONY: lint
-lint: rust cxx ## Format, clippy without warnings
+lint: rust cxx ## Format, tidy rules (words, links, imports, lengths), clippy without warnings
 	cargo fmt --all --check
+	cargo test -q $(DEV_SET) --bin xtask
 	PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo clippy --workspace --all-targets --all-features -- -D warnings
 
 .PHONY: e2e
@@ -144,8 +145,12 @@ audit: rust ## Licences, sources and advisories of all dependencies
 
 # --- make it ------------------------------------------------------------------------------------
 
+.PHONY: docs
+docs: rust ## The book, in target/book; builds mdBook once
+	@scripts/docs.sh $(CACHE)
+
 .PHONY: generate
-generate: rust ## Write the generated files (CRD YAML)
+generate: rust ## Write the generated files (CRD YAML, pages of the book)
 	cargo run -q -p xtask -- generate
 
 .PHONY: manifests

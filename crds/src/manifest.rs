@@ -14,7 +14,10 @@ use serde_json::{Value, json};
 pub struct Manifest {
     /// Name of the file: the plural of the kind.
     pub file_name: String,
+    pub kind: String,
     pub yaml: String,
+    /// The kind's `openAPIV3Schema`.
+    pub schema: Value,
 }
 
 /// Every file of `crds/yaml/`.
@@ -26,15 +29,22 @@ pub fn manifests() -> Vec<Manifest> {
 
 /// The OpenAPI schema of a `PDDeployment`.
 pub(crate) fn open_api_schema() -> Value {
-    let crd = serde_json::to_value(PdDeployment::crd()).expect("a CRD serializes to JSON");
-    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+    schema(&PdDeployment::crd())
+}
+
+fn schema(crd: &CustomResourceDefinition) -> Value {
+    let schema = crd.spec.versions.first().and_then(|it| it.schema.as_ref());
+    let schema = schema.and_then(|it| it.open_api_v3_schema.as_ref());
+    serde_json::to_value(schema).expect("a schema serializes to JSON")
 }
 
 fn manifest(crd: &CustomResourceDefinition) -> Manifest {
     let yaml = serde_saphyr::to_string(crd).expect("a CRD serializes to YAML");
     Manifest {
         file_name: format!("{}.yaml", crd.spec.names.plural),
+        kind: crd.spec.names.kind.clone(),
         yaml,
+        schema: schema(crd),
     }
 }
 

@@ -185,3 +185,6 @@ impl CacheArgs {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -137,19 +137,4 @@ impl RolloutCommand {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Facts about the command line.
-
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_holds_together() {
-        Cli::command().debug_assert();
-        let target = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.target);
-        let status = target("kubectl-pd status tiny -n ml").expect("a line");
-        assert_eq!(status.namespace.as_deref(), Some("ml"));
-        assert!(target("kubectl-pd status tiny -A").is_err());
-        assert!(target("kubectl-pd rollout undo tiny --to-revision 3").is_ok());
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
 //! Generated files: each is made by a function of the workspace and compared byte for byte.
 
+use crate::reference;
 use anyhow::{Context, Result, bail, ensure};
 use pd_crds::manifest::Manifest;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,16 @@ use std::path::{Path, PathBuf};
 /// Every generated file: its path in the workspace and its content.
 fn files() -> Result<Vec<(PathBuf, String)>> {
     let mut files = Vec::new();
-    for Manifest { file_name, yaml } in pd_crds::manifest::manifests() {
+    let manifests = pd_crds::manifest::manifests();
+    files.push((PathBuf::from("docs/api.md"), reference::api(&manifests)));
+    files.push((
+        PathBuf::from("docs/flags.md"),
+        reference::flags(workspace_root())?,
+    ));
+    for Manifest {
+        file_name, yaml, ..
+    } in manifests
+    {
         let template = chart_template(&yaml).with_context(|| file_name.clone())?;
         let chart = Path::new("charts/pdserve-crds/templates").join(&file_name);
         files.push((chart, template));

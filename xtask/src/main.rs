@@ -2,6 +2,7 @@
 //! workspace run as this crate's tests.
 
 mod generate;
+mod reference;
 #[cfg(test)]
 mod tidy;
 

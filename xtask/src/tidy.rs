@@ -1,5 +1,6 @@
 //! Tidy rules: who may import whom, what every file says at its door, and where `unsafe` may stand.
 
+mod documents;
 mod fields;
 mod imports;
 mod prose;

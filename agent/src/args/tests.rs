@@ -231,3 +231,10 @@ fn secrets_are_never_shown() {
         ]
     );
 }
+
+/// docs/flags.md is made of it.
+#[test]
+fn the_help_as_documents_have_it() {
+    let mut command = <Args as clap::CommandFactory>::command().term_width(110);
+    insta::assert_snapshot!(command.render_long_help());
+}

@@ -5,7 +5,10 @@ use std::path::Path;
 
 #[test]
 fn committed_yaml_is_what_the_types_generate() {
-    for Manifest { file_name, yaml } in manifests() {
+    for Manifest {
+        file_name, yaml, ..
+    } in manifests()
+    {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("yaml")
             .join(&file_name);

@@ -1,5 +1,5 @@
 //! A HorizontalPodAutoscaler of the real controller manager sets the size of a pool whose replicas span two nodes, and of the
-//! routers. What pods use is said by a `metrics.k8s.io` of ours; the autoscalers are those of docs/autoscalers.md.
+//! routers. What pods use is said by a `metrics.k8s.io` of ours; the autoscalers are those of docs/autoscaling.md.
 
 mod usage;
 
@@ -17,7 +17,7 @@ const GPUS: u32 = 8;
 const NODES: usize = 8;
 /// The controller looks every 15 s, and finds a new kind within 30 s; hollow pods come at once.
 const STEP: Duration = Duration::from_secs(180);
-/// What one replica uses at exactly its target, by docs/autoscalers.md.
+/// What one replica uses at exactly its target, by docs/autoscaling.md.
 const TARGET_MILLIS: u64 = 600;
 const ROUTER_TARGET_MILLIS: u64 = 500;
 
@@ -44,7 +44,7 @@ fn deployment() -> Value {
 
 /// The autoscalers of the document, without the wait before they shrink.
 fn autoscalers() -> Result<String> {
-    let file = workspace().join("docs/autoscalers.md");
+    let file = workspace().join("docs/autoscaling.md");
     let text = std::fs::read_to_string(&file)?;
     let blocks = text.split("```yaml\n").skip(1);
     let blocks = blocks.filter_map(|rest| rest.split("```").next());

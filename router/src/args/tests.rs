@@ -122,3 +122,10 @@ fn the_admin_port_follows_the_apis() {
     let none = admin("pd-router --port 65000").unwrap_err().to_string();
     assert!(none.contains("set --admin-port"), "{none}");
 }
+
+/// docs/flags.md is made of it.
+#[test]
+fn the_help_as_documents_have_it() {
+    let mut command = <Args as clap::CommandFactory>::command().term_width(110);
+    insta::assert_snapshot!(command.render_long_help());
+}

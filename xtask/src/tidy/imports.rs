@@ -1,36 +1,41 @@
-//! The import table of ARCHITECTURE.md, held against `cargo metadata`.
+//! The code map of ARCHITECTURE.md, held against `cargo metadata`.
 
 use crate::generate::workspace_root;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Crate → workspace crates that it may import. Proofs (`pd-e2e`) run processes; they import
-/// contracts only.
-const MAY_IMPORT: &[(&str, &[&str])] = &[
-    ("pd-protocol", &[]),
-    ("pd-crds", &[]),
-    ("pd-compute", &[]),
-    ("pd-compute-proof", &["pd-compute"]),
-    ("pd-verbs", &[]),
-    ("pd-kv-transfer", &["pd-protocol", "pd-verbs"]),
-    (
-        "pd-engine",
-        &[
-            "pd-compute",
-            "pd-compute-proof",
-            "pd-kv-transfer",
-            "pd-protocol",
-        ],
-    ),
-    (
-        "pd-agent",
-        &["pd-compute", "pd-engine", "pd-kv-transfer", "pd-protocol"],
-    ),
-    ("pd-router", &["pd-protocol"]),
-    ("pd-operator", &["pd-crds", "pd-protocol"]),
-    ("kubectl-pd", &["pd-crds", "pd-protocol"]),
-    ("pd-e2e", &["pd-crds", "pd-protocol"]),
-    ("xtask", &["pd-crds", "pd-protocol"]),
-];
+/// A row of the code map.
+struct Row {
+    name: String,
+    folder: String,
+    /// Workspace crates that it may import. Proofs (`pd-e2e`) run processes; they import contracts only.
+    imports: BTreeSet<String>,
+}
+
+fn code_map() -> Vec<Row> {
+    let text = std::fs::read_to_string(workspace_root().join("ARCHITECTURE.md"))
+        .expect("ARCHITECTURE.md can be read");
+    let section = text
+        .split("\n## ")
+        .find(|part| part.starts_with("Code map"));
+    let rows = section.expect("a code map").lines();
+    let names = |cell: &str| {
+        let quoted = cell.split('`').skip(1).step_by(2);
+        quoted.map(str::to_owned).collect::<Vec<String>>()
+    };
+    rows.filter(|line| line.starts_with("| `"))
+        .map(|line| {
+            let cells: Vec<&str> = line.split('|').collect();
+            let [_, name, folder, _, imports, _] = cells[..] else {
+                panic!("the code map has four columns: {line}");
+            };
+            Row {
+                name: names(name).remove(0),
+                folder: names(folder).remove(0),
+                imports: names(imports).into_iter().collect(),
+            }
+        })
+        .collect()
+}
 
 /// Crate → workspace crates in its manifest, of every kind (normal, dev, build).
 fn workspace_imports() -> BTreeMap<String, BTreeSet<String>> {
@@ -64,16 +69,38 @@ fn workspace_imports() -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn every_import_is_in_the_table() {
-    let table: BTreeMap<&str, &[&str]> = MAY_IMPORT.iter().copied().collect();
+    let map = code_map();
     for (krate, imports) in workspace_imports() {
-        let allowed = table.get(krate.as_str()).unwrap_or_else(|| {
-            panic!("{krate} is not in the import table; add a row with its edges")
+        let row = map.iter().find(|row| row.name == krate).unwrap_or_else(|| {
+            panic!("{krate} is not in ARCHITECTURE.md's code map; add a row with its edges")
         });
         for import in imports {
             assert!(
-                allowed.contains(&import.as_str()),
-                "{krate} imports {import}, which the import table does not allow"
+                row.imports.contains(&import),
+                "{krate} imports {import}, which ARCHITECTURE.md's code map does not allow"
             );
         }
+    }
+}
+
+#[test]
+fn every_row_of_the_table_is_a_crate() {
+    let crates = workspace_imports();
+    for Row {
+        name,
+        folder,
+        imports,
+    } in code_map()
+    {
+        let own = crates.get(&name);
+        let own = own.unwrap_or_else(|| panic!("ARCHITECTURE.md: no crate is called {name}"));
+        assert_eq!(own, &imports, "ARCHITECTURE.md: what {name} imports");
+        let manifest = workspace_root().join(&folder).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(&manifest)
+            .unwrap_or_else(|e| panic!("ARCHITECTURE.md, {name}: {folder}Cargo.toml: {e}"));
+        assert!(
+            manifest.contains(&format!("name = \"{name}\"")),
+            "{folder} is not {name}'s"
+        );
     }
 }

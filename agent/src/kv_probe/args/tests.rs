@@ -57,3 +57,10 @@ fn flags_of_the_transfer_are_those_of_serving() {
     assert_eq!(args.transfer.ib_device, ["mlx5_0", "mlx5_1"]);
     assert_eq!(args.transfer.ib_queue_pairs, 4);
 }
+
+/// docs/flags.md is made of it.
+#[test]
+fn the_help_as_documents_have_it() {
+    let mut command = <KvProbeArgs as clap::CommandFactory>::command().term_width(110);
+    insta::assert_snapshot!(command.render_long_help());
+}
