@@ -25,7 +25,7 @@ pub(crate) fn open(args: &Args) -> Result<Device> {
     if let Some(driver) = gpu {
         let info = driver.device();
         tracing::info!(
-            "device: {} ({} multiprocessors, {:.1} GB)",
+            "using device {} ({} multiprocessors, {:.1} GB)",
             info.name,
             info.num_sms,
             gigabytes(info.memory_bytes)

@@ -55,7 +55,7 @@ pub(crate) async fn drain(app: &App, signals: &mut EndSignals, limit: Duration) 
     };
     service.engine.drain();
     let in_flight = service.engine.drain_status().in_flight;
-    tracing::info!("draining: {in_flight} requests in flight, at most {limit:?}");
+    tracing::info!("draining {in_flight} requests in flight for at most {limit:?}");
     let finished = timeout(limit, async {
         let mut looks = interval(LOOK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -72,7 +72,7 @@ pub(crate) async fn drain(app: &App, signals: &mut EndSignals, limit: Duration) 
     };
     if drained == Drained::CutOff {
         let left = service.engine.drain_status().in_flight;
-        tracing::warn!("{left} requests are cut off; their clients may retry elsewhere");
+        tracing::warn!("cutting off {left} requests; their clients may retry elsewhere");
     }
     service.engine.stop();
     drained

@@ -49,7 +49,9 @@ pub(crate) enum ArgError {
     },
     #[error("--{flag} is empty; omit it or give a name")]
     Empty { flag: &'static str },
-    #[error("the value of {flag}, or of {env}, is not a usable secret: {source}; omit it or give another")]
+    #[error(
+        "the value of {flag}, or of {env}, is not a usable secret: {source}; omit it or give another"
+    )]
     Secret {
         flag: &'static str,
         env: &'static str,

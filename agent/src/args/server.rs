@@ -80,8 +80,8 @@ pub(crate) fn host(text: &str) -> Result<IpAddr, String> {
         return Ok(address);
     }
     let found = (text, 0).to_socket_addrs();
-    let found =
-        found.map_err(|why| format!("this is neither an address nor a name that resolves: {why}"))?;
+    let found = found
+        .map_err(|why| format!("this is neither an address nor a name that resolves: {why}"))?;
     let addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
     let v4 = addresses.iter().find(|address| address.is_ipv4());
     let first = v4.or(addresses.first()).copied();

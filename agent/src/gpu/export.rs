@@ -34,19 +34,19 @@ pub(crate) fn families(gpus: &[Gpu], place: &Place) -> Vec<MetricFamily> {
 
 fn family(gpus: &[Gpu], field: Field, place: &Place) -> Vec<MetricFamily> {
     let opts = place.opts(field.name(), field.help());
-    let told = gpus.iter().filter_map(|gpu| {
+    let reported = gpus.iter().filter_map(|gpu| {
         let value = gpu.fields.get(&field)?;
         Some((labels(gpu), field.in_dcgm_units(*value)))
     });
     match field.kind() {
         Kind::Counter => {
             let family = CounterVec::new(opts, &LABELS).expect("name and labels are valid");
-            told.for_each(|(labels, value)| family.with_label_values(&labels).inc_by(value));
+            reported.for_each(|(labels, value)| family.with_label_values(&labels).inc_by(value));
             family.collect()
         }
         Kind::Gauge => {
             let family = GaugeVec::new(opts, &LABELS).expect("name and labels are valid");
-            told.for_each(|(labels, value)| family.with_label_values(&labels).set(value));
+            reported.for_each(|(labels, value)| family.with_label_values(&labels).set(value));
             family.collect()
         }
     }

@@ -53,7 +53,9 @@ pub(super) const GROUPS: &[Group] = &[
                 disable-mla enable-precise-embedding-interpolation mlx-enable-sampling",
     },
     Group {
-        meaning: Meaning::WithoutEffect("decode steps are captured when their batch size first repeats"),
+        meaning: Meaning::WithoutEffect(
+            "decode steps are captured when their batch size first repeats",
+        ),
         flags: "cuda-graph-bs=* cuda-graph-bs-decode=* cuda-graph-bs-prefill=* cuda-graph-config= \
                 cuda-graph-backend-decode= cuda-graph-backend-prefill= cuda-graph-max-bs-prefill= \
                 cuda-graph-max-seq-len-prefill= cuda-graph-prefill-max-context= context-bucket= \
@@ -241,7 +243,9 @@ pub(super) const GROUPS: &[Group] = &[
                 gc-warning-threshold-secs=",
     },
     Group {
-        meaning: Meaning::WithoutEffect("measurements are in /metrics and the admin API's timelines"),
+        meaning: Meaning::WithoutEffect(
+            "measurements are in /metrics and the admin API's timelines",
+        ),
         flags: "enable-mfu-metrics enable-metrics-for-all-schedulers \
                 load-snapshot-publish-interval= tokenizer-metrics-custom-labels-header= \
                 tokenizer-metrics-allowed-custom-labels=* extra-metric-labels= \
@@ -278,7 +282,9 @@ pub(super) const GROUPS: &[Group] = &[
         flags: "stream-interval=",
     },
     Group {
-        meaning: Meaning::WithoutEffect("no step waits for another process, so there is no watchdog"),
+        meaning: Meaning::WithoutEffect(
+            "no step waits for another process, so there is no watchdog",
+        ),
         flags: "watchdog-timeout= soft-watchdog-timeout=",
     },
     Group {

@@ -165,11 +165,15 @@ pub(super) const GROUPS: &[Group] = &[
         flags: "cpu-offload-gb=",
     },
     Group {
-        meaning: Meaning::Refused("logit processors and watermarks are not supported; leave it out"),
+        meaning: Meaning::Refused(
+            "logit processors and watermarks are not supported; leave it out",
+        ),
         flags: "enable-custom-logit-processor enable-watermark",
     },
     Group {
-        meaning: Meaning::Refused("kernels do not match a training system's bit for bit; leave it out"),
+        meaning: Meaning::Refused(
+            "kernels do not match a training system's bit for bit; leave it out",
+        ),
         flags: "rl-on-policy-target=",
     },
     Group {
@@ -182,7 +186,9 @@ pub(super) const GROUPS: &[Group] = &[
                 enable-return-indexer-topk return-input-ids return-output-ids",
     },
     Group {
-        meaning: Meaning::Refused("reasoning is not treated differently from other text; leave it out"),
+        meaning: Meaning::Refused(
+            "reasoning is not treated differently from other text; leave it out",
+        ),
         flags: "enable-strict-thinking",
     },
     Group {

@@ -84,7 +84,10 @@ fn a_fault_is_exported_under_its_reason() {
         is_exported("hw_slowdown", 1) && is_exported("hw_thermal", 1),
         "{lines:#?}"
     );
-    assert!(is_exported("hw_power_brake", 0) && is_exported("lost", 0), "{lines:#?}");
+    assert!(
+        is_exported("hw_power_brake", 0) && is_exported("lost", 0),
+        "{lines:#?}"
+    );
     assert!(!lines.iter().any(|line| line.contains("double_bit_ecc")));
 }
 

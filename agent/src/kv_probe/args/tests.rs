@@ -1,4 +1,4 @@
-//! Facts about the probe's command line.
+//! The probe's command line.
 
 use super::*;
 
