@@ -80,7 +80,7 @@ impl PollBoard {
                     let tasks = board.shared.tasks.clone();
                     tasks.spawn("rank", async move { board.attend(rank, stream).await });
                 }
-                _ => tracing::warn!("a connection that is no rank's closed"),
+                _ => tracing::warn!("closed a connection that is no rank's"),
             }
         })
         .await?;
@@ -124,19 +124,13 @@ impl Board {
     /// Hears one rank until its connection ends; that is its end.
     async fn attend(&self, nr: usize, stream: TcpStream) {
         let Some(rank) = self.ranks.get(nr) else {
-            tracing::warn!(
-                rank = nr,
-                "a rank that is not expected reports; its connection is closed"
-            );
+            tracing::warn!(rank = nr, "closed the connection of an unexpected rank");
             return;
         };
         {
             let mut rank = rank.lock();
             if rank.is_here || rank.lost.is_some() {
-                tracing::warn!(
-                    rank = nr,
-                    "a rank reports a second time; its connection is closed"
-                );
+                tracing::warn!(rank = nr, "closed the second connection of a rank");
                 return;
             }
             rank.is_here = true;
@@ -266,7 +260,7 @@ impl PollReporter {
                 () = full.cancelled() => Err(ReportError::Full),
             };
             if let Err(error) = ended {
-                tracing::error!(%error, "the scheduler's node is lost");
+                tracing::error!(%error, "lost the scheduler's node");
             }
             lost.store(true, Ordering::Release);
             waker();

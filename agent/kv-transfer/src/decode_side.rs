@@ -164,7 +164,7 @@ impl DecodeSide {
     fn on_connection(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
         let peer = self.sessions.lock().get(&hello.session_id).cloned();
         let Some(peer) = peer.filter(|_| hello.kind == ConnectionKind::Data) else {
-            tracing::warn!(session = %hello.session_id, "connection of an unknown session closed");
+            tracing::warn!(session = %hello.session_id, "closed the connection of an unknown session");
             return;
         };
         let side = Arc::clone(self);

@@ -118,7 +118,7 @@ impl PrefillSide {
             match client.register(&addr, &registration, &boot_id).await {
                 Ok(()) => tracing::info!(%addr, "registered with the bootstrap server"),
                 Err(error) => {
-                    tracing::error!(%addr, %error, "not registered: decode cannot find us")
+                    tracing::error!(%addr, %error, "not registered; decode cannot find this rank")
                 }
             }
         });
@@ -127,7 +127,7 @@ impl PrefillSide {
     fn on_connection(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
         let session = self.sessions.lock().get(&hello.session_id).cloned();
         let Some(session) = session.filter(|_| hello.kind == ConnectionKind::Liveness) else {
-            tracing::warn!(session = %hello.session_id, "connection of an unknown session closed");
+            tracing::warn!(session = %hello.session_id, "closed the connection of an unknown session");
             return;
         };
         session.attach();
@@ -329,7 +329,7 @@ fn offer_memory(shared: &Shared, leases: &LeaseTable) -> Result<Option<ShmOffer>
             reason,
         }),
         Err(ExportError::Io(error)) => {
-            tracing::warn!(%error, "memory is not offered to processes on this host");
+            tracing::warn!(%error, "not offering memory to processes on this host");
             Ok(None)
         }
     }

@@ -75,18 +75,24 @@ impl Candidate {
         loop {
             match self.attempt().await {
                 Ok(true) => {
-                    tracing::info!(lease = self.name, identity = self.identity, "leads");
+                    tracing::info!(
+                        lease = self.name,
+                        identity = self.identity,
+                        "acquired leader lease"
+                    );
                     return;
                 }
                 Ok(false) => {
                     let holder = self.seen.as_ref().and_then(|seen| holder(&seen.lease));
                     let holder = holder.map(str::to_owned);
                     if known != holder {
-                        tracing::info!(lease = self.name, ?holder, "stands by");
+                        tracing::info!(lease = self.name, ?holder, "waiting for leader lease");
                         known = holder;
                     }
                 }
-                Err(error) => tracing::warn!(lease = self.name, %error, "cannot take the Lease"),
+                Err(error) => {
+                    tracing::warn!(lease = self.name, %error, "cannot acquire leader lease")
+                }
             }
             sleep(RETRY_PERIOD).await;
         }
@@ -110,8 +116,10 @@ impl Candidate {
                     self.fence.close();
                     return;
                 }
-                Ok(Err(error)) => tracing::warn!(lease = self.name, %error, "cannot renew"),
-                Err(_) => tracing::warn!(lease = self.name, "no answer to a renewal"),
+                Ok(Err(error)) => {
+                    tracing::warn!(lease = self.name, %error, "cannot renew leader lease")
+                }
+                Err(_) => tracing::warn!(lease = self.name, "leader lease renewal timed out"),
             }
             if !self.fence.is_open() {
                 return;
@@ -130,7 +138,7 @@ impl Candidate {
         spec.lease_duration_seconds = Some(1);
         let params = PostParams::default();
         if let Err(error) = self.api.replace(&self.name, &params, &lease).await {
-            tracing::warn!(lease = self.name, %error, "the Lease could not be released");
+            tracing::warn!(lease = self.name, %error, "cannot release leader lease");
         }
     }
 

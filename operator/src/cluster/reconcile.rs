@@ -156,7 +156,7 @@ pub(crate) fn retry(
         deployment = %ObjectRef::from_obj(&*deployment),
         %error,
         retry_seconds = pause.as_secs(),
-        "a reconcile failed"
+        "reconcile failed"
     );
     Action::requeue(pause)
 }
@@ -393,7 +393,7 @@ impl Writer<'_> {
             outcome = outcome.and(self.complete(facts, resources).await);
         }
         for step in steps {
-            tracing::debug!(deployment = %self.key(), ?step, "takes a step");
+            tracing::debug!(deployment = %self.key(), ?step, "carrying out a step");
             outcome = outcome.and(self.step(step, facts, observed, Some(resources)).await);
         }
         outcome

@@ -270,7 +270,7 @@ impl Writer<'_> {
     pub(crate) async fn publish(&self, event: &Event) {
         let about = self.deployment.object_ref(&());
         if let Err(error) = self.context.recorder.publish(event, &about).await {
-            tracing::warn!(%error, "an Event could not be written");
+            tracing::warn!(%error, "cannot write an Event");
         }
     }
 }

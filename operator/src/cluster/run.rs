@@ -119,7 +119,10 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
         }
     }
     metrics.leader.set(1);
-    tracing::info!(namespace = namespace.unwrap_or("all"), "reconciles");
+    tracing::info!(
+        namespace = namespace.unwrap_or("all"),
+        "starting controller"
+    );
     let (reader, writer) = reflector::store();
     let count = count(reader.clone());
     let gone = Arc::new(Notify::new());
@@ -136,7 +139,7 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
             if let Err(error @ (ControllerError::QueueError(_) | ControllerError::RunnerError(_))) =
                 result
             {
-                tracing::warn!(%error, "the watch of PDDeployments broke off; it begins again");
+                tracing::warn!(%error, "watch of PDDeployments ended; watching again");
             }
             ready(())
         });
@@ -172,7 +175,7 @@ fn stop_on_signals() -> Result<CancellationToken, RunError> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("stops: reconciles under way are finished");
+        tracing::info!("stopping; finishing the reconciles in progress");
         stop.cancel();
     });
     Ok(stopped)

@@ -116,7 +116,7 @@ impl BootstrapClient {
                     }
                 }
                 Outcome::Later(why) => {
-                    tracing::debug!(%addr, why, "asking the bootstrap server again");
+                    tracing::debug!(%addr, why, "retrying the bootstrap server");
                     unreachable = 0;
                     heard = Instant::now();
                 }
@@ -151,7 +151,7 @@ impl BootstrapClient {
                     return Err(FailureReason::application(message));
                 }
                 Outcome::Later(why) | Outcome::Silent(why) | Outcome::Unreachable(why) => {
-                    tracing::debug!(%addr, why, "registering with the bootstrap server again");
+                    tracing::debug!(%addr, why, "retrying the registration with the bootstrap server");
                 }
             }
             tokio::time::sleep(backoff).await;

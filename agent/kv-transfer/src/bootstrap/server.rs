@@ -122,7 +122,7 @@ async fn register(State(bootstrap): State<Bootstrap>, headers: HeaderMap, body: 
     match registered {
         Ok(()) => "OK".into_response(),
         Err(error) => {
-            tracing::warn!(%error, "registration of a prefill rank refused");
+            tracing::warn!(%error, "refused the registration of a prefill rank");
             (StatusCode::BAD_REQUEST, error.to_string()).into_response()
         }
     }

@@ -84,7 +84,7 @@ pub(crate) async fn listen(
             match socket.recv().await {
                 Ok(message) => match codec::decode(&message.into_vec()) {
                     Ok(message) => handle(message),
-                    Err(error) => tracing::warn!(%error, "control message dropped"),
+                    Err(error) => tracing::warn!(%error, "dropped a control message"),
                 },
                 Err(error) => tracing::debug!(%error, "control connection broke"),
             }

@@ -34,7 +34,7 @@ impl DecodeSide {
             | ControlMessage::TransferInfo(_)
             | ControlMessage::ChunkDone(_)
             | ControlMessage::Abort(_) => {
-                tracing::warn!("a message for prefill came to decode; dropped");
+                tracing::warn!("dropped a message for prefill");
             }
         }
     }

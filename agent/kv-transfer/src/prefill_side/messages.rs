@@ -56,7 +56,7 @@ impl PrefillSide {
             | ControlMessage::RailDown(_)
             | ControlMessage::ChunkReady(_)
             | ControlMessage::AbortAck(_) => {
-                tracing::warn!("a message for decode came to prefill; dropped");
+                tracing::warn!("dropped a message for decode");
             }
         }
     }
@@ -64,7 +64,7 @@ impl PrefillSide {
     fn session(&self, id: &SessionId) -> Option<Arc<DecodePeer>> {
         let session = self.sessions.lock().get(id).cloned();
         if session.is_none() {
-            tracing::debug!(%id, "message of a session that is over; dropped");
+            tracing::debug!(%id, "dropped a message of an ended session");
         }
         session
     }
@@ -87,7 +87,7 @@ impl PrefillSide {
         let id = info.session_id.clone();
         let refused = self.refusal(&info);
         if let Some(why) = &refused {
-            tracing::warn!(session = %id, why, "registration refused");
+            tracing::warn!(session = %id, why, "refused a registration");
         }
         let ack = self.register_ack(id.clone(), refused.clone());
         let _ = outbox.send(&ControlMessage::RegisterAck(Box::new(ack)));

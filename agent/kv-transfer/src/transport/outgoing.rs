@@ -96,7 +96,7 @@ impl OutboundPeer {
             reason,
         });
         if let Err(error) = self.send(&status) {
-            tracing::warn!(session = %self.id(), %error, "status not sent");
+            tracing::warn!(session = %self.id(), %error, "could not send a status");
         }
     }
 

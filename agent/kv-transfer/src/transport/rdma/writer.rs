@@ -122,7 +122,7 @@ impl Writer {
     fn send(&self, message: &ControlMessage) {
         // A full outbox empties, or the session is lost; what matters is sent again.
         if let Err(error) = self.peer.send(message) {
-            tracing::debug!(session = %self.peer.id(), %error, "rail message not sent");
+            tracing::debug!(session = %self.peer.id(), %error, "could not send a rail message");
         }
     }
 
