@@ -1,26 +1,24 @@
 //! The client-facing HTTP API: SGLang's and OpenAI's paths, and where each leads.
 
-pub(crate) mod auth;
 mod body;
-pub mod cors;
-pub mod error;
 mod generation;
 mod health;
 mod models;
 mod server;
 
+use crate::cors::cors;
+use crate::error::ApiError;
 use crate::router::Router;
 use axum::extract::State;
 use axum::middleware::{from_fn_with_state, map_response_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
-use error::ApiError;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Method, StatusCode, Uri};
 use std::sync::Arc;
 
 /// The API of `router`.
-pub fn routes(router: Arc<Router>) -> axum::Router {
+pub(crate) fn routes(router: Arc<Router>) -> axum::Router {
     axum::Router::new()
         .route("/v1/chat/completions", post(generation::chat_completions))
         .route("/v1/completions", post(generation::completions))
@@ -42,13 +40,16 @@ pub fn routes(router: Arc<Router>) -> axum::Router {
         .route("/metrics", get(health::metrics))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(map_response_with_state(Arc::clone(&router), part))
-        .layer(from_fn_with_state(Arc::clone(&router), cors::cors))
+        .layer(map_response_with_state(
+            Arc::clone(&router),
+            close_if_draining,
+        ))
+        .layer(from_fn_with_state(Arc::clone(&router.cors), cors))
         .with_state(router)
 }
 
-/// A router that leaves asks its clients to reconnect, which leads them to another.
-async fn part(State(router): State<Arc<Router>>, mut response: Response) -> Response {
+/// A router that drains asks its clients to reconnect, which leads them to another.
+async fn close_if_draining(State(router): State<Arc<Router>>, mut response: Response) -> Response {
     if router.is_draining() {
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(CONNECTION, close);
@@ -57,7 +58,7 @@ async fn part(State(router): State<Arc<Router>>, mut response: Response) -> Resp
 }
 
 /// Only `/metrics`, for a port of its own.
-pub fn metrics_routes(router: Arc<Router>) -> axum::Router {
+pub(crate) fn metrics_routes(router: Arc<Router>) -> axum::Router {
     axum::Router::new()
         .route("/metrics", get(health::metrics))
         .fallback(not_found)

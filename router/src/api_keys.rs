@@ -9,10 +9,10 @@
 
 mod files;
 
-pub use files::{KeyFiles, KeyFilesError};
+pub(crate) use files::{KeyFiles, KeyFilesError};
 
-use crate::api::auth;
-use crate::api::error::ApiError;
+use crate::error::ApiError;
+use crate::headers;
 use crate::metrics::Metrics;
 use crate::reload::Reloaded;
 use crate::vitals::Vitals;
@@ -23,13 +23,13 @@ use std::sync::Arc;
 
 /// Where the keys come from.
 #[derive(Clone, Debug, Default)]
-pub struct ApiKeyConfig {
-    pub own: Option<Secret>,
-    pub files: Option<KeyFiles>,
+pub(crate) struct ApiKeyConfig {
+    pub(crate) own: Option<Secret>,
+    pub(crate) files: Option<KeyFiles>,
 }
 
 /// The keys that open the API; without any, anyone is served.
-pub struct ApiKeys {
+pub(crate) struct ApiKeys {
     own: Option<Secret>,
     files: Option<Reloaded<Vec<Secret>>>,
     /// `own`, as workers are sent it.
@@ -41,7 +41,7 @@ pub struct ApiKeys {
 impl ApiKeys {
     /// # Errors
     /// Why the keys in files cannot be used.
-    pub fn open(
+    pub(crate) fn open(
         config: &ApiKeyConfig,
         metrics: &Arc<Metrics>,
         vitals: &Vitals,
@@ -64,7 +64,8 @@ impl ApiKeys {
     /// # Errors
     /// 401 if keys are asked for and the request presents none of them.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        if !self.is_asked_for() || auth::presented(headers).is_some_and(|key| self.opens(key)) {
+        if !self.is_asked_for() || headers::bearer_token(headers).is_some_and(|key| self.opens(key))
+        {
             return Ok(());
         }
         Err(ApiError::unauthorized())
@@ -85,7 +86,7 @@ impl ApiKeys {
     }
 
     /// `Authorization` of the router's calls to its workers.
-    pub fn authorization(&self) -> Option<&HeaderValue> {
+    pub(crate) fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
     }
 

@@ -9,15 +9,15 @@ mod resilience;
 mod sglang;
 mod workers;
 
-pub use access::{AccessArgs, AccessArgsError};
-pub use discovery::{DiscoveryArgs, DiscoveryArgsError};
-pub use limits::LimitArgs;
-pub use resilience::{CircuitArgs, HealthArgs, RetryArgs};
-pub use sglang::{RefusedFlag, SglangArgs};
-pub use workers::{WorkerArgs, WorkerArgsError};
+pub(crate) use access::{AccessArgs, AccessArgsError};
+pub(crate) use discovery::{DiscoveryArgs, DiscoveryArgsError};
+pub(crate) use limits::LimitArgs;
+pub(crate) use resilience::{CircuitArgs, HealthArgs, RetryArgs};
+pub(crate) use sglang::{RefusedFlag, SglangArgs};
+pub(crate) use workers::{WorkerArgs, WorkerArgsError};
 
-use crate::api::cors::OriginError;
 use crate::config::Config;
+use crate::cors::OriginError;
 use crate::policy::{Policies, PolicyName};
 use clap::{Parser, ValueEnum};
 use pd_protocol::ports;
@@ -29,51 +29,51 @@ use pd_protocol::ports;
 pub struct Args {
     /// Address of the client-facing API.
     #[arg(long, default_value = "0.0.0.0")]
-    pub host: String,
+    pub(crate) host: String,
     #[arg(long, default_value_t = ports::HTTP)]
-    pub port: u16,
+    pub(crate) port: u16,
     /// Address of the admin API; `--host` if absent.
     #[arg(long)]
-    pub admin_host: Option<String>,
+    pub(crate) admin_host: Option<String>,
     /// Port of the admin API (workers, timelines); `--port` + 900 if absent. Its bearer token is read
     /// from the environment variable PDSERVE_ADMIN_TOKEN; without one only loopback callers are
     /// served.
     #[arg(long)]
-    pub admin_port: Option<u16>,
+    pub(crate) admin_port: Option<u16>,
     /// Serve `/metrics` on a port of its own too.
     #[arg(long)]
-    pub prometheus_port: Option<u16>,
+    pub(crate) prometheus_port: Option<u16>,
     #[arg(long)]
-    pub prometheus_host: Option<String>,
+    pub(crate) prometheus_host: Option<String>,
     #[command(flatten)]
-    pub workers: WorkerArgs,
+    pub(crate) workers: WorkerArgs,
     #[command(flatten)]
-    pub discovery: DiscoveryArgs,
+    pub(crate) discovery: DiscoveryArgs,
     /// How a worker is chosen in every pool.
     #[arg(long, value_enum, default_value_t = PolicyName::LeastLoaded)]
-    pub policy: PolicyName,
+    pub(crate) policy: PolicyName,
     #[arg(long, value_enum)]
-    pub prefill_policy: Option<PolicyName>,
+    pub(crate) prefill_policy: Option<PolicyName>,
     #[arg(long, value_enum)]
-    pub decode_policy: Option<PolicyName>,
+    pub(crate) decode_policy: Option<PolicyName>,
     #[command(flatten)]
-    pub limits: LimitArgs,
+    pub(crate) limits: LimitArgs,
     #[command(flatten)]
-    pub retry: RetryArgs,
+    pub(crate) retry: RetryArgs,
     #[command(flatten)]
-    pub circuit: CircuitArgs,
+    pub(crate) circuit: CircuitArgs,
     #[command(flatten)]
-    pub health: HealthArgs,
+    pub(crate) health: HealthArgs,
     #[command(flatten)]
-    pub access: AccessArgs,
+    pub(crate) access: AccessArgs,
     /// Check the command line and exit: status 0 if it can start, else what is wrong with it.
     #[arg(long)]
-    pub check: bool,
+    pub(crate) check: bool,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     #[arg(long, default_value = "info")]
-    pub log_level: String,
+    pub(crate) log_level: String,
     #[command(flatten)]
-    pub sglang: SglangArgs,
+    pub(crate) sglang: SglangArgs,
 }
 
 /// Why a command line cannot be run.
@@ -103,7 +103,7 @@ pub enum ArgsError {
 
 impl Args {
     /// Policies, with their flags, in whose place another serves.
-    pub fn substituted_policies(&self) -> Vec<String> {
+    pub(crate) fn substituted_policies(&self) -> Vec<String> {
         let policies = [
             ("--policy", Some(self.policy)),
             ("--prefill-policy", self.prefill_policy),

@@ -8,13 +8,17 @@
 mod body;
 mod chunked;
 mod connection;
+mod endpoint;
+mod error;
 mod head;
 mod pool;
 
-pub use body::{Incoming, read_body};
-pub use head::Outgoing;
+pub(crate) use body::{Incoming, read_body};
+pub(crate) use endpoint::{Endpoint, EndpointError};
+pub(crate) use error::{Break, ClientError};
+pub(crate) use head::Outgoing;
 
-use crate::workers::Endpoint;
+use crate::clock::{Instant, timeout};
 use bytes::Bytes;
 use connection::{Connection, Sent};
 use http::response::Parts;
@@ -25,45 +29,29 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
 
 /// A worker that does not take a connection within this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     endpoint: Endpoint,
     pool: Arc<Pool>,
-}
-
-/// Why a worker gave no complete answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ClientError {
-    #[error("cannot connect: {0}")]
-    Connect(String),
-    #[error("the connection broke: {0}")]
-    Broken(String),
-    #[error("its answer is larger than {0} bytes")]
-    TooLarge(usize),
 }
 
 // === impl Client ===
 
 impl Client {
-    pub fn new(endpoint: Endpoint) -> Self {
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
             pool: Arc::default(),
         }
     }
 
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
-    }
-
     /// A request as `send` takes it. `headers` must not hold `host`, `content-length` or what
     /// concerns one connection only.
-    pub fn request(
+    pub(crate) fn request(
         &self,
         method: &Method,
         path: &PathAndQuery,
@@ -77,23 +65,18 @@ impl Client {
     ///
     /// # Errors
     /// The transport's; any status is an answer.
-    pub async fn send(&self, request: Outgoing) -> Result<(Parts, Incoming), ClientError> {
+    pub(crate) async fn send(&self, request: Outgoing) -> Result<(Parts, Incoming), ClientError> {
         let mut connection = match self.pool.take(Instant::now()) {
             Some(kept) => kept,
             None => self.connect().await?,
         };
-        let sent = connection.write(request).await;
-        let sent = sent.map_err(|error| ClientError::broken(&error))?;
+        let sent = connection.write(request).await?;
         let head = loop {
-            match head::take(&mut connection.buffer) {
-                Ok(Some(head)) => break head,
-                Ok(None) => {}
-                Err(error) => return Err(ClientError::Broken(error.to_string())),
+            if let Some(head) = head::take(&mut connection.buffer)? {
+                break head;
             }
-            let filled = poll_fn(|cx| connection.poll_fill(cx, 0)).await;
-            if filled.map_err(|error| ClientError::broken(&error))? == 0 {
-                let reason = "it was closed before an answer came";
-                return Err(ClientError::Broken(reason.to_owned()));
+            if poll_fn(|cx| connection.poll_fill(cx, 0)).await? == 0 {
+                return Err(Break::BeforeAnswer.into());
             }
         };
         let is_reusable = head.keeps_alive && sent == Sent::Whole;
@@ -105,7 +88,7 @@ impl Client {
     ///
     /// # Errors
     /// The transport's, and `TooLarge`.
-    pub async fn exchange(
+    pub(crate) async fn exchange(
         &self,
         request: Outgoing,
         bytes_max: usize,
@@ -117,20 +100,13 @@ impl Client {
     async fn connect(&self) -> Result<Connection, ClientError> {
         let connecting = Connection::open(self.endpoint.host(), self.endpoint.port());
         match timeout(CONNECT_TIMEOUT, connecting).await {
-            Ok(connected) => connected.map_err(|error| ClientError::Connect(error.to_string())),
-            Err(_) => Err(ClientError::Connect(format!(
-                "no answer within {} s",
-                CONNECT_TIMEOUT.as_secs()
-            ))),
+            Ok(connected) => connected.map_err(ClientError::Connect),
+            Err(_) => {
+                let reason = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
+                let late = io::Error::new(io::ErrorKind::TimedOut, reason);
+                Err(ClientError::Connect(late))
+            }
         }
-    }
-}
-
-// === impl ClientError ===
-
-impl ClientError {
-    fn broken(error: &io::Error) -> Self {
-        Self::Broken(error.to_string())
     }
 }
 

@@ -1,48 +1,58 @@
 //! What a router runs with, after the command line has been checked.
 
-use crate::api::cors::CorsOrigins;
 use crate::api_keys::ApiKeyConfig;
+use crate::cors::CorsOrigins;
 use crate::headers::RequestIds;
 use crate::policy::Policies;
 use crate::queue::QueueConfig;
 use crate::retry::RetryConfig;
 use crate::tls::TlsFiles;
 use crate::workers::circuit::CircuitConfig;
-use crate::workers::discovery::DiscoveryConfig;
 use crate::workers::health::HealthConfig;
-use pd_protocol::Secret;
 use pd_protocol::workers::WorkerSpec;
+use pd_protocol::{Role, Secret};
 use std::time::Duration;
 
 /// Host name or address, and port.
-pub type HostPort = (String, u16);
+pub(crate) type HostPort = (String, u16);
 
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub api: HostPort,
-    pub admin: HostPort,
-    pub prometheus: Option<HostPort>,
+    pub(crate) api: HostPort,
+    pub(crate) admin: HostPort,
+    pub(crate) prometheus: Option<HostPort>,
     /// Workers known from the start; more come through the admin API.
     pub workers: Vec<WorkerSpec>,
     /// Find workers by watching pods.
-    pub discovery: Option<DiscoveryConfig>,
-    pub policies: Policies,
-    pub queue: QueueConfig,
-    pub body_bytes_max: usize,
-    pub request_timeout: Duration,
-    pub shutdown_delay: Duration,
-    pub shutdown_grace: Duration,
-    pub retry: RetryConfig,
-    pub circuit: CircuitConfig,
-    pub health: HealthConfig,
+    pub(crate) discovery: Option<DiscoveryConfig>,
+    pub(crate) policies: Policies,
+    pub(crate) queue: QueueConfig,
+    pub(crate) body_bytes_max: usize,
+    pub(crate) request_timeout: Duration,
+    pub(crate) shutdown_delay: Duration,
+    pub(crate) shutdown_grace: Duration,
+    pub(crate) retry: RetryConfig,
+    pub(crate) circuit: CircuitConfig,
+    pub(crate) health: HealthConfig,
     /// Bearer tokens of clients.
-    pub api_keys: ApiKeyConfig,
+    pub(crate) api_keys: ApiKeyConfig,
     /// Certificate and key of the API; plain HTTP without.
-    pub tls: Option<TlsFiles>,
+    pub(crate) tls: Option<TlsFiles>,
     /// Web pages that may call the API.
-    pub cors: CorsOrigins,
+    pub(crate) cors: CorsOrigins,
     /// Which headers name a request.
-    pub request_ids: RequestIds,
+    pub(crate) request_ids: RequestIds,
     /// Bearer token of the admin API; without one only loopback callers are served.
     pub admin_token: Option<Secret>,
+}
+
+/// Which pods are workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DiscoveryConfig {
+    /// The router's own namespace if absent.
+    pub(crate) namespace: Option<String>,
+    /// Label selectors as Kubernetes writes them: `key=value,key=value`.
+    pub(crate) selectors: Vec<(Role, String)>,
+    /// HTTP port of workers whose pods do not name one.
+    pub(crate) port: u16,
 }

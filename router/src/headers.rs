@@ -1,12 +1,14 @@
-//! Headers that end at the router: those of one connection, and those that the router replaces; and
-//! the one that names a request.
+//! Headers that end at the router: those of one connection, those that the router replaces, and the
+//! bearer token; and the one that names a request.
 
 use http::HeaderMap;
 use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName,
-    HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST,
+    HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use pd_protocol::labels::HEADER_REQUEST_ID;
+use pd_protocol::secret;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
@@ -39,7 +41,7 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
 /// Which headers may name a request: those of `--request-id-headers`, then `x-request-id`. Workers and
 /// answers have the name as `x-request-id`.
 #[derive(Clone, Debug)]
-pub struct RequestIds {
+pub(crate) struct RequestIds {
     names: Vec<HeaderName>,
 }
 
@@ -63,10 +65,16 @@ pub(crate) fn for_workers(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
+/// The bearer token that the request presents.
+pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(AUTHORIZATION)?;
+    secret::bearer_token(value.as_bytes())
+}
+
 // === impl RequestIds ===
 
 impl RequestIds {
-    pub fn new(mut names: Vec<HeaderName>) -> Self {
+    pub(crate) fn new(mut names: Vec<HeaderName>) -> Self {
         names.push(HeaderName::from_static(HEADER_REQUEST_ID));
         Self { names }
     }
@@ -101,44 +109,4 @@ impl RequestId {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Facts about headers.
-
-    use super::*;
-
-    #[test]
-    fn what_concerns_one_connection_stays_there() {
-        let mut headers = HeaderMap::new();
-        for (name, value) in [
-            ("connection", "close, x-mine"),
-            ("x-mine", "1"),
-            ("transfer-encoding", "chunked"),
-            ("x-custom", "2"),
-            ("authorization", "Bearer k"),
-            ("host", "router"),
-        ] {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
-        let headers = for_workers(headers);
-        let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
-        names.sort_unstable();
-        assert_eq!(names, ["authorization", "content-type", "x-custom"]);
-    }
-
-    #[test]
-    fn the_first_header_that_names_a_request_counts() {
-        let ids = RequestIds::new(vec![HeaderName::from_static("x-trace-id")]);
-        let mut headers = HeaderMap::new();
-        let mut answer = HeaderMap::new();
-        ids.settle(&mut headers, || 255).name(&mut answer);
-        assert_eq!(headers["x-request-id"], "00000000000000ff");
-        assert_eq!(answer, headers);
-        headers.insert("x-request-id", HeaderValue::from_static("mine"));
-        ids.settle(&mut headers, || 255);
-        assert_eq!(headers["x-request-id"], "mine");
-        headers.insert("x-trace-id", HeaderValue::from_static("trace"));
-        ids.settle(&mut headers, || 255).name(&mut answer);
-        assert_eq!(headers["x-request-id"], "trace");
-        assert_eq!(answer, headers);
-    }
-}
+mod tests;

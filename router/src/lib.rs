@@ -5,45 +5,63 @@
 //! `dispatch` runs both legs, `relay` carries decode's answer, `cancel` holds what must be given
 //! back. `workers` knows who there is. What it leaves to the workers: tokens, templates, KV.
 
-pub mod api;
-pub mod api_keys;
-pub mod args;
-pub mod cancel;
-pub mod client;
-pub mod config;
-pub mod dispatch;
-pub mod headers;
-pub mod logprobs;
-pub mod metrics;
-pub mod policy;
-pub mod queue;
-pub mod relay;
-pub mod reload;
-pub mod request;
-pub mod retry;
-pub mod rooms;
-pub mod route;
-pub mod router;
-pub mod server;
-pub mod splice;
-pub mod sse;
-pub mod timeline;
-pub mod tls;
-pub mod vitals;
-pub mod workers;
+mod admin;
+mod api;
+mod api_keys;
+mod args;
+mod client;
+mod clock;
+mod config;
+mod cors;
+mod discovery;
+mod dispatch;
+mod error;
+mod headers;
+mod logprobs;
+mod metrics;
+mod net;
+mod policy;
+mod queue;
+mod relay;
+mod reload;
+mod request;
+mod retry;
+mod rooms;
+mod route;
+mod router;
+mod server;
+mod splice;
+mod sse;
+mod timeline;
+mod tls;
+mod vitals;
+mod workers;
+
+pub use args::Args;
+pub use config::Config;
+pub use router::Router;
+pub use server::{Server, Stopped};
 
 use anyhow::Context;
-use args::Args;
-use server::{Server, Stopped};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// Runs the router until SIGTERM.
-///
-/// # Errors
-/// What keeps it from starting, or which task it has lost.
-pub fn run(args: Args) -> anyhow::Result<()> {
+/// Runs the router until SIGTERM; says on stderr what keeps it from starting, or which task it has
+/// lost.
+pub fn run(args: Args) -> ExitCode {
+    match try_run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // `eprintln!` would panic where stderr is full or closed; the exit code says it then.
+            let _ = writeln!(std::io::stderr(), "error: {}", in_one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_run(args: Args) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&args.log_level)
         .with_context(|| format!("--log-level {:?} is no log level", args.log_level))?;
     if args.check {
@@ -88,9 +106,9 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 }
 
 /// An error with its causes, each once: most of our messages quote theirs.
-pub fn in_one_line(why: &anyhow::Error) -> String {
+fn in_one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
-    for cause in why.chain().map(ToString::to_string) {
+    for cause in error.chain().map(ToString::to_string) {
         if line.is_empty() {
             line = cause;
         } else if !line.contains(&cause) {

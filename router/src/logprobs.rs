@@ -6,19 +6,19 @@
 mod events;
 mod shape;
 
-pub use events::EventMerger;
-pub use shape::AnswerShape;
+pub(crate) use events::EventMerger;
+pub(crate) use shape::AnswerShape;
 
 use crate::splice::{Object, span};
 use crate::sse::{self, EventSplitter};
 use bytes::{Bytes, BytesMut};
-use shape::Place;
+use shape::LogprobField;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The prompt's lists by index of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PromptLogprobs {
+pub(crate) struct PromptLogprobs {
     shape: AnswerShape,
     answers: BTreeMap<u64, Lists>,
 }
@@ -33,7 +33,7 @@ type Edits = Vec<(Range<usize>, String)>;
 
 impl PromptLogprobs {
     /// Reads prefill's answer: a whole one, or events. What is neither has no log probabilities.
-    pub fn read(shape: AnswerShape, body: &[u8]) -> Self {
+    pub(crate) fn read(shape: AnswerShape, body: &[u8]) -> Self {
         let mut prompt = Self {
             shape,
             answers: BTreeMap::new(),
@@ -57,7 +57,7 @@ impl PromptLogprobs {
     }
 
     fn add(&mut self, json: &str) {
-        for Place { index, holder } in self.shape.places(json) {
+        for LogprobField { index, holder } in self.shape.fields(json) {
             let mut lists = vec![None; self.shape.lists().len()];
             let scanned = Object::scan(holder.get(), |key, value| {
                 if let Some(idx) = self.shape.list_idx(key)
@@ -74,7 +74,7 @@ impl PromptLogprobs {
     }
 
     /// Merges into a whole answer.
-    pub fn merge(&mut self, body: &Bytes) -> Bytes {
+    pub(crate) fn merge(&mut self, body: &Bytes) -> Bytes {
         let Ok(text) = std::str::from_utf8(body) else {
             return body.clone();
         };
@@ -84,10 +84,11 @@ impl PromptLogprobs {
     /// The edits that merge into the answers of `json`, a part of `text`.
     fn edits(&mut self, text: &str, json: &str) -> Edits {
         let mut edits = Vec::new();
-        for Place { index, holder } in self.shape.places(json) {
-            let lists = match self.shape.is_sent_once() {
-                true => self.answers.remove(&index),
-                false => self.answers.get(&index).cloned(),
+        for LogprobField { index, holder } in self.shape.fields(json) {
+            let lists = if self.shape.is_sent_once() {
+                self.answers.remove(&index)
+            } else {
+                self.answers.get(&index).cloned()
             };
             let Some(missing) = lists else { continue };
             if holder.get() == "null" {

@@ -1,11 +1,10 @@
 //! Counters and histograms of the router, in Prometheus text on `/metrics`.
 
+use crate::policy::Load;
 use crate::request::Api;
-use crate::tls::{HandshakeFault, Validity};
-use crate::workers::Registry;
 use http::StatusCode;
 use pd_protocol::Role;
-use pd_protocol::workers::WorkerState;
+use pd_protocol::workers::{WorkerState, WorkerStatus};
 use prometheus::core::Collector;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
@@ -19,7 +18,7 @@ const SECONDS: [f64; 16] = [
 ];
 
 #[derive(Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     registry: prometheus::Registry,
     requests: IntCounterVec,
     answers: IntCounterVec,
@@ -50,7 +49,7 @@ struct CertificateDates {
 
 /// How an answer that had begun came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Complete,
     /// Decode or its connection failed after the first byte.
     Broken,
@@ -58,14 +57,31 @@ pub enum Outcome {
     Cancelled,
 }
 
+/// Why a connection ended before its first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandshakeFault {
+    /// What was said is no TLS, or none that both sides know; or the client left.
+    Broken,
+    Timeout,
+    /// As many as may be in flight came after it.
+    CutOff,
+}
+
+/// When a certificate counts: from the first to the second, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Validity {
+    pub(crate) not_before: u64,
+    pub(crate) not_after: u64,
+}
+
 /// What is read from the router's other parts when metrics are asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Gauges {
-    pub in_flight: usize,
+pub(crate) struct Gauges {
+    pub(crate) in_flight: usize,
     /// `None`: no bound.
-    pub in_flight_max: Option<usize>,
-    pub queue_waiting: usize,
-    pub rooms: usize,
+    pub(crate) in_flight_max: Option<usize>,
+    pub(crate) queue_waiting: usize,
+    pub(crate) rooms: usize,
 }
 
 // === impl Metrics ===
@@ -73,7 +89,7 @@ pub struct Gauges {
 impl Metrics {
     /// # Panics
     /// Never: the names are distinct and well-formed, which the tests prove.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let registry = prometheus::Registry::new();
         let seconds = |name: &str, help: &str| {
             register(
@@ -144,12 +160,12 @@ impl Metrics {
         }
     }
 
-    pub fn answered(&self, api: Api, status: StatusCode) {
+    pub(crate) fn answered(&self, api: Api, status: StatusCode) {
         let labels = [api.name(), status.as_str()];
         self.requests.with_label_values(&labels).inc();
     }
 
-    pub fn ended(&self, api: Api, outcome: Outcome, after: Duration) {
+    pub(crate) fn ended(&self, api: Api, outcome: Outcome, after: Duration) {
         self.duration[api.index()].observe(after.as_secs_f64());
         let outcome = match outcome {
             Outcome::Complete => "complete",
@@ -159,19 +175,19 @@ impl Metrics {
         self.answers.with_label_values(&[outcome]).inc();
     }
 
-    pub fn first_byte(&self, api: Api, after: Duration) {
+    pub(crate) fn first_byte(&self, api: Api, after: Duration) {
         self.ttft[api.index()].observe(after.as_secs_f64());
     }
 
-    pub fn prefill_answered(&self, after: Duration) {
+    pub(crate) fn prefill_answered(&self, after: Duration) {
         self.prefill_leg.observe(after.as_secs_f64());
     }
 
-    pub fn retried(&self) {
+    pub(crate) fn retried(&self) {
         self.retries.inc();
     }
 
-    pub fn leg_failed(&self, role: Role, kind: &str) {
+    pub(crate) fn leg_failed(&self, role: Role, kind: &str) {
         let labels = [role.as_str(), kind];
         self.leg_failures.with_label_values(&labels).inc();
     }
@@ -187,10 +203,7 @@ impl Metrics {
 
     /// Files of the name have changed, and what they hold now is taken in or refused.
     pub(crate) fn reloaded(&self, files: &str, is_taken: bool) {
-        let outcome = match is_taken {
-            true => "taken",
-            false => "refused",
-        };
+        let outcome = if is_taken { "taken" } else { "refused" };
         self.reloads.with_label_values(&[files, outcome]).inc();
     }
 
@@ -199,8 +212,8 @@ impl Metrics {
         self.certificate.set(certificate);
     }
 
-    /// All of it as Prometheus text.
-    pub fn text(&self, workers: &Registry, gauges: Gauges) -> Vec<u8> {
+    /// All of it as Prometheus text, with what each worker has in flight.
+    pub(crate) fn text(&self, workers: &[(WorkerStatus, Load)], gauges: Gauges) -> Vec<u8> {
         let integer = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let in_flight_max = gauges.in_flight_max.map_or(-1, integer);
         self.in_flight.set(integer(gauges.in_flight));
@@ -215,7 +228,7 @@ impl Metrics {
         text
     }
 
-    fn observe_workers(&self, workers: &Registry) {
+    fn observe_workers(&self, workers: &[(WorkerStatus, Load)]) {
         let vecs = [
             &self.worker_requests,
             &self.worker_tokens,
@@ -225,7 +238,7 @@ impl Metrics {
         for vec in vecs {
             vec.reset();
         }
-        for (status, load) in workers.loads() {
+        for (status, load) in workers {
             let labels = [&*status.spec.id, status.spec.role.as_str()];
             let integer = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
             let values = [

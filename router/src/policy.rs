@@ -14,7 +14,7 @@ use round_robin::RoundRobin;
 /// A policy by SGLang's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub enum PolicyName {
+pub(crate) enum PolicyName {
     Random,
     RoundRobin,
     PowerOfTwo,
@@ -28,23 +28,23 @@ pub enum PolicyName {
 
 /// The policy of each pool.
 #[derive(Clone, Copy, Debug)]
-pub struct Policies {
-    pub prefill: PolicyName,
-    pub decode: PolicyName,
-    pub unified: PolicyName,
+pub(crate) struct Policies {
+    pub(crate) prefill: PolicyName,
+    pub(crate) decode: PolicyName,
+    pub(crate) unified: PolicyName,
 }
 
 /// What this router has in flight on one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Load {
+pub(crate) struct Load {
     /// Prefill: prompt tokens. Decode: prompt tokens and those it may still produce.
-    pub tokens: u64,
-    pub requests: u64,
+    pub(crate) tokens: u64,
+    pub(crate) requests: u64,
 }
 
 /// A policy with what it remembers between requests.
 #[derive(Debug)]
-pub enum Policy {
+pub(crate) enum Policy {
     Random,
     RoundRobin(RoundRobin),
     PowerOfTwo,
@@ -55,7 +55,7 @@ pub enum Policy {
 
 impl PolicyName {
     /// Whether another policy serves under this name.
-    pub fn is_substituted(self) -> bool {
+    pub(crate) fn is_substituted(self) -> bool {
         matches!(self, Self::CacheAware | Self::Bucket)
     }
 }
@@ -63,7 +63,7 @@ impl PolicyName {
 // === impl Policy ===
 
 impl Policy {
-    pub fn new(name: PolicyName) -> Self {
+    pub(crate) fn new(name: PolicyName) -> Self {
         match name {
             PolicyName::Random => Self::Random,
             PolicyName::RoundRobin => Self::RoundRobin(RoundRobin::default()),
@@ -75,7 +75,7 @@ impl Policy {
     }
 
     /// Index of the chosen worker; `None` only if there is none. `draw` is 64 random bits.
-    pub fn pick(&self, loads: &[Load], draw: u64) -> Option<usize> {
+    pub(crate) fn pick(&self, loads: &[Load], draw: u64) -> Option<usize> {
         match loads.len() {
             0 => None,
             1 => Some(0),

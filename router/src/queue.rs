@@ -1,12 +1,12 @@
 //! Admission: so many requests in flight, so many waiting, and the rest refused at once, so that
-//! overload is an answer and not a timeout. A request waits for a place among those in flight, or
-//! for a worker where a pool has none for a moment; both count alike.
+//! overload is an answer and not a timeout. A request waits for a permit to be in flight, or for a
+//! worker where a pool has none for a moment; both count alike.
 
 mod limit;
-mod patience;
+mod wait_budget;
 
-pub use limit::{ConcurrencyLimit, LimitError};
-pub use patience::Patience;
+pub(crate) use limit::ConcurrencyLimit;
+pub(crate) use wait_budget::WaitBudget;
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -18,45 +18,44 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const UNBOUNDED: usize = Semaphore::MAX_PERMITS;
 
 #[derive(Clone, Debug)]
-pub struct QueueConfig {
-    pub limit: ConcurrencyLimit,
-    pub waiting_max: usize,
+pub(crate) struct QueueConfig {
+    pub(crate) limit: ConcurrencyLimit,
+    pub(crate) waiting_max: usize,
     /// How long a request waits at most.
-    pub wait_max: Duration,
+    pub(crate) wait_max: Duration,
     /// How much of that for a worker.
-    pub no_worker_max: Duration,
+    pub(crate) no_worker_max: Duration,
 }
 
 #[derive(Debug)]
-pub struct Queue {
-    places: Arc<Places>,
+pub(crate) struct Queue {
+    permits: Arc<Permits>,
     waiting: AtomicUsize,
     config: QueueConfig,
 }
 
 #[derive(Debug)]
-struct Places {
-    /// Its permits are the free places.
+struct Permits {
     free: Arc<Semaphore>,
     bound: AtomicUsize,
-    /// Places that were taken away while they were held: they end when they are given back.
+    /// Permits that were taken away while they were held: they end when they are given back.
     owed: Mutex<usize>,
     held: AtomicUsize,
 }
 
-/// A place among the requests in flight, given back when dropped.
+/// The right to be in flight, given back when dropped.
 #[derive(Debug)]
-pub struct Place {
-    places: Arc<Places>,
+pub(crate) struct AdmissionPermit {
+    permits: Arc<Permits>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
 /// Counts a waiting request for as long as it waits, also if its client leaves.
 #[derive(Debug)]
-pub struct Waiting<'a>(&'a AtomicUsize);
+pub(crate) struct Waiting<'a>(&'a AtomicUsize);
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QueueError {
+pub(crate) enum QueueError {
     #[error("the router's queue is full: {waiting} requests wait already; retry later")]
     Full { waiting: usize },
     #[error("the request waited {waited_secs} s for a place among those in flight; retry later")]
@@ -66,10 +65,10 @@ pub enum QueueError {
 // === impl Queue ===
 
 impl Queue {
-    pub fn new(config: QueueConfig) -> Self {
+    pub(crate) fn new(config: QueueConfig) -> Self {
         let bound = config.limit.bound(0);
         Self {
-            places: Arc::new(Places {
+            permits: Arc::new(Permits {
                 free: Arc::new(Semaphore::new(bound)),
                 bound: AtomicUsize::new(bound),
                 owed: Mutex::new(0),
@@ -82,63 +81,64 @@ impl Queue {
 
     /// Makes the bound what the limit says for a fleet that runs `running_max` requests at once; it is
     /// asked again under the lock, so that the latest fleet counts.
-    pub fn fit(&self, running_max: impl Fn() -> usize) {
+    pub(crate) fn fit(&self, running_max: impl Fn() -> usize) {
         let bound = || self.config.limit.bound(running_max());
-        if bound() != self.places.bound.load(Ordering::Relaxed) {
-            self.places.fit(bound);
+        if bound() != self.permits.bound.load(Ordering::Relaxed) {
+            self.permits.fit(bound);
         }
     }
 
-    /// A place that is free, unless others wait for it.
-    pub fn try_enter(&self) -> Option<Place> {
-        let permit = Arc::clone(&self.places.free).try_acquire_owned().ok()?;
-        Some(Place::new(&self.places, permit))
+    /// A permit that is free, unless others wait for it.
+    pub(crate) fn try_acquire(&self) -> Option<AdmissionPermit> {
+        let permit = Arc::clone(&self.permits.free).try_acquire_owned().ok()?;
+        Some(AdmissionPermit::new(&self.permits, permit))
     }
 
-    /// Waits for a place, in the order of those who do.
-    pub async fn enter(&self) -> Place {
-        let permit = Arc::clone(&self.places.free).acquire_owned().await;
+    /// Waits for a permit, in the order of those who do.
+    pub(crate) async fn acquire(&self) -> AdmissionPermit {
+        let permit = Arc::clone(&self.permits.free).acquire_owned().await;
         let permit = permit.expect("the queue's semaphore is never closed");
-        Place::new(&self.places, permit)
+        AdmissionPermit::new(&self.permits, permit)
     }
 
     /// Counts as waiting for as long as the result is held.
     ///
     /// # Errors
     /// `Full` when too many wait.
-    pub fn wait(&self) -> Result<Waiting<'_>, QueueError> {
+    pub(crate) fn wait(&self) -> Result<Waiting<'_>, QueueError> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.waiting);
-        match before < self.config.waiting_max {
-            true => Ok(waiting),
-            false => Err(QueueError::Full { waiting: before }),
+        if before < self.config.waiting_max {
+            Ok(waiting)
+        } else {
+            Err(QueueError::Full { waiting: before })
         }
     }
 
     /// What one request may wait, over all its attempts.
-    pub fn patience(&self) -> Patience {
-        Patience::new(&self.config)
+    pub(crate) fn budget(&self) -> WaitBudget {
+        WaitBudget::new(&self.config)
     }
 
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
     /// Requests in flight now.
-    pub fn in_flight(&self) -> usize {
-        self.places.held.load(Ordering::Relaxed)
+    pub(crate) fn in_flight(&self) -> usize {
+        self.permits.held.load(Ordering::Relaxed)
     }
 
     /// Requests in flight at most; `None`: no bound.
-    pub fn in_flight_max(&self) -> Option<usize> {
-        let bound = self.places.bound.load(Ordering::Relaxed);
+    pub(crate) fn in_flight_max(&self) -> Option<usize> {
+        let bound = self.permits.bound.load(Ordering::Relaxed);
         (bound < UNBOUNDED).then_some(bound)
     }
 }
 
-// === impl Places ===
+// === impl Permits ===
 
-impl Places {
+impl Permits {
     fn fit(&self, bound: impl Fn() -> usize) {
         let mut owed = self.owed.lock();
         let bound = bound();
@@ -155,22 +155,22 @@ impl Places {
     }
 }
 
-// === impl Place ===
+// === impl AdmissionPermit ===
 
-impl Place {
-    fn new(places: &Arc<Places>, permit: OwnedSemaphorePermit) -> Self {
-        places.held.fetch_add(1, Ordering::Relaxed);
+impl AdmissionPermit {
+    fn new(permits: &Arc<Permits>, permit: OwnedSemaphorePermit) -> Self {
+        permits.held.fetch_add(1, Ordering::Relaxed);
         Self {
-            places: Arc::clone(places),
+            permits: Arc::clone(permits),
             permit: Some(permit),
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for AdmissionPermit {
     fn drop(&mut self) {
-        self.places.held.fetch_sub(1, Ordering::Relaxed);
-        let mut owed = self.places.owed.lock();
+        self.permits.held.fetch_sub(1, Ordering::Relaxed);
+        let mut owed = self.permits.owed.lock();
         if let (1.., Some(permit)) = (*owed, self.permit.take()) {
             *owed -= 1;
             permit.forget();

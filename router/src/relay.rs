@@ -3,23 +3,26 @@
 //! not the router's memory; and it is dropped when the client leaves, which ends both legs.
 
 mod head;
+mod in_flight;
 mod shape;
 
-use crate::cancel::{Holdings, InFlight};
 use crate::client::{ClientError, Incoming};
-use crate::dispatch::{Call, PrefillLeg, Started, is_event_stream};
-use crate::queue::Place;
+use crate::clock::{Instant, Sleep, sleep_until, timeout};
+use crate::dispatch::{DecodeResponse, PrefillLeg};
+use crate::queue::AdmissionPermit;
+use crate::request::ClientRequest;
 use crate::router::Router;
+use crate::sse;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body::Frame;
+use in_flight::InFlight;
 use shape::Shape;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{Instant, Sleep};
 
 /// Prefill's answer trails decode's by at most this, or its connection is given up.
 const PREFILL_TRAIL_MAX: Duration = Duration::from_secs(10);
@@ -39,7 +42,7 @@ pub(crate) struct Relay {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
     #[error("the decode worker's answer broke off: {0}")]
-    Decode(ClientError),
+    Decode(#[source] ClientError),
     #[error("the request took longer than the router allows (--request-timeout-secs)")]
     Timeout,
 }
@@ -47,21 +50,21 @@ pub(crate) enum RelayError {
 /// Makes the response of an answer that has begun.
 pub(crate) fn respond(
     router: &Arc<Router>,
-    call: &Call,
-    started: Started,
-    place: Place,
+    request: &ClientRequest,
+    response: DecodeResponse,
+    permit: AdmissionPermit,
     deadline: Instant,
 ) -> Response {
-    let Started {
+    let is_complete = response.is_complete();
+    let DecodeResponse {
         head,
         first,
         rest,
-        is_complete,
-        decode,
+        lease,
         pair,
-    } = started;
-    let is_stream = is_event_stream(&head.headers);
-    let response_head = head::build(head, &decode, pair.as_ref());
+    } = response;
+    let is_stream = sse::is_event_stream(&head.headers);
+    let response_head = head::build(head, &lease, pair.as_ref());
     let (prefill, rooms, logprobs) = match pair {
         Some(pair) => (
             pair.prefill_leg,
@@ -70,12 +73,7 @@ pub(crate) fn respond(
         ),
         None => (None, None, None),
     };
-    let holdings = Holdings {
-        decode,
-        rooms,
-        place,
-    };
-    let in_flight = InFlight::new(Arc::clone(router), call.api, call.accepted, holdings);
+    let in_flight = InFlight::new(Arc::clone(router), request, lease, rooms, permit);
     in_flight.first_byte();
     let shape = Shape::new(is_stream, logprobs);
     let body = match (is_complete, shape.is_verbatim()) {
@@ -89,7 +87,7 @@ pub(crate) fn respond(
             decode: rest,
             prefill,
             in_flight: Some(in_flight),
-            deadline: Box::pin(tokio::time::sleep_until(deadline)),
+            deadline: Box::pin(sleep_until(deadline)),
             shape,
         }),
     };
@@ -101,7 +99,7 @@ pub(crate) fn respond(
 fn trail(prefill: Option<PrefillLeg>) {
     if let Some(prefill) = prefill {
         tokio::spawn(async move {
-            if let Ok(Err(fault)) = tokio::time::timeout(PREFILL_TRAIL_MAX, prefill).await {
+            if let Ok(Err(fault)) = timeout(PREFILL_TRAIL_MAX, prefill).await {
                 tracing::debug!("prefill's leg ended after its request: {fault}");
             }
         });

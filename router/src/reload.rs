@@ -1,24 +1,24 @@
 //! Values that are read from files, and read again when the files change: a mounted Secret is
-//! replaced while its pod runs. What cannot be used is refused at the start, and later left alone:
-//! the value before it stays.
+//! replaced while its pod runs. Content that cannot be used is refused at the start, and later left
+//! alone: the value before it stays.
 //!
-//! Files are looked at, not watched: kubelet swaps a symbolic link two folders above, of which a
+//! Files are polled, not watched: kubelet swaps a symbolic link two folders above, of which a
 //! watch on the file sees nothing, and network file systems send no events.
 
+use crate::clock::sleep;
 use crate::metrics::Metrics;
 use crate::vitals::Vitals;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::sleep;
 
-/// Pause between two looks. Kubelet takes up to a minute to bring a change, so a second adds
-/// nothing to that, and a look at some small files costs microseconds.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Kubelet takes up to a minute to bring a change, so a second adds nothing to that, and reading some
+/// small files costs microseconds.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Files and what they mean.
-pub trait Source: Send + Sync + 'static {
+pub(crate) trait Source: Send + Sync + 'static {
     type Content: Clone + PartialEq + Send + 'static;
     type Value: Send + Sync + 'static;
     type Error: std::error::Error + Send + 'static;
@@ -33,7 +33,7 @@ pub trait Source: Send + Sync + 'static {
     /// What is wrong with the content, where, and what to do.
     fn parse(&self, content: &Self::Content) -> Result<Self::Value, Self::Error>;
 
-    /// Logs what matters about content that was taken in.
+    /// Logs what matters about content that was applied.
     fn report(&self, _content: &Self::Content, _metrics: &Metrics) {}
 
     /// What changed content comes to, and what of it could not be used.
@@ -50,34 +50,34 @@ pub trait Source: Send + Sync + 'static {
 }
 
 /// What changed files come to.
-pub struct Change<S: Source + ?Sized> {
-    pub value: S::Value,
+pub(crate) struct Change<S: Source + ?Sized> {
+    pub(crate) value: S::Value,
     /// What of them is left out.
-    pub unusable: Option<S::Error>,
+    pub(crate) unusable: Option<S::Error>,
 }
 
 /// A value that follows its files.
-pub struct Reloaded<T> {
+pub(crate) struct Reloaded<T> {
     current: watch::Receiver<Arc<T>>,
 }
 
-/// What was taken in last, and what was seen last.
-struct Looks<C> {
-    taken: Seen<C>,
-    seen: Seen<C>,
+/// What the polls found: the content that was applied last, and that of the last poll.
+struct PollState<C> {
+    applied: Polled<C>,
+    last: Polled<C>,
 }
 
-/// What one look found: the content, or why there is none.
-type Seen<C> = Result<C, String>;
+/// What one poll found: the content, or why there is none, as text since two of these are compared.
+type Polled<C> = Result<C, String>;
 
 // === impl Reloaded ===
 
 impl<T: Send + Sync + 'static> Reloaded<T> {
-    /// Reads the value, and goes on looking at its files for as long as it is held.
+    /// Reads the value, and goes on polling its files for as long as it is held.
     ///
     /// # Errors
     /// Why the files cannot be used.
-    pub fn open<S: Source<Value = T>>(
+    pub(crate) fn open<S: Source<Value = T>>(
         source: S,
         metrics: &Arc<Metrics>,
         vitals: &Vitals,
@@ -86,50 +86,50 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         let value = source.parse(&content)?;
         source.report(&content, metrics);
         let (sender, current) = watch::channel(Arc::new(value));
-        let looks = Looks::new(content);
-        let follow = follow(Arc::new(source), looks, sender, Arc::clone(metrics));
-        vitals.spawn("looks at files", follow);
+        let state = PollState::new(content);
+        let follow = follow(Arc::new(source), state, sender, Arc::clone(metrics));
+        vitals.spawn("polls of files", follow);
         Ok(Self { current })
     }
 
-    pub fn get(&self) -> Arc<T> {
+    pub(crate) fn get(&self) -> Arc<T> {
         Arc::clone(&self.current.borrow())
     }
 }
 
-// === impl Looks ===
+// === impl PollState ===
 
-impl<C: Clone + PartialEq> Looks<C> {
+impl<C: Clone + PartialEq> PollState<C> {
     fn new(content: C) -> Self {
         Self {
-            taken: Ok(content.clone()),
-            seen: Ok(content),
+            applied: Ok(content.clone()),
+            last: Ok(content),
         }
     }
 
-    /// What is to be taken in: what differs from what was taken in last and is the same as at the
-    /// last poll, so that a writer of several files, or of one in several pieces, has finished.
-    fn settle(&mut self, found: Seen<C>) -> Option<&Seen<C>> {
-        let finished = found == self.seen;
-        self.seen = found;
-        if !finished || self.seen == self.taken {
+    /// The content to apply, if any: it differs from the one that was applied last, and two polls in a
+    /// row found it, so that a writer of several files, or of one in several pieces, has finished.
+    fn settle(&mut self, found: Polled<C>) -> Option<&Polled<C>> {
+        let finished = found == self.last;
+        self.last = found;
+        if !finished || self.last == self.applied {
             return None;
         }
-        self.taken = self.seen.clone();
-        Some(&self.taken)
+        self.applied = self.last.clone();
+        Some(&self.applied)
     }
 }
 
 async fn follow<S: Source>(
     source: Arc<S>,
-    mut looks: Looks<S::Content>,
+    mut state: PollState<S::Content>,
     current: watch::Sender<Arc<S::Value>>,
     metrics: Arc<Metrics>,
 ) {
     loop {
         tokio::select! {
             () = current.closed() => return,
-            () = sleep(LOOK_INTERVAL) => {}
+            () = sleep(POLL_INTERVAL) => {}
         }
         let reader = Arc::clone(&source);
         let found = tokio::task::spawn_blocking(move || reader.read()).await;
@@ -141,7 +141,7 @@ async fn follow<S: Source>(
                 Err(_) => return,
             },
         };
-        let Some(changed) = looks.settle(found.map_err(|error| error.to_string())) else {
+        let Some(changed) = state.settle(found.map_err(|error| error.to_string())) else {
             continue;
         };
         let value = match changed {
@@ -155,16 +155,19 @@ async fn follow<S: Source>(
         metrics.reloaded(S::NAME, is_whole);
         match value {
             Ok(Change { value, unusable }) => {
-                tracing::info!(files = S::NAME, "changed, and read again");
-                if let Some(error) = unusable {
-                    tracing::warn!(files = S::NAME, "changed, and counts but for: {error}");
+                match unusable {
+                    None => tracing::info!(files = S::NAME, "reloaded"),
+                    Some(error) => {
+                        tracing::warn!(files = S::NAME, %error, "reloaded; skipped invalid entries");
+                    }
                 }
                 current.send_replace(Arc::new(value));
             }
             Err(error) => {
                 tracing::warn!(
                     files = S::NAME,
-                    "changed, but what was read before stays: {error}"
+                    %error,
+                    "reload failed, keeping the previous value"
                 );
             }
         }

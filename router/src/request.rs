@@ -1,65 +1,91 @@
-//! What the router reads of a request: model, streaming, how many answers, how long the prompt
+//! A client's request, and what the router reads of it: model, streaming, how many answers, how long the prompt
 //! is, and where the bootstrap fields go. Everything else in the client's bytes is not looked at.
 
 mod prompt;
 
+use crate::clock::Instant;
 use crate::logprobs::AnswerShape;
 use crate::splice::{Object, SpliceError, Target};
+use bytes::Bytes;
+use http::HeaderMap;
 use prompt::{Prompt, Samples};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::str::Utf8Error;
 
 /// Which API a request came through; it decides where the prompt and the sample count are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Api {
+pub(crate) enum Api {
     ChatCompletions,
     Completions,
     Generate,
 }
 
+/// A client's request, read and understood.
+#[derive(Debug)]
+pub(crate) struct ClientRequest {
+    pub(crate) api: Api,
+    /// Headers for the workers; hop-by-hop ones are gone.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) routing: Routing,
+    pub(crate) accepted: Instant,
+    pub(crate) accepted_unix_ns: u64,
+}
+
 /// Rooms of one request beyond which it is refused: a bound on what one body can make the router
 /// allocate.
-pub const ROOMS_MAX: u32 = 8192;
+pub(crate) const ROOMS_MAX: u32 = 8192;
 /// Output tokens counted as load at most; SGLang clips its estimates at the same number.
 const OUTPUT_TOKENS_MAX: u64 = 4096;
 /// Output tokens counted for a request that does not say.
 const OUTPUT_TOKENS_DEFAULT: u64 = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Routing {
-    pub model: Option<String>,
-    pub stream: bool,
+pub(crate) struct Routing {
+    pub(crate) model: Option<String>,
+    pub(crate) stream: bool,
     /// One room for each answer of each prompt, item-major.
-    pub rooms: RoomCount,
+    pub(crate) rooms: RoomCount,
     /// Exact for token ids, a quarter of the bytes for text.
-    pub prompt_tokens: u64,
+    pub(crate) prompt_tokens: u64,
     /// Tokens it may produce, of all its answers.
-    pub output_tokens: u64,
+    pub(crate) output_tokens: u64,
     /// Set if log probabilities of the prompt are asked for, which come from prefill: how answers
     /// hold them.
-    pub prompt_logprobs: Option<AnswerShape>,
-    pub target: Target,
+    pub(crate) prompt_logprobs: Option<AnswerShape>,
+    pub(crate) target: Target,
 }
 
 /// Bootstrap fields are scalars for one answer to one prompt, arrays for anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RoomCount {
+pub(crate) enum RoomCount {
     One,
     Many(u32),
 }
 
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    #[error("the body is not UTF-8: byte {0} begins no character")]
-    Utf8(usize),
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("the body is not UTF-8: byte {} begins no character", .0.valid_up_to())]
+    Utf8(#[from] Utf8Error),
     #[error("the body is not a JSON object that can be routed: {0}")]
-    Json(String),
+    Json(#[source] serde_json::Error),
     #[error("{param} appears twice; give it once")]
     Duplicate { param: &'static str },
     #[error("{param} {problem}")]
     Field {
         param: &'static str,
         problem: String,
+    },
+    #[error("{param} {source}")]
+    Value {
+        param: &'static str,
+        source: serde_json::Error,
+    },
+    #[error("{param} mixes lists and other things: {source}")]
+    MixedLists {
+        param: &'static str,
+        source: serde_json::Error,
     },
     #[error("the request asks for {asked} answers; one request may ask for {ROOMS_MAX}")]
     TooMany { asked: u64 },
@@ -86,9 +112,9 @@ struct Fields<'a> {
 // === impl Api ===
 
 impl Api {
-    pub const ALL: [Self; 3] = [Self::ChatCompletions, Self::Completions, Self::Generate];
+    pub(crate) const ALL: [Self; 3] = [Self::ChatCompletions, Self::Completions, Self::Generate];
 
-    pub fn path(self) -> &'static str {
+    pub(crate) fn path(self) -> &'static str {
         match self {
             Self::ChatCompletions => "/v1/chat/completions",
             Self::Completions => "/v1/completions",
@@ -97,7 +123,7 @@ impl Api {
     }
 
     /// Label of metrics.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ChatCompletions => "chat_completions",
             Self::Completions => "completions",
@@ -106,7 +132,7 @@ impl Api {
     }
 
     /// Position in `ALL`.
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         self as usize
     }
 }
@@ -116,9 +142,8 @@ impl Api {
 impl Routing {
     /// # Errors
     /// Says where the body is no JSON object, or which field the router cannot read.
-    pub fn parse(api: Api, body: &[u8]) -> Result<Self, RequestError> {
-        let text =
-            std::str::from_utf8(body).map_err(|error| RequestError::Utf8(error.valid_up_to()))?;
+    pub(crate) fn parse(api: Api, body: &[u8]) -> Result<Self, RequestError> {
+        let text = std::str::from_utf8(body)?;
         let mut fields = Fields::default();
         let object = Object::scan(text, |key, value| fields.set(key, value))?;
         let model = read(fields.model, "model", "must be a string")?;
@@ -160,7 +185,7 @@ fn room_count(is_batch: bool, answers: u64) -> Result<RoomCount, RequestError> {
 // === impl RoomCount ===
 
 impl RoomCount {
-    pub fn get(self) -> u32 {
+    pub(crate) fn get(self) -> u32 {
         match self {
             Self::One => 1,
             Self::Many(count) => count,
@@ -240,9 +265,12 @@ fn excerpt(raw: &str) -> String {
 
 impl RequestError {
     /// The field at fault, for the error object.
-    pub fn param(&self) -> Option<&'static str> {
+    pub(crate) fn param(&self) -> Option<&'static str> {
         match self {
-            Self::Duplicate { param } | Self::Field { param, .. } => Some(param),
+            Self::Duplicate { param }
+            | Self::Field { param, .. }
+            | Self::Value { param, .. }
+            | Self::MixedLists { param, .. } => Some(param),
             Self::Utf8(_) | Self::Json(_) | Self::TooMany { .. } => None,
         }
     }
@@ -251,7 +279,7 @@ impl RequestError {
 impl From<SpliceError> for RequestError {
     fn from(error: SpliceError) -> Self {
         match error {
-            SpliceError::Json(reason) => Self::Json(reason),
+            SpliceError::Json(error) => Self::Json(error),
             SpliceError::Duplicate(param) => Self::Duplicate { param },
         }
     }

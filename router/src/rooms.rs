@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 /// First room of each request in flight → how many rooms it has.
 #[derive(Clone, Debug, Default)]
-pub struct Rooms {
+pub(crate) struct Rooms {
     taken: Arc<Mutex<BTreeMap<BootstrapRoom, u32>>>,
 }
 
 /// Consecutive rooms of one request, given back when dropped.
 #[derive(Debug)]
-pub struct RoomRange {
+pub(crate) struct RoomRange {
     first: BootstrapRoom,
     count: u32,
     rooms: Rooms,
@@ -24,7 +24,7 @@ pub struct RoomRange {
 
 impl Rooms {
     /// Draws `count` (at least 1) consecutive rooms that are free. `draw` gives 64 random bits.
-    pub fn draw(&self, count: u32, mut draw: impl FnMut() -> u64) -> RoomRange {
+    pub(crate) fn draw(&self, count: u32, mut draw: impl FnMut() -> u64) -> RoomRange {
         let count = count.max(1);
         let mut taken = self.taken.lock();
         loop {
@@ -41,12 +41,8 @@ impl Rooms {
     }
 
     /// Requests that hold rooms.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.taken.lock().len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -65,11 +61,11 @@ fn is_free(taken: &BTreeMap<BootstrapRoom, u32>, first: BootstrapRoom, count: u3
 // === impl RoomRange ===
 
 impl RoomRange {
-    pub fn first(&self) -> BootstrapRoom {
+    pub(crate) fn first(&self) -> BootstrapRoom {
         self.first
     }
 
-    pub fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.count
     }
 }

@@ -2,16 +2,16 @@
 //! worker where there is no pair. Choosing takes a place on each, so that the next request sees
 //! the load of this one.
 
+use crate::clock::Instant;
 use crate::policy::{Load, Policies, Policy};
 use crate::workers::{Fleet, Group, Lease, Member, Worker};
 use pd_protocol::Role;
 use rand::RngCore;
 use std::sync::Arc;
-use tokio::time::Instant;
 
 /// The policies of all pools, with their state.
 #[derive(Debug)]
-pub struct Chooser {
+pub(crate) struct Chooser {
     prefill: Policy,
     decode: Policy,
     unified: Policy,
@@ -19,32 +19,32 @@ pub struct Chooser {
 
 /// What of a request decides where it goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Demand<'a> {
-    pub model: Option<&'a str>,
-    pub prompt_tokens: u64,
-    pub output_tokens: u64,
+pub(crate) struct Demand<'a> {
+    pub(crate) model: Option<&'a str>,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) output_tokens: u64,
     /// Workers that failed this request; taken again only if there is no other, and not before a
     /// probe has reached them.
-    pub excluded: &'a [Arc<Worker>],
-    pub now: Instant,
+    pub(crate) excluded: &'a [Arc<Worker>],
+    pub(crate) now: Instant,
 }
 
 #[derive(Debug)]
-pub enum Route {
+pub(crate) enum Route {
     Pair(PrefillDecodePair),
     Unified(Lease),
 }
 
 /// SGLang's `PrefillDecodePair`.
 #[derive(Debug)]
-pub struct PrefillDecodePair {
-    pub prefill: Lease,
-    pub decode: Lease,
-    pub bootstrap_port: u16,
+pub(crate) struct PrefillDecodePair {
+    pub(crate) prefill: Lease,
+    pub(crate) decode: Lease,
+    pub(crate) bootstrap_port: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoRoute {
+pub(crate) enum NoRoute {
     #[error("the model {asked:?} is not served here; served are: {served}")]
     UnknownModel { asked: String, served: String },
     #[error(
@@ -56,7 +56,7 @@ pub enum NoRoute {
 // === impl Chooser ===
 
 impl Chooser {
-    pub fn new(names: Policies) -> Self {
+    pub(crate) fn new(names: Policies) -> Self {
         Self {
             prefill: Policy::new(names.prefill),
             decode: Policy::new(names.decode),
@@ -66,7 +66,7 @@ impl Chooser {
 
     /// # Errors
     /// `UnknownModel` if known workers serve others only, else `NoWorker` with what is missing.
-    pub fn choose(
+    pub(crate) fn choose(
         &self,
         fleet: &Fleet,
         demand: &Demand<'_>,

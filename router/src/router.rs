@@ -1,12 +1,12 @@
 //! The router's state, shared by all requests: its parts side by side, each with its own lock or
 //! none.
 
-use crate::api::cors::CorsOrigins;
 use crate::api_keys::ApiKeys;
 use crate::config::Config;
+use crate::cors::CorsOrigins;
 use crate::headers::RequestIds;
 use crate::metrics::{Gauges, Metrics};
-use crate::queue::{Place, Queue};
+use crate::queue::{AdmissionPermit, Queue};
 use crate::retry::RetryConfig;
 use crate::rooms::Rooms;
 use crate::route::{Chooser, Demand, NoRoute, Route};
@@ -24,19 +24,19 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 pub struct Router {
-    pub workers: Arc<Registry>,
-    pub queue: Queue,
-    pub rooms: Rooms,
-    pub timeline: Timeline,
-    pub metrics: Arc<Metrics>,
-    pub retry: RetryConfig,
-    pub request_timeout: Duration,
-    pub body_bytes_max: usize,
-    pub api_keys: ApiKeys,
-    pub admin_token: Option<Secret>,
-    pub cors: CorsOrigins,
-    pub request_ids: RequestIds,
-    pub vitals: Vitals,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) queue: Queue,
+    pub(crate) rooms: Rooms,
+    pub(crate) timeline: Timeline,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) retry: RetryConfig,
+    pub(crate) request_timeout: Duration,
+    pub(crate) body_bytes_max: usize,
+    pub(crate) api_keys: ApiKeys,
+    pub(crate) admin_token: Option<Secret>,
+    pub(crate) cors: Arc<CorsOrigins>,
+    pub(crate) request_ids: RequestIds,
+    pub(crate) vitals: Vitals,
     /// Cancelled when the router begins to drain.
     pub(crate) draining: CancellationToken,
     chooser: Chooser,
@@ -49,7 +49,7 @@ pub struct Router {
 
 impl Router {
     /// The router of `config`, with no worker yet.
-    pub fn new(
+    pub(crate) fn new(
         config: &Config,
         api_keys: ApiKeys,
         metrics: Arc<Metrics>,
@@ -58,7 +58,7 @@ impl Router {
         let authorization = api_keys.authorization().cloned();
         let prober = Prober::new(config.health.clone(), authorization);
         Arc::new(Self {
-            workers: Arc::new(Registry::new(config.circuit.clone())),
+            registry: Arc::new(Registry::new(config.circuit.clone())),
             queue: Queue::new(config.queue.clone()),
             rooms: Rooms::default(),
             timeline: Timeline::default(),
@@ -68,7 +68,7 @@ impl Router {
             body_bytes_max: config.body_bytes_max,
             api_keys,
             admin_token: config.admin_token.clone(),
-            cors: config.cors.clone(),
+            cors: Arc::new(config.cors.clone()),
             request_ids: config.request_ids.clone(),
             vitals,
             draining: CancellationToken::new(),
@@ -84,30 +84,76 @@ impl Router {
     /// What the registry refuses.
     pub fn add_worker(&self, spec: WorkerSpec) -> Result<WorkerStatus, RegistryError> {
         let id = spec.id.clone();
-        if let Registered::New(worker) = self.workers.register(spec)? {
-            let registry = Arc::clone(&self.workers);
+        if let Registered::New(worker) = self.registry.register(spec)? {
+            let registry = Arc::clone(&self.registry);
             let prober = Arc::clone(&self.prober);
             let watch = health::watch(registry, worker, prober);
-            self.vitals.spawn("probes of a worker", watch);
+            self.spawn("probes of a worker", watch);
         }
-        self.workers.status(&id)
+        self.worker(&id)
     }
 
-    /// A place among those in flight, if one is free.
-    pub(crate) fn try_enter(&self) -> Option<Place> {
+    /// # Errors
+    /// The worker is not registered.
+    pub fn worker(&self, id: &str) -> Result<WorkerStatus, RegistryError> {
+        self.registry.status(id)
+    }
+
+    pub fn workers(&self) -> Vec<WorkerStatus> {
+        self.registry.list()
+    }
+
+    /// After this returns with `cordoned` no new request goes to the worker.
+    ///
+    /// # Errors
+    /// The worker is not registered.
+    pub fn set_cordoned(&self, id: &str, cordoned: bool) -> Result<WorkerStatus, RegistryError> {
+        self.registry.set_cordoned(id, cordoned)
+    }
+
+    /// Cordons the worker and forgets it; what it has in flight goes on.
+    ///
+    /// # Errors
+    /// The worker is not registered.
+    pub fn remove_worker(&self, id: &str) -> Result<WorkerStatus, RegistryError> {
+        self.registry.remove(id)
+    }
+
+    /// Runs a task that every request depends on: when it panics, the router drains and ends.
+    pub fn spawn(&self, task: &'static str, run: impl Future<Output = ()> + Send + 'static) {
+        self.vitals.spawn(task, run);
+    }
+
+    /// Requests in flight now.
+    pub fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    /// Requests that wait for a permit or a worker.
+    pub fn waiting(&self) -> usize {
+        self.queue.waiting()
+    }
+
+    /// Requests that hold rooms.
+    pub fn with_rooms(&self) -> usize {
+        self.rooms.len()
+    }
+
+    /// A permit to be in flight, if one is free.
+    pub(crate) fn try_acquire(&self) -> Option<AdmissionPermit> {
         self.fit_queue();
-        self.queue.try_enter()
+        self.queue.try_acquire()
     }
 
     /// Makes the queue's bound that of the workers there are.
     pub(crate) fn fit_queue(&self) {
-        self.queue.fit(|| self.workers.fleet().running_max);
+        self.queue.fit(|| self.registry.fleet().running_max);
     }
 
     /// # Errors
     /// Why no worker can serve the demand.
-    pub fn choose(&self, demand: &Demand<'_>) -> Result<Route, NoRoute> {
-        let fleet = self.workers.fleet();
+    pub(crate) fn choose(&self, demand: &Demand<'_>) -> Result<Route, NoRoute> {
+        let fleet = self.registry.fleet();
         self.chooser.choose(&fleet, demand, &mut rand::rng())
     }
 
@@ -119,10 +165,10 @@ impl Router {
 
     /// Whether a pair or a unified worker is ready.
     pub fn is_routable(&self) -> bool {
-        self.workers.fleet().is_routable()
+        self.registry.fleet().is_routable()
     }
 
-    pub fn set_synced(&self) {
+    pub(crate) fn set_synced(&self) {
         self.is_synced.store(true, Ordering::Relaxed);
     }
 
@@ -130,19 +176,19 @@ impl Router {
         self.draining.is_cancelled()
     }
 
-    pub fn begin_draining(&self) {
+    pub(crate) fn begin_draining(&self) {
         self.draining.cancel();
     }
 
-    pub fn metrics_text(&self) -> Vec<u8> {
+    pub(crate) fn metrics_text(&self) -> Vec<u8> {
         self.fit_queue();
         let gauges = Gauges {
-            in_flight: self.queue.in_flight(),
+            in_flight: self.in_flight(),
             in_flight_max: self.queue.in_flight_max(),
-            queue_waiting: self.queue.waiting(),
-            rooms: self.rooms.len(),
+            queue_waiting: self.waiting(),
+            rooms: self.with_rooms(),
         };
-        self.metrics.text(&self.workers, gauges)
+        self.metrics.text(&self.registry.loads(), gauges)
     }
 }
 

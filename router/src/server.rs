@@ -1,27 +1,28 @@
 //! The listening sockets, and how the router stops: unready first, while requests that still come
 //! are served; then no new connection; then the answers in flight finish within the grace period.
 
+use crate::admin;
 use crate::api;
 use crate::api_keys::{ApiKeys, KeyFilesError};
+use crate::clock;
 use crate::config::{Config, HostPort};
+use crate::discovery::{self, DiscoveryError};
 use crate::metrics::Metrics;
+use crate::net::{self, TcpListener, no_delay};
 use crate::reload::Reloaded;
 use crate::router::Router;
 use crate::tls::{TlsError, TlsListener};
 use crate::vitals::{LostTask, Vitals};
 use crate::workers::RegistryError;
-use crate::workers::admin;
-use crate::workers::discovery::{self, DiscoveryError};
 use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
 use axum::serve::{Listener, ListenerExt};
 use pd_protocol::sockets::{self, PROC_NET_TCP, is_delivered};
 use rustls::ServerConfig;
 use std::fmt::Debug;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -110,7 +111,7 @@ impl Server {
     }
 
     /// Whether the API is served over TLS.
-    pub fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
@@ -148,11 +149,11 @@ impl Server {
             tracing::error!("{lost}; ends with the answers in flight");
         } else {
             tracing::info!(delay = ?self.delay, "shutting down: takes no more connections after the delay");
-            tokio::time::sleep(self.delay).await;
+            clock::sleep(self.delay).await;
         }
         tracing::info!("finishing the answers in flight");
         stop.cancel();
-        let stopped = match tokio::time::timeout(self.grace, &mut serving).await {
+        let stopped = match clock::timeout(self.grace, &mut serving).await {
             Ok(_) => {
                 if let Ok(port) = port {
                     deliver(port).await;
@@ -235,23 +236,18 @@ async fn deliver(port: u16) {
         if is_delivered(tables(), port) {
             return;
         }
-        tokio::time::sleep(sockets::POLL_INTERVAL).await;
+        clock::sleep(sockets::POLL_INTERVAL).await;
     }
     tracing::warn!("a client has not taken the end of its answer");
 }
 
-/// `::` is every address; a kernel without IPv6 has those of IPv4.
 async fn listen(flags: &'static str, (host, port): &HostPort) -> Result<TcpListener, StartError> {
-    let mut bound = TcpListener::bind((host.as_str(), *port)).await;
-    let taken = [io::ErrorKind::AddrInUse, io::ErrorKind::PermissionDenied];
-    let failed = bound.as_ref().err().map(io::Error::kind);
-    if host == "::" && failed.is_some_and(|kind| !taken.contains(&kind)) {
-        bound = TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).await;
-    }
+    let bound = net::listen(host, *port).await;
     bound.map_err(|source| StartError::Bind {
-        address: match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
+        address: if host.contains(':') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
         },
         flags,
         source,
@@ -260,17 +256,13 @@ async fn listen(flags: &'static str, (host, port): &HostPort) -> Result<TcpListe
 
 /// What to do about an address that cannot be bound.
 fn remedy(source: &io::Error, flags: &str) -> String {
-    let or_stop = match source.kind() == io::ErrorKind::AddrInUse {
-        true => ", or stop the process that listens there",
-        false => "",
+    let or_stop = if source.kind() == io::ErrorKind::AddrInUse {
+        ", or stop the process that listens there"
+    } else {
+        ""
     };
     format!("give another {flags}{or_stop}")
 }
 
-/// With Nagle's algorithm on, the first token of a stream on a kept connection would wait for the
-/// client's delayed acknowledgement, 40 ms.
-pub(crate) fn no_delay(stream: &mut TcpStream) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY was refused");
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@
 mod object;
 
 pub(crate) use object::span;
-pub use object::{Object, SpliceError};
+pub(crate) use object::{Object, SpliceError};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use pd_protocol::BootstrapRoom;
@@ -18,7 +18,7 @@ const FIELDS: [&str; 3] = ["bootstrap_host", "bootstrap_port", "bootstrap_room"]
 
 /// Where the fields go in one body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Target {
+pub(crate) struct Target {
     /// Byte ranges of the values that the client gave.
     given: [Option<Range<usize>>; 3],
     /// Position of the closing brace.
@@ -28,13 +28,13 @@ pub struct Target {
 
 /// What the fields say.
 #[derive(Clone, Copy, Debug)]
-pub struct Bootstrap<'a> {
+pub(crate) struct Bootstrap<'a> {
     /// As a JSON string, quotes included.
-    pub host_json: &'a str,
-    pub port: u16,
-    pub room: BootstrapRoom,
+    pub(crate) host_json: &'a str,
+    pub(crate) port: u16,
+    pub(crate) room: BootstrapRoom,
     /// Arrays of this many entries instead of scalars.
-    pub array_len: Option<u32>,
+    pub(crate) array_len: Option<u32>,
 }
 
 // === impl Target ===
@@ -46,7 +46,7 @@ impl Target {
     }
 
     /// `body` must be the bytes that were scanned.
-    pub fn splice(&self, body: &[u8], bootstrap: &Bootstrap<'_>) -> Bytes {
+    pub(crate) fn splice(&self, body: &[u8], bootstrap: &Bootstrap<'_>) -> Bytes {
         let added_len = bootstrap.len_max();
         let mut out = BytesMut::with_capacity(body.len() + added_len);
         let mut given: Vec<(usize, &Range<usize>)> = self

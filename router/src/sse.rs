@@ -2,14 +2,22 @@
 //! reading and writing the error event that ends a stream.
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
 
 /// An event larger than this is relayed as it is, in pieces.
 const EVENT_BYTES_MAX: usize = 16 << 20;
 
+/// Whether these are the headers of a stream of events.
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+}
+
 /// Cuts bytes into events. What goes in comes out: each event with the blank line that ends it.
 #[derive(Debug, Default)]
-pub struct EventSplitter {
+pub(crate) struct EventSplitter {
     buffer: BytesMut,
     /// No event ends before this position.
     searched_len: usize,
@@ -17,19 +25,19 @@ pub struct EventSplitter {
 
 /// Knows whether relayed bytes ended with a whole event.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Boundary {
+pub(crate) struct Boundary {
     last: [u8; 2],
 }
 
 // === impl EventSplitter ===
 
 impl EventSplitter {
-    pub fn push(&mut self, data: &[u8]) {
+    pub(crate) fn push(&mut self, data: &[u8]) {
         self.buffer.extend_from_slice(data);
     }
 
     /// The next whole event, with its blank line.
-    pub fn next_event(&mut self) -> Option<Bytes> {
+    pub(crate) fn next_event(&mut self) -> Option<Bytes> {
         match blank_line_end(&self.buffer, self.searched_len) {
             Some(end) => {
                 self.searched_len = 0;
@@ -45,7 +53,7 @@ impl EventSplitter {
     }
 
     /// What is left when the stream ends.
-    pub fn rest(&mut self) -> Bytes {
+    pub(crate) fn rest(&mut self) -> Bytes {
         self.searched_len = 0;
         self.buffer.split().freeze()
     }
@@ -68,7 +76,7 @@ pub(crate) fn blank_line_end(buffer: &[u8], from: usize) -> Option<usize> {
 // === impl Boundary ===
 
 impl Boundary {
-    pub fn relayed(&mut self, data: &[u8]) {
+    pub(crate) fn relayed(&mut self, data: &[u8]) {
         match data {
             [] => {}
             [only] => self.last = [self.last[1], *only],
@@ -77,7 +85,7 @@ impl Boundary {
     }
 
     /// Whether the next byte begins an event.
-    pub fn is_between_events(self) -> bool {
+    pub(crate) fn is_between_events(self) -> bool {
         // "\r\n\r\n" ends in "\r\n" too, as a single line does; taking both for an event's end
         // only leaves out a blank line that such a stream has anyway.
         matches!(self.last, [0, 0] | [b'\n' | b'\r', b'\n'])
@@ -85,7 +93,7 @@ impl Boundary {
 }
 
 /// The data of an event that has one `data:` line, and where that is.
-pub fn data(event: &str) -> Option<&str> {
+pub(crate) fn data(event: &str) -> Option<&str> {
     let mut lines = event.lines().filter_map(|line| line.strip_prefix("data:"));
     match (lines.next(), lines.next()) {
         (Some(data), None) => Some(data.strip_prefix(' ').unwrap_or(data)),
@@ -94,7 +102,7 @@ pub fn data(event: &str) -> Option<&str> {
 }
 
 /// If a stream begins with an error event: the status it stands for, and its JSON.
-pub fn leading_error(first: &[u8]) -> Option<(StatusCode, Bytes)> {
+pub(crate) fn leading_error(first: &[u8]) -> Option<(StatusCode, Bytes)> {
     let is_error = first.starts_with(b"event: error")
         || first.starts_with(b"event:error")
         || first.starts_with(b"data: {\"error\"")
@@ -122,10 +130,11 @@ fn status_of(code: &serde_json::Value) -> Option<StatusCode> {
 }
 
 /// An event that says why the stream ends here.
-pub fn error_event(json: &[u8], boundary: Boundary) -> Bytes {
-    let start: &[u8] = match boundary.is_between_events() {
-        true => b"",
-        false => b"\n\n",
+pub(crate) fn error_event(json: &[u8], boundary: Boundary) -> Bytes {
+    let start: &[u8] = if boundary.is_between_events() {
+        b""
+    } else {
+        b"\n\n"
     };
     start
         .chain(&b"event: error\ndata: "[..])

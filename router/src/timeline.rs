@@ -4,7 +4,6 @@ use parking_lot::Mutex;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::timeline::{RequestTimeline, Stage, StageEvent};
 use std::collections::VecDeque;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Requests remembered; the oldest makes way.
 const CAPACITY: usize = 4096;
@@ -18,7 +17,7 @@ const STAGES: [Stage; 4] = [
 ];
 
 #[derive(Debug, Default)]
-pub struct Timeline {
+pub(crate) struct Timeline {
     ring: Mutex<Ring>,
 }
 
@@ -39,7 +38,7 @@ struct Record {
 
 /// Names a request's record for as long as the ring holds it.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     seq: u64,
 }
 
@@ -47,7 +46,13 @@ pub struct Entry {
 
 impl Timeline {
     /// Begins the record of the `count` rooms from `first`.
-    pub fn open(&self, first: BootstrapRoom, count: u32, accepted: u64, dispatched: u64) -> Entry {
+    pub(crate) fn open(
+        &self,
+        first: BootstrapRoom,
+        count: u32,
+        accepted: u64,
+        dispatched: u64,
+    ) -> Entry {
         let mut ring = self.ring.lock();
         if ring.records.len() == CAPACITY {
             ring.records.pop_front();
@@ -63,11 +68,11 @@ impl Timeline {
         }
     }
 
-    pub fn mark_first_byte(&self, entry: Entry, at_unix_ns: u64) {
+    pub(crate) fn mark_first_byte(&self, entry: Entry, at_unix_ns: u64) {
         self.mark(entry, 2, at_unix_ns);
     }
 
-    pub fn mark_done(&self, entry: Entry, at_unix_ns: u64) {
+    pub(crate) fn mark_done(&self, entry: Entry, at_unix_ns: u64) {
         self.mark(entry, 3, at_unix_ns);
     }
 
@@ -81,7 +86,7 @@ impl Timeline {
     }
 
     /// The latest record that holds `room`.
-    pub fn get(&self, room: BootstrapRoom) -> Option<RequestTimeline> {
+    pub(crate) fn get(&self, room: BootstrapRoom) -> Option<RequestTimeline> {
         let record = {
             let ring = self.ring.lock();
             let mut latest_first = ring.records.iter().rev();
@@ -116,14 +121,6 @@ impl Record {
             })
             .collect()
     }
-}
-
-/// Wall-clock time, as the other processes of a request report it.
-pub fn unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    })
 }
 
 #[cfg(test)]

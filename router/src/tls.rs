@@ -4,9 +4,9 @@
 
 mod listener;
 
-pub(crate) use listener::{HandshakeFault, TlsListener};
+pub(crate) use listener::TlsListener;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Validity};
 use crate::reload::Source;
 use der::asn1::{AnyRef, GeneralizedTime, UtcTime};
 use der::{Decode, SliceReader, Tag, Tagged};
@@ -27,23 +27,16 @@ const ALPN: &[u8] = b"http/1.1";
 
 /// PEM files: the certificate with those between it and its authority, and its private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    pub cert: PathBuf,
-    pub key: PathBuf,
+pub(crate) struct TlsFiles {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 /// What the files hold.
 #[derive(Clone, PartialEq)]
-pub struct TlsContent {
+pub(crate) struct TlsContent {
     cert: Vec<u8>,
     key: Vec<u8>,
-}
-
-/// When a certificate counts: from the first to the second, in seconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Validity {
-    pub(crate) not_before: u64,
-    pub(crate) not_after: u64,
 }
 
 /// Why the files cannot be served with.
@@ -120,32 +113,28 @@ impl Source for TlsFiles {
 
     fn report(&self, content: &TlsContent, metrics: &Metrics) {
         let chain = self.chain(&content.cert).unwrap_or_default();
-        metrics.serves_with(chain.first().and_then(Validity::of));
+        metrics.serves_with(chain.first().and_then(validity));
     }
 }
 
-// === impl Validity ===
-
-impl Validity {
-    /// Nothing of a certificate whose form rustls takes and RFC 5280 (section 4.1) does not know. Of its
-    /// fields only those on the way to the validity are decoded.
-    fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
-        let mut certificate = inside(AnyRef::from_der(certificate).ok()?)?;
-        let mut signed = inside(AnyRef::decode(&mut certificate).ok()?)?;
-        let mut next = || AnyRef::decode(&mut signed).ok();
-        // A certificate of version 1 does not say so, and begins with its serial number.
-        if next()?.tag() != Tag::Integer {
-            let _serial_number = next()?;
-        }
-        let _signature_algorithm = next()?;
-        let _issuer = next()?;
-        let mut validity = inside(next()?)?;
-        let mut next = || seconds(AnyRef::decode(&mut validity).ok()?);
-        Some(Self {
-            not_before: next()?,
-            not_after: next()?,
-        })
+/// Nothing of a certificate whose form rustls takes and RFC 5280 (section 4.1) does not know. Of its
+/// fields only those on the way to the validity are decoded.
+fn validity(certificate: &CertificateDer<'_>) -> Option<Validity> {
+    let mut certificate = inside(AnyRef::from_der(certificate).ok()?)?;
+    let mut signed = inside(AnyRef::decode(&mut certificate).ok()?)?;
+    let mut next = || AnyRef::decode(&mut signed).ok();
+    // A certificate of version 1 does not say so, and begins with its serial number.
+    if next()?.tag() != Tag::Integer {
+        let _serial_number = next()?;
     }
+    let _signature_algorithm = next()?;
+    let _issuer = next()?;
+    let mut dates = inside(next()?)?;
+    let mut next = || seconds(AnyRef::decode(&mut dates).ok()?);
+    Some(Validity {
+        not_before: next()?,
+        not_after: next()?,
+    })
 }
 
 /// A reader of what a sequence holds.
@@ -169,9 +158,12 @@ fn seconds(time: AnyRef<'_>) -> Option<u64> {
 impl TlsFiles {
     fn chain(&self, cert: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(cert).collect();
-        let chain = chain.and_then(|chain| match chain.is_empty() {
-            true => Err(pem::Error::NoItemsFound),
-            false => Ok(chain),
+        let chain = chain.and_then(|chain| {
+            if chain.is_empty() {
+                Err(pem::Error::NoItemsFound)
+            } else {
+                Ok(chain)
+            }
         });
         chain.map_err(|source| TlsError::Pem {
             flag: CERT_FLAG,

@@ -1,5 +1,5 @@
-//! Tasks that every request depends on: the probes of workers, the watch on pods, the looks at files,
-//! the listeners. One that is lost would leave a router behind that says it is well and is not, so
+//! Tasks that every request depends on: the probes of workers, the watch on pods, the polls of
+//! files, the listeners. One that is lost would leave a router behind that says it is well and is not, so
 //! it ends the process, and what supervises it starts another.
 
 use futures_util::FutureExt;
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 /// Spawns such tasks and hears of the first that is lost.
 #[derive(Clone, Debug)]
-pub struct Vitals {
+pub(crate) struct Vitals {
     lost: Arc<watch::Sender<Option<LostTask>>>,
 }
 
@@ -20,15 +20,15 @@ pub struct Vitals {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the task {task} is lost, and requests would be with it: {reason}")]
 pub struct LostTask {
-    pub task: &'static str,
-    pub reason: String,
+    pub(crate) task: &'static str,
+    pub(crate) reason: String,
 }
 
 // === impl Vitals ===
 
 impl Vitals {
     /// Runs a task, which is lost if it panics.
-    pub fn spawn(
+    pub(crate) fn spawn(
         &self,
         task: &'static str,
         run: impl Future<Output = ()> + Send + 'static,
@@ -47,7 +47,7 @@ impl Vitals {
     }
 
     /// A task has ended by itself. Of several only the first counts.
-    pub fn report(&self, task: &'static str, reason: impl Into<String>) {
+    pub(crate) fn report(&self, task: &'static str, reason: impl Into<String>) {
         self.lost.send_if_modified(|lost| {
             let is_first = lost.is_none();
             lost.get_or_insert_with(|| LostTask {
@@ -59,7 +59,7 @@ impl Vitals {
     }
 
     /// Waits until a task is lost.
-    pub async fn lost(&self) -> LostTask {
+    pub(crate) async fn lost(&self) -> LostTask {
         let mut lost = self.lost.subscribe();
         let lost = lost.wait_for(Option::is_some).await;
         let lost = lost.expect("this value holds the sender");

@@ -1,19 +1,14 @@
 //! The workers a router may use: who they are (`registry`, found by flag, by the
-//! admin API or by `discovery`), whether they are well (`health`,
+//! admin API or by discovery), whether they are well (`health`,
 //! `circuit`), which of them can serve together (`fleet`) and what each has in flight (`worker`).
 
-pub mod admin;
-pub mod circuit;
-pub mod discovery;
-pub mod endpoint;
-pub mod fleet;
-pub mod health;
-pub mod info;
-pub mod registry;
-pub mod worker;
+pub(crate) mod circuit;
+pub(crate) mod fleet;
+pub(crate) mod health;
+pub(crate) mod info;
+pub(crate) mod registry;
+pub(crate) mod worker;
 
-pub use endpoint::Endpoint;
-pub use fleet::{Fleet, Group, Member};
-pub use info::WorkerInfo;
-pub use registry::{Registry, RegistryError};
-pub use worker::{Lease, Worker};
+pub(crate) use fleet::{Fleet, Group, Member};
+pub(crate) use registry::{Registry, RegistryError};
+pub(crate) use worker::{InvalidWorker, Lease, Worker};

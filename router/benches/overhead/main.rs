@@ -102,9 +102,10 @@ async fn main() {
     ];
     let mut targets = vec![Target::workers(&workers)];
     let built = concat!("pd-router=", env!("CARGO_BIN_EXE_pd-router")).to_owned();
-    let routers = match args.router.is_empty() {
-        true => &vec![built],
-        false => &args.router,
+    let routers = if args.router.is_empty() {
+        &vec![built]
+    } else {
+        &args.router
     };
     for named in routers {
         let (name, binary) = named.split_once('=').expect("--router NAME=BINARY");

@@ -68,9 +68,10 @@ async fn answer(
     }
     let frames = futures_util::stream::unfold(0, move |sent| {
         let is_last = sent + 1 == FRAMES;
-        let event = match is_last {
-            true => Bytes::from_static(b"data: [DONE]\n\n"),
-            false => words.event.clone(),
+        let event = if is_last {
+            Bytes::from_static(b"data: [DONE]\n\n")
+        } else {
+            words.event.clone()
         };
         async move {
             if sent > 0 {

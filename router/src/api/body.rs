@@ -2,7 +2,8 @@
 //! read, or where its length is not announced as soon as it passes the limit; what the client
 //! still sends is discarded for a while, so that it gets to read the answer.
 
-use super::error::ApiError;
+use crate::clock::timeout;
+use crate::error::ApiError;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
@@ -55,10 +56,7 @@ pub(super) async fn read(
             all.extend_from_slice(&data);
         }
     }
-    Ok(match all.is_empty() {
-        true => first,
-        false => all.freeze(),
-    })
+    Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
 fn announced_len(head: &Parts) -> Option<u64> {
@@ -82,7 +80,7 @@ async fn discard(mut body: Body) {
         }
     };
     // Late or not, the answer is the same.
-    let _ = tokio::time::timeout(DISCARD_TIMEOUT, all).await;
+    let _ = timeout(DISCARD_TIMEOUT, all).await;
 }
 
 fn too_large(bytes_max: usize) -> ApiError {

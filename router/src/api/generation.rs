@@ -1,17 +1,19 @@
-//! `/v1/chat/completions`, `/v1/completions` and `/generate`: read the routing fields, dispatch.
+//! `/v1/chat/completions`, `/v1/completions` and `/generate`: read the routing fields, dispatch,
+//! relay.
 
-use super::{body, error::ApiError};
-use crate::dispatch::{Call, dual_dispatch};
+use super::body;
+use crate::clock::{self, Instant, timeout_at};
+use crate::dispatch::dual_dispatch;
+use crate::error::ApiError;
 use crate::headers;
-use crate::request::{Api, Routing};
+use crate::relay;
+use crate::request::{Api, ClientRequest, Routing};
 use crate::router::Router;
-use crate::timeline;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use std::sync::Arc;
-use tokio::time::{Instant, timeout_at};
 
 pub(super) async fn chat_completions(
     State(router): State<Arc<Router>>,
@@ -50,13 +52,13 @@ async fn answer(
     (head, body): (Parts, Body),
     accepted: Instant,
 ) -> Result<Response, ApiError> {
-    let accepted_unix_ns = timeline::unix_ns();
+    let accepted_unix_ns = clock::unix_ns();
     router.api_keys.check(&head.headers)?;
     let body = body::read(&head, body, router.body_bytes_max).await?;
     let routing = Routing::parse(api, &body)?;
     let mut headers = headers::for_workers(head.headers);
     router.api_keys.replace(&mut headers);
-    let call = Call {
+    let request = ClientRequest {
         api,
         headers,
         body,
@@ -64,5 +66,7 @@ async fn answer(
         accepted,
         accepted_unix_ns,
     };
-    dual_dispatch(router, &call, accepted + router.request_timeout).await
+    let (response, permit) = dual_dispatch(router, &request).await?;
+    let deadline = accepted + router.request_timeout;
+    Ok(relay::respond(router, &request, response, permit, deadline))
 }

@@ -1,7 +1,7 @@
 //! Is the router alive, can it serve, and how does it fare.
 
-use super::error::ApiError;
 use super::server;
+use crate::error::ApiError;
 use crate::router::Router;
 use axum::Json;
 use axum::extract::State;
@@ -25,9 +25,10 @@ pub(super) async fn ready(State(router): State<Arc<Router>>) -> Result<&'static 
 }
 
 fn refusal(router: &Router) -> ApiError {
-    ApiError::unavailable(match router.is_draining() {
-        true => "the router is shutting down",
-        false => "no pair of a prefill and a decode worker, and no unified one, is ready",
+    ApiError::unavailable(if router.is_draining() {
+        "the router is shutting down"
+    } else {
+        "no pair of a prefill and a decode worker, and no unified one, is ready"
     })
 }
 

@@ -1,6 +1,7 @@
 //! `/v1/models`: the models that ready workers serve.
 
-use super::error::ApiError;
+use crate::clock;
+use crate::error::ApiError;
 use crate::router::Router;
 use crate::workers::Fleet;
 use axum::Json;
@@ -8,13 +9,9 @@ use axum::extract::{Path, State};
 use http::HeaderMap;
 use serde::Serialize;
 use std::sync::{Arc, LazyLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// When this process came up, as the `created` time of its models.
-static CREATED: LazyLock<u64> = LazyLock::new(|| {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
-});
+static CREATED: LazyLock<u64> = LazyLock::new(|| clock::unix_ns() / 1_000_000_000);
 
 #[derive(Serialize)]
 pub(super) struct ModelList {
@@ -39,7 +36,7 @@ pub(super) async fn list(
     headers: HeaderMap,
 ) -> Result<Json<ModelList>, ApiError> {
     router.api_keys.check(&headers)?;
-    let fleet = router.workers.fleet();
+    let fleet = router.registry.fleet();
     Ok(Json(ModelList {
         object: "list",
         data: fleet
@@ -56,7 +53,7 @@ pub(super) async fn get(
     headers: HeaderMap,
 ) -> Result<Json<Model>, ApiError> {
     router.api_keys.check(&headers)?;
-    let fleet = router.workers.fleet();
+    let fleet = router.registry.fleet();
     if fleet.models().contains(id.as_str()) {
         return Ok(Json(Model::new(&id, &fleet)));
     }

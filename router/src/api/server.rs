@@ -1,8 +1,9 @@
 //! Questions that the router passes to its workers: `/get_model_info` to one of them,
 //! `/server_info`, `/flush_cache` and `/health_generate` to all.
 
-use super::error::ApiError;
-use crate::client::ClientError;
+use crate::client::{Break, ClientError};
+use crate::clock::timeout;
+use crate::error::ApiError;
 use crate::router::Router;
 use crate::workers::Worker;
 use axum::Json;
@@ -58,7 +59,7 @@ pub(super) async fn server_info(
         }
     }
     by_role.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
-    by_role.insert("workers".to_owned(), json!(router.workers.list().len()));
+    by_role.insert("workers".to_owned(), json!(router.registry.list().len()));
     Ok(Json(Value::Object(by_role)))
 }
 
@@ -78,9 +79,10 @@ pub(super) async fn flush_cache(
 
 /// 200 if every worker succeeded.
 pub(super) fn joint_status(answers: &[Answer]) -> StatusCode {
-    match answers.iter().all(Answer::is_success) {
-        true => StatusCode::OK,
-        false => StatusCode::BAD_GATEWAY,
+    if answers.iter().all(Answer::is_success) {
+        StatusCode::OK
+    } else {
+        StatusCode::BAD_GATEWAY
     }
 }
 
@@ -112,16 +114,16 @@ async fn ask(router: &Router, worker: Arc<Worker>, method: Method, path: PathAnd
     let client = &worker.client;
     let request = client.request(&method, &path, &headers, Bytes::new());
     let exchange = client.exchange(request, ANSWER_BYTES_MAX);
-    let result = match tokio::time::timeout(router.request_timeout, exchange).await {
+    let result = match timeout(router.request_timeout, exchange).await {
         Ok(result) => result.map(|(head, body)| (head.status, body)),
-        Err(_) => Err(ClientError::Broken("no answer in time".to_owned())),
+        Err(_) => Err(Break::Timeout.into()),
     };
     Answer { worker, result }
 }
 
 /// Ready workers, prefill first.
 fn ready_workers(router: &Router) -> Vec<Arc<Worker>> {
-    let fleet = router.workers.fleet();
+    let fleet = router.registry.fleet();
     Role::ALL
         .into_iter()
         .flat_map(|role| fleet.groups.iter().flat_map(move |group| group.pool(role)))

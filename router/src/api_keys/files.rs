@@ -8,14 +8,14 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Most keys in a folder. Each is compared with at every request, some 30 ns; with more tenants
+/// Most keys in a folder. Each is compared with at every request, under 100 ns; with more tenants
 /// than this, who they are is a gateway's matter.
 pub(super) const KEYS_MAX: usize = 1024;
 
 /// A file that is a key, or a folder of such files. In a folder, names that begin with a dot are
 /// left out: kubelet keeps the versions of a Secret under such.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyFiles(pub PathBuf);
+pub(crate) struct KeyFiles(pub(crate) PathBuf);
 
 /// Why keys cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -56,9 +56,10 @@ impl Source for KeyFiles {
             move |source| KeyFilesError::Unreadable { path, source }
         };
         let is_folder = fs::metadata(path).map_err(unreadable(path))?.is_dir();
-        let files = match is_folder {
-            true => list(path).map_err(unreadable(path))?,
-            false => vec![path.clone()],
+        let files = if is_folder {
+            list(path).map_err(unreadable(path))?
+        } else {
+            vec![path.clone()]
         };
         if files.len() > KEYS_MAX {
             return Err(KeyFilesError::TooMany(path.clone()));

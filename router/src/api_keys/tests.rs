@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::reload::Source;
+use axum::response::IntoResponse;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -42,7 +43,7 @@ async fn any_of_the_keys_opens_and_no_other() {
     }
     for key in ["ko", "k", "ka kb", "ka\tkb", ""] {
         let refused = keys.check(&mk_headers(key)).unwrap_err();
-        assert_eq!(refused.status(), 401, "{key}");
+        assert_eq!(refused.into_response().status(), 401, "{key}");
     }
     assert!(keys.check(&HeaderMap::new()).is_err());
 }

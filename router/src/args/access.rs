@@ -1,7 +1,7 @@
 //! Who may ask, and over what: API keys, the admin token, TLS.
 
-use crate::api::cors::{CorsOrigins, OriginError};
 use crate::api_keys::{ApiKeyConfig, KeyFiles};
+use crate::cors::{CorsOrigins, OriginError};
 use crate::headers::RequestIds;
 use crate::tls::TlsFiles;
 use clap::Args;
@@ -11,29 +11,29 @@ use pd_protocol::{Secret, labels};
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, Args)]
-pub struct AccessArgs {
+pub(crate) struct AccessArgs {
     /// Key that clients present as a bearer token, and the router to its workers. Give it in the
     /// environment: a command line is shown to everyone on the machine.
     #[arg(long, env = labels::ENV_API_KEY, hide_env_values = true, value_name = "KEY")]
-    pub api_key: Option<Secret>,
+    pub(crate) api_key: Option<Secret>,
     /// More keys that clients may present: a file that is a key, or a folder of such files, as a
     /// Secret is mounted. They are read again when they change; workers never see them.
     #[arg(long, value_name = "PATH")]
-    pub api_key_file: Option<PathBuf>,
+    pub(crate) api_key_file: Option<PathBuf>,
     /// Serve the API over TLS with this certificate (PEM), its chain behind it. It is read again
     /// when it changes.
     #[arg(long, value_name = "PATH", requires = "tls_key_path")]
-    pub tls_cert_path: Option<PathBuf>,
+    pub(crate) tls_cert_path: Option<PathBuf>,
     /// Private key of the certificate (PEM, not encrypted).
     #[arg(long, value_name = "PATH", requires = "tls_cert_path")]
-    pub tls_key_path: Option<PathBuf>,
+    pub(crate) tls_key_path: Option<PathBuf>,
     /// Web pages that may call the API, by their origin (https://chat.example.com); `*`: any. If
     /// absent, pages of this machine; with API keys any, since no page has a key by itself.
     #[arg(long, num_args = 0.., value_name = "ORIGIN")]
-    pub cors_allowed_origins: Option<Vec<String>>,
+    pub(crate) cors_allowed_origins: Option<Vec<String>>,
     /// Headers that name a request, the first that it has; `x-request-id` comes last.
     #[arg(long, num_args = 0.., value_name = "HEADER")]
-    pub request_id_headers: Vec<HeaderName>,
+    pub(crate) request_id_headers: Vec<HeaderName>,
 }
 
 /// A secret that no client could present.
@@ -44,18 +44,18 @@ pub enum AccessArgsError {
          one",
         env = labels::ENV_API_KEY
     )]
-    ApiKey(SecretError),
+    ApiKey(#[source] SecretError),
     #[error(
         "the value of {env} is no token: {0}; leave it out to serve this machine only, or give one",
         env = labels::ENV_ADMIN_TOKEN
     )]
-    AdminToken(SecretError),
+    AdminToken(#[source] SecretError),
 }
 
 // === impl AccessArgs ===
 
 impl AccessArgs {
-    pub fn tls(&self) -> Option<TlsFiles> {
+    pub(crate) fn tls(&self) -> Option<TlsFiles> {
         let cert = self.tls_cert_path.clone()?;
         let key = self.tls_key_path.clone()?;
         Some(TlsFiles { cert, key })
@@ -63,7 +63,7 @@ impl AccessArgs {
 
     /// # Errors
     /// What no browser sends as an origin.
-    pub fn cors(&self) -> Result<CorsOrigins, OriginError> {
+    pub(crate) fn cors(&self) -> Result<CorsOrigins, OriginError> {
         let asks_for_keys = self.api_key.is_some() || self.api_key_file.is_some();
         match &self.cors_allowed_origins {
             Some(origins) => CorsOrigins::listed(origins),
@@ -72,14 +72,14 @@ impl AccessArgs {
         }
     }
 
-    pub fn request_ids(&self) -> RequestIds {
+    pub(crate) fn request_ids(&self) -> RequestIds {
         RequestIds::new(self.request_id_headers.clone())
     }
 
     /// # Errors
     /// Why no client could present `--api-key`. Found here and not where flags are parsed, because
     /// clap shows what it refuses.
-    pub fn into_api_keys(self) -> Result<ApiKeyConfig, AccessArgsError> {
+    pub(crate) fn into_api_keys(self) -> Result<ApiKeyConfig, AccessArgsError> {
         if let Some(key) = &self.api_key {
             key.check().map_err(AccessArgsError::ApiKey)?;
         }
@@ -101,50 +101,4 @@ pub(super) fn admin_token() -> Result<Option<Secret>, AccessArgsError> {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Facts about access flags.
-
-    use super::*;
-    use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: AccessArgs,
-    }
-
-    fn parse(line: &str) -> Result<Line, clap::Error> {
-        Line::try_parse_from(["pd-router"].into_iter().chain(line.split(' ')))
-    }
-
-    #[test]
-    fn keys_are_never_shown() {
-        let line = parse("--api-key hush").unwrap();
-        assert!(!format!("{line:?}").contains("hush"));
-        let refused = parse("--api-key hushé").unwrap().args.into_api_keys();
-        let refused = refused.unwrap_err().to_string();
-        assert!(refused.contains("PDSERVE_API_KEY") && !refused.contains("hush"));
-    }
-
-    #[test]
-    fn an_empty_key_is_refused() {
-        let refused = parse("--api-key=").unwrap().args.into_api_keys();
-        assert_eq!(
-            refused.err(),
-            Some(AccessArgsError::ApiKey(SecretError::Empty))
-        );
-    }
-
-    #[test]
-    fn a_certificate_wants_its_key_and_a_key_its_certificate() {
-        let refusal = |line| parse(line).unwrap_err().to_string();
-        assert!(refusal("--tls-cert-path a").contains("--tls-key-path"));
-        assert!(refusal("--tls-key-path a").contains("--tls-cert-path"));
-        let tls = parse("--tls-cert-path a --tls-key-path b")
-            .unwrap()
-            .args
-            .tls();
-        let (cert, key) = ("a".into(), "b".into());
-        assert_eq!(tls, Some(TlsFiles { cert, key }));
-    }
-}
+mod tests;

@@ -1,31 +1,31 @@
 //! Workers found by watching pods: `--service-discovery` and the selectors.
 
-use crate::workers::discovery::DiscoveryConfig;
+use crate::config::DiscoveryConfig;
 use clap::{ArgAction, Args};
 use pd_protocol::Role;
 use pd_protocol::ports;
 
 #[derive(Clone, Debug, Args)]
-pub struct DiscoveryArgs {
+pub(crate) struct DiscoveryArgs {
     /// Find workers by watching the pods that the selectors match.
     #[arg(long)]
-    pub service_discovery: bool,
+    pub(crate) service_discovery: bool,
     /// Namespace of the pods; the router's own if absent.
     #[arg(long, value_name = "NAMESPACE")]
-    pub service_discovery_namespace: Option<String>,
+    pub(crate) service_discovery_namespace: Option<String>,
     /// HTTP port of workers whose pods name no port `http`.
     #[arg(long, value_name = "PORT", default_value_t = ports::HTTP)]
-    pub service_discovery_port: u16,
+    pub(crate) service_discovery_port: u16,
     /// Labels of unified workers' pods, all of which must match.
     #[arg(long, num_args = 1.., action = ArgAction::Append, value_name = "KEY=VALUE")]
-    pub selector: Vec<String>,
+    pub(crate) selector: Vec<String>,
     /// Labels of prefill workers' pods. Their bootstrap port is the annotation
     /// `pdserve.io/bootstrap-port` or `sglang.ai/bootstrap-port`.
     #[arg(long, num_args = 1.., action = ArgAction::Append, value_name = "KEY=VALUE")]
-    pub prefill_selector: Vec<String>,
+    pub(crate) prefill_selector: Vec<String>,
     /// Labels of decode workers' pods.
     #[arg(long, num_args = 1.., action = ArgAction::Append, value_name = "KEY=VALUE")]
-    pub decode_selector: Vec<String>,
+    pub(crate) decode_selector: Vec<String>,
 }
 
 /// Discovery flags that find nothing.
@@ -59,7 +59,7 @@ const DECODE: &str = "decode-selector";
 impl DiscoveryArgs {
     /// # Errors
     /// Names the flag that is missing or malformed.
-    pub fn into_config(
+    pub(crate) fn into_config(
         self,
         pd_disaggregation: bool,
     ) -> Result<Option<DiscoveryConfig>, DiscoveryArgsError> {
@@ -124,72 +124,4 @@ fn is_label_text(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Facts about discovery flags.
-
-    use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: DiscoveryArgs,
-    }
-
-    fn config(line: &str) -> Result<Option<DiscoveryConfig>, DiscoveryArgsError> {
-        let line = Line::try_parse_from(["pd-router"].into_iter().chain(line.split_whitespace()));
-        line.unwrap_or_else(|error| panic!("{error}"))
-            .args
-            .into_config(true)
-    }
-
-    #[test]
-    fn sglangs_selectors_are_joined_and_ours_are_too() {
-        let wanted = Some(DiscoveryConfig {
-            namespace: Some("llm".to_owned()),
-            selectors: vec![
-                (Role::Prefill, "app=s,role=p".to_owned()),
-                (Role::Decode, "pdserve.io/role=d,app=s".to_owned()),
-            ],
-            port: 30000,
-        });
-        let line = "--service-discovery --service-discovery-namespace llm \
-                    --prefill-selector app=s role=p --decode-selector pdserve.io/role=d,app=s";
-        assert_eq!(config(line), Ok(wanted));
-        assert_eq!(config(""), Ok(None));
-    }
-
-    #[test]
-    fn flags_that_find_nothing_are_refused_with_what_is_missing() {
-        let refusal = |line: &str| config(line).unwrap_err().to_string();
-        for (line, part) in [
-            ("--service-discovery", "needs --prefill-selector"),
-            (
-                "--decode-selector a=b",
-                "--decode-selector needs --service-discovery",
-            ),
-            (
-                "--service-discovery --prefill-selector a=b",
-                "give --decode-selector too",
-            ),
-            (
-                "--service-discovery --prefill-selector a",
-                "--prefill-selector a: a label",
-            ),
-            (
-                "--service-discovery --prefill-selector =b",
-                "a label is KEY=VALUE",
-            ),
-            (
-                "--service-discovery --prefill-selector a=b&c",
-                "a label is KEY=VALUE",
-            ),
-            (
-                "--service-discovery --selector a=b",
-                "--selector finds unified",
-            ),
-        ] {
-            assert!(refusal(line).contains(part), "{line}: {}", refusal(line));
-        }
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@ use clap::Args;
 use std::time::Duration;
 
 #[derive(Clone, Debug, Args)]
-pub struct LimitArgs {
+pub(crate) struct LimitArgs {
     /// Requests in flight at most; more wait in the queue. `auto`: four for each that the ready
     /// decode and unified workers run at once. -1: no bound.
     #[arg(
@@ -14,37 +14,37 @@ pub struct LimitArgs {
         value_name = "NUMBER",
         allow_negative_numbers = true
     )]
-    pub max_concurrent_requests: ConcurrencyLimit,
+    pub(crate) max_concurrent_requests: ConcurrencyLimit,
     /// Requests that may wait, for a place or for a worker; one more is refused with 429.
     #[arg(long, default_value_t = 100)]
-    pub queue_size: usize,
+    pub(crate) queue_size: usize,
     /// How long a request may wait before it is refused with 429.
     #[arg(long, default_value_t = 60)]
-    pub queue_timeout_secs: u64,
+    pub(crate) queue_timeout_secs: u64,
     /// How long of that while no worker can take it, before it is refused with 503. A worker that is
     /// started again, or replaced by one that is warm, is back within these 10 s; a client that is
     /// not answered for longer should know why.
     #[arg(long, default_value_t = 10)]
-    pub no_worker_timeout_secs: u64,
+    pub(crate) no_worker_timeout_secs: u64,
     /// Largest request body in bytes; a larger one is refused with 413.
     #[arg(long, default_value_t = 32 << 20)]
-    pub max_payload_size: usize,
+    pub(crate) max_payload_size: usize,
     /// From a request's arrival to the last byte of its answer.
     #[arg(long, default_value_t = 1800)]
-    pub request_timeout_secs: u64,
+    pub(crate) request_timeout_secs: u64,
     /// After SIGTERM, how long new requests are still taken, until load balancers have learnt that
     /// this router leaves.
     #[arg(long, default_value_t = 0)]
-    pub shutdown_delay_secs: u64,
+    pub(crate) shutdown_delay_secs: u64,
     /// After that, how long answers in flight may take to finish.
     #[arg(long, alias = "shutdown-grace-period", default_value_t = 180)]
-    pub shutdown_grace_period_secs: u64,
+    pub(crate) shutdown_grace_period_secs: u64,
 }
 
 // === impl LimitArgs ===
 
 impl LimitArgs {
-    pub fn queue(&self) -> QueueConfig {
+    pub(crate) fn queue(&self) -> QueueConfig {
         QueueConfig {
             limit: self.max_concurrent_requests,
             waiting_max: self.queue_size,
@@ -53,15 +53,15 @@ impl LimitArgs {
         }
     }
 
-    pub fn request_timeout(&self) -> Duration {
+    pub(crate) fn request_timeout(&self) -> Duration {
         Duration::from_secs(self.request_timeout_secs)
     }
 
-    pub fn shutdown_delay(&self) -> Duration {
+    pub(crate) fn shutdown_delay(&self) -> Duration {
         Duration::from_secs(self.shutdown_delay_secs)
     }
 
-    pub fn shutdown_grace(&self) -> Duration {
+    pub(crate) fn shutdown_grace(&self) -> Duration {
         Duration::from_secs(self.shutdown_grace_period_secs)
     }
 }

@@ -8,63 +8,63 @@ use clap::Args;
 use std::time::Duration;
 
 #[derive(Clone, Debug, Args)]
-pub struct RetryArgs {
+pub(crate) struct RetryArgs {
     /// Attempts after the first, each on another pair where there is one; a worker that could not be
     /// reached is not tried before a probe has reached it.
     #[arg(long, default_value_t = 5)]
-    pub retry_max_retries: u32,
+    pub(crate) retry_max_retries: u32,
     #[arg(long, default_value_t = 50)]
-    pub retry_initial_backoff_ms: u64,
+    pub(crate) retry_initial_backoff_ms: u64,
     #[arg(long, default_value_t = 30_000)]
-    pub retry_max_backoff_ms: u64,
+    pub(crate) retry_max_backoff_ms: u64,
     #[arg(long, default_value_t = 1.5)]
-    pub retry_backoff_multiplier: f64,
+    pub(crate) retry_backoff_multiplier: f64,
     /// Share of a pause that is random, in 0..=1.
     #[arg(long, default_value_t = 0.2)]
-    pub retry_jitter_factor: f64,
+    pub(crate) retry_jitter_factor: f64,
     #[arg(long)]
-    pub disable_retries: bool,
+    pub(crate) disable_retries: bool,
 }
 
 #[derive(Clone, Debug, Args)]
-pub struct CircuitArgs {
+pub(crate) struct CircuitArgs {
     /// Failures in a row, within the window, that open a worker's circuit.
     #[arg(long, default_value_t = 10)]
-    pub cb_failure_threshold: u32,
+    pub(crate) cb_failure_threshold: u32,
     /// Probes in a row that must succeed to close it.
     #[arg(long, default_value_t = 3)]
-    pub cb_success_threshold: u32,
+    pub(crate) cb_success_threshold: u32,
     /// How long an open circuit rests before one request probes it.
     #[arg(long, default_value_t = 60)]
-    pub cb_timeout_duration_secs: u64,
+    pub(crate) cb_timeout_duration_secs: u64,
     #[arg(long, default_value_t = 120)]
-    pub cb_window_duration_secs: u64,
+    pub(crate) cb_window_duration_secs: u64,
     #[arg(long)]
-    pub disable_circuit_breaker: bool,
+    pub(crate) disable_circuit_breaker: bool,
 }
 
 #[derive(Clone, Debug, Args)]
-pub struct HealthArgs {
+pub(crate) struct HealthArgs {
     #[arg(long, default_value_t = 3)]
-    pub health_failure_threshold: u32,
+    pub(crate) health_failure_threshold: u32,
     #[arg(long, default_value_t = 2)]
-    pub health_success_threshold: u32,
+    pub(crate) health_success_threshold: u32,
     #[arg(long, default_value_t = 5)]
-    pub health_check_timeout_secs: u64,
+    pub(crate) health_check_timeout_secs: u64,
     #[arg(long, default_value_t = 5)]
-    pub health_check_interval_secs: u64,
+    pub(crate) health_check_interval_secs: u64,
     #[arg(long, default_value = "/health")]
-    pub health_check_endpoint: String,
+    pub(crate) health_check_endpoint: String,
     /// A worker that is not ready after this long is reported in the log; it is probed on.
     #[arg(long, alias = "worker-startup-timeout", default_value_t = 1800)]
-    pub worker_startup_timeout_secs: u64,
+    pub(crate) worker_startup_timeout_secs: u64,
     /// Largest pause between probes of a worker that is not ready.
     #[arg(
         long,
         alias = "worker-startup-check-interval-secs",
         default_value_t = 1
     )]
-    pub worker_startup_check_interval: u64,
+    pub(crate) worker_startup_check_interval: u64,
 }
 
 // === impl RetryArgs ===
@@ -72,7 +72,7 @@ pub struct HealthArgs {
 impl RetryArgs {
     /// # Errors
     /// Refuses a multiplier under 1 and a jitter outside 0..=1.
-    pub fn into_config(self) -> Result<RetryConfig, ArgsError> {
+    pub(crate) fn into_config(self) -> Result<RetryConfig, ArgsError> {
         in_range(
             "retry-backoff-multiplier",
             self.retry_backoff_multiplier,
@@ -86,9 +86,10 @@ impl RetryArgs {
             "it is a share, in 0..=1",
         )?;
         Ok(RetryConfig {
-            retries_max: match self.disable_retries {
-                true => 0,
-                false => self.retry_max_retries,
+            retries_max: if self.disable_retries {
+                0
+            } else {
+                self.retry_max_retries
             },
             backoff_first: Duration::from_millis(self.retry_initial_backoff_ms),
             backoff_max: Duration::from_millis(self.retry_max_backoff_ms),
@@ -103,7 +104,7 @@ impl RetryArgs {
 impl CircuitArgs {
     /// # Errors
     /// Refuses thresholds of 0.
-    pub fn into_config(self) -> Result<CircuitConfig, ArgsError> {
+    pub(crate) fn into_config(self) -> Result<CircuitConfig, ArgsError> {
         at_least_one("cb-failure-threshold", self.cb_failure_threshold)?;
         at_least_one("cb-success-threshold", self.cb_success_threshold)?;
         Ok(CircuitConfig {
@@ -121,7 +122,7 @@ impl CircuitArgs {
 impl HealthArgs {
     /// # Errors
     /// Refuses thresholds and times of 0 and an endpoint that is no path.
-    pub fn into_config(self) -> Result<HealthConfig, ArgsError> {
+    pub(crate) fn into_config(self) -> Result<HealthConfig, ArgsError> {
         at_least_one("health-failure-threshold", self.health_failure_threshold)?;
         at_least_one("health-success-threshold", self.health_success_threshold)?;
         in_range(

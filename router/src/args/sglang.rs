@@ -33,7 +33,7 @@ enum Meaning {
 
 /// Those of the table that were given, in its order.
 #[derive(Clone, Debug, Default)]
-pub struct SglangArgs {
+pub(crate) struct SglangArgs {
     given: Vec<Given>,
 }
 
@@ -75,7 +75,7 @@ fn arg(name: &'static str, values: Option<&str>) -> Arg {
 
 impl SglangArgs {
     /// The note that is logged for each flag that has no effect.
-    pub fn warnings(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         self.given.iter().filter_map(|given| match given.meaning {
             Meaning::WithoutEffect(why) => Some(format!(
                 "--{} is accepted without effect: {why}",
@@ -87,7 +87,7 @@ impl SglangArgs {
 
     /// # Errors
     /// The first flag that cannot be, and what to do.
-    pub fn check(&self) -> Result<(), RefusedFlag> {
+    pub(crate) fn check(&self) -> Result<(), RefusedFlag> {
         let refused = self.given.iter().find_map(|given| match given.meaning {
             Meaning::Refused(instead) => Some((given.flag, *instead)),
             Meaning::Only { instead, .. } if !given.is_as_here => Some((given.flag, *instead)),

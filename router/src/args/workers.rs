@@ -1,30 +1,29 @@
 //! Workers named on the command line: `--prefill URL [PORT]`, `--decode URL`, `--worker-urls`.
 
-use crate::workers::Endpoint;
-use crate::workers::endpoint::EndpointError;
+use crate::client::{Endpoint, EndpointError};
 use clap::{ArgAction, Args};
 use pd_protocol::Role;
 use pd_protocol::workers::WorkerSpec;
 
 #[derive(Clone, Debug, Default, Args)]
-pub struct WorkerArgs {
+pub(crate) struct WorkerArgs {
     /// Serve pairs of prefill and decode workers; implied by `--prefill` and `--decode`.
     #[arg(long)]
-    pub pd_disaggregation: bool,
+    pub(crate) pd_disaggregation: bool,
     /// URL of a prefill worker and, where it is not the default, the port of its bootstrap server
     /// (`none`: the default). May be repeated.
     #[arg(long, num_args = 1..=2, action = ArgAction::Append, value_names = ["URL", "PORT"])]
-    pub prefill: Vec<String>,
+    pub(crate) prefill: Vec<String>,
     /// URL of a decode worker. May be repeated.
     #[arg(long, action = ArgAction::Append, value_name = "URL")]
-    pub decode: Vec<String>,
+    pub(crate) decode: Vec<String>,
     /// URLs of unified workers.
     #[arg(long, num_args = 0.., value_name = "URL")]
-    pub worker_urls: Vec<String>,
+    pub(crate) worker_urls: Vec<String>,
 }
 
 /// A worker flag that names no worker.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum WorkerArgsError {
     #[error("--prefill {0}: a bootstrap port follows the URL of its prefill worker, once")]
     PortWithoutUrl(String),
@@ -50,7 +49,7 @@ const WORKERS: &str = "--worker-urls";
 impl WorkerArgs {
     /// # Errors
     /// Names the flag and value that cannot be a worker.
-    pub fn into_specs(self) -> Result<Vec<WorkerSpec>, WorkerArgsError> {
+    pub(crate) fn into_specs(self) -> Result<Vec<WorkerSpec>, WorkerArgsError> {
         if self.pd_disaggregation && !self.worker_urls.is_empty() {
             return Err(WorkerArgsError::UnifiedWithPairs);
         }

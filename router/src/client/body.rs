@@ -1,22 +1,22 @@
 //! An answer's body as it arrives. When its last byte has been taken, its connection goes back to
 //! the pool; when it is dropped before, the connection closes.
 
-use super::ClientError;
 use super::chunked::Chunked;
 use super::connection::Connection;
+use super::error::{Break, ClientError};
 use super::head::Framing;
 use super::pool::Pool;
+use crate::clock::Instant;
 use bytes::{Buf, Bytes, BytesMut};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::time::Instant;
 
 /// A body that announces its length is read in pieces of at most this size.
 const PIECE_BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Debug)]
-pub struct Incoming {
+pub(crate) struct Incoming {
     /// `None` once the body has ended.
     connection: Option<Connection>,
     framing: Framing,
@@ -40,16 +40,19 @@ impl Incoming {
     }
 
     /// Whether everything has been taken.
-    pub fn is_end_stream(&self) -> bool {
+    pub(crate) fn is_end_stream(&self) -> bool {
         self.connection.is_none()
     }
 
     /// The next bytes, never empty; `None` at the end.
-    pub async fn data(&mut self) -> Option<Result<Bytes, ClientError>> {
+    pub(crate) async fn data(&mut self) -> Option<Result<Bytes, ClientError>> {
         poll_fn(|cx| self.poll_data(cx)).await
     }
 
-    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ClientError>>> {
+    pub(crate) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, ClientError>>> {
         let taken = ready!(self.poll_taken(cx));
         if taken.is_err() {
             self.connection = None;
@@ -73,12 +76,10 @@ impl Incoming {
                 return Poll::Ready(Ok(None));
             };
             let read_len = ready!(connection.poll_fill(cx, self.framing.expected_len()));
-            let read_len = read_len.map_err(|error| ClientError::broken(&error))?;
-            match (read_len, &self.framing) {
+            match (read_len?, &self.framing) {
                 (0, Framing::Close) => self.connection = None,
                 (0, Framing::Length(_) | Framing::Chunked(_)) => {
-                    let reason = "it was closed before the end of the answer";
-                    return Poll::Ready(Err(ClientError::Broken(reason.to_owned())));
+                    return Poll::Ready(Err(Break::BeforeEnd.into()));
                 }
                 (1.., _) => {}
             }
@@ -111,9 +112,7 @@ impl Framing {
                 Ok(buffer.split_to(len).freeze())
             }
             Self::Chunked(chunked) => {
-                let decoded = chunked
-                    .decode(buffer)
-                    .map_err(|error| ClientError::Broken(error.to_string()))?;
+                let decoded = chunked.decode(buffer)?;
                 let mut used = buffer.split_to(decoded.used_len);
                 used.truncate(decoded.data.end);
                 used.advance(decoded.data.start);
@@ -141,7 +140,7 @@ impl Framing {
 ///
 /// # Errors
 /// The transport's, and `TooLarge` beyond `bytes_max`.
-pub async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, ClientError> {
+pub(crate) async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, ClientError> {
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(data) = body.data().await {
@@ -156,8 +155,5 @@ pub async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Cl
         all.extend_from_slice(&std::mem::take(&mut first));
         all.extend_from_slice(&data);
     }
-    Ok(match all.is_empty() {
-        true => first,
-        false => all.freeze(),
-    })
+    Ok(if all.is_empty() { first } else { all.freeze() })
 }

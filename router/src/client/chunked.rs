@@ -34,7 +34,7 @@ pub(super) struct Decoded {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ChunkError {
+pub(crate) enum ChunkError {
     #[error("a chunk of its answer has no length")]
     Size,
     #[error("a chunk of its answer is longer than its length")]
@@ -121,9 +121,10 @@ fn chunk_size(rest: &[u8]) -> Result<Option<(usize, u64)>, ChunkError> {
 /// Length of the trailer line with its end; an empty one, of 2 bytes, is the last.
 fn trailer_len(rest: &[u8], skipped_len: usize) -> Result<Option<usize>, ChunkError> {
     let Some(line_len) = rest.iter().position(|&byte| byte == b'\n') else {
-        return match rest.len() < LINE_BYTES_MAX {
-            true => Ok(None),
-            false => Err(ChunkError::Trailers),
+        return if rest.len() < LINE_BYTES_MAX {
+            Ok(None)
+        } else {
+            Err(ChunkError::Trailers)
         };
     };
     let is_line = rest[..line_len].ends_with(b"\r") && skipped_len + line_len < TRAILERS_BYTES_MAX;

@@ -1,25 +1,18 @@
 //! One TCP connection to a worker, with what was read from it and not yet used.
 
 use super::head::Outgoing;
+use crate::net::{self, TcpStream};
 use bytes::{Buf, BytesMut};
-use socket2::{SockRef, TcpKeepalive};
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio_util::io::{poll_read_buf, poll_write_buf};
 
 /// Space that a read finds at least: several events of a stream, or a short answer with its head.
 const READ_BYTES_MIN: usize = 4 << 10;
 /// A fresh buffer, which is read into until less than `READ_BYTES_MIN` of it is left.
 const BUFFER_BYTES: usize = 8 << 10;
-
-/// A worker whose host has vanished is noticed within this, also in the middle of a stream.
-const VANISHED_AFTER: Duration = Duration::from_secs(6);
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -35,26 +28,12 @@ pub(super) enum Sent {
     Partly,
 }
 
-/// The kernel answers for a process that is slow or frozen, so this ends connections to lost hosts
-/// only.
-fn notice_loss(stream: &TcpStream) -> io::Result<()> {
-    let socket = SockRef::from(stream);
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE_IDLE)
-        .with_interval(KEEPALIVE_INTERVAL);
-    socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(VANISHED_AFTER))
-}
-
 // === impl Connection ===
 
 impl Connection {
     pub(super) async fn open(host: &str, port: u16) -> io::Result<Self> {
-        let stream = TcpStream::connect((host, port)).await?;
-        stream.set_nodelay(true)?;
-        notice_loss(&stream)?;
         Ok(Self {
-            stream,
+            stream: net::connect(host, port).await?,
             buffer: BytesMut::new(),
         })
     }

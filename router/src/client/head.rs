@@ -2,8 +2,8 @@
 //! head says, above all where its body ends.
 
 use super::chunked::Chunked;
+use super::endpoint::Endpoint;
 use crate::sse::blank_line_end;
-use crate::workers::Endpoint;
 use bytes::buf::Chain;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
@@ -17,7 +17,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
 
 /// A request as it goes over the wire: its head, then its body.
-pub type Outgoing = Chain<Bytes, Bytes>;
+pub(crate) type Outgoing = Chain<Bytes, Bytes>;
 
 /// Where an answer's body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) struct Head {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HeadError {
+pub(crate) enum HeadError {
     #[error("its answer is not HTTP/1: {0}")]
     Malformed(#[from] httparse::Error),
     #[error("the head of its answer is larger than {HEAD_BYTES_MAX} bytes")]
@@ -105,9 +105,10 @@ pub(super) fn take(buffer: &mut BytesMut) -> Result<Option<Head>, HeadError> {
             return Ok(Some(head));
         }
     }
-    match buffer.len() > HEAD_BYTES_MAX {
-        true => Err(HeadError::TooLarge),
-        false => Ok(None),
+    if buffer.len() > HEAD_BYTES_MAX {
+        Err(HeadError::TooLarge)
+    } else {
+        Ok(None)
     }
 }
 
@@ -147,9 +148,10 @@ fn framing(parts: &Parts) -> Result<Framing, HeadError> {
     }
     if let Some(coding) = parts.headers.get_all(TRANSFER_ENCODING).iter().next_back() {
         let is_chunked = last_token(coding).eq_ignore_ascii_case(b"chunked");
-        return match is_chunked {
-            true => Ok(Framing::Chunked(Chunked::default())),
-            false => Err(HeadError::Framing),
+        return if is_chunked {
+            Ok(Framing::Chunked(Chunked::default()))
+        } else {
+            Err(HeadError::Framing)
         };
     }
     let mut lengths = parts.headers.get_all(CONTENT_LENGTH).iter();

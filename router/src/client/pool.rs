@@ -1,9 +1,9 @@
 //! Connections to one worker that wait for their next request.
 
 use super::connection::Connection;
+use crate::clock::Instant;
 use parking_lot::Mutex;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Idle connections are given up before the worker would: uvicorn, SGLang's server, closes them
 /// after 5 s, and a request sent into a closing connection is lost.

@@ -1,9 +1,11 @@
-//! How a request comes to a place among those in flight and to workers that take it. Where a pool
+//! How a request comes to a permit and to workers that take it. Where a pool
 //! has no worker for a moment (a restart, a rollout, a scale from zero) it waits in the queue, within
-//! the queue's bounds, and holds no place meanwhile.
+//! the queue's bounds, and holds no permit meanwhile.
 
-use super::LegFailure;
-use crate::queue::{Patience, Place, QueueError};
+use super::failure::LegFailure;
+use crate::clock::sleep;
+use crate::error::ApiError;
+use crate::queue::{AdmissionPermit, QueueError, WaitBudget};
 use crate::route::{Demand, NoRoute, Route};
 use crate::router::Router;
 use crate::workers::Fleet;
@@ -12,26 +14,26 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// An open circuit ends with time, which the fleet does not announce.
-const CIRCUIT_LOOK: Duration = Duration::from_millis(250);
+const CIRCUIT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Why a request is not taken on.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(super) enum Refusal {
     Queue(QueueError),
     Route(NoRoute),
 }
 
-/// Finds a place, if none is `held`, and workers for what `demand` says.
+/// Acquires a permit, if none is `held`, and workers for what `demand` says.
 pub(super) async fn admit<'a>(
     router: &Router,
-    held: Option<Place>,
+    held: Option<AdmissionPermit>,
     demand: impl Fn() -> Demand<'a>,
-    patience: &mut Patience,
-) -> Result<(Place, Route), Refusal> {
-    let mut missing = match held.or_else(|| router.try_enter()) {
-        Some(place) => match router.choose(&demand()) {
-            Ok(route) => return Ok((place, route)),
-            Err(no_route) => Some(awaited(router, no_route, patience)?),
+    budget: &mut WaitBudget,
+) -> Result<(AdmissionPermit, Route), Refusal> {
+    let mut missing = match held.or_else(|| router.try_acquire()) {
+        Some(permit) => match router.choose(&demand()) {
+            Ok(route) => return Ok((permit, route)),
+            Err(no_route) => Some(awaited(router, no_route, budget)?),
         },
         None => None,
     };
@@ -40,40 +42,40 @@ pub(super) async fn admit<'a>(
         None => Refusal::Queue(full),
     })?;
     // What changes from here on is seen as a change.
-    let mut fleet = router.workers.changes();
+    let mut fleet = router.registry.changes();
     loop {
-        let place = patience.for_place(enter(router, &mut fleet)).await?;
+        let permit = budget.for_permit(acquire(router, &mut fleet)).await?;
         let no_route = match router.choose(&demand()) {
-            Ok(route) => return Ok((place, route)),
-            Err(no_route) => awaited(router, no_route, patience)?,
+            Ok(route) => return Ok((permit, route)),
+            Err(no_route) => awaited(router, no_route, budget)?,
         };
-        drop((place, no_route));
+        drop((permit, no_route));
         let sign = async {
             tokio::select! {
                 _ = fleet.changed() => {}
                 () = router.draining.cancelled() => {}
-                () = tokio::time::sleep(CIRCUIT_LOOK) => {}
+                () = sleep(CIRCUIT_POLL_INTERVAL) => {}
             }
         };
-        patience.for_worker(sign).await;
+        budget.for_worker(sign).await;
     }
 }
 
 /// What is missing, if it is worth waiting for.
-fn awaited(router: &Router, missing: NoRoute, patience: &Patience) -> Result<NoRoute, Refusal> {
+fn awaited(router: &Router, missing: NoRoute, budget: &WaitBudget) -> Result<NoRoute, Refusal> {
     match missing {
-        NoRoute::NoWorker(_) if patience.awaits_workers() && !router.is_draining() => Ok(missing),
+        NoRoute::NoWorker(_) if budget.awaits_workers() && !router.is_draining() => Ok(missing),
         NoRoute::NoWorker(_) | NoRoute::UnknownModel { .. } => Err(Refusal::Route(missing)),
     }
 }
 
-/// Waits for a place, also for one that the fleet's growth makes.
-async fn enter(router: &Router, fleet: &mut watch::Receiver<Arc<Fleet>>) -> Place {
-    let place = router.queue.enter();
-    tokio::pin!(place);
+/// Waits for a permit, also for one that the fleet's growth makes.
+async fn acquire(router: &Router, fleet: &mut watch::Receiver<Arc<Fleet>>) -> AdmissionPermit {
+    let permit = router.queue.acquire();
+    tokio::pin!(permit);
     loop {
         tokio::select! {
-            place = &mut place => return place,
+            permit = &mut permit => return permit,
             _ = fleet.changed() => router.fit_queue(),
         }
     }
@@ -97,6 +99,15 @@ impl Refusal {
 impl From<QueueError> for Refusal {
     fn from(error: QueueError) -> Self {
         Self::Queue(error)
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Queue(error) => error.into(),
+            Refusal::Route(error) => error.into(),
+        }
     }
 }
 

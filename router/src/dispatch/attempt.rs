@@ -1,73 +1,51 @@
 //! One attempt: rooms drawn, fields spliced, both legs under way, up to decode's first byte.
 
-use super::leg::{self, DecodeStart, LegStart, PrefillLeg};
-use super::{Call, LegFailure, LegFault};
-use crate::client::Incoming;
+use super::failure::{LegFailure, LegFault};
+use super::leg::{self, LegStart};
+use super::response::{DecodeResponse, PairResponse, PrefillLeg};
+use crate::clock;
 use crate::logprobs::{AnswerShape, PromptLogprobs};
-use crate::request::RoomCount;
+use crate::request::{ClientRequest, RoomCount};
 use crate::rooms::RoomRange;
 use crate::route::{PrefillDecodePair, Route};
 use crate::router::Router;
 use crate::splice::Bootstrap;
-use crate::timeline::{self, Entry};
-use crate::workers::{Lease, Worker};
+use crate::workers::Lease;
 use bytes::Bytes;
 use http::Method;
-use http::response::Parts;
 use http::uri::PathAndQuery;
 use pd_protocol::Role;
 use std::sync::Arc;
 
-/// An answer that has begun.
-pub(crate) struct Started {
-    pub(crate) head: Parts,
-    pub(crate) first: Option<Bytes>,
-    pub(crate) rest: Incoming,
-    pub(crate) is_complete: bool,
-    pub(crate) decode: Lease,
-    pub(crate) pair: Option<PairStarted>,
-}
-
-/// What only a pair's answer has.
-pub(crate) struct PairStarted {
-    pub(crate) prefill: Arc<Worker>,
-    /// Prefill's leg, if it has not ended.
-    pub(crate) prefill_leg: Option<PrefillLeg>,
-    pub(crate) rooms: RoomRange,
-    pub(crate) timeline: Entry,
-    /// To be merged into decode's answer.
-    pub(crate) logprobs: Option<PromptLogprobs>,
-}
-
 pub(super) async fn start(
     router: &Arc<Router>,
-    call: &Call,
+    request: &ClientRequest,
     route: Route,
-) -> Result<Started, LegFailure> {
+) -> Result<DecodeResponse, LegFailure> {
     match route {
-        Route::Pair(pair) => start_pair(router, call, pair).await,
-        Route::Unified(lease) => start_unified(router, call, lease).await,
+        Route::Pair(pair) => start_pair(router, request, pair).await,
+        Route::Unified(lease) => start_unified(router, request, lease).await,
     }
 }
 
 async fn start_pair(
     router: &Arc<Router>,
-    call: &Call,
+    request: &ClientRequest,
     pair: PrefillDecodePair,
-) -> Result<Started, LegFailure> {
-    let rooms = router.rooms.draw(call.routing.rooms.get(), rand::random);
-    let body = spliced(call, &pair, &rooms);
-    let now = timeline::unix_ns();
+) -> Result<DecodeResponse, LegFailure> {
+    let rooms = router.rooms.draw(request.routing.rooms.get(), rand::random);
+    let body = spliced(request, &pair, &rooms);
+    let now = clock::unix_ns();
     let entry = router
         .timeline
-        .open(rooms.first(), rooms.count(), call.accepted_unix_ns, now);
+        .open(rooms.first(), rooms.count(), request.accepted_unix_ns, now);
     let workers = (
         Arc::clone(pair.prefill.worker()),
         Arc::clone(pair.decode.worker()),
     );
-    let wanted = call.routing.prompt_logprobs;
-    let prefill = leg_start(router, call, pair.prefill, body.clone());
-    let decode = leg_start(router, call, pair.decode, body);
+    let wanted = request.routing.prompt_logprobs;
+    let prefill = leg_start(router, request, pair.prefill, body.clone());
+    let decode = leg_start(router, request, pair.decode, body);
     let prefill: PrefillLeg = Box::pin(leg::prefill(prefill, wanted.is_some()));
     let legs = Legs {
         prefill: Some(prefill),
@@ -75,16 +53,16 @@ async fn start_pair(
         wanted,
     };
     match legs.run(leg::decode(decode, Role::Decode)).await {
-        Ok((started, legs)) => Ok(Started::new(
-            started,
-            Some(PairStarted {
+        Ok((mut response, legs)) => {
+            response.pair = Some(PairResponse {
                 prefill: workers.0,
                 prefill_leg: legs.prefill,
                 rooms,
                 timeline: entry,
                 logprobs: legs.logprobs,
-            }),
-        )),
+            });
+            Ok(response)
+        }
         Err((role, fault)) => {
             let (worker, peer) = match role {
                 Role::Prefill => workers,
@@ -116,8 +94,8 @@ impl Legs {
     /// first fault ends both.
     async fn run(
         mut self,
-        decode: impl Future<Output = Result<DecodeStart, LegFault>>,
-    ) -> Result<(DecodeStart, Self), (Role, LegFault)> {
+        decode: impl Future<Output = Result<DecodeResponse, LegFault>>,
+    ) -> Result<(DecodeResponse, Self), (Role, LegFault)> {
         tokio::pin!(decode);
         let mut started = None;
         loop {
@@ -155,63 +133,39 @@ async fn ended(leg: &mut Option<PrefillLeg>) -> Result<Bytes, LegFault> {
 
 async fn start_unified(
     router: &Arc<Router>,
-    call: &Call,
+    request: &ClientRequest,
     lease: Lease,
-) -> Result<Started, LegFailure> {
+) -> Result<DecodeResponse, LegFailure> {
     let worker = Arc::clone(lease.worker());
-    let leg = leg_start(router, call, lease, call.body.clone());
-    match leg::decode(leg, Role::Unified).await {
-        Ok(started) => Ok(Started::new(started, None)),
-        Err(fault) => Err(LegFailure {
-            role: Role::Unified,
-            worker,
-            peer: None,
-            fault,
-        }),
-    }
+    let leg = leg_start(router, request, lease, request.body.clone());
+    let response = leg::decode(leg, Role::Unified).await;
+    response.map_err(|fault| LegFailure {
+        role: Role::Unified,
+        worker,
+        peer: None,
+        fault,
+    })
 }
 
-fn spliced(call: &Call, pair: &PrefillDecodePair, rooms: &RoomRange) -> Bytes {
+fn spliced(request: &ClientRequest, pair: &PrefillDecodePair, rooms: &RoomRange) -> Bytes {
     let bootstrap = Bootstrap {
         host_json: &pair.prefill.worker().bootstrap_host_json,
         port: pair.bootstrap_port,
         room: rooms.first(),
-        array_len: match call.routing.rooms {
+        array_len: match request.routing.rooms {
             RoomCount::One => None,
             RoomCount::Many(count) => Some(count),
         },
     };
-    call.routing.target.splice(&call.body, &bootstrap)
+    request.routing.target.splice(&request.body, &bootstrap)
 }
 
-fn leg_start(router: &Router, call: &Call, lease: Lease, body: Bytes) -> LegStart {
-    let path = PathAndQuery::from_static(call.api.path());
+fn leg_start(router: &Router, request: &ClientRequest, lease: Lease, body: Bytes) -> LegStart {
+    let path = PathAndQuery::from_static(request.api.path());
     let client = &lease.worker().client;
     LegStart {
-        request: client.request(&Method::POST, &path, &call.headers, body),
+        request: client.request(&Method::POST, &path, &request.headers, body),
         lease,
         metrics: Arc::clone(&router.metrics),
-    }
-}
-
-// === impl Started ===
-
-impl Started {
-    fn new(decode: DecodeStart, pair: Option<PairStarted>) -> Self {
-        let is_complete = decode.is_complete();
-        let DecodeStart {
-            head,
-            first,
-            rest,
-            lease,
-        } = decode;
-        Self {
-            head,
-            first,
-            rest,
-            is_complete,
-            decode: lease,
-            pair,
-        }
     }
 }

@@ -2,6 +2,7 @@
 //! against the worker.
 
 use crate::client::ClientError;
+use crate::error::ApiError;
 use crate::retry;
 use crate::workers::Worker;
 use bytes::Bytes;
@@ -11,16 +12,17 @@ use std::sync::Arc;
 
 #[derive(Debug, thiserror::Error)]
 #[error("the {role} worker {}: {fault}", worker.id())]
-pub struct LegFailure {
-    pub role: Role,
-    pub worker: Arc<Worker>,
+pub(crate) struct LegFailure {
+    pub(crate) role: Role,
+    pub(crate) worker: Arc<Worker>,
     /// The other worker of the pair.
-    pub peer: Option<Arc<Worker>>,
-    pub fault: LegFault,
+    pub(crate) peer: Option<Arc<Worker>>,
+    #[source]
+    pub(crate) fault: LegFault,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum LegFault {
+pub(crate) enum LegFault {
     #[error(transparent)]
     Transport(#[from] ClientError),
     /// An answer that is no success, or a stream that begins with an error.
@@ -32,12 +34,12 @@ pub enum LegFault {
 
 impl LegFailure {
     /// Whether another worker may answer.
-    pub fn is_retriable(&self) -> bool {
+    pub(crate) fn is_retriable(&self) -> bool {
         self.fault.is_retriable()
     }
 
     /// Whether it counts against the worker.
-    pub fn counts(&self) -> bool {
+    pub(crate) fn counts(&self) -> bool {
         self.fault.counts()
     }
 }
@@ -54,7 +56,7 @@ impl LegFault {
 
     /// A worker that says that it is full, cordoned or without its peer (503), like one that
     /// refuses what the client did (4xx), works as it should.
-    pub fn counts(&self) -> bool {
+    pub(crate) fn counts(&self) -> bool {
         match self {
             Self::Transport(_) => true,
             Self::Answer { head, .. } => {
@@ -64,13 +66,35 @@ impl LegFault {
     }
 
     /// Label of metrics.
-    pub fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Transport(ClientError::Connect(_)) => "connect",
             Self::Transport(ClientError::Broken(_)) => "broken",
             Self::Transport(ClientError::TooLarge(_)) => "too_large",
             Self::Answer { head, .. } if head.status.is_client_error() => "4xx",
             Self::Answer { .. } => "5xx",
+        }
+    }
+}
+
+impl From<LegFailure> for ApiError {
+    /// A worker's JSON answer goes to the client as it is; any other becomes an error of the router.
+    fn from(failure: LegFailure) -> Self {
+        let message = failure.to_string();
+        match failure.fault {
+            LegFault::Answer { head, body } if body.trim_ascii_start().starts_with(b"{") => {
+                Self::of_worker(head, body)
+            }
+            LegFault::Answer { head, body } => {
+                let said = String::from_utf8_lossy(&body);
+                let message = format!("{message}: {}", said.trim());
+                if head.status.is_client_error() {
+                    Self::invalid(head.status, message)
+                } else {
+                    Self::of_server(head.status, message)
+                }
+            }
+            LegFault::Transport(_) => Self::bad_gateway(message),
         }
     }
 }

@@ -2,7 +2,9 @@
 //! ended, decode's only if it fails before its first byte, since the relay goes on with it.
 
 use super::failure::LegFault;
+use super::response::DecodeResponse;
 use crate::client::{Incoming, Outgoing, read_body};
+use crate::clock::{Instant, timeout};
 use crate::metrics::Metrics;
 use crate::sse;
 use crate::workers::Lease;
@@ -11,10 +13,8 @@ use http::header::CONTENT_TYPE;
 use http::response::Parts;
 use http::{HeaderMap, StatusCode};
 use pd_protocol::Role;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Prefill's answer holds at most one token's text and the prompt's log probabilities.
 const PREFILL_BODY_BYTES_MAX: usize = 256 << 20;
@@ -22,20 +22,6 @@ const PREFILL_BODY_BYTES_MAX: usize = 256 << 20;
 const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 /// The rest of an error message is not waited for longer than this.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Prefill's leg to its end: its body if that was wanted, else nothing. Owned by the request;
-/// dropping it before the end closes its connection, on which prefill gives the request up.
-pub type PrefillLeg = Pin<Box<dyn Future<Output = Result<Bytes, LegFault>> + Send>>;
-
-/// Decode's answer from its first byte on.
-#[derive(Debug)]
-pub(super) struct DecodeStart {
-    pub(super) head: Parts,
-    /// `None` if the body is empty.
-    pub(super) first: Option<Bytes>,
-    pub(super) rest: Incoming,
-    pub(super) lease: Lease,
-}
 
 /// What a leg is begun with.
 pub(super) struct LegStart {
@@ -79,7 +65,7 @@ async fn prefill_exchange(
     if wants_body {
         return Ok(read_body(body, PREFILL_BODY_BYTES_MAX).await?);
     }
-    let is_stream = is_event_stream(&head.headers);
+    let is_stream = sse::is_event_stream(&head.headers);
     while let Some(data) = body.data().await {
         let data = data?;
         if is_stream && let Some((status, json)) = sse::leading_error(&data) {
@@ -91,18 +77,19 @@ async fn prefill_exchange(
 
 /// Runs decode's leg up to its first byte. `role` is the worker's own, so that a unified
 /// worker is counted as one.
-pub(super) async fn decode(leg: LegStart, role: Role) -> Result<DecodeStart, LegFault> {
+pub(super) async fn decode(leg: LegStart, role: Role) -> Result<DecodeResponse, LegFault> {
     let LegStart {
         request,
         lease,
         metrics,
     } = leg;
     match decode_exchange(&lease, request).await {
-        Ok((head, first, rest)) => Ok(DecodeStart {
+        Ok((head, first, rest)) => Ok(DecodeResponse {
             head,
             first,
             rest,
             lease,
+            pair: None,
         }),
         Err(fault) => {
             settle_failed(lease, &fault);
@@ -121,7 +108,7 @@ async fn decode_exchange(
         return Err(error_answer(head, body).await);
     }
     let first = body.data().await.transpose()?;
-    if let (true, Some(data)) = (is_event_stream(&head.headers), &first)
+    if let (true, Some(data)) = (sse::is_event_stream(&head.headers), &first)
         && let Some((status, json)) = sse::leading_error(data)
     {
         return Err(stream_error(head, status, json));
@@ -153,7 +140,7 @@ async fn error_answer(head: Parts, mut body: Incoming) -> LegFault {
         }
     };
     // Cut short or late, the part that was read is still the best message.
-    let _ = tokio::time::timeout(ERROR_BODY_TIMEOUT, whole).await;
+    let _ = timeout(ERROR_BODY_TIMEOUT, whole).await;
     LegFault::Answer {
         head: Box::new(head),
         body: read.into(),
@@ -169,20 +156,5 @@ fn stream_error(mut head: Parts, status: StatusCode, json: Bytes) -> LegFault {
     LegFault::Answer {
         head: Box::new(head),
         body: json,
-    }
-}
-
-pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
-    headers
-        .get(CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
-}
-
-// === impl DecodeStart ===
-
-impl DecodeStart {
-    /// Whether the first frame was the whole body.
-    pub(super) fn is_complete(&self) -> bool {
-        self.first.is_none() || self.rest.is_end_stream()
     }
 }

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 /// Merges into a stream of events.
 #[derive(Debug)]
-pub struct EventMerger {
+pub(crate) struct EventMerger {
     prompt: PromptLogprobs,
     splitter: EventSplitter,
 }
@@ -14,7 +14,7 @@ pub struct EventMerger {
 // === impl EventMerger ===
 
 impl EventMerger {
-    pub fn new(prompt: PromptLogprobs) -> Self {
+    pub(crate) fn new(prompt: PromptLogprobs) -> Self {
         Self {
             prompt,
             splitter: EventSplitter::default(),
@@ -22,7 +22,7 @@ impl EventMerger {
     }
 
     /// Takes bytes of the stream and gives the events that are whole now, merged.
-    pub fn push(&mut self, data: &[u8]) -> Bytes {
+    pub(crate) fn push(&mut self, data: &[u8]) -> Bytes {
         self.splitter.push(data);
         let mut out = BytesMut::new();
         while let Some(event) = self.splitter.next_event() {
@@ -32,7 +32,7 @@ impl EventMerger {
     }
 
     /// What is left when the stream ends.
-    pub fn rest(&mut self) -> Bytes {
+    pub(crate) fn rest(&mut self) -> Bytes {
         self.splitter.rest()
     }
 

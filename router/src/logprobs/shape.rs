@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 /// How an API reports log probabilities of the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnswerShape {
+pub(crate) enum AnswerShape {
     /// `/generate`: an answer, or a list of them, each with lists of its own for the prompt in its
     /// `meta_info`. An event holds all there is so far.
     Generate,
@@ -16,7 +16,7 @@ pub enum AnswerShape {
 
 /// Where one answer holds its lists.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct LogprobField<'a> {
     pub(super) index: u64,
     /// An object; or null where a completion has no list.
     pub(super) holder: &'a RawValue,
@@ -47,16 +47,16 @@ impl AnswerShape {
     }
 
     /// The answers in `json`, an answer's whole body or an event's data, in their order.
-    pub(super) fn places(self, json: &str) -> Vec<Place<'_>> {
+    pub(super) fn fields(self, json: &str) -> Vec<LogprobField<'_>> {
         let (answers, holder) = match self {
             Self::Generate if json.trim_start().starts_with('[') => (elements(json), "meta_info"),
             Self::Generate => (vec![json], "meta_info"),
             Self::Completions => (choices(json), "logprobs"),
         };
-        let places = (0..).zip(answers);
-        places
-            .filter_map(|(index, answer)| place(answer, holder, index))
-            .filter(|place| self.is_holder(place.holder.get()))
+        let fields = (0..).zip(answers);
+        fields
+            .filter_map(|(index, answer)| field(answer, holder, index))
+            .filter(|field| self.is_holder(field.holder.get()))
             .collect()
     }
 
@@ -66,7 +66,7 @@ impl AnswerShape {
 }
 
 /// The member `holder` of an answer, which may say its `index` itself.
-fn place<'a>(answer: &'a str, holder: &str, index: u64) -> Option<Place<'a>> {
+fn field<'a>(answer: &'a str, holder: &str, index: u64) -> Option<LogprobField<'a>> {
     let (mut given, mut found) = (None, None);
     let scanned = Object::scan(answer, |key, value| {
         match key {
@@ -77,7 +77,7 @@ fn place<'a>(answer: &'a str, holder: &str, index: u64) -> Option<Place<'a>> {
         Ok(())
     });
     scanned.ok()?;
-    Some(Place {
+    Some(LogprobField {
         index: given.unwrap_or(index),
         holder: found?,
     })

@@ -7,8 +7,9 @@ pub(super) fn power_of_two(loads: &[Load], draw: u64) -> usize {
     let first = random(loads.len(), draw);
     let step = 1 + random(loads.len() - 1, draw.rotate_left(32));
     let second = (first + step) % loads.len();
-    match loads[second] < loads[first] {
-        true => second,
-        false => first,
+    if loads[second] < loads[first] {
+        second
+    } else {
+        first
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Counts the requests of a pool. A worker that joins or leaves shifts the turn, never skips one.
 #[derive(Debug, Default)]
-pub struct RoundRobin {
+pub(crate) struct RoundRobin {
     turn: AtomicUsize,
 }
 

@@ -13,7 +13,7 @@ const IN_FLIGHT_PER_RUNNING: usize = 4;
 
 /// SGLang's router has numbers and -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConcurrencyLimit {
+pub(crate) enum ConcurrencyLimit {
     /// From what the ready workers say that they run, as they come and go.
     Auto,
     At(NonZeroUsize),
@@ -22,7 +22,7 @@ pub enum ConcurrencyLimit {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("give `auto`, a number of requests above 0, or -1 for no bound")]
-pub struct LimitError;
+pub(crate) struct LimitError;
 
 // === impl ConcurrencyLimit ===
 

@@ -1,5 +1,6 @@
 //! Facts about admission.
 
+use super::limit::LimitError;
 use super::*;
 use futures_util::FutureExt;
 
@@ -23,26 +24,26 @@ fn a_request_beyond_the_queue_is_refused() {
 }
 
 #[tokio::test]
-async fn a_place_given_back_goes_to_the_one_who_waits() {
+async fn a_permit_given_back_goes_to_the_one_who_waits() {
     let queue = queue("1", 1);
-    let place = queue.try_enter().unwrap();
-    let mut second = Box::pin(queue.enter());
+    let permit = queue.try_acquire().unwrap();
+    let mut second = Box::pin(queue.acquire());
     assert!(second.as_mut().now_or_never().is_none());
-    drop(place);
-    assert!(queue.try_enter().is_none(), "it is promised");
-    let _place = second.await;
+    drop(permit);
+    assert!(queue.try_acquire().is_none(), "it is promised");
+    let _permit = second.await;
     assert_eq!(queue.in_flight(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_with_a_reason_and_is_counted_over_all_attempts() {
     let queue = queue("1", 1);
-    let _place = queue.try_enter().unwrap();
-    let mut patience = queue.patience();
-    patience.for_worker(std::future::pending()).await;
-    assert!(!patience.awaits_workers());
+    let _permit = queue.try_acquire().unwrap();
+    let mut budget = queue.budget();
+    budget.for_worker(std::future::pending()).await;
+    assert!(!budget.awaits_workers());
     let begun = tokio::time::Instant::now();
-    let refused = patience.for_place(queue.enter()).await.unwrap_err();
+    let refused = budget.for_permit(queue.acquire()).await.unwrap_err();
     assert_eq!(refused, QueueError::TimedOut { waited_secs: 60 });
     assert_eq!(begun.elapsed(), Duration::from_secs(50));
 }
@@ -53,18 +54,18 @@ fn the_bound_follows_the_fleet() {
     assert_eq!(queue.in_flight_max(), None);
     queue.fit(|| 2);
     assert_eq!(queue.in_flight_max(), Some(8));
-    let held: Vec<Place> = std::iter::from_fn(|| queue.try_enter()).collect();
+    let held: Vec<AdmissionPermit> = std::iter::from_fn(|| queue.try_acquire()).collect();
     assert_eq!(held.len(), 8);
     queue.fit(|| 1);
     queue.fit(|| 2);
-    assert!(queue.try_enter().is_none(), "what was taken away is back");
+    assert!(queue.try_acquire().is_none(), "what was taken away is back");
     queue.fit(|| 1);
     drop(held);
-    let held: Vec<Place> = std::iter::from_fn(|| queue.try_enter()).collect();
+    let held: Vec<AdmissionPermit> = std::iter::from_fn(|| queue.try_acquire()).collect();
     assert_eq!((held.len(), queue.in_flight()), (4, 4));
     queue.fit(|| 0);
     assert_eq!(queue.in_flight_max(), None);
-    assert!(queue.try_enter().is_some());
+    assert!(queue.try_acquire().is_some());
 }
 
 #[test]

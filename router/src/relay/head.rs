@@ -1,13 +1,13 @@
 //! The head of the client's response: decode's, and who served the request.
 
-use crate::dispatch::PairStarted;
+use crate::dispatch::PairResponse;
 use crate::headers;
 use crate::workers::{Lease, Worker};
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
 use http::response::Parts;
 use pd_protocol::labels::{HEADER_DECODE, HEADER_PREFILL, HEADER_ROOM};
 
-pub(super) fn build(mut head: Parts, decode: &Lease, pair: Option<&PairStarted>) -> Parts {
+pub(super) fn build(mut head: Parts, decode: &Lease, pair: Option<&PairResponse>) -> Parts {
     headers::remove_hop_by_hop(&mut head.headers);
     head.version = http::Version::HTTP_11;
     head.extensions.clear();

@@ -1,11 +1,11 @@
 //! The form in which decode's answer passes: as it comes, or with the prompt's log probabilities
 //! merged in; and how it reports an error.
 
-use super::RelayError;
-use crate::api::error::ApiError;
+use crate::error::ApiError;
 use crate::logprobs::{EventMerger, PromptLogprobs};
 use crate::sse::{self, Boundary};
 use bytes::{Bytes, BytesMut};
+use std::fmt::Display;
 
 pub(super) enum Shape {
     Plain,
@@ -74,7 +74,7 @@ impl Shape {
     }
 
     /// The event that ends a stream; `None` where there is no stream of events.
-    pub(super) fn error_event(&self, error: &RelayError) -> Option<Bytes> {
+    pub(super) fn error_event(&self, error: &impl Display) -> Option<Bytes> {
         match self {
             Self::Events(boundary) | Self::MergedEvents { boundary, .. } => {
                 let json = ApiError::broken_off(error).json();

@@ -45,10 +45,10 @@ fn mk_numbers(text: &str) -> Numbers {
     numbers
 }
 
-/// Long enough for a change to be taken in.
-async fn two_looks() {
+/// Long enough for a change to be applied.
+async fn two_polls() {
     for _ in 0..2 {
-        sleep(LOOK_INTERVAL + Duration::from_millis(1)).await;
+        sleep(POLL_INTERVAL + Duration::from_millis(1)).await;
     }
 }
 
@@ -59,16 +59,16 @@ async fn what_cannot_be_used_is_refused_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_taken_in_and_a_bad_one_left_alone() {
+async fn a_change_is_applied_and_a_bad_one_left_alone() {
     let numbers = mk_numbers("1");
     let metrics = Arc::<Metrics>::default();
     let value = Reloaded::open(numbers.clone(), &metrics, &Vitals::default()).unwrap();
     for (text, expected) in [("2", 2), ("x", 2), ("", 2), ("3", 3)] {
         numbers.write(text);
         let old = value.get();
-        // The looks are made on threads, which a paused clock does not wait for.
+        // The files are read on threads, which a paused clock does not wait for.
         for _ in 0..100 {
-            two_looks().await;
+            two_polls().await;
             if *value.get() != *old {
                 break;
             }
@@ -79,17 +79,17 @@ async fn a_change_is_taken_in_and_a_bad_one_left_alone() {
 }
 
 #[test]
-fn only_what_two_looks_agree_on_is_taken_in_and_once() {
-    let mut looks = Looks::new(1);
-    assert_eq!(looks.settle(Ok(1)), None);
-    assert_eq!(looks.settle(Ok(2)), None, "may be half of an edit");
-    assert_eq!(looks.settle(Ok(3)), None, "still being edited");
-    assert_eq!(looks.settle(Ok(3)), Some(&Ok(3)));
-    assert_eq!(looks.settle(Ok(3)), None);
+fn only_what_two_polls_agree_on_is_applied_and_once() {
+    let mut state = PollState::new(1);
+    assert_eq!(state.settle(Ok(1)), None);
+    assert_eq!(state.settle(Ok(2)), None, "may be half of an edit");
+    assert_eq!(state.settle(Ok(3)), None, "still being edited");
+    assert_eq!(state.settle(Ok(3)), Some(&Ok(3)));
+    assert_eq!(state.settle(Ok(3)), None);
     let gone = || Err("gone".to_owned());
-    assert_eq!(looks.settle(gone()), None);
-    assert_eq!(looks.settle(gone()), Some(&gone()));
-    assert_eq!(looks.settle(gone()), None, "logged once");
-    assert_eq!(looks.settle(Ok(3)), None);
-    assert_eq!(looks.settle(Ok(3)), Some(&Ok(3)));
+    assert_eq!(state.settle(gone()), None);
+    assert_eq!(state.settle(gone()), Some(&gone()));
+    assert_eq!(state.settle(gone()), None, "logged once");
+    assert_eq!(state.settle(Ok(3)), None);
+    assert_eq!(state.settle(Ok(3)), Some(&Ok(3)));
 }

@@ -73,8 +73,7 @@ impl Prompt {
         let Some(inside) = raw.get().strip_prefix('[') else {
             return Ok(Self::text(raw));
         };
-        let malformed = |problem: String| RequestError::Field { param, problem };
-        let len = array_len(raw).map_err(malformed)?;
+        let len = array_len(raw).map_err(|source| RequestError::Value { param, source })?;
         match inside.trim_start().bytes().next() {
             Some(b'"') => Ok(Self {
                 items: len,
@@ -83,7 +82,7 @@ impl Prompt {
             }),
             Some(b'[') => {
                 let lists: Vec<ArrayLen> = serde_json::from_str(raw.get())
-                    .map_err(|error| malformed(format!("mixes lists and other things: {error}")))?;
+                    .map_err(|source| RequestError::MixedLists { param, source })?;
                 Ok(Self {
                     items: len,
                     is_batch: true,
@@ -104,10 +103,8 @@ fn tokens_of_text(raw: &RawValue) -> u64 {
     raw.get().len() as u64 / 4 + 1
 }
 
-fn array_len(raw: &RawValue) -> Result<u64, String> {
-    serde_json::from_str::<ArrayLen>(raw.get())
-        .map(|len| len.0)
-        .map_err(|error| error.to_string())
+fn array_len(raw: &RawValue) -> serde_json::Result<u64> {
+    serde_json::from_str::<ArrayLen>(raw.get()).map(|len| len.0)
 }
 
 // === impl Samples ===
@@ -166,9 +163,9 @@ impl Samples {
             }
         })
         .map_err(|error| match error {
-            SpliceError::Json(problem) => RequestError::Field {
+            SpliceError::Json(source) => RequestError::Value {
                 param: "sampling_params",
-                problem,
+                source,
             },
             SpliceError::Duplicate(param) => RequestError::Duplicate { param },
         })?;

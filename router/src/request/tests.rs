@@ -61,24 +61,27 @@ fn a_field_of_the_wrong_type_is_named() {
 #[test]
 fn a_field_given_twice_is_refused() {
     let error = parse(Api::ChatCompletions, r#"{"model":"a","model":"b"}"#).unwrap_err();
-    assert_eq!(error, RequestError::Duplicate { param: "model" });
+    assert!(matches!(error, RequestError::Duplicate { param: "model" }));
 }
 
 #[test]
 fn more_answers_than_rooms_are_refused() {
     let error = parse(Api::ChatCompletions, r#"{"n":1000000000}"#).unwrap_err();
-    assert_eq!(
+    assert!(matches!(
         error,
         RequestError::TooMany {
             asked: 1_000_000_000
         }
-    );
+    ));
 }
 
 #[test]
 fn bytes_that_are_not_utf8_are_refused_with_their_position() {
     let error = Routing::parse(Api::Generate, b"{\"text\":\"\xff\"}").unwrap_err();
-    assert_eq!(error, RequestError::Utf8(9));
+    let RequestError::Utf8(error) = error else {
+        panic!("{error}");
+    };
+    assert_eq!(error.valid_up_to(), 9);
 }
 
 #[test]

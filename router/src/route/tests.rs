@@ -3,7 +3,8 @@
 use super::*;
 use crate::policy::PolicyName;
 use crate::workers::circuit::CircuitConfig;
-use crate::workers::{Registry, WorkerInfo, registry::Registered};
+use crate::workers::info::WorkerInfo;
+use crate::workers::{Registry, registry::Registered};
 use pd_protocol::workers::WorkerSpec;
 use rand::SeedableRng;
 use rand::rngs::StdRng;

@@ -9,15 +9,15 @@ use std::ops::Range;
 
 /// A scanned JSON object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
-    pub target: Target,
+pub(crate) struct Object {
+    pub(crate) target: Target,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SpliceError {
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpliceError {
     /// With line and column.
-    #[error("{0}")]
-    Json(String),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
     #[error("{0} appears twice")]
     Duplicate(&'static str),
 }
@@ -37,7 +37,7 @@ impl Object {
     ///
     /// # Errors
     /// Where the text is no JSON object, with line and column.
-    pub fn scan<'a>(
+    pub(crate) fn scan<'a>(
         text: &'a str,
         visit: impl FnMut(&str, &'a RawValue) -> Result<(), &'static str>,
     ) -> Result<Self, SpliceError> {
@@ -61,7 +61,7 @@ impl Object {
         if let Some(key) = duplicate {
             return Err(SpliceError::Duplicate(key));
         }
-        scanned.map_err(|error| SpliceError::Json(error.to_string()))?;
+        scanned?;
         let object_len = text.trim_end_matches([' ', '\n', '\r', '\t']).len();
         object.target.close_at = object_len - 1;
         Ok(object)
@@ -123,8 +123,9 @@ impl<F> Scan<'_, '_, F> {
 
 /// A key's text, of which most need no unescaping.
 fn unescape(quoted: &str) -> Result<Cow<'_, str>, serde_json::Error> {
-    match quoted.contains('\\') {
-        true => serde_json::from_str(quoted).map(Cow::Owned),
-        false => Ok(Cow::Borrowed(&quoted[1..quoted.len() - 1])),
+    if quoted.contains('\\') {
+        serde_json::from_str(quoted).map(Cow::Owned)
+    } else {
+        Ok(Cow::Borrowed(&quoted[1..quoted.len() - 1]))
     }
 }

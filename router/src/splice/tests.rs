@@ -53,7 +53,10 @@ fn what_the_client_sent_for_them_is_overwritten() {
 fn the_same_field_twice_is_refused() {
     let body = r#"{"bootstrap_room":1,"bootstrap\u005froom":2}"#;
     let refused = Object::scan(body, |_, _| Ok(()));
-    assert_eq!(refused, Err(SpliceError::Duplicate("bootstrap_room")));
+    assert!(matches!(
+        refused,
+        Err(SpliceError::Duplicate("bootstrap_room"))
+    ));
 }
 
 #[test]
@@ -67,9 +70,10 @@ fn what_is_no_object_is_refused_with_its_position() {
         "{\"a\":1,}",
         "nul",
     ] {
-        let Err(SpliceError::Json(reason)) = Object::scan(body, |_, _| Ok(())) else {
+        let Err(SpliceError::Json(error)) = Object::scan(body, |_, _| Ok(())) else {
             panic!("{body:?} was taken");
         };
+        let reason = error.to_string();
         assert!(reason.contains("line 1 column"), "{reason}");
     }
 }

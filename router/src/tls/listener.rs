@@ -1,9 +1,10 @@
 //! A listener that gives connections out once their handshake is done. Handshakes run beside each
 //! other in tasks of their own, so that a client that is slow, or never goes on, delays no other.
 
-use crate::metrics::Metrics;
+use crate::clock::timeout;
+use crate::metrics::{HandshakeFault, Metrics};
+use crate::net::{TcpListener, TcpStream, no_delay};
 use crate::reload::Reloaded;
-use crate::server::no_delay;
 use axum::serve::Listener;
 use rustls::ServerConfig;
 use std::collections::VecDeque;
@@ -11,9 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
-use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -23,16 +22,6 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Handshakes in flight at most. One more ends the oldest, which is the likeliest to go nowhere;
 /// refusing the newest would let a thousand idle connections lock everyone out.
 const HANDSHAKES_MAX: usize = 1024;
-
-/// Why a connection ended before its first request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HandshakeFault {
-    /// What was said is no TLS, or none that both sides know; or the client left.
-    Broken,
-    Timeout,
-    /// [`HANDSHAKES_MAX`] came after it.
-    CutOff,
-}
 
 type Handshake = Result<(TlsStream<TcpStream>, SocketAddr), HandshakeFault>;
 

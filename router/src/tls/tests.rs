@@ -2,10 +2,7 @@
 
 use super::*;
 use crate::metrics::Gauges;
-use crate::workers::Registry;
-use crate::workers::circuit::CircuitConfig;
 use rcgen::{CertificateParams, CertifiedKey, KeyPair, date_time_ymd};
-use std::time::Duration;
 
 struct Pair {
     cert: String,
@@ -148,13 +145,6 @@ fn metrics_show_the_dates_of_the_served_certificate() {
         key: "/tls/tls.key".into(),
     };
     let metrics = Metrics::new();
-    let registry = Registry::new(CircuitConfig {
-        enabled: false,
-        failures_to_open: 1,
-        successes_to_close: 1,
-        open_for: Duration::ZERO,
-        window: Duration::ZERO,
-    });
     let gauges = Gauges {
         in_flight: 0,
         in_flight_max: None,
@@ -167,7 +157,7 @@ fn metrics_show_the_dates_of_the_served_certificate() {
             key: Vec::new(),
         };
         files.report(&content, &metrics);
-        let text = metrics.text(&registry, gauges);
+        let text = metrics.text(&[], gauges);
         let text = String::from_utf8(text).expect("text");
         let reason = text
             .lines()

@@ -1,21 +1,21 @@
 //! Circuit breaker of one worker, a pure state machine: closed until failures in a row open it,
 //! open for a while, then half open, where one request at a time probes it until enough succeed.
 
+use crate::clock::Instant;
 use std::time::Duration;
-use tokio::time::Instant;
 
 #[derive(Clone, Debug)]
-pub struct CircuitConfig {
-    pub enabled: bool,
-    pub failures_to_open: u32,
-    pub successes_to_close: u32,
-    pub open_for: Duration,
+pub(crate) struct CircuitConfig {
+    pub(crate) enabled: bool,
+    pub(crate) failures_to_open: u32,
+    pub(crate) successes_to_close: u32,
+    pub(crate) open_for: Duration,
     /// Failures further apart than this are not in a row.
-    pub window: Duration,
+    pub(crate) window: Duration,
 }
 
 #[derive(Debug)]
-pub struct Circuit {
+pub(crate) struct Circuit {
     config: CircuitConfig,
     state: State,
 }
@@ -38,14 +38,14 @@ enum State {
 /// A request let through, to be settled by exactly one of `succeed`, `fail` and `abandon`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Admission {
+pub(crate) struct Admission {
     is_probe: bool,
 }
 
 // === impl Circuit ===
 
 impl Circuit {
-    pub fn new(config: CircuitConfig) -> Self {
+    pub(crate) fn new(config: CircuitConfig) -> Self {
         Self {
             config,
             state: State::closed(),
@@ -53,7 +53,7 @@ impl Circuit {
     }
 
     /// Whether `begin` would let a request through.
-    pub fn admits(&self, now: Instant) -> bool {
+    pub(crate) fn admits(&self, now: Instant) -> bool {
         match self.state {
             State::Closed { .. } => true,
             State::Open { until } => until <= now,
@@ -61,12 +61,12 @@ impl Circuit {
         }
     }
 
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         !matches!(self.state, State::Closed { .. })
     }
 
     /// Lets a request through, or `None` while the circuit is open or a probe is under way.
-    pub fn begin(&mut self, now: Instant) -> Option<Admission> {
+    pub(crate) fn begin(&mut self, now: Instant) -> Option<Admission> {
         if !self.admits(now) {
             return None;
         }
@@ -82,7 +82,7 @@ impl Circuit {
         Some(Admission { is_probe: true })
     }
 
-    pub fn succeed(&mut self, admission: Admission) {
+    pub(crate) fn succeed(&mut self, admission: Admission) {
         match &mut self.state {
             State::Closed {
                 failures,
@@ -106,7 +106,7 @@ impl Circuit {
         }
     }
 
-    pub fn fail(&mut self, admission: Admission, now: Instant) {
+    pub(crate) fn fail(&mut self, admission: Admission, now: Instant) {
         if !self.config.enabled {
             return;
         }
@@ -131,7 +131,7 @@ impl Circuit {
     }
 
     /// The request ended without a verdict on the worker.
-    pub fn abandon(&mut self, admission: Admission) {
+    pub(crate) fn abandon(&mut self, admission: Admission) {
         if let State::HalfOpen { is_probed, .. } = &mut self.state
             && admission.is_probe
         {
@@ -140,7 +140,7 @@ impl Circuit {
     }
 
     /// A restarted worker has failed no request.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.state = State::closed();
     }
 

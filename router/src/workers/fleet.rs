@@ -1,7 +1,8 @@
 //! The routable workers at one moment, grouped by who can serve together: same models, and equal
 //! `kv_compat`. A fleet never changes; the registry makes a new one when a worker does.
 
-use super::{Worker, WorkerInfo};
+use super::info::WorkerInfo;
+use super::worker::Worker;
 use pd_protocol::Role;
 use pd_protocol::ports;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,12 +12,12 @@ use std::sync::Arc;
 const MODEL_DEFAULT: &str = "default";
 
 #[derive(Debug, Default)]
-pub struct Fleet {
-    pub groups: Vec<Group>,
+pub(crate) struct Fleet {
+    pub(crate) groups: Vec<Group>,
     /// Names of the models of each known worker, ready or not, as it said last.
     known: BTreeSet<Vec<String>>,
     /// Requests that the workers which answer run at once; 0 without any.
-    pub running_max: usize,
+    pub(crate) running_max: usize,
 }
 
 /// Requests that a worker which does not say is taken to run at once: what SGLang comes to on a GPU
@@ -25,26 +26,26 @@ const RUNNING_UNSAID: u32 = 256;
 
 /// Workers of the same models whose KV bytes mean the same.
 #[derive(Debug, Default)]
-pub struct Group {
-    pub models: Vec<String>,
+pub(crate) struct Group {
+    pub(crate) models: Vec<String>,
     /// Tokens of a prompt and its answer that each of them takes, as far as they say.
-    pub context_length: Option<u32>,
-    pub prefill: Vec<Member>,
-    pub decode: Vec<Member>,
-    pub unified: Vec<Member>,
+    pub(crate) context_length: Option<u32>,
+    pub(crate) prefill: Vec<Member>,
+    pub(crate) decode: Vec<Member>,
+    pub(crate) unified: Vec<Member>,
 }
 
 #[derive(Clone, Debug)]
-pub struct Member {
-    pub worker: Arc<Worker>,
-    pub bootstrap_port: u16,
+pub(crate) struct Member {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) bootstrap_port: u16,
 }
 
 // === impl Fleet ===
 
 impl Fleet {
     /// `known`: the models of every worker, also of those that are not ready.
-    pub fn build<'a>(
+    pub(crate) fn build<'a>(
         ready: impl IntoIterator<Item = (&'a Arc<Worker>, &'a WorkerInfo)>,
         known: impl IntoIterator<Item = &'a [String]>,
     ) -> Self {
@@ -78,27 +79,28 @@ impl Fleet {
     }
 
     /// Names of all models that a known worker serves or, now that it is not ready, has served.
-    pub fn known_models(&self) -> BTreeSet<&str> {
+    pub(crate) fn known_models(&self) -> BTreeSet<&str> {
         self.known.iter().flatten().map(String::as_str).collect()
     }
 
-    pub fn knows(&self, model: &str) -> bool {
+    pub(crate) fn knows(&self, model: &str) -> bool {
         self.known.iter().flatten().any(|name| name == model)
     }
 
     /// Groups that serve the model. A worker that does not say what it serves takes the requests
     /// for models that no other serves.
-    pub fn serving(&self, model: Option<&str>) -> Vec<&Group> {
+    pub(crate) fn serving(&self, model: Option<&str>) -> Vec<&Group> {
         let groups = || self.groups.iter();
         let named: Vec<&Group> = groups().filter(|group| group.serves(model)).collect();
-        match named.is_empty() && model.is_some_and(|model| !self.knows(model)) {
-            true => groups().filter(|group| group.models.is_empty()).collect(),
-            false => named,
+        if named.is_empty() && model.is_some_and(|model| !self.knows(model)) {
+            groups().filter(|group| group.models.is_empty()).collect()
+        } else {
+            named
         }
     }
 
     /// The model that a client means: with only one, SGLang's `default` is that.
-    pub fn meant<'a>(&'a self, asked: Option<&'a str>) -> Option<&'a str> {
+    pub(crate) fn meant<'a>(&'a self, asked: Option<&'a str>) -> Option<&'a str> {
         let is_default = asked == Some(MODEL_DEFAULT) && !self.knows(MODEL_DEFAULT);
         match (is_default, self.known.len()) {
             (true, 1) => self.known.first()?.first().map(String::as_str),
@@ -107,7 +109,7 @@ impl Fleet {
     }
 
     /// Names of all models that a client can ask for.
-    pub fn models(&self) -> BTreeSet<&str> {
+    pub(crate) fn models(&self) -> BTreeSet<&str> {
         self.groups
             .iter()
             .filter(|group| group.is_routable())
@@ -116,13 +118,13 @@ impl Fleet {
     }
 
     /// Tokens of a prompt and its answer that every ready worker of the model takes.
-    pub fn context_length(&self, model: &str) -> Option<u32> {
+    pub(crate) fn context_length(&self, model: &str) -> Option<u32> {
         let groups = self.groups.iter();
         let serving = groups.filter(|group| group.is_routable() && group.serves(Some(model)));
         serving.filter_map(|group| group.context_length).min()
     }
 
-    pub fn is_routable(&self) -> bool {
+    pub(crate) fn is_routable(&self) -> bool {
         self.groups.iter().any(Group::is_routable)
     }
 }
@@ -131,19 +133,19 @@ impl Fleet {
 
 impl Group {
     /// Whether the group alone can serve a request.
-    pub fn is_routable(&self) -> bool {
+    pub(crate) fn is_routable(&self) -> bool {
         self.has_pair() || !self.unified.is_empty()
     }
 
-    pub fn has_pair(&self) -> bool {
+    pub(crate) fn has_pair(&self) -> bool {
         !self.prefill.is_empty() && !self.decode.is_empty()
     }
 
-    pub fn serves(&self, model: Option<&str>) -> bool {
+    pub(crate) fn serves(&self, model: Option<&str>) -> bool {
         model.is_none_or(|model| self.models.iter().any(|name| name == model))
     }
 
-    pub fn pool(&self, role: Role) -> &[Member] {
+    pub(crate) fn pool(&self, role: Role) -> &[Member] {
         match role {
             Role::Prefill => &self.prefill,
             Role::Decode => &self.decode,

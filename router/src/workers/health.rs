@@ -5,15 +5,17 @@
 //! read again. The first probe that succeeds makes a worker ready; one that was lost again needs
 //! several in a row.
 
-pub mod probe;
+pub(crate) mod probe;
 
-pub use probe::{ProbeError, Prober};
+pub(crate) use probe::{ProbeError, Prober};
 
-use super::{Registry, Worker, WorkerInfo};
+use super::info::WorkerInfo;
+use super::registry::Registry;
+use super::worker::Worker;
+use crate::clock::{Instant, sleep};
 use http::uri::PathAndQuery;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// First pause between probes of a worker that is not ready.
 const UNREADY_INTERVAL_FIRST: Duration = Duration::from_millis(50);
@@ -21,16 +23,16 @@ const UNREADY_INTERVAL_FIRST: Duration = Duration::from_millis(50);
 const SUSPECT_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug)]
-pub struct HealthConfig {
-    pub endpoint: PathAndQuery,
-    pub interval: Duration,
-    pub timeout: Duration,
-    pub failures_to_unready: u32,
-    pub successes_to_ready: u32,
+pub(crate) struct HealthConfig {
+    pub(crate) endpoint: PathAndQuery,
+    pub(crate) interval: Duration,
+    pub(crate) timeout: Duration,
+    pub(crate) failures_to_unready: u32,
+    pub(crate) successes_to_ready: u32,
     /// Pauses between probes of a worker that is not ready double up to this.
-    pub unready_interval_max: Duration,
+    pub(crate) unready_interval_max: Duration,
     /// After this long without having been ready, a worker is reported in the log.
-    pub startup_timeout: Duration,
+    pub(crate) startup_timeout: Duration,
 }
 
 /// What the probes so far say: a pure state machine.
@@ -51,7 +53,7 @@ enum Change {
 }
 
 /// Probes `worker` until it is removed.
-pub async fn watch(registry: Arc<Registry>, worker: Arc<Worker>, prober: Arc<Prober>) {
+pub(crate) async fn watch(registry: Arc<Registry>, worker: Arc<Worker>, prober: Arc<Prober>) {
     let removed = worker.removed.clone();
     removed
         .run_until_cancelled(probe_forever(&registry, &worker, &prober))
@@ -76,7 +78,7 @@ async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Probe
             tracing::error!(worker = worker.id(), "not ready within the startup timeout");
         }
         tokio::select! {
-            () = tokio::time::sleep(verdict.pause(config)) => {}
+            () = sleep(verdict.pause(config)) => {}
             () = worker.suspected.notified() => {}
         }
     }

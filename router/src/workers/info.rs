@@ -5,17 +5,17 @@ use pd_protocol::Role;
 use serde::Deserialize;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WorkerInfo {
+pub(crate) struct WorkerInfo {
     /// Names under which clients ask for its model, sorted.
-    pub models: Vec<String>,
-    pub kv_compat: Option<String>,
-    pub boot_id: Option<String>,
-    pub role: Option<Role>,
-    pub bootstrap_port: Option<u16>,
+    pub(crate) models: Vec<String>,
+    pub(crate) kv_compat: Option<String>,
+    pub(crate) boot_id: Option<String>,
+    pub(crate) role: Option<Role>,
+    pub(crate) bootstrap_port: Option<u16>,
     /// Requests that it runs at once.
-    pub max_running_requests: Option<u32>,
+    pub(crate) max_running_requests: Option<u32>,
     /// Tokens of a prompt and its answer.
-    pub context_length: Option<u32>,
+    pub(crate) context_length: Option<u32>,
 }
 
 /// `/server_info` as far as it is read; SGLang's own servers send some of these.
@@ -60,7 +60,7 @@ enum OneOrMany {
 impl WorkerInfo {
     /// # Errors
     /// The JSON error, with its position.
-    pub fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
+    pub(crate) fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
         let info: ServerInfo = serde_json::from_slice(json)?;
         let mut models = match info.served_model_name {
             Some(OneOrMany::One(name)) => vec![name],
@@ -89,39 +89,4 @@ impl WorkerInfo {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Facts about `/server_info`.
-
-    use super::*;
-
-    #[test]
-    fn a_model_goes_by_its_served_names_or_else_its_path() {
-        let named = WorkerInfo::parse(br#"{"served_model_name":["b","a"],"model_path":"/m"}"#);
-        assert_eq!(named.unwrap().models, ["a", "b"]);
-        let plain = WorkerInfo::parse(br#"{"served_model_name":null,"model_path":"/m"}"#);
-        assert_eq!(plain.unwrap().models, ["/m"]);
-    }
-
-    #[test]
-    fn what_it_runs_at_once_is_the_sum_of_its_ranks_or_else_its_flag() {
-        let running = |json: &str| {
-            let info = WorkerInfo::parse(json.as_bytes()).unwrap();
-            info.max_running_requests
-        };
-        assert_eq!(running(r#"{"max_running_requests":32}"#), Some(32));
-        assert_eq!(running(r#"{"max_running_requests":null}"#), None);
-        assert_eq!(running(r#"{"max_running_requests":-1}"#), None);
-        let rank = r#"{"effective_max_running_requests_per_dp":48}"#;
-        let ranks = format!(r#"{{"max_running_requests":null,"internal_states":[{rank},{rank}]}}"#);
-        assert_eq!(running(&ranks), Some(96));
-        assert_eq!(running(r#"{"internal_states":[{}]}"#), None);
-    }
-
-    #[test]
-    fn sglangs_spelling_of_the_bootstrap_port_is_read() {
-        let json = br#"{"disaggregation_mode":"prefill","disaggregation_bootstrap_port":8999}"#;
-        let info = WorkerInfo::parse(json).unwrap();
-        assert_eq!(info.bootstrap_port, Some(8999));
-        assert_eq!(info.role, Some(Role::Prefill));
-    }
-}
+mod tests;

@@ -2,8 +2,9 @@
 //! ready and unready by health checks. Holds no I/O; every change makes a new [`Fleet`].
 
 use super::circuit::CircuitConfig;
-use super::endpoint::EndpointError;
-use super::{Fleet, Worker, WorkerInfo};
+use super::fleet::Fleet;
+use super::info::WorkerInfo;
+use super::worker::{InvalidWorker, Worker};
 use crate::policy::Load;
 use parking_lot::Mutex;
 use pd_protocol::workers::{WorkerSpec, WorkerState, WorkerStatus};
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-pub struct Registry {
+pub(crate) struct Registry {
     circuit: CircuitConfig,
     entries: Mutex<BTreeMap<String, Entry>>,
     fleet: watch::Sender<Arc<Fleet>>,
@@ -26,7 +27,7 @@ struct Entry {
     reason: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
     #[error("no worker {0:?} is registered; GET /workers lists those that are")]
     Unknown(String),
@@ -37,11 +38,11 @@ pub enum RegistryError {
         url: String,
     },
     #[error(transparent)]
-    Endpoint(#[from] EndpointError),
+    Invalid(#[from] InvalidWorker),
 }
 
 /// Result of adding a worker that was not there before.
-pub enum Registered {
+pub(crate) enum Registered {
     New(Arc<Worker>),
     /// The same worker was registered already.
     Known,
@@ -50,7 +51,7 @@ pub enum Registered {
 // === impl Registry ===
 
 impl Registry {
-    pub fn new(circuit: CircuitConfig) -> Self {
+    pub(crate) fn new(circuit: CircuitConfig) -> Self {
         Self {
             circuit,
             entries: Mutex::new(BTreeMap::new()),
@@ -58,12 +59,12 @@ impl Registry {
         }
     }
 
-    pub fn fleet(&self) -> Arc<Fleet> {
+    pub(crate) fn fleet(&self) -> Arc<Fleet> {
         Arc::clone(&self.fleet.borrow())
     }
 
     /// Sees every change from now on by which a worker may have come that takes a request.
-    pub fn changes(&self) -> watch::Receiver<Arc<Fleet>> {
+    pub(crate) fn changes(&self) -> watch::Receiver<Arc<Fleet>> {
         self.fleet.subscribe()
     }
 
@@ -71,11 +72,7 @@ impl Registry {
     ///
     /// # Errors
     /// Refuses a malformed URL or id, and an id that another worker has.
-    pub fn register(&self, spec: WorkerSpec) -> Result<Registered, RegistryError> {
-        // The id becomes a header value of every answer.
-        if spec.id.is_empty() || !spec.id.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(EndpointError::Id(spec.id).into());
-        }
+    pub(crate) fn register(&self, spec: WorkerSpec) -> Result<Registered, RegistryError> {
         let mut entries = self.entries.lock();
         if let Some(known) = entries.get(&spec.id) {
             let known = &known.worker.spec;
@@ -103,7 +100,11 @@ impl Registry {
     ///
     /// # Errors
     /// `Unknown`.
-    pub fn set_cordoned(&self, id: &str, cordoned: bool) -> Result<WorkerStatus, RegistryError> {
+    pub(crate) fn set_cordoned(
+        &self,
+        id: &str,
+        cordoned: bool,
+    ) -> Result<WorkerStatus, RegistryError> {
         let mut entries = self.entries.lock();
         let entry = find(&mut entries, id)?;
         entry.worker.set_cordoned(cordoned);
@@ -116,7 +117,7 @@ impl Registry {
     ///
     /// # Errors
     /// `Unknown`.
-    pub fn remove(&self, id: &str) -> Result<WorkerStatus, RegistryError> {
+    pub(crate) fn remove(&self, id: &str) -> Result<WorkerStatus, RegistryError> {
         let mut entries = self.entries.lock();
         let entry = find(&mut entries, id)?;
         entry.worker.set_cordoned(true);
@@ -128,7 +129,7 @@ impl Registry {
     }
 
     /// A probe found `worker` well, and this is what it says of itself.
-    pub fn set_ready(&self, worker: &Arc<Worker>, info: WorkerInfo) {
+    pub(crate) fn set_ready(&self, worker: &Arc<Worker>, info: WorkerInfo) {
         self.update(worker, |entry| {
             let restarted = entry
                 .info
@@ -146,13 +147,13 @@ impl Registry {
     }
 
     /// A probe reached `worker`; requests that could not may try again.
-    pub fn clear_suspicion(&self, worker: &Worker) {
+    pub(crate) fn clear_suspicion(&self, worker: &Worker) {
         if worker.clear_suspicion() {
             self.fleet.send_modify(|_| {});
         }
     }
 
-    pub fn set_unready(&self, worker: &Arc<Worker>, reason: String) {
+    pub(crate) fn set_unready(&self, worker: &Arc<Worker>, reason: String) {
         self.update(worker, |entry| {
             entry.reason = Some(reason);
             entry.info.take().is_some()
@@ -161,22 +162,22 @@ impl Registry {
 
     /// # Errors
     /// `Unknown`.
-    pub fn status(&self, id: &str) -> Result<WorkerStatus, RegistryError> {
+    pub(crate) fn status(&self, id: &str) -> Result<WorkerStatus, RegistryError> {
         Ok(find(&mut self.entries.lock(), id)?.status())
     }
 
-    pub fn list(&self) -> Vec<WorkerStatus> {
+    pub(crate) fn list(&self) -> Vec<WorkerStatus> {
         self.entries.lock().values().map(Entry::status).collect()
     }
 
-    pub fn workers(&self) -> Vec<Arc<Worker>> {
+    pub(crate) fn workers(&self) -> Vec<Arc<Worker>> {
         let entries = self.entries.lock();
         let workers = entries.values().map(|entry| Arc::clone(&entry.worker));
         workers.collect()
     }
 
     /// Every worker with what it has in flight.
-    pub fn loads(&self) -> Vec<(WorkerStatus, Load)> {
+    pub(crate) fn loads(&self) -> Vec<(WorkerStatus, Load)> {
         let entries = self.entries.lock();
         let loads = entries
             .values()

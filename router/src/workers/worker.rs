@@ -2,8 +2,8 @@
 //! router has in flight on it, counted from the moment it is chosen.
 
 use super::circuit::{Admission, Circuit, CircuitConfig};
-use super::endpoint::{Endpoint, EndpointError};
-use crate::client::Client;
+use crate::client::{Client, Endpoint, EndpointError};
+use crate::clock::Instant;
 use crate::policy::Load;
 use http::HeaderValue;
 use parking_lot::Mutex;
@@ -11,17 +11,16 @@ use pd_protocol::workers::WorkerSpec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug)]
-pub struct Worker {
-    pub spec: WorkerSpec,
-    pub client: Client,
+pub(crate) struct Worker {
+    pub(crate) spec: WorkerSpec,
+    pub(crate) client: Client,
     /// Host that decode dials for the bootstrap server, as a JSON string.
-    pub bootstrap_host_json: String,
+    pub(crate) bootstrap_host_json: String,
     /// The id as answers name it.
-    pub id_header: HeaderValue,
+    pub(crate) id_header: HeaderValue,
     gate: Mutex<Gate>,
     requests: AtomicU64,
     tokens: AtomicU64,
@@ -30,7 +29,7 @@ pub struct Worker {
     /// Wakes its prober.
     pub(super) suspected: Notify,
     /// Cancelled when the first probe has ended, well or not.
-    pub(super) probed: CancellationToken,
+    pub(crate) probed: CancellationToken,
     /// Cancelled when the worker is removed.
     pub(super) removed: CancellationToken,
 }
@@ -44,18 +43,31 @@ struct Gate {
 /// One request's place on a worker. Dropping it gives the place back; a lease that was not
 /// settled by `succeed` or `fail` says nothing about the worker's health.
 #[derive(Debug)]
-pub struct Lease {
+pub(crate) struct Lease {
     worker: Arc<Worker>,
     tokens: u64,
     admission: Option<Admission>,
+}
+
+/// A description that no worker can have.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidWorker {
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    #[error("worker id {0:?} must be printable ASCII without spaces, and not empty")]
+    Id(String),
 }
 
 // === impl Worker ===
 
 impl Worker {
     /// # Errors
-    /// Refuses a URL that is not `http://HOST[:PORT]`.
-    pub fn new(spec: WorkerSpec, circuit: CircuitConfig) -> Result<Self, EndpointError> {
+    /// Refuses a URL that is not `http://HOST[:PORT]`, and an id that no header can hold.
+    pub(crate) fn new(spec: WorkerSpec, circuit: CircuitConfig) -> Result<Self, InvalidWorker> {
+        // The id becomes a header value of every answer.
+        if spec.id.is_empty() || !spec.id.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(InvalidWorker::Id(spec.id));
+        }
         let endpoint = Endpoint::parse(&spec.url)?;
         let host = spec.bootstrap_host.as_deref().unwrap_or(endpoint.host());
         let bootstrap_host_json = serde_json::Value::from(host).to_string();
@@ -63,7 +75,7 @@ impl Worker {
             client: Client::new(endpoint),
             bootstrap_host_json,
             id_header: HeaderValue::try_from(spec.id.as_str())
-                .map_err(|_| EndpointError::Id(spec.id.clone()))?,
+                .map_err(|_| InvalidWorker::Id(spec.id.clone()))?,
             spec,
             gate: Mutex::new(Gate {
                 cordoned: false,
@@ -78,11 +90,11 @@ impl Worker {
         })
     }
 
-    pub fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         &self.spec.id
     }
 
-    pub fn load(&self) -> Load {
+    pub(crate) fn load(&self) -> Load {
         Load {
             tokens: self.tokens.load(Ordering::Relaxed),
             requests: self.requests.load(Ordering::Relaxed),
@@ -90,14 +102,14 @@ impl Worker {
     }
 
     /// Whether `lease` would give a place now.
-    pub fn admits(&self, now: Instant) -> bool {
+    pub(crate) fn admits(&self, now: Instant) -> bool {
         let gate = self.gate.lock();
         !gate.cordoned && gate.circuit.admits(now)
     }
 
     /// Takes a place for a request of `tokens`. Cordon takes the same lock, so a request is either
     /// counted in the cordon's answer or refused.
-    pub fn lease(self: &Arc<Self>, tokens: u64, now: Instant) -> Option<Lease> {
+    pub(crate) fn lease(self: &Arc<Self>, tokens: u64, now: Instant) -> Option<Lease> {
         let mut gate = self.gate.lock();
         if gate.cordoned {
             return None;
@@ -116,15 +128,15 @@ impl Worker {
         self.gate.lock().cordoned = cordoned;
     }
 
-    pub fn is_cordoned(&self) -> bool {
+    pub(crate) fn is_cordoned(&self) -> bool {
         self.gate.lock().cordoned
     }
 
-    pub fn is_circuit_open(&self) -> bool {
+    pub(crate) fn is_circuit_open(&self) -> bool {
         self.gate.lock().circuit.is_open()
     }
 
-    pub fn is_suspect(&self) -> bool {
+    pub(crate) fn is_suspect(&self) -> bool {
         self.is_suspect.load(Ordering::Relaxed)
     }
 
@@ -141,18 +153,18 @@ impl Worker {
 // === impl Lease ===
 
 impl Lease {
-    pub fn worker(&self) -> &Arc<Worker> {
+    pub(crate) fn worker(&self) -> &Arc<Worker> {
         &self.worker
     }
 
-    pub fn succeed(mut self) {
+    pub(crate) fn succeed(mut self) {
         if let Some(admission) = self.admission.take() {
             self.worker.gate.lock().circuit.succeed(admission);
         }
     }
 
     /// The worker answered with an error of its own, or not at all.
-    pub fn fail(mut self, now: Instant) {
+    pub(crate) fn fail(mut self, now: Instant) {
         if let Some(admission) = self.admission.take() {
             self.worker.gate.lock().circuit.fail(admission, now);
         }
@@ -160,7 +172,7 @@ impl Lease {
 
     /// As `fail`, and the worker could not be reached: others are preferred until a probe, which
     /// follows at once, finds it well.
-    pub fn fail_unreached(self, now: Instant) {
+    pub(crate) fn fail_unreached(self, now: Instant) {
         self.worker.is_suspect.store(true, Ordering::Relaxed);
         self.worker.suspected.notify_one();
         self.fail(now);

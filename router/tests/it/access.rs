@@ -4,7 +4,7 @@ use crate::harness::{Running, config};
 use crate::mock::Mock;
 use http::Method;
 use pd_protocol::Role;
-use pd_router::server::Server;
+use pd_router::Server;
 use std::fs;
 
 #[tokio::test]

@@ -5,7 +5,6 @@ use crate::mock::{Answer, Mock};
 use http::Method;
 use pd_protocol::Role;
 use pd_protocol::workers::{WorkerList, WorkerState, WorkerStatus};
-use pd_router::server::Server;
 
 #[tokio::test]
 async fn a_worker_is_added_cordoned_uncordoned_and_removed() {
@@ -97,20 +96,4 @@ async fn the_admin_api_opens_to_its_token_only() {
 async fn the_admin_api_is_not_on_the_clients_port() {
     let running = Running::start(config(""), &[]).await;
     assert_eq!(running.client.get("/workers").await.status(), 404);
-}
-
-#[tokio::test]
-async fn a_taken_port_is_reported_once_with_the_flag_to_change() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap();
-    let mut config = config("");
-    config.admin.1 = address.port();
-    let refused = Server::bind(config).await.err().unwrap();
-    assert_eq!(
-        pd_router::in_one_line(&refused.into()),
-        format!(
-            "cannot listen on {address}: Address already in use (os error 98); give another \
-             --admin-host or --admin-port, or stop the process that listens there"
-        )
-    );
 }

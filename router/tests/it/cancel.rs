@@ -69,13 +69,9 @@ async fn while_it_waits_in_the_queue() {
     pair.decode.until(|counts| counts.live == 1).await;
     let client = pair.running.client.clone();
     let second = tokio::spawn(async move { client.open("/generate", "{}").await });
-    pair.running
-        .until(|router| router.queue.waiting() == 1)
-        .await;
+    pair.running.until(|router| router.waiting() == 1).await;
     second.abort();
-    pair.running
-        .until(|router| router.queue.waiting() == 0)
-        .await;
+    pair.running.until(|router| router.waiting() == 0).await;
     first.abort();
     assert_released(&pair).await;
     assert_eq!(pair.decode.counts().asked, 1);

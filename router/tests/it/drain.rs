@@ -4,7 +4,7 @@ use crate::client::Reply;
 use crate::harness::Pair;
 use crate::mock::Answer;
 use http_body_util::BodyExt;
-use pd_router::server::Stopped;
+use pd_router::Stopped;
 use tokio::net::TcpStream;
 
 #[tokio::test]
@@ -61,12 +61,12 @@ async fn a_router_that_loses_a_task_finishes_its_answers_and_ends_with_the_reaso
         .answer(Answer::EventsThenBreak(vec!["data: {}\n\n".to_owned()]));
     let body = r#"{"stream":true}"#;
     let answer = pair.running.client.open("/generate", body).await;
-    let vitals = &pair.running.router.vitals;
-    vitals.spawn("probes of a worker", async { panic!("on purpose") });
+    let router = &pair.running.router;
+    router.spawn("probes of a worker", async { panic!("on purpose") });
     pair.running.until(|router| router.is_draining()).await;
     pair.decode.release();
     assert!(Reply::read(answer).await.text().contains("broken_off"));
-    let lost = pair.running.stopped().await.unwrap_err().to_string();
+    let lost = pair.running.stopped().await.unwrap_err();
     assert!(lost.contains("probes of a worker"), "{lost}");
     assert!(lost.contains("on purpose"), "{lost}");
 }

@@ -43,14 +43,7 @@ async fn only_the_leg_that_failed_is_charged() {
         (reply.status(), reply.json()["error"]["message"].as_str()),
         (500, Some("boom"))
     );
-    let open = |mock: &Mock| {
-        pair.running
-            .router
-            .workers
-            .status(&mock.id())
-            .unwrap()
-            .circuit_open
-    };
+    let open = |mock: &Mock| pair.running.router.worker(&mock.id()).unwrap().circuit_open;
     assert!(open(&pair.decode));
     assert!(!open(&pair.prefill));
     let reply = pair.running.client.post("/generate", "{}").await;
@@ -89,8 +82,7 @@ async fn an_open_circuit_is_probed_by_one_request_at_a_time() {
     let open = || {
         pair.running
             .router
-            .workers
-            .status(&pair.prefill.id())
+            .worker(&pair.prefill.id())
             .unwrap()
             .circuit_open
     };
@@ -126,14 +118,7 @@ async fn a_worker_that_is_full_is_passed_over_and_not_charged() {
         assert_eq!(running.client.post("/generate", "{}").await.status(), 200);
     }
     assert_eq!(full.counts().asked, 2);
-    assert!(
-        !running
-            .router
-            .workers
-            .status(&full.id())
-            .unwrap()
-            .circuit_open
-    );
+    assert!(!running.router.worker(&full.id()).unwrap().circuit_open);
 }
 
 #[tokio::test]
@@ -145,22 +130,14 @@ async fn decode_without_its_peer_is_tried_with_another_peer() {
     let decode = Mock::start(Role::Decode).await;
     lost.answer(Answer::Hang);
     let running = Running::start(config(""), &[&lost, &well, &decode]).await;
-    running
-        .router
-        .workers
-        .set_cordoned(&well.id(), true)
-        .unwrap();
+    running.router.set_cordoned(&well.id(), true).unwrap();
     // The first attempt meets the lost worker; while it waits, the other comes back.
     decode.answer_in_turn([Answer::Hang, Answer::Json("{}".to_owned())]);
     let client = running.client.clone();
     let request = tokio::spawn(async move { client.post("/generate", "{}").await });
     decode.until(|counts| counts.asked == 1).await;
     request.abort();
-    running
-        .router
-        .workers
-        .set_cordoned(&well.id(), false)
-        .unwrap();
+    running.router.set_cordoned(&well.id(), false).unwrap();
     running.until_idle().await;
 
     let peer_failed = Answer::Status(

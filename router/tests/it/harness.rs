@@ -4,11 +4,10 @@ use crate::client::Client;
 use crate::mock::Mock;
 use clap::Parser;
 use pd_protocol::Role;
-use pd_router::args::Args;
-use pd_router::config::Config;
-use pd_router::router::Router;
-use pd_router::server::{Server, Stopped};
-use pd_router::vitals::LostTask;
+use pd_router::Args;
+use pd_router::Config;
+use pd_router::Router;
+use pd_router::{Server, Stopped};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +22,7 @@ pub(crate) struct Running {
     pub(crate) api_addr: SocketAddr,
     pub(crate) router: Arc<Router>,
     stop: Option<oneshot::Sender<()>>,
-    stopped: JoinHandle<Result<Stopped, LostTask>>,
+    stopped: JoinHandle<Result<Stopped, String>>,
 }
 
 /// One prefill and one decode worker behind a router.
@@ -67,9 +66,13 @@ impl Running {
         let admin_addr = server.admin_addr().unwrap();
         let router = Arc::clone(&server.router);
         let (stop, stopping) = oneshot::channel::<()>();
-        let stopped = tokio::spawn(server.run(async {
-            let _ = stopping.await;
-        }));
+        let stopped = tokio::spawn(async {
+            let stopping = async {
+                let _ = stopping.await;
+            };
+            let stopped = server.run(stopping).await;
+            stopped.map_err(|lost| lost.to_string())
+        });
         let running = Self {
             client: Client::new(api_addr),
             admin: Client::new(admin_addr),
@@ -91,14 +94,14 @@ impl Running {
             }
         };
         let reached = tokio::time::timeout(Duration::from_secs(10), reached).await;
-        assert!(reached.is_ok(), "still {:?}", self.router.workers.list());
+        assert!(reached.is_ok(), "still {:?}", self.router.workers());
     }
 
     /// Waits until nothing is in flight and nothing is held.
     pub(crate) async fn until_idle(&self) {
         self.until(|router| {
-            let workers = router.workers.list();
-            router.rooms.is_empty() && workers.iter().all(|worker| worker.in_flight == 0)
+            let workers = router.workers();
+            router.with_rooms() == 0 && workers.iter().all(|worker| worker.in_flight == 0)
         })
         .await;
     }
@@ -109,7 +112,7 @@ impl Running {
         stop.send(()).expect("the router is running");
     }
 
-    pub(crate) async fn stopped(self) -> Result<Stopped, LostTask> {
+    pub(crate) async fn stopped(self) -> Result<Stopped, String> {
         self.stopped.await.unwrap()
     }
 
@@ -138,7 +141,7 @@ pub(crate) async fn until_open(addr: SocketAddr) {
 
 /// Workers to which requests may go.
 pub(crate) fn serving(router: &Router) -> usize {
-    let workers = router.workers.list();
+    let workers = router.workers();
     let serving = workers
         .iter()
         .filter(|worker| worker.state == pd_protocol::workers::WorkerState::Serving);

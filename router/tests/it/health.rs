@@ -18,13 +18,13 @@ async fn a_worker_that_is_gone_leaves_the_fleet_and_comes_back_with_its_new_iden
     let reply = running.client.post("/generate", "{}").await;
     assert!(matches!(reply.status(), 502 | 503), "{}", reply.text());
     running.until(|router| serving(router) == 0).await;
-    let reason = running.router.workers.status(&id).unwrap().reason.unwrap();
+    let reason = running.router.worker(&id).unwrap().reason.unwrap();
     assert!(reason.contains("/health"), "{reason}");
 
     let successor = Mock::start_at(Role::Unified, addr).await;
     successor.set_info("boot_id", json!("boot-2"));
     running.until(|router| serving(router) == 1).await;
-    let boot_id = || running.router.workers.status(&id).unwrap().boot_id;
+    let boot_id = || running.router.worker(&id).unwrap().boot_id;
     running
         .until(|_| boot_id().as_deref() == Some("boot-2"))
         .await;
@@ -37,7 +37,7 @@ async fn a_worker_that_says_it_is_unwell_is_not_used() {
     worker.set_healthy(false);
     let running = Running::start(config(""), &[]).await;
     running.router.add_worker(worker.spec()).unwrap();
-    let reason = || running.router.workers.status(&worker.id()).unwrap().reason;
+    let reason = || running.router.worker(&worker.id()).unwrap().reason;
     let is_shown = || reason().is_some_and(|reason| reason.contains("/health answered 503"));
     running.until(|_| is_shown()).await;
     assert_eq!(running.client.get("/ready").await.status(), 503);
@@ -51,7 +51,7 @@ async fn a_worker_of_another_role_is_not_used() {
     worker.set_info("disaggregation_mode", json!("decode"));
     let running = Running::start(config(""), &[]).await;
     running.router.add_worker(worker.spec()).unwrap();
-    let status = || running.router.workers.status(&worker.id()).unwrap();
+    let status = || running.router.worker(&worker.id()).unwrap();
     let is_shown = || {
         status()
             .reason

@@ -198,9 +198,10 @@ fn role_name(role: Role) -> &'static str {
 }
 
 async fn health(State(state): State<Arc<MockState>>) -> StatusCode {
-    match *state.healthy.lock() {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
+    if *state.healthy.lock() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
     }
 }
 

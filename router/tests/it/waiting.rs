@@ -4,7 +4,7 @@ use crate::client::Reply;
 use crate::harness::{Pair, Running, config, serving};
 use crate::mock::{Answer, Mock};
 use pd_protocol::Role;
-use pd_router::server::Stopped;
+use pd_router::Stopped;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -27,12 +27,10 @@ async fn assert_answered(asked: Vec<JoinHandle<Reply>>) {
 async fn all_workers_deleted_at_once_fail_no_request() {
     let pair = Pair::start("").await;
     for gone in [&pair.decode, &pair.prefill] {
-        pair.running.router.workers.remove(&gone.id()).unwrap();
+        pair.running.router.remove_worker(&gone.id()).unwrap();
     }
     let asked = ask(&pair.running, 8);
-    pair.running
-        .until(|router| router.queue.waiting() == 8)
-        .await;
+    pair.running.until(|router| router.waiting() == 8).await;
     let waiting = pair.running.metric("pd_router_queue_waiting").await;
     let in_flight = pair.running.metric("pd_router_in_flight").await;
     assert_eq!((waiting, in_flight), (8.0, 0.0));
@@ -51,7 +49,7 @@ async fn a_decode_that_restarts_fails_no_request() {
     drop(pair.decode);
     let asked = ask(&pair.running, 16);
     pair.running
-        .until(|router| serving(router) == 1 && router.queue.waiting() == 16)
+        .until(|router| serving(router) == 1 && router.waiting() == 16)
         .await;
     let successor = Mock::start_at(Role::Decode, addr).await;
     successor.set_info("boot_id", json!("boot-2"));
@@ -79,7 +77,7 @@ async fn a_wait_that_ends_names_what_is_missing_and_the_last_attempt() {
 async fn a_router_that_stops_leaves_no_client_waiting() {
     let mut running = Running::start(config(""), &[]).await;
     let asked = ask(&running, 1);
-    running.until(|router| router.queue.waiting() == 1).await;
+    running.until(|router| router.waiting() == 1).await;
     running.stop();
     for reply in asked {
         assert_eq!(reply.await.unwrap().status(), 503);
@@ -103,7 +101,7 @@ async fn a_known_model_is_unready_and_another_unknown() {
     running.until(|router| serving(router) == 1).await;
     assert_eq!(running.client.post("/generate", body).await.status(), 503);
     assert_eq!(running.client.get("/v1/models/away").await.status(), 503);
-    running.router.workers.remove(&away.id()).unwrap();
+    running.router.remove_worker(&away.id()).unwrap();
     let reply = running.client.post("/generate", body).await;
     assert_eq!(reply.status(), 404);
     assert!(reply.error().contains("served are: m"));
@@ -122,11 +120,10 @@ async fn the_bound_is_what_the_workers_run_and_follows_them() {
     assert_eq!(pair.running.metric(bound).await, 1024.0 + 128.0);
     pair.running
         .router
-        .workers
         .set_cordoned(&pair.decode.id(), true)
         .unwrap();
     assert_eq!(pair.running.metric(bound).await, 128.0);
-    pair.running.router.workers.remove(&second.id()).unwrap();
+    pair.running.router.remove_worker(&second.id()).unwrap();
     assert_eq!(pair.running.metric(bound).await, -1.0);
 }
 
@@ -138,7 +135,5 @@ async fn requests_in_flight_are_counted_from_their_place_on() {
     pair.decode.until(|counts| counts.live == 1).await;
     assert_eq!(pair.running.metric("pd_router_in_flight").await, 1.0);
     asked[0].abort();
-    pair.running
-        .until(|router| router.queue.in_flight() == 0)
-        .await;
+    pair.running.until(|router| router.in_flight() == 0).await;
 }

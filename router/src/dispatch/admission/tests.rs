@@ -1,12 +1,14 @@
 //! How long requests wait, and for what. No worker here is ever asked.
 
 use super::*;
-use crate::api::error::ApiError;
 use crate::api_keys::ApiKeys;
 use crate::args::Args;
+use crate::error::ApiError;
 use crate::vitals::Vitals;
+use crate::workers::Worker;
+use crate::workers::info::WorkerInfo;
 use crate::workers::registry::Registered;
-use crate::workers::{Worker, WorkerInfo};
+use axum::response::IntoResponse;
 use clap::Parser;
 use futures_util::FutureExt;
 use pd_protocol::Role;
@@ -31,14 +33,14 @@ fn add(router: &Router, id: &str, role: Role) -> Arc<Worker> {
         bootstrap_host: None,
         bootstrap_port: None,
     };
-    let Ok(Registered::New(worker)) = router.workers.register(spec) else {
+    let Ok(Registered::New(worker)) = router.registry.register(spec) else {
         panic!("{id} is new");
     };
     let info = WorkerInfo {
         models: vec!["m".to_owned()],
         ..WorkerInfo::default()
     };
-    router.workers.set_ready(&worker, info);
+    router.registry.set_ready(&worker, info);
     worker
 }
 
@@ -52,12 +54,12 @@ fn demand<'a>(model: Option<&'a str>, excluded: &'a [Arc<Worker>]) -> Demand<'a>
     }
 }
 
-async fn admitted(router: &Router) -> Result<(Place, Route), Refusal> {
-    let mut patience = router.queue.patience();
-    admit(router, None, || demand(None, &[]), &mut patience).await
+async fn admitted(router: &Router) -> Result<(AdmissionPermit, Route), Refusal> {
+    let mut budget = router.queue.budget();
+    admit(router, None, || demand(None, &[]), &mut budget).await
 }
 
-fn missing(refused: Result<(Place, Route), Refusal>) -> String {
+fn missing(refused: Result<(AdmissionPermit, Route), Refusal>) -> String {
     match refused {
         Err(Refusal::Route(NoRoute::NoWorker(missing))) => missing,
         other => panic!("{other:?}"),
@@ -91,7 +93,7 @@ async fn a_worker_that_comes_ends_the_wait_at_once() {
     assert_eq!((router.queue.waiting(), router.queue.in_flight()), (1, 0));
     let begun = Instant::now();
     add(&router, "n", Role::Unified);
-    let (_place, route) = waiting.await.expect("a worker is there");
+    let (_permit, route) = waiting.await.expect("a worker is there");
     assert!(matches!(route, Route::Unified(_)));
     assert_eq!(begun.elapsed(), Duration::ZERO);
     assert_eq!((router.queue.waiting(), router.queue.in_flight()), (0, 1));
@@ -132,30 +134,30 @@ async fn an_attempt_that_reached_no_worker_is_repeated_when_a_probe_has() {
     let lease = worker.lease(1, Instant::now()).expect("admitted");
     lease.fail_unreached(Instant::now());
     let excluded = [Arc::clone(&worker)];
-    let mut patience = router.queue.patience();
+    let mut budget = router.queue.budget();
     let demand = || demand(None, &excluded);
-    let mut again = Box::pin(admit(&router, None, demand, &mut patience));
+    let mut again = Box::pin(admit(&router, None, demand, &mut budget));
     assert!(again.as_mut().now_or_never().is_none());
-    router.workers.clear_suspicion(&worker);
+    router.registry.clear_suspicion(&worker);
     assert!(again.now_or_never().expect("woken").is_ok());
     assert!(admitted(&router).await.is_ok(), "and others need not wait");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_a_place_ends_with_429() {
+async fn a_wait_for_a_permit_ends_with_429() {
     let router = router("--max-concurrent-requests 1 --queue-timeout-secs 7");
     add(&router, "n", Role::Unified);
     let _held = admitted(&router).await.expect("free");
     let begun = Instant::now();
     let Err(Refusal::Queue(refused)) = admitted(&router).await else {
-        panic!("there is one place");
+        panic!("there is one permit");
     };
     assert_eq!(begun.elapsed().as_secs(), 7);
-    assert_eq!(ApiError::from(refused).status(), 429);
+    assert_eq!(ApiError::from(refused).into_response().status(), 429);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_the_fleet_brings_is_taken() {
+async fn a_permit_that_the_fleet_brings_is_acquired() {
     let router = router("");
     let worker = add(&router, "n", Role::Unified);
     let info = |running| WorkerInfo {
@@ -163,15 +165,15 @@ async fn a_place_that_the_fleet_brings_is_taken() {
         max_running_requests: Some(running),
         ..WorkerInfo::default()
     };
-    router.workers.set_ready(&worker, info(1));
+    router.registry.set_ready(&worker, info(1));
     let mut held = Vec::new();
     while let Some(admitted) = admitted(&router).now_or_never() {
-        held.push(admitted.expect("a place"));
+        held.push(admitted.expect("a permit"));
     }
     assert_eq!(held.len(), 4);
     let mut waiting = Box::pin(admitted(&router));
     assert!(waiting.as_mut().now_or_never().is_none());
-    router.workers.set_ready(&worker, info(2));
+    router.registry.set_ready(&worker, info(2));
     assert!(waiting.now_or_never().expect("woken").is_ok());
 }
 
@@ -179,8 +181,8 @@ async fn a_place_that_the_fleet_brings_is_taken() {
 async fn an_unknown_model_is_not_waited_for() {
     let router = router("");
     add(&router, "p", Role::Prefill);
-    let mut patience = router.queue.patience();
-    let unknown = admit(&router, None, || demand(Some("x"), &[]), &mut patience);
+    let mut budget = router.queue.budget();
+    let unknown = admit(&router, None, || demand(Some("x"), &[]), &mut budget);
     let refused = unknown.now_or_never().expect("at once");
     let is_unknown = matches!(refused, Err(Refusal::Route(NoRoute::UnknownModel { .. })));
     assert!(is_unknown, "{refused:?}");

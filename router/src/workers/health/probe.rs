@@ -2,7 +2,9 @@
 
 use super::HealthConfig;
 use crate::client::ClientError;
-use crate::workers::{Worker, WorkerInfo};
+use crate::clock::timeout;
+use crate::workers::info::WorkerInfo;
+use crate::workers::worker::Worker;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::uri::PathAndQuery;
@@ -12,14 +14,14 @@ use pd_protocol::Role;
 /// A `/server_info` larger than this is not one.
 const INFO_BYTES_MAX: usize = 1 << 20;
 
-pub struct Prober {
-    pub config: HealthConfig,
+pub(crate) struct Prober {
+    pub(crate) config: HealthConfig,
     authorization: Option<HeaderValue>,
 }
 
 /// Why a worker is not ready.
 #[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
+pub(crate) enum ProbeError {
     #[error("{path} did not answer within {timeout_ms} ms")]
     Timeout {
         path: PathAndQuery,
@@ -46,7 +48,7 @@ pub enum ProbeError {
 // === impl Prober ===
 
 impl Prober {
-    pub fn new(config: HealthConfig, authorization: Option<HeaderValue>) -> Self {
+    pub(crate) fn new(config: HealthConfig, authorization: Option<HeaderValue>) -> Self {
         Self {
             config,
             authorization,
@@ -82,7 +84,7 @@ impl Prober {
         let client = &worker.client;
         let request = client.request(&Method::GET, &path, &headers, Bytes::new());
         let exchange = client.exchange(request, INFO_BYTES_MAX);
-        let (head, body) = match tokio::time::timeout(self.config.timeout, exchange).await {
+        let (head, body) = match timeout(self.config.timeout, exchange).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(source)) => return Err(ProbeError::Unreached { path, source }),
             Err(_) => {
@@ -92,12 +94,13 @@ impl Prober {
                 });
             }
         };
-        match head.status.is_success() {
-            true => Ok(body),
-            false => Err(ProbeError::Status {
+        if head.status.is_success() {
+            Ok(body)
+        } else {
+            Err(ProbeError::Status {
                 path,
                 status: head.status,
-            }),
+            })
         }
     }
 }

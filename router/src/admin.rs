@@ -1,11 +1,10 @@
 //! The admin API on its own port: which workers the router uses, and what it remembers of a
 //! request. Served to who presents the token, or without a token to this machine only.
 
-use crate::api::auth;
-use crate::api::error::ApiError;
 use crate::api::{method_not_allowed, not_found};
+use crate::error::ApiError;
+use crate::headers;
 use crate::router::Router;
-use crate::workers::RegistryError;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{ConnectInfo, Path, Request, State};
@@ -21,7 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The admin API of `router`. Its callers' addresses must be given as [`ConnectInfo`].
-pub fn routes(router: Arc<Router>) -> axum::Router {
+pub(crate) fn routes(router: Arc<Router>) -> axum::Router {
     axum::Router::new()
         .route("/workers", get(list).post(add))
         .route("/workers/{id}", get(status).delete(remove))
@@ -41,7 +40,12 @@ async fn admit(
     next: Next,
 ) -> Result<Response, ApiError> {
     match &router.admin_token {
-        Some(token) => auth::check(token, request.headers())?,
+        Some(token) => {
+            let presented = headers::bearer_token(request.headers());
+            if !presented.is_some_and(|presented| token.matches(presented)) {
+                return Err(ApiError::unauthorized());
+            }
+        }
         None if caller.ip().to_canonical().is_loopback() => {}
         None => {
             let message = format!(
@@ -55,7 +59,7 @@ async fn admit(
 
 async fn list(State(router): State<Arc<Router>>) -> Json<WorkerList> {
     Json(WorkerList {
-        workers: router.workers.list(),
+        workers: router.workers(),
     })
 }
 
@@ -71,28 +75,28 @@ async fn status(
     State(router): State<Arc<Router>>,
     Path(id): Path<String>,
 ) -> Result<Json<WorkerStatus>, ApiError> {
-    Ok(Json(router.workers.status(&id)?))
+    Ok(Json(router.worker(&id)?))
 }
 
 async fn remove(
     State(router): State<Arc<Router>>,
     Path(id): Path<String>,
 ) -> Result<Json<WorkerStatus>, ApiError> {
-    Ok(Json(router.workers.remove(&id)?))
+    Ok(Json(router.remove_worker(&id)?))
 }
 
 async fn cordon(
     State(router): State<Arc<Router>>,
     Path(id): Path<String>,
 ) -> Result<Json<WorkerStatus>, ApiError> {
-    Ok(Json(router.workers.set_cordoned(&id, true)?))
+    Ok(Json(router.set_cordoned(&id, true)?))
 }
 
 async fn uncordon(
     State(router): State<Arc<Router>>,
     Path(id): Path<String>,
 ) -> Result<Json<WorkerStatus>, ApiError> {
-    Ok(Json(router.workers.set_cordoned(&id, false)?))
+    Ok(Json(router.set_cordoned(&id, false)?))
 }
 
 async fn timeline(
@@ -108,15 +112,4 @@ async fn timeline(
         let message = format!("room {room} is not among the latest requests of this router");
         ApiError::invalid(StatusCode::NOT_FOUND, message)
     })
-}
-
-impl From<RegistryError> for ApiError {
-    fn from(error: RegistryError) -> Self {
-        let status = match &error {
-            RegistryError::Unknown(_) => StatusCode::NOT_FOUND,
-            RegistryError::Conflict { .. } => StatusCode::CONFLICT,
-            RegistryError::Endpoint(_) => StatusCode::BAD_REQUEST,
-        };
-        Self::invalid(status, error.to_string())
-    }
 }

@@ -1,7 +1,6 @@
 //! Which web pages may call the API from a browser: CORS, for the API of clients only. Callers that are
 //! no browsers send no `Origin` and pass by.
 
-use crate::router::Router;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -22,7 +21,7 @@ const MAX_AGE_SECS: u16 = 7200;
 
 /// `--cors-allowed-origins`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CorsOrigins {
+pub(crate) enum CorsOrigins {
     Any,
     /// Pages that this machine serves, under any name of its own.
     Local,
@@ -37,18 +36,20 @@ pub enum CorsOrigins {
 )]
 pub struct OriginError(String);
 
-pub(super) async fn cors(
-    State(router): State<Arc<Router>>,
+/// Middleware.
+pub(crate) async fn cors(
+    State(origins): State<Arc<CorsOrigins>>,
     request: Request,
     next: Next,
 ) -> Response {
     let origin = request.headers().get(ORIGIN);
-    let Some(allowed) = origin.and_then(|origin| router.cors.allow(origin)) else {
+    let Some(allowed) = origin.and_then(|origin| origins.allow(origin)) else {
         return next.run(request).await;
     };
-    let mut response = match is_preflight(&request) {
-        true => answer_preflight(&request),
-        false => next.run(request).await,
+    let mut response = if is_preflight(&request) {
+        answer_preflight(&request)
+    } else {
+        next.run(request).await
     };
     let headers = response.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
@@ -85,7 +86,7 @@ fn answer_preflight(request: &Request) -> Response {
 impl CorsOrigins {
     /// # Errors
     /// The first that no browser would send.
-    pub fn listed(origins: &[String]) -> Result<Self, OriginError> {
+    pub(crate) fn listed(origins: &[String]) -> Result<Self, OriginError> {
         if origins.iter().any(|origin| origin == "*") {
             return Ok(Self::Any);
         }
@@ -129,44 +130,4 @@ fn is_local(origin: &HeaderValue) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Facts about origins.
-
-    use super::*;
-
-    fn allows(origins: &CorsOrigins, origin: &'static str) -> bool {
-        origins.allow(&HeaderValue::from_static(origin)).is_some()
-    }
-
-    #[test]
-    fn pages_of_this_machine_are_known_by_their_host() {
-        for local in [
-            "http://localhost:3000",
-            "http://127.0.0.1",
-            "https://[::1]:8443",
-            "http://chat.localhost",
-        ] {
-            assert!(allows(&CorsOrigins::Local, local), "{local}");
-        }
-        for foreign in [
-            "https://localhost.example.com",
-            "http://10.0.0.1",
-            "null",
-            "file://",
-        ] {
-            assert!(!allows(&CorsOrigins::Local, foreign), "{foreign}");
-        }
-    }
-
-    #[test]
-    fn what_no_browser_sends_is_refused() {
-        let listed = |origin: &str| CorsOrigins::listed(&[origin.to_owned()]);
-        let origins = listed("https://Chat.example.com:8443").unwrap();
-        assert!(allows(&origins, "https://chat.example.com:8443"));
-        assert!(!allows(&origins, "https://chat.example.com"));
-        assert_eq!(listed("*"), Ok(CorsOrigins::Any));
-        for wrong in ["chat.example.com", "https://a/", "https://a/b", ""] {
-            assert_eq!(listed(wrong), Err(OriginError(wrong.to_owned())));
-        }
-    }
-}
+mod tests;

@@ -7,31 +7,22 @@
 
 mod pods;
 
+use crate::config::DiscoveryConfig;
+use crate::net;
 use crate::router::Router;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1;
+use kube::Api;
 use kube::core::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
-use pd_protocol::Role;
 use pods::{Change, Pod, Pods};
 use std::pin::pin;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 const WATCH: &str = "watch on pods";
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiscoveryConfig {
-    /// The router's own namespace if absent.
-    pub namespace: Option<String>,
-    /// Label selectors as Kubernetes writes them: `key=value,key=value`.
-    pub selectors: Vec<(Role, String)>,
-    /// HTTP port of workers whose pods do not name one.
-    pub port: u16,
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
@@ -45,8 +36,11 @@ pub enum DiscoveryError {
 ///
 /// # Errors
 /// Where there is no cluster to watch.
-pub async fn start(router: &Arc<Router>, config: DiscoveryConfig) -> Result<(), DiscoveryError> {
-    let client = Client::try_default()
+pub(crate) async fn start(
+    router: &Arc<Router>,
+    config: DiscoveryConfig,
+) -> Result<(), DiscoveryError> {
+    let client = net::cluster()
         .await
         .map_err(|error| DiscoveryError::NoCluster(Box::new(error)))?;
     let own = client.default_namespace().to_owned();
@@ -60,13 +54,13 @@ pub async fn start(router: &Arc<Router>, config: DiscoveryConfig) -> Result<(), 
         listed.push(end.clone());
         let pods = Pods::new(role, config.port);
         let watch = watch(Arc::clone(router), api.clone(), selector, pods, end);
-        router.vitals.spawn(WATCH, watch);
+        router.spawn(WATCH, watch);
     }
     let synced = Arc::clone(router);
-    router.vitals.spawn("first look at pods", async move {
+    router.spawn("first list of pods", async move {
         let router = synced;
         join_all(listed.iter().map(CancellationToken::cancelled)).await;
-        let workers = router.workers.workers();
+        let workers = router.registry.workers();
         join_all(workers.iter().map(|worker| worker.probed.cancelled())).await;
         tracing::info!(workers = workers.len(), "has seen every worker");
         router.set_synced();
@@ -110,11 +104,11 @@ fn carry_out(router: &Arc<Router>, change: Change) {
             ("is added", id, router.add_worker(spec))
         }
         Change::Cordon(id) => {
-            let result = router.workers.set_cordoned(&id, true);
+            let result = router.set_cordoned(&id, true);
             ("leaves", id, result)
         }
         Change::Remove(id) => {
-            let result = router.workers.remove(&id);
+            let result = router.remove_worker(&id);
             ("is gone", id, result)
         }
     };

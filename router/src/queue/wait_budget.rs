@@ -2,19 +2,19 @@
 //! long for a worker.
 
 use super::{QueueConfig, QueueError};
+use crate::clock::{Instant, timeout};
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
 
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub(crate) struct WaitBudget {
     in_queue: Duration,
     for_worker: Duration,
     wait_max: Duration,
 }
 
-// === impl Patience ===
+// === impl WaitBudget ===
 
-impl Patience {
+impl WaitBudget {
     pub(super) fn new(config: &QueueConfig) -> Self {
         Self {
             in_queue: config.wait_max,
@@ -24,17 +24,20 @@ impl Patience {
     }
 
     /// Whether it may wait for a worker at all.
-    pub fn awaits_workers(&self) -> bool {
+    pub(crate) fn awaits_workers(&self) -> bool {
         !self.in_queue.min(self.for_worker).is_zero()
     }
 
-    /// Waits for a place.
+    /// Waits for a permit.
     ///
     /// # Errors
     /// `TimedOut`.
-    pub async fn for_place<T>(&mut self, place: impl Future<Output = T>) -> Result<T, QueueError> {
+    pub(crate) async fn for_permit<T>(
+        &mut self,
+        permit: impl Future<Output = T>,
+    ) -> Result<T, QueueError> {
         let begun = Instant::now();
-        let found = timeout(self.in_queue, place).await;
+        let found = timeout(self.in_queue, permit).await;
         self.in_queue = self.in_queue.saturating_sub(begun.elapsed());
         found.map_err(|_| QueueError::TimedOut {
             waited_secs: self.wait_max.as_secs(),
@@ -42,7 +45,7 @@ impl Patience {
     }
 
     /// Waits until there may be a worker; not longer than what is left.
-    pub async fn for_worker(&mut self, sign: impl Future<Output = ()>) {
+    pub(crate) async fn for_worker(&mut self, sign: impl Future<Output = ()>) {
         let begun = Instant::now();
         let left = self.in_queue.min(self.for_worker);
         // Late or not, the caller looks once more.

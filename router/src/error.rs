@@ -1,11 +1,12 @@
-//! Errors as OpenAI's clients expect them: a status, and `{"error": {message, type, param, code}}`.
+//! Errors as OpenAI's clients expect them: a status, and `{"error": {message, type, param, code}}`;
+//! and what each module below makes of its own.
 
 use crate::client::ClientError;
-use crate::dispatch::{LegFailure, LegFault, Refusal};
 use crate::headers;
 use crate::queue::QueueError;
 use crate::request::RequestError;
 use crate::route::NoRoute;
+use crate::workers::{InvalidWorker, RegistryError};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 #[derive(Debug)]
-pub struct ApiError {
+pub(crate) struct ApiError {
     status: StatusCode,
     content: Content,
     retry_after_secs: Option<u64>,
@@ -51,16 +52,16 @@ struct Envelope<'a> {
 
 impl ApiError {
     /// The client's fault.
-    pub fn invalid(status: StatusCode, message: impl Into<String>) -> Self {
+    pub(crate) fn invalid(status: StatusCode, message: impl Into<String>) -> Self {
         Self::new(status, "invalid_request_error", message.into())
     }
 
-    pub fn unknown_model(message: String) -> Self {
+    pub(crate) fn unknown_model(message: String) -> Self {
         let error = Self::invalid(StatusCode::NOT_FOUND, message);
         error.code("model_not_found").param(Some("model"))
     }
 
-    pub fn unauthorized() -> Self {
+    pub(crate) fn unauthorized() -> Self {
         let message = "the API key is missing or wrong: send it as `Authorization: Bearer KEY`";
         let error = Self::new(
             StatusCode::UNAUTHORIZED,
@@ -70,28 +71,41 @@ impl ApiError {
         error.code("invalid_api_key")
     }
 
-    pub fn unavailable(message: impl Into<String>) -> Self {
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         let error = Self::new(status, "service_unavailable_error", message.into());
         error.retry_after(1)
     }
 
-    pub fn bad_gateway(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_GATEWAY, "server_error", message.into()).code("worker_unreached")
+    pub(crate) fn bad_gateway(message: impl Into<String>) -> Self {
+        Self::of_server(StatusCode::BAD_GATEWAY, message.into()).code("worker_unreached")
     }
 
-    pub fn timeout(after: Duration) -> Self {
+    pub(crate) fn timeout(after: Duration) -> Self {
         let message = format!(
             "no worker answered within {} s (--request-timeout-secs)",
             after.as_secs()
         );
-        Self::new(StatusCode::GATEWAY_TIMEOUT, "server_error", message).code("timeout")
+        Self::of_server(StatusCode::GATEWAY_TIMEOUT, message).code("timeout")
     }
 
     /// An answer that had begun was cut off.
-    pub fn broken_off(cause: &impl Display) -> Self {
-        let status = StatusCode::BAD_GATEWAY;
-        Self::new(status, "server_error", cause.to_string()).code("broken_off")
+    pub(crate) fn broken_off(cause: &impl Display) -> Self {
+        Self::of_server(StatusCode::BAD_GATEWAY, cause.to_string()).code("broken_off")
+    }
+
+    /// A worker's own answer, which goes to the client as it is.
+    pub(crate) fn of_worker(head: Box<Parts>, body: Bytes) -> Self {
+        Self {
+            status: head.status,
+            content: Content::Worker { head, body },
+            retry_after_secs: None,
+        }
+    }
+
+    /// A failure of a worker or of the router.
+    pub(crate) fn of_server(status: StatusCode, message: String) -> Self {
+        Self::new(status, "server_error", message)
     }
 
     fn new(status: StatusCode, kind: &'static str, message: String) -> Self {
@@ -107,7 +121,7 @@ impl ApiError {
         }
     }
 
-    pub(super) fn code(mut self, code: &'static str) -> Self {
+    pub(crate) fn code(mut self, code: &'static str) -> Self {
         if let Content::Own(object) = &mut self.content {
             object.code = Some(code);
         }
@@ -126,12 +140,8 @@ impl ApiError {
         self
     }
 
-    pub fn status(&self) -> StatusCode {
-        self.status
-    }
-
     /// The error object; of a worker's answer, what it says.
-    pub fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         match &self.content {
             Content::Own(error) => serde_json::to_string(&Envelope { error })
                 .expect("an error object is made of strings"),
@@ -190,15 +200,6 @@ impl From<QueueError> for ApiError {
     }
 }
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Queue(error) => error.into(),
-            Refusal::Route(error) => error.into(),
-        }
-    }
-}
-
 impl From<NoRoute> for ApiError {
     fn from(error: NoRoute) -> Self {
         let message = error.to_string();
@@ -209,31 +210,21 @@ impl From<NoRoute> for ApiError {
     }
 }
 
-impl From<LegFailure> for ApiError {
-    /// A worker's JSON answer goes to the client as it is; any other becomes an error of the router.
-    fn from(failure: LegFailure) -> Self {
-        let message = failure.to_string();
-        match failure.fault {
-            LegFault::Answer { head, body } if body.trim_ascii_start().starts_with(b"{") => Self {
-                status: head.status,
-                content: Content::Worker { head, body },
-                retry_after_secs: None,
-            },
-            LegFault::Answer { head, body } => {
-                let said = String::from_utf8_lossy(&body);
-                let message = format!("{message}: {}", said.trim());
-                match head.status.is_client_error() {
-                    true => Self::invalid(head.status, message),
-                    false => Self::new(head.status, "server_error", message),
-                }
-            }
-            LegFault::Transport(_) => Self::bad_gateway(message),
-        }
-    }
-}
-
 impl From<ClientError> for ApiError {
     fn from(error: ClientError) -> Self {
         Self::bad_gateway(error.to_string())
+    }
+}
+
+impl From<RegistryError> for ApiError {
+    fn from(error: RegistryError) -> Self {
+        let status = match &error {
+            RegistryError::Unknown(_) => StatusCode::NOT_FOUND,
+            RegistryError::Conflict { .. } => StatusCode::CONFLICT,
+            RegistryError::Invalid(InvalidWorker::Endpoint(_) | InvalidWorker::Id(_)) => {
+                StatusCode::BAD_REQUEST
+            }
+        };
+        Self::invalid(status, error.to_string())
     }
 }

@@ -1,71 +1,69 @@
 //! Everything that a request holds while its answer is relayed. Dropping it is the cancellation:
-//! a client that leaves drops the answer's body, and with it both legs' connections, the places
-//! on the workers and in the queue, and the rooms.
+//! a client that leaves drops the answer's body, and with it both legs' connections, the leases
+//! of the workers, the admission permit and the rooms.
 
+use crate::clock::{self, Instant};
 use crate::metrics::Outcome;
-use crate::queue::Place;
-use crate::request::Api;
+use crate::queue::AdmissionPermit;
+use crate::request::{Api, ClientRequest};
 use crate::rooms::RoomRange;
 use crate::router::Router;
-use crate::timeline::{self, Entry};
+use crate::timeline::Entry;
 use crate::workers::Lease;
 use std::sync::Arc;
-use tokio::time::Instant;
 
 #[derive(Debug)]
-pub struct InFlight {
+pub(super) struct InFlight {
     router: Arc<Router>,
     api: Api,
     accepted: Instant,
     decode: Option<Lease>,
     /// Rooms and their timeline; a unified worker needs none.
     rooms: Option<(RoomRange, Entry)>,
-    _place: Place,
+    _permit: AdmissionPermit,
     is_settled: bool,
-}
-
-/// What an attempt that decode has answered hands over.
-#[derive(Debug)]
-pub struct Holdings {
-    pub decode: Lease,
-    pub rooms: Option<(RoomRange, Entry)>,
-    pub place: Place,
 }
 
 // === impl InFlight ===
 
 impl InFlight {
-    pub fn new(router: Arc<Router>, api: Api, accepted: Instant, holdings: Holdings) -> Self {
+    pub(super) fn new(
+        router: Arc<Router>,
+        request: &ClientRequest,
+        decode: Lease,
+        rooms: Option<(RoomRange, Entry)>,
+        permit: AdmissionPermit,
+    ) -> Self {
         Self {
             router,
-            api,
-            accepted,
-            decode: Some(holdings.decode),
-            rooms: holdings.rooms,
-            _place: holdings.place,
+            api: request.api,
+            accepted: request.accepted,
+            decode: Some(decode),
+            rooms,
+            _permit: permit,
             is_settled: false,
         }
     }
 
     /// The worker that answers.
-    pub fn decode(&self) -> Option<&str> {
+    pub(super) fn decode(&self) -> Option<&str> {
         self.decode.as_ref().map(|decode| decode.worker().id())
     }
 
     /// Decode's first byte is on its way to the client.
-    pub fn first_byte(&self) {
+    pub(super) fn first_byte(&self) {
         let metrics = &self.router.metrics;
         metrics.first_byte(self.api, self.accepted.elapsed());
         if let Some((_, entry)) = &self.rooms {
-            let now = timeline::unix_ns();
+            let now = clock::unix_ns();
             self.router.timeline.mark_first_byte(*entry, now);
         }
     }
 
     /// Decode's last byte was relayed.
-    pub fn complete(mut self) {
+    pub(super) fn complete(mut self) {
         if let Some((_, entry)) = &self.rooms {
-            let now = timeline::unix_ns();
+            let now = clock::unix_ns();
             self.router.timeline.mark_done(*entry, now);
         }
         if let Some(decode) = self.decode.take() {
@@ -75,7 +73,7 @@ impl InFlight {
     }
 
     /// Decode failed after the first byte; `lost`: its connection broke.
-    pub fn broken(mut self, lost: bool) {
+    pub(super) fn broken(mut self, lost: bool) {
         match self.decode.take() {
             Some(decode) if lost => decode.fail_unreached(Instant::now()),
             Some(_) | None => {}

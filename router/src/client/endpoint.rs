@@ -1,17 +1,19 @@
 //! Where a worker's HTTP API is.
 
 use http::Uri;
-use http::uri::{Authority, Scheme};
+use http::uri::{Authority, InvalidUri, Scheme};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     authority: Authority,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
+    #[error("worker URL {url:?} is not a URL: {source}; give one such as http://10.0.0.7:30000")]
+    NotAUrl { url: String, source: InvalidUri },
     #[error("worker URL {url:?} is not a URL: {reason}; give one such as http://10.0.0.7:30000")]
-    Malformed { url: String, reason: String },
+    Malformed { url: String, reason: &'static str },
     #[error("worker URL {0:?}: http:// is missing; write http://{0}")]
     NoScheme(String),
     #[error(
@@ -21,8 +23,6 @@ pub enum EndpointError {
     Scheme(String),
     #[error("worker URL {0:?} has a path; give scheme, host and port only")]
     HasPath(String),
-    #[error("worker id {0:?} must be printable ASCII without spaces, and not empty")]
-    Id(String),
 }
 
 // === impl Endpoint ===
@@ -30,12 +30,12 @@ pub enum EndpointError {
 impl Endpoint {
     /// # Errors
     /// Says what of the URL is not `http://HOST[:PORT]`.
-    pub fn parse(url: &str) -> Result<Self, EndpointError> {
+    pub(crate) fn parse(url: &str) -> Result<Self, EndpointError> {
         let parts = url
             .parse::<Uri>()
-            .map_err(|error| EndpointError::Malformed {
+            .map_err(|source| EndpointError::NotAUrl {
                 url: url.to_owned(),
-                reason: error.to_string(),
+                source,
             })?
             .into_parts();
         match parts.scheme {
@@ -51,9 +51,9 @@ impl Endpoint {
         let authority = parts
             .authority
             .filter(|authority| !authority.as_str().contains('@') && !authority.host().is_empty());
-        let malformed = |reason: &str| EndpointError::Malformed {
+        let malformed = |reason| EndpointError::Malformed {
             url: url.to_owned(),
-            reason: reason.to_owned(),
+            reason,
         };
         let authority = authority.ok_or_else(|| malformed("it names no host"))?;
         let has_port = authority.as_str() != authority.host();
@@ -64,16 +64,16 @@ impl Endpoint {
     }
 
     /// As a `host` header has it.
-    pub fn authority(&self) -> &str {
+    pub(crate) fn authority(&self) -> &str {
         self.authority.as_str()
     }
 
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.authority.port_u16().unwrap_or(80)
     }
 
     /// Host without the brackets of an IPv6 address.
-    pub fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         let host = self.authority.host();
         host.strip_prefix('[')
             .and_then(|inner| inner.strip_suffix(']'))
@@ -82,43 +82,4 @@ impl Endpoint {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Facts about worker URLs.
-
-    use super::*;
-
-    #[test]
-    fn a_url_is_scheme_host_and_port() {
-        let endpoint = Endpoint::parse("http://[::1]:30000/").unwrap();
-        assert_eq!(endpoint.host(), "::1");
-        assert_eq!(endpoint.port(), 30000);
-        assert_eq!(endpoint.authority(), "[::1]:30000");
-        assert_eq!(Endpoint::parse("http://a").unwrap().port(), 80);
-    }
-
-    #[test]
-    fn anything_else_is_refused_with_its_reason() {
-        assert!(matches!(
-            Endpoint::parse("https://a:1"),
-            Err(EndpointError::Scheme(_))
-        ));
-        assert!(matches!(
-            Endpoint::parse("http://a:1/v1"),
-            Err(EndpointError::HasPath(_))
-        ));
-        for url in [
-            "http://",
-            "http://a:99999",
-            "http://[::1]:x",
-            "http://a:",
-            "http://u:p@a:1",
-        ] {
-            assert!(Endpoint::parse(url).is_err(), "{url}");
-        }
-        for forgotten in ["10.0.0.7:30000", "foo", "localhost:30000"] {
-            let refused = Endpoint::parse(forgotten).unwrap_err().to_string();
-            let remedy = format!("http:// is missing; write http://{forgotten}");
-            assert!(refused.contains(&remedy), "{refused}");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,39 @@
+//! Facts about headers.
+
+use super::*;
+
+#[test]
+fn what_concerns_one_connection_stays_there() {
+    let mut headers = HeaderMap::new();
+    for (name, value) in [
+        ("connection", "close, x-mine"),
+        ("x-mine", "1"),
+        ("transfer-encoding", "chunked"),
+        ("x-custom", "2"),
+        ("authorization", "Bearer k"),
+        ("host", "router"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    let headers = for_workers(headers);
+    let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["authorization", "content-type", "x-custom"]);
+}
+
+#[test]
+fn the_first_header_that_names_a_request_counts() {
+    let ids = RequestIds::new(vec![HeaderName::from_static("x-trace-id")]);
+    let mut headers = HeaderMap::new();
+    let mut answer = HeaderMap::new();
+    ids.settle(&mut headers, || 255).name(&mut answer);
+    assert_eq!(headers["x-request-id"], "00000000000000ff");
+    assert_eq!(answer, headers);
+    headers.insert("x-request-id", HeaderValue::from_static("mine"));
+    ids.settle(&mut headers, || 255);
+    assert_eq!(headers["x-request-id"], "mine");
+    headers.insert("x-trace-id", HeaderValue::from_static("trace"));
+    ids.settle(&mut headers, || 255).name(&mut answer);
+    assert_eq!(headers["x-request-id"], "trace");
+    assert_eq!(answer, headers);
+}

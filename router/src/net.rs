@@ -1,0 +1,64 @@
+//! The seam to the network: every socket of the router is opened here, and nothing else names
+//! tokio's sockets or builds a client of the apiserver.
+//!
+//! A simulation of the whole system puts its own network behind this module: two types and three
+//! functions, [`connect`] to a worker, [`listen`] for clients, [`cluster`] to the apiserver. A module
+//! and no trait, since behind a trait object every read of a token stream would be a virtual call.
+
+use socket2::{SockRef, TcpKeepalive};
+use std::io;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+pub(crate) use tokio::net::{TcpListener, TcpStream};
+
+/// A worker whose host has vanished is noticed within this, also in the middle of a stream.
+const VANISHED_AFTER: Duration = Duration::from_secs(6);
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Opens a connection to a worker.
+pub(crate) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    notice_loss(&stream)?;
+    Ok(stream)
+}
+
+/// The kernel answers for a process that is slow or frozen, so this ends connections to lost hosts
+/// only.
+fn notice_loss(stream: &TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(VANISHED_AFTER))
+}
+
+/// Listens at a port. `::` is every address; a kernel without IPv6 has those of IPv4.
+pub(crate) async fn listen(host: &str, port: u16) -> io::Result<TcpListener> {
+    let bound = TcpListener::bind((host, port)).await;
+    let taken = [io::ErrorKind::AddrInUse, io::ErrorKind::PermissionDenied];
+    let failed = bound.as_ref().err().map(io::Error::kind);
+    if host == "::" && failed.is_some_and(|kind| !taken.contains(&kind)) {
+        return TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await;
+    }
+    bound
+}
+
+/// With Nagle's algorithm on, the first token of a stream on a kept connection would wait for the
+/// client's delayed acknowledgement, 40 ms.
+pub(crate) fn no_delay(stream: &mut TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY was refused");
+    }
+}
+
+/// A client of the cluster that this process runs in, or that KUBECONFIG names.
+///
+/// # Errors
+/// Where there is no cluster.
+pub(crate) async fn cluster() -> kube::Result<kube::Client> {
+    kube::Client::try_default().await
+}
