@@ -1,6 +1,6 @@
-//! Command line in SGLang's words (K4): a start script written for SGLang's server starts this one.
-//! Here the flags are read; `args/check.rs` says which may stand together; `wiring` gives them
-//! their meaning.
+//! The command line in SGLang's words (K4): a start script written for SGLang's server starts this
+//! one. This file reads the flags, `args/check.rs` rejects bad combinations, and `wiring` acts on
+//! them.
 
 mod check;
 mod device;
@@ -31,16 +31,16 @@ const VERSION: &str = concat!(
     " (CPU only: built without CUDA kernels)"
 );
 
-/// Serves one model: unified, or as the prefill or the decode side of a pair.
+/// Serves one model: unified, or as the prefill or decode worker of a pair.
 #[derive(Debug, Parser)]
-// As SGLang's parser does, the last of a flag that is given twice counts.
+// As in SGLang's parser, the last value of a repeated flag wins.
 #[command(
     name = "pd-agent",
     version = VERSION,
     about,
     args_override_self = true,
-    after_help = "pd-agent --help-sglang: SGLang's other flags, and what becomes of each\n\
-                  pd-agent kv-probe --help: measures how KV moves between two nodes, without a model"
+    after_help = "pd-agent --help-sglang: SGLang's other flags, and how each is handled\n\
+                  pd-agent kv-probe --help: benchmarks the KV transfer path between two nodes, without a model"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -60,10 +60,10 @@ pub(crate) struct Args {
 // === impl Args ===
 
 impl Args {
-    /// The command line, or exit status 2 with every rule that it breaks.
+    /// Parses the command line, or exits with status 2 and every rule that it breaks.
     pub(crate) fn from_command_line() -> Self {
         if std::env::args_os().any(|word| word == "--help-sglang") {
-            // A reader that has gone wants no more of it.
+            // A closed pipe means that its reader has seen enough.
             let _closed = std::io::stdout().write_all(sglang::SglangArgs::help().as_bytes());
             std::process::exit(0);
         }

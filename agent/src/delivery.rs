@@ -1,9 +1,10 @@
-//! The end of a connection after the end of its answer.
+//! Waits at the end of a connection for its last bytes to arrive.
 
 use pd_protocol::sockets::{POLL_INTERVAL, POLLS, PROC_NET_TCP, is_delivered};
 use tokio::time::sleep;
 
-/// Waits until what was written to a port's connections has arrived; says whether it has.
+/// Waits until all bytes written to a port's connections have been acknowledged; returns whether
+/// they were.
 pub(crate) async fn delivered(port: u16) -> bool {
     for _ in 0..POLLS {
         if is_delivered(tables(), port) {
@@ -14,14 +15,14 @@ pub(crate) async fn delivered(port: u16) -> bool {
     false
 }
 
-/// Where the kernel does not say, nothing is waited for.
+/// If the kernel has no table, there is no wait.
 fn tables() -> impl Iterator<Item = String> {
     PROC_NET_TCP.into_iter().flat_map(std::fs::read_to_string)
 }
 
 #[cfg(test)]
 mod tests {
-    //! Held against the kernel's own table.
+    //! Checked against the kernel's own table.
 
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,7 +34,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let mut peer = TcpStream::connect(address).await.unwrap();
         let (mut answer, _) = listener.accept().await.unwrap();
-        // As much as the kernel takes; more than the peer's side has room for.
+        // As much as the kernel takes, which is more than the peer's buffer holds.
         let bytes = vec![7; 1 << 20];
         while let Ok(Ok(_)) = tokio::time::timeout(POLL_INTERVAL, answer.write(&bytes)).await {}
         drop(answer);
@@ -41,7 +42,7 @@ mod tests {
         let reading = tokio::spawn(async move {
             let mut read = Vec::new();
             peer.read_to_end(&mut read).await.unwrap();
-            // Not closed before the look.
+            // Kept open until after the check.
             peer
         });
         assert!(delivered(address.port()).await);

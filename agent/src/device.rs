@@ -1,4 +1,4 @@
-//! Opens what computes, and says which and why.
+//! Opens the compute device, and logs which one and why.
 
 use crate::args::{Args, DeviceArgs, DeviceName};
 use crate::memory::kv_memory_bytes;
@@ -8,13 +8,13 @@ use pd_engine::engine::Device;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Without `--mem-fraction-static`, of a GPU's memory.
+/// Share of a GPU's memory without `--mem-fraction-static`.
 const GPU_FRACTION_DEFAULT: f64 = 0.88;
-/// NVIDIA's container runtime puts a container's GPUs here; `void` and `none` are none.
+/// NVIDIA's container runtime lists a container's GPUs here; `void` and `none` mean no GPU.
 const GIVEN_GPUS: &str = "NVIDIA_VISIBLE_DEVICES";
 
 /// # Errors
-/// When the GPU that was asked for cannot be used, or no memory is left for the KV pool.
+/// When the requested GPU cannot be used, or no memory is left for the KV pool.
 pub(crate) fn open(args: &Args) -> Result<Device> {
     let device = &args.device;
     let gpu = match device.device {
@@ -25,7 +25,7 @@ pub(crate) fn open(args: &Args) -> Result<Device> {
     if let Some(driver) = gpu {
         let info = driver.device();
         tracing::info!(
-            "device: {} ({} multiprocessors, {:.1} GB)",
+            "using device {} ({} multiprocessors, {:.1} GB)",
             info.name,
             info.num_sms,
             gigabytes(info.memory_bytes)
@@ -47,14 +47,14 @@ pub(crate) fn open(args: &Args) -> Result<Device> {
     })
 }
 
-/// A process that was given a GPU is expected to serve on it.
+/// A process that was given a GPU is expected to use it.
 fn say_why_cpu(why: &anyhow::Error) {
     match std::env::var(GIVEN_GPUS) {
         Ok(given) if !matches!(given.as_str(), "" | "void" | "none") => tracing::warn!(
-            "device: cpu, though this container was given a GPU ({GIVEN_GPUS}={given}): {why:#}; \
-             --device cuda ends such a start instead, --device cpu means it"
+            "using device cpu although this container was given a GPU ({GIVEN_GPUS}={given}): {why:#}; \
+             set --device cuda to fail instead, or --device cpu to silence this"
         ),
-        _ => tracing::info!("device: cpu; {why:#}"),
+        _ => tracing::info!("using device cpu: {why:#}"),
     }
 }
 
@@ -69,7 +69,7 @@ fn open_gpu(_args: &DeviceArgs) -> Result<Arc<dyn Driver>> {
     anyhow::bail!("this pd-agent was built without CUDA kernels (cargo feature `cuda`)")
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a figure for people")]
+#[allow(clippy::cast_precision_loss, reason = "shown to users only")]
 fn gigabytes(bytes: usize) -> f64 {
     bytes as f64 / 1e9
 }

@@ -1,5 +1,5 @@
-//! The end of the process: on SIGTERM it takes nothing new, finishes what is in flight, and exits
-//! 0. At the deadline, or at a second signal, what is left ends with a retriable error.
+//! Shutdown: on SIGTERM the process refuses new requests, finishes those in flight, and exits with
+//! 0. At the deadline, or on a second signal, the remaining ones end with a retriable error.
 
 use crate::service::App;
 use anyhow::{Context, Result};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// Pause between two looks at what is in flight; much less than a token takes to read.
+/// Interval of polls while requests are in flight; much shorter than a token takes to read.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The signals that end the process, from the moment they are listened for.
+/// The signals that end the process, caught from construction on.
 #[derive(Debug)]
 pub(crate) struct EndSignals {
     terminate: Signal,
@@ -21,9 +21,9 @@ pub(crate) struct EndSignals {
 /// How the requests in flight ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drained {
-    /// Each had its answer.
+    /// Each got its whole answer.
     Finished,
-    /// The deadline came, or a second signal.
+    /// The deadline passed, or a second signal came.
     CutOff,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Drained {
 
 impl EndSignals {
     /// # Errors
-    /// When the process may not handle signals.
+    /// When signal handlers cannot be installed.
     pub(crate) fn listen() -> Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
@@ -39,7 +39,7 @@ impl EndSignals {
         })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -48,14 +48,14 @@ impl EndSignals {
     }
 }
 
-/// Refuses new requests and waits until none is in flight, no longer than `limit`.
+/// Refuses new requests and waits until none is in flight, for at most `limit`.
 pub(crate) async fn drain(app: &App, signals: &mut EndSignals, limit: Duration) -> Drained {
     let Ok(service) = app.service() else {
         return Drained::Finished;
     };
     service.engine.drain();
     let in_flight = service.engine.drain_status().in_flight;
-    tracing::info!("draining: {in_flight} requests in flight, at most {limit:?}");
+    tracing::info!("draining {in_flight} requests in flight for at most {limit:?}");
     let finished = timeout(limit, async {
         let mut looks = interval(LOOK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -72,7 +72,7 @@ pub(crate) async fn drain(app: &App, signals: &mut EndSignals, limit: Duration) 
     };
     if drained == Drained::CutOff {
         let left = service.engine.drain_status().in_flight;
-        tracing::warn!("{left} requests are cut off; their clients may retry elsewhere");
+        tracing::warn!("cutting off {left} requests; their clients may retry elsewhere");
     }
     service.engine.stop();
     drained

@@ -1,5 +1,5 @@
-//! The HTTP API, a file for each door, and the admin API. Doors translate between JSON and the
-//! engine's requests; what a request may do is the engine's to say.
+//! The HTTP API, a file for each route, and the admin API. Routes translate between JSON and the
+//! engine's requests; the engine decides which requests are valid.
 
 mod admin;
 mod auth;
@@ -34,7 +34,7 @@ use http::{Method, StatusCode, Uri};
 use pd_protocol::Secret;
 use std::sync::Arc;
 
-/// Doors for clients and routers. Bodies larger than `max_body_bytes` are refused.
+/// Routes for clients and routers. Bodies larger than `max_body_bytes` are refused.
 pub(crate) fn api(app: Arc<App>, key: Option<Secret>, max_body_bytes: usize) -> Router {
     let flush_cache = get(admin::flush_cache).post(admin::flush_cache);
     Router::new()
@@ -63,7 +63,7 @@ pub(crate) fn api(app: Arc<App>, key: Option<Secret>, max_body_bytes: usize) -> 
         .with_state(app)
 }
 
-/// Doors for the operator and its kin.
+/// Admin routes, for the operator and other tools.
 pub(crate) fn admin_api(app: Arc<App>, token: Option<Secret>) -> Router {
     Router::new()
         .route("/cordon", post(admin::cordon))

@@ -1,12 +1,14 @@
-//! `pd-agent kv-probe`: what KV does on the way between two nodes, before anything is served there.
+//! `pd-agent kv-probe`: benchmarks the KV transfer path between two nodes, before a worker serves
+//! there.
 //!
-//! 1. One node plays prefill: a pool of pages whose bytes are known, a real manager, a bootstrap server.
+//! 1. One node plays prefill: a pool of pages with known bytes, a real manager, a bootstrap server.
 //! 2. The other plays decode, with one manager or several. For each round it opens a room, offers
-//!    pages and asks prefill, by a route beside the bootstrap server's, to send to that room.
-//! 3. Prefill says when it sent and when decode had confirmed, by its own clock; decode compares every
-//!    byte and prints a table.
+//!    pages and asks prefill to send to that room, by a route on the bootstrap server's port.
+//! 3. Prefill reports when it sent and when decode confirmed, by its own clock; decode compares
+//!    every byte and prints a table.
 //!
-//! All else is what serving does: bootstrap, registration, choice of a transport, fences, heartbeats.
+//! Everything else works as in serving: bootstrap, registration, choice of a transport, fences,
+//! heartbeats.
 
 mod args;
 mod channel;
@@ -27,18 +29,18 @@ use crate::wiring::log_to_stderr;
 use anyhow::{Context, Result, ensure};
 use pd_kv_transfer::TransportChoice;
 
-/// Serves until a signal, or measures and prints.
+/// Serves until a signal ends it, or measures and prints.
 ///
 /// # Errors
-/// The peer cannot be reached, does not fit, or a byte is not what was sent.
+/// The peer is unreachable or incompatible, or a received byte is wrong.
 pub(crate) fn run(args: &KvProbeArgs) -> Result<()> {
     log_to_stderr(&args.log_level)?;
     ensure!(
         args.transfer.transfer_backend.choice() != TransportChoice::Fake,
-        "--disaggregation-transfer-backend fake moves nothing; use auto, shm, rdma or tcp"
+        "--disaggregation-transfer-backend fake transfers nothing; use auto, shm, rdma or tcp"
     );
     let mut lost = LostThreads::watch(&["pd-kv-transfer"]);
-    // The managers bring threads of their own.
+    // The managers start their own threads.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,5 +1,5 @@
-//! The ports of the process. All are bound before the model is loaded, so that a port that is taken
-//! is known at once, and probes find a door that says "loading".
+//! The ports of the process. All are bound before the model is loaded, so that a taken port is
+//! reported immediately, and probes find a listener that answers "loading".
 
 use crate::args::Args;
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Bound and not yet accepted from.
+/// Bound but not yet accepting.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     pub(crate) http: TcpListener,
@@ -19,7 +19,7 @@ pub(crate) struct Listeners {
     pub(crate) bootstrap: Option<TcpListener>,
 }
 
-/// Numbers of the bound ports that others are told of.
+/// Numbers of the bound ports that peers need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ports {
     pub(crate) http: u16,
@@ -31,7 +31,7 @@ pub(crate) struct Ports {
 
 impl Listeners {
     /// # Errors
-    /// Names the flag whose port cannot be bound.
+    /// Names the flag of a port that cannot be bound.
     pub(crate) async fn bind(args: &Args) -> Result<Self> {
         let host = args.server.host;
         let admin = args.server.admin_port();
@@ -52,7 +52,7 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// The ports that were bound, where 0 asked for any.
+    /// The numbers of the bound ports, even where a flag was 0.
     pub(crate) fn ports(&self) -> Result<Ports> {
         let bootstrap = self.bootstrap.as_ref().map(TcpListener::local_addr);
         Ok(Ports {
@@ -88,10 +88,10 @@ pub(crate) async fn serve(
     router: Router,
     end: CancellationToken,
 ) -> std::io::Result<()> {
-    // Events are small and must not wait for each other.
+    // Events are small and must not be delayed to share packets.
     let listener = listener.tap_io(|stream| {
         if let Err(why) = stream.set_nodelay(true) {
-            tracing::debug!("TCP_NODELAY was not set: {why}");
+            tracing::debug!("cannot set TCP_NODELAY: {why}");
         }
     });
     let service = router.into_make_service_with_connect_info::<SocketAddr>();

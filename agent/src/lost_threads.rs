@@ -1,23 +1,24 @@
-//! Threads that every request depends on and nothing else supervises. A panic there leaves requests that wait for ever
-//! behind doors that still say "healthy", so it ends the process, and what supervises it starts another. A panic elsewhere is
-//! one request's (`pd-http`), is reported by the one who asked (`pd-cpu`), or fails the KV transfer, whose manager tells.
+//! Threads that every request depends on and nothing else supervises. A panic there would leave
+//! requests waiting without end in a process that still reports "healthy", so it ends the process,
+//! and the supervisor starts another. A panic elsewhere fails one request (`pd-http`), is reported
+//! by the caller (`pd-cpu`), or fails the KV transfer, whose manager reports it.
 
 use std::panic;
 use std::thread;
 use tokio::sync::mpsc;
 
-/// Hears of each vital thread, or task on one, that panics.
+/// Receives each panic of a vital thread, or of a task on one.
 #[derive(Debug)]
 pub(crate) struct LostThreads {
     lost_rx: mpsc::UnboundedReceiver<String>,
-    /// Keeps the channel open where no hook holds it any more.
+    /// Keeps the channel open after the hook is gone.
     _lost_tx: mpsc::UnboundedSender<String>,
 }
 
 // === impl LostThreads ===
 
 impl LostThreads {
-    /// Watches threads of these names from now on, beside whatever handles panics already.
+    /// Watches threads of these names from now on, in addition to the present panic hook.
     pub(crate) fn watch(vital: &'static [&'static str]) -> Self {
         // Unbounded: the first message ends the process.
         let (lost_tx, lost_rx) = mpsc::unbounded_channel();
@@ -27,8 +28,8 @@ impl LostThreads {
             before(panic);
             let thread = thread::current();
             if let Some(name) = thread.name().filter(|name| vital.contains(name)) {
-                let reason = format!("thread {name} is lost, and requests with it: {panic}");
-                // An owner that is gone ends the process already.
+                let reason = format!("thread {name} panicked, and its requests are lost: {panic}");
+                // If the owner is gone, the process is already ending.
                 let _ = to_owner.send(reason);
             }
         }));
@@ -38,7 +39,7 @@ impl LostThreads {
         }
     }
 
-    /// Waits for the next loss, and says which and why.
+    /// Waits for the next panic, and returns its description.
     pub(crate) async fn next(&mut self) -> String {
         let lost = self.lost_rx.recv().await;
         lost.expect("this value holds a sender")

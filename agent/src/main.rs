@@ -1,5 +1,5 @@
-//! Node agent: one process that serves one model over HTTP, whole or as one side of a pair; or that
-//! probes the way of the KV between two nodes.
+//! Node agent: one process that serves one model over HTTP, unified or as prefill or decode; or
+//! that benchmarks the KV transfer path between two nodes.
 
 mod args;
 mod delivery;

@@ -1,22 +1,22 @@
-//! How much of the host's memory the KV pool may take where no number of tokens is given. What is
-//! free is bounded by the control group's limit, as in a pod. The pool is mapped, and takes memory
-//! only page by page as requests use it.
+//! How much of the host's memory the KV pool may take where no number of tokens is given. The
+//! control group's limit bounds the free memory, as in a pod. The pool is mapped, and takes memory
+//! page by page as requests use it.
 
 mod cgroup;
 
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
-/// Without `--mem-fraction-static`, of what the weights leave free: a prefill, a decode and a
-/// single process to compare with fit on one machine.
+/// Share of what the weights leave free, without `--mem-fraction-static`: a prefill, a decode and a
+/// unified process for comparison fit on one machine.
 const KV_SHARE_DEFAULT: f64 = 0.25;
-/// Bounds of the default. Below the lower one hardly a conversation fits; beyond the upper one the
-/// memory is more often someone else's, and a NIC that registers the pool pins all of it.
+/// Bounds of the default. Below the lower one a conversation hardly fits; beyond the upper one the
+/// memory is more often meant for something else, and a NIC that registers the pool pins all of it.
 const KV_BYTES_MIN: u64 = 64 << 20;
 const KV_BYTES_MAX: u64 = 16 << 30;
 
-/// Bytes for the KV pool: the fraction of the free memory that the model's files leave, or the
-/// default share of it.
+/// Bytes for the KV pool: the fraction of the free memory minus the model's files, or the default
+/// share of the rest.
 ///
 /// # Errors
 /// When the model's files alone need more than the fraction.
@@ -46,7 +46,7 @@ fn default_bytes(available: u64, weights: u64) -> u64 {
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
-    reason = "a share of memory needs no exactness, and a fraction below 1 does not overflow"
+    reason = "a share of memory may be rounded, and a fraction below 1 does not overflow"
 )]
 fn share(bytes: u64, fraction: f64) -> u64 {
     (bytes as f64 * fraction) as u64
@@ -60,8 +60,8 @@ fn available_bytes(meminfo: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Size of a GGUF file, or of the safetensors of a directory. Unreadable ones count nothing: the
-/// loader says better what is wrong.
+/// Size of a GGUF file, or of the safetensors of a directory. Unreadable ones count as 0: the
+/// loader reports them better.
 fn weight_bytes(model_path: &Path) -> u64 {
     let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
     let Ok(entries) = std::fs::read_dir(model_path) else {

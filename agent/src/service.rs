@@ -1,4 +1,4 @@
-//! What the HTTP doors work with: the loaded model behind a slot that is empty while it loads.
+//! State of the HTTP routes: the loaded model, in a slot that is empty during loading.
 
 mod text_threads;
 
@@ -13,7 +13,7 @@ use pd_protocol::Role;
 use std::sync::{Arc, OnceLock};
 use text_threads::TextThreads;
 
-/// Most text of a request tokenised on an HTTP thread; it takes about a millisecond.
+/// Longest text that is tokenised on an HTTP thread; it takes about a millisecond.
 const SHORT_TEXT_BYTES: usize = 4096;
 
 /// A model that answers.
@@ -28,23 +28,23 @@ pub(crate) struct Service {
 pub(crate) struct App {
     pub(crate) role: Role,
     pub(crate) served_model_name: String,
-    /// Of the bootstrap server that this worker opened; on prefill only.
+    /// Port of this worker's bootstrap server; on prefill only.
     pub(crate) bootstrap_port: Option<u16>,
     pub(crate) transfer_backend: &'static str,
     pub(crate) started_unix_secs: u64,
     pub(crate) metrics: HttpMetrics,
     pub(crate) gpus: GpuSampler,
-    /// On decode: the way to each prefill.
+    /// On decode: the transport to each prefill.
     pub(crate) transport_report: TransportReport,
     service: OnceLock<Service>,
 }
 
-/// What an [`App`] is made of.
+/// What an [`App`] is built from.
 #[derive(Debug)]
 pub(crate) struct AppSpec {
     pub(crate) role: Role,
     pub(crate) served_model_name: String,
-    /// Of the bootstrap server that this worker opened; on prefill only.
+    /// Port of this worker's bootstrap server; on prefill only.
     pub(crate) bootstrap_port: Option<u16>,
     pub(crate) transfer_backend: &'static str,
     pub(crate) started_unix_secs: u64,
@@ -61,13 +61,13 @@ impl Service {
         }
     }
 
-    /// The token ids of each of `texts`. `add_special_tokens` adds what the model wants around a
-    /// prompt. Long texts are worked on beside the HTTP threads, which must go on relaying tokens,
-    /// until the future is dropped.
+    /// The token ids of each of `texts`. `add_special_tokens` adds the special tokens that the
+    /// model expects around a prompt. Long texts are tokenised off the HTTP threads, which must
+    /// keep relaying tokens; dropping the future cancels this.
     ///
     /// # Errors
-    /// 400 when a text is longer than the context, told in bytes, or cannot be written in the
-    /// model's vocabulary.
+    /// 400 when a text is longer than the context, with its length in bytes, or cannot be
+    /// represented in the model's vocabulary.
     pub(crate) async fn encode(
         &self,
         texts: Vec<String>,
@@ -89,8 +89,8 @@ impl Service {
         Ok(encoded)
     }
 
-    /// The ids of one text, by the threads for long texts: first measured piece by piece, as far as
-    /// that is needed to know that its ids fit the context, then tokenised whole.
+    /// The ids of one text, computed on the threads for long texts: measured piece by piece until
+    /// it is known that its ids fit the context, then tokenised whole.
     async fn encode_beside(
         &self,
         text: Arc<str>,
@@ -158,7 +158,7 @@ impl App {
         }
     }
 
-    /// Opens the doors; called once, when the model is loaded.
+    /// Starts serving; called once, when the model is loaded.
     pub(crate) fn open(&self, service: Service) {
         assert!(
             self.service.set(service).is_ok(),
@@ -171,7 +171,7 @@ impl App {
     /// # Errors
     /// 503 while it loads.
     pub(crate) fn service(&self) -> Result<&Service, ApiError> {
-        let loading = || ApiError::retriable("the model is still loading; ask again, or elsewhere");
+        let loading = || ApiError::retriable("the model is still loading; retry here or elsewhere");
         self.service.get().ok_or_else(loading)
     }
 }

@@ -1,21 +1,21 @@
-//! Sizes of steps that suit the device, where no flag gives them.
+//! Step sizes that suit the device, where no flag sets them.
 
 use crate::args::ScheduleArgs;
 use pd_engine::engine::Device;
 
-/// Tokens of a prompt in one step on CPUs: about a second of work on two cores for a model of a
-/// billion parameters, which is what other requests may have to wait for.
+/// Prompt tokens in one step on CPUs: about a second of work on two cores for a model of a billion
+/// parameters, which is how long other requests may have to wait.
 const CPU_CHUNK: u32 = 512;
-/// Requests at once on CPUs: products of more rows gain little there.
+/// Concurrent requests on CPUs: larger batches gain little there.
 const CPU_RUNNING: u32 = 32;
-/// Requests at once on a GPU: the largest decode step that is replayed as a graph by default.
+/// Concurrent requests on a GPU: the largest decode step that is replayed as a graph by default.
 const GPU_RUNNING: u32 = 256;
-/// Tokens of a prompt in one step, by a GPU's memory in GiB below which it is so. Source: SGLang
+/// Prompt tokens in one step, by the GPU memory in GiB below which the size applies. Source: SGLang
 /// 0.5.23, `memory_hook.py`.
 const GPU_CHUNKS: [(usize, u32); 3] = [(20, 2048), (60, 4096), (160, 8192)];
 const GPU_CHUNK_MAX: u32 = 16_384;
 
-/// What a step may hold.
+/// Limits of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
     /// `None` computes prompts whole.

@@ -1,4 +1,4 @@
-//! From arguments to a running process: listeners, then the model, then open doors, then the end.
+//! From arguments to a running process: listeners, then the model, then serving, then shutdown.
 
 mod engine_config;
 pub(crate) mod own_address;
@@ -23,17 +23,17 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-/// Threads that read and write HTTP; the engine has its own.
+/// Threads for HTTP; the engine has its own.
 const HTTP_THREADS: usize = 2;
 /// Threads that tokenise long prompts; more would only take cores from the engine.
 const TEXT_THREADS: usize = 4;
-/// How long answers that the engine has finished may take to be written, once the process ends.
+/// How long finished answers may take to be written when the process ends.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs the agent until a signal ends it.
 ///
 /// # Errors
-/// When a port is taken, the model cannot be loaded, or a server or a thread that all requests need fails.
+/// When a port is taken, the model cannot be loaded, or a server or a vital thread fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     log_to_stderr(&args.server.log_level)?;
     args.sglang.log();
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             ended = run_until_signal(args) => ended,
         }
     });
-    // A model that is still loading when the signal comes need not be waited for.
+    // The process does not wait for a model that is still loading when the signal arrives.
     runtime.shutdown_background();
     ended
 }
@@ -79,7 +79,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
     let mut bootstrap = start_bootstrap(bootstrap, service.engine.info())?;
     let transfer_failed = service.engine.transfer_failed();
     app.open(service);
-    tell_ready(&app, started, sizes);
+    log_ready(&app, started, sizes);
     let fault = tokio::select! {
         failed = server_failed(&mut servers) => return Err(failed),
         reason = transfer_failed => Some(reason.to_string()),
@@ -87,14 +87,14 @@ async fn run_until_signal(args: &Args) -> Result<()> {
         () = signals.next() => None,
     };
     if let Some(reason) = &fault {
-        tracing::error!("this worker ends: {reason}");
+        tracing::error!("shutting down: {reason}");
     }
     let ended = drain(&app, &mut signals, args.server.drain_timeout).await;
     drop(bootstrap);
     end.cancel();
     let flushed = timeout(FLUSH_LIMIT, servers.join_all()).await;
     tracing::info!(
-        "drained: {ended:?}; connections closed in time: {}; all was delivered: {}",
+        "drained: {ended:?}; connections closed in time: {}; all answers delivered: {}",
         flushed.is_ok(),
         delivered(ports.http).await
     );
@@ -145,8 +145,8 @@ async fn load(config: EngineConfig) -> Result<Service> {
     Ok(Service::new(engine))
 }
 
-/// Serves the bootstrap table on prefill. The engine has registered its rank by then or is about
-/// to: its request waits in the listener's backlog.
+/// Serves the bootstrap table on prefill. If the engine has not registered its rank yet, its
+/// request waits in the listener's backlog.
 fn start_bootstrap(
     listener: Option<TcpListener>,
     info: &EngineInfo,
@@ -166,7 +166,7 @@ async fn bootstrap_ended(server: &mut Option<BootstrapServer>) -> String {
     }
 }
 
-fn tell_ready(app: &App, started: Instant, (chunk, running): (Option<u32>, u32)) {
+fn log_ready(app: &App, started: Instant, (chunk, running): (Option<u32>, u32)) {
     let Ok(service) = app.service() else { return };
     let info = service.engine.info();
     tracing::info!(
@@ -181,29 +181,29 @@ fn tell_ready(app: &App, started: Instant, (chunk, running): (Option<u32>, u32))
     );
 }
 
-/// The failure of the first server that ends before it is told to.
+/// The failure of the first server that ends before shutdown.
 async fn server_failed(servers: &mut JoinSet<Result<()>>) -> anyhow::Error {
     match servers.join_next().await {
         Some(Ok(Err(failed))) => failed,
-        Some(Ok(Ok(()))) | None => anyhow::anyhow!("a server ended by itself"),
+        Some(Ok(Ok(()))) | None => anyhow::anyhow!("a server ended unexpectedly"),
         Some(Err(panicked)) => anyhow::Error::new(panicked).context("a server panicked"),
     }
 }
 
 pub(crate) fn log_to_stderr(filter: &str) -> Result<()> {
-    // Python's names of levels, as SGLang's scripts have them.
+    // Python's names of levels, which SGLang's scripts use.
     let filter = match filter.to_ascii_lowercase().as_str() {
         "warning" => "warn",
         "critical" => "error",
         _ => filter,
     };
     let filter = EnvFilter::try_new(filter).with_context(|| {
-        format!("--log-level {filter} is no level (error, warn, info, debug, trace) nor directive")
+        format!("--log-level {filter} is neither a level (error, warn, info, debug, trace) nor a directive")
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // The report of a line that could not be written goes to stderr too, and would panic there.
+        // The error about a failed log write would go to stderr too, and panic there.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();

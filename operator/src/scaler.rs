@@ -82,7 +82,7 @@ impl Scaler {
             if let Some(sample) = self.heard(agent, sample) {
                 let before = self.samples.insert(agent.uid.clone(), sample);
                 if sample.degraded && !before.is_some_and(|before| before.degraded) {
-                    tracing::warn!(url = agent.url, "its GPU is degraded");
+                    tracing::warn!(url = agent.url, "GPU is degraded");
                 }
             }
         }
@@ -121,7 +121,7 @@ impl Scaler {
         let (decision, history) = decide(observations, history, spec, self.epoch.elapsed());
         self.history = history;
         for (uid, why) in &decision.refused {
-            tracing::warn!(uid, %why, "what it says of its load is not believed");
+            tracing::warn!(uid, %why, "rejected a load report");
         }
         let now = Timestamp::now();
         let time = Timestamp::from_second(now.as_second()).unwrap_or(now);
@@ -139,7 +139,7 @@ impl Scaler {
             Err(error) => {
                 let why = error.to_string();
                 if self.silent.insert(who.uid.clone(), why.clone()).as_ref() != Some(&why) {
-                    tracing::warn!(url = who.url, why, "reports no load");
+                    tracing::warn!(url = who.url, why, "no load report");
                 }
                 None
             }

@@ -1,10 +1,10 @@
 //! The command line.
 
-use crate::connection::Cluster;
+use crate::connection::{Cluster, Target};
 use crate::text::print;
 use crate::{drain, explain, rollout, status};
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 /// Shows the PDDeployments of a cluster, says what holds them back, and moves them.
 #[derive(Debug, Parser)]
@@ -14,17 +14,6 @@ pub(crate) struct Cli {
     command: Command,
     #[command(flatten)]
     target: Target,
-}
-
-/// Which cluster, and where in it; the kubeconfig is `KUBECONFIG` or `~/.kube/config`.
-#[derive(Debug, Args)]
-pub(crate) struct Target {
-    /// Namespace [default: that of the context]
-    #[arg(short, long, global = true, value_name = "NAME")]
-    pub(crate) namespace: Option<String>,
-    /// Context of the kubeconfig [default: the current one]
-    #[arg(long, global = true, value_name = "NAME")]
-    pub(crate) context: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

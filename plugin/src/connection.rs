@@ -1,7 +1,7 @@
 //! The cluster that the commands talk to, and errors that say what could not be done to what.
 
-use crate::args::Target;
 use anyhow::{Result, anyhow};
+use clap::Args;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::{ListParams, PatchParams};
@@ -14,7 +14,18 @@ use std::fmt::Debug;
 /// Field manager of what the commands write.
 pub(crate) const MANAGER: &str = "kubectl-pd";
 
-/// A cluster, and the namespace that is looked at.
+/// Which cluster, and where in it; the kubeconfig is `KUBECONFIG` or `~/.kube/config`.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// Namespace [default: that of the context]
+    #[arg(short, long, global = true, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// Context of the kubeconfig [default: the current one]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+/// A cluster, and the namespace that commands look in.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) namespace: String,

@@ -1,11 +1,11 @@
 //! `kubectl pd explain`: what holds a deployment back now, in sentences.
 
-mod holds;
+mod blockers;
 
 use crate::connection::{Cluster, message_of};
 use crate::view::View;
 use anyhow::Result;
-use holds::{holds, nothing};
+use blockers::{blockers, nothing};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
@@ -30,11 +30,11 @@ pub(crate) async fn explain(cluster: &Cluster, name: &str) -> Result<String> {
         }
         Err(error) => (Dispositions::new(), Some(message_of(&error))),
     };
-    let mut sentences = holds(&view, &dispositions, Timestamp::now());
+    let mut sentences = blockers(&view, &dispositions, Timestamp::now());
     if sentences.is_empty() {
         sentences.push(nothing(&view));
     }
-    let unread = unread.map(|why| format!("Cordons were not looked at: {why}"));
+    let unread = unread.map(|why| format!("Cordons could not be read: {why}"));
     sentences.extend(unread);
     Ok(sentences.join("\n") + "\n")
 }

@@ -1,13 +1,14 @@
 //! What routers and agents say of their load, read through the apiserver's proxy of their pods.
 
-mod exposition;
+mod histogram;
 
 use crate::connection::{Cluster, message_of};
 use crate::view::{View, label};
-use exposition::{Histogram, Sample};
 use futures::{StreamExt, stream};
+use histogram::Histogram;
 use kube::ResourceExt;
 use pd_crds::pod::Pod;
+use pd_protocol::exposition::{self, Sample};
 use pd_protocol::labels;
 use pd_protocol::ports::{self, WorkerPorts};
 use std::collections::BTreeMap;
@@ -106,7 +107,8 @@ impl Figures {
         } in scrapes
         {
             let samples = match text {
-                Ok(text) => exposition::parse(text),
+                // A screen with fewer figures is better than none.
+                Ok(text) => exposition::samples(text).flatten().collect::<Vec<_>>(),
                 Err(why) => {
                     figures.silent.push((pod.clone(), why.clone()));
                     continue;
@@ -142,7 +144,7 @@ impl RouterFigures {
         for sample in samples {
             let worker = sample.label("worker");
             if let Some(worker) = worker.filter(|_| sample.name == "pd_router_worker_requests") {
-                *self.on_worker.entry(worker.to_owned()).or_default() += sample.value;
+                *self.on_worker.entry(worker.into_owned()).or_default() += sample.value;
             }
         }
     }

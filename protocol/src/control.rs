@@ -7,6 +7,7 @@ pub mod chunk;
 pub mod guard;
 pub mod rail;
 pub mod register;
+pub mod session;
 pub mod status;
 pub mod transfer_info;
 
@@ -17,21 +18,9 @@ pub use rail::{
     NicInfo, QueuePairEnd, RailAnswer, RailClosed, RailDown, RailOffer, RailsWanted, RegionKey,
 };
 pub use register::{KvArgsRegisterInfo, RegisterAck, ShmOffer};
+pub use session::{Generation, SessionId};
 pub use status::Status;
 pub use transfer_info::TransferInfo;
-
-use serde::{Deserialize, Serialize};
-
-/// Names one registration of a decode rank with a prefill rank: decode's boot id, rank and a count.
-/// Every message between the two carries it, so nothing meant for a process that is gone is taken
-/// by its successor on the same port. SGLang's `session_id`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct SessionId(pub String);
-
-/// Distinguishes one attempt at a room from another; decode draws it, and every message of the attempt
-/// echoes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Generation(pub u64);
 
 /// Any message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,24 +38,4 @@ pub enum ControlMessage {
     Status(Status),
     Abort(Abort),
     AbortAck(AbortAck),
-}
-
-impl SessionId {
-    pub fn new(boot_id: &str, rank: crate::RankId, registration: u64) -> Self {
-        let crate::RankId {
-            dp_rank,
-            cp_rank,
-            tp_rank,
-            pp_rank,
-        } = rank;
-        Self(format!(
-            "{boot_id}/{dp_rank}.{cp_rank}.{tp_rank}.{pp_rank}/{registration}"
-        ))
-    }
-}
-
-impl std::fmt::Display for SessionId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
 }

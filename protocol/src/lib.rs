@@ -4,6 +4,7 @@
 pub mod bootstrap;
 pub mod compat;
 pub mod control;
+pub mod exposition;
 pub mod labels;
 pub mod layout;
 pub mod metadata;

@@ -1,12 +1,9 @@
-//! Compares greedy answers with those of transformers, which `golden/smollm2_expected.json` holds:
-//! `fidelity PATH/TO/SmolLM2-135M-Instruct.Q4_1.gguf`. Ends with 1 when a token differs where the
-//! reference saw a gap of more than 1e-3 between the two.
+//! Compares greedy answers with those of transformers, recorded in `golden/smollm2_expected.json`:
+//! `fidelity PATH/TO/SmolLM2-135M-Instruct.Q4_1.gguf`. Exits with 1 when a token differs although
+//! the reference's gap between the two exceeds 1e-3.
 
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
-#![allow(
-    clippy::unwrap_used,
-    reason = "a check has nothing better to do than to stop"
-)]
+#![allow(clippy::unwrap_used, reason = "a check may simply stop")]
 
 use pd_compute::cpu::CpuBackend;
 use pd_engine::model::{Model, ModelFiles, Step, StepLimits, load};
@@ -46,7 +43,7 @@ struct Outcome {
     equal: usize,
     /// At the first difference, if there is one.
     gap: Option<f64>,
-    /// Largest difference of a logit that the reference kept, over the equal tokens.
+    /// Largest difference of a recorded logit, over the equal tokens.
     logit_error: f64,
     prefill_s: f64,
     decode_s: f64,

@@ -41,7 +41,7 @@ CHAT_TEMPLATE = """{%- for message in messages -%}
 
 CORPUS = """The prefill worker reads the prompt once and writes a key and a value for every token it sees.
 The decode worker waits until those pages have arrived, then answers one token after another.
-A page that is still being written must never be given to somebody else. Count the pages, count them again:
+A page that is still being written must never be given to someone else. Count the pages, count them again:
 free, cached, held, and the few that wait in quarantine. 1, 2, 3, 16, 64, 128, 1024 tokens; 0.5 or 2.25 seconds.
 When the river rises the miller opens the gate, and when it falls he closes it; there is no hurry in either.
 What was asked? "What is the capital of France?" Who answered? The nearest one who knew. Where is the rest of it?

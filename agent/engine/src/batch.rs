@@ -1,5 +1,5 @@
-//! `Batch`: the requests of one step, each with how many of its tokens are computed. Prefill
-//! chunks and decode steps stand side by side; they differ in nothing but that number.
+//! `Batch`: the requests of one step, each with the number of its tokens to compute. Prefill chunks
+//! and decode steps differ only in that number.
 
 use crate::engine::TokenLogprob;
 use crate::req::Req;
@@ -17,10 +17,10 @@ pub(crate) struct BatchRow {
     pub(crate) extend_len: usize,
 }
 
-/// What a step found out about a row.
+/// The result of a step for a row.
 #[derive(Debug, Default)]
 pub(crate) struct RowOutput {
-    /// Of the prompt tokens after those computed, where asked for.
+    /// Of the prompt tokens after the computed ones, if requested.
     pub(crate) prompt_logprobs: Vec<TokenLogprob>,
     pub(crate) drawn: Drawn,
 }
@@ -38,7 +38,7 @@ pub(crate) enum Drawn {
 // === impl Batch ===
 
 impl Batch {
-    /// One token for every request, and one drawn: a decode step.
+    /// Whether every request computes one token and samples one: a decode step.
     pub(crate) fn is_decode(&self) -> bool {
         let is_decode =
             |row: &BatchRow| row.draws() && row.extend_len == 1 && row.req.output_len() > 0;
@@ -60,17 +60,17 @@ impl BatchRow {
         self.req.kv_len()..self.req.kv_len() + self.extend_len
     }
 
-    /// The step reaches the request's last token, so the next one is drawn.
+    /// Whether the step reaches the request's last token, so that the next one is sampled.
     pub(crate) fn draws(&self) -> bool {
         self.extend_len == self.req.extend_len()
     }
 
-    /// The request goes on after the step, unless what is drawn ends it.
+    /// Whether the request continues after the step, unless the sampled token ends it.
     pub(crate) fn may_go_on(&self) -> bool {
         self.req.remaining_len() > 1
     }
 
-    /// Positions of the step whose logits tell a prompt logprob: the next token is the prompt's.
+    /// Positions of the step whose logits yield a prompt logprob: the next token is the prompt's.
     pub(crate) fn prompt_logprob_positions(&self) -> Range<usize> {
         let Some(from) = self.req.prompt_logprobs_from() else {
             return 0..0;

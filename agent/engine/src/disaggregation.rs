@@ -1,7 +1,7 @@
 //! Prefill and decode in separate engines. Each mode is a type with the queues of its side; the
-//! life of a request is told at the head of each queue's file. What is common: the KV manager, the
-//! metadata rows, and the fence behind which an ended request's memory waits until no peer can
-//! touch it (ARCHITECTURE.md, invariant 10).
+//! header of each queue's file describes the life of a request. Both share the KV manager, the
+//! metadata rows, and the fence that holds an ended request's memory until no peer can touch it
+//! (ARCHITECTURE.md, invariant 10).
 
 pub(crate) mod decode;
 pub(crate) mod decode_prealloc_queue;

@@ -1,5 +1,5 @@
-//! The engine from outside: started once per process, then driven through a cheap, cloneable
-//! handle. The scheduler's thread is behind a channel; nothing here waits for it but `flush_cache`.
+//! The engine's public interface: started once per process, then used through a cheap, cloneable
+//! handle. The scheduler's thread is behind a channel; only `flush_cache` waits for it.
 
 use pd_kv_transfer::Failure;
 use pd_protocol::BootstrapRoom;
@@ -41,25 +41,25 @@ pub struct EngineHandle {
     _stop: Arc<StopOnDrop>,
 }
 
-/// The scheduler's thread is gone; `reason` says how.
+/// The scheduler's thread has ended; `reason` says why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the engine has stopped: {reason}")]
 pub struct EngineStopped {
     pub reason: String,
 }
 
-/// Names a request within this process. Never used twice.
+/// Identifies a request within this process. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RequestId(pub(crate) u64);
 
-/// What the scheduler's thread is asked to do.
+/// Commands to the scheduler's thread.
 #[derive(Debug)]
 pub(crate) enum Command {
     Generate(Box<Submission>),
     Abort(RequestId),
-    /// Answers whether the cache was empty of users and has been cleared.
+    /// Answers whether no request used the cache and it was cleared.
     FlushCache(oneshot::Sender<bool>),
-    /// Something outside changed: look at the transfers.
+    /// A change outside the engine: poll the transfers.
     Wake,
     Stop,
 }
@@ -91,7 +91,7 @@ impl EngineHandle {
     /// Queues a request. Never blocks.
     ///
     /// # Errors
-    /// Refuses what can never be served, and new work while cordoned or full.
+    /// Refuses requests that can never be served, and all new ones while cordoned or full.
     pub fn submit(&self, request: GenerateRequest) -> Result<RequestStream, SubmitError> {
         let shared = &self.shared;
         if shared.cordoned.load(Ordering::Acquire) {
@@ -104,7 +104,7 @@ impl EngineHandle {
         let room = info.room_of(&request)?;
         let in_flight = InFlight::enter(shared, room)?;
         let id = RequestId(shared.next_id.fetch_add(1, Ordering::Relaxed));
-        // Bounded by the answer: at most one event per token, and one that ends it.
+        // Bounded by the answer: at most one event per token, and a final one.
         let (events_tx, events_rx) = mpsc::unbounded_channel();
         let submission = Box::new(Submission {
             id,
@@ -133,14 +133,13 @@ impl EngineHandle {
         &self.shared.tokenizer
     }
 
-    /// `None`: the model has none, and takes no chat.
+    /// `None` if the model has none, and so accepts no chat.
     pub fn chat_template(&self) -> Option<&ChatTemplate> {
         self.shared.chat_template.as_ref()
     }
 
-    /// # Errors
-    /// The scheduler's thread has ended, by [`Self::stop`] or by a fault that the log names, or the KV transfer
-    /// has failed.
+    /// The scheduler's thread has ended, by [`Self::stop`] or by a fault that the log names, or the
+    /// KV transfer has failed.
     pub fn health(&self) -> Result<(), EngineStopped> {
         if self.shared.stopped.load(Ordering::Acquire) {
             return Err(stopped());
@@ -154,8 +153,8 @@ impl EngineHandle {
         }
     }
 
-    /// Resolves with the reason when the KV transfer fails, after which no request of a pair can succeed: the
-    /// process should end. Pending for ever where KV moves nowhere.
+    /// Resolves with the reason when the KV transfer fails, after which no request of a pair can
+    /// succeed: the process should end. Stays pending if there is no KV transfer.
     pub fn transfer_failed(&self) -> impl Future<Output = Arc<str>> + Send + 'static {
         let failure = self.shared.transfer_failure.clone();
         async move {
@@ -170,7 +169,7 @@ impl EngineHandle {
         &self.shared.metrics
     }
 
-    /// Empties the prefix cache. `false`: requests are in flight, and nothing was done.
+    /// Empties the prefix cache. `false`: requests are in flight, and the cache is unchanged.
     ///
     /// # Errors
     /// When the engine has stopped.
@@ -183,19 +182,19 @@ impl EngineHandle {
         done_rx.await.map_err(|_| stopped())
     }
 
-    /// Refuses new requests, retriably; those in flight go on.
+    /// Refuses new requests, retriably; those in flight continue.
     pub fn cordon(&self) {
         self.shared.cordoned.store(true, Ordering::Release);
     }
 
-    /// Takes new requests again, unless draining.
+    /// Accepts new requests again, unless draining.
     pub fn uncordon(&self) {
         if !self.shared.draining.load(Ordering::Acquire) {
             self.shared.cordoned.store(false, Ordering::Release);
         }
     }
 
-    /// Cordons for good: the process means to exit when nothing is left in flight.
+    /// Cordons permanently: the process will exit when no request is left in flight.
     pub fn drain(&self) {
         self.shared.draining.store(true, Ordering::Release);
         self.cordon();
@@ -232,7 +231,7 @@ impl EngineHandle {
     /// Ends every request in flight, retriably, and stops the scheduler's thread.
     pub fn stop(&self) {
         self.cordon();
-        // A scheduler that is gone already has nothing left to stop.
+        // If the scheduler has ended, there is nothing left to stop.
         let _ = self.shared.commands_tx.send(Command::Stop);
     }
 }

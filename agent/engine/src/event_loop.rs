@@ -1,6 +1,6 @@
 //! The scheduler's thread: receive → advance → schedule → forward → settle. The loop only
-//! sequences; what a step computes and where requests go next is the mode's, a type of its own for
-//! unified, prefill and decode engines.
+//! sequences; what a step computes and where requests go next is decided by the mode, a type each
+//! for unified, prefill and decode engines.
 
 use crate::batch::{Batch, RowOutput};
 use crate::engine::{Command, RequestId, Submission};
@@ -13,46 +13,47 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A way to serve requests: queues, and the rules by which requests move through them.
+/// A mode of serving: queues, and the rules by which requests move through them.
 pub(crate) trait Mode<B: Backend> {
     /// A new request.
     fn admit(&mut self, resources: &mut Resources<B>, req: Req);
 
-    /// The reader of a request has gone; a request that has ended is not known any more.
+    /// The reader of a request is gone; a request that has ended is unknown.
     fn abort(&mut self, resources: &mut Resources<B>, id: RequestId);
 
-    /// The engine ends.
+    /// The engine is ending.
     fn abort_all(&mut self, resources: &mut Resources<B>, reason: &str);
 
     /// Moves requests from queue to queue as far as transfers and memory allow.
     fn advance(&mut self, resources: &mut Resources<B>);
 
-    /// The next step; empty when there is nothing to compute.
+    /// The next step; empty if there is nothing to compute.
     fn schedule(&mut self, resources: &mut Resources<B>) -> Batch;
 
-    /// Whether nothing waits that the next step could take up: it would be over the requests of this one.
+    /// Whether nothing waits that could join the next step: it would have the same requests as this
+    /// one.
     fn is_steady(&self) -> bool {
         false
     }
 
-    /// Those of `ids` that still run, in this order: their step was launched ahead. Nothing is launched
-    /// ahead for a mode that is never steady.
+    /// Those of `ids` that still run, in this order: their step was launched early. A mode that is
+    /// never steady has no such steps.
     fn resume(&mut self, _ids: &mut dyn Iterator<Item = RequestId>) -> Batch {
         Batch::default()
     }
 
-    /// Hands each request of a step on.
+    /// Advances each request of a step.
     fn settle(&mut self, resources: &mut Resources<B>, batch: Batch, outputs: Vec<RowOutput>);
 
     fn queues(&self) -> QueueSizes;
 }
 
-/// How many requests are where.
+/// The number of requests in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct QueueSizes {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
-    /// What waits for this engine alone, not for its peer.
+    /// Those that wait for this engine only, not for its peer.
     pub(crate) waiting_tokens: usize,
     pub(crate) oldest: Option<Instant>,
     pub(crate) retracted: usize,
@@ -68,14 +69,14 @@ pub(crate) struct QueueSizes {
     pub(crate) new_token_ratio: f64,
 }
 
-/// Wakes the event loop from other threads; many calls before it looks are one.
+/// Wakes the event loop from other threads; calls before the next wake-up are merged.
 #[derive(Clone, Debug)]
 pub(crate) struct LoopWaker {
     pending: Arc<AtomicBool>,
     commands_tx: Sender<Command>,
 }
 
-/// Turns a submission into a request; knows the tokenizer, the end ids and the lengths.
+/// Turns a submission into a request; holds the tokenizer, the end ids and the lengths.
 pub(crate) type MakeReq = Box<dyn FnMut(Submission) -> Req + Send>;
 
 pub(crate) struct EventLoop<B: Backend> {
@@ -84,31 +85,32 @@ pub(crate) struct EventLoop<B: Backend> {
     pub(crate) resources: Resources<B>,
     pub(crate) mode: Box<dyn Mode<B> + Send>,
     pub(crate) make_req: MakeReq,
-    /// The last turn found nothing to compute.
+    /// The last step found nothing to compute.
     pub(crate) starved: bool,
-    /// Steps are launched ahead.
+    /// Whether steps are launched early.
     pub(crate) overlaps: bool,
-    /// The next step, launched before the last one was known: the device goes from one to the other
-    /// without waiting for the scheduler. Requests that ended in between are computed for nobody.
+    /// The next step, launched before the results of the last one were known: the device goes from
+    /// one to the other without waiting for the scheduler. For requests that have ended in between,
+    /// its result is discarded.
     pub(crate) ahead: Option<Launched<B>>,
 }
 
-/// Says that the loop has ended, by a panic too.
+/// Reports that the loop has ended, even by a panic.
 struct SetOnDrop(Arc<AtomicBool>);
 
-/// Transfers wake the loop; this only bounds the harm of a wake-up that is lost.
+/// Transfers wake the loop; this only bounds the delay after a lost wake-up.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 // === impl EventLoop ===
 
 impl<B: Backend> EventLoop<B> {
-    /// Runs until told to stop, or until the device faults; `stopped` is set on the way out.
+    /// Runs until a stop command, or until the device faults; sets `stopped` on the way out.
     pub(crate) fn run(mut self, stopped: Arc<AtomicBool>) {
         let _stopped = SetOnDrop(stopped);
         while self.receive() {
             self.mode.advance(&mut self.resources);
             if let Err(fault) = self.turn() {
-                tracing::error!(%fault, "the device has faulted; the engine stops");
+                tracing::error!(%fault, "the device faulted; stopping the engine");
                 return self.end(&fault.to_string());
             }
             self.observe();
@@ -156,7 +158,7 @@ impl<B: Backend> EventLoop<B> {
         }
     }
 
-    /// One output per row; the step after it is launched where that may be.
+    /// Computes one output per row, and launches the next step early if possible.
     fn compute(&mut self, batch: &Batch) -> Result<Vec<RowOutput>, ComputeError> {
         let resources = &mut self.resources;
         let launched = match self.ahead.take() {
@@ -181,8 +183,8 @@ impl<B: Backend> EventLoop<B> {
         Ok(outputs.collect())
     }
 
-    /// Carries out what was asked since the last turn; waits for it if there is nothing else to
-    /// do. `false`: stop.
+    /// Handles the commands since the last step; waits for one if there is nothing else to do.
+    /// Returns `false` to stop.
     fn receive(&mut self) -> bool {
         let mut waited = self.starved.then(|| self.wait()).flatten();
         while let Some(command) = waited.take().or_else(|| self.commands_rx.try_recv().ok()) {
@@ -214,7 +216,7 @@ impl<B: Backend> EventLoop<B> {
                 if idle {
                     self.resources.cache.flush();
                 }
-                // Whoever asked may have stopped waiting.
+                // The caller may have stopped waiting.
                 let _ = done_tx.send(idle);
             }
             Command::Wake => self.waker.pending.store(false, Ordering::Release),
@@ -223,7 +225,7 @@ impl<B: Backend> EventLoop<B> {
         true
     }
 
-    /// Writes the gauges and, when no request is left, checks that nothing is lost with them.
+    /// Writes the gauges and, when no request is left, checks that no page or row is lost.
     fn observe(&self) {
         let queues = self.mode.queues();
         self.resources.observe(&queues);
@@ -241,7 +243,7 @@ impl<B: Backend> EventLoop<B> {
 // === impl QueueSizes ===
 
 impl QueueSizes {
-    /// No request is anywhere, and no peer can touch a page.
+    /// Whether no request is left, and no peer can touch a page.
     pub(crate) fn is_empty(&self) -> bool {
         let Self {
             running,
@@ -280,7 +282,7 @@ impl LoopWaker {
 
     pub(crate) fn wake(&self) {
         if !self.pending.swap(true, Ordering::AcqRel) {
-            // A loop that is gone needs no waking.
+            // A loop that has ended needs no waking.
             let _ = self.commands_tx.send(Command::Wake);
         }
     }

@@ -1,5 +1,5 @@
-//! Where KV lives: which page belongs to whom, which tokens a request's pages hold, and which
-//! prefixes are kept for others. What the pages contain is the device's; this is bookkeeping.
+//! Bookkeeping of KV: the owner of each page, the tokens that a request's pages hold, and the
+//! cached prefixes. The contents of the pages are the device's.
 
 mod device;
 pub(crate) mod group;

@@ -1,6 +1,6 @@
 //! Inference engine: scheduler, queues, caches, models, sampler. A request enters through
-//! [`engine::EngineHandle::submit`] and leaves as a stream of tokens; what lies between runs on one
-//! OS thread, opens no socket and knows no HTTP.
+//! [`engine::EngineHandle::submit`] and leaves as a stream of tokens; in between, everything runs
+//! on one OS thread, opens no socket and knows no HTTP.
 
 mod batch;
 mod disaggregation;

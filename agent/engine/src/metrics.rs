@@ -1,13 +1,13 @@
-//! Counters, gauges and histograms of one engine, in Prometheus text. Names are SGLang's
-//! (docs/sglang-protocol.md#metrics) with the prefix `pdserve_`. `pd_kv_transfer` adds the series of
-//! peers, NICs and rails to the same registry.
+//! Counters, gauges and histograms of one engine, in Prometheus' text format. Names are SGLang's
+//! (docs/sglang-protocol.md#metrics) with the prefix `pdserve_`. `pd_kv_transfer` adds the series
+//! of peers, NICs and rails to the same registry.
 
 use prometheus::core::Collector;
 use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec};
 use prometheus::{Encoder, HistogramOpts, Opts, Registry, TextEncoder};
 use std::time::{Duration, Instant};
 
-/// The registry is the engine's own, so that several engines of a process do not mix. Clones
+/// The registry belongs to the engine, so that several engines of a process do not mix. Clones
 /// share it.
 #[derive(Clone, Debug)]
 pub struct EngineMetrics {
@@ -17,12 +17,12 @@ pub struct EngineMetrics {
     pub(crate) histograms: Histograms,
 }
 
-/// How things stand; written once per turn of the event loop.
+/// The present state; written once per step of the event loop.
 #[derive(Clone, Debug)]
 pub(crate) struct Gauges {
     pub(crate) num_running_reqs: IntGauge,
     pub(crate) num_queue_reqs: IntGauge,
-    /// What waits for this engine alone: for a step, or on decode for memory.
+    /// Tokens that wait for this engine only: for a step, or on decode for memory.
     pub(crate) num_queue_tokens: IntGauge,
     pub(crate) queue_oldest_age: Gauge,
     pub(crate) num_retracted_reqs: IntGauge,
@@ -71,14 +71,14 @@ pub(crate) struct Histograms {
     pub(crate) e2e_request_latency: Histogram,
     /// From arrival to the first step.
     pub(crate) queue_time: Histogram,
-    /// From arrival until the other side is known (prefill: until it said where to write).
+    /// From arrival until the other side is known (prefill: until decode has sent its pages).
     pub(crate) bootstrap_time: Histogram,
     /// From the last chunk (prefill) or the offer of pages (decode) until the transfer's end.
     pub(crate) transfer_time: Histogram,
     pub(crate) step_time: Histogram,
 }
 
-/// Tokens of the answer per second, over a window that ends now.
+/// Answer tokens per second, over a window that ends now.
 #[derive(Debug)]
 pub(crate) struct Throughput {
     since: Instant,
@@ -144,33 +144,36 @@ impl Gauges {
             ),
             queue_oldest_age: ratio(
                 "queue_oldest_age_seconds",
-                "Since when the oldest of them waits",
+                "Age of the oldest waiting request",
             ),
             num_retracted_reqs: gauge("num_retracted_reqs", "Requests whose KV is in host memory"),
-            bootstrap_queue_size: gauge("bootstrap_queue_size", "Prefill: handshakes in progress"),
+            bootstrap_queue_size: gauge("bootstrap_queue_size", "Prefill: requests in bootstrap"),
             num_prefill_inflight_queue_reqs: gauge(
                 "num_prefill_inflight_queue_reqs",
-                "Prefill: computed requests whose KV is still leaving",
+                "Prefill: computed requests whose KV is still being sent",
             ),
             num_decode_prealloc_queue_reqs: gauge(
                 "num_decode_prealloc_queue_reqs",
                 "Decode: requests without pages yet",
             ),
-            transfer_queue_size: gauge("transfer_queue_size", "Decode: KV on its way"),
+            transfer_queue_size: gauge(
+                "transfer_queue_size",
+                "Decode: requests whose KV is in transfer",
+            ),
             num_decode_transfer_queue_reqs: gauge(
                 "num_decode_transfer_queue_reqs",
-                "Decode: KV on its way",
+                "Decode: requests whose KV is in transfer",
             ),
             prealloc_tokens: gauge(
                 "prealloc_tokens",
-                "Decode: slots reserved for KV on its way",
+                "Decode: slots reserved for KV in transfer",
             ),
             num_used_tokens: gauge("num_used_tokens", "Slots in use by requests"),
             max_total_num_tokens: gauge("max_total_num_tokens", "Slots of the KV pool"),
             token_usage: ratio("token_usage", "Share of the KV pool in use by requests"),
             new_token_ratio: ratio(
                 "new_token_ratio",
-                "Share of max_new_tokens expected of requests",
+                "Share of max_new_tokens that requests are expected to use",
             ),
             cache_hit_rate: ratio(
                 "cache_hit_rate",
@@ -199,20 +202,22 @@ impl Counters {
                 IntCounter::with_opts(opts(name, help)).expect("a valid name"),
             )
         };
-        let kv_transfer_seconds =
-            opts("kv_transfer_seconds_total", "Time that KV chunks sent took");
+        let kv_transfer_seconds = opts("kv_transfer_seconds_total", "Time spent sending KV chunks");
         let kv_transfer_seconds = Counter::with_opts(kv_transfer_seconds).expect("a valid name");
         Self {
             requests: counter("num_requests_total", "Requests accepted"),
             aborted_requests: counter(
                 "num_aborted_requests_total",
-                "Requests without their answer",
+                "Requests that ended without their answer",
             ),
             retractions: counter(
                 "num_retractions_total",
-                "Requests that lost their pages a while",
+                "Retractions: requests that gave up their pages",
             ),
-            bootstrap_failed_reqs: counter("bootstrap_failed_reqs", "Handshakes that failed"),
+            bootstrap_failed_reqs: counter(
+                "bootstrap_failed_reqs",
+                "Requests that failed in bootstrap",
+            ),
             transfer_failed_reqs: counter("transfer_failed_reqs", "KV transfers that failed"),
             prompt_tokens: counter("prompt_tokens_total", "Prompt tokens, cached ones included"),
             prefill_tokens: counter("prefill_tokens_total", "Prompt tokens computed"),
@@ -223,11 +228,11 @@ impl Counters {
             steps: counter("num_steps_total", "Forward passes"),
             overlapped_steps: counter(
                 "num_overlapped_steps_total",
-                "Forward passes launched before the one before them was known",
+                "Forward passes launched before the results of the last one were known",
             ),
             graph_replays: counter(
                 "num_graph_replays_total",
-                "Forward passes launched at once, as the graph of an earlier one",
+                "Forward passes replayed as a graph",
             ),
         }
     }
@@ -248,8 +253,11 @@ impl Histograms {
             inter_token_latency: histogram("inter_token_latency_seconds", "Token to token"),
             e2e_request_latency: histogram("e2e_request_latency_seconds", "Arrival to last token"),
             queue_time: histogram("queue_time_seconds", "Arrival to first step"),
-            bootstrap_time: histogram("bootstrap_time_seconds", "Arrival to end of the handshake"),
-            transfer_time: histogram("kv_transfer_time_seconds", "Wait for the KV transfer's end"),
+            bootstrap_time: histogram("bootstrap_time_seconds", "Arrival to end of bootstrap"),
+            transfer_time: histogram(
+                "kv_transfer_time_seconds",
+                "Wait for the end of the KV transfer",
+            ),
             step_time: histogram("step_time_seconds", "One forward pass"),
         }
     }

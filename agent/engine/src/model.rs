@@ -1,7 +1,7 @@
 //! Models: families of networks written once against `pd_compute::Backend`.
 //!
 //! A model owns its packed weights and its activations; the KV pool, the batch and the choice of
-//! rows that need logits are the caller's. It knows no request and no scheduler.
+//! rows with logits are the caller's. It knows neither requests nor the scheduler.
 
 pub mod config;
 mod dense;
@@ -19,7 +19,7 @@ use std::ops::Range;
 pub use config::{Family, ModelConfig, RopeScaling};
 pub use files::{ModelFiles, ModelPath, OpenError};
 
-/// The largest step a model's activations are allocated for.
+/// The largest step for which a model's activations are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepLimits {
     /// Rows (tokens of all sequences) per step.
@@ -63,7 +63,7 @@ pub trait Model<B: Backend>: Debug + Send {
     fn hidden(&self) -> &B::Buffer;
 }
 
-/// Why a model's weights do not get onto the device.
+/// Why a model's weights could not be loaded onto the device.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error(transparent)]
@@ -75,7 +75,7 @@ pub enum LoadError {
 /// Packs the weights of `files` for `backend`, and allocates activations for steps up to `limits`.
 ///
 /// # Errors
-/// Names the tensor that is missing or of a wrong shape, or the memory that is not to be had.
+/// Names the tensor that is missing or of a wrong shape, or the allocation that failed.
 pub fn load<B: Backend>(
     backend: &B,
     files: &ModelFiles,
@@ -98,7 +98,7 @@ pub struct KvPoolSpec {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvGroupSpec {
-    /// For messages and descriptors, `"full"` for full attention.
+    /// For messages and descriptors; `"full"` for full attention.
     pub name: &'static str,
     /// Layers of the model in this group.
     pub layers: Range<usize>,

@@ -1,5 +1,5 @@
-//! `ModelRunner`: carries one batch to the device and its results back. The only place where the
-//! scheduler's words (requests, rows, pages) become device buffers.
+//! `ModelRunner`: sends one batch to the device and reads its results. Only here do the scheduler's
+//! objects (requests, rows, pages) become device buffers.
 
 mod inputs;
 mod launched;
@@ -39,7 +39,7 @@ pub(crate) struct OffloadedKv<B: Backend> {
 
 impl<B: Backend> ModelRunner<B> {
     /// # Errors
-    /// When the device's memory does not suffice.
+    /// If the allocation fails.
     pub(crate) fn new(
         backend: B,
         model: Box<dyn Model<B>>,
@@ -65,10 +65,10 @@ impl<B: Backend> ModelRunner<B> {
         &self.kv
     }
 
-    /// Enqueues one step over `batch`, whose requests hold pages for it, and returns at once.
+    /// Enqueues one step over `batch`, whose requests hold pages for it, and returns immediately.
     ///
     /// # Errors
-    /// When the device has no memory for larger tables.
+    /// If allocating larger tables fails.
     pub(crate) fn launch(
         &mut self,
         batch: &Batch,
@@ -83,11 +83,12 @@ impl<B: Backend> ModelRunner<B> {
         self.enqueue(rows, batch.is_decode())
     }
 
-    /// Enqueues the step after the one over `batch`, which was `before` and is not known yet, for those of
-    /// its requests that may go on. They hold pages for one token more.
+    /// Enqueues the step after the one over `batch`, which was launched as `before` and whose
+    /// results are not known yet, for those of its requests that may continue. They hold pages for
+    /// one more token.
     ///
     /// # Errors
-    /// When the device has no memory for larger tables.
+    /// If allocating larger tables fails.
     pub(crate) fn launch_ahead(
         &mut self,
         batch: &Batch,
@@ -95,7 +96,7 @@ impl<B: Backend> ModelRunner<B> {
         req_to_token: &ReqToTokenPool,
     ) -> Result<Launched<B>, ComputeError> {
         let rows = || batch.rows.iter().filter(|row| row.may_go_on());
-        // In the same order, some of them having ended.
+        // In the same order, except for those that have ended.
         let mut places = before.ids().enumerate();
         self.host.clear();
         for row in rows() {
@@ -174,10 +175,10 @@ impl<B: Backend> ModelRunner<B> {
         }
     }
 
-    /// Copies pages to host memory and waits until they are there, so that they may be given away.
+    /// Copies pages to host memory and waits for the copy, so that they may be reused.
     ///
     /// # Errors
-    /// When there is no host memory, or the device faulted.
+    /// When there is too little host memory, or the device faulted.
     pub(crate) fn offload(&mut self, pages: &[PageIdx]) -> Result<OffloadedKv<B>, ComputeError> {
         let elements = pages.len() * self.kv.page_elements();
         let host = self
@@ -195,7 +196,7 @@ impl<B: Backend> ModelRunner<B> {
     /// Copies pages back, in queue order: the next step finds them there.
     ///
     /// # Errors
-    /// When the device has no memory for the indices.
+    /// If allocating the indices fails.
     pub(crate) fn reload(
         &mut self,
         pages: &[PageIdx],
@@ -234,7 +235,7 @@ impl<B: Backend> ModelRunner<B> {
     }
 }
 
-/// Sizes of replayed steps: few of them, and little that is computed for nobody.
+/// Sizes of replayed steps: few different ones, with little padding.
 fn padded_seqs(num_seqs: usize) -> usize {
     match num_seqs {
         0..=4 => num_seqs.next_power_of_two(),

@@ -1,5 +1,5 @@
-//! `Req`: one request inside the scheduler. It moves from queue to queue; where it is says
-//! what state it is in. Its progress is told by lengths alone:
+//! `Req`: one request inside the scheduler. It moves from queue to queue, and its queue is its
+//! state. Lengths describe its progress:
 //!
 //! ```text
 //! tokens   [ prompt ............ | answer ... ]
@@ -27,7 +27,7 @@ pub(crate) struct Req {
     /// Prompt, then answer.
     pub(crate) tokens: Vec<u32>,
     pub(crate) prompt_len: usize,
-    /// The request ends with this many tokens; at most the KV pool holds and the context allows.
+    /// The request ends at this length; bounded by the KV pool and the context.
     pub(crate) len_max: usize,
     pub(crate) sampling: SamplingParams,
     pub(crate) logprobs: LogprobOptions,
@@ -36,7 +36,7 @@ pub(crate) struct Req {
     pub(crate) stop: StopChecker,
     pub(crate) penalties: Penalties,
     pub(crate) kv: Option<ReqKv>,
-    /// Prompt tokens that the cache had.
+    /// Prompt tokens found in the cache.
     pub(crate) cached_tokens: usize,
     pub(crate) bootstrap: Option<BootstrapFields>,
     pub(crate) transfer: Transfer,
@@ -44,7 +44,7 @@ pub(crate) struct Req {
     pub(crate) times: ReqTimes,
     prompt_logprobs: Vec<TokenLogprob>,
     events_tx: mpsc::UnboundedSender<TokenEvent>,
-    /// Dropped with the request, which ends its being in flight.
+    /// Dropped with the request, which then is no longer in flight.
     _in_flight: InFlight,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Req {
 pub(crate) enum Transfer {
     #[default]
     None,
-    /// With how many pages were handed over.
+    /// With the number of pages handed over.
     Sender(KvSender, usize),
     Receiver(KvReceiver),
 }
@@ -67,7 +67,7 @@ pub(crate) struct ReqTimes {
     pub(crate) last_token: Option<Instant>,
 }
 
-/// What a [`Req`] is made with beside its submission.
+/// What a [`Req`] is built from, in addition to its submission.
 #[derive(Debug)]
 pub(crate) struct ReqLimits {
     pub(crate) len_max: usize,
@@ -77,7 +77,7 @@ pub(crate) struct ReqLimits {
 // === impl Transfer ===
 
 impl Transfer {
-    /// `Success` where nothing is transferred.
+    /// `Success` if there is no transfer.
     pub(crate) fn poll(&self) -> KvPoll {
         match self {
             Self::None => KvPoll::Success,
@@ -103,7 +103,7 @@ impl Transfer {
         }
     }
 
-    /// Why `poll` says `Failed`, for people.
+    /// Why `poll` returns `Failed`, as a message.
     pub(crate) fn failure(&self) -> String {
         let reason = match self {
             Self::None => None,
@@ -175,7 +175,7 @@ impl Req {
         self.kv.as_ref().map_or(0, |kv| kv.len)
     }
 
-    /// Tokens whose KV is still to be computed before the next one can be drawn.
+    /// Tokens whose KV must be computed before the next one can be sampled.
     pub(crate) fn extend_len(&self) -> usize {
         self.tokens.len() - self.kv_len()
     }
@@ -188,8 +188,8 @@ impl Req {
         }
     }
 
-    /// First prompt position whose logits are wanted for a prompt logprob: they tell of the next.
-    /// `None` when none are wanted, or when they have been reported.
+    /// First prompt position whose logits are wanted for a prompt logprob: that of the next token.
+    /// `None` if none are wanted, or after they were reported.
     pub(crate) fn prompt_logprobs_from(&self) -> Option<usize> {
         let start = self
             .logprobs
@@ -198,8 +198,8 @@ impl Req {
         (self.output_len() == 0).then(|| (start as usize).saturating_sub(1))
     }
 
-    /// Tokens that may come from the cache: at least one must be computed to draw the next, and
-    /// those whose logits are wanted too.
+    /// Tokens that may come from the cache: at least one must be computed to sample the next, and
+    /// so must those whose logits are wanted.
     pub(crate) fn cacheable_len(&self) -> usize {
         let computed = self.prompt_logprobs_from().unwrap_or(usize::MAX);
         computed.min(self.tokens.len() - 1)
@@ -222,12 +222,12 @@ impl Req {
         self.prompt_logprobs.push(logprob);
     }
 
-    /// The prompt alone was asked for: a token is drawn, as for any prompt, and told to nobody.
+    /// Only the prompt was requested: a token is sampled, as for any prompt, and discarded.
     pub(crate) fn is_prompt_only(&self) -> bool {
         self.sampling.max_new_tokens == Some(0)
     }
 
-    /// Takes the next token of the answer; says whether and why it was the last.
+    /// Appends the next token of the answer; returns whether and why it was the last.
     pub(crate) fn push_token(&mut self, token: u32) -> Option<FinishReason> {
         if self.is_prompt_only() {
             return Some(FinishReason::Length);
@@ -238,13 +238,13 @@ impl Req {
         stop.or_else(|| (self.tokens.len() >= self.len_max).then_some(FinishReason::Length))
     }
 
-    /// Tells the reader of one token. A reader that is gone has sent an abort.
+    /// Sends the reader one token. A reader that is gone has sent an abort.
     pub(crate) fn emit(&mut self, drawn: TokenLogprob, finish: Option<FinishReason>) {
-        let told = (!self.is_prompt_only()).then_some(drawn);
+        let visible = (!self.is_prompt_only()).then_some(drawn);
         let event = TokenEvent {
-            token_ids: told.iter().map(|drawn| drawn.token).collect(),
+            token_ids: visible.iter().map(|drawn| drawn.token).collect(),
             prompt_logprobs: std::mem::take(&mut self.prompt_logprobs),
-            logprobs: told
+            logprobs: visible
                 .filter(|_| self.logprobs.return_logprob)
                 .into_iter()
                 .collect(),
@@ -254,7 +254,7 @@ impl Req {
         let _ = self.events_tx.send(event);
     }
 
-    /// Tells the reader that there will be no (more) answer.
+    /// Reports to the reader that the answer ends here, or that there is none.
     pub(crate) fn emit_abort(&self, reason: impl Into<String>, retriable: bool) {
         let reason = reason.into();
         tracing::debug!(rid = %self.rid, reason, retriable, "request ended without its answer");

@@ -1,5 +1,5 @@
-//! `Resources`: what every mode of the scheduler shares (device, KV books, metrics, timelines) and
-//! what happens to a request in every mode alike: it was extended, it got a token, it ended.
+//! `Resources`: what all modes of the scheduler share (device, KV bookkeeping, metrics, timelines)
+//! and what happens to a request in every mode: it is extended, gets a token, ends.
 
 use crate::batch::{Batch, BatchRow};
 use crate::engine::{FinishReason, TokenLogprob};
@@ -25,11 +25,11 @@ pub(crate) struct Resources<B: Backend> {
     pub(crate) late: LateKv,
 }
 
-/// KV of requests that ended while a step that was launched ahead still writes to it: it is given back
-/// after that step, for a peer or another request may write to it next.
+/// KV of requests that ended while a step that was launched early still writes to it: it is
+/// returned after that step, because a peer or another request may then write to it.
 #[derive(Debug, Default)]
 pub(crate) struct LateKv {
-    /// Such a step is on its way.
+    /// Such a step is in flight.
     is_ahead: bool,
     ended: Vec<EndedKv>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct LateKv {
 #[derive(Debug)]
 struct EndedKv {
     kv: ReqKv,
-    /// To be cached; none of a request whose KV is worthless.
+    /// Tokens to cache; empty if the request's KV is worthless.
     tokens: Vec<u32>,
 }
 
@@ -48,11 +48,11 @@ pub(crate) const NOT_FINITE: &str =
 // === impl Resources ===
 
 impl<B: Backend> Resources<B> {
-    /// Launches the step after `launched`, which is over `batch` and not known yet; `None` where that must
-    /// be known first, or nobody goes on.
+    /// Launches the step after `launched`, which is over `batch` and whose results are not known
+    /// yet; `None` if they must be known first, or no request continues.
     ///
     /// # Errors
-    /// When the device has no memory for larger tables.
+    /// If allocating larger tables fails.
     pub(crate) fn launch_ahead(
         &mut self,
         batch: &Batch,
@@ -91,7 +91,7 @@ impl<B: Backend> Resources<B> {
         req
     }
 
-    /// Appends a token to the answer and says whether and why it is the last.
+    /// Appends a token to the answer and returns whether and why it is the last.
     pub(crate) fn take_token(&mut self, req: &mut Req, token: u32) -> Option<FinishReason> {
         let now = Instant::now();
         let histograms = &self.metrics.histograms;
@@ -121,7 +121,7 @@ impl<B: Backend> Resources<B> {
         req.push_token(token)
     }
 
-    /// The answer is complete: what it computed stays in the cache, the rest is given back.
+    /// The answer is complete: its computed KV stays in the cache, the rest is returned.
     pub(crate) fn end(&mut self, mut req: Req) {
         self.release_kv(&mut req);
         let latency = req.times.received.elapsed().as_secs_f64();
@@ -135,14 +135,14 @@ impl<B: Backend> Resources<B> {
         );
     }
 
-    /// Caches full pages of what the request has computed, for others to start from.
+    /// Caches full pages of the request's computed KV, for others to start from.
     pub(crate) fn commit_kv(&mut self, req: &mut Req) {
         if let Some(kv) = &mut req.kv {
             self.cache.commit(kv, &req.tokens);
         }
     }
 
-    /// Gives back the request's pages, keeping what can be cached.
+    /// Returns the request's pages, and caches what can be cached.
     pub(crate) fn release_kv(&mut self, req: &mut Req) {
         if let Some(kv) = req.kv.take() {
             self.end_kv(kv, &req.tokens);
@@ -158,8 +158,8 @@ impl<B: Backend> Resources<B> {
         }
     }
 
-    /// A step has ended, all that ended before it was launched being over; whether the next one is on its
-    /// way already.
+    /// Records the end of a step, with all steps before it, and whether the next one is already in
+    /// flight.
     pub(crate) fn step_ended(&mut self, is_ahead: bool) {
         self.late.is_ahead = is_ahead;
         for EndedKv { kv, tokens } in std::mem::take(&mut self.late.ended) {
@@ -167,7 +167,7 @@ impl<B: Backend> Resources<B> {
         }
     }
 
-    /// The request ends without its answer, and its reader is told.
+    /// Ends the request without its answer, with an error to its reader.
     pub(crate) fn fail(&self, req: &Req, reason: &str, retriable: bool) {
         req.emit_abort(reason, retriable);
         self.metrics.counters.aborted_requests.inc();
@@ -180,18 +180,18 @@ impl<B: Backend> Resources<B> {
         self.fail(&req, NOT_FINITE, false);
     }
 
-    /// The request's reader has gone.
+    /// The request's reader is gone.
     pub(crate) fn note_abort(&self, req: &Req) {
         tracing::debug!(rid = %req.rid, "request aborted by its reader");
         self.metrics.counters.aborted_requests.inc();
     }
 
     pub(crate) fn note_retraction(&self, req: &Req) {
-        tracing::info!(rid = %req.rid, output_len = req.output_len(), "out of KV pages: retracted");
+        tracing::info!(rid = %req.rid, output_len = req.output_len(), "retracted a request: out of KV pages");
         self.metrics.counters.retractions.inc();
     }
 
-    /// Tells metrics and timelines of a step, before its requests move on.
+    /// Records a step in metrics and timelines, before its requests move on.
     pub(crate) fn step_took(&self, batch: &Batch, duration: Duration) {
         let histograms = &self.metrics.histograms;
         histograms.step_time.observe(duration.as_secs_f64());
@@ -271,7 +271,7 @@ impl<B: Backend> Resources<B> {
         gauges.cache_hit_rate.set(hit_rate);
     }
 
-    /// Tells the timeline of the chunks that a sender has sent since last asked.
+    /// Records in the timeline the chunks that a sender has sent since the last call.
     pub(crate) fn record_chunks(&self, req: &Req) {
         let Transfer::Sender(sender, _) = &req.transfer else {
             return;

@@ -1,5 +1,5 @@
-//! What a request asks of sampling, and what follows from the tokens drawn. The drawing itself is
-//! compute's.
+//! Sampling parameters of a request, and the consequences of sampled tokens. Compute does the
+//! sampling itself.
 
 pub mod params;
 pub mod stop;

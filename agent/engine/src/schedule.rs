@@ -1,6 +1,6 @@
-//! Which requests the next step computes. Admission (`prefill`, by the budget of
-//! `prefill_adder`), the running batch (`decode`), and what happens when memory runs out
-//! (`retract`). `unified` is the schedule of an engine that does both.
+//! Which requests the next step computes: admission (`prefill`, by the budget of `prefill_adder`),
+//! the running batch (`decode`), and retraction when memory runs out (`retract`). `unified` is the
+//! schedule of an engine that does both.
 
 pub(crate) mod decode;
 pub(crate) mod policy;
@@ -9,17 +9,18 @@ pub(crate) mod prefill_adder;
 pub(crate) mod retract;
 pub(crate) mod unified;
 
-/// SGLang's `CLIP_MAX_NEW_TOKENS`: in estimates an answer counts for no more, since few get longer
-/// and reserving for all of them would leave the pool idle. Source: docs/sglang-protocol.md#scheduling.
+/// SGLang's `CLIP_MAX_NEW_TOKENS`: estimates count at most this much of an answer, since few get
+/// longer and reserving for all of them would leave the pool idle. Source:
+/// docs/sglang-protocol.md#scheduling.
 pub(crate) const CLIP_MAX_NEW_TOKENS: usize = 4096;
 
-/// Bounds of a step.
+/// Limits of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScheduleLimits {
     pub(crate) max_running_requests: usize,
     /// `None`: prompts are computed whole.
     pub(crate) chunked_prefill_size: Option<usize>,
     pub(crate) max_prefill_tokens: usize,
-    /// Logit rows beside one per request: what prompt logprobs may take.
+    /// Logit rows in addition to one per request, for prompt logprobs.
     pub(crate) prompt_logprob_rows: usize,
 }

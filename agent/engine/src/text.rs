@@ -1,4 +1,4 @@
-//! Between text and token ids: the tokenizer, its incremental reverse, and the chat template, read
+//! Between text and token ids: the tokenizer, its incremental inverse, and the chat template, read
 //! from a Hugging Face folder or a GGUF file. Used by HTTP tasks; the engine itself knows only ids.
 
 pub mod chat_template;
@@ -27,14 +27,14 @@ pub enum TextError {
     Template(#[from] TemplateError),
 }
 
-/// Where a model's text side is read from.
+/// The sources of a model's text side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextSources {
     pub model_path: PathBuf,
-    /// SGLang's `--tokenizer-path`: a folder with a `tokenizer.json`, or a GGUF file, in the model's
-    /// place.
+    /// SGLang's `--tokenizer-path`: a folder with a `tokenizer.json`, or a GGUF file, that replaces
+    /// the model's.
     pub tokenizer_path: Option<PathBuf>,
-    /// SGLang's `--chat-template`: a file of Jinja, in the place of the tokenizer's own.
+    /// SGLang's `--chat-template`: a Jinja file that replaces the tokenizer's own.
     pub chat_template: Option<PathBuf>,
 }
 
@@ -55,8 +55,7 @@ impl TextSources {
         self.tokenizer_path.as_ref().unwrap_or(&self.model_path)
     }
 
-    /// The files that are read in the place of the model's own: they decide, too, what a prompt's KV
-    /// means.
+    /// The files that replace the model's own: they, too, determine the meaning of a prompt's KV.
     pub fn replacements(&self) -> Vec<PathBuf> {
         let tokenizer = self.tokenizer_path.iter().flat_map(|path| {
             if path.is_dir() {
@@ -77,7 +76,7 @@ pub fn load(path: &Path) -> Result<(Tokenizer, Option<ChatTemplate>), TextError>
     load_from(&TextSources::of_model(path))
 }
 
-/// As [`load`], from where the flags say.
+/// As [`load`], from `sources`.
 ///
 /// # Errors
 /// Names the file and what in it is missing or not supported.

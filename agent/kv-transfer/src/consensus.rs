@@ -1,12 +1,13 @@
 //! What all ranks of a worker agree on; SGLang's `poll_and_all_reduce`. A room is as far as the rank that is
 //! least far, and failed if it failed on one of them, so that ranks never part ways. Ranks of the scheduler's
-//! own process are polled by it; those of other nodes report each change over a link of their own, and one
-//! whose link ends or falls silent has failed every room that had not ended.
+//! own process are polled by it; those of other nodes report each change over a connection of their own, and one
+//! whose connection ends or falls silent has failed every room that had not ended.
 //! Source: docs/sglang-protocol.md#rank-agreement.
 
 mod report;
 
 use crate::failure::FailureReason;
+use crate::host::TcpStream;
 use crate::peer_connection::{self, ConnectionKind};
 use crate::shared::Shared;
 use parking_lot::Mutex;
@@ -17,13 +18,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// Rooms of one rank that have not been closed; a rank with more is broken.
 const ROOMS_MAX: usize = 1 << 16;
-/// Reports that wait for the link; a rank that has more is cut off.
+/// Reports that wait for the connection; a rank that has more is cut off.
 const REPORTS_MAX: usize = 1 << 16;
 
 /// The scheduler's view of the ranks on other nodes.
@@ -80,7 +80,7 @@ impl PollBoard {
                     let tasks = board.shared.tasks.clone();
                     tasks.spawn("rank", async move { board.attend(rank, stream).await });
                 }
-                _ => tracing::warn!("a link that is no rank's closed"),
+                _ => tracing::warn!("closed a connection that is no rank's"),
             }
         })
         .await?;
@@ -121,22 +121,16 @@ impl PollBoard {
 // === impl Board ===
 
 impl Board {
-    /// Hears one rank until its link ends; that is its end.
+    /// Hears one rank until its connection ends; that is its end.
     async fn attend(&self, nr: usize, stream: TcpStream) {
         let Some(rank) = self.ranks.get(nr) else {
-            tracing::warn!(
-                rank = nr,
-                "a rank that is not expected reports; its link is closed"
-            );
+            tracing::warn!(rank = nr, "closed the connection of an unexpected rank");
             return;
         };
         {
             let mut rank = rank.lock();
             if rank.is_here || rank.lost.is_some() {
-                tracing::warn!(
-                    rank = nr,
-                    "a rank reports a second time; its link is closed"
-                );
+                tracing::warn!(rank = nr, "closed the second connection of a rank");
                 return;
             }
             rank.is_here = true;
@@ -144,7 +138,7 @@ impl Board {
         let ended = self.hear(rank, stream).await;
         let why = match ended {
             Err(error) => error.to_string(),
-            Ok(()) => "it closed its link: it ended or restarted".to_owned(),
+            Ok(()) => "it closed its connection: it ended or restarted".to_owned(),
         };
         self.lose(nr, &why);
     }
@@ -266,7 +260,7 @@ impl PollReporter {
                 () = full.cancelled() => Err(ReportError::Full),
             };
             if let Err(error) = ended {
-                tracing::error!(%error, "the scheduler's node is lost");
+                tracing::error!(%error, "lost the scheduler's node");
             }
             lost.store(true, Ordering::Release);
             waker();
@@ -289,7 +283,7 @@ impl PollReporter {
         self.send(Report::Closed(room));
     }
 
-    /// A report that does not fit ends the link, because a dropped one would never come. One that is not taken
+    /// A report that does not fit ends the connection, because a dropped one would never come. One that is not taken
     /// any more is of a scheduler that is lost, which `is_lost` says.
     fn send(&self, report: Report) {
         if let Err(mpsc::error::TrySendError::Full(_)) = self.reports.try_send(report) {

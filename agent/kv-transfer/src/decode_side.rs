@@ -16,15 +16,15 @@ mod single_flight;
 
 use crate::bootstrap::client::{BootstrapClient, Topology};
 use crate::config::{BootstrapAddr, TransportChoice};
-use crate::control::socket::Outbox;
 use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
+use crate::host::TcpStream;
 use crate::memory::Region;
 use crate::peer_connection::{ConnectionKind, Hello};
 use crate::receiver::{KvReceiver, ReceiverRequest};
 use crate::shared::Shared;
 use crate::transport::incoming::InboundRooms;
-use crate::transport::rdma::receiver::RdmaReceiver;
+use crate::transport::rdma::sessions::RailSessions;
 use crate::transport::tcp::reader;
 use crate::{control, items, peer_connection};
 use parking_lot::Mutex;
@@ -38,7 +38,6 @@ use single_flight::SingleFlight;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 pub(crate) struct DecodeSide {
@@ -53,8 +52,7 @@ pub(crate) struct DecodeSide {
     aborting: Mutex<Vec<Arc<ReceiverRoom>>>,
     sessions: Mutex<HashMap<SessionId, Arc<PrefillPeer>>>,
     registering: Mutex<HashMap<SessionId, oneshot::Sender<RegisterAck>>>,
-    /// Sessions that prefill writes for, from when rails are wanted, and the control queue to their prefill.
-    rails: Mutex<HashMap<SessionId, (Arc<RdmaReceiver>, Outbox)>>,
+    pub(crate) rails: RailSessions,
     next: AtomicU64,
     ports: OnceLock<Ports>,
 }
@@ -62,7 +60,7 @@ pub(crate) struct DecodeSide {
 #[derive(Clone, Copy, Debug)]
 struct Ports {
     control: u16,
-    link: u16,
+    connection: u16,
 }
 
 impl DecodeSide {
@@ -70,6 +68,7 @@ impl DecodeSide {
         let host = shared.config.transfer.host;
         let patience = shared.config.transfer.patience();
         let tasks = shared.tasks.clone();
+        let rails = RailSessions::new(Arc::clone(&shared));
         let side = Arc::new(Self {
             shared,
             bootstrap: BootstrapClient::new(patience),
@@ -80,7 +79,7 @@ impl DecodeSide {
             aborting: Mutex::default(),
             sessions: Mutex::default(),
             registering: Mutex::default(),
-            rails: Mutex::default(),
+            rails,
             next: AtomicU64::new(1),
             ports: OnceLock::new(),
         });
@@ -91,12 +90,15 @@ impl DecodeSide {
         let control = control::socket::listen(tasks, host, on_message)
             .await
             .map_err(listen_error)?;
-        let linked = Arc::clone(&side);
-        let on_connection = move |hello: Hello, stream| linked.on_connection(&hello, stream);
-        let link = peer_connection::listen(tasks, host, on_connection)
+        let owner = Arc::clone(&side);
+        let on_connection = move |hello: Hello, stream| owner.on_connection(&hello, stream);
+        let connection = peer_connection::listen(tasks, host, on_connection)
             .await
             .map_err(listen_error)?;
-        let ports = Ports { control, link };
+        let ports = Ports {
+            control,
+            connection,
+        };
         side.ports.set(ports).expect("the ports are set once");
         Ok(side)
     }
@@ -109,8 +111,8 @@ impl DecodeSide {
         self.ports().control
     }
 
-    pub(crate) fn link_port(&self) -> u16 {
-        self.ports().link
+    pub(crate) fn connection_port(&self) -> u16 {
+        self.ports().connection
     }
 
     pub(crate) fn regions(&self) -> &[Region] {
@@ -127,19 +129,6 @@ impl DecodeSide {
         let mut registering = self.registering.lock();
         registering.retain(|_, ack| !ack.is_closed());
         registering.insert(id.clone(), ack);
-    }
-
-    pub(crate) fn enter_rails(&self, id: &SessionId, rails: &Arc<RdmaReceiver>, outbox: &Outbox) {
-        let entry = (Arc::clone(rails), outbox.clone());
-        self.rails.lock().insert(id.clone(), entry);
-    }
-
-    /// Ends a session's rails: nothing of them can land after this.
-    pub(crate) fn close_rails(&self, id: &SessionId) {
-        let known = self.rails.lock().remove(id);
-        if let Some((rails, _)) = known {
-            rails.close();
-        }
     }
 
     pub(crate) fn enter_peer(&self, peer: &Arc<PrefillPeer>) {
@@ -175,7 +164,7 @@ impl DecodeSide {
     fn on_connection(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
         let peer = self.sessions.lock().get(&hello.session_id).cloned();
         let Some(peer) = peer.filter(|_| hello.kind == ConnectionKind::Data) else {
-            tracing::warn!(session = %hello.session_id, "link of an unknown session closed");
+            tracing::warn!(session = %hello.session_id, "closed the connection of an unknown session");
             return;
         };
         let side = Arc::clone(self);
@@ -207,7 +196,7 @@ impl DecodeSide {
         }
         peer.remote.lost.cancel();
         peer.remote.metrics.leave();
-        self.close_rails(&peer.remote.session_id);
+        self.rails.close(&peer.remote.session_id);
         let transport_report = &self.shared.config.transfer.transport_report;
         transport_report.leave(&peer.key.to_string());
         self.topologies.forget(&peer.key.bootstrap_addr);

@@ -2,10 +2,10 @@
 //! and is released when the last one inside has left.
 
 use crate::config::Waker;
+use crate::host::Instant;
 use crate::metrics::FenceMetrics;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Guards the pages, state slots and metadata row of one room on one side.
 #[derive(Clone)]

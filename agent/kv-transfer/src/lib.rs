@@ -26,6 +26,7 @@ mod decode_side;
 mod error;
 mod fault_injection;
 mod fence;
+mod host;
 mod items;
 mod liveness;
 mod metrics;

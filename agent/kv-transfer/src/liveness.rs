@@ -3,6 +3,7 @@
 //! after `patience` (interval × failures). Both sides beat, so both notice.
 
 use crate::failure::FailureReason;
+use crate::host::Instant;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::MissedTickBehavior;
@@ -26,7 +27,7 @@ pub(crate) async fn watch<S: AsyncRead + AsyncWrite + Unpin>(
             biased;
             read = stream.read(&mut heard) => match read {
                 Ok(0) => return FailureReason::peer(format!("{peer} closed its connection: it ended or restarted")),
-                Ok(_) => silence.as_mut().reset(tokio::time::Instant::now() + patience),
+                Ok(_) => silence.as_mut().reset(Instant::now() + patience),
                 Err(error) => return FailureReason::peer(format!("connection to {peer} broke: {error}")),
             },
             _ = beats.tick() => {

@@ -1,15 +1,15 @@
 //! Plain TCP between managers: one liveness connection per session, the data connections of the tcp
 //! transport, and the reports of a worker's ranks. Each opens with a hello that says which session it serves.
 
+use crate::host::{self, TcpStream};
 use crate::tasks::Tasks;
 use pd_protocol::control::SessionId;
 use socket2::{SockRef, TcpKeepalive};
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 
-/// First bytes of every link: what is not ours is closed.
+/// First bytes of every connection: what is not ours is closed.
 const MAGIC: &[u8; 8] = b"PDSVLNK1";
 /// Longest session id that is read.
 const SESSION_BYTES_MAX: usize = 512;
@@ -27,7 +27,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// of the streams.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
 
-/// What a link is for.
+/// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum ConnectionKind {
@@ -43,16 +43,16 @@ pub(crate) struct Hello {
     pub(crate) session_id: SessionId,
 }
 
-/// Binds the link port of a manager on `host` and passes every link to `handle`. Returns the port.
+/// Binds the connection port of a manager on `host` and passes every connection to `handle`. Returns the port.
 pub(crate) async fn listen(
     tasks: &Tasks,
     host: IpAddr,
     handle: impl Fn(Hello, TcpStream) + Clone + Send + 'static,
 ) -> std::io::Result<u16> {
-    let listener = TcpListener::bind((host, 0)).await?;
+    let listener = host::listen(host).await?;
     let port = listener.local_addr()?.port();
     let greeting = tasks.clone();
-    tasks.spawn_endless("link listener", async move {
+    tasks.spawn_endless("connection listener", async move {
         loop {
             let Ok((stream, from)) = listener.accept().await else {
                 // Out of file descriptors: others close in time.
@@ -60,11 +60,11 @@ pub(crate) async fn listen(
                 continue;
             };
             let handle = handle.clone();
-            greeting.spawn("link", async move {
+            greeting.spawn("connection", async move {
                 match tokio::time::timeout(HELLO_TIMEOUT, greeted(stream)).await {
                     Ok(Ok((hello, stream))) => handle(hello, stream),
-                    Ok(Err(error)) => tracing::warn!(%from, %error, "link refused"),
-                    Err(_) => tracing::warn!(%from, "link refused: no hello"),
+                    Ok(Err(error)) => tracing::warn!(%from, %error, "connection refused"),
+                    Err(_) => tracing::warn!(%from, "connection refused: no hello"),
                 }
             });
         }
@@ -78,13 +78,13 @@ async fn greeted(mut stream: TcpStream) -> std::io::Result<(Hello, TcpStream)> {
     let mut magic = [0; MAGIC.len()];
     stream.read_exact(&mut magic).await?;
     if &magic != MAGIC {
-        return Err(invalid("not a link of this protocol"));
+        return Err(invalid("not a connection of this protocol"));
     }
     let kind = match stream.read_u8().await? {
         1 => ConnectionKind::Liveness,
         2 => ConnectionKind::Data,
         3 => ConnectionKind::Polls,
-        _ => return Err(invalid("unknown kind of link")),
+        _ => return Err(invalid("unknown kind of connection")),
     };
     let len = usize::from(stream.read_u16_le().await?);
     if len > SESSION_BYTES_MAX {
@@ -97,7 +97,7 @@ async fn greeted(mut stream: TcpStream) -> std::io::Result<(Hello, TcpStream)> {
     Ok((Hello { kind, session_id }, stream))
 }
 
-/// The kernel answers for a frozen process, so this ends the links of lost hosts only.
+/// The kernel answers for a frozen process, so this ends the connections of lost hosts only.
 fn tune(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
@@ -108,7 +108,7 @@ fn tune(stream: &TcpStream) -> std::io::Result<()> {
     socket.set_tcp_user_timeout(Some(VANISHED_AFTER))
 }
 
-/// Opens a link to a peer.
+/// Opens a connection to a peer.
 pub(crate) async fn connect(
     host: &str,
     port: u16,
@@ -116,7 +116,7 @@ pub(crate) async fn connect(
     session_id: &SessionId,
 ) -> std::io::Result<TcpStream> {
     let opened = async {
-        let mut stream = TcpStream::connect((host, port)).await?;
+        let mut stream = host::connect((host, port)).await?;
         tune(&stream)?;
         if kind == ConnectionKind::Data {
             SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES)?;

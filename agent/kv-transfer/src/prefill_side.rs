@@ -18,6 +18,7 @@ use crate::config::TransportChoice;
 use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
+use crate::host::TcpStream;
 use crate::peer_connection::{ConnectionKind, Hello};
 use crate::sender::{KvSender, SenderRequest};
 use crate::shared::Shared;
@@ -35,7 +36,6 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use table::{Ended, Rooms};
-use tokio::net::TcpStream;
 
 pub(crate) struct PrefillSide {
     pub(crate) shared: Arc<Shared>,
@@ -44,7 +44,7 @@ pub(crate) struct PrefillSide {
     leases: Arc<LeaseTable>,
     /// Where this rank's memory is handed out, if it is.
     shm: Option<ShmOffer>,
-    link_port: OnceLock<u16>,
+    connection_port: OnceLock<u16>,
 }
 
 impl PrefillSide {
@@ -58,16 +58,18 @@ impl PrefillSide {
             sessions: Mutex::default(),
             leases,
             shm,
-            link_port: OnceLock::new(),
+            connection_port: OnceLock::new(),
         });
         let listen_error = |source| StartError::Listen { host, source };
-        let linked = Arc::clone(&side);
+        let owner = Arc::clone(&side);
         let tasks = &side.shared.tasks;
-        let on_connection = move |hello: Hello, stream| linked.on_connection(&hello, stream);
-        let link_port = peer_connection::listen(tasks, host, on_connection)
+        let on_connection = move |hello: Hello, stream| owner.on_connection(&hello, stream);
+        let connection_port = peer_connection::listen(tasks, host, on_connection)
             .await
             .map_err(listen_error)?;
-        side.link_port.set(link_port).expect("the port is set once");
+        side.connection_port
+            .set(connection_port)
+            .expect("the port is set once");
         let handler = Arc::clone(&side);
         let on_message = move |message| handler.handle(message);
         let control_port = control::socket::listen(tasks, host, on_message)
@@ -77,8 +79,11 @@ impl PrefillSide {
         Ok(side)
     }
 
-    fn link_port(&self) -> u16 {
-        *self.link_port.get().expect("set before anyone can ask")
+    fn connection_port(&self) -> u16 {
+        *self
+            .connection_port
+            .get()
+            .expect("set before anyone can ask")
     }
 
     /// Registers this rank with the bootstrap server; retries until it listens.
@@ -113,7 +118,7 @@ impl PrefillSide {
             match client.register(&addr, &registration, &boot_id).await {
                 Ok(()) => tracing::info!(%addr, "registered with the bootstrap server"),
                 Err(error) => {
-                    tracing::error!(%addr, %error, "not registered: decode cannot find us")
+                    tracing::error!(%addr, %error, "not registered; decode cannot find this rank")
                 }
             }
         });
@@ -122,7 +127,7 @@ impl PrefillSide {
     fn on_connection(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
         let session = self.sessions.lock().get(&hello.session_id).cloned();
         let Some(session) = session.filter(|_| hello.kind == ConnectionKind::Liveness) else {
-            tracing::warn!(session = %hello.session_id, "link of an unknown session closed");
+            tracing::warn!(session = %hello.session_id, "closed the connection of an unknown session");
             return;
         };
         session.attach();
@@ -144,7 +149,7 @@ impl PrefillSide {
         });
     }
 
-    /// A session is over: its rooms fail, its links close.
+    /// A session is over: its rooms fail, its connections close.
     fn lose(&self, id: &SessionId, reason: &FailureReason) {
         let Some(session) = self.sessions.lock().remove(id) else {
             return;
@@ -324,7 +329,7 @@ fn offer_memory(shared: &Shared, leases: &LeaseTable) -> Result<Option<ShmOffer>
             reason,
         }),
         Err(ExportError::Io(error)) => {
-            tracing::warn!(%error, "memory is not offered to processes on this host");
+            tracing::warn!(%error, "not offering memory to processes on this host");
             Ok(None)
         }
     }

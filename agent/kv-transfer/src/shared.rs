@@ -37,10 +37,4 @@ impl Shared {
         let reason = self.tasks.failure().reason()?;
         Some(FailureReason::device(&*reason))
     }
-
-    /// This rank's NICs, the preferred first.
-    pub(crate) fn nic_names(&self) -> Vec<String> {
-        let nics = self.fabric.iter().flat_map(|fabric| fabric.infos());
-        nics.map(|nic| nic.device).collect()
-    }
 }

@@ -30,8 +30,8 @@ impl TransportReport {
         self.0.lock().clone()
     }
 
-    pub(crate) fn enter(&self, prefill: String, link: PeerTransport) {
-        self.0.lock().insert(prefill, link);
+    pub(crate) fn enter(&self, prefill: String, connection: PeerTransport) {
+        self.0.lock().insert(prefill, connection);
     }
 
     pub(crate) fn leave(&self, prefill: &str) {

@@ -1,4 +1,4 @@
-//! Which flags may stand together. Pure: every broken rule is found, none is repaired.
+//! Which flags may be combined. Pure: reports every broken rule and repairs none.
 
 use super::{Args, sglang};
 use pd_protocol::Role;
@@ -8,7 +8,7 @@ use pd_protocol::{Secret, labels};
 /// Page sizes that attention's blocks of 64 keys can be cut into.
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 1..=64;
 
-/// A rule that the command line breaks: what, and what to do.
+/// A rule that the command line breaks: what is wrong, and what to do.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ArgError {
     #[error("{flags}: {instead}")]
@@ -17,8 +17,8 @@ pub(crate) enum ArgError {
         instead: &'static str,
     },
     #[error(
-        "{flag} belongs to --disaggregation-mode prefill, which must know how decode cuts its KV \
-         heads; this is mode {mode}: remove it"
+        "{flag} belongs to --disaggregation-mode prefill, which must know how decode shards its KV \
+         heads; the mode here is {mode}, so remove it"
     )]
     OnlyOnPrefill {
         flag: &'static str,
@@ -27,8 +27,8 @@ pub(crate) enum ArgError {
     #[error("--page-size {0}: use a power of two up to 64")]
     PageSize(u32),
     #[error(
-        "--chunked-prefill-size {chunk} is no multiple of --page-size {page}, so a chunk would end \
-         inside a page; use a multiple, or -1 for no chunks"
+        "--chunked-prefill-size {chunk} is not a multiple of --page-size {page}, so a chunk would end \
+         inside a page; use a multiple, or -1 to compute prompts whole"
     )]
     ChunkSize { chunk: i64, page: u32 },
     #[error("--max-total-tokens {tokens} is less than one page of {page} tokens")]
@@ -47,9 +47,11 @@ pub(crate) enum ArgError {
         second: &'static str,
         port: u16,
     },
-    #[error("--{flag} is empty; leave it out or give a name")]
+    #[error("--{flag} is empty; omit it or give a name")]
     Empty { flag: &'static str },
-    #[error("the value of {flag}, or of {env}, is no secret: {source}; leave it out or give one")]
+    #[error(
+        "the value of {flag}, or of {env}, is not a usable secret: {source}; omit it or give another"
+    )]
     Secret {
         flag: &'static str,
         env: &'static str,
@@ -102,7 +104,7 @@ impl Args {
         }
     }
 
-    /// Here and not where the flags are parsed, because clap shows what it refuses.
+    /// Not done while parsing, because clap prints the value that it refuses.
     fn check_secrets(&self, broken: &mut Vec<ArgError>) {
         let secrets = [
             ("--api-key", labels::ENV_API_KEY, &self.server.api_key),
@@ -134,7 +136,7 @@ impl Args {
         if let Some(value) = self.device.mem_fraction_static
             && !(value > 0.0 && value < 1.0)
         {
-            let (flag, range) = ("--mem-fraction-static", "between 0 and 1, without either");
+            let (flag, range) = ("--mem-fraction-static", "above 0 and below 1");
             broken.push(ArgError::Fraction { flag, value, range });
         }
         let value = f64::from(self.schedule.schedule_conservativeness);

@@ -1,4 +1,4 @@
-//! Flags about the split into prefill and decode, and its timeouts.
+//! Flags for the split into prefill and decode, and its timeouts.
 
 use super::server::seconds;
 use super::transfer::TransferArgs;
@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Disaggregation")]
 pub(crate) struct DisaggregationArgs {
-    /// Which part of a request this process computes
+    /// Phases of a request that this process computes
     #[arg(long = "disaggregation-mode", value_parser = role(), default_value_t = Role::Unified, value_name = "MODE")]
     pub(crate) role: Role,
 
@@ -25,21 +25,21 @@ pub(crate) struct DisaggregationArgs {
     #[arg(long = "disaggregation-decode-dp", value_name = "N")]
     pub(crate) decode_dp: Option<u32>,
 
-    /// Tokens that decode reserves for the answer of each request when it admits a new one
+    /// Tokens that decode reserves for each running request's answer when it admits a new one
     #[arg(long, default_value_t = 512, value_name = "TOKENS")]
     pub(crate) num_reserved_decode_tokens: u32,
 
-    /// Requests beyond --max-running-requests whose KV may be on its way; as many if absent
+    /// Requests beyond --max-running-requests whose KV may be in transfer; equal to it if absent
     #[arg(long = "disaggregation-decode-extra-slots", value_name = "N")]
     pub(crate) decode_extra_slots: Option<u32>,
 
-    /// Decode steps between two looks at finished transfers
+    /// Decode steps between polls of the transfers
     #[arg(long = "disaggregation-decode-polling-interval", default_value_t = 1, value_name = "STEPS",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) decode_polling_interval: u32,
 
-    /// Longest wait of a request for its peer to appear; on prefill also for a decode that has died
-    /// before it said where the KV goes, if no router ends the request
+    /// Longest wait of a request for its peer to appear; on prefill also for a decode worker that
+    /// died before it sent its pages, if no router ends the request
     #[arg(
         long = "disaggregation-bootstrap-timeout",
         env = "SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT",
@@ -59,7 +59,7 @@ pub(crate) struct DisaggregationArgs {
     )]
     pub(crate) waiting_timeout: Duration,
 
-    /// Longest time from the first byte of a request's KV to the last
+    /// Longest time from the first to the last byte of a request's KV
     #[arg(
         long = "disaggregation-transfer-timeout",
         default_value = "300",
@@ -68,7 +68,7 @@ pub(crate) struct DisaggregationArgs {
     )]
     pub(crate) transfer_timeout: Duration,
 
-    /// Time between two heartbeats to a peer
+    /// Time between heartbeats to a peer
     #[arg(
         long = "disaggregation-heartbeat-interval",
         env = "SGLANG_DISAGGREGATION_HEARTBEAT_INTERVAL",
@@ -88,7 +88,7 @@ pub(crate) struct DisaggregationArgs {
     )]
     pub(crate) heartbeat_max_failure: u32,
 
-    /// Probability that a transfer is failed on purpose
+    /// Probability that a transfer is failed on purpose, for tests
     #[arg(
         long = "disaggregation-test-failure-prob",
         env = pd_protocol::labels::ENV_TEST_FAILURE_PROB,
@@ -98,7 +98,7 @@ pub(crate) struct DisaggregationArgs {
     pub(crate) test_failure_prob: f64,
 }
 
-/// Parses a role by SGLang's words.
+/// Parses a role in SGLang's words.
 fn role() -> impl TypedValueParser<Value = Role> {
     let names = Role::ALL.map(|role| match role {
         Role::Prefill | Role::Decode => PossibleValue::new(role.as_str()),

@@ -1,4 +1,4 @@
-//! Flags about the model and its numbers.
+//! Flags for the model and its dtypes.
 
 use clap::{Args, ValueEnum};
 use pd_engine::engine::ComputeDtype;
@@ -12,38 +12,38 @@ pub(crate) struct ModelArgs {
     #[arg(long, alias = "model", value_name = "PATH")]
     pub(crate) model_path: PathBuf,
 
-    /// Name that clients ask for; `--model-path` as given if absent
+    /// Name that clients request; `--model-path` as given if absent
     #[arg(long, value_name = "NAME")]
     pub(crate) served_model_name: Option<String>,
 
-    /// Longest prompt plus answer in tokens; the model's own limit if absent
+    /// Longest prompt plus answer, in tokens; the model's own limit if absent
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) context_length: Option<u32>,
 
-    /// Activations and products, float32 or bfloat16; `auto` is the fastest that device and file
-    /// allow. Files keep their own format, quantised ones stay packed
+    /// Dtype of activations and products, float32 or bfloat16; `auto` is the fastest that device
+    /// and file allow. Weights keep the file's dtype, quantised ones stay packed
     #[arg(long, default_value = "auto", value_name = "DTYPE", value_parser = dtype)]
     // The full path keeps clap from reading the field as a flag that may be absent; `auto` is `None`.
     pub(crate) dtype: std::option::Option<ComputeDtype>,
 
-    /// Format of the KV pool, float32, float16 or bfloat16; `auto` is that of the activations
+    /// Dtype of the KV pool: float32, float16 or bfloat16; `auto` is that of the activations
     #[arg(long, default_value = "auto", value_name = "DTYPE", value_parser = kv_cache_dtype)]
     pub(crate) kv_cache_dtype: std::option::Option<KvDtype>,
 
-    /// Folder with a tokenizer.json, or GGUF file, that serves in the place of the model's tokenizer
+    /// Folder with a tokenizer.json, or GGUF file, that replaces the model's tokenizer
     #[arg(long, value_name = "PATH")]
     pub(crate) tokenizer_path: Option<PathBuf>,
 
-    /// File of Jinja that serves in the place of the model's chat template
+    /// Jinja file that replaces the model's chat template
     #[arg(long, value_name = "FILE", value_parser = chat_template)]
     pub(crate) chat_template: Option<PathBuf>,
 
-    /// Where a chat's temperature, top_p, top_k, min_p and repetition_penalty come from if a client
-    /// leaves them out: the model's generation_config.json, or OpenAI's defaults alone
+    /// Source of a chat's temperature, top_p, top_k, min_p and repetition_penalty where a client
+    /// leaves them out: the model's generation_config.json, or OpenAI's defaults only
     #[arg(long, value_enum, default_value_t = SamplingSource::Model)]
     pub(crate) sampling_defaults: SamplingSource,
 
-    /// Seed of the requests that bring none; drawn at start if absent
+    /// Seed of requests that carry none; drawn at start if absent
     #[arg(long, value_name = "SEED")]
     pub(crate) random_seed: Option<u64>,
 
@@ -64,7 +64,7 @@ fn dtype(name: &str) -> Result<Option<ComputeDtype>, &'static str> {
         "float32" | "float" => Ok(Some(ComputeDtype::F32)),
         "bfloat16" => Ok(Some(ComputeDtype::BF16)),
         "half" | "float16" => Err(
-            "nothing is multiplied in float16 here; give auto, which takes float16 weights as they \
+            "float16 products are not supported; give auto, which takes float16 weights as they \
              are",
         ),
         _ => Err("give auto, float32 or bfloat16"),
@@ -78,7 +78,7 @@ fn kv_cache_dtype(name: &str) -> Result<Option<KvDtype>, &'static str> {
         "float16" => Ok(Some(KvDtype::Float16)),
         "bfloat16" | "bf16" => Ok(Some(KvDtype::Bfloat16)),
         name if name.starts_with("fp") || name.contains("fp4") || name.contains("fp8") => {
-            Err("KV is not kept in 8 or 4 bits; give auto, float32, float16 or bfloat16")
+            Err("8-bit and 4-bit KV are not supported; give auto, float32, float16 or bfloat16")
         }
         _ => Err("give auto, float32, float16 or bfloat16"),
     }
@@ -90,15 +90,15 @@ fn chat_template(name: &str) -> Result<PathBuf, &'static str> {
         return Ok(path);
     }
     Err(
-        "there is no such file, and SGLang's built-in templates are not here; give a file of Jinja, \
-         or leave it out for the model's own",
+        "there is no such file, and SGLang's built-in templates are not included; give a Jinja file, \
+         or omit the flag to use the model's own",
     )
 }
 
 // === impl ModelArgs ===
 
 impl ModelArgs {
-    /// The name that requests carry in `model`.
+    /// The name that requests put in `model`.
     pub(crate) fn served_name(&self) -> String {
         match &self.served_model_name {
             Some(name) => name.clone(),

@@ -1,4 +1,4 @@
-//! Flags about memory, batches and threads.
+//! Flags for memory, batches and threads.
 
 use clap::Args;
 
@@ -9,8 +9,8 @@ pub(crate) struct ScheduleArgs {
     #[arg(long, default_value_t = 16, value_name = "TOKENS")]
     pub(crate) page_size: u32,
 
-    /// Longest piece of a prompt computed in one step; -1 computes every prompt in one. 512 on CPUs,
-    /// 2048 to 16384 on GPUs by their memory if absent
+    /// Longest chunk of a prompt computed in one step; -1 computes every prompt whole. If absent,
+    /// 512 on CPUs, 2048 to 16384 on GPUs depending on their memory
     #[arg(long, allow_negative_numbers = true, value_name = "TOKENS")]
     pub(crate) chunked_prefill_size: Option<i64>,
 
@@ -19,24 +19,24 @@ pub(crate) struct ScheduleArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_prefill_tokens: u32,
 
-    /// Requests that compute at once; 32 on CPUs, 256 on GPUs if absent
+    /// Requests computed concurrently; 32 on CPUs, 256 on GPUs if absent
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_running_requests: Option<u32>,
 
-    /// Requests that may be in the engine, computing or waiting; more are refused, retriably
+    /// Requests in the engine, computing or waiting; more are refused, retriably
     #[arg(long, default_value_t = 1024, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_queued_requests: u32,
 
-    /// Tokens that the KV pool holds; from `--mem-fraction-static` if absent
+    /// Tokens that the KV pool holds; derived from `--mem-fraction-static` if absent
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_total_tokens: Option<u32>,
 
-    /// How much of an answer's possible length is reserved at admission; above 1 is cautious
+    /// How much of an answer's possible length admission reserves; above 1 is more cautious
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub(crate) schedule_conservativeness: f32,
 
-    /// Computes every prompt in full
+    /// Compute every prompt in full
     #[arg(long)]
     pub(crate) disable_radix_cache: bool,
 }

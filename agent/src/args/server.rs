@@ -1,4 +1,4 @@
-//! Flags about what the process listens on, whom it trusts and how it ends.
+//! Flags for listeners, authentication, limits and shutdown.
 
 use clap::Args;
 use pd_protocol::{Secret, labels, ports};
@@ -11,7 +11,7 @@ const MAX_BODY_BYTES: usize = 32 << 20;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
-    /// Address of all listeners, or a name of it
+    /// Address of all listeners, or a host name that resolves to it
     #[arg(long, default_value = "127.0.0.1", value_name = "HOST", value_parser = host)]
     pub(crate) host: IpAddr,
 
@@ -23,7 +23,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "PORT")]
     pub(crate) admin_port: Option<u16>,
 
-    /// Bearer token that the HTTP API asks for; none is asked for if absent
+    /// Bearer token that the HTTP API requires; none if absent
     #[arg(
         long,
         env = labels::ENV_API_KEY,
@@ -42,15 +42,15 @@ pub(crate) struct ServerArgs {
     )]
     pub(crate) admin_token: Option<Secret>,
 
-    /// Largest request body read; a larger one is answered 413
+    /// Largest request body; a larger one is answered with 413
     #[arg(long, default_value_t = MAX_BODY_BYTES, value_name = "BYTES")]
     pub(crate) max_body_bytes: usize,
 
-    /// How long requests in flight may go on after SIGTERM
+    /// How long requests in flight may continue after SIGTERM
     #[arg(long = "drain-timeout-secs", default_value = "300", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) drain_timeout: Duration,
 
-    /// Check the command line and exit: status 0 if it can start, else 2 with every rule that it breaks
+    /// Check the command line and exit: status 0 if it is valid, else 2 with every broken rule
     #[arg(long)]
     pub(crate) check: bool,
 
@@ -67,28 +67,28 @@ pub(crate) struct ServerArgs {
 // === impl ServerArgs ===
 
 impl ServerArgs {
-    /// The admin port; `None` when no port lies that far above `--port`.
+    /// The admin port; `None` if `--port` + 900 exceeds the port range.
     pub(crate) fn admin_port(&self) -> Option<u16> {
         self.admin_port.or_else(|| ports::admin_beside(self.port))
     }
 }
 
-/// An address, or what a name stands for: IPv4 before IPv6, which a peer may lack.
+/// Parses an address or resolves a name: IPv4 before IPv6, which a peer may lack.
 pub(crate) fn host(text: &str) -> Result<IpAddr, String> {
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     if let Ok(address) = bare.parse() {
         return Ok(address);
     }
     let found = (text, 0).to_socket_addrs();
-    let found =
-        found.map_err(|why| format!("this is no address, and no name that is known: {why}"))?;
+    let found = found
+        .map_err(|why| format!("this is neither an address nor a name that resolves: {why}"))?;
     let addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
     let v4 = addresses.iter().find(|address| address.is_ipv4());
     let first = v4.or(addresses.first()).copied();
-    first.ok_or_else(|| "the name stands for no address".to_owned())
+    first.ok_or_else(|| "the name resolves to no address".to_owned())
 }
 
-/// A time in seconds, whole or not; refuses what is negative or not finite.
+/// Parses a time in seconds, whole or fractional; refuses negative and infinite ones.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()

@@ -1,7 +1,7 @@
-//! The flags of SGLang's server that no field of `Args` reads, with what becomes of each: one table,
-//! from which the parser, the warnings, the refusals and `--help-sglang` are made. A flag that
-//! changes answers, memory or trust is refused with what to do; one that only tunes starts with one
-//! warning that names it, so that nobody believes that it did something.
+//! The flags of SGLang's server that no field of `Args` reads, and how each is handled: one table
+//! that yields the parser, the warnings, the refusals and `--help-sglang`. A flag that changes
+//! answers, memory or trust is refused with advice; one that only tunes is accepted with one
+//! warning that names it, so that no user believes that it had an effect.
 
 mod accepted;
 mod refused;
@@ -10,35 +10,36 @@ use super::ArgError;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};
 use std::fmt::Write;
 
-/// Why and how ranks are refused, wherever they are asked for.
+/// Why multi-rank flags are refused, and what to do.
 pub(super) const ONE_RANK: &str =
     "this version runs one rank per process; set 1 and start more workers";
 
-/// Flags that mean the same here.
+/// Flags that are handled alike.
 #[derive(Debug)]
 struct Group {
     meaning: Meaning,
-    /// Names without dashes, separated by spaces; `=` takes a value, `=?` perhaps, `=*` several.
+    /// Names without dashes, separated by spaces; `=` takes a value, `=?` an optional one, `=*`
+    /// several.
     flags: &'static str,
 }
 
-/// What becomes of a flag.
+/// How a flag is handled.
 #[derive(Debug)]
 enum Meaning {
-    /// What it asks for is so in any case.
+    /// The requested behaviour is the only one.
     Always(&'static str),
-    /// It starts, with a warning that says what is so instead.
+    /// Accepted with a warning that describes the actual behaviour.
     WithoutEffect(&'static str),
-    /// One of `values` is what happens in any case; others are refused.
+    /// Any of `values` is accepted, because it is the only behaviour; others are refused.
     Only {
         values: &'static str,
         instead: &'static str,
     },
-    /// It ends the start, and says what to do.
+    /// Ends the start, with advice.
     Refused(&'static str),
 }
 
-/// A flag that was given.
+/// A flag that was given on the command line.
 #[derive(Debug)]
 struct Given {
     flag: &'static str,
@@ -46,7 +47,7 @@ struct Given {
     meaning: &'static Meaning,
 }
 
-/// Those of the table that were given, in its order.
+/// The given flags of the table, in its order.
 #[derive(Debug)]
 pub(crate) struct SglangArgs {
     given: Vec<Given>,
@@ -59,7 +60,7 @@ fn groups() -> impl Iterator<Item = &'static Group> {
 // === impl Group ===
 
 impl Group {
-    /// Each flag: its name, and how it takes values.
+    /// Each flag: its name, and how many values it takes.
     fn flags(&self) -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
         let words = self.flags.split_whitespace();
         words.map(|word| {
@@ -88,7 +89,7 @@ fn taking(arg: Arg) -> Arg {
 // === impl Meaning ===
 
 impl Meaning {
-    /// What to do instead, if `value` cannot be.
+    /// The advice that refuses `value`, if it is refused.
     fn refusal(&self, value: Option<&str>) -> Option<&'static str> {
         match self {
             Self::Always(_) | Self::WithoutEffect(_) => None,
@@ -116,8 +117,8 @@ impl Meaning {
 // === impl Given ===
 
 impl Given {
-    /// As a person gave it, where that tells why it is refused. Only numbers and names are: others
-    /// may be secrets.
+    /// The flag with its value where the value explains the refusal. Only numbers and names are
+    /// shown: others may be secrets.
     fn shown(&self) -> String {
         match (self.meaning, &self.value) {
             (Meaning::Only { .. }, Some(value)) => format!("--{} {value}", self.flag),
@@ -129,7 +130,7 @@ impl Given {
 // === impl SglangArgs ===
 
 impl SglangArgs {
-    /// Says of each flag that was given, and starts, that it switches nothing here.
+    /// Warns of each given flag that is accepted without effect.
     pub(crate) fn log(&self) {
         for Given { flag, meaning, .. } in &self.given {
             match meaning {
@@ -142,7 +143,7 @@ impl SglangArgs {
         }
     }
 
-    /// Each refusal once, with all flags that it concerns.
+    /// Adds each refusal once, with all flags that it concerns.
     pub(super) fn refuse(&self, broken: &mut Vec<ArgError>) {
         for given in &self.given {
             if let Some(instead) = given.meaning.refusal(given.value.as_deref()) {
@@ -153,8 +154,8 @@ impl SglangArgs {
 
     /// The table, for `--help-sglang`.
     pub(super) fn help() -> String {
-        let mut text = "Flags of SGLang's server beyond those of --help, with what becomes of \
-                        them here.\n"
+        let mut text = "Flags of SGLang's server beyond those of --help, with how each is \
+                        handled here.\n"
             .to_owned();
         for group in groups() {
             let names: Vec<String> = group.flags().map(|(name, _)| format!("--{name}")).collect();
@@ -166,7 +167,7 @@ impl SglangArgs {
     }
 }
 
-/// Adds a refusal; one with the same advice names one flag more.
+/// Adds a refusal; one with the same advice gains the flag.
 pub(super) fn refuse(broken: &mut Vec<ArgError>, flag: String, instead: &'static str) {
     for error in broken.iter_mut() {
         if let ArgError::Refused { flags, instead: of } = error
@@ -192,7 +193,7 @@ impl FromArgMatches for SglangArgs {
                     None if matches.get_flag(flag) => None,
                     Some(_) if matches.contains_id(flag) => {
                         let values = matches.get_many::<String>(flag);
-                        // The last counts, as of the flags that are read.
+                        // The last value wins, as for the flags of `Args`.
                         values.and_then(Iterator::last).cloned()
                     }
                     _ => continue,

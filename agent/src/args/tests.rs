@@ -1,4 +1,4 @@
-//! The command line's rules, as facts.
+//! The rules of the command line.
 
 use super::*;
 use pd_engine::engine::ComputeDtype;
@@ -166,7 +166,7 @@ fn a_host_is_an_address_in_any_form_or_a_name() {
     }
     let refused = refused("--host no.such.host.invalid");
     assert!(
-        refused.contains("'--host <HOST>': this is no address, and no name"),
+        refused.contains("'--host <HOST>': this is neither an address nor a name"),
         "{refused}"
     );
 }
@@ -223,11 +223,11 @@ fn secrets_are_never_shown() {
     assert_eq!(
         broken,
         [
-            "the value of --api-key, or of PDSERVE_API_KEY, is no secret: it is empty, which \
-             protects nothing; leave it out or give one",
-            "the value of --admin-token, or of PDSERVE_ADMIN_TOKEN, is no secret: it holds a \
-             space, a line break or another character that no bearer token has; leave it out or \
-             give one",
+            "the value of --api-key, or of PDSERVE_API_KEY, is not a usable secret: it is empty, which \
+             protects nothing; omit it or give another",
+            "the value of --admin-token, or of PDSERVE_ADMIN_TOKEN, is not a usable secret: it holds a \
+             space, a line break or another character that no bearer token has; omit it or \
+             give another",
         ]
     );
 }

@@ -1,4 +1,4 @@
-//! Flags about how KV travels: what serving and the probe of a fabric share.
+//! Flags for KV transfer, which serving and the KV probe share.
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -10,26 +10,27 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Disaggregation")]
 pub(crate) struct TransferArgs {
-    /// Port of the bootstrap server, which prefill opens and decode asks
+    /// Port of the bootstrap server, which prefill opens and decode queries
     #[arg(long = "disaggregation-bootstrap-port", default_value_t = ports::BOOTSTRAP, value_name = "PORT")]
     pub(crate) bootstrap_port: u16,
 
-    /// How KV bytes travel; the names of other engines mean `auto`, and `fake` moves nothing
+    /// Transport of the KV; the names of other engines mean `auto`, and `fake` transfers nothing
     #[arg(long = "disaggregation-transfer-backend", value_name = "BACKEND",
           value_parser = transfer_backend(), default_value = "auto")]
     pub(crate) transfer_backend: TransferBackend,
 
-    /// Directory through which processes of one host and user share memory across network namespaces, as pods do:
-    /// give prefill and decode the same one; within their network namespace if absent
+    /// Directory that lets processes of one host and user share memory across network namespaces,
+    /// as pods need: give prefill and decode the same one; limited to one network namespace if
+    /// absent
     #[arg(long = "disaggregation-shm-dir", value_name = "PATH")]
     pub(crate) shm_dir: Option<PathBuf>,
 
-    /// RDMA devices by name, separated by commas, the preferred first; all there are if absent
+    /// RDMA devices by name, separated by commas, preferred ones first; all if absent
     #[arg(long = "disaggregation-ib-device", value_name = "NAMES", value_delimiter = ',',
           value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) ib_device: Vec<String>,
 
-    /// Row of the RDMA ports' GID table; RoCE v2 over IPv4 before IPv6 if absent
+    /// Row of the RDMA ports' GID table; prefers RoCE v2 over IPv4 to IPv6 if absent
     #[arg(long = "disaggregation-ib-gid-index", value_name = "ROW")]
     pub(crate) ib_gid_index: Option<u8>,
 
@@ -46,12 +47,12 @@ pub(crate) struct TransferArgs {
           value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) ib_queue_pairs: u8,
 
-    /// MiB on their way to one peer over RDMA at once
+    /// MiB in flight to one peer over RDMA
     #[arg(long = "disaggregation-ib-max-in-flight", default_value_t = 64, value_name = "MIB",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) ib_max_in_flight: u32,
 
-    /// Ranges of memory that one RDMA write gathers
+    /// Memory ranges that one RDMA write gathers
     #[arg(long = "disaggregation-ib-max-sge", default_value_t = 4, value_name = "N",
           value_parser = clap::value_parser!(u8).range(1..=4))]
     pub(crate) ib_max_sge: u8,
@@ -61,8 +62,8 @@ pub(crate) struct TransferArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TransferBackend {
     pub(crate) name: &'static str,
-    /// What the word means here; `None` for an engine of SGLang's that is not here, in place of which
-    /// `auto` serves.
+    /// The transport that the word means; `None` for one of SGLang's engines that is not built in,
+    /// in which case `auto` is used.
     own: Option<TransportChoice>,
 }
 
@@ -84,7 +85,7 @@ const BACKENDS: [TransferBackend; 12] = [
 fn transfer_backend() -> impl TypedValueParser<Value = TransferBackend> {
     PossibleValuesParser::new(BACKENDS.map(|backend| backend.name)).try_map(|name| {
         let named = BACKENDS.into_iter().find(|backend| backend.name == name);
-        named.ok_or("this word is not known")
+        named.ok_or("unknown transfer backend")
     })
 }
 

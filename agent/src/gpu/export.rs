@@ -1,4 +1,4 @@
-//! GPUs as metric families: DCGM exporter's names, units and labels, and our own judgement.
+//! GPUs as metric families: DCGM exporter's names, units and labels, and our own health verdict.
 
 use super::Gpu;
 use super::field::{Field, Kind};
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place(HashMap<String, String>);
 
-/// The operator lets containers know of these.
+/// The operator sets these in containers.
 const NODE_NAME: &str = "NODE_NAME";
 const POD_NAME: &str = "POD_NAME";
 const POD_NAMESPACE: &str = "POD_NAMESPACE";
@@ -21,40 +21,40 @@ const HOSTNAME_FILE: &str = "/proc/sys/kernel/hostname";
 const LABELS: [&str; 5] = ["gpu", "UUID", "pci_bus_id", "device", "modelName"];
 const REASON: &str = "reason";
 
-/// One family for each figure that at least one GPU tells, then what we make of them.
+/// One family for each field that at least one GPU reports, then the health verdicts.
 pub(crate) fn families(gpus: &[Gpu], place: &Place) -> Vec<MetricFamily> {
     let figures = Field::ALL
         .into_iter()
         .map(|field| family(gpus, field, place));
     let all = figures.chain([degraded(gpus, place)]).flatten();
-    // Prometheus' text has no family without series.
+    // Prometheus' text format has no family without series.
     all.filter(|family| !family.get_metric().is_empty())
         .collect()
 }
 
 fn family(gpus: &[Gpu], field: Field, place: &Place) -> Vec<MetricFamily> {
     let opts = place.opts(field.name(), field.help());
-    let told = gpus.iter().filter_map(|gpu| {
+    let reported = gpus.iter().filter_map(|gpu| {
         let value = gpu.fields.get(&field)?;
         Some((labels(gpu), field.in_dcgm_units(*value)))
     });
     match field.kind() {
         Kind::Counter => {
             let family = CounterVec::new(opts, &LABELS).expect("name and labels are valid");
-            told.for_each(|(labels, value)| family.with_label_values(&labels).inc_by(value));
+            reported.for_each(|(labels, value)| family.with_label_values(&labels).inc_by(value));
             family.collect()
         }
         Kind::Gauge => {
             let family = GaugeVec::new(opts, &LABELS).expect("name and labels are valid");
-            told.for_each(|(labels, value)| family.with_label_values(&labels).set(value));
+            reported.for_each(|(labels, value)| family.with_label_values(&labels).set(value));
             family.collect()
         }
     }
 }
 
-/// For each GPU and each fault of which it tells, whether it has it.
+/// For each GPU and each fault that it reports on, whether it has it.
 fn degraded(gpus: &[Gpu], place: &Place) -> Vec<MetricFamily> {
-    let help = "1 if the GPU is not to be counted on for the reason";
+    let help = "1 if the GPU is degraded for the reason";
     let opts = place.opts("pdserve_gpu_degraded", help);
     let names: Vec<&str> = LABELS.into_iter().chain([REASON]).collect();
     let family = GaugeVec::new(opts, &names).expect("name and labels are valid");
@@ -71,7 +71,7 @@ fn degraded(gpus: &[Gpu], place: &Place) -> Vec<MetricFamily> {
     family.collect()
 }
 
-/// Values of [`LABELS`].
+/// The values of [`LABELS`].
 fn labels(gpu: &Gpu) -> [String; 5] {
     let identity = gpu.identity.clone();
     let device = identity.minor.map(|minor| format!("nvidia{minor}"));
@@ -87,7 +87,7 @@ fn labels(gpu: &Gpu) -> [String; 5] {
 // === impl Place ===
 
 impl Place {
-    /// From what the environment, or else the kernel, says.
+    /// Reads the environment, or asks the kernel where a variable is not set.
     pub(crate) fn here() -> Self {
         let var = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let kernel = || std::fs::read_to_string(HOSTNAME_FILE).ok();

@@ -1,6 +1,7 @@
-//! `Field`: a figure of a GPU; its name with DCGM, its unit here and there, and what is nonsense.
+//! `Field`: one value of a GPU, with its DCGM name, the units of NVML and DCGM, and its plausible
+//! range.
 
-/// The ones that NVML tells, in the order in which they are exported.
+/// The fields that NVML reports, in export order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Field {
     SmClock,
@@ -23,7 +24,7 @@ pub(crate) enum Field {
     NvlinkCrcDataErrors,
 }
 
-/// Prometheus' type of a metric.
+/// A Prometheus metric type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Counter,
@@ -33,7 +34,7 @@ pub(crate) enum Kind {
 const PERCENT_MAX: u64 = 100;
 /// Far beyond what silicon survives.
 const CELSIUS_MAX: u64 = 200;
-/// Several times what any GPU runs at, and draws.
+/// Several times the clock and the power of any GPU.
 const MHZ_MAX: u64 = 20_000;
 const MILLIWATTS_MAX: u64 = 20_000_000;
 
@@ -61,7 +62,7 @@ impl Field {
         Self::NvlinkCrcDataErrors,
     ];
 
-    /// DCGM's name.
+    /// Its DCGM name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::SmClock => "DCGM_FI_DEV_SM_CLOCK",
@@ -85,27 +86,27 @@ impl Field {
         }
     }
 
-    /// One line for people, with the unit that is exported.
+    /// A one-line help text, with the exported unit.
     pub(crate) fn help(self) -> &'static str {
         match self {
-            Self::SmClock => "Clock of the multiprocessors, MHz",
-            Self::MemClock => "Clock of the memory, MHz",
+            Self::SmClock => "SM clock, MHz",
+            Self::MemClock => "Memory clock, MHz",
             Self::GpuTemp => "Temperature of the die, degrees Celsius",
             Self::PowerUsage => "Power drawn, W",
-            Self::TotalEnergyConsumption => "Energy drawn since the driver was loaded, mJ",
-            Self::GpuUtil => "Share of the time in which a kernel ran, percent",
-            Self::MemCopyUtil => "Share of the time in which memory was read or written, percent",
-            Self::FbFree => "Memory that is free, MiB",
-            Self::FbUsed => "Memory in use, MiB",
-            Self::ClocksEventReasons => "Why clocks are lower than they could be, a bit each",
+            Self::TotalEnergyConsumption => "Energy consumed since the driver was loaded, mJ",
+            Self::GpuUtil => "Time in which a kernel ran, percent",
+            Self::MemCopyUtil => "Time in which memory was read or written, percent",
+            Self::FbFree => "Free memory, MiB",
+            Self::FbUsed => "Used memory, MiB",
+            Self::ClocksEventReasons => "Bit mask of the reasons for reduced clocks",
             Self::EccSbeVolTotal => "Single-bit errors since the driver was loaded",
             Self::EccDbeVolTotal => "Double-bit errors since the driver was loaded",
             Self::XidErrors => "Last Xid error since the agent started, 0 if there was none",
-            Self::PcieReplayCounter => "Packets that PCIe had to send again",
+            Self::PcieReplayCounter => "PCIe packet replays",
             Self::NvlinkReplayErrors => "Replays on all NVLinks",
             Self::NvlinkRecoveryErrors => "Recoveries on all NVLinks",
-            Self::NvlinkCrcFlitErrors => "CRC errors of flow control on all NVLinks",
-            Self::NvlinkCrcDataErrors => "CRC errors of data on all NVLinks",
+            Self::NvlinkCrcFlitErrors => "Flow-control CRC errors on all NVLinks",
+            Self::NvlinkCrcDataErrors => "Data CRC errors on all NVLinks",
         }
     }
 
@@ -132,10 +133,10 @@ impl Field {
         }
     }
 
-    /// From NVML's unit to DCGM's: memory from bytes to whole MiB, power from mW to W.
+    /// Converts NVML's unit to DCGM's: memory from bytes to whole MiB, power from mW to W.
     #[expect(
         clippy::wildcard_enum_match_arm,
-        reason = "all but three have the same unit there and here"
+        reason = "all but three have the same unit in both"
     )]
     pub(crate) fn in_dcgm_units(self, value: u64) -> f64 {
         match self {
@@ -145,10 +146,10 @@ impl Field {
         }
     }
 
-    /// Whether a GPU can be so at all; drivers fill in all ones where they know nothing.
+    /// Whether the value is plausible; drivers fill in all ones where they know nothing.
     #[expect(
         clippy::wildcard_enum_match_arm,
-        reason = "what counts something, or is a set of bits, may be anything but all ones"
+        reason = "counters and bit masks may be anything but all ones"
     )]
     pub(crate) fn is_plausible(self, value: u64) -> bool {
         value

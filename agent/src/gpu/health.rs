@@ -1,12 +1,12 @@
-//! Whether a GPU is to be counted on. Not so are one that hardware slows down, which costs it half
-//! of its clock or more, one that has lost bits of memory, one with an Xid that only a reset or a
-//! repair mends, and one that is gone. A power cap, and warmth that the driver deals with by
-//! itself, belong to a busy GPU.
+//! Whether a GPU is degraded. It is when the hardware slows it down, which costs it half of its
+//! clock or more, when memory has uncorrectable errors, after an Xid that needs a reset or a
+//! repair, and when it is gone. A power cap, and heat that the driver handles itself, are normal
+//! for a busy GPU.
 
 use super::Gpu;
 use super::field::Field;
 
-/// Why a GPU is not to be counted on.
+/// Why a GPU is degraded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     HwSlowdown,
@@ -22,9 +22,10 @@ const HW_SLOWDOWN: u64 = 0x08;
 const HW_THERMAL_SLOWDOWN: u64 = 0x40;
 const HW_POWER_BRAKE_SLOWDOWN: u64 = 0x80;
 
-/// Xids upon which NVIDIA's catalogue asks for a reset of the GPU or a restart of its host. Others
-/// are of the program that ran (13, 31, 43, 45), or tell of what was mended or contained (63, 94).
-/// Not here, though the catalogue has it: 155, which also tells of links that are put to sleep.
+/// Xids for which NVIDIA's catalogue demands a reset of the GPU or a restart of its host. Others
+/// belong to the running program (13, 31, 43, 45), or report an error that was corrected or
+/// contained (63, 94). The catalogue's 155 is missing here, because it also reports links that are
+/// put to sleep.
 const FATAL_XIDS: [u64; 16] = [
     46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158,
 ];
@@ -45,7 +46,7 @@ impl Fault {
         Self::Lost,
     ];
 
-    /// The word for it in labels and logs.
+    /// Its word in labels and logs.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::HwSlowdown => "hw_slowdown",
@@ -57,7 +58,7 @@ impl Fault {
         }
     }
 
-    /// Whether the GPU has it; nothing where the GPU does not tell.
+    /// Whether the GPU has the fault; `None` if the GPU does not report on it.
     pub(crate) fn of(self, gpu: &Gpu) -> Option<bool> {
         let field = |field| gpu.fields.get(&field).copied();
         let slowed = |bit| Some(field(Field::ClocksEventReasons)? & bit != 0);
@@ -72,7 +73,7 @@ impl Fault {
     }
 }
 
-/// All that a GPU has.
+/// All faults of a GPU.
 pub(crate) fn faults(gpu: &Gpu) -> Vec<Fault> {
     let has = |fault: &Fault| fault.of(gpu) == Some(true);
     Fault::ALL.into_iter().filter(has).collect()

@@ -1,5 +1,5 @@
-//! Reads GPUs by NVML, the library of NVIDIA's driver, which is opened at run time. Any call may
-//! take seconds: whoever calls waits on a thread of their own.
+//! Reads GPUs through NVML, the library of NVIDIA's driver, opened at run time. Any call may take
+//! seconds, so callers use a dedicated thread.
 
 use super::field::Field;
 use super::health::is_fatal;
@@ -12,7 +12,7 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, EventSet, Nvml};
 
-/// The GPUs of this process, watched since it was made.
+/// The GPUs of this process, watched from construction on.
 #[derive(Debug)]
 pub(super) struct Reader<'nvml>(Vec<Watched<'nvml>>);
 
@@ -20,32 +20,32 @@ pub(super) struct Reader<'nvml>(Vec<Watched<'nvml>>);
 struct Watched<'nvml> {
     device: Device<'nvml>,
     identity: Identity,
-    /// Nothing where the driver gives no Xids to this process.
+    /// `None` if the driver reports no Xids to this process.
     events: Option<EventSet<'nvml>>,
     xids: Xids,
 }
 
-/// The Xids that have come.
+/// The Xids that have occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Xids {
     last: u64,
     fatal: Option<u64>,
 }
 
-/// Events taken at a time: NVML gives the newest Xid with each of them.
+/// Events taken at a time: NVML attaches the newest Xid to each of them.
 const EVENTS_MAX: usize = 32;
 /// Stands for an Xid that the driver cannot name.
 const XID_UNKNOWN: u64 = 999;
-/// Links of the widest GPU so far; NVML says of others that they do not exist.
+/// Links of the widest GPU so far; NVML reports further ones as nonexistent.
 const NVLINKS_MAX: u32 = 18;
 
-/// The name under which drivers install it, and the container toolkit mounts it.
+/// The name under which drivers install it and the container toolkit mounts it.
 pub(super) const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// Opens the driver's library.
 ///
 /// # Errors
-/// When there is none, or no driver behind it.
+/// When the library is missing, or there is no driver behind it.
 pub(super) fn open(library: &str) -> Result<Nvml, NvmlError> {
     Nvml::builder().lib_path(library.as_ref()).init()
 }
@@ -53,10 +53,10 @@ pub(super) fn open(library: &str) -> Result<Nvml, NvmlError> {
 // === impl Reader ===
 
 impl<'nvml> Reader<'nvml> {
-    /// The GPUs that `cuda`, the value of `CUDA_VISIBLE_DEVICES`, leaves to this process.
+    /// The GPUs that `cuda`, the value of `CUDA_VISIBLE_DEVICES`, leaves visible to this process.
     ///
     /// # Errors
-    /// When NVML cannot count GPUs. One that it cannot open is left out.
+    /// When NVML cannot count GPUs. A GPU that it cannot open is left out.
     pub(super) fn new(nvml: &'nvml Nvml, cuda: Option<&str>) -> Result<Self, NvmlError> {
         let mut devices = Vec::new();
         for index in 0..nvml.device_count()? {
@@ -66,7 +66,7 @@ impl<'nvml> Reader<'nvml> {
             });
             match opened {
                 Ok(opened) => devices.push(opened),
-                Err(why) => tracing::warn!("GPU {index} cannot be read: {why}"),
+                Err(why) => tracing::warn!("cannot read GPU {index}: {why}"),
             }
         }
         let all: Vec<Identity> = devices.iter().map(|(_, gpu)| gpu.clone()).collect();
@@ -99,7 +99,7 @@ fn identity(device: &Device<'_>, index: u32) -> Result<Identity, NvmlError> {
     })
 }
 
-/// A set for each GPU: one that refuses must not take the others' with it.
+/// One set per GPU: a GPU that refuses must not affect the others.
 fn watch<'nvml>(nvml: &'nvml Nvml, device: &Device<'nvml>) -> Option<EventSet<'nvml>> {
     let events = nvml.create_event_set().ok()?;
     let registered = device.register_events(EventTypes::CRITICAL_XID_ERROR, events);
@@ -131,7 +131,7 @@ impl Watched<'_> {
     fn take_events(&mut self) {
         let Some(events) = &self.events else { return };
         for _ in 0..EVENTS_MAX {
-            // Without a wait; the error says that there is nothing more.
+            // No wait; the error means that no event is pending.
             let Ok(event) = events.wait(0) else { return };
             match event.event_data {
                 Some(XidError::Value(xid)) => self.xids.come(xid),
@@ -143,8 +143,8 @@ impl Watched<'_> {
 
     /// 0 before the first.
     fn last_xid(&self) -> Result<u64, NvmlError> {
-        let told = self.events.is_some().then_some(self.xids.last);
-        told.ok_or(NvmlError::NotSupported)
+        let last = self.events.is_some().then_some(self.xids.last);
+        last.ok_or(NvmlError::NotSupported)
     }
 
     /// In NVML's unit.
@@ -175,7 +175,7 @@ impl Watched<'_> {
     }
 }
 
-/// Of all links that are up.
+/// Summed over all links that are up.
 fn nvlink_errors(device: &Device<'_>, counter: ErrorCounter) -> Result<u64, NvmlError> {
     let links = (0..NVLINKS_MAX).map(|link| device.link_wrapper_for(link));
     let up = links.filter(|link| link.is_active().unwrap_or(false));
@@ -189,7 +189,7 @@ fn nvlink_errors(device: &Device<'_>, counter: ErrorCounter) -> Result<u64, Nvml
         .ok_or(NvmlError::NotSupported)
 }
 
-/// Whether an error says that the GPU is gone, or will be of no use before a reset.
+/// Whether an error means that the GPU is gone, or unusable before a reset.
 fn is_loss(why: &NvmlError) -> bool {
     matches!(why, NvmlError::GpuLost | NvmlError::ResetRequired)
 }
@@ -197,7 +197,8 @@ fn is_loss(why: &NvmlError) -> bool {
 // === impl Xids ===
 
 impl Xids {
-    /// Programs on a GPU that fails meet Xids of their own, which must not hide its own.
+    /// Records an Xid. Programs on a failing GPU cause Xids of their own, which must not hide its
+    /// fault.
     fn come(&mut self, xid: u64) {
         self.last = xid;
         if is_fatal(xid) {
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_xid_is_told_and_a_fatal_one_is_remembered() {
+    fn the_last_xid_is_reported_and_a_fatal_one_is_remembered() {
         let mut xids = Xids::default();
         xids.come(13);
         assert_eq!((xids.last, xids.fatal), (13, None));

@@ -1,6 +1,6 @@
-//! `GpuSampler`: the newest reading of this process's GPUs. A thread of its own reads them, because
-//! a driver in trouble holds its callers for seconds; whoever asks gets what was read last, or
-//! nothing once that is old.
+//! `GpuSampler`: the newest reading of this process's GPUs. A dedicated thread reads them, because
+//! a driver in trouble blocks its callers for seconds; scrapes get the last reading, or nothing
+//! once that is too old.
 
 use super::Gpu;
 use super::export::{Place, families};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Dropping it ends the thread, after the call that it may be in.
+/// Dropping it ends the thread, after the call that the thread may be in.
 #[derive(Debug)]
 pub(crate) struct GpuSampler {
     readings: watch::Receiver<Reading>,
@@ -22,24 +22,24 @@ pub(crate) struct GpuSampler {
     _stop: mpsc::SyncSender<Infallible>,
 }
 
-/// All GPUs at one time.
+/// All GPUs at one moment.
 #[derive(Clone, Debug)]
 struct Reading {
     gpus: Vec<Gpu>,
     at: Instant,
 }
 
-/// Pause between two readings; nobody scrapes more often.
+/// Pause between two readings; scrapes are not more frequent.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// What is older is not told, and its GPUs count as lost: a driver that hangs must not look like a
-/// healthy one.
+/// Older readings are not exported, and their GPUs count as lost: a hanging driver must not look
+/// like a healthy one.
 const AGE_MAX: Duration = Duration::from_secs(5);
 const CUDA_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 // === impl GpuSampler ===
 
 impl GpuSampler {
-    /// Reads every second from now on, if there is a driver; the log says if there is none.
+    /// Reads every second from now on, if there is a driver; logs it if there is none.
     pub(crate) fn spawn() -> Self {
         let nothing = Reading {
             gpus: Vec::new(),
@@ -49,7 +49,7 @@ impl GpuSampler {
         let (stop, stopped) = mpsc::sync_channel(0);
         let thread = thread::Builder::new().name("pd-gpu".to_owned());
         if let Err(why) = thread.spawn(move || sample(&readings_tx, &stopped)) {
-            tracing::warn!("no GPU metrics: no thread for them can be started: {why}");
+            tracing::warn!("no GPU metrics: cannot start their thread: {why}");
         }
         Self {
             readings,
@@ -58,17 +58,17 @@ impl GpuSampler {
         }
     }
 
-    /// The newest figures; none where there is no GPU, or the driver has not answered of late.
+    /// The newest values; empty where there is no GPU, or the driver has stopped answering.
     pub(crate) fn families(&self) -> Vec<MetricFamily> {
         let reading = self.readings.borrow().clone();
-        families(&reading.told(Instant::now()), &self.place)
+        families(&reading.at(Instant::now()), &self.place)
     }
 }
 
 // === impl Reading ===
 
 impl Reading {
-    fn told(self, now: Instant) -> Vec<Gpu> {
+    fn at(self, now: Instant) -> Vec<Gpu> {
         if now.saturating_duration_since(self.at) <= AGE_MAX {
             return self.gpus;
         }
@@ -84,20 +84,20 @@ impl Reading {
 fn sample(readings: &watch::Sender<Reading>, stopped: &mpsc::Receiver<Infallible>) {
     let nvml = match nvml::open(nvml::LIBRARY) {
         Ok(nvml) => nvml,
-        Err(why) => return tracing::info!("no GPU metrics, for NVML cannot be opened: {why}"),
+        Err(why) => return tracing::info!("no GPU metrics: cannot open NVML: {why}"),
     };
     let cuda = std::env::var(CUDA_VISIBLE_DEVICES).ok();
     let mut reader = match Reader::new(&nvml, cuda.as_deref()) {
         Ok(reader) => reader,
-        Err(why) => return tracing::warn!("no GPU metrics, for NVML counts no GPUs: {why}"),
+        Err(why) => return tracing::warn!("no GPU metrics: NVML cannot count GPUs: {why}"),
     };
     match reader.len() {
-        0 => return tracing::info!("no GPU metrics, for no GPU is visible to this process"),
-        count => tracing::info!("GPU metrics of {count} GPUs, by NVML"),
+        0 => return tracing::info!("no GPU metrics: no GPU is visible to this process"),
+        count => tracing::info!("exporting metrics of {count} GPUs"),
     }
     read_until(stopped, INTERVAL, || {
         let gpus = reader.read();
-        tell_faults(&readings.borrow().gpus, &gpus);
+        log_faults(&readings.borrow().gpus, &gpus);
         let at = Instant::now();
         readings.send_replace(Reading { gpus, at });
     });
@@ -112,20 +112,20 @@ fn read_until(stopped: &mpsc::Receiver<Infallible>, pause: Duration, mut read: i
     }
 }
 
-/// A fault goes to the log when it comes and when it goes.
-fn tell_faults(before: &[Gpu], now: &[Gpu]) {
+/// Logs each fault when it appears and when it clears.
+fn log_faults(before: &[Gpu], now: &[Gpu]) {
     for (gpu, change) in changes(before, now) {
         let (index, uuid) = (gpu.identity.index, &gpu.identity.uuid);
         if change.is_empty() {
-            tracing::info!("GPU {index} ({uuid}) is to be counted on again");
+            tracing::info!("GPU {index} ({uuid}) has recovered");
         } else {
             let faults = change.join(", ");
-            tracing::warn!("GPU {index} ({uuid}) is not to be counted on: {faults}");
+            tracing::warn!("GPU {index} ({uuid}) is degraded: {faults}");
         }
     }
 }
 
-/// The GPUs whose faults are others than before, with those that they have.
+/// The GPUs whose faults have changed, with their present ones.
 fn changes<'a>(before: &[Gpu], now: &'a [Gpu]) -> Vec<(&'a Gpu, Vec<&'static str>)> {
     let words = |gpu: &Gpu| -> Vec<&'static str> {
         let faults = faults(gpu).into_iter();

@@ -1,5 +1,5 @@
-//! The admin API, on a port of its own: cordon, drain, timelines. `/flush_cache`, which SGLang has
-//! on the HTTP API, is here too.
+//! The admin API, on its own port: cordon, drain, timelines. `/flush_cache`, which SGLang serves on
+//! the HTTP API, is here too.
 
 use super::error::ApiError;
 use crate::service::App;
@@ -25,7 +25,7 @@ pub(crate) async fn uncordon(State(app): State<Arc<App>>) -> Result<Json<DrainSt
     Ok(Json(engine.drain_status()))
 }
 
-/// Begins the drain. The process goes on serving its status until it is told to end by a signal.
+/// Begins the drain. The process keeps serving its status until a signal ends it.
 pub(crate) async fn drain(State(app): State<Arc<App>>) -> Result<Json<DrainStatus>, ApiError> {
     let engine = &app.service()?.engine;
     engine.drain();
@@ -43,13 +43,13 @@ pub(crate) async fn timeline(
     room: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<RequestTimeline>, ApiError> {
     let Path(room) = room.map_err(|_| {
-        let message = "a room is a whole number: GET /timeline/ROOM";
+        let message = "a room must be a whole number: GET /timeline/ROOM";
         ApiError::field("room", message)
     })?;
     let room = BootstrapRoom::new(room).map_err(|why| ApiError::field("room", why.to_string()))?;
     let timeline = app.service()?.engine.timeline(room);
     timeline.map(Json).ok_or_else(|| {
-        let message = format!("room {room} is not, or no longer, remembered here");
+        let message = format!("room {room} is unknown here, or was forgotten");
         ApiError::new(StatusCode::NOT_FOUND, message)
     })
 }
@@ -60,6 +60,6 @@ pub(crate) async fn flush_cache(State(app): State<Arc<App>>) -> Result<Response,
     if engine.flush_cache().await.map_err(stopped)? {
         return Ok((StatusCode::OK, "Cache flushed.\n").into_response());
     }
-    let message = "requests are in flight, so the cache was not flushed; ask again when none is";
+    let message = "requests are in flight, so the cache was not flushed; retry when none is";
     Err(ApiError::new(StatusCode::BAD_REQUEST, message).with_code("cache_in_use"))
 }

@@ -1,4 +1,4 @@
-//! Who may call: API keys on the HTTP API, a token or loopback on the admin API. Bearer only.
+//! Authentication: API keys on the HTTP API, a token or loopback on the admin API. Bearer only.
 
 use super::error::ApiError;
 use axum::extract::{ConnectInfo, Request, State};
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 /// Paths that answer without a key: probes and scrapers carry none.
 const OPEN_PATHS: &[&str] = &["/health", "/health_generate", "/metrics"];
 
-/// Lets a request of the HTTP API through when it carries the key, or none is asked for.
+/// Accepts a request of the HTTP API if it carries the key, or if none is configured.
 pub(crate) async fn api_key(
     State(key): State<Option<Secret>>,
     request: Request,
@@ -24,11 +24,12 @@ pub(crate) async fn api_key(
     if OPEN_PATHS.contains(&request.uri().path()) || carries(request.headers(), &key) {
         return Ok(next.run(request).await);
     }
-    let message = "no or a wrong API key: send `Authorization: Bearer` with the key of this server";
+    let message =
+        "missing or wrong API key: send `Authorization: Bearer` with the key of this server";
     Err(ApiError::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key"))
 }
 
-/// Lets a request of the admin API through: with the token, or from this machine if there is none.
+/// Accepts a request of the admin API: with the token, or from this machine if none is configured.
 pub(crate) async fn admin(
     State(token): State<Option<Secret>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,

@@ -1,5 +1,5 @@
-//! Request bodies: bounded, UTF-8, JSON, with known fields, of the right shape; each failure says
-//! where.
+//! Request bodies: bounded, UTF-8, JSON, with known fields of the right types; each error says
+//! where the body is wrong.
 
 use super::error::ApiError;
 use super::fields::{self, Scope};
@@ -9,16 +9,16 @@ use http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-/// What a route reads of its body.
+/// What a route parses its body into.
 pub(crate) trait Body: DeserializeOwned {
-    /// The fields that it may have.
+    /// The scope whose fields it may have.
     const SCOPE: Scope;
 }
 
-/// A JSON body. The content type is not asked for, as SGLang's clients do not always send it.
+/// A JSON body. The content type is not checked, as SGLang's clients do not always send it.
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
-/// Largest body that is read, as a request extension; set beside axum's own limit so that a
+/// Largest accepted body, as a request extension; set in addition to axum's own limit so that a
 /// declared length is refused before a byte is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyLimit(pub(crate) usize);
@@ -60,7 +60,7 @@ pub(crate) fn parse<T: Body>(bytes: &[u8]) -> Result<T, ApiError> {
         .with_code("invalid_utf8")
     })?;
     if text.trim_start().starts_with('[') {
-        // Derived types would read a list as their fields in order, which no API means.
+        // A derived type would accept a list as its fields in order, which no API means.
         let message = "the body is a JSON list; send an object";
         return Err(ApiError::new(StatusCode::BAD_REQUEST, message).with_code("invalid_type"));
     }
@@ -92,7 +92,7 @@ fn explain(path: String, why: &serde_json::Error) -> ApiError {
     }
 }
 
-/// What the parser expected, as its errors end, and what that is to a client.
+/// How the parser's errors name the expected type, and how a client knows it.
 const EXPECTED: &[(&str, &str)] = &[
     ("u32", "a whole number of at least 0"),
     ("i32", "a whole number"),
@@ -105,12 +105,12 @@ const EXPECTED: &[(&str, &str)] = &[
     ("a map", "an object"),
 ];
 
-/// The parser's message without its place in the body, which the path tells, and without the names
-/// of Rust's types.
+/// The parser's message without its position, which the path replaces, and without the names of
+/// Rust's types.
 fn plain(why: &serde_json::Error) -> String {
     let text = why.to_string();
-    let place = format!(" at line {} column {}", why.line(), why.column());
-    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let position = format!(" at line {} column {}", why.line(), why.column());
+    let text = text.strip_suffix(&position).unwrap_or(&text);
     let Some((found, expected)) = text.split_once(", expected ") else {
         return text.to_owned();
     };

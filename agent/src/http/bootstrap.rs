@@ -1,5 +1,5 @@
-//! Bootstrap fields of a request body: which prefill and which room each of its parts has. The
-//! router writes them; a part is one choice of one item, item-major.
+//! Bootstrap fields of a request body: the prefill worker and the room of each part. The router
+//! writes them; a part is one choice of one item, item-major.
 
 use super::error::ApiError;
 use super::one_or_many::OneOrMany;
@@ -16,7 +16,7 @@ pub(crate) struct BootstrapBody {
     pub(crate) room: Option<OneOrMany<BootstrapRoom>>,
 }
 
-/// A `bootstrap_port`; null stands for the well-known one.
+/// A `bootstrap_port`; null means the well-known one.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(
     untagged,
@@ -41,12 +41,12 @@ impl BootstrapPort {
 // === impl BootstrapBody ===
 
 impl BootstrapBody {
-    /// The fields of each of `parts` parts; `None` each on a unified worker, which has no use
-    /// for them. One host or port serves all parts; one room is that of the first part, and part
-    /// `i` has the `i`-th after it.
+    /// The fields of each of `parts` parts; `None` each on a unified worker, which does not need
+    /// them. One host or port applies to all parts; a single room belongs to the first part, and
+    /// part `i` gets the `i`-th room after it.
     ///
     /// # Errors
-    /// 400 when a needed field is absent, or a list's length is not `parts`.
+    /// 400 when a required field is absent, or a list's length is not `parts`.
     pub(crate) fn resolve(
         self,
         role: Role,
@@ -79,7 +79,7 @@ impl BootstrapBody {
 fn missing(field: &'static str, role: Role) -> ApiError {
     let role = role.as_str();
     let message = format!(
-        "`{field}` is missing: this worker is the {role} side of a pair; send requests to the \
+        "`{field}` is missing: this worker computes {role} only; send requests to the \
          router, which adds it"
     );
     ApiError::field(field, message).with_code("missing_bootstrap")
@@ -105,7 +105,7 @@ fn rooms(room: OneOrMany<BootstrapRoom>, parts: usize) -> Result<Vec<BootstrapRo
         .map(|part| first.item(u32::try_from(part).ok()?))
         .collect();
     rooms.ok_or_else(|| {
-        let message = format!("`bootstrap_room` {first} leaves no room for {parts} parts");
+        let message = format!("`bootstrap_room` {first} is too large for {parts} parts");
         ApiError::field("bootstrap_room", message)
     })
 }

@@ -1,4 +1,4 @@
-//! One choice of one item while it is answered: the engine's tokens become text.
+//! One choice of one item in progress: the engine's tokens become text.
 
 use super::error::ApiError;
 use super::sampling::Sampling;
@@ -28,7 +28,7 @@ pub(crate) struct Delta {
     pub(crate) finish: Option<Finish>,
 }
 
-/// How a good answer ends.
+/// How a successful answer ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
     Stop(StopMatch),
@@ -58,7 +58,7 @@ impl Choice {
     /// The next step, `None` after the last.
     ///
     /// # Errors
-    /// The engine ended the request without its answer: 503 if another worker may do better.
+    /// When the engine ends the request without its answer: 503 if another worker may succeed.
     pub(crate) async fn next(&mut self) -> Option<Result<Delta, ApiError>> {
         let event = self.tokens.recv().await?;
         Some(self.read(event))
@@ -118,7 +118,7 @@ impl Finish {
         }
     }
 
-    /// The token that ended the answer and is no part of its text.
+    /// The token that ended the answer and is not part of its text.
     pub(crate) fn matched_token(&self) -> Option<u32> {
         match self {
             Self::Stop(StopMatch::Token(id)) => Some(*id),

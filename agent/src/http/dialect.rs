@@ -1,15 +1,14 @@
-//! The words in which a client reads why its request was refused: each API names fields, and says
-//! that a prompt is too long, in its own way.
+//! How each API words a refusal: it names fields, and reports an overlong prompt, in its own way.
 
 use super::error::ApiError;
 use http::StatusCode;
 use pd_engine::engine::SubmitError;
 use pd_engine::text::{EncodeError, TextTooLong};
 
-/// OpenAI's code of a request that the context cannot hold; client libraries look for it.
+/// OpenAI's code for a request that exceeds the context; client libraries check for it.
 const CONTEXT_LENGTH_EXCEEDED: &str = "context_length_exceeded";
 
-/// The names that one request uses.
+/// The names that a request's API uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dialect {
     /// The field that holds the prompt.
@@ -22,7 +21,7 @@ pub(crate) struct Dialect {
 // === impl Dialect ===
 
 impl Dialect {
-    /// OpenAI's, for a prompt in the field `prompt` and a length in the field `max_tokens`.
+    /// OpenAI's dialect, for a prompt in the field `prompt` and a length in the field `max_tokens`.
     pub(crate) const fn openai(prompt: &'static str, max_tokens: &'static str) -> Self {
         Self {
             prompt,
@@ -32,7 +31,7 @@ impl Dialect {
         }
     }
 
-    /// SGLang's, of `/generate`.
+    /// SGLang's dialect of `/generate`.
     pub(crate) const fn generate(prompt: &'static str) -> Self {
         Self {
             prompt,
@@ -42,7 +41,7 @@ impl Dialect {
         }
     }
 
-    /// Why a text did not become tokens, in a context of `context_length`.
+    /// The error for a text that could not be tokenised, with a context of `context_length`.
     pub(crate) fn untokenised(self, why: &EncodeError, context_length: u32) -> ApiError {
         match why {
             EncodeError::TooLong(too_long) => self.text_too_long(*too_long, context_length),
@@ -68,7 +67,7 @@ impl Dialect {
         ApiError::field(prompt, message).with_code(CONTEXT_LENGTH_EXCEEDED)
     }
 
-    /// Why the engine refused a request for `max_new_tokens` tokens.
+    /// The error for a request for `max_new_tokens` tokens that the engine refused.
     pub(crate) fn refusal(self, why: &SubmitError, max_new_tokens: u32) -> ApiError {
         if why.is_retriable() {
             return ApiError::retriable(why.to_string());
@@ -125,7 +124,7 @@ impl Dialect {
         )
     }
 
-    /// The client's name of a field that the engine names in SGLang's words.
+    /// The client's name of a field, given the engine's, which is SGLang's.
     fn field(self, engine_name: &'static str) -> &'static str {
         match engine_name {
             "prompt" => self.prompt,

@@ -1,5 +1,5 @@
-//! What a client is told when its request ends badly: an OpenAI error object, in an answer of its
-//! own or as the last event of a stream.
+//! The error that a client receives: OpenAI's error object, as an answer of its own or as the last
+//! event of a stream.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -11,9 +11,9 @@ use serde::Serialize;
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
-    /// Path of the field that is wrong.
+    /// Path of the wrong field.
     pub(crate) param: Option<String>,
-    /// Word for programs.
+    /// A code for programs.
     pub(crate) code: Option<&'static str>,
 }
 
@@ -44,7 +44,7 @@ impl ApiError {
         }
     }
 
-    /// 400 about one field.
+    /// 400 for one field.
     pub(crate) fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             param: Some(param.into()),
@@ -52,13 +52,13 @@ impl ApiError {
         }
     }
 
-    /// 400 about a field whose meaning this server does not carry out.
+    /// 400 for a field whose effect is not supported.
     pub(crate) fn unsupported(param: &str, what_to_do: &str) -> Self {
         let message = format!("`{param}` is not supported: {what_to_do}");
         Self::field(param, message).with_code("unsupported_parameter")
     }
 
-    /// 404 for a model that is not served here.
+    /// 404 for a model that this worker does not serve.
     pub(crate) fn unknown_model(asked: &str, served: &str) -> Self {
         let message = format!("model `{asked}` is not served here; this worker serves `{served}`");
         Self {
@@ -102,7 +102,7 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         match self.status {
-            // Ordinary while a worker loads, is cordoned or full; the metrics count them.
+            // Normal while a worker loads, is cordoned or full; the metrics count these.
             StatusCode::SERVICE_UNAVAILABLE => tracing::debug!("refused: {self}"),
             status if status.is_server_error() => tracing::error!("failed: {self}"),
             _ => {}

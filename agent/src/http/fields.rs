@@ -1,13 +1,13 @@
-//! What becomes of each field of a request: honoured, harmless or refused, so that none is ignored
-//! in silence. One table for all routes ([`table`]); bodies are held against it before they are
-//! read into their types.
+//! How each request field is handled: honoured, harmless or refused, so that none is silently
+//! ignored. One table serves all routes ([`table`]); bodies are checked against it before they are
+//! parsed into their types.
 
 mod check;
 mod table;
 
 pub(crate) use check::check;
 
-/// Where a field stands: the body of a route, or an object inside one.
+/// Where a field occurs: in the body of a route, or in an object inside one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Chat,
@@ -29,13 +29,13 @@ pub(crate) struct Field {
     pub(crate) how: How,
 }
 
-/// What becomes of a field.
+/// How a field is handled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum How {
     Honoured,
-    /// Read over: the answer is what it would be with the field's effect. Says why.
+    /// Ignored, because the answer is the same without its effect; holds the reason.
     Harmless(&'static str),
-    /// 400 with this sentence, unless the value asks for nothing: null, false, an empty text, list
+    /// 400 with this sentence, unless the value requests nothing: null, false, an empty text, list
     /// or object, or one of `idle`, written as JSON.
     Refused {
         instead: &'static str,
@@ -46,7 +46,7 @@ pub(crate) enum How {
 // === impl Scope ===
 
 impl Scope {
-    /// The scope of the objects in `field`, if they have fields of their own.
+    /// The scope of the objects in `field`, if their fields are checked.
     fn nested(self, field: &str) -> Option<Self> {
         match (self, field) {
             (Self::Generate, "sampling_params") => Some(Self::SamplingParams),
@@ -56,7 +56,7 @@ impl Scope {
         }
     }
 
-    /// Fields that are not in the table are refused. Messages may have any: the model's chat
+    /// Whether fields outside the table are refused. Messages may have any: the model's chat
     /// template sees them all.
     fn is_closed(self) -> bool {
         self != Self::Message
@@ -66,7 +66,7 @@ impl Scope {
 // === impl Field ===
 
 impl Field {
-    /// The row of `name` in `scope`, after its place among the scope's rows.
+    /// The row of `name` in `scope`, with its index among the scope's rows.
     pub(crate) fn find(scope: Scope, name: &str) -> Option<(usize, &'static Self)> {
         let mut rows = Self::of(scope).enumerate();
         rows.find(|(_, field)| field.name == name)

@@ -1,4 +1,4 @@
-//! `/generate`: SGLang's own API. One prompt or many, text or token ids, with parameters for each.
+//! `/generate`: SGLang's own API. One or several prompts, text or token ids, each with parameters.
 
 mod answer;
 mod events;
@@ -56,5 +56,5 @@ pub(crate) async fn generate(
         return Ok(Json(answers).into_response());
     }
     let answer = answers.into_iter().next();
-    Ok(Json(answer.expect("a request that is no batch has one part")).into_response())
+    Ok(Json(answer.expect("a request that is not a batch has one part")).into_response())
 }

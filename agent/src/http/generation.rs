@@ -1,5 +1,5 @@
-//! All parts of one request (items times choices) on their way through the engine: submitted
-//! together, read as one stream, ended together.
+//! All parts of one request (items times choices) in the engine: submitted together, read as one
+//! stream, ended together.
 
 use super::choice::{Choice, Delta, Finish};
 use super::dialect::Dialect;
@@ -11,7 +11,7 @@ use futures_util::{Stream, StreamExt};
 use pd_engine::engine::{GenerateRequest, LogprobOptions, TokenLogprob};
 use pd_protocol::workers::BootstrapFields;
 
-/// One prompt as asked for.
+/// One requested prompt.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) rid: String,
@@ -20,7 +20,7 @@ pub(crate) struct Item {
     pub(crate) logprobs: LogprobOptions,
 }
 
-/// One choice of one item, with the room that its KV travels in.
+/// One choice of one item, with the room of its KV.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) item: Item,
@@ -28,7 +28,7 @@ pub(crate) struct Part {
     pub(crate) choice: u32,
 }
 
-/// Deltas of all parts as they come, each with its part's index. Dropping it aborts all parts.
+/// Deltas of all parts as they arrive, each with its part's index. Dropping it aborts all parts.
 pub(crate) struct Generation {
     parts: usize,
     first: Option<(usize, Delta)>,
@@ -50,11 +50,10 @@ pub(crate) struct Answer {
 
 impl Generation {
     /// Submits every part and waits for the first step of any, so that a request that fails before
-    /// its first token still has a status of its own. `dialect` words a refusal.
+    /// its first token still gets its own status code. `dialect` words a refusal.
     ///
     /// # Errors
-    /// The refusal of the first part that is refused, or the failure that came before any step;
-    /// the other parts are aborted.
+    /// The first refusal, or the failure that came before any step; the other parts are aborted.
     pub(crate) async fn start(
         service: &Service,
         parts: Vec<Part>,
@@ -105,7 +104,8 @@ impl Generation {
 // === impl Part ===
 
 impl Part {
-    /// The parts of a request, item-major: `choices` of each item, one of `bootstrap` for each.
+    /// The parts of a request, item-major: `choices` of each item, with one element of `bootstrap`
+    /// each.
     pub(crate) fn of(
         items: Vec<Item>,
         choices: u32,

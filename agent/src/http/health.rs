@@ -1,5 +1,6 @@
-//! `/health`: the model is loaded and its engine runs. `/health_generate`: it also makes a token, with KV faked on a
-//! worker of a pair. A cordon changes neither: new work is then refused where it comes in.
+//! `/health`: the model is loaded and its engine runs. `/health_generate`: it also generates a
+//! token, with faked KV on a worker of a pair. A cordon affects neither: new requests are then
+//! refused where they arrive.
 
 use super::dialect::Dialect;
 use super::error::ApiError;

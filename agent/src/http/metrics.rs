@@ -1,4 +1,4 @@
-//! `/metrics`: the engine's figures, those of the HTTP API and of the GPUs, in Prometheus text.
+//! `/metrics`: metrics of the engine, the HTTP API and the GPUs, in Prometheus' text format.
 
 use crate::service::App;
 use axum::extract::{MatchedPath, Request, State};
@@ -21,7 +21,7 @@ impl HttpMetrics {
     pub(crate) fn new() -> Self {
         let opts = Opts::new(
             "pdserve_http_responses_total",
-            "Heads of responses sent, by route and status",
+            "Responses begun, by route and status",
         );
         let responses = IntCounterVec::new(opts, &["route", "status"])
             .expect("the metric's name and labels are valid");
@@ -36,7 +36,8 @@ impl HttpMetrics {
     }
 }
 
-/// Counts every response's head. Unknown paths share one label, so that callers make no series.
+/// Counts every response when its head is sent. Unknown paths share one label, so that callers
+/// cannot create series.
 pub(crate) async fn count(
     State(app): State<Arc<App>>,
     route: Option<MatchedPath>,

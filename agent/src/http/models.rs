@@ -31,7 +31,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Result<Json<ModelList>,
     }))
 }
 
-/// Names may contain slashes, so the path's whole rest is the name.
+/// Names may contain slashes, so the rest of the path is the name.
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,

@@ -8,7 +8,8 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use std::fmt;
 use std::marker::PhantomData;
 
-/// One value, or a list of such. Unlike an untagged enum it keeps the message of the inner type.
+/// One value, or a list of values. Unlike an untagged enum it keeps the error message of the inner
+/// type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OneOrMany<T> {
     One(T),

@@ -1,5 +1,4 @@
-//! What OpenAI's two completion APIs share: the fields of a request, the head of an answer, its
-//! ends and its usage.
+//! What OpenAI's two completion APIs share: request fields, answer heads, finish reasons and usage.
 
 mod head;
 mod logprob;

@@ -1,4 +1,4 @@
-//! `/v1/chat/completions`: messages through the model's chat template, answered as OpenAI does.
+//! `/v1/chat/completions`: messages rendered by the model's chat template, answered as OpenAI does.
 
 mod answer;
 mod events;
@@ -34,7 +34,8 @@ pub(crate) async fn chat_completions(
     let sampling = Sampling::try_from(&mut request)?;
     if sampling.params.max_new_tokens == Some(0) {
         let field = dialect.max_tokens;
-        let message = format!("{field} is 0; give at least 1 (/v1/completions scores a prompt)");
+        let message =
+            format!("{field} is 0; give at least 1 (to score a prompt, use /v1/completions)");
         return Err(ApiError::field(field, message));
     }
     let logprobs = logprob_options(&request)?;
@@ -56,7 +57,7 @@ pub(crate) async fn chat_completions(
         .return_logprob
         .then(|| TokenTexts(Arc::clone(service.engine.tokenizer())));
     let return_token_ids = request.return_token_ids.unwrap_or(false);
-    // Prefill's leg is one token, told when its transfer has ended: nothing to stream.
+    // Prefill answers with one token, after its transfer: there is nothing to stream.
     if request.stream == Some(true) && app.role != Role::Prefill {
         let usage_events = request.usage_events();
         let events = ChatEvents::new(head, choices, texts, tally, usage_events)
@@ -106,7 +107,7 @@ async fn prompt(
         .expect("one text has one list of ids"))
 }
 
-/// The messages as the model's chat template writes them.
+/// The messages, rendered by the model's chat template.
 fn render(service: &Service, request: &mut OpenAiRequest<bool>) -> Result<String, ApiError> {
     let messages = request.messages.take().unwrap_or_default();
     if messages.is_empty() {
@@ -117,7 +118,7 @@ fn render(service: &Service, request: &mut OpenAiRequest<bool>) -> Result<String
     let turns = turns.map(|(index, message)| message.into_turn(index));
     let turns = turns.collect::<Result<Vec<Message>, ApiError>>()?;
     let template = service.engine.chat_template().ok_or_else(|| {
-        let message = "the model's files bring no chat template; use /v1/completions";
+        let message = "the model has no chat template; use /v1/completions";
         ApiError::field("messages", message)
     })?;
     let kwargs = template_kwargs(request);
@@ -136,8 +137,8 @@ fn render(service: &Service, request: &mut OpenAiRequest<bool>) -> Result<String
     rendered.map_err(|why| ApiError::field("messages", why.to_string()))
 }
 
-/// The client's variables of the template. `reasoning_effort` sets those by which templates know
-/// it, as SGLang does; a variable that the client gives itself goes first.
+/// The client's variables of the template. As in SGLang, `reasoning_effort` sets the variables by
+/// which templates know it; variables that the client sets directly take precedence.
 fn template_kwargs(request: &mut OpenAiRequest<bool>) -> Map<String, Value> {
     let mut kwargs = request.chat_template_kwargs.take().unwrap_or_default();
     if let Some(effort) = request.reasoning_effort.take() {

@@ -1,4 +1,4 @@
-//! `/v1/completions`: prompts continued as they are, answered as OpenAI does.
+//! `/v1/completions`: prompts continued unchanged, answered as OpenAI does.
 
 mod answer;
 mod events;
@@ -21,7 +21,7 @@ use pd_engine::engine::LogprobOptions;
 use pd_protocol::Role;
 use std::sync::Arc;
 
-/// OpenAI's default of this API.
+/// OpenAI's default for this API.
 const MAX_TOKENS: u32 = 16;
 
 pub(crate) async fn completions(
@@ -64,14 +64,14 @@ pub(crate) async fn completions(
     let items = prompts.into_iter().map(item).collect();
     let generation =
         Generation::start(service, Part::of(items, choices, bootstrap), dialect).await?;
-    // Prefill's leg is one token, told when its transfer has ended: nothing to stream.
+    // Prefill answers with one token, after its transfer: there is nothing to stream.
     if request.stream == Some(true) && app.role != Role::Prefill {
         let events = CompletionEvents::new(answered, parts, request.usage_events());
         return Ok(sse::respond(generation, events));
     }
     let mut answers = generation.collect().await?;
     if app.role == Role::Prefill {
-        // Decode tells of the first token; the router puts the prompt's lists in front of it.
+        // Decode's lists begin with the first token; the router prepends the prompt's.
         answers
             .iter_mut()
             .for_each(|answer| answer.logprobs.clear());
@@ -79,7 +79,7 @@ pub(crate) async fn completions(
     Ok(Json(Completion::new(answered, answers)).into_response())
 }
 
-/// Log probabilities of an echoed prompt come with it; of a pair, prefill has them.
+/// Log probabilities of an echoed prompt are returned with it; in a pair, prefill has them.
 fn logprob_options(request: &OpenAiRequest<u32>) -> LogprobOptions {
     let echo = request.echo.unwrap_or(false);
     LogprobOptions {

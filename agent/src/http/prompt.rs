@@ -1,4 +1,4 @@
-//! A prompt as OpenAI's completions take it: text, token ids, or a list of either.
+//! A prompt as OpenAI's completions accept it: text, token ids, or a list of either.
 
 use super::dialect::Dialect;
 use super::error::ApiError;
@@ -21,7 +21,7 @@ pub(crate) enum Prompts {
     Many(Vec<Prompt>),
 }
 
-/// An element of a list: of ids, or of prompts.
+/// An element of a list: a token id, or a prompt.
 #[derive(Debug)]
 enum Element {
     Text(String),
@@ -32,7 +32,7 @@ enum Element {
 // === impl Prompt ===
 
 impl Prompt {
-    /// The token ids of each of `prompts`.
+    /// The token ids of each prompt.
     ///
     /// # Errors
     /// 400 when a text is too long or cannot be tokenised.
@@ -97,7 +97,7 @@ impl<'de> Visitor<'de> for PromptsVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Prompts, A::Error> {
-        let mixed = "a list holds token ids, or prompts, but not both";
+        let mixed = "a list may hold token ids or prompts, but not both";
         match seq.next_element()? {
             None => Ok(Prompts::Many(Vec::new())),
             Some(Element::Id(first)) => {

@@ -1,5 +1,5 @@
-//! From the fields of a request to the engine's `SamplingParams`. Ranges are the engine's to check;
-//! here a field gets its default and its meaning.
+//! Converts request fields to the engine's `SamplingParams`. The engine checks ranges; this file
+//! applies defaults and meanings.
 
 use super::error::ApiError;
 use super::one_or_many::OneOrMany;
@@ -9,17 +9,17 @@ use pd_engine::sample::params::SamplingParams;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// SGLang's default of `/generate`.
+/// SGLang's default for `/generate`.
 const GENERATE_MAX_NEW_TOKENS: u32 = 128;
 
-/// How an answer is drawn and how it is written.
+/// How an answer is sampled and written.
 #[derive(Clone, Debug)]
 pub(crate) struct Sampling {
     pub(crate) params: SamplingParams,
-    /// Used where `params` has no `max_new_tokens`, as far as the context allows; `None`: the
+    /// Used if `params` has no `max_new_tokens`, as far as the context allows; `None`: only the
     /// context ends the answer.
     pub(crate) default_max_new_tokens: Option<u32>,
-    /// The stop string or id that ended the answer is part of it.
+    /// Whether the stop string or id that ended the answer stays in it.
     pub(crate) no_stop_trim: bool,
 }
 
@@ -102,7 +102,7 @@ impl<L> TryFrom<&mut OpenAiRequest<L>> for Sampling {
 }
 
 impl<L> OpenAiRequest<L> {
-    /// Sets the fields that the client left out to the model's own defaults, where it has any.
+    /// Sets absent fields to the model's own defaults, where it has any.
     pub(crate) fn fill_sampling(&mut self, defaults: SamplingDefaults) {
         self.temperature = self.temperature.or(defaults.temperature);
         self.top_p = self.top_p.or(defaults.top_p);
@@ -144,7 +144,8 @@ impl TryFrom<SamplingBody> for Sampling {
     }
 }
 
-/// `top_p` and `top_k` of the engine. OpenAI's `top_p` may be 0, which leaves the likeliest token.
+/// The engine's `top_p` and `top_k`. OpenAI's `top_p` may be 0, which leaves only the likeliest
+/// token.
 fn nucleus(top_p: Option<f32>, top_k: Option<i32>) -> (f32, i32) {
     let defaults = SamplingParams::default();
     match top_p {
@@ -164,7 +165,7 @@ fn logit_bias(given: Option<BTreeMap<String, f32>>) -> Result<Vec<(u32, f32)>, A
             Ok(token) => Ok((token, bias)),
             Err(_) => Err(ApiError::field(
                 "logit_bias",
-                format!("`{token}` in logit_bias is no token id"),
+                format!("`{token}` in logit_bias is not a token id"),
             )),
         })
         .collect()

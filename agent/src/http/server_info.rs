@@ -1,5 +1,5 @@
-//! `/server_info` and `/get_model_info`: what this worker is, in SGLang's names. Routers read the
-//! first to pair workers.
+//! `/server_info` and `/get_model_info`: properties of this worker, in SGLang's names. Routers read
+//! the first to pair workers.
 
 use super::error::ApiError;
 use crate::service::App;
@@ -29,9 +29,9 @@ pub(crate) struct ServerInfo {
     dp_size: u32,
     disaggregation_mode: Role,
     disaggregation_transfer_backend: &'static str,
-    /// On decode: the way to each prefill rank that it has met.
+    /// On decode: the transport to each prefill rank that it has met.
     disaggregation_links: BTreeMap<String, PeerTransport>,
-    /// Port of the bootstrap server that this worker opened; on prefill only.
+    /// Port of this worker's bootstrap server; on prefill only.
     bootstrap_port: Option<u16>,
     kv_compat: String,
     boot_id: String,

@@ -1,5 +1,5 @@
 //! Server-sent events of a streamed answer. A failure is the last event, an error object; only a
-//! stream that ended well says `[DONE]`.
+//! stream that succeeded ends with `[DONE]`.
 
 use super::choice::Delta;
 use super::error::ApiError;
@@ -10,19 +10,19 @@ use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 use std::convert::Infallible;
 
-/// How one API writes the steps of an answer. Pure.
+/// How an API formats the steps of an answer. Pure.
 pub(crate) trait Events: Send + 'static {
     type Event: Serialize + Send;
 
-    /// The events that tell of one step of a part.
+    /// The events for one step of a part.
     fn on_delta(&mut self, part: usize, delta: Delta) -> Vec<Self::Event>;
 
     /// The events after the last step of the last part.
     fn on_end(&mut self) -> Vec<Self::Event>;
 }
 
-/// The answer of `generation` as `events` writes it. Its client going away drops the body, and
-/// with it the generation, which aborts the request.
+/// The answer of `generation`, formatted by `events`. When its client disconnects, the body is
+/// dropped, and with it the generation, which aborts the request.
 pub(crate) fn respond<E: Events>(generation: Generation, events: E) -> Response {
     Sse::new(frames(generation.into_stream(), events).map(Ok::<Event, Infallible>)).into_response()
 }

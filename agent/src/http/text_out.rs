@@ -1,13 +1,13 @@
-//! The text of one choice as it may be shown: what could still turn out to be the beginning of a
-//! stop string is held back, and a stop string itself is cut off.
+//! Stop string filter of one choice: holds text back while it may be the start of a stop string,
+//! and removes the stop string itself.
 
-/// Pure; the engine decides where an answer ends, this decides which of its text goes out when.
+/// Pure; the engine decides where an answer ends, this filter when its text is sent.
 #[derive(Debug)]
 pub(crate) struct TextOut {
     stops: Vec<String>,
     /// SGLang's `no_stop_trim`: the stop string stays in the answer.
     keep_stop: bool,
-    /// Decoded, not yet shown; begins at a character.
+    /// Decoded but not yet sent; begins at a character boundary.
     held: String,
 }
 
@@ -22,7 +22,7 @@ impl TextOut {
         }
     }
 
-    /// Takes newly decoded text; returns what may be shown.
+    /// Takes newly decoded text; returns what may be sent.
     pub(crate) fn push(&mut self, decoded: &str) -> String {
         if self.stops.is_empty() || self.keep_stop {
             return decoded.to_owned();
@@ -43,7 +43,7 @@ impl TextOut {
         rest
     }
 
-    /// Where in `held` a stop string begins, or may begin once more text comes.
+    /// Where in `held` a stop string begins, or may begin once more text arrives.
     fn first_possible_stop(&self) -> usize {
         let starts = self.held.char_indices().map(|(at, _)| at);
         let may_stop = |at: &usize| {

@@ -1,4 +1,4 @@
-//! Flags of the probe; those of the transfer are serving's.
+//! Flags of the probe; it shares those of the transfer with serving.
 
 use super::pool::PAGE_BYTES;
 use crate::args::TransferArgs;
@@ -8,14 +8,14 @@ use clap::{Parser, ValueEnum};
 use pd_kv_transfer::BootstrapAddr;
 use std::net::IpAddr;
 
-/// Page lists of larger pools would not fit the request that names them.
+/// Page lists of larger pools would not fit into the request that carries them.
 const BYTES_MAX: u64 = 16 << 30;
 
-/// Moves test pages between two nodes as serving would, and measures it; no model is needed.
+/// Transfers test pages between two nodes as serving would, and measures it; no model is needed.
 ///
-/// Start it on the one node, which plays prefill, and with --peer on the other.
+/// Start it on one node, which plays prefill, and with --peer on the other.
 #[derive(Debug, Parser)]
-// As for serving, the last of a flag that is given twice counts.
+// As for serving, the last value of a repeated flag wins.
 #[command(
     name = "pd-agent kv-probe",
     bin_name = "pd-agent kv-probe",
@@ -27,24 +27,24 @@ pub(crate) struct KvProbeArgs {
     #[arg(long, value_name = "HOST[:PORT]")]
     peer: Option<String>,
 
-    /// Address of all listeners; 127.0.0.1, or the one that the peer is reached from, if absent
+    /// Address of all listeners; if absent 127.0.0.1, or the one from which the peer is reached
     #[arg(long, value_name = "HOST", value_parser = host)]
     pub(super) host: Option<IpAddr>,
 
-    /// Bytes of test pages, of all sessions together; prefill needs as many as its peers
+    /// Bytes of test pages over all sessions; prefill needs as many as its peers
     #[arg(long, default_value_t = 1 << 30, value_name = "BYTES",
           value_parser = clap::value_parser!(u64).range(PAGE_BYTES as u64..=BYTES_MAX))]
     bytes: u64,
 
-    /// Rounds of each row of the table, after one to warm up
+    /// Rounds for each row of the table, after a warm-up round
     #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
 
-    /// Decode ranks that receive at once
+    /// Decode ranks that receive concurrently
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) sessions: u32,
 
-    /// How the table is printed
+    /// Output format of the table
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(super) format: Format,
 
@@ -52,8 +52,8 @@ pub(crate) struct KvProbeArgs {
     #[arg(long, default_value = "warn", value_name = "FILTER")]
     pub(super) log_level: String,
 
-    /// Instead of the table, runs a round for each line of standard input, `PIECES PIECE_BYTES`, and
-    /// prints it as a line of JSON
+    /// Instead of the table, run a round for each line of standard input, `PIECES PIECE_BYTES`, and
+    /// print it as a line of JSON
     #[arg(long, hide = true, requires = "peer")]
     pub(super) rounds_from_stdin: bool,
 
@@ -70,8 +70,9 @@ pub(super) enum Format {
 // === impl KvProbeArgs ===
 
 impl KvProbeArgs {
-    /// The words after `pd-agent`, if the first is the probe's name; exits if one of the others is wrong.
-    /// No subcommand of clap's, because SGLang's flags stand at the top, and have to be as they are there.
+    /// The flags after `pd-agent kv-probe`, if that is the first word; exits if one of them is
+    /// wrong. Not a clap subcommand, because SGLang's flags stand at the top level and must keep
+    /// their form.
     pub(crate) fn from_command_line() -> Option<Self> {
         let mut words = std::env::args_os().skip(1).peekable();
         let is_probe = words.peek().is_some_and(|word| word == "kv-probe");
@@ -79,7 +80,7 @@ impl KvProbeArgs {
     }
 
     /// # Errors
-    /// The peer's port is no number.
+    /// The peer's port is not a number.
     pub(super) fn peer(&self) -> Result<Option<BootstrapAddr>> {
         let default = self.transfer.bootstrap_port;
         let peer = self.peer.as_deref();
@@ -92,8 +93,7 @@ impl KvProbeArgs {
     }
 
     /// Pages of one session.
-    ///
-    /// # Errors
+    /// There is less than one for each.
     /// There is not one for each.
     pub(super) fn session_pages(&self) -> Result<u32> {
         let pages = self.pages() / self.sessions;
@@ -115,9 +115,10 @@ fn parse_peer(peer: &str, default_port: u16) -> Result<BootstrapAddr> {
         None => (peer, None),
     };
     let port = port.map(str::parse).transpose();
-    let port = port.with_context(|| format!("--peer {peer}: what follows the colon is no port"))?;
+    let port =
+        port.with_context(|| format!("--peer {peer}: the text after the colon is not a port"))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    ensure!(!host.is_empty(), "--peer {peer}: no host stands there");
+    ensure!(!host.is_empty(), "--peer {peer}: there is no host");
     Ok(BootstrapAddr {
         host: host.to_owned(),
         port: port.unwrap_or(default_port),

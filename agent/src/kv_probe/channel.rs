@@ -1,4 +1,4 @@
-//! Decode's connection to prefill's route: one request after another.
+//! Decode's connection to prefill's route: one request at a time.
 
 use super::wire::{Offer, PATH, SendRequest, Sent};
 use anyhow::{Context, Result, bail, ensure};
@@ -15,11 +15,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Prefill has nothing to wait for before it says what it has.
+/// Prefill answers with its pool without waiting for anything.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest answer that is read.
+/// Largest answer that is accepted.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Of an answer that is no JSON, so many characters are shown.
+/// Characters shown of an answer that is not JSON.
 const SHOWN_CHARS: usize = 300;
 
 pub(super) struct Channel {
@@ -31,7 +31,7 @@ pub(super) struct Channel {
 
 impl Channel {
     /// # Errors
-    /// Nobody listens there, or what does speaks no HTTP.
+    /// There is no listener, or it does not speak HTTP.
     pub(super) async fn connect(peer: &BootstrapAddr) -> Result<Self> {
         let connected = TcpStream::connect((peer.host.as_str(), peer.port));
         let connected = timeout(CONNECT_TIMEOUT, connected).await;
@@ -44,16 +44,16 @@ impl Channel {
         })?;
         stream.set_nodelay(true)?;
         let (requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // Its end shows at the next request.
+        // The next request notices its end.
         tokio::spawn(connection);
         let peer = peer.clone();
         Ok(Self { requests, peer })
     }
 
-    /// What prefill has.
+    /// Asks for prefill's pool.
     ///
     /// # Errors
-    /// It is no probe.
+    /// The peer is not a probe.
     pub(super) async fn offer(&mut self) -> Result<Offer> {
         let peer = self.peer.clone();
         let offer = self.exchange(Method::GET, Bytes::new());
@@ -62,10 +62,10 @@ impl Channel {
         })?
     }
 
-    /// Asks prefill to send, and waits until it has.
+    /// Asks prefill to send, and waits until it has finished.
     ///
     /// # Errors
-    /// It says why it could not.
+    /// Prefill's reason for a failure.
     pub(super) async fn send(&mut self, request: &SendRequest) -> Result<Sent> {
         let body = serde_json::to_vec(request)?;
         self.exchange(Method::POST, body.into()).await
@@ -88,7 +88,7 @@ impl Channel {
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
         let Ok(body) = body.collect().await else {
-            bail!("{peer} broke off its answer");
+            bail!("{peer} ended its answer early");
         };
         let body = body.to_bytes();
         let text = String::from_utf8_lossy(&body);

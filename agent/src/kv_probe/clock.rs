@@ -1,16 +1,16 @@
-//! What an interval took: time, and processor time of all threads of this process.
+//! Duration of an interval, and processor time of all threads of this process.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// Both clocks, in nanoseconds, each from a beginning of its own.
+/// Both clocks, in nanoseconds, each with its own epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Reading {
     at_ns: u64,
     cpu_ns: u64,
 }
 
-/// From one reading to a later one of the same process.
+/// The interval between two readings of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Span {
     started: Reading,
@@ -52,7 +52,7 @@ impl Span {
         seconds(self.started.cpu_ns, self.ended.cpu_ns)
     }
 
-    /// The shortest that holds both.
+    /// The shortest span that covers both.
     pub(super) fn and(self, other: Self) -> Self {
         let first = |a: Reading, b: Reading| if a.at_ns <= b.at_ns { a } else { b };
         let last = |a: Reading, b: Reading| if a.at_ns >= b.at_ns { a } else { b };
@@ -63,7 +63,7 @@ impl Span {
     }
 }
 
-/// Readings come from a peer, too, so the order is not taken for granted.
+/// Readings also come from a peer, so their order is not guaranteed.
 fn seconds(started_ns: u64, ended_ns: u64) -> f64 {
     std::time::Duration::from_nanos(ended_ns.saturating_sub(started_ns)).as_secs_f64()
 }

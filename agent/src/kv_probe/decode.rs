@@ -1,4 +1,4 @@
-//! Decode's side of a probe: rounds, with every byte compared, and what they come to.
+//! Decode's side of a probe: rounds, with every byte compared, and their results.
 
 use super::args::{Format, KvProbeArgs};
 use super::clock::{Reading, Span};
@@ -13,26 +13,26 @@ use pd_kv_transfer::BootstrapAddr;
 use serde::Serialize;
 use std::io::Write;
 
-/// Single pages that are timed one after another.
+/// Single pages that are timed one after the other.
 const LATENCY_WRITES: u32 = 200;
-/// Of the order of pages there and here.
+/// Orders pages on both sides.
 const SRC_SEED: u64 = 1;
 const DST_SEED: u64 = 2;
 
 /// All decode ranks of a probe.
 struct Decode {
     sessions: Vec<Session>,
-    /// Of each session.
+    /// Per session.
     pages: u32,
 }
 
-/// What moved at once, over all sessions.
+/// The result of one concurrent transfer, over all sessions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
     pub(super) bytes: u64,
     /// From the first `send` to the last `Success`, by prefill's clocks.
     pub(super) prefill: Span,
-    /// The same rounds as decode sees them, with what it asks and offers before.
+    /// The same as decode sees it, including its requests and offers.
     pub(super) decode: Span,
 }
 
@@ -41,14 +41,14 @@ pub(super) struct Round {
 struct RoundLine {
     bytes: u64,
     seconds: f64,
-    /// Of both processes.
+    /// Sum of both processes.
     cpu_seconds: f64,
 }
 
 /// Measures and prints.
 ///
 /// # Errors
-/// Prefill cannot be reached or does not fit, or a byte is not what it sent.
+/// Prefill is unreachable or incompatible, or a received byte is wrong.
 pub(super) async fn measure(args: &KvProbeArgs, peer: &BootstrapAddr) -> Result<()> {
     let mut decode = Decode {
         sessions: Vec::new(),
@@ -81,7 +81,7 @@ impl Decode {
         let link = self.sessions.first().and_then(Session::link);
         Ok(Report {
             peer: peer.to_string(),
-            link: link.with_context(|| format!("the link to {peer} is gone"))?,
+            link: link.with_context(|| format!("the connection to {peer} is lost"))?,
             sessions: args.sessions,
             rounds: args.rounds,
             rows,
@@ -89,7 +89,7 @@ impl Decode {
         })
     }
 
-    /// So many rounds after one to warm up.
+    /// Runs `count` rounds after a warm-up round.
     async fn rounds(&mut self, shape: Shape, count: u32) -> Result<Vec<Round>> {
         self.round(shape).await?;
         let mut rounds = Vec::new();
@@ -99,7 +99,7 @@ impl Decode {
         Ok(rounds)
     }
 
-    /// Moves a shape to every session at once, and compares what has come.
+    /// Transfers a shape to every session concurrently, and compares the received bytes.
     async fn round(&mut self, shape: Shape) -> Result<Round> {
         let dst = shape.scatter(self.pages, DST_SEED);
         // Each session has its own part of prefill's pool.
@@ -128,7 +128,8 @@ impl Decode {
         })
     }
 
-    /// A round for each line of standard input. Nothing else runs on this thread, so it may block.
+    /// Runs a round for each line of standard input. Nothing else runs on this thread, so it may
+    /// block.
     async fn answer_stdin(&mut self) -> Result<()> {
         for line in std::io::stdin().lines() {
             let shape = parse_shape(&line?, self.pages)?;

@@ -1,4 +1,4 @@
-//! One manager with its pool, and a way to wait for what becomes of its rooms.
+//! One manager with its pool, and a wait for the states of its rooms.
 
 use super::pool::Pool;
 use super::wire::KV_COMPAT;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A room whose peer does not appear fails after this: nobody computes before it does.
+/// A room whose peer does not appear fails after this: until then it costs no computation.
 const PEER_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(super) struct Node {
@@ -20,7 +20,7 @@ pub(super) struct Node {
     wakes: watch::Receiver<u64>,
 }
 
-/// Names a process of a probe.
+/// Draws a name for a process of a probe.
 pub(super) fn draw_boot_id() -> String {
     format!("kv-probe-{:016x}", rand::random::<u64>())
 }
@@ -61,7 +61,7 @@ impl Node {
         })
     }
 
-    /// Waits, woken by the manager only, until `reached` holds; every stage of a room has its bound.
+    /// Waits, woken only by the manager, until `reached` holds; every phase of a room is bounded.
     pub(super) async fn until(&self, reached: impl Fn() -> bool) {
         let mut wakes = self.wakes.clone();
         while !reached() {

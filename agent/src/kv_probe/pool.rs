@@ -1,21 +1,22 @@
-//! Pages of a probe. Prefill's tell where they stand, so that a byte in the wrong place is found.
+//! Pages of a probe. Prefill's hold their own position, so that a misplaced byte is detected.
 
 use anyhow::{Context, Result};
 use pd_kv_transfer::{KvArgs, MetadataBuffers, Region};
 use pd_protocol::layout::{KvCut, KvDtype, KvGroup, KvLayout, PAGE_ORDER};
 use pd_protocol::metadata::MetadataLayout;
 
-/// What a page of the layout below has.
+/// Bytes of a page in the layout below.
 pub(super) const PAGE_BYTES: usize = 64 << 10;
 const WORD_BYTES: usize = 8;
-/// Odd, so that no two places have the same word; its bytes differ, so that no shift of a word is another.
+/// Odd, so that no two positions have the same word; its bytes differ, so that no shifted word
+/// equals another.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 pub(super) struct Pool {
     pub(super) kv: KvArgs,
 }
 
-/// A byte that is not what prefill sent.
+/// A byte that differs from what prefill sent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "contents differ: page {page}, byte {offset} is {actual:#04x}, but prefill's page {src_page} has \
@@ -32,7 +33,7 @@ pub(super) struct WrongByte {
 // === impl Pool ===
 
 impl Pool {
-    /// Zeroed pages, and `rows` rows of metadata: rooms that are open at once.
+    /// Zeroed pages, and `rows` metadata rows, one per concurrently open room.
     ///
     /// # Errors
     /// The system refuses the memory.
@@ -49,7 +50,7 @@ impl Pool {
                 layout,
             },
         };
-        // Memory that is only promised would be made while a round is measured.
+        // Otherwise the system would commit the memory while a round is measured.
         pool.clear(0..pages)?;
         Ok(pool)
     }
@@ -58,10 +59,10 @@ impl Pool {
         self.kv.layout.pages
     }
 
-    /// Prefill: gives every page its bytes.
+    /// Prefill: fills every page.
     ///
     /// # Errors
-    /// None: pages of the pool are written.
+    /// None: all pages are in the pool.
     pub(super) fn fill(&self) -> Result<()> {
         let mut bytes = vec![0; PAGE_BYTES];
         for page in 0..self.pages() {
@@ -71,10 +72,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Decode: takes the bytes away, so that those of the round before are not taken for new ones.
+    /// Decode: clears the pages, so that the bytes of the last round do not pass for new ones.
     ///
     /// # Errors
-    /// A page is not of the pool.
+    /// A page is outside the pool.
     pub(super) fn clear(&self, pages: impl IntoIterator<Item = u32>) -> Result<()> {
         let zeros = vec![0; PAGE_BYTES];
         pages

@@ -1,4 +1,4 @@
-//! Prefill's side of a probe: sends its pages to whichever room is asked for.
+//! Prefill's side of a probe: sends its pages to the requested room.
 
 use super::args::KvProbeArgs;
 use super::clock::Reading;
@@ -26,7 +26,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// Rooms at once, each with a row of metadata; more are refused.
+/// Concurrent rooms, each with a metadata row; more are refused.
 const ROOMS_MAX: u32 = 64;
 
 struct Prefill {
@@ -34,16 +34,16 @@ struct Prefill {
     rows: Mutex<MetadataIndexAllocator>,
 }
 
-/// A row for as long as a room may be read from.
+/// A metadata row, held until its room can no longer be read from.
 struct Row<'a> {
     index: u32,
     rows: &'a Mutex<MetadataIndexAllocator>,
 }
 
-/// Why nothing is sent, or did not arrive.
+/// Why no pages were sent, or they did not arrive.
 #[derive(Debug, thiserror::Error)]
 enum SendError {
-    #[error("{ROOMS_MAX} rooms are open already; ask again later")]
+    #[error("{ROOMS_MAX} rooms are already open; retry later")]
     Busy,
     #[error("page {page} is beyond the pool of {pages} pages")]
     Page { page: u32, pages: u32 },
@@ -51,11 +51,11 @@ enum SendError {
     Room(#[from] pd_kv_transfer::OpenError),
     #[error("room {room} failed: {reason}")]
     Failed { room: u64, reason: FailureReason },
-    #[error("this is a mistake in the probe: {0}")]
+    #[error("bug in the probe: {0}")]
     Internal(String),
 }
 
-/// Serves until a signal.
+/// Serves until a signal ends it.
 ///
 /// # Errors
 /// A port is taken, or the manager does not start.
@@ -102,7 +102,8 @@ async fn send(State(prefill): State<Arc<Prefill>>, body: Bytes) -> Response {
         Ok(request) => request,
         Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
     };
-    // A task of its own, because a row stays in use until its room is released, whoever hangs up.
+    // A separate task, because a row stays in use until its room is released, even if the peer
+    // hangs up.
     let sent = tokio::spawn(async move { prefill.send(request).await });
     let sent = sent
         .await
@@ -110,7 +111,7 @@ async fn send(State(prefill): State<Arc<Prefill>>, body: Bytes) -> Response {
     match sent {
         Ok(sent) => Json(sent).into_response(),
         Err(error) => {
-            tracing::warn!(%error, "pages were not sent");
+            tracing::warn!(%error, "did not send pages");
             (error.status(), error.to_string()).into_response()
         }
     }

@@ -1,4 +1,4 @@
-//! What a probe found, for people and for scripts.
+//! Results of a probe, for users and for scripts.
 
 use super::decode::Round;
 use super::shape::Shape;
@@ -11,7 +11,7 @@ const GB: f64 = 1e9;
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) peer: String,
-    /// Which way the bytes took, and why not a better one.
+    /// The transport in use, and why no faster one is.
     #[serde(flatten)]
     pub(super) link: PeerTransport,
     pub(super) sessions: u32,
@@ -20,13 +20,13 @@ pub(super) struct Report {
     pub(super) latency: Latency,
 }
 
-/// Rounds of one shape, in every session at once.
+/// Rounds of one shape, run concurrently in every session.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    /// Of one session.
+    /// Per session.
     pieces: u32,
     piece_bytes: u64,
-    /// Of all sessions.
+    /// Over all sessions.
     bytes: u64,
     gb_per_s: Spread,
     cpu_s_per_gb: CpuPerGb,
@@ -99,7 +99,7 @@ fn sorted(figures: impl Iterator<Item = f64>) -> Vec<f64> {
     figures
 }
 
-/// Of figures in order, the one that so many percent do not exceed; NaN where there is none.
+/// The value of sorted figures that `percent` per cent do not exceed; NaN if there are none.
 fn quantile(sorted: &[f64], percent: usize) -> f64 {
     let last = sorted.len().saturating_sub(1);
     let index = (last * percent + 50) / 100;
@@ -166,7 +166,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Whole where it can be.
+/// In whole units where possible.
 fn size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let found = units.iter().find(|(unit, _)| bytes >= *unit);

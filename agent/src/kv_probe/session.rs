@@ -15,7 +15,7 @@ use pd_protocol::Role;
 use pd_protocol::{BootstrapRoom, KvPoll};
 use std::net::IpAddr;
 
-/// Of a session, which has one room at a time.
+/// The row of a session, which has one room at a time.
 const ROW: u32 = 0;
 
 pub(super) struct Session {
@@ -36,7 +36,7 @@ impl Session {
         let asked = args.session_pages()? * args.sessions;
         ensure!(
             asked <= pages,
-            "prefill on {peer} has {pages} pages, but {asked} are asked for; give both sides the same \
+            "prefill on {peer} has {pages} pages, but {asked} were requested; give both sides the same \
              --bytes"
         );
         let host = match args.host {
@@ -57,7 +57,7 @@ impl Session {
         })
     }
 
-    /// How prefill is reached; known once a room has been.
+    /// The transport to prefill; known after the first room.
     pub(super) fn link(&self) -> Option<PeerTransport> {
         self.transport_report.snapshot().into_values().next()
     }
@@ -66,10 +66,10 @@ impl Session {
         &self.node.pool
     }
 
-    /// Has prefill send pages to pages here.
+    /// Makes prefill send pages to pages here.
     ///
     /// # Errors
-    /// The room failed on one of the sides.
+    /// The room failed on either side.
     pub(super) async fn receive(&mut self, src_pages: &[u32], dst_pages: &[u32]) -> Result<Sent> {
         let room = BootstrapRoom::from_random(rand::random(), 1);
         let receiver = self.node.manager.receiver(ReceiverRequest {
@@ -84,7 +84,7 @@ impl Session {
         };
         let sent = tokio::select! {
             sent = self.channel.send(&request) => sent?,
-            // Prefill would wait for this room until its patience ends.
+            // Otherwise prefill would wait for this room until its timeout.
             () = self.node.until(|| receiver.poll() == KvPoll::Failed) => return Err(failure(&receiver)),
         };
         self.node.until(|| receiver.released()).await;
@@ -108,9 +108,7 @@ fn failure(receiver: &KvReceiver) -> anyhow::Error {
 /// The address of this node that prefill can dial.
 async fn host_towards(peer: &BootstrapAddr) -> Result<IpAddr> {
     let mut found = tokio::net::lookup_host((peer.host.as_str(), peer.port)).await?;
-    let found = found
-        .next()
-        .context("a host that was reached has an address")?;
+    let found = found.next().context("a reached host has an address")?;
     let host = address_towards(found);
     host.with_context(|| format!("no address of this node leads to {peer}; set --host"))
 }

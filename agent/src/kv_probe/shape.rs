@@ -1,4 +1,4 @@
-//! What a round moves: pieces of neighbouring pages, scattered over both pools.
+//! What a round transfers: pieces of adjacent pages, scattered over both pools.
 
 use super::pool::PAGE_BYTES;
 use rand::SeedableRng;
@@ -7,7 +7,7 @@ use rand::seq::SliceRandom;
 
 /// Pages of a piece: 64 KiB, 1 MiB, 16 MiB.
 const PIECES: [u32; 3] = [1, 16, 256];
-/// Pages of prompts that are less than the pool: 256 MiB, 16 MiB, 1 MiB.
+/// Pages of prompts smaller than the pool: 256 MiB, 16 MiB, 1 MiB.
 const PARTS: [u32; 3] = [4096, 256, 16];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub(super) struct Shape {
     pub(super) piece_pages: u32,
 }
 
-/// Rows of the table for pools of `pages`: the whole in pieces of each size, then parts of it in single
-/// pages.
+/// Rows of the table for pools of `pages`: the whole pool in pieces of each size, then parts of it
+/// in single pages.
 pub(super) fn shapes(pages: u32) -> Vec<Shape> {
     let whole = PIECES.into_iter().map(|piece_pages| Shape {
         pieces: pages / piece_pages,
@@ -50,7 +50,8 @@ impl Shape {
         u64::from(self.piece_pages) * PAGE_BYTES as u64
     }
 
-    /// The pieces' pages, in an order drawn from `seed`: places of a pool of `pool_pages`, no two alike.
+    /// The pieces' pages in an order drawn from `seed`: disjoint positions in a pool of
+    /// `pool_pages`.
     pub(super) fn scatter(self, pool_pages: u32, seed: u64) -> Vec<u32> {
         let mut places: Vec<u32> = (0..pool_pages / self.piece_pages).collect();
         places.shuffle(&mut StdRng::seed_from_u64(seed));

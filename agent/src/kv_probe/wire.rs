@@ -1,11 +1,12 @@
-//! What decode asks of prefill, beside the bootstrap server: `GET /kv-probe` for its pool, `POST` for pages.
+//! Decode's requests to prefill, on the bootstrap server's port: `GET /kv-probe` for its pool,
+//! `POST` for pages.
 
 use super::clock::Span;
 use pd_protocol::BootstrapRoom;
 use serde::{Deserialize, Serialize};
 
 pub(super) const PATH: &str = "/kv-probe";
-/// Stands in place of a model's digest, so that a probe never meets a worker that serves.
+/// Replaces a model's digest, so that a probe never pairs with a serving worker.
 pub(super) const KV_COMPAT: &str = "kv-probe-1";
 
 /// Prefill's pool.
@@ -14,11 +15,12 @@ pub(super) struct Offer {
     pub(super) pages: u32,
 }
 
-/// Send these pages to this room, which decode has opened, and answer when it has confirmed them.
+/// Asks prefill to send these pages to this room, which decode has opened, and to answer once
+/// decode has confirmed them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SendRequest {
     pub(super) bootstrap_room: BootstrapRoom,
-    /// Of prefill's pool.
+    /// Indices in prefill's pool.
     pub(super) page_indices: Vec<u32>,
 }
 

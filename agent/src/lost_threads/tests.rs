@@ -18,7 +18,7 @@ async fn a_panic_on_a_vital_thread_is_reported_and_others_are_not() {
     for name in VITAL {
         panic_on(name);
         let reason = lost.next().await;
-        let start = format!("thread {name} is lost");
+        let start = format!("thread {name} panicked");
         assert!(reason.starts_with(&start), "{reason}");
         assert!(reason.contains("on purpose"), "{reason}");
     }

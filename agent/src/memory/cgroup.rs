@@ -1,14 +1,14 @@
-//! What the control group's memory limit leaves free: version 2, or 1's memory controller. Groups
-//! further up may be tighter; what counts is the tightest.
+//! Free memory under the control group's limit: version 2, or version 1's memory controller. Parent
+//! groups may be tighter; the tightest limit applies.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The names of one version's files.
+/// The file names of one version.
 struct Version {
     limit: &'static str,
     used: &'static str,
-    /// In `memory.stat`: file pages that the kernel gives back first.
+    /// In `memory.stat`: file pages that the kernel reclaims first.
     reclaimable: &'static str,
 }
 
@@ -23,7 +23,7 @@ const V1: Version = Version {
     reclaimable: "total_inactive_file ",
 };
 
-/// `None`: no group has a limit, or none can be read.
+/// `None`: no group has a limit, or none is readable.
 pub(super) fn free_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     free_below(Path::new("/sys/fs/cgroup"), &groups)
@@ -47,8 +47,8 @@ fn free_below(root: &Path, groups: &str) -> Option<u64> {
     free.min()
 }
 
-/// Over the group and those above it. In a container's own view the root is its group, whatever the
-/// path says.
+/// The minimum over the group and its parents. A container sees its own group as the root,
+/// regardless of the path.
 fn tightest(root: &Path, group: PathBuf, version: &Version) -> Option<u64> {
     let up = group
         .ancestors()
@@ -58,7 +58,7 @@ fn tightest(root: &Path, group: PathBuf, version: &Version) -> Option<u64> {
 
 fn free_in(group: &Path, version: &Version) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(group.join(name)).ok();
-    // "max" is no number: there is no limit.
+    // "max" does not parse: there is no limit.
     let limit: u64 = read(version.limit)?.trim().parse().ok()?;
     let used: u64 = read(version.used)?.trim().parse().ok()?;
     let reclaimable = read("memory.stat").and_then(|stat| {

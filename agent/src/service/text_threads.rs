@@ -1,21 +1,21 @@
-//! Tokenising beside the HTTP threads: bounded in memory, and ended when nobody waits for it.
+//! Tokenising off the HTTP threads: bounded in memory, and cancelled when its caller is gone.
 
 use crate::http::error::ApiError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Semaphore;
 
-/// Bytes of text that are tokenised at once. Each takes some 200 bytes of memory until it is done.
+/// Bytes of text that are tokenised concurrently. Each takes some 200 bytes of memory meanwhile.
 pub(crate) const BYTES_AT_ONCE: u32 = 4 << 20;
 
-/// The way to the threads that tokenise long texts.
+/// Access to the threads that tokenise long texts.
 #[derive(Debug)]
 pub(crate) struct TextThreads {
-    /// A permit for each byte.
+    /// One permit per byte.
     budget: Arc<Semaphore>,
 }
 
-/// Asks a job to end when its caller has gone.
+/// Asks a job to end when its caller is gone.
 #[derive(Debug, Default)]
 struct CancelOnDrop(Arc<AtomicBool>);
 
@@ -28,9 +28,9 @@ impl TextThreads {
         }
     }
 
-    /// Runs `job` on a thread that may block, once the text of `bytes` bytes that it works on fits
-    /// beside the others; one that never would takes the whole budget. Dropping the future ends
-    /// the wait, or sets what `job` is given to look at.
+    /// Runs `job` on a thread that may block, once its text of `bytes` bytes fits into the budget;
+    /// a text that never would takes the whole budget. Dropping the future ends the wait, or sets
+    /// the flag that `job` is given.
     ///
     /// # Errors
     /// 500 when `job` panics.

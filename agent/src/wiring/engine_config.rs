@@ -1,4 +1,4 @@
-//! The engine's configuration, from arguments that have been checked.
+//! The engine's configuration, from checked arguments.
 
 use super::own_address::own_address;
 use super::transfer_config;
@@ -12,7 +12,8 @@ use pd_kv_transfer::{TransferConfig, TransportReport};
 use pd_protocol::Role;
 
 /// # Errors
-/// When the device cannot be used, has no memory left for the KV pool, or peers cannot be told where to dial.
+/// When the device cannot be used, has no memory left for the KV pool, or there is no address that
+/// peers can dial.
 pub(super) fn build(
     args: &Args,
     ports: Ports,

@@ -1,13 +1,13 @@
-//! The address that peers dial where a process listens on all of its addresses: the one from which
-//! this machine reaches the world, or the only one it has. Where there is a choice, a person makes
-//! it: decode on another node would dial whatever is guessed here, perhaps itself.
+//! The address that peers dial when a process listens on all addresses: the one from which this
+//! machine reaches the world, or its only one. If there is a choice, the user makes it: decode on
+//! another node would dial a wrong guess, perhaps itself.
 
 use anyhow::{Result, bail};
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// Reserved for documentation, so they are routed as the world is, and nobody is there.
+/// Reserved for documentation, so they take the default route and have no host.
 const WORLD: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9),
     SocketAddr::new(
@@ -16,7 +16,7 @@ const WORLD: [SocketAddr; 2] = [
     ),
 ];
 
-/// `host`, or where that is any address, the one that peers dial.
+/// `host`, or the address that peers dial if that is unspecified.
 ///
 /// # Errors
 /// The machine has several addresses and no default route.
@@ -39,13 +39,13 @@ pub(crate) fn own_address(host: IpAddr) -> Result<IpAddr> {
 /// The address that this machine reaches `peer` from.
 ///
 /// # Errors
-/// No way leads there.
+/// There is no route to it.
 pub(crate) fn address_towards(peer: SocketAddr) -> io::Result<IpAddr> {
     let any: SocketAddr = match peer {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    // A UDP socket that is connected chooses its address and sends nothing.
+    // Connecting a UDP socket selects its address and sends nothing.
     let socket = UdpSocket::bind(any)?;
     socket.connect(peer)?;
     Ok(socket.local_addr()?.ip())
@@ -58,7 +58,7 @@ fn only(host: IpAddr, addresses: &[IpAddr]) -> Result<IpAddr> {
             let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
             tracing::warn!(
                 "--host {host}: this machine has no network, so peers are given {loopback}, which \
-                 only those on this machine can dial; give --host an address if others shall"
+                 only those on this machine can dial; set --host to an address that other machines can dial"
             );
             Ok(loopback)
         }
@@ -66,15 +66,15 @@ fn only(host: IpAddr, addresses: &[IpAddr]) -> Result<IpAddr> {
             let several: Vec<String> = several.iter().map(IpAddr::to_string).collect();
             bail!(
                 "--host {host}: this machine has no default route and several addresses ({}); give \
-                 --host the one that the other side of the pair dials",
+                 --host the one that peers dial",
                 several.join(", ")
             )
         }
     }
 }
 
-/// This machine's own, without loopback, as the kernel's routing table has them: an address, and in
-/// a line below it that it is a local one.
+/// This machine's IPv4 addresses without loopback, from the kernel's routing table: an address, and
+/// in a later line that it is local.
 fn v4_addresses(fib_trie: &str) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     let mut last = None;
@@ -88,12 +88,12 @@ fn v4_addresses(fib_trie: &str) -> Vec<IpAddr> {
         }
     }
     addresses.sort_unstable();
-    // The table of all routes and that of local ones both have them.
+    // The main and the local table both list them.
     addresses.dedup();
     addresses
 }
 
-/// This machine's own of global scope: address, interface's index, prefix, scope, flags, name.
+/// This machine's global IPv6 addresses: address, interface index, prefix, scope, flags, name.
 fn v6_addresses(if_inet6: &str) -> Vec<IpAddr> {
     let global = if_inet6.lines().filter_map(|line| {
         let mut fields = line.split_whitespace();

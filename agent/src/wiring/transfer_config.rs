@@ -1,4 +1,4 @@
-//! The KV transfer path, from the flags that serving and the fabric probe share.
+//! KV transfer settings, from the flags that serving and the KV probe share.
 
 use crate::args::TransferArgs;
 use pd_kv_transfer::{RdmaConfig, TransferConfig};
@@ -9,7 +9,7 @@ pub(crate) fn build(args: &TransferArgs, host: IpAddr) -> TransferConfig {
     let backend = args.transfer_backend;
     if backend.is_foreign() {
         tracing::info!(
-            "--disaggregation-transfer-backend {} means auto here: shm, rdma or tcp",
+            "--disaggregation-transfer-backend {} is handled as auto: shm, rdma or tcp",
             backend.name
         );
     }

@@ -19,7 +19,7 @@ pub(crate) struct Agent {
     pub(crate) admin: String,
     pub(crate) bootstrap_port: u16,
     pub(crate) client: Client,
-    /// What the log said until the agent was ready.
+    /// The log until the agent was ready.
     pub(crate) start_log: String,
 }
 
@@ -118,7 +118,7 @@ impl Agent {
         exit.expect("the agent ends in time").unwrap()
     }
 
-    /// Most memory that the process has had at once, as the kernel counts it.
+    /// Peak memory of the process, as the kernel counts it.
     pub(crate) fn peak_memory_kib(&self) -> u64 {
         let pid = self.child.id().expect("the agent runs");
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -138,7 +138,7 @@ impl Agent {
         self.wait_in_flight(0).await;
     }
 
-    /// Waits until so many requests are in flight.
+    /// Waits until `count` requests are in flight.
     pub(crate) async fn wait_in_flight(&self, count: u64) {
         let reached = async {
             while self.in_flight().await != count {
@@ -146,7 +146,7 @@ impl Agent {
             }
         };
         let reached = timeout(Duration::from_secs(10), reached).await;
-        reached.unwrap_or_else(|_| panic!("never are {count} requests in flight"));
+        reached.unwrap_or_else(|_| panic!("the agent never had {count} requests in flight"));
     }
 }
 

@@ -8,7 +8,7 @@ const PATH: &str = "/v1/chat/completions";
 fn ask(extra: Value) -> Value {
     let mut body = json!({
         "model": "tiny",
-        "messages": [{"role": "user", "content": "Tell me of the sea."}],
+        "messages": [{"role": "user", "content": "Speak of the sea."}],
         "temperature": 0,
         "max_tokens": 12,
         "ignore_eos": true,
@@ -44,7 +44,7 @@ async fn an_answer_has_openais_shape() {
 }
 
 #[tokio::test]
-async fn a_stream_tells_the_same_text_and_ends_with_usage() {
+async fn a_stream_has_the_same_text_and_ends_with_usage() {
     let agent = Agent::start(&[]).await;
     let whole = agent
         .client
@@ -83,7 +83,7 @@ async fn a_stream_tells_the_same_text_and_ends_with_usage() {
 }
 
 #[tokio::test]
-async fn logprobs_are_told_for_every_token_of_the_text() {
+async fn logprobs_are_returned_for_every_token_of_the_text() {
     let agent = Agent::start(&[]).await;
     let body = ask(json!({"logprobs": true, "top_logprobs": 3}));
     let answer = agent.client.post(&agent.url(PATH), &body).await.ok();
@@ -113,11 +113,11 @@ async fn logprobs_are_told_for_every_token_of_the_text() {
         .await
         .all()
         .await;
-    let told = events
+    let streamed = events
         .iter()
         .filter_map(|e| e["choices"][0]["logprobs"]["content"].as_array());
-    let told: Vec<Value> = told.flatten().cloned().collect();
-    assert_eq!(&told, tokens);
+    let streamed: Vec<Value> = streamed.flatten().cloned().collect();
+    assert_eq!(&streamed, tokens);
 }
 
 #[tokio::test]
@@ -175,18 +175,17 @@ async fn a_stop_string_ends_the_answer_and_is_not_in_it() {
         .await
         .all()
         .await;
-    let told: String = events
+    let streamed: String = events
         .iter()
         .filter_map(|event| event["choices"][0]["delta"]["content"].as_str())
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(streamed, expected);
 }
 
 #[tokio::test]
 async fn parts_of_a_message_are_one_text() {
     let agent = Agent::start(&[]).await;
-    let parts =
-        json!([{"type": "text", "text": "Tell me"}, {"type": "text", "text": "of the sea."}]);
+    let parts = json!([{"type": "text", "text": "Speak"}, {"type": "text", "text": "of the sea."}]);
     let body = ask(json!({"messages": [{"role": "user", "content": parts}]}));
     let answer = agent.client.post(&agent.url(PATH), &body).await.ok();
     let whole = agent
@@ -215,13 +214,12 @@ async fn any_model_and_fields_that_ask_for_nothing_are_served() {
 async fn a_continued_message_is_part_of_the_prompt() {
     let agent = Agent::start(&[]).await;
     let messages = json!([
-        {"role": "user", "content": "Tell me of the sea."},
+        {"role": "user", "content": "Speak of the sea."},
         {"role": "assistant", "content": "The sea is"},
     ]);
     let body = ask(json!({"messages": messages, "continue_final_message": true}));
     let continued = agent.client.post(&agent.url(PATH), &body).await.ok();
-    let prompt =
-        "<|im_start|>user\nTell me of the sea.<|im_end|>\n<|im_start|>assistant\nThe sea is";
+    let prompt = "<|im_start|>user\nSpeak of the sea.<|im_end|>\n<|im_start|>assistant\nThe sea is";
     let text = json!({"prompt": prompt, "temperature": 0, "max_tokens": 1});
     let text = agent
         .client

@@ -108,9 +108,9 @@ async fn no_token_asked_for_is_an_echo_with_logprobs() {
         (&usage["prompt_tokens"], &usage["total_tokens"]),
         (prompt_tokens, prompt_tokens)
     );
-    for (list, told) in none["choices"][0]["logprobs"].as_object().unwrap() {
+    for (list, values) in none["choices"][0]["logprobs"].as_object().unwrap() {
         let with_one = one["choices"][0]["logprobs"][list].as_array().unwrap();
-        assert_eq!(told.as_array().unwrap(), &with_one[..with_one.len() - 1]);
+        assert_eq!(values.as_array().unwrap(), &with_one[..with_one.len() - 1]);
     }
     let mut streamed = ask(&json!("the sea"), &scored);
     streamed["stream"] = json!(true);
@@ -119,7 +119,7 @@ async fn no_token_asked_for_is_an_echo_with_logprobs() {
 }
 
 #[tokio::test]
-async fn a_stream_tells_the_same_texts() {
+async fn a_stream_has_the_same_texts() {
     let agent = Agent::start(&[]).await;
     let prompts = json!(["the sea", "the sky"]);
     let whole = answer(&agent, prompts.clone(), json!({})).await;
@@ -133,11 +133,14 @@ async fn a_stream_tells_the_same_texts() {
         .await
         .all()
         .await;
-    let told = |index: u64| -> String {
+    let streamed = |index: u64| -> String {
         let choices = events.iter().map(|event| &event["choices"][0]);
         let own = choices.filter(|choice| choice["index"] == index);
         own.filter_map(|choice| choice["text"].as_str()).collect()
     };
-    assert_eq!([told(0), told(1)], [texts(&whole)[0], texts(&whole)[1]]);
+    assert_eq!(
+        [streamed(0), streamed(1)],
+        [texts(&whole)[0], texts(&whole)[1]]
+    );
     assert_eq!(events.last().unwrap()["usage"]["completion_tokens"], 16);
 }

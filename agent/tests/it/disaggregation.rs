@@ -137,7 +137,7 @@ async fn a_pair_answers_as_one_process_does() {
 }
 
 #[tokio::test]
-async fn prefill_tells_an_echoed_prompts_logprobs_and_decode_the_answers() {
+async fn prefill_returns_an_echoed_prompts_logprobs_and_decode_the_answers() {
     let (prefill, decode, whole) =
         tokio::join!(start("prefill"), start("decode"), Agent::start(&[]));
     let path = "/v1/completions";
@@ -154,13 +154,13 @@ async fn prefill_tells_an_echoed_prompts_logprobs_and_decode_the_answers() {
         assert_eq!(answers["usage"], alone["usage"]);
         for part in 0..4 {
             for (name, list) in alone["choices"][part]["logprobs"].as_object().unwrap() {
-                let told = |by: &Value| {
+                let listed = |by: &Value| {
                     let list = by["choices"][part]["logprobs"][name].as_array();
                     list.cloned().unwrap_or_default()
                 };
-                let joined = [told(&prompts), told(&answers)].concat();
+                let joined = [listed(&prompts), listed(&answers)].concat();
                 assert_eq!(&joined, list.as_array().unwrap(), "{name}");
-                assert_eq!(told(&answers).len(), max_tokens);
+                assert_eq!(listed(&answers).len(), max_tokens);
             }
             assert_eq!(
                 answers["choices"][part]["text"],

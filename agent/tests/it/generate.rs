@@ -100,7 +100,7 @@ async fn a_batch_is_answered_in_order_with_settings_of_its_own() {
 }
 
 #[tokio::test]
-async fn events_tell_the_whole_answer_so_far() {
+async fn events_hold_the_whole_answer_so_far() {
     let agent = Agent::start(&[]).await;
     let body = json!({"text": "the sea", "sampling_params": greedy(6), "stream": true});
     let events = agent

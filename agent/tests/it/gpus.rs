@@ -1,4 +1,4 @@
-//! GPU metrics of an agent whose driver is a library of ours, and of one that sees no GPU.
+//! GPU metrics of an agent with a fake driver library, and of one that sees no GPU.
 
 use crate::agent::Agent;
 use std::path::{Path, PathBuf};
@@ -26,14 +26,14 @@ async fn metrics(agent: &Agent) -> String {
     String::from_utf8(answer.body.to_vec()).unwrap()
 }
 
-/// What is told of GPUs, once something is.
-async fn told_with(env: &[(&str, &str)]) -> Vec<String> {
+/// The GPU series that an agent exports, once it has any.
+async fn series_with(env: &[(&str, &str)]) -> Vec<String> {
     let folder = driver();
     let library_path = ("LD_LIBRARY_PATH", folder.to_str().unwrap());
     let here = [library_path, ("NODE_NAME", "n"), ("POD_NAME", "p")];
     let env: Vec<(&str, &str)> = here.into_iter().chain(env.iter().copied()).collect();
     let agent = Agent::start_with_env(&[], &env).await;
-    let told = async {
+    let scraped = async {
         loop {
             let text = metrics(&agent).await;
             if text.contains("pdserve_gpu_degraded{") {
@@ -42,28 +42,28 @@ async fn told_with(env: &[(&str, &str)]) -> Vec<String> {
             tokio::task::yield_now().await;
         }
     };
-    let text = timeout(Duration::from_secs(10), told).await;
+    let text = timeout(Duration::from_secs(10), scraped).await;
     let text = text.expect("GPUs are read within a second");
     let ours = |line: &&str| line.starts_with("DCGM_") || line.starts_with("pdserve_gpu_");
     text.lines().filter(ours).map(str::to_owned).collect()
 }
 
 /// The value of the series with this name and these parts of its labels.
-fn value(told: &[String], name: &str, labels: &[&str]) -> Option<f64> {
-    let mut found = told.iter().filter(|line| {
+fn value(series: &[String], name: &str, labels: &[&str]) -> Option<f64> {
+    let mut found = series.iter().filter(|line| {
         let (of, rest) = line.split_once('{').unwrap();
         of == name && labels.iter().all(|label| rest.contains(label))
     });
     let line = found.next()?;
-    assert_eq!(found.next(), None, "{name} is told twice");
+    assert_eq!(found.next(), None, "{name} is exported twice");
     line.rsplit_once(' ')?.1.parse().ok()
 }
 
 #[tokio::test]
 async fn gpus_are_read_from_the_drivers_library() {
-    let told = told_with(&[]).await;
-    let of = |name: &str| value(&told, name, &["gpu=\"0\""]);
-    assert_eq!(of("DCGM_FI_DEV_GPU_UTIL"), Some(37.0), "{told:#?}");
+    let series = series_with(&[]).await;
+    let of = |name: &str| value(&series, name, &["gpu=\"0\""]);
+    assert_eq!(of("DCGM_FI_DEV_GPU_UTIL"), Some(37.0), "{series:#?}");
     assert_eq!(of("DCGM_FI_DEV_FB_USED"), Some(31.0 * 1024.0));
     assert_eq!(of("DCGM_FI_DEV_POWER_USAGE"), Some(312.5));
     assert_eq!(of("DCGM_FI_DEV_SM_CLOCK"), Some(1980.0));
@@ -80,27 +80,27 @@ async fn gpus_are_read_from_the_drivers_library() {
         "Hostname=\"n\"",
         "pod=\"p\"",
     ];
-    let labelled = value(&told, "DCGM_FI_DEV_GPU_TEMP", &labels);
-    assert_eq!(labelled, Some(61.0), "{told:#?}");
+    let labelled = value(&series, "DCGM_FI_DEV_GPU_TEMP", &labels);
+    assert_eq!(labelled, Some(61.0), "{series:#?}");
 }
 
 #[tokio::test]
-async fn what_a_gpu_lacks_is_left_out_and_its_faults_are_told() {
-    let told = told_with(&[]).await;
-    let hot = |name: &str| value(&told, name, &["gpu=\"1\""]);
-    assert_eq!(hot("DCGM_FI_DEV_GPU_TEMP"), Some(93.0), "{told:#?}");
+async fn what_a_gpu_lacks_is_absent_and_its_faults_are_exported() {
+    let series = series_with(&[]).await;
+    let hot = |name: &str| value(&series, name, &["gpu=\"1\""]);
+    assert_eq!(hot("DCGM_FI_DEV_GPU_TEMP"), Some(93.0), "{series:#?}");
     for absent in [
         "DCGM_FI_DEV_GPU_UTIL",
         "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
         "DCGM_FI_DEV_XID_ERRORS",
         "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
     ] {
-        assert_eq!(hot(absent), None, "{told:#?}");
+        assert_eq!(hot(absent), None, "{series:#?}");
     }
     let degraded = |gpu: u32, reason: &str| {
         let labels = [format!("gpu=\"{gpu}\""), format!("reason=\"{reason}\"")];
         value(
-            &told,
+            &series,
             "pdserve_gpu_degraded",
             &labels.each_ref().map(String::as_str),
         )
@@ -110,15 +110,15 @@ async fn what_a_gpu_lacks_is_left_out_and_its_faults_are_told() {
     assert_eq!(degraded(1, "hw_thermal"), Some(1.0));
     assert_eq!(degraded(1, "double_bit_ecc"), None);
     assert_eq!(degraded(2, "lost"), Some(1.0));
-    assert_eq!(value(&told, "DCGM_FI_DEV_GPU_TEMP", &["gpu=\"2\""]), None);
+    assert_eq!(value(&series, "DCGM_FI_DEV_GPU_TEMP", &["gpu=\"2\""]), None);
 }
 
 #[tokio::test]
-async fn only_gpus_of_this_process_are_told() {
-    let told = told_with(&[("CUDA_VISIBLE_DEVICES", "GPU-00000002")]).await;
+async fn only_gpus_of_this_process_are_exported() {
+    let series = series_with(&[("CUDA_VISIBLE_DEVICES", "GPU-00000002")]).await;
     assert!(
-        told.iter().all(|line| line.contains("gpu=\"1\"")),
-        "{told:#?}"
+        series.iter().all(|line| line.contains("gpu=\"1\"")),
+        "{series:#?}"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The probe between two processes: a table where they fit, and what is wrong where they do not.
+//! The probe between two processes: a table if they fit, and an error if they do not.
 
 use crate::agent::{Agent, command};
 use crate::client::Client;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 /// Sixteen pages.
 const BYTES: &str = "1048576";
 /// A probe of so few takes far less; a busy machine may take its time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The side that plays prefill, ready; killed when dropped.
 struct Prefill {
@@ -30,7 +30,7 @@ impl Prefill {
         let mut child = command(&args).stdout(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().expect("stdout is piped");
         let mut lines = BufReader::new(stdout).lines();
-        let line = timeout(PATIENCE, lines.next_line()).await;
+        let line = timeout(LIMIT, lines.next_line()).await;
         let line = line.expect("it starts in time");
         let line = line.unwrap().expect("it says where it listens");
         let (_, address) = line.split_once("--peer ").expect("it says what to run");
@@ -46,7 +46,7 @@ async fn probe(peer: &str, flags: &[&str]) -> (bool, String, String) {
     let mut args = vec!["kv-probe", "--peer", peer, "--rounds", "2"];
     args.extend(["--bytes", BYTES]);
     args.extend(flags);
-    let output = timeout(PATIENCE, command(&args).output()).await;
+    let output = timeout(LIMIT, command(&args).output()).await;
     let output = output.expect("it ends in time").unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (
@@ -104,7 +104,7 @@ async fn a_table_is_printed_over_each_transport() {
 }
 
 #[tokio::test]
-async fn the_text_names_the_way_and_every_row() {
+async fn the_text_names_the_transport_and_every_row() {
     let prefill = Prefill::start(&[]).await;
     let (succeeded, printed, log) = probe(&prefill.address, &[]).await;
     assert!(succeeded, "{log}");
@@ -147,7 +147,7 @@ async fn a_round_is_run_for_each_line_of_standard_input() {
     let mut stdin = child.stdin.take().expect("stdin is piped");
     stdin.write_all(b"16 65536\n1 1048576\n").await.unwrap();
     drop(stdin);
-    let output = timeout(PATIENCE, child.wait_with_output()).await;
+    let output = timeout(LIMIT, child.wait_with_output()).await;
     let output = output.expect("it ends in time").unwrap();
     assert!(output.status.success());
     let printed = String::from_utf8(output.stdout).unwrap();
@@ -161,7 +161,7 @@ async fn a_round_is_run_for_each_line_of_standard_input() {
 
 #[tokio::test]
 async fn a_peer_that_cannot_be_reached_is_named_with_what_to_do() {
-    // Nobody listens on a port whose listener is gone.
+    // The port's listener is gone.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = gone.local_addr().unwrap().to_string();
     drop(gone);
@@ -171,7 +171,7 @@ async fn a_peer_that_cannot_be_reached_is_named_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_peer_that_is_something_else_is_said_to_be() {
+async fn a_peer_that_is_not_a_probe_is_reported() {
     let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = other.local_addr().unwrap().to_string();
     let answering = tokio::spawn(async move {
@@ -185,10 +185,10 @@ async fn a_peer_that_is_something_else_is_said_to_be() {
 }
 
 #[tokio::test]
-async fn sides_that_do_not_fit_are_told_why() {
+async fn incompatible_sides_learn_why() {
     let prefill = Prefill::start(&["--disaggregation-transfer-backend", "shm"]).await;
     let log = refusal(&prefill.address, &["--bytes", "2097152"]).await;
-    assert!(log.contains("has 16 pages, but 32 are asked for"), "{log}");
+    assert!(log.contains("has 16 pages, but 32 were requested"), "{log}");
     let log = refusal(
         &prefill.address,
         &["--disaggregation-transfer-backend", "tcp"],
@@ -203,7 +203,7 @@ async fn sides_that_do_not_fit_are_told_why() {
         &["--disaggregation-transfer-backend", "fake"],
     )
     .await;
-    assert!(log.contains("fake moves nothing"), "{log}");
+    assert!(log.contains("fake transfers nothing"), "{log}");
 }
 
 #[tokio::test]
@@ -220,13 +220,13 @@ async fn a_prefill_that_serves_is_no_probe() {
 }
 
 #[tokio::test]
-async fn strangers_are_answered_and_the_next_probe_is_as_before() {
+async fn strangers_do_not_disturb_the_next_probe() {
     let prefill = Prefill::start(&[]).await;
     let mut stranger = TcpStream::connect(&prefill.address).await.unwrap();
     stranger.write_all(&[0xff; 4096]).await.unwrap();
     let mut answer = Vec::new();
     // Closed, with or without an answer.
-    let closed = timeout(PATIENCE, stranger.read_to_end(&mut answer)).await;
+    let closed = timeout(LIMIT, stranger.read_to_end(&mut answer)).await;
     closed.expect("garbage closes the connection").ok();
     let url = format!("http://{}/kv-probe", prefill.address);
     let client = Client::new();

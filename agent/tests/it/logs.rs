@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const PORT: u16 = 30000;
 const BOOTSTRAP_PORT: u16 = 8998;
 
-/// An agent whose log nobody reads, so it has an address of its own and known ports.
+/// An agent whose log is not read, so it has its own address and known ports.
 struct Silent {
     child: Child,
     host: &'static str,

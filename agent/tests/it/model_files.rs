@@ -1,4 +1,4 @@
-//! What serves in the place of a model's own files, and what those files set.
+//! What may replace a model's own files, and what those files set.
 
 use crate::agent::{Agent, command, tiny_model};
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ async fn a_default_out_of_range_ends_the_start_with_its_file_and_key() {
 }
 
 #[tokio::test]
-async fn a_template_of_a_file_serves_in_the_place_of_the_models() {
+async fn a_template_file_replaces_the_models() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("brief.jinja");
     fs::write(&path, "{{ messages[-1]['content'][:3] }}").unwrap();
@@ -80,7 +80,7 @@ async fn a_template_of_a_file_serves_in_the_place_of_the_models() {
         first == second && first < longer,
         "{first} {second} {longer}"
     );
-    // Its prompts mean something else, so the two would be no pair.
+    // Its prompts have other tokens, so the two must not be paired.
     assert_ne!(kv_compat(&brief).await, kv_compat(&own).await);
 }
 
@@ -90,7 +90,7 @@ async fn kv_compat(agent: &Agent) -> Value {
 }
 
 #[tokio::test]
-async fn a_tokenizer_of_another_path_serves_in_the_place_of_the_models() {
+async fn a_tokenizer_of_another_path_replaces_the_models() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["tokenizer.json", "tokenizer_config.json"] {
         fs::copy(tiny_model().join(name), folder.path().join(name)).unwrap();

@@ -46,7 +46,7 @@ const CASES: &[Case] = &[
     case(
         CHAT,
         br#"{"messages": [{"role": "king", "content": "a"}]}"#,
-        "`king` is no role",
+        "`king` is not a message role",
         Some("messages[0].role"),
     ),
     case(
@@ -97,7 +97,7 @@ const CASES: &[Case] = &[
     case("/generate", br#"{"text": "a", "sampling_params": {"max_tokens": 4}}"#, "did you mean `max_new_tokens`?", Some("sampling_params.max_tokens")),
     case(TEXT, br#"{"prompt": "a", "n": 0}"#, "`n` is 0", Some("n")),
     case(TEXT, br#"{"prompt": "a", "n": 1, "best_of": 3}"#, "best_of", Some("best_of")),
-    case(TEXT, br#"{"prompt": "a", "logit_bias": {"x": 1}}"#, "no token id", Some("logit_bias")),
+    case(TEXT, br#"{"prompt": "a", "logit_bias": {"x": 1}}"#, "not a token id", Some("logit_bias")),
     case(TEXT, br#"{"prompt": "a", "stop": [""]}"#, "empty string", Some("stop")),
     case(TEXT, br#"{"prompt": [1, "a"]}"#, "but not both", Some("prompt")),
     case(TEXT, br#"{"prompt": []}"#, "give at least one prompt", Some("prompt")),

@@ -1,12 +1,11 @@
-//! Completion queues: what came of requests, polled in batches or awaited by a file descriptor.
+//! Completion queues: results of requests, polled in batches or awaited by a file descriptor.
 //!
-//! To wait: `arm`, then `poll` until nothing is left, then wait until the queue's file is readable,
-//! then `take_events`, and again. What comes between `arm` and the last `poll` makes the file readable,
-//! so nothing is missed.
+//! To wait: `arm`, `poll` until the queue is empty, wait until its file is readable, `take_events`,
+//! repeat. Completions between `arm` and the last `poll` make the file readable, so none is missed.
 //!
-//! A completion names its request by a `wr_id`: the work queue's number here above, its position
-//! there below. A number comes again only after 2³² others, so what a destroyed queue pair left behind
-//! is told from what its successor did.
+//! A completion names its request by a `wr_id`: the work queue's number in the upper half, its
+//! position in the lower half. A number repeats only after 2³² others, so completions of a
+//! destroyed queue pair are not taken for its successor's.
 
 mod channel;
 mod ledger;
@@ -29,13 +28,13 @@ use std::sync::Arc;
 /// Completions taken from the device in one call.
 const BATCH: usize = 32;
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// This write, and all before it on its queue pair, are in the peer's memory.
     Written { qp_num: u32, tag: u64 },
-    /// A peer's write with an immediate, and all its writes before on that queue pair, are in memory
-    /// here.
+    /// A peer's write with an immediate, and all its earlier writes on that queue pair, are in
+    /// local memory.
     Immediate {
         qp_num: u32,
         immediate: u32,
@@ -43,11 +42,11 @@ pub enum Completion {
     },
     /// A request failed, and with it its queue pair.
     Failed(WorkError),
-    /// A peer used a receive for something else than an immediate.
+    /// A peer used a receive for something other than an immediate.
     Stray { qp_num: u32, opcode: u32 },
 }
 
-/// Which of a queue pair's queues a request was in.
+/// Which of a queue pair's queues held a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Send,
@@ -93,18 +92,18 @@ unsafe impl Sync for Inner {}
 // === impl CompletionQueue ===
 
 impl CompletionQueue {
-    /// A queue of at least `depth` entries, which is to be polled.
+    /// A queue of at least `depth` entries, without events.
     ///
     /// # Errors
-    /// The device has no such queue left, or does not answer.
+    /// The device has no completion queue left, or does not respond.
     pub fn new(device: &Device, depth: u32) -> Result<Self, CallError> {
         Self::build(device, depth, None)
     }
 
-    /// As [`CompletionQueue::new`], with a file that tells of completions.
+    /// As [`CompletionQueue::new`], with a file that becomes readable on events.
     ///
     /// # Errors
-    /// As there.
+    /// As for `new`.
     pub fn with_events(device: &Device, depth: u32) -> Result<Self, CallError> {
         Self::build(device, depth, Some(Channel::new(device)?))
     }
@@ -135,12 +134,12 @@ impl CompletionQueue {
         self.inner.raw.as_ptr()
     }
 
-    /// Entries that it has.
+    /// Its number of entries.
     pub fn depth(&self) -> u32 {
         self.inner.depth
     }
 
-    /// Appends at most `max` completions; fewer mean that no more are there.
+    /// Appends at most `max` completions; fewer mean that the queue is empty.
     ///
     /// # Errors
     /// The device does not answer.
@@ -150,7 +149,7 @@ impl CompletionQueue {
         while left > 0 {
             let batch = left.min(BATCH);
             let polled = self.poll_batch(&ledger, into, batch)?;
-            left -= polled.told;
+            left -= polled.known;
             if polled.taken < batch {
                 ledger.forget_left();
                 break;
@@ -159,7 +158,7 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// One call of the device.
+    /// One poll of the device.
     fn poll_batch(
         &self,
         ledger: &Ledger,
@@ -186,11 +185,11 @@ impl CompletionQueue {
             let wc = unsafe { wc.assume_init_ref() };
             into.extend(ledger.settle(wc, self.inner.device.name()));
         }
-        let told = into.len() - before;
-        Ok(Polled { taken, told })
+        let known = into.len() - before;
+        Ok(Polled { taken, known })
     }
 
-    /// Asks that the next completion makes the file readable.
+    /// Requests that the next completion makes the file readable.
     ///
     /// # Errors
     /// The device does not answer.
@@ -208,13 +207,12 @@ impl CompletionQueue {
         }
     }
 
-    /// The file that becomes readable; none if the queue was made without events.
+    /// The file that becomes readable; `None` if the queue was created without events.
     pub fn events_file(&self) -> Option<BorrowedFd<'_>> {
         self.inner.channel.as_ref().map(Channel::file)
     }
 
-    /// Takes the events that are there, so that the file is readable only for new ones; how many
-    /// there were.
+    /// Takes pending events, so that the file is readable only for new ones; returns their number.
     ///
     /// # Errors
     /// The device does not answer.
@@ -234,12 +232,12 @@ impl CompletionQueue {
     }
 }
 
-/// What one call of the device brought.
+/// The result of one poll of the device.
 struct Polled {
-    /// Completions that it gave.
+    /// Completions that the device returned.
     taken: usize,
-    /// Those of them that belong to somebody.
-    told: usize,
+    /// Those of live queue pairs.
+    known: usize,
 }
 
 impl Drop for Inner {

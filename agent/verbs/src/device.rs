@@ -1,4 +1,4 @@
-//! The library, its devices, and what a device can do.
+//! The library, its devices, and their capabilities.
 
 use crate::endpoint::Mtu;
 use crate::error::CallError;
@@ -12,11 +12,11 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-/// libibverbs, opened. Cheap to copy; the library stays for the life of the process.
+/// The opened libibverbs. Cheap to copy; the library stays loaded until the process ends.
 #[derive(Clone, Copy)]
 pub struct Verbs {
     api: &'static Api,
-    /// Where the kernel, or who stands in for it, tells of the library's devices.
+    /// Where the kernel, or its substitute, describes the library's devices.
     class: &'static Path,
 }
 
@@ -49,15 +49,15 @@ pub struct Capabilities {
     pub region_bytes_max: u64,
 }
 
-/// What no limit tells and only trying shows.
+/// Features that no limit reports and only a trial shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
     /// Regions over a dma-buf can be registered (GPU memory).
     pub dma_buf: bool,
     /// Regions need not be pinned.
     pub on_demand_paging: bool,
-    /// Regions take the wish for relaxed ordering. The kernel drops it in silence where the bus
-    /// cannot do it, so this is all that can be known.
+    /// Regions accept relaxed ordering. The kernel silently drops it where the bus lacks it, so
+    /// this is all that can be known.
     pub relaxed_ordering: bool,
 }
 
@@ -97,8 +97,8 @@ impl Verbs {
     /// Opens libibverbs, once per process.
     ///
     /// # Errors
-    /// It is not installed, or too old. That is no fault of the machine: it says why there is no
-    /// RDMA here.
+    /// It is not installed, or too old. That is not a defect of the machine: it explains why RDMA
+    /// is unavailable.
     pub fn open() -> Result<Self, OpenError> {
         static API: OnceLock<Result<Api, Arc<LibraryError>>> = OnceLock::new();
         match API.get_or_init(|| Api::open().map_err(Arc::new)) {
@@ -110,16 +110,16 @@ impl Verbs {
         }
     }
 
-    /// Another library than libibverbs, with what `class` tells of its devices.
+    /// Another library than libibverbs, whose devices `class` describes.
     #[cfg(any(test, feature = "loopback"))]
     pub(crate) fn over(api: &'static Api, class: &'static Path) -> Self {
         Self { api, class }
     }
 
-    /// Names of the devices that are there now, at least one.
+    /// Names of the present devices, at least one.
     ///
     /// # Errors
-    /// There is none, or the kernel cannot be asked.
+    /// There is no device, or the kernel cannot be queried.
     pub fn device_names(&self) -> Result<Vec<String>, OpenError> {
         let list = DeviceList::read(self.api)?;
         let names: Vec<String> = list.iter().map(|(name, _)| name).collect();
@@ -132,7 +132,7 @@ impl Verbs {
     /// Opens a device by its name.
     ///
     /// # Errors
-    /// There is none of that name, or it cannot be opened.
+    /// There is no device of that name, or it cannot be opened.
     pub fn open_device(&self, name: &str) -> Result<Device, OpenError> {
         let list = DeviceList::read(self.api)?;
         let Some((_, device)) = list.iter().find(|(found, _)| found == name) else {
@@ -161,7 +161,7 @@ impl Verbs {
     }
 }
 
-/// The devices of this moment.
+/// The devices present at one moment.
 struct DeviceList {
     api: &'static Api,
     raw: NonNull<*mut ffi::Device>,
@@ -175,7 +175,7 @@ impl DeviceList {
         let raw = unsafe { (api.ibv_get_device_list)(&raw mut len) };
         let Some(raw) = NonNull::new(raw) else {
             let error = CallError::last("ibv_get_device_list", "this machine");
-            // Without the kernel's part of RDMA there is no device either.
+            // Without the kernel's RDMA support there are no devices either.
             return Err(match error.is_unsupported() {
                 true => OpenError::NoDevice,
                 false => error.into(),
@@ -222,7 +222,7 @@ impl Device {
     /// The device's limits.
     ///
     /// # Errors
-    /// The device does not answer.
+    /// The device does not respond.
     pub fn capabilities(&self) -> Result<Capabilities, CallError> {
         // SAFETY: a structure of numbers, for which zero is a value.
         let mut attr: ffi::DeviceAttr = unsafe { std::mem::zeroed() };
@@ -247,7 +247,7 @@ impl Device {
         })
     }
 
-    /// Tries what limits do not tell, on a protection domain and a page of its own.
+    /// Tests what limits do not show, with a temporary protection domain and page.
     ///
     /// # Errors
     /// The device cannot even register a page.
@@ -268,10 +268,10 @@ impl Device {
         })
     }
 
-    /// All ports, as they are now.
+    /// All ports, in their present state.
     ///
     /// # Errors
-    /// The device does not answer.
+    /// The device does not respond.
     pub fn ports(&self) -> Result<Vec<Port>, CallError> {
         let count = self.capabilities()?.ports;
         (1..=count).map(|number| self.port(number)).collect()
@@ -311,7 +311,7 @@ impl Device {
         })
     }
 
-    /// Where it sits in the machine, as the kernel tells now.
+    /// Its position in the machine, as the kernel reports it now.
     pub fn place(&self) -> Place {
         Place::read(self.context.class, self.name())
     }
@@ -319,7 +319,7 @@ impl Device {
     /// Reads the ports and chooses one with its GID.
     ///
     /// # Errors
-    /// The device does not answer, or no port will do.
+    /// The device does not respond, or no port matches.
     pub fn choose_port(&self, wish: &PortWish) -> Result<LocalPort, ChooseError> {
         let ports = self.ports()?;
         port::choose_port(&ports, wish).map_err(|reason| ChooseError::Port {
@@ -347,8 +347,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: opened once; whatever was made from it holds a clone of the device, so it is gone.
-        // A failure leaves the kernel's part to the end of the process.
+        // SAFETY: opened once; all objects made from it hold a clone of the device, so they are
+        // gone. A failure leaves the kernel's part until the process ends.
         unsafe { (self.api.ibv_close_device)(self.raw.as_ptr()) };
     }
 }

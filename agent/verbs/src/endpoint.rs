@@ -1,4 +1,4 @@
-//! What two ends of a connection tell each other before they can talk over RDMA.
+//! What two ends of a connection exchange before they can use RDMA.
 
 use crate::port::IpFamily;
 use serde::{Deserialize, Serialize};
@@ -24,8 +24,8 @@ pub enum Mtu {
     B4096 = 5,
 }
 
-/// One end of a reliable connection. It travels to the peer over the control plane; what a peer
-/// sends is checked as it is read.
+/// One end of a reliable connection. It travels to the peer over the control plane; a peer's
+/// endpoint is validated when it is parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Stated")]
 pub struct Endpoint {
@@ -38,7 +38,7 @@ pub struct Endpoint {
     pub(crate) mtu: Mtu,
 }
 
-/// An endpoint as it was received.
+/// An endpoint as received.
 #[derive(Deserialize)]
 struct Stated {
     qp_num: u32,
@@ -51,7 +51,7 @@ struct Stated {
 /// Why a peer's endpoint is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    #[error("{field} {value} has more than 24 bits")]
+    #[error("{field} {value} does not fit into 24 bits")]
     TooWide { field: &'static str, value: u32 },
     #[error("an MTU is 256, 512, 1024, 2048 or 4096 bytes, not {bytes}")]
     Mtu { bytes: u16 },
@@ -62,7 +62,7 @@ pub enum EndpointError {
 impl Gid {
     pub(crate) const ZERO: Self = Self([0; 16]);
 
-    /// The address that it is on RoCE.
+    /// The IP address that it is on RoCE.
     pub fn ip(self) -> IpAddr {
         Ipv6Addr::from(self).to_canonical()
     }
@@ -74,7 +74,7 @@ impl Gid {
         }
     }
 
-    /// The subnet that it is of on InfiniBand.
+    /// Its subnet on InfiniBand.
     pub(crate) fn subnet_prefix(self) -> [u8; 8] {
         let [prefix, _] = [&self.0[..8], &self.0[8..]];
         prefix.try_into().expect("half of 16 bytes")
@@ -147,10 +147,10 @@ impl TryFrom<u16> for Mtu {
 // === impl Endpoint ===
 
 impl Endpoint {
-    /// A peer's end as it was stated; `mtu` in bytes.
+    /// A peer's end as received; `mtu` in bytes.
     ///
     /// # Errors
-    /// No device has such an end.
+    /// No device can have such an end.
     pub fn new(
         qp_num: u32,
         psn: u32,
@@ -216,7 +216,7 @@ impl TryFrom<Stated> for Endpoint {
     }
 }
 
-/// The part of a random number that is a packet sequence number.
+/// Masks a random number to a packet sequence number.
 pub(crate) fn psn(random: u32) -> u32 {
     random & BITS_24
 }

@@ -1,4 +1,4 @@
-//! A call of the library that failed: which, on what, with which errno, and what to do about it.
+//! A failed call of the library: its name, object and errno, and what to do.
 
 use rustix::io::Errno;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 pub struct CallError {
     /// As in `infiniband/verbs.h`.
     pub call: &'static str,
-    /// The device, with the object where that says more: `mlx5_0`, `rxe0 port 1`.
+    /// The device, with the object if that is more specific: `mlx5_0`, `rxe0 port 1`.
     pub object: String,
     pub errno: Errno,
 }
@@ -16,15 +16,15 @@ pub struct CallError {
 // === impl CallError ===
 
 impl CallError {
-    /// For a call that leaves its reason in `errno`.
+    /// For a call that sets `errno`.
     pub(crate) fn last(call: &'static str, object: impl Into<String>) -> Self {
         let code = std::io::Error::last_os_error().raw_os_error();
         Self::new(call, object, code.unwrap_or(0))
     }
 
-    /// For a call that returns its reason, of either sign.
+    /// For a call that returns its error, of either sign.
     pub(crate) fn new(call: &'static str, object: impl Into<String>, code: i32) -> Self {
-        // A few providers return -1 and leave the reason in errno.
+        // A few providers return -1 and set errno.
         let code = match code {
             -1 => std::io::Error::last_os_error().raw_os_error().unwrap_or(0),
             code => code.saturating_abs(),
@@ -44,13 +44,13 @@ impl CallError {
         )
     }
 
-    /// Whether the kernel looked for the peer's address for as long as it does, a second on RoCE, and heard
-    /// nothing: under load, a peer that is there may answer a moment later.
+    /// Whether the kernel's lookup of the peer's address timed out, after a second on RoCE: under
+    /// load, a live peer may answer a moment later.
     pub fn is_unresolved(&self) -> bool {
         matches!(self.errno, Errno::TIMEDOUT | Errno::AGAIN)
     }
 
-    /// Whether the device went away under its user.
+    /// Whether the device disappeared while in use.
     pub fn is_device_gone(&self) -> bool {
         matches!(self.errno, Errno::NODEV | Errno::NXIO | Errno::IO)
     }
@@ -60,23 +60,23 @@ impl CallError {
             return "the device is gone or was reset; leave it out until it can be opened again";
         }
         if self.is_unsupported() {
-            return "device or kernel do not offer this";
+            return "the device or the kernel does not support this";
         }
         match self.errno {
             Errno::PERM | Errno::ACCESS => {
-                "the process may not: check the rights on /dev/infiniband/uverbs*"
+                "permission denied: check the rights on /dev/infiniband/uverbs*"
             }
             Errno::NOMEM => {
                 "memory cannot be pinned, or a limit of the device is reached: raise the memlock \
                  limit (ulimit -l; in a container the capability IPC_LOCK)"
             }
             Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::TIMEDOUT => {
-                "no way leads to the peer's GID: check that both ends' GIDs are of one family and \
+                "no route to the peer's GID: check that both ends' GIDs are of one family and \
                  network"
             }
             Errno::FAULT => "the memory is not mapped in this process",
-            Errno::INVAL => "the device refuses the arguments: compare them with its limits",
-            _ => "the kernel's log may say more",
+            Errno::INVAL => "the device rejects the arguments: compare them with its limits",
+            _ => "the kernel log may have details",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a device tells outside of any transfer: ports that go down, devices that die.
+//! Events of a device outside of any transfer: ports that go down, devices that die.
 
 use crate::device::Device;
 use crate::error::CallError;
@@ -16,11 +16,11 @@ pub enum DeviceEvent {
     PortDown {
         port: u8,
     },
-    /// The addresses of a port changed: GIDs that were chosen before may be gone.
+    /// The addresses of a port changed: previously chosen GIDs may be gone.
     GidChange {
         port: u8,
     },
-    /// The device is gone or broken; nothing of it works again.
+    /// The device is gone or broken; it does not recover.
     DeviceFatal,
     /// A queue pair failed outside of any request.
     QueuePairFailed {
@@ -33,10 +33,10 @@ pub enum DeviceEvent {
 // === impl Device ===
 
 impl Device {
-    /// The next event, or none at the moment. To wait, poll [`Device::as_fd`] for reading.
+    /// The next event, or `None` if there is none yet. To wait, poll [`Device::as_fd`] for reading.
     ///
     /// # Errors
-    /// The device does not answer.
+    /// The device does not respond.
     pub fn next_event(&self) -> Result<Option<DeviceEvent>, CallError> {
         // SAFETY: pointers and numbers, for which zero is a value.
         let mut event: ffi::AsyncEvent = unsafe { std::mem::zeroed() };
@@ -50,10 +50,10 @@ impl Device {
             };
         }
         // SAFETY: the library just filled the event, and it is not acknowledged yet.
-        let told = unsafe { interpret(&event) };
+        let event_read = unsafe { interpret(&event) };
         // SAFETY: each event is acknowledged once, after its last use.
         unsafe { (self.api().ibv_ack_async_event)(&raw mut event) };
-        Ok(Some(told))
+        Ok(Some(event_read))
     }
 }
 
@@ -66,8 +66,8 @@ impl AsFd for Device {
 }
 
 /// # Safety
-/// The library filled the event, and nobody acknowledged it: a queue pair that it names cannot be
-/// destroyed before that.
+/// The library filled the event, and it is not acknowledged yet: until then, a queue pair that it
+/// names cannot be destroyed.
 unsafe fn interpret(event: &ffi::AsyncEvent) -> DeviceEvent {
     let port = || {
         // SAFETY: the element of these events is a port number; as an integer it is always
@@ -96,7 +96,7 @@ pub(crate) unsafe fn borrow_async_file<'a>(context: *mut ffi::Context) -> Borrow
     unsafe { BorrowedFd::borrow_raw((*context).async_fd) }
 }
 
-/// So that reading an event that is not there declines instead of waiting.
+/// Makes a read without a pending event fail instead of waiting.
 pub(crate) fn make_non_blocking(file: BorrowedFd<'_>, device: &str) -> Result<(), CallError> {
     let set = fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags | OFlags::NONBLOCK));
     set.map_err(|errno| CallError {

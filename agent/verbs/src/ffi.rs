@@ -1,14 +1,14 @@
 //! The part of libibverbs that this crate calls: structures, constants and the table of functions,
 //! filled at run time. Names follow `infiniband/verbs.h` without its prefix.
 //!
-//! Structures that the library allocates are declared as far as they are read and only ever seen
-//! through pointers; those that are handed to it are declared whole. `tests.rs` holds sizes,
-//! offsets and constants against the header of whatever rdma-core is installed.
+//! Structures that the library allocates are declared up to the last field that is read, and only
+//! used through pointers; those that are passed to it are declared completely. `tests.rs` checks
+//! sizes, offsets and constants against the installed rdma-core header.
 
 use libloading::Library;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// What the dynamic linker knows the library by; its version has not changed since 2005.
+/// The library's name for the dynamic linker; its version has not changed since 2005.
 pub(crate) const LIBRARY: &str = "libibverbs.so.1";
 
 // === what the library allocates ===
@@ -103,15 +103,16 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_cq: c_int,
     pub(crate) max_cqe: c_int,
     pub(crate) max_mr: c_int,
-    /// From `max_pd` to `max_srq_sge`, in between the atomics' capabilities: none is used here.
+    /// From `max_pd` to `max_srq_sge`, with the atomics' capabilities in between: all unused here.
     pub(crate) _unused: [c_int; 21],
     pub(crate) max_pkeys: u16,
     pub(crate) local_ca_ack_delay: u8,
     pub(crate) phys_port_cnt: u8,
 }
 
-/// The structure grows at its end (it did between rdma-core 44 and 55), and inline functions of the header
-/// make up for it. The library's own function, which is called here, fills this much of it for ever.
+/// The structure grows at its end (it did between rdma-core 44 and 55), and inline functions of the
+/// header compensate for it. The library's own function, which is called here, always fills this
+/// much of it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct PortAttr {
@@ -221,7 +222,7 @@ pub(crate) struct Sge {
     pub(crate) lkey: u32,
 }
 
-/// Of the header's unions only what a write uses is named; the rest is room.
+/// Only the parts of the header's unions that a write uses are named; the rest is padding.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct SendWr {
@@ -338,7 +339,7 @@ constants! {
 
 // === functions ===
 
-/// Why the library cannot be used.
+/// Why the library is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
     #[error(
@@ -354,7 +355,7 @@ pub enum LibraryError {
 }
 
 /// Declares the table of functions and how each is found. Those after `optional` came with newer
-/// rdma-core, so they may be missing.
+/// versions of rdma-core, so they may be missing.
 macro_rules! functions {
     (
         $(fn $name:ident($($arg:ty),*) $(-> $ret:ty)?;)*

@@ -1,27 +1,27 @@
 //! One-sided RDMA over reliable connections: libibverbs, made safe.
 //!
-//! What is made on a device holds what it was made from, so nothing outlives what it uses: a
-//! [`Device`] its library, a [`ProtectionDomain`] its device, a [`MemoryRegion`] its domain and its
-//! memory, a [`QueuePair`] its domain and its [`CompletionQueue`]s. Queues cannot overflow: posts
-//! take what fits, and completions free it (`work_queue.rs`). This crate knows no page, no peer and no
-//! thread; which queue pair carries what is its callers' business.
+//! An object holds the objects it was made from, so nothing outlives what it uses: a [`Device`] its
+//! library, a [`ProtectionDomain`] its device, a [`MemoryRegion`] its domain and its memory, a
+//! [`QueuePair`] its domain and its [`CompletionQueue`]s. Queues cannot overflow: posts take what
+//! fits, and completions free it (`work_queue.rs`). This crate knows no pages, peers or threads;
+//! its callers decide which queue pair carries what.
 //!
 //! # Why a binding of our own
-//! libibverbs is opened at run time, so one binary runs with it and without it, says so where it is
-//! missing, and builds with rustup and a C linker alone. `ibverbs` has no one-sided writes,
-//! `ibverbs-sys` links the library hard, and `rdma-mummy-sys` opens it late, but by a C library that
-//! CMake and libclang build. Called here are 24 functions and four entries of
-//! a table over a dozen structures, all of an ABI that rdma-core has kept since 2005; a test holds
-//! each size, offset and constant against the header that is installed (`ffi/tests.rs`). rdma-core 28
-//! (2020) is enough; what came later (dma-bufs, 34) is looked for and missed without harm.
+//! libibverbs is opened at run time, so one binary runs with and without it, reports its absence,
+//! and builds with only rustup and a C linker. `ibverbs` has no one-sided writes, `ibverbs-sys`
+//! links the library directly, and `rdma-mummy-sys` opens it late, but through a C library that
+//! needs CMake and libclang. This crate calls 24 functions and four entries of a table over a dozen
+//! structures, all of an ABI that rdma-core has kept since 2005; a test checks each size, offset
+//! and constant against the installed header (`ffi/tests.rs`). rdma-core 28 (2020) is enough; later
+//! additions (dma-bufs, 34) are optional.
 //!
 //! # Features
-//! `loopback`: devices within this process, for tests of what is built on this crate; never in a
+//! `loopback`: devices within this process, for tests of crates that build on this one; never in a
 //! product build.
 
 #![allow(
     unsafe_code,
-    reason = "calls into libibverbs and memory that devices write are what this crate is for"
+    reason = "calls into libibverbs and memory that devices write are the purpose of this crate"
 )]
 
 mod completion;

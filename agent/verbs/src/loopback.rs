@@ -1,17 +1,18 @@
-//! Devices within this process, for tests of what is built on this crate; never in a product build.
+//! Devices within this process, for tests of crates that build on this one; never in a product
+//! build.
 //!
-//! A library beneath [`Verbs`] that needs no hardware and no kernel: its devices share one fabric, which
-//! moves bytes between queue pairs of this process. They behave as devices of hardware do as far as this
-//! crate can tell, with these differences:
-//! * A write is carried out within the call that posts it, on the caller's thread and under one lock for
-//!   the whole process, unless its device is frozen or the immediate lacks a receive. So tests are
-//!   simple and repeat, and no time passes: retries that would end have ended at once.
-//! * A request that is refused has written nothing.
+//! A library below [`Verbs`] that needs no hardware and no kernel: its devices share one fabric,
+//! which moves bytes between queue pairs of this process. To this crate they behave like hardware,
+//! with these differences:
+//! * A write is executed within the call that posts it, on the caller's thread and under one lock
+//!   for the whole process, unless its device is frozen or the immediate lacks a receive. This
+//!   keeps tests simple and repeatable, and no time passes: finite retries end immediately.
+//! * A refused request has written nothing.
 //! * There are no dma-bufs and no memory on demand.
 //! * A completion queue that overflows ends the process, with a message.
 //!
-//! Files of devices and completion queues become readable as the kernel's do. What sysfs would tell of
-//! devices lies in a temporary folder, which goes with the last of them.
+//! Files of devices and completion queues become readable as the kernel's do. A temporary folder,
+//! removed with the last device, replaces sysfs.
 
 mod api;
 mod carry;
@@ -28,10 +29,10 @@ use crate::ffi;
 use fabric::{Event, Fabric};
 use objects::NicId;
 
-/// Devices of one test. Dropping it does not invalidate what is open; it only can no longer be opened.
+/// Devices of one test. Dropping it leaves open devices valid; they only cannot be opened again.
 #[derive(Debug)]
 pub struct Loopback {
-    /// Before each name.
+    /// Prepended to each name.
     prefix: String,
     nics: Vec<NicId>,
 }
@@ -39,17 +40,17 @@ pub struct Loopback {
 // === impl Loopback ===
 
 impl Loopback {
-    /// Makes devices with one port each, which is active, on Ethernet, and has a RoCE v2 GID of its own.
-    /// GIDs and full names ([`Loopback::name`]) are unique in the process, so that tests beside each
-    /// other do not meet; devices of two `Loopback`s can be connected like any other.
+    /// Creates devices with one port each, which is active, on Ethernet, and has its own RoCE v2
+    /// GID. GIDs and full names ([`Loopback::name`]) are unique in the process, so that concurrent
+    /// tests do not interfere; devices of two `Loopback`s can be connected like any others.
     ///
     /// # Panics
-    /// A name is empty, has a `/` or a zero byte, or is there twice; or temporary files cannot be
-    /// written.
+    /// A name is empty, contains `/` or a zero byte, or is a duplicate; or temporary files cannot
+    /// be written.
     pub fn new(devices: &[&str]) -> Self {
         for (i, device) in devices.iter().enumerate() {
             let is_name = !device.is_empty() && !device.contains(['/', '\0']);
-            assert!(is_name, "{device:?} is no name of a device");
+            assert!(is_name, "{device:?} is not a device name");
             assert!(!devices[..i].contains(device), "two devices {device}");
         }
         let mut fabric = fabric::lock();
@@ -71,12 +72,12 @@ impl Loopback {
         format!("{}{device}", self.prefix)
     }
 
-    /// Takes a device's link down, or up again. While it is down, so is the port, and writes from or to
-    /// the device fail with `IBV_WC_RETRY_EXC_ERR`, those that wait for a receive at once. Each change is
-    /// an event.
+    /// Takes a device's link down, or up again. While it is down, so is the port, and writes from
+    /// or to the device fail with `IBV_WC_RETRY_EXC_ERR`, those that wait for a receive
+    /// immediately. Each change is an event.
     ///
     /// # Panics
-    /// There is no such device, here as in all that follows.
+    /// There is no such device; this holds for all functions below.
     pub fn cut(&self, device: &str, is_cut: bool) {
         self.turn(device, |fabric, id| {
             let nic = fabric.nic_mut(id);
@@ -88,20 +89,20 @@ impl Loopback {
                 true => ffi::IBV_EVENT_PORT_ERR,
                 false => ffi::IBV_EVENT_PORT_ACTIVE,
             };
-            fabric.tell(id, Event::Port(event));
+            fabric.notify(id, Event::Port(event));
             fabric.progress();
         });
     }
 
-    /// Lets the next `times` queue pairs of a device that are connected fail with `ETIMEDOUT`, as the kernel does
-    /// that heard nothing of the peer's address. They stay as they were.
+    /// Makes the next `times` connects of a device's queue pairs fail with `ETIMEDOUT`, as the
+    /// kernel does when the lookup of the peer's address times out. The queue pairs do not change.
     pub fn lose_peers(&self, device: &str, times: u32) {
         self.turn(device, |fabric, id| fabric.nic_mut(id).unresolved = times);
     }
 
-    /// Freezes a device, or thaws it. A frozen one holds the writes that are posted to it; thawed, it
-    /// carries them out in the order in which they were posted, each as if it was posted now: those of a
-    /// queue pair that was destroyed are gone, and those whose peer was destroyed fail.
+    /// Freezes a device, or thaws it. A frozen one holds posted writes; when thawed, it executes
+    /// them in order of posting, each as if posted now: those of a destroyed queue pair are
+    /// dropped, and those to a destroyed peer fail.
     pub fn freeze(&self, device: &str, is_frozen: bool) {
         self.turn(device, |fabric, id| {
             fabric.nic_mut(id).is_frozen = is_frozen;
@@ -109,10 +110,10 @@ impl Loopback {
         });
     }
 
-    /// Pulls a device for ever: every later call on it fails with `ENODEV`, requests that it holds never
-    /// complete, its files are readable, and the last event is that it is gone. Giving up what was made
-    /// on it fails, too; so memory that was registered on it leaks, as [`crate::MemoryRegion`] states.
-    /// Writes to it fail as those to a device that is cut.
+    /// Removes a device permanently: every later call on it fails with `ENODEV`, requests that it
+    /// holds never complete, its files are readable, and the last event is its removal. Destroying
+    /// its objects fails too, so memory that was registered on it leaks, as [`crate::MemoryRegion`]
+    /// documents. Writes to it fail as those to a device whose link is down.
     pub fn remove(&self, device: &str) {
         self.turn(device, Fabric::pull);
     }
@@ -128,12 +129,12 @@ impl Loopback {
         })
     }
 
-    /// Writes (not bytes) that reached memory behind this device so far, those of no bytes included.
+    /// Writes (not bytes) that reached memory behind this device so far, including empty ones.
     pub fn landed(&self, device: &str) -> u64 {
         self.turn(device, |fabric, id| fabric.nic(id).landed)
     }
 
-    /// Gives a device a place in the machine ([`crate::Device::place`]); without, it has none, as a
+    /// Sets a device's NUMA node ([`crate::Device::place`]); without this call it has none, like a
     /// device without hardware.
     ///
     /// # Panics

@@ -1,7 +1,7 @@
 //! Memory that a device may reach: protection domains and regions.
 //!
-//! What a region is made over lives as long as the region: host memory is owned by it, a dma-buf is
-//! held by the kernel. Ranges of a region borrow it.
+//! A region's memory lives as long as the region: the region owns host memory, the kernel holds a
+//! dma-buf. Ranges of a region borrow it.
 
 mod host;
 mod range;
@@ -26,20 +26,20 @@ const PAGE_BYTES: usize = 4096;
 /// From the first call of `range` until the value is dropped, also when it is moved:
 /// * every byte of the range is mapped in this process, readable, and writable if it is to be
 ///   registered for remote writes;
-/// * no Rust reference to these bytes exists while a device may touch them: a peer writes when it
-///   pleases, as another process does to shared memory. Raw copies and atomics are the way in.
+/// * no Rust reference to these bytes exists while a device may touch them: a peer writes at any
+///   time, as another process does to shared memory. Use raw copies and atomics.
 pub unsafe trait Registrable: Send + Sync + 'static {
     /// First byte, and the number of bytes.
     fn range(&self) -> (NonNull<u8>, usize);
 }
 
-/// How a region may be used. Reading it for our own writes is always possible.
+/// How a region may be used. It can always be read for local writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
     /// Peers that know its key may write to it.
     pub remote_write: bool,
-    /// The bus may reorder a message's bytes; needed for full speed on some machines. Bytes are then
-    /// complete when their completion or immediate was polled, and no earlier.
+    /// The bus may reorder a message's bytes; needed for full speed on some machines. Bytes are
+    /// then complete only after their completion or immediate was polled.
     pub relaxed_ordering: bool,
 }
 
@@ -50,7 +50,7 @@ pub struct DmaBuf<'a> {
     /// Where the range begins in the file.
     pub offset: u64,
     pub len: usize,
-    /// The address by which ranges of the region are named; the GPU's own, usually.
+    /// The address by which ranges of the region are named; usually the GPU's own.
     pub addr: u64,
 }
 
@@ -66,14 +66,14 @@ struct Domain {
     device: Device,
 }
 
-/// Registered memory. Dropping it ends every access by the device; the memory goes after that.
+/// Registered memory. Dropping it ends every access by the device, then frees the memory.
 pub struct MemoryRegion {
     raw: NonNull<ffi::Mr>,
     domain: ProtectionDomain,
     addr: u64,
     len: u64,
     relaxed_ordering: bool,
-    /// None over a dma-buf, which the processor may be unable to read.
+    /// `None` over a dma-buf, which the processor may be unable to read.
     host_memory: ManuallyDrop<Option<Box<dyn Registrable>>>,
 }
 
@@ -111,10 +111,10 @@ impl ProtectionDomain {
         self.inner.raw.as_ptr()
     }
 
-    /// Registers host memory, whole.
+    /// Registers all of the host memory.
     ///
     /// # Errors
-    /// The memory cannot be pinned, or the device has no room for another region.
+    /// The memory cannot be pinned, or the device cannot hold another region.
     pub fn register(
         &self,
         memory: impl Registrable,
@@ -134,7 +134,7 @@ impl ProtectionDomain {
         })
     }
 
-    /// The region, and whether it took the wish for relaxed ordering.
+    /// The region, and whether it accepted relaxed ordering.
     ///
     /// # Safety
     /// The range stays mapped until the region is given up.
@@ -169,7 +169,7 @@ impl ProtectionDomain {
     /// file may be closed.
     ///
     /// # Errors
-    /// Library, kernel or device cannot do it, or the range is not the buffer's.
+    /// Library, kernel or device lack support, or the range exceeds the buffer.
     pub fn register_dma_buf(
         &self,
         buffer: DmaBuf<'_>,
@@ -216,8 +216,8 @@ impl ProtectionDomain {
         })
     }
 
-    /// Whether dma-bufs are taken: no file at all is refused for the file where they are, and for
-    /// the call where they are not.
+    /// Whether dma-bufs are supported: with an invalid file, the call fails because of the file
+    /// where they are, and because of the call where they are not.
     pub(crate) fn takes_dma_buf(&self) -> bool {
         let Some(reg_dmabuf_mr) = self.device().api().ibv_reg_dmabuf_mr else {
             return false;
@@ -228,7 +228,7 @@ impl ProtectionDomain {
         raw.is_null() && error.errno == rustix::io::Errno::BADF
     }
 
-    /// Whether memory is taken that need not be pinned.
+    /// Whether memory is accepted that need not be pinned.
     pub(crate) fn takes_on_demand(&self, page: &Arc<HostMemory>) -> bool {
         let (addr, len) = page.range();
         let flags = ffi::IBV_ACCESS_ON_DEMAND.cast_signed();
@@ -246,7 +246,7 @@ impl ProtectionDomain {
 
 fn access_flags(registration: Registration) -> u32 {
     match registration.remote_write {
-        // The specification wants local writes allowed where remote ones are.
+        // The specification requires local writes where remote ones are allowed.
         true => ffi::IBV_ACCESS_REMOTE_WRITE | ffi::IBV_ACCESS_LOCAL_WRITE,
         false => 0,
     }
@@ -254,8 +254,8 @@ fn access_flags(registration: Registration) -> u32 {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: allocated once; whatever was made in it holds a clone of the domain, so it is gone.
-        // A failure leaves the kernel's part to the end of the process.
+        // SAFETY: allocated once; all objects made in it hold a clone of the domain, so they are
+        // gone. A failure leaves the kernel's part until the process ends.
         unsafe { (self.device.api().ibv_dealloc_pd)(self.raw.as_ptr()) };
     }
 }
@@ -267,7 +267,7 @@ impl MemoryRegion {
         &self.domain
     }
 
-    /// Whether the wish for relaxed ordering was taken.
+    /// Whether relaxed ordering was accepted.
     pub fn has_relaxed_ordering(&self) -> bool {
         self.relaxed_ordering
     }
@@ -296,7 +296,7 @@ impl MemoryRegion {
     /// Bytes `offset..offset + len`, to be written to a peer.
     ///
     /// # Errors
-    /// They leave the region.
+    /// They exceed the region.
     pub fn range(&self, offset: u64, len: u32) -> Result<LocalRange<'_>, RangeError> {
         range::check(offset, u64::from(len), self.len)?;
         Ok(LocalRange {
@@ -326,7 +326,8 @@ impl Drop for MemoryRegion {
             // SAFETY: dropped here and nowhere else. The device no longer reaches the memory.
             unsafe { ManuallyDrop::drop(&mut self.host_memory) };
         }
-        // Otherwise the device may still write there: the memory is leaked, so that nobody else gets it.
+        // Otherwise the device may still write there: the memory is leaked, so that it is never
+        // reused.
     }
 }
 

@@ -1,4 +1,4 @@
-//! How packets reach the peer, and how long a queue pair tries: pure functions of both ends.
+//! The path of packets to the peer, and how long a queue pair retries: pure functions of both ends.
 
 use crate::endpoint::{Endpoint, Gid, Mtu};
 use crate::ffi;
@@ -17,24 +17,25 @@ pub struct PathOptions {
     pub service_level: u8,
 }
 
-/// How stubbornly a queue pair tries before a request fails.
+/// How often a queue pair retries before a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// An acknowledgement is awaited for 4.096 µs · 2^this; 1 to 31.
+    /// Time to wait for an acknowledgement: 4.096 µs · 2^this; 1 to 31.
     pub ack_timeout: u8,
-    /// Times that a packet is sent again without an answer; at most 7, which Soft-RoCE takes as for
-    /// ever.
+    /// Times that a packet is sent again without an answer; at most 7, which Soft-RoCE treats as
+    /// unlimited.
     pub retries: u8,
-    /// Times that an immediate is sent again to a peer without a posted receive; 7 means for ever.
+    /// Times that an immediate is sent again to a peer without a posted receive; 7 means without
+    /// limit.
     pub rnr_retries: u8,
 }
 
 /// Why two ends cannot be connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    #[error("the peer states no GID, and RoCE knows no other address")]
+    #[error("the peer sent no GID, and RoCE has no other address")]
     NoGid,
-    #[error("the peer states no LID: its InfiniBand port has no subnet manager, or it is on RoCE")]
+    #[error("the peer sent no LID: its InfiniBand port has no subnet manager, or it is on RoCE")]
     NoLid,
     #[error(
         "our GID {local} and the peer's {remote} are of two address families: choose the same \
@@ -48,8 +49,8 @@ pub enum PathError {
 // === impl Retry ===
 
 impl Default for Retry {
-    /// 67 ms, 6 times: a peer that is gone fails a request within two seconds, since devices
-    /// may wait up to four times as long; a lost packet or a link that comes back is borne.
+    /// 67 ms, 6 times: a request to a dead peer fails within two seconds, since devices may wait up
+    /// to four times as long; lost packets and short link failures are tolerated.
     fn default() -> Self {
         Self {
             ack_timeout: 14,
@@ -61,7 +62,7 @@ impl Default for Retry {
 
 impl Retry {
     /// When a request to a silent peer has failed at the latest: the specification lets a device
-    /// wait four times the timeout, and the first attempt is none of the retries.
+    /// wait four times the timeout, and the first attempt is not a retry.
     pub fn gives_up_after(&self) -> Duration {
         let wait = Duration::from_nanos(4096 << self.ack_timeout.min(31));
         wait * 4 * (u32::from(self.retries) + 1)
@@ -73,7 +74,7 @@ pub(crate) fn path_mtu(local: &LocalPort, remote: &Endpoint) -> Mtu {
     local.mtu.min(remote.mtu)
 }
 
-/// The way from a port to the peer.
+/// The path from a port to the peer.
 pub(crate) fn address(
     local: &LocalPort,
     remote: &Endpoint,

@@ -1,15 +1,15 @@
-//! Where a device sits in the machine, for choosing among NICs: the closest to a GPU or a core is the
-//! fastest for it.
+//! Where a device sits in the machine, for choosing among NICs: the closest to a GPU or a core is
+//! the fastest for it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A device's place, as far as the kernel knows it.
+/// A device's position, as far as the kernel knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// None where memory is all one, or nobody told.
+    /// `None` if memory is uniform, or the kernel does not report a node.
     pub numa_node: Option<u32>,
-    /// The device's folder among the bus's, below its switches' and its root's. None for a device
+    /// The device's folder on the bus, below those of its switches and root. `None` for a device
     /// without hardware (Soft-RoCE).
     pub pci_path: Option<PathBuf>,
 }
@@ -17,7 +17,7 @@ pub struct Place {
 // === impl Place ===
 
 impl Place {
-    /// What the folder of all devices tells of one.
+    /// Reads a device's entry in the folder of all devices.
     pub(crate) fn read(class: &Path, device: &str) -> Self {
         let link = class.join(device).join("device");
         // The kernel writes -1 for no node.

@@ -1,5 +1,5 @@
-//! Ports of a device, their GIDs, and which of them a queue pair shall use. Choosing is a function
-//! of what was read; `sysfs.rs` and `device.rs` read.
+//! Ports of a device, their GIDs, and which of them a queue pair uses. Choosing is a pure function;
+//! `sysfs.rs` and `device.rs` read the state.
 
 use crate::endpoint::{Gid, Mtu};
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ pub enum LinkLayer {
     Other(u8),
 }
 
-/// How packets under a GID look (`gid_attrs/types` in sysfs).
+/// The packet format of a GID (`gid_attrs/types` in sysfs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GidKind {
     /// InfiniBand, or RoCE version 1 on Ethernet; sysfs has one word for both.
@@ -37,11 +37,11 @@ pub struct GidEntry {
     pub index: u8,
     pub gid: Gid,
     pub kind: GidKind,
-    /// The network interface that it stands for; none on InfiniBand.
+    /// Its network interface; none on InfiniBand.
     pub interface: Option<String>,
 }
 
-/// A port as it was when it was read.
+/// A port's state when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// From 1.
@@ -62,7 +62,7 @@ pub enum IpFamily {
     V6,
 }
 
-/// What the operator insists on; anything left out is chosen.
+/// What the operator insists on; the rest is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortWish {
     pub port: Option<u8>,
@@ -71,7 +71,7 @@ pub struct PortWish {
     pub family: Option<IpFamily>,
 }
 
-/// The port and GID that queue pairs shall use.
+/// The port and GID that queue pairs use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalPort {
     pub number: u8,
@@ -84,7 +84,7 @@ pub struct LocalPort {
     pub message_bytes_max: u32,
 }
 
-/// Why a device has no port for a queue pair.
+/// Why a device has no usable port.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
     #[error("port {port} is not one of the device's {count}")]
@@ -112,7 +112,7 @@ pub enum PortError {
 /// of these; then its GID.
 ///
 /// # Errors
-/// No port is active, or none has what was wished.
+/// No port is active, or none matches the wish.
 pub fn choose_port(ports: &[Port], wish: &PortWish) -> Result<LocalPort, PortError> {
     let wished = |port: &&Port| wish.port.is_none_or(|number| port.number == number);
     let candidates: Vec<&Port> = ports.iter().filter(wished).collect();
@@ -175,8 +175,9 @@ impl Port {
         })
     }
 
-    /// IPv4 before IPv6, and both before a link-local address, which ends at the first router. Version 1
-    /// is taken by its index only: it is not routable, and every device of today has version 2.
+    /// IPv4 before IPv6, and both before a link-local address, which ends at the first router.
+    /// Version 1 is used only by its index: it is not routable, and every current device has
+    /// version 2.
     fn choose_roce_gid(&self, family: Option<IpFamily>) -> Option<&GidEntry> {
         let rank = |entry: &&GidEntry| match entry.gid.ip() {
             IpAddr::V4(_) => 0,

@@ -1,10 +1,10 @@
 //! Reliable connections as a state machine of types.
 //!
-//! `Reset` → [`Init`], on a port → [`Rtr`], which knows its peer and receives → [`Rts`], which sends,
-//! too. Any of them → [`Error`], which flushes what it holds. A state has the operations that a device
-//! allows in it, and each step consumes the one before. A request that fails takes the device's queue
-//! pair to its error state by itself: the completion tells, posts still succeed, and everything is
-//! flushed.
+//! `Reset` → [`Init`], on a port → [`Rtr`], which knows its peer and receives → [`Rts`], which also
+//! sends. Any of them → [`Error`], which flushes its requests. A state has the operations that a
+//! device allows in it, and each step consumes the previous one. A failing request moves the
+//! device's queue pair to its error state by itself: the completion reports it, posts still
+//! succeed, and every request is flushed.
 //!
 //! Dropping a queue pair destroys it: the device then neither sends nor accepts for it.
 
@@ -23,7 +23,7 @@ use crate::path::{self, PathError, PathOptions, Retry};
 use crate::port::LocalPort;
 use crate::work_request::Chain;
 
-/// 0.64 ms: how long a peer waits before it sends an immediate again that met no receive.
+/// 0.64 ms: how long a peer waits before it resends an immediate that found no receive.
 const RNR_TIMER: u8 = 12;
 /// Writes need none, but devices refuse zero.
 const READS_IN_FLIGHT: u8 = 1;
@@ -38,7 +38,7 @@ pub struct QueuePairOptions {
     /// Local ranges that one write may gather.
     pub ranges_max: u32,
     /// Writes up to this many bytes are copied into the request, which saves the device a read. The
-    /// device may give less, or none.
+    /// device may grant less, or none.
     pub inline_bytes: u32,
 }
 
@@ -48,7 +48,7 @@ pub struct QueuePair<S> {
     state: S,
 }
 
-/// It has its queues and no port.
+/// It has its queues, but no port.
 pub struct Reset(());
 /// It has a port; receives may be posted.
 #[derive(Clone)]
@@ -61,12 +61,12 @@ pub struct Rtr {
     local: LocalPort,
     psn: u32,
 }
-/// It writes, too.
+/// It also writes.
 pub struct Rts {
     chain: Chain,
     message_bytes_max: u32,
 }
-/// Everything that it held is flushed, each request with a completion.
+/// All its requests are flushed, each with a completion.
 pub struct Error(());
 
 /// A state in which receives may be posted.
@@ -82,7 +82,7 @@ mod sealed {
     impl Sealed for super::Rts {}
 }
 
-/// Why there is no queue pair.
+/// Why a queue pair was not created.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CreateError {
     #[error(transparent)]
@@ -105,16 +105,16 @@ pub enum ConnectError {
 #[error("{error}")]
 pub struct Unconnected {
     pub error: ConnectError,
-    /// The queue pair as it was, where the peer's address was not resolved in time
-    /// ([`CallError::is_unresolved`]): it may be connected yet. Else it is gone.
+    /// The unchanged queue pair, if resolving the peer's address timed out
+    /// ([`CallError::is_unresolved`]): connecting may be retried. Otherwise it is gone.
     pub end: Option<Box<QueuePair<Init>>>,
 }
 
 // === impl QueuePair ===
 
 impl QueuePair<Reset> {
-    /// A queue pair whose writes complete on `send` and whose immediates arrive on `receive`; the two
-    /// may be one.
+    /// A queue pair whose writes complete on `send` and whose immediates arrive on `receive`; both
+    /// may be the same queue.
     ///
     /// # Errors
     /// A completion queue has no room for it, or the device refuses its sizes.
@@ -131,11 +131,10 @@ impl QueuePair<Reset> {
         Ok(Self { core, state })
     }
 
-    /// Ties it to a port. `random` becomes the number of its first packet, which must differ between
-    /// lives of a connection, so that packets of an old one are not taken for its own.
-    ///
+    /// Binds it to a port. `random` becomes the number of its first packet, which must differ
+    /// between lives of a connection, so that packets of an old one are not accepted.
     /// # Errors
-    /// The device refuses or does not answer; the queue pair is gone then.
+    /// The device refuses or does not respond; the queue pair is then gone.
     pub fn init(self, local: &LocalPort, random: u32) -> Result<QueuePair<Init>, CallError> {
         let mut attr = ffi::QpAttr {
             qp_state: ffi::IBV_QPS_INIT,
@@ -157,7 +156,7 @@ impl QueuePair<Reset> {
 }
 
 impl QueuePair<Init> {
-    /// What the peer needs to know of this end.
+    /// What the peer needs to know about this end.
     pub fn endpoint(&self) -> Endpoint {
         let Init { local, psn } = &self.state;
         Endpoint {
@@ -169,10 +168,11 @@ impl QueuePair<Init> {
         }
     }
 
-    /// Ties it to its peer; from now on it accepts that peer's writes.
+    /// Connects it to its peer; from now on it accepts that peer's writes.
     ///
     /// # Errors
-    /// No way leads to the peer, the device refuses, or the peer's address is not resolved yet.
+    /// There is no route to the peer, the device refuses, or the peer's address is not resolved
+    /// yet.
     pub fn connect(
         self,
         remote: &Endpoint,
@@ -183,7 +183,8 @@ impl QueuePair<Init> {
                 let Init { local, psn } = self.state.clone();
                 Ok(self.with(Rtr { local, psn }))
             }
-            // The address is looked up before the device is asked, so the queue pair has not changed.
+            // The address is resolved before the device is called, so the queue pair has not
+            // changed.
             Err(ConnectError::Call(error)) if error.is_unresolved() => Err(Unconnected {
                 error: error.into(),
                 end: Some(Box::new(self)),
@@ -220,10 +221,10 @@ impl QueuePair<Init> {
 }
 
 impl QueuePair<Rtr> {
-    /// Lets it write, once the peer is connected, too.
+    /// Allows it to write, once the peer is connected as well.
     ///
     /// # Errors
-    /// The device refuses or does not answer; the queue pair is gone then.
+    /// The device refuses or does not respond; the queue pair is then gone.
     pub fn start(self, retry: Retry) -> Result<QueuePair<Rts>, CallError> {
         let mut attr = ffi::QpAttr {
             qp_state: ffi::IBV_QPS_RTS,
@@ -255,7 +256,7 @@ impl<S> QueuePair<S> {
         self.core.qp_num()
     }
 
-    /// Bytes that go inline; 0 if the device has no such thing.
+    /// Bytes that go inline; 0 if the device has no inline data.
     pub fn inline_bytes(&self) -> u32 {
         self.core.inline_bytes_max
     }
@@ -270,11 +271,11 @@ impl<S> QueuePair<S> {
         self.core.receive.queue().lock().outstanding()
     }
 
-    /// Ends it: every request that it holds completes with `IBV_WC_WR_FLUSH_ERR`, and nothing more is
+    /// Ends it: every pending request completes with `IBV_WC_WR_FLUSH_ERR`, and nothing more is
     /// accepted from the peer.
     ///
     /// # Errors
-    /// The device does not answer; the queue pair is gone then.
+    /// The device does not respond; the queue pair is then gone.
     pub fn fail(self) -> Result<QueuePair<Error>, CallError> {
         let mut attr = ffi::QpAttr {
             qp_state: ffi::IBV_QPS_ERR,

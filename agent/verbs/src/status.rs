@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a completion carries instead of success (`enum ibv_wc_status`).
+/// The status of a completion (`enum ibv_wc_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WcStatus(pub u32);
 
@@ -11,7 +11,7 @@ pub(crate) const NAMES: [(&str, &str); 24] = [
     ("IBV_WC_SUCCESS", "nothing is wrong"),
     (
         "IBV_WC_LOC_LEN_ERR",
-        "a message is longer than the port allows or than the receive that met it",
+        "a message is longer than the port allows or than its receive",
     ),
     (
         "IBV_WC_LOC_QP_OP_ERR",
@@ -31,15 +31,15 @@ pub(crate) const NAMES: [(&str, &str); 24] = [
     ("IBV_WC_MW_BIND_ERR", UNUSED),
     (
         "IBV_WC_BAD_RESP_ERR",
-        "the peer answered nonsense; look at its firmware and its log",
+        "the peer sent an invalid answer; check its firmware and its log",
     ),
     (
         "IBV_WC_LOC_ACCESS_ERR",
-        "a peer's write met a region here that is not registered for it",
+        "a peer wrote to a local region that is not registered for it",
     ),
     (
         "IBV_WC_REM_INV_REQ_ERR",
-        "the peer refused the request: its receive queue or queue pair does not take such writes",
+        "the peer refused the request: its receive queue or queue pair does not accept such writes",
     ),
     (
         "IBV_WC_REM_ACCESS_ERR",
@@ -48,7 +48,7 @@ pub(crate) const NAMES: [(&str, &str); 24] = [
     ),
     (
         "IBV_WC_REM_OP_ERR",
-        "the peer's device could not finish; look at the peer's errors",
+        "the peer's device could not finish; check the peer's errors",
     ),
     (
         "IBV_WC_RETRY_EXC_ERR",
@@ -70,11 +70,11 @@ pub(crate) const NAMES: [(&str, &str); 24] = [
     ),
     (
         "IBV_WC_RESP_TIMEOUT_ERR",
-        "the peer began to answer and stopped",
+        "the peer began to answer, then stopped",
     ),
     (
         "IBV_WC_GENERAL_ERR",
-        "the device gives no reason; its vendor's code and the kernel's log may",
+        "the device reports no reason; see its vendor code and the kernel log",
     ),
     ("IBV_WC_TM_ERR", UNUSED),
     ("IBV_WC_TM_RNDV_INCOMPLETE", UNUSED),
@@ -88,7 +88,7 @@ const UNUSED: &str =
 impl WcStatus {
     pub const LOC_LEN_ERR: Self = Self(1);
     pub const LOC_PROT_ERR: Self = Self(4);
-    /// Requests that were behind a failed one.
+    /// Requests queued behind a failed one.
     pub const WR_FLUSH_ERR: Self = Self(5);
     pub const REM_INV_REQ_ERR: Self = Self(9);
     pub const REM_ACCESS_ERR: Self = Self(10);

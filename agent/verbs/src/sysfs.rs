@@ -1,5 +1,5 @@
-//! What the kernel says of a device in `/sys/class/infiniband`: the GID table with its kinds, and a
-//! port's speed. The library has calls for these only since rdma-core 32.
+//! A device's entry in `/sys/class/infiniband`: the GID table with its kinds, and a port's speed.
+//! The library has calls for these only since rdma-core 32.
 
 use crate::endpoint::Gid;
 use crate::port::{GidEntry, GidKind};
@@ -25,7 +25,7 @@ impl PortFolder {
         Some(text.trim_end().to_owned())
     }
 
-    /// The GID table's first `len` rows, without those that are empty.
+    /// The first `len` rows of the GID table, without the empty ones.
     pub(crate) fn gids(&self, len: u8) -> Vec<GidEntry> {
         (0..len).filter_map(|index| self.gid(index)).collect()
     }

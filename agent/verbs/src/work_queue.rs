@@ -3,12 +3,12 @@
 //! 1. `push` admits a request, or declines when the device's queue might be full.
 //! 2. The request is posted under its position; `take_back` undoes what the device refused.
 //! 3. A completion names a position. Requests of a queue pair end in order, so `retire` frees that
-//!    one and all before it, which had no completion of their own.
+//!    position and all before it, which had no completion of their own.
 //!
 //! Positions count requests modulo 2³². Those in `tail..head` belong to the device.
 
-/// How much of a queue may be posted in a row without a completion being asked for. With half of
-/// it at most, the other half always comes back by itself, whatever the caller signals.
+/// How much of a queue may be posted in a row without requesting a completion. With at most half of
+/// it, the other half always returns by itself, regardless of what the caller signals.
 const fn unsignalled_max(capacity: u32) -> u32 {
     capacity / 2
 }
@@ -18,7 +18,7 @@ pub(crate) struct WorkQueue {
     capacity: u32,
     head: u32,
     tail: u32,
-    /// Requests at the head for which no completion was asked.
+    /// Requests at the head for which no completion was requested.
     unsignalled: u32,
     /// The caller's tag of each position, by its low bits.
     tags: Box<[u64]>,
@@ -28,7 +28,7 @@ pub(crate) struct WorkQueue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
     pub(crate) position: u32,
-    /// Whether to ask for its completion: it was wished, or accounting needs it.
+    /// Whether to request its completion: the caller or the accounting needs it.
     pub(crate) signalled: bool,
 }
 
@@ -72,7 +72,7 @@ impl WorkQueue {
         position as usize & (self.tags.len() - 1)
     }
 
-    /// Takes a place for a request; none if there may be no place.
+    /// Reserves an entry for a request; `None` if the queue may be full.
     pub(crate) fn push(&mut self, tag: u64, signalled: bool) -> Option<Admitted> {
         if self.free() == 0 {
             return None;
@@ -89,7 +89,7 @@ impl WorkQueue {
         })
     }
 
-    /// Gives back the places of the last `count` requests, which were not posted.
+    /// Returns the entries of the last `count` requests, which were not posted.
     ///
     /// # Panics
     /// The queue holds fewer.
@@ -102,12 +102,12 @@ impl WorkQueue {
             return;
         }
         self.head = self.head.wrapping_sub(count);
-        // Which of those left were signalled is not kept; the next one will be.
+        // Which of the remaining ones were signalled is unknown; the next one will be.
         self.unsignalled = unsignalled_max(self.capacity);
     }
 
-    /// Frees the request at `position` and those before it; its tag. None if the device does not
-    /// hold such a request.
+    /// Frees the request at `position` and those before it; returns its tag. `None` if the device
+    /// does not hold such a request.
     pub(crate) fn retire(&mut self, position: u32) -> Option<u64> {
         let from_tail = position.wrapping_sub(self.tail);
         if from_tail >= self.outstanding() {

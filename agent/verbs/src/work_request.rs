@@ -1,4 +1,4 @@
-//! Writes as a caller states them, and the chain of requests that a device reads.
+//! Writes as a caller describes them, and the chain of requests that a device reads.
 
 use crate::ffi;
 use crate::memory::{LocalRange, ProtectionDomain, RemoteAddr};
@@ -7,21 +7,21 @@ use crate::work_queue::Admitted;
 /// One write into a peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'a> {
-    /// Gathered one after the other; all of the queue pair's domain. May be empty, for an immediate
-    /// alone.
+    /// Gathered in order; all in the queue pair's domain. May be empty, for an immediate without
+    /// data.
     pub src: &'a [LocalRange<'a>],
     pub dst: RemoteAddr,
-    /// Takes a receive at the peer, which learns this number once all bytes of this write, and of
-    /// those before it on the queue pair, are in its memory.
+    /// Takes a receive at the peer, which gets this number once all bytes of this write, and of
+    /// earlier ones on the queue pair, are in its memory.
     pub immediate: Option<u32>,
-    /// Comes back with the completion.
+    /// Returned with the completion.
     pub tag: u64,
-    /// Whether a completion is wanted. It covers all earlier writes of the queue pair; some come
-    /// unasked, because accounting needs them.
+    /// Whether a completion is wanted. It covers all earlier writes of the queue pair; accounting
+    /// requests additional ones.
     pub signalled: bool,
 }
 
-/// What a queue pair takes in one write.
+/// What a queue pair accepts in one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) ranges_max: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Limits {
     pub(crate) inline_bytes_max: u32,
 }
 
-/// A write that its queue pair can never take.
+/// A write that its queue pair can never accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     #[error("write {index} gathers {count} ranges, and the queue pair takes {max}")]
@@ -45,14 +45,14 @@ pub enum WriteError {
     ForeignRegion { index: usize },
 }
 
-/// Requests and the ranges that they gather, linked. Kept between posts for its memory.
+/// Requests and the ranges that they gather, linked. Kept between posts to reuse its memory.
 #[derive(Default)]
 pub(crate) struct Chain {
     requests: Vec<ffi::SendWr>,
     ranges: Vec<ffi::Sge>,
 }
 
-// SAFETY: its pointers lead into its own vectors, and are made anew before each use.
+// SAFETY: its pointers lead into its own vectors, and are rebuilt before each use.
 unsafe impl Send for Chain {}
 // SAFETY: through a shared reference no pointer is followed.
 unsafe impl Sync for Chain {}
@@ -93,7 +93,7 @@ impl Write<'_> {
 
     fn flags(&self, admitted: Admitted, limits: Limits) -> u32 {
         let bytes = self.bytes();
-        // The processor copies inline data, so it has to be able to read them.
+        // The processor copies inline data, so it must be able to read them.
         let inline = (1..=u64::from(limits.inline_bytes_max)).contains(&bytes)
             && self.src.iter().all(|range| range.region.is_host_memory());
         let signalled = if admitted.signalled {
@@ -148,8 +148,8 @@ impl Chain {
         });
     }
 
-    /// Links requests and ranges; the first request, from which the device reads them all. Valid
-    /// until the chain changes or moves out of `self`.
+    /// Links requests and ranges; returns the first request, from which the device reads them all.
+    /// Valid until the chain changes or moves out of `self`.
     pub(crate) fn link(&mut self) -> *mut ffi::SendWr {
         let mut range = self.ranges.as_mut_ptr();
         for request in &mut self.requests {
@@ -157,7 +157,7 @@ impl Chain {
             if count > 0 {
                 request.sg_list = range;
             }
-            // Past the end at most by the end itself, and never read there.
+            // At most one past the end, and never read there.
             range = range.wrapping_add(count);
         }
         let first = self.requests.as_mut_ptr();
@@ -167,13 +167,13 @@ impl Chain {
         first
     }
 
-    /// How many requests were taken when `refused` was the first that was not.
+    /// How many requests were accepted, if `refused` is the first that was not.
     pub(crate) fn taken_before(&self, refused: *const ffi::SendWr) -> usize {
         let first = self.requests.as_ptr() as usize;
         let bytes = (refused as usize).checked_sub(first);
         let index = bytes.map(|bytes| bytes / size_of::<ffi::SendWr>());
-        // A driver that names none of them is not believed: counting all as taken keeps the device's
-        // queue from overflowing.
+        // A driver that names none of them is not trusted: counting all as accepted keeps the
+        // device's queue from overflowing.
         index.filter(|&i| i < self.len()).unwrap_or(self.len())
     }
 }

@@ -242,7 +242,7 @@ async fn nonsense(is: &Extremes) -> Result<()> {
         .await?;
     }
     let log = is.bench.operator_log();
-    let told = log.lines().filter(|line| line.contains("reports no load"));
+    let told = log.lines().filter(|line| line.contains("no load report"));
     for line in told {
         eprintln!("{line}");
     }

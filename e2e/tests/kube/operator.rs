@@ -172,7 +172,7 @@ async fn start_operator(cluster: &Cluster, env: &[(&str, &str)]) -> Result<Proce
     let args = args.map(str::to_owned);
     let operator = Process::spawn("operator", &binary("pd-operator"), &args, &env)?;
     eventually(SOON, || {
-        let told = operator.log().contains("reconciles");
+        let told = operator.log().contains("starting controller");
         std::future::ready(told.then_some(()).context("it does not reconcile yet"))
     })
     .await

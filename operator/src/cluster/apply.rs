@@ -337,7 +337,7 @@ impl Writer<'_> {
                     && let Err(error) = self.context.admin(self.deployment).drain(&url).await
                 {
                     // The next look finds it undrained and asks again, until its deadline.
-                    tracing::warn!(pod, %error, "cannot be asked to drain");
+                    tracing::warn!(pod, %error, "cannot ask a worker to drain");
                 }
                 Ok(())
             }

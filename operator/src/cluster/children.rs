@@ -176,13 +176,13 @@ where
             let event = match event {
                 Ok(event) => event,
                 Err(error) => {
-                    tracing::warn!(%error, kind, "a watch broke off; it begins again");
+                    tracing::warn!(%error, kind, "watch ended; watching again");
                     continue;
                 }
             };
             let done = matches!(event, Event::InitDone);
             for key in indexer.take(event) {
-                tracing::trace!(kind, deployment = %key, "an object changed");
+                tracing::trace!(kind, deployment = %key, "object changed");
                 if changed_tx.send(key).await.is_err() {
                     return;
                 }

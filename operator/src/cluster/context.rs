@@ -6,7 +6,7 @@ use super::host_ports::HostPorts;
 use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::probe::Probes;
-use super::report::Written;
+use super::report::StatusCache;
 use super::routers::Template;
 use super::token::Held;
 use crate::controller::build::BuildConfig;
@@ -50,8 +50,8 @@ pub(crate) struct Context {
     pub(crate) revisions: Children<ControllerRevision>,
     /// Held while shared objects are written or removed, so that they are made once.
     pub(crate) sharing: tokio::sync::Mutex<()>,
-    pub(crate) applied: Applied,
-    pub(crate) written: Written,
+    pub(crate) applied: ApplyCache,
+    pub(crate) written: StatusCache,
     pub(crate) probes: Probes,
     /// By the deployment's UID.
     pub(crate) tokens: Mutex<HashMap<String, Held>>,
@@ -66,13 +66,13 @@ pub(crate) struct Context {
 
 /// What this process applied, and the resource version of the result.
 #[derive(Debug, Default)]
-pub(crate) struct Applied {
+pub(crate) struct ApplyCache {
     /// By the deployment's UID; of shared objects, by a name for their namespace.
-    by_deployment: Mutex<HashMap<String, Left>>,
+    by_deployment: Mutex<HashMap<String, AppliedVersions>>,
 }
 
 /// Digest of what was applied and the version it became, by the object's UID.
-type Left = HashMap<String, ([u8; 32], u64)>;
+type AppliedVersions = HashMap<String, ([u8; 32], u64)>;
 
 // === impl Context ===
 
@@ -129,9 +129,9 @@ impl Context {
     }
 }
 
-// === impl Applied ===
+// === impl ApplyCache ===
 
-impl Applied {
+impl ApplyCache {
     /// Whether `stored` is the result of applying `wanted` for a deployment, and no one changed it
     /// since.
     pub(crate) fn is_current<K: Serialize>(

@@ -1,13 +1,13 @@
 //! An apiserver in memory for tests: it stores what it is sent, under its path, and counts requests.
 
 use super::children::Children;
-use super::context::{Applied, Context};
+use super::context::{ApplyCache, Context};
 use super::host_ports::{HostPorts, PortRange};
 use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::probe::Probes;
 use super::reconcile::reconcile;
-use super::report::Written;
+use super::report::StatusCache;
 use crate::controller::build::BuildConfig;
 use crate::controller::site::Site;
 use crate::http_client::HttpClient;
@@ -59,8 +59,8 @@ impl FakeApi {
             policies: Children::default(),
             revisions: Children::default(),
             sharing: tokio::sync::Mutex::default(),
-            applied: Applied::default(),
-            written: Written::default(),
+            applied: ApplyCache::default(),
+            written: StatusCache::default(),
             probes: Probes::new(),
             tokens: Mutex::new(HashMap::new()),
             templates: Mutex::new(HashMap::new()),

@@ -2,10 +2,10 @@
 //!
 //! Whether a holder has let its Lease run out is judged by the time since this process saw the Lease
 //! change, never by comparing clocks. A holder that could not renew in time writes nothing more: its
-//! [`Mandate`] ends before anybody else may take the Lease, also for a process that was frozen
+//! [`WriteFence`] closes before anybody else may take the Lease, also for a process that was frozen
 //! meanwhile.
 
-use super::mandate::Mandate;
+use super::write_fence::WriteFence;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
@@ -32,7 +32,7 @@ pub(crate) struct Candidate {
     api: Api<Lease>,
     name: String,
     identity: String,
-    mandate: Mandate,
+    fence: WriteFence,
     seen: Option<Seen>,
     /// PDDeployments that exist; nothing until they were listed.
     deployments: Option<usize>,
@@ -47,7 +47,7 @@ struct Seen {
 
 /// What a candidate may do about a Lease.
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
+enum LeaseState {
     /// It is this process's own.
     Ours,
     /// It has no holder, or its holder let it run out.
@@ -58,12 +58,12 @@ enum Standing {
 // === impl Candidate ===
 
 impl Candidate {
-    pub(crate) fn new(api: Api<Lease>, name: &str, identity: String, mandate: Mandate) -> Self {
+    pub(crate) fn new(api: Api<Lease>, name: &str, identity: String, fence: WriteFence) -> Self {
         Self {
             api,
             name: name.to_owned(),
             identity,
-            mandate,
+            fence,
             seen: None,
             deployments: None,
         }
@@ -75,18 +75,24 @@ impl Candidate {
         loop {
             match self.attempt().await {
                 Ok(true) => {
-                    tracing::info!(lease = self.name, identity = self.identity, "leads");
+                    tracing::info!(
+                        lease = self.name,
+                        identity = self.identity,
+                        "acquired leader lease"
+                    );
                     return;
                 }
                 Ok(false) => {
                     let holder = self.seen.as_ref().and_then(|seen| holder(&seen.lease));
                     let holder = holder.map(str::to_owned);
                     if known != holder {
-                        tracing::info!(lease = self.name, ?holder, "stands by");
+                        tracing::info!(lease = self.name, ?holder, "waiting for leader lease");
                         known = holder;
                     }
                 }
-                Err(error) => tracing::warn!(lease = self.name, %error, "cannot take the Lease"),
+                Err(error) => {
+                    tracing::warn!(lease = self.name, %error, "cannot acquire leader lease")
+                }
             }
             sleep(RETRY_PERIOD).await;
         }
@@ -107,13 +113,15 @@ impl Candidate {
             match timeout(RENEW_DEADLINE, self.attempt()).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => {
-                    self.mandate.end();
+                    self.fence.close();
                     return;
                 }
-                Ok(Err(error)) => tracing::warn!(lease = self.name, %error, "cannot renew"),
-                Err(_) => tracing::warn!(lease = self.name, "no answer to a renewal"),
+                Ok(Err(error)) => {
+                    tracing::warn!(lease = self.name, %error, "cannot renew leader lease")
+                }
+                Err(_) => tracing::warn!(lease = self.name, "leader lease renewal timed out"),
             }
-            if !self.mandate.holds() {
+            if !self.fence.is_open() {
                 return;
             }
         }
@@ -121,7 +129,7 @@ impl Candidate {
 
     /// Leaves the Lease to the next leader.
     pub(crate) async fn release(mut self) {
-        self.mandate.end();
+        self.fence.close();
         let Some(Seen { mut lease, .. }) = self.seen.take() else {
             return;
         };
@@ -130,14 +138,14 @@ impl Candidate {
         spec.lease_duration_seconds = Some(1);
         let params = PostParams::default();
         if let Err(error) = self.api.replace(&self.name, &params, &lease).await {
-            tracing::warn!(lease = self.name, %error, "the Lease could not be released");
+            tracing::warn!(lease = self.name, %error, "cannot release leader lease");
         }
     }
 
     /// Tries to take or renew the Lease; gives whether it is this process's now.
     async fn attempt(&mut self) -> kube::Result<bool> {
         let began = Instant::now();
-        if self.seen.is_none() || !self.mandate.holds() {
+        if self.seen.is_none() || !self.fence.is_open() {
             self.look().await?;
         }
         let written = match &self.seen {
@@ -145,9 +153,9 @@ impl Candidate {
                 let wanted = self.wanted(None);
                 self.api.create(&PostParams::default(), &wanted).await
             }
-            Some(seen) => match standing(seen, &self.identity, began) {
-                Standing::Held => return Ok(false),
-                Standing::Ours | Standing::Free => {
+            Some(seen) => match state_of(seen, &self.identity, began) {
+                LeaseState::Held => return Ok(false),
+                LeaseState::Ours | LeaseState::Free => {
                     let wanted = self.wanted(Some(&seen.lease));
                     let params = PostParams::default();
                     self.api.replace(&self.name, &params, &wanted).await
@@ -158,7 +166,7 @@ impl Candidate {
             Ok(lease) => {
                 let since = Instant::now();
                 self.seen = Some(Seen { lease, since });
-                self.mandate.extend(began + RENEW_DEADLINE);
+                self.fence.open_until(began + RENEW_DEADLINE);
                 Ok(true)
             }
             // Another process was faster; the next poll shows which.
@@ -167,7 +175,7 @@ impl Candidate {
                 let seen = self.seen.as_ref();
                 Ok(
                     seen.is_some_and(|seen| holder(&seen.lease) == Some(&self.identity))
-                        && self.mandate.holds(),
+                        && self.fence.is_open(),
                 )
             }
             Err(error) => Err(error),
@@ -235,17 +243,17 @@ fn holder(lease: &Lease) -> Option<&str> {
     holder.filter(|name| !name.is_empty())
 }
 
-fn standing(seen: &Seen, identity: &str, now: Instant) -> Standing {
+fn state_of(seen: &Seen, identity: &str, now: Instant) -> LeaseState {
     let spec = seen.lease.spec.as_ref();
     let seconds = spec.and_then(|spec| spec.lease_duration_seconds);
     let duration = seconds
         .and_then(|seconds| u64::try_from(seconds).ok())
         .map_or(LEASE_DURATION, Duration::from_secs);
     match holder(&seen.lease) {
-        None => Standing::Free,
-        Some(holder) if holder == identity => Standing::Ours,
-        Some(_) if now.duration_since(seen.since) > duration => Standing::Free,
-        Some(_) => Standing::Held,
+        None => LeaseState::Free,
+        Some(holder) if holder == identity => LeaseState::Ours,
+        Some(_) if now.duration_since(seen.since) > duration => LeaseState::Free,
+        Some(_) => LeaseState::Held,
     }
 }
 
@@ -272,15 +280,15 @@ mod tests {
 
     #[test]
     fn a_lease_is_left_to_its_holder_for_its_own_duration() {
-        let standing_after = |holder, secs| {
+        let state_after = |holder, secs| {
             let (seen, now) = mk_seen(holder, 15, Duration::from_secs(secs));
-            standing(&seen, "me", now)
+            state_of(&seen, "me", now)
         };
-        assert_eq!(standing_after(Some("other"), 15), Standing::Held);
-        assert_eq!(standing_after(Some("other"), 16), Standing::Free);
-        assert_eq!(standing_after(Some("me"), 99), Standing::Ours);
-        assert_eq!(standing_after(None, 0), Standing::Free);
-        assert_eq!(standing_after(Some(""), 0), Standing::Free);
+        assert_eq!(state_after(Some("other"), 15), LeaseState::Held);
+        assert_eq!(state_after(Some("other"), 16), LeaseState::Free);
+        assert_eq!(state_after(Some("me"), 99), LeaseState::Ours);
+        assert_eq!(state_after(None, 0), LeaseState::Free);
+        assert_eq!(state_after(Some(""), 0), LeaseState::Free);
     }
 
     /// What the uninstall guard reads outlives the holder, and is not 0 before there was a list.
@@ -305,7 +313,7 @@ mod tests {
         assert!(!begins_or_ends(Some(1), None));
     }
 
-    /// A mandate ends before another may take the Lease, with time for a write to arrive.
+    /// The fence closes before another may take the Lease, with time for a write to arrive.
     #[test]
     fn the_holder_gives_up_before_others_take_over() {
         assert!(RENEW_DEADLINE + 2 * RETRY_PERIOD < LEASE_DURATION);

@@ -4,8 +4,8 @@ mod deployments;
 
 use self::deployments::Deployments;
 use super::apply::ApplyError;
-use super::mandate::NotLeading;
 use super::reconcile::ReconcileError;
+use super::write_fence::NotLeading;
 use crate::controller::autoscale::Decision;
 use http::{Method, StatusCode};
 use prometheus::{

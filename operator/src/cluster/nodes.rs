@@ -67,9 +67,9 @@ impl Nodes {
                     Ok(event) => known.take(event, &changed_tx),
                     Err(error) if !is_logged => {
                         is_logged = true;
-                        tracing::warn!(%error, "nodes cannot be watched: workers are not moved off cordoned or lost nodes");
+                        tracing::warn!(%error, "not permitted to watch nodes; workers stay on cordoned and lost nodes");
                     }
-                    Err(error) => tracing::debug!(%error, "nodes cannot be watched"),
+                    Err(error) => tracing::debug!(%error, "cannot watch nodes"),
                 }
                 if let Some(heard_tx) = heard_tx.take_if(|_| answered) {
                     // The operator may be about to end.
@@ -132,7 +132,7 @@ impl Nodes {
         changed_tx: &mpsc::UnboundedSender<String>,
     ) {
         if self.known.write().take(name, disposition, room) {
-            tracing::info!(node = name, ?disposition, "a node changed");
+            tracing::info!(node = name, ?disposition, "node changed");
             // The operator may be about to end.
             let _ended = changed_tx.unbounded_send(name.to_owned());
         }

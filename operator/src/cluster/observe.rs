@@ -70,7 +70,7 @@ async fn observe_router(router: &PodFacts, admin: &Admin) -> ObservedRouter {
         Some(url) => admin
             .get::<WorkerList>(&url)
             .await
-            .inspect_err(|error| tracing::warn!(%error, "a router does not answer"))
+            .inspect_err(|error| tracing::warn!(%error, "router does not answer"))
             .ok(),
         None => None,
     };
@@ -117,7 +117,7 @@ async fn observe_leaving(
     }
     match admin.get::<DrainStatus>(&url).await {
         Ok(DrainStatus { state, in_flight }) => {
-            tracing::debug!(pod = %facts.pod.name_any(), ?state, in_flight, "drains");
+            tracing::debug!(pod = %facts.pod.name_any(), ?state, in_flight, "draining");
             leaving.drain_asked = state >= DrainState::Draining;
             leaving.drained = state == DrainState::Drained;
         }
@@ -125,7 +125,7 @@ async fn observe_leaving(
             // One that never came up has nothing in flight. Any other may be busy or frozen.
             leaving.drained = !facts.routable() && !facts.ready();
             leaving.unanswered = !leaving.drained;
-            tracing::warn!(pod = %facts.pod.name_any(), %error, "does not say how far its drain is");
+            tracing::warn!(pod = %facts.pod.name_any(), %error, "cannot read the progress of a drain");
         }
     }
     Some(leaving)

@@ -243,7 +243,7 @@ async fn see_kv_move(
         return Ok(());
     }
     let (from, to) = (&prefill.name, &decode.name);
-    tracing::warn!(from, to, %error, "no KV arrived");
+    tracing::warn!(from, to, %error, "KV probe failed");
     Err(format!("no KV from {from} to {to}: {error}"))
 }
 

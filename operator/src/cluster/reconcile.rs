@@ -8,7 +8,7 @@ use super::observe::observe;
 use super::report::Report;
 use super::scaling;
 use super::shared::FormerAccount;
-use super::status::{self, Surroundings};
+use super::status::{self, StatusInputs};
 use crate::controller::build::budget::{Evictable, Mover, build_budgets};
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Pool;
@@ -53,8 +53,8 @@ pub(crate) enum ReconcileError {
     NoNamespace(String),
 }
 
-/// What a pass over a valid deployment came to.
-struct Pass {
+/// Outcome of syncing a valid deployment.
+struct Synced {
     /// When to look again at what no watch reports.
     again: Option<Duration>,
     /// The first write that failed.
@@ -68,7 +68,7 @@ struct Course {
     refused: Option<String>,
 }
 
-/// Brings one deployment closer to its spec.
+/// Reconciles one deployment with its spec.
 pub(crate) async fn reconcile(
     deployment: Arc<PdDeployment>,
     context: Arc<Context>,
@@ -76,14 +76,14 @@ pub(crate) async fn reconcile(
     let began = Instant::now();
     context.metrics.reconciling.inc();
     let deployment = context.written.renewed(deployment);
-    let result = Box::pin(bring_closer(&deployment, &context)).await;
+    let result = Box::pin(reconcile_deployment(&deployment, &context)).await;
     context.metrics.reconciling.dec();
     let error = result.as_ref().err();
     context.metrics.reconciled(began.elapsed(), error);
     result
 }
 
-async fn bring_closer(
+async fn reconcile_deployment(
     deployment: &PdDeployment,
     context: &Context,
 ) -> Result<Action, ReconcileError> {
@@ -126,15 +126,15 @@ async fn bring_closer(
         writer.report(Report::without_pools(status)).await?;
         return Err(error.into());
     }
-    let pass = writer.pass(&course, now).await;
-    if let Some(error) = pass.failure {
+    let synced = writer.sync(&course, now).await;
+    if let Some(error) = synced.failure {
         return Err(ReconcileError::Apply {
             error,
-            again: pass.again,
+            again: synced.again,
         });
     }
     context.succeeded(deployment);
-    Ok(pass
+    Ok(synced
         .again
         .map_or_else(Action::await_change, Action::requeue))
 }
@@ -156,7 +156,7 @@ pub(crate) fn retry(
         deployment = %ObjectRef::from_obj(&*deployment),
         %error,
         retry_seconds = pause.as_secs(),
-        "a reconcile failed"
+        "reconcile failed"
     );
     Action::requeue(pause)
 }
@@ -200,13 +200,13 @@ impl Writer<'_> {
 
     /// Writes what surrounds the pods, then takes the next steps of the plan. A write that fails
     /// does not keep the others from being tried.
-    async fn pass(&self, course: &Course, now: Timestamp) -> Pass {
+    async fn sync(&self, course: &Course, now: Timestamp) -> Synced {
         let Course {
             valid,
             resources,
             refused,
         } = course;
-        let mut failure = self.apply_surroundings(resources).await.err();
+        let mut failure = self.apply_routers(resources).await.err();
         let desired = match self.desired(valid, resources).await {
             Ok(desired) => desired,
             Err(error) => {
@@ -237,13 +237,13 @@ impl Writer<'_> {
             let before = self.deployment.status.as_ref();
             before.map_or_else(Vec::new, |status| status.decisions.clone())
         });
-        let around = Surroundings {
+        let inputs = StatusInputs {
             decisions,
             refused: refused.clone(),
-            ..self.surroundings(valid, resources, &facts, &observed, failure.as_ref())
+            ..self.status_inputs(valid, resources, &facts, &observed, failure.as_ref())
         };
-        let status = status::status(self.deployment, &desired, &observed, &around, now);
-        let again = next_look(spec, &status, &facts, &observed);
+        let status = status::status(self.deployment, &desired, &observed, &inputs, now);
+        let again = requeue_after(spec, &status, &facts, &observed);
         let report = Report {
             pools: self.pool_reports(resources, &status),
             status,
@@ -256,14 +256,14 @@ impl Writer<'_> {
             failure.get_or_insert(error);
             None
         });
-        Pass {
+        Synced {
             again: again.into_iter().chain(settles).min(),
             failure,
         }
     }
 
     /// What the namespace shares, router, Service, and the record of the revision.
-    async fn apply_surroundings(&self, resources: &Resources) -> Result<(), ApplyError> {
+    async fn apply_routers(&self, resources: &Resources) -> Result<(), ApplyError> {
         self.apply_shared().await?;
         self.apply(&resources.service, &self.context.services)
             .await?;
@@ -393,24 +393,24 @@ impl Writer<'_> {
             outcome = outcome.and(self.complete(facts, resources).await);
         }
         for step in steps {
-            tracing::debug!(deployment = %self.key(), ?step, "takes a step");
+            tracing::debug!(deployment = %self.key(), ?step, "carrying out a step");
             outcome = outcome.and(self.step(step, facts, observed, Some(resources)).await);
         }
         outcome
     }
 
-    fn surroundings(
+    fn status_inputs(
         &self,
         valid: &Valid,
         resources: &Resources,
         facts: &[PodFacts],
         observed: &Observed,
         failure: Option<&ApplyError>,
-    ) -> Surroundings {
+    ) -> StatusInputs {
         let routers = facts
             .iter()
             .filter(|facts| facts.component == Component::Router && facts.ready());
-        Surroundings {
+        StatusInputs {
             routers: (
                 i32::try_from(routers.count()).unwrap_or(i32::MAX),
                 self.routers_wanted(),
@@ -564,7 +564,7 @@ fn with_token(router: &Deployment, since: Option<Timestamp>) -> Deployment {
 }
 
 /// When to look again at what no watch reports.
-fn next_look(
+fn requeue_after(
     spec: &PdDeploymentSpec,
     status: &PdDeploymentStatus,
     facts: &[PodFacts],

@@ -35,13 +35,13 @@ pub(crate) struct Report {
 
 /// Statuses as this process last wrote them: what the watches reported may be older.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct StatusCache {
     /// By the deployment's UID.
-    by_deployment: Mutex<HashMap<String, Last>>,
+    by_deployment: Mutex<HashMap<String, WrittenStatuses>>,
 }
 
 #[derive(Debug, Default)]
-struct Last {
+struct WrittenStatuses {
     /// With the resource version of the result.
     status: Option<(u64, PdDeploymentStatus)>,
     pools: HashMap<String, (u64, PdPoolStatus)>,
@@ -60,9 +60,9 @@ impl Report {
     }
 }
 
-// === impl Written ===
+// === impl StatusCache ===
 
-impl Written {
+impl StatusCache {
     /// The deployment with its newest status.
     pub(crate) fn renewed(&self, mut deployment: Arc<PdDeployment>) -> Arc<PdDeployment> {
         let by_deployment = self.by_deployment.lock();
@@ -98,7 +98,7 @@ impl Written {
         Some(left).filter(|left| !left.is_zero())
     }
 
-    fn change(&self, deployment: &str, change: impl FnOnce(&mut Last)) {
+    fn change(&self, deployment: &str, change: impl FnOnce(&mut WrittenStatuses)) {
         change(
             self.by_deployment
                 .lock()
@@ -270,7 +270,7 @@ impl Writer<'_> {
     pub(crate) async fn publish(&self, event: &Event) {
         let about = self.deployment.object_ref(&());
         if let Err(error) = self.context.recorder.publish(event, &about).await {
-            tracing::warn!(%error, "an Event could not be written");
+            tracing::warn!(%error, "cannot write an Event");
         }
     }
 }

@@ -1,18 +1,18 @@
 //! The controller: watches, the loop over their events, and its end.
 
 use super::children::{Child, Children, NotifyOf, Stored, Watch, watch, watch_metadata};
-use super::context::{Applied, Context, version_of};
+use super::context::{ApplyCache, Context, version_of};
 use super::endpoint::Endpoint;
 use super::history;
 use super::host_ports::{HostPorts, PortRange};
 use super::lease::Candidate;
-use super::mandate::{Guard, Mandate};
 use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::probe::Probes;
 use super::reconcile::{reconcile, retry};
-use super::report::Written;
+use super::report::StatusCache;
 use super::shared::{deployments_of, tidy_namespaces};
+use super::write_fence::{FenceLayer, WriteFence};
 use crate::controller::build::BuildConfig;
 use crate::controller::site;
 use crate::http_client::HttpClient;
@@ -91,11 +91,11 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
         address: config.listen,
         source,
     })?;
-    let mandate = match config.leader_election {
-        true => Mandate::none(),
-        false => Mandate::always(),
+    let fence = match config.leader_election {
+        true => WriteFence::closed(),
+        false => WriteFence::open(),
     };
-    let connected = connect(&mandate, &metrics).await;
+    let connected = connect(&fence, &metrics).await;
     let (client, plain) = connected.map_err(|error| RunError::NoCluster(Box::new(error)))?;
     let namespace = config.namespace.clone();
     let namespace = namespace.as_deref();
@@ -108,7 +108,7 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
     let watches = start_watches(client, &config, Arc::clone(&metrics));
     let (context, mut changed) = watches.await?;
     endpoint.set_ready();
-    let mut candidate = config.leader_election.then(|| candidate(&plain, mandate));
+    let mut candidate = config.leader_election.then(|| candidate(&plain, fence));
     if let Some(candidate) = &mut candidate {
         // Events of a watch go into the index meanwhile; reading on keeps the index true.
         let read_on = async { while changed.next().await.is_some() {} };
@@ -119,7 +119,10 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
         }
     }
     metrics.leader.set(1);
-    tracing::info!(namespace = namespace.unwrap_or("all"), "reconciles");
+    tracing::info!(
+        namespace = namespace.unwrap_or("all"),
+        "starting controller"
+    );
     let (reader, writer) = reflector::store();
     let count = count(reader.clone());
     let gone = Arc::new(Notify::new());
@@ -136,7 +139,7 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
             if let Err(error @ (ControllerError::QueueError(_) | ControllerError::RunnerError(_))) =
                 result
             {
-                tracing::warn!(%error, "the watch of PDDeployments broke off; it begins again");
+                tracing::warn!(%error, "watch of PDDeployments ended; watching again");
             }
             ready(())
         });
@@ -172,7 +175,7 @@ fn stop_on_signals() -> Result<CancellationToken, RunError> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("stops: reconciles under way are finished");
+        tracing::info!("stopping; finishing the reconciles in progress");
         stop.cancel();
     });
     Ok(stopped)
@@ -219,27 +222,27 @@ async fn kubernetes_minor(client: &Client) -> Option<u32> {
     site::minor(&version.ok()?.minor)
 }
 
-/// A client whose writes need the mandate, and one for the Lease that gives it.
-async fn connect(mandate: &Mandate, metrics: &Arc<Metrics>) -> kube::Result<(Client, Client)> {
+/// A client whose writes pass the fence, and one for the Lease that opens it.
+async fn connect(fence: &WriteFence, metrics: &Arc<Metrics>) -> kube::Result<(Client, Client)> {
     let config = kube::Config::infer().await;
     let config = config.map_err(kube::Error::InferConfig)?;
-    let guard = Guard {
-        mandate: mandate.clone(),
+    let layer = FenceLayer {
+        fence: fence.clone(),
         metrics: Arc::clone(metrics),
     };
     let plain = Client::try_from(config.clone())?;
-    let guarded = ClientBuilder::try_from(config)?.with_layer(&guard).build();
+    let guarded = ClientBuilder::try_from(config)?.with_layer(&layer).build();
     Ok((guarded, plain))
 }
 
-fn candidate(client: &Client, mandate: Mandate) -> Candidate {
+fn candidate(client: &Client, fence: WriteFence) -> Candidate {
     let var = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let namespace = var("POD_NAMESPACE").unwrap_or_else(|| client.default_namespace().to_owned());
     // Two processes of one name must not take each other for themselves.
     let name = var("POD_NAME").unwrap_or_else(|| "pd-operator".to_owned());
     let identity = format!("{name}_{:08x}", rand::random::<u32>());
     let api = Api::namespaced(client.clone(), &namespace);
-    Candidate::new(api, LEASE, identity, mandate)
+    Candidate::new(api, LEASE, identity, fence)
 }
 
 /// Starts the watches of everything a deployment owns, and waits until each has listed.
@@ -280,8 +283,8 @@ async fn start_watches(
         policies: watches.begin_shared(),
         revisions: watches.begin(NotifyOf::AllButStatus, history::pruned),
         sharing: tokio::sync::Mutex::default(),
-        applied: Applied::default(),
-        written: Written::default(),
+        applied: ApplyCache::default(),
+        written: StatusCache::default(),
         probes: Probes::new(),
         tokens: Mutex::new(HashMap::new()),
         templates: Mutex::default(),

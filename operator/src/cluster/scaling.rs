@@ -60,7 +60,7 @@ impl Writer<'_> {
         let mut outcome = Ok(());
         if scaler.is_due() && !desired.is_empty() {
             let decision = self
-                .look_and_decide(&mut scaler, spec, desired, facts, observed)
+                .scrape_and_decide(&mut scaler, spec, desired, facts, observed)
                 .await;
             outcome = self.carry_out(&decision).await;
         }
@@ -69,7 +69,7 @@ impl Writer<'_> {
         outcome.map(|()| decisions)
     }
 
-    async fn look_and_decide(
+    async fn scrape_and_decide(
         &self,
         scaler: &mut Scaler,
         spec: &PdDeploymentSpec,

@@ -62,7 +62,7 @@ pub(crate) async fn tidy_namespaces(
         gone.notified().await;
         let removed = context.remove_shared(|namespace| is_deserted(namespace, &listed));
         if let Err(error) = removed.await {
-            tracing::warn!(%error, "shared objects of a namespace without PDDeployments are left");
+            tracing::warn!(%error, "could not remove shared objects of a namespace without PDDeployments");
             sleep(TIDY_AGAIN).await;
             gone.notify_one();
         }
@@ -204,7 +204,10 @@ impl Context {
             self.remove_shared_of::<NetworkPolicy>(namespace, &self.policies)
                 .await?;
             self.applied.forget(&remembered_as(namespace));
-            tracing::info!(namespace, "removed what its PDDeployments shared");
+            tracing::info!(
+                namespace,
+                "removed the shared objects of a namespace without PDDeployments"
+            );
         }
         Ok(())
     }

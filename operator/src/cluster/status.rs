@@ -18,7 +18,7 @@ const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
 
 /// What the status says beside the pods.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Surroundings {
+pub(crate) struct StatusInputs {
     /// Routers that are ready, of those wanted.
     pub(crate) routers: (i32, i32),
     pub(crate) endpoint: String,
@@ -43,9 +43,9 @@ pub(crate) struct Surroundings {
     pub(crate) progressed: Option<Timestamp>,
 }
 
-// === impl Surroundings ===
+// === impl StatusInputs ===
 
-impl Surroundings {
+impl StatusInputs {
     /// What keeps a worker from serving, in the words of the component that knows.
     fn obstacle(&self) -> Option<&str> {
         let stuck = self.stuck.as_ref().map(|stuck| stuck.message.as_str());
@@ -76,7 +76,7 @@ pub(crate) fn status(
     deployment: &PdDeployment,
     desired: &[Desired],
     observed: &Observed,
-    around: &Surroundings,
+    inputs: &StatusInputs,
     now: Timestamp,
 ) -> PdDeploymentStatus {
     let before = deployment.status.clone().unwrap_or_default();
@@ -90,11 +90,11 @@ pub(crate) fn status(
         current: if before.revision.current.is_empty()
             || (replaced(&pools.prefill) && replaced(&pools.decode))
         {
-            around.revision.clone()
+            inputs.revision.clone()
         } else {
             before.revision.current.clone()
         },
-        update: around.revision.clone(),
+        update: inputs.revision.clone(),
     };
     // While a revision is replaced, the newer one is reported.
     let is_wanted = |name: &str| {
@@ -113,15 +113,15 @@ pub(crate) fn status(
     PdDeploymentStatus {
         observed_generation: deployment.metadata.generation,
         conditions: date(
-            claims(deployment, &pools, around, now),
+            claims(deployment, &pools, inputs, now),
             deployment,
             &before.conditions,
             now,
         ),
-        endpoint: Some(around.endpoint.clone()),
+        endpoint: Some(inputs.endpoint.clone()),
         kv_compat: kv_compat.or(before.kv_compat),
         revision,
-        decisions: around.decisions.clone(),
+        decisions: inputs.decisions.clone(),
         pools,
     }
 }
@@ -209,23 +209,23 @@ fn pool_status(component: Component, desired: &[Desired], pods: &[ObservedPod]) 
 fn claims(
     deployment: &PdDeployment,
     pools: &PoolsStatus,
-    around: &Surroundings,
+    inputs: &StatusInputs,
     now: Timestamp,
 ) -> Vec<Claim> {
-    let (routers_ready, routers_wanted) = around.routers;
+    let (routers_ready, routers_wanted) = inputs.routers;
     let all_ready = routers_ready >= routers_wanted;
-    let is_overdue = is_overdue(deployment, around, now);
-    let progressing = progressing_claim(pools, around, is_overdue);
-    let moves = around.replaces_routers || !all_ready && !around.suspended;
+    let is_overdue = is_overdue(deployment, inputs, now);
+    let progressing = progressing_claim(pools, inputs, is_overdue);
+    let moves = inputs.replaces_routers || !all_ready && !inputs.suspended;
     let routers = match (moves, is_overdue) {
         (false, _) => Routers::AsWanted,
         (true, false) => Routers::Move,
         (true, true) => Routers::Overdue,
     };
-    let [reconciling, stalled] = kstatus_claims(deployment, around, &progressing, routers);
+    let [reconciling, stalled] = kstatus_claims(deployment, inputs, &progressing, routers);
     vec![
-        ready_claim(pools, around),
-        spec_claim(around.refused.as_deref()),
+        ready_claim(pools, inputs),
+        spec_claim(inputs.refused.as_deref()),
         reconciling,
         stalled,
         progressing,
@@ -237,7 +237,7 @@ fn claims(
             reason: if all_ready { "AllReady" } else { "NotAllReady" },
             message: format!("{routers_ready} of {routers_wanted} routers are ready"),
         },
-        images_claim(deployment, around.drifted.as_deref()),
+        images_claim(deployment, inputs.drifted.as_deref()),
     ]
 }
 
@@ -273,7 +273,7 @@ fn images_claim(deployment: &PdDeployment, drifted: Option<&str>) -> Claim {
 /// one of them holds. Source: kstatus, of sigs.k8s.io/cli-utils.
 fn kstatus_claims(
     deployment: &PdDeployment,
-    around: &Surroundings,
+    inputs: &StatusInputs,
     progressing: &Claim,
     routers: Routers,
 ) -> [Claim; 2] {
@@ -284,7 +284,7 @@ fn kstatus_claims(
         message: message.to_owned(),
     };
     let is_paused = deployment.spec.rollout.paused;
-    let stalls = match &around.refused {
+    let stalls = match &inputs.refused {
         Some(why) => Some((INVALID_SPEC, why.as_str())),
         None if progressing.reason == DEADLINE_EXCEEDED && !is_paused => {
             Some((DEADLINE_EXCEEDED, progressing.message.as_str()))
@@ -312,18 +312,18 @@ fn kstatus_claims(
     ]
 }
 
-fn ready_claim(pools: &PoolsStatus, around: &Surroundings) -> Claim {
+fn ready_claim(pools: &PoolsStatus, inputs: &StatusInputs) -> Claim {
     let PoolsStatus { prefill, decode } = pools;
-    let routers_ready = around.routers.0;
+    let routers_ready = inputs.routers.0;
     let holds = prefill.routable > 0 && decode.routable > 0 && routers_ready > 0;
     let (reason, message) = if holds {
         (
             "Serving",
             "a prefill and a decode worker serve behind a ready router",
         )
-    } else if let Some(trouble) = &around.trouble {
+    } else if let Some(trouble) = &inputs.trouble {
         (CANNOT_APPLY, trouble.as_str())
-    } else if around.suspended {
+    } else if inputs.suspended {
         ("Suspended", "spec.suspend lets no worker run")
     } else if prefill.desired == 0 && decode.desired == 0 {
         ("ScaledToZero", "both pools have no replicas")
@@ -338,7 +338,7 @@ fn ready_claim(pools: &PoolsStatus, around: &Surroundings) -> Claim {
         name: "Ready",
         holds,
         reason,
-        message: match around.obstacle() {
+        message: match inputs.obstacle() {
             Some(obstacle) if !holds => format!("{message}; {obstacle}"),
             Some(_) | None => message.to_owned(),
         },
@@ -346,14 +346,14 @@ fn ready_claim(pools: &PoolsStatus, around: &Surroundings) -> Claim {
 }
 
 /// Whether nothing went forward for longer than a rollout may take.
-fn is_overdue(deployment: &PdDeployment, around: &Surroundings, now: Timestamp) -> bool {
+fn is_overdue(deployment: &PdDeployment, inputs: &StatusInputs, now: Timestamp) -> bool {
     let deadline = deployment.spec.rollout.progress_deadline_seconds;
     let deadline = SignedDuration::from_secs(deadline.into());
-    let progressed = around.progressed;
+    let progressed = inputs.progressed;
     progressed.is_some_and(|progressed| now.duration_since(progressed) > deadline)
 }
 
-fn progressing_claim(pools: &PoolsStatus, around: &Surroundings, is_overdue: bool) -> Claim {
+fn progressing_claim(pools: &PoolsStatus, inputs: &StatusInputs, is_overdue: bool) -> Claim {
     let both = [&pools.prefill, &pools.decode];
     let settled = both.iter().all(|pool| {
         pool.routable == pool.desired
@@ -362,13 +362,13 @@ fn progressing_claim(pools: &PoolsStatus, around: &Surroundings, is_overdue: boo
             && pool.draining == 0
     });
     let replaces = both.iter().any(|pool| pool.updated < pool.current);
-    let (holds, reason, message) = match (&around.trouble, &around.stuck) {
+    let (holds, reason, message) = match (&inputs.trouble, &inputs.stuck) {
         (Some(trouble), _) => (true, CANNOT_APPLY, trouble.as_str()),
         (None, _) if settled => (false, AS_WANTED, "everything is as the spec wants it"),
         (None, _) if is_overdue => (
             false,
             DEADLINE_EXCEEDED,
-            around
+            inputs
                 .obstacle()
                 .unwrap_or("nothing went forward within spec.rollout.progressDeadlineSeconds"),
         ),
@@ -378,7 +378,7 @@ fn progressing_claim(pools: &PoolsStatus, around: &Surroundings, is_overdue: boo
             Cause::Unschedulable => (true, "Unschedulable", stuck.message.as_str()),
             Cause::Broken => (true, "WorkerDoesNotStart", stuck.message.as_str()),
         },
-        (None, None) => match &around.unpaired {
+        (None, None) => match &inputs.unpaired {
             Some(why) => (true, "KvDoesNotArrive", why.as_str()),
             None => (true, "Moving", "workers start, are replaced or leave"),
         },

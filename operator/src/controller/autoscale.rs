@@ -3,20 +3,20 @@
 //! differ in who scrapes and who sets.
 //!
 //! Life of a decision: [`Observations`] → [`History`] learns → [`need`] (replicas, not whole) →
-//! [`solution`] (whole, within bounds and budget) → [`steadiness`] (windows, one at a time, donor
+//! [`solution`] (whole, within bounds and budget) → [`stabilization`] (windows, one at a time, donor
 //! first) → [`Decision`].
 
 pub(crate) mod decision;
+pub(crate) mod demand_model;
 pub(crate) mod estimates;
 pub(crate) mod exposition;
 pub(crate) mod history;
-pub(crate) mod need;
 pub(crate) mod observations;
 pub(crate) mod per_role;
 pub(crate) mod sample;
 pub(crate) mod solution;
 pub(crate) mod spec;
-pub(crate) mod steadiness;
+pub(crate) mod stabilization;
 pub(crate) mod window;
 
 pub(crate) use decision::Decision;
@@ -25,12 +25,12 @@ pub(crate) use observations::Observations;
 pub(crate) use spec::ScalingSpec;
 
 use decision::{Limit, Reason, Traffic};
-use need::{GROW, SHRINK, needs};
+use demand_model::{GROW, SHRINK, needs};
 use pd_crds::PoolRole;
 use pd_crds::scaling::ScalingMode;
 use per_role::PerRole;
+use stabilization::{Move, Situation};
 use std::time::Duration;
-use steadiness::{Move, Situation};
 
 /// Of the goal for the first token: who has waited that long makes a pool grow at once.
 const URGENT: f64 = 0.5;
@@ -67,7 +67,7 @@ pub(crate) fn decide(
                 urgent: PerRole::of(|role| is_urgent(observations, spec, role, now)),
                 now,
             };
-            history.steadiness.next(&situation)
+            history.stabilization.next(&situation)
         }
         ScalingMode::External | ScalingMode::Off => Move {
             to: observations.targets,

@@ -36,7 +36,7 @@ impl Fleet {
         action: &Action,
         resources: &Resources,
     ) -> Result<(), ApplyError> {
-        tracing::debug!(?action, "applies");
+        tracing::debug!(?action, "carrying out an action");
         match action {
             Action::Create { component, ordinal } => self.create(*component, *ordinal, resources),
             Action::Leave { pod } => {

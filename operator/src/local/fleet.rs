@@ -3,7 +3,7 @@
 use super::address::{self, Subnet};
 use super::apply::ApplyError;
 use super::console::Console;
-use super::launch::{self, Launch, Surroundings};
+use super::launch::{self, Launch, LaunchEnvironment};
 use super::process::{Phase, Process, spawn_process};
 use super::status::PodStatus;
 use crate::controller::build::Resources;
@@ -173,12 +173,12 @@ impl Fleet {
         let pod = pod_of(component, slot, resources);
         let name = pod.metadata.name.clone().unwrap_or_default();
         let address = self.take_address(component, &pod)?;
-        let around = Surroundings {
+        let environment = LaunchEnvironment {
             address,
             programs: self.programs.clone(),
             secrets: self.secrets.clone(),
         };
-        let launch = launch::launch(&pod, &around).map_err(|source| ApplyError::Launch {
+        let launch = launch::launch(&pod, &environment).map_err(|source| ApplyError::Launch {
             pod: name.clone(),
             source,
         })?;

@@ -15,9 +15,9 @@ use std::time::Duration;
 /// Programs that a container's command may name; they lie beside this one.
 const PROGRAMS: [&str; 2] = ["pd-agent", "pd-router"];
 
-/// What stands around the process of a pod.
+/// What a process needs beside its pod.
 #[derive(Clone, Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct LaunchEnvironment {
     /// Address of the pod.
     pub(crate) address: IpAddr,
     /// Folder of the programs.
@@ -39,7 +39,7 @@ pub(crate) struct Launch {
 }
 
 /// Reads a pod; refuses what a process on this machine would not get.
-pub(crate) fn launch(pod: &Pod, around: &Surroundings) -> Result<Launch, FieldErrors> {
+pub(crate) fn launch(pod: &Pod, environment: &LaunchEnvironment) -> Result<Launch, FieldErrors> {
     support::check(pod)?;
     let path = FieldPath::new("spec.containers");
     let spec = pod
@@ -57,15 +57,15 @@ pub(crate) fn launch(pod: &Pod, around: &Surroundings) -> Result<Launch, FieldEr
         spec.volumes.as_deref().unwrap_or_default(),
         &path,
     )?;
-    let env = build_env(pod, container, around, &path)?;
+    let env = build_env(pod, container, environment, &path)?;
     let grace = spec.termination_grace_period_seconds.unwrap_or(30);
     let ports = build_ports(container, &path)?;
     let args = container.args.iter().flatten().map(|arg| expand(arg, &env));
     Ok(Launch {
         pod: pod.metadata.name.clone().unwrap_or_default(),
-        program: find_program(container, around, &path)?,
+        program: find_program(container, environment, &path)?,
         args: args.collect(),
-        probes: build_probes(container, around.address, &ports, &path)?,
+        probes: build_probes(container, environment.address, &ports, &path)?,
         env,
         ports,
         grace: Duration::from_secs(u64::try_from(grace).unwrap_or(0)),
@@ -74,7 +74,7 @@ pub(crate) fn launch(pod: &Pod, around: &Surroundings) -> Result<Launch, FieldEr
 
 fn find_program(
     container: &Container,
-    around: &Surroundings,
+    environment: &LaunchEnvironment,
     path: &FieldPath,
 ) -> Result<PathBuf, FieldError> {
     let path = path.child("command");
@@ -86,7 +86,7 @@ fn find_program(
         .collect();
     match command.as_slice() {
         [name] if PROGRAMS.contains(name) => {
-            let program = around.programs.join(name);
+            let program = environment.programs.join(name);
             if !program.is_file() {
                 return Err(path.error(format!(
                     "{} is missing; build it with `cargo build -p {name}` in the same profile",
@@ -128,7 +128,7 @@ fn check_mounts(
 fn build_env(
     pod: &Pod,
     container: &Container,
-    around: &Surroundings,
+    environment: &LaunchEnvironment,
     path: &FieldPath,
 ) -> Result<BTreeMap<String, String>, FieldErrors> {
     let mut env = BTreeMap::new();
@@ -143,7 +143,7 @@ fn build_env(
     {
         let path = path.child("env").index(i);
         let value = match (value, value_from) {
-            (_, Some(source)) => resolve(source, pod, around, &path.child("valueFrom"))?,
+            (_, Some(source)) => resolve(source, pod, environment, &path.child("valueFrom"))?,
             (Some(value), None) => expand(value, &env),
             (None, None) => String::new(),
         };
@@ -155,7 +155,7 @@ fn build_env(
 fn resolve(
     source: &EnvVarSource,
     pod: &Pod,
-    around: &Surroundings,
+    environment: &LaunchEnvironment,
     path: &FieldPath,
 ) -> Result<String, FieldError> {
     if let Some(field) = &source.field_ref {
@@ -164,7 +164,7 @@ fn resolve(
             "metadata.namespace" => Ok(pod.metadata.namespace.clone().unwrap_or_default()),
             // This machine is no node; who asks learns that.
             "spec.nodeName" => Ok(String::new()),
-            "status.podIP" => Ok(around.address.to_string()),
+            "status.podIP" => Ok(environment.address.to_string()),
             other => Err(path.child("fieldRef").child("fieldPath").error(format!(
                 "{other} has no value on this machine; metadata.name, metadata.namespace and \
                  status.podIP have"
@@ -175,7 +175,7 @@ fn resolve(
         .secret_key_ref
         .as_ref()
         .map(|key| (key.name.clone(), key.key.clone()));
-    let value = key.and_then(|key| around.secrets.get(&key));
+    let value = key.and_then(|key| environment.secrets.get(&key));
     value
         .cloned()
         .ok_or_else(|| path.error("there are no Secrets on this machine; give the value itself"))

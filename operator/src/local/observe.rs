@@ -104,11 +104,11 @@ async fn observe_drain(fleet: &mut Fleet, name: &str) {
             .await;
         match status {
             Ok(DrainStatus { state, in_flight }) => {
-                tracing::debug!(pod = name, ?state, in_flight, "drains");
+                tracing::debug!(pod = name, ?state, in_flight, "draining");
                 state == DrainState::Drained
             }
             Err(error) => {
-                tracing::debug!(pod = name, %error, "does not say how far its drain is");
+                tracing::debug!(pod = name, %error, "cannot read the progress of a drain");
                 true
             }
         }

@@ -1,7 +1,7 @@
 //! What is to run: the file's last good state, built, and what that wants of each component.
 
 use super::fleet::{Fleet, pod_of};
-use super::launch::{self, Surroundings};
+use super::launch::{self, LaunchEnvironment};
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Slot;
 use crate::controller::build::{self, BuildConfig, Resources, pod};
@@ -63,7 +63,7 @@ impl Target {
     }
 
     fn try_launch(&self, file: &Path, programs: &Path) -> Result<(), TargetError> {
-        let around = Surroundings {
+        let environment = LaunchEnvironment {
             address: Ipv4Addr::LOCALHOST.into(),
             programs: programs.to_owned(),
             secrets: BTreeMap::from([(self.admin_secret(), String::new())]),
@@ -73,7 +73,7 @@ impl Target {
             incarnation: 1,
         };
         for component in [Component::Router, Component::Prefill, Component::Decode] {
-            launch::launch(&pod_of(component, slot, &self.resources), &around).map_err(
+            launch::launch(&pod_of(component, slot, &self.resources), &environment).map_err(
                 |source| TargetError::Pod {
                     file: file.to_owned(),
                     component: component.as_str(),

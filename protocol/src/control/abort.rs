@@ -1,6 +1,6 @@
 //! Decode gives a room up.
 
-use super::{Generation, SessionId};
+use super::session::{Generation, SessionId};
 use crate::BootstrapRoom;
 use serde::{Deserialize, Serialize};
 

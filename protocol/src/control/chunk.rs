@@ -1,6 +1,6 @@
 //! Chunks of a room that decode pulls: what may be read, and what has been.
 
-use super::{Generation, SessionId};
+use super::session::{Generation, SessionId};
 use crate::BootstrapRoom;
 use serde::{Deserialize, Serialize};
 

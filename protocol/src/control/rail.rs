@@ -10,7 +10,7 @@
 //!    can land any more, and says so, and which rooms are not complete (`RailClosed`). Only then does
 //!    prefill write their pieces again over other rails. It may offer the rail again, as another epoch.
 
-use super::{Generation, SessionId};
+use super::session::{Generation, SessionId};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv6Addr;
 

@@ -1,6 +1,6 @@
 //! Registration of a decode rank with a prefill rank, once per pair of processes.
 
-use super::SessionId;
+use super::session::SessionId;
 use crate::layout::{KvLayout, ParallelLayout, RankId};
 use serde::{Deserialize, Serialize};
 

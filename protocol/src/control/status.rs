@@ -1,6 +1,6 @@
 //! Reports a room's progress to the other side.
 
-use super::{Generation, SessionId};
+use super::session::{Generation, SessionId};
 use crate::{BootstrapRoom, KvPoll};
 use serde::{Deserialize, Serialize};
 

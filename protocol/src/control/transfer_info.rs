@@ -1,6 +1,6 @@
 //! Decode to prefill, per request: the pages, state slots and row to fill.
 
-use super::{Generation, SessionId};
+use super::session::{Generation, SessionId};
 use crate::{BootstrapRoom, Transport};
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Checkpoints in the shapes of real models, with weights made up on the spot.
+//! Checkpoints in the shapes of real models, with generated weights.
 
 use pd_compute_proof::speed::fill_with_noise;
 use serde_json::{Map, Value, json};
@@ -69,15 +69,15 @@ pub(crate) const SHAPES: [Shape; 4] = [
     },
 ];
 
-/// Longest context of the made checkpoints, tokens.
+/// Longest context of the generated checkpoints, in tokens.
 pub(crate) const CONTEXT: usize = 40_960;
-/// Random bytes that are written again and again.
+/// Random bytes that are written repeatedly.
 const BLOCK_BYTES: usize = 16 << 20;
 
 // === impl Shape ===
 
 impl Shape {
-    /// Elements of the linears that a step multiplies every token with, the LM head not among them.
+    /// Elements of the linears that a step multiplies every token with, without the LM head.
     pub(crate) fn layer_elements(&self) -> usize {
         let attention = self.hidden * self.head_dim * 2 * (self.q_heads + self.kv_heads);
         self.layers * (attention + 3 * self.hidden * self.intermediate)

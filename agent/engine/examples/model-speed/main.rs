@@ -1,6 +1,6 @@
-//! Speed of whole models in the shapes of Qwen3, through the scheduler, as users get it: decode steps at
-//! several batch sizes, prompts of several lengths, and how long a start takes, each beside the bound that
-//! was measured in the same run. Weights are made up; they are the right size.
+//! Speed of whole models in the shapes of Qwen3, through the scheduler, as users see it: decode
+//! steps at several batch sizes, prompts of several lengths, and start times, each with the bound
+//! that the same run measured. Weights are generated, in the right size.
 
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 

@@ -1,4 +1,4 @@
-//! What is asked of an engine, and how long it takes.
+//! The requests that an engine is measured with, and their durations.
 
 use crate::checkpoint::{CONTEXT, Shape};
 use pd_compute::dtype::ComputeDtype;
@@ -11,10 +11,10 @@ use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Requests that decode side by side, and tokens before the first of them.
+/// Concurrent decoding requests, and tokens before the first measured one.
 const DECODES: [(usize, usize); 5] = [(1, 128), (1, 32_000), (8, 128), (64, 128), (256, 128)];
 const PROMPTS: [usize; 3] = [2048, 8192, 32_768];
-/// Steps that nobody counts, and those that are counted.
+/// Warm-up steps, and measured steps.
 const WARM_STEPS: usize = 24;
 const STEPS: usize = 64;
 const PROMPT_RUNS: usize = 3;
@@ -25,7 +25,7 @@ pub(crate) struct Measured {
     /// Median.
     pub(crate) ms: f64,
     pub(crate) p99_ms: Option<f64>,
-    /// What the hardware must do at least.
+    /// The hardware's minimum work.
     work: Work,
 }
 
@@ -39,7 +39,7 @@ enum Work {
 // === impl Measured ===
 
 impl Measured {
-    /// Of what the device was measured to do at best.
+    /// The share of the best that the device was measured to do.
     #[allow(clippy::cast_precision_loss, reason = "figures for people")]
     pub(crate) fn share(&self, bounds: Bounds) -> Option<f64> {
         let seconds = self.ms / 1e3;
@@ -51,7 +51,7 @@ impl Measured {
     }
 }
 
-/// Starts engines over the checkpoint in `folder`; `tell` gets each result when it is there.
+/// Starts engines over the checkpoint in `folder`; `report` receives each result as it is measured.
 ///
 /// # Errors
 /// When an engine does not start or takes a request wrongly.
@@ -59,7 +59,7 @@ pub(crate) fn measure(
     shape: &Shape,
     folder: &Path,
     device: &dyn Fn() -> Device,
-    tell: &mut dyn FnMut(Measured),
+    report: &mut dyn FnMut(Measured),
 ) -> Result<(), Box<dyn Error>> {
     let config = || EngineConfig {
         dtype: Some(ComputeDtype::BF16),
@@ -74,7 +74,7 @@ pub(crate) fn measure(
     for what in ["start, files read first", "start, files in memory"] {
         let started = Instant::now();
         drop(Engine::start(config())?);
-        tell(Measured {
+        report(Measured {
             what: what.to_owned(),
             ms: ms(started.elapsed()),
             p99_ms: None,
@@ -86,11 +86,11 @@ pub(crate) fn measure(
     for (requests, prompt) in DECODES {
         // A small device holds less.
         if requests * (prompt + 4 * STEPS) <= capacity {
-            tell(decode(shape, &engine, requests, prompt)?);
+            report(decode(shape, &engine, requests, prompt)?);
         }
     }
     for tokens in PROMPTS.into_iter().filter(|tokens| *tokens < capacity) {
-        tell(prefill(shape, &engine, tokens)?);
+        report(prefill(shape, &engine, tokens)?);
     }
     Ok(())
 }

@@ -3,10 +3,10 @@
 //! Life of a request:
 //! 1. `decode_prealloc_queue`: until prefill is found and there is memory for its KV.
 //! 2. `decode_transfer_queue`: until its KV and first token are here.
-//! 3. Its first token is told to the reader; if that ends the answer, it never takes a step.
-//! 4. Arrived: until a running request's place is free. No prompt is computed here.
-//! 5. `RunningBatch`: a token a step. When pages run out, the request with least progress is copied
-//!    to host memory and comes back, before any new request, when there is room.
+//! 3. Its first token is sent to the reader; if that ends the answer, it never takes a step.
+//! 4. Arrived: until a running slot is free. No prompt is computed here.
+//! 5. `RunningBatch`: one token per step. When pages run out, the request with the least progress
+//!    is copied to host memory; it returns, before any new request, when there is space.
 
 use super::TransferEnd;
 use super::decode_prealloc_queue::{DecodePreallocQueue, Demand, Headroom};
@@ -29,7 +29,7 @@ pub(crate) struct Decode<B: Backend> {
     prealloc: DecodePreallocQueue,
     transfer: DecodeTransferQueue,
     arrived: VecDeque<Req>,
-    /// All places of running requests were taken when the last step was scheduled, and still are.
+    /// All running slots were taken when the last step was scheduled, and still are.
     is_full: bool,
     running: RunningBatch,
     retracted: VecDeque<Retracted<B>>,
@@ -40,7 +40,7 @@ pub(crate) struct Decode<B: Backend> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecodeLimits {
     pub(crate) reserved_decode_tokens: usize,
-    /// Transfers are looked at every so many steps.
+    /// Steps between two polls of the transfers.
     pub(crate) polling_interval: u32,
     pub(crate) vocab_size: u32,
 }
@@ -83,7 +83,7 @@ impl<B: Backend> Decode<B> {
         })
     }
 
-    /// Brings requests back from host memory, oldest retraction first; they go before new ones.
+    /// Brings requests back from host memory, oldest retraction first and before new requests.
     fn resume_retracted(&mut self, resources: &mut Resources<B>) {
         while let Some(first) = self.retracted.front() {
             let mut headroom = self.headroom(resources, 0);
@@ -129,7 +129,7 @@ impl<B: Backend> Decode<B> {
         }
     }
 
-    /// SGLang's `process_prebuilt`: the request stands as if its prompt had been computed here.
+    /// SGLang's `process_prebuilt`: the request continues as if its prompt had been computed here.
     fn receive_first_token(
         &mut self,
         resources: &mut Resources<B>,
@@ -154,7 +154,8 @@ impl<B: Backend> Decode<B> {
         }
     }
 
-    /// Copies pages of requests to host memory, least progress first, until the others can go on.
+    /// Copies pages of requests to host memory, least progress first, until the others can
+    /// continue.
     fn retract(&mut self, resources: &mut Resources<B>) {
         while let Some(mut req) = self.running.pop_victim(&resources.cache) {
             let kv = req.kv.take().expect("a running request holds pages");
@@ -205,7 +206,7 @@ impl<B: Backend> Decode<B> {
         queued.or_else(|| self.running.take(id))
     }
 
-    /// Frees the request's memory, at once or when no peer can touch it any more.
+    /// Frees the request's memory, immediately or once no peer can touch it.
     fn drop_memory(&mut self, resources: &mut Resources<B>, req: &mut Req) {
         if req.transfer.poll().is_terminal() && req.transfer.released() {
             resources.release_kv(req);

@@ -1,10 +1,10 @@
-//! `DecodePreallocQueue`: requests that have no pages yet for the KV they will receive.
+//! `DecodePreallocQueue`: requests without pages for the KV that they will receive.
 //!
 //! Life of a request here:
 //! 1. `push`: a `KvReceiver` opens its room and looks for prefill (`Bootstrapping`).
 //! 2. Prefill is known (`WaitingForInput`): `pop_preallocated` reserves a request row, pages for
-//!    the prompt and a metadata row, if both checks of [`Headroom`] leave room, and tells prefill
-//!    where to write. First come, first served: one that does not fit holds up those behind it.
+//!    the prompt and a metadata row, if both checks of [`Headroom`] pass, and sends prefill the
+//!    destination. First come, first served: a request that does not fit blocks those behind it.
 //! 3. Or prefill is not found, or gives up: the request fails here and never cost a page.
 
 use super::TransferEnd;
@@ -27,14 +27,14 @@ pub(crate) struct DecodePreallocQueue {
     reqs: VecDeque<Req>,
 }
 
-/// SGLang's `_allocatable_tokens`: slots that may be given to requests yet to come, without those
-/// already here running dry. Source: docs/sglang-protocol.md#decode-memory.
+/// SGLang's `_allocatable_tokens`: slots available to future requests without starving the present
+/// ones. Source: docs/sglang-protocol.md#decode-memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Headroom {
-    /// Slots that running, arriving and arrived requests keep for their next tokens, and those
-    /// that retracted ones come back to, are taken off already. Negative: they lack some.
+    /// Already excludes the slots that running, arriving and arrived requests keep for their next
+    /// tokens, and those that retracted ones need to return. Negative if there are too few.
     allocatable: i64,
-    /// What the running requests would give back if all were retracted.
+    /// Slots that retracting all running requests would free.
     retractable: i64,
     /// SGLang's `--num-reserved-decode-tokens`.
     reserved_decode_tokens: usize,
@@ -70,7 +70,7 @@ impl Headroom {
     }
 
     /// Takes slots for a request of `len` tokens whose answer may still get `remaining_len`, if it
-    /// finds room now, and could finish if all others were retracted.
+    /// fits now, and could finish if all others were retracted.
     pub(crate) fn try_take(&mut self, len: usize, remaining_len: usize) -> bool {
         let now = to_i64(len + self.reserved_decode_tokens.min(remaining_len));
         let at_last = to_i64(len + remaining_len.min(CLIP_MAX_NEW_TOKENS)) - self.retractable;
@@ -89,12 +89,12 @@ impl DecodePreallocQueue {
         self.reqs.len()
     }
 
-    /// Slots that those here will need for their prompts.
+    /// Slots that the waiting requests will need for their prompts.
     pub(crate) fn waiting_tokens(&self) -> usize {
         self.reqs.iter().map(|req| req.prompt_len).sum()
     }
 
-    /// Since when the first one waits.
+    /// When the first one began to wait.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         Some(self.reqs.front()?.times.received)
     }
@@ -132,7 +132,7 @@ impl DecodePreallocQueue {
         }
     }
 
-    /// Ends the requests whose handshake failed.
+    /// Ends the requests whose bootstrap failed.
     pub(crate) fn drop_failed<B: Backend>(
         &mut self,
         resources: &mut Resources<B>,
@@ -149,7 +149,7 @@ impl DecodePreallocQueue {
         }
     }
 
-    /// Removes the requests that were given pages; their KV may come.
+    /// Removes the requests that have got pages; their KV may arrive.
     pub(crate) fn pop_preallocated<B: Backend>(
         &mut self,
         resources: &mut Resources<B>,

@@ -1,11 +1,12 @@
-//! `DecodeTransferQueue`: requests whose KV is on its way.
+//! `DecodeTransferQueue`: requests whose KV is in transfer.
 //!
 //! Life of a request here:
 //! 1. `push`: its pages and metadata row are offered to prefill.
-//! 2. `pop_transferred` sees `Success`: every byte is here. The row is read, its room checked
+//! 2. `pop_transferred` sees `Success`: every byte has arrived. The row is read, its room checked
 //!    against ours (an old or foreign row would be another request's answer), and freed.
-//! 3. The first token, which prefill drew, is the request's own now; its prompt counts as computed.
-//! 4. Or `Failed`: the reader is told, retriably, and the memory goes behind the fence.
+//! 3. The first token, which prefill sampled, joins the request's tokens; its prompt counts as
+//!    computed.
+//! 4. Or `Failed`: the reader gets a retriable error, and the memory goes behind the fence.
 
 use super::TransferEnd;
 use super::fence::Fence;
@@ -38,7 +39,7 @@ impl DecodeTransferQueue {
         self.entries.len()
     }
 
-    /// Slots reserved for KV on its way.
+    /// Slots reserved for KV in transfer.
     pub(crate) fn prealloc_tokens(&self) -> usize {
         self.entries.iter().map(|entry| entry.req.prompt_len).sum()
     }
@@ -50,7 +51,7 @@ impl DecodeTransferQueue {
         });
     }
 
-    /// Removes the requests whose KV is here, each with its first token.
+    /// Removes the requests whose KV has arrived, each with its first token.
     pub(crate) fn pop_transferred<B: Backend>(
         &mut self,
         resources: &mut Resources<B>,
@@ -99,7 +100,7 @@ impl DecodeTransferQueue {
     }
 }
 
-/// Takes over what prefill knows: the prompt's KV and the first token.
+/// Takes over prefill's results: the prompt's KV and the first token.
 fn receive(req: &mut Req, end: &mut TransferEnd) -> Result<TokenLogprob, String> {
     let index = req
         .metadata_buffer_index

@@ -1,5 +1,5 @@
 //! `Fence`: memory of ended requests that a peer may still read or write. Pages and metadata rows
-//! come back only when the transfer says that nothing can touch them any more, never by a timeout.
+//! return only when the transfer reports that nothing can touch them any more, never by a timeout.
 
 use crate::kvcache::pool::{KvCache, Quarantined};
 use crate::req::{Req, Transfer};
@@ -23,8 +23,7 @@ impl Fence {
         self.fenced.len()
     }
 
-    /// Takes everything that a transfer may touch from a request that has ended, and ends the
-    /// transfer.
+    /// Takes everything that a transfer may touch from an ended request, and ends the transfer.
     pub(crate) fn take(&mut self, req: &mut Req, cache: &mut KvCache) {
         let transfer = std::mem::take(&mut req.transfer);
         transfer.abort();
@@ -35,7 +34,7 @@ impl Fence {
         });
     }
 
-    /// Gives back what is released by now.
+    /// Returns the memory that has been released.
     pub(crate) fn sweep(
         &mut self,
         cache: &mut KvCache,

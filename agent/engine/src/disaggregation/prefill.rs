@@ -1,11 +1,12 @@
-//! `Prefill`: computes prompts and their first token, and sends the KV away.
+//! `Prefill`: computes prompts and their first token, and sends the KV to decode.
 //!
 //! Life of a request:
-//! 1. `prefill_bootstrap_queue`: until decode has said where the KV goes.
+//! 1. `prefill_bootstrap_queue`: until decode has sent its destination pages.
 //! 2. `PrefillScheduler`: its prompt is computed, whole or in chunks; after each chunk its full
-//!    pages are sent, while the next is computed. `max_new_tokens` is 1.
+//!    pages are sent while the next is computed. `max_new_tokens` is 1.
 //! 3. With the last chunk the rest is sent, and the metadata row with the first token.
-//! 4. `prefill_inflight_queue`: until decode has it all. Then the leg is answered and memory freed.
+//! 4. `prefill_inflight_queue`: until decode has everything. Then the leg is answered and its
+//!    memory freed.
 
 use super::TransferEnd;
 use super::fence::Fence;
@@ -59,7 +60,7 @@ impl Prefill {
         }
     }
 
-    /// Sends the full pages that have not been sent, or with the metadata row all that is left.
+    /// Sends the unsent full pages, or everything that is left together with the metadata row.
     fn send_kv_chunk<B: Backend>(
         &self,
         resources: &Resources<B>,
@@ -179,7 +180,7 @@ impl<B: Backend> Mode<B> for Prefill {
     }
 }
 
-/// What decode needs to go on from the first token. Source: docs/sglang-protocol.md#metadata.
+/// What decode needs to continue from the first token. Source: docs/sglang-protocol.md#metadata.
 fn metadata_row(req: &Req, first: &TokenLogprob) -> MetadataRow {
     let room = req.room().expect("a prefill request has a room");
     let to_i32 = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);

@@ -1,10 +1,10 @@
-//! `PrefillBootstrapQueue`: requests whose decode side has not yet said where their KV goes.
+//! `PrefillBootstrapQueue`: requests whose decode side has not yet sent its destination pages.
 //!
 //! Life of a request here:
 //! 1. `push`: a `KvSender` opens its room (`Bootstrapping`).
 //! 2. Decode reserves pages and sends its `TransferInfo` from every rank (`WaitingForInput`).
-//! 3. `pop_bootstrapped`: a metadata row is reserved, the sender is told how many pages there will
-//!    be, and the request may wait for its prompt to be computed.
+//! 3. `pop_bootstrapped`: a metadata row is reserved, the sender gets the number of pages, and the
+//!    request may wait for its prompt to be computed.
 //! 4. Or it fails here, by timeout or because decode gave up, and never costs a page.
 
 use super::TransferEnd;
@@ -60,8 +60,7 @@ impl PrefillBootstrapQueue {
         }
     }
 
-    /// Removes the requests that may be computed now, and those that failed, which go behind the
-    /// fence.
+    /// Removes the requests that may be computed now, and failed ones, which go behind the fence.
     pub(crate) fn pop_bootstrapped<B: Backend>(
         &mut self,
         resources: &mut Resources<B>,

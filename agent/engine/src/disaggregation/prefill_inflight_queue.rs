@@ -1,10 +1,10 @@
-//! `PrefillInflightQueue`: requests whose prompt is computed and whose KV is still leaving.
+//! `PrefillInflightQueue`: requests whose prompt is computed and whose KV is still being sent.
 //!
 //! Life of a request here:
 //! 1. `push`: its last chunk was handed to the sender, with the metadata row of its first token.
-//! 2. `pop_done` sees `Success` once decode has every byte: the answer of this leg is given, full
-//!    pages stay in the cache, the rest and the row are given back.
-//! 3. Or it sees `Failed`: the reader is told why, and pages and row wait behind the fence.
+//! 2. `pop_done` sees `Success` once decode has every byte: this leg is answered, full pages stay
+//!    in the cache, the other pages and the row are returned.
+//! 3. Or it sees `Failed`: the reader gets the reason, and pages and row wait behind the fence.
 
 use super::TransferEnd;
 use super::fence::Fence;
@@ -26,7 +26,7 @@ pub(crate) struct PrefillInflightQueue {
 #[derive(Debug)]
 struct Inflight {
     req: Req,
-    /// The first token, told to the reader when the transfer has ended.
+    /// The first token, sent to the reader when the transfer has ended.
     drawn: TokenLogprob,
     finish: FinishReason,
     since: Instant,

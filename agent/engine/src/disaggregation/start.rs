@@ -1,4 +1,4 @@
-//! Shows the KV pool to a `KvManager` and starts it.
+//! Exposes the KV pool to a `KvManager` and starts it.
 
 use super::TransferEnd;
 use crate::engine::{EngineInfo, StartError};
@@ -10,7 +10,7 @@ use pd_protocol::Role;
 use pd_protocol::layout::{KvLayout, PAGE_ORDER, ParallelLayout, RankId};
 use pd_protocol::metadata::MetadataLayout;
 
-/// Beside the pool: who this rank is.
+/// The identity of this rank, in addition to the pool.
 pub(crate) struct TransferStart<'a> {
     pub(crate) info: &'a EngineInfo,
     pub(crate) hidden_size: usize,
@@ -20,7 +20,8 @@ pub(crate) struct TransferStart<'a> {
     pub(crate) waker: Waker,
 }
 
-/// SGLang has as many rows as twice `max_running_requests`, on both sides. Source: docs/sglang-protocol.md#metadata.
+/// SGLang has twice `max_running_requests` rows, on both sides. Source:
+/// docs/sglang-protocol.md#metadata.
 const METADATA_ROWS_PER_REQUEST: u32 = 2;
 
 impl TransferEnd {

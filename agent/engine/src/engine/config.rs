@@ -1,4 +1,4 @@
-//! `EngineConfig`: everything an engine is started with. Flags and their spelling are the agent's.
+//! `EngineConfig`: everything that an engine is started with. The agent defines the flags.
 
 use crate::text::TextSources;
 use pd_compute::cuda::driver::Driver;
@@ -32,29 +32,28 @@ pub struct EngineConfig {
     pub page_size: u32,
     /// Size of the KV pool in tokens; from the device's memory if absent.
     pub max_total_tokens: Option<u32>,
-    /// Longest piece of a prompt in one step; `None` computes prompts whole.
+    /// Longest chunk of a prompt in one step; `None` computes prompts whole.
     pub chunked_prefill_size: Option<u32>,
-    /// Most prompt tokens in one step, over all requests.
+    /// Largest number of prompt tokens in one step, over all requests.
     pub max_prefill_tokens: u32,
     pub max_running_requests: u32,
     /// Requests that may wait; more are refused, retriably.
     pub max_queued_requests: u32,
-    /// Above 1 admits less and retracts less. Scales the share of `max_new_tokens` that is
-    /// expected to be used.
+    /// Above 1 admits less and retracts less. Scales the expected share of `max_new_tokens`.
     pub schedule_conservativeness: f32,
     pub disable_radix_cache: bool,
     pub device: Device,
-    /// SGLang's overlap schedule: a decode step is launched before the tokens of the one before it are
-    /// known. Where steps are replayed (on GPUs) if absent.
+    /// SGLang's overlap schedule: a decode step is launched before the tokens of the previous one
+    /// are known. If absent, on where steps are replayed (on GPUs).
     pub overlap_schedule: Option<bool>,
-    /// Seeds the requests that bring no seed.
+    /// Seeds the requests that carry no seed.
     pub random_seed: u64,
-    /// Where digests of model files are kept between starts; computed at each start without.
+    /// Where digests of model files are kept between starts; without it each start computes them.
     pub cache_dir: Option<PathBuf>,
     pub mode: DisaggregationMode,
 }
 
-/// What computes.
+/// The compute device.
 #[derive(Clone, Debug)]
 pub enum Device {
     Cpu {
@@ -70,8 +69,8 @@ pub enum Device {
         mem_fraction_static: f64,
         /// SGLang's `--enable-deterministic-inference`: tokens depend on neither batch-mates nor chunks.
         deterministic: bool,
-        /// SGLang's `--cuda-graph-max-bs`: decode steps of up to so many requests are replayed as graphs;
-        /// 0 replays none.
+        /// SGLang's `--cuda-graph-max-bs`: decode steps of up to this many requests are replayed as
+        /// graphs; 0 replays none.
         cuda_graph_max_bs: u32,
     },
 }
@@ -87,22 +86,22 @@ pub enum DisaggregationMode {
 #[derive(Clone, Debug)]
 pub struct PrefillConfig {
     pub transfer: TransferConfig,
-    /// Port of the bootstrap server beside this engine, where it registers its rank.
+    /// Port of the bootstrap server next to this engine, where it registers its rank.
     pub bootstrap_port: u16,
-    /// HTTP port, told to decode with the registration.
+    /// HTTP port, sent to decode with the registration.
     pub http_port: u16,
 }
 
 #[derive(Clone, Debug)]
 pub struct DecodeConfig {
     pub transfer: TransferConfig,
-    /// SGLang's `--num-reserved-decode-tokens`: room kept per request for tokens to come.
+    /// SGLang's `--num-reserved-decode-tokens`: slots reserved per request for tokens to come.
     pub num_reserved_decode_tokens: u32,
-    /// Request slots beyond `max_running_requests` for requests whose KV is on its way; as many
-    /// as `max_running_requests` if absent.
+    /// Request slots beyond `max_running_requests` for requests whose KV is in transfer; as many as
+    /// `max_running_requests` if absent.
     pub extra_slots: Option<u32>,
-    /// SGLang's `--disaggregation-decode-polling-interval`: transfers are looked at every so many
-    /// steps.
+    /// SGLang's `--disaggregation-decode-polling-interval`: steps between two polls of the
+    /// transfers.
     pub polling_interval: u32,
 }
 
@@ -117,7 +116,7 @@ impl DisaggregationMode {
         }
     }
 
-    /// How KV travels, where it does.
+    /// The configuration of the KV transfer, if there is one.
     pub(crate) fn transfer(&self) -> Option<&TransferConfig> {
         match self {
             Self::Unified => None,

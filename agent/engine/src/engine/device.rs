@@ -1,4 +1,5 @@
-//! From the configured device to a backend on it, and the memory that it leaves for the KV pool.
+//! Builds a backend on the configured device, and computes the memory that it leaves for the KV
+//! pool.
 
 use super::StartError;
 use super::config::{Device, EngineConfig};
@@ -11,7 +12,7 @@ use pd_compute::cuda::{CudaBackend, CudaConfig};
 use pd_compute::dtype::ComputeDtype;
 use std::sync::Arc;
 
-/// A backend, and what it multiplies in.
+/// A backend, and its compute dtype.
 pub(super) struct Numbers<B> {
     pub(super) backend: B,
     pub(super) dtype: ComputeDtype,
@@ -57,7 +58,7 @@ pub(super) fn graph_max_seqs(device: &Device) -> usize {
     }
 }
 
-/// What the KV pool may take, weights and activations being there already.
+/// Memory available to the KV pool once weights and activations are allocated.
 ///
 /// # Errors
 /// When they leave nothing of the share.
@@ -84,7 +85,7 @@ pub(super) fn kv_memory_bytes(device: &Device) -> Result<u64, StartError> {
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a share of memory needs no exactness"
+        reason = "a share of memory may be rounded"
     )]
     let share = (total as f64 * fraction) as usize;
     let kv = share.saturating_sub(used);

@@ -1,5 +1,5 @@
-//! What an engine is called: its boot id, and `kv_compat`, the digest of all that must be equal for
-//! KV bytes to mean the same on two engines.
+//! An engine's identity: its boot id, and `kv_compat`, the digest of all that must be equal for KV
+//! bytes to mean the same on two engines.
 
 use super::config::EngineConfig;
 use super::info::EngineInfo;
@@ -11,7 +11,7 @@ use pd_compute::DType;
 use pd_compute::dtype::ComputeDtype;
 use serde::Serialize;
 
-/// Bumped when bytes on the wire change their meaning.
+/// Incremented when bytes on the wire change their meaning.
 const WIRE_VERSION: u32 = 1;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Identity {
     kv_cache_dtype: &'static str,
 }
 
-/// In this order as JSON, hashed. The parallel layout is not here: the transfer bridges it.
+/// Hashed as JSON in this order. The parallel layout is missing: the transfer bridges it.
 #[derive(Serialize)]
 struct KvMeaning<'a> {
     wire_version: u32,
@@ -105,7 +105,7 @@ impl Identity {
     }
 }
 
-/// A new id on every call: the kernel's random UUID, or where there is none time and process.
+/// Draws a new id: the kernel's random UUID, or time and process id without one.
 fn boot_id() -> String {
     let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid");
     uuid.map(|uuid| uuid.trim().to_owned()).unwrap_or_else(|_| {

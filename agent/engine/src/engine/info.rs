@@ -1,4 +1,4 @@
-//! `EngineInfo`: what an engine is, fixed at its start, and the checks that follow from it.
+//! `EngineInfo`: properties of an engine, fixed at its start, and the checks that follow from them.
 
 use super::request::{GenerateRequest, SubmitError};
 use crate::model::config::SamplingDefaults;
@@ -11,7 +11,7 @@ pub struct EngineInfo {
     pub role: Role,
     pub model_path: String,
     pub tokenizer_path: String,
-    /// Of chats, for the fields that a client leaves out.
+    /// Sampling defaults of chats, for the fields that a client leaves out.
     pub sampling_defaults: SamplingDefaults,
     pub served_model_name: String,
     pub weight_version: String,
@@ -30,14 +30,14 @@ pub struct EngineInfo {
     pub kv_cache_dtype: String,
     /// Digest of all that must be equal for KV bytes to mean the same.
     pub kv_compat: String,
-    /// Names this process; changes with every start.
+    /// Identifies this process; changes with every start.
     pub boot_id: String,
 }
 
 // === impl EngineInfo ===
 
 impl EngineInfo {
-    /// Longest prompt that leaves room for one token.
+    /// Longest prompt that leaves space for one token.
     pub fn max_prompt_len(&self) -> usize {
         (self.context_length as usize - 1).min(self.max_total_tokens as usize - 1)
     }

@@ -1,12 +1,11 @@
-//! What goes into an engine and what comes out: a request, its stream of tokens, and the reasons
-//! for which one is refused.
+//! An engine's input and output: a request, its stream of tokens, and the reasons for refusing one.
 
 use crate::sample::params::{ParamsError, SamplingParams};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::workers::BootstrapFields;
 use tokio::sync::mpsc;
 
-/// SGLang's `GenerateReqInput`, one choice of one prompt, already tokenised.
+/// SGLang's `GenerateReqInput`: one choice of one prompt, already tokenised.
 #[derive(Clone, Debug)]
 pub struct GenerateRequest {
     /// Request id, for logs.
@@ -16,7 +15,7 @@ pub struct GenerateRequest {
     pub logprobs: LogprobOptions,
     /// Required in prefill and decode mode, ignored otherwise.
     pub bootstrap: Option<BootstrapFields>,
-    /// Index among the `n` choices of one prompt; draws differ by it.
+    /// Index among the `n` choices of one prompt, which makes their samples differ.
     pub choice: u32,
 }
 
@@ -30,7 +29,7 @@ pub struct LogprobOptions {
     pub top_logprobs_num: u32,
 }
 
-/// A token with what the model thought of it.
+/// A token with the model's opinion of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
     pub token: u32,
@@ -43,12 +42,13 @@ pub struct TokenLogprob {
 /// One step of an answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenEvent {
-    /// New tokens, none if the prompt alone was asked for. The last one may be the stop id that
-    /// ended the answer.
+    /// New tokens, none for a prompt-only request. The last one may be the stop id that ended the
+    /// answer.
     pub token_ids: Vec<u32>,
-    /// One per new token, if asked for.
+    /// One per new token, if requested.
     pub logprobs: Vec<TokenLogprob>,
-    /// In the first event, from `logprob_start_len` on, if asked for. Not on decode: prefill has them.
+    /// In the first event, from `logprob_start_len` on, if requested. Not on decode: prefill has
+    /// them.
     pub prompt_logprobs: Vec<TokenLogprob>,
     /// Prompt tokens whose KV was found in the cache.
     pub cached_tokens: u32,
@@ -62,7 +62,7 @@ pub enum FinishReason {
         matched: StopMatch,
     },
     Length,
-    /// The request ended without its answer. `retriable`: the same request may succeed on
+    /// The request ended without its answer. If `retriable`, the same request may succeed on
     /// another worker.
     Abort {
         reason: String,
@@ -79,7 +79,7 @@ pub enum StopMatch {
     Text(String),
 }
 
-/// A request was refused; nothing happened.
+/// Why a request was refused; it had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     #[error("the prompt is empty; give at least one token")]
@@ -118,7 +118,7 @@ pub enum SubmitError {
     BootstrapMissing { role: &'static str },
     #[error("bootstrap_room {0} is in use by another request of this worker; draw another")]
     RoomInUse(BootstrapRoom),
-    #[error("this worker is cordoned and takes no new requests; send it elsewhere")]
+    #[error("this worker is cordoned and accepts no new requests; send it elsewhere")]
     Cordoned,
     #[error("this worker's queue is full ({limit} requests wait); send it elsewhere")]
     QueueFull { limit: usize },
@@ -126,7 +126,7 @@ pub enum SubmitError {
     Stopped { reason: String },
 }
 
-/// The answer as it is produced. Dropping it before the last event aborts the request.
+/// The answer while it is produced. Dropping it before the last event aborts the request.
 #[derive(Debug)]
 pub struct RequestStream {
     /// Holds at most one event per token of the answer, so `max_new_tokens` bounds it.
@@ -145,7 +145,7 @@ impl SubmitError {
         )
     }
 
-    /// The API field at fault, where there is one.
+    /// The API field at fault, if any.
     pub fn param(&self) -> Option<&'static str> {
         match self {
             Self::Sampling(error) => Some(error.param),

@@ -1,5 +1,5 @@
-//! What the handles and the scheduler's thread share, and the guards by which a request counts
-//! as in flight, a lost reader is noticed, and a lost handle stops the engine.
+//! State that the handles and the scheduler's thread share, and the guards that count a request as
+//! in flight, detect a lost reader, and stop the engine with its last handle.
 
 use super::info::EngineInfo;
 use super::request::SubmitError;
@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What [`Shared`] is made of.
+/// The parts that [`Shared`] is built from.
 pub(crate) struct SharedParts {
     pub(crate) commands_tx: Sender<Command>,
     pub(crate) info: EngineInfo,
@@ -24,7 +24,7 @@ pub(crate) struct SharedParts {
     pub(crate) metrics: EngineMetrics,
     pub(crate) timelines: Arc<Timelines>,
     pub(crate) max_requests: u64,
-    /// Of a pair's KV transfer.
+    /// Failure of a pair's KV transfer.
     pub(crate) transfer_failure: Option<Failure>,
 }
 
@@ -40,27 +40,27 @@ pub(crate) struct Shared {
     pub(super) draining: AtomicBool,
     pub(super) next_id: AtomicU64,
     pub(super) in_flight: AtomicU64,
-    /// Running and waiting ones together.
+    /// Running and waiting requests together.
     pub(super) max_requests: u64,
     pub(super) transfer_failure: Option<Failure>,
     pub(super) rooms: Mutex<HashSet<BootstrapRoom>>,
 }
 
-/// Counts a request, and keeps its room taken, from admission to its last trace.
+/// Counts a request, and reserves its room, from admission until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     shared: Arc<Shared>,
     room: Option<BootstrapRoom>,
 }
 
-/// Tells the scheduler that a request's reader is gone, unless disarmed.
+/// Notifies the scheduler that a request's reader is gone, unless disarmed.
 #[derive(Debug)]
 pub(crate) struct AbortOnDrop {
     pub(super) id: RequestId,
     pub(super) commands_tx: Option<Sender<Command>>,
 }
 
-/// Stops the scheduler when the last handle goes; readers of answers do not keep it.
+/// Stops the scheduler when the last handle is dropped; readers of answers do not keep it alive.
 #[derive(Debug)]
 pub(super) struct StopOnDrop {
     pub(super) commands_tx: Sender<Command>,
@@ -111,7 +111,7 @@ impl std::fmt::Debug for Shared {
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        // A scheduler that is gone already has nothing left to stop.
+        // If the scheduler has ended, there is nothing left to stop.
         let _ = self.commands_tx.send(Command::Stop);
     }
 }
@@ -168,7 +168,7 @@ impl AbortOnDrop {
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         if let Some(commands_tx) = self.commands_tx.take() {
-            // A scheduler that is gone has aborted everything.
+            // A scheduler that has ended has aborted everything.
             let _ = commands_tx.send(Command::Abort(self.id));
         }
     }

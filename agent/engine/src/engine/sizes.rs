@@ -1,5 +1,4 @@
-//! How large things are: context, steps, pool. Numbers that cannot work are refused with the flag
-//! that sets them.
+//! Sizes of context, steps and pool. Impossible values are refused with the flag that sets them.
 
 use super::StartError;
 use super::config::{DisaggregationMode, EngineConfig};
@@ -56,7 +55,7 @@ pub(super) fn check(config: &EngineConfig) -> Result<(), StartError> {
     )
 }
 
-/// Tokens of a prompt and its answer.
+/// The longest prompt plus answer, in tokens.
 pub(super) fn context_length(
     config: &EngineConfig,
     model: &ModelConfig,
@@ -67,7 +66,7 @@ pub(super) fn context_length(
         "--context-length",
         context_length,
         (2..=own).contains(&context_length),
-        || format!("this model was made for 2 to {own} tokens"),
+        || format!("this model supports 2 to {own} tokens"),
     )?;
     Ok(context_length)
 }
@@ -103,7 +102,7 @@ pub(super) fn step_limits(
     }
 }
 
-/// The pool's dtype and pages; `memory_bytes` are for those that no flag counts.
+/// The pool's dtype and pages; `memory_bytes` applies if no flag sets their number.
 pub(super) fn pool_shape(
     config: &EngineConfig,
     spec: &KvPoolSpec,
@@ -144,7 +143,8 @@ pub(super) fn cache_sizes(config: &EngineConfig, shape: KvPoolShape) -> KvCacheS
         DisaggregationMode::Unified | DisaggregationMode::Prefill(_) => {
             (0, !config.disable_radix_cache)
         }
-        // KV comes whole from prefill; there is nothing to match. Source: docs/sglang-protocol.md#decode-memory.
+        // All KV comes from prefill; there is nothing to match. Source:
+        // docs/sglang-protocol.md#decode-memory.
         DisaggregationMode::Decode(decode) => (
             decode
                 .extra_slots
@@ -174,12 +174,12 @@ fn pool_dtype(dtype: KvDtype) -> Result<DType, StartError> {
         KvDtype::Fp8E4m3 => Err(StartError::Config {
             flag: "--kv-cache-dtype",
             value: "fp8_e4m3".to_owned(),
-            problem: "KV is not kept in 8 bits".to_owned(),
+            problem: "8-bit KV is not supported".to_owned(),
         }),
     }
 }
 
-/// As the file is written, unless the user says otherwise: in bfloat16 where its weights are.
+/// The dtype of the file unless the user sets one: bfloat16 where its weights are.
 pub(super) fn compute_dtype(dtype: Option<ComputeDtype>, weights: &Weights) -> ComputeDtype {
     let written = weights.tensor(TensorRole::Q(0)).map(|tensor| tensor.format);
     dtype.unwrap_or(match written {

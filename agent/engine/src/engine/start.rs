@@ -1,6 +1,6 @@
 //! From an `EngineConfig` to a running engine: check → device → model → KV pool → transfer →
 //! thread. Each step needs the one before; the tokenizer and the digests of the model's files are
-//! made beside the model.
+//! computed alongside the model.
 
 use super::config::{DecodeConfig, Device, DisaggregationMode, EngineConfig};
 use super::device::{self, Numbers};
@@ -51,7 +51,7 @@ pub enum StartError {
     Thread(std::io::Error),
 }
 
-/// Everything that is read or allocated before the scheduler is put together.
+/// Everything that is read or allocated before the scheduler is assembled.
 struct Loaded<B: Backend> {
     backend: B,
     runner: ModelRunner<B>,
@@ -141,13 +141,13 @@ fn load<B: Backend>(
     })
 }
 
-/// Puts the scheduler together and starts its thread.
+/// Assembles the scheduler and starts its thread.
 fn assemble<B: Backend>(
     loaded: Loaded<B>,
     config: &EngineConfig,
 ) -> Result<EngineHandle, StartError> {
     // Bounded by the requests in flight and two wake-ups each: at most one per abort and one for
-    // the transfers is under way at a time.
+    // the transfers is pending at a time.
     let (commands_tx, commands_rx) = crossbeam_channel::unbounded();
     let waker = LoopWaker::new(commands_tx.clone());
     let (mode, transfer_failure) = mode(&loaded, config, &waker)?;
@@ -204,7 +204,7 @@ fn assemble<B: Backend>(
     })
 }
 
-/// A way to serve, and how its KV transfer fails, where it has one.
+/// A mode, and the failure of its KV transfer, if it has one.
 type StartedMode<B> = (Box<dyn Mode<B> + Send>, Option<Failure>);
 
 fn mode<B: Backend>(
@@ -262,7 +262,7 @@ fn make_req(info: &EngineInfo, random_seed: u64, tokenizer: Arc<Tokenizer>) -> M
             .max_new_tokens
             .map_or(usize::MAX, |len| len as usize);
         let len_max = request.input_ids.len().saturating_add(wanted);
-        // Both legs of a request know its room, so without a seed of its own they still agree.
+        // Both legs of a request know its room, so without an explicit seed they still agree.
         let bootstrap = request.bootstrap.as_ref();
         let stream = bootstrap.map_or(submission.id.0, |b| b.bootstrap_room.get());
         let limits = ReqLimits {

@@ -1,4 +1,4 @@
-//! GPU memory of the pool, as a KV transfer reaches it.
+//! GPU memory of the pool, as a KV transfer accesses it.
 
 use pd_compute::cuda::CudaMemory;
 use pd_compute::cuda::driver::{DriverError, IpcHandle};

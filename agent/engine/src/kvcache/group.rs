@@ -1,6 +1,6 @@
 //! `KvGroups`: the pool's memory, as ops see it and as a transfer describes it. Layout of a cut:
-//! `[page][kv_head][layer in cut][K,V][slot][head_dim]`, so that a page is one contiguous write
-//! and any range of heads is too.
+//! `[page][kv_head][layer in cut][K,V][slot][head_dim]`, so that a page is one contiguous write,
+//! and so is any range of heads.
 
 use super::device::GpuMemory;
 use crate::model::KvPoolSpec;
@@ -24,7 +24,7 @@ pub(crate) struct KvPoolShape {
     pub(crate) dtype: DType,
 }
 
-/// Why the pool's memory cannot be shown to a transfer.
+/// Why the pool's memory cannot be exposed to a transfer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExportError {
     #[error(transparent)]
@@ -49,7 +49,7 @@ impl KvPoolShape {
 
 impl<B: Backend> KvGroups<B> {
     /// # Errors
-    /// When the device has no memory for so many pages.
+    /// When the device lacks memory for the pages.
     pub(crate) fn alloc(
         backend: &B,
         spec: KvPoolSpec,
@@ -92,7 +92,7 @@ impl<B: Backend> KvGroups<B> {
         cuts.map(|cut| cut.page_stride).sum()
     }
 
-    /// The groups as peers are told of them; one tensor-parallel rank holds every head.
+    /// The groups as peers see them; one tensor-parallel rank holds every head.
     ///
     /// # Errors
     /// When the pool's dtype has no name on the wire.

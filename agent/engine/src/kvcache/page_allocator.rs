@@ -1,4 +1,4 @@
-//! `PageAllocator`: the state of every page. It decides nothing; it refuses to do a thing twice.
+//! `PageAllocator`: the state of every page. It makes no decisions; it refuses invalid transitions.
 //!
 //! ```text
 //! Free ──try_alloc──► Held ──► Cached ──► Free
@@ -19,7 +19,7 @@ pub(crate) struct PageAllocator {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageState {
     Free,
-    /// One request's own, in transfer or not.
+    /// Owned by one request, in transfer or not.
     Held,
     /// In the radix cache, whether a request uses it or not.
     Cached,
@@ -60,7 +60,7 @@ impl PageAllocator {
         self.free.len()
     }
 
-    /// Appends `len` pages to `pages`, or none when so many are not free.
+    /// Appends `len` pages to `pages`, or none if fewer are free.
     pub(crate) fn try_alloc(&mut self, len: usize, pages: &mut Vec<PageIdx>) -> bool {
         let Some(rest) = self.free.len().checked_sub(len) else {
             return false;
@@ -73,8 +73,8 @@ impl PageAllocator {
         true
     }
 
-    /// Frees pages that are in state `from`. Ascending pages come back ascending, so that runs
-    /// stay runs and a transfer has few ranges.
+    /// Frees pages that are in state `from`. Ascending pages return in ascending order, so that
+    /// runs stay runs and a transfer has few ranges.
     pub(crate) fn free(&mut self, pages: &[PageIdx], from: PageState) {
         for &page in pages.iter().rev() {
             self.set(page, from, PageState::Free);

@@ -1,9 +1,9 @@
 //! `KvCache`: the allocator, the radix cache and the request rows as one, so that no page is lost
 //! between them. Its verbs are the life of a request's KV: `begin`, `extend`, `commit`, `end`.
 //!
-//! Who owns page `i` of a row: the radix cache, if the path to the request's locked node has that
-//! very page at place `i`; the request otherwise. So a page that two requests computed at once is
-//! cached once and held once, and both are given back.
+//! Owner of page `i` of a row: the radix cache, if the path to the request's locked node has that
+//! very page at index `i`; the request otherwise. So a page that two requests computed concurrently
+//! is cached once and held once, and both are returned.
 
 use super::page_allocator::{PageAllocator, PageCounts, PageState};
 use super::radix::{NodeId, RadixCache};
@@ -27,7 +27,7 @@ pub(crate) struct KvCacheSizes {
     pub(crate) radix: bool,
 }
 
-/// A request's KV. Given back through [`KvCache::end`] or [`KvCache::quarantine`], never dropped.
+/// A request's KV. Returned through [`KvCache::end`] or [`KvCache::quarantine`], never dropped.
 #[derive(Debug)]
 pub(crate) struct ReqKv {
     pub(crate) idx: ReqPoolIdx,
@@ -80,7 +80,7 @@ impl KvCache {
         &self.req_to_token
     }
 
-    /// Pages that can be had, by eviction if need be.
+    /// Pages that can be allocated, by eviction if necessary.
     pub(crate) fn available_pages(&self) -> usize {
         self.allocator.free_len() + self.radix.unlocked_pages()
     }
@@ -90,13 +90,13 @@ impl KvCache {
         self.available_pages() * self.page_size()
     }
 
-    /// Pages beyond those it has that a request needs to hold `len` tokens.
+    /// Additional pages that a request needs to hold `len` tokens.
     pub(crate) fn pages_short(&self, kv: &ReqKv, len: usize) -> usize {
         let has = self.req_to_token.pages(kv.idx).len();
         len.div_ceil(self.page_size()).saturating_sub(has)
     }
 
-    /// A row for a request that runs, with what is cached of `tokens`. `None`: no row is free.
+    /// A row for a running request, with the cached part of `tokens`. `None`: no row is free.
     pub(crate) fn begin(&mut self, tokens: &[u32]) -> Option<ReqKv> {
         let idx = self.req_to_token.alloc()?;
         let found = self.radix.match_prefix(tokens);
@@ -110,8 +110,8 @@ impl KvCache {
         })
     }
 
-    /// A row and pages for `len` tokens that will be received. `None`: no row or page is to be
-    /// had, and nothing was taken.
+    /// A row and pages for `len` tokens that will be received. `None`: there are too few rows or
+    /// pages, and nothing was taken.
     pub(crate) fn begin_received(&mut self, len: usize) -> Option<ReqKv> {
         if len.div_ceil(self.page_size()) > self.available_pages() {
             return None;
@@ -131,8 +131,8 @@ impl KvCache {
         self.req_to_token.try_promote(kv.idx)
     }
 
-    /// Gives the request pages for `len` tokens in all; `false`, with nothing taken, when there
-    /// are not enough.
+    /// Extends the request to pages for `len` tokens; `false`, without any effect, if there are too
+    /// few.
     pub(crate) fn try_extend(&mut self, kv: &ReqKv, len: usize) -> bool {
         let short = self.pages_short(kv, len);
         if short > self.available_pages() {
@@ -147,7 +147,7 @@ impl KvCache {
             .try_alloc(short, self.req_to_token.pages_mut(kv.idx))
     }
 
-    /// Caches the full pages that hold `tokens[..kv.len]` for others; the request goes on.
+    /// Caches the full pages that hold `tokens[..kv.len]` for others; the request continues.
     pub(crate) fn commit(&mut self, kv: &mut ReqKv, tokens: &[u32]) {
         let num_pages = kv.len.min(tokens.len()) / self.page_size();
         let pages = &self.req_to_token.pages(kv.idx)[..num_pages];
@@ -162,21 +162,21 @@ impl KvCache {
         kv.node = inserted.node;
     }
 
-    /// Caches what the request computed of `tokens` and gives back everything else.
+    /// Caches what the request computed of `tokens` and returns everything else.
     pub(crate) fn end(&mut self, mut kv: ReqKv, tokens: &[u32]) {
         self.commit(&mut kv, tokens);
         self.discard(kv);
     }
 
-    /// Gives back everything the request held; what it had cached stays cached.
+    /// Returns everything that the request held; its cached pages stay cached.
     pub(crate) fn discard(&mut self, kv: ReqKv) {
         let own = self.take_own(&kv);
         self.allocator.free(&own, PageState::Held);
         self.radix.unlock(kv.node);
     }
 
-    /// Ends a request whose pages a peer may still touch. Its row is free at once, its pages with
-    /// [`Self::release`].
+    /// Ends a request whose pages a peer may still touch. Its row is free immediately, its pages
+    /// after [`Self::release`].
     pub(crate) fn quarantine(&mut self, kv: ReqKv) -> Quarantined {
         let pages = self.take_own(&kv);
         for &page in &pages {
@@ -196,7 +196,7 @@ impl KvCache {
         self.radix.unlock(quarantined.node);
     }
 
-    /// Forgets every prefix that no request uses.
+    /// Drops every prefix that no request uses.
     pub(crate) fn flush(&mut self) {
         let evicted = self.radix.evict(usize::MAX);
         self.allocator.free(&evicted, PageState::Cached);
@@ -224,7 +224,7 @@ impl KvCache {
 // === impl Usage ===
 
 impl Usage {
-    /// Invariant 8 while no request is in the engine: what is not free, cached or quarantined is
+    /// Invariant 8 while the engine is idle: a page that is not free, cached or quarantined is
     /// lost.
     pub(crate) fn is_conserved_when_idle(&self) -> bool {
         let pages = &self.pages;

@@ -1,6 +1,6 @@
-//! `RadixCache`: prefixes whose KV is kept, as a tree of token runs. Whole pages only. A node in
-//! use is locked with all its ancestors; unlocked leaves are evicted, least recently used first.
-//! Pages are named, not owned: their states are the allocator's.
+//! `RadixCache`: cached prefixes, as a tree of token runs. Whole pages only. A node in use is
+//! locked with all its ancestors; unlocked leaves are evicted, least recently used first. The cache
+//! names pages; the allocator keeps their states.
 
 use super::PageIdx;
 use std::collections::{BTreeSet, HashMap};
@@ -13,13 +13,13 @@ pub(crate) struct RadixCache {
     free_nodes: Vec<NodeId>,
     /// Unlocked leaves by last use.
     evictable: BTreeSet<(u64, NodeId)>,
-    /// Counts uses; time is of no matter.
+    /// Counts uses instead of time.
     clock: u64,
     locked_pages: usize,
     unlocked_pages: usize,
 }
 
-/// A place in the tree: all tokens from the root to the end of this node.
+/// A position in the tree: all tokens from the root to the end of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId(u32);
 
@@ -30,8 +30,8 @@ pub(crate) struct PrefixMatch {
     pub(crate) pages: Vec<PageIdx>,
 }
 
-/// What an insertion did: pages before `new_from` were cached already, those from there on are
-/// the inserter's.
+/// The result of an insertion: pages before `new_from` were already cached, later ones were the
+/// inserter's.
 #[derive(Debug)]
 pub(crate) struct Insertion {
     pub(crate) node: NodeId,
@@ -41,7 +41,7 @@ pub(crate) struct Insertion {
 #[derive(Debug)]
 struct Node {
     parent: NodeId,
-    /// By the tokens of the child's first page.
+    /// Keyed by the tokens of the child's first page.
     children: HashMap<Box<[u32]>, NodeId>,
     /// `pages.len() · page_size` of them.
     tokens: Vec<u32>,
@@ -98,8 +98,8 @@ impl RadixCache {
         PrefixMatch { node, pages }
     }
 
-    /// Keeps `pages`, which hold the KV of `tokens`; both in whole pages. Where a prefix is cached
-    /// already, the cached pages stay and the inserter's remain its own.
+    /// Caches `pages`, which hold the KV of `tokens`; both in whole pages. Where a prefix is
+    /// already cached, the cached pages stay and the inserter keeps its own.
     pub(crate) fn insert(&mut self, tokens: &[u32], pages: &[PageIdx]) -> Insertion {
         assert_eq!(
             tokens.len(),
@@ -174,8 +174,8 @@ impl RadixCache {
         });
     }
 
-    /// Forgets unlocked leaves, least recently used first, until `len` pages or more are given
-    /// back or none is left.
+    /// Drops unlocked leaves, least recently used first, until at least `len` pages are returned or
+    /// none is left.
     pub(crate) fn evict(&mut self, len: usize) -> Vec<PageIdx> {
         let page_size = self.page_size;
         let mut pages = Vec::new();
@@ -209,7 +209,7 @@ impl RadixCache {
             .collect()
     }
 
-    /// Walks down as far as `tokens` are cached, splitting the node where they part.
+    /// Walks down as far as `tokens` are cached, splitting the node where they diverge.
     fn descend(&mut self, tokens: &[u32], pages: &mut Vec<PageIdx>) -> NodeId {
         let last_use = self.tick();
         let mut id = ROOT;
@@ -236,8 +236,8 @@ impl RadixCache {
         chunks.zip(others).take_while(|(a, b)| a == b).count()
     }
 
-    /// Puts the first `len` pages of `id` into a new parent, which is returned. `id` keeps its
-    /// end, so whoever locked it still names the same tokens.
+    /// Moves the first `len` pages of `id` to a new parent, which is returned. `id` keeps its end,
+    /// so locks on it still name the same tokens.
     fn split(&mut self, id: NodeId, len: usize) -> NodeId {
         let cut = len * self.page_size;
         let page_size = self.page_size;
@@ -269,7 +269,7 @@ impl RadixCache {
         self.index(id);
     }
 
-    /// Enters `id` among the evictable if it is an unlocked leaf.
+    /// Adds `id` to the evictable nodes if it is an unlocked leaf.
     fn index(&mut self, id: NodeId) {
         let node = self.node(id);
         if node.locks == 0 && node.children.is_empty() {

@@ -1,9 +1,10 @@
 //! `ReqToTokenPool`: for every request, where the KV of each of its tokens lies. Rows hold pages;
 //! the slot of a token follows from its page.
 //!
-//! SGLang's `DecodeReqToTokenPool` is this with `pre_alloc_size > 0`: requests whose KV is on its
-//! way take rows of their own, so that they neither hold up running ones nor wait for them and
-//! prefill is not blocked. `running ≤ size`, `pre-allocated ≤ pre_alloc_size`. Source: docs/sglang-protocol.md#decode-memory.
+//! SGLang's `DecodeReqToTokenPool` is this with `pre_alloc_size > 0`: requests whose KV is in
+//! transfer take rows of their own, so that they neither block running ones nor wait for them and
+//! prefill is not blocked. `running ≤ size`, `pre-allocated ≤ pre_alloc_size`. Source:
+//! docs/sglang-protocol.md#decode-memory.
 
 use super::{PageIdx, ReqPoolIdx};
 
@@ -57,7 +58,7 @@ impl ReqToTokenPool {
         self.running + self.pre_allocated
     }
 
-    /// A row for a request that runs; `None` when `size` run.
+    /// A row for a running request; `None` when `size` requests run.
     pub(crate) fn alloc(&mut self) -> Option<ReqPoolIdx> {
         if self.running == self.size {
             return None;
@@ -66,7 +67,7 @@ impl ReqToTokenPool {
         Some(self.take(RowState::Running))
     }
 
-    /// A row for a request whose KV is still to come; `None` when `pre_alloc_size` wait.
+    /// A row for a request whose KV will arrive; `None` when `pre_alloc_size` of them wait.
     pub(crate) fn pre_alloc(&mut self) -> Option<ReqPoolIdx> {
         if self.pre_allocated == self.pre_alloc_size {
             return None;
@@ -93,7 +94,7 @@ impl ReqToTokenPool {
         true
     }
 
-    /// Gives the row back and returns the pages it held.
+    /// Returns the row, and the pages that it held.
     pub(crate) fn free(&mut self, idx: ReqPoolIdx) -> Vec<PageIdx> {
         let row = std::mem::take(&mut self.rows[idx.0 as usize]);
         match row.state {

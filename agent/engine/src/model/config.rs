@@ -1,5 +1,6 @@
-//! `ModelConfig`: what a model is, in one struct for every family, read from a Hugging Face folder
-//! ([`hf`]) or from a GGUF file's metadata ([`gguf`]) and checked before any weight is touched.
+//! `ModelConfig`: the description of a model, in one struct for all families, read from a Hugging
+//! Face folder ([`hf`]) or from a GGUF file's metadata ([`gguf`]) and checked before any weight is
+//! read.
 
 mod fields;
 pub mod gguf;
@@ -14,11 +15,11 @@ use std::path::PathBuf;
 #[serde(rename_all = "lowercase")]
 pub enum Family {
     Llama,
-    /// As llama, with a norm over each query and key head, and a head dim of its own.
+    /// Like llama, with a norm over each query and key head, and a separate head dim.
     Qwen3,
 }
 
-/// What a model is. Its JSON form is part of `kv_compat`.
+/// The description of a model. Its JSON form is part of `kv_compat`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelConfig {
     pub family: Family,
@@ -31,7 +32,7 @@ pub struct ModelConfig {
     pub num_kv_heads: usize,
     pub head_dim: usize,
     pub vocab_size: usize,
-    /// Longest sequence the model was made for, in tokens.
+    /// Longest sequence that the model supports, in tokens.
     pub context_len: usize,
     pub rms_norm_eps: f32,
     pub rope_theta: f64,
@@ -61,7 +62,8 @@ pub enum RopeScaling {
     },
 }
 
-/// What `generation_config.json` sets in the place of SGLang's defaults; no part of the KV's meaning.
+/// Values of `generation_config.json` that replace SGLang's defaults; they do not affect the
+/// meaning of KV.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SamplingDefaults {
     pub temperature: Option<f32>,
@@ -146,7 +148,7 @@ impl fmt::Display for Family {
 
 // === impl ModelConfig ===
 
-/// Bounds beyond which a number in a config is a mistake, not a model.
+/// Bounds beyond which a number in a config is a mistake.
 const MAX_LAYERS: usize = 1024;
 const MAX_WIDTH: usize = 1 << 20;
 const MAX_VOCAB: usize = 1 << 22;
@@ -164,7 +166,7 @@ impl ModelConfig {
         self.num_heads * self.head_dim
     }
 
-    /// Checks what no single key can say.
+    /// Checks that involve several keys.
     ///
     /// # Errors
     /// Names the key, its value and what was expected.

@@ -1,9 +1,8 @@
-//! The dense decoder that llama and qwen3 are: per layer, attention and a gated feed-forward, each
-//! after a norm and added to the residual stream. What a family does in its own way is a
-//! [`DenseFamily`].
+//! The dense decoder of llama and qwen3: per layer, attention and a gated feed-forward, each after
+//! a norm and added to the residual stream. A [`DenseFamily`] holds the differences.
 //!
-//! A step enqueues some ten ops per layer and allocates nothing. Rows whose logits nobody wants
-//! stop after the last layer's keys and values are written: only wanted rows go further.
+//! A step enqueues some ten ops per layer and allocates nothing. Rows without wanted logits stop
+//! after the last layer's keys and values are written: only wanted rows continue.
 
 mod loader;
 mod workspace;
@@ -14,7 +13,7 @@ use pd_compute::{
 };
 use workspace::Workspace;
 
-/// What a family of dense decoders does in its own way.
+/// The differences between families of dense decoders.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DenseFamily {
     /// Queries and keys are normed per head before they are rotated.

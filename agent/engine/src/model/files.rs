@@ -1,4 +1,4 @@
-//! A model on disk: where it is, what it is, and its weights.
+//! A model on disk: its location, its configuration, and its weights.
 
 use super::config::{self, ConfigError, ModelConfig, SamplingDefaults};
 use crate::weights::{Gguf, Safetensors, Weights, WeightsError};
@@ -13,7 +13,7 @@ pub enum ModelPath {
     Gguf(PathBuf),
 }
 
-/// An opened model: nothing is read yet but headers.
+/// An opened model: only headers have been read.
 #[derive(Debug)]
 pub struct ModelFiles {
     pub config: ModelConfig,
@@ -21,19 +21,19 @@ pub struct ModelFiles {
     pub sampling_defaults: SamplingDefaults,
 }
 
-/// Why no model is found, or the one found is refused.
+/// Why no model was found, or the found one is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(
-        "cannot read the model path {path}: {source}; give a model folder or a .gguf file of this \
-         machine: nothing is fetched"
+        "cannot read the model path {path}: {source}; give a model folder or a .gguf file on this \
+         machine: models are not downloaded"
     )]
     Path {
         path: PathBuf,
         source: std::io::Error,
     },
     #[error(
-        "{path} is no model: expected a .gguf file, or a folder with config.json or one .gguf file"
+        "{path} is not a model: expected a .gguf file, or a folder with config.json or one .gguf file"
     )]
     NoModel { path: PathBuf },
     #[error("{path} holds {count} .gguf files and no config.json; give the path of one of them")]
@@ -87,7 +87,7 @@ impl ModelPath {
     }
 }
 
-/// The files of a folder that decide how text becomes ids.
+/// The files of a folder that determine how text becomes ids.
 pub(crate) fn tokenizer_files(folder: &Path) -> Vec<PathBuf> {
     let names = [
         "tokenizer.json",
@@ -106,7 +106,7 @@ fn is_gguf(path: &Path) -> bool {
 // === impl ModelFiles ===
 
 impl ModelFiles {
-    /// Maps the files of the model at `path` and reads what they say about themselves.
+    /// Maps the files of the model at `path` and reads their headers.
     ///
     /// # Errors
     /// Names the file and the key or tensor at fault.
@@ -132,7 +132,7 @@ impl ModelFiles {
         }
     }
 
-    /// Every file that decides what the model's KV means: weights, and beside safetensors the
+    /// Every file that determines the meaning of the model's KV: weights, and for safetensors the
     /// tokenizer and the chat template. In a fixed order.
     pub fn files(&self) -> Vec<PathBuf> {
         match &self.weights {

@@ -1,5 +1,5 @@
-//! Llama: grouped-query attention, RoPE over the whole head, SwiGLU. Also what many others are
-//! under their own names; only files that say `llama` are read.
+//! Llama: grouped-query attention, RoPE over the whole head, SwiGLU. Many other models have this
+//! architecture under their own names; only files that say `llama` are read.
 
 use super::dense::DenseFamily;
 

@@ -1,4 +1,5 @@
-//! A step's inputs: gathered on the host, then uploaded at once to a buffer that holds them all.
+//! A step's inputs: gathered on the host, then uploaded in one copy to a buffer that holds them
+//! all.
 
 use crate::batch::BatchRow;
 use crate::kvcache::req_to_token::ReqToTokenPool;
@@ -11,13 +12,13 @@ use pd_compute::{
 };
 use std::ops::Range;
 
-/// Lists begin at multiples of so many words, as kernels load them.
+/// Lists begin at multiples of this many words, as kernels load them.
 const ALIGNMENT_WORDS: usize = 4;
 
 /// Inputs and outputs of a step on the device.
 #[derive(Debug)]
 pub(super) struct DeviceInputs<B: Backend> {
-    /// Every input; grows with what requests need.
+    /// Every input; grows with the requests' needs.
     words: B::Buffer,
     pub(super) out_tokens: B::Buffer,
     out_logprobs: B::Buffer,
@@ -25,7 +26,7 @@ pub(super) struct DeviceInputs<B: Backend> {
     top_logprobs: B::Buffer,
 }
 
-/// Inputs of a step on the host; kept to keep their memory.
+/// Inputs of a step on the host; kept to reuse their memory.
 #[derive(Debug, Default)]
 pub(super) struct HostInputs {
     token_ids: Vec<u32>,
@@ -36,7 +37,7 @@ pub(super) struct HostInputs {
     logit_rows: Vec<u32>,
     page_table: Vec<u32>,
     page_table_stride: usize,
-    /// Rows of the step before whose tokens are this step's, if it is launched ahead.
+    /// For a step launched early: rows of the previous step that sample this step's tokens.
     drawn_rows: Vec<u32>,
     sampling: SamplingRows,
     /// All of the above, as they are uploaded.
@@ -50,13 +51,13 @@ pub(super) struct StepInputs<B: Backend> {
     /// `U32 [num_logit_rows]`.
     pub(super) logit_rows: B::Buffer,
     pub(super) num_logit_rows: usize,
-    /// `U32 [num_tokens]`, where the step is launched ahead.
+    /// `U32 [num_tokens]`, if the step is launched early.
     pub(super) drawn_rows: Option<B::Buffer>,
     pub(super) sampling: SamplingView<B>,
     pub(super) top_n_max: usize,
 }
 
-/// Where each list lies in the words.
+/// The position of each list in the words.
 #[derive(Debug)]
 struct Places {
     token_ids: Range<usize>,
@@ -115,7 +116,7 @@ impl HostInputs {
         }
     }
 
-    /// A row that goes on with the token which the step before draws in its row `drawn_row`.
+    /// A row that continues with the token that the previous step samples in its row `drawn_row`.
     pub(super) fn push_ahead(
         &mut self,
         row: &BatchRow,
@@ -146,7 +147,7 @@ impl HostInputs {
         }
     }
 
-    /// The pages of the rows that were pushed, `stride` for each.
+    /// The pages of the pushed rows, `stride` for each.
     pub(super) fn set_pages<'a>(
         &mut self,
         rows: impl Iterator<Item = &'a BatchRow>,
@@ -171,8 +172,8 @@ impl HostInputs {
         self.kv_lens.iter().max().map_or(0, |len| *len as usize)
     }
 
-    /// Adds rows that nobody reads, of one token each, so that there are `num_seqs`, and rounds up what
-    /// varies with what requests ask for: steps of few shapes.
+    /// Pads to `num_seqs` with rows of one token each whose results are discarded, and rounds up
+    /// lengths that vary with requests, so that steps have few shapes.
     pub(super) fn pad(&mut self, num_seqs: usize) {
         let is_ahead = !self.drawn_rows.is_empty();
         for row in self.kv_lens.len()..num_seqs {
@@ -191,7 +192,7 @@ impl HostInputs {
         self.sampling.pad_lists();
     }
 
-    /// Puts the lists one behind the other into `words`.
+    /// Concatenates the lists into `words`.
     fn pack(&mut self) -> Places {
         let words = &mut self.words;
         words.clear();
@@ -250,7 +251,7 @@ impl<B: Backend> DeviceInputs<B> {
     }
 
     /// # Errors
-    /// When the device has no memory for longer lists.
+    /// If allocating longer lists fails.
     pub(super) fn upload(
         &mut self,
         backend: &B,
@@ -259,7 +260,7 @@ impl<B: Backend> DeviceInputs<B> {
         let places = host.pack();
         let len = host.words.len();
         if self.words.len() < len {
-            // Doubled, so that growing contexts cost few allocations.
+            // Doubled, so that growing contexts cause few allocations.
             self.words = backend.alloc(INPUTS, DType::U32, len.next_power_of_two())?;
         }
         backend.upload(&self.words, &host.words);

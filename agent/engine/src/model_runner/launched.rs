@@ -1,23 +1,23 @@
-//! A step's results on their way back.
+//! Results of a launched step.
 
 use crate::batch::{BatchRow, Drawn, RowOutput};
 use crate::engine::RequestId;
 use crate::sample::logprobs::SampleTables;
 use pd_compute::{Backend, ComputeError, DeviceBuffer, HostBytes, SampleOut, Ticket};
 
-/// A step on its way. Results come with [`Launched::wait`].
+/// A launched step. [`Launched::wait`] returns its results.
 #[derive(Debug)]
 pub(crate) struct Launched<B: Backend> {
     tokens: B::Ticket,
     logprobs: B::Ticket,
-    /// With the tables' columns; absent when no row wants the likeliest tokens.
+    /// With the tables' columns; absent if no row wants the likeliest tokens.
     top: Option<(B::Ticket, B::Ticket, usize)>,
     rows: Vec<LaunchedRow>,
-    /// It was one launch, because it came again.
+    /// It was replayed as a graph.
     is_graph: bool,
 }
 
-/// A batch row and its logit rows: those of prompt logprobs, then one if it draws.
+/// A batch row and its logit rows: those of prompt logprobs, then one if it samples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaunchedRow {
     id: RequestId,
@@ -28,7 +28,7 @@ pub(super) struct LaunchedRow {
 // === impl Launched ===
 
 impl<B: Backend> Launched<B> {
-    /// Reads the first `wanted` rows of `out` when the queue gets there.
+    /// Reads the first `wanted` rows of `out` when the queue reaches this point.
     pub(super) fn read(
         backend: &B,
         out: &SampleOut<B>,
@@ -51,7 +51,7 @@ impl<B: Backend> Launched<B> {
         }
     }
 
-    /// Whether the device replays a graph of it.
+    /// Whether the device replays it as a graph.
     pub(crate) fn is_graph(&self) -> bool {
         self.is_graph
     }
@@ -64,7 +64,7 @@ impl<B: Backend> Launched<B> {
     /// Blocks until the step is done. One output per batch row, in order.
     ///
     /// # Errors
-    /// When the device faulted; it runs nothing more.
+    /// When the device faulted; it executes nothing more.
     pub(crate) fn wait(self) -> Result<Vec<RowOutput>, ComputeError> {
         let tokens = self.tokens.wait()?;
         let logprobs = self.logprobs.wait()?;

@@ -1,9 +1,9 @@
-//! From the sampler's tables to what a request is told.
+//! Converts the sampler's tables to the logprobs that a request receives.
 
 use crate::engine::TokenLogprob;
 use pd_compute::NO_TOKEN;
 
-/// Tables of one step as they were read back; rows are the step's logit rows.
+/// Tables of one step as read back; rows are the step's logit rows.
 #[derive(Debug)]
 pub(crate) struct SampleTables<'a> {
     pub(crate) tokens: &'a [u32],

@@ -1,13 +1,14 @@
-//! `SamplingParams`: how a request's tokens are drawn and when it ends. Refused here, with the
-//! parameter's name, before anything is queued.
+//! `SamplingParams`: how a request's tokens are sampled and when it ends. Invalid values are
+//! refused here, by name, before anything is queued.
 
 /// SGLang's `SamplingParams`. Defaults are SGLang's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
     /// `None`: until the context or the KV capacity ends. 0: the prompt is computed, for its log
-    /// probabilities, and no token is told.
+    /// probabilities, and no token is returned.
     pub max_new_tokens: Option<u32>,
-    /// End ids and stop ids are not drawn before this many tokens. Stop strings still end.
+    /// End ids and stop ids are not sampled before this many tokens. Stop strings still end the
+    /// answer.
     pub min_new_tokens: u32,
     /// 0 is greedy.
     pub temperature: f32,
@@ -20,7 +21,7 @@ pub struct SamplingParams {
     pub repetition_penalty: f32,
     pub stop: Vec<String>,
     pub stop_token_ids: Vec<u32>,
-    /// Special tokens have no text, also where stop strings are looked for.
+    /// Special tokens produce no text, neither in the answer nor for stop strings.
     pub skip_special_tokens: bool,
     /// Only the model's end ids are ignored; `stop` and `stop_token_ids` still end the request.
     pub ignore_eos: bool,
@@ -40,12 +41,13 @@ pub struct ParamsError {
     pub problem: String,
 }
 
-/// Most stop strings, stop ids and biased tokens of a request: each is looked at for every token.
+/// Largest number of stop strings, stop ids and biased tokens of a request: each is checked for
+/// every token.
 pub const STOPS_MAX: usize = 64;
 pub const LOGIT_BIAS_MAX: usize = 1024;
-/// Longest stop string in bytes; text is held back for as long as it could still begin one.
+/// Longest stop string in bytes; text is held back while it could be the start of one.
 pub const STOP_BYTES_MAX: usize = 1024;
-/// Most likeliest tokens reported per position. Source: docs/sglang-protocol.md#metadata.
+/// Largest number of reported tokens per position. Source: docs/sglang-protocol.md#metadata.
 pub const TOP_LOGPROBS_MAX: u32 = 128;
 
 // === impl SamplingParams ===
@@ -124,7 +126,7 @@ impl SamplingParams {
         })?;
         for stop in &self.stop {
             check(!stop.is_empty(), "stop", || {
-                "contains an empty string, which would end every answer at once".to_owned()
+                "contains an empty string, which would end every answer immediately".to_owned()
             })?;
             check(stop.len() <= STOP_BYTES_MAX, "stop", || {
                 format!(

@@ -20,7 +20,7 @@ impl Penalties {
         }
     }
 
-    /// The next draw depends on every token before it.
+    /// Whether the next sample depends on every token before it.
     pub(crate) fn are_on(&self) -> bool {
         self.output_counts.is_some()
     }

@@ -1,4 +1,5 @@
-//! `SamplingRows`: the sampler's inputs for one step, gathered on the host and uploaded at once.
+//! `SamplingRows`: the sampler's inputs for one step, gathered on the host and uploaded in one
+//! copy.
 
 use crate::req::Req;
 use bytemuck::Zeroable;
@@ -23,7 +24,7 @@ impl SamplingRows {
         self.top_n_max = 0;
     }
 
-    /// A row that draws the token after `req.tokens` and `ahead` more, which are not known yet.
+    /// A row that samples the token after `req.tokens` and `ahead` more, which are not known yet.
     pub(crate) fn push_draw(&mut self, req: &Req, ahead: usize) {
         let counts_begin = index(self.token_counts.len());
         self.token_counts.extend(req.penalties.token_counts());
@@ -58,7 +59,7 @@ impl SamplingRows {
         self.push(row);
     }
 
-    /// A row that reports what the model thought of `token`, unpenalised.
+    /// A row that reports the model's probability of `token`, without penalties.
     pub(crate) fn push_given(&mut self, token: u32, top_n: u32) {
         self.push(SamplingRow {
             given: token,
@@ -67,7 +68,7 @@ impl SamplingRows {
         });
     }
 
-    /// A row that nobody reads.
+    /// A row whose result is discarded.
     pub(crate) fn push_padding(&mut self) {
         self.push(SamplingRow::greedy());
     }

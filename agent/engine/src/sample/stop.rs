@@ -1,29 +1,29 @@
 //! When an answer ends: end ids, stop ids, stop strings, length. Stop strings may begin in one
-//! token and end in another, so text that could still become one is held back. Engine and agent
-//! run the same [`StopMatcher`] over the same text and so agree on where an answer ends.
+//! token and end in another, so text that could still become one is held back. Engine and agent run
+//! the same [`StopMatcher`] over the same text and so agree on where an answer ends.
 
 use crate::engine::{FinishReason, StopMatch};
 use crate::sample::params::SamplingParams;
 
-/// Finds, of several strings, the one that is complete first in text that comes in pieces, and of
-/// those that are complete at once the longest: how the text was cut changes nothing.
+/// Finds, of several strings, the one that is complete first in text that arrives in pieces, and
+/// the longest of those that are complete simultaneously: the cuts do not affect the result.
 #[derive(Clone, Debug)]
 pub struct StopMatcher {
     stops: Vec<String>,
-    /// Could still begin one of `stops`.
+    /// May be the start of one of `stops`.
     held: String,
 }
 
-/// What a piece of text led to.
+/// The result of pushing a piece of text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StopPush {
-    /// Text that is certain to come before any stop string.
+    /// Text that certainly precedes any stop string.
     pub text: String,
     /// The stop string that follows `text`.
     pub matched: Option<String>,
 }
 
-/// Tells after each token of one request whether it was the last.
+/// Decides after each token of one request whether it was the last.
 #[derive(Debug)]
 pub(crate) struct StopChecker {
     end_ids: Vec<u32>,
@@ -32,13 +32,13 @@ pub(crate) struct StopChecker {
     text: Option<StopText>,
 }
 
-/// Stop strings with what turns tokens into text.
+/// Stop strings, with the detokenizer that turns tokens into text.
 pub(crate) struct StopText {
     matcher: StopMatcher,
     detokenize: Detokenize,
 }
 
-/// Text that a token adds to an answer; keeps incomplete characters to itself.
+/// Text that a token adds to an answer; buffers incomplete characters.
 pub(crate) type Detokenize = Box<dyn FnMut(u32) -> String + Send>;
 
 // === impl StopMatcher ===
@@ -52,7 +52,7 @@ impl StopMatcher {
         }
     }
 
-    /// Takes the next piece of text. After a match nothing more should be pushed.
+    /// Takes the next piece of text. Push nothing more after a match.
     pub fn push(&mut self, piece: &str) -> StopPush {
         self.held.push_str(piece);
         let found = self
@@ -85,7 +85,7 @@ impl StopMatcher {
         std::mem::take(&mut self.held)
     }
 
-    /// Length of the longest end of the held text that begins `stop`.
+    /// Length of the longest suffix of the held text that is a prefix of `stop`.
     fn overlap(&self, stop: &str) -> usize {
         let starts = stop
             .char_indices()
@@ -127,7 +127,7 @@ impl StopChecker {
         }
     }
 
-    /// Ids that must not be drawn as token number `output_len` of the answer.
+    /// Ids that must not be sampled as token number `output_len` of the answer.
     pub(crate) fn banned(&self, output_len: usize) -> impl Iterator<Item = u32> {
         let banned = output_len < self.min_new_tokens;
         let ids = self.end_ids.iter().chain(&self.stop_ids).copied();

@@ -1,4 +1,4 @@
-//! `RunningBatch`: requests that produce a token a step.
+//! `RunningBatch`: requests that produce one token per step.
 
 use crate::batch::{Batch, BatchRow};
 use crate::engine::RequestId;
@@ -43,7 +43,7 @@ impl RunningBatch {
         std::mem::take(&mut self.reqs)
     }
 
-    /// The request that must give up its pages for the others to go on, while one must.
+    /// The request that must give up its pages so that the others can continue, if one must.
     pub(crate) fn pop_victim(&mut self, cache: &KvCache) -> Option<Req> {
         let short = |req: &Req| {
             let kv = req.kv.as_ref().expect("a running request holds pages");
@@ -56,7 +56,7 @@ impl RunningBatch {
         retract::victim(&self.reqs).map(|place| self.reqs.remove(place))
     }
 
-    /// The requests of a step that was launched ahead, without those that have ended since.
+    /// The requests of a step that was launched early, without those that have ended since.
     pub(crate) fn resume(&mut self, ids: &mut dyn Iterator<Item = RequestId>) -> Batch {
         let rows = ids.filter_map(|id| self.take(id)).map(BatchRow::whole);
         Batch {

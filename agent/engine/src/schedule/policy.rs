@@ -1,5 +1,6 @@
 //! `NewTokenRatio`: the share of `max_new_tokens` that running requests are expected to use. It
-//! falls while all goes well and rises when memory ran out. Source: docs/sglang-protocol.md#scheduling.
+//! falls with every successful step and rises when memory runs out. Source:
+//! docs/sglang-protocol.md#scheduling.
 
 use super::CLIP_MAX_NEW_TOKENS;
 use crate::req::Req;
@@ -10,7 +11,8 @@ const INIT: f64 = 0.7;
 const MIN_FACTOR: f64 = 0.14;
 /// SGLang's `SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS`.
 const DECAY_STEPS: f64 = 600.0;
-/// SGLang's `SGLANG_RETRACT_DECODE_STEPS`: after a retraction, room for so many more tokens each.
+/// SGLang's `SGLANG_RETRACT_DECODE_STEPS`: after a retraction, space for this many more tokens
+/// each.
 const RETRACT_STEPS: usize = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,7 +39,7 @@ impl NewTokenRatio {
         self.current
     }
 
-    /// After a decode step that found its memory, scheduled or launched ahead.
+    /// After a decode step for which memory sufficed, scheduled or launched early.
     pub(crate) fn decay(&mut self) {
         self.current = (self.current - self.decay).max(self.min);
     }

@@ -12,7 +12,7 @@ use std::time::Instant;
 #[derive(Debug, Default)]
 pub(crate) struct PrefillScheduler {
     waiting: VecDeque<Req>,
-    /// Holds pages; goes before all who wait.
+    /// Holds pages; precedes all waiting requests.
     chunked: Option<Req>,
 }
 
@@ -23,13 +23,13 @@ impl PrefillScheduler {
         self.waiting.len() + usize::from(self.chunked.is_some())
     }
 
-    /// Tokens that no step has taken yet; of the waiting, as if the cache had none.
+    /// Tokens that no step has taken yet; for waiting requests, as if none were cached.
     pub(crate) fn waiting_tokens(&self) -> usize {
         let reqs = self.waiting.iter().chain(&self.chunked);
         reqs.map(Req::extend_len).sum()
     }
 
-    /// Since when the first of those that wait does.
+    /// When the first waiting request began to wait.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.waiting.front()?.times.queued
     }
@@ -81,7 +81,8 @@ impl PrefillScheduler {
         if let Some(req) = self.chunked.take() {
             let admission = adder.go_on(candidate(&req));
             let Some(extend_len) = extend(cache, &req, admission) else {
-                // Whoever holds the memory will give it back; nobody else may start before.
+                // The present holder of the memory will return it; no other request may start
+                // before.
                 self.chunked = Some(req);
                 return rows;
             };
@@ -98,7 +99,7 @@ impl PrefillScheduler {
     }
 }
 
-/// Gives the request a row, its cached prefix, and pages for as many tokens as returned; or
+/// Gives the request a row, its cached prefix, and pages for the returned number of tokens; or
 /// nothing.
 fn start(cache: &mut KvCache, req: &mut Req, adder: &mut PrefillAdder) -> Option<usize> {
     let kv = cache.begin(&req.tokens[..req.cacheable_len()])?;

@@ -1,5 +1,5 @@
-//! `PrefillAdder`: how much of a request fits into the step being built. Pure arithmetic; whoever
-//! asks holds the queue and the cache. Source: docs/sglang-protocol.md#scheduling.
+//! `PrefillAdder`: how much of a request fits into the step being built. Pure arithmetic; the
+//! caller holds the queue and the cache. Source: docs/sglang-protocol.md#scheduling.
 
 use super::{CLIP_MAX_NEW_TOKENS, ScheduleLimits};
 
@@ -15,19 +15,19 @@ pub(crate) struct PrefillAdder {
     chunk_left: Option<usize>,
     logit_rows_left: usize,
     admitted: usize,
-    /// A request was cut: the step ends with it, so that one at a time is computed in chunks.
+    /// A request was cut: the step ends with it, so that only one at a time is computed in chunks.
     closed: bool,
 }
 
-/// What a request asks for.
+/// A request's demand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
-    /// Tokens to compute before its next one can be drawn; they begin on a page boundary.
+    /// Tokens to compute before its next one can be sampled; they begin on a page boundary.
     pub(crate) extend_len: usize,
     /// Tokens its answer may still get.
     pub(crate) remaining_len: usize,
-    /// Of `extend_len`, those at the front whose logits nobody wants; all but the last unless
-    /// prompt logprobs are asked for.
+    /// Of `extend_len`, the leading tokens without wanted logits; all but the last unless prompt
+    /// logprobs are requested.
     pub(crate) without_logits: usize,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Candidate {
 pub(crate) enum Admission {
     /// All of it.
     Whole,
-    /// So many tokens, whole pages; the rest in later steps.
+    /// This many tokens, whole pages; the rest in later steps.
     Chunk(usize),
-    /// Not before others have given back memory.
+    /// Not before others have returned memory.
     NoTokens,
     /// Not in this step.
     Full,
@@ -47,8 +47,8 @@ pub(crate) enum Admission {
 // === impl PrefillAdder ===
 
 impl PrefillAdder {
-    /// `promised`: what running requests are expected to grow by; `decode_rows`: their number in
-    /// this step.
+    /// `promised`: the expected growth of running requests; `decode_rows`: their number in this
+    /// step.
     pub(crate) fn new(
         limits: &ScheduleLimits,
         page_size: usize,
@@ -67,8 +67,8 @@ impl PrefillAdder {
         }
     }
 
-    /// Whether `candidate` may start, `available` slots being free or evictable. All of it must
-    /// find memory, its answer included, even if only a chunk is computed now.
+    /// Whether `candidate` may start, if `available` slots are free or evictable. All of it must
+    /// fit into memory, its answer included, even if only a chunk is computed now.
     pub(crate) fn admit(&mut self, candidate: Candidate, available: usize) -> Admission {
         if self.whole_len(candidate) + self.promised > available {
             return Admission::NoTokens;
@@ -76,8 +76,8 @@ impl PrefillAdder {
         self.go_on(candidate)
     }
 
-    /// As [`Self::admit`], for a request that has begun. It holds memory, so it must go on for
-    /// anyone to get that memory back. Its answer is reserved with its last chunk.
+    /// As [`Self::admit`], for a request that has begun. It holds memory, so it must continue for
+    /// that memory to be returned. Its answer is reserved with its last chunk.
     pub(crate) fn go_on(&mut self, candidate: Candidate) -> Admission {
         let admission = self.cut(candidate);
         if admission == Admission::Whole {
@@ -87,14 +87,14 @@ impl PrefillAdder {
         admission
     }
 
-    /// Slots for the candidate with its answer, whose last token is never given KV.
+    /// Slots for the candidate with its answer, whose last token never gets KV.
     fn whole_len(&self, candidate: Candidate) -> usize {
         let answer = candidate.remaining_len.min(CLIP_MAX_NEW_TOKENS);
         let len = candidate.extend_len + answer.saturating_sub(1);
         len.next_multiple_of(self.page_size)
     }
 
-    /// How much of the candidate this step has room for.
+    /// How much of the candidate fits into this step.
     fn cut(&mut self, candidate: Candidate) -> Admission {
         let Candidate {
             extend_len,

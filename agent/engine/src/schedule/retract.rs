@@ -1,5 +1,6 @@
-//! Whom to take the pages from when the running batch outgrows the pool: the request that has
-//! produced least loses least. What becomes of it is the mode's: recomputed, or kept in host memory.
+//! Which request loses its pages when the running batch outgrows the pool: the one with the
+//! shortest answer loses least. The mode decides what follows: recomputation, or a copy in host
+//! memory.
 
 use crate::req::Req;
 use std::cmp::Reverse;

@@ -1,11 +1,11 @@
 //! `Unified`: the schedule of an engine that computes prompts and answers (mode `null`).
 //!
 //! Life of a request:
-//! 1. It waits until its prompt and its expected answer find memory (`prefill`).
+//! 1. It waits until its prompt and its expected answer fit into memory (`prefill`).
 //! 2. Its prompt is computed, whole or in chunks, in the same steps as the running requests' next
 //!    tokens, so that neither waits for the other. Full pages are cached for later requests.
-//! 3. It runs until it stops. If memory runs out before, it gives up its pages, waits in front,
-//!    and is computed again from what is still cached.
+//! 3. It runs until it stops. If memory runs out before, it gives up its pages, waits in front, and
+//!    is recomputed from what is still cached.
 
 use super::ScheduleLimits;
 use super::decode::RunningBatch;
@@ -39,7 +39,7 @@ impl Unified {
         }
     }
 
-    /// Takes pages from requests, least progress first, until the others can go on.
+    /// Takes pages from requests, least progress first, until the others can continue.
     fn retract<B: Backend>(&mut self, resources: &mut Resources<B>) {
         let mut retracted = false;
         while let Some(mut req) = self.running.pop_victim(&resources.cache) {
@@ -98,7 +98,7 @@ impl<B: Backend> Mode<B> for Unified {
 
     fn resume(&mut self, ids: &mut dyn Iterator<Item = RequestId>) -> Batch {
         let batch = self.running.resume(ids);
-        // Its pages were found when it was launched.
+        // Its pages were allocated when it was launched.
         if !batch.rows.is_empty() {
             self.ratio.decay();
         }

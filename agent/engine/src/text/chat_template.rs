@@ -1,6 +1,6 @@
 //! `ChatTemplate`: the model's own Jinja template, which turns a conversation into a prompt. The
-//! environment is the one that templates are written for: blocks trimmed, Python's methods on
-//! strings, `tojson` as Python writes JSON, `raise_exception` and `strftime_now`.
+//! environment is the one that templates expect: blocks trimmed, Python's methods on strings,
+//! `tojson` as Python writes JSON, `raise_exception` and `strftime_now`.
 
 mod environment;
 mod message;
@@ -61,7 +61,7 @@ impl ChatTemplate {
             .transpose()
     }
 
-    /// The template in a file of its own.
+    /// The template in a separate file.
     ///
     /// # Errors
     /// When the file cannot be read or does not compile.
@@ -137,10 +137,10 @@ impl ChatTemplate {
         }
         let mut prompt = self.render(messages, false, kwargs)?;
         let place = prompt.rfind(last).map(|at| at + last.len());
-        // Some templates trim what they write.
+        // Some templates trim their input.
         let trimmed = || Some(prompt.rfind(last.trim())? + last.trim().len());
         let end = place.or_else(trimmed).ok_or(TemplateError::Continue {
-            reason: "the chat template does not write its text as it is",
+            reason: "the chat template does not write its text unchanged",
         })?;
         prompt.truncate(end);
         Ok(prompt)

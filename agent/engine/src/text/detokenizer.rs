@@ -1,6 +1,6 @@
 //! Turns the token ids of an answer into text, one at a time. A character that is split over
-//! several tokens is held back until it is whole, so every piece is valid UTF-8 and the pieces,
-//! joined, are the text of all ids decoded at once.
+//! several tokens is held back until it is complete, so every piece is valid UTF-8 and the pieces,
+//! joined, are the text of all ids decoded together.
 
 use super::tokenizer::Tokenizer;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct Utf8Assembler {
 // === impl Detokenizer ===
 
 impl Detokenizer {
-    /// With `skip_special_tokens`, tokens like `<|im_end|>` leave no text.
+    /// With `skip_special_tokens`, tokens like `<|im_end|>` produce no text.
     pub fn new(tokenizer: Arc<Tokenizer>, skip_special_tokens: bool) -> Self {
         Self {
             tokenizer,
@@ -43,7 +43,7 @@ impl Detokenizer {
         self.text.push(bytes)
     }
 
-    /// What is left at the end of an answer: U+FFFD for a character that was never finished.
+    /// The remainder at the end of an answer: U+FFFD for an incomplete character.
     pub fn finish(&mut self) -> String {
         self.text.finish()
     }

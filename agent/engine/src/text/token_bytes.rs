@@ -1,5 +1,5 @@
-//! The bytes each token stands for, in one table. Byte-level vocabularies write every byte as a
-//! printable character; SentencePiece ones write a space as `▁` and bytes as `<0x0A>`.
+//! The bytes of each token, in one table. Byte-level vocabularies write every byte as a printable
+//! character; SentencePiece ones write a space as `▁` and bytes as `<0x0A>`.
 
 use std::ops::Range;
 
@@ -52,7 +52,7 @@ impl TokenBytes {
         Some(start..end)
     }
 
-    /// Nothing for an id outside the vocabulary.
+    /// Empty for an id outside the vocabulary.
     pub(super) fn get(&self, id: u32) -> &[u8] {
         self.range(id).map_or(&[], |range| &self.bytes[range])
     }

@@ -1,5 +1,5 @@
-//! `Tokenizer`: text to token ids by the `tokenizers` crate, ids to bytes by a table of our own.
-//! [`gguf`] builds one from a GGUF file's vocabulary; a Hugging Face folder brings
+//! `Tokenizer`: text to token ids by the `tokenizers` crate, ids to bytes by our own table.
+//! [`gguf`] builds one from a GGUF file's vocabulary; a Hugging Face folder contains
 //! `tokenizer.json` and names its special tokens in `tokenizer_config.json`.
 
 mod gguf;
@@ -21,15 +21,15 @@ pub struct Tokenizer {
     encoder: tokenizers::Tokenizer,
     token_bytes: TokenBytes,
     special: HashSet<u32>,
-    /// Put before a prompt by [`Self::encode`], where the encoder does not do it by itself.
+    /// Prepended to a prompt by [`Self::encode`], if the encoder does not do so itself.
     prompt_prefix: Option<u32>,
-    /// A text's first space is the vocabulary's, not the author's.
+    /// A text's first space belongs to the vocabulary, not to the author.
     drops_first_space: bool,
     bos_token: Option<String>,
     eos_token: Option<String>,
 }
 
-/// Why a vocabulary cannot be used.
+/// Why a vocabulary is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
     #[error("cannot read {path}: {source}; a model folder needs its tokenizer.json")]
@@ -48,18 +48,18 @@ pub enum TokenizerError {
     },
 }
 
-/// A text that does not become token ids.
+/// Why a text could not be converted to token ids.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
     #[error("the text cannot be tokenised: {reason}")]
     Unwritable { reason: String },
     #[error(transparent)]
     TooLong(#[from] TextTooLong),
-    #[error("nobody waits for the text's tokens")]
+    #[error("tokenising was cancelled")]
     Cancelled,
 }
 
-/// What a tokenizer is made of, once its file has been read.
+/// The parts of a tokenizer, after its file was read.
 struct Parts {
     encoder: tokenizers::Tokenizer,
     spelling: Spelling,
@@ -102,19 +102,19 @@ impl Tokenizer {
         }
     }
 
-    /// The ids of `text`. `add_special_tokens` adds what the model wants around a prompt, which a
-    /// chat template writes itself.
+    /// The ids of `text`. `add_special_tokens` adds the tokens that the model expects around a
+    /// prompt, which a chat template writes itself.
     ///
     /// # Errors
-    /// When the vocabulary has no way to write the text.
+    /// When the vocabulary cannot represent the text.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, EncodeError> {
         self.encode_unless(&AtomicBool::new(false), text, add_special_tokens)
     }
 
-    /// As [`Self::encode`], until `cancelled` is set, which is looked at before every word.
+    /// As [`Self::encode`], until `cancelled` is set, which is checked before every word.
     ///
     /// # Errors
-    /// When the vocabulary has no way to write the text, and when it was cancelled.
+    /// When the vocabulary cannot represent the text, and when it was cancelled.
     pub fn encode_unless(
         &self,
         cancelled: &AtomicBool,
@@ -136,7 +136,7 @@ impl Tokenizer {
         Ok(prefix.into_iter().chain(ids).collect())
     }
 
-    /// The steps of the encoder's own `encode_fast`, which cannot be ended early.
+    /// The steps of the encoder's own `encode_fast`, which cannot be cancelled.
     fn encoding_of(
         &self,
         cancelled: &AtomicBool,
@@ -158,7 +158,7 @@ impl Tokenizer {
             .post_process(encoding, None, add_special_tokens)
     }
 
-    /// The text of `ids`; with `skip_special_tokens`, special tokens leave none.
+    /// The text of `ids`; with `skip_special_tokens`, special tokens produce none.
     pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> String {
         let mut assembler = Utf8Assembler::default();
         let mut text = String::new();
@@ -171,7 +171,7 @@ impl Tokenizer {
         text
     }
 
-    /// The bytes `id` stands for; none for an id outside the vocabulary.
+    /// The bytes of `id`; empty for an id outside the vocabulary.
     pub fn token_bytes(&self, id: u32) -> Vec<u8> {
         self.token_bytes.get(id).to_vec()
     }
@@ -201,7 +201,7 @@ impl Tokenizer {
         self.eos_token.as_deref()
     }
 
-    /// What `id` adds to a text, of which it is the first token that shows if `at_start`.
+    /// The bytes that `id` adds to a text; `at_start` if it is the first visible token.
     pub(super) fn text_bytes(&self, id: u32, skip_special: bool, at_start: bool) -> &[u8] {
         if skip_special && self.is_special(id) {
             return &[];
@@ -212,7 +212,7 @@ impl Tokenizer {
         }
     }
 
-    /// `id` is not shown at all, so a text has not begun with it.
+    /// Whether `id` is invisible, so that a text has not begun with it.
     pub(super) fn leaves_no_text(&self, id: u32, skip_special: bool) -> bool {
         (skip_special && self.is_special(id)) || self.token_bytes.get(id).is_empty()
     }

@@ -62,8 +62,8 @@ pub fn user_folder() -> Option<PathBuf> {
 // === impl DigestCache ===
 
 impl DigestCache {
-    /// Keeps digests in `folder`, which is made when the first is written; computes them anew each
-    /// time without one.
+    /// Keeps digests in `folder`, which is created with the first one; computes them each time
+    /// without a folder.
     pub fn new(folder: Option<PathBuf>) -> Self {
         Self { folder }
     }

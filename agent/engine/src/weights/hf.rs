@@ -19,11 +19,11 @@ const INDEX_FILE: &str = "model.safetensors.index.json";
 pub struct Safetensors {
     folder: PathBuf,
     shards: Vec<Shard>,
-    /// Tensors whose format an op reads.
+    /// Tensors whose format an op supports.
     tensors: HashMap<String, Place>,
 }
 
-/// Where a tensor lies: `[start, end)` of a shard.
+/// The position of a tensor: `[start, end)` of a shard.
 #[derive(Debug)]
 struct Place {
     shard: usize,

@@ -1,6 +1,6 @@
-//! What a tensor is for, and what each kind of file calls it.
+//! The role of each tensor, and its name in each kind of file.
 
-/// A tensor's place in a dense decoder. Layer numbers count from 0.
+/// A tensor's role in a dense decoder. Layer numbers count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TensorRole {
     Embedding,

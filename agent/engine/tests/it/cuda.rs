@@ -1,5 +1,5 @@
-//! The engine on CUDA's kernels, which the host emulates: the same tokens as on the CPU, and the same
-//! promises.
+//! The engine on CUDA's kernels, emulated on the host: the same tokens and guarantees as on the
+//! CPU.
 
 use crate::harness::{
     Answer, LLAMA, alone, assert_nothing_held, assert_same, collect, generate, metric, mk_config,
@@ -32,7 +32,7 @@ fn on_cuda(dtype: ComputeDtype, deterministic: bool) -> EngineConfig {
     }
 }
 
-/// The same tokens, with logprobs as far apart as two ways of adding f32 up.
+/// The same tokens, with logprobs that differ only by the order of f32 additions.
 fn assert_alike(answer: &Answer, expected: &Answer) {
     assert_eq!(answer.token_ids, expected.token_ids);
     let pairs = answer.logprobs.iter().zip(&expected.logprobs);
@@ -73,7 +73,7 @@ fn replayed_steps_yield_what_launched_ones_do() {
             device: Device::Cuda {
                 driver: driver.clone(),
                 mem_fraction_static: 0.9,
-                // Rows added to a step take another kernel otherwise, and round differently.
+                // Otherwise rows added to a step take another kernel, and round differently.
                 deterministic: true,
                 cuda_graph_max_bs,
             },
@@ -166,7 +166,7 @@ fn the_largest_step_takes_no_more_memory() {
         },
         ..on_cuda(ComputeDtype::BF16, false)
     });
-    // What decode steps share their keys over is small, and taken by the first.
+    // The scratch space for shared keys is small, and taken by the first step.
     generate(&engine, mk_request(&mk_prompt(1, 300), 3));
     let before = driver.device_bytes();
     generate(&engine, mk_request(&mk_prompt(2, 512), 1));
@@ -191,7 +191,7 @@ fn a_fault_of_the_device_ends_every_answer_with_its_reason() {
     assert!(stream.blocking_recv().is_some());
     driver.refuse("cuMemcpyAsync", 0);
     let Some(FinishReason::Abort { reason, retriable }) = collect(stream).finish else {
-        panic!("it is told that it ends");
+        panic!("the stream ends with an event");
     };
     assert!(reason.contains("cuMemcpyAsync") && retriable, "{reason}");
 }
@@ -249,7 +249,7 @@ fn a_kv_pool_that_the_kernels_do_not_read_is_refused() {
     );
 }
 
-/// Prefill on one device, decode on another, as two processes on one host would be.
+/// Prefill on one device, decode on another, like two processes on one host.
 fn assert_a_pair_is_the_unified_engine(transport: TransportChoice) {
     let request = mk_sampled(&mk_prompt(9, 70), 8);
     let expected = generate(&start(on_cuda(ComputeDtype::BF16, false)), request.clone());
@@ -292,6 +292,6 @@ fn a_device_and_a_host_pair_over_tcp_and_say_why() {
     });
     let (_prefill, decode) = pair.submit(&request, 1);
     assert_alike(&collect(decode), &alone(&request));
-    let told = pair.decode.metrics().encode();
-    assert!(told.contains("transport=\"tcp\""), "{told}");
+    let text = pair.decode.metrics().encode();
+    assert!(text.contains("transport=\"tcp\""), "{text}");
 }

@@ -62,7 +62,7 @@ fn decode_goes_on_from_a_received_first_token() {
     );
 }
 
-/// Whatever else decode does between steps, one request alone leaves it time to launch them ahead.
+/// One request alone leaves decode time to launch steps early, despite its work between steps.
 #[test]
 fn decode_launches_steps_ahead() {
     for (overlap, transport) in [
@@ -139,7 +139,7 @@ fn decode_retracts_to_host_memory_and_comes_back() {
 }
 
 #[test]
-fn decode_tells_what_waits_for_its_memory() {
+fn decode_reports_what_waits_for_its_memory() {
     let config = EngineConfig {
         max_total_tokens: Some(256),
         ..mk_decode(TransportChoice::Fake)

@@ -9,7 +9,7 @@ use pd_kv_transfer::TransportChoice;
 use pd_protocol::Transport;
 use proptest::prelude::*;
 
-/// What the client of a router gets: decode's answer with prefill's prompt logprobs.
+/// The answer that a router's client gets: decode's, with prefill's prompt logprobs.
 fn merge(prefill: Answer, decode: Answer) -> Answer {
     assert_eq!(prefill.token_ids, decode.token_ids[..1]);
     assert_eq!(prefill.logprobs, decode.logprobs[..1]);
@@ -38,10 +38,10 @@ fn one_request(transport: TransportChoice) {
     assert!(metric(&pair.decode, "pdserve_prefill_tokens_total") < 0.5);
     for engine in [&pair.prefill, &pair.decode] {
         assert!(metric(engine, "pdserve_kv_fence_release_seconds_count") > 0.5);
-        let told = engine.metrics().encode();
+        let text = engine.metrics().encode();
         assert!(
-            told.contains("\npdserve_kv_transfer_peer_bytes_total{"),
-            "{told}"
+            text.contains("\npdserve_kv_transfer_peer_bytes_total{"),
+            "{text}"
         );
     }
 }
@@ -86,7 +86,7 @@ proptest! {
             let mate = mk_request(&mk_prompt(seed, len), new_tokens);
             streams.push(pair.submit(&mate, u64::from(seed)));
         }
-        // The second finds the first one's prefix, or runs beside it.
+        // The second finds the first one's prefix, or runs alongside it.
         for room in 1..=1 + u64::from(twice) {
             let (prefill, decode) = pair.submit(&request, room);
             assert_same(&merge(collect(prefill), collect(decode)), &expected);

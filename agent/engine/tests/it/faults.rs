@@ -1,5 +1,5 @@
-//! What goes wrong between two engines: every request ends, with its answer or with a reason, and
-//! every page, row and slot comes back.
+//! Faults between two engines: every request ends, with its answer or with a reason, and every
+//! page, row and slot is returned.
 
 use crate::harness::{alone, mk_prompt, mk_request, mk_sampled};
 use crate::harness::{assert_nothing_held, assert_same, collect, metric};
@@ -123,7 +123,7 @@ fn a_decode_that_stops_fails_the_rooms_of_its_prefill() {
         // Long enough not to end before it is stopped.
         let request = mk_request(&mk_prompt(1, 600), 400);
         let (prefill, decode) = pair.submit(&request, 1);
-        // Before that prefill cannot know whose request it is; its router would tell it.
+        // Before that prefill cannot know whose request it is; its router would report it.
         while !has_reached(&pair.prefill, 1, Stage::PrefillBootstrapped) {
             std::thread::yield_now();
         }

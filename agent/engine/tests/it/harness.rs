@@ -107,10 +107,10 @@ pub(crate) fn metric(engine: &EngineHandle, name: &str) -> f64 {
     value.parse().expect("a number")
 }
 
-/// Turns of the event loop after which gauges say how things stand.
+/// Steps of the event loop after which gauges show the present state.
 const TURNS: usize = 1000;
 
-/// Waits for a turn of the event loop; `true` if no request is anywhere.
+/// Waits for a step of the event loop; `true` if no request is left.
 fn turn(engine: &EngineHandle) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -131,7 +131,7 @@ pub(crate) fn settle(engine: &EngineHandle) {
     }
 }
 
-/// Whether a metric comes to say `value` before long.
+/// Whether a metric reaches `value` soon.
 pub(crate) fn comes_to_say(engine: &EngineHandle, name: &str, value: f64) -> bool {
     (0..TURNS).any(|_| {
         turn(engine);
@@ -139,14 +139,14 @@ pub(crate) fn comes_to_say(engine: &EngineHandle, name: &str, value: f64) -> boo
     })
 }
 
-/// No request, page or row is left with anyone.
+/// No request holds a page or row any more.
 pub(crate) fn assert_nothing_held(engine: &EngineHandle) {
     settle(engine);
     assert_eq!(held(engine), Vec::<(&str, f64)>::new());
     assert_eq!(engine.drain_status().in_flight, 0);
 }
 
-/// What is not as it is in an idle engine.
+/// The differences from an idle engine.
 fn held(engine: &EngineHandle) -> Vec<(&'static str, f64)> {
     let names = [
         r#"pdserve_kv_pages{state="held"}"#,
@@ -183,8 +183,8 @@ pub(crate) fn mk_sampled(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest
     request
 }
 
-/// As [`mk_sampled`], without penalties: a draw depends on the token before it alone, so that steps can be
-/// launched ahead.
+/// As [`mk_sampled`], without penalties: a sample depends only on the token before it, so that
+/// steps can be launched early.
 pub(crate) fn mk_drawn(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest {
     let mut request = mk_sampled(prompt, max_new_tokens);
     request.sampling.repetition_penalty = 1.0;
@@ -192,7 +192,7 @@ pub(crate) fn mk_drawn(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest {
     request
 }
 
-/// What the request gets when it is alone, its prompt in one piece, one step after the other.
+/// The answer to the request alone, with its prompt computed whole and one step after the other.
 pub(crate) fn alone(request: &GenerateRequest) -> Answer {
     let config = EngineConfig {
         chunked_prefill_size: None,
@@ -203,7 +203,7 @@ pub(crate) fn alone(request: &GenerateRequest) -> Answer {
     generate(&start(config), request.clone())
 }
 
-/// Everything but what the cache had.
+/// Everything except the cached tokens.
 pub(crate) fn assert_same(answer: &Answer, expected: &Answer) {
     assert_eq!(answer.token_ids, expected.token_ids);
     assert_eq!(answer.logprobs, expected.logprobs);

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Fields are dropped in order: engines before what they talk to.
+/// Fields are dropped in order: engines before their peers.
 pub(crate) struct Pair {
     pub(crate) prefill: EngineHandle,
     pub(crate) decode: EngineHandle,

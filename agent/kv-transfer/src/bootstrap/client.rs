@@ -4,20 +4,19 @@
 
 use crate::config::BootstrapAddr;
 use crate::failure::FailureReason;
+use crate::host::{self, HttpClient, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use pd_protocol::bootstrap::{PrefillServerInfo, RankAddr, RouteQuery, RouteRegistration};
 use pd_protocol::labels::{HEADER_BOOT_ID, HEADER_KV_COMPAT};
 use pd_protocol::layout::RankId;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// One exchange takes at most this. Source: docs/sglang-protocol.md#bootstrap.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Until a connection is open. Source: docs/sglang-protocol.md#timeouts.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Tries while the connection is refused: 0.1 + 0.2 + 0.4 s, so a dead prefill is known in a second.
 const CONNECT_TRIES: u32 = 4;
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -27,7 +26,7 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Clone)]
 pub(crate) struct BootstrapClient {
-    http: Client<HttpConnector, Full<Bytes>>,
+    http: HttpClient,
     /// Silence for this long means that prefill is frozen.
     patience: Duration,
 }
@@ -53,11 +52,8 @@ enum Outcome {
 
 impl BootstrapClient {
     pub(crate) fn new(patience: Duration) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(Duration::from_secs(2)));
         Self {
-            http: Client::builder(TokioExecutor::new()).build(connector),
+            http: host::http_client(CONNECT_TIMEOUT),
             patience,
         }
     }
@@ -120,7 +116,7 @@ impl BootstrapClient {
                     }
                 }
                 Outcome::Later(why) => {
-                    tracing::debug!(%addr, why, "asking the bootstrap server again");
+                    tracing::debug!(%addr, why, "retrying the bootstrap server");
                     unreachable = 0;
                     heard = Instant::now();
                 }
@@ -155,7 +151,7 @@ impl BootstrapClient {
                     return Err(FailureReason::application(message));
                 }
                 Outcome::Later(why) | Outcome::Silent(why) | Outcome::Unreachable(why) => {
-                    tracing::debug!(%addr, why, "registering with the bootstrap server again");
+                    tracing::debug!(%addr, why, "retrying the registration with the bootstrap server");
                 }
             }
             tokio::time::sleep(backoff).await;

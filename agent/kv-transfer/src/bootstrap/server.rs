@@ -3,6 +3,7 @@
 //! and KV compatibility are response headers, because the JSON is SGLang's.
 
 use super::table::{LookupError, RouteTable};
+use crate::host::{self, Instant};
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Query, State};
@@ -16,7 +17,6 @@ use pd_protocol::bootstrap::{
 };
 use pd_protocol::labels::{HEADER_BOOT_ID, HEADER_KV_COMPAT};
 use std::sync::Arc;
-use tokio::time::Instant;
 
 /// Largest request body: 65,536 rooms of 20 digits fit.
 const BODY_BYTES_MAX: usize = 2 << 20;
@@ -63,8 +63,7 @@ impl BootstrapServer {
         routes: Router,
     ) -> std::io::Result<Self> {
         let local_addr = listener.local_addr()?;
-        listener.set_nonblocking(true)?;
-        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let listener = host::adopt(listener)?;
         let router = router(boot_id, kv_compat, routes);
         let task = tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(Self { local_addr, task })
@@ -123,7 +122,7 @@ async fn register(State(bootstrap): State<Bootstrap>, headers: HeaderMap, body: 
     match registered {
         Ok(()) => "OK".into_response(),
         Err(error) => {
-            tracing::warn!(%error, "registration of a prefill rank refused");
+            tracing::warn!(%error, "refused the registration of a prefill rank");
             (StatusCode::BAD_REQUEST, error.to_string()).into_response()
         }
     }

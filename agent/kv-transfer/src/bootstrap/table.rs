@@ -1,12 +1,12 @@
 //! What a bootstrap server knows: data-parallel group → context → tensor → pipeline rank → address.
 
+use crate::host::Instant;
 use pd_protocol::bootstrap::{PrefillServerInfo, RankAddr, RouteRegistration};
 use pd_protocol::compat::{Incompatible, must_equal};
 use pd_protocol::labels::HEADER_BOOT_ID;
 use pd_protocol::layout::{ParallelLayout, RankId};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Ranks that one server accepts: beyond any deployment, within memory.
 pub(crate) const RANKS_MAX: u64 = 65_536;

@@ -1,4 +1,4 @@
-//! One report on the link from a rank to its scheduler: room (u64), poll (u8), length of the reason (u16),
+//! One report on the connection from a rank to its scheduler: room (u64), poll (u8), length of the reason (u16),
 //! reason; little-endian. Room 0, which is never drawn, is a beat.
 
 use pd_protocol::{BootstrapRoom, KvPoll};
@@ -21,12 +21,12 @@ pub(super) enum Report {
     Closed(BootstrapRoom),
 }
 
-/// Why a link between ranks is of no use any more.
+/// Why a connection between ranks is of no use any more.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReportError {
-    #[error("its link broke: {0}")]
+    #[error("its connection broke: {0}")]
     Io(#[from] std::io::Error),
-    #[error("it closed its link")]
+    #[error("it closed its connection")]
     Closed,
     #[error("it was silent: frozen or cut off")]
     Silent,
@@ -58,7 +58,7 @@ impl Report {
         bytes
     }
 
-    /// The next report; `None` if the link ended between two.
+    /// The next report; `None` if the connection ended between two.
     pub(super) async fn read(
         reader: &mut (impl AsyncRead + Unpin),
     ) -> Result<Option<Self>, ReportError> {

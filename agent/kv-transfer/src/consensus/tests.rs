@@ -1,4 +1,4 @@
-//! Facts about ranks that agree: over real links between managers, and the table alone.
+//! Facts about ranks that agree: over real connections between managers, and the table alone.
 
 use super::*;
 use crate::config::TransportChoice;
@@ -88,7 +88,7 @@ fn a_rank_that_is_lost_fails_what_it_had_not_ended() {
         agreed(&board, 2, KvPoll::Success) == KvPoll::Transferring
     });
     let second = mk_reporter(&follower, &board, 0);
-    follower.wait("a rank has one link", || second.is_lost());
+    follower.wait("a rank has one connection", || second.is_lost());
     drop(follower);
     leader.wait("the loss is known", || {
         agreed(&board, 2, KvPoll::Success) == KvPoll::Failed

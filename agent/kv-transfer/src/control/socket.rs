@@ -3,14 +3,14 @@
 //! connection breaks, the session ends.
 
 use super::{codec, gate};
+use crate::host;
 use crate::tasks::Tasks;
 use bytes::Bytes;
 use pd_protocol::control::ControlMessage;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use zeromq::{PullSocket, PushSocket, Socket, SocketOptions, SocketRecv, SocketSend, ZmqMessage};
+use zeromq::{SocketRecv, SocketSend, ZmqMessage};
 
 /// Messages waiting for one peer; a peer that falls this far behind is given up.
 const OUTBOX_MAX: usize = 4096;
@@ -60,10 +60,7 @@ impl Outbox {
 }
 
 async fn push(endpoint: &str, mut messages: mpsc::Receiver<Vec<Bytes>>) -> zeromq::ZmqResult<()> {
-    let mut options = SocketOptions::default();
-    options.connect_timeout(CONNECT_TIMEOUT);
-    let mut socket = PushSocket::with_options(options);
-    socket.connect(&format!("tcp://{endpoint}")).await?;
+    let mut socket = host::connect_push(endpoint, CONNECT_TIMEOUT).await?;
     while let Some(frames) = messages.recv().await {
         let message = ZmqMessage::try_from(frames).expect("a message has frames");
         socket.send(message).await?;
@@ -78,25 +75,16 @@ pub(crate) async fn listen(
     host: IpAddr,
     handle: impl Fn(ControlMessage) + Send + 'static,
 ) -> std::io::Result<u16> {
-    let public = TcpListener::bind((host, 0)).await?;
+    let public = host::listen(host).await?;
     let port = public.local_addr()?.port();
-    let mut socket = PullSocket::new();
-    let inner = socket
-        .bind("tcp://127.0.0.1:0")
-        .await
-        .map_err(std::io::Error::other)?;
-    let inner: SocketAddr = inner
-        .to_string()
-        .trim_start_matches("tcp://")
-        .parse()
-        .map_err(std::io::Error::other)?;
+    let (mut socket, inner) = host::listen_pull().await?;
     tasks.spawn_endless("control gate", gate::run(tasks.clone(), public, inner));
     tasks.spawn_endless("control", async move {
         loop {
             match socket.recv().await {
                 Ok(message) => match codec::decode(&message.into_vec()) {
                     Ok(message) => handle(message),
-                    Err(error) => tracing::warn!(%error, "control message dropped"),
+                    Err(error) => tracing::warn!(%error, "dropped a control message"),
                 },
                 Err(error) => tracing::debug!(%error, "control connection broke"),
             }

@@ -241,7 +241,7 @@ impl DecodeSide {
                 reason: None,
             });
             if let Err(error) = target.peer.remote.outbox.send(&status) {
-                tracing::warn!(room = %room.id, %error, "success not confirmed to prefill");
+                tracing::warn!(room = %room.id, %error, "could not confirm success to prefill");
             }
         }
     }

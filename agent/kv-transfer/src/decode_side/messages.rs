@@ -3,12 +3,11 @@
 use super::DecodeSide;
 use super::prefill_peer::PrefillPeer;
 use super::room::ReceiverRoom;
+use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
-use crate::transport::rdma::receiver;
 use pd_protocol::KvPoll;
 use pd_protocol::control::{
-    Abort, AbortAck, ChunkReady, ControlMessage, RailClosed, RailDown, RailOffer, RegisterAck,
-    SessionId, Status,
+    Abort, AbortAck, ChunkReady, ControlMessage, RegisterAck, SessionId, Status,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,8 +19,14 @@ impl DecodeSide {
             ControlMessage::ChunkReady(ready) => self.on_chunk_ready(ready),
             ControlMessage::Status(status) => self.on_status(status),
             ControlMessage::AbortAck(ack) => self.on_abort_ack(&ack),
-            ControlMessage::RailOffer(offer) => self.on_rail_offer(*offer),
-            ControlMessage::RailDown(down) => self.on_rail_down(down),
+            ControlMessage::RailOffer(offer) => {
+                let outbox = self.outbox(&offer.session_id);
+                self.rails.on_offer(*offer, outbox.as_ref());
+            }
+            ControlMessage::RailDown(down) => {
+                let outbox = self.outbox(&down.session_id);
+                self.rails.on_down(down, outbox.as_ref());
+            }
             ControlMessage::Register(_)
             | ControlMessage::RailsWanted(_)
             | ControlMessage::RailAnswer(_)
@@ -29,7 +34,7 @@ impl DecodeSide {
             | ControlMessage::TransferInfo(_)
             | ControlMessage::ChunkDone(_)
             | ControlMessage::Abort(_) => {
-                tracing::warn!("a message for prefill came to decode; dropped");
+                tracing::warn!("dropped a message for prefill");
             }
         }
     }
@@ -41,40 +46,10 @@ impl DecodeSide {
         }
     }
 
-    fn on_rail_offer(self: &Arc<Self>, offer: RailOffer) {
-        let known = self.rails.lock().get(&offer.session_id).cloned();
-        if let Some((rails, outbox)) = known {
-            return rails.on_offer(&self.shared.tasks, offer, outbox);
-        }
-        if let Some(peer) = self.peer(&offer.session_id) {
-            let refusal = receiver::refusal(&offer, "decode wants no rails".to_owned());
-            // Offered again if this is lost.
-            let _ = peer
-                .remote
-                .outbox
-                .send(&ControlMessage::RailAnswer(refusal));
-        }
-    }
-
-    fn on_rail_down(&self, down: RailDown) {
-        let known = self.rails.lock().get(&down.session_id).cloned();
-        let (outbox, closed) = match known {
-            Some((rails, outbox)) => (outbox, rails.on_down(down)),
-            None => {
-                let Some(peer) = self.peer(&down.session_id) else {
-                    return;
-                };
-                let closed = RailClosed {
-                    session_id: down.session_id,
-                    rail: down.rail,
-                    epoch: down.epoch,
-                    waiting: Vec::new(),
-                };
-                (peer.remote.outbox.clone(), closed)
-            }
-        };
-        // Said again by prefill if this is lost.
-        let _ = outbox.send(&ControlMessage::RailClosed(closed));
+    /// The control queue to the prefill rank of a session.
+    fn outbox(&self, session_id: &SessionId) -> Option<Outbox> {
+        let peer = self.peer(session_id)?;
+        Some(peer.remote.outbox.clone())
     }
 
     fn peer(&self, session_id: &SessionId) -> Option<Arc<PrefillPeer>> {

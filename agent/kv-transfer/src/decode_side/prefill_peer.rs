@@ -6,6 +6,7 @@ use crate::bootstrap::client::Topology;
 use crate::config::{BootstrapAddr, rank_name};
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
+use crate::host::TcpStream;
 use crate::liveness;
 use crate::metrics::PeerMetrics;
 use crate::peer_connection::{self, ConnectionKind};
@@ -13,8 +14,6 @@ use crate::plan::{End, TransferPlan};
 use crate::transport::inbound::Inbound;
 use crate::transport::incoming::{InboundPeer, InboundRooms};
 use crate::transport::negotiate::{self, NegotiatedTransport};
-use crate::transport::rdma::opening;
-use crate::transport::rdma::receiver::RdmaReceiver;
 use crate::transport_report::PeerTransport;
 use pd_protocol::bootstrap::RankAddr;
 use pd_protocol::compat::{KvMeaning, check_pair};
@@ -22,7 +21,6 @@ use pd_protocol::control::{ControlMessage, KvArgsRegisterInfo, RegisterAck, Sess
 use pd_protocol::layout::{KvLayout, RankId};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -87,7 +85,7 @@ pub(crate) async fn connect(
     let (chosen, report) =
         negotiate(&side, &ack, &session_id, &addr.rank_ip, &outbox, &metrics).await?;
     let liveness = open_liveness(&addr, &ack).await;
-    let liveness = liveness.inspect_err(|_| side.close_rails(&session_id))?;
+    let liveness = liveness.inspect_err(|_| side.rails.close(&session_id))?;
     let plan = plan(&side, key.rank, &ack, &topology);
     let remote = Arc::new(InboundPeer {
         session_id,
@@ -116,23 +114,14 @@ pub(crate) async fn connect(
 
 /// Opens the fastest transport that both ends have, and reports which and why.
 async fn negotiate(
-    side: &Arc<DecodeSide>,
+    side: &DecodeSide,
     ack: &RegisterAck,
     session_id: &SessionId,
     rank_ip: &str,
     outbox: &Outbox,
     metrics: &Arc<PeerMetrics>,
 ) -> Result<(NegotiatedTransport, PeerTransport), FailureReason> {
-    let open_rails = side.shared.fabric.clone().map(|fabric| {
-        let rails = RdmaReceiver::new(fabric, session_id.clone(), Arc::clone(metrics));
-        let resend = side.shared.config.transfer.resend_interval;
-        async move {
-            side.enter_rails(session_id, &rails, outbox);
-            let opened = opening::open(&rails, outbox, resend).await;
-            opened.inspect_err(|_| side.close_rails(session_id))?;
-            Ok(rails)
-        }
-    });
+    let open_rails = side.rails.opener(session_id, outbox, metrics);
     let wanted = side.shared.config.transfer.transport;
     let own = (
         side.regions(),
@@ -141,14 +130,7 @@ async fn negotiate(
     let chosen = negotiate::choose(wanted, ack, own, rank_ip, open_rails).await;
     let (chosen, fallback_reason) =
         chosen.map_err(|error| FailureReason::peer(error.to_string()))?;
-    let report = PeerTransport {
-        transport: chosen.transport(),
-        fallback_reason: fallback_reason.trim_start_matches("; ").to_owned(),
-        nics: match &chosen {
-            NegotiatedTransport::Rdma(_) => side.shared.nic_names(),
-            NegotiatedTransport::Shm(_) | NegotiatedTransport::Tcp => Vec::new(),
-        },
-    };
+    let report = chosen.report(&fallback_reason);
     Ok((chosen, report))
 }
 
@@ -174,7 +156,7 @@ async fn register(
         session_id: session_id.clone(),
         endpoint: config.transfer.host.to_string(),
         dst_port: side.control_port(),
-        data_port: side.link_port(),
+        data_port: side.connection_port(),
         rank: config.rank,
         parallel: config.parallel,
         layout: config.kv.layout.clone(),

@@ -6,6 +6,7 @@ use crate::config::{BootstrapAddr, Waker};
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
 use crate::fence::Fence;
+use crate::host::Instant;
 use crate::metrics::FenceMetrics;
 use crate::progress::Progress;
 use crate::ranks::TargetRank;
@@ -15,7 +16,6 @@ use parking_lot::Mutex;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::control::{Generation, SessionId};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 use tokio::sync::Notify;
 
 pub(crate) struct ReceiverRoom {

@@ -3,6 +3,7 @@
 //! that a peer that cannot be used costs its rooms nothing and is tried again after it recovers.
 
 use crate::failure::FailureReason;
+use crate::host::Instant;
 use crate::tasks::Tasks;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -11,7 +12,6 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 /// How long a failure is kept: doubled with each, up to the maximum.
 const REST_MIN: Duration = Duration::from_millis(100);

@@ -9,6 +9,7 @@ use crate::config::BootstrapAddr;
 use crate::config::rank_name;
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
+use crate::host::Instant;
 use crate::items;
 use crate::plan::{End, TransferPlan};
 use crate::transport::outgoing::{OutboundEvents, OutboundPeer, OutboundRoom};
@@ -21,11 +22,10 @@ use pd_protocol::control::{
 };
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Registered decode ranks at once.
 const SESSIONS_MAX: usize = 4096;
-/// A session whose liveness link does not come is dropped.
+/// A session whose liveness connection does not come is dropped.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl PrefillSide {
@@ -56,7 +56,7 @@ impl PrefillSide {
             | ControlMessage::RailDown(_)
             | ControlMessage::ChunkReady(_)
             | ControlMessage::AbortAck(_) => {
-                tracing::warn!("a message for decode came to prefill; dropped");
+                tracing::warn!("dropped a message for decode");
             }
         }
     }
@@ -64,7 +64,7 @@ impl PrefillSide {
     fn session(&self, id: &SessionId) -> Option<Arc<DecodePeer>> {
         let session = self.sessions.lock().get(id).cloned();
         if session.is_none() {
-            tracing::debug!(%id, "message of a session that is over; dropped");
+            tracing::debug!(%id, "dropped a message of an ended session");
         }
         session
     }
@@ -87,7 +87,7 @@ impl PrefillSide {
         let id = info.session_id.clone();
         let refused = self.refusal(&info);
         if let Some(why) = &refused {
-            tracing::warn!(session = %id, why, "registration refused");
+            tracing::warn!(session = %id, why, "refused a registration");
         }
         let ack = self.register_ack(id.clone(), refused.clone());
         let _ = outbox.send(&ControlMessage::RegisterAck(Box::new(ack)));
@@ -137,7 +137,7 @@ impl PrefillSide {
             rank: config.rank,
             layout: config.kv.layout.clone(),
             kv_compat: config.kv_compat.clone(),
-            liveness_port: self.link_port(),
+            liveness_port: self.connection_port(),
             shm: self.shm.clone(),
             tcp: config.transfer.transport.allows(Transport::Tcp),
             rdma: self.shared.fabric.is_some(),

@@ -6,6 +6,7 @@ use crate::config::Waker;
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
 use crate::fence::Fence;
+use crate::host;
 use crate::metrics::FenceMetrics;
 use crate::progress::Progress;
 use crate::sender::ChunkReport;
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 use pd_protocol::control::{SessionId, TransferInfo};
 use pd_protocol::{BootstrapRoom, KvPoll};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 pub(crate) struct SenderRoom {
@@ -151,8 +152,7 @@ impl OutboundRoom for SenderRoom {
     }
 
     fn report(&self, bytes: u64, duration: Duration, last: bool) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let at_unix_ns = now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
+        let at_unix_ns = host::unix_time_ns();
         self.reports.lock().push(ChunkReport {
             bytes,
             duration,

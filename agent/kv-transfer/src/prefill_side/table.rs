@@ -3,12 +3,12 @@
 
 use super::decode_peer::DecodePeer;
 use super::room::SenderRoom;
+use crate::host::Instant;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::control::{SessionId, TransferInfo};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Rooms announced by decode whose request has not come; and rooms remembered after their end.
 const EARLY_MAX: usize = 16_384;

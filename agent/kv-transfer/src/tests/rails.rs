@@ -167,10 +167,7 @@ fn a_peer_that_is_never_found_is_given_up_with_the_reason() {
             .wait("it is refused", || receiver.poll() == KvPoll::Failed);
         let reason = receiver.failure_reason().expect("it failed").to_string();
         assert!(reason.contains("to RTR"), "{side}: {reason}");
-        assert!(
-            reason.contains("no way leads to the peer"),
-            "{side}: {reason}"
-        );
+        assert!(reason.contains("no route to the peer"), "{side}: {reason}");
     }
 }
 

@@ -5,6 +5,7 @@ use crate::config::TransportChoice;
 use crate::memory::Region;
 use crate::transport::rdma::receiver::RdmaReceiver;
 use crate::transport::shm::mapping::ShmMapping;
+use crate::transport_report::PeerTransport;
 use pd_protocol::Transport;
 use pd_protocol::control::RegisterAck;
 use std::fmt::Write;
@@ -26,6 +27,19 @@ impl NegotiatedTransport {
             Self::Shm(_) => Transport::Shm,
             Self::Rdma(_) => Transport::Rdma,
             Self::Tcp => Transport::Tcp,
+        }
+    }
+
+    /// As `/server_info` shows it.
+    pub(crate) fn report(&self, fallback_reason: &str) -> PeerTransport {
+        let nics = match self {
+            Self::Rdma(rails) => rails.nics(),
+            Self::Shm(_) | Self::Tcp => Vec::new(),
+        };
+        PeerTransport {
+            transport: self.transport(),
+            fallback_reason: fallback_reason.trim_start_matches("; ").to_owned(),
+            nics: nics.into_iter().map(|nic| nic.device).collect(),
         }
     }
 }

@@ -74,7 +74,7 @@ impl Outbound {
                 self.rails.get_or_init(start);
             }
             None => {
-                tracing::warn!(session = %self.peer.id(), "rails are wanted that were not offered")
+                tracing::warn!(session = %self.peer.id(), "decode asks for rails that were not offered")
             }
         }
     }

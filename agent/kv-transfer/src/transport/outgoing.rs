@@ -3,6 +3,7 @@
 use crate::control::socket::{Outbox, SendError};
 use crate::failure::FailureReason;
 use crate::fence::Fence;
+use crate::host::Instant;
 use crate::metrics::PeerMetrics;
 use crate::plan::{OwnedTail, TransferPlan};
 use parking_lot::Mutex;
@@ -10,7 +11,7 @@ use pd_protocol::control::{ControlMessage, KvArgsRegisterInfo, SessionId, Status
 use pd_protocol::{BootstrapRoom, KvPoll};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// A room that sends.
@@ -95,7 +96,7 @@ impl OutboundPeer {
             reason,
         });
         if let Err(error) = self.send(&status) {
-            tracing::warn!(session = %self.id(), %error, "status not sent");
+            tracing::warn!(session = %self.id(), %error, "could not send a status");
         }
     }
 

@@ -17,7 +17,7 @@ pub(crate) mod connecting;
 pub(crate) mod dispatch;
 pub(crate) mod fabric;
 pub(crate) mod immediate;
-pub(crate) mod opening;
 pub(crate) mod receiver;
+pub(crate) mod sessions;
 pub(crate) mod wire;
 pub(crate) mod writer;

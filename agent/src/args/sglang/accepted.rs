@@ -1,5 +1,5 @@
-//! SGLang's flags that change no answer here: what they ask for is always so, or they tune, watch
-//! or report what this program does in its own way or does not have.
+//! SGLang's flags that change no answer here: what they ask for is always on, or they tune, monitor
+//! or report something that this program does in its own way or lacks.
 
 use super::{Group, Meaning};
 
@@ -18,19 +18,19 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         meaning: Meaning::WithoutEffect(
-            "there is no parser yet, so reasoning stays in `content` and `reasoning_content` is \
+            "there is no reasoning parser yet, so reasoning stays in `content` and `reasoning_content` is \
              absent",
         ),
         flags: "reasoning-parser=",
     },
     Group {
         meaning: Meaning::WithoutEffect(
-            "there is no parser yet, so tool calls stay in `content` and `tool_calls` is absent",
+            "there is no tool-call parser yet, so tool calls stay in `content` and `tool_calls` is absent",
         ),
         flags: "tool-call-parser=",
     },
     Group {
-        meaning: Meaning::WithoutEffect("code of a model's folder is never run"),
+        meaning: Meaning::WithoutEffect("code in the model's folder is never run"),
         flags: "trust-remote-code",
     },
     Group {
@@ -38,7 +38,7 @@ pub(super) const GROUPS: &[Group] = &[
         flags: "skip-server-warmup warmups=",
     },
     Group {
-        meaning: Meaning::WithoutEffect("the kernels are chosen at start"),
+        meaning: Meaning::WithoutEffect("kernels are chosen at start"),
         flags: "attention-backend= decode-attention-backend= prefill-attention-backend= \
                 sampling-backend= fp8-gemm-backend= fp4-gemm-backend= fp8-gemm-runner-backend= \
                 fp4-gemm-runner-backend= bf16-gemm-backend= enable-lean-attention \
@@ -53,7 +53,9 @@ pub(super) const GROUPS: &[Group] = &[
                 disable-mla enable-precise-embedding-interpolation mlx-enable-sampling",
     },
     Group {
-        meaning: Meaning::WithoutEffect("decode steps are captured when they first come again"),
+        meaning: Meaning::WithoutEffect(
+            "decode steps are captured when their batch size first repeats",
+        ),
         flags: "cuda-graph-bs=* cuda-graph-bs-decode=* cuda-graph-bs-prefill=* cuda-graph-config= \
                 cuda-graph-backend-decode= cuda-graph-backend-prefill= cuda-graph-max-bs-prefill= \
                 cuda-graph-max-seq-len-prefill= cuda-graph-prefill-max-context= context-bucket= \
@@ -63,7 +65,7 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         meaning: Meaning::WithoutEffect(
-            "requests are computed in the order of their arrival, chunks of prompts beside decode \
+            "requests are computed in order of arrival, prompt chunks alongside decode \
              steps",
         ),
         flags: "schedule-policy= enable-priority-scheduling disable-priority-preemption \
@@ -83,7 +85,7 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         meaning: Meaning::WithoutEffect(
-            "prefixes are cached in the device's KV pool alone, the least recently used leaves first",
+            "prefixes are cached in the device's KV pool only, evicted least recently used first",
         ),
         flags: "radix-eviction-policy= radix-eviction-policy-config= radix-cache-backend= \
                 enable-session-radix-cache disaggregation-decode-enable-radix-cache \
@@ -98,7 +100,7 @@ pub(super) const GROUPS: &[Group] = &[
                 flexkv-config-file= strip-thinking-cache prefill-only-disable-kv-cache",
     },
     Group {
-        meaning: Meaning::WithoutEffect("a worker has one rank, and a GPU at most"),
+        meaning: Meaning::WithoutEffect("a worker has one rank and at most one GPU"),
         flags: "dist-init-addr= nccl-init-addr= nccl-port= dist-timeout= gated-launch-port= \
                 gpu-id-step= pp-max-micro-batch-size= max-micro-batch-size= pp-async-batch-depth= \
                 load-balance-method= enable-dp-attention enable-dp-lm-head dcp-comm-backend= \
@@ -117,7 +119,7 @@ pub(super) const GROUPS: &[Group] = &[
                 use-ray",
     },
     Group {
-        meaning: Meaning::WithoutEffect("models here have no experts"),
+        meaning: Meaning::WithoutEffect("mixture-of-experts models are not supported"),
         flags: "enable-ep-moe enable-deepep-moe enable-flashinfer-moe moe-dense-tp-size= \
                 elastic-ep-join-rank-offset= elastic-ep-initial-size= max-ep-size= \
                 enable-fused-moe-sum-all-reduce moe-a2a-backend= enable-w4a4-mxfp4-megamoe \
@@ -136,7 +138,7 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         meaning: Meaning::WithoutEffect(
-            "models here are dense, with attention over all of the context in every layer",
+            "supported models are dense, with full attention in every layer",
         ),
         flags: "qsa-indexer-dtype= dsa-prefill-backend= dsv4-prefill-backend= dsa-triton-union= \
                 dsa-decode-backend= dsv4-attn-backend= dsa-paged-mqa-logits-backend= \
@@ -158,7 +160,7 @@ pub(super) const GROUPS: &[Group] = &[
                 offload-mode=",
     },
     Group {
-        meaning: Meaning::WithoutEffect("models here read text only"),
+        meaning: Meaning::WithoutEffect("supported models read text only"),
         flags: "language-model-only enable-multimodal mm-attention-backend= \
                 enable-broadcast-mm-inputs-process enable-prefix-mm-cache mm-enable-dp-encoder \
                 no-mm-enable-dp-encoder mm-process-config= mm-processor-worker-num= \
@@ -171,7 +173,7 @@ pub(super) const GROUPS: &[Group] = &[
                 asr-max-concurrent-sessions=",
     },
     Group {
-        meaning: Meaning::WithoutEffect("nothing is drafted, so nothing is tuned"),
+        meaning: Meaning::WithoutEffect("speculative decoding is not supported"),
         flags: "uno-lora-path= speculative-draft-model-path= speculative-draft-model= \
                 speculative-draft-model-revision= speculative-draft-load-format= \
                 speculative-num-steps= speculative-eagle-topk= speculative-num-draft-tokens= \
@@ -197,7 +199,7 @@ pub(super) const GROUPS: &[Group] = &[
                 enable-draft-weights-cpu-backup dllm-algorithm-config= dllm-fdfo no-dllm-fdfo",
     },
     Group {
-        meaning: Meaning::WithoutEffect("no LoRA adapter is loaded, so none is tuned"),
+        meaning: Meaning::WithoutEffect("LoRA adapters are not supported"),
         flags: "enable-lora-overlap-loading max-lora-rank= lora-target-modules=* max-loaded-loras= \
                 max-loras-per-batch= lora-eviction-policy= lora-backend= max-lora-chunk-size= \
                 experts-shared-outer-loras no-experts-shared-outer-loras lora-use-virtual-experts \
@@ -208,12 +210,12 @@ pub(super) const GROUPS: &[Group] = &[
         flags: "enable-pd-role-switch pdmux-config-path= sm-group-num=",
     },
     Group {
-        meaning: Meaning::WithoutEffect("KV that arrives is not summed up and compared"),
+        meaning: Meaning::WithoutEffect("received KV is not checksummed"),
         flags: "disaggregation-enable-kv-checksum",
     },
     Group {
         meaning: Meaning::WithoutEffect(
-            "nothing is fetched or converted: files are mapped where they are, and stay",
+            "weights are neither downloaded nor converted: files are mapped in place",
         ),
         flags: "download-dir= model-loader-extra-config= startup-weight-load-mode= \
                 custom-weight-loader=* weight-loader-disable-mmap \
@@ -228,20 +230,22 @@ pub(super) const GROUPS: &[Group] = &[
                 modelopt-checkpoint-save-path= modelopt-export-path= enable-weights-cpu-backup",
     },
     Group {
-        meaning: Meaning::WithoutEffect("answers are not constrained to a grammar"),
+        meaning: Meaning::WithoutEffect("grammars are not supported"),
         flags: "grammar-backend= constrained-json-whitespace-pattern= \
                 constrained-json-disable-any-whitespace constrained-json-max-whitespace-cnt= \
                 disable-outlines-disk-cache disable-disk-cache",
     },
     Group {
-        meaning: Meaning::WithoutEffect("the log is --log-level's, and holds no request's text"),
+        meaning: Meaning::WithoutEffect("--log-level sets the log, which holds no request's text"),
         flags: "log-level-http= log-requests log-requests-level= log-requests-format= \
                 log-requests-target=* uvicorn-access-log-exclude-prefixes=* crash-dump-folder= \
                 show-time-cost decode-log-interval= enable-request-time-stats-logging \
                 gc-warning-threshold-secs=",
     },
     Group {
-        meaning: Meaning::WithoutEffect("what is measured is in /metrics, and in admin timelines"),
+        meaning: Meaning::WithoutEffect(
+            "measurements are in /metrics and the admin API's timelines",
+        ),
         flags: "enable-mfu-metrics enable-metrics-for-all-schedulers \
                 load-snapshot-publish-interval= tokenizer-metrics-custom-labels-header= \
                 tokenizer-metrics-allowed-custom-labels=* extra-metric-labels= \
@@ -254,7 +258,7 @@ pub(super) const GROUPS: &[Group] = &[
                 enable-layerwise-nvtx-marker",
     },
     Group {
-        meaning: Meaning::WithoutEffect("nothing is dumped or checked beside the steps"),
+        meaning: Meaning::WithoutEffect("debug dumps and checks are not supported"),
         flags: "kv-canary= kv-canary-sweep-interval= kv-canary-real-data= \
                 debug-tensor-dump-output-folder= debug-tensor-dump-layers=* \
                 debug-tensor-dump-input-file= msprobe-dump-config= watermark-config= \
@@ -262,7 +266,7 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         meaning: Meaning::WithoutEffect(
-            "one process serves over HTTP/1.1, with threads of its own for text and connections",
+            "one process serves HTTP/1.1, with its own threads for text and connections",
         ),
         flags: "tokenizer-backend= tokenizer-worker-num= detokenizer-worker-num= \
                 enable-dynamic-batch-tokenizer dynamic-batch-tokenizer-batch-size= \
@@ -278,11 +282,13 @@ pub(super) const GROUPS: &[Group] = &[
         flags: "stream-interval=",
     },
     Group {
-        meaning: Meaning::WithoutEffect("no step waits for another process, so none is watched"),
+        meaning: Meaning::WithoutEffect(
+            "no step waits for another process, so there is no watchdog",
+        ),
         flags: "watchdog-timeout= soft-watchdog-timeout=",
     },
     Group {
-        meaning: Meaning::WithoutEffect("there is no such API here"),
+        meaning: Meaning::WithoutEffect("this API is not supported"),
         flags: "enable-response-store tool-server= enable-streaming-session file-storage-path= \
                 trust-request-chat-template",
     },

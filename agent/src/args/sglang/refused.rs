@@ -1,5 +1,5 @@
-//! SGLang's flags that change answers or memory, or whom is trusted, in a way that is not carried
-//! out here. Each group says what is so here, and what to do.
+//! SGLang's flags that change answers, memory or trust in a way that is not supported here. Each
+//! group says why, and what to do.
 
 use super::{Group, Meaning};
 
@@ -25,7 +25,7 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         meaning: Meaning::Only {
             values: "auto safetensors gguf",
-            instead: "weights are read from safetensors or GGUF files, whichever --model-path has; \
+            instead: "weights are read from safetensors or GGUF files, as --model-path has them; \
                       leave it out",
         },
         flags: "load-format=",
@@ -33,14 +33,14 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         meaning: Meaning::Only {
             values: "gguf",
-            instead: "weights are never quantised at start; give a GGUF file that is, and leave it \
+            instead: "weights are never quantised at start; give a quantised GGUF file, and leave it \
                       out",
         },
         flags: "quantization=",
     },
     Group {
         meaning: Meaning::Refused(
-            "weights are never quantised at start; give a GGUF file that is, and leave it out",
+            "weights are never quantised at start; give a quantised GGUF file, and leave it out",
         ),
         flags: "quantization-param-path= modelopt-quant= modelopt-checkpoint-restore-path= \
                 quantize-and-serve torchao-config= kt-weight-path=",
@@ -48,20 +48,20 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         meaning: Meaning::Only {
             values: "auto sglang hf",
-            instead: "the model's code is this program's own; leave it out",
+            instead: "model code is built in; leave it out",
         },
         flags: "model-impl= model-config-parser=",
     },
     Group {
         meaning: Meaning::Only {
             values: "{}",
-            instead: "the model's files are taken as they are; change its config.json",
+            instead: "the model's files are used unchanged; edit its config.json",
         },
         flags: "json-model-override-args=",
     },
     Group {
         meaning: Meaning::Refused(
-            "the model's files are taken as they are; give the folder that holds what you want as \
+            "the model's files are used unchanged; give the folder that holds what you want as \
              --model-path, and leave it out",
         ),
         flags: "revision= decrypted-config-file= checkpoint-engine-wait-weights-before-ready \
@@ -76,13 +76,13 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         meaning: Meaning::Only {
             values: "default",
-            instead: "the model's own template serves; give a file of Jinja as --chat-template",
+            instead: "the model's own template is used; give a Jinja file as --chat-template",
         },
         flags: "hf-chat-template-name=",
     },
     Group {
         meaning: Meaning::Refused(
-            "prompts of /v1/completions reach the model as they are; leave it out",
+            "prompts of /v1/completions reach the model unchanged; leave it out",
         ),
         flags: "completion-template=",
     },
@@ -102,16 +102,16 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         meaning: Meaning::Only {
             values: "auto slow",
-            instead: "the tokenizer is the model's own; leave it out",
+            instead: "the model's own tokenizer is used; leave it out",
         },
         flags: "tokenizer-mode=",
     },
     Group {
-        meaning: Meaning::Refused("text is always read and written; leave it out"),
+        meaning: Meaning::Refused("the tokenizer is always loaded; leave it out"),
         flags: "skip-tokenizer-init",
     },
     Group {
-        meaning: Meaning::Refused("this program generates text and embeds none; leave it out"),
+        meaning: Meaning::Refused("embeddings are not supported; leave it out"),
         flags: "is-embedding",
     },
     Group {
@@ -122,13 +122,13 @@ pub(super) const GROUPS: &[Group] = &[
         flags: "enable-lora lora-paths=*",
     },
     Group {
-        meaning: Meaning::Refused("each token is computed by the model itself; leave it out"),
+        meaning: Meaning::Refused("speculative decoding is not supported; leave it out"),
         flags: "speculative-algorithm= speculative-algo= dllm-algorithm=",
     },
     Group {
         meaning: Meaning::Only {
             values: "null",
-            instead: "each token is computed by the model itself; leave it out",
+            instead: "speculative decoding is not supported; leave it out",
         },
         flags: "decoupled-spec-role=",
     },
@@ -141,17 +141,17 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         meaning: Meaning::Refused(
-            "models here read text only, so there is no encoder; leave it out",
+            "supported models read text only, so there is no encoder; leave it out",
         ),
         flags: "encoder-only language-only",
     },
     Group {
-        meaning: Meaning::Refused("attention is over all of the context; leave it out"),
+        meaning: Meaning::Refused("attention always covers the full context; leave it out"),
         flags: "enable-hisparse",
     },
     Group {
         meaning: Meaning::Refused(
-            "weights and KV pool stay in the device's memory; take a smaller model or a GGUF file, \
+            "weights and KV pool stay in the device's memory; use a smaller model or a GGUF file, \
              and leave it out",
         ),
         flags: "enable-memory-saver enable-paged-experts",
@@ -159,17 +159,21 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         meaning: Meaning::Only {
             values: "0",
-            instead: "weights and KV pool stay in the device's memory; take a smaller model or a GGUF \
+            instead: "weights and KV pool stay in the device's memory; use a smaller model or a GGUF \
                       file, and leave it out",
         },
         flags: "cpu-offload-gb=",
     },
     Group {
-        meaning: Meaning::Refused("logits are not changed by code or marks; leave it out"),
+        meaning: Meaning::Refused(
+            "logit processors and watermarks are not supported; leave it out",
+        ),
         flags: "enable-custom-logit-processor enable-watermark",
     },
     Group {
-        meaning: Meaning::Refused("no kernels match a training system's; leave it out"),
+        meaning: Meaning::Refused(
+            "kernels do not match a training system's bit for bit; leave it out",
+        ),
         flags: "rl-on-policy-target=",
     },
     Group {
@@ -182,7 +186,9 @@ pub(super) const GROUPS: &[Group] = &[
                 enable-return-indexer-topk return-input-ids return-output-ids",
     },
     Group {
-        meaning: Meaning::Refused("thinking is text like any other; leave it out"),
+        meaning: Meaning::Refused(
+            "reasoning is not treated differently from other text; leave it out",
+        ),
         flags: "enable-strict-thinking",
     },
     Group {
@@ -198,7 +204,7 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         meaning: Meaning::Refused(
-            "a stream has usage where its request asks for it (stream_options.include_usage); leave \
+            "a request asks for usage itself (stream_options.include_usage); leave \
              it out",
         ),
         flags: "stream-response-default-include-usage",

@@ -1,4 +1,4 @@
-//! The table against SGLang's own list of options, and what a person reads.
+//! The table against SGLang's own list of options, and what a user reads.
 
 use super::*;
 use crate::args::Args;
@@ -86,7 +86,7 @@ fn a_refusal_is_one_sentence_that_names_its_flags_and_what_to_do() {
         let (name, values) = group.flags().next().unwrap();
         let given = format!("--{name}{}", values.map_or("", |_| " x"));
         assert_eq!(broken(&given), [format!("--{name}: {instead}")]);
-        assert!(instead.contains(';'), "{instead}: says what to do");
+        assert!(instead.contains(';'), "{instead}: no advice");
     }
     assert_eq!(
         broken("--enable-lora --lora-paths a=/x b=/y --lora-backend triton"),
@@ -97,7 +97,7 @@ fn a_refusal_is_one_sentence_that_names_its_flags_and_what_to_do() {
     );
     assert_eq!(
         broken("--speculative-algorithm EAGLE --speculative-num-steps 3"),
-        ["--speculative-algorithm: each token is computed by the model itself; leave it out"]
+        ["--speculative-algorithm: speculative decoding is not supported; leave it out"]
     );
 }
 

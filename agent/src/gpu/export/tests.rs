@@ -60,7 +60,7 @@ fn a_figure_has_dcgms_name_unit_and_labels() {
 }
 
 #[test]
-fn what_one_gpu_does_not_tell_is_left_out_and_not_zero() {
+fn a_field_that_a_gpu_does_not_report_is_absent_and_not_zero() {
     let gpus = [
         mk_gpu(0, &[(Field::GpuTemp, 40), (Field::EccDbeVolTotal, 0)]),
         mk_gpu(1, &[(Field::GpuTemp, 90)]),
@@ -73,18 +73,21 @@ fn what_one_gpu_does_not_tell_is_left_out_and_not_zero() {
 }
 
 #[test]
-fn a_fault_is_told_by_its_reason() {
+fn a_fault_is_exported_under_its_reason() {
     let gpu = mk_gpu(1, &[(Field::ClocksEventReasons, 0x48)]);
     let lines = lines(&[gpu], &Place::default());
-    let told = |reason: &str, value: u8| {
+    let is_exported = |reason: &str, value: u8| {
         let end = format!("reason=\"{reason}\"}} {value}");
         lines.iter().any(|line| line.ends_with(&end))
     };
     assert!(
-        told("hw_slowdown", 1) && told("hw_thermal", 1),
+        is_exported("hw_slowdown", 1) && is_exported("hw_thermal", 1),
         "{lines:#?}"
     );
-    assert!(told("hw_power_brake", 0) && told("lost", 0), "{lines:#?}");
+    assert!(
+        is_exported("hw_power_brake", 0) && is_exported("lost", 0),
+        "{lines:#?}"
+    );
     assert!(!lines.iter().any(|line| line.contains("double_bit_ecc")));
 }
 

@@ -19,7 +19,7 @@ fn units_are_dcgms() {
 }
 
 #[test]
-fn what_no_gpu_can_be_is_nonsense() {
+fn implausible_values_are_refused() {
     assert!(Field::GpuUtil.is_plausible(100));
     assert!(!Field::GpuUtil.is_plausible(101));
     assert!(!Field::GpuTemp.is_plausible(u64::from(u32::MAX)));

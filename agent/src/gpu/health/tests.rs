@@ -1,4 +1,4 @@
-//! Which GPUs are to be counted on.
+//! Which GPUs are degraded.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn a_busy_gpu_at_its_power_cap_is_healthy() {
 }
 
 #[test]
-fn a_gpu_that_hardware_slows_down_is_not_counted_on() {
+fn a_gpu_that_hardware_slows_down_is_degraded() {
     let hot = mk_slowed(0x4 | HW_SLOWDOWN | HW_THERMAL_SLOWDOWN);
     assert_eq!(faults(&hot), [Fault::HwSlowdown, Fault::HwThermal]);
     let braked = mk_slowed(HW_POWER_BRAKE_SLOWDOWN);
@@ -30,7 +30,7 @@ fn a_gpu_that_hardware_slows_down_is_not_counted_on() {
 }
 
 #[test]
-fn double_bits_count_and_single_bits_do_not() {
+fn double_bit_errors_count_and_single_bit_errors_do_not() {
     let gpu = mk_gpu(&[(Field::EccSbeVolTotal, 900), (Field::EccDbeVolTotal, 0)]);
     assert_eq!(faults(&gpu), []);
     let gpu = mk_gpu(&[(Field::EccDbeVolTotal, 1)]);
@@ -38,7 +38,7 @@ fn double_bits_count_and_single_bits_do_not() {
 }
 
 #[test]
-fn an_xid_of_the_program_is_no_fault_of_the_gpu() {
+fn an_xid_of_the_program_is_not_a_fault_of_the_gpu() {
     for xid in [0, 13, 31, 43, 45, 63, 68, 94] {
         assert!(!is_fatal(xid), "{xid}");
     }
@@ -48,7 +48,7 @@ fn an_xid_of_the_program_is_no_fault_of_the_gpu() {
 }
 
 #[test]
-fn a_fatal_xid_outlives_those_that_follow_it() {
+fn a_fatal_xid_outlives_later_ones() {
     let gpu = Gpu {
         fatal_xid: Some(79),
         ..mk_gpu(&[(Field::XidErrors, 45)])
@@ -57,7 +57,7 @@ fn a_fatal_xid_outlives_those_that_follow_it() {
 }
 
 #[test]
-fn what_a_gpu_does_not_tell_is_neither_good_nor_bad() {
+fn an_unreported_fault_is_neither_present_nor_absent() {
     let mute = mk_gpu(&[]);
     assert_eq!(faults(&mute), []);
     let known = Fault::ALL

@@ -1,4 +1,4 @@
-//! Age, end and what the log is told, with a reader that is no driver.
+//! Age, end and log of readings, with a reader that needs no driver.
 
 use super::super::field::Field;
 use super::*;
@@ -11,16 +11,16 @@ fn mk_gpu(reasons: u64) -> Gpu {
 }
 
 #[test]
-fn a_reading_that_is_old_is_not_told() {
+fn an_old_reading_is_not_exported() {
     let at = Instant::now();
     let reading = Reading {
         gpus: vec![mk_gpu(0)],
         at,
     };
-    assert_eq!(reading.clone().told(at + AGE_MAX), [mk_gpu(0)]);
-    let late = reading.told(at + AGE_MAX + Duration::from_nanos(1));
+    assert_eq!(reading.clone().at(at + AGE_MAX), [mk_gpu(0)]);
+    let late = reading.at(at + AGE_MAX + Duration::from_nanos(1));
     assert_eq!(faults(&late[0]), [Fault::Lost]);
-    assert!(late[0].fields.is_empty(), "old figures are not told");
+    assert!(late[0].fields.is_empty(), "old values are not exported");
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn the_thread_ends_with_its_sampler() {
 }
 
 #[test]
-fn faults_are_told_when_they_come_and_when_they_go() {
+fn faults_are_logged_when_they_appear_and_when_they_clear() {
     let (cool, hot) = ([mk_gpu(0)], [mk_gpu(0x40)]);
     assert_eq!(changes(&[], &cool), []);
     assert_eq!(changes(&cool, &hot), [(&hot[0], vec!["hw_thermal"])]);

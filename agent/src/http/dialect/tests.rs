@@ -1,4 +1,4 @@
-//! What client libraries look for in a refusal.
+//! What client libraries check in a refusal.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn an_overlong_answer_names_the_field_that_the_client_sent() {
 }
 
 #[test]
-fn a_text_that_was_not_tokenised_is_told_in_bytes() {
+fn the_length_of_an_untokenised_text_is_reported_in_bytes() {
     let why = EncodeError::TooLong(TextTooLong {
         bytes: 32_000_000,
         max_tokens: 8192,

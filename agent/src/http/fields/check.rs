@@ -1,4 +1,4 @@
-//! Holds a body against the table of fields.
+//! Checks a body against the table of fields.
 
 use super::{Field, How, Scope};
 use crate::http::error::ApiError;
@@ -8,16 +8,17 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A longer value asks for something; its tree would take many times its bytes.
+/// A longer value always requests something; parsing it would take many times its size.
 const IDLE_BYTES_MAX: usize = 16 * 1024;
-/// Names this many edits apart may be meant for each other.
+/// Names at most this many edits apart count as typos of each other.
 const EDITS_MAX: usize = 2;
 
-/// Looks through the object `json`, which is what `scope` names.
+/// Checks the object `json`, whose fields are those of `scope`.
 ///
 /// # Errors
-/// 400 that names one field: of an object, the refused one whose row comes first, for a row may say what
-/// the next ones need, else the first that is unknown. Objects inside come before what holds them.
+/// 400 that names one field: the refused one whose row comes first, because a row may name what the
+/// next ones need, else the first unknown one. Nested objects come before the object that holds
+/// them.
 pub(crate) fn check(scope: Scope, json: &str) -> Result<(), ApiError> {
     let mut refusal = None;
     let mut body = serde_json::Deserializer::from_str(json);
@@ -26,21 +27,21 @@ pub(crate) fn check(scope: Scope, json: &str) -> Result<(), ApiError> {
         path: String::new(),
         refusal: &mut refusal,
     };
-    // Malformed JSON is for the reader of the body's type, which says where.
+    // The parser of the body's type reports malformed JSON, with its position.
     let _malformed = object.deserialize(&mut body);
     refusal.map_or(Ok(()), Err)
 }
 
-/// An object with fields of `scope`, or a list of such; anything else has none.
+/// An object with fields of `scope`, or a list of them; anything else has no fields.
 struct Object<'a> {
     scope: Scope,
-    /// Of the object in the body, with the dot that follows it.
+    /// The path of the object in the body, with a trailing dot.
     path: String,
     refusal: &'a mut Option<ApiError>,
 }
 
 impl Object<'_> {
-    /// Reads over the value of an honoured field, but for the objects in it that have fields.
+    /// Skips the value of an honoured field, except for objects in it whose fields are checked.
     fn pass<'de, A: MapAccess<'de>>(
         &mut self,
         map: &mut A,
@@ -87,7 +88,7 @@ impl<'de> Visitor<'de> for Object<'_> {
                     (!is_idle(value.get(), idle)).then(|| ApiError::unsupported(&path, instead))
                 }
                 Some(How::Harmless(why)) => {
-                    tracing::debug!(field = path, why, "read over a field without effect");
+                    tracing::debug!(field = path, why, "ignored a field without effect");
                     map.next_value::<IgnoredAny>()?;
                     None
                 }
@@ -154,7 +155,7 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 }
 
-/// The value asks for nothing. A list, as batches have one, does so if its elements do.
+/// Whether the value requests nothing. A list, as batches have, does so if all its elements do.
 fn is_idle(json: &str, idle: &[&str]) -> bool {
     let read = |json: &str| serde_json::from_str::<Value>(json).ok();
     let is_listed = |value: &Value| idle.iter().any(|json| read(json).as_ref() == Some(value));
@@ -181,14 +182,14 @@ fn is_idle(json: &str, idle: &[&str]) -> bool {
 fn unknown(scope: Scope, path: &str, name: &str) -> ApiError {
     let what_to_do = match nearest(scope, name) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => "it is no field of this API; leave it out".to_owned(),
+        None => "this API has no such field; leave it out".to_owned(),
     };
-    // OpenAI's words, by which clients know it.
+    // OpenAI's wording, which clients recognise.
     let message = format!("Unrecognized request argument supplied: `{path}`: {what_to_do}");
     ApiError::field(path, message).with_code("unknown_parameter")
 }
 
-/// The honoured field that is spelled most like `name`.
+/// The honoured field with the spelling closest to `name`.
 fn nearest(scope: Scope, name: &str) -> Option<&'static str> {
     let honoured = Field::of(scope).filter(|field| matches!(field.how, How::Honoured));
     let edits = honoured.map(|field| (edits(field.name, name), field.name));

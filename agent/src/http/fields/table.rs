@@ -1,5 +1,5 @@
-//! The table. A field that a schema of OpenAI, SGLang or vLLM has is in it; the test beside it holds
-//! it against their lists. Fields that several scopes treat alike share a row.
+//! The table. It covers every field of a schema of OpenAI, SGLang or vLLM; the test next to it
+//! checks this against their lists. Fields that several scopes handle alike share a row.
 
 mod engine;
 mod openai;

@@ -1,4 +1,4 @@
-//! The table against the schemas of OpenAI, SGLang and vLLM, and what requests get of it.
+//! The table against the schemas of OpenAI, SGLang and vLLM, and its effect on requests.
 
 use super::*;
 use crate::http::body::{Body, parse};
@@ -16,7 +16,7 @@ const SCOPES: [Scope; 6] = [
     Scope::Message,
 ];
 
-/// Names of fields, one a line, under a line with their source.
+/// Names of fields, one per line, below a line with their source.
 const SCHEMAS: &[(Scope, &str)] = &[
     (Scope::Chat, include_str!("../testdata/openai-chat.txt")),
     (Scope::Chat, include_str!("../testdata/sglang-chat.txt")),
@@ -59,7 +59,7 @@ const SCHEMAS: &[(Scope, &str)] = &[
     ),
 ];
 
-/// What the route of `scope` says to a body with `field` at its place, and the field's path.
+/// The response of the route of `scope` to a body with `field`, and the field's path.
 fn ask(scope: Scope, field: &str, value: &str) -> (String, Result<(), ApiError>) {
     let object = format!(r#"{{"{field}": {value}}}"#);
     let (path, body) = match scope {
@@ -128,7 +128,7 @@ fn a_refused_field_is_answered_with_its_name_and_what_to_do() {
             .iter()
             .chain(idle)
         {
-            // Where another route honours the field, its type is checked all the same.
+            // If another route honours the field, its type is still checked.
             let code = ask(scope, field.name, nothing).1.err().map(|why| why.code);
             assert!(
                 matches!(code, None | Some(Some("invalid_type"))),
@@ -140,7 +140,7 @@ fn a_refused_field_is_answered_with_its_name_and_what_to_do() {
 }
 
 #[test]
-fn a_harmless_field_is_read_over() {
+fn a_harmless_field_is_ignored() {
     for (scope, field) in rows() {
         let How::Harmless(why) = field.how else {
             continue;
@@ -155,7 +155,7 @@ fn a_harmless_field_is_read_over() {
 #[test]
 fn an_honoured_field_is_read() {
     for (scope, field) in rows() {
-        // The chat template reads the fields of messages, whatever their type.
+        // The chat template reads the fields of messages, of any type.
         if !matches!(field.how, How::Honoured) || !scope.is_closed() {
             continue;
         }
@@ -186,7 +186,9 @@ fn an_unknown_field_is_answered_with_the_one_that_was_meant() {
         "Unrecognized request argument supplied: `sampling_params.maxNewTokens`: did you mean \
          `max_new_tokens`?"
     );
-    assert!(refusal(Scope::Generate, "mirostat").ends_with("no field of this API; leave it out"));
+    assert!(
+        refusal(Scope::Generate, "mirostat").ends_with("this API has no such field; leave it out")
+    );
 }
 
 #[test]
@@ -207,7 +209,7 @@ fn the_field_that_others_go_with_is_named() {
 }
 
 #[test]
-fn a_field_of_one_element_is_named_with_its_place() {
+fn a_field_of_one_element_is_named_with_its_index() {
     let body = r#"{"sampling_params": [{}, {"regex": "a+"}], "lora_path": "x"}"#;
     let why = reads::<GenerateBody>(body).unwrap_err();
     assert_eq!(why.param.as_deref(), Some("sampling_params[1].regex"));

@@ -1,4 +1,4 @@
-//! An answer of `/generate`, whole or so far, in SGLang's shape.
+//! A complete or partial answer of `/generate`, in SGLang's shape.
 
 use crate::http::choice::Finish;
 use crate::http::generation::Answer;
@@ -7,7 +7,7 @@ use pd_engine::engine::{StopMatch, TokenLogprob};
 use serde::Serialize;
 use tokio::time::Instant;
 
-/// What the answers of one part need beside its tokens.
+/// What the answers of one part need in addition to its tokens.
 #[derive(Debug)]
 pub(crate) struct Meta {
     pub(crate) id: String,
@@ -25,7 +25,7 @@ pub(crate) struct GenerateAnswer {
     text: String,
     output_ids: Vec<u32>,
     meta_info: MetaInfo,
-    /// In the events of a batch: which part this is.
+    /// In the events of a batch: the index of the part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<usize>,
 }
@@ -71,7 +71,7 @@ struct TopLogprobs {
     output_top_logprobs: Vec<Option<Vec<Tuple>>>,
 }
 
-/// Log probability, token id, and its text if asked for.
+/// Log probability, token id, and the token's text if requested.
 type Tuple = (Option<f32>, u32, Option<String>);
 
 // === impl GenerateAnswer ===

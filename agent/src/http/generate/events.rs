@@ -1,4 +1,4 @@
-//! The events of a streamed `/generate`: as SGLang does, each tells the whole answer so far.
+//! The events of a streamed `/generate`: as in SGLang, each holds the whole answer so far.
 
 use super::answer::{GenerateAnswer, Meta};
 use crate::http::choice::Delta;

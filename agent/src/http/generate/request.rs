@@ -1,4 +1,4 @@
-//! SGLang's `GenerateReqInput`: every field alone, or a list with one for each prompt.
+//! SGLang's `GenerateReqInput`: every field is one value, or a list with one value per prompt.
 
 use crate::http::body::Body;
 use crate::http::bootstrap::{BootstrapBody, BootstrapPort};
@@ -33,18 +33,18 @@ pub(crate) struct GenerateBody {
     bootstrap_room: Option<OneOrMany<BootstrapRoom>>,
 }
 
-/// A body, read.
+/// A parsed body.
 #[derive(Debug)]
 pub(crate) struct GenerateRequest {
     pub(crate) items: Vec<Item>,
     pub(crate) choices: u32,
     pub(crate) bootstrap: Vec<Option<BootstrapFields>>,
     pub(crate) dialect: Dialect,
-    /// Answered as a list: there were several prompts, or several choices of one.
+    /// Answered as a list: there were several prompts, or several choices.
     pub(crate) batch: bool,
 }
 
-/// One setting for every prompt of `len`.
+/// Spreads one setting over all `len` prompts.
 struct Spread {
     len: usize,
 }
@@ -57,7 +57,7 @@ impl Body for GenerateBody {
 
 impl GenerateBody {
     /// # Errors
-    /// 400 for fields that contradict each other, and lists of another length than the prompts'.
+    /// 400 for contradictory fields, and for lists whose length differs from the prompts'.
     pub(crate) async fn read(
         mut self,
         service: &Service,
@@ -148,7 +148,8 @@ impl GenerateBody {
             .collect())
     }
 
-    /// The ids of the requests: given ones, or drawn. One id for several gets their index.
+    /// The ids of the requests: given ones, or drawn. A single id for several prompts gets their
+    /// index.
     fn take_rids(&mut self, spread: &Spread) -> Result<Vec<String>, ApiError> {
         match self.rid.take() {
             Some(OneOrMany::One(rid)) if spread.len > 1 => {
@@ -185,7 +186,7 @@ impl Spread {
     }
 }
 
-/// `n`, which SGLang wants equal for all prompts of a request.
+/// `n`, which SGLang requires to be equal for all prompts of a request.
 fn choices_of(bodies: &[SamplingBody]) -> Result<u32, ApiError> {
     let n = bodies.first().and_then(|body| body.n);
     if bodies.iter().any(|body| body.n != n) {

@@ -1,4 +1,4 @@
-//! Shapes that `OneOrMany` takes, and what it says of others.
+//! Shapes that `OneOrMany` accepts, and its errors for others.
 
 use super::OneOrMany::{self, Many, One};
 

@@ -1,4 +1,4 @@
-//! The fields that every answer, and every event of one, begins and ends with.
+//! Fields that every answer and every event share.
 
 use crate::http::choice::Finish;
 use crate::service::App;
@@ -6,7 +6,7 @@ use pd_engine::engine::StopMatch;
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Who answers, as what, since when.
+/// The id, object type, time and model of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) id: String,
@@ -36,7 +36,7 @@ pub(crate) struct MetadataBody {
 // === impl Head ===
 
 impl Head {
-    /// The id is the `rid` that the request brought, or drawn.
+    /// The id is the request's `rid`, or drawn.
     pub(crate) fn new(app: &App, prefix: &str, rid: Option<String>) -> Self {
         let created = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {

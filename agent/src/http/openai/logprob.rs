@@ -1,11 +1,11 @@
-//! Tokens as text and bytes, as log probabilities are told with them.
+//! Tokens as text and bytes, as returned with log probabilities.
 
 use crate::http::choice::Finish;
 use pd_engine::engine::TokenLogprob;
 use pd_engine::text::Tokenizer;
 use std::sync::Arc;
 
-/// OpenAI's number for a token that cannot come; JSON has no infinity.
+/// OpenAI's value for an impossible token; JSON has no infinity.
 const IMPOSSIBLE: f32 = -9999.0;
 
 /// Bytes and text of single tokens.
@@ -19,13 +19,13 @@ impl TokenTexts {
         self.0.token_bytes(id)
     }
 
-    /// The token's text; parts of characters show as replacement characters.
+    /// The token's text; incomplete characters become replacement characters.
     pub(crate) fn text(&self, id: u32) -> String {
         String::from_utf8_lossy(&self.bytes(id)).into_owned()
     }
 }
 
-/// A log probability that JSON can write.
+/// A log probability that JSON can represent.
 pub(crate) fn finite(logprob: f32) -> f32 {
     if logprob.is_finite() {
         logprob
@@ -34,7 +34,7 @@ pub(crate) fn finite(logprob: f32) -> f32 {
     }
 }
 
-/// `tokens` without the end id of `finish`, which is no part of the text.
+/// `tokens` without the end token of `finish`, which is not part of the text.
 pub(crate) fn shown<'a>(tokens: &'a [TokenLogprob], finish: Option<&Finish>) -> &'a [TokenLogprob] {
     let matched = finish.and_then(Finish::matched_token);
     match tokens {

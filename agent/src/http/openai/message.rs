@@ -1,4 +1,5 @@
-//! Messages of a chat: text, alone or in parts, and what else their chat template may read.
+//! Messages of a chat: text, as one string or in parts, and other fields that a chat template may
+//! read.
 
 use crate::http::error::ApiError;
 use pd_engine::text::{self, TemplateValue};
@@ -14,7 +15,7 @@ const ROLES: &[&str] = &["system", "developer", "user", "assistant", "tool"];
 pub(crate) struct Message {
     role: String,
     content: Option<Content>,
-    /// The other fields, which are the template's to read.
+    /// The other fields, for the template.
     fields: BTreeMap<String, TemplateValue>,
 }
 
@@ -39,11 +40,11 @@ struct Part {
 // === impl Message ===
 
 impl Message {
-    /// Message `index` of a request as a template reads it. Parts are joined by a blank, as SGLang
-    /// does for templates that take strings.
+    /// Message `index` of a request as a template reads it. Parts are joined by a space, as in
+    /// SGLang for templates that take strings.
     ///
     /// # Errors
-    /// 400 for a role or a part that no model here understands.
+    /// 400 for an unsupported role or part.
     pub(crate) fn into_turn(self, index: usize) -> Result<text::Message, ApiError> {
         let Self {
             role,
@@ -52,7 +53,7 @@ impl Message {
         } = self;
         if !ROLES.contains(&role.as_str()) {
             let message = format!(
-                "`{role}` is no role of a message; use one of {}",
+                "`{role}` is not a message role; use one of {}",
                 ROLES.join(", ")
             );
             return Err(ApiError::field(format!("messages[{index}].role"), message));
@@ -66,7 +67,7 @@ impl Message {
     }
 }
 
-/// Read field by field, so that an error keeps the path to it.
+/// Parsed field by field, so that an error keeps its path.
 impl<'de> Deserialize<'de> for Message {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(MessageVisitor)

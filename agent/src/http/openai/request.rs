@@ -1,5 +1,5 @@
 //! Honoured fields of `/v1/chat/completions` and `/v1/completions`, OpenAI's and the additions of
-//! SGLang and vLLM. The table of fields says what becomes of others.
+//! SGLang and vLLM. The table of fields handles all others.
 
 use super::message::Message;
 use crate::http::body::Body;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Names a model that every server has; clients of SGLang send it.
+/// Matches any served model; clients of SGLang send it.
 const ANY_MODEL: &str = "default";
 
 /// A request; `L` is the type of `logprobs`: a flag in chat, a count in completions.
@@ -48,7 +48,7 @@ pub(crate) struct OpenAiRequest<L> {
     pub(crate) ignore_eos: Option<bool>,
     pub(crate) skip_special_tokens: Option<bool>,
     pub(crate) no_stop_trim: Option<bool>,
-    /// vLLM's name of `no_stop_trim`.
+    /// vLLM's name for `no_stop_trim`.
     pub(crate) include_stop_str_in_output: Option<bool>,
     /// Every choice also carries its `token_ids`, vLLM's addition.
     pub(crate) return_token_ids: Option<bool>,
@@ -58,31 +58,31 @@ pub(crate) struct OpenAiRequest<L> {
     pub(crate) bootstrap_port: Option<OneOrMany<BootstrapPort>>,
     pub(crate) bootstrap_room: Option<OneOrMany<BootstrapRoom>>,
 
-    /// Further variables of the chat template, such as Qwen3's `enable_thinking`.
+    /// Additional variables of the chat template, such as Qwen3's `enable_thinking`.
     pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
-    /// A variable of the chat template, as SGLang has it; all but "none" also set `thinking`.
+    /// A variable of the chat template, as in SGLang; all values but "none" also set `thinking`.
     pub(crate) reasoning_effort: Option<String>,
     /// The prompt ends inside the last message, which the answer continues.
     pub(crate) continue_final_message: Option<bool>,
     /// The prompt ends with the opening of an answer.
     pub(crate) add_generation_prompt: Option<bool>,
-    /// What the model wants around a prompt is added to it.
+    /// Whether the special tokens that the model expects around a prompt are added.
     pub(crate) add_special_tokens: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct StreamOptions {
     include_usage: Option<bool>,
-    /// SGLang's and vLLM's.
+    /// An addition of SGLang and vLLM.
     continuous_usage_stats: Option<bool>,
 }
 
-/// Which events of a stream tell its usage.
+/// Which events of a stream carry usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UsageEvents {
-    /// One more at the end; null in the others.
+    /// An extra event at the end; null in the others.
     pub(crate) last: bool,
-    /// Each, of all choices so far.
+    /// Every event, over all choices so far.
     pub(crate) each: bool,
 }
 
@@ -107,7 +107,7 @@ impl<L> OpenAiRequest<L> {
         }
     }
 
-    /// The words of a refusal, for a prompt in the field `prompt`.
+    /// The wording of a refusal, for a prompt in the field `prompt`.
     pub(crate) fn dialect(&self, prompt: &'static str) -> Dialect {
         let max_tokens = match self.max_completion_tokens {
             Some(_) => "max_completion_tokens",
@@ -148,7 +148,7 @@ impl<L> OpenAiRequest<L> {
     }
 }
 
-/// Most choices of one item; OpenAI's bound.
+/// Largest number of choices per item; OpenAI's bound.
 const CHOICES_MAX: u32 = 128;
 
 /// `n` within its bounds; 1 if absent.

@@ -1,4 +1,4 @@
-//! Tokens of an answer, counted while it is made, in OpenAI's shape.
+//! Token counts of an answer, updated while it is generated, in OpenAI's shape.
 
 use super::request::UsageEvents;
 use crate::http::choice::Delta;
@@ -12,7 +12,7 @@ pub(crate) struct Usage {
     total_tokens: usize,
     prompt_tokens_details: PromptTokensDetails,
     completion_tokens_details: CompletionTokensDetails,
-    /// SGLang's place for the same figure.
+    /// SGLang's field for the same count.
     reasoning_tokens: usize,
 }
 
@@ -29,7 +29,7 @@ struct CompletionTokensDetails {
 // === impl UsageEvents ===
 
 impl UsageEvents {
-    /// `usage` of an event: of the last one `given`, of others as far as `tally` has come.
+    /// `usage` of an event: `given` for the last one, the counts in `tally` for others.
     pub(crate) fn of(self, given: Option<Usage>, tally: &Tally) -> Option<Option<Usage>> {
         let usage = given.or_else(|| self.each.then(|| tally.usage()));
         (self.last || self.each).then_some(usage)
@@ -40,7 +40,7 @@ impl UsageEvents {
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     prompt_tokens: usize,
-    /// Of every part.
+    /// One element per part.
     cached_tokens: Vec<usize>,
     completion_tokens: usize,
     choices: usize,

@@ -1,4 +1,4 @@
-//! The whole answer of a chat, in OpenAI's shape.
+//! The complete answer of a chat, in OpenAI's shape.
 
 use crate::http::choice::Finish;
 use crate::http::generation::Answer;
@@ -8,11 +8,11 @@ use crate::http::openai::{
 use pd_engine::engine::TokenLogprob;
 use serde::Serialize;
 
-/// What an answer needs beside its text.
+/// What an answer needs in addition to its text.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) head: Head,
-    /// Set when log probabilities were asked for.
+    /// Set if log probabilities were requested.
     pub(crate) texts: Option<TokenTexts>,
     pub(crate) tally: Tally,
     pub(crate) weight_version: String,
@@ -112,7 +112,7 @@ impl ChatCompletion {
 // === impl Logprobs ===
 
 impl Logprobs {
-    /// Of the tokens that are part of the text.
+    /// Those of the tokens that are part of the text.
     pub(crate) fn new(
         texts: &TokenTexts,
         tokens: &[TokenLogprob],
@@ -125,8 +125,8 @@ impl Logprobs {
         }
     }
 
-    /// Whether there is a token in it.
-    pub(crate) fn tells(&self) -> bool {
+    /// Whether it holds a token.
+    pub(crate) fn has_tokens(&self) -> bool {
         !self.content.is_empty()
     }
 }

@@ -1,5 +1,5 @@
-//! The events of a streamed chat: per choice the role, the text, the end; then, if asked for, the
-//! usage of all.
+//! The events of a streamed chat: per choice the role, the text, the end; then, if requested, the
+//! total usage.
 
 use super::answer::Logprobs;
 use crate::http::choice::Delta;
@@ -13,7 +13,7 @@ pub(crate) struct ChatEvents {
     tally: Tally,
     usage_events: UsageEvents,
     return_token_ids: bool,
-    /// Of every choice: its role has been told.
+    /// Per choice: whether its role has been sent.
     begun: Vec<bool>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct ChatChunk {
     created: u64,
     model: String,
     choices: Vec<ChunkChoice>,
-    /// With `include_usage`: null in every event but the last, unless each tells it.
+    /// With `include_usage`: null in every event but the last, unless each carries it.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
 }
@@ -68,7 +68,7 @@ impl ChatEvents {
         }
     }
 
-    /// Whether events carry the ids of their tokens.
+    /// Sets whether events carry the ids of their tokens.
     pub(crate) fn with_token_ids(self, return_token_ids: bool) -> Self {
         Self {
             return_token_ids,
@@ -108,7 +108,7 @@ impl ChatEvents {
             .texts
             .as_ref()
             .map(|texts| Logprobs::new(texts, &delta.logprobs, delta.finish.as_ref()))
-            .filter(Logprobs::tells);
+            .filter(Logprobs::has_tokens);
         let content = std::mem::take(&mut delta.text);
         let token_ids = std::mem::take(&mut delta.token_ids);
         let token_ids = Some(token_ids).filter(|ids| self.return_token_ids && !ids.is_empty());

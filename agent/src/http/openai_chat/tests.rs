@@ -10,7 +10,7 @@ fn kwargs(body: &str) -> Value {
 }
 
 #[test]
-fn an_effort_is_told_by_the_names_that_templates_know() {
+fn an_effort_sets_the_variables_that_templates_know() {
     assert_eq!(
         kwargs(r#"{"reasoning_effort": "low"}"#),
         json!({"reasoning_effort": "low", "thinking": true, "enable_thinking": true})
@@ -23,7 +23,7 @@ fn an_effort_is_told_by_the_names_that_templates_know() {
 }
 
 #[test]
-fn the_clients_own_variables_go_first() {
+fn the_clients_own_variables_take_precedence() {
     let body =
         r#"{"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": false}}"#;
     assert_eq!(kwargs(body)["enable_thinking"], false);

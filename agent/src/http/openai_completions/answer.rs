@@ -1,22 +1,22 @@
-//! The whole answer of a completion, in OpenAI's shape.
+//! The complete answer of a completion, in OpenAI's shape.
 
 use super::logprobs::{Logprobs, TextOffset};
 use crate::http::generation::Answer;
 use crate::http::openai::{FinishBody, Head, MetadataBody, Tally, TokenTexts, Usage, shown};
 use serde::Serialize;
 
-/// What an answer needs beside its text.
+/// What an answer needs in addition to its text.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) head: Head,
     pub(crate) tally: Tally,
-    /// Of every part: the prompt's text, if it is to be echoed.
+    /// Per part: the prompt's text, if it is echoed.
     pub(crate) echoes: Option<Vec<String>>,
-    /// Set when log probabilities were asked for.
+    /// Set if log probabilities were requested.
     pub(crate) texts: Option<TokenTexts>,
     pub(crate) weight_version: String,
     pub(crate) return_token_ids: bool,
-    /// Special tokens leave no text in the answer.
+    /// Special tokens produce no text in the answer.
     pub(crate) skip_special_tokens: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The events of a streamed completion: per choice the text and the end; then, if asked for, the
-//! usage of all.
+//! The events of a streamed completion: per choice the text and the end; then, if requested, the
+//! total usage.
 
 use super::answer::Answered;
 use super::logprobs::{Logprobs, TextOffset};
@@ -11,7 +11,7 @@ use serde::Serialize;
 pub(crate) struct CompletionEvents {
     answered: Answered,
     usage_events: UsageEvents,
-    /// Of every part: where the next token begins, once one has come.
+    /// Per part: where the next token begins, after the first.
     offsets: Vec<Option<TextOffset>>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct CompletionChunk {
     created: u64,
     model: String,
     choices: Vec<ChunkChoice>,
-    /// With `include_usage`: null in every event but the last, unless each tells it.
+    /// With `include_usage`: null in every event but the last, unless each carries it.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
 }
@@ -61,7 +61,7 @@ impl CompletionEvents {
         }
     }
 
-    /// The prompt's text, once, before the first of the answer.
+    /// The prompt's text, once, before the answer's first.
     fn take_echo(&mut self, part: usize) -> String {
         let echoes = self.answered.echoes.as_mut();
         echoes

@@ -1,4 +1,4 @@
-//! Log probabilities in the shape of OpenAI's completions: lists side by side, one place a token.
+//! Log probabilities in the shape of OpenAI's completions: parallel lists, one element per token.
 
 use crate::http::openai::{TokenTexts, finite};
 use pd_engine::engine::TokenLogprob;
@@ -15,7 +15,7 @@ pub(crate) struct Logprobs {
     text_offset: Vec<usize>,
 }
 
-/// Where the next token of a text begins. Tokens that share a character begin where it does.
+/// Where the next token of a text begins. Tokens that share a character share its offset.
 #[derive(Debug)]
 pub(crate) struct TextOffset {
     chars: usize,
@@ -25,13 +25,13 @@ pub(crate) struct TextOffset {
 // === impl TextOffset ===
 
 impl TextOffset {
-    /// Of a text that begins after `chars` characters.
+    /// For a text that begins after `chars` characters.
     pub(crate) fn new(texts: &TokenTexts, chars: usize, skip_special_tokens: bool) -> Self {
         let text = Detokenizer::new(texts.0.clone(), skip_special_tokens);
         Self { chars, text }
     }
 
-    /// Where `token` begins; the next begins after what it completes.
+    /// Where `token` begins; the next begins after the characters that it completes.
     fn advance(&mut self, token: u32) -> usize {
         let begin = self.chars;
         self.chars += self.text.push(token).chars().count();

@@ -20,7 +20,7 @@ fn absent_fields_have_sglangs_defaults() {
 }
 
 #[test]
-fn the_newer_name_of_a_length_goes_first() {
+fn the_newer_name_of_a_length_takes_precedence() {
     let sampling = openai(r#"{"max_tokens": 5, "max_completion_tokens": 7}"#).unwrap();
     assert_eq!(sampling.params.max_new_tokens, Some(7));
 }

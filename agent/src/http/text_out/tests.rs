@@ -1,4 +1,4 @@
-//! Stop strings never show, not even in parts, and nothing else is lost.
+//! Stop strings are never sent, not even in part, and all other text is.
 
 use super::TextOut;
 
@@ -7,7 +7,7 @@ fn out(stops: &[&str]) -> TextOut {
 }
 
 #[test]
-fn without_stop_strings_text_passes_at_once() {
+fn without_stop_strings_text_passes_immediately() {
     let mut text = out(&[]);
     assert_eq!(text.push("ab"), "ab");
     assert_eq!(text.finish("c", None), "c");
@@ -23,7 +23,7 @@ fn the_beginning_of_a_stop_string_is_held_back() {
 }
 
 #[test]
-fn the_stop_string_is_cut_across_pieces() {
+fn a_stop_string_across_several_deltas_is_removed() {
     let mut text = out(&["\n\n", "stop"]);
     assert_eq!(text.push("a\n"), "a");
     assert_eq!(text.finish("\nmore", Some("\n\n")), "");
@@ -33,14 +33,14 @@ fn the_stop_string_is_cut_across_pieces() {
 }
 
 #[test]
-fn held_text_goes_out_when_the_answer_ends_otherwise() {
+fn held_text_is_sent_when_the_answer_ends_otherwise() {
     let mut text = out(&["END"]);
     assert_eq!(text.push("x EN"), "x ");
     assert_eq!(text.finish("", None), "EN");
 }
 
 #[test]
-fn a_kept_stop_string_is_shown() {
+fn a_kept_stop_string_is_sent() {
     let mut text = TextOut::new(vec!["END".to_owned()], true);
     assert_eq!(text.push("x E"), "x E");
     assert_eq!(text.finish("ND", Some("END")), "ND");

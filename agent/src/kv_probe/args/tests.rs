@@ -1,4 +1,4 @@
-//! Facts about the probe's command line.
+//! The probe's command line.
 
 use super::*;
 
@@ -27,8 +27,8 @@ fn a_peer_is_a_host_with_or_without_a_port() {
 #[test]
 fn a_peer_that_is_none_is_refused_with_what_was_given() {
     for (given, why) in [
-        ("node-1:port", "no port"),
-        ("node-1:70000", "no port"),
+        ("node-1:port", "not a port"),
+        ("node-1:70000", "not a port"),
         (":9000", "no host"),
     ] {
         let error = parse(&format!("--peer {given}")).peer().unwrap_err();

@@ -1,4 +1,4 @@
-//! Facts about what a probe's pages hold.
+//! Contents of a probe's pages.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn a_page_has_the_bytes_of_the_layout() {
 }
 
 #[test]
-fn pages_that_came_as_they_were_are_right_anywhere() {
+fn intact_pages_are_right_in_any_order() {
     let pool = mk_received(&[7, 0, 16_383]);
     pool.check(&[16_383, 7, 0], &[2, 0, 1]).unwrap();
 }
@@ -53,13 +53,13 @@ fn a_wrong_byte_is_named_with_page_and_offset() {
 }
 
 #[test]
-fn a_page_in_anothers_place_is_found() {
+fn a_misplaced_page_is_found() {
     let pool = mk_received(&[5, 6]);
     assert!(wrong(&pool, &[6, 5], &[0, 1]).contains("page 0, byte "));
 }
 
 #[test]
-fn a_page_that_did_not_come_is_found() {
+fn a_missing_page_is_found() {
     let pool = mk_received(&[5, 6]);
     pool.clear([1]).unwrap();
     assert!(wrong(&pool, &[5, 6], &[0, 1]).contains("page 1, byte 0 is 0x00"));

@@ -1,4 +1,4 @@
-//! Facts about the figures of a probe and how they are shown.
+//! The figures of a probe and their format.
 
 use super::*;
 use pd_protocol::Transport;
@@ -11,7 +11,7 @@ fn mk_round(prefill: &str, decode: &str) -> Round {
     }
 }
 
-/// A round of so many milliseconds, of which the processor worked half on prefill and all on decode.
+/// Rounds that took these milliseconds, with prefill's processor half busy and decode's fully busy.
 fn mk_rounds(took_ms: &[u64]) -> Vec<Round> {
     let span = |ms: u64, cpu_ms: u64| {
         format!(
@@ -45,7 +45,7 @@ fn mk_report() -> Report {
 }
 
 #[test]
-fn figures_are_the_median_and_the_ends() {
+fn figures_are_the_median_and_the_extremes() {
     let json = serde_json::to_value(mk_report()).unwrap();
     let row = &json["rows"][0];
     let near = |value: &serde_json::Value, expected: f64| {

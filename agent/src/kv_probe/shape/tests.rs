@@ -1,4 +1,4 @@
-//! Facts about what rounds move.
+//! What rounds transfer.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ fn what_does_not_fit_is_left_out() {
 }
 
 #[test]
-fn pieces_are_neighbouring_pages_in_places_of_their_own() {
+fn pieces_are_adjacent_pages_and_disjoint() {
     for (shape, pool) in [
         (mk_shape(64, 16), 1024),
         (mk_shape(3, 16), 1000),

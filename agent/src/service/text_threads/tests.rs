@@ -1,4 +1,4 @@
-//! What is left of a job whose caller has gone.
+//! What remains of a job whose caller is gone.
 
 use super::*;
 use futures_util::FutureExt;
@@ -9,7 +9,7 @@ fn free(threads: &TextThreads) -> usize {
 }
 
 #[tokio::test]
-async fn an_abandoned_job_is_told_and_gives_its_bytes_back() {
+async fn an_abandoned_job_is_cancelled_and_returns_its_bytes() {
     let threads = TextThreads::new();
     let (started_tx, started) = oneshot::channel();
     let job = threads.run(1000, |cancelled: &AtomicBool| {
@@ -33,7 +33,7 @@ async fn an_abandoned_job_is_told_and_gives_its_bytes_back() {
 async fn a_job_that_waits_is_abandoned_without_being_run() {
     let threads = TextThreads::new();
     let held = threads.budget.acquire_many(BYTES_AT_ONCE).await.unwrap();
-    let mut waiting = Box::pin(threads.run(1, |_| panic!("nobody waits for it")));
+    let mut waiting = Box::pin(threads.run(1, |_| panic!("its caller is gone")));
     assert!(waiting.as_mut().now_or_never().is_none());
     drop(waiting);
     drop(held);

@@ -1,4 +1,4 @@
-//! Which address is chosen, and when a person must.
+//! Which address is chosen, and when the user must choose.
 
 use super::*;
 
@@ -22,7 +22,7 @@ Local:
 ";
 
 #[test]
-fn an_address_that_is_given_is_taken() {
+fn a_given_address_is_used() {
     let host = IpAddr::V4(Ipv4Addr::LOCALHOST);
     assert_eq!(own_address(host).unwrap(), host);
 }
@@ -40,7 +40,7 @@ fn own_addresses_are_read_without_loopback_networks_and_links() {
 }
 
 #[test]
-fn one_address_is_taken_and_of_several_none() {
+fn a_single_address_is_used_and_several_are_refused() {
     let one = v4_addresses(TRIE);
     assert_eq!(only(ANY, &one).unwrap(), one[0]);
     let several = [one[0], "10.1.0.5".parse().unwrap()];

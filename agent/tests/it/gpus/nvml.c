@@ -16,15 +16,15 @@ struct event { device_t device; unsigned long long type, data; unsigned gpu_inst
 
 static long number(device_t device) { return (long)device; }
 
-static int tell(device_t device, void *to, const void *what, size_t size) {
+static int report(device_t device, void *to, const void *what, size_t size) {
     if (number(device) == GONE) return LOST;
     memcpy(to, what, size);
     return OK;
 }
 
-static int tell_number(device_t device, unsigned *to, unsigned healthy, unsigned hot) {
+static int report_number(device_t device, unsigned *to, unsigned healthy, unsigned hot) {
     unsigned value = number(device) == HOT ? hot : healthy;
-    return tell(device, to, &value, sizeof value);
+    return report(device, to, &value, sizeof value);
 }
 
 int nvmlInit_v2(void) { return OK; }
@@ -57,32 +57,32 @@ int nvmlDeviceGetPciInfo_v3(device_t device, struct pci *pci) {
 
 int nvmlDeviceGetUtilizationRates(device_t device, struct utilization *to) {
     struct utilization rates = {number(device) == HOT ? -1u : 37, 12};
-    return tell(device, to, &rates, sizeof rates);
+    return report(device, to, &rates, sizeof rates);
 }
 
 int nvmlDeviceGetMemoryInfo_v2(device_t device, struct memory *to) {
     struct memory memory = {to->version, 80ull << 30, 1ull << 30, 48ull << 30, 31ull << 30};
     if (to->version != (sizeof memory | 2u << 24)) return INVALID;
-    return tell(device, to, &memory, sizeof memory);
+    return report(device, to, &memory, sizeof memory);
 }
 
-int nvmlDeviceGetPowerUsage(device_t device, unsigned *mw) { return tell_number(device, mw, 312500, 98000); }
+int nvmlDeviceGetPowerUsage(device_t device, unsigned *mw) { return report_number(device, mw, 312500, 98000); }
 int nvmlDeviceGetTemperature(device_t device, int sensor, unsigned *c) {
-    return sensor == 0 ? tell_number(device, c, 61, 93) : INVALID;
+    return sensor == 0 ? report_number(device, c, 61, 93) : INVALID;
 }
 int nvmlDeviceGetClockInfo(device_t device, int clock, unsigned *mhz) {
-    return clock == 1 ? tell_number(device, mhz, 1980, 700) : tell_number(device, mhz, 2619, 1593);
+    return clock == 1 ? report_number(device, mhz, 1980, 700) : report_number(device, mhz, 2619, 1593);
 }
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(device_t device, unsigned long long *to) {
     unsigned long long reasons = number(device) == HOT ? 0x48 : 0x4;
-    return tell(device, to, &reasons, sizeof reasons);
+    return report(device, to, &reasons, sizeof reasons);
 }
 
 int nvmlDeviceGetTotalEccErrors(device_t device, int uncorrected, int aggregate, unsigned long long *to) {
     unsigned long long count = uncorrected ? 0 : 2;
     if (number(device) == HOT || aggregate) return NOT_SUPPORTED;
-    return tell(device, to, &count, sizeof count);
+    return report(device, to, &count, sizeof count);
 }
 
 /* Two links are up. */
@@ -94,7 +94,7 @@ int nvmlDeviceGetNvLinkState(device_t device, unsigned link, int *up) {
 
 int nvmlDeviceGetNvLinkErrorCounter(device_t device, unsigned link, int counter, unsigned long long *to) {
     unsigned long long count = link + 1;
-    return counter == 0 ? tell(device, to, &count, sizeof count) : NOT_SUPPORTED;
+    return counter == 0 ? report(device, to, &count, sizeof count) : NOT_SUPPORTED;
 }
 
 int nvmlEventSetCreate(void **set) { *set = (void *)1; return OK; }
@@ -106,8 +106,8 @@ int nvmlDeviceRegisterEvents(device_t device, unsigned long long types, void *se
 
 /* An Xid of a program comes once. */
 int nvmlEventSetWait_v2(void *set, struct event *event, unsigned milliseconds) {
-    static int told = 0;
-    if (!set || milliseconds || told++) return TIMEOUT;
+    static int reported = 0;
+    if (!set || milliseconds || reported++) return TIMEOUT;
     *event = (struct event){(device_t)HEALTHY, 8, 43, 0, 0};
     return OK;
 }

@@ -1,4 +1,4 @@
-//! Keeps a device open until it is gone, telling what it says.
+//! Keeps a device open until it is gone, and prints its events.
 
 use crate::wait::{self, PATIENCE};
 use anyhow::{Result, bail};
@@ -11,7 +11,7 @@ pub(crate) fn run() -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if !wait::readable(&[device.as_fd()], deadline)? {
-            bail!("{} told nothing", device.name());
+            bail!("{} reported no event", device.name());
         }
         while let Some(event) = device.next_event()? {
             println!("event: {event:?}");

@@ -1,5 +1,5 @@
-//! Two ends of RDMA writes, to try a fabric and to prove the crate on one: `rdma-ping receive` on one
-//! host, `rdma-ping write` on the other, `rdma-ping devices` and `rdma-ping hold` on any.
+//! Two ends of RDMA writes, to try a fabric and to test the crate on one: `rdma-ping receive` on
+//! one host, `rdma-ping write` on the other, `rdma-ping devices` and `rdma-ping hold` on any.
 #![expect(clippy::print_stdout, reason = "what it sees is its output")]
 
 mod devices;
@@ -25,11 +25,11 @@ struct Args {
 enum Side {
     /// Print what this machine has.
     Devices,
-    /// Offer memory to one writer, and say what became of it.
+    /// Offer memory to one writer, and print the result.
     Receive {
         #[arg(long)]
         listen: SocketAddr,
-        /// RoCE over IPv6, as the writer.
+        /// Use RoCE over IPv6, like the writer.
         #[arg(long)]
         ipv6: bool,
     },
@@ -39,14 +39,15 @@ enum Side {
         peer: SocketAddr,
         #[arg(long, value_enum, default_value = "pieces")]
         what: write::What,
-        /// RoCE over IPv6, as the receiver.
+        /// Use RoCE over IPv6, like the receiver.
         #[arg(long)]
         ipv6: bool,
-        /// How long the receiver may be silent before a packet is sent again: 4.096 µs · 2^this.
+        /// How long to wait for an acknowledgement before a packet is sent again: 4.096 µs ·
+        /// 2^this.
         #[arg(long, default_value_t = Retry::default().ack_timeout, value_parser = clap::value_parser!(u8).range(1..=31))]
         ack_timeout: u8,
     },
-    /// Keep a device open and say what it tells, until it fails.
+    /// Keep a device open and print its events, until it fails.
     Hold,
 }
 

@@ -1,4 +1,4 @@
-//! What is written where: pieces in another order than at their source, gaps between them, and
+//! The layout of a test: pieces in another order than at their source, gaps between them, and
 //! guards around the registered memory.
 
 use anyhow::{Result, ensure};
@@ -8,14 +8,14 @@ use pd_verbs::HostMemory;
 pub(crate) const PIECE_BYTES: usize = 12_000;
 pub(crate) const PIECES: usize = 256;
 const GAP_BYTES: usize = 80;
-/// Memory on both sides of the region that no key opens.
+/// Memory on both sides of the region that no key grants access to.
 pub(crate) const GUARD_BYTES: usize = 4096;
 pub(crate) const REGION_BYTES: usize = PIECES * (PIECE_BYTES + GAP_BYTES);
-/// What nobody wrote to.
+/// Content of memory that was never written.
 const UNTOUCHED: u8 = 0xa5;
 
 pub(crate) fn src_offset(piece: usize) -> usize {
-    // 77 and 256 have no common divisor, so each piece has a place of its own.
+    // 77 and 256 have no common divisor, so pieces do not overlap.
     piece * 77 % PIECES * PIECE_BYTES
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn run(listen: SocketAddr, wish: PortWish) -> Result<()> {
     let mut wire = Wire::new(stream)?;
     let remotes: Vec<Endpoint> = wire.hear()?;
     let (receiver, offer) = Receiver::build(&remotes, wish)?;
-    wire.tell(&offer)?;
+    wire.send(&offer)?;
     match wire.hear()? {
         Outcome::Written { immediates } => {
             let counted = receiver.count_immediates(immediates)?;
@@ -107,7 +107,7 @@ impl Receiver {
         Ok((receiver, offer))
     }
 
-    /// Waits for so many immediates; their numbers, sorted.
+    /// Waits for `wanted` immediates; their numbers, sorted.
     fn count_immediates(&self, wanted: usize) -> Result<Vec<u32>> {
         let deadline = Instant::now() + PATIENCE;
         let mut counted = Vec::new();

@@ -1,4 +1,4 @@
-//! What the two ends tell each other over TCP: a JSON line each.
+//! Messages of the two ends over TCP: a JSON line each.
 
 use crate::wait::PATIENCE;
 use anyhow::{Context, Result};
@@ -15,12 +15,12 @@ pub(crate) struct Offer {
     pub(crate) region: RemoteRegion,
 }
 
-/// How the writer ended.
+/// The writer's result.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Outcome {
-    /// All pieces were written; so many immediates are on their way.
+    /// All pieces were written; `immediates` immediates are in flight.
     Written { immediates: usize },
-    /// Nothing may have changed.
+    /// No byte may have changed.
     Refused,
 }
 
@@ -37,7 +37,7 @@ impl Wire {
         Ok(Self { stream })
     }
 
-    pub(crate) fn tell(&mut self, what: &impl Serialize) -> Result<()> {
+    pub(crate) fn send(&mut self, what: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(what)?;
         line.push(b'\n');
         Ok(self.stream.get_mut().write_all(&line)?)

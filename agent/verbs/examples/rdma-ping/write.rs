@@ -26,15 +26,15 @@ const END_BYTES: u32 = 128;
 pub(crate) enum What {
     /// All pieces over two queue pairs, each ending with an immediate.
     Pieces,
-    /// The last byte one past the region.
+    /// A write whose last byte is one past the region.
     Outside,
-    /// Into the region, by a key that nobody gave.
+    /// Into the region, with a key that was never issued.
     WrongKey,
     /// More immediates than the receiver has receives.
     Unreceived,
-    /// As many writes as fit, given up before they are done.
+    /// As many writes as fit, abandoned before they are done.
     Abandoned,
-    /// One piece again and again, until something breaks.
+    /// One piece repeatedly, until something breaks.
     Forever,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn run(peer: SocketAddr, what: What, wish: PortWish, retry: Retry) ->
         What::Abandoned => return writer.abandon(),
         What::Forever => return writer.write_until_failure(retry),
     };
-    wire.tell(&outcome)
+    wire.send(&outcome)
 }
 
 // === impl Writer ===
@@ -90,7 +90,7 @@ impl Writer {
             let end = QueuePair::new(&domain, &completions, &completions, options)?;
             ends.push(end.init(&local, rand::random())?);
         }
-        wire.tell(&ends.iter().map(QueuePair::endpoint).collect::<Vec<_>>())?;
+        wire.send(&ends.iter().map(QueuePair::endpoint).collect::<Vec<_>>())?;
         let offer: Offer = wire.hear()?;
         ensure!(
             offer.ends.len() == ENDS,

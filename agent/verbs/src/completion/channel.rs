@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-/// Where events of one completion queue arrive.
+/// Receives the events of one completion queue.
 pub(super) struct Channel {
     raw: NonNull<ffi::CompChannel>,
     device: Device,
@@ -43,7 +43,7 @@ impl Channel {
         unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
     }
 
-    /// Whether there was an event.
+    /// Returns whether there was an event.
     pub(super) fn take_event(&self) -> Result<bool, CallError> {
         let mut queue = std::ptr::null_mut();
         let mut context = std::ptr::null_mut();

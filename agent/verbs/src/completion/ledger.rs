@@ -1,5 +1,5 @@
-//! Accounts of the work queues that end in a completion queue: which of them a completion is of, and
-//! how many entries all of them may need.
+//! Accounts of the work queues that share a completion queue: which of them a completion belongs
+//! to, and how many entries they may need in total.
 
 use crate::completion::{Completion, CompletionQueue, Direction, WorkError};
 use crate::ffi;
@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A completion queue has no room for another queue pair.
+/// A completion queue lacks capacity for another queue pair.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a completion queue of {device} has {depth} entries, of which {reserved} are spoken for; a work \
+    "a completion queue of {device} has {depth} entries, of which {reserved} are reserved; a work \
      queue of {wanted} does not fit"
 )]
 pub struct DepthError {
@@ -22,14 +22,14 @@ pub struct DepthError {
     pub wanted: u32,
 }
 
-/// The work queues that end here.
+/// The work queues that complete here.
 #[derive(Default)]
 pub(super) struct Ledger {
     next: u32,
     queues: HashMap<u32, Entry>,
     /// Entries of the completion queue that work queues may need.
     reserved: u32,
-    /// Those of them whose work queue is gone; completions of it may be left.
+    /// Those whose work queue is gone; its completions may be left.
     leaving: u32,
 }
 
@@ -38,7 +38,7 @@ struct Entry {
     queue: Arc<Mutex<WorkQueue>>,
 }
 
-/// A work queue's place in a completion queue; given up when dropped.
+/// A work queue's reservation in a completion queue; released when dropped.
 pub(crate) struct Account {
     completions: CompletionQueue,
     number: u32,
@@ -64,18 +64,18 @@ impl Ledger {
         }
     }
 
-    /// The completion queue was seen empty, so nothing of destroyed queue pairs is left in it.
+    /// The completion queue was empty, so no completion of a destroyed queue pair is left in it.
     pub(super) fn forget_left(&mut self) {
         self.reserved -= std::mem::take(&mut self.leaving);
     }
 
-    /// Accounts for a completion; none if it is of a queue pair that is gone.
+    /// Accounts for a completion; `None` if its queue pair is gone.
     pub(super) fn settle(&self, wc: &ffi::Wc, device: &str) -> Option<Completion> {
         let (number, position) = split_wr_id(wc.wr_id);
         let entry = self.queues.get(&number)?;
         let tag = entry.queue.lock().retire(position)?;
         let qp_num = wc.qp_num;
-        // Of a failed request only these are set: its name, its status, the code, the queue pair.
+        // For a failed request only these are set: its id, status, vendor code and queue pair.
         if wc.status != ffi::IBV_WC_SUCCESS {
             return Some(Completion::Failed(WorkError {
                 device: device.to_owned(),
@@ -101,7 +101,7 @@ impl Ledger {
 // === impl Account ===
 
 impl Account {
-    /// Makes a place for a work queue of `depth`.
+    /// Reserves `depth` entries for a work queue.
     pub(crate) fn open(
         completions: &CompletionQueue,
         direction: Direction,
@@ -139,7 +139,7 @@ impl Account {
         &self.queue
     }
 
-    /// What the request at `position` is called in its completion.
+    /// The `wr_id` of the request at `position`.
     pub(crate) fn wr_id(&self, position: u32) -> u64 {
         u64::from(self.number) << 32 | u64::from(position)
     }

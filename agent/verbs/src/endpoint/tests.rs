@@ -1,4 +1,4 @@
-//! The wire form of an endpoint, and what is refused of it.
+//! The wire form of an endpoint, and which endpoints are refused.
 
 use super::*;
 use proptest::prelude::*;
@@ -38,7 +38,7 @@ proptest! {
 }
 
 #[test]
-fn what_no_device_could_have_said_is_refused_with_its_reason() {
+fn impossible_endpoints_are_refused_with_a_reason() {
     let sent = serde_json::to_value(mk_endpoint()).expect("plain fields");
     let refused = |field: &str, value: u64| {
         let mut spoilt = sent.clone();
@@ -48,11 +48,11 @@ fn what_no_device_could_have_said_is_refused_with_its_reason() {
     };
     assert_eq!(
         refused("qp_num", 1 << 24),
-        "qp_num 16777216 has more than 24 bits"
+        "qp_num 16777216 does not fit into 24 bits"
     );
     assert_eq!(
         refused("psn", 1 << 24),
-        "psn 16777216 has more than 24 bits"
+        "psn 16777216 does not fit into 24 bits"
     );
     assert!(refused("mtu", 1500).contains("not 1500"));
     assert!(refused("lid", 1 << 16).contains("u16"));

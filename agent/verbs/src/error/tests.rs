@@ -1,4 +1,4 @@
-//! What an operator reads of a failed call.
+//! What an operator reads about a failed call.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn returned_codes_of_either_sign_are_one_errno() {
 }
 
 #[test]
-fn a_removed_device_and_a_missing_feature_are_told_apart() {
+fn a_removed_device_and_a_missing_feature_are_distinguished() {
     let gone = CallError::new("ibv_query_port", "rxe0", libc::EIO);
     assert!(gone.is_device_gone() && !gone.is_unsupported());
     let lacking = CallError::new("ibv_reg_dmabuf_mr", "rxe0", libc::EOPNOTSUPP);

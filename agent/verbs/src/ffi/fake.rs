@@ -1,25 +1,25 @@
-//! A library for tests: one device, `fake0`, that takes requests, tells of them only when a test says
-//! so, and writes down what was done to it. Each test's thread has a device of its own.
+//! A library for tests: one device, `fake0`, that accepts requests, completes them only when a test
+//! says so, and records the calls. Each test's thread has its own device.
 
 use super::*;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ptr::null_mut;
 
-/// What tests look at and turn.
+/// What tests read and set.
 #[derive(Default)]
 pub(crate) struct Fake {
-    /// Objects that were given up, and steps of queue pairs, in order.
+    /// Destroyed objects and steps of queue pairs, in order.
     pub(crate) log: Vec<String>,
     /// Send requests of each call, with their ranges.
     pub(crate) posted: Vec<Vec<(SendWr, Vec<Sge>)>>,
     pub(crate) received: Vec<Vec<RecvWr>>,
-    /// What polling brings.
+    /// Completions that a poll returns.
     pub(crate) ring: VecDeque<Wc>,
-    /// Requests of a chain that are taken before one is refused.
+    /// Requests of a chain that are accepted before one is refused.
     pub(crate) takes: Option<usize>,
     pub(crate) inline_bytes_max: u32,
-    /// Memory cannot be given up.
+    /// Deregistering memory fails.
     pub(crate) keeps_memory: bool,
     qp_nums: u32,
 }
@@ -28,12 +28,12 @@ thread_local! {
     static FAKE: RefCell<Fake> = RefCell::default();
 }
 
-/// Looks at this thread's device, or turns it.
+/// Reads or sets this thread's device.
 pub(crate) fn with<T>(f: impl FnOnce(&mut Fake) -> T) -> T {
     FAKE.with(|fake| f(&mut fake.borrow_mut()))
 }
 
-/// A completion as a provider writes it; of a failed request all but name and status is noise.
+/// A completion as a provider writes it; for a failed request all but id and status is noise.
 pub(crate) fn completion(wr_id: u64, status: u32, opcode: u32) -> Wc {
     Wc {
         wr_id,
@@ -52,7 +52,7 @@ pub(crate) fn completion(wr_id: u64, status: u32, opcode: u32) -> Wc {
     }
 }
 
-/// The library; forgets what this thread's device did before.
+/// The library; resets this thread's device.
 pub(crate) fn library() -> &'static Api {
     with(|fake| *fake = Fake::default());
     &API
@@ -152,7 +152,7 @@ extern "C" fn get_async_event(_: *mut Context, _: *mut AsyncEvent) -> c_int {
 extern "C" fn ack_async_event(_: *mut AsyncEvent) {}
 
 extern "C" fn alloc_pd(_: *mut Context) -> *mut Pd {
-    // An object without bytes has no address of its own, and domains are told apart by theirs.
+    // An object without bytes has no unique address, and domains are distinguished by theirs.
     new(0_u64).cast()
 }
 

@@ -1,4 +1,4 @@
-//! Objects of a library that is made of software. Only the fields that this crate reads have values.
+//! Objects of a library implemented in software. Only the fields that this crate reads are set.
 
 use super::*;
 use std::ptr::{null, null_mut};

@@ -1,5 +1,5 @@
-//! The declarations against the header of the rdma-core that is installed here. A C compiler says
-//! what the header says; without compiler or header there is nothing to compare, which is printed.
+//! The declarations against the installed rdma-core header. A C compiler evaluates the header;
+//! without compiler or header the test prints that it compared nothing.
 
 use super::*;
 use std::mem::{offset_of, size_of};
@@ -109,7 +109,7 @@ fn constants() -> Vec<Claim> {
     listed.chain(statuses).collect()
 }
 
-/// What the header says of each expression, in order; none where it cannot be asked.
+/// The header's value of each expression, in order; `None` if it cannot be evaluated.
 fn header_says(expressions: &[String]) -> Option<Vec<u64>> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (source, program) = (folder.path().join("ask.c"), folder.path().join("ask"));

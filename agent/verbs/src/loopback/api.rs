@@ -1,9 +1,9 @@
 //! The library's functions over the fabric: the table, devices and their events.
 //!
-//! All of them have the contract of `infiniband/verbs.h`, on which each block of unsafe code here and in
-//! the modules below rests: objects came from the functions of this table that make them and are given
-//! up once, after what was made from them; places to fill can be written, structures and chains to read
-//! are whole.
+//! All of them have the contract of `infiniband/verbs.h`, on which each unsafe block here and in
+//! the modules below relies: objects came from this table's functions and are destroyed once, after
+//! the objects made from them; output locations are writable, input structures and chains are
+//! complete.
 
 mod completion;
 mod memory;
@@ -53,7 +53,7 @@ static DATA_PATH: DataPath = DataPath {
     post_recv: post::post_recv,
 };
 
-// As devices of hardware have them.
+// Typical of hardware.
 const QUEUE_DEPTH_MAX: u32 = 1 << 15;
 const CQ_DEPTH_MAX: u32 = 1 << 22;
 const RANGES_MAX: u32 = 30;
@@ -68,17 +68,17 @@ struct Listed {
 
 // === answers ===
 
-/// For a call that returns its reason.
+/// For a call that returns its error.
 fn code(done: Result<(), Errno>) -> c_int {
     done.err().map_or(0, Errno::raw_os_error)
 }
 
-/// For a call that leaves its reason in `errno`.
+/// For a call that sets `errno`.
 fn code_in_errno(done: Result<(), Errno>) -> c_int {
     done.map_or_else(|errno| (set_errno(errno), -1).1, |()| 0)
 }
 
-/// For a call that makes an object, and leaves its reason in `errno`.
+/// For a call that makes an object and sets `errno`.
 fn object<T>(made: Result<*mut T, Errno>) -> *mut T {
     made.unwrap_or_else(|errno| (set_errno(errno), null_mut()).1)
 }
@@ -88,8 +88,7 @@ fn set_errno(errno: Errno) {
     unsafe { *libc::__errno_location() = errno.raw_os_error() };
 }
 
-/// For a call that gave up an object. On a device that was pulled it fails nevertheless, as every call
-/// does.
+/// For a call that destroyed an object. On a removed device it fails nevertheless, like every call.
 fn given_up(is_working: Result<NicId, Errno>) -> c_int {
     code(is_working.map(|_| ()))
 }
@@ -138,7 +137,7 @@ unsafe extern "C" fn open_device(device: *mut ffi::Device) -> *mut ffi::Context 
     // SAFETY: an entry of a list that is not yet freed.
     let nic = unsafe { (*device.cast::<Listed>()).nic };
     let mut fabric = fabric::lock();
-    // The list may be older than what happened to the device.
+    // The list may be outdated.
     let is_present = fabric.nics.get(&nic).is_some_and(|nic| !nic.is_removed);
     let mut open = || {
         let events = EventQueue::new()?;

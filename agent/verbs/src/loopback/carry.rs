@@ -1,9 +1,9 @@
-//! How writes are carried out: which is next, what may refuse it, and what a failure ends.
+//! Execution of writes: which one is next, what may refuse it, and what a failure ends.
 //!
-//! 1. `progress` takes the oldest write whose queue pair is not held, until none is left that can go.
+//! 1. `progress` takes the oldest write whose queue pair is not held, until none can proceed.
 //! 2. `carry_out` gathers its bytes, finds the peer, and checks what the peer's device would check.
 //! 3. It copies, then takes a receive for an immediate, then completes at the sender.
-//! 4. A write that is refused ends its queue pair (`fail`); one that lacks a receive stays where it is.
+//! 4. A refused write ends its queue pair (`fail`); one that lacks a receive stays queued.
 
 use super::completion::{Entry, Outcome};
 use super::fabric::Fabric;
@@ -18,16 +18,16 @@ use std::collections::BTreeSet;
 /// The longest message, as the port's attributes state it (1 GiB, as hardware has).
 pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 30;
 
-/// `rnr_retry` for ever.
-const RETRY_FOR_EVER: u8 = 7;
+/// The `rnr_retry` value without a limit.
+const RETRY_WITHOUT_LIMIT: u8 = 7;
 
-/// Why a write is not carried out.
+/// Why a write is not executed.
 enum Refusal {
-    /// It stays first of its queue.
+    /// It stays first in its queue.
     Waits,
     /// It fails at the sender.
     Failed(WcStatus),
-    /// It fails at both ends, of which the peer's learns by this event.
+    /// It fails at both ends; the peer receives this event.
     Blamed(WcStatus, QpId, u32),
 }
 
@@ -40,7 +40,7 @@ struct Piece {
 // === impl Fabric ===
 
 impl Fabric {
-    /// Carries out what can be, the oldest first.
+    /// Executes all writes that can proceed, oldest first.
     pub(super) fn progress(&mut self) {
         let mut waiting = BTreeSet::new();
         while let Some(id) = self.oldest(&waiting) {
@@ -59,13 +59,13 @@ impl Fabric {
                 Err(Refusal::Failed(status)) => {
                     self.complete_send(id, position, request.wr_id, Outcome::Failed(status));
                     self.fail(id);
-                    // Whoever waited for one of its receives need wait no longer.
+                    // Waiters for one of its receives need not wait any longer.
                     waiting.clear();
                 }
                 Err(Refusal::Blamed(status, peer, event_type)) => {
                     self.complete_send(id, position, request.wr_id, Outcome::Failed(status));
                     self.fail(id);
-                    self.tell_of_qp(peer, event_type);
+                    self.notify_of_qp(peer, event_type);
                     self.fail(peer);
                     waiting.clear();
                 }
@@ -91,16 +91,16 @@ impl Fabric {
         let peer = peer.ok_or(Refusal::Failed(WcStatus::RETRY_EXC_ERR))?;
         let mut dst = self.dst(peer, request, bytes)?;
         if request.immediate.is_some() && self.qp(peer).receives.first().is_none() {
-            // Time stands still here: retries that end have ended.
+            // Time does not pass here: finite retries have ended.
             return Err(match self.qp(id).rnr_retries {
-                RETRY_FOR_EVER => Refusal::Waits,
+                RETRY_WITHOUT_LIMIT => Refusal::Waits,
                 _ => Refusal::Failed(WcStatus::RNR_RETRY_EXC_ERR),
             });
         }
         for Piece { start, len } in pieces {
-            // SAFETY: a source is this request's own copy, which is borrowed, or lies in a region, as
-            // the destination does: `gather` and `dst` compared both ranges with their regions.
-            // Whoever registered a region keeps it mapped until it is given up, which takes the lock
+            // SAFETY: a source is this request's own copy, which is borrowed, or lies in a region,
+            // as the destination does: `gather` and `dst` compared both ranges with their regions.
+            // The owner of a region keeps it mapped until it is deregistered, which takes the lock
             // that is held here. The two may overlap, and no reference to either is held.
             unsafe { std::ptr::copy(start, dst, len) };
             dst = dst.wrapping_add(len);
@@ -134,7 +134,7 @@ impl Fabric {
         pieces.ok_or(Refusal::Failed(WcStatus::LOC_PROT_ERR))
     }
 
-    /// The other end, if packets reach it and it takes them for this one's.
+    /// The other end, if packets reach it and it accepts them as this one's.
     fn connected_peer(&self, id: QpId) -> Option<QpId> {
         let qp = &self.qps[&id];
         let towards = qp.peer?;
@@ -153,8 +153,8 @@ impl Fabric {
         (is_connected && is_up(id.nic) && is_up(nic)).then_some(peer_id)
     }
 
-    /// Where a write goes, if the peer opened that to it. A write of no bytes goes nowhere, and its key
-    /// is not looked at.
+    /// The destination of a write, if the peer opened it for writing. An empty write has no
+    /// destination, and its key is not checked.
     fn dst(&self, peer: QpId, request: &Request, bytes: u32) -> Result<*mut u8, Refusal> {
         let Qp {
             domain,
@@ -188,7 +188,7 @@ impl Fabric {
         self.complete_receive(id, position, receive.wr_id, outcome);
     }
 
-    /// Ends a queue pair: what it holds is flushed, and nothing reaches it any more.
+    /// Ends a queue pair: its requests are flushed, and it accepts no more.
     pub(super) fn fail(&mut self, id: QpId) {
         self.qp(id).state = State::Error;
         self.flush(id);

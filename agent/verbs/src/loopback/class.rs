@@ -1,6 +1,6 @@
-//! What a kernel would tell of the devices in `/sys/class/infiniband`, in a folder of this process.
+//! The kernel's description of devices in `/sys/class/infiniband`, in a folder of this process.
 //!
-//! Devices come and go under the fabric's lock; the folder goes with the last.
+//! Devices come and go under the fabric's lock; the folder is removed with the last one.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ pub(super) fn folder() -> &'static Path {
     FOLDER.get_or_init(|| create().expect("the folder of temporary files can be written"))
 }
 
-/// A folder that was not there before: a process of this number may have left one behind.
+/// A new folder: a former process of the same number may have left one behind.
 fn create() -> io::Result<PathBuf> {
     let id = std::process::id();
     let mut count = 0;
@@ -44,8 +44,8 @@ pub(super) fn set_numa_node(device: &str, node: u32) -> io::Result<()> {
     fs::write(hardware.join("numa_node"), format!("{node}\n"))
 }
 
-/// Removes a device, and the folder of all after the last. What cannot be removed is left to whoever
-/// clears temporary files.
+/// Removes a device, and with the last one the folder. What cannot be removed is left to the
+/// system's cleanup of temporary files.
 pub(super) fn remove(device: &str) {
     // It may be gone already, and others may be left.
     let _ = fs::remove_dir_all(folder().join(device));

@@ -1,4 +1,4 @@
-//! A completion queue of the fabric, and the channel that tells of its completions.
+//! A completion queue of the fabric, and the channel that delivers its events.
 
 use super::event_queue::EventQueue;
 use super::objects::{ChannelId, ContextId, CqId, Kept, QpId};
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 /// `IBV_WC_WITH_IMM`.
 const WITH_IMMEDIATE: u32 = 1 << 1;
-/// What a failed request's completion holds where the specification promises nothing.
+/// What a failed request's completion holds in fields that the specification leaves undefined.
 const NOISE: u32 = 0xdead_beef;
 
 pub(super) struct Channel {
@@ -25,11 +25,11 @@ pub(super) struct Cq {
     depth: usize,
     entries: VecDeque<Entry>,
     pub(super) is_armed: bool,
-    /// Events that were taken and not acknowledged.
+    /// Events that were taken but not acknowledged.
     pub(super) unacknowledged: u32,
 }
 
-/// A completion, and the places in its queue pair that polling it frees.
+/// A completion, and the entries in its queue pair that polling it frees.
 pub(super) struct Entry {
     pub(super) qp: QpId,
     pub(super) position: Position,
@@ -70,7 +70,7 @@ impl Cq {
     }
 
     /// # Panics
-    /// The queue is full: hardware would lose completions now, and whoever owns the queue has
+    /// The queue is full: hardware would now lose completions, and the owner of the queue has
     /// miscounted.
     pub(super) fn push(&mut self, entry: Entry) {
         assert!(
@@ -86,7 +86,7 @@ impl Cq {
         self.entries.pop_front()
     }
 
-    /// Completions of a queue pair that is destroyed are nobody's.
+    /// Completions of a destroyed queue pair belong to no one.
     pub(super) fn forget(&mut self, qp: QpId) {
         self.entries.retain(|entry| entry.qp != qp);
     }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// Written and read only under the fabric's lock, so its count is 1 or 0 and no call on it waits.
+/// Written and read only under the fabric's lock, so its count is 1 or 0 and no call on it blocks.
 struct EventFile(OwnedFd);
 
 pub(super) struct EventQueue<T> {
@@ -67,7 +67,8 @@ impl<T> EventQueue<T> {
         self.events.push_back(event);
     }
 
-    /// From now on the file stays readable: whoever waits is to learn that there will be no more.
+    /// From now on the file stays readable, so that waiters learn that there will be no more
+    /// events.
     pub(super) fn close(&mut self) {
         if !self.is_readable() {
             self.file.raise();
@@ -92,8 +93,8 @@ impl<T> EventQueue<T> {
     }
 }
 
-/// The next event of the queue that `queue` finds, of which `taken` makes a note under the same lock.
-/// Waits for it if the caller made the file blocking.
+/// The next event of the queue that `queue` finds, recorded by `taken` under the same lock. Waits
+/// for it if the caller made the file blocking.
 pub(super) fn take<T>(
     mut queue: impl FnMut(&mut Fabric) -> &mut EventQueue<T>,
     taken: impl FnOnce(&mut Fabric, &T),

@@ -1,4 +1,4 @@
-//! All that there is in the process's fabric, under one lock: NICs, and what was made on them.
+//! The whole fabric of the process, under one lock: NICs and the objects made on them.
 
 use super::class;
 use super::completion::{Channel, Cq, Entry};
@@ -14,10 +14,10 @@ use std::net::Ipv4Addr;
 
 static FABRIC: Mutex<Fabric> = Mutex::new(Fabric::new());
 
-/// Told whenever an event was acknowledged: what it names may be waiting to be destroyed.
+/// Notified when an event is acknowledged: the object that it names may be waiting for destruction.
 pub(super) static ACKNOWLEDGED: Condvar = Condvar::new();
 
-/// Below are those that hardware keeps for management.
+/// Hardware reserves the numbers below for management.
 const FIRST_QP_NUM: u32 = 2;
 
 pub(super) fn lock() -> MutexGuard<'static, Fabric> {
@@ -40,12 +40,12 @@ pub(super) struct Fabric {
 pub(super) struct Nic {
     pub(super) name: String,
     pub(super) gid: [u8; 16],
-    /// Its `Loopback` is there, so it can be opened.
+    /// Its `Loopback` exists, so it can be opened.
     pub(super) is_listed: bool,
     pub(super) is_cut: bool,
     pub(super) is_frozen: bool,
     pub(super) is_removed: bool,
-    /// Peers that are not found yet.
+    /// Connects that are still to time out.
     pub(super) unresolved: u32,
     pub(super) landed: u64,
     next_qp_num: u32,
@@ -83,7 +83,7 @@ impl Fabric {
         }
     }
 
-    /// A number that nothing of the process's fabric had before.
+    /// A number that is unique in the process's fabric.
     pub(super) fn next_number(&mut self) -> u32 {
         self.count += 1;
         self.count
@@ -110,7 +110,9 @@ impl Fabric {
     }
 
     pub(super) fn nic_mut(&mut self, id: NicId) -> &mut Nic {
-        self.nics.get_mut(&id).expect("whatever names it keeps it")
+        self.nics
+            .get_mut(&id)
+            .expect("objects that name a NIC keep it")
     }
 
     pub(super) fn channel(&mut self, id: ChannelId) -> &mut Channel {
@@ -159,14 +161,14 @@ impl Fabric {
         found.next().map(|(&id, _)| id)
     }
 
-    pub(super) fn tell(&mut self, nic: NicId, event: Event) {
+    pub(super) fn notify(&mut self, nic: NicId, event: Event) {
         let contexts = self.contexts.values_mut();
         for context in contexts.filter(|context| context.nic == nic) {
             context.events.push(event);
         }
     }
 
-    pub(super) fn tell_of_qp(&mut self, id: QpId, event_type: u32) {
+    pub(super) fn notify_of_qp(&mut self, id: QpId, event_type: u32) {
         let Qp { context, raw, .. } = *self.qp(id);
         let event = Event::Qp(event_type, id, raw);
         self.context(context).events.push(event);
@@ -178,7 +180,7 @@ impl Fabric {
             return;
         }
         class::remove(&nic.name.clone());
-        self.tell(id, Event::DeviceFatal);
+        self.notify(id, Event::DeviceFatal);
         let (contexts, channels) = (&mut self.contexts, &mut self.channels);
         for context in contexts.values_mut().filter(|context| context.nic == id) {
             context.events.close();
@@ -195,7 +197,7 @@ impl Fabric {
         self.progress();
     }
 
-    /// Forgets NICs that nobody can name any more.
+    /// Removes NICs that nothing refers to any more.
     pub(super) fn forget_unused_nics(&mut self) {
         let contexts = &self.contexts;
         self.nics.retain(|&id, nic| {
@@ -219,7 +221,7 @@ impl Fabric {
 }
 
 /// An address that no other NIC of the process has, in the network for benchmarks (RFC 2544), which
-/// nobody routes.
+/// is not routed.
 fn gid(NicId(number): NicId) -> [u8; 16] {
     let [_, above, high, low] = number.to_be_bytes();
     assert!(

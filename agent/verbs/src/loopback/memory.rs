@@ -1,7 +1,7 @@
 //! Registered memory of the fabric, and its keys.
 //!
-//! Keys differ among all regions of the process, and a region's two differ: whoever mixes them up is to
-//! find out.
+//! Keys differ among all regions of the process, and a region's two differ, so that mixing them up
+//! fails.
 
 use super::objects::{DomainId, Kept, RegionId};
 use crate::ffi;
@@ -55,7 +55,7 @@ impl Region {
         }
     }
 
-    /// The first of `len` bytes at `addr`; none if they leave the region.
+    /// The first of `len` bytes at `addr`; `None` if they exceed the region.
     pub(super) fn at(&self, addr: u64, len: u64) -> Option<*mut u8> {
         let offset = addr.checked_sub(self.addr)?;
         let end = offset.checked_add(len)?;

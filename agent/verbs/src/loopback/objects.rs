@@ -1,5 +1,5 @@
-//! Objects as callers hold them: pointers to what the header declares, behind which the fabric's number
-//! for it lies.
+//! Objects as callers hold them: pointers to the structures of the header, followed by the fabric's
+//! id.
 
 use crate::ffi;
 
@@ -29,7 +29,7 @@ pub(super) struct QpId {
     pub(super) num: u32,
 }
 
-/// What callers hold pointers to, and what the fabric knows it by.
+/// What callers hold pointers to, with its id in the fabric.
 pub(super) trait Object {
     type Id: Copy;
 }
@@ -79,7 +79,7 @@ pub(super) unsafe fn take_back<T: Object>(object: *mut T) {
     drop(unsafe { Box::from_raw(object.cast::<Handle<T>>()) });
 }
 
-/// A pointer that the fabric keeps. What follows it argues why it may.
+/// A pointer that the fabric keeps. Each field of this type states why that is sound.
 pub(super) struct Kept<T>(pub(super) *mut T);
 
 impl<T> Clone for Kept<T> {
@@ -90,5 +90,5 @@ impl<T> Clone for Kept<T> {
 
 impl<T> Copy for Kept<T> {}
 
-// SAFETY: a pointer is a number to whoever does not follow it, and to follow one is unsafe everywhere.
+// SAFETY: without a dereference a pointer is only a number, and dereferencing is unsafe everywhere.
 unsafe impl<T> Send for Kept<T> {}

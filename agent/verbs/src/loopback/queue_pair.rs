@@ -14,16 +14,16 @@ pub(super) enum State {
     Error,
 }
 
-/// The end that a queue pair talks to.
+/// The remote end of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) gid: [u8; 16],
     pub(super) qp_num: u32,
-    /// Of the first packet that is expected of it.
+    /// The expected first packet's number.
     pub(super) psn: u32,
 }
 
-/// Sizes, as the caller asked for them.
+/// Sizes, as requested by the caller.
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
     pub(super) ranges_max: u32,
@@ -40,24 +40,24 @@ pub(super) struct Qp {
     pub(super) state: State,
     pub(super) takes_writes: bool,
     pub(super) peer: Option<Peer>,
-    /// Of the first packet that it sends.
+    /// Number of its first packet.
     pub(super) psn: u32,
     pub(super) rnr_retries: u8,
     pub(super) sends: WorkQueue<Request>,
     pub(super) receives: WorkQueue<Receive>,
-    /// Events that were taken and not acknowledged.
+    /// Events that were taken but not acknowledged.
     pub(super) unacknowledged: u32,
 }
 
-/// A place in one of a queue pair's work queues.
+/// An entry of one of a queue pair's work queues.
 #[derive(Clone, Copy)]
 pub(super) enum Position {
     Send(u64),
     Receive(u64),
 }
 
-/// Requests that wait, and places taken. As in hardware, a place is free again only when a completion
-/// of its request, or of a later one, was polled.
+/// Waiting requests, and taken entries. As in hardware, an entry is free again only after a
+/// completion of its request, or of a later one, was polled.
 pub(super) struct WorkQueue<T> {
     pub(super) cq: CqId,
     capacity: u64,
@@ -83,7 +83,7 @@ pub(super) struct Request {
 pub(super) enum Source {
     /// Copied when it was posted.
     Inline(Vec<u8>),
-    /// Read when it is carried out.
+    /// Read when it is executed.
     Ranges(Vec<ffi::Sge>),
 }
 
@@ -149,7 +149,7 @@ impl Qp {
         }
     }
 
-    /// A step of the state machine; the error state is none of them, for it takes more.
+    /// A step of the state machine, except into the error state, which does more.
     pub(super) fn step(&mut self, attr: &ffi::QpAttr, mask: u32) -> Result<(), Errno> {
         let next = match (self.state, attr.qp_state) {
             (State::Reset, ffi::IBV_QPS_INIT) => State::Init,
@@ -187,7 +187,7 @@ impl Qp {
     }
 }
 
-/// Attributes without which a device takes no step to a state.
+/// The attributes that a device requires for a step to a state.
 fn needs(next: State) -> u32 {
     let rest = match next {
         State::Reset | State::Error => 0,

@@ -1,4 +1,4 @@
-//! What the loopback's devices do, seen through the crate's public interface.
+//! Behaviour of the loopback's devices, seen through the crate's public interface.
 
 use super::Loopback;
 use crate::{
@@ -27,7 +27,7 @@ const OPTIONS: QueuePairOptions = QueuePairOptions {
     inline_bytes: 32,
 };
 
-const FOR_EVER: Retry = Retry {
+const WITHOUT_LIMIT: Retry = Retry {
     ack_timeout: 14,
     retries: 6,
     rnr_retries: 7,
@@ -92,7 +92,10 @@ fn mk_stand() -> Stand {
 fn connect(a: &End, b: &End) -> (QueuePair<Rts>, QueuePair<Rts>) {
     let (from_a, from_b) = (a.init(), b.init());
     let (to_a, to_b) = (from_a.endpoint(), from_b.endpoint());
-    (tie(from_a, &to_b, FOR_EVER), tie(from_b, &to_a, FOR_EVER))
+    (
+        tie(from_a, &to_b, WITHOUT_LIMIT),
+        tie(from_b, &to_a, WITHOUT_LIMIT),
+    )
 }
 
 fn tie(end: QueuePair<Init>, peer: &crate::Endpoint, retry: Retry) -> QueuePair<Rts> {

@@ -1,4 +1,4 @@
-//! Host memory of our own.
+//! Host memory for RDMA.
 
 use crate::memory::range::{RangeError, check};
 use crate::memory::{PAGE_BYTES, Registrable};
@@ -6,7 +6,7 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Zeroed host memory of its own, for bounce buffers, small rows and tests.
+/// Zeroed host memory, for bounce buffers, small rows and tests.
 pub struct HostMemory {
     addr: NonNull<u8>,
     len: usize,
@@ -24,7 +24,7 @@ impl HostMemory {
     /// `len` bytes of zeroes at a page boundary.
     ///
     /// # Panics
-    /// `len` is 0 or no size of memory.
+    /// `len` is 0 or too large.
     pub fn zeroed(len: usize) -> Self {
         let layout = Self::layout(len);
         // SAFETY: the layout has bytes.
@@ -57,7 +57,7 @@ impl HostMemory {
     /// Copies bytes out.
     ///
     /// # Errors
-    /// The range leaves the memory.
+    /// The range exceeds the memory.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), RangeError> {
         let src = self.at(offset, bytes.len())?;
         // SAFETY: `src` has that many bytes here, and `bytes`, borrowed alone, is elsewhere.
@@ -68,7 +68,7 @@ impl HostMemory {
     /// Copies bytes in.
     ///
     /// # Errors
-    /// The range leaves the memory.
+    /// The range exceeds the memory.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         let dst = self.at(offset, bytes.len())?;
         // SAFETY: `dst` has that many bytes here, to which no reference is ever made.

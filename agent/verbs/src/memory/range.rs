@@ -1,17 +1,17 @@
-//! Ranges of registered memory, here and at a peer, and the keys that name them.
+//! Ranges of registered memory, local and remote, and their keys.
 
 use crate::memory::MemoryRegion;
 use serde::{Deserialize, Serialize};
 
-/// What a local range is named by in a request.
+/// Names a local range in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LKey(pub(crate) u32);
 
-/// What a peer names a region by in a write.
+/// Names a region of a peer in a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RKey(pub u32);
 
-/// A region as its owner tells a peer of it.
+/// A region as its owner describes it to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteRegion {
     pub addr: u64,
@@ -19,14 +19,14 @@ pub struct RemoteRegion {
     pub rkey: RKey,
 }
 
-/// Where a write goes.
+/// The destination of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddr {
     pub addr: u64,
     pub rkey: RKey,
 }
 
-/// Bytes of a region here.
+/// Bytes of a local region.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalRange<'a> {
     pub(crate) addr: u64,
@@ -34,7 +34,7 @@ pub struct LocalRange<'a> {
     pub(crate) region: &'a MemoryRegion,
 }
 
-/// A range that leaves its region.
+/// A range that exceeds its region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("bytes {offset}..+{len} are not within a region of {region_len} bytes")]
 pub struct RangeError {
@@ -46,10 +46,10 @@ pub struct RangeError {
 // === impl RemoteRegion ===
 
 impl RemoteRegion {
-    /// Where `len` bytes at `offset` are written to.
+    /// The destination of `len` bytes at `offset`.
     ///
     /// # Errors
-    /// They leave the region, or no memory can be there.
+    /// They exceed the region, or the address space.
     pub fn at(&self, offset: u64, len: u64) -> Result<RemoteAddr, RangeError> {
         let &Self {
             addr,
@@ -57,7 +57,7 @@ impl RemoteRegion {
             rkey,
         } = self;
         check(offset, len, region_len)?;
-        // A peer may have stated an address near the end of all addresses.
+        // A peer may have sent an address near the end of the address space.
         let addr = addr
             .checked_add(offset)
             .filter(|a| a.checked_add(len).is_some());

@@ -30,7 +30,7 @@ fn a_place_is_the_node_and_the_folder_behind_the_link() {
 }
 
 #[test]
-fn a_node_that_is_unknown_or_not_told_is_none() {
+fn a_node_that_is_unknown_or_unreported_is_none() {
     for numa_node in [Some("-1\n"), None] {
         let root = tempfile::tempdir().expect("a temporary folder");
         let (class, pci) = mk_class(root.path(), numa_node);

@@ -1,4 +1,4 @@
-//! What a queue pair is in every state: the library's object, and what it uses.
+//! The part of a queue pair that all states share: the library's object and its dependencies.
 
 use crate::completion::Account;
 use crate::error::CallError;
@@ -7,7 +7,7 @@ use crate::memory::ProtectionDomain;
 use crate::queue_pair::QueuePairOptions;
 use std::ptr::NonNull;
 
-/// Requests for inline data go down by halves to this, then to none.
+/// Requests for inline data are halved down to this, then dropped.
 const INLINE_BYTES_MIN: u32 = 16;
 
 pub(super) struct Core {
@@ -27,7 +27,7 @@ unsafe impl Sync for Core {}
 // === impl Core ===
 
 impl Core {
-    /// A queue pair with as many of the wished inline bytes as the device gives.
+    /// A queue pair with as many of the requested inline bytes as the device grants.
     pub(super) fn new(
         domain: &ProtectionDomain,
         send: Account,
@@ -97,7 +97,7 @@ impl Drop for Core {
     }
 }
 
-/// The queue pair, and the inline bytes that it has.
+/// The queue pair, and its inline bytes.
 fn create(
     domain: &ProtectionDomain,
     send: &Account,
@@ -116,11 +116,11 @@ fn create(
         recv_cq: receive.completions().raw(),
         srq: std::ptr::null_mut(),
         cap: ffi::QpCap {
-            // Some devices refuse a queue of none.
+            // Some devices refuse an empty queue.
             max_send_wr: send_depth.max(1),
             max_recv_wr: receive_depth.max(1),
             max_send_sge: ranges_max,
-            // Immediates bring no bytes to a receive, but some devices refuse zero.
+            // Immediates carry no bytes for a receive, but some devices refuse zero.
             max_recv_sge: 1,
             max_inline_data: inline_bytes,
         },
@@ -138,6 +138,6 @@ fn create(
         );
         CallError::last("ibv_create_qp", object)
     })?;
-    // Devices may give more than was asked; more than was wished is not used.
+    // Devices may grant more than requested; the surplus is not used.
     Ok((raw, attr.cap.max_inline_data.min(inline_bytes)))
 }

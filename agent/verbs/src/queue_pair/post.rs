@@ -1,4 +1,4 @@
-//! Posting: what fits, with one doorbell, counted before the device sees it.
+//! Posting: as much as fits, with one doorbell, counted before the device sees it.
 
 use crate::error::CallError;
 use crate::ffi;
@@ -17,13 +17,13 @@ pub enum PostError {
 }
 
 impl QueuePair<Rts> {
-    /// Posts writes with one doorbell, in order: as many as the send queue has places for. How many
-    /// that were; the caller posts the rest when completions were polled.
+    /// Posts writes with one doorbell, in order, as many as fit into the send queue, and returns
+    /// their number; the caller posts the rest after it has polled completions.
     ///
-    /// The bytes must stay as they are until a completion of this write or a later one was polled.
+    /// The bytes must not change until a completion of this write or a later one was polled.
     ///
     /// # Errors
-    /// One of the writes can never be taken (nothing is posted then), or the device refuses.
+    /// One of the writes can never be accepted (then none is posted), or the device refuses.
     pub fn post(&mut self, writes: &[Write<'_>]) -> Result<usize, PostError> {
         let core = &self.core;
         let Rts {
@@ -38,8 +38,8 @@ impl QueuePair<Rts> {
         for (index, write) in writes.iter().enumerate() {
             write.check(index, limits, &core.domain)?;
         }
-        // Held until the device has them, so that no completion comes before its request is counted
-        // for good.
+        // Held until the device has them, so that no completion arrives before its request is
+        // counted.
         let mut queue = core.send.queue().lock();
         chain.clear();
         for write in writes {
@@ -74,8 +74,8 @@ impl QueuePair<Rts> {
 }
 
 impl<S: Receives> QueuePair<S> {
-    /// Posts receives for `count` immediates with one doorbell: as many as the receive queue has
-    /// places for. How many that were.
+    /// Posts receives for `count` immediates with one doorbell, as many as fit into the receive
+    /// queue, and returns their number.
     ///
     /// # Errors
     /// The device refuses.

@@ -1,4 +1,5 @@
-//! A queue pair's life on a device of tests: what reaches the device, what fits, and who goes when.
+//! Life of a queue pair on a fake device: what reaches the device, what fits, and the order of
+//! drops.
 
 use super::*;
 use crate::completion::{Completion, CompletionQueue};
@@ -350,7 +351,7 @@ fn a_completion_queue_has_room_for_all_that_its_queue_pairs_may_hold() {
     assert!(
         error
             .to_string()
-            .contains("has 10 entries, of which 7 are spoken for"),
+            .contains("has 10 entries, of which 7 are reserved"),
         "{error}"
     );
     drop(first);
@@ -362,7 +363,7 @@ fn a_completion_queue_has_room_for_all_that_its_queue_pairs_may_hold() {
 }
 
 #[test]
-fn what_a_destroyed_queue_pair_left_behind_is_nobodys() {
+fn completions_of_a_destroyed_queue_pair_are_dropped() {
     let stand = mk_stand(64);
     let mut old = stand.connect();
     old.post(&[mk_write(1, true)]).expect("it fits");

@@ -25,7 +25,7 @@ fn mk_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The device: what it holds, oldest first, and whether it will tell of each.
+/// The device: its requests, oldest first, and whether each will complete visibly.
 #[derive(Default)]
 struct Device {
     held: VecDeque<(Admitted, u64)>,

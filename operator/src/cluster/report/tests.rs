@@ -22,7 +22,7 @@ fn mk_status(kv_compat: &str) -> PdDeploymentStatus {
 
 #[test]
 fn a_status_that_the_watch_has_not_reported_yet_counts() {
-    let written = Written::default();
+    let written = StatusCache::default();
     written.change("u", |last| last.status = Some((9, mk_status("new"))));
     let renewed = written.renewed(mk_deployment("8", "old"));
     assert_eq!(renewed.status, Some(mk_status("new")));
@@ -30,7 +30,7 @@ fn a_status_that_the_watch_has_not_reported_yet_counts() {
 
 #[test]
 fn a_status_that_someone_changed_since_counts() {
-    let written = Written::default();
+    let written = StatusCache::default();
     written.change("u", |last| last.status = Some((9, mk_status("ours"))));
     let renewed = written.renewed(mk_deployment("10", "theirs"));
     assert_eq!(renewed.status, Some(mk_status("theirs")));
@@ -38,7 +38,7 @@ fn a_status_that_someone_changed_since_counts() {
 
 #[test]
 fn a_change_settles_before_it_is_written() {
-    let written = Written::default();
+    let written = StatusCache::default();
     let began = Instant::now();
     assert_eq!(written.settles("u", began), Some(SETTLE));
     assert_eq!(written.settles("u", began + SETTLE), None, "it is time");

@@ -45,8 +45,8 @@ fn mk_pod(component: Component, ordinal: u32, routable: bool) -> ObservedPod {
     }
 }
 
-fn mk_around(routers: i32) -> Surroundings {
-    Surroundings {
+fn mk_inputs(routers: i32) -> StatusInputs {
+    StatusInputs {
         routers: (routers, 1),
         endpoint: "http://tiny.ns.svc:8000/v1".to_owned(),
         revision: "r1".to_owned(),
@@ -66,14 +66,14 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn mk_status(pods: Vec<ObservedPod>, around: &Surroundings) -> PdDeploymentStatus {
+fn mk_status(pods: Vec<ObservedPod>, inputs: &StatusInputs) -> PdDeploymentStatus {
     let desired = [mk_desired(Prefill, 1), mk_desired(Decode, 1)];
     let observed = Observed {
         pods,
         routers: vec![],
         unpaired: None,
     };
-    status(&mk_deployment(), &desired, &observed, around, at(10))
+    status(&mk_deployment(), &desired, &observed, inputs, at(10))
 }
 
 fn condition<'a>(status: &'a PdDeploymentStatus, name: &str) -> &'a Condition {
@@ -86,18 +86,18 @@ fn condition<'a>(status: &'a PdDeploymentStatus, name: &str) -> &'a Condition {
 #[test]
 fn it_is_ready_once_a_pair_is_routable_behind_a_ready_router() {
     let pair = || vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
-    let serving = mk_status(pair(), &mk_around(1));
+    let serving = mk_status(pair(), &mk_inputs(1));
     assert_eq!(condition(&serving, "Ready").status, "True");
     assert_eq!(condition(&serving, "Progressing").status, "False");
     assert_eq!(serving.pools.prefill.summary, "1/1");
     assert_eq!(serving.observed_generation, Some(3));
 
-    let unrouted = mk_status(pair(), &mk_around(0));
+    let unrouted = mk_status(pair(), &mk_inputs(0));
     assert_eq!(condition(&unrouted, "Ready").reason, "RouterNotReady");
 
     let half = mk_status(
         vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, false)],
-        &mk_around(1),
+        &mk_inputs(1),
     );
     assert_eq!(condition(&half, "Ready").reason, "DecodeNotRoutable");
     assert_eq!(condition(&half, "Progressing").status, "True");
@@ -109,7 +109,7 @@ fn a_leaving_worker_counts_as_draining_and_no_longer_as_a_replica() {
     leaving.leaving = Some(Leaving::default());
     let status = mk_status(
         vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true), leaving],
-        &mk_around(1),
+        &mk_inputs(1),
     );
     let PoolStatus {
         current,
@@ -130,9 +130,9 @@ fn a_condition_keeps_its_date_while_its_status_stays() {
         routers: vec![],
         unpaired: None,
     };
-    let first = status(&deployment, &desired, &nothing, &mk_around(0), at(10));
+    let first = status(&deployment, &desired, &nothing, &mk_inputs(0), at(10));
     deployment.status = Some(first.clone());
-    let second = status(&deployment, &desired, &nothing, &mk_around(0), at(99));
+    let second = status(&deployment, &desired, &nothing, &mk_inputs(0), at(99));
     assert_eq!(first, second, "a second look writes nothing");
 }
 
@@ -140,7 +140,7 @@ fn a_condition_keeps_its_date_while_its_status_stays() {
 fn a_refused_spec_leaves_the_counts_of_what_runs() {
     let mut deployment = mk_deployment();
     let pair = vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
-    deployment.status = Some(mk_status(pair, &mk_around(1)));
+    deployment.status = Some(mk_status(pair, &mk_inputs(1)));
     let refused = refused(&deployment, "InvalidSpec", "spec.x: no", at(20));
     assert_eq!(condition(&refused, "Ready").message, "spec.x: no");
     assert_eq!(refused.pools.prefill.routable, 1);
@@ -164,21 +164,21 @@ fn the_serving_revision_moves_when_both_pools_are_replaced() {
         routers: vec![],
         unpaired: None,
     };
-    let around = mk_around(1);
-    let half = status(&deployment, &desired, &observed, &around, at(10));
+    let inputs = mk_inputs(1);
+    let half = status(&deployment, &desired, &observed, &inputs, at(10));
     assert_eq!(half.revision.current, "r0");
     assert_eq!(half.revision.update, "r1");
     observed.pods[1].revision = "a".to_owned();
-    let whole = status(&deployment, &desired, &observed, &around, at(11));
+    let whole = status(&deployment, &desired, &observed, &inputs, at(11));
     assert_eq!(whole.revision.current, "r1");
 }
 
 #[test]
 fn a_worker_whose_kv_reaches_no_peer_is_reported() {
-    let mut around = mk_around(1);
-    around.unpaired = Some("no KV from p to d: timed out".to_owned());
+    let mut inputs = mk_inputs(1);
+    inputs.unpaired = Some("no KV from p to d: timed out".to_owned());
     let pods = || vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, false)];
-    let status = mk_status(pods(), &around);
+    let status = mk_status(pods(), &inputs);
     assert_eq!(condition(&status, "Progressing").reason, "KvDoesNotArrive");
     assert_eq!(
         condition(&status, "Ready").message,
@@ -204,33 +204,33 @@ fn kstatus(status: &PdDeploymentStatus) -> &'static str {
 #[test]
 fn a_rollout_is_in_progress_until_its_end_though_the_deployment_serves() {
     let mut pods = vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
-    assert_eq!(kstatus(&mk_status(pods.clone(), &mk_around(1))), "Current");
+    assert_eq!(kstatus(&mk_status(pods.clone(), &mk_inputs(1))), "Current");
     pods[1].revision = "before".to_owned();
-    let rolls = mk_status(pods.clone(), &mk_around(1));
+    let rolls = mk_status(pods.clone(), &mk_inputs(1));
     assert_eq!(condition(&rolls, "Ready").status, "True");
     assert_eq!(kstatus(&rolls), "InProgress");
-    let mut overdue = mk_around(1);
+    let mut overdue = mk_inputs(1);
     overdue.progressed = Some(at(-100_000));
     assert_eq!(kstatus(&mk_status(pods.clone(), &overdue)), "Failed");
 
     pods[1].revision = "a".to_owned();
-    let mut routers_move = mk_around(1);
+    let mut routers_move = mk_inputs(1);
     routers_move.replaces_routers = true;
     assert_eq!(
         kstatus(&mk_status(pods.clone(), &routers_move)),
         "InProgress"
     );
-    let mut starts = mk_around(1);
+    let mut starts = mk_inputs(1);
     starts.routers = (1, 2);
     assert_eq!(kstatus(&mk_status(pods, &starts)), "InProgress");
 }
 
 #[test]
 fn a_refused_edit_is_reported_beside_what_serves() {
-    let mut around = mk_around(1);
-    around.refused = Some("spec.x: no".to_owned());
+    let mut inputs = mk_inputs(1);
+    inputs.refused = Some("spec.x: no".to_owned());
     let pair = vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
-    let status = mk_status(pair, &around);
+    let status = mk_status(pair, &inputs);
     assert_eq!(condition(&status, "Ready").status, "True");
     assert_eq!(condition(&status, "PrefillReady").status, "True");
     let valid = condition(&status, "SpecValid");
@@ -245,11 +245,11 @@ fn a_refused_edit_is_reported_beside_what_serves() {
 #[test]
 fn workers_of_another_image_are_reported_with_the_remedy() {
     let pair = || vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
-    let alike = mk_status(pair(), &mk_around(1));
+    let alike = mk_status(pair(), &mk_inputs(1));
     assert_eq!(condition(&alike, "ImagesAlike").status, "True");
-    let mut around = mk_around(1);
-    around.drifted = Some("1 workers run another image".to_owned());
-    let status = mk_status(pair(), &around);
+    let mut inputs = mk_inputs(1);
+    inputs.drifted = Some("1 workers run another image".to_owned());
+    let status = mk_status(pair(), &inputs);
     assert_eq!(condition(&status, "ImagesAlike").reason, "ImageDrift");
     assert!(
         condition(&status, "ImagesAlike")

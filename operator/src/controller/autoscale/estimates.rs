@@ -2,16 +2,16 @@
 //! come, how long they are.
 
 pub(crate) mod arrivals;
+pub(crate) mod decayed_ratio;
 pub(crate) mod itl;
-pub(crate) mod quotient;
 pub(crate) mod start_times;
 
 use super::per_role::{PerRole, other};
 use super::sample::Step;
 use arrivals::Arrivals;
+use decayed_ratio::DecayedRatio;
 use itl::{ItlLine, ItlModel};
 use pd_crds::PoolRole;
-use quotient::Quotient;
 use serde::{Deserialize, Serialize};
 use start_times::StartTimes;
 use std::time::Duration;
@@ -28,23 +28,23 @@ pub(crate) struct Estimates {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Traffic {
     /// Prompt tokens of a request.
-    input: Quotient,
+    input: DecayedRatio,
     /// Answer tokens of a request.
-    output: Quotient,
+    output: DecayedRatio,
     /// Share of prompt tokens that the cache had.
-    cached: Quotient,
+    cached: DecayedRatio,
 }
 
 /// What a replica can do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Speed {
     /// Prompt tokens per second in steps.
-    prefill: Quotient,
+    prefill: DecayedRatio,
     /// Seconds from token to token.
-    interval: Quotient,
+    interval: DecayedRatio,
     itl: ItlModel,
     /// KV bytes of a prompt token.
-    kv_bytes: Quotient,
+    kv_bytes: DecayedRatio,
     /// Fastest KV transfer of late, bytes per second.
     link: f64,
 }

@@ -5,7 +5,7 @@ use super::estimates::Estimates;
 use super::observations::{Observations, Replica, ReplicaState};
 use super::per_role::{PerRole, ROLES};
 use super::sample::{Sample, SampleError};
-use super::steadiness::Steadiness;
+use super::stabilization::Stabilization;
 use pd_crds::PoolRole;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) struct History {
     at: Option<Duration>,
     pub(super) estimates: Estimates,
-    pub(super) steadiness: Steadiness,
+    pub(super) stabilization: Stabilization,
     revisions: PerRole<String>,
     router_queue: Option<f64>,
     /// By UID.

@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::{Value, json};
 
-fn mk_surroundings() -> Surroundings {
+fn mk_surroundings() -> LaunchEnvironment {
     let own = std::env::current_exe().expect("a test knows its own path");
     let folder = own
         .parent()
@@ -11,7 +11,7 @@ fn mk_surroundings() -> Surroundings {
         .join("launch-programs");
     std::fs::create_dir_all(&folder).expect("the target folder is writable");
     std::fs::write(folder.join("pd-agent"), "").expect("the target folder is writable");
-    Surroundings {
+    LaunchEnvironment {
         address: "127.3.4.5".parse().expect("an address"),
         programs: folder,
         secrets: [(

@@ -1,4 +1,4 @@
-//! What `Headroom` lets in, and what it keeps for whom.
+//! Which requests `Headroom` admits, and what it reserves.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn the_largest_running_request_can_finish_if_all_others_retract() {
 }
 
 #[test]
-fn a_request_that_could_never_finish_here_is_not_let_in() {
+fn a_request_that_could_never_finish_here_is_not_admitted() {
     assert!(!Headroom::new(IDLE).try_take(10, 991));
     assert!(Headroom::new(IDLE).try_take(10, 990));
 }

@@ -1,4 +1,4 @@
-//! No page is lost between allocator, radix cache and request rows, whatever requests do.
+//! No page is lost between allocator, radix cache and request rows, for any sequence of actions.
 
 use super::*;
 use proptest::prelude::*;

@@ -4,7 +4,7 @@ use super::{ConfigError, invalid};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// The keys of one JSON object, with their place for messages.
+/// The keys of one JSON object, with their path for messages.
 pub(super) struct Fields {
     file: String,
     /// `""` at the root, `"rope_scaling."` inside that object.

@@ -18,7 +18,7 @@ pub fn read_config(folder: &Path) -> Result<ModelConfig, ConfigError> {
     build_config(&fields, generation_config(folder)?.as_ref())
 }
 
-/// How the model in `folder` wants to be sampled, where its `generation_config.json` says so.
+/// The sampling defaults of the model in `folder`, if its `generation_config.json` sets them.
 ///
 /// # Errors
 /// Names the file, the key and its value.
@@ -44,7 +44,7 @@ fn sampling(fields: &Fields) -> Result<SamplingDefaults, ConfigError> {
     Ok(SamplingDefaults {
         temperature: number("temperature", |n| n >= 0.0, "0 or more")?,
         top_p: number("top_p", |n| n > 0.0 && n <= 1.0, "above 0, up to 1")?,
-        // Hugging Face's 0 is all tokens, as is leaving the key out.
+        // Hugging Face's 0 means all tokens, like an absent key.
         top_k: top_k.and_then(|k| i32::try_from(k).ok().filter(|&k| k > 0)),
         min_p: number("min_p", |n| (0.0..=1.0).contains(&n), "0 to 1")?,
         repetition_penalty: number(
@@ -119,7 +119,7 @@ fn family(fields: &Fields) -> Result<Family, ConfigError> {
     Ok(family)
 }
 
-/// Settings that change the network in a way this engine does not carry out.
+/// Settings that change the network in an unsupported way.
 fn refuse_unsupported(fields: &Fields) -> Result<(), ConfigError> {
     for key in ["attention_bias", "mlp_bias", "use_sliding_window"] {
         if fields.flag(key)?.unwrap_or(false) {

@@ -1,4 +1,4 @@
-//! Puts a dense decoder's weights onto a device: joined (q, k, v), interleaved (gate, up), packed.
+//! Loads a dense decoder's weights onto a device: joined (q, k, v), interleaved (gate, up), packed.
 
 use super::workspace::Workspace;
 use super::{DenseDecoder, DenseFamily, Layer};

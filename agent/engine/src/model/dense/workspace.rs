@@ -4,7 +4,7 @@ use crate::model::config::narrow;
 use crate::model::{ModelConfig, StepLimits};
 use pd_compute::{Backend, ComputeError, DType};
 
-/// T = most tokens of a step, R = most rows of a step whose logits are wanted.
+/// T = largest number of tokens in a step, R = largest number of rows with logits.
 #[derive(Debug)]
 pub(super) struct Workspace<B: Backend> {
     /// `[T][hidden]`: the residual stream.

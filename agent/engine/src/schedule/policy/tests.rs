@@ -36,5 +36,5 @@ fn a_retraction_sets_the_share_that_answers_have_used_and_some_steps_more() {
         "no less than the minimum"
     );
     ratio.raise_over(std::iter::empty());
-    assert!((ratio.get() - 0.098).abs() < 1e-6, "nobody is left");
+    assert!((ratio.get() - 0.098).abs() < 1e-6, "no request is left");
 }

@@ -62,7 +62,7 @@ fn what_is_promised_to_others_is_not_given_away() {
 }
 
 #[test]
-fn a_begun_request_goes_on_whatever_is_promised() {
+fn a_begun_request_continues_regardless_of_promises() {
     let mut adder = PrefillAdder::new(&LIMITS, 16, 1_000_000, 0);
     assert_eq!(adder.go_on(mk_candidate(100, 1)), Admission::Chunk(64));
 }

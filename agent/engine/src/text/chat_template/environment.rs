@@ -1,4 +1,4 @@
-//! The Jinja environment that chat templates are written for.
+//! The Jinja environment that chat templates expect.
 
 use jiff::Timestamp;
 use jiff::fmt::strtime;
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::SystemTime;
 
-/// A template that loops longer than this is broken or hostile.
+/// A template that runs longer than this is broken or hostile.
 const MAX_STEPS: u64 = 50_000_000;
 
 /// JSON on one line with spaces after `,` and `:`, as Python's `json.dumps` writes it.
@@ -28,7 +28,7 @@ pub(super) fn for_chat() -> Environment<'static> {
     environment
 }
 
-/// The message of an error and of what caused it, without the template's text.
+/// The message of an error and of its causes, without the template's text.
 pub(super) fn explain(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

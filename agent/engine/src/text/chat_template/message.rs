@@ -5,7 +5,7 @@ use minijinja::value::ValueKind;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A turn: who says what, and what else the template may know of it.
+/// A turn: its role, its text, and further fields that the template may read.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Message {
     pub role: String,
@@ -27,7 +27,7 @@ impl Message {
     }
 
     /// With the client's other fields. Null ones are absent to a template. Arguments of tool calls,
-    /// which the API has as JSON in a string, become the objects that templates expect.
+    /// which the API carries as JSON in a string, become the objects that templates expect.
     #[must_use]
     pub fn with_fields(self, fields: impl IntoIterator<Item = (String, Value)>) -> Self {
         let given = fields.into_iter().filter(|(_, value)| !value.is_none());
@@ -48,7 +48,7 @@ fn read_call(call: &Value) -> Value {
     })
 }
 
-/// A string that holds no JSON object stays as it is.
+/// A string that is not a JSON object stays unchanged.
 fn read_arguments(arguments: &Value) -> Value {
     let text = arguments.as_str().unwrap_or_default();
     let read = serde_json::from_str(text).ok();

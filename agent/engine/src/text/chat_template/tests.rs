@@ -1,4 +1,4 @@
-//! What templates may use, and how they fail.
+//! Features available to templates, and their failures.
 
 use super::*;
 use crate::text::tests::golden;
@@ -97,7 +97,7 @@ fn a_message_that_cannot_be_continued_is_refused() {
     let refusal = |source: &str, last: &str| continued(source, last).unwrap_err().to_string();
     assert!(refusal(TURNS, " ").ends_with("it has no text"));
     let upper = TURNS.replace("m.content", "m.content | upper");
-    assert!(refusal(&upper, "Bonj").ends_with("does not write its text as it is"));
+    assert!(refusal(&upper, "Bonj").ends_with("does not write its text unchanged"));
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn the_date_is_the_one_given() {
 }
 
 #[test]
-fn what_a_template_raises_is_told_in_its_words() {
+fn what_a_template_raises_is_reported_in_its_words() {
     let error = render_with("{{ raise_exception('roles must alternate') }}", json!({}));
     let message = error.unwrap_err().to_string();
     assert!(message.contains("roles must alternate"), "{message}");

@@ -1,5 +1,5 @@
-//! The tokenizer in a GGUF file: a byte-level BPE of tokens and merges, whose way of cutting text
-//! into words is only named (`tokenizer.ggml.pre`).
+//! The tokenizer in a GGUF file: a byte-level BPE of tokens and merges; the rule that splits text
+//! into words is given only by name (`tokenizer.ggml.pre`).
 
 use super::{Parts, Spelling, Tokenizer, TokenizerError};
 use crate::weights::gguf::{Gguf, MetadataError};
@@ -18,12 +18,12 @@ const CONTROL: i64 = 3;
 /// Text that is always one token.
 const USER_DEFINED: i64 = 4;
 
-/// How llama 3 cuts text into words: numbers in threes.
+/// How llama 3 splits text into words: numbers in threes.
 const LLAMA3_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// How qwen 2 and 3 do: numbers digit by digit.
 const QWEN2_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// The named ways of cutting text into words.
+/// The named rules for splitting text into words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Words {
     Gpt2,
@@ -91,14 +91,14 @@ fn build_model(
     let merges: Option<Vec<(String, String)>> = merges
         .iter()
         .map(|merge| {
-            // The first letter may itself be the separator's look-alike, so it is skipped.
+            // The first letter may itself look like the separator, so it is skipped.
             let second = merge.char_indices().nth(1)?.0;
             let space = second + merge[second..].find(' ')?;
             Some((merge[..space].to_owned(), merge[space + 1..].to_owned()))
         })
         .collect();
     let merges = merges.ok_or_else(|| {
-        source.invalid("tokenizer.ggml.merges holds an entry that is no pair".into())
+        source.invalid("tokenizer.ggml.merges holds an entry that is not a pair".into())
     })?;
     BPE::builder()
         .vocab_and_merges(vocab, merges)
@@ -107,7 +107,7 @@ fn build_model(
         .map_err(|error| source.invalid(format!("its merges do not fit its tokens: {error}")))
 }
 
-/// Control and user-defined tokens are found in text before it is cut into words.
+/// Control and user-defined tokens are matched before text is split into words.
 fn add_marked_tokens(
     encoder: &mut tokenizers::Tokenizer,
     source: &Source<'_>,
@@ -130,7 +130,7 @@ fn add_marked_tokens(
     Ok(())
 }
 
-/// The file's metadata, with its place for messages.
+/// The file's metadata, with its path for messages.
 struct Source<'a> {
     gguf: &'a Gguf,
 }

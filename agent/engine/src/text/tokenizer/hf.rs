@@ -24,7 +24,7 @@ impl Tokenizer {
         };
         let mut encoder = tokenizers::Tokenizer::from_bytes(&bytes)
             .map_err(|error| invalid(error.to_string()))?;
-        // A prompt's length is the engine's to judge; nothing may be cut off or filled up here.
+        // The engine checks a prompt's length; it must not be truncated or padded here.
         encoder
             .with_truncation(None)
             .map_err(|error| invalid(error.to_string()))?;
@@ -65,7 +65,7 @@ fn special_token(config: &Value, key: &str) -> Option<String> {
     content.as_str().map(str::to_owned)
 }
 
-/// How entries spell bytes, and whether a text's first space is dropped: told by the decoder.
+/// How entries spell bytes, and whether a text's first space is dropped, according to the decoder.
 fn spelling(
     encoder: &tokenizers::Tokenizer,
     path: &Path,
@@ -88,7 +88,7 @@ fn spelling(
     }
 }
 
-/// The `type` of a decoder and of those in it.
+/// The `type` of a decoder and of its children.
 fn collect_kinds(decoder: &Value, kinds: &mut Vec<String>) {
     if let Some(kind) = decoder.get("type").and_then(Value::as_str) {
         kinds.push(kind.to_owned());

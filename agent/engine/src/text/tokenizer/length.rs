@@ -1,5 +1,5 @@
-//! Whether a text is too long for a context, found out piece by piece: a text that cannot fit is
-//! refused after the work that a text of the context's length takes, in a piece's memory.
+//! Whether a text is too long for a context, measured piece by piece: a text that cannot fit is
+//! refused after the work for a text of the context's length, in the memory of a piece.
 
 use super::{EncodeError, Tokenizer};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// costs no more than a prompt that fits. Prose has about four.
 const UNMEASURED_BYTES_PER_TOKEN: usize = 8;
 /// A cut between pieces may split a word into more tokens. A text counts as too long when its
-/// pieces have a quarter more tokens than the context; between the two, its ids are counted.
+/// pieces have a quarter more tokens than the context; below that, its ids are counted.
 const CUTS_SLACK_DIVISOR: usize = 4;
 
 /// A text of `bytes` bytes has more than `max_tokens` tokens.
@@ -19,7 +19,7 @@ pub struct TextTooLong {
     pub max_tokens: usize,
 }
 
-/// The length of one text, as far as it is known.
+/// The known length of one text.
 #[derive(Clone, Debug)]
 pub struct TextLength {
     text: Arc<str>,
@@ -35,10 +35,10 @@ impl TextLength {
     /// Bytes tokenised at a time. Tokenising takes some 200 bytes of memory for each.
     pub const PIECE_BYTES: usize = 16 * 1024;
 
-    /// For a text that is to have at most `max_tokens` tokens.
+    /// For a text with a limit of `max_tokens` tokens.
     ///
     /// # Errors
-    /// When so many of the vocabulary's longest token are shorter than the text.
+    /// When even the vocabulary's longest token, that many times, is shorter than the text.
     pub fn new(
         tokenizer: &Tokenizer,
         text: Arc<str>,
@@ -57,16 +57,16 @@ impl TextLength {
         Ok(length)
     }
 
-    /// Nothing is left to measure: the text can be tokenised whole.
+    /// Whether measuring is complete, and the text can be tokenised whole.
     pub fn is_measured(&self) -> bool {
         let unmeasured = self.max_tokens.saturating_mul(UNMEASURED_BYTES_PER_TOKEN);
         self.text.len() <= unmeasured || self.measured_bytes == self.text.len()
     }
 
-    /// Tokenises the next piece and forgets its tokens.
+    /// Tokenises the next piece and drops its tokens.
     ///
     /// # Errors
-    /// When the text is too long, or the vocabulary cannot write the piece.
+    /// When the text is too long, or the vocabulary cannot represent the piece.
     pub fn measure_piece(&mut self, tokenizer: &Tokenizer) -> Result<(), EncodeError> {
         let rest = &self.text[self.measured_bytes..];
         let piece = &rest[..piece_end(rest)];
@@ -86,7 +86,7 @@ impl TextLength {
     }
 }
 
-/// Where the next piece of `rest` ends: before a blank in its second half, as words begin with one.
+/// The end of the next piece of `rest`: before a space in its second half, as words begin with one.
 fn piece_end(rest: &str) -> usize {
     if rest.len() <= TextLength::PIECE_BYTES {
         return rest.len();

@@ -13,7 +13,7 @@ pub struct Metadata {
     values: HashMap<String, Value>,
 }
 
-/// A key that holds something else than its reader expects.
+/// A key whose value has another type than its reader expects.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} is {found}, expected {expected}")]
 pub struct MetadataError {

@@ -1,4 +1,4 @@
-//! One entry of the table of tensors, and the range of the file that it means.
+//! One entry of the table of tensors, and its range in the file.
 
 use super::ParseError;
 use super::reader::Reader;
@@ -19,9 +19,9 @@ pub(super) struct TensorInfo {
     pub(super) end: usize,
 }
 
-/// A tensor's record, before its format is known to be supported and its range to lie in the file.
+/// A tensor's record, before its format and its range have been checked.
 pub(super) struct Record {
-    /// Where it begins.
+    /// Its position.
     pub(super) at: usize,
     pub(super) name: String,
     dims: Vec<u64>,

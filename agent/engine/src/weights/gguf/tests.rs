@@ -106,7 +106,7 @@ fn arrays_nested_too_deep_are_refused() {
 }
 
 proptest! {
-    /// Whatever happens to a header's bytes, the parser answers: no panic, no tensor outside.
+    /// For any bytes of a header, the parser answers: no panic, no tensor outside the file.
     #[test]
     fn mutated_headers_never_panic(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),

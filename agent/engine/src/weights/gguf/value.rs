@@ -55,7 +55,7 @@ impl Value {
         read_value(reader, kind)
     }
 
-    /// What the value is, short enough for a message.
+    /// A description of the value, short enough for a message.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Unsigned(number) => number.to_string(),

@@ -1,5 +1,5 @@
-//! `model.safetensors.index.json`: which shard holds which tensor. Only the shards' names are
-//! taken from it; the shards' own headers say what they hold.
+//! `model.safetensors.index.json`: which shard holds which tensor. Only the shards' names are taken
+//! from it; the shards' own headers describe their contents.
 
 use super::HfError;
 use serde::Deserialize;
@@ -31,7 +31,7 @@ pub(super) fn shard_files(path: &Path) -> Result<Vec<PathBuf>, HfError> {
         match (components.next(), components.next()) {
             (Some(Component::Normal(_)), None) => Ok(folder.join(name)),
             _ => Err(wrong(format!(
-                "weight_map names {name:?}, expected a file beside it"
+                "weight_map names {name:?}, expected a file next to it"
             ))),
         }
     };

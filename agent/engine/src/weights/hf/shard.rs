@@ -50,8 +50,8 @@ impl Shard {
     }
 }
 
-/// Where the data begins, and the header. `Metadata` checks on its own that the tensors fill the
-/// data from 0 without gaps; here the end is compared with the file.
+/// The offset of the data, and the header. `Metadata` itself checks that the tensors fill the data
+/// from 0 without gaps; here the end is compared with the file.
 pub(super) fn read_header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata), HfError> {
     let truncated = |field, offset, needed, left| HfError::Truncated {
         path: path.to_owned(),

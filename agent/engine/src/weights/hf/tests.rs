@@ -89,7 +89,7 @@ fn an_index_that_leads_out_of_the_folder_is_refused() {
         let index = format!("{{\"weight_map\": {{\"w\": \"{name}\"}}}}");
         fs::write(folder.path().join(INDEX_FILE), index).unwrap();
         let message = refusal(folder.path());
-        assert!(message.contains("expected a file beside it"), "{message}");
+        assert!(message.contains("expected a file next to it"), "{message}");
     }
 }
 
@@ -110,7 +110,7 @@ fn offsets_near_the_largest_number_are_refused() {
 }
 
 proptest! {
-    /// Whatever happens to a header's bytes, it is answered: no panic, no tensor outside.
+    /// For any bytes of a header, the parser answers: no panic, no tensor outside the file.
     #[test]
     fn mutated_headers_never_panic(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),

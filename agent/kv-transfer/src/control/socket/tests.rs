@@ -3,8 +3,10 @@
 use super::*;
 use pd_protocol::control::{AbortAck, Generation, SessionId};
 use pd_protocol::{BootstrapRoom, RankId};
+use std::net::SocketAddr;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
+use zeromq::{PushSocket, Socket};
 
 fn mk_tasks() -> Tasks {
     Tasks::new(tokio::runtime::Handle::current())

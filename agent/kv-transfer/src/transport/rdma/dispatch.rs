@@ -10,15 +10,18 @@
 //!   whether they had been completed or not (on another rail nothing says when bytes of the first are
 //!   visible), and they end on their lanes again, as another attempt.
 
+mod closing;
 pub(crate) mod piece;
+mod posting;
 mod rate;
 
-use super::immediate::ATTEMPT_MAX;
+use crate::host::Instant;
 use crate::plan::CopyRange;
+pub(crate) use closing::Closed;
 use piece::{Past, Piece, WorkItem, pieces};
 use rate::Rate;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a transfer puts on one lane before it looks for another.
 const STRIPE_BYTES: u64 = 1 << 20;
@@ -228,31 +231,6 @@ impl Dispatch {
         self.turns.retain(|turn| *turn != id);
     }
 
-    /// What to post next, at most `max`.
-    pub(crate) fn next(&mut self, max: usize, now: Instant) -> Vec<PostedWork> {
-        let mut posts = Vec::new();
-        let mut idle_turns = 0;
-        while posts.len() < max && idle_turns < self.turns.len() {
-            let Some(id) = self.turns.pop_front() else {
-                break;
-            };
-            if !self.has_more(id) {
-                continue;
-            }
-            let before = posts.len();
-            self.turn(id, max, now, &mut posts);
-            idle_turns = if posts.len() > before {
-                0
-            } else {
-                idle_turns + 1
-            };
-            if self.has_more(id) {
-                self.turns.push_back(id);
-            }
-        }
-        posts
-    }
-
     fn take_turn(&mut self, id: TransferId) {
         if self.has_more(id) && !self.turns.contains(&id) {
             self.turns.push_back(id);
@@ -262,120 +240,6 @@ impl Dispatch {
     fn has_more(&self, id: TransferId) -> bool {
         let transfer = self.transfers.get(&id);
         transfer.is_some_and(|transfer| transfer.may_post() || transfer.may_end())
-    }
-
-    /// Posts a stripe of a transfer, or its end.
-    fn turn(&mut self, id: TransferId, max: usize, now: Instant, posts: &mut Vec<PostedWork>) {
-        let mut stripe_left = STRIPE_BYTES;
-        while posts.len() < max && stripe_left > 0 {
-            let Some(piece) = self.transfers[&id].waiting.front().copied() else {
-                return self.end(id, now, posts);
-            };
-            let Some(lane) = self.lane_for(id, u64::from(piece.len)) else {
-                return;
-            };
-            let transfer = self.transfers.get_mut(&id).expect("looked at above");
-            transfer.waiting.pop_front();
-            transfer.lanes.entry(lane).or_default().pieces.push(piece);
-            let len = u64::from(piece.len);
-            stripe_left = stripe_left.saturating_sub(len);
-            let left = transfer.stripe.filter(|(of, _)| *of == lane);
-            let left = left.map_or(STRIPE_BYTES, |(_, left)| left);
-            transfer.stripe = left
-                .checked_sub(len)
-                .filter(|left| *left > 0)
-                .map(|left| (lane, left));
-            posts.push(self.post(lane, id, WorkItem::Piece(piece), now));
-        }
-    }
-
-    /// Ends the lanes of a transfer that can end, as far as they have places.
-    fn end(&mut self, id: TransferId, now: Instant, posts: &mut Vec<PostedWork>) {
-        let transfer = &self.transfers[&id];
-        if !transfer.may_end() {
-            return;
-        }
-        let (attempt, lanes) = (transfer.attempt, transfer.lanes.len());
-        let lanes = u8::try_from(lanes).expect("no more lanes than an immediate can count");
-        let open = transfer
-            .lanes
-            .iter()
-            .filter(|(_, on)| on.ending == Ending::Open);
-        let open: Vec<Lane> = open.map(|(lane, _)| *lane).collect();
-        for lane in open
-            .into_iter()
-            .filter(|lane| self.has_place(*lane))
-            .collect::<Vec<_>>()
-        {
-            let transfer = self.transfers.get_mut(&id).expect("looked at above");
-            transfer
-                .lanes
-                .get_mut(&lane)
-                .expect("it is one of them")
-                .ending = Ending::Posted;
-            posts.push(self.post(lane, id, WorkItem::Final { attempt, lanes }, now));
-        }
-    }
-
-    fn post(
-        &mut self,
-        lane: Lane,
-        transfer: TransferId,
-        item: WorkItem,
-        now: Instant,
-    ) -> PostedWork {
-        let rail = self.rails.get_mut(&lane.rail).expect("the lane is up");
-        if !rail.is_busy() {
-            rail.moved = now;
-        }
-        let state = &mut rail.lanes[lane.index];
-        let seq = state.next;
-        state.next += 1;
-        state.posted.push_back(InFlight {
-            seq,
-            transfer,
-            item,
-            at: now,
-        });
-        rail.in_flight_bytes += item.bytes();
-        rail.rate.begin(now);
-        self.in_flight_bytes += item.bytes();
-        let state = self.transfers.get_mut(&transfer).expect("it posts");
-        state.in_flight += 1;
-        PostedWork {
-            lane,
-            seq,
-            transfer,
-            item,
-        }
-    }
-
-    fn has_place(&self, lane: Lane) -> bool {
-        let rail = self.rails.get(&lane.rail);
-        rail.is_some_and(|rail| rail.lanes[lane.index].posted.len() < rail.depth)
-    }
-
-    /// The lane that a transfer is on, or that which would be done with `bytes` first.
-    fn lane_for(&self, id: TransferId, bytes: u64) -> Option<Lane> {
-        let in_flight = self.in_flight_bytes;
-        if in_flight > 0 && in_flight + bytes > self.in_flight_bytes_max {
-            return None;
-        }
-        let current = self.transfers[&id].stripe.map(|(lane, _)| lane);
-        if let Some(lane) = current.filter(|lane| self.has_place(*lane)) {
-            return Some(lane);
-        }
-        let lanes = self.rails.iter().flat_map(|(&rail, state)| {
-            let lanes = state.lanes.iter().enumerate();
-            lanes.map(move |(index, lane)| (Lane { rail, index }, state, lane.posted.len()))
-        });
-        let free = lanes.filter(|(_, rail, posted)| *posted < rail.depth);
-        let (lane, ..) = free.min_by(|(_, a, a_posted), (_, b, b_posted)| {
-            let done =
-                |rail: &Rail| (rail.in_flight_bytes + bytes) as f64 / rail.rate.bytes_per_s();
-            done(a).total_cmp(&done(b)).then(a_posted.cmp(b_posted))
-        })?;
-        Some(lane)
     }
 
     /// The NIC has completed a lane's posts up to `seq`.
@@ -426,65 +290,6 @@ impl Dispatch {
         }
         done
     }
-
-    /// A rail is gone, and its queue pairs with it. Gives the transfers of which the NICs here hold
-    /// nothing any more, and those that rails have failed under too often, whose rooms are to be failed.
-    pub(crate) fn close_rail(&mut self, number: usize) -> Closed {
-        let mut closed = Closed::default();
-        let Some(rail) = self.rails.remove(&number) else {
-            return closed;
-        };
-        self.in_flight_bytes -= rail.in_flight_bytes;
-        let posted = rail.lanes.iter().flat_map(|lane| &lane.posted);
-        for InFlight { transfer, .. } in posted {
-            let state = self
-                .transfers
-                .get_mut(transfer)
-                .expect("it has posts in flight");
-            state.in_flight -= 1;
-            if state.in_flight == 0 {
-                closed.idle.push(*transfer);
-            }
-        }
-        for (id, transfer) in &mut self.transfers {
-            if transfer.lose_rail(number) && transfer.attempt > ATTEMPT_MAX {
-                closed.exhausted.push(*id);
-            }
-        }
-        closed
-    }
-
-    /// The peer has closed its ends of a rail that failed, and still waits for some transfers; the others
-    /// are cancelled. Gives those that are over.
-    pub(crate) fn peer_closed(
-        &mut self,
-        rail: usize,
-        waits_for: impl Fn(TransferId) -> bool,
-    ) -> Vec<TransferId> {
-        let mut concerned = Vec::new();
-        for (id, transfer) in &mut self.transfers {
-            if transfer.awaits.remove(&rail) {
-                concerned.push(*id);
-            }
-        }
-        let mut over = Vec::new();
-        for id in concerned {
-            let is_wanted = waits_for(id) && !self.transfers[&id].is_cancelled;
-            if is_wanted {
-                self.take_turn(id);
-            } else if self.cancel(id) {
-                over.push(id);
-            }
-        }
-        over
-    }
-}
-
-/// What a failed rail leaves behind.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Closed {
-    pub(crate) idle: Vec<TransferId>,
-    pub(crate) exhausted: Vec<TransferId>,
 }
 
 // === impl Rail ===

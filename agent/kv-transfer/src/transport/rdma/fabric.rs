@@ -93,7 +93,7 @@ impl Fabric {
                 match Nic::open(verbs, &device, config, memory) {
                     Ok(nic) => nics.push(Arc::new(nic)),
                     Err(reason) => {
-                        tracing::warn!(device, %reason, "an RDMA device is left out");
+                        tracing::warn!(device, %reason, "skipped an RDMA device");
                         reasons.push(format!("{device}: {reason}"));
                     }
                 }
@@ -117,7 +117,7 @@ impl Fabric {
                 ..
             } = nic.info();
             let relaxed = nic.regions.iter().all(MemoryRegion::has_relaxed_ordering);
-            tracing::info!(device, %gid, mbit_per_s, relaxed, "RDMA device, memory registered");
+            tracing::info!(device, %gid, mbit_per_s, relaxed, "registered memory with an RDMA device");
         }
         Ok(Self {
             nics,

@@ -70,7 +70,7 @@ pub(crate) fn serve(
                 Ok(()) => {}
                 // A probe that only checks for a listener.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                Err(error) => tracing::warn!(%error, "memory was not handed over"),
+                Err(error) => tracing::warn!(%error, "could not hand over memory"),
             }
         }
     });

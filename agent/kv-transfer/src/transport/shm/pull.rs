@@ -3,13 +3,13 @@
 use super::lease;
 use super::mapping::ShmMapping;
 use crate::failure::FailureReason;
+use crate::host::Instant;
 use crate::memory::{Region, RegionError, settle};
 use crate::plan::CopyRange;
 use crate::shared::Shared;
 use crate::transport::incoming::{InboundPeer, InboundRooms, IncomingChunk};
 use pd_protocol::control::{ChunkDone, ChunkReady, ControlMessage};
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::mpsc;
 
 /// Bytes copied between two looks at the fence: 4 MiB are a millisecond.

@@ -209,7 +209,7 @@ fn remove_dead(dir: &Path) -> io::Result<()> {
             Ok(false) => {}
             Err(error) => {
                 // It may have gone meanwhile.
-                tracing::debug!(socket = %entry.path().display(), %error, "left as it is");
+                tracing::debug!(socket = %entry.path().display(), %error, "cannot remove a socket; left in place");
             }
         }
     }

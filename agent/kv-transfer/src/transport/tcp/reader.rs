@@ -2,6 +2,7 @@
 
 use super::frame::{FrameHeader, HEADER_BYTES, VALID};
 use crate::failure::FailureReason;
+use crate::host::TcpStream;
 use crate::memory::Region;
 use crate::memory::vectored::{SpanCursor, of_memory};
 use crate::transport::incoming::{InboundPeer, InboundRooms, IncomingChunk};
@@ -9,7 +10,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, Interest};
-use tokio::net::TcpStream;
 
 /// Bytes read at once of an unwanted payload.
 const SINK_BYTES: usize = 256 << 10;

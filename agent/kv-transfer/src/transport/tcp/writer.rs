@@ -2,6 +2,7 @@
 
 use super::frame::{FrameHeader, PAYLOAD_BYTES, VALID, VOID};
 use crate::failure::FailureReason;
+use crate::host::TcpStream;
 use crate::memory::Region;
 use crate::memory::vectored::{SpanCursor, of_memory};
 use crate::peer_connection::{self, ConnectionKind};
@@ -15,7 +16,6 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use tokio::io::{AsyncWriteExt, Interest};
-use tokio::net::TcpStream;
 use tokio::sync::{Mutex, mpsc};
 
 /// Filler is written in parts of this.

@@ -150,7 +150,7 @@ pub(super) const FIELDS: &[Field] = &[
     ),
 ];
 
-/// What changes no answer.
+/// Fields that change no answer.
 pub(super) const PLUMBING: &[Field] = &[
     harmless(ROUTES, "use_audio_in_video", TEXT_PROMPTS),
     harmless(ROUTES, "video_config", TEXT_PROMPTS),

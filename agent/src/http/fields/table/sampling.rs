@@ -1,11 +1,11 @@
-//! How tokens are drawn and when answers end, beyond OpenAI: SGLang's fields and vLLM's.
+//! How tokens are sampled and when answers end, beyond OpenAI: SGLang's fields and vLLM's.
 
 use super::super::{Field, Scope, harmless, honoured, refused, refused_unless};
 use super::{CHAT, GENERATE, OPENAI, PARAMS, ROUTES, SAMPLING, UNCONSTRAINED};
 
 const INTERNAL: &str = "SGLang's server sets it for itself; leave it out";
 const DRAWS_ALONE: &str = "tokens are drawn one by one; leave it out";
-/// A constraint that SGLang takes on all three routes.
+/// A constraint that SGLang accepts on all three routes.
 const GRAMMARS: &[Scope] = &[Scope::Chat, Scope::Completions, Scope::SamplingParams];
 
 pub(super) const FIELDS: &[Field] = &[

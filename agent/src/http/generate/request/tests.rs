@@ -11,7 +11,7 @@ fn refusal<T: std::fmt::Debug>(outcome: Result<T, ApiError>) -> String {
 }
 
 #[test]
-fn one_prompt_is_no_batch_and_a_list_of_one_is() {
+fn one_prompt_is_not_a_batch_but_a_list_of_one_is() {
     let (prompts, is_list) = body(r#"{"text": "a"}"#).take_prompts().unwrap();
     assert_eq!((prompts.len(), is_list), (1, false));
     let (prompts, is_list) = body(r#"{"input_ids": [1, 2]}"#).take_prompts().unwrap();
@@ -47,7 +47,7 @@ fn settings_are_shared_or_one_for_each_prompt() {
 }
 
 #[test]
-fn no_prompt_logprobs_are_told_by_default() {
+fn no_prompt_logprobs_are_returned_by_default() {
     let one = Spread { len: 1 };
     let logprobs = body(r#"{"return_logprob": true}"#)
         .take_logprobs(&one)

@@ -36,7 +36,7 @@ fn values(chunks: Vec<ChatChunk>) -> Vec<Value> {
 }
 
 #[test]
-fn a_choice_tells_role_then_text_then_end() {
+fn a_choice_sends_role_then_text_then_end() {
     let mut events = mk_events(1, false);
     let first = values(events.on_delta(0, mk_delta("Hi", None)));
     assert_eq!(
@@ -82,11 +82,11 @@ fn continuous_usage_is_that_of_the_answer_so_far() {
     };
     assert_eq!(counts(events.on_delta(0, mk_delta("a", None))), [1, 1]);
     assert_eq!(counts(events.on_delta(0, mk_delta("b", None))), [2]);
-    assert!(events.on_end().is_empty(), "it was not asked for");
+    assert!(events.on_end().is_empty(), "it was not requested");
 }
 
 #[test]
-fn a_step_without_text_is_not_told() {
+fn a_step_without_text_sends_no_event() {
     let mut events = mk_events(1, false);
     events.on_delta(0, mk_delta("a", None));
     assert!(events.on_delta(0, mk_delta("", None)).is_empty());

@@ -19,6 +19,6 @@ fn tokens_of_one_character_begin_where_it_does() {
 }
 
 #[test]
-fn special_tokens_take_no_place() {
+fn special_tokens_take_no_characters() {
     assert_eq!(offsets("<|im_end|><|im_end|>", 3), [3, 3]);
 }

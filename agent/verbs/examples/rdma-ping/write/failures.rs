@@ -1,4 +1,4 @@
-//! Writes that must fail, and how that is told.
+//! Writes that must fail, and how their failure is reported.
 
 use crate::pattern::PIECE_BYTES;
 use crate::receive::RECEIVES;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Writes that arrive before a fault may be made.
 const WARM_WRITES: u32 = 20;
-/// How long an emulated, busy machine may stand still.
+/// How long an emulated, busy machine may stall.
 const STANDSTILL: Duration = Duration::from_secs(15);
 
 impl Writer {
@@ -61,7 +61,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes one piece to where it must not go.
+    /// Writes one piece to a forbidden address.
     pub(super) fn expect_failure(&mut self, dst: RemoteAddr) -> Result<Outcome> {
         let error = write_one(&mut self.ends[0], &self.source, dst)
             .and_then(|()| first_failure(&self.completions))?;
@@ -69,7 +69,7 @@ impl Writer {
         Ok(Outcome::Refused)
     }
 
-    /// Writes one piece after the other; tells of events and of the failure that ends it.
+    /// Writes one piece after the other; prints events and the failure that ends it.
     pub(super) fn write_until_failure(&mut self, retry: Retry) -> Result<()> {
         let dst = self.region.at(0, PIECE_BYTES as u64)?;
         let mut written = 0_u32;
@@ -77,7 +77,7 @@ impl Writer {
             let begun = Instant::now();
             write_one(&mut self.ends[0], &self.source, dst)?;
             let deadline = begun + PATIENCE;
-            match self.next_telling(deadline)? {
+            match self.next_printing(deadline)? {
                 None => {
                     written += 1;
                     if written == WARM_WRITES {
@@ -96,7 +96,7 @@ impl Writer {
     }
 
     /// Waits for the write, printing events: its error, or none if it arrived.
-    fn next_telling(&self, deadline: Instant) -> Result<Option<WorkError>> {
+    fn next_printing(&self, deadline: Instant) -> Result<Option<WorkError>> {
         let file = self.completions.events_file().expect("made with events");
         let mut found = Vec::new();
         loop {
@@ -106,7 +106,7 @@ impl Writer {
                 Some(Completion::Failed(error)) => return Ok(Some(error)),
                 Some(Completion::Written { .. }) => return Ok(None),
                 Some(Completion::Immediate { .. } | Completion::Stray { .. }) => {
-                    bail!("nobody writes to this end");
+                    bail!("unexpected write to this end");
                 }
                 None => {}
             }

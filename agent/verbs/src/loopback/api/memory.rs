@@ -59,7 +59,7 @@ pub(super) unsafe extern "C" fn reg_mr_iova2(
         if is_closed && access & ffi::IBV_ACCESS_REMOTE_WRITE != 0 {
             return Err(Errno::INVAL);
         }
-        // Memory is read and written as it is mapped, so it had better be.
+        // On-demand paging is unsupported: memory is accessed as it is mapped.
         if access & ffi::IBV_ACCESS_ON_DEMAND != 0 {
             return Err(Errno::OPNOTSUPP);
         }

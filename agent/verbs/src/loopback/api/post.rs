@@ -1,4 +1,4 @@
-//! What is posted to queue pairs.
+//! Posting to queue pairs.
 
 use super::code;
 use crate::ffi::{self, RecvWr, SendWr, Sge};
@@ -132,7 +132,7 @@ fn post_receive(fabric: &mut Fabric, id: QpId, wr: &RecvWr) -> Result<(), Errno>
     let qp = fabric.qp(id);
     let (context, state) = (qp.context, qp.state);
     fabric.working(context)?;
-    // Only immediates arrive here, and they bring no bytes to a receive.
+    // Only immediates arrive here, and they carry no bytes for a receive.
     if state == State::Reset || wr.num_sge != 0 {
         return Err(Errno::INVAL);
     }

@@ -1,4 +1,4 @@
-//! Queue pairs, but for what is posted to them.
+//! Queue pairs, except posting to them.
 
 use super::{QUEUE_DEPTH_MAX, RANGES_MAX, code, given_up, object};
 use crate::ffi::{self, Pd, QpAttr, QpCap, QpInitAttr};
@@ -8,7 +8,7 @@ use crate::loopback::queue_pair::{Qp, Sizes, State, WorkQueue};
 use rustix::io::Errno;
 use std::ffi::c_int;
 
-/// More than that is refused, as hardware does.
+/// Larger requests are refused, as by hardware.
 const INLINE_BYTES_MAX: u32 = 256;
 
 pub(super) unsafe extern "C" fn create_qp(domain: *mut Pd, attr: *mut QpInitAttr) -> *mut ffi::Qp {

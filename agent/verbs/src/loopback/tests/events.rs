@@ -1,11 +1,11 @@
-//! Files that become readable, and stay so until what they tell of was taken.
+//! Files that become readable, and stay so until their events are taken.
 
 use super::*;
 use crate::DeviceEvent;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 #[test]
-fn an_armed_queue_tells_of_the_next_completion_once() {
+fn an_armed_queue_reports_the_next_completion_once() {
     let Stand {
         a,
         b,
@@ -15,7 +15,7 @@ fn an_armed_queue_tells_of_the_next_completion_once() {
     } = mk_stand();
     let file = a.completions.events_file().expect("it has one");
     post_plain(&mut from_a, &a, b.at(0), 1);
-    assert!(!is_readable(file), "nobody asked");
+    assert!(!is_readable(file), "it was not armed");
     a.completions.arm().expect("the device answers");
     assert!(!is_readable(file), "it was there before");
     post_plain(&mut from_a, &a, b.at(0), 2);
@@ -26,12 +26,12 @@ fn an_armed_queue_tells_of_the_next_completion_once() {
     assert_eq!(take(), 0);
     assert!(!is_readable(file));
     post_plain(&mut from_a, &a, b.at(0), 4);
-    assert!(!is_readable(file), "nobody asked again");
+    assert!(!is_readable(file), "it was not armed again");
     assert_eq!(a.poll().len(), 4);
 }
 
 #[test]
-fn an_immediate_and_a_flush_tell_as_well() {
+fn an_immediate_and_a_flush_are_reported_as_well() {
     let Stand {
         a,
         b,
@@ -51,7 +51,7 @@ fn an_immediate_and_a_flush_tell_as_well() {
 }
 
 #[test]
-fn a_queue_can_be_given_up_with_events_that_nobody_took() {
+fn a_queue_can_be_destroyed_with_pending_events() {
     let Stand {
         a,
         b,
@@ -72,7 +72,7 @@ fn a_queue_can_be_given_up_with_events_that_nobody_took() {
 }
 
 #[test]
-fn a_device_tells_each_of_its_users_in_order() {
+fn a_device_notifies_each_of_its_users_in_order() {
     let loopback = Loopback::new(&["a", "b"]);
     let open = || {
         let device = loopback.verbs().open_device(&loopback.name("a"));

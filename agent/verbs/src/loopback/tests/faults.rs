@@ -12,7 +12,7 @@ fn event(end: &End) -> Option<DeviceEvent> {
 }
 
 #[test]
-fn a_cut_link_is_told_and_fails_writes_from_and_to_its_device() {
+fn a_cut_link_is_reported_and_fails_writes_from_and_to_its_device() {
     let Stand {
         loopback,
         a,
@@ -46,7 +46,7 @@ fn a_cut_link_is_told_and_fails_writes_from_and_to_its_device() {
 }
 
 #[test]
-fn a_cut_link_without_traffic_is_borne() {
+fn a_cut_link_without_traffic_does_no_harm() {
     let Stand {
         loopback,
         a,
@@ -103,7 +103,7 @@ fn a_pulled_device_refuses_all_and_its_peers_get_no_answer() {
     loopback.remove("b");
     loopback.remove("b");
 
-    // Whoever waits on its files wakes up.
+    // Waiters on its files wake up.
     assert!(is_readable(&b.device));
     let completions_file = b.completions.events_file().expect("it has one");
     assert!(is_readable(completions_file));
@@ -157,5 +157,5 @@ fn memory_of_a_pulled_device_is_leaked() {
     let End { memory, region, .. } = mk_end(&loopback, "a");
     loopback.remove("a");
     drop(region);
-    assert_eq!(Arc::strong_count(&memory), 2, "nobody says that it is free");
+    assert_eq!(Arc::strong_count(&memory), 2, "nothing reports it as free");
 }

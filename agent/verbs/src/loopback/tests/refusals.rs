@@ -119,7 +119,7 @@ fn a_source_that_was_given_up_fails_at_the_sender_alone() {
     loopback.freeze("a", false);
     assert_eq!(a.poll_failures(), [(1, WcStatus::LOC_PROT_ERR)]);
     assert_eq!(b.device.next_event().expect("the device answers"), None);
-    // The peer's end is alive; only nobody answers it any more.
+    // The peer's end is alive, but nothing answers it any more.
     from_b.post_receives(1).expect("no error");
     assert_eq!(b.poll(), []);
     post_plain(&mut from_b, &b, a.at(0), 2);
@@ -134,7 +134,7 @@ fn a_peer_that_is_not_connected_yet_does_not_answer() {
     let loopback = Loopback::new(&["a", "b"]);
     let (a, b) = (mk_end(&loopback, "a"), mk_end(&loopback, "b"));
     let (from_a, from_b) = (a.init(), b.init());
-    let mut from_a = tie(from_a, &from_b.endpoint(), FOR_EVER);
+    let mut from_a = tie(from_a, &from_b.endpoint(), WITHOUT_LIMIT);
     post_plain(&mut from_a, &a, b.at(0), 1);
     assert_eq!(a.poll_failures(), [(1, WcStatus::RETRY_EXC_ERR)]);
 }
@@ -147,7 +147,7 @@ fn a_peer_that_receives_and_does_not_send_yet_takes_writes() {
     let (to_a, to_b) = (from_a.endpoint(), from_b.endpoint());
     let path = PathOptions::default();
     let _from_b = from_b.connect(&to_a, path).expect("a path");
-    let mut from_a = tie(from_a, &to_b, FOR_EVER);
+    let mut from_a = tie(from_a, &to_b, WITHOUT_LIMIT);
     post_plain(&mut from_a, &a, b.at(0), 1);
     assert_eq!(a.poll(), [written(&from_a, 1)]);
 }
@@ -168,7 +168,7 @@ fn an_end_whose_peer_was_not_resolved_in_time_is_connected_later() {
         "{text}"
     );
     let from_a = unconnected.end.expect("it is as it was");
-    let mut from_b = tie(from_b, &to_a, FOR_EVER);
+    let mut from_b = tie(from_b, &to_a, WITHOUT_LIMIT);
     let _from_a = from_a.connect(&to_b, path).expect("a path");
     post(&mut from_b, (&b.region, 0, 64), a.at(0), Some(5), 1);
     assert_eq!(b.poll(), [written(&from_b, 1)]);
@@ -193,8 +193,8 @@ fn answer_to_impostor(impostor: impl Fn(&End, &Endpoint) -> Endpoint) -> Vec<(u6
     let [a, b, c] = ["a", "b", "c"].map(|device| mk_end(&loopback, device));
     let (from_a, from_b) = (a.init(), b.init());
     let (to_a, to_b) = (from_a.endpoint(), from_b.endpoint());
-    let _from_b = tie(from_b, &impostor(&c, &to_a), FOR_EVER);
-    let mut from_a = tie(from_a, &to_b, FOR_EVER);
+    let _from_b = tie(from_b, &impostor(&c, &to_a), WITHOUT_LIMIT);
+    let mut from_a = tie(from_a, &to_b, WITHOUT_LIMIT);
     post_plain(&mut from_a, &a, b.at(0), 1);
     a.poll_failures()
 }

@@ -54,7 +54,7 @@ fn only_what_was_signalled_completes() {
 }
 
 #[test]
-fn an_immediate_takes_a_receive_and_tells_of_the_bytes() {
+fn an_immediate_takes_a_receive_and_announces_the_bytes() {
     let Stand {
         a,
         b,

@@ -17,7 +17,7 @@ struct Scene {
     deployment: PdDeployment,
     replicas: u32,
     pods: Vec<ObservedPod>,
-    around: Surroundings,
+    inputs: StatusInputs,
 }
 
 // === impl Scene ===
@@ -32,14 +32,14 @@ impl Scene {
         let pods = [Prefill, Decode].into_iter().flat_map(|component| {
             (0..replicas).map(move |ordinal| mk_pod(component, ordinal, true))
         });
-        let mut around = mk_around(1);
-        around.endpoint = "http://smollm2.default.svc:8000/v1".to_owned();
-        around.progressed = Some(at(NOW));
+        let mut inputs = mk_inputs(1);
+        inputs.endpoint = "http://smollm2.default.svc:8000/v1".to_owned();
+        inputs.progressed = Some(at(NOW));
         Self {
             deployment,
             replicas,
             pods: pods.collect(),
-            around,
+            inputs,
         }
     }
 
@@ -67,7 +67,7 @@ impl Scene {
 
     fn broken(mut self) -> Self {
         self.decode().routable = false;
-        self.around.stuck = Some(Stuck {
+        self.inputs.stuck = Some(Stuck {
             cause: Cause::Broken,
             message:
                 "smollm2-decode-0-1: agent ended: error: --page-size 7 is not one of 1, 16, 64"
@@ -83,17 +83,17 @@ impl Scene {
 
     fn suspended(mut self) -> Self {
         self.deployment.spec.suspend = true;
-        self.around.suspended = true;
+        self.inputs.suspended = true;
         self
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Surroundings)) -> Self {
-        change(&mut self.around);
+    fn with(mut self, change: impl FnOnce(&mut StatusInputs)) -> Self {
+        change(&mut self.inputs);
         self
     }
 
     fn overdue(self) -> Self {
-        self.with(|around| around.progressed = Some(at(LONG_AGO)))
+        self.with(|inputs| inputs.progressed = Some(at(LONG_AGO)))
     }
 
     fn object(mut self) -> Value {
@@ -103,7 +103,7 @@ impl Scene {
             routers: vec![],
             unpaired: None,
         };
-        let new = status(&self.deployment, &desired, &observed, &self.around, at(NOW));
+        let new = status(&self.deployment, &desired, &observed, &self.inputs, at(NOW));
         self.deployment.status = Some(new);
         json!(self.deployment)
     }
@@ -127,7 +127,7 @@ fn deployments() -> Vec<(&'static str, Value)> {
     let refusal = refused(&invalid, INVALID_SPEC, REFUSED, at(NOW));
     invalid.status = Some(refusal);
     let quota = "apply Deployment smollm2-router: deployments.apps \"smollm2-router\" is forbidden: exceeded quota: team";
-    let no_router = |around: &mut Surroundings| around.routers = (0, 1);
+    let no_router = |inputs: &mut StatusInputs| inputs.routers = (0, 1);
     vec![
         ("new", new),
         ("edited", edited),
@@ -147,7 +147,7 @@ fn deployments() -> Vec<(&'static str, Value)> {
         ("does-not-start", Scene::of(1).broken().object()),
         ("overdue", Scene::of(1).broken().overdue().object()),
         ("cannot-apply", {
-            let mut scene = Scene::of(1).with(|around| around.trouble = Some(quota.to_owned()));
+            let mut scene = Scene::of(1).with(|inputs| inputs.trouble = Some(quota.to_owned()));
             scene.decode().routable = false;
             scene.object()
         }),
@@ -155,7 +155,7 @@ fn deployments() -> Vec<(&'static str, Value)> {
         (
             "invalid-and-serving",
             Scene::of(1)
-                .with(|around| around.refused = Some(REFUSED.to_owned()))
+                .with(|inputs| inputs.refused = Some(REFUSED.to_owned()))
                 .object(),
         ),
         ("router-gone", Scene::of(1).with(no_router).object()),
@@ -166,7 +166,7 @@ fn deployments() -> Vec<(&'static str, Value)> {
         (
             "routers-move",
             Scene::of(1)
-                .with(|around| around.replaces_routers = true)
+                .with(|inputs| inputs.replaces_routers = true)
                 .object(),
         ),
     ]

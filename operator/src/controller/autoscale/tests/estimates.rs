@@ -1,8 +1,8 @@
 //! Estimators find what made the figures, and say nothing before they can.
 
 use super::super::estimates::arrivals::Arrivals;
+use super::super::estimates::decayed_ratio::DecayedRatio;
 use super::super::estimates::itl::ItlModel;
-use super::super::estimates::quotient::Quotient;
 use super::super::estimates::start_times::StartTimes;
 use super::super::window::WindowMax;
 use super::seconds;
@@ -102,8 +102,8 @@ fn the_first_seconds_are_no_trend() {
 }
 
 #[test]
-fn silence_forgets_no_quotient() {
-    let mut speed = Quotient::default();
+fn silence_decays_no_ratio() {
+    let mut speed = DecayedRatio::default();
     assert_eq!(speed.get(0.1), None);
     speed.add(1000.0, 0.5, 30.0);
     for _ in 0..1000 {

@@ -3,6 +3,7 @@
 use super::super::exposition::{ExpositionError, parse};
 use super::super::sample::{Counters, Sample, SampleError};
 use super::seconds;
+use pd_protocol::exposition::MalformedLine;
 
 /// `/metrics` of an agent that prefills.
 const PREFILL: &str = include_str!("prefill.prom");
@@ -70,7 +71,7 @@ fn how_busy_a_gpu_is_says_nothing_of_demand() {
 
 #[test]
 fn lines_out_of_the_format_refuse_the_text() {
-    let malformed = |line| Err(ExpositionError::Malformed { line });
+    let malformed = |line| Err(ExpositionError::Malformed(MalformedLine { line }));
     assert_eq!(parse("a 1\nb\n"), malformed(2));
     assert_eq!(parse("a one"), malformed(1));
     assert_eq!(parse("1a 1"), malformed(1));

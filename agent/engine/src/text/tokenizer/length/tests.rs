@@ -1,4 +1,4 @@
-//! How much of a text is looked at before it is refused, and that none is refused which fits.
+//! How much of a text is read before it is refused, and that none is refused which fits.
 
 use super::*;
 use crate::text::tests::golden;

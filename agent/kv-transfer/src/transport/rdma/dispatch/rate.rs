@@ -1,6 +1,7 @@
 //! What a rail completes in a second while it is busy.
 
-use std::time::{Duration, Instant};
+use crate::host::Instant;
+use std::time::Duration;
 
 /// A rate is taken over at least so many bytes.
 const SAMPLE_BYTES: u64 = 8 << 20;

@@ -1,25 +1,25 @@
 //! One rail as prefill sees it, from the offer to the end and to the next offer.
 
+mod fault;
+mod opening;
+mod posting;
+
 use super::handle::Event;
 use crate::failure::FailureReason;
+use crate::host::Instant;
 use crate::metrics::{RailMetrics, RailState};
 use crate::tasks::Tasks;
 use crate::transport::outgoing::OutboundPeer;
-use crate::transport::rdma::completions::Completions;
-use crate::transport::rdma::connecting::{Connecting, Step};
-use crate::transport::rdma::dispatch::{PostedWork, TransferId, piece::WorkItem};
-use crate::transport::rdma::fabric::{Nic, PROBE_BYTES};
-use crate::transport::rdma::immediate::PROBE;
-use crate::transport::rdma::wire::{to_end, to_endpoints, to_region};
-use pd_protocol::control::{ControlMessage, RailAnswer, RailDown, RailOffer};
-use pd_verbs::queue_pair::{Init, Rtr, Rts};
-use pd_verbs::{
-    Completion, PathOptions, QueuePair, QueuePairOptions, RemoteRegion, Retry, WcStatus, WorkError,
-    Write,
-};
+use crate::transport::rdma::connecting::Connecting;
+use crate::transport::rdma::fabric::Nic;
+use crate::transport::rdma::wire::to_end;
+use fault::{of_device, of_work};
+use pd_protocol::control::{ControlMessage, RailDown, RailOffer};
+use pd_verbs::queue_pair::{Init, Rts};
+use pd_verbs::{Completion, QueuePair, RemoteRegion};
 use std::mem;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -27,8 +27,6 @@ use tokio::task::AbortHandle;
 pub(super) const SEND_DEPTH: u32 = 128;
 /// Names a probe among a lane's posts, which count from 0.
 const PROBE_TAG: u64 = u64::MAX;
-/// Of a batch, so many writes have a completion of their own: rates and silences show soon enough.
-const SIGNALLED_EVERY: usize = 4;
 /// How long a rail that failed is left alone: doubled with each failure, up to the maximum.
 const REST_MIN: Duration = Duration::from_millis(500);
 const REST_MAX: Duration = Duration::from_secs(30);
@@ -276,166 +274,6 @@ impl Rail {
         })
     }
 
-    /// Makes queue pairs for another epoch.
-    fn make_ends(&mut self, events: &mpsc::Sender<Event>, now: Instant) -> Result<(), String> {
-        let nic = &self.nic;
-        let depth = SEND_DEPTH * u32::try_from(self.lanes).expect("few lanes");
-        let completions = Completions::new(&nic.device, depth).map_err(|e| e.to_string())?;
-        let options = QueuePairOptions {
-            send_depth: SEND_DEPTH,
-            receive_depth: 0,
-            ranges_max: u32::try_from(nic.gather_max).expect("few"),
-            inline_bytes: 0,
-        };
-        let mut ends = Vec::new();
-        for _ in 0..self.lanes {
-            let queue = &completions.queue;
-            let end = QueuePair::new(&nic.domain, queue, queue, options);
-            let end = end.map_err(|e| e.to_string())?;
-            let end = end.init(&nic.local, rand::random());
-            ends.push(end.map_err(|e| e.to_string())?);
-        }
-        self.epoch += 1;
-        self.state = State::Offered {
-            ends,
-            poller: self.poll(completions, events.clone()),
-            said: now,
-        };
-        Ok(())
-    }
-
-    fn poll(&self, completions: Completions, events: mpsc::Sender<Event>) -> Poller {
-        let (rail, epoch) = (self.number as usize, self.epoch);
-        let task = self.tasks.spawn("rail completions", async move {
-            loop {
-                let (event, is_broken) = match completions.next().await {
-                    Ok(completions) => {
-                        let completed = Event::Completed {
-                            rail,
-                            epoch,
-                            completions,
-                        };
-                        (completed, false)
-                    }
-                    Err(error) => {
-                        let broken = Event::Broken {
-                            rail,
-                            epoch,
-                            reason: error.to_string(),
-                        };
-                        (broken, true)
-                    }
-                };
-                if events.send(event).await.is_err() || is_broken {
-                    return;
-                }
-            }
-        });
-        Poller(task)
-    }
-
-    /// Connects to decode's ends, as far as they are found, and writes a probe over each lane. Decode's memory
-    /// must have at least `region_lens` bytes. After an error decode has ends that it has to close.
-    pub(super) fn connect(
-        &mut self,
-        answer: &RailAnswer,
-        region_lens: &[u64],
-        via: (PathOptions, Retry),
-    ) -> Result<(), FailureReason> {
-        let closing = not_connected();
-        let State::Offered { ends, poller, .. } = mem::replace(&mut self.state, closing) else {
-            return Err(FailureReason::peer("it was not offered"));
-        };
-        let remotes = to_endpoints(&answer.ends).map_err(of_peer)?;
-        if remotes.len() != ends.len() {
-            let (got, wanted) = (remotes.len(), ends.len());
-            let why = format!("decode answers with {got} ends to {wanted}");
-            return Err(FailureReason::peer(why));
-        }
-        let mut regions: Vec<RemoteRegion> =
-            answer.regions.iter().copied().map(to_region).collect();
-        let scratch = regions.pop();
-        let fits = |(region, &len): (&RemoteRegion, &u64)| region.at(0, len).is_ok();
-        if regions.len() != region_lens.len() || !regions.iter().zip(region_lens).all(fits) {
-            let why = "decode's regions are not those of its layout";
-            return Err(FailureReason::peer(why));
-        }
-        let scratch =
-            scratch.ok_or_else(|| FailureReason::peer("decode has no place for probes"))?;
-        let target = Target {
-            regions,
-            scratch,
-            poller,
-        };
-        self.go_on(Connecting::new(ends.into_iter().zip(remotes)), target, via)
-    }
-
-    /// Looks again for a peer that was not found in time; as [`Self::connect`].
-    pub(super) fn connect_rest(&mut self, via: (PathOptions, Retry)) -> Result<(), FailureReason> {
-        if !self.is_connecting() {
-            return Ok(());
-        }
-        let State::Connecting(rest, target) = mem::replace(&mut self.state, not_connected()) else {
-            unreachable!("it was looked at above");
-        };
-        self.go_on(rest, target, via)
-    }
-
-    fn go_on(
-        &mut self,
-        lanes: Connecting,
-        target: Target,
-        (path, retry): (PathOptions, Retry),
-    ) -> Result<(), FailureReason> {
-        match lanes.step(path).map_err(of_network)? {
-            Step::Connected(lanes) => self.prove(lanes, target, retry),
-            Step::Later(rest) => {
-                self.state = State::Connecting(rest, target);
-                Ok(())
-            }
-        }
-    }
-
-    /// All lanes are connected.
-    fn prove(
-        &mut self,
-        connected: Vec<QueuePair<Rtr>>,
-        target: Target,
-        retry: Retry,
-    ) -> Result<(), FailureReason> {
-        let Target {
-            regions,
-            scratch,
-            poller,
-        } = target;
-        let own = &self.nic.regions[0];
-        let len = own.remote().len.min(PROBE_BYTES.into());
-        let len = u32::try_from(len).expect("no more than PROBE_BYTES");
-        let probe = Write {
-            src: &[own.range(0, len).map_err(of_device)?],
-            dst: scratch.at(0, len.into()).map_err(of_peer)?,
-            immediate: Some(PROBE),
-            tag: PROBE_TAG,
-            signalled: true,
-        };
-        let mut lanes = Vec::new();
-        for end in connected {
-            let mut end = end.start(retry).map_err(of_device)?;
-            end.post(&[probe]).map_err(of_device)?;
-            lanes.push(end);
-        }
-        self.state = State::Proving {
-            unproven: lanes.len(),
-            since: Instant::now(),
-            ends: Ends {
-                lanes,
-                regions,
-                _poller: poller,
-            },
-        };
-        Ok(())
-    }
-
     /// What a completion of this rail says; an error if the rail has failed.
     pub(super) fn settle(&mut self, completion: Completion) -> Result<Proof, FailureReason> {
         let (qp_num, tag) = match completion {
@@ -477,61 +315,6 @@ impl Rail {
         };
         self.state = State::Up(ends);
         Proof::Carries
-    }
-
-    /// Posts to a lane, with one doorbell. `immediate` makes the number that ends a transfer.
-    pub(super) fn post(
-        &mut self,
-        lane: usize,
-        posts: &[PostedWork],
-        immediate: impl Fn(TransferId, u8, u8) -> u32,
-    ) -> Result<(), FailureReason> {
-        let State::Up(ends) = &mut self.state else {
-            // It failed in this round, and its posts were taken back.
-            return Ok(());
-        };
-        let mut sources = Vec::with_capacity(posts.len());
-        for post in posts {
-            sources.push(match post.item {
-                WorkItem::Piece(piece) => {
-                    let region = &self.nic.regions[piece.src_region];
-                    let sources = piece.sources().iter();
-                    let ranges = sources.map(|source| region.range(source.offset, source.len));
-                    ranges.collect::<Result<_, _>>().map_err(of_device)?
-                }
-                WorkItem::Final { .. } => Vec::new(),
-            });
-        }
-        let mut writes = Vec::with_capacity(posts.len());
-        for (post, source) in posts.iter().zip(&sources) {
-            let (region, offset, len, immediate) = match post.item {
-                WorkItem::Piece(piece) => {
-                    let len = u64::from(piece.len);
-                    (piece.dst_region, piece.dst_offset, len, None)
-                }
-                WorkItem::Final { attempt, lanes } => {
-                    (0, 0, 0, Some(immediate(post.transfer, attempt, lanes)))
-                }
-            };
-            let dst = ends.regions[region].at(offset, len);
-            writes.push(Write {
-                src: source,
-                dst: dst.map_err(of_peer)?,
-                immediate,
-                tag: post.seq,
-                signalled: writes.len() + 1 == posts.len() || writes.len() % SIGNALLED_EVERY == 0,
-            });
-        }
-        let taken = ends.lanes[lane].post(&writes).map_err(of_device)?;
-        if taken < writes.len() {
-            let why = format!("a lane took {taken} of {} writes", writes.len());
-            return Err(of_device(why));
-        }
-        let is_retry =
-            |post: &&PostedWork| matches!(post.item, WorkItem::Piece(piece) if piece.is_retry());
-        let retries = posts.iter().filter(is_retry).count();
-        self.metrics.posted_again(retries);
-        Ok(())
     }
 
     /// Destroys the queue pairs; returns the message for decode, which may have its ends.
@@ -602,28 +385,5 @@ fn not_connected() -> State {
     State::Closing {
         reason: String::new(),
         said: Instant::now(),
-    }
-}
-
-fn of_device(why: impl ToString) -> FailureReason {
-    FailureReason::device(why.to_string())
-}
-
-fn of_network(why: impl ToString) -> FailureReason {
-    FailureReason::network(why.to_string())
-}
-
-fn of_peer(why: impl ToString) -> FailureReason {
-    FailureReason::peer(why.to_string())
-}
-
-/// The layer at fault for a failed write, by its status.
-fn of_work(error: &WorkError) -> FailureReason {
-    match error.status {
-        WcStatus::RETRY_EXC_ERR => of_network(error),
-        WcStatus::RNR_RETRY_EXC_ERR | WcStatus::REM_INV_REQ_ERR | WcStatus::REM_ACCESS_ERR => {
-            of_peer(error)
-        }
-        _ => of_device(error),
     }
 }

@@ -2,7 +2,7 @@
 //! so that the GPUs it was meant to get are not waited for by anyone, and tried again later.
 
 use super::Situation;
-use crate::controller::autoscale::need::Need;
+use crate::controller::autoscale::demand_model::Need;
 use crate::controller::autoscale::per_role::{PerRole, ROLES, other};
 use crate::controller::autoscale::spec::{Bounds, ScalingSpec};
 use pd_crds::PoolRole;
@@ -34,28 +34,28 @@ const RETRY_AFTER: Duration = Duration::from_secs(300);
 
 impl Capacity {
     /// The pool's bounds, narrowed to what nodes have room for.
-    pub(super) fn bounds(&mut self, role: PoolRole, around: &Situation) -> Bounds {
-        let (now, counts) = (around.now, around.counts[role]);
+    pub(super) fn bounds(&mut self, role: PoolRole, situation: &Situation) -> Bounds {
+        let (now, counts) = (situation.now, situation.counts[role]);
         let since = &mut self.unschedulable_since[role];
         if counts.unschedulable == 0 {
             *since = None;
         } else if now.saturating_sub(*since.get_or_insert(now)) >= UNSCHEDULABLE_MAX {
             *since = None;
             self.frozen[role] = Some(Frozen {
-                placed: PerRole::of(|role| around.counts[role].schedulable()),
+                placed: PerRole::of(|role| situation.counts[role].schedulable()),
                 since: now,
             });
         }
-        let room_came = around.observations.room_came;
+        let room_came = situation.observations.room_came;
         self.frozen[role] = self.frozen[role].filter(|frozen| {
             let fits = |need: Need| need.whole() <= frozen.placed[role];
             now.saturating_sub(frozen.since) < RETRY_AFTER
                 && room_came.is_none_or(|at| at <= frozen.since)
-                && !around.grow[role].is_some_and(fits)
+                && !situation.grow[role].is_some_and(fits)
         });
-        let Bounds { min, max } = around.spec.bounds[role];
+        let Bounds { min, max } = situation.spec.bounds[role];
         let room = self.frozen[role].map_or(max, |frozen| {
-            let placed = frozen.placed[role].max(frozen.left_for(role, around));
+            let placed = frozen.placed[role].max(frozen.left_for(role, situation));
             placed.clamp(min, max)
         });
         Bounds { min, max: room }
@@ -79,13 +79,18 @@ impl Capacity {
     }
 
     /// Whether the pool waits for nodes and has needed less for long enough.
-    pub(super) fn is_cancelled(&mut self, role: PoolRole, spare: bool, around: &Situation) -> bool {
-        if around.counts[role].unschedulable == 0 || !spare {
+    pub(super) fn is_cancelled(
+        &mut self,
+        role: PoolRole,
+        spare: bool,
+        situation: &Situation,
+    ) -> bool {
+        if situation.counts[role].unschedulable == 0 || !spare {
             self.spare_since[role] = None;
             return false;
         }
-        let since = *self.spare_since[role].get_or_insert(around.now);
-        around.now.saturating_sub(since) >= around.spec.up_window
+        let since = *self.spare_since[role].get_or_insert(situation.now);
+        situation.now.saturating_sub(since) >= situation.spec.up_window
     }
 }
 
@@ -93,13 +98,13 @@ impl Capacity {
 
 impl Frozen {
     /// Replicas for which there is room if the other pool holds what it is asked to have.
-    fn left_for(&self, role: PoolRole, around: &Situation) -> u32 {
-        let spec = around.spec;
+    fn left_for(&self, role: PoolRole, situation: &Situation) -> u32 {
+        let spec = situation.spec;
         if !spec.shares_nodes {
             return 0;
         }
         let rest = other(role);
-        let held = u64::from(around.observations.targets[rest]) * u64::from(spec.gpus[rest]);
+        let held = u64::from(situation.observations.targets[rest]) * u64::from(spec.gpus[rest]);
         let left = spec.cost(self.placed).saturating_sub(held);
         u32::try_from(left / u64::from(spec.gpus[role])).unwrap_or(u32::MAX)
     }

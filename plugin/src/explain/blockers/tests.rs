@@ -8,7 +8,7 @@ use crate::fixture::{
 use serde_json::{Value, json};
 
 fn printed(view: &View) -> Vec<String> {
-    holds(view, &Dispositions::new(), at("12:00:00"))
+    blockers(view, &Dispositions::new(), at("12:00:00"))
 }
 
 /// The settled deployment with other pods.
@@ -139,7 +139,7 @@ fn a_cordoned_node_moves_its_workers_unless_cordons_are_ignored() {
     let emptied = Dispositions::from([("node-a".to_owned(), NodeDisposition::Evacuate)]);
     let printed = |document| {
         let view = with_pods(document, vec![serving("a", "decode")]);
-        holds(&view, &emptied, at("12:00:00")).join("\n")
+        blockers(&view, &emptied, at("12:00:00")).join("\n")
     };
     insta::assert_snapshot!(printed(settled()), @"Node node-a is to be emptied: its workers leave once others serve elsewhere: a.");
     let mut ignoring = settled();

@@ -1,5 +1,5 @@
-//! The right to write: every request to the apiserver passes here, and one that would change
-//! something is refused once this process does not lead any more.
+//! The write fence: every request to the apiserver passes it, and once this process no longer leads, one that
+//! would change something is refused. Decision 0035.
 
 use super::metrics::Metrics;
 use futures::future::BoxFuture;
@@ -11,9 +11,9 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 use tower::{BoxError, Layer, Service};
 
-/// Until when this process may write; shared by the renewal and the writes.
+/// Open while this process may write; shared by the renewal and the writes.
 #[derive(Clone, Debug)]
-pub(crate) struct Mandate {
+pub(crate) struct WriteFence {
     until: Arc<Mutex<Until>>,
 }
 
@@ -29,29 +29,29 @@ enum Until {
 #[error("this operator does not lead, and writes nothing")]
 pub(crate) struct NotLeading;
 
-/// Puts the check before every request, and counts them.
+/// Puts the fence before every request, and counts them.
 #[derive(Clone)]
-pub(crate) struct Guard {
-    pub(crate) mandate: Mandate,
+pub(crate) struct FenceLayer {
+    pub(crate) fence: WriteFence,
     pub(crate) metrics: Arc<Metrics>,
 }
 
 #[derive(Clone)]
-pub(crate) struct Guarded<S> {
+pub(crate) struct Fenced<S> {
     inner: S,
-    guard: Guard,
+    layer: FenceLayer,
 }
 
-// === impl Mandate ===
+// === impl WriteFence ===
 
-impl Mandate {
+impl WriteFence {
     /// For an operator that is alone.
-    pub(crate) fn always() -> Self {
+    pub(crate) fn open() -> Self {
         Self::new(Until::Always)
     }
 
     /// For one that has to be elected first.
-    pub(crate) fn none() -> Self {
+    pub(crate) fn closed() -> Self {
         Self::new(Until::Ended)
     }
 
@@ -61,15 +61,15 @@ impl Mandate {
         }
     }
 
-    pub(crate) fn extend(&self, until: Instant) {
+    pub(crate) fn open_until(&self, until: Instant) {
         *self.until.lock() = Until::Time(until);
     }
 
-    pub(crate) fn end(&self) {
+    pub(crate) fn close(&self) {
         *self.until.lock() = Until::Ended;
     }
 
-    pub(crate) fn holds(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         match *self.until.lock() {
             Until::Always => true,
             Until::Time(until) => Instant::now() < until,
@@ -78,22 +78,22 @@ impl Mandate {
     }
 }
 
-// === impl Guard ===
+// === impl FenceLayer ===
 
-impl<S> Layer<S> for Guard {
-    type Service = Guarded<S>;
+impl<S> Layer<S> for FenceLayer {
+    type Service = Fenced<S>;
 
-    fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded {
+    fn layer(&self, inner: S) -> Fenced<S> {
+        Fenced {
             inner,
-            guard: self.clone(),
+            layer: self.clone(),
         }
     }
 }
 
-// === impl Guarded ===
+// === impl Fenced ===
 
-impl<S, B> Service<Request<Body>> for Guarded<S>
+impl<S, B> Service<Request<Body>> for Fenced<S>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
     S::Future: Send + 'static,
@@ -109,10 +109,10 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.method().clone();
-        if method != Method::GET && !self.guard.mandate.holds() {
+        if method != Method::GET && !self.layer.fence.is_open() {
             return Box::pin(async { Err(NotLeading.into()) });
         }
-        let metrics = Arc::clone(&self.guard.metrics);
+        let metrics = Arc::clone(&self.layer.metrics);
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
@@ -125,38 +125,38 @@ where
 
 #[cfg(test)]
 mod tests {
-    //! Facts about the right to write.
+    //! Facts about the write fence.
 
     use super::*;
     use std::convert::Infallible;
     use std::time::Duration;
     use tower::{ServiceExt, service_fn};
 
-    async fn send(mandate: &Mandate, method: Method) -> Result<(), BoxError> {
+    async fn send(fence: &WriteFence, method: Method) -> Result<(), BoxError> {
         let answer = service_fn(|_: Request<Body>| async {
             let response = Response::new(());
             Ok::<_, Infallible>(response)
         });
-        let guard = Guard {
-            mandate: mandate.clone(),
+        let layer = FenceLayer {
+            fence: fence.clone(),
             metrics: Arc::new(Metrics::new()),
         };
         let mut request = Request::new(Body::empty());
         *request.method_mut() = method;
-        let service = guard.layer(answer.map_err(BoxError::from));
+        let service = layer.layer(answer.map_err(BoxError::from));
         service.oneshot(request).await.map(|_| ())
     }
 
     #[tokio::test]
-    async fn without_a_mandate_nothing_is_written_and_everything_can_be_read() {
-        let mandate = Mandate::none();
-        assert!(send(&mandate, Method::GET).await.is_ok());
-        let refused = send(&mandate, Method::PATCH).await;
+    async fn a_closed_fence_lets_reads_pass_and_no_write() {
+        let fence = WriteFence::closed();
+        assert!(send(&fence, Method::GET).await.is_ok());
+        let refused = send(&fence, Method::PATCH).await;
         assert!(refused.unwrap_err().is::<NotLeading>());
-        mandate.extend(Instant::now() + Duration::from_secs(60));
-        assert!(send(&mandate, Method::POST).await.is_ok());
-        mandate.extend(Instant::now());
-        assert!(send(&mandate, Method::POST).await.is_err());
-        assert!(send(&Mandate::always(), Method::DELETE).await.is_ok());
+        fence.open_until(Instant::now() + Duration::from_secs(60));
+        assert!(send(&fence, Method::POST).await.is_ok());
+        fence.open_until(Instant::now());
+        assert!(send(&fence, Method::POST).await.is_err());
+        assert!(send(&WriteFence::open(), Method::DELETE).await.is_ok());
     }
 }

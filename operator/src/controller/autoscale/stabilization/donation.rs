@@ -39,21 +39,21 @@ impl Donations {
     /// A pool grows by what pods do not hold, those on their way out included. If that is too
     /// little and the other pool can spare one, it gives one up; its GPUs are taken once it is
     /// gone.
-    pub(super) fn keep_budget(&mut self, gain: &Gain, around: &Situation, step: &mut Move) {
+    pub(super) fn keep_budget(&mut self, gain: &Gain, situation: &Situation, step: &mut Move) {
         for role in ROLES {
             let has = gain.base[role];
             if step.to[role] <= has {
                 continue;
             }
-            let room = room(role, step.to, around).max(has);
+            let room = room(role, step.to, situation).max(has);
             if room >= step.to[role] {
                 continue;
             }
             step.to[role] = room;
             let donor = other(role);
-            let gives = around.counts[donor].leaving > 0
-                || around.counts[donor].live() > step.to[donor]
-                || self.donate(donor, gain, around, step);
+            let gives = situation.counts[donor].leaving > 0
+                || situation.counts[donor].live() > step.to[donor]
+                || self.donate(donor, gain, situation, step);
             step.limit_if(true, if gives { Limit::Donor } else { Limit::Budget });
         }
     }
@@ -62,20 +62,20 @@ impl Donations {
         &mut self,
         donor: PoolRole,
         gain: &Gain,
-        around: &Situation,
+        situation: &Situation,
         step: &mut Move,
     ) -> bool {
         let received = self.last.is_some_and(|last| last.donor != donor);
-        if !gain.is_worth(donor) || (received && self.holds(around)) {
+        if !gain.is_worth(donor) || (received && self.holds(situation)) {
             return false;
         }
-        if let Some(limit) = around.hold(donor) {
+        if let Some(limit) = situation.hold(donor) {
             step.limit_if(true, limit);
             return false;
         }
         self.last = Some(Donation {
             donor,
-            at: around.now,
+            at: situation.now,
         });
         step.to[donor] = gain.base[donor] - 1;
         step.reason = Reason::Rebalance;
@@ -83,28 +83,28 @@ impl Donations {
     }
 
     /// Whether a pool gave GPUs up so lately that it takes none.
-    pub(super) fn binds(&self, donor: PoolRole, around: &Situation) -> bool {
-        self.last.is_some_and(|last| last.donor == donor) && self.holds(around)
+    pub(super) fn binds(&self, donor: PoolRole, situation: &Situation) -> bool {
+        self.last.is_some_and(|last| last.donor == donor) && self.holds(situation)
     }
 
-    fn holds(&self, around: &Situation) -> bool {
-        let starts = around.starts.prefill.max(around.starts.decode);
+    fn holds(&self, situation: &Situation) -> bool {
+        let starts = situation.starts.prefill.max(situation.starts.decode);
         let long = HOLD.max(starts * STARTS_PER_WINDOW);
         self.last
-            .is_some_and(|last| around.now.saturating_sub(last.at) < long)
+            .is_some_and(|last| situation.now.saturating_sub(last.at) < long)
     }
 }
 
 /// Replicas that a pool may have beside what exists, and is asked for, of the other.
-fn room(role: PoolRole, to: PerRole<u32>, around: &Situation) -> u32 {
-    let Some(max_gpus) = around.spec.max_gpus else {
+fn room(role: PoolRole, to: PerRole<u32>, situation: &Situation) -> u32 {
+    let Some(max_gpus) = situation.spec.max_gpus else {
         return u32::MAX;
     };
-    let gpus = &around.spec.gpus;
+    let gpus = &situation.spec.gpus;
     let rest = other(role);
-    let held = to[rest].max(around.counts[rest].live()) + around.counts[rest].leaving;
+    let held = to[rest].max(situation.counts[rest].live()) + situation.counts[rest].leaving;
     let left = max_gpus.saturating_sub(held.saturating_mul(gpus[rest]));
-    (left / gpus[role]).saturating_sub(around.counts[role].leaving)
+    (left / gpus[role]).saturating_sub(situation.counts[role].leaving)
 }
 
 // === impl Gain ===

@@ -1,16 +1,16 @@
-//! A quotient of two sums that forget.
+//! The ratio of two sums that decay.
 
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Quotient {
+pub(crate) struct DecayedRatio {
     over: f64,
     under: f64,
 }
 
-// === impl Quotient ===
+// === impl DecayedRatio ===
 
-impl Quotient {
+impl DecayedRatio {
     /// Adds to both sums. Of what was there, a share goes that is as large as `under` is of
     /// `memory`, so that silence forgets nothing.
     pub(crate) fn add(&mut self, over: f64, under: f64, memory: f64) {

@@ -56,9 +56,9 @@ const SLACK_MIN: f64 = 0.25;
 /// that one request alone misses is not met by any number of replicas.
 const SHARED_MIN: f64 = 0.2;
 
-/// Demand as the formulas have it.
+/// Demand as the formulas use it.
 #[derive(Clone, Copy, Debug)]
-struct Demand {
+struct DemandModel {
     /// Requests per second.
     rate: f64,
     /// Prompt tokens of a request.
@@ -83,7 +83,7 @@ pub(crate) fn needs(
     headroom: Headroom,
     now: Duration,
 ) -> PerRole<Option<Need>> {
-    let around = Around {
+    let situation = Around {
         observations,
         history,
         spec,
@@ -92,10 +92,10 @@ pub(crate) fn needs(
     };
     PerRole::of(|role| {
         let need = match role {
-            PoolRole::Prefill => around.prefill(),
-            PoolRole::Decode => around.decode(),
+            PoolRole::Prefill => situation.prefill(),
+            PoolRole::Decode => situation.decode(),
         };
-        Some(need?.beside(around.degraded(role), observations.targets[role]))
+        Some(need?.beside(situation.degraded(role), observations.targets[role]))
     })
 }
 
@@ -115,7 +115,7 @@ impl Around<'_> {
         estimates.start_time(role).as_secs_f64()
     }
 
-    fn demand(&self, role: PoolRole) -> Option<Demand> {
+    fn demand(&self, role: PoolRole) -> Option<DemandModel> {
         let estimates = &self.history.estimates;
         let arrivals = &estimates.arrivals;
         let rate = arrivals.forecast(self.start_s(role));
@@ -127,7 +127,7 @@ impl Around<'_> {
         let input = estimates.input_len()?;
         let computed = estimates.computed_len()?;
         let speed = estimates.prefill_speed()?;
-        Some(Demand {
+        Some(DemandModel {
             rate,
             input,
             computed,
@@ -174,7 +174,7 @@ impl Around<'_> {
     }
 
     /// Seconds that a prompt may wait.
-    fn queue_slack_s(&self, demand: &Demand) -> f64 {
+    fn queue_slack_s(&self, demand: &DemandModel) -> f64 {
         self.spec.ttft_s.map_or(QUEUE_S, |ttft_s| {
             let left = ttft_s - demand.own_s - demand.link_s;
             left.max(SLACK_MIN * ttft_s)
@@ -215,7 +215,7 @@ impl Around<'_> {
         Some(answer_s / (answer_s + within_s))
     }
 
-    fn decode_flow(&self, demand: &Demand, output: f64, room: f64) -> Vec<(Reason, f64)> {
+    fn decode_flow(&self, demand: &DemandModel, output: f64, room: f64) -> Vec<(Reason, f64)> {
         let estimates = &self.history.estimates;
         let tokens_per_s = demand.rate * output;
         // A request's KV, from its first to its last token.
@@ -240,9 +240,9 @@ impl Around<'_> {
     }
 }
 
-// === impl Demand ===
+// === impl DemandModel ===
 
-impl Demand {
+impl DemandModel {
     /// Replicas whose links carry the KV.
     fn on_links(&self) -> f64 {
         self.rate * self.link_s / LINK_UTILISATION

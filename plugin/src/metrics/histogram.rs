@@ -1,86 +1,13 @@
-//! Prometheus text: its samples, and histograms of them. A line that is no sample is passed over:
-//! a screen with fewer figures is better than none.
+//! Histograms of samples.
 
+use pd_protocol::exposition::Sample;
 use std::cmp::Ordering;
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Sample<'a> {
-    pub(crate) name: &'a str,
-    labels: Vec<(&'a str, String)>,
-    pub(crate) value: f64,
-}
 
 /// Observations by upper bounds, of one process or of several with the same bounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Histogram {
     /// Upper bound, and how many observations are not above it.
     buckets: Vec<(f64, f64)>,
-}
-
-pub(crate) fn parse(text: &str) -> Vec<Sample<'_>> {
-    text.lines().filter_map(parse_line).collect()
-}
-
-fn parse_line(line: &str) -> Option<Sample<'_>> {
-    let line = line.trim();
-    if line.starts_with('#') {
-        return None;
-    }
-    let (name, rest) = line.split_at(line.find(['{', ' ', '\t'])?);
-    let (labels, rest) = match rest.strip_prefix('{') {
-        Some(rest) => parse_labels(rest)?,
-        None => (Vec::new(), rest),
-    };
-    let value = rest.split_whitespace().next()?.parse().ok()?;
-    Some(Sample {
-        name,
-        labels,
-        value,
-    })
-}
-
-type Labels<'a> = Vec<(&'a str, String)>;
-
-/// Labels up to the closing brace, and what follows it.
-fn parse_labels(mut rest: &str) -> Option<(Labels<'_>, &str)> {
-    let mut labels = Vec::new();
-    loop {
-        rest = rest.trim_start_matches([',', ' ']);
-        if let Some(rest) = rest.strip_prefix('}') {
-            return Some((labels, rest));
-        }
-        let (name, quoted) = rest.split_once("=\"")?;
-        let (value, after) = unquote(quoted)?;
-        labels.push((name, value));
-        rest = after;
-    }
-}
-
-/// A value up to its closing quote, and what follows it.
-fn unquote(text: &str) -> Option<(String, &str)> {
-    let mut value = String::new();
-    let mut chars = text.char_indices();
-    while let Some((at, c)) = chars.next() {
-        match c {
-            '"' => return Some((value, &text[at + 1..])),
-            '\\' => match chars.next()?.1 {
-                'n' => value.push('\n'),
-                escaped => value.push(escaped),
-            },
-            c => value.push(c),
-        }
-    }
-    None
-}
-
-// === impl Sample ===
-
-impl Sample<'_> {
-    pub(crate) fn label(&self, name: &str) -> Option<&str> {
-        let mut labels = self.labels.iter();
-        let (_, value) = labels.find(|(label, _)| *label == name)?;
-        Some(value)
-    }
 }
 
 // === impl Histogram ===
@@ -90,7 +17,8 @@ impl Histogram {
     pub(crate) fn take(&mut self, samples: &[Sample<'_>], name: &str) {
         let is_bucket = |sample: &&Sample<'_>| sample.name.strip_suffix("_bucket") == Some(name);
         for sample in samples.iter().filter(is_bucket) {
-            let Some(Ok(bound)) = sample.label("le").map(str::parse::<f64>) else {
+            let bound = sample.label("le").map(|bound| bound.parse::<f64>());
+            let Some(Ok(bound)) = bound else {
                 continue;
             };
             let by_bound = |(known, _): &(f64, f64)| known.total_cmp(&bound);
@@ -122,24 +50,16 @@ impl Histogram {
 
 #[cfg(test)]
 mod tests {
-    //! Facts about Prometheus text.
+    //! Facts about histograms.
 
     use super::*;
+    use pd_protocol::exposition::samples;
 
     fn mk_histogram(text: &str) -> Histogram {
         let mut histogram = Histogram::default();
-        histogram.take(&parse(text), "t");
+        let samples: Vec<_> = samples(text).flatten().collect();
+        histogram.take(&samples, "t");
         histogram
-    }
-
-    #[test]
-    fn labels_may_hold_quotes_braces_and_commas() {
-        let text = "# TYPE a gauge\na{x=\"q\\\"},{\",y=\"2\"} 3 1700000000\nno sample\nb 1e3\n";
-        let samples = parse(text);
-        assert_eq!(samples.len(), 2);
-        assert_eq!(samples[0].label("x"), Some("q\"},{"));
-        assert_eq!(samples[0].label("y"), Some("2"));
-        assert_eq!((samples[1].name, samples[1].value), ("b", 1000.0));
     }
 
     #[test]

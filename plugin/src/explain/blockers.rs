@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 const FIND_OPERATOR: &str = "see whether one runs: \
     `kubectl get pods -A -l app.kubernetes.io/name=pdserve,app.kubernetes.io/component=operator`";
 
-pub(super) fn holds(view: &View, dispositions: &Dispositions, now: Timestamp) -> Vec<String> {
+pub(super) fn blockers(view: &View, dispositions: &Dispositions, now: Timestamp) -> Vec<String> {
     let by_weight = [
         unseen(view),
         deleted(view, now),

@@ -8,7 +8,7 @@ mod situation;
 pub(crate) use situation::Situation;
 
 use super::decision::{Limit, Reason};
-use super::need::Need;
+use super::demand_model::Need;
 use super::per_role::{PerRole, ROLES};
 use super::solution::{Solution, solve};
 use super::window::WindowMax;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Steadiness {
+pub(crate) struct Stabilization {
     /// Since when a pool has needed more than it is asked to have.
     above_since: PerRole<Option<Duration>>,
     /// Replicas that a pool could not do without.
@@ -39,17 +39,17 @@ pub(crate) struct Move {
 /// A pool shrinks only if this many start times long it could have: a mistake costs one.
 const STARTS_PER_WINDOW: u32 = 2;
 
-// === impl Steadiness ===
+// === impl Stabilization ===
 
-impl Steadiness {
-    pub(crate) fn next(&mut self, around: &Situation) -> Move {
-        let placed = PerRole::of(|role| self.capacity.bounds(role, around));
-        let spec = self.capacity.within(around.spec);
-        let around = &Situation {
+impl Stabilization {
+    pub(crate) fn next(&mut self, situation: &Situation) -> Move {
+        let placed = PerRole::of(|role| self.capacity.bounds(role, situation));
+        let spec = self.capacity.within(situation.spec);
+        let situation = &Situation {
             spec: &spec,
-            ..*around
+            ..*situation
         };
-        let base = around.base(placed);
+        let base = situation.base(placed);
         // What one pool gives up is room for the other, if both can have it.
         let bounds = if spec.shares_nodes {
             spec.bounds
@@ -60,26 +60,26 @@ impl Steadiness {
             replicas: wanted,
             limited_by,
             needs,
-        } = solve(around.asked(base), bounds, &spec);
+        } = solve(situation.asked(base), bounds, &spec);
         let mut step = Move {
             to: base,
-            reason: around.why_base(base),
+            reason: situation.why_base(base),
             limited_by,
         };
         for role in ROLES {
-            let unknown = around.grow[role].is_none();
+            let unknown = situation.grow[role].is_none();
             let short = self.capacity.is_short(role);
             step.limit_if(unknown, Limit::NoEstimate);
-            step.limit_if(unknown && around.is_stale(), Limit::StaleMetrics);
+            step.limit_if(unknown && situation.is_stale(), Limit::StaleMetrics);
             step.limit_if(short, Limit::CapacityUnavailable);
-            self.remember(role, around);
+            self.remember(role, situation);
             let (wanted, base) = (wanted[role], base[role]);
             if wanted > base {
-                self.grow(role, wanted, around, &mut step);
+                self.grow(role, wanted, situation, &mut step);
             } else {
                 self.above_since[role] = None;
                 let spare = base - bounds[role].min;
-                self.shrink(role, wanted, spare, around, &mut step);
+                self.shrink(role, wanted, spare, situation, &mut step);
             }
         }
         let gain = Gain {
@@ -87,30 +87,30 @@ impl Steadiness {
             wanted,
             needs,
         };
-        self.donations.keep_budget(&gain, around, &mut step);
+        self.donations.keep_budget(&gain, situation, &mut step);
         step
     }
 
     /// Straight to what is needed, once that has been so for the window.
-    fn grow(&mut self, role: PoolRole, wanted: u32, around: &Situation, step: &mut Move) {
-        let now = around.now;
+    fn grow(&mut self, role: PoolRole, wanted: u32, situation: &Situation, step: &mut Move) {
+        let now = situation.now;
         let since = *self.above_since[role].get_or_insert(now);
-        let held = since < now && now - since >= around.spec.up_window;
-        let gave = self.donations.binds(role, around);
-        if gave || !(held || around.urgent[role]) {
+        let held = since < now && now - since >= situation.spec.up_window;
+        let gave = self.donations.binds(role, situation);
+        if gave || !(held || situation.urgent[role]) {
             return step.limit_if(true, Limit::Stabilization);
         }
         step.to[role] = wanted;
-        step.reason = around.grow[role].map_or(step.reason, |need| need.reason);
+        step.reason = situation.grow[role].map_or(step.reason, |need| need.reason);
     }
 
     /// What a pool could not do without, in the window that a shrink looks back over.
-    fn remember(&mut self, role: PoolRole, around: &Situation) {
-        let Some(needed) = around.shrink[role].filter(|_| !around.is_stale()) else {
+    fn remember(&mut self, role: PoolRole, situation: &Situation) {
+        let Some(needed) = situation.shrink[role].filter(|_| !situation.is_stale()) else {
             return;
         };
-        let most = around.spec.bounds[role].max.saturating_add(1);
-        self.safe[role].push(around.now, needed.whole().min(most));
+        let most = situation.spec.bounds[role].max.saturating_add(1);
+        self.safe[role].push(situation.now, needed.whole().min(most));
     }
 
     /// One replica less, if the rest could have done without it for the whole window; and those
@@ -120,25 +120,25 @@ impl Steadiness {
         role: PoolRole,
         wanted: u32,
         spare: u32,
-        around: &Situation,
+        situation: &Situation,
         step: &mut Move,
     ) {
-        let (counts, base) = (around.counts[role], step.to[role]);
-        if self.capacity.is_cancelled(role, wanted < base, around) {
+        let (counts, base) = (situation.counts[role], step.to[role]);
+        if self.capacity.is_cancelled(role, wanted < base, situation) {
             step.to[role] = wanted.max(counts.schedulable()).min(base);
             step.reason = Reason::FallingDemand;
             return;
         }
         let without = |need: Need| need.whole() < base;
-        if spare == 0 || !around.shrink[role].is_some_and(without) {
+        if spare == 0 || !situation.shrink[role].is_some_and(without) {
             return;
         }
-        let window = around.spec.down_window;
-        let window = window.max(around.starts[role] * STARTS_PER_WINDOW);
-        let most = self.safe[role].get(around.now, window);
+        let window = situation.spec.down_window;
+        let window = window.max(situation.starts[role] * STARTS_PER_WINDOW);
+        let most = self.safe[role].get(situation.now, window);
         let held = most.is_some_and(|most| most < base);
         let early = (!held).then_some(Limit::Stabilization);
-        if let Some(limit) = around.hold(role).or(early) {
+        if let Some(limit) = situation.hold(role).or(early) {
             return step.limit_if(true, limit);
         }
         step.to[role] = base - 1;

@@ -1,0 +1,65 @@
+//! What this crate takes from its host: the network and time. No other file opens a connection or reads a
+//! clock, so a simulation of the whole system replaces this one. The clock is tokio's, which tests pause.
+//!
+//! `shm` has Unix sockets of its own: they hand over descriptors of this kernel's memory, which no simulated
+//! network can carry.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::net::ToSocketAddrs;
+use zeromq::{PullSocket, PushSocket, Socket, SocketOptions, ZmqResult};
+
+pub(crate) use tokio::net::{TcpListener, TcpStream};
+pub(crate) use tokio::time::Instant;
+
+pub(crate) type HttpClient = Client<HttpConnector, Full<Bytes>>;
+
+pub(crate) async fn connect(addr: impl ToSocketAddrs) -> std::io::Result<TcpStream> {
+    TcpStream::connect(addr).await
+}
+
+/// Listens on a port that the kernel chooses.
+pub(crate) async fn listen(host: IpAddr) -> std::io::Result<TcpListener> {
+    TcpListener::bind((host, 0)).await
+}
+
+/// Takes over a listener of the caller, within its runtime.
+pub(crate) fn adopt(listener: std::net::TcpListener) -> std::io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+pub(crate) fn http_client(connect_timeout: Duration) -> HttpClient {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(connect_timeout));
+    Client::builder(TokioExecutor::new()).build(connector)
+}
+
+pub(crate) async fn connect_push(endpoint: &str, timeout: Duration) -> ZmqResult<PushSocket> {
+    let mut options = SocketOptions::default();
+    options.connect_timeout(timeout);
+    let mut socket = PushSocket::with_options(options);
+    socket.connect(&format!("tcp://{endpoint}")).await?;
+    Ok(socket)
+}
+
+/// A PULL socket on loopback, and where it listens.
+pub(crate) async fn listen_pull() -> std::io::Result<(PullSocket, SocketAddr)> {
+    let mut socket = PullSocket::new();
+    let bound = socket.bind("tcp://127.0.0.1:0").await;
+    let bound = bound.map_err(std::io::Error::other)?.to_string();
+    let addr = bound.trim_start_matches("tcp://").parse();
+    Ok((socket, addr.map_err(std::io::Error::other)?))
+}
+
+/// Nanoseconds since 1970, for timelines that several processes write.
+pub(crate) fn unix_time_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+}
