@@ -4,7 +4,7 @@ mod body;
 mod generation;
 mod health;
 mod models;
-mod server;
+mod worker_queries;
 
 use crate::cors::cors;
 use crate::error::ApiError;
@@ -30,12 +30,12 @@ pub(crate) fn routes(router: Arc<Router>) -> axum::Router {
         .route("/ready", get(health::ready))
         .route("/readiness", get(health::ready))
         .route("/health_generate", get(health::health_generate))
-        .route("/get_model_info", get(server::model_info))
-        .route("/server_info", get(server::server_info))
-        .route("/get_server_info", get(server::server_info))
+        .route("/get_model_info", get(worker_queries::model_info))
+        .route("/server_info", get(worker_queries::server_info))
+        .route("/get_server_info", get(worker_queries::server_info))
         .route(
             "/flush_cache",
-            get(server::flush_cache).post(server::flush_cache),
+            get(worker_queries::flush_cache).post(worker_queries::flush_cache),
         )
         .route("/metrics", get(health::metrics))
         .fallback(not_found)

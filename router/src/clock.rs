@@ -15,6 +15,3 @@ pub(crate) fn unix_ns() -> u64 {
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     })
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,9 +1,33 @@
-//! The router: an OpenAI API in front, one prefill and one decode worker behind each request.
+//! The router: an OpenAI API in front, one prefill and one decode worker behind each request. What it
+//! leaves to the workers: tokens, templates, KV.
 //!
-//! A request's way: `tls` may have unwrapped it, `api` reads it, `api_keys` lets it in, `request` understands its routing fields, `queue` admits it,
-//! `route` and `policy` choose the workers, `rooms` and `splice` prepare what both are sent,
-//! `dispatch` runs both legs, `relay` carries decode's answer, `cancel` holds what must be given
-//! back. `workers` knows who there is. What it leaves to the workers: tokens, templates, KV.
+//! A request goes down this list, and its answer comes back as the last of it:
+//!
+//! 1. `server` accepts the connection, through `tls` where a certificate is given.
+//! 2. `api` has its path, `cors` and `api_keys` let it in, and `request` reads its routing fields.
+//! 3. `dispatch` acquires a permit of `queue`, and leases of the workers that `route` chooses by
+//!    `policy`; it draws `rooms`, has `splice` write them into the client's bytes, and sends both
+//!    legs through `client`, until decode's first byte is here or `retry` gives up.
+//! 4. `relay` carries decode's answer to its last byte, `logprobs` merged in; `sse` cuts its events.
+//!
+//! A module knows only modules below its own line:
+//!
+//! ```text
+//! server                                        the process: bind, serve, drain
+//! admin                                         the operator's paths
+//! api                                           the clients' paths
+//! relay                                         the answer
+//! dispatch  discovery                           what acts on the router's state
+//! args  router                                  flags; the state that all requests share
+//! config                                        what flags come to
+//! api_keys  tls                                 values that follow their files
+//! error  reload
+//! metrics  route
+//! request  workers                              what is asked, and who can answer
+//! client  logprobs  queue
+//! clock  net                                    the seams: time and sockets
+//! cors  headers  policy  retry  rooms  splice  sse  timeline  vitals
+//! ```
 
 mod admin;
 mod api;
@@ -131,3 +155,6 @@ fn report_substitutes(args: &Args) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ mod shape;
 pub(crate) use events::EventMerger;
 pub(crate) use shape::AnswerShape;
 
-use crate::splice::{Object, span};
+use crate::splice::{scan_object, span};
 use crate::sse::{self, EventSplitter};
 use bytes::{Bytes, BytesMut};
 use shape::LogprobField;
@@ -59,7 +59,7 @@ impl PromptLogprobs {
     fn add(&mut self, json: &str) {
         for LogprobField { index, holder } in self.shape.fields(json) {
             let mut lists = vec![None; self.shape.lists().len()];
-            let scanned = Object::scan(holder.get(), |key, value| {
+            let scanned = scan_object(holder.get(), |key, value| {
                 if let Some(idx) = self.shape.list_idx(key)
                     && inside(value.get()).is_some()
                 {
@@ -105,7 +105,7 @@ impl PromptLogprobs {
     fn edit_object(&self, text: &str, object: &str, mut missing: Lists, edits: &mut Edits) {
         let mut is_empty = true;
         let replaced = edits.len();
-        let scanned = Object::scan(object, |key, value| {
+        let scanned = scan_object(object, |key, value| {
             is_empty = false;
             let idx = self.shape.list_idx(key);
             if let Some(prompt) = idx.and_then(|idx| missing[idx].take()) {

@@ -2,9 +2,12 @@
 //! it and names one; health, circuits and pairing are settled before.
 
 mod least_loaded;
+mod load;
 mod power_of_two;
 mod random;
 mod round_robin;
+
+pub(crate) use load::Load;
 
 use least_loaded::least_loaded;
 use power_of_two::power_of_two;
@@ -32,14 +35,6 @@ pub(crate) struct Policies {
     pub(crate) prefill: PolicyName,
     pub(crate) decode: PolicyName,
     pub(crate) unified: PolicyName,
-}
-
-/// What this router has in flight on one worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Load {
-    /// Prefill: prompt tokens. Decode: prompt tokens and those it may still produce.
-    pub(crate) tokens: u64,
-    pub(crate) requests: u64,
 }
 
 /// A policy with what it remembers between requests.

@@ -8,14 +8,12 @@ mod wait_budget;
 pub(crate) use limit::ConcurrencyLimit;
 pub(crate) use wait_budget::WaitBudget;
 
+use limit::UNBOUNDED;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-/// Bound of a router that bounds nothing.
-const UNBOUNDED: usize = Semaphore::MAX_PERMITS;
 
 #[derive(Clone, Debug)]
 pub(crate) struct QueueConfig {

@@ -5,7 +5,7 @@ mod prompt;
 
 use crate::clock::Instant;
 use crate::logprobs::AnswerShape;
-use crate::splice::{Object, SpliceError, Target};
+use crate::splice::{SpliceError, SplicePoints, scan_object};
 use bytes::Bytes;
 use http::HeaderMap;
 use prompt::{Prompt, Samples};
@@ -54,7 +54,7 @@ pub(crate) struct Routing {
     /// Set if log probabilities of the prompt are asked for, which come from prefill: how answers
     /// hold them.
     pub(crate) prompt_logprobs: Option<AnswerShape>,
-    pub(crate) target: Target,
+    pub(crate) splice_points: SplicePoints,
 }
 
 /// Bootstrap fields are scalars for one answer to one prompt, arrays for anything else.
@@ -145,7 +145,7 @@ impl Routing {
     pub(crate) fn parse(api: Api, body: &[u8]) -> Result<Self, RequestError> {
         let text = std::str::from_utf8(body)?;
         let mut fields = Fields::default();
-        let object = Object::scan(text, |key, value| fields.set(key, value))?;
+        let splice_points = scan_object(text, |key, value| fields.set(key, value))?;
         let model = read(fields.model, "model", "must be a string")?;
         let stream: Option<bool> = read(fields.stream, "stream", "must be true or false")?;
         let (prompt, samples) = match api {
@@ -167,7 +167,7 @@ impl Routing {
                 .min(OUTPUT_TOKENS_MAX)
                 .saturating_mul(answers),
             prompt_logprobs: fields.prompt_logprobs(api),
-            target: object.target,
+            splice_points,
         })
     }
 }

@@ -89,7 +89,7 @@ impl Chooser {
         }
         let tokens = demand.prompt_tokens + demand.output_tokens;
         let unified = groups.iter().flat_map(|group| &group.unified);
-        take(&self.unified, unified, tokens, demand, rng)
+        lease_preferred(&self.unified, unified, tokens, demand, rng)
             .map(|(_, lease)| Route::Unified(lease))
             .ok_or_else(|| NoRoute::NoWorker(missing(fleet, demand)))
     }
@@ -109,14 +109,15 @@ impl Chooser {
         });
         while !groups.is_empty() {
             let pool = groups.iter().flat_map(|group| &group.prefill);
-            let (member, prefill) = take(&self.prefill, pool, demand.prompt_tokens, demand, rng)?;
+            let (member, prefill) =
+                lease_preferred(&self.prefill, pool, demand.prompt_tokens, demand, rng)?;
             let group_idx = groups.iter().position(|group| {
                 let mut pool = group.prefill.iter();
                 pool.any(|other| Arc::ptr_eq(&other.worker, &member.worker))
             })?;
             let tokens = demand.prompt_tokens + demand.output_tokens;
             let pool = groups[group_idx].decode.iter();
-            if let Some((_, decode)) = take(&self.decode, pool, tokens, demand, rng) {
+            if let Some((_, decode)) = lease_preferred(&self.decode, pool, tokens, demand, rng) {
                 return Some(PrefillDecodePair {
                     prefill,
                     decode,
@@ -131,7 +132,7 @@ impl Chooser {
 
 /// Takes a place on the worker that `policy` picks; on one that is excluded or under suspicion only if
 /// there is no other, and on one that is both never: it would fail as it just did.
-fn take<'a>(
+fn lease_preferred<'a>(
     policy: &Policy,
     pool: impl Iterator<Item = &'a Member> + Clone,
     tokens: u64,
@@ -144,13 +145,13 @@ fn take<'a>(
         usize::from(is_excluded) + usize::from(member.worker.is_suspect())
     };
     let fresh = pool.clone().filter(|member| faults(member) == 0);
-    take_any(policy, fresh, tokens, demand.now, rng).or_else(|| {
+    lease_any(policy, fresh, tokens, demand.now, rng).or_else(|| {
         let failed = pool.filter(|member| faults(member) == 1);
-        take_any(policy, failed, tokens, demand.now, rng)
+        lease_any(policy, failed, tokens, demand.now, rng)
     })
 }
 
-fn take_any<'a>(
+fn lease_any<'a>(
     policy: &Policy,
     pool: impl Iterator<Item = &'a Member>,
     tokens: u64,

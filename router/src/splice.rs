@@ -3,28 +3,15 @@
 //! before the closing brace, and every other byte stays as it came: numbers keep their digits and
 //! unknown fields their place. Both legs get the same bytes.
 
-mod object;
+mod scan;
 
-pub(crate) use object::span;
-pub(crate) use object::{Object, SpliceError};
+pub(crate) use scan::{SpliceError, SplicePoints, scan_object, span};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use pd_protocol::BootstrapRoom;
+use scan::FIELDS;
 use std::io::Write;
 use std::ops::Range;
-
-/// The fields, in the order in which they are added.
-const FIELDS: [&str; 3] = ["bootstrap_host", "bootstrap_port", "bootstrap_room"];
-
-/// Where the fields go in one body.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Target {
-    /// Byte ranges of the values that the client gave.
-    given: [Option<Range<usize>>; 3],
-    /// Position of the closing brace.
-    close_at: usize,
-    is_empty: bool,
-}
 
 /// What the fields say.
 #[derive(Clone, Copy, Debug)]
@@ -37,14 +24,9 @@ pub(crate) struct Bootstrap<'a> {
     pub(crate) array_len: Option<u32>,
 }
 
-// === impl Target ===
+// === impl SplicePoints ===
 
-impl Target {
-    /// Index among the bootstrap fields of a member's key.
-    fn field_idx(key: &str) -> Option<usize> {
-        FIELDS.iter().position(|field| *field == key)
-    }
-
+impl SplicePoints {
     /// `body` must be the bytes that were scanned.
     pub(crate) fn splice(&self, body: &[u8], bootstrap: &Bootstrap<'_>) -> Bytes {
         let added_len = bootstrap.len_max();

@@ -1,6 +1,6 @@
 //! Is the router alive, can it serve, and how does it fare.
 
-use super::server;
+use super::worker_queries;
 use crate::error::ApiError;
 use crate::router::Router;
 use axum::Json;
@@ -44,10 +44,10 @@ pub(super) async fn health_generate(
         return refusal(&router).into_response();
     }
     let path = PathAndQuery::from_static("/health_generate");
-    let answers = server::ask_all(&router, Method::GET, path).await;
+    let answers = worker_queries::ask_all(&router, Method::GET, path).await;
     (
-        server::joint_status(&answers),
-        Json(server::summary(&answers)),
+        worker_queries::joint_status(&answers),
+        Json(worker_queries::summary(&answers)),
     )
         .into_response()
 }

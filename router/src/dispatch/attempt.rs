@@ -157,7 +157,8 @@ fn spliced(request: &ClientRequest, pair: &PrefillDecodePair, rooms: &RoomRange)
             RoomCount::Many(count) => Some(count),
         },
     };
-    request.routing.target.splice(&request.body, &bootstrap)
+    let points = &request.routing.splice_points;
+    points.splice(&request.body, &bootstrap)
 }
 
 fn leg_start(router: &Router, request: &ClientRequest, lease: Lease, body: Bytes) -> LegStart {

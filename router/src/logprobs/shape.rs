@@ -1,6 +1,6 @@
 //! Where the answers of an API hold lists of log probabilities.
 
-use crate::splice::Object;
+use crate::splice::scan_object;
 use serde_json::value::RawValue;
 
 /// How an API reports log probabilities of the prompt.
@@ -68,7 +68,7 @@ impl AnswerShape {
 /// The member `holder` of an answer, which may say its `index` itself.
 fn field<'a>(answer: &'a str, holder: &str, index: u64) -> Option<LogprobField<'a>> {
     let (mut given, mut found) = (None, None);
-    let scanned = Object::scan(answer, |key, value| {
+    let scanned = scan_object(answer, |key, value| {
         match key {
             "index" => given = value.get().parse().ok(),
             _ if key == holder => found = Some(value),
@@ -90,7 +90,7 @@ fn elements(list: &str) -> Vec<&str> {
 
 fn choices(json: &str) -> Vec<&str> {
     let mut choices = Vec::new();
-    let scanned = Object::scan(json, |key, value| {
+    let scanned = scan_object(json, |key, value| {
         if key == "choices" {
             choices = elements(value.get());
         }

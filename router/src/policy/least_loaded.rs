@@ -1,7 +1,8 @@
 //! `least_loaded`: fewest tokens, then fewest requests. Equals are taken in a random rotation, so
 //! that an idle pool is not served by its first worker alone.
 
-use super::{Load, random::random};
+use super::load::Load;
+use super::random::random;
 
 pub(super) fn least_loaded(loads: &[Load], draw: u64) -> usize {
     let start = random(loads.len(), draw);

@@ -1,7 +1,8 @@
 //! `power_of_two`: the less loaded of two workers drawn at random, which keeps routers that do
 //! not see each other from herding onto one worker.
 
-use super::{Load, random::random};
+use super::load::Load;
+use super::random::random;
 
 pub(super) fn power_of_two(loads: &[Load], draw: u64) -> usize {
     let first = random(loads.len(), draw);

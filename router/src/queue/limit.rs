@@ -1,9 +1,12 @@
 //! `--max-concurrent-requests`: how many requests are in flight at most.
 
-use super::UNBOUNDED;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::str::FromStr;
+use tokio::sync::Semaphore;
+
+/// Bound of a router that bounds nothing.
+pub(super) const UNBOUNDED: usize = Semaphore::MAX_PERMITS;
 
 /// Requests in flight for each that the workers run at once. While one is decoded another has its
 /// prompt computed and its KV moved, and as many again wait in the engines, which fill their next

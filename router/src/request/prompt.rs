@@ -2,7 +2,7 @@
 //! many answers each is to have.
 
 use super::{RequestError, read};
-use crate::splice::{Object, SpliceError};
+use crate::splice::{SpliceError, scan_object};
 use serde::Deserialize;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -151,7 +151,7 @@ impl Samples {
     fn of_object(raw: &RawValue) -> Result<Self, RequestError> {
         let mut n = None;
         let mut max_new_tokens = None;
-        Object::scan(raw.get(), |key, value| {
+        scan_object(raw.get(), |key, value| {
             let (param, field) = match key {
                 "n" => ("sampling_params.n", &mut n),
                 "max_new_tokens" => ("sampling_params.max_new_tokens", &mut max_new_tokens),

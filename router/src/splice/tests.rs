@@ -9,14 +9,14 @@ fn room(room: u64) -> BootstrapRoom {
 }
 
 fn spliced(body: &str, array_len: Option<u32>) -> String {
-    let object = Object::scan(body, |_, _| Ok(())).unwrap();
+    let points = scan_object(body, |_, _| Ok(())).unwrap();
     let bootstrap = Bootstrap {
         host_json: "\"p\"",
         port: 8998,
         room: room(7),
         array_len,
     };
-    let out = object.target.splice(body.as_bytes(), &bootstrap);
+    let out = points.splice(body.as_bytes(), &bootstrap);
     String::from_utf8(out.to_vec()).unwrap()
 }
 
@@ -52,7 +52,7 @@ fn what_the_client_sent_for_them_is_overwritten() {
 #[test]
 fn the_same_field_twice_is_refused() {
     let body = r#"{"bootstrap_room":1,"bootstrap\u005froom":2}"#;
-    let refused = Object::scan(body, |_, _| Ok(()));
+    let refused = scan_object(body, |_, _| Ok(()));
     assert!(matches!(
         refused,
         Err(SpliceError::Duplicate("bootstrap_room"))
@@ -70,7 +70,7 @@ fn what_is_no_object_is_refused_with_its_position() {
         "{\"a\":1,}",
         "nul",
     ] {
-        let Err(SpliceError::Json(error)) = Object::scan(body, |_, _| Ok(())) else {
+        let Err(SpliceError::Json(error)) = scan_object(body, |_, _| Ok(())) else {
             panic!("{body:?} was taken");
         };
         let reason = error.to_string();
@@ -107,7 +107,7 @@ fn object_text(members: Vec<(String, String)>) -> String {
 
 fn members(text: &str) -> Vec<(String, String)> {
     let mut members = Vec::new();
-    Object::scan(text, |key, value: &RawValue| {
+    scan_object(text, |key, value: &RawValue| {
         members.push((key.to_owned(), value.get().to_owned()));
         Ok(())
     })
@@ -142,15 +142,15 @@ proptest! {
     #[test]
     fn no_bytes_make_the_scan_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         if let Ok(text) = std::str::from_utf8(&bytes) {
-            let _ = Object::scan(text, |_, _| Ok(()));
+            let _ = scan_object(text, |_, _| Ok(()));
         }
     }
 
     #[test]
     fn no_json_like_text_makes_the_scan_panic(text in r#"[{}\[\]:,"\\a-c0-9u \n]{0,40}"#) {
-        if let Ok(object) = Object::scan(&text, |_, _| Ok(())) {
+        if let Ok(points) = scan_object(&text, |_, _| Ok(())) {
             let bootstrap = Bootstrap { host_json: "\"p\"", port: 1, room: room(7), array_len: None };
-            let out = object.target.splice(text.as_bytes(), &bootstrap);
+            let out = points.splice(text.as_bytes(), &bootstrap);
             prop_assert!(serde_json::from_slice::<serde_json::Value>(&out).is_ok());
         }
     }

@@ -1,16 +1,23 @@
-//! One pass over a JSON object that borrows each member's value as it stands in the text.
+//! One pass over a JSON object that borrows each member's value as it stands in the text, and finds
+//! where the bootstrap fields go.
 
-use super::Target;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// A scanned JSON object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Object {
-    pub(crate) target: Target,
+/// The fields, in the order in which they are added.
+pub(super) const FIELDS: [&str; 3] = ["bootstrap_host", "bootstrap_port", "bootstrap_room"];
+
+/// Where the fields go in one body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SplicePoints {
+    /// Byte ranges of the values that the client gave.
+    pub(super) given: [Option<Range<usize>>; 3],
+    /// Position of the closing brace.
+    pub(super) close_at: usize,
+    pub(super) is_empty: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -25,47 +32,41 @@ pub(crate) enum SpliceError {
 struct Scan<'a, 's, F> {
     text: &'a str,
     visit: F,
-    object: &'s mut Object,
+    points: &'s mut SplicePoints,
     duplicate: &'s mut Option<&'static str>,
 }
 
-// === impl Object ===
-
-impl Object {
-    /// Calls `visit` with every member's key, unescaped, and its value. `visit` may refuse a key
-    /// that appears twice by returning its name; bootstrap fields are refused so here.
-    ///
-    /// # Errors
-    /// Where the text is no JSON object, with line and column.
-    pub(crate) fn scan<'a>(
-        text: &'a str,
-        visit: impl FnMut(&str, &'a RawValue) -> Result<(), &'static str>,
-    ) -> Result<Self, SpliceError> {
-        let mut object = Self {
-            target: Target {
-                is_empty: true,
-                ..Target::default()
-            },
-        };
-        let mut duplicate = None;
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let scan = Scan {
-            text,
-            visit,
-            object: &mut object,
-            duplicate: &mut duplicate,
-        };
-        let scanned = scan
-            .deserialize(&mut deserializer)
-            .and_then(|()| deserializer.end());
-        if let Some(key) = duplicate {
-            return Err(SpliceError::Duplicate(key));
-        }
-        scanned?;
-        let object_len = text.trim_end_matches([' ', '\n', '\r', '\t']).len();
-        object.target.close_at = object_len - 1;
-        Ok(object)
+/// Calls `visit` with every member's key, unescaped, and its value. `visit` may refuse a key that
+/// appears twice by returning its name; bootstrap fields are refused so here.
+///
+/// # Errors
+/// Where the text is no JSON object, with line and column.
+pub(crate) fn scan_object<'a>(
+    text: &'a str,
+    visit: impl FnMut(&str, &'a RawValue) -> Result<(), &'static str>,
+) -> Result<SplicePoints, SpliceError> {
+    let mut points = SplicePoints {
+        is_empty: true,
+        ..SplicePoints::default()
+    };
+    let mut duplicate = None;
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let scan = Scan {
+        text,
+        visit,
+        points: &mut points,
+        duplicate: &mut duplicate,
+    };
+    let scanned = scan
+        .deserialize(&mut deserializer)
+        .and_then(|()| deserializer.end());
+    if let Some(key) = duplicate {
+        return Err(SpliceError::Duplicate(key));
     }
+    scanned?;
+    let object_len = text.trim_end_matches([' ', '\n', '\r', '\t']).len();
+    points.close_at = object_len - 1;
+    Ok(points)
 }
 
 /// Where `part`, borrowed from `text`, stands in it.
@@ -100,11 +101,11 @@ where
         while let Some(key) = map.next_key::<&'a RawValue>()? {
             let key = unescape(key.get()).map_err(A::Error::custom)?;
             let value: &'a RawValue = map.next_value()?;
-            self.object.target.is_empty = false;
-            if let Some(idx) = Target::field_idx(&key) {
-                let given = &mut self.object.target.given[idx];
+            self.points.is_empty = false;
+            if let Some(idx) = field_idx(&key) {
+                let given = &mut self.points.given[idx];
                 if given.replace(span(self.text, value.get())).is_some() {
-                    return self.refuse(super::FIELDS[idx]);
+                    return self.refuse(FIELDS[idx]);
                 }
             } else if let Err(twice) = (self.visit)(&key, value) {
                 return self.refuse(twice);
@@ -128,4 +129,9 @@ fn unescape(quoted: &str) -> Result<Cow<'_, str>, serde_json::Error> {
     } else {
         Ok(Cow::Borrowed(&quoted[1..quoted.len() - 1]))
     }
+}
+
+/// Index among the bootstrap fields of a member's key.
+fn field_idx(key: &str) -> Option<usize> {
+    FIELDS.iter().position(|field| *field == key)
 }
