@@ -56,7 +56,8 @@ pub(crate) async fn dual_dispatch(
         last = Some(failure);
         held = Some(permit);
         router.metrics.retried();
-        sleep(router.retry.pause(retry_idx, rand::random())).await;
+        let backoff = router.retry.backoff;
+        sleep(backoff.jittered(retry_idx, rand::random())).await;
         retry_idx += 1;
     }
 }
