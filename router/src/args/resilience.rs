@@ -10,8 +10,8 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RetryArgs {
-    /// Attempts after the first, each on another pair where there is one; a worker that could not be
-    /// reached is not tried before a probe has reached it.
+    /// Attempts after the first, each on another pair where there is one; a worker that could not
+    /// be reached is not tried before a probe has reached it.
     #[arg(long, default_value_t = 5)]
     pub(crate) retry_max_retries: u32,
     #[arg(long, default_value_t = 50)]
