@@ -1,6 +1,7 @@
 //! The words of the system, with no I/O: what travels between router, agents, operator and
 //! clients, and the names and ports by which they find each other.
 
+pub mod backoff;
 pub mod bootstrap;
 pub mod compat;
 pub mod control;
@@ -18,6 +19,7 @@ pub mod timeline;
 pub mod transport;
 pub mod workers;
 
+pub use backoff::Backoff;
 pub use layout::{KvLayout, ParallelLayout, RankId};
 pub use metadata::MetadataRow;
 pub use poll::KvPoll;

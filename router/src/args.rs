@@ -35,9 +35,9 @@ pub struct Args {
     /// Address of the admin API; `--host` if absent.
     #[arg(long)]
     pub(crate) admin_host: Option<String>,
-    /// Port of the admin API (workers, timelines); `--port` + 900 if absent. Its bearer token is read
-    /// from the environment variable PDSERVE_ADMIN_TOKEN; without one only loopback callers are
-    /// served.
+    /// Port of the admin API (workers, timelines); `--port` + 900 if absent. Its bearer token is
+    /// read from the environment variable PDSERVE_ADMIN_TOKEN; without one only loopback callers
+    /// are served.
     #[arg(long)]
     pub(crate) admin_port: Option<u16>,
     /// Serve `/metrics` on a port of its own too.

@@ -1,5 +1,5 @@
-//! Which web pages may call the API from a browser: CORS, for the API of clients only. Callers that are
-//! no browsers send no `Origin` and pass by.
+//! Which web pages may call the API from a browser: CORS, for the API of clients only. Callers that
+//! are no browsers send no `Origin` and pass by.
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;

@@ -68,7 +68,8 @@ pub(crate) async fn start(
     Ok(())
 }
 
-/// Follows the pods of one role for as long as the router runs; `listed` is notified of the first list.
+/// Follows the pods of one role for as long as the router runs; `listed` is notified of the first
+/// list.
 async fn watch(
     router: Arc<Router>,
     api: Api<Pod>,

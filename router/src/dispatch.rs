@@ -1,6 +1,6 @@
 //! Dual dispatch: one client request becomes one request to prefill and one to decode, started
-//! together, up to decode's first byte. Until then the first failure of either leg ends the other and
-//! the attempt is repeated on another pair. The answer is `relay`'s to carry.
+//! together, up to decode's first byte. Until then the first failure of either leg ends the other
+//! and the attempt is repeated on another pair. The answer is `relay`'s to carry.
 
 mod admission;
 mod attempt;
@@ -21,8 +21,8 @@ use failure::LegFailure;
 use pd_protocol::Role;
 use std::sync::Arc;
 
-/// Attempts, until one is answered or the failure is final. The answer comes with the permit that its
-/// request keeps.
+/// Attempts, until one is answered or the failure is final. The answer comes with the permit that
+/// its request keeps.
 ///
 /// # Errors
 /// The client's error when no worker has answered.
@@ -56,7 +56,8 @@ pub(crate) async fn dual_dispatch(
         last = Some(failure);
         held = Some(permit);
         router.metrics.retried();
-        sleep(router.retry.pause(retry_idx, rand::random())).await;
+        let backoff = router.retry.backoff;
+        sleep(backoff.jittered(retry_idx, rand::random())).await;
         retry_idx += 1;
     }
 }

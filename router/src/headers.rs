@@ -38,8 +38,8 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Which headers may name a request: those of `--request-id-headers`, then `x-request-id`. Workers and
-/// answers have the name as `x-request-id`.
+/// Which headers may name a request: those of `--request-id-headers`, then `x-request-id`. Workers
+/// and answers have the name as `x-request-id`.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestIds {
     names: Vec<HeaderName>,

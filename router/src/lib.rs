@@ -1,5 +1,5 @@
-//! The router: an OpenAI API in front, one prefill and one decode worker behind each request. What it
-//! leaves to the workers: tokens, templates, KV.
+//! The router: an OpenAI API in front, one prefill and one decode worker behind each request. What
+//! it leaves to the workers: tokens, templates, KV.
 //!
 //! A request goes down this list, and its answer comes back as the last of it:
 //!
@@ -8,7 +8,7 @@
 //! 3. `dispatch` acquires a permit of `queue`, and leases of the workers that `route` chooses by
 //!    `policy`; it draws `rooms`, has `splice` write them into the client's bytes, and sends both
 //!    legs through `client`, until decode's first byte is here or `retry` gives up.
-//! 4. `relay` carries decode's answer to its last byte, `logprobs` merged in; `sse` cuts its events.
+//! 4. `relay` carries decode's answer to its last byte, by `sse` events, `logprobs` merged in.
 //!
 //! A module knows only modules below its own line:
 //!

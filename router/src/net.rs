@@ -2,8 +2,9 @@
 //! tokio's sockets or builds a client of the apiserver.
 //!
 //! A simulation of the whole system puts its own network behind this module: two types and three
-//! functions, [`connect`] to a worker, [`listen`] for clients, [`cluster`] to the apiserver. A module
-//! and no trait, since behind a trait object every read of a token stream would be a virtual call.
+//! functions, [`connect`] to a worker, [`listen`] for clients, [`cluster`] to the apiserver. A
+//! module and no trait, since behind a trait object every read of a token stream would be a virtual
+//! call.
 
 use socket2::{SockRef, TcpKeepalive};
 use std::io;

@@ -77,8 +77,8 @@ impl Queue {
         }
     }
 
-    /// Makes the bound what the limit says for a fleet that runs `running_max` requests at once; it is
-    /// asked again under the lock, so that the latest fleet counts.
+    /// Makes the bound what the limit says for a fleet that runs `running_max` requests at once; it
+    /// is asked again under the lock, so that the latest fleet counts.
     pub(crate) fn fit(&self, running_max: impl Fn() -> usize) {
         let bound = || self.config.limit.bound(running_max());
         if bound() != self.permits.bound.load(Ordering::Relaxed) {

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Kubelet takes up to a minute to bring a change, so a second adds nothing to that, and reading some
-/// small files costs microseconds.
+/// Kubelet takes up to a minute to bring a change, so a second adds nothing to that, and reading
+/// some small files costs microseconds.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Files and what they mean.
@@ -107,8 +107,9 @@ impl<C: Clone + PartialEq> PollState<C> {
         }
     }
 
-    /// The content to apply, if any: it differs from the one that was applied last, and two polls in a
-    /// row found it, so that a writer of several files, or of one in several pieces, has finished.
+    /// The content to apply, if any: it differs from the one that was applied last, and two polls
+    /// in a row found it, so that a writer of several files, or of one in several pieces, has
+    /// finished.
     fn settle(&mut self, found: Polled<C>) -> Option<&Polled<C>> {
         let finished = found == self.last;
         self.last = found;

@@ -1,5 +1,6 @@
-//! A client's request, and what the router reads of it: model, streaming, how many answers, how long the prompt
-//! is, and where the bootstrap fields go. Everything else in the client's bytes is not looked at.
+//! A client's request, and what the router reads of it: model, streaming, how many answers, how
+//! long the prompt is, and where the bootstrap fields go. Everything else in the client's bytes is
+//! not looked at.
 
 mod prompt;
 
@@ -28,7 +29,7 @@ pub(crate) struct ClientRequest {
     /// Headers for the workers; hop-by-hop ones are gone.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    pub(crate) routing: Routing,
+    pub(crate) routing: RoutingFields,
     pub(crate) accepted: Instant,
     pub(crate) accepted_unix_ns: u64,
 }
@@ -42,7 +43,7 @@ const OUTPUT_TOKENS_MAX: u64 = 4096;
 const OUTPUT_TOKENS_DEFAULT: u64 = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Routing {
+pub(crate) struct RoutingFields {
     pub(crate) model: Option<String>,
     pub(crate) stream: bool,
     /// One room for each answer of each prompt, item-major.
@@ -91,9 +92,9 @@ pub(crate) enum RequestError {
     TooMany { asked: u64 },
 }
 
-/// Fields of any of the APIs, as raw text in the client's bytes.
+/// RawFields of any of the APIs, as raw text in the client's bytes.
 #[derive(Default)]
-struct Fields<'a> {
+struct RawFields<'a> {
     model: Option<&'a RawValue>,
     stream: Option<&'a RawValue>,
     n: Option<&'a RawValue>,
@@ -137,14 +138,14 @@ impl Api {
     }
 }
 
-// === impl Routing ===
+// === impl RoutingFields ===
 
-impl Routing {
+impl RoutingFields {
     /// # Errors
     /// Says where the body is no JSON object, or which field the router cannot read.
     pub(crate) fn parse(api: Api, body: &[u8]) -> Result<Self, RequestError> {
         let text = std::str::from_utf8(body)?;
-        let mut fields = Fields::default();
+        let mut fields = RawFields::default();
         let splice_points = scan_object(text, |key, value| fields.set(key, value))?;
         let model = read(fields.model, "model", "must be a string")?;
         let stream: Option<bool> = read(fields.stream, "stream", "must be true or false")?;
@@ -193,9 +194,9 @@ impl RoomCount {
     }
 }
 
-// === impl Fields ===
+// === impl RawFields ===
 
-impl<'a> Fields<'a> {
+impl<'a> RawFields<'a> {
     fn set(&mut self, key: &str, value: &'a RawValue) -> Result<(), &'static str> {
         let (param, field) = match key {
             "model" => ("model", &mut self.model),
@@ -262,6 +263,8 @@ fn excerpt(raw: &str) -> String {
         None => raw.to_owned(),
     }
 }
+
+// === impl RequestError ===
 
 impl RequestError {
     /// The field at fault, for the error object.

@@ -130,8 +130,8 @@ impl Chooser {
     }
 }
 
-/// Takes a place on the worker that `policy` picks; on one that is excluded or under suspicion only if
-/// there is no other, and on one that is both never: it would fail as it just did.
+/// Takes a place on the worker that `policy` picks; on one that is excluded or under suspicion only
+/// if there is no other, and on one that is both never: it would fail as it just did.
 fn lease_preferred<'a>(
     policy: &Policy,
     pool: impl Iterator<Item = &'a Member> + Clone,

@@ -117,8 +117,8 @@ impl Source for TlsFiles {
     }
 }
 
-/// Nothing of a certificate whose form rustls takes and RFC 5280 (section 4.1) does not know. Of its
-/// fields only those on the way to the validity are decoded.
+/// Nothing of a certificate whose form rustls takes and RFC 5280 (section 4.1) does not know. Of
+/// its fields only those on the way to the validity are decoded.
 fn validity(certificate: &CertificateDer<'_>) -> Option<Validity> {
     let mut certificate = inside(AnyRef::from_der(certificate).ok()?)?;
     let mut signed = inside(AnyRef::decode(&mut certificate).ok()?)?;

@@ -1,6 +1,6 @@
 //! Tasks that every request depends on: the probes of workers, the watch on pods, the polls of
-//! files, the listeners. One that is lost would leave a router behind that says it is well and is not, so
-//! it ends the process, and what supervises it starts another.
+//! files, the listeners. One that is lost would leave a router behind that says it is well and is
+//! not, so it ends the process, and what supervises it starts another.
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;

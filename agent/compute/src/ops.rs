@@ -24,7 +24,7 @@ pub const NO_ROW: u32 = u32::MAX;
 
 /// A device with one in-order queue. Handles are cheap to clone and share the queue.
 ///
-/// Numerics: a row's result is bit-equal whatever the other rows, the chunking, the page size and
+/// Numerics: a row's result is bit-equal for any other rows, chunking, page size and
 /// the number of threads. So linears accumulate k in one order at every row count, and attention
 /// folds blocks of [`ATTN_BLOCK_LEN`] keys at absolute positions.
 ///
@@ -51,13 +51,13 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// Zeroed device memory of `len` elements. `name` is for messages.
     ///
     /// # Errors
-    /// When the memory is not to be had.
+    /// If the allocation fails.
     fn alloc(&self, name: &str, dtype: DType, len: usize) -> Result<Self::Buffer, ComputeError>;
 
     /// As [`Self::alloc`], in memory that can be exported (the KV pool, state slots).
     ///
     /// # Errors
-    /// When the memory is not to be had.
+    /// If the allocation fails.
     fn alloc_exportable(
         &self,
         name: &str,
@@ -68,7 +68,7 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// As [`Self::alloc`], in host memory that the device copies to and from quickly.
     ///
     /// # Errors
-    /// When the memory is not to be had.
+    /// If the allocation fails.
     fn alloc_host(
         &self,
         name: &str,
@@ -77,7 +77,7 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     ) -> Result<Self::Buffer, ComputeError>;
 
     /// Address and handle of a whole exportable allocation. The memory lives while a handle to
-    /// the buffer does; whoever keeps the address keeps a clone.
+    /// the buffer does; a holder of the address keeps a clone.
     ///
     /// # Errors
     /// When the buffer is not exportable or the handle cannot be duplicated.
@@ -104,7 +104,7 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// none of them finds it gone.
     ///
     /// # Errors
-    /// When the memory is not to be had.
+    /// If the allocation fails.
     fn reserve_linear(
         &self,
         _weight: &Self::Weight,

@@ -19,16 +19,16 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use pd_crds::field::FieldErrors;
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdDeploymentStatus};
-use pd_protocol::labels;
+use pd_protocol::{Backoff, labels};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Pause until the next reconcile while something is awaited that no watch reports: a router's
 /// acknowledgement, the end of a drain.
 pub(super) const AWAITING: Duration = Duration::from_secs(1);
-/// First and longest pause after a failure; it doubles with each in a row.
-const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// Longest pause after a failure; it doubles with each in a row.
 const RETRY_MAX: Duration = Duration::from_secs(60);
+const RETRY: Backoff = Backoff::doubling(Duration::from_secs(1), RETRY_MAX);
 
 /// Why a reconcile did not end; it is repeated.
 #[derive(Debug, thiserror::Error)]
@@ -145,12 +145,11 @@ pub(crate) fn retry(
     context: Arc<Context>,
 ) -> Action {
     let failures = context.failed(&deployment);
-    let doubled = RETRY_FIRST.saturating_mul(1 << failures.min(10));
     let again = match error {
         ReconcileError::Apply { again, .. } => again.unwrap_or(RETRY_MAX),
         ReconcileError::NoNamespace(_) => RETRY_MAX,
     };
-    let pause = doubled.min(RETRY_MAX).min(again);
+    let pause = RETRY.delay(failures).min(again);
     tracing::warn!(
         deployment = %ObjectRef::from_obj(&*deployment),
         %error,

@@ -7,7 +7,7 @@ use crate::dispatch::dual_dispatch;
 use crate::error::ApiError;
 use crate::headers;
 use crate::relay;
-use crate::request::{Api, ClientRequest, Routing};
+use crate::request::{Api, ClientRequest, RoutingFields};
 use crate::router::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -55,7 +55,7 @@ async fn answer(
     let accepted_unix_ns = clock::unix_ns();
     router.api_keys.check(&head.headers)?;
     let body = body::read(&head, body, router.body_bytes_max).await?;
-    let routing = Routing::parse(api, &body)?;
+    let routing = RoutingFields::parse(api, &body)?;
     let mut headers = headers::for_workers(head.headers);
     router.api_keys.replace(&mut headers);
     let request = ClientRequest {

@@ -21,9 +21,9 @@ pub(crate) struct LimitArgs {
     /// How long a request may wait before it is refused with 429.
     #[arg(long, default_value_t = 60)]
     pub(crate) queue_timeout_secs: u64,
-    /// How long of that while no worker can take it, before it is refused with 503. A worker that is
-    /// started again, or replaced by one that is warm, is back within these 10 s; a client that is
-    /// not answered for longer should know why.
+    /// How long of that while no worker can take it, before it is refused with 503. A worker that
+    /// is started again, or replaced by one that is warm, is back within these 10 s; a client that
+    /// is not answered for longer should know why.
     #[arg(long, default_value_t = 10)]
     pub(crate) no_worker_timeout_secs: u64,
     /// Largest request body in bytes; a larger one is refused with 413.

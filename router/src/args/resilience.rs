@@ -5,12 +5,13 @@ use crate::retry::RetryConfig;
 use crate::workers::circuit::CircuitConfig;
 use crate::workers::health::HealthConfig;
 use clap::Args;
+use pd_protocol::Backoff;
 use std::time::Duration;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RetryArgs {
-    /// Attempts after the first, each on another pair where there is one; a worker that could not be
-    /// reached is not tried before a probe has reached it.
+    /// Attempts after the first, each on another pair where there is one; a worker that could not
+    /// be reached is not tried before a probe has reached it.
     #[arg(long, default_value_t = 5)]
     pub(crate) retry_max_retries: u32,
     #[arg(long, default_value_t = 50)]
@@ -85,16 +86,17 @@ impl RetryArgs {
             (0.0..=1.0).contains(&self.retry_jitter_factor),
             "it is a share, in 0..=1",
         )?;
+        let first = Duration::from_millis(self.retry_initial_backoff_ms);
+        let ceiling = Duration::from_millis(self.retry_max_backoff_ms);
         Ok(RetryConfig {
             retries_max: if self.disable_retries {
                 0
             } else {
                 self.retry_max_retries
             },
-            backoff_first: Duration::from_millis(self.retry_initial_backoff_ms),
-            backoff_max: Duration::from_millis(self.retry_max_backoff_ms),
-            multiplier: self.retry_backoff_multiplier,
-            jitter: self.retry_jitter_factor,
+            backoff: Backoff::doubling(first, ceiling)
+                .factor(self.retry_backoff_multiplier)
+                .jitter(self.retry_jitter_factor),
         })
     }
 }

@@ -1,7 +1,7 @@
-//! The flags of SGLang's router that no field of `Args` reads, with what becomes of each: one table, from
-//! which the parser, the warnings and the refusals are made. A flag that changes answers, who is
-//! served or who is trusted is refused with what to do; one that only tunes starts with one warning
-//! that names it, so that no user believes that it had an effect.
+//! The flags of SGLang's router that no field of `Args` reads, with what becomes of each: one
+//! table, from which the parser, the warnings and the refusals are made. A flag that changes
+//! answers, who is served or who is trusted is refused with what to do; one that only tunes starts
+//! with one warning that names it, so that no user believes that it had an effect.
 
 mod table;
 

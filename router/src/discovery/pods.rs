@@ -13,8 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 /// SGLang's name for the annotation with the bootstrap server's port.
 const BOOTSTRAP_PORT_SGLANG: &str = "sglang.ai/bootstrap-port";
 
-/// A pod as the router reads it; decoding the whole of one would be a third of this crate's machine code. What lacks is
-/// empty: a single odd pod must not break off the watch on all.
+/// A pod as the router reads it; decoding the whole of one would be a third of this crate's machine
+/// code. What lacks is empty: a single odd pod must not break off the watch on all.
 pub(super) type Pod = Object<PodSpec, PodStatus>;
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -1,6 +1,6 @@
-//! How a request comes to a permit and to workers that take it. Where a pool
-//! has no worker for a moment (a restart, a rollout, a scale from zero) it waits in the queue, within
-//! the queue's bounds, and holds no permit meanwhile.
+//! How a request comes to a permit and to workers that take it. Where a pool has no worker for a
+//! moment (a restart, a rollout, a scale from zero) it waits in the queue, within the queue's
+//! bounds, and holds no permit meanwhile.
 
 use super::failure::LegFailure;
 use crate::clock::sleep;

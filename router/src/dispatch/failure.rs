@@ -78,7 +78,8 @@ impl LegFault {
 }
 
 impl From<LegFailure> for ApiError {
-    /// A worker's JSON answer goes to the client as it is; any other becomes an error of the router.
+    /// A worker's JSON answer goes to the client as it is; any other becomes an error of the
+    /// router.
     fn from(failure: LegFailure) -> Self {
         let message = failure.to_string();
         match failure.fault {

@@ -1,5 +1,5 @@
-//! An answer that has begun: decode's from its first byte on, and what belongs to a pair's. The relay
-//! takes it apart.
+//! An answer that has begun: decode's from its first byte on, and what belongs to a pair's. The
+//! relay takes it apart.
 
 use super::failure::LegFault;
 use crate::client::Incoming;

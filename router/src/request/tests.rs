@@ -3,8 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn parse(api: Api, body: &str) -> Result<Routing, RequestError> {
-    Routing::parse(api, body.as_bytes())
+fn parse(api: Api, body: &str) -> Result<RoutingFields, RequestError> {
+    RoutingFields::parse(api, body.as_bytes())
 }
 
 fn rooms(api: Api, body: &str) -> RoomCount {
@@ -77,7 +77,7 @@ fn more_answers_than_rooms_are_refused() {
 
 #[test]
 fn bytes_that_are_not_utf8_are_refused_with_their_position() {
-    let error = Routing::parse(Api::Generate, b"{\"text\":\"\xff\"}").unwrap_err();
+    let error = RoutingFields::parse(Api::Generate, b"{\"text\":\"\xff\"}").unwrap_err();
     let RequestError::Utf8(error) = error else {
         panic!("{error}");
     };
@@ -123,7 +123,7 @@ proptest! {
     #[test]
     fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         for api in [Api::ChatCompletions, Api::Completions, Api::Generate] {
-            let _ = Routing::parse(api, &bytes);
+            let _ = RoutingFields::parse(api, &bytes);
         }
     }
 
@@ -134,7 +134,7 @@ proptest! {
         for key in ["prompt", "text", "input_ids", "sampling_params", "n", "messages"] {
             let body = format!("{{\"{key}\":{value}}}");
             for api in [Api::ChatCompletions, Api::Completions, Api::Generate] {
-                let _ = Routing::parse(api, body.as_bytes());
+                let _ = RoutingFields::parse(api, body.as_bytes());
             }
         }
     }

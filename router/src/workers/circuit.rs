@@ -151,6 +151,8 @@ impl Circuit {
     }
 }
 
+// === impl State ===
+
 impl State {
     fn closed() -> Self {
         Self::Closed {

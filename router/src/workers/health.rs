@@ -14,11 +14,14 @@ use super::registry::Registry;
 use super::worker::Worker;
 use crate::clock::{Instant, sleep};
 use http::uri::PathAndQuery;
+use pd_protocol::Backoff;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// First pause between probes of a worker that is not ready.
 const UNREADY_INTERVAL_FIRST: Duration = Duration::from_millis(50);
+/// A pause is at most 51 s, also where the flag allows more.
+const UNREADY_DOUBLINGS_MAX: u32 = 10;
 /// Pause between probes of a ready worker that missed one.
 const SUSPECT_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -148,9 +151,11 @@ impl Verdict {
         match (self.is_ready, self.failures) {
             (true, 0) => config.interval,
             (true, _) => SUSPECT_INTERVAL.min(config.interval),
-            (false, failures) => UNREADY_INTERVAL_FIRST
-                .saturating_mul(1 << failures.min(10))
-                .min(config.unready_interval_max),
+            (false, failures) => {
+                let ceiling = config.unready_interval_max;
+                let backoff = Backoff::doubling(UNREADY_INTERVAL_FIRST, ceiling);
+                backoff.delay(failures.min(UNREADY_DOUBLINGS_MAX))
+            }
         }
     }
 }

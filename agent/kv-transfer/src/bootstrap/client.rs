@@ -8,6 +8,7 @@ use crate::host::{self, HttpClient, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
+use pd_protocol::Backoff;
 use pd_protocol::bootstrap::{PrefillServerInfo, RankAddr, RouteQuery, RouteRegistration};
 use pd_protocol::labels::{HEADER_BOOT_ID, HEADER_KV_COMPAT};
 use pd_protocol::layout::RankId;
@@ -19,8 +20,7 @@ const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Tries while the connection is refused: 0.1 + 0.2 + 0.4 s, so a dead prefill is known in a second.
 const CONNECT_TRIES: u32 = 4;
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(1));
 /// Largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
@@ -94,7 +94,7 @@ impl BootstrapClient {
             query.target_tp_rank,
             query.target_pp_rank,
         );
-        let mut backoff = BACKOFF_MIN;
+        let mut attempt_idx: u32 = 0;
         let mut unreachable = 0;
         let mut heard = Instant::now();
         loop {
@@ -127,8 +127,8 @@ impl BootstrapClient {
                     }
                 }
             }
-            tokio::time::sleep(backoff).await;
-            backoff = (backoff * 2).min(BACKOFF_MAX);
+            tokio::time::sleep(BACKOFF.delay(attempt_idx)).await;
+            attempt_idx = attempt_idx.saturating_add(1);
         }
     }
 
@@ -141,7 +141,7 @@ impl BootstrapClient {
     ) -> Result<(), FailureReason> {
         let body = serde_json::to_vec(registration).expect("a registration is JSON");
         let body = Bytes::from(body);
-        let mut backoff = BACKOFF_MIN;
+        let mut attempt_idx: u32 = 0;
         loop {
             let put = self.exchange(addr, Method::PUT, "/route", Some(boot_id), body.clone());
             match put.await {
@@ -154,8 +154,8 @@ impl BootstrapClient {
                     tracing::debug!(%addr, why, "retrying the registration with the bootstrap server");
                 }
             }
-            tokio::time::sleep(backoff).await;
-            backoff = (backoff * 2).min(BACKOFF_MAX);
+            tokio::time::sleep(BACKOFF.delay(attempt_idx)).await;
+            attempt_idx = attempt_idx.saturating_add(1);
         }
     }
 

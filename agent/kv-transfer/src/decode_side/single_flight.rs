@@ -6,6 +6,7 @@ use crate::failure::FailureReason;
 use crate::host::Instant;
 use crate::tasks::Tasks;
 use parking_lot::Mutex;
+use pd_protocol::Backoff;
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
@@ -14,8 +15,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// How long a failure is kept: doubled with each, up to the maximum.
-const REST_MIN: Duration = Duration::from_millis(100);
-const REST_MAX: Duration = Duration::from_secs(1);
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(1));
 /// How long after its rest a failure still lengthens the next. Then it is forgotten, for its key, an address
 /// that a request names, may never be asked for again.
 const FAILURE_KEPT: Duration = Duration::from_secs(60);
@@ -142,10 +142,9 @@ where
             known.remove(&first);
         }
     }
-    let rest = REST_MIN.saturating_mul(1 << times.min(16).saturating_sub(1));
     let failed = Attempt::Failed {
         reason,
-        until: now + rest.min(REST_MAX),
+        until: now + BACKOFF.delay(times.saturating_sub(1)),
         times,
     };
     known.insert(key, failed);

@@ -1,6 +1,6 @@
 // y = x·Wᵀ with its epilogue, for x [rows][k] and W [n][k] row-major.
 //
-// Every output adds k up in one order, whatever the rows: k is cut into SEGMENTS, each is accumulated by tensor-core
+// Every output adds k up in one order, for any number of rows: k is cut into SEGMENTS, each is accumulated by tensor-core
 // products of 16 in ascending k, and the segments are added in order. So the kernel for few rows, which gives each
 // warp a segment, and the tiled one, which walks them, yield the same bits.
 //

@@ -284,7 +284,7 @@ DEVICE void atomic_add(uint64_t* place, uint64_t value) {
   *place += value;
 #endif
 }
-// What this thread wrote is seen by whoever sees its later writes.
+// A thread that sees later writes of this one also sees what it wrote before.
 DEVICE void fence_device() {
 #ifdef __CUDACC__
   __threadfence();

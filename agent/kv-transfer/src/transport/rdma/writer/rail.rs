@@ -14,6 +14,7 @@ use crate::transport::rdma::connecting::Connecting;
 use crate::transport::rdma::fabric::Nic;
 use crate::transport::rdma::wire::to_end;
 use fault::{of_device, of_work};
+use pd_protocol::Backoff;
 use pd_protocol::control::{ControlMessage, RailDown, RailOffer};
 use pd_verbs::queue_pair::{Init, Rts};
 use pd_verbs::{Completion, QueuePair, RemoteRegion};
@@ -27,9 +28,8 @@ use tokio::task::AbortHandle;
 pub(super) const SEND_DEPTH: u32 = 128;
 /// Names a probe among a lane's posts, which count from 0.
 const PROBE_TAG: u64 = u64::MAX;
-/// How long a rail that failed is left alone: doubled with each failure, up to the maximum.
-const REST_MIN: Duration = Duration::from_millis(500);
-const REST_MAX: Duration = Duration::from_secs(30);
+/// How long a rail that failed is left alone: doubled with each failure, up to the ceiling.
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(500), Duration::from_secs(30));
 
 pub(super) struct Rail {
     number: u32,
@@ -371,11 +371,11 @@ impl Rail {
 
     /// Leaves it alone for a while; nothing of it is left on either side.
     fn rest(&mut self, reason: String) {
-        let rest = REST_MIN.saturating_mul(1 << self.failures.min(16));
+        let backoff = BACKOFF.delay(self.failures);
         self.failures += 1;
         self.state = State::Down {
             reason,
-            until: Instant::now() + rest.min(REST_MAX),
+            until: Instant::now() + backoff,
         };
     }
 }
