@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lints and renders the charts in every mode, holds the result against Kubernetes' schemas and the rules against
 # their tests, and checks that manifests/ is what the charts render. Needs a network the first time only.
-# usage: charts.sh TOOLS CACHE [write]     TOOLS: folder with helm and kubeconform; write: renders manifests/ anew
+# usage: charts.sh TOOLS CACHE [write]     TOOLS: folder with helm and kubeconform; write: renders manifests/ again
 set -euo pipefail
 tools=$1 cache=$2 mode=${3:-check}
 operator_crds=github.com/prometheus-operator/prometheus-operator@v0.85.0
@@ -63,12 +63,12 @@ promtool=$(scripts/fetch-prometheus.sh "$cache")/promtool
 # --- render -------------------------------------------------------------------------------------
 
 valid() { # NAME FILE
-    "$tools/kubeconform" -strict -summary -schema-location "$schemas/{{.ResourceKind}}{{.KindSuffix}}.json" "$2" >"$work/told" ||
-        fail "$1: what the chart renders is not valid:" "$(cat "$work/told")"
-    printf '  %-12s %s\n' "$1" "$(tail -n1 "$work/told")"
+    "$tools/kubeconform" -strict -summary -schema-location "$schemas/{{.ResourceKind}}{{.KindSuffix}}.json" "$2" >"$work/output" ||
+        fail "$1: what the chart renders is not valid:" "$(cat "$work/output")"
+    printf '  %-12s %s\n' "$1" "$(tail -n1 "$work/output")"
 }
 for folder in charts/pdserve-crds "$chart"; do
-    helm lint --strict --quiet "$folder" >"$work/told" || fail "$(cat "$work/told")"
+    helm lint --strict --quiet "$folder" >"$work/output" || fail "$(cat "$work/output")"
 done
 step "helm lint is content; kubeconform says of"
 valid crds "$work/manifests/crds.yaml"
@@ -76,7 +76,7 @@ render >"$work/default.yaml"
 valid default "$work/default.yaml"
 for values in "$chart"/ci/*-values.yaml; do
     name=$(basename "$values" -values.yaml)
-    helm lint --strict --quiet -f "$values" "$chart" >"$work/told" || fail "$values: $(cat "$work/told")"
+    helm lint --strict --quiet -f "$values" "$chart" >"$work/output" || fail "$values: $(cat "$work/output")"
     render -f "$values" --api-versions "$monitoring" >"$work/$name.yaml"
     valid "$name" "$work/$name.yaml"
 done
@@ -98,8 +98,8 @@ render --api-versions "$monitoring" --set metrics.prometheusRule.runbooks=https:
 scripts/promql.py "$work/rules.yaml" "$chart"/dashboards/*.json >"$work/panels.yaml"
 cp "$chart/rules/tests.yaml" "$work"
 for words in 'check rules rules.yaml' 'check rules --lint=none panels.yaml' 'test rules tests.yaml'; do
-    (cd "$work" && "$promtool" $words) >"$work/told" 2>&1 || fail "promtool $words:" "$(cat "$work/told")"
-    step "promtool $words: $(grep -oh 'SUCCESS.*' "$work/told")"
+    (cd "$work" && "$promtool" $words) >"$work/output" 2>&1 || fail "promtool $words:" "$(cat "$work/output")"
+    step "promtool $words: $(grep -oh 'SUCCESS.*' "$work/output")"
 done
 
 # --- Argo CD and kstatus ------------------------------------------------------------------------

@@ -59,13 +59,13 @@ def main():
     failed = []
     for folder in sorted(path.parent for path in pathlib.Path("contrib/argocd").rglob("health_test.yaml")):
         script = (folder / "health.lua").read_text()
-        told = cases((folder / "health_test.yaml").read_text())
+        expected_cases = cases((folder / "health_test.yaml").read_text())
         paths = sorted((folder / "testdata").iterdir())
-        unused = {path.name for path in paths} - {pathlib.Path(path).name for path, *_ in told}
+        unused = {path.name for path in paths} - {pathlib.Path(path).name for path, *_ in expected_cases}
         assert not unused, f"{folder}: no case for {unused}"
         statuses = kstatus(program, paths)
         print(f"  {folder.name:26} {'Argo CD':12} kstatus")
-        for path, *expected in told:
+        for path, *expected in expected_cases:
             path = folder / path
             by_argo = health(interpreter, script, json.loads(path.read_text()))
             by_kstatus = statuses[str(path)]

@@ -1,8 +1,8 @@
 //! Reconciles the `PDDeployment`s of a cluster.
 //!
 //! Life of a change: a [`watch`](children) reports it → the deployment it belongs to is
-//! [`reconcile`]d: validate → build → [`observe`] and plan → [`apply`] → [`status`]. One process
-//! writes at a time: the one that holds the [`lease`].
+//! [`reconcile`]d: validate → build → [`apply`] → [`observe`] → plan → [`workers`] → [`status`]. One process
+//! writes at a time, the one that holds the [`lease`]: its [`write_fence`] is open.
 
 pub(crate) mod admin;
 pub(crate) mod apply;
@@ -10,6 +10,7 @@ mod binding;
 pub(crate) mod check;
 pub(crate) mod children;
 pub(crate) mod context;
+mod deletion;
 pub(crate) mod endpoint;
 pub(crate) mod facts;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod handover;
 pub(crate) mod history;
 pub(crate) mod host_ports;
 pub(crate) mod lease;
+pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod nodes;
 pub(crate) mod observe;
@@ -28,6 +30,10 @@ pub(crate) mod routers;
 pub(crate) mod run;
 pub(crate) mod scaling;
 mod shared;
+mod sizes;
 pub(crate) mod status;
+mod status_inputs;
 pub(crate) mod token;
+mod watches;
+mod workers;
 pub(crate) mod write_fence;

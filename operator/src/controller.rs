@@ -1,5 +1,6 @@
-//! One reconcile, a step a file: dereference (all reads) → validate → build (objects without I/O).
-//! What applies the objects differs by place; on this machine it is [`local`](crate::local).
+//! The parts of a reconcile that are alike on a cluster and on this machine, without I/O: [`validate`], [`build`],
+//! [`plan`], [`autoscale`]. [`cluster`](crate::cluster) and [`local`](crate::local) read and write;
+//! [`dereference`] reads the file and the model of the latter.
 
 pub(crate) mod autoscale;
 pub(crate) mod build;

@@ -47,20 +47,20 @@ def preflight_of_an_allowed_page(url):
 def models_and_chat_of_an_allowed_page(url):
     status, headers, _ = ask("GET", f"{url}/v1/models", {"Origin": PAGE})
     assert status == 200 and headers["access-control-allow-origin"] == PAGE, headers.items()
-    told = {"Origin": PAGE, "Content-Type": "application/json", "Authorization": "Bearer none"}
+    headers_sent = {"Origin": PAGE, "Content-Type": "application/json", "Authorization": "Bearer none"}
     for stream in (False, True):
         body = {"model": MODEL, "messages": MESSAGES, "max_tokens": 8, "stream": stream}
         body = json.dumps(body).encode()
-        status, headers, answer = ask("POST", f"{url}/v1/chat/completions", told, body)
+        status, headers, answer = ask("POST", f"{url}/v1/chat/completions", headers_sent, body)
         assert status == 200 and headers["access-control-allow-origin"] == PAGE, headers.items()
         assert b'"choices"' in answer and "origin" in headers["vary"].lower()
 
 
 @check
 def an_error_that_the_page_can_read(url):
-    told = {"Origin": PAGE, "Content-Type": "application/json"}
+    headers_sent = {"Origin": PAGE, "Content-Type": "application/json"}
     body = json.dumps({"model": "other", "messages": MESSAGES}).encode()
-    status, headers, _ = ask("POST", f"{url}/v1/chat/completions", told, body)
+    status, headers, _ = ask("POST", f"{url}/v1/chat/completions", headers_sent, body)
     assert status == 404 and headers["access-control-allow-origin"] == PAGE, headers.items()
 
 

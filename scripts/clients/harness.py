@@ -70,7 +70,7 @@ def server(url):
         return json.load(answer)
 
 
-def is_told(answer):
+def has_text(answer):
     """No text of these checks is empty on a server that works."""
     parts = answer if isinstance(answer, list | tuple) else [answer]
     return len(parts) > 0 and "" not in parts
@@ -86,13 +86,13 @@ def main(connect):
             for url, client in clients.items():
                 answers.append(function(client))
             assert all(answer == answers[0] for answer in answers), f"answers differ: {answers}"
-            assert is_told(answers[0]), f"an empty answer: {answers[0]!r}"
+            assert has_text(answers[0]), f"an empty answer: {answers[0]!r}"
             print(f"ok    {function.__name__:30} {str(answers[0])[:90]!r}", flush=True)
-        except Exception as why:  # the other checks still tell something
+        except Exception as why:  # the other checks still count
             failed += 1
             steps = traceback.extract_tb(why.__traceback__)
             ours = [step for step in steps if os.path.dirname(step.filename) == HERE]
             place = f"{os.path.basename(ours[-1].filename)}:{ours[-1].lineno}"
-            told = f"{url} {place} {type(why).__name__}: {why}"
-            print(f"FAIL  {function.__name__:30} {told[:2000]}", flush=True)
+            failure = f"{url} {place} {type(why).__name__}: {why}"
+            print(f"FAIL  {function.__name__:30} {failure[:2000]}", flush=True)
     sys.exit(1 if failed else 0)

@@ -53,20 +53,20 @@ def aiperf(url, folder):
     command += ["--prompt-output-tokens-mean", str(ANSWER), "--extra-inputs", "ignore_eos:true"]
     command += ["--output-artifact-dir", folder, "--use-server-token-count", "--no-gpu-telemetry"]
     said = call(folder, command)
-    told = load(os.path.join(folder, "profile_export_aiperf.json"))
-    failed = told.get("error_request_count")
+    report = load(os.path.join(folder, "profile_export_aiperf.json"))
+    failed = report.get("error_request_count")
     assert not failed or not failed["avg"], said
     return {
-        "requests": told["request_count"]["avg"],
-        "tokens": told["total_output_tokens"]["avg"],
-        "ttft": told["time_to_first_token"]["avg"],
-        "itl": told["inter_token_latency"]["avg"],
-        "speed": told["output_token_throughput"]["avg"],
+        "requests": report["request_count"]["avg"],
+        "tokens": report["total_output_tokens"]["avg"],
+        "ttft": report["time_to_first_token"]["avg"],
+        "itl": report["inter_token_latency"]["avg"],
+        "speed": report["output_token_throughput"]["avg"],
     }
 
 
 def guidellm(url, folder):
-    out = os.path.join(folder, "told.json")
+    out = os.path.join(folder, "report.json")
     data = f"kind=synthetic_text,prompt_tokens={PROMPT},output_tokens={ANSWER}"
     command = [f"{BIN}/guidellm", "run", "--disable-console-interactive"]
     command += ["--backend", f"kind=openai_http,target={url},model={MODEL}", "--data", data]
@@ -75,8 +75,8 @@ def guidellm(url, folder):
     command += ["--tokenizer", f"kind=huggingface_auto,model={tokenizer()}"]
     command += ["--output", f"kind=json,path={out}"]
     call(folder, command, **OFFLINE)
-    [told] = load(out)["benchmarks"]
-    metrics = told["metrics"]
+    [report] = load(out)["benchmarks"]
+    metrics = report["metrics"]
     assert metrics["request_totals"]["errored"] == 0, metrics["request_totals"]
 
     def mean(name):
@@ -91,19 +91,19 @@ def guidellm(url, folder):
     }
 
 
-def of_bench(told):
+def of_bench(report):
     """What SGLang's and vLLM's tools write, one being the other's grandchild."""
     return {
-        "requests": told["completed"],
-        "tokens": told["total_output_tokens"],
-        "ttft": told["mean_ttft_ms"],
-        "itl": told["mean_itl_ms"],
-        "speed": told["output_throughput"],
+        "requests": report["completed"],
+        "tokens": report["total_output_tokens"],
+        "ttft": report["mean_ttft_ms"],
+        "itl": report["mean_itl_ms"],
+        "speed": report["output_throughput"],
     }
 
 
 def sglang(url, folder, backend="sglang-oai"):
-    out = os.path.join(folder, "told.jsonl")
+    out = os.path.join(folder, "report.jsonl")
     command = [sys.executable, "-m", "sglang.bench_serving", "--backend", backend]
     command += ["--base-url", url, "--model", MODEL, "--tokenizer", tokenizer()]
     command += ["--dataset-name", "random-ids", "--random-range-ratio", "1", "--seed", "7"]
@@ -138,10 +138,10 @@ def vllm(url, folder):
     command += ["--dataset-name", "random", "--random-input-len", str(PROMPT), "--ignore-eos"]
     command += ["--random-output-len", str(ANSWER), "--num-prompts", str(REQUESTS), "--seed", "7"]
     command += ["--max-concurrency", str(AT_ONCE), "--disable-tqdm", "--save-result"]
-    call(folder, [*command, "--result-dir", folder, "--result-filename", "told.json"], **OFFLINE)
-    told = load(os.path.join(folder, "told.json"))
-    assert told.get("failed", 0) == 0, told
-    return of_bench(told)
+    call(folder, [*command, "--result-dir", folder, "--result-filename", "report.json"], **OFFLINE)
+    report = load(os.path.join(folder, "report.json"))
+    assert report.get("failed", 0) == 0, report
+    return of_bench(report)
 
 
 TOOLS = {
@@ -159,13 +159,13 @@ def main():
             name = f"{tool.__name__} {urllib.parse.urlsplit(url).hostname}"
             try:
                 with tempfile.TemporaryDirectory() as folder:
-                    told = tool(url, folder)
-                assert told["requests"] == REQUESTS, told
-                # Each of them asks for answers of that length, whatever the model would say.
-                assert told["tokens"] == REQUESTS * ANSWER, told
-                measured = f"TTFT {told['ttft']:.0f} ms, ITL {told['itl']:.1f} ms"
-                print(f"ok    {name:30} {measured}, {told['speed']:.0f} tokens/s", flush=True)
-            except Exception as why:  # the other runs still tell something
+                    report = tool(url, folder)
+                assert report["requests"] == REQUESTS, report
+                # Each of them asks for answers of that length, past any end that the model would choose.
+                assert report["tokens"] == REQUESTS * ANSWER, report
+                measured = f"TTFT {report['ttft']:.0f} ms, ITL {report['itl']:.1f} ms"
+                print(f"ok    {name:30} {measured}, {report['speed']:.0f} tokens/s", flush=True)
+            except Exception as why:  # the other runs still count
                 failed += 1
                 print(f"FAIL  {name:30} {type(why).__name__}: {why}", flush=True)
     sys.exit(1 if failed else 0)

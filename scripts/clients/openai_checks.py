@@ -40,12 +40,12 @@ def complete(client, prompt, **extra):
     """A completion's answer, validated against the reference."""
     settings = {"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": 16, **extra}
     raw = client.completions.with_raw_response.create(**settings)
-    told = json.loads(raw.http_response.text)
-    for choice in told["choices"] if extra.get("echo") and "logprobs" in extra else []:
+    sent = json.loads(raw.http_response.text)
+    for choice in sent["choices"] if extra.get("echo") and "logprobs" in extra else []:
         # Nothing predicts a prompt's first token. The API says null; its types leave that out.
         for name in ("token_logprobs", "top_logprobs"):
             assert choice["logprobs"][name].pop(0) is None, choice
-    Completion.model_validate_json(json.dumps(told), strict=True)
+    Completion.model_validate_json(json.dumps(sent), strict=True)
     return raw.parse()
 
 
@@ -155,8 +155,8 @@ def completion_logprobs(client):
 def lists(choices):
     """The log probabilities of a choice, over all of its events, list by list."""
     names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
-    told = [choice.logprobs for choice in choices if choice.logprobs]
-    return {name: [place for part in told for place in getattr(part, name)] for name in names}
+    parts = [choice.logprobs for choice in choices if choice.logprobs]
+    return {name: [place for part in parts for place in getattr(part, name)] for name in names}
 
 
 @check
@@ -166,15 +166,15 @@ def completion_scored(client):
     settings = {"echo": True, "logprobs": 2}
     scored = complete(client, prompts, max_tokens=0, **settings)
     assert scored.usage.completion_tokens == 0 and scored.usage.prompt_tokens > len(prompts)
-    told = [lists([choice]) for choice in scored.choices]
-    for prompt, choice, parts in zip(prompts, scored.choices, told):
+    scores = [lists([choice]) for choice in scored.choices]
+    for prompt, choice, parts in zip(prompts, scored.choices, scores):
         assert choice.text == prompt == "".join(parts["tokens"]), choice
         assert choice.finish_reason == "length"
         assert len({len(part) for part in parts.values()}) == 1
         assert all(prompt[at:].startswith(t) for t, at in zip(parts["tokens"], parts["text_offset"]))
     more = complete(client, prompts, max_tokens=3, n=2, **settings)
     for choice in more.choices:
-        prompt = told[choice.index // 2]
+        prompt = scores[choice.index // 2]
         assert all(part[:-3] == prompt[name] for name, part in lists([choice]).items()), choice
     for answer, extra in ((scored, {"max_tokens": 0}), (more, {"max_tokens": 3, "n": 2})):
         stream = client.completions.create(
@@ -185,7 +185,7 @@ def completion_scored(client):
             own = [event for event in events if event.index == choice.index]
             assert "".join(event.text for event in own) == choice.text
             assert lists(own) == lists([choice])
-    return [told, [lists([choice]) for choice in more.choices]]
+    return [scores, [lists([choice]) for choice in more.choices]]
 
 
 @check

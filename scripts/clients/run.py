@@ -31,7 +31,7 @@ PAGE = "https://chat.example.com"
 
 
 class Failure(Exception):
-    """What to tell the user; nothing more can be done."""
+    """An error for the user; nothing more can be done."""
 
 
 @dataclass(frozen=True)
@@ -236,12 +236,12 @@ class Result:
 
 def run(client, installed, model):
     result = Result(client.name)
-    told = {"PDSERVE_WORKERS": f"{ALONE} {PREFILL} {DECODE}"}
+    settings = {"PDSERVE_WORKERS": f"{ALONE} {PREFILL} {DECODE}"}
     try:
         command = installed.command(client)
         result.version = installed.version(client)
         if "load" in client.groups:
-            told["PDSERVE_TOKENIZER"] = str(installed.tokenizer(model))
+            settings["PDSERVE_TOKENIZER"] = str(installed.tokenizer(model))
     except subprocess.CalledProcessError as why:
         result.output = f"{why}\n{why.stderr or ''}"
         return result
@@ -255,7 +255,7 @@ def run(client, installed, model):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=os.environ | told | QUIET,
+        env=os.environ | settings | QUIET,
         start_new_session=True,
     )
     try:

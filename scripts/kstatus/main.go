@@ -11,16 +11,16 @@ import (
 
 func main() {
 	for _, path := range os.Args[1:] {
-		told, err := tell(path)
+		result, err := read(path)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", path, err)
 			os.Exit(1)
 		}
-		fmt.Printf("%s\t%s\t%s\n", path, told.Status, told.Message)
+		fmt.Printf("%s\t%s\t%s\n", path, result.Status, result.Message)
 	}
 }
 
-func tell(path string) (*status.Result, error) {
+func read(path string) (*status.Result, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err

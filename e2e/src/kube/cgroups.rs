@@ -85,7 +85,7 @@ fn is_v2(path: &Path) -> bool {
     path.join("cgroup.controllers").is_file()
 }
 
-/// A v2 folder hands its controllers to its children only when told so.
+/// A v2 folder hands its controllers to its children on request only.
 fn enable_controllers(path: &Path) -> Result<()> {
     let Ok(available) = fs::read_to_string(path.join("cgroup.controllers")) else {
         return Ok(());

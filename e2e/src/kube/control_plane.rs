@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// The apiserver's own Service.
 const APISERVER_SERVICE: &str = "10.96.0.1";
-/// Requests per second of the controllers, lifted: a test cluster's apiserver serves nobody else.
+/// Requests per second of the controllers, lifted: a test cluster's apiserver has no other clients.
 const CONTROLLER_QPS: &str = "2000";
 
 pub struct ControlPlane {
@@ -112,7 +112,7 @@ impl Plan {
         self.site.dir.join(name).display().to_string()
     }
 
-    /// Unix sockets: no port to find, and nobody else can connect.
+    /// Unix sockets: no port to find, and no other user can connect.
     fn etcd_command(&self) -> Vec<String> {
         let (client, peer) = (self.path("etcd.sock"), self.path("peer.sock"));
         flags(
@@ -122,7 +122,7 @@ impl Plan {
                 ("data-dir", &self.path("etcd")),
                 ("listen-client-urls", &format!("unix://{client}")),
                 ("listen-peer-urls", &format!("unix://{peer}")),
-                // These must name a host; nobody follows them.
+                // These must name a host; no client uses them.
                 ("advertise-client-urls", "http://localhost:0"),
                 ("initial-advertise-peer-urls", "http://localhost:0"),
                 ("initial-cluster", "etcd=http://localhost:0"),
@@ -169,7 +169,7 @@ impl Plan {
                 ("bind-address", &ip),
                 ("advertise-address", &ip),
                 ("secure-port", &self.address.port().to_string()),
-                // The port is held by whoever chose it until the apiserver has it.
+                // The port stays reserved until the apiserver has it.
                 ("permit-port-sharing", "true"),
                 ("endpoint-reconciler-type", reconciler),
                 ("service-cluster-ip-range", network::SERVICES),

@@ -1,4 +1,4 @@
-//! A process beside the cluster's owner that ends the cluster when the owner ends, in whatever way: it
+//! A process beside the cluster's owner that ends the cluster when the owner ends, by any means: it
 //! waits for the end of a pipe that only the owner holds. `stop` uses it as well, so that there is one
 //! way to end.
 

@@ -30,19 +30,19 @@ const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni
 /// When there is no Go, or one that is too old; the error says how to get one.
 pub fn check_go() -> Result<()> {
     let output = Command::new("go").args(["env", "GOVERSION"]).output();
-    let told = output.map_or_else(
+    let version = output.map_or_else(
         |_| String::new(),
         |o| String::from_utf8_lossy(&o.stdout).into(),
     );
-    check_go_version(told.trim())
+    check_go_version(version.trim())
 }
 
-/// `told` is what `go env GOVERSION` printed.
-fn check_go_version(told: &str) -> Result<()> {
+/// `version` is what `go env GOVERSION` prints.
+fn check_go_version(version: &str) -> Result<()> {
     let (major, minor) = GO_MIN;
-    let found = match parse_go_version(told) {
+    let found = match parse_go_version(version) {
         Some(version) if version >= GO_MIN => return Ok(()),
-        Some(_) => format!("{told} is too old"),
+        Some(_) => format!("{version} is too old"),
         None => "there is no `go` on the PATH".to_owned(),
     };
     bail!(
@@ -51,8 +51,8 @@ fn check_go_version(told: &str) -> Result<()> {
     )
 }
 
-fn parse_go_version(told: &str) -> Option<(u32, u32)> {
-    let mut parts = told.strip_prefix("go")?.split(['.', ' ', '-']);
+fn parse_go_version(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.strip_prefix("go")?.split(['.', ' ', '-']);
     let major = parts.next()?.parse().ok()?;
     let minor: String = parts
         .next()?

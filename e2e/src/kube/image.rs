@@ -40,12 +40,12 @@ fn gcc(source: &str, output: &Path, kind: &[&str]) -> Result<()> {
         .args(["-O1", "-Wall", "-s", "-o"])
         .arg(output)
         .arg(&c);
-    let told = gcc.output().context("start gcc")?;
+    let compiled = gcc.output().context("start gcc")?;
     ensure!(
-        told.status.success(),
+        compiled.status.success(),
         "gcc cannot build {} (apt-get install gcc libc6-dev): {}",
         output.display(),
-        String::from_utf8_lossy(&told.stderr).trim_end()
+        String::from_utf8_lossy(&compiled.stderr).trim_end()
     );
     Ok(())
 }
@@ -93,7 +93,7 @@ fn digest(bytes: &[u8]) -> String {
     text
 }
 
-/// Waits until it is told to end: the process that holds a pod's namespaces.
+/// Waits until it is output to end: the process that holds a pod's namespaces.
 pub const PAUSE_SOURCE: &str = r#"#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -6,7 +6,7 @@ use serde_json::json;
 use std::fs;
 use std::path::Path;
 
-/// How an apiserver is told who asks.
+/// How a client identifies itself to an apiserver.
 #[derive(Clone, Copy, Debug)]
 pub enum Credential<'a> {
     Certificate(&'a Identity),

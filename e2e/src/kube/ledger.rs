@@ -22,7 +22,7 @@ pub struct Entry {
     pub owner: Option<Owner>,
 }
 
-/// A process, told from a later one with the same number by the time of its start.
+/// A process; the time of its start distinguishes it from a later one with the same number.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Owner {
     pub pid: u32,
@@ -90,7 +90,7 @@ impl Ledger {
 // === impl Entry ===
 
 impl Entry {
-    /// Its owner ended without ending it, or it was kept and the machine has started anew since.
+    /// Its owner ended without ending it, or it was kept and the machine has restarted since.
     pub fn is_orphan(&self) -> bool {
         match self.owner {
             Some(owner) => Owner::of(owner.pid) != Some(owner),

@@ -23,7 +23,7 @@ const PINNED: &[(&str, &str)] = &[
     ("kernel/keys/root_maxkeys", "1000000"),
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
-/// Tells another process where the node is.
+/// Lets another process find the node.
 const PID_FILE: &str = "machine.pid";
 const READY_LIMIT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);

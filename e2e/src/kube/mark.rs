@@ -1,4 +1,4 @@
-//! The mark that every process of a cluster carries in its environment. It outlives whoever started
+//! The mark that every process of a cluster carries in its environment. It outlives the process that started
 //! the process, so that a cluster can be ended by its name alone.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,7 +24,7 @@ pub(super) fn processes(id: &str) -> Vec<Pid> {
     .collect()
 }
 
-/// A process that was told to end.
+/// A process that was signalled to end.
 #[derive(Debug)]
 pub(super) struct Killed {
     handle: OwnedFd,

@@ -100,7 +100,7 @@ impl Network {
         &mut self.holder
     }
 
-    /// Joins `node`, whose namespaces `at` names, and tells it how to reach `others`.
+    /// Joins `node`, whose namespaces `at` names, and adds routes to `others`.
     ///
     /// # Errors
     /// When `ip` refuses.

@@ -104,7 +104,7 @@ impl Node {
         import(&self.site, &self.name, archive)
     }
 
-    /// Leaves its pods running, with nobody to report them.
+    /// Leaves its pods running without a kubelet to report them.
     ///
     /// # Errors
     /// When it runs no more.

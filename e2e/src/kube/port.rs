@@ -5,7 +5,7 @@ use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket, sockopt};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-/// A port that nobody else is given while this lives. It is bound and does not listen, and a program
+/// A port reserved for as long as this lives. It is bound and does not listen, and a program
 /// that shares ports (`SO_REUSEPORT`) can bind it too.
 #[derive(Debug)]
 pub struct Reserved {

@@ -1,4 +1,4 @@
-//! The one way a cluster ends, whoever ends it: its processes by their mark, then its cgroups, then its
+//! The one way a cluster ends, by any caller: its processes by their mark, then its cgroups, then its
 //! folder, then its ledger entry. Namespaces, mounts and links end with the processes that hold them.
 
 use crate::kube::cgroups;

@@ -198,8 +198,8 @@ impl Workshop {
             return Ok(folder);
         }
         fs::create_dir_all(&folder)?;
-        let told = self.download(source)?;
-        let upstream = told["GoMod"].as_str().context("go names no go.mod")?;
+        let output = self.download(source)?;
+        let upstream = output["GoMod"].as_str().context("go names no go.mod")?;
         let upstream = fs::read_to_string(upstream)?;
         fs::write(folder.join("go.mod"), wrapper::go_mod(source, &upstream))?;
         Ok(folder)
@@ -212,8 +212,8 @@ impl Workshop {
         } = source;
         let mut download = self.go(&self.go);
         download.args(["mod", "download", "-json"]);
-        let told = run(download.arg(format!("{module}@{version}")))?;
-        Ok(serde_json::from_str(&told)?)
+        let output = run(download.arg(format!("{module}@{version}")))?;
+        Ok(serde_json::from_str(&output)?)
     }
 
     /// `go`, writing below [`Workshop::go`] only.
@@ -248,8 +248,8 @@ fn ldflags() -> OsString {
 /// Runs to the end and gives back its standard output.
 fn run(command: &mut Command) -> Result<String> {
     let output = command.output().context("start go")?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}", told.trim_end());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}", errors.trim_end());
     match String::from_utf8(output.stdout) {
         Ok(text) => Ok(text),
         Err(e) => bail!("go wrote bytes that are not UTF-8: {e}"),

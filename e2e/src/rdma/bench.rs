@@ -146,7 +146,7 @@ fn file_system(
     Ok(archive.finish())
 }
 
-/// Puts libraries where a dynamic linker looks without being told: its own place, and one folder.
+/// Puts libraries where a dynamic linker looks by default: its own place, and one folder.
 fn add_libraries(archive: &mut Initramfs, users: &[PathBuf], folder: &Path) -> Result<()> {
     for user in users {
         for library in libraries::of(user, folder)? {

@@ -48,7 +48,7 @@ struct Port {
 pub enum Trouble {
     #[default]
     None,
-    /// Nothing passes, and neither end is told: as a cable pulled behind the next switch.
+    /// Nothing passes, and neither end notices: as a cable pulled behind the next switch.
     Cut,
     /// Every n-th frame from its NIC is lost.
     LosesEvery(u64),

@@ -18,7 +18,7 @@ ulimit -l unlimited
 # All NICs are on one Ethernet; each answers for its own address only.
 echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore
 echo 2 >/proc/sys/net/ipv4/conf/all/arp_announce
-# Nobody else has these addresses: without the wait for an objection they can be found at once.
+# No other host has these addresses: without the wait for an objection they can be found at once.
 for wait in /proc/sys/net/ipv6/conf/*/dad_transmits; do echo 0 >"$wait"; done
 for word in $(cat /proc/cmdline); do
     case $word in

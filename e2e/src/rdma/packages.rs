@@ -185,8 +185,8 @@ fn fetch(folder: &Path) -> Result<()> {
 
 /// The package of Debian's current kernel.
 fn kernel_package() -> Result<String> {
-    let told = run(Command::new("apt-cache").args(["depends", "linux-image-amd64"]))?;
-    let depends = told
+    let output = run(Command::new("apt-cache").args(["depends", "linux-image-amd64"]))?;
+    let depends = output
         .lines()
         .find_map(|line| line.trim().strip_prefix("Depends: "));
     let kernel = depends

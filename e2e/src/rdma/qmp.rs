@@ -33,14 +33,14 @@ pub(crate) async fn execute(socket: &Path, command: &str, arguments: Value) -> R
     done.with_context(|| format!("{command} on the emulator"))
 }
 
-/// Skips what it tells unasked.
+/// Skips unsolicited events.
 async fn answer(stream: &mut BufReader<UnixStream>) -> Result<()> {
     loop {
-        let told = line(stream).await?;
-        if told.get("return").is_some() {
+        let answer = line(stream).await?;
+        if answer.get("return").is_some() {
             return Ok(());
         }
-        if let Some(error) = told.get("error") {
+        if let Some(error) = answer.get("error") {
             bail!("it says {error}");
         }
     }

@@ -69,7 +69,7 @@ async fn a_walk_that_compiles_is_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_wrong_argument_of_an_example_is_told_from_a_missing_gpu() -> Result<()> {
+async fn a_wrong_argument_of_an_example_is_no_missing_gpu() -> Result<()> {
     let right = std::fs::read_to_string(binaries::workspace().join("examples/qwen3-2p2d.yaml"))?;
     let folder = tempfile::tempdir()?;
     let wrong = folder.path().join("wrong.yaml");

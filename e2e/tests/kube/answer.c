@@ -1,4 +1,4 @@
-/* What the pods of the proofs run: `/program` tells every HTTP client on port 8080 which node it is on;
+/* What the pods of the proofs run: `/program` answers every HTTP client on port 8080 with its node;
  * `/program ADDRESS` asks another one and prints the answer. */
 #include <arpa/inet.h>
 #include <netinet/in.h>

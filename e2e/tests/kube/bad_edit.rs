@@ -51,25 +51,25 @@ async fn refused_under_load(stand: &Stand) -> Result<()> {
     tokio::time::sleep(PAUSE).await;
     stand.edit(&misspelt())?;
     stand.becomes(|| is_refused(stand, &revision)).await?;
-    tell(began, "the edit is refused");
+    log(began, "the edit is refused");
 
     let pod = stand.workers("decode")?.pop().context("a worker decodes")?;
     stand.kill_pod(&pod)?;
     let killed = Instant::now();
     tokio::time::sleep(PAUSE).await;
     whole(stand, &revision, 2, 2).await?;
-    tell(began, &format!("{pod} was killed, and its pool is whole"));
+    log(began, &format!("{pod} was killed, and its pool is whole"));
 
     stand.kubectl("drain node-2 --ignore-daemonsets --delete-emptydir-data --timeout=120s")?;
     whole(stand, &revision, 2, 2).await?;
     stand.kubectl("uncordon node-2")?;
-    tell(began, "node-2 was drained");
+    log(began, "node-2 was drained");
 
     stand.kubectl("scale pdpool smollm2-prefill --replicas=3")?;
     whole(stand, &revision, 3, 2).await?;
     stand.kubectl("scale pdpool smollm2-prefill --replicas=2")?;
     whole(stand, &revision, 2, 2).await?;
-    tell(began, "prefill was scaled out and in");
+    log(began, "prefill was scaled out and in");
 
     stand.kubectl(&format!(
         "rollout restart deployment/pdserve-operator -n {NAMESPACE}"
@@ -80,7 +80,7 @@ async fn refused_under_load(stand: &Stand) -> Result<()> {
     let pod = stand.workers("prefill")?.pop().context("a worker fills")?;
     stand.kubectl(&format!("delete pod {pod} --wait=true"))?;
     whole(stand, &revision, 2, 2).await?;
-    tell(began, "the operator was restarted, and heals what it finds");
+    log(began, "the operator was restarted, and heals what it finds");
 
     tokio::time::sleep(STANDS_FOR.saturating_sub(began.elapsed())).await;
     is_refused(stand, &revision)?;
@@ -90,12 +90,12 @@ async fn refused_under_load(stand: &Stand) -> Result<()> {
         self::revision(stand)? != revision,
         "the good edit changed no pod"
     );
-    tell(began, "a good edit has rolled out");
+    log(began, "a good edit has rolled out");
     tokio::time::sleep(PAUSE).await;
     only_the_killed_pods_streams_failed(&traffic.stop(REQUEST_LIMIT).await?, killed)
 }
 
-fn tell(began: Instant, what: &str) {
+fn log(began: Instant, what: &str) {
     eprintln!("{:5.1} s  {what}", began.elapsed().as_secs_f64());
 }
 

@@ -1,4 +1,4 @@
-//! The control plane alone: it serves our API, tells who wrote what, survives the loss of its parts,
+//! The control plane alone: it serves our API, records who wrote what, survives the loss of its parts,
 //! and is gone afterwards.
 
 use crate::left_behind::snapshot;
@@ -39,9 +39,9 @@ async fn the_apiserver_takes_the_crd_and_every_example() -> Result<()> {
     apply("crds/yaml/pddeployments.yaml".to_owned())?;
     cluster.kubectl(&["wait", "--for=condition=Established", crd, "--timeout=60s"])?;
     for (file, name) in EXAMPLES {
-        let told = apply(format!("examples/{file}.yaml"))?;
+        let output = apply(format!("examples/{file}.yaml"))?;
         let expected = format!("pddeployment.pdserve.io/{name} serverside-applied");
-        assert!(told.contains(&expected), "{told}");
+        assert!(output.contains(&expected), "{output}");
     }
     let listed = cluster.kubectl(&["get", "pddeployments", "-o", "name"])?;
     assert_eq!(listed.lines().count(), EXAMPLES.len(), "{listed}");

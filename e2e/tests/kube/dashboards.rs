@@ -1,6 +1,6 @@
 //! The chart's dashboards and alert rules over a Prometheus that scrapes as the chart's PodMonitor says,
 //! while a deployment works and changes. Debian's Prometheus cannot find pods by itself, so the proof
-//! tells it of every port of every pod, and its relabelling chooses.
+//! gives it every port of every pod, and its relabelling chooses.
 
 use crate::scaling::{asks, autoscaled};
 use crate::stand::{NAMESPACE, Stand};
@@ -94,10 +94,10 @@ impl Watched {
 
     /// Every pod of ours is scraped, and answers.
     async fn targets(&self) -> Result<()> {
-        let told = self
+        let output = self
             .query("count by (component) (up{job=\"pdserve\"} == 1)")
             .await?;
-        let components: BTreeMap<String, String> = told
+        let components: BTreeMap<String, String> = output
             .iter()
             .map(|series| {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -152,7 +152,7 @@ impl Watched {
     }
 }
 
-/// Tells Prometheus what its own discovery would.
+/// Gives Prometheus what its own discovery would.
 async fn discover(pods: Api<Pod>, file: PathBuf) {
     let (fresh, meta) = (file.with_extension("fresh"), "__meta_kubernetes");
     loop {

@@ -1,5 +1,5 @@
 //! Pools at the end of what they may have, agents that talk nonsense, and a clock that jumps: on hollow
-//! nodes, whose pods bear whatever load a proof wants.
+//! nodes, whose pods carry any load that a proof wants.
 
 use crate::operator::Bench;
 use anyhow::{Context, Result, ensure};
@@ -75,10 +75,10 @@ impl Extremes {
     }
 
     async fn ready(&self) -> Result<()> {
-        let told = "get pdd smollm2 -o jsonpath={.status.conditions[?(@.type=='Ready')].status}";
+        let query = "get pdd smollm2 -o jsonpath={.status.conditions[?(@.type=='Ready')].status}";
         self.bench
             .becomes(|| {
-                let ready = self.bench.kubectl(told)?;
+                let ready = self.bench.kubectl(query)?;
                 ensure!(ready == "True", "Ready is {ready:?}");
                 Ok(())
             })
@@ -205,7 +205,7 @@ async fn at_the_end(is: &Extremes) -> Result<()> {
     Ok(())
 }
 
-/// What an agent cannot mean takes no replica away, and is told in the log.
+/// What an agent cannot mean takes no replica away, and is logged.
 async fn nonsense(is: &Extremes) -> Result<()> {
     is.set_budget(BUDGET)?;
     is.load(30.0, 1000.0, 200.0);
@@ -242,8 +242,8 @@ async fn nonsense(is: &Extremes) -> Result<()> {
         .await?;
     }
     let log = is.bench.operator_log();
-    let told = log.lines().filter(|line| line.contains("no load report"));
-    for line in told {
+    let refusals = log.lines().filter(|line| line.contains("no load report"));
+    for line in refusals {
         eprintln!("{line}");
     }
     ensure!(log.contains("is not in Prometheus' text format"), "{log}");

@@ -113,12 +113,12 @@ impl Groups {
     /// What the pods' own objects say.
     fn story(&self) -> String {
         let looks = ["get pdd,pods -o wide", "get events", "get pods -o yaml"];
-        let told = looks.map(|look| self.bench.kubectl(look).unwrap_or_default());
-        told.join("\n")
+        let shown = looks.map(|look| self.bench.kubectl(look).unwrap_or_default());
+        shown.join("\n")
     }
 
     /// Does something to a replica that serves, and waits for the one that takes its place.
-    async fn begins_anew(&self, what: &str, words: &str) -> Result<()> {
+    async fn starts_again(&self, what: &str, words: &str) -> Result<()> {
         let before = self.members()?;
         let [leader, follower] = &before[..] else {
             anyhow::bail!("{what}: {before:?}");
@@ -172,19 +172,19 @@ async fn a_replica_of_two_nodes_comes_breaks_and_goes_as_one() -> Result<()> {
 
     let restarted = r#"{"status":{"containerStatuses":[{"name":"agent","restartCount":1}]}}"#;
     let restart = format!("patch pod FOLLOWER --subresource=status -p {restarted}");
-    is.begins_anew("its follower is restarted", &restart)
+    is.starts_again("its follower is restarted", &restart)
         .await?;
     let delete = "delete pod FOLLOWER --wait=false";
-    is.begins_anew("its follower is deleted", delete).await?;
+    is.starts_again("its follower is deleted", delete).await?;
     let delete = "delete pod LEADER --wait=false";
-    is.begins_anew("its leader is deleted", delete).await?;
+    is.starts_again("its leader is deleted", delete).await?;
 
     // Beside it there is room for half a successor only, so it may lack for a while.
     is.bench
         .edit(r#"{"spec": {"rollout": {"maxUnavailable": 1}}}"#)?;
     let before = is.members()?;
     let cordoned = before[1].node.clone();
-    is.begins_anew("its follower's node is cordoned", "cordon NODE")
+    is.starts_again("its follower's node is cordoned", "cordon NODE")
         .await?;
     let after = is.members()?;
     ensure!(

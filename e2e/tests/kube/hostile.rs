@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 /// What `kubectl describe` shows of the conditions.
-fn told(status: &Value) -> String {
+fn conditions(status: &Value) -> String {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let lines = conditions.map(|is| {
         let part = |name: &str| is[name].as_str().unwrap_or_default().to_owned();
@@ -27,10 +27,10 @@ async fn says(stand: &Stand, condition: &str, parts: &[&str]) -> Result<()> {
     stand
         .becomes(|| {
             let status = stand.json("get pdd smollm2")?["status"].clone();
-            let told = told(&status);
-            let line = told.lines().find(|line| line.starts_with(condition));
+            let shown = conditions(&status);
+            let line = shown.lines().find(|line| line.starts_with(condition));
             let line = line.unwrap_or_default();
-            ensure!(parts.iter().all(|part| line.contains(part)), "{told}");
+            ensure!(parts.iter().all(|part| line.contains(part)), "{shown}");
             eprintln!("{line}");
             Ok(())
         })
@@ -78,7 +78,7 @@ async fn pods_that_cannot_start_say_why_and_the_old_ones_serve_on() -> Result<()
     stand.settled(1, 1).await?;
 
     let gpus = |count: Value| {
-        // The nodes pretend to have GPUs, so the worker is told to leave them alone.
+        // The nodes pretend to have GPUs, so the worker is configured to leave them alone.
         let device = json!([{"name": "device", "value": "cpu"}]);
         let pool = json!({"resources": {"limits": {"nvidia.com/gpu": count}}, "args": device});
         json!({"spec": {"pools": {"prefill": pool, "decode": pool}}})
@@ -103,9 +103,9 @@ async fn an_operator_that_may_not_write_says_so_and_goes_on_when_it_may() -> Res
     bench.has_pods(&["0-1"], &["0-1"]).await?;
     let status = |part: &str| {
         let status = bench.json("get pdd smollm2")?["status"].clone();
-        let told = told(&status);
-        ensure!(told.contains(part), "no {part:?} in {told}");
-        let line = told.lines().find(|line| line.contains(part));
+        let shown = conditions(&status);
+        ensure!(shown.contains(part), "no {part:?} in {shown}");
+        let line = shown.lines().find(|line| line.contains(part));
         eprintln!("{}", line.unwrap_or_default());
         Ok(())
     };

@@ -133,8 +133,8 @@ impl Scaled {
 
     fn story(&self) -> String {
         let looks = ["describe hpa", "get pdd,pdp,pods -o wide", "get events"];
-        let told = looks.map(|look| self.bench.kubectl(look).unwrap_or_default());
-        told.join("\n")
+        let shown = looks.map(|look| self.bench.kubectl(look).unwrap_or_default());
+        shown.join("\n")
     }
 
     /// Waits until the controller has seen a usage and decided on a size.
@@ -163,8 +163,8 @@ impl Scaled {
         let all = self.bench.items(words)?;
         let own = all.iter().filter(|it| it["involvedObject"]["name"] == hpa);
         let size = |it: &Value| {
-            let told = it["message"].as_str()?.strip_prefix("New size: ")?;
-            Some(told.split(';').next()?.to_owned())
+            let size = it["message"].as_str()?.strip_prefix("New size: ")?;
+            Some(size.split(';').next()?.to_owned())
         };
         own.map(|it| size(it).with_context(|| format!("{it} names no size")))
             .collect()

@@ -60,7 +60,7 @@ fn node_pool() -> [Value; 2] {
     [class, pool]
 }
 
-/// Somebody else's pods: one on each of three nodes takes half of it.
+/// Pods of another owner: one on each of three nodes takes half of it.
 fn neighbour() -> Value {
     let labels = json!({"app": "neighbour"});
     let apart = json!([{
@@ -202,10 +202,10 @@ impl Elastic {
             "get events -A --sort-by=.metadata.creationTimestamp",
             "describe pdd smollm2",
         ];
-        let told = looks.map(|look| self.bench.kubectl(look).unwrap_or_else(|e| e.to_string()));
+        let shown = looks.map(|look| self.bench.kubectl(look).unwrap_or_else(|e| e.to_string()));
         let log = self.bench.cluster.dir().join("logs/karpenter.log");
         let log = std::fs::read_to_string(log).unwrap_or_default();
-        format!("{}\n{log}", told.join("\n"))
+        format!("{}\n{log}", shown.join("\n"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whoever started a cluster can be killed while it starts. Ctrl-C and crashes end it too; SIGKILL leaves
+//! The owner of a cluster can be killed while it starts. Ctrl-C and crashes end it too; SIGKILL leaves
 //! it no time for anything.
 
 use crate::left_behind::snapshot;

@@ -73,8 +73,8 @@ impl Bench {
 
     /// Names of the pods of a role, sorted.
     fn pods(&self, role: &str) -> Result<Vec<String>> {
-        let told = self.kubectl(&format!("get pods -l pdserve.io/role={role} -o name"))?;
-        let mut names: Vec<String> = told.lines().map(str::to_owned).collect();
+        let listed = self.kubectl(&format!("get pods -l pdserve.io/role={role} -o name"))?;
+        let mut names: Vec<String> = listed.lines().map(str::to_owned).collect();
         names.sort();
         Ok(names)
     }
@@ -172,8 +172,12 @@ async fn start_operator(cluster: &Cluster, env: &[(&str, &str)]) -> Result<Proce
     let args = args.map(str::to_owned);
     let operator = Process::spawn("operator", &binary("pd-operator"), &args, &env)?;
     eventually(SOON, || {
-        let told = operator.log().contains("starting controller");
-        std::future::ready(told.then_some(()).context("it does not reconcile yet"))
+        let has_started = operator.log().contains("starting controller");
+        std::future::ready(
+            has_started
+                .then_some(())
+                .context("it does not reconcile yet"),
+        )
     })
     .await
     .with_context(|| operator.log())?;
@@ -316,17 +320,17 @@ async fn what_belongs_to_others_is_left_alone_and_said() -> Result<()> {
     bench.apply_example()?;
     let says = |text: &str| {
         let status = bench.json("get pdd smollm2")?["status"].clone();
-        let told = status["conditions"].to_string();
-        ensure!(told.contains(text), "no {text:?} in {told}");
+        let conditions = status["conditions"].to_string();
+        ensure!(conditions.contains(text), "no {text:?} in {conditions}");
         Ok(())
     };
     bench
-        .becomes(|| says("Secret smollm2-admin exists and belongs to nobody"))
+        .becomes(|| says("Secret smollm2-admin exists and belongs to no one"))
         .await?;
     assert_eq!(bench.pods("prefill")?, Vec::<String>::new());
     bench.kubectl("delete secret smollm2-admin")?;
     bench
-        .becomes(|| says("Service smollm2 exists and belongs to nobody"))
+        .becomes(|| says("Service smollm2 exists and belongs to no one"))
         .await?;
     let service = bench.json("get service smollm2")?;
     assert_eq!(service["spec"]["ports"][0]["port"], 80);

@@ -74,14 +74,14 @@ async fn session(stand: &Stand) -> Result<()> {
     // Once something was answered there are latencies to show.
     stand
         .becomes(|| {
-            let told = person.pd("status smollm2")?;
+            let shown = person.pd("status smollm2")?;
             let parts = ["smollm2-prefill-0-1", "smollm2-decode-0-1", "TTFT", "TPOT"];
-            ensure!(parts.iter().all(|part| told.contains(part)), "{told}");
+            ensure!(parts.iter().all(|part| shown.contains(part)), "{shown}");
             Ok(())
         })
         .await?;
-    let told = person.pd("explain smollm2")?;
-    ensure!(told.contains("Nothing holds it back"), "{told}");
+    let shown = person.pd("explain smollm2")?;
+    ensure!(shown.contains("Nothing holds it back"), "{shown}");
     let refused = person.refused("explain none")?;
     ensure!(refused.contains("none"), "{refused}");
 
@@ -133,8 +133,8 @@ async fn revisions(stand: &Stand, person: &Person) -> Result<()> {
     stand.edit(&json!({"spec": {"pools": {"decode": {"args": args}}}}))?;
     stand
         .becomes(|| {
-            let told = person.pd("explain smollm2")?;
-            ensure!(told.contains("paused"), "{told}");
+            let shown = person.pd("explain smollm2")?;
+            ensure!(shown.contains("paused"), "{shown}");
             Ok(())
         })
         .await?;
@@ -149,8 +149,8 @@ async fn suspends(stand: &Stand, person: &Person) -> Result<()> {
         .becomes(|| {
             let left = stand.workers("prefill")?.len() + stand.workers("decode")?.len();
             ensure!(left == 0, "{left} workers are left");
-            let told = person.pd("explain smollm2")?;
-            ensure!(told.contains("suspend"), "{told}");
+            let shown = person.pd("explain smollm2")?;
+            ensure!(shown.contains("suspend"), "{shown}");
             Ok(())
         })
         .await?;

@@ -122,13 +122,13 @@ impl Release {
         run(command.env("PLAIN_HTTP", "1"))
     }
 
-    /// As the README of releases tells who downloads one; another key is refused.
+    /// As the README of releases instructs those who download one; another key is refused.
     fn verify(&self) -> Result<String> {
         let sums = run(self
             .command("sha256sum")
             .args(["--check", "SHA256SUMS"])
             .current_dir(self.made()))?;
-        let mut told = vec![sums];
+        let mut outputs = vec![sums];
         let image = format!("{}/pdserve:{}", self.registry, env!("CARGO_PKG_VERSION"));
         let blob = ["verify-blob", "--signature", "SHA256SUMS.sig", "SHA256SUMS"];
         let image = ["verify", "--allow-http-registry", image.as_str()];
@@ -136,7 +136,7 @@ impl Release {
         let key = self.folder.join("cosign.pub");
         self.signed(&key, &blob)?;
         let signed: Value = serde_json::from_str(&self.signed(&key, &image)?)?;
-        told.push(format!("signed: {}", signed[0]["critical"]["image"]));
+        outputs.push(format!("signed: {}", signed[0]["critical"]["image"]));
 
         let other = self.folder.join("other");
         std::fs::create_dir_all(&other)?;
@@ -148,12 +148,12 @@ impl Release {
         for words in [&blob[..], &image[..]] {
             let refused = self.signed(&key, words).err();
             let refused = refused.context("another key verifies")?;
-            told.push(format!(
+            outputs.push(format!(
                 "by another key: {}",
                 first_error(&format!("{refused:#}"))
             ));
         }
-        Ok(told.join("\n"))
+        Ok(outputs.join("\n"))
     }
 
     fn signed(&self, key: &Path, words: &[&str]) -> Result<String> {
@@ -163,9 +163,9 @@ impl Release {
     }
 }
 
-fn first_error(told: &str) -> &str {
-    let mut lines = told.lines().filter(|line| line.starts_with("Error"));
-    lines.next().unwrap_or(told)
+fn first_error(output: &str) -> &str {
+    let mut lines = output.lines().filter(|line| line.starts_with("Error"));
+    lines.next().unwrap_or(output)
 }
 
 /// Runs a command of the workspace and gives what it printed.

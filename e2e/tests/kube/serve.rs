@@ -262,8 +262,8 @@ async fn comings_and_goings(stand: &Stand) -> Result<()> {
     on_host_network(stand)?;
     let refused = stand.helm_uninstall().err().context("uninstalled")?;
     eprintln!("helm uninstall: {refused:#}");
-    let told = format!("{refused:#}").contains("1 PDDeployment(s) still exist");
-    ensure!(told, "{refused:#}");
+    let names_count = format!("{refused:#}").contains("1 PDDeployment(s) still exist");
+    ensure!(names_count, "{refused:#}");
     stand.kubectl("delete pdd smollm2 --timeout=120s")?;
     stand
         .becomes(|| {

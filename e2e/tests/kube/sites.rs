@@ -1,5 +1,5 @@
 //! Clusters that differ from a plain one: a folder through which workers of a node share memory; users that the cluster
-//! assigns and a folder of a node that it mounts for nobody, as OpenShift's `restricted-v2` has it.
+//! assigns and a folder of a node that it never mounts, as OpenShift's `restricted-v2` has it.
 
 use crate::stand::{Site, Stand, chat, deployment};
 use anyhow::{Context, Result, ensure};
@@ -68,10 +68,13 @@ async fn runs_as_assigned(stand: &Stand) -> Result<()> {
     let user = "{.metadata.name}{\"\\t\"}{.spec.securityContext.runAsUser}{\"\\n\"}";
     let path = format!("jsonpath={{range .items[*]}}{user}{{end}}");
     let listed = ["get", "pods", "--all-namespaces", "-o", &path];
-    let told = stand.cluster.kubectl(&listed)?;
-    eprintln!("{told}");
+    let listed = stand.cluster.kubectl(&listed)?;
+    eprintln!("{listed}");
     let assigned = USERS.0.to_string();
-    ensure!(told.lines().all(|line| line.ends_with(&assigned)), "{told}");
+    ensure!(
+        listed.lines().all(|line| line.ends_with(&assigned)),
+        "{listed}"
+    );
 
     let mut wrong = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "wrong"}});
     wrong["spec"] = json!({
@@ -131,7 +134,7 @@ fn assigns_users() -> Vec<Value> {
                     ),
                     validation(
                         "!has(object.spec.volumes) || object.spec.volumes.all(v, !has(v.hostPath))".to_owned(),
-                        "folders of the node are mounted for nobody",
+                        "folders of the node are never mounted",
                     ),
                 ],
             }),

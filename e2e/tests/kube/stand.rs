@@ -143,10 +143,10 @@ impl Stand {
     /// Waits until a Deployment's newest pods have taken the place of all others.
     pub(crate) async fn rolled_out(&self, deployment: &str) -> Result<()> {
         self.becomes(|| {
-            let told = self.kubectl(&format!(
+            let output = self.kubectl(&format!(
                 "rollout status deployment/{deployment} --watch=false"
             ))?;
-            ensure!(told.contains("successfully rolled out"), "{told}");
+            ensure!(output.contains("successfully rolled out"), "{output}");
             Ok(())
         })
         .await
@@ -209,8 +209,8 @@ impl Stand {
     /// Names of the workers of a role.
     pub(crate) fn workers(&self, role: &str) -> Result<Vec<String>> {
         let names = "-o jsonpath={.items[*].metadata.name}";
-        let told = self.kubectl(&format!("get pods -l pdserve.io/role={role} {names}"))?;
-        Ok(told.split_whitespace().map(str::to_owned).collect())
+        let output = self.kubectl(&format!("get pods -l pdserve.io/role={role} {names}"))?;
+        Ok(output.split_whitespace().map(str::to_owned).collect())
     }
 
     pub(crate) fn worker_uids(&self) -> Result<String> {
@@ -222,11 +222,11 @@ impl Stand {
 
     /// Where a router on a node answers on this machine.
     pub(crate) fn router_on(&mut self, node: &str) -> Result<String> {
-        let told = self.kubectl(&format!(
+        let output = self.kubectl(&format!(
             "get pods -l pdserve.io/role=router --field-selector spec.nodeName={node} \
              -o jsonpath={{.items[0].status.podIP}}"
         ))?;
-        let port = self.cluster.forward(format!("{told}:8000").parse()?)?;
+        let port = self.cluster.forward(format!("{output}:8000").parse()?)?;
         Ok(format!("http://{port}"))
     }
 
@@ -245,9 +245,9 @@ impl Stand {
         self.settled(2, 2).await?;
         for role in ["prefill", "decode"] {
             let nodes = "-o jsonpath={.items[*].spec.nodeName}";
-            let told = self.kubectl(&format!("get pods -l pdserve.io/role={role} {nodes}"))?;
-            let both = told.contains("node-1") && told.contains("node-2");
-            ensure!(both, "{role} workers are on {told}");
+            let output = self.kubectl(&format!("get pods -l pdserve.io/role={role} {nodes}"))?;
+            let both = output.contains("node-1") && output.contains("node-2");
+            ensure!(both, "{role} workers are on {output}");
         }
         Ok(())
     }
@@ -330,7 +330,7 @@ impl Stand {
         became.with_context(|| self.story())
     }
 
-    /// Ends the cluster, or tells what a person would see of it where the proof failed.
+    /// Ends the cluster, or prints what a person would see of it where the proof failed.
     pub(crate) fn end(self, result: Result<()>) -> Result<()> {
         result.with_context(|| self.story())?;
         self.cluster.stop()
@@ -346,13 +346,13 @@ impl Stand {
             "logs -l pdserve.io/role=prefill --tail=20 --prefix",
             "logs -l pdserve.io/role=decode --tail=20 --prefix",
         ];
-        let told = looks.map(|look| {
+        let output = looks.map(|look| {
             let said = self
                 .kubectl(look)
                 .unwrap_or_else(|error| format!("{error:#}"));
             format!("$ kubectl {look}\n{said}")
         });
-        told.join("\n")
+        output.join("\n")
     }
 }
 

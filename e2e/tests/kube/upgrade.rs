@@ -50,11 +50,11 @@ async fn upgraded(stand: &Stand) -> Result<()> {
     let traffic = stand.traffic();
     tokio::time::sleep(PAUSE).await;
 
-    // A folder of the node, which the new version's operator allows nobody unless it is told to.
+    // A folder of the node, which the new version's operator allows only where its flags do.
     let ours = format!("image.tag={}", env!("CARGO_PKG_VERSION"));
     stand.upgrade(&Charts::ours(), std::slice::from_ref(&ours))?;
     stand.becomes(|| is_refused(stand)).await?;
-    tell(began, "upgraded; the new version refuses the spec");
+    log(began, "upgraded; the new version refuses the spec");
     tokio::time::sleep(PAUSE).await;
     unchanged(stand, &before)?;
 
@@ -62,7 +62,7 @@ async fn upgraded(stand: &Stand) -> Result<()> {
     stand.kubectl(&format!("delete pod {worker} --wait=true"))?;
     stand.settled(2, 2).await?;
     is_refused(stand)?;
-    tell(
+    log(
         began,
         &format!("{worker} was deleted, and has drained and a successor"),
     );
@@ -79,12 +79,12 @@ async fn upgraded(stand: &Stand) -> Result<()> {
     stand.settled(2, 2).await?;
     tokio::time::sleep(PAUSE).await;
     unchanged(stand, &healed)?;
-    tell(began, "folders were allowed, and the spec is valid");
+    log(began, "folders were allowed, and the spec is valid");
 
     let args = json!([{"name": "chunked-prefill-size", "value": "64"}]);
     stand.edit(&json!({"spec": {"engine": {"args": args}}}))?;
     stand.settled(2, 2).await?;
-    tell(began, "another spec has rolled out");
+    log(began, "another spec has rolled out");
     tokio::time::sleep(PAUSE).await;
     let tally = traffic.stop(REQUEST_LIMIT).await?;
     let failed = tally.failures.len();
@@ -96,7 +96,7 @@ async fn upgraded(stand: &Stand) -> Result<()> {
     Ok(())
 }
 
-fn tell(began: Instant, what: &str) {
+fn log(began: Instant, what: &str) {
     eprintln!("{:5.1} s  {what}", began.elapsed().as_secs_f64());
 }
 

@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 const CHAT: &str = "/v1/chat/completions";
-/// Every key begins so, and nothing that is told or logged holds it.
+/// Every key begins so, and no answer and no log holds it.
 const KEY_PREFIX: &str = "sk-e2e-";
 const KEY_A: &str = "sk-e2e-alpha";
 const KEY_B: &str = "sk-e2e-beta";
@@ -125,12 +125,12 @@ fn entries([cert, key]: &[String; 2]) -> [(&'static str, &str); 2] {
 fn chat(max_tokens: u32) -> Value {
     json!({
         "model": "smollm2", "max_tokens": max_tokens, "temperature": 0, "ignore_eos": true,
-        "stream": true, "messages": [{"role": "user", "content": "Tell me of the sea."}],
+        "stream": true, "messages": [{"role": "user", "content": "Write about the sea."}],
     })
 }
 
 /// What a streamed chat says.
-async fn told(client: &Client, url: &str, request: &Value) -> Result<String> {
+async fn answer(client: &Client, url: &str, request: &Value) -> Result<String> {
     let events = client.stream(url, request).await?.rest().await?;
     let delta = |event: &Value| {
         let content = &event["choices"][0]["delta"]["content"];
@@ -152,7 +152,7 @@ async fn keys_and_certificate_are_replaced_while_a_chat_streams() -> Result<()> 
     let (client, url) = (alpha.clone(), stand.fleet.url(CHAT));
     let streamed = tokio::spawn({
         let request = request.clone();
-        async move { told(&client, &url, &request).await }
+        async move { answer(&client, &url, &request).await }
     });
 
     stand.keys.replace(&[("team-b", KEY_B)])?;
@@ -169,10 +169,7 @@ async fn keys_and_certificate_are_replaced_while_a_chat_streams() -> Result<()> 
     })
     .await
     .with_context(|| stand.fleet.logs())?;
-    ensure!(
-        !streamed.is_finished(),
-        "the chat was over too soon to tell"
-    );
+    ensure!(!streamed.is_finished(), "the chat was over too soon");
     let streamed = streamed.await?.with_context(|| stand.fleet.logs())?;
 
     // A key that cannot be used is left out, and a certificate that cannot be changes nothing.
@@ -189,7 +186,7 @@ async fn keys_and_certificate_are_replaced_while_a_chat_streams() -> Result<()> 
     ensure!(stand.status(&beta).await? == 200, "the good key was lost");
     ensure!(stand.shown().await? == shown, "the pair before was lost");
 
-    // The last key is taken away: nobody is let in.
+    // The last key is taken away: no client is admitted.
     stand.keys.replace(&[])?;
     stand.logs("no API key is in").await?;
     ensure!(stand.status(&beta).await? == 401, "a revoked key opens");
@@ -204,7 +201,7 @@ async fn keys_and_certificate_are_replaced_while_a_chat_streams() -> Result<()> 
     let address = address::fresh();
     let _router = plain.start_router(&stand.fleet.workers, address).await?;
     let url = format!("http://{address}:{}{CHAT}", ports::HTTP);
-    let expected = told(&Client::new(), &url, &request).await?;
+    let expected = answer(&Client::new(), &url, &request).await?;
     ensure!(
         streamed == expected,
         "{streamed:?}\ninstead of\n{expected:?}"
@@ -214,7 +211,7 @@ async fn keys_and_certificate_are_replaced_while_a_chat_streams() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_key_or_without_tls_nobody_is_served() -> Result<()> {
+async fn without_a_key_or_without_tls_no_client_is_served() -> Result<()> {
     let stand = Stand::start().await?;
     let fleet = &stand.fleet;
     let wrong = stand.client("sk-e2e-wrong")?;
@@ -233,7 +230,10 @@ async fn without_a_key_or_without_tls_nobody_is_served() -> Result<()> {
     }
 
     let stranger = Client::new().get(&fleet.url("/health")).await;
-    ensure!(stranger.is_err(), "a client that trusts nobody was served");
+    ensure!(
+        stranger.is_err(),
+        "a client that trusts no authority was served"
+    );
     let mut plain = TcpStream::connect((fleet.router_address, ports::HTTP)).await?;
     plain
         .write_all(b"GET /health HTTP/1.1\r\nhost: router\r\n\r\n")
@@ -248,21 +248,21 @@ async fn without_a_key_or_without_tls_nobody_is_served() -> Result<()> {
     unharmed(&stand).await
 }
 
-/// A key still opens, workers hold nothing, nothing panicked and no key was told to anyone.
+/// A key still opens, workers hold nothing, nothing panicked and no key was shown.
 async fn unharmed(stand: &Stand) -> Result<()> {
     let fleet = &stand.fleet;
-    let mut told = fleet.client.get(&fleet.url("/metrics")).await?.text();
+    let mut shown = fleet.client.get(&fleet.url("/metrics")).await?.text();
     for key in [KEY_A, KEY_B] {
         let client = stand.client(key)?;
-        told += &client.get(&fleet.url("/server_info")).await?.text();
+        shown += &client.get(&fleet.url("/server_info")).await?.text();
     }
-    ensure!(told.contains("\"version\""), "no key opens: {told}");
+    ensure!(shown.contains("\"version\""), "no key opens: {shown}");
     for worker in &fleet.workers {
         quiet(&fleet.client, &worker.url()).await?;
     }
     let logs = fleet.logs();
     ensure!(!logs.contains("panicked"), "a thread panicked\n{logs}");
-    ensure!(!(logs + &told).contains(KEY_PREFIX), "a key was told");
+    ensure!(!(logs + &shown).contains(KEY_PREFIX), "a key was shown");
     Ok(())
 }
 

@@ -77,7 +77,7 @@ async fn smollm2_over_shm_and_tcp() -> Result<()> {
     Ok(())
 }
 
-/// Choices and usage of a completion, told in one piece and as events of each choice.
+/// Choices and usage of a completion, in one piece and as events of each choice.
 async fn completion(client: &Client, url: &str, request: &Value) -> Result<[Value; 2]> {
     let plain = client.post(url, request).await?;
     ensure!(
@@ -95,7 +95,7 @@ async fn completion(client: &Client, url: &str, request: &Value) -> Result<[Valu
         .iter()
         .filter_map(|event| event["choices"].as_array());
     let mut choices: Vec<&Value> = choices.flatten().collect();
-    // Choices run side by side; the order within each is told.
+    // Choices run side by side; the order within each counts.
     choices.sort_by_key(|choice| choice["index"].as_u64());
     let usage = events.last().map(|event| &event["usage"]);
     Ok([
@@ -114,15 +114,15 @@ async fn echoed_prompts_and_their_logprobs() -> Result<()> {
     let fleet = spec.start().await?;
     for request in echoed() {
         let expected = completion(&fleet.client, &alone_url, &request).await?;
-        let told = completion(&fleet.client, &fleet.url("/v1/completions"), &request).await?;
+        let answers = completion(&fleet.client, &fleet.url("/v1/completions"), &request).await?;
         ensure!(
-            told == expected,
-            "{request} differs:\n {told:?}\n {expected:?}\n{}",
+            answers == expected,
+            "{request} differs:\n {answers:?}\n {expected:?}\n{}",
             fleet.logs()
         );
-        let lists = &told[0]["choices"][0]["logprobs"];
+        let lists = &answers[0]["choices"][0]["logprobs"];
         ensure!(lists["token_logprobs"][0].is_null(), "{lists}");
-        let first = &told[1]["choices"][0]["logprobs"];
+        let first = &answers[1]["choices"][0]["logprobs"];
         ensure!(first["tokens"][0] == lists["tokens"][0], "{first}");
     }
     Ok(())

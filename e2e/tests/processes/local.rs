@@ -39,7 +39,7 @@ spec:
     )
 }
 
-/// States of the workers that `pd-operator local status` tells, such as `prefill Ready`.
+/// States of the workers that `pd-operator local status` lists, such as `prefill Ready`.
 async fn workers(cache: &Path) -> Result<Vec<String>> {
     let mut status = tokio::process::Command::new(binaries::binary("pd-operator"));
     status
@@ -71,7 +71,7 @@ async fn become_ready(cache: &Path, prefill: usize, decode: usize) -> Result<()>
     .await
 }
 
-/// Asks until told to stop; gives the number of answers.
+/// Asks until stopped; gives the number of answers.
 async fn keep_asking(base: &str, seed: u64, stop: &AtomicBool) -> Result<u64> {
     let client = Client::new();
     let mut answered = 0;

@@ -240,7 +240,7 @@ async fn decode_is_killed_and_comes_back(stand: &mut Stand) -> Result<()> {
 }
 
 #[tokio::test]
-async fn tokens_are_those_of_one_agent_whatever_breaks() -> Result<()> {
+async fn tokens_stay_those_of_one_agent_when_things_break() -> Result<()> {
     let mut stand = Stand::start().await?;
     let asked = stand.ask().await?;
     stand.check("over two NICs", asked).await?;

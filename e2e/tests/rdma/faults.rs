@@ -34,7 +34,7 @@ async fn a_cut_link_is_a_silent_peer(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The host's own cable: its device tells of the port, too.
+/// The host's own cable: its device reports the port, too.
 async fn a_pulled_cable_is_an_event(bench: &mut Bench) -> Result<()> {
     let (writer, receiver) = writing(bench).await?;
     bench.hosts[A].set_link(0, false).await?;
@@ -47,7 +47,7 @@ async fn a_pulled_cable_is_an_event(bench: &mut Bench) -> Result<()> {
 }
 
 /// The NIC is taken from its bus, and put back. Deleting the Soft-RoCE device alone shows nothing: the
-/// kernel waits for those who have it open, and does not tell them.
+/// kernel waits for those who have it open, and does not notify them.
 async fn a_removed_device_is_gone(bench: &mut Bench) -> Result<()> {
     let (writer, receiver) = writing(bench).await?;
     let mut holder = bench.hosts[A].start("rdma-ping hold").await?;
@@ -66,7 +66,7 @@ async fn a_removed_device_is_gone(bench: &mut Bench) -> Result<()> {
     )?;
     says(&exit, "the device is gone")?;
     removal.exit(PATIENCE).await?;
-    // Nobody tells it that its writer's host has no NIC any more; on a busy machine it may have run out of patience.
+    // It is not notified that its writer's host has lost its NIC; on a busy machine it may have run out of patience.
     let end = "killall rdma-ping || ! pidof rdma-ping";
     bench.hosts[B].run(end, PATIENCE).await?;
     receiver.exit(PATIENCE).await?;

@@ -4,7 +4,7 @@ use crate::stand::{self, PATIENCE, says};
 use anyhow::{Result, ensure};
 
 #[tokio::test]
-async fn a_machine_without_rdma_is_told_so_in_words() -> Result<()> {
+async fn a_machine_without_rdma_gets_an_error_in_words() -> Result<()> {
     let mut bench = stand::boot(1).await?;
     let host = &mut bench.hosts[0];
     let exit = host

@@ -58,6 +58,6 @@ pub(crate) async fn converse(bench: &mut Bench, what: &str, family: &str) -> Res
 /// Fails unless one of the lines contains `words`.
 pub(crate) fn says(exit: &Exit, words: &str) -> Result<()> {
     let found = exit.lines.iter().any(|line| line.contains(words));
-    ensure!(found, "nobody said {words:?}: {:?}", exit.lines);
+    ensure!(found, "no process said {words:?}: {:?}", exit.lines);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! All writes of a reconcile.
+//! The verbs of a reconcile's writes.
 //!
 //! * Pods are created, never applied: a name is a function of the slot, so creating one twice fails.
 //! * Pools are created once; their size is written through `/scale` only.
@@ -8,27 +8,15 @@
 
 use super::children::{Child, Children, Stored, is_shared, shared_key};
 use super::context::Context;
-use super::facts::PodFacts;
-use super::metrics::DrainOutcome;
 use super::shared::remembered_as;
-use crate::controller::build::Resources;
-use crate::controller::build::component::Component;
-use crate::controller::build::group::follower_name;
-use crate::controller::build::pool::{Pool, Slot};
-use crate::controller::plan::{Action, Leaving, Observed};
-use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, Request};
-use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
-use pd_crds::node_disposition::NodeDisposition;
-use pd_crds::pod::Pod;
 use pd_crds::{PdDeployment, PdPool};
-use pd_protocol::labels::{self, ROUTABLE_GATE};
-use pd_protocol::ports::WorkerPorts;
+use pd_protocol::labels::{self};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -129,8 +117,10 @@ impl Writer<'_> {
             .patch_metadata(&name, &params, &Patch::Apply(typed(wanted)))
             .await
             .map_err(|source| failed::<K>("apply", &name, source))?;
-        let applied = &self.context.applied;
-        applied.remember(&self.applied_by(holder), wanted, patched.meta());
+        let (memories, by) = (&self.context.memories, self.applied_by(holder));
+        memories.update(&by, |memory| {
+            memory.applied.remember(wanted, patched.meta())
+        });
         known.put_metadata(&key, patched.meta());
         Ok(())
     }
@@ -143,8 +133,14 @@ impl Writer<'_> {
         known: &Children<Stored<K>>,
     ) -> bool {
         let stored = known.find(&self.key_of(holder), &wanted.name_any());
-        let (applied, by) = (&self.context.applied, self.applied_by(holder));
-        stored.is_some_and(|stored| applied.is_current(&by, wanted, &stored))
+        let by = self.applied_by(holder);
+        stored.is_some_and(|stored| self.is_as_applied(&by, wanted, &stored))
+    }
+
+    pub(crate) fn is_as_applied<K: Child>(&self, by: &str, wanted: &K, stored: &Stored<K>) -> bool {
+        let memories = &self.context.memories;
+        let is_current = memories.read(by, |memory| memory.applied.is_current(wanted, stored));
+        is_current.unwrap_or(false)
     }
 
     fn key_of(&self, holder: Holder) -> ObjectRef<PdDeployment> {
@@ -278,252 +274,6 @@ impl Writer<'_> {
         }
         Ok(())
     }
-
-    /// Latches a worker's readiness gate: every router sends requests to it.
-    pub(crate) async fn admit(&self, facts: &PodFacts) -> Result<(), ApplyError> {
-        let worker = &facts.pod;
-        let mut metadata = as_seen(worker);
-        if facts.nodes() > 1 {
-            metadata["annotations"] = json!({labels::MEMBERS: facts.members_digest()});
-        }
-        let patch = json!({
-            "metadata": metadata,
-            "status": {"conditions": [{
-                "type": ROUTABLE_GATE,
-                "status": "True",
-                "reason": "RoutersAcknowledged",
-                "message": "every router sends requests to this worker",
-                "lastTransitionTime": now(),
-            }]},
-        });
-        let name = worker.name_any();
-        let patched = self
-            .api::<Pod>()
-            .patch_status(&name, &merge_params(), &Patch::Strategic(patch))
-            .await;
-        unless_changed(patched).map_err(|source| failed::<Pod>("admit", &name, source))
-    }
-
-    /// Carries out one step of the plan; without resources nothing is created.
-    pub(crate) async fn step(
-        &self,
-        action: &Action,
-        facts: &[PodFacts],
-        observed: &Observed,
-        resources: Option<&Resources>,
-    ) -> Result<(), ApplyError> {
-        let find = |name: &str| facts.iter().find(|facts| facts.pod.name_any() == name);
-        match action {
-            Action::Create { component, ordinal } => match resources {
-                Some(resources) => {
-                    self.create_pod(*component, *ordinal, facts, resources)
-                        .await
-                }
-                None => Ok(()),
-            },
-            Action::Leave { pod } => match find(pod) {
-                Some(facts) => {
-                    self.leave(&facts.pod).await?;
-                    if let Some(event) = moved(facts) {
-                        self.publish(&event).await;
-                    }
-                    Ok(())
-                }
-                None => Ok(()),
-            },
-            Action::Drain { pod } => {
-                let url = find(pod).and_then(|facts| facts.admin_url("/drain"));
-                if let Some(url) = url
-                    && let Err(error) = self.context.admin(self.deployment).drain(&url).await
-                {
-                    // The next look finds it undrained and asks again, until its deadline.
-                    tracing::warn!(pod, %error, "cannot ask a worker to drain");
-                }
-                Ok(())
-            }
-            Action::Terminate { pod } => match find(pod) {
-                Some(facts) => {
-                    let mut pods = observed.pods.iter();
-                    let leaving = pods.find(|is| is.name == *pod).and_then(|is| is.leaving);
-                    self.delete(facts, leaving.unwrap_or_default()).await
-                }
-                None => Ok(()),
-            },
-            // Routers watch the pods and find out by themselves.
-            Action::Register { .. } | Action::Cordon { .. } | Action::Deregister { .. } => Ok(()),
-        }
-    }
-
-    async fn create_pod(
-        &self,
-        component: Component,
-        ordinal: u32,
-        facts: &[PodFacts],
-        resources: &Resources,
-    ) -> Result<(), ApplyError> {
-        let pool = match component {
-            Component::Prefill => &resources.prefill,
-            Component::Decode => &resources.decode,
-            // A Deployment makes the routers.
-            Component::Router => return Ok(()),
-        };
-        let slots = facts
-            .iter()
-            .filter(|facts| facts.component == component)
-            .filter_map(|facts| facts.slot);
-        let last = slots
-            .filter(|slot| slot.ordinal == ordinal)
-            .map(|slot| slot.incarnation)
-            .max();
-        let slot = Slot {
-            ordinal,
-            incarnation: last.unwrap_or(0) + 1,
-        };
-        let ports = self.ports_for(pool, &pool.pod_name(slot));
-        self.create_worker(&pool.pod(slot, ports)).await
-    }
-
-    async fn create_worker(&self, pod: &v1::Pod) -> Result<(), ApplyError> {
-        self.create(pod, &self.context.pods, |pod| pod).await
-    }
-
-    fn ports_for(&self, pool: &Pool, pod: &str) -> WorkerPorts {
-        let context = self.context;
-        match pool.shares_host_network() {
-            true => context.host_ports.give(self.namespace, pod, &context.pods),
-            false => WorkerPorts::WELL_KNOWN,
-        }
-    }
-
-    /// Makes the pods of a replica's further nodes, as soon as its first has an address.
-    pub(crate) async fn complete(
-        &self,
-        facts: &PodFacts,
-        resources: &Resources,
-    ) -> Result<(), ApplyError> {
-        let pool = match facts.component {
-            Component::Prefill => &resources.prefill,
-            Component::Decode => &resources.decode,
-            Component::Router => return Ok(()),
-        };
-        let is_lost = facts.disposition == NodeDisposition::Lost;
-        let comes_up = !facts.routable() && !facts.leaves() && !is_lost;
-        // One of an old revision that never served leaves.
-        if !comes_up || facts.revision() != pool.revision {
-            return Ok(());
-        }
-        let Some(meet_at) = facts.meets_at() else {
-            return Ok(());
-        };
-        for rank in facts.missing() {
-            let name = follower_name(&facts.pod.name_any(), rank);
-            if self.context.pods.find(&self.key(), &name).is_some() {
-                // Of a leader of the same name before; the watch reports its end.
-                continue;
-            }
-            let ports = self.ports_for(pool, &name);
-            let follower = pool.follower(&facts.pod.metadata, rank, meet_at, ports);
-            self.create_worker(&follower).await?;
-        }
-        Ok(())
-    }
-
-    /// Marks a worker as leaving, for routers to see; nothing leads back.
-    async fn leave(&self, worker: &Pod) -> Result<(), ApplyError> {
-        let mut metadata = as_seen(worker);
-        metadata["annotations"] = json!({labels::LEAVING_SINCE: now()});
-        metadata["labels"] = json!({labels::LEAVING: "true"});
-        let patch = json!({"metadata": metadata});
-        let name = worker.name_any();
-        let patched = self
-            .api::<Pod>()
-            .patch(&name, &merge_params(), &Patch::Merge(patch))
-            .await;
-        unless_changed(patched).map_err(|source| failed::<Pod>("mark", &name, source))
-    }
-
-    /// Gives a worker's pod the labels that selectors need.
-    pub(crate) async fn relabel(&self, facts: &PodFacts) -> Result<(), ApplyError> {
-        let lacking = facts.lacking_labels();
-        if lacking.is_empty() || facts.pod.metadata.deletion_timestamp.is_some() {
-            return Ok(());
-        }
-        let mut metadata = as_seen(&facts.pod);
-        metadata["labels"] = json!(lacking);
-        let name = facts.pod.name_any();
-        let patch = Patch::Merge(json!({"metadata": metadata}));
-        let api = self.api::<Pod>();
-        let patched = api.patch(&name, &merge_params(), &patch).await;
-        unless_changed(patched).map_err(|source| failed::<Pod>("label", &name, source))
-    }
-
-    /// Deletes a worker. The pods of its further nodes belong to its own and go after it has ended:
-    /// until then it may still serve, and needs them. Those of one that is lost go at once.
-    async fn delete(&self, facts: &PodFacts, leaving: Leaving) -> Result<(), ApplyError> {
-        let is_deleted = self.delete_pod(&facts.pod).await?;
-        if facts.disposition == NodeDisposition::Lost {
-            for follower in facts.members().skip(1) {
-                self.delete_pod(follower).await?;
-            }
-        }
-        if let Some(took) = facts.leaving_for(Timestamp::now())
-            && is_deleted
-        {
-            let outcome = outcome_of(facts.disposition, leaving);
-            self.context.metrics.drained(outcome, took);
-        }
-        Ok(())
-    }
-
-    /// Says whether it was there to be deleted.
-    async fn delete_pod(&self, pod: &Pod) -> Result<bool, ApplyError> {
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: pod.uid(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let name = pod.name_any();
-        match self.api::<Pod>().delete(&name, &params).await {
-            Ok(_) => Ok(true),
-            // Gone, or already another one.
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
-                Ok(false)
-            }
-            Err(source) => Err(failed::<Pod>("delete", &name, source)),
-        }
-    }
-}
-
-/// Says that a worker is replaced because of its node.
-fn moved(facts: &PodFacts) -> Option<Event> {
-    let why = match facts.disposition {
-        NodeDisposition::Keep => return None,
-        NodeDisposition::Evacuate => "its node is being emptied, and its successor serves",
-        NodeDisposition::Lost => "its node, or a pod of its replica, is lost",
-    };
-    let name = facts.pod.name_any();
-    Some(Event {
-        type_: EventType::Normal,
-        reason: "WorkerReplaced".to_owned(),
-        note: Some(format!("{name} leaves: {why}")),
-        action: "Replace".to_owned(),
-        secondary: None,
-    })
-}
-
-fn outcome_of(disposition: NodeDisposition, leaving: Leaving) -> DrainOutcome {
-    if disposition == NodeDisposition::Lost {
-        DrainOutcome::Lost
-    } else if leaving.past_deadline && !leaving.drained {
-        match leaving.unanswered {
-            true => DrainOutcome::Unanswered,
-            false => DrainOutcome::Deadline,
-        }
-    } else {
-        DrainOutcome::Drained
-    }
 }
 
 fn check_owned_by<K: Child>(
@@ -568,7 +318,7 @@ pub(crate) fn merge_params() -> PatchParams {
     }
 }
 
-fn now() -> String {
+pub(super) fn now() -> String {
     Timestamp::now().to_string()
 }
 
@@ -578,20 +328,6 @@ pub(crate) fn typed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Va
     value["apiVersion"] = json!(K::api_version(&()));
     value["kind"] = json!(K::kind(&()));
     value
-}
-
-/// Metadata of a patch that is for a pod as it was seen, and for no other: where the watch is late, a
-/// second patch would only move a time, and cause another event.
-fn as_seen(pod: &Pod) -> Value {
-    json!({"uid": pod.uid(), "resourceVersion": pod.resource_version()})
-}
-
-/// A pod that has changed since is looked at again once the watch reports it.
-fn unless_changed<T>(patched: kube::Result<T>) -> kube::Result<()> {
-    match patched {
-        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(()),
-        patched => patched.map(drop),
-    }
 }
 
 pub(crate) fn failed<K: Resource<DynamicType = ()>>(
@@ -606,6 +342,3 @@ pub(crate) fn failed<K: Resource<DynamicType = ()>>(
         source: Box::new(source),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,7 @@
 //! The answer for `helm test`: has the operator come up whole?
 
-use super::run::{LEASE, api};
+use super::run::LEASE;
+use super::watches::api;
 use crate::http_client::HttpClient;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;

@@ -1,13 +1,13 @@
 //! An apiserver in memory for tests: it stores what it is sent, under its path, and counts requests.
 
 use super::children::Children;
-use super::context::{ApplyCache, Context};
+use super::context::Context;
 use super::host_ports::{HostPorts, PortRange};
+use super::memory::Memories;
 use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::probe::Probes;
 use super::reconcile::reconcile;
-use super::report::StatusCache;
 use crate::controller::build::BuildConfig;
 use crate::controller::site::Site;
 use crate::http_client::HttpClient;
@@ -19,7 +19,7 @@ use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use pd_crds::{PdDeployment, document};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tower::service_fn;
@@ -59,14 +59,9 @@ impl FakeApi {
             policies: Children::default(),
             revisions: Children::default(),
             sharing: tokio::sync::Mutex::default(),
-            applied: ApplyCache::default(),
-            written: StatusCache::default(),
+            memories: Memories::default(),
             probes: Probes::new(),
-            tokens: Mutex::new(HashMap::new()),
-            templates: Mutex::new(HashMap::new()),
-            scalers: Mutex::new(HashMap::new()),
             scrape_client: HttpClient::new(String::new()),
-            failures: Mutex::new(HashMap::new()),
             client,
         }
     }

@@ -27,8 +27,7 @@ impl Writer<'_> {
         let Some(stored) = self.context.deployments.find(&self.key(), &name) else {
             return Ok(());
         };
-        let applied = &self.context.applied;
-        if applied.is_current(&self.uid(), wanted, &stored) {
+        if self.is_as_applied(&self.uid(), wanted, &stored) {
             return Ok(());
         }
         let live = self.live::<Deployment>(&name).await?;

@@ -1,7 +1,7 @@
-//! One reconcile of a deployment: dereference → validate → build → observe and plan → apply →
-//! status. It assumes nothing about the one before it.
+//! One reconcile of a deployment: validate and build, write what surrounds the pods, observe, plan and carry out
+//! its steps, scale, report. It assumes nothing about the one before it.
 
-use super::apply::{ApplyError, Writer, failed, merge_params};
+use super::apply::{ApplyError, Writer};
 use super::context::Context;
 use super::facts::{PodFacts, all_facts};
 use super::observe::observe;
@@ -9,32 +9,23 @@ use super::report::Report;
 use super::scaling;
 use super::shared::FormerAccount;
 use super::status::{self, StatusInputs};
-use crate::controller::build::budget::{Evictable, Mover, build_budgets};
-use crate::controller::build::component::Component;
-use crate::controller::build::pool::Pool;
-use crate::controller::build::{self, Resources, revision, router, service};
-use crate::controller::plan::{Action as Step, Desired, Observed, ObservedPod, plan};
+use crate::controller::build::{self, Resources};
+use crate::controller::plan::{Action as Step, Observed, ObservedPod, plan};
 use crate::controller::validate::{self, Valid};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::Patch;
 use kube::runtime::controller::Action;
-use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::ObjectRef;
-use pd_crds::drain::OnCordon;
 use pd_crds::field::FieldErrors;
-use pd_crds::node_disposition::NodeDisposition;
-use pd_crds::scaling::ScalingMode;
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdDeploymentStatus};
 use pd_protocol::{Backoff, labels};
-use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Pause until the next look while something is awaited that no watch reports: a router's
+/// Pause until the next reconcile while something is awaited that no watch reports: a router's
 /// acknowledgement, the end of a drain.
-const AWAITING: Duration = Duration::from_secs(1);
+pub(super) const AWAITING: Duration = Duration::from_secs(1);
 /// Longest pause after a failure; it doubles with each in a row.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 const RETRY: Backoff = Backoff::doubling(Duration::from_secs(1), RETRY_MAX);
@@ -75,12 +66,20 @@ pub(crate) async fn reconcile(
 ) -> Result<Action, ReconcileError> {
     let began = Instant::now();
     context.metrics.reconciling.inc();
-    let deployment = context.written.renewed(deployment);
+    let deployment = renewed(deployment, &context);
     let result = Box::pin(reconcile_deployment(&deployment, &context)).await;
     context.metrics.reconciling.dec();
     let error = result.as_ref().err();
     context.metrics.reconciled(began.elapsed(), error);
     result
+}
+
+/// The deployment with its newest status.
+pub(crate) fn renewed(mut deployment: Arc<PdDeployment>, context: &Context) -> Arc<PdDeployment> {
+    let uid = deployment.uid().unwrap_or_default();
+    let memories = &context.memories;
+    memories.read(&uid, |memory| memory.statuses.renew(&mut deployment));
+    deployment
 }
 
 async fn reconcile_deployment(
@@ -278,104 +277,6 @@ impl Writer<'_> {
         self.record_revision().await
     }
 
-    /// Disruption budgets; while the size of a pool is not known they stay as they are.
-    async fn apply_budgets(
-        &self,
-        valid: &Valid,
-        desired: &[Desired],
-        facts: &[PodFacts],
-    ) -> Result<(), ApplyError> {
-        let spec = &valid.deployment().spec;
-        if desired.is_empty() {
-            return Ok(());
-        }
-        let moves = self.context.nodes.sees() && spec.drain.on_cordon == OnCordon::Move;
-        let pools = desired.iter().map(|pool| Evictable {
-            replicas: pool.replicas,
-            nodes: pool.nodes,
-        });
-        let pools: Vec<Evictable> = pools.collect();
-        let empties_node = facts
-            .iter()
-            .any(|facts| facts.disposition == NodeDisposition::Evacuate && facts.slot.is_some());
-        let mover = match moves {
-            true => Mover::of(&pools, empties_node),
-            false => Mover::Eviction,
-        };
-        let wanted: u32 = pools.iter().map(|pool| pool.replicas * pool.nodes).sum();
-        // In a rollout there are more, and still only one of them may go.
-        let workers = facts.iter().filter(|facts| facts.slot.is_some());
-        let exist = workers.map(|facts| facts.members().count()).sum::<usize>();
-        let pods = wanted.max(u32::try_from(exist).unwrap_or(u32::MAX));
-        let budgets = build_budgets(self.deployment, pods, self.routers_wanted(), mover);
-        let known = &self.context.budgets;
-        for budget in &budgets {
-            self.apply(budget, known).await?;
-        }
-        let is_wanted = |name: &str| budgets.iter().any(|budget| budget.name_any() == name);
-        self.remove_rest(known, is_wanted).await
-    }
-
-    /// What is wanted of each pool, as its `PDPool` says once it exists.
-    async fn desired(
-        &self,
-        valid: &Valid,
-        resources: &Resources,
-    ) -> Result<Vec<Desired>, ApplyError> {
-        let spec = &valid.deployment().spec;
-        let mut desired = Vec::new();
-        for pool in [&resources.prefill, &resources.decode] {
-            let object = pool.object(self.deployment);
-            let name = object.name_any();
-            let replicas = match self.context.pools.find(&self.key(), &name) {
-                None => {
-                    self.create(&object, &self.context.pools, |pool| pool)
-                        .await?;
-                    pool.replicas
-                }
-                Some(stored) => {
-                    let replicas = u32::try_from(stored.spec.replicas).unwrap_or(0);
-                    if spec.autoscaling.mode == ScalingMode::Off && replicas != pool.replicas {
-                        self.scale(&name, pool.replicas).await?;
-                        // Else the spec has changed, and that is what it asks for.
-                        if self.had_wanted(pool) {
-                            self.publish(&scale_undone(pool, &name, replicas)).await;
-                        }
-                        pool.replicas
-                    } else {
-                        replicas
-                    }
-                }
-            };
-            desired.push(pool.desired(spec, replicas));
-        }
-        Ok(desired)
-    }
-
-    /// Whether a pool's size was the wanted one already when the status was last written.
-    fn had_wanted(&self, pool: &Pool) -> bool {
-        let status = self.deployment.status.as_ref();
-        let wanted = status.map(|status| match pool.component {
-            Component::Decode => status.pools.decode.desired,
-            Component::Prefill | Component::Router => status.pools.prefill.desired,
-        });
-        wanted.and_then(|wanted| u32::try_from(wanted).ok()) == Some(pool.replicas)
-    }
-
-    /// As the spec says; where it leaves the number to others, those that there are.
-    fn routers_wanted(&self) -> i32 {
-        let pods = || {
-            let pods = self.context.pods.of(&self.key()).into_iter();
-            let role = Component::Router.as_str();
-            let routers = pods.filter(|pod| {
-                let is_router = pod.labels().get(labels::ROLE).is_some_and(|it| it == role);
-                is_router && pod.metadata.deletion_timestamp.is_none()
-            });
-            i32::try_from(routers.count()).unwrap_or(i32::MAX).max(1)
-        };
-        self.deployment.spec.router.replicas.unwrap_or_else(pods)
-    }
-
     async fn take_steps(
         &self,
         steps: &[Step],
@@ -396,158 +297,6 @@ impl Writer<'_> {
             outcome = outcome.and(self.step(step, facts, observed, Some(resources)).await);
         }
         outcome
-    }
-
-    fn status_inputs(
-        &self,
-        valid: &Valid,
-        resources: &Resources,
-        facts: &[PodFacts],
-        observed: &Observed,
-        failure: Option<&ApplyError>,
-    ) -> StatusInputs {
-        let routers = facts
-            .iter()
-            .filter(|facts| facts.component == Component::Router && facts.ready());
-        StatusInputs {
-            routers: (
-                i32::try_from(routers.count()).unwrap_or(i32::MAX),
-                self.routers_wanted(),
-            ),
-            endpoint: service::endpoint(valid.deployment(), self.namespace),
-            revision: revision::of_pools(&valid.deployment().spec),
-            suspended: valid.deployment().spec.suspend,
-            drifted: image_drift(facts, resources),
-            refused: None,
-            replaces_routers: self.replaces_routers(facts, &valid.deployment().spec),
-            trouble: failure.map(bounded),
-            decisions: Vec::new(),
-            stuck: facts.iter().find_map(PodFacts::stuck),
-            unpaired: observed.unpaired.as_ref().map(bounded),
-            progressed: facts.iter().filter_map(PodFacts::last_change).max(),
-        }
-    }
-
-    fn replaces_routers(&self, facts: &[PodFacts], spec: &PdDeploymentSpec) -> bool {
-        let wanted = revision::revision(spec, Component::Router);
-        let mut routers = facts
-            .iter()
-            .filter(|facts| facts.component == Component::Router && !facts.has_ended());
-        routers.any(|router| router.revision() != wanted)
-    }
-
-    /// Says why a spec is not carried out that was never valid, or no longer builds; workers on their
-    /// way out go on, and none is made.
-    async fn refuse(&self, refused: &str, now: Timestamp) -> Result<Action, ReconcileError> {
-        let mut again = None;
-        if self.facts().iter().any(PodFacts::leaves) {
-            self.ensure_token().await?;
-            let facts = self.facts();
-            let admin = self.context.admin(self.deployment);
-            let probes = &self.context.probes;
-            let observed = observe(self.deployment, &facts, &admin, probes, now).await;
-            for step in plan(&[], &observed) {
-                self.step(&step, &facts, &observed, None).await?;
-            }
-            again = Some(AWAITING);
-        }
-        let status = status::refused(self.deployment, status::INVALID_SPEC, refused, now);
-        self.report(Report::without_pools(status)).await?;
-        Ok(again.map_or_else(Action::await_change, Action::requeue))
-    }
-
-    /// A finalizer orders deletion: workers drain while routers still carry their streams.
-    async fn ensure_finalizer(&self) -> Result<(), ApplyError> {
-        let held = self.deployment.finalizers();
-        if held.iter().any(|name| name == labels::FINALIZER) {
-            return Ok(());
-        }
-        let mut finalizers = held.to_vec();
-        finalizers.push(labels::FINALIZER.to_owned());
-        self.write_finalizers(&finalizers).await
-    }
-
-    async fn write_finalizers(&self, finalizers: &[String]) -> Result<(), ApplyError> {
-        let name = self.deployment.name_any();
-        let patch = Patch::Merge(json!({"metadata": {
-            "finalizers": finalizers,
-            "resourceVersion": self.deployment.resource_version(),
-        }}));
-        self.api::<PdDeployment>()
-            .patch(&name, &merge_params(), &patch)
-            .await
-            .map_err(|source| failed::<PdDeployment>("mark", &name, source))?;
-        Ok(())
-    }
-
-    /// Drains every worker, then lets the object and with it everything it owns go.
-    async fn delete_all(&self) -> Result<Action, ReconcileError> {
-        let finalizers = self.deployment.finalizers();
-        if finalizers.iter().all(|name| name != labels::FINALIZER) {
-            self.context.forget(&self.uid());
-            return Ok(Action::await_change());
-        }
-        if self.facts().iter().any(|facts| facts.slot.is_some()) {
-            self.ensure_token().await?;
-            let facts = self.facts();
-            let admin = self.context.admin(self.deployment);
-            let (probes, now) = (&self.context.probes, Timestamp::now());
-            let observed = observe(self.deployment, &facts, &admin, probes, now).await;
-            let desired = [Component::Prefill, Component::Decode].map(Desired::nothing);
-            for step in plan(&desired, &observed) {
-                self.step(&step, &facts, &observed, None).await?;
-            }
-            return Ok(Action::requeue(AWAITING));
-        }
-        let rest: Vec<String> = finalizers
-            .iter()
-            .filter(|name| *name != labels::FINALIZER)
-            .cloned()
-            .collect();
-        self.write_finalizers(&rest).await?;
-        self.context.forget(&self.uid());
-        Ok(Action::await_change())
-    }
-}
-
-/// Workers of the wanted revision that run another image than new ones would, in words.
-fn image_drift(facts: &[PodFacts], resources: &Resources) -> Option<String> {
-    let drifted = facts.iter().filter_map(|facts| {
-        let (revision, wanted) = match facts.component {
-            Component::Prefill => (
-                resources.prefill.revision.as_str(),
-                resources.prefill.image()?,
-            ),
-            Component::Decode => (
-                resources.decode.revision.as_str(),
-                resources.decode.image()?,
-            ),
-            Component::Router => router::revision_and_image(&resources.router)?,
-        };
-        let runs = facts.image()?;
-        let stays = facts.revision() == revision && !facts.leaves() && !facts.has_ended();
-        (runs != wanted && stays).then_some((runs, wanted))
-    });
-    let drifted: Vec<_> = drifted.collect();
-    let (runs, wanted) = drifted.first()?;
-    Some(format!(
-        "{} pods of this revision run another image ({runs}) than new ones ({wanted})",
-        drifted.len()
-    ))
-}
-
-/// Says why a pool that another client scaled has its old size again.
-fn scale_undone(pool: &Pool, name: &str, asked: u32) -> Event {
-    let (role, replicas) = (pool.component.as_str(), pool.replicas);
-    Event {
-        type_: EventType::Warning,
-        reason: "ScaleUndone".to_owned(),
-        note: Some(format!(
-            "PDPool {name} was set to {asked} and is {replicas} again: with spec.autoscaling.mode \
-             Off the size is spec.pools.{role}.replicas; change that, or set the mode to External"
-        )),
-        action: "Scale".to_owned(),
-        secondary: None,
     }
 }
 
@@ -597,7 +346,7 @@ fn newly_routable<'a>(
 }
 
 /// A message as a condition may carry it: Events end at 1 kB.
-fn bounded(message: &impl ToString) -> String {
+pub(super) fn bounded(message: &impl ToString) -> String {
     let mut text = message.to_string();
     if let Some((end, _)) = text.char_indices().nth(1000) {
         text.truncate(end);

@@ -12,7 +12,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Patch;
 use kube::runtime::events::{Event, EventType};
 use kube::{Resource, ResourceExt};
-use parking_lot::Mutex;
 use pd_crds::status::RevisionStatus;
 use pd_crds::{PdDeployment, PdDeploymentStatus, PdPool, PdPoolStatus};
 use pd_protocol::labels;
@@ -33,17 +32,11 @@ pub(crate) struct Report {
     pub(crate) pools: Vec<(String, PdPoolStatus)>,
 }
 
-/// Statuses as this process last wrote them: what the watches reported may be older.
+/// Statuses of a deployment as this process last wrote them: what the watches reported may be older.
 #[derive(Debug, Default)]
-pub(crate) struct StatusCache {
-    /// By the deployment's UID.
-    by_deployment: Mutex<HashMap<String, WrittenStatuses>>,
-}
-
-#[derive(Debug, Default)]
-struct WrittenStatuses {
+pub(crate) struct WrittenStatuses {
     /// With the resource version of the result.
-    status: Option<(u64, PdDeploymentStatus)>,
+    deployment: Option<(u64, PdDeploymentStatus)>,
     pools: HashMap<String, (u64, PdPoolStatus)>,
     /// Since when there is a change to write.
     unsettled: Option<Instant>,
@@ -60,51 +53,31 @@ impl Report {
     }
 }
 
-// === impl StatusCache ===
+// === impl WrittenStatuses ===
 
-impl StatusCache {
+impl WrittenStatuses {
     /// The deployment with its newest status.
-    pub(crate) fn renewed(&self, mut deployment: Arc<PdDeployment>) -> Arc<PdDeployment> {
-        let by_deployment = self.by_deployment.lock();
-        let last = by_deployment.get(&deployment.uid().unwrap_or_default());
-        let last = last.and_then(|last| last.status.as_ref());
-        let newer = last.filter(|(version, _)| *version > resource_version(deployment.meta()));
+    pub(crate) fn renew(&self, deployment: &mut Arc<PdDeployment>) {
+        let newer = self.deployment.as_ref();
+        let newer = newer.filter(|(version, _)| *version > resource_version(deployment.meta()));
         if let Some((_, status)) = newer {
-            Arc::make_mut(&mut deployment).status = Some(status.clone());
+            Arc::make_mut(deployment).status = Some(status.clone());
         }
-        deployment
-    }
-
-    pub(crate) fn forget(&self, deployment: &str) {
-        self.by_deployment.lock().remove(deployment);
     }
 
     /// Whether a pool's newest status is another one.
-    fn is_news(&self, deployment: &str, stored: &PdPool, status: &PdPoolStatus) -> bool {
-        let by_deployment = self.by_deployment.lock();
-        let last = by_deployment.get(deployment);
-        let last = last.and_then(|last| last.pools.get(&stored.name_any()));
+    fn is_news(&self, stored: &PdPool, status: &PdPoolStatus) -> bool {
+        let last = self.pools.get(&stored.name_any());
         let newer = last.filter(|(version, _)| *version > resource_version(stored.meta()));
         let newest = newer.map(|(_, status)| status).or(stored.status.as_ref());
         newest != Some(status)
     }
 
     /// How long to hold a change back; nothing once it is time.
-    fn settles(&self, deployment: &str, now: Instant) -> Option<Duration> {
-        let mut by_deployment = self.by_deployment.lock();
-        let last = by_deployment.entry(deployment.to_owned()).or_default();
-        let since = *last.unsettled.get_or_insert(now);
+    fn settles(&mut self, now: Instant) -> Option<Duration> {
+        let since = *self.unsettled.get_or_insert(now);
         let left = SETTLE.saturating_sub(now.duration_since(since));
         Some(left).filter(|left| !left.is_zero())
-    }
-
-    fn change(&self, deployment: &str, change: impl FnOnce(&mut WrittenStatuses)) {
-        change(
-            self.by_deployment
-                .lock()
-                .entry(deployment.to_owned())
-                .or_default(),
-        );
     }
 }
 
@@ -196,7 +169,7 @@ impl Writer<'_> {
             let stored = self.context.pools.find(&self.key(), &name)?;
             let selector = replicas_selector(self.deployment, pool.component);
             let status = status::of_pool(counted, selector, stored.metadata.generation);
-            let is_news = self.context.written.is_news(&self.uid(), &stored, &status);
+            let is_news = self.statuses(|written| written.is_news(&stored, &status));
             is_news.then_some((name, status))
         });
         reports.collect()
@@ -209,7 +182,7 @@ impl Writer<'_> {
     ) -> Result<Option<Duration>, ApplyError> {
         let is_news =
             self.deployment.status.as_ref() != Some(&report.status) || !report.pools.is_empty();
-        if is_news && let Some(left) = self.context.written.settles(&self.uid(), Instant::now()) {
+        if is_news && let Some(left) = self.statuses(|written| written.settles(Instant::now())) {
             return Ok(Some(left));
         }
         self.report(report).await?;
@@ -218,14 +191,11 @@ impl Writer<'_> {
 
     /// Writes what is news of a report.
     pub(crate) async fn report(&self, report: Report) -> Result<(), ApplyError> {
-        let (uid, written) = (self.uid(), &self.context.written);
         let Report { status, pools } = report;
         for (name, status) in pools {
             let patched = self.patch_status::<PdPool>(&name, &status).await?;
             let entry = (resource_version(patched.meta()), status);
-            written.change(&uid, |last| {
-                last.pools.insert(name, entry);
-            });
+            self.statuses(|written| written.pools.insert(name, entry));
         }
         self.context
             .metrics
@@ -237,10 +207,15 @@ impl Writer<'_> {
             let patched = self.patch_status::<PdDeployment>(&name, &status).await?;
             self.publish_transition(before, &status).await;
             let entry = (resource_version(patched.meta()), status);
-            written.change(&uid, |last| last.status = Some(entry));
+            self.statuses(|written| written.deployment = Some(entry));
         }
-        written.change(&uid, |last| last.unsettled = None);
+        self.statuses(|written| written.unsettled = None);
         Ok(())
+    }
+
+    fn statuses<T>(&self, change: impl FnOnce(&mut WrittenStatuses) -> T) -> T {
+        let memories = &self.context.memories;
+        memories.update(&self.uid(), |memory| change(&mut memory.statuses))
     }
 
     async fn patch_status<K: Child>(

@@ -54,12 +54,14 @@ impl Writer<'_> {
     /// Asks the apiserver once for each template that this operator makes; indexes hold none.
     async fn kept(&self, made: &Deployment, digest: &str) -> Result<Option<Arc<Kept>>, ApplyError> {
         let (uid, name) = (self.uid(), made.name_any());
-        let templates = &self.context.templates;
+        let memories = &self.context.memories;
         if self.context.deployments.find(&self.key(), &name).is_none() {
-            templates.lock().remove(&uid);
+            memories.update(&uid, |memory| memory.template = None);
             return Ok(None);
         }
-        let known = templates.lock().get(&uid).cloned();
+        let known = memories
+            .read(&uid, |memory| memory.template.clone())
+            .flatten();
         if let Some(known) = known.filter(|known| known.made == digest) {
             return Ok(known.kept);
         }
@@ -70,7 +72,7 @@ impl Writer<'_> {
             made: digest.to_owned(),
             kept: kept.clone(),
         };
-        templates.lock().insert(uid, template);
+        memories.update(&uid, |memory| memory.template = Some(template));
         Ok(kept)
     }
 }

@@ -1,42 +1,28 @@
 //! The controller: watches, the loop over their events, and its end.
 
-use super::children::{Child, Children, NotifyOf, Stored, Watch, watch, watch_metadata};
-use super::context::{ApplyCache, Context, version_of};
 use super::endpoint::Endpoint;
-use super::history;
-use super::host_ports::{HostPorts, PortRange};
+use super::host_ports::PortRange;
 use super::lease::Candidate;
 use super::metrics::Metrics;
-use super::nodes::Nodes;
-use super::probe::Probes;
 use super::reconcile::{reconcile, retry};
-use super::report::StatusCache;
 use super::shared::{deployments_of, tidy_namespaces};
+use super::watches::{self, api, specs};
 use super::write_fence::{FenceLayer, WriteFence};
 use crate::controller::build::BuildConfig;
-use crate::controller::site;
-use crate::http_client::HttpClient;
-use futures::channel::mpsc;
-use futures::future::try_join_all;
-use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use kube::client::ClientBuilder;
 use kube::runtime::controller::{Config, Error as ControllerError};
-use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::reflector::ObjectRef;
-use kube::runtime::reflector::store::{Store, Writer};
-use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
-use kube::{Api, Client, Resource, ResourceExt};
-use parking_lot::Mutex;
+use kube::runtime::reflector::store::Store;
+use kube::runtime::{Controller, reflector};
+use kube::{Api, Client};
 use pd_crds::PdDeployment;
 use pd_crds::pod::Pod;
-use pd_protocol::labels;
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// Deployments reconciled at the same time: most of a reconcile is waiting for the apiserver.
@@ -105,7 +91,7 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
         .await
         .map_err(|error| RunError::CannotList(Box::new(error)))?;
     config.build.image = image(&plain, config.image.take(), config.build.image).await?;
-    let watches = start_watches(client, &config, Arc::clone(&metrics));
+    let watches = watches::start(client, &config, Arc::clone(&metrics));
     let (context, mut changed) = watches.await?;
     endpoint.set_ready();
     let mut candidate = config.leader_election.then(|| candidate(&plain, fence));
@@ -213,15 +199,6 @@ async fn image(
     Ok(image.unwrap_or(default))
 }
 
-/// What is not known is not refused: pods then say why they do not start.
-async fn kubernetes_minor(client: &Client) -> Option<u32> {
-    let version = client.apiserver_version().await;
-    let version = version.inspect_err(|error| {
-        tracing::warn!(%error, "cannot read the apiserver's version");
-    });
-    site::minor(&version.ok()?.minor)
-}
-
 /// A client whose writes pass the fence, and one for the Lease that opens it.
 async fn connect(fence: &WriteFence, metrics: &Arc<Metrics>) -> kube::Result<(Client, Client)> {
     let config = kube::Config::infer().await;
@@ -243,163 +220,4 @@ fn candidate(client: &Client, fence: WriteFence) -> Candidate {
     let identity = format!("{name}_{:08x}", rand::random::<u32>());
     let api = Api::namespaced(client.clone(), &namespace);
     Candidate::new(api, LEASE, identity, fence)
-}
-
-/// Starts the watches of everything a deployment owns, and waits until each has listed.
-async fn start_watches(
-    client: Client,
-    config: &ClusterConfig,
-    metrics: Arc<Metrics>,
-) -> Result<
-    (
-        Arc<Context>,
-        impl Stream<Item = ObjectRef<PdDeployment>> + use<>,
-    ),
-    RunError,
-> {
-    let mut watches = Watches::new(&client, config.namespace.as_deref());
-    let (nodes, changed_nodes, heard) = Nodes::watch(client.clone());
-    // Until then it is unknown who may move workers; a refusal is an answer.
-    watches.synced.push(heard);
-    let reporter = Reporter {
-        controller: "pd-operator".to_owned(),
-        instance: std::env::var("POD_NAME").ok(),
-    };
-    let mut build = config.build.clone();
-    build.site.kubernetes_minor = kubernetes_minor(&client).await;
-    let context = Context {
-        recorder: Recorder::new(client.clone(), reporter),
-        config: build,
-        metrics,
-        nodes,
-        host_ports: HostPorts::new(config.host_ports.clone()),
-        pods: watches.begin(NotifyOf::Everything, |pod| pod),
-        pools: watches.begin(NotifyOf::AllButStatus, |pool| pool),
-        deployments: watches.begin_metadata(),
-        services: watches.begin_metadata(),
-        accounts: watches.begin_shared(),
-        bindings: watches.begin_shared(),
-        budgets: watches.begin_metadata(),
-        policies: watches.begin_shared(),
-        revisions: watches.begin(NotifyOf::AllButStatus, history::pruned),
-        sharing: tokio::sync::Mutex::default(),
-        applied: ApplyCache::default(),
-        written: StatusCache::default(),
-        probes: Probes::new(),
-        tokens: Mutex::new(HashMap::new()),
-        templates: Mutex::default(),
-        scalers: Mutex::new(HashMap::new()),
-        // `/metrics` needs no token.
-        scrape_client: HttpClient::new(String::new()),
-        failures: Mutex::new(HashMap::new()),
-        client: client.clone(),
-    };
-    let Watches {
-        synced, changed, ..
-    } = watches;
-    // The channels hold the first lists; draining them is what lets the lists complete.
-    let mut changed = Box::pin(stream::select_all(changed));
-    let drained = async { while changed.next().await.is_some() {} };
-    tokio::select! {
-        synced = try_join_all(synced) => { synced.map_err(|_| RunError::NeverSynced)?; }
-        () = drained => return Err(RunError::NeverSynced),
-    }
-    let context = Arc::new(context);
-    let moved = moved(Arc::clone(&context), changed_nodes);
-    Ok((context, stream::select(changed, moved)))
-}
-
-/// Watches that have begun.
-struct Watches<'a> {
-    client: &'a Client,
-    namespace: Option<&'a str>,
-    synced: Vec<oneshot::Receiver<()>>,
-    changed: Vec<mpsc::Receiver<ObjectRef<PdDeployment>>>,
-}
-
-// === impl Watches ===
-
-impl<'a> Watches<'a> {
-    fn new(client: &'a Client, namespace: Option<&'a str>) -> Self {
-        Self {
-            client,
-            namespace,
-            synced: Vec::new(),
-            changed: Vec::new(),
-        }
-    }
-
-    fn begin<K: Child>(&mut self, notify: NotifyOf, keep: fn(K) -> K) -> Children<K> {
-        let objects = api(self.client, self.namespace);
-        self.begun(watch(objects, labels::DEPLOYMENT, notify, keep))
-    }
-
-    /// Watches a kind of which only the metadata is read.
-    fn begin_metadata<K: Child>(&mut self) -> Children<Stored<K>> {
-        let watch = watch_metadata(self.client, self.namespace, labels::DEPLOYMENT);
-        self.begun(watch)
-    }
-
-    /// Watches a kind of which some are shared by the deployments of a namespace.
-    fn begin_shared<K: Child>(&mut self) -> Children<Stored<K>> {
-        let (name, value) = labels::MANAGED_BY;
-        let label = format!("{name}={value}");
-        self.begun(watch_metadata(self.client, self.namespace, &label))
-    }
-
-    fn begun<V>(&mut self, watch: Watch<V>) -> Children<V> {
-        let Watch {
-            children,
-            changed,
-            synced,
-        } = watch;
-        self.synced.push(synced);
-        self.changed.push(changed);
-        children
-    }
-}
-
-/// Deployments that have a pod on a node that changed.
-fn moved(
-    context: Arc<Context>,
-    nodes: impl Stream<Item = String>,
-) -> impl Stream<Item = ObjectRef<PdDeployment>> {
-    nodes.flat_map(move |node| {
-        let on_node = |pod: &Pod| {
-            let spec = pod.spec.as_ref();
-            spec.is_some_and(|spec| spec.node_name.as_ref() == Some(&node))
-        };
-        stream::iter(context.pods.owners_where(on_node))
-    })
-}
-
-/// The deployments to reconcile, from their watch, but not for a status, which this operator writes.
-/// `gone` is notified after one has gone, which nothing is reconciled for.
-fn specs(
-    deployments: Api<PdDeployment>,
-    writer: Writer<PdDeployment>,
-    gone: Arc<Notify>,
-) -> impl Stream<Item = watcher::Result<PdDeployment>> {
-    watcher(deployments, watcher::Config::default())
-        .default_backoff()
-        .modify(|deployment| deployment.managed_fields_mut().clear())
-        .reflect(writer)
-        .inspect_ok(move |event| {
-            if matches!(event, watcher::Event::Delete(_) | watcher::Event::InitDone) {
-                gone.notify_one();
-            }
-        })
-        .applied_objects()
-        .predicate_filter(
-            |deployment: &PdDeployment| Some(version_of(deployment.meta())),
-            Default::default(),
-        )
-}
-
-/// The objects of one namespace, or of all.
-pub(crate) fn api<K: Child>(client: &Client, namespace: Option<&str>) -> Api<K> {
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    }
 }

@@ -24,17 +24,18 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 impl Writer<'_> {
     /// Notes which pods are degraded.
     pub(crate) fn note_degraded(&self, facts: &[PodFacts], observed: &mut Observed) {
-        let scalers = self.context.scalers.lock();
-        let Some(scaler) = scalers.get(&self.uid()) else {
-            return;
-        };
-        for pod in &mut observed.pods {
-            let mut facts = facts.iter();
-            let facts = facts.find(|facts| facts.pod.name_any() == pod.name);
-            if let Some(uid) = facts.and_then(|facts| facts.pod.uid()) {
-                scaler.note_degraded(pod, &uid);
+        self.context.memories.read(&self.uid(), |memory| {
+            let Some(scaler) = &memory.scaler else {
+                return;
+            };
+            for pod in &mut observed.pods {
+                let mut facts = facts.iter();
+                let facts = facts.find(|facts| facts.pod.name_any() == pod.name);
+                if let Some(uid) = facts.and_then(|facts| facts.pod.uid()) {
+                    scaler.note_degraded(pod, &uid);
+                }
             }
-        }
+        });
     }
 
     /// Looks and decides, if it is time; returns the decisions for the status.
@@ -46,12 +47,14 @@ impl Writer<'_> {
         observed: &Observed,
     ) -> Result<Vec<status::Decision>, ApplyError> {
         let uid = self.uid();
+        // No other task reconciles this deployment meanwhile.
+        let known = self
+            .context
+            .memories
+            .update(&uid, |memory| memory.scaler.take());
         if !spec.scales_by_load() {
-            self.context.scalers.lock().remove(&uid);
             return Ok(Vec::new());
         }
-        // No other task reconciles this deployment meanwhile.
-        let known = self.context.scalers.lock().remove(&uid);
         let mut scaler = known.unwrap_or_else(|| {
             let before = self.deployment.status.as_ref();
             let decisions = before.map(|status| status.decisions.clone());
@@ -65,7 +68,8 @@ impl Writer<'_> {
             outcome = self.carry_out(&decision).await;
         }
         let decisions = scaler.decisions.clone();
-        self.context.scalers.lock().insert(uid, scaler);
+        let memories = &self.context.memories;
+        memories.update(&uid, |memory| memory.scaler = Some(scaler));
         outcome.map(|()| decisions)
     }
 

@@ -203,7 +203,7 @@ impl Context {
                 .await?;
             self.remove_shared_of::<NetworkPolicy>(namespace, &self.policies)
                 .await?;
-            self.applied.forget(&remembered_as(namespace));
+            self.memories.forget(&remembered_as(namespace));
             tracing::info!(
                 namespace,
                 "removed the shared objects of a namespace without PDDeployments"

@@ -79,7 +79,8 @@ impl Writer<'_> {
     /// Reads the token, or makes one. A Secret of that name which is not ours is not read.
     pub(crate) async fn ensure_token(&self) -> Result<(), ApplyError> {
         let uid = self.uid();
-        let known = self.context.tokens.lock().get(&uid).cloned();
+        let memories = &self.context.memories;
+        let known = memories.read(&uid, |memory| memory.token.clone()).flatten();
         let facts = self.facts();
         let is_fresh = |known: &Held| known.read.elapsed() < READ_AGAIN;
         if known.as_ref().is_some_and(is_fresh) && !facts.iter().any(PodFacts::lacks_secret) {
@@ -93,7 +94,7 @@ impl Writer<'_> {
             let secret = build_secret(self.deployment, name.clone(), &held);
             match api.create(&post_params(), &secret).await {
                 Ok(_) => {
-                    self.context.tokens.lock().insert(uid, held);
+                    memories.update(&uid, |memory| memory.token = Some(held));
                     return Ok(());
                 }
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {}
@@ -102,7 +103,7 @@ impl Writer<'_> {
         }
         let held = self.read_token(&api, &name, known.as_ref(), !facts.is_empty());
         let held = held.await?;
-        self.context.tokens.lock().insert(uid, held);
+        memories.update(&uid, |memory| memory.token = Some(held));
         Ok(())
     }
 

@@ -18,7 +18,7 @@ function connect(url) {
   });
 }
 
-function told(why) {
+function errorOf(why) {
   return JSON.parse(why.responseBody).error;
 }
 
@@ -57,14 +57,14 @@ main(connect, {
   async wrong_model(provider) {
     const why = await refused(APICallError, () => generateText({ ...SETTINGS, model: provider("other") }));
     assert.equal(why.statusCode, 404);
-    assert.equal(told(why).code, "model_not_found");
+    assert.equal(errorOf(why).code, "model_not_found");
   },
 
   async too_long_a_prompt(provider) {
     const ask = { ...SETTINGS, prompt: TOO_LONG, model: provider(MODEL) };
     const why = await refused(APICallError, () => generateText(ask));
     assert.equal(why.statusCode, 400);
-    assert.equal(told(why).code, "context_length_exceeded");
+    assert.equal(errorOf(why).code, "context_length_exceeded");
   },
 
   async what_is_not_supported(provider) {
@@ -76,7 +76,7 @@ main(connect, {
     };
     for (const [field, ask] of Object.entries(asks)) {
       const why = await refused(APICallError, ask);
-      assert.equal(told(why).param, field);
+      assert.equal(errorOf(why).param, field);
       assert(why.message.includes(`\`${field}\``), why.message);
     }
     return Object.keys(asks);

@@ -47,7 +47,7 @@ export async function freesTheWorker(stop) {
 }
 
 /** No text of these checks is empty on a server that works. */
-function isTold(answer) {
+function hasText(answer) {
   const parts = Array.isArray(answer) ? answer : [answer];
   return parts.length > 0 && !parts.includes("");
 }
@@ -61,7 +61,7 @@ export async function main(connect, checks) {
       const answers = [];
       for (url of urls) answers.push((await check(connect(url))) ?? null);
       for (const answer of answers) assert.deepEqual(answer, answers[0], "answers differ");
-      assert(isTold(answers[0]), `an empty answer: ${JSON.stringify(answers[0])}`);
+      assert(hasText(answers[0]), `an empty answer: ${JSON.stringify(answers[0])}`);
       console.log(`ok    ${name.padEnd(30)} ${JSON.stringify(answers[0]).slice(0, 90)}`);
     } catch (why) {
       failed += 1;

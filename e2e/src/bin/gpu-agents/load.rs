@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout};
 const CLIENTS: u64 = 40;
 /// Share of the time after which memory is looked at first.
 const WARM_UP: u32 = 3;
-/// Nobody waits longer for an answer.
+/// Longest wait for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// An agent's and the router's gauges follow within this.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
@@ -57,7 +57,7 @@ pub(crate) async fn run(site: &Site, checks: &mut Checks, seconds: u64) -> Resul
     let resident = after.resident_since(&before);
     checks.check("resident memory", ready(resident)).await;
     match after.device_since(&before).transpose() {
-        None => checks.skipped("device memory", "nobody tells of it"),
+        None => checks.skipped("device memory", "no source reports it"),
         Some(device) => checks.check("device memory", ready(device)).await,
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `gpu-agents [PART]…`: agents on a GPU beside agents on CPUs, pairs on one GPU, and whatever must leave
+//! `gpu-agents [PART]…`: agents on a GPU beside agents on CPUs, pairs on one GPU, and all that must leave
 //! every bit as it is. `--device cpu` tries the program itself. Prints a line per check and a table; ends
 //! with 1 when a check fails, with 2 when no GPU is usable.
 //!
@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-/// A part ends within this, whatever hangs.
+/// A part ends within this, even if something hangs.
 const PART_LIMIT: Duration = Duration::from_secs(9 * 60);
 const NO_GPU: u8 = 2;
 

@@ -20,7 +20,7 @@ const NVIDIA_SMI_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Footprint {
     resident_mib: Vec<(String, u64)>,
-    /// Absent where nobody tells.
+    /// Absent where no source reports it.
     device_mib: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ impl Footprint {
             Self::of(fleet).await?.device_since(before)?;
             Ok(())
         });
-        // What is beyond them after all is told by what is read now.
+        // What lies beyond them in the end shows in what is read now.
         let _ = within.await;
         Self::of(fleet).await
     }
@@ -75,7 +75,7 @@ impl Footprint {
         ))
     }
 
-    /// How the device's memory went; nothing where nobody tells.
+    /// How the device's memory changed; nothing where no source reports it.
     ///
     /// # Errors
     /// When it has grown beyond the bound.
@@ -93,7 +93,7 @@ impl Footprint {
     }
 }
 
-/// As the agents tell it, else as nvidia-smi does.
+/// As the agents report it, else as nvidia-smi does.
 async fn device_mib(fleet: &Fleet) -> Result<Option<u64>> {
     for worker in &fleet.workers {
         let metrics = Metrics::scrape(&fleet.client, &worker.url()).await?;

@@ -20,7 +20,7 @@ pub(crate) struct Results {
 #[derive(Debug, Serialize)]
 pub(crate) struct PartResult {
     pub(crate) name: &'static str,
-    /// Device, and what else a part was told.
+    /// Device, and the other parameters of a part.
     pub(crate) ran_as: String,
     pub(crate) verdict: Verdict,
     pub(crate) seconds: f64,

@@ -95,11 +95,11 @@ async fn answer(site: &Site, sanitizer: &Path, tool: &str) -> Result<String> {
             .await
     };
     let answers = timeout(LIMIT, answers).await.context("too slow");
-    // Whatever came of it: the agent does not end with the sanitizer that started it.
+    // In any case: the agent does not end with the sanitizer that started it.
     let running = process_of(&binary("pd-agent"), &agent.address.to_string());
-    let told = running.and_then(|pid| Ok(kill_process(pid, Signal::TERM)?));
+    let ended = running.and_then(|pid| Ok(kill_process(pid, Signal::TERM)?));
     let answers = answers?.with_context(|| agent.process.log())?;
-    told?;
+    ended?;
     let status = agent.process.wait_exit(ENDS_WITHIN).await?;
     ensure!(status.success(), "{status}:\n{}", agent.process.log());
     Ok(format!("{} answers", answers.len()))

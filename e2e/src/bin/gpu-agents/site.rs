@@ -31,7 +31,7 @@ pub(crate) struct Site {
     models: PathBuf,
 }
 
-/// What came of the first agent.
+/// How the first agent ended.
 pub(crate) enum Start {
     /// In the agent's words.
     Serves { device: String },

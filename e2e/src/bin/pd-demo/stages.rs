@@ -47,7 +47,7 @@ pub(crate) async fn fetch(
     Ok(timelines)
 }
 
-/// The pods of the deployment behind an endpoint, as `pd-operator local status` tells them.
+/// The pods of the deployment behind an endpoint, as `pd-operator local status` lists them.
 async fn pods(endpoint: &str) -> Result<Vec<Value>> {
     let mut status = tokio::process::Command::new(binaries::binary("pd-operator"));
     let output = status.args(["local", "status", "--json"]).output().await?;

@@ -1,4 +1,4 @@
-//! The environment of the shell in which somebody typed `make documents`: that of this process without what `make`, rustup and
+//! The environment of the shell in which `make documents` was typed: that of this process without what `make`, rustup and
 //! Cargo have put in. Build scripts ask for some of it (ring's for `CARGO_MANIFEST_DIR`), and would run again.
 
 /// Names that stand for themselves, or with `*` for all that begin so.

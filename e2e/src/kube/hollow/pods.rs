@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 /// A kubelet writes fifty times a second; this is several of them.
 const WRITES_AT_ONCE: usize = 16;
 
-/// Brings every pod of a node up, and lets those go that are told to.
+/// Brings every pod of a node up, and removes those that are being deleted.
 pub(super) async fn follow(client: Client, node: String, table: Arc<Table>) {
     let api: Api<Pod> = Api::all(client.clone());
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
@@ -78,7 +78,7 @@ impl Write {
             return None;
         }
         let now = Timestamp::now();
-        let told = |name: &str, holds: bool| {
+        let condition = |name: &str, holds: bool| {
             let status = if holds { "True" } else { "False" };
             json!({"type": name, "status": status, "lastTransitionTime": now})
         };
@@ -92,11 +92,11 @@ impl Write {
         let mut status = json!({
             "phase": "Running", "startTime": now,
             "conditions": [
-                told("Initialized", true), told("ContainersReady", true), told("Ready", ready),
+                condition("Initialized", true), condition("ContainersReady", true), condition("Ready", ready),
             ],
             "containerStatuses": containers.collect::<Vec<_>>(),
         });
-        // Another's pod, such as the operator's, runs as well, and nobody asks it.
+        // Another's pod, such as the operator's, runs as well, and answers no requests.
         if let Some(address) = address {
             status["podIP"] = json!(address);
             status["podIPs"] = json!([{"ip": address}]);

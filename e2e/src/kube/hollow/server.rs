@@ -42,7 +42,7 @@ pub(super) fn start(table: &Arc<Table>, address: Ipv4Addr) -> JoinSet<()> {
                 Ok(listener) => axum::serve(listener, routes)
                     .await
                     .expect("axum's serve does not end"),
-                // Whoever asks is refused, and the proof tells.
+                // Requests are refused, and the proof shows it.
                 Err(error) => eprintln!("a hollow pod cannot listen on {address}: {error}"),
             }
         });
@@ -57,9 +57,9 @@ fn ports() -> [u16; 3] {
     [ports::HTTP, ports::ADMIN, router]
 }
 
-fn told<T: Serialize>(answer: Option<T>) -> Response {
-    match answer {
-        Some(answer) => Json(answer).into_response(),
+fn answer<T: Serialize>(value: Option<T>) -> Response {
+    match value {
+        Some(value) => Json(value).into_response(),
         None => StatusCode::NOT_FOUND.into_response(),
     }
 }
@@ -73,17 +73,17 @@ async fn metrics(State(Pod { table, address }): State<Pod>) -> Response {
 }
 
 async fn generate() -> Response {
-    told(Some(json!({"text": ""})))
+    answer(Some(json!({"text": ""})))
 }
 
 async fn workers(State(Pod { table, address }): State<Pod>) -> Response {
-    told(table.workers(address))
+    answer(table.workers(address))
 }
 
 async fn drain(State(Pod { table, address }): State<Pod>) -> Response {
-    told(table.drain(address, false))
+    answer(table.drain(address, false))
 }
 
 async fn begin_drain(State(Pod { table, address }): State<Pod>) -> Response {
-    told(table.drain(address, true))
+    answer(table.drain(address, true))
 }

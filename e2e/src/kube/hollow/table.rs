@@ -28,7 +28,7 @@ pub(super) struct Table {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     pub pod: String,
-    /// The operator asked it to drain before it was told to end.
+    /// The operator asked it to drain before it was deleted.
     pub drained: bool,
 }
 

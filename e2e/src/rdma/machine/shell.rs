@@ -15,12 +15,12 @@ const SHOWN_CHARS: usize = 160;
 
 /// What the host says of one command.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum ShellOutput {
     Line(String),
     Code(i32),
 }
 
-type Listeners = Arc<Mutex<HashMap<u32, mpsc::UnboundedSender<Told>>>>;
+type Listeners = Arc<Mutex<HashMap<u32, mpsc::UnboundedSender<ShellOutput>>>>;
 
 pub(crate) struct Shell {
     host: String,
@@ -33,7 +33,7 @@ pub(crate) struct Shell {
 /// A command that was started on a host.
 pub struct Running {
     what: String,
-    told_rx: mpsc::UnboundedReceiver<Told>,
+    output_rx: mpsc::UnboundedReceiver<ShellOutput>,
     lines: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ impl Shell {
     }
 
     pub(crate) async fn start(&mut self, command: &str) -> Result<Running> {
-        let (tx, told_rx) = mpsc::unbounded_channel();
+        let (tx, output_rx) = mpsc::unbounded_channel();
         let number = self.next;
         self.next += 1;
         self.listeners.lock().insert(number, tx);
@@ -91,13 +91,13 @@ impl Shell {
             .context("the host is gone")?;
         Ok(Running {
             what: format!("`{command}` on {}", self.host),
-            told_rx,
+            output_rx,
             lines: Vec::new(),
         })
     }
 }
 
-/// Shows what a host says and passes it on, until the host is gone; whoever listens then hears so.
+/// Shows what a host says and passes it on, until the host is gone; listeners then get an end.
 async fn read(
     host: String,
     mut lines: Lines<BufReader<ChildStdout>>,
@@ -109,20 +109,22 @@ async fn read(
         if line == "ready" {
             ready_tx.take().map(|tx| tx.send(()));
         }
-        let Some((number, told)) = parse(&line) else {
+        let Some((number, output)) = parse(&line) else {
             continue;
         };
         let mut listeners = listeners.lock();
-        match told {
-            Told::Line(line) => {
+        match output {
+            ShellOutput::Line(line) => {
                 let shown: String = line.chars().take(SHOWN_CHARS).collect();
                 eprintln!("[{host}] {shown}");
-                listeners.get(&number).map(|tx| tx.send(Told::Line(line)));
+                listeners
+                    .get(&number)
+                    .map(|tx| tx.send(ShellOutput::Line(line)));
             }
-            Told::Code(code) => {
+            ShellOutput::Code(code) => {
                 listeners
                     .remove(&number)
-                    .map(|tx| tx.send(Told::Code(code)));
+                    .map(|tx| tx.send(ShellOutput::Code(code)));
             }
         }
     }
@@ -130,15 +132,15 @@ async fn read(
 }
 
 /// `number>line` or `number=code`.
-fn parse(line: &str) -> Option<(u32, Told)> {
+fn parse(line: &str) -> Option<(u32, ShellOutput)> {
     let end = line.find(|c: char| !c.is_ascii_digit())?;
     let number = line[..end].parse().ok()?;
     let rest = &line[end..];
-    let told = match rest.strip_prefix('>') {
-        Some(line) => Told::Line(line.to_owned()),
-        None => Told::Code(rest.strip_prefix('=')?.parse().ok()?),
+    let output = match rest.strip_prefix('>') {
+        Some(line) => ShellOutput::Line(line.to_owned()),
+        None => ShellOutput::Code(rest.strip_prefix('=')?.parse().ok()?),
     };
-    Some((number, told))
+    Some((number, output))
 }
 
 // === impl Running ===
@@ -152,16 +154,16 @@ impl Running {
         let deadline = Instant::now() + limit;
         loop {
             match self
-                .told(deadline)
+                .next_output(deadline)
                 .await
                 .with_context(|| format!("waiting for {words:?}"))?
             {
-                Told::Line(line) if line.contains(words) => {
+                ShellOutput::Line(line) if line.contains(words) => {
                     self.lines.push(line.clone());
                     return Ok(line);
                 }
-                Told::Line(line) => self.lines.push(line),
-                Told::Code(code) => {
+                ShellOutput::Line(line) => self.lines.push(line),
+                ShellOutput::Code(code) => {
                     let Self { what, lines, .. } = self;
                     bail!("{what} ended with {code} and never said {words:?}: {lines:?}")
                 }
@@ -176,9 +178,9 @@ impl Running {
     pub async fn exit(mut self, limit: Duration) -> Result<Exit> {
         let deadline = Instant::now() + limit;
         loop {
-            match self.told(deadline).await? {
-                Told::Line(line) => self.lines.push(line),
-                Told::Code(code) => {
+            match self.next_output(deadline).await? {
+                ShellOutput::Line(line) => self.lines.push(line),
+                ShellOutput::Code(code) => {
                     let lines = self.lines;
                     return Ok(Exit { code, lines });
                 }
@@ -186,9 +188,9 @@ impl Running {
         }
     }
 
-    async fn told(&mut self, deadline: Instant) -> Result<Told> {
-        match timeout_at(deadline, self.told_rx.recv()).await {
-            Ok(Some(told)) => Ok(told),
+    async fn next_output(&mut self, deadline: Instant) -> Result<ShellOutput> {
+        match timeout_at(deadline, self.output_rx.recv()).await {
+            Ok(Some(output)) => Ok(output),
             Ok(None) => bail!("{}: the host is gone", self.what),
             Err(_) => bail!("{} takes too long; it said {:?}", self.what, self.lines),
         }

@@ -134,7 +134,7 @@ impl axum::serve::Listener for TlsListener {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
-            // Whoever breaks off comes again.
+            // A client that breaks off connects again.
             if let Ok((stream, from)) = self.listener.accept().await
                 && let Ok(stream) = self.acceptor.accept(stream).await
             {

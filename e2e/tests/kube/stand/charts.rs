@@ -9,7 +9,7 @@ use std::path::Path;
 pub(crate) struct Charts {
     /// A folder or an OCI registry; a chart's name goes behind it.
     place: String,
-    /// What Helm must be told to read there.
+    /// What Helm needs to read there.
     flags: &'static [&'static str],
 }
 
@@ -86,7 +86,7 @@ impl Stand {
         self.cluster.helm(&words)
     }
 
-    /// An install that nobody waits for.
+    /// An install without `--wait`.
     pub(crate) fn helm_install_of(&self, setting: &str) -> Result<String> {
         let chart = Charts::ours().path("pdserve");
         let words = [

@@ -27,7 +27,7 @@ const READ_WITHIN: Duration = Duration::from_secs(5);
 /// `st` of a listening socket in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
 
-/// Every TCP port on which somebody listens at `address`, which is one process's own.
+/// Every TCP port on which a process listens at `address`, which is one process's own.
 fn listening(address: Ipv4Addr) -> Result<Vec<SocketAddr>> {
     let table = std::fs::read_to_string("/proc/net/tcp")?;
     let host = format!("{:08X}", u32::from_ne_bytes(address.octets()));
@@ -56,7 +56,7 @@ fn unnamed_ports(served: &Served, role: Role) -> Result<Vec<SocketAddr>> {
 /// Writes and stays: a connection that is closed at once may take with it what was not read yet.
 async fn throw(at: SocketAddr, bytes: &[u8]) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(at).await?;
-    // Whoever is there may close before all is written.
+    // The peer may close before all is written.
     let _written = timeout(CLOSED_WITHIN, stream.write_all(bytes)).await?;
     Ok(stream)
 }
@@ -133,7 +133,7 @@ async fn frames_beyond_the_bounds_close_their_connection() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn peers_that_say_nothing_hold_up_nobody() -> Result<()> {
+async fn silent_peers_hold_up_no_other() -> Result<()> {
     let served = Served::start(spec("auto")).await?;
     let mut silent = Vec::new();
     for role in [Role::Prefill, Role::Decode] {
@@ -188,8 +188,8 @@ async fn memory_that_a_decode_rank_does_not_have_is_refused_by_its_number() -> R
         ),
     ];
     for (pages, row, slots, reason) in cases {
-        let told = stranger.offer(pages, row, slots).await?;
-        says(&told, &["decode offers ", &reason])?;
+        let refusal = stranger.offer(pages, row, slots).await?;
+        says(&refusal, &["decode offers ", &reason])?;
     }
     stranger.leave().await?;
     served.unharmed().await

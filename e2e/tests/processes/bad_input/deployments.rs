@@ -38,7 +38,7 @@ struct Desk {
 impl Desk {
     fn new() -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        std::fs::write(folder.path().join("m.gguf"), "a model that nobody opens")?;
+        std::fs::write(folder.path().join("m.gguf"), "a model that stays closed")?;
         Ok(Self {
             folder,
             address: address::fresh(),
@@ -124,7 +124,7 @@ fn edited(edits: &Map<String, Value>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_broken_rule_is_told_by_its_field_and_starts_nothing() -> Result<()> {
+async fn every_broken_rule_names_its_field_and_starts_nothing() -> Result<()> {
     let table = binaries::workspace().join("crds/golden/refused.json");
     let cases: Vec<Case> = serde_json::from_slice(&std::fs::read(table)?)?;
     ensure!(!cases.is_empty(), "the table is empty");
@@ -140,7 +140,7 @@ async fn every_broken_rule_is_told_by_its_field_and_starts_nothing() -> Result<(
 
 /// Valid objects of which this machine would not carry out a part.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_this_machine_does_not_carry_out_is_told_by_its_field() -> Result<()> {
+async fn what_this_machine_cannot_carry_out_is_refused_by_its_field() -> Result<()> {
     let cases: [(Value, &[&str]); 7] = [
         (
             json!({"/spec/model/source/hostPath/path": "gone.gguf"}),

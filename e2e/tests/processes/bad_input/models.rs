@@ -102,7 +102,7 @@ impl Damaged {
     }
 }
 
-/// Tells every case that fails, not the first alone.
+/// Names every case that fails, not the first alone.
 async fn are_refused(cases: Vec<Damaged>) -> Result<()> {
     let mut failed = String::new();
     for case in cases {

@@ -1,5 +1,5 @@
-//! Rooms that cannot work, on legs sent straight to the workers: nobody comes, the prefill named
-//! is none, somebody is in the room already.
+//! Rooms that cannot work, on legs sent straight to the workers: no peer comes, the prefill named
+//! is none, the room is taken.
 
 use super::{Served, says, words};
 use anyhow::{Context, Result, ensure};
@@ -18,9 +18,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-/// Bound of every stage of a room in these tests, and when its failure must be told.
+/// Bound of every stage of a room in these tests, and when its failure must be reported.
 const STAGE_SECS: &str = "0.5";
-const TOLD_WITHIN: Duration = Duration::from_secs(4);
+const REPORTED_WITHIN: Duration = Duration::from_secs(4);
 /// A room that must not wait for the bound of its stage ends within this.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
@@ -64,13 +64,13 @@ async fn ends(
     );
     ensure!(
         started.elapsed() < limit,
-        "room {room}: told after {:?}",
+        "room {room}: reported after {:?}",
         started.elapsed()
     );
     says(&answer.text(), parts).with_context(|| format!("room {room}"))
 }
 
-/// Listens in a bootstrap server's place and answers whatever comes with `reply`.
+/// Listens in a bootstrap server's place and answers every request with `reply`.
 async fn stand_in(reply: impl Into<Vec<u8>>) -> Result<SocketAddr> {
     let reply = reply.into();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
@@ -80,7 +80,7 @@ async fn stand_in(reply: impl Into<Vec<u8>>) -> Result<SocketAddr> {
             let reply = reply.clone();
             tokio::spawn(async move {
                 let mut asked = [0; 1024];
-                // Whoever asks may leave first; an empty reply keeps the connection silent.
+                // The client may leave first; an empty reply keeps the connection silent.
                 let _read = stream.read(&mut asked).await;
                 let _written = stream.write_all(&reply).await;
                 let _left = stream.read(&mut asked).await;
@@ -95,7 +95,7 @@ fn http_reply(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\ncontent-length: {len}\r\n\r\n{body}")
 }
 
-/// A layout as prefill tells it, but for one value.
+/// A layout as prefill reports it, but for one value.
 fn other_layout() -> String {
     let layout = json!({
         "attn_tp_size": 1, "attn_cp_size": 1, "dp_size": 1, "pp_size": 1, "page_size": 64,
@@ -115,7 +115,7 @@ async fn rooms_that_never_meet_end_with_a_reason_in_their_time() -> Result<()> {
     let served = Served::start(spec).await?;
     let here = bootstrap_of(&served);
     let no_server = SocketAddr::from((here.ip(), ports::HTTP));
-    let nobody = SocketAddr::from((address::fresh(), ports::BOOTSTRAP));
+    let absent = SocketAddr::from((address::fresh(), ports::BOOTSTRAP));
     let silent = stand_in("").await?;
     let garbage = stand_in("\x00\x01garbage\r\n\r\n").await?;
     let no_json = stand_in(http_reply("200 OK", "{\"attn_tp_size\": ")).await?;
@@ -132,8 +132,8 @@ async fn rooms_that_never_meet_end_with_a_reason_in_their_time() -> Result<()> {
             &["room 2", "prefill sent nothing in 500ms"],
         ),
         (
-            (Role::Decode, leg(3, nobody)),
-            &["was not ready in 500ms", &nobody.to_string()],
+            (Role::Decode, leg(3, absent)),
+            &["was not ready in 500ms", &absent.to_string()],
         ),
         ((Role::Decode, leg(4, no_server)), &["404", "/route"]),
         (
@@ -160,13 +160,13 @@ async fn rooms_that_never_meet_end_with_a_reason_in_their_time() -> Result<()> {
     ];
     let all = cases
         .into_iter()
-        .map(|(leg, parts)| ends(&served, leg, TOLD_WITHIN, (503, parts)));
+        .map(|(leg, parts)| ends(&served, leg, REPORTED_WITHIN, (503, parts)));
     try_join_all(all).await?;
     let late = (Role::Decode, leg(11, never_ready));
     ends(
         &served,
         late,
-        TOLD_WITHIN,
+        REPORTED_WITHIN,
         (503, &["was not ready in 500ms"]),
     )
     .await?;
@@ -177,9 +177,9 @@ async fn rooms_that_never_meet_end_with_a_reason_in_their_time() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bootstrap_server_that_does_not_exist_is_named_within_two_seconds() -> Result<()> {
     let served = Served::start(spec()).await?;
-    let nobody = SocketAddr::from((address::fresh(), ports::BOOTSTRAP));
-    let refused: &[&str] = &["cannot be reached", &nobody.to_string()];
-    let gone = (Role::Decode, leg(1, nobody));
+    let absent = SocketAddr::from((address::fresh(), ports::BOOTSTRAP));
+    let refused: &[&str] = &["cannot be reached", &absent.to_string()];
+    let gone = (Role::Decode, leg(1, absent));
     ends(&served, gone, AT_ONCE, (503, refused)).await?;
     let garbage = stand_in("\x00\x01garbage\r\n\r\n").await?;
     let refused: &[&str] = &["cannot be reached", &garbage.to_string()];
@@ -189,7 +189,7 @@ async fn a_bootstrap_server_that_does_not_exist_is_named_within_two_seconds() ->
 }
 
 async fn rooms_in_flight(served: &Served, role: Role, wanted: f64) -> Result<()> {
-    eventually(TOLD_WITHIN, || async {
+    eventually(REPORTED_WITHIN, || async {
         let url = served.fleet.worker(role).url();
         let metrics = Metrics::scrape(&served.fleet.client, &url).await?;
         let rooms = metrics.sum("pdserve_rooms_in_flight", &[]);

@@ -20,30 +20,34 @@ fn mk_status(kv_compat: &str) -> PdDeploymentStatus {
     }
 }
 
+fn renewed(ours: &str, stored: (&str, &str)) -> Option<PdDeploymentStatus> {
+    let written = WrittenStatuses {
+        deployment: Some((9, mk_status(ours))),
+        ..WrittenStatuses::default()
+    };
+    let mut deployment = mk_deployment(stored.0, stored.1);
+    written.renew(&mut deployment);
+    deployment.status.clone()
+}
+
 #[test]
 fn a_status_that_the_watch_has_not_reported_yet_counts() {
-    let written = StatusCache::default();
-    written.change("u", |last| last.status = Some((9, mk_status("new"))));
-    let renewed = written.renewed(mk_deployment("8", "old"));
-    assert_eq!(renewed.status, Some(mk_status("new")));
+    assert_eq!(renewed("new", ("8", "old")), Some(mk_status("new")));
 }
 
 #[test]
 fn a_status_that_someone_changed_since_counts() {
-    let written = StatusCache::default();
-    written.change("u", |last| last.status = Some((9, mk_status("ours"))));
-    let renewed = written.renewed(mk_deployment("10", "theirs"));
-    assert_eq!(renewed.status, Some(mk_status("theirs")));
+    assert_eq!(renewed("ours", ("10", "theirs")), Some(mk_status("theirs")));
 }
 
 #[test]
 fn a_change_settles_before_it_is_written() {
-    let written = StatusCache::default();
+    let mut written = WrittenStatuses::default();
     let began = Instant::now();
-    assert_eq!(written.settles("u", began), Some(SETTLE));
-    assert_eq!(written.settles("u", began + SETTLE), None, "it is time");
-    written.change("u", |last| last.unsettled = None);
-    let next = written.settles("u", began + SETTLE);
+    assert_eq!(written.settles(began), Some(SETTLE));
+    assert_eq!(written.settles(began + SETTLE), None, "it is time");
+    written.unsettled = None;
+    let next = written.settles(began + SETTLE);
     assert_eq!(next, Some(SETTLE), "the next change waits again");
 }
 

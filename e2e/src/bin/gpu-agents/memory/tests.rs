@@ -23,7 +23,7 @@ fn one_process_that_grows_is_found() {
 }
 
 #[test]
-fn a_device_that_nobody_tells_of_is_not_said_to_be_well() {
+fn a_device_without_reports_is_not_called_well() {
     let before = mk_footprint(1, Some(500));
     assert!(
         mk_footprint(1, Some(500 + DEVICE_GROWTH_MIB))

@@ -4,9 +4,12 @@ use super::*;
 
 #[test]
 fn a_line_and_an_end_are_of_their_command() {
-    assert_eq!(parse("7>a=b"), Some((7, Told::Line("a=b".to_owned()))));
-    assert_eq!(parse("7>"), Some((7, Told::Line(String::new()))));
-    assert_eq!(parse("12=127"), Some((12, Told::Code(127))));
+    assert_eq!(
+        parse("7>a=b"),
+        Some((7, ShellOutput::Line("a=b".to_owned())))
+    );
+    assert_eq!(parse("7>"), Some((7, ShellOutput::Line(String::new()))));
+    assert_eq!(parse("12=127"), Some((12, ShellOutput::Code(127))));
 }
 
 #[test]

@@ -50,12 +50,12 @@ fn noise() -> Vec<Garbage> {
             b"PDSVLNK1\x01\xff\xff".to_vec(),
         ),
         (
-            "a liveness link of nobody",
-            b"PDSVLNK1\x01\x06\x00nobody".to_vec(),
+            "a liveness connection of no session",
+            b"PDSVLNK1\x01\x06\x00no-one".to_vec(),
         ),
         (
-            "a data link of nobody",
-            [&b"PDSVLNK1\x02\x06\x00nobody"[..], &random(4, 5000)].concat(),
+            "a data connection of no session",
+            [&b"PDSVLNK1\x02\x06\x00no-one"[..], &random(4, 5000)].concat(),
         ),
     ]
 }
@@ -173,7 +173,7 @@ pub(super) fn beyond_bounds() -> Vec<Garbage> {
     ]
 }
 
-/// Well-formed messages that belong to nobody, with numbers from nowhere.
+/// Well-formed messages of no session, with numbers from nowhere.
 fn control_messages() -> Result<Vec<Garbage>> {
     let session_id = SessionId("stranger/0.0.0.0/7".to_owned());
     let room = BootstrapRoom::new(77)?;
@@ -221,20 +221,20 @@ fn control_messages() -> Result<Vec<Garbage>> {
     let sends = |bytes: Vec<u8>| [handshake("PUSH"), bytes].concat();
     Ok(vec![
         (
-            "a TransferInfo of nobody",
+            "a TransferInfo of no session",
             sends(control(Kind::TransferInfo, &info, &[wild, wild])?),
         ),
         ("a page list of three bytes", sends(odd_list)),
         (
-            "a ChunkReady of nobody",
+            "a ChunkReady of no session",
             sends(control(Kind::ChunkReady, &ready, &[wild, wild])?),
         ),
         (
-            "a Status of nobody",
+            "a Status of no session",
             sends(control(Kind::Status, &status, &[])?),
         ),
         (
-            "an Abort of nobody",
+            "an Abort of no session",
             sends(control(Kind::Abort, &abort, &[])?),
         ),
         (

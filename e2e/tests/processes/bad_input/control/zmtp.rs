@@ -41,7 +41,7 @@ pub(super) fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The header of a long frame, whatever follows it.
+/// The header of a long frame.
 pub(super) fn header(flags: u8, len: u64) -> Vec<u8> {
     let mut bytes = vec![flags | LONG];
     bytes.extend(len.to_be_bytes());
@@ -73,7 +73,7 @@ pub(super) fn control(kind: Kind, body: &impl Serialize, lists: &[&[u32]]) -> Re
     Ok(message(&parts))
 }
 
-/// Greets whoever has connected to us, as a PULL, and reads past its handshake.
+/// Greets a peer that has connected to us, as a PULL, and reads past its handshake.
 pub(super) async fn welcome(stream: &mut TcpStream) -> Result<()> {
     stream.write_all(&handshake("PULL")).await?;
     let mut theirs = [0; GREETING_BYTES];
