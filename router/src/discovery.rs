@@ -49,7 +49,7 @@ pub(crate) async fn start(
         Api::namespaced_with(client, &namespace, &ApiResource::erase::<v1::Pod>(&()));
     let mut listed = Vec::new();
     for (role, selector) in config.selectors {
-        tracing::info!(namespace, selector, role = ?role, "watches pods");
+        tracing::info!(namespace, selector, role = ?role, "watching pods");
         let end = CancellationToken::new();
         listed.push(end.clone());
         let pods = Pods::new(role, config.port);
@@ -62,7 +62,7 @@ pub(crate) async fn start(
         join_all(listed.iter().map(CancellationToken::cancelled)).await;
         let workers = router.registry.workers();
         join_all(workers.iter().map(|worker| worker.probed.cancelled())).await;
-        tracing::info!(workers = workers.len(), "has seen every worker");
+        tracing::info!(workers = workers.len(), "listed all workers");
         router.set_synced();
     });
     Ok(())
@@ -83,7 +83,7 @@ async fn watch(
         let event = match event {
             Ok(event) => event,
             Err(error) => {
-                tracing::warn!(%error, selector, "cannot watch pods; tries again");
+                tracing::warn!(%error, selector, "cannot watch pods; retrying");
                 continue;
             }
         };
@@ -116,6 +116,6 @@ fn carry_out(router: &Arc<Router>, change: Change) {
     match result {
         Ok(_) => tracing::info!(worker, "worker {did}"),
         // It was removed through the admin API.
-        Err(error) => tracing::warn!(worker, %error, "cannot apply the state of its pod"),
+        Err(error) => tracing::warn!(worker, %error, "cannot apply a pod's state to its worker"),
     }
 }

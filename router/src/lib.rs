@@ -124,7 +124,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         }
     };
     if server.run(shutdown).await? == Stopped::CutOff {
-        tracing::warn!("the grace period ended with answers in flight");
+        tracing::warn!("grace period ended with answers in flight");
     }
     Ok(())
 }

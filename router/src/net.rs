@@ -52,7 +52,7 @@ pub(crate) async fn listen(host: &str, port: u16) -> io::Result<TcpListener> {
 /// client's delayed acknowledgement, 40 ms.
 pub(crate) fn no_delay(stream: &mut TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY was refused");
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
 }
 

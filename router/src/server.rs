@@ -148,10 +148,10 @@ impl Server {
         if let Some(lost) = &lost {
             tracing::error!("{lost}; ends with the answers in flight");
         } else {
-            tracing::info!(delay = ?self.delay, "shutting down: takes no more connections after the delay");
+            tracing::info!(delay = ?self.delay, "shutting down; closing the listeners after the delay");
             clock::sleep(self.delay).await;
         }
-        tracing::info!("finishing the answers in flight");
+        tracing::info!("finishing answers in flight");
         stop.cancel();
         let stopped = match clock::timeout(self.grace, &mut serving).await {
             Ok(_) => {
@@ -238,7 +238,7 @@ async fn deliver(port: u16) {
         }
         clock::sleep(sockets::POLL_INTERVAL).await;
     }
-    tracing::warn!("a client has not taken the end of its answer");
+    tracing::warn!("client did not acknowledge the end of its answer");
 }
 
 async fn listen(flags: &'static str, (host, port): &HostPort) -> Result<TcpListener, StartError> {

@@ -43,7 +43,7 @@ impl MappedFile {
         let map = unsafe { Mmap::map(&file)? };
         // Advice only: without it the first pass over the weights is slower, not wrong.
         if let Err(error) = map.advise(Advice::WillNeed) {
-            tracing::debug!(path = %path.display(), %error, "no read-ahead for a model file");
+            tracing::debug!(path = %path.display(), %error, "cannot read ahead in a model file");
         }
         Ok(Self {
             path: path.to_owned(),

@@ -110,7 +110,7 @@ impl<B: Backend> EventLoop<B> {
         while self.receive() {
             self.mode.advance(&mut self.resources);
             if let Err(fault) = self.turn() {
-                tracing::error!(%fault, "the device faulted; stopping the engine");
+                tracing::error!(%fault, "device faulted; stopping the engine");
                 return self.end(&fault.to_string());
             }
             self.observe();
@@ -122,7 +122,7 @@ impl<B: Backend> EventLoop<B> {
         if let Some(ahead) = self.ahead.take()
             && let Err(fault) = ahead.wait()
         {
-            tracing::debug!(%fault, "the last step failed");
+            tracing::debug!(%fault, "last step failed");
         }
         self.resources.step_ended(false);
         self.mode.abort_all(&mut self.resources, reason);

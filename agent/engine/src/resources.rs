@@ -182,7 +182,7 @@ impl<B: Backend> Resources<B> {
 
     /// The request's reader is gone.
     pub(crate) fn note_abort(&self, req: &Req) {
-        tracing::debug!(rid = %req.rid, "request aborted by its reader");
+        tracing::debug!(rid = %req.rid, "client aborted a request");
         self.metrics.counters.aborted_requests.inc();
     }
 

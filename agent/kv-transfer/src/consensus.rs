@@ -7,7 +7,7 @@
 mod report;
 
 use crate::failure::FailureReason;
-use crate::host::TcpStream;
+use crate::net::TcpStream;
 use crate::peer_connection::{self, ConnectionKind};
 use crate::shared::Shared;
 use parking_lot::Mutex;

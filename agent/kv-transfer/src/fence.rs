@@ -1,8 +1,8 @@
 //! Whether pages may be used again: a fence is open while a room may touch memory, is closed once,
 //! and is released when the last one inside has left.
 
+use crate::clock::Instant;
 use crate::config::Waker;
-use crate::host::Instant;
 use crate::metrics::FenceMetrics;
 use parking_lot::Mutex;
 use std::sync::Arc;

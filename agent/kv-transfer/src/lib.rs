@@ -21,15 +21,16 @@ pub mod metadata_buffers;
 pub mod receiver;
 pub mod sender;
 
+mod clock;
 mod control;
 mod decode_side;
 mod error;
 mod fault_injection;
 mod fence;
-mod host;
 mod items;
 mod liveness;
 mod metrics;
+mod net;
 mod peer_connection;
 mod plan;
 mod prefill_side;

@@ -2,8 +2,8 @@
 //! that a peer has gone. A closed socket is a death, known at once; silence is a freeze, known
 //! after `patience` (interval × failures). Both sides beat, so both notice.
 
+use crate::clock::Instant;
 use crate::failure::FailureReason;
-use crate::host::Instant;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::MissedTickBehavior;

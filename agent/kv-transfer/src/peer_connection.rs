@@ -1,7 +1,7 @@
 //! Plain TCP between managers: one liveness connection per session, the data connections of the tcp
 //! transport, and the reports of a worker's ranks. Each opens with a hello that says which session it serves.
 
-use crate::host::{self, TcpStream};
+use crate::net::{self, TcpStream};
 use crate::tasks::Tasks;
 use pd_protocol::control::SessionId;
 use socket2::{SockRef, TcpKeepalive};
@@ -49,7 +49,7 @@ pub(crate) async fn listen(
     host: IpAddr,
     handle: impl Fn(Hello, TcpStream) + Clone + Send + 'static,
 ) -> std::io::Result<u16> {
-    let listener = host::listen(host).await?;
+    let listener = net::listen(host).await?;
     let port = listener.local_addr()?.port();
     let greeting = tasks.clone();
     tasks.spawn_endless("connection listener", async move {
@@ -116,7 +116,7 @@ pub(crate) async fn connect(
     session_id: &SessionId,
 ) -> std::io::Result<TcpStream> {
     let opened = async {
-        let mut stream = host::connect((host, port)).await?;
+        let mut stream = net::connect((host, port)).await?;
         tune(&stream)?;
         if kind == ConnectionKind::Data {
             SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES)?;

@@ -18,7 +18,7 @@ use crate::config::TransportChoice;
 use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
-use crate::host::TcpStream;
+use crate::net::TcpStream;
 use crate::peer_connection::{ConnectionKind, Hello};
 use crate::sender::{KvSender, SenderRequest};
 use crate::shared::Shared;

@@ -111,7 +111,7 @@ async fn send(State(prefill): State<Arc<Prefill>>, body: Bytes) -> Response {
     match sent {
         Ok(sent) => Json(sent).into_response(),
         Err(error) => {
-            tracing::warn!(%error, "did not send pages");
+            tracing::warn!(%error, "could not send pages");
             (error.status(), error.to_string()).into_response()
         }
     }

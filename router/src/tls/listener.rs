@@ -61,7 +61,7 @@ impl TlsListener {
             match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(tcp)).await {
                 Ok(Ok(tls)) => Ok((tls, client)),
                 Ok(Err(error)) => {
-                    tracing::debug!(%client, %error, "no TLS handshake");
+                    tracing::debug!(%client, %error, "TLS handshake failed");
                     Err(HandshakeFault::Broken)
                 }
                 Err(_) => Err(HandshakeFault::Timeout),

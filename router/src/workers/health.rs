@@ -78,7 +78,10 @@ async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Probe
         worker.probed.cancel();
         if !verdict.was_ready && !overdue_reported && started.elapsed() > config.startup_timeout {
             overdue_reported = true;
-            tracing::error!(worker = worker.id(), "not ready within the startup timeout");
+            tracing::error!(
+                worker = worker.id(),
+                "worker not ready within the startup timeout"
+            );
         }
         tokio::select! {
             () = sleep(verdict.pause(config)) => {}
@@ -100,7 +103,7 @@ fn apply(
             registry.set_ready(worker, info);
         }
         (Change::Unready, Err(error)) => {
-            tracing::warn!(worker = worker.id(), %error, "worker is not ready any more");
+            tracing::warn!(worker = worker.id(), %error, "worker is no longer ready");
             registry.set_unready(worker, error.to_string());
         }
         (_, Ok(info)) if verdict.is_ready => registry.set_ready(worker, info),

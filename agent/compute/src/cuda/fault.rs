@@ -49,7 +49,7 @@ impl FaultWord {
     pub(super) fn keep(&self, op: &'static str, error: DriverError) -> ComputeError {
         let message = error.to_string();
         if let Err(first) = self.check() {
-            tracing::debug!(op, message, "the stream had faulted before");
+            tracing::debug!(op, message, "stream had faulted before");
             return first;
         }
         tracing::error!(op, message, "compute stream faulted");

@@ -134,7 +134,7 @@ impl GpuDriver {
         driver.load_kernels()?;
         driver.blas = Blas::open(driver.stream)?;
         if driver.blas.is_none() {
-            tracing::info!("libcublasLt is not to be found: long prompts take kernels of our own");
+            tracing::info!("libcublasLt not found; using kernels of our own for long prompts");
         }
         Ok(driver)
     }
@@ -226,10 +226,10 @@ impl GpuDriver {
             // SAFETY: the stream lives as long as `self`.
             let drained = unsafe { result::stream::synchronize(self.stream) };
             if let Err(error) = drained {
-                tracing::debug!(?error, "the stream ended with a fault");
+                tracing::debug!(?error, "stream ended with a fault");
             }
             if let Err(error) = self.settle() {
-                tracing::debug!(%error, "copies beside the stream ended with a fault");
+                tracing::debug!(%error, "side stream ended with a fault");
             }
         }
     }
@@ -252,7 +252,7 @@ fn block_of(addr: u64) -> Result<(u64, usize), DriverError> {
 unsafe fn close_block(block: u64) {
     // SAFETY: the caller's.
     if let Err(error) = unsafe { sys::cuIpcCloseMemHandle(block) }.result() {
-        tracing::debug!(?error, block, "a peer's memory was not closed");
+        tracing::debug!(?error, block, "could not close a peer's memory");
     }
 }
 
@@ -307,7 +307,7 @@ unsafe impl Driver for GpuDriver {
         self.drain();
         // SAFETY: the caller's; nothing uses the memory any more.
         if let Err(error) = unsafe { result::free_sync(addr) } {
-            tracing::debug!(?error, addr, "device memory was not freed");
+            tracing::debug!(?error, addr, "could not free device memory");
         }
     }
 
@@ -327,7 +327,7 @@ unsafe impl Driver for GpuDriver {
         self.drain();
         // SAFETY: the caller's; nothing uses the memory any more.
         if let Err(error) = unsafe { result::free_host(place.as_ptr().cast()) } {
-            tracing::debug!(?error, "pinned memory was not freed");
+            tracing::debug!(?error, "could not free pinned memory");
         }
     }
 
@@ -383,7 +383,7 @@ unsafe impl Driver for GpuDriver {
         let exec = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
         // SAFETY: as above.
         if let Err(error) = unsafe { result::graph::destroy(graph) } {
-            tracing::debug!(?error, "a graph's template was not freed");
+            tracing::debug!(?error, "could not free a graph's template");
         }
         let exec = exec.map_err(failed("cuGraphInstantiate"))?;
         Ok(Graph(exec as u64))
@@ -401,7 +401,7 @@ unsafe impl Driver for GpuDriver {
         // SAFETY: it has no other owner; the driver lets one that runs end first.
         let destroyed = unsafe { result::graph::exec_destroy(graph.0 as sys::CUgraphExec) };
         if entered.is_err() || destroyed.is_err() {
-            tracing::debug!("a graph was not freed");
+            tracing::debug!("could not free a graph");
         }
     }
 
@@ -544,7 +544,7 @@ impl Drop for GpuDriver {
         self.drain();
         let freed = |what, freed: Result<(), result::DriverError>| {
             if let Err(error) = freed {
-                tracing::debug!(?error, what, "not freed");
+                tracing::debug!(?error, what, "could not free a handle");
             }
         };
         for EventPtr(event) in self.events.get_mut().drain(..) {

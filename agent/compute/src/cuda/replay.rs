@@ -209,7 +209,7 @@ impl Steps {
         match unsafe { self.driver.capture(&step.works()) } {
             Ok(graph) => Form::Graph(graph),
             Err(error) => {
-                tracing::warn!(%error, "no graph of a step: its kernels are launched one by one");
+                tracing::warn!(%error, "could not capture a step as a graph; launching its kernels one by one");
                 Form::Plain
             }
         }

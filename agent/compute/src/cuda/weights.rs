@@ -174,7 +174,7 @@ fn on_cores(parts: usize, work: &(impl Fn() + Sync)) {
             let thread = std::thread::Builder::new().name("pd-pack".to_owned());
             // The others do what one that does not start would have done.
             if let Err(error) = thread.spawn_scoped(scope, work) {
-                tracing::debug!(%error, "a thread that packs weights did not start");
+                tracing::debug!(%error, "could not start a thread that packs weights");
             }
         }
         work();

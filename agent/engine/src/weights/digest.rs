@@ -109,7 +109,7 @@ impl DigestCache {
             && let Err(error) = write_entry(&entry, &digest)
         {
             // Pods have no folder of their own that lasts.
-            tracing::info!(path = %entry.display(), %error, "a model file's digest is not kept; the next start computes it again");
+            tracing::info!(path = %entry.display(), %error, "cannot keep a model file's digest; the next start computes it again");
         }
         Ok(digest)
     }

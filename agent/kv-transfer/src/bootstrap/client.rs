@@ -2,9 +2,10 @@
 //! connection is tried a few times only (prefill is gone), silence is borne for as long as a missed
 //! heartbeat (prefill is frozen), "not ready" is asked again for as long as the caller waits.
 
+use crate::clock::Instant;
 use crate::config::BootstrapAddr;
 use crate::failure::FailureReason;
-use crate::host::{self, HttpClient, Instant};
+use crate::net::{self, HttpClient};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -53,7 +54,7 @@ enum Outcome {
 impl BootstrapClient {
     pub(crate) fn new(patience: Duration) -> Self {
         Self {
-            http: host::http_client(CONNECT_TIMEOUT),
+            http: net::http_client(CONNECT_TIMEOUT),
             patience,
         }
     }

@@ -3,7 +3,8 @@
 //! and KV compatibility are response headers, because the JSON is SGLang's.
 
 use super::table::{LookupError, RouteTable};
-use crate::host::{self, Instant};
+use crate::clock::Instant;
+use crate::net;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Query, State};
@@ -63,7 +64,7 @@ impl BootstrapServer {
         routes: Router,
     ) -> std::io::Result<Self> {
         let local_addr = listener.local_addr()?;
-        let listener = host::adopt(listener)?;
+        let listener = net::adopt(listener)?;
         let router = router(boot_id, kv_compat, routes);
         let task = tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(Self { local_addr, task })

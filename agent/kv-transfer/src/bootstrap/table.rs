@@ -1,6 +1,6 @@
 //! What a bootstrap server knows: data-parallel group → context → tensor → pipeline rank → address.
 
-use crate::host::Instant;
+use crate::clock::Instant;
 use pd_protocol::bootstrap::{PrefillServerInfo, RankAddr, RouteRegistration};
 use pd_protocol::compat::{Incompatible, must_equal};
 use pd_protocol::labels::HEADER_BOOT_ID;

@@ -3,7 +3,7 @@
 //! process. The gate owns the public port, forwards whole frames within bounds to the socket's own
 //! loopback port, and closes connections that break them.
 
-use crate::host::{self, TcpListener, TcpStream};
+use crate::net::{self, TcpListener, TcpStream};
 use crate::tasks::Tasks;
 use pd_protocol::control::guard::{FRAME_BYTES_MAX, FRAMES_MAX};
 use std::convert::Infallible;
@@ -51,7 +51,7 @@ pub(crate) async fn run(tasks: Tasks, public: TcpListener, inner: SocketAddr) ->
 }
 
 async fn relay(peer: TcpStream, inner: SocketAddr) -> Result<(), GateError> {
-    let socket = host::connect(inner).await?;
+    let socket = net::connect(inner).await?;
     peer.set_nodelay(true)?;
     socket.set_nodelay(true)?;
     let (from_peer, mut to_peer) = peer.into_split();

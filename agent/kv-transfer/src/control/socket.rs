@@ -3,7 +3,7 @@
 //! connection breaks, the session ends.
 
 use super::{codec, gate};
-use crate::host;
+use crate::net;
 use crate::tasks::Tasks;
 use bytes::Bytes;
 use pd_protocol::control::ControlMessage;
@@ -60,7 +60,7 @@ impl Outbox {
 }
 
 async fn push(endpoint: &str, mut messages: mpsc::Receiver<Vec<Bytes>>) -> zeromq::ZmqResult<()> {
-    let mut socket = host::connect_push(endpoint, CONNECT_TIMEOUT).await?;
+    let mut socket = net::connect_push(endpoint, CONNECT_TIMEOUT).await?;
     while let Some(frames) = messages.recv().await {
         let message = ZmqMessage::try_from(frames).expect("a message has frames");
         socket.send(message).await?;
@@ -75,9 +75,9 @@ pub(crate) async fn listen(
     host: IpAddr,
     handle: impl Fn(ControlMessage) + Send + 'static,
 ) -> std::io::Result<u16> {
-    let public = host::listen(host).await?;
+    let public = net::listen(host).await?;
     let port = public.local_addr()?.port();
-    let (mut socket, inner) = host::listen_pull().await?;
+    let (mut socket, inner) = net::listen_pull().await?;
     tasks.spawn_endless("control gate", gate::run(tasks.clone(), public, inner));
     tasks.spawn_endless("control", async move {
         loop {

@@ -2,11 +2,11 @@
 
 use super::DecodeSide;
 use super::prefill_peer::PrefillPeer;
+use crate::clock::Instant;
 use crate::config::{BootstrapAddr, Waker};
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
 use crate::fence::Fence;
-use crate::host::Instant;
 use crate::metrics::FenceMetrics;
 use crate::progress::Progress;
 use crate::ranks::TargetRank;

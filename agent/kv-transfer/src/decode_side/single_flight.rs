@@ -2,8 +2,8 @@
 //! is kept until it is forgotten; what failed is refused at once for a while, longer each time, so
 //! that a peer that cannot be used costs its rooms nothing and is tried again after it recovers.
 
+use crate::clock::Instant;
 use crate::failure::FailureReason;
-use crate::host::Instant;
 use crate::tasks::Tasks;
 use parking_lot::Mutex;
 use pd_protocol::Backoff;

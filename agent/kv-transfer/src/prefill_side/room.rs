@@ -2,11 +2,11 @@
 
 use super::PrefillSide;
 use super::decode_peer::DecodePeer;
+use crate::clock;
 use crate::config::Waker;
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
 use crate::fence::Fence;
-use crate::host;
 use crate::metrics::FenceMetrics;
 use crate::progress::Progress;
 use crate::sender::ChunkReport;
@@ -152,7 +152,7 @@ impl OutboundRoom for SenderRoom {
     }
 
     fn report(&self, bytes: u64, duration: Duration, last: bool) {
-        let at_unix_ns = host::unix_time_ns();
+        let at_unix_ns = clock::unix_ns();
         self.reports.lock().push(ChunkReport {
             bytes,
             duration,

@@ -3,7 +3,7 @@
 
 use super::decode_peer::DecodePeer;
 use super::room::SenderRoom;
-use crate::host::Instant;
+use crate::clock::Instant;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::control::{SessionId, TransferInfo};
 use std::collections::{HashMap, VecDeque};

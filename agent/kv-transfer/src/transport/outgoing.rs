@@ -1,9 +1,9 @@
 //! What prefill's transports know of prefill: the room that sends, the decode rank that gets it, a chunk.
 
+use crate::clock::Instant;
 use crate::control::socket::{Outbox, SendError};
 use crate::failure::FailureReason;
 use crate::fence::Fence;
-use crate::host::Instant;
 use crate::metrics::PeerMetrics;
 use crate::plan::{OwnedTail, TransferPlan};
 use parking_lot::Mutex;

@@ -174,7 +174,7 @@ impl Blas {
             n = gemm.n,
             k = gemm.k,
             ms = took,
-            "product tuned"
+            "tuned a product"
         );
         Ok(algo)
     }
@@ -211,7 +211,7 @@ impl Blas {
         for event in [start, end] {
             // SAFETY: made above, with no other user.
             if let Err(error) = unsafe { driver::event::destroy(event) } {
-                tracing::debug!(?error, "event not freed");
+                tracing::debug!(?error, "could not free an event");
             }
         }
         took
@@ -275,7 +275,7 @@ impl Blas {
             )
         };
         if freed.is_err() || destroyed.is_err() {
-            tracing::debug!(?freed, ?destroyed, "cuBLASLt was not closed");
+            tracing::debug!(?freed, ?destroyed, "could not close cuBLASLt");
         }
     }
 }
@@ -325,12 +325,12 @@ impl Drop for Call {
         for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
             // SAFETY: made by `new`.
             if let Err(error) = unsafe { result::destroy_matrix_layout(layout) } {
-                tracing::debug!(?error, "layout not freed");
+                tracing::debug!(?error, "could not free a layout");
             }
         }
         // SAFETY: made by `new`.
         if let Err(error) = unsafe { result::destroy_matmul_desc(self.desc) } {
-            tracing::debug!(?error, "description not freed");
+            tracing::debug!(?error, "could not free a description");
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) mod piece;
 mod posting;
 mod rate;
 
-use crate::host::Instant;
+use crate::clock::Instant;
 use crate::plan::CopyRange;
 pub(crate) use closing::Closed;
 use piece::{Past, Piece, WorkItem, pieces};

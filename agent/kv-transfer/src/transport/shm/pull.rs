@@ -2,8 +2,8 @@
 
 use super::lease;
 use super::mapping::ShmMapping;
+use crate::clock::Instant;
 use crate::failure::FailureReason;
-use crate::host::Instant;
 use crate::memory::{Region, RegionError, settle};
 use crate::plan::CopyRange;
 use crate::shared::Shared;

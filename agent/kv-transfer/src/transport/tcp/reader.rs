@@ -2,9 +2,9 @@
 
 use super::frame::{FrameHeader, HEADER_BYTES, VALID};
 use crate::failure::FailureReason;
-use crate::host::TcpStream;
 use crate::memory::Region;
 use crate::memory::vectored::{SpanCursor, of_memory};
+use crate::net::TcpStream;
 use crate::transport::incoming::{InboundPeer, InboundRooms, IncomingChunk};
 use std::io;
 use std::os::fd::AsFd;

@@ -2,9 +2,9 @@
 
 use super::frame::{FrameHeader, PAYLOAD_BYTES, VALID, VOID};
 use crate::failure::FailureReason;
-use crate::host::TcpStream;
 use crate::memory::Region;
 use crate::memory::vectored::{SpanCursor, of_memory};
+use crate::net::TcpStream;
 use crate::peer_connection::{self, ConnectionKind};
 use crate::plan::OwnedTail;
 use crate::shared::Shared;

@@ -2,7 +2,7 @@
 
 use super::piece::WorkItem;
 use super::{Dispatch, Ending, InFlight, Lane, PostedWork, Rail, STRIPE_BYTES, TransferId};
-use crate::host::Instant;
+use crate::clock::Instant;
 
 impl Dispatch {
     /// What to post next, at most `max`.

@@ -1,6 +1,6 @@
 //! What a rail completes in a second while it is busy.
 
-use crate::host::Instant;
+use crate::clock::Instant;
 use std::time::Duration;
 
 /// A rate is taken over at least so many bytes.

@@ -5,8 +5,8 @@ mod opening;
 mod posting;
 
 use super::handle::Event;
+use crate::clock::Instant;
 use crate::failure::FailureReason;
-use crate::host::Instant;
 use crate::metrics::{RailMetrics, RailState};
 use crate::tasks::Tasks;
 use crate::transport::outgoing::OutboundPeer;

@@ -2,7 +2,7 @@
 
 use super::handle::Job;
 use super::{Live, ROUND, Writer};
-use crate::host::Instant;
+use crate::clock::Instant;
 use crate::transport::outgoing::ChunkMeter;
 use crate::transport::rdma::dispatch::{Completion, Lane, PostedWork, TransferId};
 use crate::transport::rdma::immediate::Final;

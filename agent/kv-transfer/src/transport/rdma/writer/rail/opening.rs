@@ -2,8 +2,8 @@
 
 use super::fault::{of_device, of_network, of_peer};
 use super::{Ends, PROBE_TAG, Poller, Rail, SEND_DEPTH, State, Target, not_connected};
+use crate::clock::Instant;
 use crate::failure::FailureReason;
-use crate::host::Instant;
 use crate::transport::rdma::completions::Completions;
 use crate::transport::rdma::connecting::{Connecting, Step};
 use crate::transport::rdma::fabric::PROBE_BYTES;

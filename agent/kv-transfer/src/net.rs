@@ -1,5 +1,5 @@
-//! What this crate takes from its host: the network and time. No other file opens a connection or reads a
-//! clock, so a simulation of the whole system replaces this one. The clock is tokio's, which tests pause.
+//! The seam to the network: every socket of this crate is opened here, so a simulation of the whole system
+//! replaces this file, and `clock.rs`.
 //!
 //! `shm` has Unix sockets of its own: they hand over descriptors of this kernel's memory, which no simulated
 //! network can carry.
@@ -10,12 +10,11 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::net::ToSocketAddrs;
 use zeromq::{PullSocket, PushSocket, Socket, SocketOptions, ZmqResult};
 
 pub(crate) use tokio::net::{TcpListener, TcpStream};
-pub(crate) use tokio::time::Instant;
 
 pub(crate) type HttpClient = Client<HttpConnector, Full<Bytes>>;
 
@@ -56,10 +55,4 @@ pub(crate) async fn listen_pull() -> std::io::Result<(PullSocket, SocketAddr)> {
     let bound = bound.map_err(std::io::Error::other)?.to_string();
     let addr = bound.trim_start_matches("tcp://").parse();
     Ok((socket, addr.map_err(std::io::Error::other)?))
-}
-
-/// Nanoseconds since 1970, for timelines that several processes write.
-pub(crate) fn unix_time_ns() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
 }
