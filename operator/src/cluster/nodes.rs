@@ -3,8 +3,10 @@
 //! An operator that may not read nodes does without: a worker of a cordoned node then leaves when it
 //! is evicted, and one of a lost node when Kubernetes deletes it.
 
+mod changed;
+
+use changed::ChangedNodes;
 use futures::StreamExt;
-use futures::channel::mpsc;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::runtime::watcher::Event;
@@ -47,13 +49,12 @@ type Room = BTreeMap<String, Quantity>;
 // === impl Nodes ===
 
 impl Nodes {
-    /// Watches the nodes. One channel yields the name of each whose disposition changed; the other, once,
-    /// that they were listed or that this was refused.
-    pub(crate) fn watch(
-        client: Client,
-    ) -> (Self, mpsc::UnboundedReceiver<String>, oneshot::Receiver<()>) {
+    /// Watches the nodes. The queue yields those whose disposition changed, the channel, once, that they were
+    /// listed or that this was refused.
+    pub(crate) fn watch(client: Client) -> (Self, ChangedNodes, oneshot::Receiver<()>) {
         let nodes = Self::default();
-        let (changed_tx, changed) = mpsc::unbounded();
+        let changed = ChangedNodes::default();
+        let changes = changed.clone();
         let (heard_tx, heard) = oneshot::channel();
         let known = nodes.clone();
         tokio::spawn(async move {
@@ -64,7 +65,7 @@ impl Nodes {
             while let Some(event) = events.next().await {
                 let answered = matches!(event, Ok(Event::InitDone) | Err(_));
                 match event {
-                    Ok(event) => known.take(event, &changed_tx),
+                    Ok(event) => known.take(event, &changes),
                     Err(error) if !is_logged => {
                         is_logged = true;
                         tracing::warn!(%error, "not permitted to watch nodes; workers stay on cordoned and lost nodes");
@@ -96,7 +97,7 @@ impl Nodes {
         self.sees.load(Ordering::Relaxed)
     }
 
-    fn take(&self, event: Event<Node>, changed_tx: &mpsc::UnboundedSender<String>) {
+    fn take(&self, event: Event<Node>, changed: &ChangedNodes) {
         if let Event::InitApply(node) = &event {
             self.known.write().listed.insert(node.name_any());
         }
@@ -111,7 +112,7 @@ impl Nodes {
                 // The lock is given back before each is taken in.
                 let missed = self.known.write().missed();
                 for name in missed {
-                    self.put(&name, NodeDisposition::Lost, None, changed_tx);
+                    self.put(&name, NodeDisposition::Lost, None, changed);
                 }
                 self.sees.store(true, Ordering::Relaxed);
                 return;
@@ -121,7 +122,7 @@ impl Nodes {
                 return;
             }
         };
-        self.put(&name, disposition, room, changed_tx);
+        self.put(&name, disposition, room, changed);
     }
 
     fn put(
@@ -129,12 +130,11 @@ impl Nodes {
         name: &str,
         disposition: NodeDisposition,
         room: Option<Room>,
-        changed_tx: &mpsc::UnboundedSender<String>,
+        changed: &ChangedNodes,
     ) {
         if self.known.write().take(name, disposition, room) {
             tracing::info!(node = name, ?disposition, "node changed");
-            // The operator may be about to end.
-            let _ended = changed_tx.unbounded_send(name.to_owned());
+            changed.add(name);
         }
     }
 }
@@ -195,41 +195,46 @@ mod tests {
 
     #[test]
     fn a_change_notifies_once() {
-        let (changed_tx, mut changed) = mpsc::unbounded();
+        let changed = ChangedNodes::default();
         let nodes = Nodes::default();
         let cordoned = || Event::Apply(mk_node(json!({"unschedulable": true})));
-        nodes.take(cordoned(), &changed_tx);
-        nodes.take(cordoned(), &changed_tx);
+        nodes.take(cordoned(), &changed);
+        nodes.take(cordoned(), &changed);
+        assert_eq!(
+            (changed.take().as_deref(), changed.take()),
+            (Some("n"), None)
+        );
         assert_eq!(nodes.disposition("n"), NodeDisposition::Evacuate);
         assert_eq!(nodes.disposition("other"), NodeDisposition::Keep);
-        nodes.take(Event::Apply(mk_node(json!({}))), &changed_tx);
-        nodes.take(Event::Apply(mk_node(json!({}))), &changed_tx);
+        nodes.take(Event::Apply(mk_node(json!({}))), &changed);
+        nodes.take(Event::Apply(mk_node(json!({}))), &changed);
         assert_eq!(nodes.disposition("n"), NodeDisposition::Keep);
-        drop(changed_tx);
-        let notified = std::iter::from_fn(|| changed.try_recv().ok());
-        assert_eq!(notified.collect::<Vec<_>>(), ["n", "n"]);
+        assert_eq!(
+            (changed.take().as_deref(), changed.take()),
+            (Some("n"), None)
+        );
     }
 
     #[test]
     fn a_node_that_went_while_no_watch_ran_is_lost() {
-        let (changed_tx, mut changed) = mpsc::unbounded();
+        let changed = ChangedNodes::default();
         let nodes = Nodes::default();
-        nodes.take(Event::Apply(mk_node(json!({}))), &changed_tx);
-        nodes.take(Event::Init, &changed_tx);
-        nodes.take(Event::InitDone, &changed_tx);
+        nodes.take(Event::Apply(mk_node(json!({}))), &changed);
+        nodes.take(Event::Init, &changed);
+        nodes.take(Event::InitDone, &changed);
         assert_eq!(nodes.disposition("n"), NodeDisposition::Lost);
-        assert_eq!(changed.try_recv().ok(), Some("n".to_owned()));
+        assert_eq!(changed.take().as_deref(), Some("n"));
     }
 
     #[test]
     fn deleted_nodes_are_forgotten_in_time() {
-        let (changed_tx, _changed) = mpsc::unbounded();
+        let changed = ChangedNodes::default();
         let nodes = Nodes::default();
         for nr in 0..GONE_MAX + 2 {
             let node = json!({"metadata": {"name": nr.to_string()}});
             let node: Node = serde_json::from_value(node).expect("a Node");
-            nodes.take(Event::Apply(node.clone()), &changed_tx);
-            nodes.take(Event::Delete(node), &changed_tx);
+            nodes.take(Event::Apply(node.clone()), &changed);
+            nodes.take(Event::Delete(node), &changed);
         }
         assert_eq!(nodes.known.read().dispositions.len(), GONE_MAX);
         assert_eq!(nodes.disposition("2"), NodeDisposition::Lost);
@@ -237,7 +242,7 @@ mod tests {
 
     #[test]
     fn room_comes_with_nodes_that_are_new_come_back_or_grow() {
-        let (changed_tx, _changed) = mpsc::unbounded();
+        let changed = ChangedNodes::default();
         let nodes = Nodes::default();
         let mk = |gpus: &str, cordoned: bool| {
             let node = json!({
@@ -248,7 +253,7 @@ mod tests {
         };
         let brings_room = |event: Event<Node>| {
             let before = nodes.room_came();
-            nodes.take(event, &changed_tx);
+            nodes.take(event, &changed);
             nodes.room_came() != before
         };
         let steps = [

@@ -80,7 +80,7 @@ pub(super) async fn start(
         () = drained => return Err(RunError::NeverSynced),
     }
     let context = Arc::new(context);
-    let moved = moved(Arc::clone(&context), changed_nodes);
+    let moved = moved(Arc::clone(&context), changed_nodes.into_stream());
     Ok((context, stream::select(changed, moved)))
 }
 

@@ -167,9 +167,6 @@ fn no_file_is_longer_than_a_reader_can_hold() {
     assert_eq!(offenders(tidy), Vec::<String>::new());
 }
 
-/// Files whose queues still lack a bound or an argument for none. Entries only leave this list.
-const UNBOUNDED: &[&str] = &["operator/src/cluster/nodes.rs"];
-
 #[test]
 fn a_queue_without_a_capacity_says_what_bounds_it() {
     let tidy = |path: &str, text: &str| {
@@ -182,10 +179,8 @@ fn a_queue_without_a_capacity_says_what_bounds_it() {
         };
         let is_open =
             |line: &str| line.contains("unbounded_channel()") || line.contains("::unbounded()");
-        let is_exempt = path.contains("tests")
-            || path.starts_with("xtask/")
-            || path.starts_with("e2e/")
-            || UNBOUNDED.contains(&path);
+        let is_exempt =
+            path.contains("tests") || path.starts_with("xtask/") || path.starts_with("e2e/");
         is_exempt || (0..lines.len()).all(|at| !is_open(lines[at]) || is_argued(at))
     };
     assert_eq!(offenders(tidy), Vec::<String>::new());
