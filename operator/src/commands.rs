@@ -6,7 +6,7 @@ use crate::args::{
 use crate::cluster;
 use crate::cluster::check::CheckError;
 use crate::cluster::run::ClusterConfig;
-use crate::controller::build::BuildConfig;
+use crate::controller::build::config::BuildConfig;
 use crate::controller::build::network::Admins;
 use crate::controller::site::Site;
 use crate::local::run::{LocalConfig, run};

@@ -3,9 +3,11 @@
 
 use crate::controller::build::account::Account;
 use crate::controller::build::budget::{Mover, build_budgets};
-use crate::controller::build::pool::{Pool, Slot};
+use crate::controller::build::config::BuildConfig;
+use crate::controller::build::pool::Pool;
 use crate::controller::build::shared::{Shared, build_shared};
-use crate::controller::build::{self, BuildConfig, Resources};
+use crate::controller::build::slot::Slot;
+use crate::controller::build::{self, Resources};
 use crate::controller::dereference::{self, DereferenceError, Dereferenced};
 use crate::controller::validate;
 use kube::ResourceExt;

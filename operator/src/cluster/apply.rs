@@ -8,7 +8,8 @@
 
 use super::children::{Child, Children, Stored, is_shared, shared_key};
 use super::context::Context;
-use super::shared::remembered_as;
+use super::error::{ApplyError, failed};
+use super::memory::remembered_as;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -16,38 +17,11 @@ use kube::core::{ApiResource, Request};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use pd_crds::{PdDeployment, PdPool};
-use pd_protocol::labels::{self};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Field manager of everything the operator applies.
 pub(crate) const MANAGER: &str = "pd-operator";
-
-/// Why a write failed; the next reconcile decides again.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ApplyError {
-    #[error("{verb} {kind} {name}: {}", message_of(.source))]
-    Write {
-        verb: &'static str,
-        kind: String,
-        name: String,
-        source: Box<kube::Error>,
-    },
-    #[error(
-        "{kind} {name} exists and belongs to {owner}; rename this PDDeployment, or delete that {kind}"
-    )]
-    Foreign {
-        kind: String,
-        name: String,
-        owner: String,
-    },
-    #[error(
-        "{kind} {name} exists and is not pdserve's, which needs that name in each namespace with a \
-         PDDeployment; delete that {kind}, or label it {}=true to hand it over",
-        labels::SHARED
-    )]
-    NotShared { kind: String, name: String },
-}
 
 /// What an applied object belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,15 +269,6 @@ fn check_owned_by<K: Child>(
     })
 }
 
-/// An apiserver's refusal in its own words; its status as a whole is for programs.
-fn message_of(error: &kube::Error) -> String {
-    if let kube::Error::Api(status) = error {
-        status.message.clone()
-    } else {
-        error.to_string()
-    }
-}
-
 pub(crate) fn post_params() -> PostParams {
     PostParams {
         field_manager: Some(MANAGER.to_owned()),
@@ -328,17 +293,4 @@ pub(crate) fn typed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Va
     value["apiVersion"] = json!(K::api_version(&()));
     value["kind"] = json!(K::kind(&()));
     value
-}
-
-pub(crate) fn failed<K: Resource<DynamicType = ()>>(
-    verb: &'static str,
-    name: &str,
-    source: kube::Error,
-) -> ApplyError {
-    ApplyError::Write {
-        verb,
-        kind: K::kind(&()).into_owned(),
-        name: name.to_owned(),
-        source: Box::new(source),
-    }
 }

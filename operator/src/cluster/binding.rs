@@ -1,6 +1,7 @@
 //! What gives routers their role.
 
-use super::apply::{ApplyError, Holder, Writer};
+use super::apply::{Holder, Writer};
+use super::error::ApplyError;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 

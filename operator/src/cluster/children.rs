@@ -5,8 +5,8 @@
 //! looking up one deployment's pods costs the same among three thousand as among three. What the
 //! deployments of a namespace share lies under a key without a name.
 
-use super::context::version_of;
-use super::report::resource_version;
+use super::version::resource_version;
+use super::version::version_of;
 use futures::channel::mpsc;
 use futures::stream::BoxStream;
 use futures::{SinkExt, StreamExt};

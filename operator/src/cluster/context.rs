@@ -2,20 +2,19 @@
 
 use super::admin::Admin;
 use super::children::{Children, Stored};
+use super::held_token::Held;
 use super::host_ports::HostPorts;
 use super::memory::Memories;
 use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::probe::Probes;
-use super::token::Held;
-use crate::controller::build::BuildConfig;
+use crate::controller::build::config::BuildConfig;
 use crate::http_client::HttpClient;
 use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment};
 use k8s_openapi::api::core::v1::{Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::Recorder;
 use kube::{Client, ResourceExt};
@@ -23,7 +22,6 @@ use pd_crds::pod::Pod;
 use pd_crds::{PdDeployment, PdPool};
 use std::collections::BTreeSet;
 use std::fmt::{self, Debug, Formatter};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Everything a reconcile needs beside its deployment.
@@ -101,23 +99,4 @@ impl Context {
         self.probes.keep(uid, &BTreeSet::new());
         self.metrics.deployments.forget(uid);
     }
-}
-
-/// Names a state of an object as far as others than its controller change it: the generation where
-/// there is one, which status writes leave alone, with the metadata that a generation does not
-/// cover. Another object of the same name is another state.
-pub(crate) fn version_of(metadata: &ObjectMeta) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    metadata.uid.hash(&mut hasher);
-    match metadata.generation {
-        Some(generation) => {
-            generation.hash(&mut hasher);
-            metadata.labels.hash(&mut hasher);
-            metadata.finalizers.hash(&mut hasher);
-            let rest = (&metadata.owner_references, &metadata.deletion_timestamp);
-            format!("{rest:?}").hash(&mut hasher);
-        }
-        None => metadata.resource_version.hash(&mut hasher),
-    }
-    hasher.finish()
 }

@@ -1,10 +1,12 @@
 //! A deployment ends: a finalizer orders it, workers drain while routers still carry their streams. Where a spec was
 //! never valid, workers on their way out go on.
 
-use super::apply::{ApplyError, Writer, failed, merge_params};
+use super::apply::{Writer, merge_params};
+use super::error::ReconcileError;
+use super::error::{ApplyError, failed};
 use super::facts::PodFacts;
 use super::observe::observe;
-use super::reconcile::{AWAITING, ReconcileError};
+use super::reconcile::AWAITING;
 use super::report::Report;
 use super::status::{self};
 use crate::controller::build::component::Component;

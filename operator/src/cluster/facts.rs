@@ -3,8 +3,9 @@
 use super::nodes::Nodes;
 use crate::controller::build::component::Component;
 use crate::controller::build::pod::PORT_ADMIN;
-use crate::controller::build::pool::{AGENT, Slot};
+use crate::controller::build::pool::AGENT;
 use crate::controller::build::router;
+use crate::controller::build::slot::Slot;
 use k8s_openapi::api::core::v1::PodCondition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;

@@ -8,7 +8,7 @@ use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::probe::Probes;
 use super::reconcile::reconcile;
-use crate::controller::build::BuildConfig;
+use crate::controller::build::config::BuildConfig;
 use crate::controller::site::Site;
 use crate::http_client::HttpClient;
 use http::{Method, Request, Response, StatusCode};

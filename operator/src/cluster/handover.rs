@@ -5,7 +5,8 @@
 //! number has one pod: fifty routers would be one for as long as an autoscaler takes to look. So the
 //! number that stands is first applied in another name, which keeps it and never changes it.
 
-use super::apply::{ApplyError, MANAGER, Writer, failed};
+use super::apply::{MANAGER, Writer};
+use super::error::{ApplyError, failed};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{Patch, PatchParams};

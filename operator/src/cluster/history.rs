@@ -1,8 +1,9 @@
 //! Keeps the record of revisions: one for each that was wanted, the last dozen of them. The newest also
 //! carries the whole spec that was last valid, which is kept up while a later edit is refused.
 
-use super::apply::{ApplyError, Writer, failed, merge_params};
-use crate::controller::build::BuildConfig;
+use super::apply::{Writer, merge_params};
+use super::error::{ApplyError, failed};
+use crate::controller::build::config::BuildConfig;
 use crate::controller::build::history::{HISTORY_MAX, build_record};
 use crate::controller::validate;
 use k8s_openapi::api::apps::v1::ControllerRevision;

@@ -2,10 +2,10 @@
 //! that takes over begins without, and finds it out again.
 
 use super::children::Stored;
-use super::context::version_of;
-use super::report::WrittenStatuses;
-use super::routers::Template;
-use super::token::Held;
+use super::held_token::Held;
+use super::router_template::Template;
+use super::version::version_of;
+use super::written_statuses::WrittenStatuses;
 use crate::scaler::Scaler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
@@ -90,4 +90,9 @@ impl ApplyCache {
 fn digest_of<K: Serialize>(object: &K) -> [u8; 32] {
     let json = serde_json::to_value(object).expect("Kubernetes objects serialize to JSON");
     Sha256::digest(json.to_string()).into()
+}
+
+/// Under which name it is remembered what was applied for a namespace: no UID has a space.
+pub(crate) fn remembered_as(namespace: &str) -> String {
+    format!("namespace {namespace}")
 }

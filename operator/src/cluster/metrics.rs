@@ -3,9 +3,9 @@
 mod deployments;
 
 use self::deployments::Deployments;
-use super::apply::ApplyError;
-use super::reconcile::ReconcileError;
-use super::write_fence::NotLeading;
+use super::error::ApplyError;
+use super::error::NotLeading;
+use super::error::ReconcileError;
 use crate::controller::autoscale::Decision;
 use http::{Method, StatusCode};
 use prometheus::{

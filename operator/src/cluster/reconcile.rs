@@ -1,8 +1,10 @@
 //! One reconcile of a deployment: validate and build, write what surrounds the pods, observe, plan and carry out
 //! its steps, scale, report. It assumes nothing about the one before it.
 
-use super::apply::{ApplyError, Writer};
+use super::apply::Writer;
 use super::context::Context;
+use super::error::ApplyError;
+use super::error::ReconcileError;
 use super::facts::{PodFacts, all_facts};
 use super::observe::observe;
 use super::report::Report;
@@ -29,20 +31,6 @@ pub(super) const AWAITING: Duration = Duration::from_secs(1);
 /// Longest pause after a failure; it doubles with each in a row.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 const RETRY: Backoff = Backoff::doubling(Duration::from_secs(1), RETRY_MAX);
-
-/// Why a reconcile did not end; it is repeated.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReconcileError {
-    #[error("{error}")]
-    Apply {
-        #[source]
-        error: ApplyError,
-        /// When to look again at what goes on beside it.
-        again: Option<Duration>,
-    },
-    #[error("{0} lies in no namespace")]
-    NoNamespace(String),
-}
 
 /// Outcome of syncing a valid deployment.
 struct Synced {
@@ -157,12 +145,6 @@ pub(crate) fn retry(
         "reconcile failed"
     );
     Action::requeue(pause)
-}
-
-impl From<ApplyError> for ReconcileError {
-    fn from(error: ApplyError) -> Self {
-        Self::Apply { error, again: None }
-    }
 }
 
 // === impl Course ===

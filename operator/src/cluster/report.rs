@@ -1,14 +1,16 @@
 //! Writes what a reconcile has to say: the statuses of a deployment and of its pools, and Events.
 //!
 //! A status is the dearest write there is: the apiserver validates the whole object for each. So
-//! statuses are written on a change only, and while things move, in steps of [`SETTLE`].
+//! statuses are written on a change only, and while things move, in steps.
 
-use super::apply::{ApplyError, Writer, failed, merge_params};
+use super::apply::{Writer, merge_params};
 use super::children::Child;
+use super::error::{ApplyError, failed};
 use super::status;
+use super::version::resource_version;
+use super::written_statuses::WrittenStatuses;
 use crate::controller::build::Resources;
 use crate::controller::build::component::Component;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Patch;
 use kube::runtime::events::{Event, EventType};
 use kube::{Resource, ResourceExt};
@@ -17,12 +19,7 @@ use pd_crds::{PdDeployment, PdDeploymentStatus, PdPool, PdPoolStatus};
 use pd_protocol::labels;
 use serde::Serialize;
 use serde_json::json;
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// A change is written this long after it was first seen, with other changes until then.
-const SETTLE: Duration = Duration::from_millis(250);
 
 /// What a reconcile has to say.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,16 +27,6 @@ pub(crate) struct Report {
     pub(crate) status: PdDeploymentStatus,
     /// By the pool's name; pools that are not known to exist are left out.
     pub(crate) pools: Vec<(String, PdPoolStatus)>,
-}
-
-/// Statuses of a deployment as this process last wrote them: what the watches reported may be older.
-#[derive(Debug, Default)]
-pub(crate) struct WrittenStatuses {
-    /// With the resource version of the result.
-    deployment: Option<(u64, PdDeploymentStatus)>,
-    pools: HashMap<String, (u64, PdPoolStatus)>,
-    /// Since when there is a change to write.
-    unsettled: Option<Instant>,
 }
 
 // === impl Report ===
@@ -50,34 +37,6 @@ impl Report {
             status,
             pools: Vec::new(),
         }
-    }
-}
-
-// === impl WrittenStatuses ===
-
-impl WrittenStatuses {
-    /// The deployment with its newest status.
-    pub(crate) fn renew(&self, deployment: &mut Arc<PdDeployment>) {
-        let newer = self.deployment.as_ref();
-        let newer = newer.filter(|(version, _)| *version > resource_version(deployment.meta()));
-        if let Some((_, status)) = newer {
-            Arc::make_mut(deployment).status = Some(status.clone());
-        }
-    }
-
-    /// Whether a pool's newest status is another one.
-    fn is_news(&self, stored: &PdPool, status: &PdPoolStatus) -> bool {
-        let last = self.pools.get(&stored.name_any());
-        let newer = last.filter(|(version, _)| *version > resource_version(stored.meta()));
-        let newest = newer.map(|(_, status)| status).or(stored.status.as_ref());
-        newest != Some(status)
-    }
-
-    /// How long to hold a change back; nothing once it is time.
-    fn settles(&mut self, now: Instant) -> Option<Duration> {
-        let since = *self.unsettled.get_or_insert(now);
-        let left = SETTLE.saturating_sub(now.duration_since(since));
-        Some(left).filter(|left| !left.is_zero())
     }
 }
 
@@ -141,14 +100,6 @@ fn replicas_selector(deployment: &PdDeployment, component: Component) -> String 
     let equal = labels.iter().map(|(name, value)| format!("{name}={value}"));
     let stays = format!("!{}", labels::LEAVING);
     equal.chain([stays]).collect::<Vec<_>>().join(",")
-}
-
-/// Resource versions of one object are numbers that grow. Source: KEP-5504.
-pub(crate) fn resource_version(object: &ObjectMeta) -> u64 {
-    let version = object.resource_version.as_deref();
-    version
-        .and_then(|version| version.parse().ok())
-        .unwrap_or(0)
 }
 
 // === impl Writer ===

@@ -8,7 +8,7 @@ use super::reconcile::{reconcile, retry};
 use super::shared::{deployments_of, tidy_namespaces};
 use super::watches::{self, api, specs};
 use super::write_fence::{FenceLayer, WriteFence};
-use crate::controller::build::BuildConfig;
+use crate::controller::build::config::BuildConfig;
 use futures::{FutureExt, StreamExt, stream};
 use kube::client::ClientBuilder;
 use kube::runtime::controller::{Config, Error as ControllerError};

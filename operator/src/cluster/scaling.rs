@@ -1,6 +1,7 @@
 //! Sizes the pools of a deployment by what its agents and routers say.
 
-use super::apply::{ApplyError, Writer};
+use super::apply::Writer;
+use super::error::ApplyError;
 use super::facts::PodFacts;
 use crate::controller::autoscale::observations::{Replica, ReplicaState};
 use crate::controller::autoscale::per_role::PerRole;

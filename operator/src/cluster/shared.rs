@@ -1,10 +1,12 @@
 //! What the deployments of a namespace share: written when the first of them is reconciled, written
 //! again when it is missing or changed, and removed after the last of them has gone.
 
-use super::apply::{ApplyError, Holder, Writer};
+use super::apply::{Holder, Writer};
 use super::children::{Child, Children, Stored, shared_key};
 use super::context::Context;
+use super::error::ApplyError;
 use super::facts::PodFacts;
+use super::memory::remembered_as;
 use crate::controller::build::account::{Account, build_former_account, former_account_name};
 use crate::controller::build::component::Component;
 use crate::controller::build::shared::{Shared, build_shared};
@@ -236,11 +238,6 @@ impl Context {
         }
         Ok(())
     }
-}
-
-/// Under which name it is remembered what was applied for a namespace: no UID has a space.
-pub(crate) fn remembered_as(namespace: &str) -> String {
-    format!("namespace {namespace}")
 }
 
 #[cfg(test)]

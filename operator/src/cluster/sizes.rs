@@ -1,6 +1,7 @@
 //! How many of each: pools as their `PDPool`s say, routers, and the budgets that follow.
 
-use super::apply::{ApplyError, Writer};
+use super::apply::Writer;
+use super::error::ApplyError;
 use super::facts::PodFacts;
 use crate::controller::build::Resources;
 use crate::controller::build::budget::{Evictable, Mover, build_budgets};

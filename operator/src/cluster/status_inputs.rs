@@ -1,6 +1,7 @@
 //! What a status is made of beside the pods.
 
-use super::apply::{ApplyError, Writer};
+use super::apply::Writer;
+use super::error::ApplyError;
 use super::facts::PodFacts;
 use super::reconcile::bounded;
 use super::status::StatusInputs;

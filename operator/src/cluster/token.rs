@@ -2,76 +2,24 @@
 //! made again: with the same token while this operator knows it, else with another, and the pods that
 //! hold the old one are replaced.
 
-use super::admin::Admin;
-use super::apply::{ApplyError, Writer, failed, post_params};
+use super::apply::{Writer, post_params};
+use super::error::{ApplyError, failed};
 use super::facts::PodFacts;
+use super::held_token::Held;
 use crate::controller::build::component::Component;
 use crate::controller::build::pod::{ADMIN_SECRET_KEY, admin_secret};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::jiff::{Timestamp, Unit};
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::{Event, EventType};
 use kube::{Api, ResourceExt};
 use pd_crds::PdDeployment;
 use pd_protocol::labels::TOKEN_SINCE;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Bytes of a token before they are written in hexadecimal.
-const TOKEN_BYTES: usize = 24;
 /// A Secret is read again after this long, so that a lost one is seen before pods lack it.
 const READ_AGAIN: Duration = Duration::from_secs(300);
-
-/// A token that was read or made.
-#[derive(Clone)]
-pub(crate) struct Held {
-    pub(crate) admin: Admin,
-    token: String,
-    /// Pods that are older hold another one.
-    pub(crate) since: Option<Timestamp>,
-    read: Instant,
-}
-
-// === impl Held ===
-
-impl Held {
-    fn new(token: String, since: Option<Timestamp>) -> Self {
-        Self {
-            admin: Admin::new(token.clone()),
-            token,
-            since,
-            read: Instant::now(),
-        }
-    }
-
-    /// What a stored Secret holds, which another than this operator may have put there.
-    fn read(secret: &Secret, known: Option<&Self>) -> Self {
-        let data = secret.data.as_ref();
-        let token = data.and_then(|data| data.get(ADMIN_SECRET_KEY));
-        let token = token.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned());
-        let token = token.unwrap_or_default();
-        let marked = secret.annotations().get(TOKEN_SINCE);
-        let since = match known {
-            Some(known) if known.token == token => known.since,
-            Some(_) => secret.creation_timestamp().map(|time| time.0),
-            None => marked.and_then(|since| since.parse().ok()),
-        };
-        Self::new(token, since)
-    }
-
-    /// A token for a Secret that is not there: the one that is known, or a new one, which pods that
-    /// run do not hold.
-    fn renewed(known: Option<&Self>, pods_run: bool, now: Timestamp) -> Self {
-        if let Some(known) = known {
-            return Self::new(known.token.clone(), known.since);
-        }
-        let bytes: [u8; TOKEN_BYTES] = rand::random();
-        let token = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        // Pods are dated by the second.
-        let now = now.round(Unit::Second).unwrap_or(now);
-        Self::new(token, pods_run.then_some(now))
-    }
-}
 
 // === impl Writer ===
 

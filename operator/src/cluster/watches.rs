@@ -1,7 +1,7 @@
 //! The watches of everything a deployment owns, and the reconciles that they ask for.
 
 use super::children::{Child, Children, NotifyOf, Stored, Watch, watch, watch_metadata};
-use super::context::{Context, version_of};
+use super::context::Context;
 use super::history;
 use super::host_ports::HostPorts;
 use super::memory::Memories;
@@ -9,6 +9,7 @@ use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::probe::Probes;
 use super::run::{ClusterConfig, RunError};
+use super::version::version_of;
 use crate::controller::site;
 use crate::http_client::HttpClient;
 use futures::channel::mpsc;

@@ -1,12 +1,14 @@
 //! Writes to workers' pods: the steps of the plan, the marks that it needs, the pods of further nodes.
 
-use super::apply::{ApplyError, Writer, failed, merge_params, now};
+use super::apply::{Writer, merge_params, now};
+use super::error::{ApplyError, failed};
 use super::facts::PodFacts;
 use super::metrics::DrainOutcome;
 use crate::controller::build::Resources;
 use crate::controller::build::component::Component;
 use crate::controller::build::group::follower_name;
-use crate::controller::build::pool::{Pool, Slot};
+use crate::controller::build::pool::Pool;
+use crate::controller::build::slot::Slot;
 use crate::controller::plan::{Action, Leaving, Observed};
 use k8s_openapi::api::core::v1;
 use k8s_openapi::jiff::Timestamp;

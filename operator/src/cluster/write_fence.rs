@@ -1,6 +1,7 @@
 //! The write fence: every request to the apiserver passes it, and once this process no longer leads, one that
 //! would change something is refused. Decision 0035.
 
+use super::error::NotLeading;
 use super::metrics::Metrics;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response};
@@ -24,10 +25,6 @@ enum Until {
     Time(Instant),
     Ended,
 }
-
-#[derive(Debug, thiserror::Error)]
-#[error("this operator does not lead, and writes nothing")]
-pub(crate) struct NotLeading;
 
 /// Puts the fence before every request, and counts them.
 #[derive(Clone)]

@@ -11,6 +11,7 @@ pub(crate) mod demand_model;
 pub(crate) mod estimates;
 pub(crate) mod exposition;
 pub(crate) mod history;
+pub(crate) mod need;
 pub(crate) mod observations;
 pub(crate) mod per_role;
 pub(crate) mod sample;

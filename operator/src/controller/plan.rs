@@ -6,7 +6,7 @@
 //! the deadline → `Terminate` → its process is gone → `Deregister`.
 
 use crate::controller::build::component::Component;
-use crate::controller::build::pool::Slot;
+use crate::controller::build::slot::Slot;
 use pd_crds::node_disposition::NodeDisposition;
 use pd_protocol::workers::{WorkerState, WorkerStatus};
 use std::cmp::Reverse;

@@ -3,7 +3,7 @@
 
 mod cluster;
 
-use super::build::BuildConfig;
+use super::build::config::BuildConfig;
 use super::dereference::{Dereferenced, HostModel};
 use pd_crds::engine::EngineKind;
 use pd_crds::field::{FieldError, FieldErrors, FieldPath};

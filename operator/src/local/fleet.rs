@@ -9,7 +9,7 @@ use super::status::PodStatus;
 use crate::controller::build::Resources;
 use crate::controller::build::component::Component;
 use crate::controller::build::pod::{PORT_ADMIN, PORT_BOOTSTRAP, PORT_HTTP};
-use crate::controller::build::pool::Slot;
+use crate::controller::build::slot::Slot;
 use crate::http_client::HttpClient;
 use k8s_openapi::api::core::v1::Pod;
 use pd_protocol::labels;

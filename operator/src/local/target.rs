@@ -3,8 +3,9 @@
 use super::fleet::{Fleet, pod_of};
 use super::launch::{self, LaunchEnvironment};
 use crate::controller::build::component::Component;
-use crate::controller::build::pool::Slot;
-use crate::controller::build::{self, BuildConfig, Resources, pod};
+use crate::controller::build::config::BuildConfig;
+use crate::controller::build::slot::Slot;
+use crate::controller::build::{self, Resources, pod};
 use crate::controller::dereference::{self, DereferenceError};
 use crate::controller::plan::{Desired, Observed};
 use crate::controller::validate::{self, Valid};

@@ -1,7 +1,7 @@
 //! Facts about what is kept of a spec.
 
 use super::*;
-use crate::controller::build::BuildConfig;
+use crate::controller::build::config::BuildConfig;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use pd_crds::document;
 use pd_crds::record::recorded;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cluster::facts::all_facts;
 use crate::cluster::nodes::Nodes;
-use crate::controller::build::pool::Slot;
+use crate::controller::build::slot::Slot;
 use axum::Router;
 use http::StatusCode;
 use k8s_openapi::api::core::v1::PodCondition;

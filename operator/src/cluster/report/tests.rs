@@ -1,6 +1,7 @@
 //! Facts about what is news.
 
 use super::*;
+use std::sync::Arc;
 
 fn mk_deployment(version: &str, kv_compat: &str) -> Arc<PdDeployment> {
     let object = json!({
@@ -18,37 +19,6 @@ fn mk_status(kv_compat: &str) -> PdDeploymentStatus {
         kv_compat: Some(kv_compat.to_owned()),
         ..PdDeploymentStatus::default()
     }
-}
-
-fn renewed(ours: &str, stored: (&str, &str)) -> Option<PdDeploymentStatus> {
-    let written = WrittenStatuses {
-        deployment: Some((9, mk_status(ours))),
-        ..WrittenStatuses::default()
-    };
-    let mut deployment = mk_deployment(stored.0, stored.1);
-    written.renew(&mut deployment);
-    deployment.status.clone()
-}
-
-#[test]
-fn a_status_that_the_watch_has_not_reported_yet_counts() {
-    assert_eq!(renewed("new", ("8", "old")), Some(mk_status("new")));
-}
-
-#[test]
-fn a_status_that_someone_changed_since_counts() {
-    assert_eq!(renewed("ours", ("10", "theirs")), Some(mk_status("theirs")));
-}
-
-#[test]
-fn a_change_settles_before_it_is_written() {
-    let mut written = WrittenStatuses::default();
-    let began = Instant::now();
-    assert_eq!(written.settles(began), Some(SETTLE));
-    assert_eq!(written.settles(began + SETTLE), None, "it is time");
-    written.unsettled = None;
-    let next = written.settles(began + SETTLE);
-    assert_eq!(next, Some(SETTLE), "the next change waits again");
 }
 
 #[test]

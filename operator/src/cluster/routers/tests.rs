@@ -3,11 +3,14 @@
 use super::*;
 use crate::cluster::context::Context;
 use crate::cluster::fake::{FakeApi, mk_config, mk_deployment, reconciled};
-use crate::controller::build::BuildConfig;
+use crate::cluster::router_template::DIGITS;
+use crate::controller::build::config::BuildConfig;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::api::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use pd_crds::PdDeployment;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 const PATH: &str = "/apis/apps/v1/namespaces/ns/deployments/a-router";
 

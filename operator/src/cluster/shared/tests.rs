@@ -5,7 +5,7 @@ use crate::cluster::facts::all_facts;
 use crate::cluster::fake::{FakeApi, create, mk_config, mk_deployment, reconciled};
 use crate::cluster::nodes::Nodes;
 use crate::cluster::reconcile::reconcile;
-use crate::controller::build::BuildConfig;
+use crate::controller::build::config::BuildConfig;
 use crate::controller::build::network::Admins;
 use crate::controller::build::shared::ROUTERS;
 use kube::runtime::{reflector, watcher};

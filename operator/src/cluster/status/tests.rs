@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::controller::build::component::Component::{Decode, Prefill};
-use crate::controller::build::pool::Slot;
+use crate::controller::build::slot::Slot;
 use crate::controller::plan::Leaving;
 use pd_crds::document;
 use pd_crds::node_disposition::NodeDisposition;

@@ -4,23 +4,14 @@
 //! at a time, each with its KV. With ITL = base + slope·n on a replica that gets x tokens to
 //! produce per second, n = x·ITL, so ITL = base / (1 − x·slope).
 
-use super::History;
 use super::decision::Reason;
+use super::history::History;
+use super::need::Need;
 use super::observations::Observations;
 use super::per_role::PerRole;
 use super::spec::ScalingSpec;
 use pd_crds::PoolRole;
 use std::time::Duration;
-
-/// What one pool needs, and what for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Need {
-    /// For what comes and for what waits.
-    pub(crate) replicas: f64,
-    pub(crate) reason: Reason,
-    /// For what comes alone.
-    pub(crate) flow: f64,
-}
 
 /// How full replicas may be.
 #[derive(Clone, Copy, Debug)]
@@ -247,58 +238,4 @@ impl DemandModel {
     fn on_links(&self) -> f64 {
         self.rate * self.link_s / LINK_UTILISATION
     }
-}
-
-// === impl Need ===
-
-impl Need {
-    const NONE: Self = Self {
-        replicas: 0.0,
-        reason: Reason::Steady,
-        flow: 0.0,
-    };
-
-    fn largest(flow: &[(Reason, f64)], waiting: (Reason, f64)) -> Self {
-        let larger = |most: (Reason, f64), need: &(Reason, f64)| {
-            if need.1 > most.1 { *need } else { most }
-        };
-        let most = flow.iter().fold((Reason::Steady, 0.0), larger);
-        let (reason, replicas) = larger(most, &waiting);
-        Self {
-            replicas,
-            reason,
-            flow: most.1,
-        }
-    }
-
-    /// As many more as there are degraded replicas. If only they make the pool grow
-    /// beyond its target, they are why.
-    fn beside(self, degraded: u32, target: u32) -> Self {
-        let more = Self {
-            replicas: self.replicas + f64::from(degraded),
-            flow: self.flow + f64::from(degraded),
-            ..self
-        };
-        if self.whole() <= target && more.whole() > target {
-            return Self {
-                reason: Reason::Degraded,
-                ..more
-            };
-        }
-        more
-    }
-
-    /// In whole replicas; a hair above a whole number is the whole number.
-    pub(crate) fn whole(&self) -> u32 {
-        whole(self.replicas)
-    }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the cast saturates, and a need is not negative"
-)]
-pub(crate) fn whole(replicas: f64) -> u32 {
-    (replicas - 1e-9).ceil() as u32
 }

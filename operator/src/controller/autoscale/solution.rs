@@ -3,7 +3,7 @@
 //! best. Never more than a need asks for.
 
 use super::decision::Limit;
-use super::demand_model::whole;
+use super::need::whole;
 use super::per_role::{PerRole, ROLES};
 use super::spec::{Bounds, ScalingSpec};
 

@@ -8,7 +8,7 @@ mod situation;
 pub(crate) use situation::Situation;
 
 use super::decision::{Limit, Reason};
-use super::demand_model::Need;
+use super::need::Need;
 use super::per_role::{PerRole, ROLES};
 use super::solution::{Solution, solve};
 use super::window::WindowMax;

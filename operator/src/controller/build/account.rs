@@ -1,7 +1,7 @@
 //! The routers' account: it may watch the pods of its namespace, and nothing else.
 
-use super::BuildConfig;
 use super::component::Component;
+use super::config::BuildConfig;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

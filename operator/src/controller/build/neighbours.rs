@@ -2,7 +2,7 @@
 //! workers there mount. Each pod has a network namespace of its own, so an abstract socket, by which
 //! processes of one machine meet, does not reach from one to another.
 
-use super::BuildConfig;
+use super::config::BuildConfig;
 use super::pod::security_context;
 use k8s_openapi::api::core::v1::{Container, HostPathVolumeSource, PodSpec, Volume, VolumeMount};
 use kube::ResourceExt;

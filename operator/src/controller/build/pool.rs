@@ -2,9 +2,11 @@
 
 use super::args::Args;
 use super::component::Component;
+use super::config::BuildConfig;
 use super::group::{self, Family};
 use super::merge::merge_template;
-use super::{BuildConfig, devices, host_network, model, neighbours, placement, pod, revision};
+use super::slot::Slot;
+use super::{devices, host_network, model, neighbours, placement, pod, revision};
 use crate::controller::plan::Desired;
 use k8s_openapi::api::core::v1::{Container, Pod, PodReadinessGate, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -38,13 +40,6 @@ pub(crate) struct Pool {
     family: Family,
     /// The pod of every slot, but for its name and its ports.
     template: Pod,
-}
-
-/// A place in a pool. A pod that takes the place of another is its next incarnation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Slot {
-    pub(crate) ordinal: u32,
-    pub(crate) incarnation: u32,
 }
 
 /// Builds a pool of workers.
@@ -317,25 +312,5 @@ impl Pool {
     pub(crate) fn shares_host_network(&self) -> bool {
         let spec = self.template.spec.as_ref();
         spec.is_some_and(|spec| spec.host_network == Some(true))
-    }
-}
-
-// === impl Slot ===
-
-impl Slot {
-    /// Reads a pod's name back; nothing if it is not one of `base`'s.
-    pub(crate) fn of_pod(base: &str, name: &str) -> Option<Self> {
-        let (ordinal, incarnation) = name
-            .strip_prefix(base)?
-            .strip_prefix('-')?
-            .split_once('-')?;
-        Some(Self {
-            ordinal: ordinal.parse().ok()?,
-            incarnation: incarnation.parse().ok()?,
-        })
-    }
-
-    pub(crate) fn pod_name(self, base: &str) -> String {
-        format!("{base}-{}-{}", self.ordinal, self.incarnation)
     }
 }

@@ -2,8 +2,9 @@
 
 use super::args::Args;
 use super::component::Component;
+use super::config::BuildConfig;
 use super::merge::merge_template;
-use super::{BuildConfig, access, placement, pod, revision, shared};
+use super::{access, placement, pod, revision, shared};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, PodTemplateSpec, Probe, ResourceRequirements,

@@ -1,8 +1,8 @@
 //! What the deployments of a namespace share, because it is alike for all of them: the routers' account
 //! and the network policies. No deployment owns it; it goes when the last one has gone.
 
-use super::BuildConfig;
 use super::account::{Account, build_account};
+use super::config::BuildConfig;
 use super::network::{build_router_policy, build_worker_policy};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -3,7 +3,7 @@
 mod cluster;
 
 use super::component::Component;
-use super::pool::Slot;
+use super::slot::Slot;
 use super::*;
 use crate::controller::dereference::{Dereferenced, HostModel};
 use crate::controller::validate::for_this_machine;

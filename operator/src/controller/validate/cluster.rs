@@ -1,6 +1,6 @@
 //! What this cluster cannot carry out, or does not let everybody have.
 
-use crate::controller::build::BuildConfig;
+use crate::controller::build::config::BuildConfig;
 use pd_crds::PdDeploymentSpec;
 use pd_crds::field::{FieldError, FieldPath};
 use pd_crds::kv::{KvSpec, KvTransport};

@@ -2,7 +2,7 @@
 //! so that the GPUs it was meant to get are not waited for by anyone, and tried again later.
 
 use super::Situation;
-use crate::controller::autoscale::demand_model::Need;
+use crate::controller::autoscale::need::Need;
 use crate::controller::autoscale::per_role::{PerRole, ROLES, other};
 use crate::controller::autoscale::spec::{Bounds, ScalingSpec};
 use pd_crds::PoolRole;

@@ -1,7 +1,7 @@
 //! `Situation`: what is known when a step is chosen.
 
 use crate::controller::autoscale::decision::{Limit, Reason};
-use crate::controller::autoscale::demand_model::Need;
+use crate::controller::autoscale::need::Need;
 use crate::controller::autoscale::observations::{Counts, Observations};
 use crate::controller::autoscale::per_role::{PerRole, ROLES};
 use crate::controller::autoscale::solution::{Asked, solve};

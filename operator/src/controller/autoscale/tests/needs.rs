@@ -1,7 +1,8 @@
 //! What demand asks for, by the formulas.
 
 use super::super::decision::Reason;
-use super::super::demand_model::{GROW, Need, SHRINK, needs};
+use super::super::demand_model::{GROW, SHRINK, needs};
+use super::super::need::Need;
 use super::super::per_role::PerRole;
 use super::super::sample::Gauges;
 use super::super::{History, ScalingSpec};

@@ -1,0 +1,77 @@
+//! Why a write or a reconcile failed, as logs, metrics and statuses say it.
+
+use kube::Resource;
+use pd_protocol::labels;
+use std::time::Duration;
+
+/// Why a write failed; the next reconcile decides again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApplyError {
+    #[error("{verb} {kind} {name}: {}", message_of(.source))]
+    Write {
+        verb: &'static str,
+        kind: String,
+        name: String,
+        source: Box<kube::Error>,
+    },
+    #[error(
+        "{kind} {name} exists and belongs to {owner}; rename this PDDeployment, or delete that {kind}"
+    )]
+    Foreign {
+        kind: String,
+        name: String,
+        owner: String,
+    },
+    #[error(
+        "{kind} {name} exists and is not pdserve's, which needs that name in each namespace with a \
+         PDDeployment; delete that {kind}, or label it {}=true to hand it over",
+        labels::SHARED
+    )]
+    NotShared { kind: String, name: String },
+}
+
+/// Why a reconcile did not end; it is repeated.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReconcileError {
+    #[error("{error}")]
+    Apply {
+        #[source]
+        error: ApplyError,
+        /// When to look again at what goes on beside it.
+        again: Option<Duration>,
+    },
+    #[error("{0} lies in no namespace")]
+    NoNamespace(String),
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("this operator does not lead, and writes nothing")]
+pub(crate) struct NotLeading;
+
+impl From<ApplyError> for ReconcileError {
+    fn from(error: ApplyError) -> Self {
+        Self::Apply { error, again: None }
+    }
+}
+
+pub(crate) fn failed<K: Resource<DynamicType = ()>>(
+    verb: &'static str,
+    name: &str,
+    source: kube::Error,
+) -> ApplyError {
+    ApplyError::Write {
+        verb,
+        kind: K::kind(&()).into_owned(),
+        name: name.to_owned(),
+        source: Box::new(source),
+    }
+}
+
+/// An apiserver's refusal in its own words; its status as a whole is for programs.
+fn message_of(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        status.message.clone()
+    } else {
+        error.to_string()
+    }
+}
