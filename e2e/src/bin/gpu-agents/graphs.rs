@@ -38,7 +38,7 @@ const VARIANTS: [Launches; 3] = [
     },
 ];
 /// What an agent says where the driver makes no graph, and nothing is shown.
-const NO_GRAPH: &str = "no graph of a step";
+const NO_GRAPH: &str = "could not capture a step as a graph";
 
 impl Launches {
     fn flags(self) -> String {

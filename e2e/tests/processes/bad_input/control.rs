@@ -41,14 +41,14 @@ fn listening(address: Ipv4Addr) -> Result<Vec<SocketAddr>> {
     Ok(found.collect())
 }
 
-/// Ports of a worker that no flag names: control messages, and links.
+/// Ports of a worker that no flag names: control messages, and connections.
 fn unnamed_ports(served: &Served, role: Role) -> Result<Vec<SocketAddr>> {
     let named = [ports::HTTP, ports::ADMIN, ports::BOOTSTRAP];
     let mut found = listening(served.fleet.worker(role).address)?;
     found.retain(|at| !named.contains(&at.port()));
     ensure!(
         found.len() == 2,
-        "a {role:?} worker has a control and a link port, not {found:?}"
+        "a {role:?} worker has a control and a connection port, not {found:?}"
     );
     Ok(found)
 }
@@ -112,8 +112,8 @@ async fn has_read_it(served: &Served, role: Role) -> Result<()> {
                 "kind \"EXPLODE\" is not known",
                 "body of REGISTER: ",
                 "a page list of 3 bytes is no list of u32",
-                "not a link of this protocol",
-                "link of an unknown session closed",
+                "not a connection of this protocol",
+                "closed the connection of an unknown session",
             ],
         )
     })

@@ -169,7 +169,7 @@ fn damaged_indices() -> Result<Vec<Damaged>> {
         })?,
         sharded(
             "an index that leads out of the folder",
-            (INDEX, &["../secret", "expected a file beside it"]),
+            (INDEX, &["../secret", "expected a file next to it"]),
             |folder| {
                 edit_json(&folder.join(INDEX), |index| {
                     index["weight_map"]["lm_head.weight"] = json!("../secret");
