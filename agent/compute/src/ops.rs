@@ -24,9 +24,9 @@ pub const NO_ROW: u32 = u32::MAX;
 
 /// A device with one in-order queue. Handles are cheap to clone and share the queue.
 ///
-/// Numerics: a row's result is bit-equal whatever the other rows, the chunking, the page size and
-/// the number of threads. So linears accumulate k in one order at every row count, and attention
-/// folds blocks of [`ATTN_BLOCK_LEN`] keys at absolute positions.
+/// Numerics: a row's result is bit-equal regardless of the other rows, the chunking, the page size
+/// and the number of threads. So linears accumulate k in one order at every row count, and
+/// attention folds blocks of [`ATTN_BLOCK_LEN`] keys at absolute positions.
 ///
 /// Activations have the dtype [`Backend::activation_dtype`]; norm weights, biases, RoPE tables and
 /// logits are `F32` on every backend; token ids, positions and indices are `U32`.
@@ -51,13 +51,13 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// Zeroed device memory of `len` elements. `name` is for messages.
     ///
     /// # Errors
-    /// When the memory is not to be had.
+    /// If the allocation fails.
     fn alloc(&self, name: &str, dtype: DType, len: usize) -> Result<Self::Buffer, ComputeError>;
 
     /// As [`Self::alloc`], in memory that can be exported (the KV pool, state slots).
     ///
     /// # Errors
-    /// When the memory is not to be had.
+    /// If the allocation fails.
     fn alloc_exportable(
         &self,
         name: &str,
@@ -68,7 +68,7 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// As [`Self::alloc`], in host memory that the device copies to and from quickly.
     ///
     /// # Errors
-    /// When the memory is not to be had.
+    /// If the allocation fails.
     fn alloc_host(
         &self,
         name: &str,
@@ -76,8 +76,8 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
         len: usize,
     ) -> Result<Self::Buffer, ComputeError>;
 
-    /// Address and handle of a whole exportable allocation. The memory lives while a handle to
-    /// the buffer does; whoever keeps the address keeps a clone.
+    /// Address and handle of a whole exportable allocation. The memory lives while a handle to the
+    /// buffer does; to keep the address, keep a clone.
     ///
     /// # Errors
     /// When the buffer is not exportable or the handle cannot be duplicated.
@@ -100,11 +100,11 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// When the table's bytes do not fit its shape.
     fn pack_embedding(&self, table: &WeightSource<'_>) -> Result<Self::Embedding, ComputeError>;
 
-    /// Takes the memory that linears of up to `rows` rows with `weight` use beside their buffers, so that
-    /// none of them finds it gone.
+    /// Reserves the memory that linears of up to `rows` rows with `weight` need in addition to
+    /// their buffers, so that none of them fails for lack of it.
     ///
     /// # Errors
-    /// When the memory is not to be had.
+    /// If the allocation fails.
     fn reserve_linear(
         &self,
         _weight: &Self::Weight,
@@ -129,14 +129,15 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// The first fault of the queue, which is final.
     fn health(&self) -> Result<(), ComputeError>;
 
-    /// Whether [`Self::replay`] makes steps that come again cheaper: they should then be padded to few
+    /// Whether [`Self::replay`] makes repeated steps cheaper: they should then be padded to few
     /// shapes.
     fn replays(&self) -> bool {
         false
     }
 
-    /// Enqueues what `step` does, at once where the same ops came before over the same buffers. `step`
-    /// neither uploads, reads nor frees what its ops use. Whether it was one launch, as a graph.
+    /// Enqueues what `step` does, as one launch if the same ops ran before over the same buffers.
+    /// `step` neither uploads, reads nor frees what its ops use. Returns whether it was one launch,
+    /// as a graph.
     fn replay(&self, step: impl FnOnce()) -> bool {
         step();
         false

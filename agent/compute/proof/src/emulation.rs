@@ -1,9 +1,9 @@
 //! A [`Driver`] without a GPU: the same kernels, compiled for the host, their threads as fibres.
 //!
-//! It is for tests and is made to find faults. Allocations end at a page that may not be touched.
-//! Nothing runs before it is waited for or asked after, as on a stream that is slow, so memory that
-//! is reused too early shows. Memory is limited to what the device claims to have. See
-//! `cpp/emulation.h` for what it checks within a kernel.
+//! It is for tests and built to find faults. Allocations end at a page that may not be touched.
+//! Nothing runs before it is waited for or polled, as on a slow stream, so memory that is reused
+//! too early shows. Memory is limited to the claimed size of the device. See `cpp/emulation.h` for
+//! the checks within a kernel.
 
 use half::bf16;
 use parking_lot::Mutex;
@@ -53,7 +53,7 @@ pub struct EmulatedDriver {
 #[derive(Clone, Copy, Debug)]
 struct KernelPtr(*const c_void);
 
-// SAFETY: it points to a static description that nobody writes.
+// SAFETY: it points to a static description that is never written.
 unsafe impl Send for KernelPtr {}
 // SAFETY: as above.
 unsafe impl Sync for KernelPtr {}
@@ -361,7 +361,7 @@ impl State {
 /// The library's product, as a textbook would do it.
 ///
 /// # Safety
-/// The matrices are as large as `gemm` says, and nobody else uses them meanwhile.
+/// The matrices are as large as `gemm` says, and are not used elsewhere meanwhile.
 unsafe fn multiply(gemm: &Gemm) {
     let bf16s = |addr: u64, len: usize| {
         // SAFETY: the caller's.
@@ -396,7 +396,7 @@ fn memfd(bytes: usize) -> std::io::Result<OwnedFd> {
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: just opened, owned by nobody else.
+    // SAFETY: just opened, and not owned elsewhere.
     let file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.set_len(bytes as u64)?;
     Ok(file.into())
@@ -614,7 +614,7 @@ unsafe impl Driver for EmulatedDriver {
 impl Drop for EmulatedDriver {
     fn drop(&mut self) {
         for allocation in self.state.get_mut().allocations.values() {
-            // SAFETY: nobody can reach it any more.
+            // SAFETY: it is unreachable by now.
             unsafe { libc::munmap(allocation.mapping as *mut c_void, allocation.mapping_bytes) };
         }
     }

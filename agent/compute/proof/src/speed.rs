@@ -101,7 +101,7 @@ pub fn bounds(driver: &dyn Driver) -> Result<Bounds, DriverError> {
     let (a, b) = (driver.alloc(COPIED_BYTES)?, driver.alloc(COPIED_BYTES)?);
     let matrices_bytes = 2 * 2 * n * n;
     let noise = driver.alloc_pinned(matrices_bytes)?;
-    // SAFETY: just allocated, of this length, and nobody else's.
+    // SAFETY: just allocated, of this length, and not shared.
     fill_with_noise(unsafe { std::slice::from_raw_parts_mut(noise.as_ptr(), matrices_bytes) });
     // SAFETY: both ranges were just allocated; freeing waits for the copy.
     unsafe {
@@ -161,23 +161,23 @@ struct Bench<'a, B: Backend> {
     subject: &'a Subject<B>,
     plan: &'a Plan,
     measured: Vec<Measured>,
-    tell: &'a mut dyn FnMut(&Measured),
+    report: &'a mut dyn FnMut(&Measured),
 }
 
-/// Measures everything of the plan; `tell` gets each result when it is there.
+/// Measures everything in the plan; `report` receives each result as it is measured.
 ///
 /// # Panics
 /// When memory does not suffice, or the device faults.
 pub fn measure<B: Backend>(
     subject: &Subject<B>,
     plan: &Plan,
-    tell: &mut dyn FnMut(&Measured),
+    report: &mut dyn FnMut(&Measured),
 ) -> Vec<Measured> {
     let mut bench = Bench {
         subject,
         plan,
         measured: Vec::new(),
-        tell,
+        report,
     };
     bench.copies();
     for model in &plan.models {
@@ -215,7 +215,7 @@ impl<B: Backend> Bench<'_, B> {
             gb_per_s: bytes / seconds / 1e9,
             tflop_per_s: flops / seconds / 1e12,
         };
-        (self.tell)(&measured);
+        (self.report)(&measured);
         self.measured.push(measured);
     }
 

@@ -394,11 +394,11 @@ fn every_measurement_of_speed_runs() {
         repeats: 2,
         cold_bytes: 100_000,
     };
-    let mut told = 0;
+    let mut reported = 0;
     let measured = measure(&Emulated.start(DType::BF16, false), &plan, &mut |_| {
-        told += 1;
+        reported += 1;
     });
     // Copies, five linears and norms with one row and 70, attention of both kinds, sampling of two kinds.
-    assert_eq!((measured.len(), told), (17, 17), "{measured:#?}");
+    assert_eq!((measured.len(), reported), (17, 17), "{measured:#?}");
     assert!(measured.iter().all(|line| line.gb_per_s > 0.0));
 }

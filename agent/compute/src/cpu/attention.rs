@@ -199,7 +199,7 @@ unsafe impl Sync for Places {}
 
 impl Places {
     /// # Safety
-    /// The place lies in the allocation, and nobody else holds it meanwhile.
+    /// The range lies in the allocation, and no other thread holds it meanwhile.
     #[allow(clippy::mut_from_ref, reason = "each place is taken once at a time")]
     unsafe fn get(&self, place: usize, len: usize) -> &mut [f32] {
         assert!(len <= self.stride, "a place holds the longest state");

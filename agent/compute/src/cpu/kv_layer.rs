@@ -110,7 +110,7 @@ impl KvLayer {
 }
 
 /// # Safety
-/// On the queue, with `values.len()` elements from `at` touched by nobody else.
+/// On the queue, and no other task touches the `values.len()` elements from `at`.
 unsafe fn write_as<T: AnyBitPattern + NoUninit>(
     region: &Dst<T>,
     at: usize,

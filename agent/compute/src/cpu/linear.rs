@@ -21,8 +21,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 pub use tasks::{LinearTask, LinearTasks};
 
-/// Rows whose activations a task keeps arranged at a time: twenty tiles, half a level-2 cache for
-/// a hidden size of 576, and enough that expanding the weights anew for each is a few percent.
+/// Rows whose activations a task keeps arranged at a time: twenty tiles, half a level-2 cache for a
+/// hidden size of 576, and enough that expanding the weights for each again costs a few percent.
 const ROWS_AT_A_TIME: usize = 20 * MAX_TILE_ROWS;
 
 /// One product over caller-owned memory.
@@ -89,7 +89,7 @@ impl<'a> SharedOut<'a> {
 
 impl LinearScratch {
     pub fn new() -> Self {
-        let panel = AlignedBytes::zeroed(0).expect("nothing is always to be had");
+        let panel = AlignedBytes::zeroed(0).expect("an empty allocation always succeeds");
         Self {
             activations: Activations::new(),
             panel,
@@ -99,7 +99,7 @@ impl LinearScratch {
     /// Room for an expanded block of this many bytes.
     fn panel(&mut self, bytes: usize) -> *mut u8 {
         if self.panel.as_slice().len() < bytes {
-            // A few hundred KB, beside weights of many MB that were to be had.
+            // A few hundred KB, after many MB of weights were allocated.
             self.panel = AlignedBytes::zeroed(bytes).expect("memory for one expanded block");
         }
         self.panel.as_mut_ptr()

@@ -107,7 +107,7 @@ fn memfd_of(len_bytes: usize) -> Result<OwnedFd, &'static str> {
     if fd < 0 {
         return Err("memfd_create");
     }
-    // SAFETY: `fd` is open and owned by nobody else.
+    // SAFETY: `fd` is open and not owned elsewhere.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let len = libc::off_t::try_from(len_bytes).map_err(|_| "ftruncate")?;
     // SAFETY: `fd` is open.

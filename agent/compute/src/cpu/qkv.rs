@@ -89,7 +89,7 @@ impl Prep {
             (row, self.rope.slice(), self.out_slots.slice())
         };
         if let Some(bias) = &self.bias {
-            // SAFETY: on the queue; nobody writes weights.
+            // SAFETY: on the queue; weights are never written.
             let bias = unsafe { bias.slice() };
             row.iter_mut().zip(bias).for_each(|(x, b)| *x += b);
         }
@@ -116,7 +116,7 @@ impl Prep {
 
     fn head(&self, isa: Isa, head: &mut [f32], norm: Option<&Src<f32>>, rope: &[f32]) {
         if let Some(norm) = norm {
-            // SAFETY: on the queue; nobody writes weights.
+            // SAFETY: on the queue; weights are never written.
             let weight = unsafe { norm.slice() };
             // SAFETY: the kernel has no needs of its own.
             unsafe {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 
-/// Commands that may wait. A step is some hundreds, so this is a hundred steps nobody waited for.
+/// Commands that may wait. A step is some hundreds, so this is a hundred steps without a wait.
 const COMMANDS_MAX: usize = 65_536;
 
 /// Handle to the queue thread; the thread ends when it is dropped.

@@ -52,7 +52,7 @@ struct Job {
     tasks: usize,
 }
 
-// SAFETY: `job` is written only by the runner while the gate is closed and nobody is inside, and
+// SAFETY: `job` is written only by the runner while the gate is closed and no worker is inside, and
 // read only by workers that joined through the gate, which orders the two.
 unsafe impl Sync for Shared {}
 // SAFETY: the pointer in `job` is to a `Sync` closure and used only as above.
@@ -142,7 +142,7 @@ impl Shared {
         // SAFETY: erases the closure's lifetime; `close` waits for every worker that joined, and
         // runs before the closure ends.
         let f: *const (dyn Fn(usize, usize) + Sync) = unsafe { std::mem::transmute(f) };
-        // SAFETY: the gate is closed and nobody is inside, so no one reads `job` now.
+        // SAFETY: the gate is closed and no worker is inside, so no one reads `job` now.
         unsafe { *self.job.get() = Job { f, tasks } };
         self.next_task.store(0, Ordering::Relaxed);
         let epoch = self.gate.load(Ordering::Relaxed) & !(EPOCH - 1);

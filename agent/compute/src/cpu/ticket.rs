@@ -1,4 +1,4 @@
-//! Results on their way from the queue thread to whoever waits.
+//! Results on their way from the queue thread to their waiter.
 
 use crate::buffer::{HostBytes, Ticket};
 use crate::error::ComputeError;

@@ -1,5 +1,5 @@
-//! What the backend asks of a driver: memory, copies, launches and events on one stream of one
-//! device. Calls return at once unless they say otherwise; the stream runs them in order.
+//! What the backend needs of a driver: memory, copies, launches and events on one stream of one
+//! device. Calls return immediately unless they say otherwise; the stream runs them in order.
 
 use super::kernels::Kernel;
 use std::fmt::Debug;
@@ -53,7 +53,7 @@ pub unsafe trait Driver: Debug + Send + Sync + 'static {
     /// Both ranges are allocated, and stay so until it is done.
     unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError>;
 
-    /// Whether [`Work::Gemm`] is to be had: the vendor's library is there.
+    /// Whether [`Work::Gemm`] is available: the vendor's library is there.
     fn has_gemm(&self) -> bool;
 
     /// Enqueues a kernel or a product.

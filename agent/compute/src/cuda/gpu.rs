@@ -210,7 +210,7 @@ impl GpuDriver {
     /// Zeroes memory at once: neither kernels nor copies beside the stream find what was there before.
     ///
     /// # Safety
-    /// The range is allocated, and nobody uses it.
+    /// The range is allocated, and not in use.
     unsafe fn zero(&self, addr: u64, bytes: usize) -> Result<(), DriverError> {
         // SAFETY: the caller's.
         unsafe { result::memset_d8_async(addr, 0, bytes, self.stream) }
@@ -292,12 +292,12 @@ unsafe impl Driver for GpuDriver {
 
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
         self.enter()?;
-        // SAFETY: the memory is owned by whoever gets the address.
+        // SAFETY: the caller that gets the address owns the memory.
         let addr = unsafe { result::malloc_sync(bytes) }.map_err(failed("cuMemAlloc"))?;
         // SAFETY: the range was just allocated.
         let zeroed = unsafe { self.zero(addr, bytes) };
         if zeroed.is_err() {
-            // SAFETY: nobody has got the address.
+            // SAFETY: the address has not been handed out.
             unsafe { self.free(addr) };
         }
         zeroed.map(|()| addr)
@@ -314,7 +314,7 @@ unsafe impl Driver for GpuDriver {
     fn alloc_pinned(&self, bytes: usize) -> Result<NonNull<u8>, DriverError> {
         self.enter()?;
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
-        // SAFETY: the memory is owned by whoever gets the address.
+        // SAFETY: the caller that gets the address owns the memory.
         let place =
             unsafe { result::malloc_host(bytes, flags) }.map_err(failed("cuMemHostAlloc"))?;
         let place = NonNull::new(place.cast::<u8>()).expect("an allocation is not at null");
@@ -398,7 +398,7 @@ unsafe impl Driver for GpuDriver {
 
     fn forget(&self, graph: Graph) {
         let entered = self.enter();
-        // SAFETY: nobody else has it; the driver lets one that runs end first.
+        // SAFETY: the caller gave up the graph; the driver lets a running one end first.
         let destroyed = unsafe { result::graph::exec_destroy(graph.0 as sys::CUgraphExec) };
         if entered.is_err() || destroyed.is_err() {
             tracing::debug!("a graph was not freed");
@@ -454,7 +454,7 @@ unsafe impl Driver for GpuDriver {
                 Ok(addr)
             }
             Err(error) => {
-                // SAFETY: it was just opened, and nobody has got it.
+                // SAFETY: it was just opened, and not handed out.
                 unsafe { close_block(block) };
                 Err(error)
             }
@@ -548,7 +548,7 @@ impl Drop for GpuDriver {
             }
         };
         for EventPtr(event) in self.events.get_mut().drain(..) {
-            // SAFETY: the stream has run dry, and nobody holds the event.
+            // SAFETY: the stream has run dry, and no one holds the event.
             freed("event", unsafe { result::event::destroy(event) });
         }
         for module in self.modules.drain(..) {
@@ -564,7 +564,7 @@ impl Drop for GpuDriver {
                 freed("stream", unsafe { result::stream::destroy(stream) });
             }
         }
-        // A context retained later at this address must be entered anew.
+        // A context retained later at this address must be entered again.
         ENTERED.set(std::ptr::null_mut());
         // SAFETY: retained once, by `open`.
         freed("context", unsafe {

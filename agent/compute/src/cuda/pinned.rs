@@ -1,6 +1,6 @@
-//! Pinned host memory for copies to and from the device, in blocks that go back when they are dropped: one that
-//! the stream still uses is lent again once the stream is past it. One of which nobody knows when that is,
-//! because a call was refused midway, is freed, which waits for the stream.
+//! Pinned host memory for copies to and from the device, in blocks that return when they are
+//! dropped: one that the stream still uses is lent again once the stream is past it. If a call was
+//! refused midway, that moment is unknown, and the block is freed, which waits for the stream.
 
 use super::driver::{Driver, DriverError};
 use super::point::Point;
@@ -37,7 +37,7 @@ struct Free {
     used_until: Option<Arc<Point>>,
 }
 
-/// A block, lent to whoever holds it.
+/// A block, lent to its holder.
 #[derive(Debug)]
 pub(super) struct Block {
     pool: Arc<PinnedPool>,
@@ -49,9 +49,9 @@ pub(super) struct Block {
     used_until: Option<Arc<Point>>,
 }
 
-// SAFETY: the memory is the pool's, and nobody looks into it there.
+// SAFETY: the memory is the pool's, which does not access it.
 unsafe impl Send for Free {}
-// SAFETY: the memory belongs to whoever holds the block.
+// SAFETY: the memory belongs to the block's holder.
 unsafe impl Send for Block {}
 
 // === impl PinnedPool ===
@@ -113,7 +113,7 @@ impl Block {
     /// Of a block that was just taken.
     ///
     /// # Panics
-    /// When the stream was told to use it, or has fewer bytes.
+    /// When the stream already uses it, or it has fewer bytes.
     pub(super) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
         assert!(
             !self.is_unmarked && self.used_until.is_none(),

@@ -1,6 +1,6 @@
-//! Steps that come again. The kernels of such a step are noted first and enqueued together: one by one
-//! when the step is new, as a graph when the same kernels have come before with the same arguments.
-//! What is replayed is thus exactly what would have been enqueued, whatever it depends on.
+//! Steps that repeat. The kernels of such a step are recorded first and enqueued together: one by one
+//! when the step is new, as a graph when the same kernels ran before with the same arguments. So the
+//! replayed work always equals what would have been enqueued.
 
 use super::driver::{Driver, DriverError, Gemm, Graph, Launch, Work};
 use super::kernels::Kernel;
@@ -111,7 +111,7 @@ impl Step {
 
     fn enqueue(&self, driver: &dyn Driver) -> Result<(), DriverError> {
         let works = self.works();
-        // SAFETY: whoever noted them vouched for them.
+        // SAFETY: the recording caller vouched for them.
         works
             .iter()
             .try_for_each(|work| unsafe { driver.enqueue(work) })

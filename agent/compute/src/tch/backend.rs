@@ -171,7 +171,7 @@ impl Backend for TchBackend {
     fn export(&self, buffer: &TchBuffer) -> Result<MemoryExport, ComputeError> {
         Err(ComputeError::NotExportable {
             what: format!("{buffer:?}"),
-            reason: "it is libtorch's, which tells no peer of it; use the cpu or cuda backend"
+            reason: "libtorch cannot share its memory with a peer; use the cpu or cuda backend"
                 .to_owned(),
         })
     }

@@ -45,13 +45,13 @@ fn main() -> ExitCode {
         let subject = Subject {
             backend: backend.expect("a GPU has memory for a backend"),
         };
-        let mut tell = |line: &Measured| {
+        let mut report = |line: &Measured| {
             println!(
                 "{:48} {:10.1} us {:8.1} GB/s {:7.1} TFLOP/s",
                 line.what, line.microseconds, line.gb_per_s, line.tflop_per_s
             );
         };
-        let measured = measure(&subject, &plan(), &mut tell);
+        let measured = measure(&subject, &plan(), &mut report);
         all.push(json!({"deterministic": deterministic, "measured": measured}));
     }
     let Some(path) = std::env::args_os().nth(1) else {

@@ -1,7 +1,7 @@
 //! Activations in the order tiles read them: tile by tile, `[k][rows of the tile]`.
 //!
-//! A tile then reads one forward stream, whatever the stride of `x` (rows 4 KiB apart would share
-//! one set of the cache). A single f32 row is already in that order and stays where it is.
+//! A tile then reads one forward stream, for any stride of `x` (rows 4 KiB apart would share one
+//! set of the cache). A single f32 row is already in that order and stays where it is.
 
 use super::LinearProduct;
 use crate::cpu::kernels::linear::LinearKernels;

@@ -47,7 +47,7 @@ unsafe impl Sync for SharedBytes<'_> {}
 // === impl AlignedBytes ===
 
 impl AlignedBytes {
-    /// `None` when the memory is not to be had.
+    /// `None` if the allocation fails.
     pub(crate) fn zeroed(len: usize) -> Option<Self> {
         match len {
             0 => Some(Self {

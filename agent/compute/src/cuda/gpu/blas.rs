@@ -209,7 +209,7 @@ impl Blas {
         };
         let took = timed();
         for event in [start, end] {
-            // SAFETY: made above, used by nobody else.
+            // SAFETY: made above, and used nowhere else.
             if let Err(error) = unsafe { driver::event::destroy(event) } {
                 tracing::debug!(?error, "event not freed");
             }

@@ -1,8 +1,8 @@
 // y = x·Wᵀ with its epilogue, for x [rows][k] and W [n][k] row-major.
 //
-// Every output adds k up in one order, whatever the rows: k is cut into SEGMENTS, each is accumulated by tensor-core
-// products of 16 in ascending k, and the segments are added in order. So the kernel for few rows, which gives each
-// warp a segment, and the tiled one, which walks them, yield the same bits.
+// Every output adds k up in one order, for any number of rows: k is cut into SEGMENTS, each is accumulated by
+// tensor-core products of 16 in ascending k, and the segments are added in order. So the kernel for few rows, which
+// gives each warp a segment, and the tiled one, which walks them, yield the same bits.
 //
 // Within 32 values of k, lane 4g+t loads the 8 from 8t on of row g: 16 bytes, and the operands of two products. That
 // takes k in another order than the instruction's, the same one for x and W, which a sum does not mind.

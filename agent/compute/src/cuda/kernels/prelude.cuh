@@ -284,7 +284,7 @@ DEVICE void atomic_add(uint64_t* place, uint64_t value) {
   *place += value;
 #endif
 }
-// What this thread wrote is seen by whoever sees its later writes.
+// Writes of this thread are visible to every thread that sees its later writes.
 DEVICE void fence_device() {
 #ifdef __CUDACC__
   __threadfence();

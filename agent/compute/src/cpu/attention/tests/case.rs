@@ -153,7 +153,7 @@ impl Case {
         outs
     }
 
-    /// A pool with every sequence's pages scattered, what belongs to nobody being NaN.
+    /// A pool with every sequence's pages scattered; unowned slots are NaN.
     pub(super) fn pool(
         &self,
         backend: &CpuBackend,

@@ -1,8 +1,8 @@
 //! Sixteen lanes: AVX-512 F, BW, DQ, VL.
 //!
 //! Codes become f32 by `vpermps` from a table, which reads only the low four bits of each index:
-//! one instruction instead of a mask and a conversion. (Putting them into the mantissa of a power of
-//! two by `vpternlogd` takes a third longer on Zen 4, where it gets in the way of multiply-adds.)
+//! one instruction instead of a mask and a conversion. (Putting them into the mantissa of a power
+//! of two by `vpternlogd` takes a third longer on Zen 4, where it competes with multiply-adds.)
 
 use super::Simd;
 use crate::cpu::kernels::exp::exp_avx512;
