@@ -1,5 +1,5 @@
-//! With the feature `cuda`, compiles the kernels: cubins for sm_80 and sm_90a and PTX for what is newer, in
-//! one fat binary per file, with a report of what each kernel takes.
+//! With the feature `cuda`, compiles the kernels: cubins for sm_80 and sm_90a and PTX for newer
+//! devices, in one fat binary per file, with a report of each kernel's resources.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ fn nvcc() -> Result<PathBuf, String> {
     })
 }
 
-/// All files at a time, one process each; the report's lines.
+/// Compiles all files concurrently, one process each; returns the report's lines.
 fn compile(out: &Path) -> Result<String, String> {
     let nvcc = nvcc()?;
     let started: Vec<_> = FILES

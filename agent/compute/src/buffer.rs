@@ -32,7 +32,7 @@ pub trait DeviceBuffer: Clone + Debug + Send + Sync + 'static {
     fn slice(&self, range: Range<usize>) -> Self;
 }
 
-/// A result on its way from the device. Dropping it abandons the result, not the work.
+/// A pending result of the device. Dropping it abandons the result, not the work.
 pub trait Ticket: Debug + Send + 'static {
     /// Blocks until the result, or the fault that prevented it, is here.
     ///
@@ -40,7 +40,7 @@ pub trait Ticket: Debug + Send + 'static {
     /// The fault of this op or of an earlier one on the queue.
     fn wait(self) -> Result<HostBytes, ComputeError>;
 
-    /// The result if it is here; never blocks. Yields it once: `None` ever after.
+    /// The result if it has arrived; never blocks. Yields it once, then `None`.
     fn try_take(&mut self) -> Option<Result<HostBytes, ComputeError>>;
 }
 

@@ -5,7 +5,7 @@
 
 #![allow(
     unsafe_code,
-    reason = "kernels, device memory and mapped files are what this crate is for"
+    reason = "kernels, device memory and mapped files are the purpose of this crate"
 )]
 
 pub mod buffer;

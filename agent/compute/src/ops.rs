@@ -100,8 +100,8 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// When the table's bytes do not fit its shape.
     fn pack_embedding(&self, table: &WeightSource<'_>) -> Result<Self::Embedding, ComputeError>;
 
-    /// Takes the memory that linears of up to `rows` rows with `weight` use beside their buffers, so that
-    /// none of them finds it gone.
+    /// Reserves the memory that linears of up to `rows` rows with `weight` need in addition to
+    /// their buffers, so that none of them fails for lack of it.
     ///
     /// # Errors
     /// If the allocation fails.
@@ -129,14 +129,15 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// The first fault of the queue, which is final.
     fn health(&self) -> Result<(), ComputeError>;
 
-    /// Whether [`Self::replay`] makes steps that come again cheaper: they should then be padded to few
+    /// Whether [`Self::replay`] makes repeated steps cheaper: they should then be padded to few
     /// shapes.
     fn replays(&self) -> bool {
         false
     }
 
-    /// Enqueues what `step` does, at once where the same ops came before over the same buffers. `step`
-    /// neither uploads, reads nor frees what its ops use. Whether it was one launch, as a graph.
+    /// Enqueues what `step` does, as one launch if the same ops ran before over the same buffers.
+    /// `step` neither uploads, reads nor frees what its ops use. Returns whether it was one launch,
+    /// as a graph.
     fn replay(&self, step: impl FnOnce()) -> bool {
         step();
         false

@@ -103,16 +103,15 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_cq: c_int,
     pub(crate) max_cqe: c_int,
     pub(crate) max_mr: c_int,
-    /// From `max_pd` to `max_srq_sge`, with the atomics' capabilities in between: all unused here.
+    /// From `max_pd` to `max_srq_sge`, with the atomics' capabilities in between: all unused.
     pub(crate) _unused: [c_int; 21],
     pub(crate) max_pkeys: u16,
     pub(crate) local_ca_ack_delay: u8,
     pub(crate) phys_port_cnt: u8,
 }
 
-/// The structure grows at its end (it did between rdma-core 44 and 55), and inline functions of the
-/// header compensate for it. The library's own function, which is called here, always fills this
-/// much of it.
+/// The structure grows at its end (it did between rdma-core 44 and 55), which the header's inline
+/// functions compensate for. The library's own function, called here, always fills this much of it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct PortAttr {

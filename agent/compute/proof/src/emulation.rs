@@ -1,9 +1,9 @@
 //! A [`Driver`] without a GPU: the same kernels, compiled for the host, their threads as fibres.
 //!
-//! It is for tests and is made to find faults. Allocations end at a page that may not be touched.
-//! Nothing runs before it is waited for or asked after, as on a stream that is slow, so memory that
-//! is reused too early shows. Memory is limited to what the device claims to have. See
-//! `cpp/emulation.h` for what it checks within a kernel.
+//! It is for tests and built to find faults. Allocations end at a page that may not be touched.
+//! Nothing runs before it is waited for or polled, as on a slow stream, so memory that is reused
+//! too early shows. Memory is limited to the claimed size of the device. See `cpp/emulation.h` for
+//! the checks within a kernel.
 
 use half::bf16;
 use parking_lot::Mutex;

@@ -1,5 +1,5 @@
-//! What the backend asks of a driver: memory, copies, launches and events on one stream of one
-//! device. Calls return at once unless they say otherwise; the stream runs them in order.
+//! What the backend needs of a driver: memory, copies, launches and events on one stream of one
+//! device. Calls return immediately unless they say otherwise; the stream runs them in order.
 
 use super::kernels::Kernel;
 use std::fmt::Debug;
