@@ -1,23 +1,13 @@
-//! The user's `podTemplate` over the operator's pod: maps merge, lists of named items merge by
-//! name, other lists replace. Nothing the user wrote may get lost on the way.
+//! The user's `podTemplate` over the operator's pod, merged by Kubernetes' own patch keys: maps merge, lists with a
+//! key (containers by name, mounts by path, ports by number) merge by it, other lists replace. Nothing the user wrote may get lost on the way.
 
 use super::privileges::{raised, raised_by_annotation};
+use k8s_openapi::DeepMerge;
 use k8s_openapi::api::core::v1::Pod;
-use pd_crds::field::{FieldErrors, FieldPath};
+use pd_crds::field::{FieldError, FieldErrors, FieldPath};
 use pd_crds::pool::PodTemplate;
 use pd_protocol::labels;
 use serde_json::{Value, json};
-
-/// The field that names the items of a list, where Kubernetes merges that list.
-fn merge_key(list: &str) -> Option<&'static str> {
-    match list {
-        "containers" | "initContainers" | "volumes" | "env" | "imagePullSecrets" => Some("name"),
-        "volumeMounts" => Some("mountPath"),
-        "ports" => Some("containerPort"),
-        "topologySpreadConstraints" => Some("topologyKey"),
-        _ => None,
-    }
-}
 
 /// Merges a template over a pod; one that raises the pod's privileges only if `may_raise`.
 pub(crate) fn merge_template(
@@ -32,17 +22,11 @@ pub(crate) fn merge_template(
     check_reserved(template, path)?;
     let PodTemplate { metadata, spec } = template;
     let overrides = json!({"metadata": metadata, "spec": spec});
-    let mut merged = serde_json::to_value(pod).expect("a Pod serializes to JSON");
-    merge(&mut merged, &overrides, "");
-    let pod: Pod = serde_json::from_value(merged)
+    let typed: Pod = serde_json::from_value(overrides.clone())
         .map_err(|error| path.error(format!("does not make a Pod: {error}")))?;
-    let kept = serde_json::to_value(&pod).expect("a Pod serializes to JSON");
-    let mut lost = Vec::new();
-    find_lost(&overrides, &kept, "", path, &mut lost);
-    let errors = lost
-        .iter()
-        .map(|path| path.error("is not a field of a Pod"))
-        .collect();
+    let kept = serde_json::to_value(&typed).expect("a Pod serializes to JSON");
+    let mut errors = Vec::new();
+    compare(&overrides, &kept, path, &mut errors);
     FieldErrors::check(errors)?;
     if !may_raise {
         let mut errors = raised(&overrides["spec"], &path.child("spec"));
@@ -52,7 +36,9 @@ pub(crate) fn merge_template(
         ));
         FieldErrors::check(errors)?;
     }
-    Ok(pod)
+    let mut merged = pod.clone();
+    merged.merge_from(typed);
+    Ok(merged)
 }
 
 fn check_reserved(template: &PodTemplate, path: &FieldPath) -> Result<(), FieldErrors> {
@@ -80,47 +66,28 @@ fn check_reserved(template: &PodTemplate, path: &FieldPath) -> Result<(), FieldE
     FieldErrors::check(errors)
 }
 
-fn merge(base: &mut Value, over: &Value, field: &str) {
-    match (base, over) {
-        (_, Value::Null) => {}
-        (Value::Object(base), Value::Object(over)) => {
-            for (name, value) in over {
-                merge(base.entry(name).or_insert(Value::Null), value, name);
-            }
-        }
-        (Value::Array(base), Value::Array(over)) if merge_key(field).is_some() => {
-            let key = merge_key(field).unwrap_or_default();
-            for item in over {
-                match base.iter_mut().find(|have| have[key] == item[key]) {
-                    Some(have) => merge(have, item, ""),
-                    None => base.push(item.clone()),
-                }
-            }
-        }
-        (base, over) => *base = over.clone(),
-    }
-}
-
-/// Collects the paths of what the user wrote and the typed Pod does not hold.
-fn find_lost(over: &Value, kept: &Value, field: &str, path: &FieldPath, lost: &mut Vec<FieldPath>) {
+/// What the user wrote beside what the typed Pod holds of it: a field that was lost is none of a Pod's, and one that
+/// came up with an empty value is required where it lacks.
+fn compare(over: &Value, kept: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     match over {
         Value::Object(fields) => {
             for (name, value) in fields {
-                find_lost(value, &kept[name.as_str()], name, &path.child(name), lost);
+                compare(value, &kept[name.as_str()], &path.child(name), errors);
             }
+            let made_up = kept.as_object().into_iter().flatten();
+            let made_up = made_up.filter(|(name, value)| {
+                !fields.contains_key(*name) && (**value == json!("") || **value == json!(0))
+            });
+            errors.extend(made_up.map(|(name, _)| path.child(name).error("is required here")));
         }
         Value::Array(items) => {
             for (i, item) in items.iter().enumerate() {
-                let key = merge_key(field);
-                let same = |have: &&Value| key.is_some_and(|key| have[key] == item[key]);
-                let found = kept.as_array().and_then(|kept| kept.iter().find(same));
-                let kept = found.unwrap_or(&kept[i]);
-                find_lost(item, kept, "", &path.index(i), lost);
+                compare(item, &kept[i], &path.index(i), errors);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
             if !over.is_null() && kept.is_null() {
-                lost.push(path.clone());
+                errors.push(path.error("is not a field of a Pod"));
             }
         }
     }

@@ -104,3 +104,62 @@ fn privileges_are_raised_only_where_that_is_allowed() {
     let allowed = merge_template(&mk_base(), Some(&template), &path, true).unwrap();
     assert_eq!(allowed.spec.and_then(|spec| spec.host_network), Some(true));
 }
+
+/// What a table of ours did not merge, and Kubernetes' patch keys do.
+#[test]
+fn lists_merge_by_the_keys_of_kubernetes_schema() {
+    let base: Pod = serde_json::from_value(json!({
+        "metadata": {},
+        "spec": {
+            "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}],
+            "schedulingGates": [{"name": "ours"}],
+            "resourceClaims": [{"name": "ours"}],
+            "containers": [{
+                "name": "agent",
+                "volumeDevices": [{"devicePath": "/dev/a", "name": "ours"}],
+            }],
+            "ephemeralContainers": [{"name": "debug", "image": "ours"}],
+        },
+    }))
+    .unwrap();
+    let template = mk_template(json!({"spec": {
+        "hostAliases": [{"ip": "10.0.0.2", "hostnames": ["b"]}],
+        "schedulingGates": [{"name": "theirs"}],
+        "resourceClaims": [{"name": "theirs"}],
+        "containers": [{
+            "name": "agent",
+            "volumeDevices": [{"devicePath": "/dev/b", "name": "theirs"}],
+        }],
+        "ephemeralContainers": [{"name": "debug", "command": ["sh"]}],
+    }}));
+    let path = FieldPath::new("spec.router.podTemplate");
+    let merged = json!(merge_template(&base, Some(&template), &path, true).unwrap());
+    let len = |pointer: &str| {
+        merged
+            .pointer(pointer)
+            .and_then(Value::as_array)
+            .map(Vec::len)
+    };
+    // Before: theirs alone.
+    for list in ["hostAliases", "schedulingGates", "resourceClaims"] {
+        assert_eq!(len(&format!("/spec/{list}")), Some(2), "{list}");
+    }
+    assert_eq!(len("/spec/containers/0/volumeDevices"), Some(2));
+    let debug = &merged["spec"]["ephemeralContainers"][0];
+    assert_eq!(
+        (&debug["image"], &debug["command"]),
+        (&json!("ours"), &json!(["sh"]))
+    );
+}
+
+#[test]
+fn an_item_that_lacks_what_its_kind_requires_is_named() {
+    // Before: what it lacks came from ours with the same key.
+    let mounts = json!([{"mountPath": "/models", "readOnly": true}]);
+    let found =
+        merged(json!({"spec": {"containers": [{"name": "agent", "volumeMounts": mounts}]}}));
+    assert_eq!(
+        found.unwrap_err(),
+        "spec.pools.decode.podTemplate.spec.containers[0].volumeMounts[0].name: is required here"
+    );
+}
