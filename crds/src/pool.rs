@@ -1,6 +1,7 @@
 //! A pool: the replicas of one role, their size and their shape.
 
 use crate::engine::EngineArg;
+use crate::pd_pool::PoolRole;
 use crate::rules;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -19,6 +20,15 @@ pub struct PoolsSpec {
     /// Workers that produce the tokens.
     #[serde(default)]
     pub decode: PoolSpec,
+}
+
+impl PoolsSpec {
+    pub fn of(&self, role: PoolRole) -> &PoolSpec {
+        match role {
+            PoolRole::Prefill => &self.prefill,
+            PoolRole::Decode => &self.decode,
+        }
+    }
 }
 
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]

@@ -118,7 +118,7 @@ impl Writer<'_> {
         let reports = pools.into_iter().filter_map(|(pool, counted)| {
             let name = pool.object(self.deployment).name_any();
             let stored = self.context.pools.find(&self.key(), &name)?;
-            let selector = replicas_selector(self.deployment, pool.component);
+            let selector = replicas_selector(self.deployment, pool.role.into());
             let status = status::of_pool(counted, selector, stored.metadata.generation);
             let is_news = self.statuses(|written| written.is_news(&stored, &status));
             is_news.then_some((name, status))

@@ -11,6 +11,7 @@ use crate::controller::plan::Desired;
 use crate::controller::validate::Valid;
 use kube::ResourceExt;
 use kube::runtime::events::{Event, EventType};
+use pd_crds::PoolRole;
 use pd_crds::drain::OnCordon;
 use pd_crds::node_disposition::NodeDisposition;
 use pd_crds::scaling::ScalingMode;
@@ -56,9 +57,9 @@ impl Writer<'_> {
     /// Whether a pool's size was the wanted one already when the status was last written.
     fn had_wanted(&self, pool: &Pool) -> bool {
         let status = self.deployment.status.as_ref();
-        let wanted = status.map(|status| match pool.component {
-            Component::Decode => status.pools.decode.desired,
-            Component::Prefill | Component::Router => status.pools.prefill.desired,
+        let wanted = status.map(|status| match pool.role {
+            PoolRole::Decode => status.pools.decode.desired,
+            PoolRole::Prefill => status.pools.prefill.desired,
         });
         wanted.and_then(|wanted| u32::try_from(wanted).ok()) == Some(pool.replicas)
     }
@@ -118,7 +119,7 @@ impl Writer<'_> {
 
 /// Says why a pool that another client scaled has its old size again.
 fn scale_undone(pool: &Pool, name: &str, asked: u32) -> Event {
-    let (role, replicas) = (pool.component.as_str(), pool.replicas);
+    let (role, replicas) = (Component::from(pool.role).as_str(), pool.replicas);
     Event {
         type_: EventType::Warning,
         reason: "ScaleUndone".to_owned(),

@@ -106,12 +106,11 @@ impl Writer<'_> {
         facts: &[PodFacts],
         resources: &Resources,
     ) -> Result<(), ApplyError> {
-        let pool = match component {
-            Component::Prefill => &resources.prefill,
-            Component::Decode => &resources.decode,
-            // A Deployment makes the routers.
-            Component::Router => return Ok(()),
+        // A Deployment makes the routers.
+        let Some(role) = component.pool_role() else {
+            return Ok(());
         };
+        let pool = resources.pool(role);
         let slots = facts
             .iter()
             .filter(|facts| facts.component == component)
@@ -146,11 +145,10 @@ impl Writer<'_> {
         facts: &PodFacts,
         resources: &Resources,
     ) -> Result<(), ApplyError> {
-        let pool = match facts.component {
-            Component::Prefill => &resources.prefill,
-            Component::Decode => &resources.decode,
-            Component::Router => return Ok(()),
+        let Some(role) = facts.component.pool_role() else {
+            return Ok(());
         };
+        let pool = resources.pool(role);
         let is_lost = facts.disposition == NodeDisposition::Lost;
         let comes_up = !facts.routable() && !facts.leaves() && !is_lost;
         // One of an old revision that never served leaves.

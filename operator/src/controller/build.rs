@@ -28,6 +28,7 @@ use super::validate::Valid;
 use config::BuildConfig;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
+use pd_crds::PoolRole;
 use pd_crds::field::FieldErrors;
 use pool::Pool;
 
@@ -40,12 +41,21 @@ pub(crate) struct Resources {
     pub(crate) service: Service,
 }
 
+impl Resources {
+    pub(crate) fn pool(&self, role: PoolRole) -> &Pool {
+        match role {
+            PoolRole::Prefill => &self.prefill,
+            PoolRole::Decode => &self.decode,
+        }
+    }
+}
+
 /// Builds all objects; fails where the spec's overrides do not make a Pod.
 pub(crate) fn build(valid: &Valid, config: &BuildConfig) -> Result<Resources, FieldErrors> {
     let deployment = valid.deployment();
     Ok(Resources {
-        prefill: pool::build_pool(deployment, component::Component::Prefill, config)?,
-        decode: pool::build_pool(deployment, component::Component::Decode, config)?,
+        prefill: pool::build_pool(deployment, PoolRole::Prefill, config)?,
+        decode: pool::build_pool(deployment, PoolRole::Decode, config)?,
         router: router::build_router(deployment, config)?,
         service: service::build_service(deployment),
     })

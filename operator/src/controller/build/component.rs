@@ -15,6 +15,15 @@ pub(crate) enum Component {
     Decode,
 }
 
+impl From<PoolRole> for Component {
+    fn from(role: PoolRole) -> Self {
+        match role {
+            PoolRole::Prefill => Self::Prefill,
+            PoolRole::Decode => Self::Decode,
+        }
+    }
+}
+
 // === impl Component ===
 
 impl Component {

@@ -31,7 +31,7 @@ const STARTUP_FAILURES_MAX: i32 = 1800;
 /// Replicas of one role.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pool {
-    pub(crate) component: Component,
+    pub(crate) role: PoolRole,
     pub(crate) replicas: u32,
     pub(crate) revision: String,
     /// Pods of a replica.
@@ -45,15 +45,16 @@ pub(crate) struct Pool {
 /// Builds a pool of workers.
 pub(crate) fn build_pool(
     deployment: &PdDeployment,
-    component: Component,
+    role: PoolRole,
     config: &BuildConfig,
 ) -> Result<Pool, FieldErrors> {
+    let component = Component::from(role);
     let path = FieldPath::new("spec.pools").child(component.as_str());
-    let spec = pool_spec(deployment, component);
+    let spec = deployment.spec.pools.of(role);
     let revision = revision::revision(&deployment.spec, component);
-    let container = build_container(deployment, component, spec, config);
+    let container = build_container(deployment, role, spec, config);
     let mut pod = pod::build_pod(deployment, component, &revision, container);
-    if component == Component::Prefill {
+    if role == PoolRole::Prefill {
         let annotations = pod.metadata.annotations.get_or_insert_default();
         annotations.insert(
             labels::BOOTSTRAP_PORT.to_owned(),
@@ -84,7 +85,7 @@ pub(crate) fn build_pool(
     )?;
     let replicas = u32::try_from(spec.initial_replicas()).unwrap_or(0);
     Ok(Pool {
-        component,
+        role,
         replicas,
         revision,
         nodes: u32::try_from(spec.nodes).unwrap_or(1),
@@ -93,16 +94,9 @@ pub(crate) fn build_pool(
     })
 }
 
-fn pool_spec(deployment: &PdDeployment, component: Component) -> &PoolSpec {
-    match component {
-        Component::Prefill => &deployment.spec.pools.prefill,
-        Component::Decode | Component::Router => &deployment.spec.pools.decode,
-    }
-}
-
 fn build_container(
     deployment: &PdDeployment,
-    component: Component,
+    role: PoolRole,
     pool: &PoolSpec,
     config: &BuildConfig,
 ) -> Container {
@@ -122,7 +116,7 @@ fn build_container(
         env.push(pod::secret_env("HF_TOKEN", token.name.clone(), &token.key));
     }
     let mut container_ports = vec![pod::port(pod::PORT_HTTP, i32::from(ports::HTTP))];
-    if component == Component::Prefill {
+    if role == PoolRole::Prefill {
         container_ports.push(pod::port(pod::PORT_BOOTSTRAP, i32::from(ports::BOOTSTRAP)));
     }
     if engine.kind == EngineKind::Pdserve {
@@ -135,7 +129,7 @@ fn build_container(
         name: AGENT.to_owned(),
         image: Some(engine.image.clone().unwrap_or_else(|| config.image.clone())),
         command: Some(command.into_iter().map(str::to_owned).collect()),
-        args: Some(build_args(deployment, component, pool, config)),
+        args: Some(build_args(deployment, role, pool, config)),
         env: Some(env),
         ports: Some(container_ports),
         resources: pool.resources.clone(),
@@ -152,7 +146,7 @@ fn build_container(
 /// Flags of the worker: the operator's, then the engine's and the pool's of the user.
 fn build_args(
     deployment: &PdDeployment,
-    component: Component,
+    role: PoolRole,
     pool: &PoolSpec,
     config: &BuildConfig,
 ) -> Vec<String> {
@@ -171,8 +165,8 @@ fn build_args(
     args.flag("served-model-name", deployment.served_model_name());
     args.flag("host", pod::POD_IP_ARG);
     args.flag("port", ports::HTTP.to_string());
-    args.flag("disaggregation-mode", component.as_str());
-    if component == Component::Prefill {
+    args.flag("disaggregation-mode", Component::from(role).as_str());
+    if role == PoolRole::Prefill {
         args.flag(
             "disaggregation-bootstrap-port",
             ports::BOOTSTRAP.to_string(),
@@ -240,19 +234,14 @@ pub(super) fn agent_container(pod: &mut Pod) -> Option<&mut Container> {
 impl Pool {
     /// The pool's own object, whose size others may change.
     pub(crate) fn object(&self, deployment: &PdDeployment) -> PdPool {
-        let role = match self.component {
-            Component::Prefill => PoolRole::Prefill,
-            Component::Decode | Component::Router => PoolRole::Decode,
-        };
+        let component = Component::from(self.role);
         let spec = PdPoolSpec {
             deployment: deployment.name_any(),
-            role,
+            role: self.role,
             replicas: i32::try_from(self.replicas).unwrap_or(i32::MAX),
         };
         PdPool {
-            metadata: self
-                .component
-                .metadata(deployment, self.component.object_name(deployment)),
+            metadata: component.metadata(deployment, component.object_name(deployment)),
             spec,
             status: None,
         }
@@ -263,7 +252,7 @@ impl Pool {
         let rollout = &spec.rollout;
         let count = |number| u32::try_from(number).unwrap_or(0);
         Desired {
-            component: self.component,
+            component: self.role.into(),
             replicas: if spec.suspend { 0 } else { replicas },
             revision: self.revision.clone(),
             surge: count(rollout.max_surge),

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
+use pd_crds::PoolRole;
 use pd_crds::document::parse;
 use pd_protocol::labels;
 use pd_protocol::ports::WorkerPorts;
@@ -72,7 +73,7 @@ fn objects_of_the_local_example() {
 #[test]
 fn a_worker_of_the_gpu_example() {
     let deployment = mk_example("qwen3-2p2d");
-    let pool = pool::build_pool(&deployment, Component::Decode, &mk_config()).unwrap();
+    let pool = pool::build_pool(&deployment, PoolRole::Decode, &mk_config()).unwrap();
     assert_eq!(pool.replicas, 2);
     insta::assert_yaml_snapshot!("qwen3-2p2d-decode", pool.pod(SLOT, WorkerPorts::WELL_KNOWN));
 }
@@ -80,7 +81,7 @@ fn a_worker_of_the_gpu_example() {
 #[test]
 fn a_model_in_an_image_is_mounted_as_an_image_volume() {
     let deployment = mk_example("qwen3-autoscaled");
-    let pool = pool::build_pool(&deployment, Component::Prefill, &mk_config()).unwrap();
+    let pool = pool::build_pool(&deployment, PoolRole::Prefill, &mk_config()).unwrap();
     let spec = pool.pod(SLOT, WorkerPorts::WELL_KNOWN).spec.unwrap();
     let image = spec.volumes.unwrap()[0].image.clone().unwrap();
     assert_eq!(
@@ -110,7 +111,7 @@ fn sglang_is_started_by_its_own_words() {
     deployment.spec.engine.kind = pd_crds::engine::EngineKind::Sglang;
     deployment.spec.engine.image = Some("lmsysorg/sglang:v0.5".to_owned());
     deployment.spec.kv.transport = pd_crds::kv::KvTransport::Mooncake;
-    let pool = pool::build_pool(&deployment, Component::Decode, &mk_config()).unwrap();
+    let pool = pool::build_pool(&deployment, PoolRole::Decode, &mk_config()).unwrap();
     let container = pool
         .pod(SLOT, WorkerPorts::WELL_KNOWN)
         .spec
@@ -276,7 +277,7 @@ fn mk_spanning(nodes: i32, host_network: bool) -> pool::Pool {
         may_raise_privileges: true,
         ..mk_config()
     };
-    pool::build_pool(&deployment, Component::Prefill, &config).unwrap()
+    pool::build_pool(&deployment, PoolRole::Prefill, &config).unwrap()
 }
 
 fn args(pod: &Pod) -> &[String] {
@@ -364,7 +365,7 @@ fn where_pods_have_ipv6_addresses_a_leader_is_met_in_brackets() {
     deployment.spec.pools.decode.replicas = Some(1);
     let mut config = mk_config();
     config.site.ipv6 = true;
-    let pool = pool::build_pool(&deployment, Component::Decode, &config).unwrap();
+    let pool = pool::build_pool(&deployment, PoolRole::Decode, &config).unwrap();
     let leader = pool.pod(SLOT, WorkerPorts::WELL_KNOWN);
     assert_flag(&leader, "--dist-init-addr", "[$(POD_IP)]:29500");
     let meet_at = "[fd00::7]:29500".parse().unwrap();

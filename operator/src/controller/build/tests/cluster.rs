@@ -2,6 +2,7 @@
 
 use super::*;
 use k8s_openapi::api::core::v1::PodSpec;
+use pd_crds::PoolRole;
 use pd_crds::engine::{EngineArg, EngineKind};
 use pd_crds::service::ServiceType;
 use serde_json::json;
@@ -14,7 +15,7 @@ fn mk_cluster() -> BuildConfig {
 }
 
 fn worker(deployment: &PdDeployment, config: &BuildConfig) -> Pod {
-    let pool = pool::build_pool(deployment, Component::Decode, config).unwrap();
+    let pool = pool::build_pool(deployment, PoolRole::Decode, config).unwrap();
     pool.pod(SLOT, WorkerPorts::WELL_KNOWN)
 }
 
