@@ -10,19 +10,17 @@ pub(crate) mod dialect;
 pub(crate) mod error;
 mod fields;
 mod generate;
-mod generation;
 mod health;
 pub(crate) mod metrics;
 mod models;
 mod one_or_many;
 mod openai;
-mod openai_chat;
-mod openai_completions;
 mod prompt;
 mod sampling;
 mod server_info;
 mod sse;
-mod text_out;
+mod stop_string_filter;
+mod token_stream;
 
 use crate::service::App;
 use axum::extract::DefaultBodyLimit;
@@ -38,8 +36,8 @@ use std::sync::Arc;
 pub(crate) fn api(app: Arc<App>, key: Option<Secret>, max_body_bytes: usize) -> Router {
     let flush_cache = get(admin::flush_cache).post(admin::flush_cache);
     Router::new()
-        .route("/v1/chat/completions", post(openai_chat::chat_completions))
-        .route("/v1/completions", post(openai_completions::completions))
+        .route("/v1/chat/completions", post(openai::chat::chat_completions))
+        .route("/v1/completions", post(openai::completions::completions))
         .route(
             "/generate",
             post(generate::generate).put(generate::generate),

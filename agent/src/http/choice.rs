@@ -2,7 +2,7 @@
 
 use super::error::ApiError;
 use super::sampling::Sampling;
-use super::text_out::TextOut;
+use super::stop_string_filter::StopStringFilter;
 use pd_engine::engine::{FinishReason, RequestStream, StopMatch, TokenEvent, TokenLogprob};
 use pd_engine::text::{Detokenizer, Tokenizer};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(crate) struct Choice {
     tokens: RequestStream,
     detokenizer: Detokenizer,
-    text: TextOut,
+    text: StopStringFilter,
     no_stop_trim: bool,
 }
 
@@ -50,7 +50,7 @@ impl Choice {
                 Arc::clone(tokenizer),
                 sampling.params.skip_special_tokens,
             ),
-            text: TextOut::new(sampling.params.stop.clone(), no_stop_trim),
+            text: StopStringFilter::new(sampling.params.stop.clone(), no_stop_trim),
             no_stop_trim,
         }
     }

@@ -6,9 +6,9 @@ pub(crate) mod request;
 
 use super::body::JsonBody;
 use super::error::ApiError;
-use super::generation::{Generation, Part};
 use super::openai::TokenTexts;
 use super::sse;
+use super::token_stream::{Part, TokenStream};
 use crate::service::App;
 use answer::{GenerateAnswer, Meta};
 use axum::Json;
@@ -40,7 +40,7 @@ pub(crate) async fn generate(
         started,
     };
     let metas: Vec<Meta> = parts.iter().map(meta).collect();
-    let generation = Generation::start(service, parts, request.dialect).await?;
+    let generation = TokenStream::start(service, parts, request.dialect).await?;
     if stream {
         return Ok(sse::respond(
             generation,

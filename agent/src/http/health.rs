@@ -4,8 +4,8 @@
 
 use super::dialect::Dialect;
 use super::error::ApiError;
-use super::generation::{Generation, Item, Part};
 use super::sampling::Sampling;
+use super::token_stream::{Item, Part, TokenStream};
 use crate::service::App;
 use axum::extract::State;
 use http::StatusCode;
@@ -25,7 +25,7 @@ pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<StatusCode, Ap
 pub(crate) async fn health_generate(State(app): State<Arc<App>>) -> Result<StatusCode, ApiError> {
     let service = app.service()?;
     let part = probe(app.role);
-    let generation = Generation::start(service, vec![part], Dialect::generate("text")).await?;
+    let generation = TokenStream::start(service, vec![part], Dialect::generate("text")).await?;
     generation.collect().await?;
     Ok(StatusCode::OK)
 }

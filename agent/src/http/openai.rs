@@ -1,5 +1,7 @@
-//! What OpenAI's two completion APIs share: request fields, answer heads, finish reasons and usage.
+//! OpenAI's two completion APIs, and what they share: request fields, answer heads, finish reasons and usage.
 
+pub(super) mod chat;
+pub(super) mod completions;
 mod head;
 mod logprob;
 mod message;

@@ -3,7 +3,7 @@
 
 use super::choice::Delta;
 use super::error::ApiError;
-use super::generation::Generation;
+use super::token_stream::TokenStream;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
@@ -23,7 +23,7 @@ pub(crate) trait Events: Send + 'static {
 
 /// The answer of `generation`, formatted by `events`. When its client disconnects, the body is
 /// dropped, and with it the generation, which aborts the request.
-pub(crate) fn respond<E: Events>(generation: Generation, events: E) -> Response {
+pub(crate) fn respond<E: Events>(generation: TokenStream, events: E) -> Response {
     Sse::new(frames(generation.into_stream(), events).map(Ok::<Event, Infallible>)).into_response()
 }
 

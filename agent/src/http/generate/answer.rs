@@ -1,8 +1,8 @@
 //! A complete or partial answer of `/generate`, in SGLang's shape.
 
 use crate::http::choice::Finish;
-use crate::http::generation::Answer;
 use crate::http::openai::{TokenTexts, finite};
+use crate::http::token_stream::Answer;
 use pd_engine::engine::{StopMatch, TokenLogprob};
 use serde::Serialize;
 use tokio::time::Instant;

@@ -2,8 +2,8 @@
 
 use super::answer::{GenerateAnswer, Meta};
 use crate::http::choice::Delta;
-use crate::http::generation::Answer;
 use crate::http::sse::Events;
+use crate::http::token_stream::Answer;
 
 pub(crate) struct GenerateEvents {
     parts: Vec<(Meta, Answer)>,

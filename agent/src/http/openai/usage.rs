@@ -2,7 +2,7 @@
 
 use super::request::UsageEvents;
 use crate::http::choice::Delta;
-use crate::http::generation::Answer;
+use crate::http::token_stream::Answer;
 use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

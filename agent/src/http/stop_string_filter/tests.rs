@@ -1,9 +1,9 @@
 //! Stop strings are never sent, not even in part, and all other text is.
 
-use super::TextOut;
+use super::StopStringFilter;
 
-fn out(stops: &[&str]) -> TextOut {
-    TextOut::new(stops.iter().map(|&s| s.to_owned()).collect(), false)
+fn out(stops: &[&str]) -> StopStringFilter {
+    StopStringFilter::new(stops.iter().map(|&s| s.to_owned()).collect(), false)
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn held_text_is_sent_when_the_answer_ends_otherwise() {
 
 #[test]
 fn a_kept_stop_string_is_sent() {
-    let mut text = TextOut::new(vec!["END".to_owned()], true);
+    let mut text = StopStringFilter::new(vec!["END".to_owned()], true);
     assert_eq!(text.push("x E"), "x E");
     assert_eq!(text.finish("ND", Some("END")), "ND");
 }

@@ -29,7 +29,7 @@ pub(crate) struct Part {
 }
 
 /// Deltas of all parts as they arrive, each with its part's index. Dropping it aborts all parts.
-pub(crate) struct Generation {
+pub(crate) struct TokenStream {
     parts: usize,
     first: Option<(usize, Delta)>,
     rest: SelectAll<BoxStream<'static, (usize, Result<Delta, ApiError>)>>,
@@ -46,9 +46,9 @@ pub(crate) struct Answer {
     pub(crate) finish: Option<Finish>,
 }
 
-// === impl Generation ===
+// === impl TokenStream ===
 
-impl Generation {
+impl TokenStream {
     /// Submits every part and waits for the first step of any, so that a request that fails before
     /// its first token still gets its own status code. `dialect` words a refusal.
     ///

@@ -3,7 +3,7 @@
 
 /// Pure; the engine decides where an answer ends, this filter when its text is sent.
 #[derive(Debug)]
-pub(crate) struct TextOut {
+pub(crate) struct StopStringFilter {
     stops: Vec<String>,
     /// SGLang's `no_stop_trim`: the stop string stays in the answer.
     keep_stop: bool,
@@ -11,9 +11,9 @@ pub(crate) struct TextOut {
     held: String,
 }
 
-// === impl TextOut ===
+// === impl StopStringFilter ===
 
-impl TextOut {
+impl StopStringFilter {
     pub(crate) fn new(stops: Vec<String>, keep_stop: bool) -> Self {
         Self {
             stops,

@@ -1,10 +1,10 @@
 //! The complete answer of a chat, in OpenAI's shape.
 
 use crate::http::choice::Finish;
-use crate::http::generation::Answer;
 use crate::http::openai::{
     FinishBody, Head, MetadataBody, Tally, TokenTexts, Usage, finite, shown,
 };
+use crate::http::token_stream::Answer;
 use pd_engine::engine::TokenLogprob;
 use serde::Serialize;
 

@@ -1,8 +1,8 @@
 //! The complete answer of a completion, in OpenAI's shape.
 
 use super::logprobs::{Logprobs, TextOffset};
-use crate::http::generation::Answer;
 use crate::http::openai::{FinishBody, Head, MetadataBody, Tally, TokenTexts, Usage, shown};
+use crate::http::token_stream::Answer;
 use serde::Serialize;
 
 /// What an answer needs in addition to its text.

@@ -3,13 +3,13 @@
 mod answer;
 mod events;
 
-use super::body::JsonBody;
-use super::dialect::Dialect;
-use super::error::ApiError;
-use super::generation::{Generation, Item, Part};
-use super::openai::{Head, OpenAiRequest, Tally, TokenTexts};
-use super::sampling::Sampling;
-use super::sse;
+use super::{Head, OpenAiRequest, Tally, TokenTexts};
+use crate::http::body::JsonBody;
+use crate::http::dialect::Dialect;
+use crate::http::error::ApiError;
+use crate::http::sampling::Sampling;
+use crate::http::sse;
+use crate::http::token_stream::{Item, Part, TokenStream};
 use crate::service::{App, Service};
 use answer::{Answered, ChatCompletion};
 use axum::Json;
@@ -52,7 +52,7 @@ pub(crate) async fn chat_completions(
         logprobs,
     };
     let parts = Part::of(vec![item], choices, bootstrap);
-    let generation = Generation::start(service, parts, dialect).await?;
+    let generation = TokenStream::start(service, parts, dialect).await?;
     let texts = logprobs
         .return_logprob
         .then(|| TokenTexts(Arc::clone(service.engine.tokenizer())));

@@ -4,13 +4,13 @@ mod answer;
 mod events;
 mod logprobs;
 
-use super::body::JsonBody;
-use super::error::ApiError;
-use super::generation::{Generation, Item, Part};
-use super::openai::{Head, OpenAiRequest, Tally, TokenTexts};
-use super::prompt::{Prompt, Prompts};
-use super::sampling::Sampling;
-use super::sse;
+use super::{Head, OpenAiRequest, Tally, TokenTexts};
+use crate::http::body::JsonBody;
+use crate::http::error::ApiError;
+use crate::http::prompt::{Prompt, Prompts};
+use crate::http::sampling::Sampling;
+use crate::http::sse;
+use crate::http::token_stream::{Item, Part, TokenStream};
 use crate::service::App;
 use answer::{Answered, Completion};
 use axum::Json;
@@ -63,7 +63,7 @@ pub(crate) async fn completions(
     };
     let items = prompts.into_iter().map(item).collect();
     let generation =
-        Generation::start(service, Part::of(items, choices, bootstrap), dialect).await?;
+        TokenStream::start(service, Part::of(items, choices, bootstrap), dialect).await?;
     // Prefill answers with one token, after its transfer: there is nothing to stream.
     if request.stream == Some(true) && app.role != Role::Prefill {
         let events = CompletionEvents::new(answered, parts, request.usage_events());
