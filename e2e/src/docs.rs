@@ -16,7 +16,7 @@ mod walk;
 pub use block::{Block, Language, Mark, MarkError};
 pub use check::{Checker, NotAsWritten};
 pub use table::{Outcome, Row, Table};
-pub use walk::{Network, Place, walk};
+pub use walk::{Network, WalkSite, walk};
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};

@@ -18,7 +18,7 @@
 )]
 
 use pd_compute::cpu::Isa;
-use pd_compute::cpu::linear::{LinearProduct, LinearScratch, SharedOut};
+use pd_compute::cpu::linear_product::{LinearProduct, LinearScratch, SharedOut};
 use pd_compute::cpu::pack::{PackedLinear, serially};
 use pd_compute::dtype::ComputeDtype;
 use pd_compute::{Epilogue, WeightFormat, WeightSource};

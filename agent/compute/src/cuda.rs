@@ -13,9 +13,9 @@ pub mod kernels;
 mod memory;
 mod ops;
 mod pinned;
-mod point;
 mod replay;
 mod scratch;
+mod stream_event;
 mod ticket;
 mod weights;
 

@@ -22,11 +22,11 @@ pub(crate) struct BatchRow {
 pub(crate) struct RowOutput {
     /// Of the prompt tokens after the computed ones, if requested.
     pub(crate) prompt_logprobs: Vec<TokenLogprob>,
-    pub(crate) drawn: Drawn,
+    pub(crate) drawn: Sampled,
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(crate) enum Drawn {
+pub(crate) enum Sampled {
     /// The prompt has more chunks to come.
     #[default]
     NotYet,

@@ -86,7 +86,7 @@ pub(crate) struct EventLoop<B: Backend> {
     pub(crate) mode: Box<dyn Mode<B> + Send>,
     pub(crate) make_req: MakeReq,
     /// The last step found nothing to compute.
-    pub(crate) starved: bool,
+    pub(crate) is_idle: bool,
     /// Whether steps are launched early.
     pub(crate) overlaps: bool,
     /// The next step, launched before the results of the last one were known: the device goes from
@@ -135,8 +135,8 @@ impl<B: Backend> EventLoop<B> {
             Some(launched) => self.mode.resume(&mut launched.ids()),
             None => self.mode.schedule(&mut self.resources),
         };
-        self.starved = self.ahead.is_none() && batch.rows.is_empty();
-        if self.starved {
+        self.is_idle = self.ahead.is_none() && batch.rows.is_empty();
+        if self.is_idle {
             return Ok(());
         }
         let computed = self.compute(&batch);
@@ -144,7 +144,7 @@ impl<B: Backend> EventLoop<B> {
         match computed {
             Ok(outputs) => {
                 resources.metrics.counters.steps.inc();
-                resources.step_took(&batch, started.elapsed());
+                resources.record_step(&batch, started.elapsed());
                 self.mode.settle(resources, batch, outputs);
                 Ok(())
             }
@@ -186,7 +186,7 @@ impl<B: Backend> EventLoop<B> {
     /// Handles the commands since the last step; waits for one if there is nothing else to do.
     /// Returns `false` to stop.
     fn receive(&mut self) -> bool {
-        let mut waited = self.starved.then(|| self.wait()).flatten();
+        let mut waited = self.is_idle.then(|| self.wait()).flatten();
         while let Some(command) = waited.take().or_else(|| self.commands_rx.try_recv().ok()) {
             if !self.execute(command) {
                 return false;

@@ -22,13 +22,13 @@ pub(crate) struct Resources<B: Backend> {
     pub(crate) metrics: EngineMetrics,
     pub(crate) timelines: Arc<Timelines>,
     pub(crate) throughput: Throughput,
-    pub(crate) late: LateKv,
+    pub(crate) late: DeferredFree,
 }
 
 /// KV of requests that ended while a step that was launched early still writes to it: it is
 /// returned after that step, because a peer or another request may then write to it.
 #[derive(Debug, Default)]
-pub(crate) struct LateKv {
+pub(crate) struct DeferredFree {
     /// Such a step is in flight.
     is_ahead: bool,
     ended: Vec<EndedKv>,
@@ -78,7 +78,11 @@ impl<B: Backend> Resources<B> {
     }
 
     /// After a step: the row's tokens have KV.
-    pub(crate) fn extended(&mut self, row: BatchRow, prompt_logprobs: Vec<TokenLogprob>) -> Req {
+    pub(crate) fn commit_extend(
+        &mut self,
+        row: BatchRow,
+        prompt_logprobs: Vec<TokenLogprob>,
+    ) -> Req {
         let BatchRow {
             mut req,
             extend_len,
@@ -181,7 +185,7 @@ impl<B: Backend> Resources<B> {
     }
 
     /// The request's reader is gone.
-    pub(crate) fn note_abort(&self, req: &Req) {
+    pub(crate) fn record_abort(&self, req: &Req) {
         tracing::debug!(rid = %req.rid, "client aborted a request");
         self.metrics.counters.aborted_requests.inc();
     }
@@ -192,7 +196,7 @@ impl<B: Backend> Resources<B> {
     }
 
     /// Records a step in metrics and timelines, before its requests move on.
-    pub(crate) fn step_took(&self, batch: &Batch, duration: Duration) {
+    pub(crate) fn record_step(&self, batch: &Batch, duration: Duration) {
         let histograms = &self.metrics.histograms;
         histograms.step_time.observe(duration.as_secs_f64());
         for row in &batch.rows {

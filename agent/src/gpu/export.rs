@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 /// Where this process runs, as labels of every GPU's series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place(HashMap<String, String>);
+pub(crate) struct InstanceLabels(HashMap<String, String>);
 
 /// The operator sets these in containers.
 const NODE_NAME: &str = "NODE_NAME";
@@ -22,7 +22,7 @@ const LABELS: [&str; 5] = ["gpu", "UUID", "pci_bus_id", "device", "modelName"];
 const REASON: &str = "reason";
 
 /// One family for each field that at least one GPU reports, then the health verdicts.
-pub(crate) fn families(gpus: &[Gpu], place: &Place) -> Vec<MetricFamily> {
+pub(crate) fn families(gpus: &[Gpu], place: &InstanceLabels) -> Vec<MetricFamily> {
     let figures = Field::ALL
         .into_iter()
         .map(|field| family(gpus, field, place));
@@ -32,7 +32,7 @@ pub(crate) fn families(gpus: &[Gpu], place: &Place) -> Vec<MetricFamily> {
         .collect()
 }
 
-fn family(gpus: &[Gpu], field: Field, place: &Place) -> Vec<MetricFamily> {
+fn family(gpus: &[Gpu], field: Field, place: &InstanceLabels) -> Vec<MetricFamily> {
     let opts = place.opts(field.name(), field.help());
     let reported = gpus.iter().filter_map(|gpu| {
         let value = gpu.fields.get(&field)?;
@@ -53,7 +53,7 @@ fn family(gpus: &[Gpu], field: Field, place: &Place) -> Vec<MetricFamily> {
 }
 
 /// For each GPU and each fault that it reports on, whether it has it.
-fn degraded(gpus: &[Gpu], place: &Place) -> Vec<MetricFamily> {
+fn degraded(gpus: &[Gpu], place: &InstanceLabels) -> Vec<MetricFamily> {
     let help = "1 if the GPU is degraded for the reason";
     let opts = place.opts("pdserve_gpu_degraded", help);
     let names: Vec<&str> = LABELS.into_iter().chain([REASON]).collect();
@@ -84,9 +84,9 @@ fn labels(gpu: &Gpu) -> [String; 5] {
     ]
 }
 
-// === impl Place ===
+// === impl InstanceLabels ===
 
-impl Place {
+impl InstanceLabels {
     /// Reads the environment, or asks the kernel where a variable is not set.
     pub(crate) fn here() -> Self {
         let var = |name| std::env::var(name).ok().filter(|value| !value.is_empty());

@@ -3,7 +3,7 @@
 //! once that is too old.
 
 use super::Gpu;
-use super::export::{Place, families};
+use super::export::{InstanceLabels, families};
 use super::health::{Fault, faults};
 use super::nvml::{self, Reader};
 use prometheus::proto::MetricFamily;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct GpuSampler {
     readings: watch::Receiver<Reading>,
-    place: Place,
+    place: InstanceLabels,
     _stop: mpsc::SyncSender<Infallible>,
 }
 
@@ -53,7 +53,7 @@ impl GpuSampler {
         }
         Self {
             readings,
-            place: Place::here(),
+            place: InstanceLabels::here(),
             _stop: stop,
         }
     }

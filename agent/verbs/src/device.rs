@@ -3,8 +3,8 @@
 use crate::endpoint::Mtu;
 use crate::error::CallError;
 use crate::ffi::{self, Api, LibraryError};
+use crate::locality::Locality;
 use crate::memory::{HostMemory, ProtectionDomain, Registration};
-use crate::place::Place;
 use crate::port::{self, LinkLayer, LocalPort, Port, PortError, PortState, PortWish};
 use crate::sysfs::{CLASS, PortFolder};
 use std::ffi::CStr;
@@ -312,8 +312,8 @@ impl Device {
     }
 
     /// Its position in the machine, as the kernel reports it now.
-    pub fn place(&self) -> Place {
-        Place::read(self.context.class, self.name())
+    pub fn locality(&self) -> Locality {
+        Locality::read(self.context.class, self.name())
     }
 
     /// Reads the ports and chooses one with its GID.

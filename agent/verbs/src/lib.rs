@@ -30,11 +30,11 @@ mod endpoint;
 mod error;
 mod events;
 mod ffi;
+mod locality;
 #[cfg(any(test, feature = "loopback"))]
 pub mod loopback;
 mod memory;
 mod path;
-mod place;
 mod port;
 pub mod queue_pair;
 mod status;
@@ -48,12 +48,12 @@ pub use endpoint::{Endpoint, EndpointError, Gid, Mtu};
 pub use error::CallError;
 pub use events::DeviceEvent;
 pub use ffi::LibraryError;
+pub use locality::Locality;
 pub use memory::{
     DmaBuf, HostMemory, LocalRange, MemoryRegion, ProtectionDomain, RKey, RangeError, Registrable,
     Registration, RemoteAddr, RemoteRegion,
 };
 pub use path::{PathError, PathOptions, Retry};
-pub use place::Place;
 pub use port::{
     GidEntry, GidKind, IpFamily, LinkLayer, LocalPort, Port, PortError, PortState, PortWish,
     choose_port,

@@ -23,7 +23,7 @@ const COMPILES: &str = "   Compiling ";
 
 /// Where documents run.
 #[derive(Debug)]
-pub struct Place {
+pub struct WalkSite {
     /// The repository.
     pub root: PathBuf,
     /// Environment of the shell, beside that of the shell which started this test.
@@ -44,7 +44,7 @@ pub enum Network {
 /// # Errors
 /// When the clone or the shell cannot be made, and when what stands built is compiled again; a block that fails is a row.
 pub async fn walk(
-    place: &Place,
+    place: &WalkSite,
     document: &Document,
     chosen: impl Fn(&Block) -> bool,
 ) -> Result<Vec<Row>> {
@@ -103,7 +103,7 @@ fn script_of(blocks: &[&Block], marks: &Path) -> String {
 }
 
 /// Gives what the script printed, whether it came to its end or not.
-async fn run(place: &Place, clone: &Clone, script: &Path) -> Result<String> {
+async fn run(place: &WalkSite, clone: &Clone, script: &Path) -> Result<String> {
     let mut enter = format!("set -e\n{}", clone.mounts());
     let mut namespaces = vec!["--mount", "--pid", "--fork", "--mount-proc", "--kill-child"];
     if place.network == Network::Loopback {

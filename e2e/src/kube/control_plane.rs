@@ -3,7 +3,7 @@
 
 use crate::certs::{Authority, Identity, Subject};
 use crate::kube::audit;
-use crate::kube::daemon::{Daemon, Place, Site};
+use crate::kube::daemon::{Daemon, NamespaceScope, Site};
 use crate::kube::kubeconfig::{self, Credential};
 use crate::kube::network;
 use crate::kube::node;
@@ -28,7 +28,7 @@ pub struct ControlPlane {
 /// What is decided before anything starts.
 pub struct Plan {
     pub site: Site,
-    pub place: Place,
+    pub place: NamespaceScope,
     pub authority: Authority,
     /// Where the apiserver listens.
     pub address: SocketAddrV4,

@@ -13,7 +13,7 @@ const LOG_LINES_SHOWN: usize = 30;
 
 /// Whose namespaces a program runs in. Processes hold them, so they end with those.
 #[derive(Clone, Copy, Debug)]
-pub enum Place {
+pub enum NamespaceScope {
     /// This machine's own.
     Host,
     /// The network of this process.
@@ -34,14 +34,14 @@ pub struct Site {
 pub struct Daemon {
     name: String,
     site: Site,
-    place: Place,
+    place: NamespaceScope,
     command: Vec<String>,
     child: Child,
 }
 
-// === impl Place ===
+// === impl NamespaceScope ===
 
-impl Place {
+impl NamespaceScope {
     /// What stands before a command so that it runs there. Not `ip netns exec`: that mounts a new /sys,
     /// in which kubelet finds no cgroups.
     fn prefix(self) -> Vec<String> {
@@ -65,7 +65,7 @@ impl Place {
 
 impl Site {
     /// A command that runs in `place` and carries the cluster's mark.
-    pub fn command(&self, place: Place, words: &[String]) -> Command {
+    pub fn command(&self, place: NamespaceScope, words: &[String]) -> Command {
         let mut line = place.prefix();
         line.extend_from_slice(words);
         let mut command = Command::new(&line[0]);
@@ -89,7 +89,7 @@ impl Site {
     ///
     /// # Errors
     /// When it fails; the error carries what it said.
-    pub fn run(&self, place: Place, words: &[&str]) -> Result<String> {
+    pub fn run(&self, place: NamespaceScope, words: &[&str]) -> Result<String> {
         self.run_with_stdin(place, words, Stdio::null())
     }
 
@@ -97,7 +97,12 @@ impl Site {
     ///
     /// # Errors
     /// When it fails; the error carries what it said.
-    pub fn run_with_stdin(&self, place: Place, words: &[&str], stdin: Stdio) -> Result<String> {
+    pub fn run_with_stdin(
+        &self,
+        place: NamespaceScope,
+        words: &[&str],
+        stdin: Stdio,
+    ) -> Result<String> {
         let words: Vec<String> = words.iter().map(|&w| w.to_owned()).collect();
         let output = self.command(place, &words).stdin(stdin).output();
         let output = output.with_context(|| format!("start {}", words[0]))?;
@@ -126,7 +131,12 @@ impl Site {
 impl Daemon {
     /// # Errors
     /// When it cannot be started.
-    pub fn spawn(site: &Site, place: Place, name: &str, command: Vec<String>) -> Result<Self> {
+    pub fn spawn(
+        site: &Site,
+        place: NamespaceScope,
+        name: &str,
+        command: Vec<String>,
+    ) -> Result<Self> {
         Self::spawn_with_stdin(site, place, name, command, Stdio::null())
     }
 
@@ -136,7 +146,7 @@ impl Daemon {
     /// When it cannot be started.
     pub fn spawn_with_stdin(
         site: &Site,
-        place: Place,
+        place: NamespaceScope,
         name: &str,
         command: Vec<String>,
         stdin: Stdio,
@@ -158,8 +168,8 @@ impl Daemon {
     pub fn pid(&self) -> Result<Pid> {
         let child = Pid::from_child(&self.child);
         match self.place {
-            Place::Host | Place::Network(_) => Ok(child),
-            Place::Node(_) => {
+            NamespaceScope::Host | NamespaceScope::Network(_) => Ok(child),
+            NamespaceScope::Node(_) => {
                 first_child(child).with_context(|| format!("{} has ended", self.name))
             }
         }
@@ -226,7 +236,13 @@ impl Daemon {
     }
 }
 
-fn start(site: &Site, place: Place, name: &str, command: &[String], stdin: Stdio) -> Result<Child> {
+fn start(
+    site: &Site,
+    place: NamespaceScope,
+    name: &str,
+    command: &[String],
+    stdin: Stdio,
+) -> Result<Child> {
     let path = site.log(name);
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder).context("make the folder of logs")?;

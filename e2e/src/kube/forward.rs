@@ -2,7 +2,7 @@
 //! from outside, the connections are made inside: a socket stays in the network that it was made in.
 
 use crate::binaries::binary;
-use crate::kube::daemon::{Daemon, Place, Site};
+use crate::kube::daemon::{Daemon, NamespaceScope, Site};
 use anyhow::{Context, Result};
 use rustix::fd::{AsFd as _, OwnedFd};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -20,7 +20,7 @@ pub struct Forward {
 impl Forward {
     /// # Errors
     /// When no loopback port is free, or `pd-kube` cannot be started.
-    pub fn start(site: &Site, inside: Place, target: SocketAddrV4) -> Result<Self> {
+    pub fn start(site: &Site, inside: NamespaceScope, target: SocketAddrV4) -> Result<Self> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let listener = listener.context("no free loopback port")?;
         let address = listener.local_addr()?;

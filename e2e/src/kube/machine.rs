@@ -1,7 +1,7 @@
 //! What a node takes for a machine: namespaces of processes, mounts and network, held by one process.
 //! When that ends the kernel ends everything in them, containers too.
 
-use crate::kube::daemon::{Daemon, Place, Site, first_child};
+use crate::kube::daemon::{Daemon, NamespaceScope, Site, first_child};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -30,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub struct Machine {
     holder: Daemon,
-    place: Place,
+    place: NamespaceScope,
 }
 
 // === impl Machine ===
@@ -57,7 +57,12 @@ impl Machine {
         .map(str::to_owned)
         .to_vec();
         command.push(script(dir, &ready));
-        let mut holder = Daemon::spawn(site, Place::Host, &format!("{name}/machine"), command)?;
+        let mut holder = Daemon::spawn(
+            site,
+            NamespaceScope::Host,
+            &format!("{name}/machine"),
+            command,
+        )?;
         let deadline = Instant::now() + READY_LIMIT;
         while !ready.is_file() {
             holder.check_alive()?;
@@ -71,11 +76,11 @@ impl Machine {
         fs::write(dir.join(PID_FILE), init.to_string())?;
         Ok(Self {
             holder,
-            place: Place::Node(init),
+            place: NamespaceScope::Node(init),
         })
     }
 
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> NamespaceScope {
         self.place
     }
 
@@ -88,7 +93,7 @@ impl Machine {
     /// # Errors
     /// When it is off already.
     pub fn power_off(&mut self) -> Result<()> {
-        let Place::Node(init) = self.place else {
+        let NamespaceScope::Node(init) = self.place else {
             anyhow::bail!("a machine has namespaces of its own");
         };
         kill_process(init, Signal::KILL).context("the machine is off already")?;
@@ -98,11 +103,11 @@ impl Machine {
 }
 
 /// The place of the node whose folder is `dir`, from any process.
-pub fn place_of(dir: &Path) -> Result<Place> {
+pub fn place_of(dir: &Path) -> Result<NamespaceScope> {
     let file = dir.join(PID_FILE);
     let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
     let pid = Pid::from_raw(text.parse()?).context("a pid is positive")?;
-    Ok(Place::Node(pid))
+    Ok(NamespaceScope::Node(pid))
 }
 
 /// Whether a cluster's files cannot lie in `dir`, because a node sees something else there.

@@ -1,7 +1,7 @@
 //! The cluster's network: a bridge in a namespace of its own, which the control plane shares, and a link
 //! from it to each node. The addresses exist nowhere else, so they cannot collide with this machine's.
 
-use crate::kube::daemon::{Daemon, Place, Site};
+use crate::kube::daemon::{Daemon, NamespaceScope, Site};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -33,7 +33,7 @@ pub struct NodeAddress {
 /// The namespace that holds the bridge.
 pub struct Network {
     holder: Daemon,
-    place: Place,
+    place: NamespaceScope,
     site: Site,
 }
 
@@ -63,7 +63,7 @@ impl Network {
     pub async fn start(site: &Site) -> Result<Self> {
         let command = ["unshare", "--net", "sleep", "infinity"];
         let command = command.map(str::to_owned).to_vec();
-        let mut holder = Daemon::spawn(site, Place::Host, "network", command)?;
+        let mut holder = Daemon::spawn(site, NamespaceScope::Host, "network", command)?;
         let entered = format!("/proc/{}/ns/net", holder.pid()?.as_raw_nonzero());
         let own = fs::read_link("/proc/self/ns/net")?;
         let deadline = Instant::now() + READY_LIMIT;
@@ -75,7 +75,7 @@ impl Network {
             );
             sleep(POLL_INTERVAL).await;
         }
-        let place = Place::Network(holder.pid()?);
+        let place = NamespaceScope::Network(holder.pid()?);
         let network = Self {
             holder,
             place,
@@ -92,7 +92,7 @@ impl Network {
     }
 
     /// Programs placed here see the bridge's network.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> NamespaceScope {
         self.place
     }
 
@@ -104,8 +104,13 @@ impl Network {
     ///
     /// # Errors
     /// When `ip` refuses.
-    pub fn join(&self, node: NodeAddress, at: Place, others: &[NodeAddress]) -> Result<()> {
-        let Place::Node(pid) = at else {
+    pub fn join(
+        &self,
+        node: NodeAddress,
+        at: NamespaceScope,
+        others: &[NodeAddress],
+    ) -> Result<()> {
+        let NamespaceScope::Node(pid) = at else {
             anyhow::bail!("a node has namespaces of its own");
         };
         let (link, ip, pods) = (node.link(), node.ip(), node.pods());
@@ -140,7 +145,7 @@ impl Network {
     }
 }
 
-fn run_ip(site: &Site, place: Place, words: &str) -> Result<()> {
+fn run_ip(site: &Site, place: NamespaceScope, words: &str) -> Result<()> {
     let mut line = vec!["ip"];
     line.extend(words.split(' '));
     site.run(place, &line)

@@ -6,7 +6,7 @@ mod config;
 use crate::certs::Subject;
 use crate::kube::cgroups;
 use crate::kube::control_plane::{Plan, flags};
-use crate::kube::daemon::{Daemon, Place, Site};
+use crate::kube::daemon::{Daemon, NamespaceScope, Site};
 use crate::kube::host;
 use crate::kube::machine::{self, Machine};
 use crate::kube::network::{Network, NodeAddress, PODS};
@@ -134,7 +134,7 @@ impl Node {
         Ok(())
     }
 
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> NamespaceScope {
         self.machine.place()
     }
 
@@ -209,7 +209,7 @@ pub fn name(nr: u8) -> String {
     format!("node-{nr}")
 }
 
-fn ctr(site: &Site, place: Place, words: &[&str], stdin: Stdio) -> Result<()> {
+fn ctr(site: &Site, place: NamespaceScope, words: &[&str], stdin: Stdio) -> Result<()> {
     let mut line = vec![
         "ctr",
         "--address",

@@ -5,7 +5,7 @@ mod walks;
 use anyhow::{Context, Result};
 use pd_e2e::binaries;
 use pd_e2e::docs::{
-    self, Block, Checker, Document, Language, Mark, Network, Outcome, Place, Row, Table,
+    self, Block, Checker, Document, Language, Mark, Network, Outcome, Row, Table, WalkSite,
 };
 
 /// Blocks that run on this machine.
@@ -18,7 +18,7 @@ async fn what_is_written_is_what_happens() -> Result<()> {
     let root = binaries::workspace();
     let checker = checker()?;
     let cache = tempfile::tempdir()?;
-    let place = Place {
+    let place = WalkSite {
         root: root.to_owned(),
         env: vec![("PDSERVE_CACHE_DIR", cache.path().display().to_string())],
         network: Network::Loopback,

@@ -3,7 +3,7 @@
 use crate::checker;
 use anyhow::Result;
 use pd_e2e::binaries;
-use pd_e2e::docs::{self, Network, Place, Row, Table};
+use pd_e2e::docs::{self, Network, Row, Table, WalkSite};
 use std::path::Path;
 use std::process::Command;
 
@@ -23,7 +23,7 @@ fn repository(blocks: &[&str]) -> Result<tempfile::TempDir> {
 }
 
 async fn walk(root: &Path) -> Result<Vec<Row>> {
-    let place = Place {
+    let place = WalkSite {
         root: root.to_owned(),
         env: Vec::new(),
         network: Network::Loopback,

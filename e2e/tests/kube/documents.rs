@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 use pd_e2e::binaries;
-use pd_e2e::docs::{self, Block, Checker, Language, Mark, Network, Outcome, Place, Row, Table};
+use pd_e2e::docs::{self, Block, Checker, Language, Mark, Network, Outcome, Row, Table, WalkSite};
 use pd_e2e::kube::tools::{Tools, cache};
 
 fn runs_on_a_cluster(block: &Block) -> bool {
@@ -17,7 +17,7 @@ async fn what_is_written_of_a_cluster_happens_on_one() -> Result<()> {
     let programs = agent.parent().context("a program lies in a folder")?;
     let helm = Tools::ready(&cache())?.folder().join("helm");
     let checker = Checker::new(root, programs)?.with_helm(helm);
-    let place = Place {
+    let place = WalkSite {
         root: root.to_owned(),
         env: Vec::new(),
         network: Network::Host,

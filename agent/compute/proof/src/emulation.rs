@@ -512,18 +512,18 @@ unsafe impl Driver for EmulatedDriver {
         Ok(())
     }
 
-    fn forget(&self, graph: Graph) {
+    fn destroy_graph(&self, graph: Graph) {
         self.state.lock().graphs.remove(&graph.0);
         self.free_at(graph.0);
     }
 
-    unsafe fn copy_beside(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError> {
+    unsafe fn side_copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError> {
         // SAFETY: the caller's; another stream may run at once.
         unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
         Ok(())
     }
 
-    fn settle(&self) -> Result<(), DriverError> {
+    fn sync_side_stream(&self) -> Result<(), DriverError> {
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use super::memory::CpuBuffer;
 use super::pack::PackedLinear;
 use super::queue::{Exec, Queue};
 use super::ticket::CpuTicket;
-use super::{attention, gather, norm, product, qkv, rope, sample};
+use super::{attention, gather, linear, norm, qkv, rope, sample};
 use crate::buffer::{DeviceBuffer, MemoryExport};
 use crate::dtype::ComputeDtype;
 use crate::dtype::DType;
@@ -168,7 +168,7 @@ impl Backend for CpuBackend {
     }
 
     fn linear(&self, op: Linear<'_, Self>) {
-        self.push("linear", product::linear(op));
+        self.push("linear", linear::linear(op));
     }
 
     fn rope_table(&self, op: RopeTable<'_, Self>) {

@@ -4,12 +4,12 @@ use super::driver::{Driver, DriverError, Launch, Work};
 use super::export::{CudaMemory, EXPORT_GRANULE};
 use super::fault::FaultWord;
 use super::kernels::Kernel;
-use super::memory::{CudaBuffer, Place};
+use super::memory::{CudaBuffer, MemoryKind};
 use super::ops::{attention, copy, linear, norm, qkv, sample};
 use super::pinned::{BLOCK_BYTES_MAX, PinnedPool};
-use super::point::Point;
 use super::replay::{Recording, Steps};
 use super::scratch::Scratch;
+use super::stream_event::StreamEvent;
 use super::ticket::{CudaTicket, Pending};
 use super::weights::{self, CudaEmbedding, CudaLinear};
 use crate::buffer::{DeviceBuffer, ExportHandle, MemoryExport};
@@ -98,7 +98,7 @@ impl CudaBackend {
 
     fn alloc_in(
         &self,
-        place: Place,
+        place: MemoryKind,
         name: &str,
         dtype: DType,
         len: usize,
@@ -137,7 +137,7 @@ impl Backend for CudaBackend {
     }
 
     fn alloc(&self, name: &str, dtype: DType, len: usize) -> Result<CudaBuffer, ComputeError> {
-        self.alloc_in(Place::Device, name, dtype, len)
+        self.alloc_in(MemoryKind::Device, name, dtype, len)
     }
 
     fn alloc_exportable(
@@ -148,12 +148,12 @@ impl Backend for CudaBackend {
     ) -> Result<CudaBuffer, ComputeError> {
         // Whole granules, for the sake of NICs.
         let granule = EXPORT_GRANULE / dtype.size_bytes();
-        let whole = self.alloc_in(Place::Device, name, dtype, len.next_multiple_of(granule))?;
+        let whole = self.alloc(name, dtype, len.next_multiple_of(granule))?;
         Ok(whole.slice(0..len))
     }
 
     fn alloc_host(&self, name: &str, dtype: DType, len: usize) -> Result<CudaBuffer, ComputeError> {
-        self.alloc_in(Place::Pinned, name, dtype, len)
+        self.alloc_in(MemoryKind::Pinned, name, dtype, len)
     }
 
     fn export(&self, buffer: &CudaBuffer) -> Result<MemoryExport, ComputeError> {
@@ -362,7 +362,7 @@ impl Shared {
         fill(block.bytes_mut(len));
         // SAFETY: the destination is of the caller's buffer.
         unsafe { block.copy_to(to, len) }?;
-        block.use_until(&Point::record(&self.driver)?);
+        block.use_until(&StreamEvent::record(&self.driver)?);
         Ok(())
     }
 
@@ -384,7 +384,7 @@ impl Shared {
             unsafe { block.copy_from(from + start as u64, len) }?;
             blocks.push(block);
         }
-        let end = Point::record(&self.driver)?;
+        let end = StreamEvent::record(&self.driver)?;
         blocks.iter_mut().for_each(|block| block.use_until(&end));
         Ok(Pending::Copying {
             blocks,

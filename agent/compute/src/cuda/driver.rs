@@ -85,23 +85,23 @@ pub unsafe trait Driver: Debug + Send + Sync + 'static {
     unsafe fn replay(&self, graph: &Graph) -> Result<(), DriverError>;
 
     /// Takes the graph back, which may still run.
-    fn forget(&self, graph: Graph);
+    fn destroy_graph(&self, graph: Graph);
 
-    /// Enqueues a copy beside the stream, on another that only [`Self::settle`] waits for. Host memory
+    /// Enqueues a copy beside the stream, on another that only [`Self::sync_side_stream`] waits for. Host memory
     /// that is not pinned is allowed here.
     ///
     /// # Errors
     /// When the driver refuses it.
     ///
     /// # Safety
-    /// Both ranges are allocated or opened, and stay so until `settle` returns.
-    unsafe fn copy_beside(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError>;
+    /// Both ranges are allocated or opened, and stay so until `sync_side_stream` returns.
+    unsafe fn side_copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError>;
 
     /// Blocks until all copies beside the stream have ended.
     ///
     /// # Errors
     /// The error of one of them.
-    fn settle(&self) -> Result<(), DriverError>;
+    fn sync_side_stream(&self) -> Result<(), DriverError>;
 
     /// What another process opens this memory by; `addr` is from `alloc`.
     ///
@@ -254,7 +254,7 @@ pub struct Gemm {
 #[derive(Debug)]
 pub struct Event(pub u64);
 
-/// Work that is enqueued at once, to be given back with [`Driver::forget`].
+/// Work that is enqueued at once, to be given back with [`Driver::destroy_graph`].
 #[derive(Debug)]
 pub struct Graph(pub u64);
 

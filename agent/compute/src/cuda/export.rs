@@ -64,9 +64,9 @@ impl CudaMemory {
         // SAFETY: both ranges were checked or are borrowed, and the copy is waited for.
         unsafe {
             self.driver
-                .copy_beside(bytes.as_mut_ptr() as u64, from, bytes.len())
+                .side_copy(bytes.as_mut_ptr() as u64, from, bytes.len())
         }?;
-        self.driver.settle()
+        self.driver.sync_side_stream()
     }
 
     /// Copies bytes in, and waits until they are there.
@@ -78,12 +78,12 @@ impl CudaMemory {
         // SAFETY: as for `read`.
         unsafe {
             self.driver
-                .copy_beside(to, bytes.as_ptr() as u64, bytes.len())
+                .side_copy(to, bytes.as_ptr() as u64, bytes.len())
         }?;
-        self.driver.settle()
+        self.driver.sync_side_stream()
     }
 
-    /// Begins a copy from memory of the same driver; see [`Self::settle`].
+    /// Begins a copy from memory of the same driver; see [`Self::sync_side_stream`].
     ///
     /// # Errors
     /// The driver's.
@@ -96,15 +96,15 @@ impl CudaMemory {
     ) -> Result<(), DriverError> {
         let (to, from) = (self.own_at(offset, len), src.at(src_offset, len));
         // SAFETY: both ranges were checked; freeing and closing either waits for copies.
-        unsafe { self.driver.copy_beside(to, from, len) }
+        unsafe { self.driver.side_copy(to, from, len) }
     }
 
     /// Waits for the copies that were begun.
     ///
     /// # Errors
     /// The driver's.
-    pub fn settle(&self) -> Result<(), DriverError> {
-        self.driver.settle()
+    pub fn sync_side_stream(&self) -> Result<(), DriverError> {
+        self.driver.sync_side_stream()
     }
 
     /// What another process on this host opens it by.

@@ -228,7 +228,7 @@ impl GpuDriver {
             if let Err(error) = drained {
                 tracing::debug!(?error, "stream ended with a fault");
             }
-            if let Err(error) = self.settle() {
+            if let Err(error) = self.sync_side_stream() {
                 tracing::debug!(%error, "side stream ended with a fault");
             }
         }
@@ -396,7 +396,7 @@ unsafe impl Driver for GpuDriver {
             .map_err(failed("cuGraphLaunch"))
     }
 
-    fn forget(&self, graph: Graph) {
+    fn destroy_graph(&self, graph: Graph) {
         let entered = self.enter();
         // SAFETY: it has no other owner; the driver lets one that runs end first.
         let destroyed = unsafe { result::graph::exec_destroy(graph.0 as sys::CUgraphExec) };
@@ -405,7 +405,7 @@ unsafe impl Driver for GpuDriver {
         }
     }
 
-    unsafe fn copy_beside(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError> {
+    unsafe fn side_copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DriverError> {
         self.enter()?;
         // SAFETY: the caller's; addresses are unified, so the driver knows which side each is on.
         unsafe { sys::cuMemcpyAsync(to, from, bytes, self.beside) }
@@ -413,7 +413,7 @@ unsafe impl Driver for GpuDriver {
             .map_err(failed("cuMemcpyAsync"))
     }
 
-    fn settle(&self) -> Result<(), DriverError> {
+    fn sync_side_stream(&self) -> Result<(), DriverError> {
         self.enter()?;
         // SAFETY: the stream lives as long as `self`.
         unsafe { result::stream::synchronize(self.beside) }.map_err(failed("cuStreamSynchronize"))
@@ -470,7 +470,7 @@ unsafe impl Driver for GpuDriver {
         let Some(Opened { block, .. }) = opened else {
             return;
         };
-        if let Err(error) = self.settle() {
+        if let Err(error) = self.sync_side_stream() {
             tracing::debug!(%error, "copies from a peer's memory ended with a fault");
         }
         // SAFETY: the caller's; what is closed is the block that was opened.

@@ -20,7 +20,7 @@ pub struct CudaBuffer {
 
 /// Where an allocation lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum MemoryKind {
     Device,
     /// Host memory that the device reaches.
     Pinned,
@@ -28,7 +28,7 @@ pub(super) enum Place {
 
 struct Allocation {
     driver: Arc<dyn Driver>,
-    place: Place,
+    place: MemoryKind,
     addr: u64,
     bytes: usize,
     name: Box<str>,
@@ -40,7 +40,7 @@ impl CudaBuffer {
     /// Zeroed.
     pub(super) fn alloc(
         driver: &Arc<dyn Driver>,
-        place: Place,
+        place: MemoryKind,
         name: &str,
         dtype: DType,
         len: usize,
@@ -56,8 +56,8 @@ impl CudaBuffer {
             .ok_or_else(|| oom("alloc", usize::MAX, format!("{len} elements exceed memory")))?
             .max(1);
         let addr = match place {
-            Place::Device => driver.alloc(bytes),
-            Place::Pinned => driver
+            MemoryKind::Device => driver.alloc(bytes),
+            MemoryKind::Pinned => driver
                 .alloc_pinned(bytes)
                 .map(|place| place.as_ptr() as u64),
         };
@@ -108,11 +108,13 @@ impl CudaBuffer {
     /// Whether it begins an allocation on the device that a NIC may be shown.
     pub(super) fn is_whole_granules(&self) -> bool {
         let Allocation { place, bytes, .. } = *self.allocation;
-        place == Place::Device && self.offset_bytes == 0 && bytes.is_multiple_of(EXPORT_GRANULE)
+        place == MemoryKind::Device
+            && self.offset_bytes == 0
+            && bytes.is_multiple_of(EXPORT_GRANULE)
     }
 
     pub(super) fn is_pinned(&self) -> bool {
-        self.allocation.place == Place::Pinned
+        self.allocation.place == MemoryKind::Pinned
     }
 }
 
@@ -163,8 +165,8 @@ impl Drop for Allocation {
         match self.place {
             // SAFETY: `addr` is from `alloc`; freeing waits for the stream, and no handle is left to
             // enqueue anything else.
-            Place::Device => unsafe { self.driver.free(self.addr) },
-            Place::Pinned => {
+            MemoryKind::Device => unsafe { self.driver.free(self.addr) },
+            MemoryKind::Pinned => {
                 let place =
                     NonNull::new(self.addr as *mut u8).expect("an allocation is not at null");
                 // SAFETY: as above.

@@ -3,7 +3,7 @@
 //! because a call was refused midway, is freed, which waits for the stream.
 
 use super::driver::{Driver, DriverError};
-use super::point::Point;
+use super::stream_event::StreamEvent;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -34,7 +34,7 @@ struct Class {
 #[derive(Debug)]
 struct Free {
     place: NonNull<u8>,
-    used_until: Option<Arc<Point>>,
+    used_until: Option<Arc<StreamEvent>>,
 }
 
 /// A block, lent to its holder.
@@ -46,7 +46,7 @@ pub(super) struct Block {
     /// The stream may use the block, and no point says how long.
     is_unmarked: bool,
     /// Until it is passed, the stream uses the block.
-    used_until: Option<Arc<Point>>,
+    used_until: Option<Arc<StreamEvent>>,
 }
 
 // SAFETY: the memory is the pool's, which never reads it.
@@ -147,7 +147,7 @@ impl Block {
     }
 
     /// `point` was recorded behind every copy of the block.
-    pub(super) fn use_until(&mut self, point: &Arc<Point>) {
+    pub(super) fn use_until(&mut self, point: &Arc<StreamEvent>) {
         self.is_unmarked = false;
         self.used_until = Some(Arc::clone(point));
     }

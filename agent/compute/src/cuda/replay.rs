@@ -217,7 +217,7 @@ impl Steps {
 
     fn forget(&self, old: Known) {
         if let Form::Graph(graph) = old.form {
-            self.driver.forget(graph);
+            self.driver.destroy_graph(graph);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! kept until the end. Ops run one after another, so one is enough for all of them.
 
 use super::driver::Driver;
-use super::memory::{CudaBuffer, Place};
+use super::memory::{CudaBuffer, MemoryKind};
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::error::ComputeError;
@@ -43,7 +43,8 @@ impl Scratch {
             memory.take();
             // A little more, so that growing by and by costs few allocations.
             let words = words.next_multiple_of((words.next_power_of_two() / 8).max(1));
-            let larger = CudaBuffer::alloc(driver, Place::Device, self.name, DType::U32, words);
+            let larger =
+                CudaBuffer::alloc(driver, MemoryKind::Device, self.name, DType::U32, words);
             *memory = Some(larger?);
         }
         Ok(memory.as_ref().expect("it was just made").addr())

@@ -3,7 +3,7 @@
 use super::backend::Shared;
 use super::driver::DriverError;
 use super::pinned::{BLOCK_BYTES_MAX, Block};
-use super::point::Point;
+use super::stream_event::StreamEvent;
 use crate::buffer::{HostBytes, Ticket};
 use crate::error::ComputeError;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) enum Pending {
     Copying {
         blocks: Vec<Block>,
         len_bytes: usize,
-        end: Arc<Point>,
+        end: Arc<StreamEvent>,
     },
     Failed(ComputeError),
 }

@@ -1,7 +1,7 @@
 //! Weights on the device: rows as in the file, in the backend's dtype, joined or interleaved.
 
 use super::backend::Shared;
-use super::memory::{CudaBuffer, Place};
+use super::memory::{CudaBuffer, MemoryKind};
 use super::pinned::BLOCK_BYTES_MAX;
 use crate::dtype::{DType, WeightFormat};
 use crate::error::ComputeError;
@@ -132,7 +132,7 @@ fn upload_rows<'a>(
         );
         return Err(shape_error(first, reason));
     }
-    let buffer = CudaBuffer::alloc(&shared.driver, Place::Device, name, dtype, n * k)?;
+    let buffer = CudaBuffer::alloc(&shared.driver, MemoryKind::Device, name, dtype, n * k)?;
     let part_rows = (PART_BYTES / row_bytes).max(1);
     let next = AtomicUsize::new(0);
     let failure = OnceLock::new();

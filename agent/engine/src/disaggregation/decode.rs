@@ -12,7 +12,7 @@ use super::TransferEnd;
 use super::decode_prealloc_queue::{DecodePreallocQueue, Demand, Headroom};
 use super::decode_transfer_queue::DecodeTransferQueue;
 use super::fence::Fence;
-use crate::batch::{Batch, Drawn, RowOutput};
+use crate::batch::{Batch, RowOutput, Sampled};
 use crate::engine::{RequestId, TokenLogprob};
 use crate::event_loop::{Mode, QueueSizes};
 use crate::model_runner::OffloadedKv;
@@ -227,7 +227,7 @@ impl<B: Backend> Mode<B> for Decode<B> {
     fn abort(&mut self, resources: &mut Resources<B>, id: RequestId) {
         if let Some(mut req) = self.take(id) {
             self.is_full = false;
-            resources.note_abort(&req);
+            resources.record_abort(&req);
             self.drop_memory(resources, &mut req);
         }
     }
@@ -284,14 +284,14 @@ impl<B: Backend> Mode<B> for Decode<B> {
     fn settle(&mut self, resources: &mut Resources<B>, batch: Batch, outputs: Vec<RowOutput>) {
         self.steps_since_poll += 1;
         for (row, output) in batch.rows.into_iter().zip(outputs) {
-            let mut req = resources.extended(row, output.prompt_logprobs);
+            let mut req = resources.commit_extend(row, output.prompt_logprobs);
             match output.drawn {
-                Drawn::NotYet => unreachable!("a decode step draws for every request"),
-                Drawn::NotFinite => {
+                Sampled::NotYet => unreachable!("a decode step draws for every request"),
+                Sampled::NotFinite => {
                     resources.fail_not_finite(req);
                     self.is_full = false;
                 }
-                Drawn::Token(drawn) => {
+                Sampled::Token(drawn) => {
                     let finish = resources.take_token(&mut req, drawn.token);
                     let ended = finish.is_some();
                     req.emit(drawn, finish);

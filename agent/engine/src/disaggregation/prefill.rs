@@ -12,7 +12,7 @@ use super::TransferEnd;
 use super::fence::Fence;
 use super::prefill_bootstrap_queue::PrefillBootstrapQueue;
 use super::prefill_inflight_queue::PrefillInflightQueue;
-use crate::batch::{Batch, Drawn, RowOutput};
+use crate::batch::{Batch, RowOutput, Sampled};
 use crate::engine::{FinishReason, RequestId, TokenLogprob};
 use crate::event_loop::{Mode, QueueSizes};
 use crate::req::{Req, Transfer};
@@ -103,7 +103,7 @@ impl<B: Backend> Mode<B> for Prefill {
     fn abort(&mut self, resources: &mut Resources<B>, id: RequestId) {
         let queued = self.bootstrap.take(id).or_else(|| self.scheduler.take(id));
         if let Some(mut req) = queued.or_else(|| self.inflight.take(id)) {
-            resources.note_abort(&req);
+            resources.record_abort(&req);
             self.fence.take(&mut req, &mut resources.cache);
         }
     }
@@ -143,18 +143,18 @@ impl<B: Backend> Mode<B> for Prefill {
 
     fn settle(&mut self, resources: &mut Resources<B>, batch: Batch, outputs: Vec<RowOutput>) {
         for (row, output) in batch.rows.into_iter().zip(outputs) {
-            let mut req = resources.extended(row, output.prompt_logprobs);
+            let mut req = resources.commit_extend(row, output.prompt_logprobs);
             match output.drawn {
-                Drawn::NotYet => {
+                Sampled::NotYet => {
                     self.send_kv_chunk(resources, &mut req, None);
                     resources.record_chunks(&req);
                     self.scheduler.set_chunked(req);
                 }
-                Drawn::NotFinite => {
+                Sampled::NotFinite => {
                     resources.fail(&req, NOT_FINITE, false);
                     self.fence.take(&mut req, &mut resources.cache);
                 }
-                Drawn::Token(drawn) => {
+                Sampled::Token(drawn) => {
                     let finish = resources.take_token(&mut req, drawn.token);
                     self.send_kv_chunk(resources, &mut req, Some(&drawn));
                     resources.commit_kv(&mut req);

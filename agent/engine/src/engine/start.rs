@@ -20,7 +20,7 @@ use crate::metrics::{EngineMetrics, Throughput};
 use crate::model::{self, ModelFiles};
 use crate::model_runner::ModelRunner;
 use crate::req::{Req, ReqLimits};
-use crate::resources::{LateKv, Resources};
+use crate::resources::{DeferredFree, Resources};
 use crate::sample::stop::StopChecker;
 use crate::schedule::ScheduleLimits;
 use crate::schedule::unified::Unified;
@@ -166,7 +166,7 @@ fn assemble<B: Backend>(
         metrics: EngineMetrics::new(),
         timelines: Arc::default(),
         throughput: Throughput::new(Instant::now()),
-        late: LateKv::default(),
+        late: DeferredFree::default(),
     };
     if let Some(transfer) = config.mode.transfer() {
         transfer.metrics.register(resources.metrics.registry());
@@ -189,7 +189,7 @@ fn assemble<B: Backend>(
         resources,
         mode,
         make_req,
-        starved: true,
+        is_idle: true,
         overlaps: config.overlap_schedule.unwrap_or(backend.replays()),
         ahead: None,
     };

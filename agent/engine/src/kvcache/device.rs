@@ -46,7 +46,7 @@ impl DeviceMemory for GpuMemory {
     }
 
     fn settle(&self) -> Result<(), String> {
-        self.0.settle().map_err(text)
+        self.0.sync_side_stream().map_err(text)
     }
 
     fn share(&self) -> Result<Vec<u8>, String> {

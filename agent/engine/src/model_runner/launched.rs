@@ -1,6 +1,6 @@
 //! Results of a launched step.
 
-use crate::batch::{BatchRow, Drawn, RowOutput};
+use crate::batch::{BatchRow, RowOutput, Sampled};
 use crate::engine::RequestId;
 use crate::sample::logprobs::SampleTables;
 use pd_compute::{Backend, ComputeError, DeviceBuffer, HostBytes, SampleOut, Ticket};
@@ -86,9 +86,9 @@ impl<B: Backend> Launched<B> {
                 .filter_map(|_| next_row())
                 .collect(),
             drawn: match shape.draws.then(&mut next_row) {
-                None => Drawn::NotYet,
-                Some(None) => Drawn::NotFinite,
-                Some(Some(token)) => Drawn::Token(token),
+                None => Sampled::NotYet,
+                Some(None) => Sampled::NotFinite,
+                Some(Some(token)) => Sampled::Token(token),
             },
         };
         Ok(self.rows.iter().map(output).collect())

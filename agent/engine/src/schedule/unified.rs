@@ -12,7 +12,7 @@ use super::decode::RunningBatch;
 use super::policy::NewTokenRatio;
 use super::prefill::PrefillScheduler;
 use super::prefill_adder::PrefillAdder;
-use crate::batch::{Batch, Drawn, RowOutput};
+use crate::batch::{Batch, RowOutput, Sampled};
 use crate::engine::RequestId;
 use crate::event_loop::{Mode, QueueSizes};
 use crate::req::Req;
@@ -64,7 +64,7 @@ impl<B: Backend> Mode<B> for Unified {
     fn abort(&mut self, resources: &mut Resources<B>, id: RequestId) {
         if let Some(mut req) = self.prefill.take(id).or_else(|| self.running.take(id)) {
             resources.release_kv(&mut req);
-            resources.note_abort(&req);
+            resources.record_abort(&req);
         }
     }
 
@@ -108,11 +108,11 @@ impl<B: Backend> Mode<B> for Unified {
     fn settle(&mut self, resources: &mut Resources<B>, batch: Batch, outputs: Vec<RowOutput>) {
         for (row, output) in batch.rows.into_iter().zip(outputs) {
             let was_prefill = row.extend_len > 1 || row.req.output_len() == 0;
-            let mut req = resources.extended(row, output.prompt_logprobs);
+            let mut req = resources.commit_extend(row, output.prompt_logprobs);
             match output.drawn {
-                Drawn::NotYet => self.prefill.set_chunked(req),
-                Drawn::NotFinite => resources.fail_not_finite(req),
-                Drawn::Token(drawn) => {
+                Sampled::NotYet => self.prefill.set_chunked(req),
+                Sampled::NotFinite => resources.fail_not_finite(req),
+                Sampled::Token(drawn) => {
                     if was_prefill {
                         resources.commit_kv(&mut req);
                     }

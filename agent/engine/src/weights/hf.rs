@@ -20,12 +20,12 @@ pub struct Safetensors {
     folder: PathBuf,
     shards: Vec<Shard>,
     /// Tensors whose format an op supports.
-    tensors: HashMap<String, Place>,
+    tensors: HashMap<String, TensorSpan>,
 }
 
 /// The position of a tensor: `[start, end)` of a shard.
 #[derive(Debug)]
-struct Place {
+struct TensorSpan {
     shard: usize,
     format: WeightFormat,
     rows: usize,
@@ -140,7 +140,7 @@ impl Safetensors {
     }
 }
 
-fn places(shards: &[Shard]) -> Result<HashMap<String, Place>, HfError> {
+fn places(shards: &[Shard]) -> Result<HashMap<String, TensorSpan>, HfError> {
     let mut places = HashMap::new();
     for (index, shard) in shards.iter().enumerate() {
         for (name, info) in shard.tensors() {
@@ -153,7 +153,7 @@ fn places(shards: &[Shard]) -> Result<HashMap<String, Place>, HfError> {
                 .shape
                 .split_last()
                 .map_or((1, &[][..]), |(c, l)| (*c, l));
-            let place = Place {
+            let place = TensorSpan {
                 shard: index,
                 format,
                 // The header was checked: the product of the shape does not overflow.

@@ -55,7 +55,7 @@ pub(crate) enum Side {
 }
 
 /// Names some bytes of a request: what of, which of its pages or items, head, layer.
-pub(crate) type Place = (u32, u32, u32, u32);
+pub(crate) type Position = (u32, u32, u32, u32);
 
 impl Epoch {
     pub(crate) fn draw(seed: u64, number: u64) -> Self {
@@ -226,7 +226,7 @@ fn state(name: &str, state_type: StateType, slots: u32, tensors: Vec<StateTensor
 }
 
 /// The bytes of a place of a request, the same on both sides.
-pub(crate) fn content(seed: u64, room: u64, place: Place, len: u64) -> Vec<u8> {
+pub(crate) fn content(seed: u64, room: u64, place: Position, len: u64) -> Vec<u8> {
     let (what, item, head, layer) = place;
     let name =
         u64::from(what) << 48 | u64::from(item) << 32 | u64::from(head) << 16 | u64::from(layer);

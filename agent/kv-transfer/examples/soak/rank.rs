@@ -1,6 +1,6 @@
 //! One rank: its manager, its memory, and what a request's bytes in it should be.
 
-use crate::epoch::{Epoch, Place, Side, content};
+use crate::epoch::{Epoch, Position, Side, content};
 use anyhow::ensure;
 use pd_kv_transfer::{
     BootstrapAddr, KvArgs, KvManager, KvManagerConfig, MetadataBuffers, Region, TransferConfig,
@@ -119,7 +119,7 @@ impl Rank {
         })
     }
 
-    fn expected(&self, room: u64, places: &[(Place, u64)]) -> Vec<u8> {
+    fn expected(&self, room: u64, places: &[(Position, u64)]) -> Vec<u8> {
         let places = places.iter();
         places
             .flat_map(|&(place, len)| content(self.seed, room, place, len))
@@ -130,7 +130,7 @@ impl Rank {
     fn each_item(
         &self,
         memory: &Memory,
-        visit: impl Fn(&Region, u64, &[(Place, u64)]) -> anyhow::Result<()>,
+        visit: impl Fn(&Region, u64, &[(Position, u64)]) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let layout = &self.kv.layout;
         let mut regions = self.kv.kv.iter();

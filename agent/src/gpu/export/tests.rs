@@ -18,13 +18,13 @@ fn mk_gpu(index: u32, fields: &[(Field, u64)]) -> Gpu {
     }
 }
 
-fn mk_place() -> Place {
+fn mk_place() -> InstanceLabels {
     let known = |value: &str| Some(value.to_owned());
-    Place::new(known("node-a\n"), known("llm"), known("tiny-decode-0-1"))
+    InstanceLabels::new(known("node-a\n"), known("llm"), known("tiny-decode-0-1"))
 }
 
 /// Without comments.
-fn lines(gpus: &[Gpu], place: &Place) -> Vec<String> {
+fn lines(gpus: &[Gpu], place: &InstanceLabels) -> Vec<String> {
     let mut text = Vec::new();
     TextEncoder::new()
         .encode(&families(gpus, place), &mut text)
@@ -65,7 +65,7 @@ fn a_field_that_a_gpu_does_not_report_is_absent_and_not_zero() {
         mk_gpu(0, &[(Field::GpuTemp, 40), (Field::EccDbeVolTotal, 0)]),
         mk_gpu(1, &[(Field::GpuTemp, 90)]),
     ];
-    let lines = lines(&gpus, &Place::default());
+    let lines = lines(&gpus, &InstanceLabels::default());
     let of = |name: &str| lines.iter().filter(|line| line.starts_with(name)).count();
     assert_eq!(of("DCGM_FI_DEV_GPU_TEMP{"), 2);
     assert_eq!(of("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{"), 1);
@@ -75,7 +75,7 @@ fn a_field_that_a_gpu_does_not_report_is_absent_and_not_zero() {
 #[test]
 fn a_fault_is_exported_under_its_reason() {
     let gpu = mk_gpu(1, &[(Field::ClocksEventReasons, 0x48)]);
-    let lines = lines(&[gpu], &Place::default());
+    let lines = lines(&[gpu], &InstanceLabels::default());
     let is_exported = |reason: &str, value: u8| {
         let end = format!("reason=\"{reason}\"}} {value}");
         lines.iter().any(|line| line.ends_with(&end))
@@ -94,7 +94,7 @@ fn a_fault_is_exported_under_its_reason() {
 #[test]
 fn counters_and_gauges_are_typed() {
     let fields = [(Field::EccSbeVolTotal, 3), (Field::XidErrors, 13)];
-    let families = families(&[mk_gpu(0, &fields)], &Place::default());
+    let families = families(&[mk_gpu(0, &fields)], &InstanceLabels::default());
     let types: Vec<_> = families
         .iter()
         .map(|family| (family.name(), family.get_field_type()))

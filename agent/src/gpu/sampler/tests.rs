@@ -55,7 +55,7 @@ fn a_sampler_without_readings_exports_nothing() {
     });
     let sampler = GpuSampler {
         readings,
-        place: Place::default(),
+        place: InstanceLabels::default(),
         _stop: stop,
     };
     assert!(sampler.families().is_empty());

@@ -1,7 +1,7 @@
 //! Where the control plane sits: on this machine's loopback when it is alone, in the nodes' network when
 //! there are nodes, with a port of the loopback that leads there.
 
-use crate::kube::daemon::{Daemon, Place, Site};
+use crate::kube::daemon::{Daemon, NamespaceScope, Site};
 use crate::kube::forward::Forward;
 use crate::kube::network::{APISERVER, Network};
 use crate::kube::port::Reserved;
@@ -31,9 +31,9 @@ impl Seat {
         })
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> NamespaceScope {
         match self {
-            Self::Loopback(_) => Place::Host,
+            Self::Loopback(_) => NamespaceScope::Host,
             Self::Inside { network, .. } => network.place(),
         }
     }

@@ -170,7 +170,7 @@ fn places(verbs: Verbs) -> Result<Vec<(String, Option<u32>)>, OpenError> {
     let names = verbs.device_names()?.into_iter();
     let places = names.map(|name| {
         let device = verbs.open_device(&name).ok();
-        (name, device.and_then(|device| device.place().numa_node))
+        (name, device.and_then(|device| device.locality().numa_node))
     });
     Ok(places.collect())
 }

@@ -145,7 +145,7 @@ fn a_pulled_device_refuses_all_and_its_peers_get_no_answer() {
         matches!(opened, OpenError::UnknownDevice { .. }),
         "{opened}"
     );
-    assert_eq!(b.device.place(), crate::Place::default());
+    assert_eq!(b.device.locality(), crate::Locality::default());
 
     post_plain(&mut from_a, &a, b.at(0), 1);
     assert_eq!(a.poll_failures(), [(1, WcStatus::RETRY_EXC_ERR)]);

@@ -5,7 +5,7 @@ use crate::loopback::completion::{Cq, Entry, Outcome};
 use crate::loopback::objects::{ContextId, Kept, NicId, QpId};
 use crate::loopback::queue_pair::{Position, WorkQueue};
 use crate::loopback::{class, objects};
-use crate::{Features, GidKind, IpFamily, LinkLayer, OpenError, Place, PortState};
+use crate::{Features, GidKind, IpFamily, LinkLayer, Locality, OpenError, PortState};
 use rustix::io::Errno;
 
 #[test]
@@ -80,11 +80,11 @@ fn what_is_open_outlives_its_loopback_and_its_folder_goes_last() {
 fn a_device_has_no_place_until_it_is_given_one() {
     let loopback = Loopback::new(&["a"]);
     let End { device, .. } = mk_end(&loopback, "a");
-    assert_eq!(device.place(), Place::default());
+    assert_eq!(device.locality(), Locality::default());
     loopback.set_numa_node("a", 3);
-    assert_eq!(device.place().numa_node, Some(3));
+    assert_eq!(device.locality().numa_node, Some(3));
     loopback.set_numa_node("a", 0);
-    assert_eq!(device.place().numa_node, Some(0));
+    assert_eq!(device.locality().numa_node, Some(0));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// A device's position, as far as the kernel knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Locality {
     /// `None` if memory is uniform, or the kernel does not report a node.
     pub numa_node: Option<u32>,
     /// The device's folder on the bus, below those of its switches and root. `None` for a device
@@ -14,9 +14,9 @@ pub struct Place {
     pub pci_path: Option<PathBuf>,
 }
 
-// === impl Place ===
+// === impl Locality ===
 
-impl Place {
+impl Locality {
     /// Reads a device's entry in the folder of all devices.
     pub(crate) fn read(class: &Path, device: &str) -> Self {
         let link = class.join(device).join("device");

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 /// Its event goes back to the driver with the last holder.
 #[derive(Debug)]
-pub(super) struct Point {
+pub(super) struct StreamEvent {
     driver: Arc<dyn Driver>,
     event: Event,
 }
 
-// === impl Point ===
+// === impl StreamEvent ===
 
-impl Point {
+impl StreamEvent {
     /// Behind all that is enqueued so far.
     pub(super) fn record(driver: &Arc<dyn Driver>) -> Result<Arc<Self>, DriverError> {
         Ok(Arc::new(Self {
@@ -31,7 +31,7 @@ impl Point {
     }
 }
 
-impl Drop for Point {
+impl Drop for StreamEvent {
     fn drop(&mut self) {
         self.driver.release(Event(self.event.0));
     }

@@ -22,11 +22,11 @@ fn mk_class(root: &Path, numa_node: Option<&str>) -> (PathBuf, PathBuf) {
 fn a_place_is_the_node_and_the_folder_behind_the_link() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let (class, pci) = mk_class(root.path(), Some("1\n"));
-    let expected = Place {
+    let expected = Locality {
         numa_node: Some(1),
         pci_path: Some(pci),
     };
-    assert_eq!(Place::read(&class, "mlx5_0"), expected);
+    assert_eq!(Locality::read(&class, "mlx5_0"), expected);
 }
 
 #[test]
@@ -34,11 +34,11 @@ fn a_node_that_is_unknown_or_unreported_is_none() {
     for numa_node in [Some("-1\n"), None] {
         let root = tempfile::tempdir().expect("a temporary folder");
         let (class, pci) = mk_class(root.path(), numa_node);
-        let expected = Place {
+        let expected = Locality {
             numa_node: None,
             pci_path: Some(pci),
         };
-        assert_eq!(Place::read(&class, "mlx5_0"), expected, "{numa_node:?}");
+        assert_eq!(Locality::read(&class, "mlx5_0"), expected, "{numa_node:?}");
     }
 }
 
@@ -46,5 +46,5 @@ fn a_node_that_is_unknown_or_unreported_is_none() {
 fn a_device_without_hardware_has_no_place() {
     let class = tempfile::tempdir().expect("a temporary folder");
     fs::create_dir(class.path().join("rxe0")).expect("the folder can be made");
-    assert_eq!(Place::read(class.path(), "rxe0"), Place::default());
+    assert_eq!(Locality::read(class.path(), "rxe0"), Locality::default());
 }

@@ -1,0 +1,259 @@
+//! `y = x·Wᵀ` for a packed `W`: how a product is divided into tasks, and how a task runs.
+//!
+//! A task is some rows of `x` by some blocks of `W`; tasks of one product write apart and run on
+//! any threads in any order. Few rows multiply weights as they are expanded, so each weight byte
+//! is read once and that is the cost. Many rows expand a block once into a panel of f32 that stays
+//! in the cache and run register tiles over all rows. Either way an output element is the same
+//! chain of fused multiply-adds over ascending k (invariant: one order at every row count, task
+//! division and instruction set), so only speed depends on the choice.
+
+mod activations;
+mod tasks;
+
+use crate::cpu::isa::Isa;
+use crate::cpu::kernels::linear::epilogue::OutTile;
+use crate::cpu::kernels::linear::{LinearKernels, MAX_TILE_ROWS, Tile, TileKernel, avx512_bf16};
+use crate::cpu::pack::{AlignedBytes, BLOCK_LANES, PackedLinear, Segment, intersection};
+use crate::dtype::WeightFormat;
+use crate::ops::Epilogue;
+use activations::{Activations, RowTile};
+use std::marker::PhantomData;
+use std::ops::Range;
+pub use tasks::{LinearTask, LinearTasks};
+
+/// Rows whose activations a task keeps arranged at a time: twenty tiles, half a level-2 cache for
+/// a hidden size of 576, and enough that expanding the weights again for each is a few percent.
+const ROWS_AT_A_TIME: usize = 20 * MAX_TILE_ROWS;
+
+/// One product over caller-owned memory.
+#[derive(Debug)]
+pub struct LinearProduct<'a> {
+    pub weight: &'a PackedLinear,
+    /// Row `r` is `x[r · x_stride ..][.. k]`.
+    pub x: &'a [f32],
+    pub x_stride: usize,
+    pub rows: usize,
+    /// SwiGLU if and only if the weight is interleaved.
+    pub epilogue: Epilogue,
+    pub out: SharedOut<'a>,
+    pub isa: Isa,
+}
+
+/// An output that several tasks write apart from each other.
+#[derive(Debug)]
+pub struct SharedOut<'a> {
+    at: *mut f32,
+    len: usize,
+    stride: usize,
+    owner: PhantomData<&'a mut [f32]>,
+}
+
+/// What a thread keeps between tasks: arranged activations and an expanded block.
+#[derive(Debug)]
+pub struct LinearScratch {
+    activations: Activations,
+    panel: AlignedBytes,
+}
+
+// SAFETY: `run_task`, which writes, asks its callers for disjoint tasks.
+unsafe impl Send for SharedOut<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for SharedOut<'_> {}
+
+// === impl SharedOut ===
+
+impl<'a> SharedOut<'a> {
+    /// Row `r` is `out[r · stride ..][.. out_len]`.
+    pub fn new(out: &'a mut [f32], stride: usize) -> Self {
+        Self {
+            at: out.as_mut_ptr(),
+            len: out.len(),
+            stride,
+            owner: PhantomData,
+        }
+    }
+
+    /// # Safety
+    /// `len` f32 at `at` that, for `'a`, no one uses but the tasks of one product.
+    pub unsafe fn from_raw(at: *mut f32, len: usize, stride: usize) -> Self {
+        Self {
+            at,
+            len,
+            stride,
+            owner: PhantomData,
+        }
+    }
+}
+
+// === impl LinearScratch ===
+
+impl LinearScratch {
+    pub fn new() -> Self {
+        let panel = AlignedBytes::zeroed(0).expect("an empty allocation succeeds");
+        Self {
+            activations: Activations::new(),
+            panel,
+        }
+    }
+
+    /// Room for an expanded block of this many bytes.
+    fn panel(&mut self, bytes: usize) -> *mut u8 {
+        if self.panel.as_slice().len() < bytes {
+            // A few hundred KB, beside weights of many MB that were allocated.
+            self.panel = AlignedBytes::zeroed(bytes).expect("memory for one expanded block");
+        }
+        self.panel.as_mut_ptr()
+    }
+}
+
+impl Default for LinearScratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// === impl LinearProduct ===
+
+impl LinearProduct<'_> {
+    /// How to divide this product among `threads`.
+    pub fn tasks(&self, threads: usize) -> LinearTasks {
+        LinearTasks::new(self.weight, self.rows, threads)
+    }
+
+    /// Runs one task.
+    ///
+    /// # Safety
+    /// Tasks that run at the same time share no output: they are different tasks of one
+    /// [`LinearTasks`], or their rows or blocks are disjoint.
+    ///
+    /// # Panics
+    /// On a shape that does not fit, or an instruction set that the processor lacks.
+    pub unsafe fn run_task(&self, task: &LinearTask, scratch: &mut LinearScratch) {
+        self.check(task);
+        let highest = LinearKernels::of(self.isa).highest_tile();
+        let mut first = task.rows.start;
+        while first < task.rows.end {
+            let rows = first..task.rows.end.min(first + ROWS_AT_A_TIME);
+            first = rows.end;
+            scratch.activations.begin(&rows, highest);
+            for segment in self.weight.segments() {
+                let blocks = intersection(&task.blocks, &segment.blocks);
+                if !blocks.is_empty() {
+                    // SAFETY: by this function's contract; the shapes were checked.
+                    unsafe { self.run_segment(segment, blocks, scratch) };
+                }
+            }
+        }
+    }
+
+    fn check(&self, task: &LinearTask) {
+        let (k, out_len) = (self.weight.k(), self.weight.out_len());
+        assert!(
+            task.rows.end <= self.rows,
+            "task {task:?} of {} rows",
+            self.rows
+        );
+        assert!(
+            self.isa.is_available(),
+            "this processor lacks {}",
+            self.isa.name()
+        );
+        assert_eq!(
+            self.epilogue == Epilogue::SwiGlu,
+            self.weight.is_interleaved(),
+            "SwiGLU goes with interleaved weights"
+        );
+        for (what, len, stride, row_len) in [
+            ("x", self.x.len(), self.x_stride, k),
+            ("out", self.out.len, self.out.stride, out_len),
+        ] {
+            let needed = self
+                .rows
+                .checked_sub(1)
+                .map_or(0, |last| last * stride + row_len);
+            assert!(
+                stride >= row_len && len >= needed,
+                "{what} has {len} values for {} rows of {row_len}, {stride} apart",
+                self.rows,
+            );
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::run_task`], with checked shapes, for rows that `scratch` has begun.
+    unsafe fn run_segment(
+        &self,
+        segment: &Segment,
+        blocks: Range<usize>,
+        scratch: &mut LinearScratch,
+    ) {
+        let kernels = LinearKernels::of(self.isa);
+        let k = self.weight.k();
+        let rounded = segment.bf16_activations;
+        let bf16_pairs = rounded && self.isa == Isa::Avx512Bf16;
+        scratch
+            .activations
+            .arrange(self, kernels, rounded, bf16_pairs);
+        let rows = scratch.activations.row_count();
+        let expand =
+            !bf16_pairs && segment.format != WeightFormat::F32 && rows > kernels.direct_rows;
+        let tile_kernel = |height| -> TileKernel {
+            if bf16_pairs {
+                avx512_bf16::tile_kernel(height)
+            } else if expand {
+                (kernels.tile)(WeightFormat::F32, height)
+            } else {
+                (kernels.tile)(segment.format, height)
+            }
+        };
+        let mut sums: Tile = [[0.0; BLOCK_LANES]; MAX_TILE_ROWS];
+        for block in blocks {
+            let mut weights = self.weight.block(segment, block).as_ptr();
+            if expand {
+                let panel = scratch.panel(k * BLOCK_LANES * 4);
+                // SAFETY: a packed block of this format, and room for all of it in f32; the
+                // instruction set was checked.
+                unsafe { (kernels.panel)(segment.format)(weights, k, panel.cast()) };
+                weights = panel;
+            }
+            for tile in scratch.activations.tiles(self) {
+                // SAFETY: a packed block (the panel is one of F32), activations arranged for this
+                // height, and the instruction set was checked; as this function.
+                unsafe {
+                    tile_kernel(tile.height)(weights, k, tile.x, &mut sums);
+                    self.finish(segment, block, &tile, &sums);
+                }
+            }
+        }
+    }
+
+    /// Applies the epilogue to a finished tile.
+    ///
+    /// # Safety
+    /// As [`Self::run_task`]: this task has the tile's rows and the block, and shapes were checked.
+    unsafe fn finish(
+        &self,
+        segment: &Segment,
+        block: usize,
+        tile: &RowTile,
+        sums: &[[f32; BLOCK_LANES]],
+    ) {
+        let columns = segment.block_columns(block, self.weight.columns_per_block());
+        // SAFETY: the rows and columns lie in the output and belong to this task alone.
+        unsafe {
+            let out = OutTile {
+                at: self
+                    .out
+                    .at
+                    .add(tile.first * self.out.stride + columns.start),
+                stride: self.out.stride,
+                rows: tile.rows,
+                columns: columns.len(),
+            };
+            (LinearKernels::of(self.isa).epilogue)(self.epilogue, sums, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
