@@ -30,11 +30,12 @@ pub(crate) async fn pause(cluster: &Cluster, name: &str, paused: bool) -> Result
     let api = cluster.api::<PdDeployment>();
     let patched = api.patch(name, &patch_params(), &Patch::Merge(patch)).await;
     patched.map_err(|error| cluster.failed::<PdDeployment>("change", name, &error))?;
-    Ok(match paused {
-        true => format!(
+    Ok(if paused {
+        format!(
             "{name} is paused: no worker is replaced by one of another revision until `kubectl pd rollout resume {name}`; scaling and drains go on.\n"
-        ),
-        false => format!("{name} goes on; `kubectl pd status {name}` shows how far it is.\n"),
+        )
+    } else {
+        format!("{name} goes on; `kubectl pd status {name}` shows how far it is.\n")
     })
 }
 

@@ -29,9 +29,10 @@ pub(crate) async fn all(cluster: &Cluster, of_all_namespaces: bool) -> Result<St
     let list = api.list(&ListParams::default()).await;
     let list = list.map_err(|error| cluster.failed::<PdDeployment>("list", "objects", &error))?;
     if list.items.is_empty() {
-        let place = match of_all_namespaces {
-            true => "any namespace".to_owned(),
-            false => format!("namespace {}", cluster.namespace),
+        let place = if of_all_namespaces {
+            "any namespace".to_owned()
+        } else {
+            format!("namespace {}", cluster.namespace)
         };
         return Ok(format!("There is no PDDeployment in {place}.\n"));
     }

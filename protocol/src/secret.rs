@@ -36,9 +36,10 @@ impl Secret {
         if self.0.len() > SECRET_BYTES_MAX {
             return Err(SecretError::TooLong);
         }
-        match self.0.bytes().all(|byte| byte.is_ascii_graphic()) {
-            true => Ok(()),
-            false => Err(SecretError::Character),
+        if self.0.bytes().all(|byte| byte.is_ascii_graphic()) {
+            Ok(())
+        } else {
+            Err(SecretError::Character)
         }
     }
 

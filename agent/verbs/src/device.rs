@@ -176,9 +176,10 @@ impl DeviceList {
         let Some(raw) = NonNull::new(raw) else {
             let error = CallError::last("ibv_get_device_list", "this machine");
             // Without the kernel's RDMA support there are no devices either.
-            return Err(match error.is_unsupported() {
-                true => OpenError::NoDevice,
-                false => error.into(),
+            return Err(if error.is_unsupported() {
+                OpenError::NoDevice
+            } else {
+                error.into()
             });
         };
         let len = usize::try_from(len).unwrap_or(0);

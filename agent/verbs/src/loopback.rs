@@ -85,9 +85,10 @@ impl Loopback {
                 return;
             }
             nic.is_cut = is_cut;
-            let event = match is_cut {
-                true => ffi::IBV_EVENT_PORT_ERR,
-                false => ffi::IBV_EVENT_PORT_ACTIVE,
+            let event = if is_cut {
+                ffi::IBV_EVENT_PORT_ERR
+            } else {
+                ffi::IBV_EVENT_PORT_ACTIVE
             };
             fabric.notify(id, Event::Port(event));
             fabric.progress();
@@ -122,9 +123,10 @@ impl Loopback {
     pub fn held(&self, device: &str) -> usize {
         self.turn(device, |fabric, id| {
             let qps = fabric.qps.iter().filter(|(qp, _)| qp.nic == id);
-            match fabric.nic(id).is_frozen {
-                true => qps.map(|(_, qp)| qp.sends.waiting_len()).sum(),
-                false => 0,
+            if fabric.nic(id).is_frozen {
+                qps.map(|(_, qp)| qp.sends.waiting_len()).sum()
+            } else {
+                0
             }
         })
     }

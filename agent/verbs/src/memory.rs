@@ -198,9 +198,10 @@ impl ProtectionDomain {
             NonNull::new(raw).ok_or_else(|| CallError::last(CALL, device.name()))
         };
         let plain = access_flags(registration);
-        let relaxed = match registration.relaxed_ordering {
-            true => register(plain | ffi::IBV_ACCESS_RELAXED_ORDERING).ok(),
-            false => None,
+        let relaxed = if registration.relaxed_ordering {
+            register(plain | ffi::IBV_ACCESS_RELAXED_ORDERING).ok()
+        } else {
+            None
         };
         let (raw, relaxed_ordering) = match relaxed {
             Some(raw) => (raw, true),
@@ -245,10 +246,11 @@ impl ProtectionDomain {
 }
 
 fn access_flags(registration: Registration) -> u32 {
-    match registration.remote_write {
+    if registration.remote_write {
         // The specification requires local writes where remote ones are allowed.
-        true => ffi::IBV_ACCESS_REMOTE_WRITE | ffi::IBV_ACCESS_LOCAL_WRITE,
-        false => 0,
+        ffi::IBV_ACCESS_REMOTE_WRITE | ffi::IBV_ACCESS_LOCAL_WRITE
+    } else {
+        0
     }
 }
 

@@ -206,9 +206,10 @@ impl Checker {
             .args(args)
             .output()
             .map_err(|why| format!("{program} does not start: {why}"))?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
         }
     }
 
@@ -250,11 +251,12 @@ fn check_syntax(text: &str) -> Result<(), NotAsWritten> {
         input.write_all(text.as_bytes()).map_err(failed)?;
     }
     let output = bash.wait_with_output().map_err(failed)?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(NotAsWritten::Syntax(
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(NotAsWritten::Syntax(
             String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        )),
+        ))
     }
 }
 

@@ -154,9 +154,10 @@ fn add_libraries(archive: &mut Initramfs, users: &[PathBuf], folder: &Path) -> R
                 .file_name()
                 .and_then(|n| n.to_str())
                 .context("a library has a name")?;
-            let place = match name.starts_with("ld-linux") {
-                true => format!("/lib64/{name}"),
-                false => format!("/usr/lib/x86_64-linux-gnu/{name}"),
+            let place = if name.starts_with("ld-linux") {
+                format!("/lib64/{name}")
+            } else {
+                format!("/usr/lib/x86_64-linux-gnu/{name}")
             };
             archive.add_file(&place, &library)?;
         }

@@ -112,9 +112,12 @@ impl Packages {
 fn find(folder: &Path, is_it: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?;
     let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    paths.find_map(|path| match path.is_dir() {
-        true => find(&path, is_it),
-        false => is_it(&path).then_some(path),
+    paths.find_map(|path| {
+        if path.is_dir() {
+            find(&path, is_it)
+        } else {
+            is_it(&path).then_some(path)
+        }
     })
 }
 

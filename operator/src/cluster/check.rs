@@ -103,9 +103,10 @@ async fn answers(client: &Client, namespace: &str, service: &str) -> Result<(), 
     let port = port.and_then(|port| u16::try_from(port).ok());
     let url = format!("http://{}/readyz", SocketAddr::new(ip, port.unwrap_or(80)));
     let http = HttpClient::new(String::new());
-    match http.probe(&url, ANSWER_LIMIT).await {
-        true => Ok(()),
-        false => Err(format!("no answer from {url}")),
+    if http.probe(&url, ANSWER_LIMIT).await {
+        Ok(())
+    } else {
+        Err(format!("no answer from {url}"))
     }
 }
 

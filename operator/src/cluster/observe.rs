@@ -138,10 +138,11 @@ impl PodFacts {
         Some(ObservedPod {
             component: self.component,
             slot: self.slot?,
-            revision: match self.holds_old_token {
-                false => self.revision(),
-                // Of the spec it is; but it must be replaced like one that is not.
-                true => format!("{}-old-token", self.revision()),
+            // One with an old token is of the spec; but it must be replaced like one that is not.
+            revision: if self.holds_old_token {
+                format!("{}-old-token", self.revision())
+            } else {
+                self.revision()
             },
             ready: self.ready(),
             routable: self.routable() || admitted,

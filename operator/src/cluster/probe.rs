@@ -207,9 +207,10 @@ fn choose<'a>(worker: &Worker, all: &'a [Worker], attempts: usize) -> Choice<'a>
     let peers: Vec<&Worker> = others().filter(same).filter(|is| is.serves).collect();
     if peers.is_empty() {
         let maybe = |other: &Worker| other.kv_compat.is_none() || same(&other);
-        return match others().any(maybe) {
-            true => Choice::NotYet,
-            false => Choice::NoPeer,
+        return if others().any(maybe) {
+            Choice::NotYet
+        } else {
+            Choice::NoPeer
         };
     }
     let mut hasher = DefaultHasher::new();

@@ -81,9 +81,10 @@ fn transitions(before: Option<&PdDeploymentStatus>, after: &PdDeploymentStatus) 
 
 fn event(is_normal: bool, reason: &str, note: String) -> Event {
     Event {
-        type_: match is_normal {
-            true => EventType::Normal,
-            false => EventType::Warning,
+        type_: if is_normal {
+            EventType::Normal
+        } else {
+            EventType::Warning
         },
         reason: reason.to_owned(),
         note: Some(note),

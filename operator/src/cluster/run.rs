@@ -77,10 +77,8 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
         address: config.listen,
         source,
     })?;
-    let fence = match config.leader_election {
-        true => WriteFence::closed(),
-        false => WriteFence::open(),
-    };
+    let closed = config.leader_election.then(WriteFence::closed);
+    let fence = closed.unwrap_or_else(WriteFence::open);
     let connected = connect(&fence, &metrics).await;
     let (client, plain) = connected.map_err(|error| RunError::NoCluster(Box::new(error)))?;
     let namespace = config.namespace.clone();

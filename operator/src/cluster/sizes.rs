@@ -98,9 +98,10 @@ impl Writer<'_> {
         let empties_node = facts
             .iter()
             .any(|facts| facts.disposition == NodeDisposition::Evacuate && facts.slot.is_some());
-        let mover = match moves {
-            true => Mover::of(&pools, empties_node),
-            false => Mover::Eviction,
+        let mover = if moves {
+            Mover::of(&pools, empties_node)
+        } else {
+            Mover::Eviction
         };
         let wanted: u32 = pools.iter().map(|pool| pool.replicas * pool.nodes).sum();
         // In a rollout there are more, and still only one of them may go.

@@ -142,10 +142,8 @@ pub(crate) fn refused(
     };
     let mut claims = vec![claim("Ready", false), claim("Progressing", false)];
     let is_invalid = reason == INVALID_SPEC;
-    claims.push(match is_invalid {
-        true => claim("SpecValid", false),
-        false => spec_claim(None),
-    });
+    let invalid = is_invalid.then(|| claim("SpecValid", false));
+    claims.push(invalid.unwrap_or_else(|| spec_claim(None)));
     claims.push(claim("Reconciling", !is_invalid));
     claims.push(claim("Stalled", is_invalid));
     PdDeploymentStatus {

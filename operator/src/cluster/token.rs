@@ -83,9 +83,10 @@ impl Writer<'_> {
 
 /// Says that a Secret was lost, and what follows from it.
 fn lost(name: &str, is_known: bool) -> Event {
-    let follows = match is_known {
-        true => "was made again with the same token",
-        false => "was made again with a new token: workers and routers are replaced step by step",
+    let follows = if is_known {
+        "was made again with the same token"
+    } else {
+        "was made again with a new token: workers and routers are replaced step by step"
     };
     Event {
         type_: EventType::Warning,

@@ -133,9 +133,10 @@ impl Writer<'_> {
 
     fn ports_for(&self, pool: &Pool, pod: &str) -> WorkerPorts {
         let context = self.context;
-        match pool.shares_host_network() {
-            true => context.host_ports.give(self.namespace, pod, &context.pods),
-            false => WorkerPorts::WELL_KNOWN,
+        if pool.shares_host_network() {
+            context.host_ports.give(self.namespace, pod, &context.pods)
+        } else {
+            WorkerPorts::WELL_KNOWN
         }
     }
 
@@ -260,9 +261,10 @@ fn outcome_of(disposition: NodeDisposition, leaving: Leaving) -> DrainOutcome {
     if disposition == NodeDisposition::Lost {
         DrainOutcome::Lost
     } else if leaving.past_deadline && !leaving.drained {
-        match leaving.unanswered {
-            true => DrainOutcome::Unanswered,
-            false => DrainOutcome::Deadline,
+        if leaving.unanswered {
+            DrainOutcome::Unanswered
+        } else {
+            DrainOutcome::Deadline
         }
     } else {
         DrainOutcome::Drained

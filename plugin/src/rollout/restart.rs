@@ -27,13 +27,14 @@ pub(crate) async fn restart(cluster: &Cluster, name: &str) -> Result<String> {
     let api = cluster.api::<PdDeployment>();
     let patched = api.patch(name, &patch_params(), &Patch::Merge(patch)).await;
     patched.map_err(|error| cluster.failed::<PdDeployment>("change", name, &error))?;
-    Ok(match deployment.spec.rollout.paused {
-        true => format!(
+    Ok(if deployment.spec.rollout.paused {
+        format!(
             "{name} is paused: its routers are replaced now, its workers after `kubectl pd rollout resume {name}`.\n"
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "{name} replaces its pods step by step; `kubectl pd status {name}` shows how far it is.\n"
-        ),
+        )
     })
 }
 

@@ -93,9 +93,10 @@ fn head(view: &View, figures: &Figures, now: Timestamp) -> Vec<(&'static str, St
 fn revision(view: &View) -> String {
     let revision = view.status().map(|status| status.revision.clone());
     let revision = revision.unwrap_or_default();
-    let paused = match view.deployment.spec.rollout.paused {
-        true => " (paused)",
-        false => "",
+    let paused = if view.deployment.spec.rollout.paused {
+        " (paused)"
+    } else {
+        ""
     };
     if revision.current == revision.update {
         format!("{}{paused}", revision.current)

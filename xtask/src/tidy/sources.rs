@@ -111,6 +111,18 @@ fn sockets_and_clocks_come_from_the_seams() {
     assert_eq!(offenders(tidy), Vec::<String>::new());
 }
 
+#[test]
+fn a_choice_by_a_bool_is_an_if() {
+    let tidy = |path: &str, text: &str| {
+        path.starts_with("xtask/src/tidy")
+            || !text
+                .lines()
+                .map(str::trim_start)
+                .any(|line| line.starts_with("true => "))
+    };
+    assert_eq!(offenders(tidy), Vec::<String>::new());
+}
+
 /// The end of a `use` statement, whether it is a line or a list over several.
 fn is_import(line: &str) -> bool {
     (line.starts_with("use ") && line.ends_with(';')) || line == "};"
@@ -153,7 +165,7 @@ const LONGER: &[(&str, usize)] = &[
     ("agent/verbs/src/ffi.rs", 438),
     ("e2e/tests/kube/stand.rs", 426),
     ("operator/src/cluster/children.rs", 441),
-    ("operator/src/cluster/status.rs", 436),
+    ("operator/src/cluster/status.rs", 435),
     ("operator/src/controller/autoscale/tests/simulator.rs", 437),
     ("operator/src/controller/plan/tests.rs", 451),
 ];

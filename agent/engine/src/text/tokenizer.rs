@@ -125,11 +125,14 @@ impl Tokenizer {
             return Err(EncodeError::Cancelled);
         }
         let encoding = self.encoding_of(cancelled, text, add_special_tokens);
-        let encoding = encoding.map_err(|error| match cancelled.load(Ordering::Relaxed) {
-            true => EncodeError::Cancelled,
-            false => EncodeError::Unwritable {
-                reason: error.to_string(),
-            },
+        let encoding = encoding.map_err(|error| {
+            if cancelled.load(Ordering::Relaxed) {
+                EncodeError::Cancelled
+            } else {
+                EncodeError::Unwritable {
+                    reason: error.to_string(),
+                }
+            }
         })?;
         let prefix = self.prompt_prefix.filter(|_| add_special_tokens);
         let ids = encoding.get_ids().iter().copied();
@@ -149,9 +152,12 @@ impl Tokenizer {
             cutter.pre_tokenize(&mut words)?;
         }
         let model = self.encoder.get_model();
-        words.tokenize(|word| match cancelled.load(Ordering::Relaxed) {
-            true => Err("cancelled".into()),
-            false => model.tokenize(word.get()),
+        words.tokenize(|word| {
+            if cancelled.load(Ordering::Relaxed) {
+                Err("cancelled".into())
+            } else {
+                model.tokenize(word.get())
+            }
         })?;
         let encoding = words.into_encoding(None, 0, OffsetType::None)?;
         self.encoder

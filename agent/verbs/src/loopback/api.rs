@@ -146,9 +146,10 @@ unsafe extern "C" fn open_device(device: *mut ffi::Device) -> *mut ffi::Context 
         fabric.contexts.insert(id, Context { nic, events });
         Ok(hand_out(raw, id))
     };
-    object(match is_present {
-        true => open(),
-        false => Err(Errno::NODEV),
+    object(if is_present {
+        open()
+    } else {
+        Err(Errno::NODEV)
     })
 }
 
@@ -203,9 +204,10 @@ unsafe extern "C" fn query_port(raw: *mut ffi::Context, port: u8, attr: *mut Por
             return Err(Errno::INVAL);
         }
         let found = PortAttr {
-            state: match fabric.nic(nic).is_cut {
-                true => ffi::IBV_PORT_DOWN,
-                false => ffi::IBV_PORT_ACTIVE,
+            state: if fabric.nic(nic).is_cut {
+                ffi::IBV_PORT_DOWN
+            } else {
+                ffi::IBV_PORT_ACTIVE
             },
             max_mtu: MTU_4096,
             active_mtu: MTU_4096,

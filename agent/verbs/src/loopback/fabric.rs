@@ -130,9 +130,10 @@ impl Fabric {
     /// The NIC of an open device, unless it was pulled.
     pub(super) fn working(&self, context: ContextId) -> Result<NicId, Errno> {
         let nic = self.contexts[&context].nic;
-        match self.nic(nic).is_removed {
-            true => Err(Errno::NODEV),
-            false => Ok(nic),
+        if self.nic(nic).is_removed {
+            Err(Errno::NODEV)
+        } else {
+            Ok(nic)
         }
     }
 

@@ -67,9 +67,10 @@ async fn same_as_one_agent(site: &Site, case: &Case) -> Result<String> {
     let fleet = spec.start().await?;
     let beside = async {
         let got = client.post_all(&fleet.url("/generate"), &requests).await?;
-        let tokens = match case.every_bit {
-            true => equal_bits(&got, &expected)?,
-            false => equal_tokens(&got, &expected)?,
+        let tokens = if case.every_bit {
+            equal_bits(&got, &expected)?
+        } else {
+            equal_tokens(&got, &expected)?
         };
         used_transport(&client, &fleet, case.transport).await?;
         for worker in &fleet.workers {

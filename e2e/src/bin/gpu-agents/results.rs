@@ -48,9 +48,10 @@ impl Results {
             serde_json::from_str(&text).with_context(|| path.display().to_string())?;
         let parts = file["parts"].as_array().cloned();
         let parts = parts.with_context(|| format!("{} has no parts", path.display()))?;
-        match text_of(&file, "build") == build {
-            true => Ok(Self { parts, ..none }),
-            false => Ok(none),
+        if text_of(&file, "build") == build {
+            Ok(Self { parts, ..none })
+        } else {
+            Ok(none)
         }
     }
 
@@ -90,9 +91,10 @@ impl Results {
     /// The worst of all parts.
     pub(crate) fn verdict(&self) -> Verdict {
         let failed = |part: &Value| text_of(part, "verdict") == Verdict::Failed.word();
-        match self.parts.iter().any(failed) {
-            true => Verdict::Failed,
-            false => Verdict::Ok,
+        if self.parts.iter().any(failed) {
+            Verdict::Failed
+        } else {
+            Verdict::Ok
         }
     }
 

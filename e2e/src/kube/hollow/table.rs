@@ -173,9 +173,10 @@ impl Table {
         let mut known = self.known.lock();
         let pod = known.pods.get_mut(&address)?;
         pod.drains |= begin;
-        let state = match pod.drains {
-            true => DrainState::Drained,
-            false => DrainState::Serving,
+        let state = if pod.drains {
+            DrainState::Drained
+        } else {
+            DrainState::Serving
         };
         Some(DrainStatus {
             state,
@@ -238,9 +239,10 @@ impl Pod {
                 bootstrap_host: None,
                 bootstrap_port: None,
             },
-            state: match self.leaves {
-                true => WorkerState::Cordoned,
-                false => WorkerState::Serving,
+            state: if self.leaves {
+                WorkerState::Cordoned
+            } else {
+                WorkerState::Serving
             },
             circuit_open: false,
             in_flight: 0,

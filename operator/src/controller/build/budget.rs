@@ -39,9 +39,10 @@ impl Mover {
     /// has another worker to serve meanwhile, and when a pod that goes takes no others with it.
     pub(crate) fn of(pools: &[Evictable], empties_node: bool) -> Self {
         let may_lose_one = |pool: &Evictable| pool.replicas != 1 && pool.nodes <= 1;
-        match !empties_node && pools.iter().all(may_lose_one) {
-            true => Self::Eviction,
-            false => Self::Operator,
+        if !empties_node && pools.iter().all(may_lose_one) {
+            Self::Eviction
+        } else {
+            Self::Operator
         }
     }
 }

@@ -94,9 +94,6 @@ fn join(pod: &mut Pod, rank: u32, nodes: u32, meet_at: String) {
 
 impl Family {
     pub(super) fn of(site: &Site) -> Self {
-        match site.ipv6 {
-            true => Self::V6,
-            false => Self::V4,
-        }
+        if site.ipv6 { Self::V6 } else { Self::V4 }
     }
 }

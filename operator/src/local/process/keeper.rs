@@ -231,13 +231,15 @@ impl End {
 
     fn full_reason(&self, is_permanent: bool) -> String {
         let Self { reason, words, .. } = self;
-        let words = match words.is_empty() {
-            true => String::new(),
-            false => format!(": {words}"),
+        let words = if words.is_empty() {
+            String::new()
+        } else {
+            format!(": {words}")
         };
-        let remedy = match is_permanent {
-            true => "; it ends the same way each time, so correct the file",
-            false => "",
+        let remedy = if is_permanent {
+            "; it ends the same way each time, so correct the file"
+        } else {
+            ""
         };
         format!("{reason}{words}{remedy}")
     }

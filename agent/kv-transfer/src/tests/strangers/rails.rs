@@ -171,9 +171,10 @@ fn outside(draw: &mut StdRng, regions: &[RemoteRegion]) -> (RemoteRegion, u32) {
         _ => region.addr,
     };
     let is_inside = addr >= region.addr && addr + u64::from(len) <= end;
-    let rkey = match is_inside {
-        true => RKey(region.rkey.0.wrapping_add(draw.random_range(1..1000))),
-        false => region.rkey,
+    let rkey = if is_inside {
+        RKey(region.rkey.0.wrapping_add(draw.random_range(1..1000)))
+    } else {
+        region.rkey
     };
     let lie = RemoteRegion {
         addr,

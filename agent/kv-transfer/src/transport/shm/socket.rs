@@ -91,9 +91,10 @@ pub(crate) fn check_dir(dir: &Path) -> Result<(), DirError> {
     if actual > max {
         return Err(DirError::TooLong { actual, max });
     }
-    match fs::metadata(dir)?.is_dir() {
-        true => Ok(()),
-        false => Err(DirError::NoDirectory),
+    if fs::metadata(dir)?.is_dir() {
+        Ok(())
+    } else {
+        Err(DirError::NoDirectory)
     }
 }
 
@@ -181,9 +182,10 @@ pub(super) async fn connect(
         tokio::net::UnixStream::from_std(connected)?
     };
     let (peer, own) = (stream.peer_cred()?.uid(), geteuid().as_raw());
-    match peer == own {
-        true => Ok(stream),
-        false => Err(ConnectError::OtherUser { peer, own }),
+    if peer == own {
+        Ok(stream)
+    } else {
+        Err(ConnectError::OtherUser { peer, own })
     }
 }
 
