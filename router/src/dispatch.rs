@@ -1,6 +1,7 @@
 //! Dual dispatch: one client request becomes one request to prefill and one to decode, started
-//! together, up to decode's first byte. Until then the first failure of either leg ends the other
-//! and the attempt is repeated on another pair. The answer is `relay`'s to carry.
+//! together, up to decode's first byte. An attempt begins with `admission` (a permit and workers) and
+//! continues in `attempt` (rooms and both legs). The first failure of either leg ends the other, and
+//! the next attempt avoids the worker that failed. The answer is `relay`'s to carry.
 
 mod admission;
 mod attempt;
@@ -21,8 +22,8 @@ use failure::LegFailure;
 use pd_protocol::Role;
 use std::sync::Arc;
 
-/// Attempts, until one is answered or the failure is final. The answer comes with the permit that
-/// its request keeps.
+/// Makes attempts until one is answered or the failure is final. The answer comes with the permit
+/// that its request keeps.
 ///
 /// # Errors
 /// The client's error when no worker has answered.

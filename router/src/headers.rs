@@ -1,5 +1,5 @@
 //! Headers that end at the router: those of one connection, those that the router replaces, and the
-//! bearer token; and the one that names a request.
+//! bearer token; and the one that holds a request's id.
 
 use http::HeaderMap;
 use http::header::{
@@ -38,17 +38,17 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Which headers may name a request: those of `--request-id-headers`, then `x-request-id`. Workers
-/// and answers have the name as `x-request-id`.
+/// Which headers may bring a request's id: those of `--request-id-headers`, then `x-request-id`.
+/// Workers and answers have it as `x-request-id`.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestIds {
     names: Vec<HeaderName>,
 }
 
-/// The name of one request.
+/// The id of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId {
-    /// Where the client gave it.
+    /// The header that brought it.
     header: HeaderName,
     value: HeaderValue,
 }
@@ -79,8 +79,8 @@ impl RequestIds {
         Self { names }
     }
 
-    /// Makes the request's name its `x-request-id`; one that has none gets one.
-    pub(crate) fn settle(&self, headers: &mut HeaderMap, draw: impl FnOnce() -> u64) -> RequestId {
+    /// Makes the id that the request brings its `x-request-id`; one that brings none gets one.
+    pub(crate) fn assign(&self, headers: &mut HeaderMap, draw: impl FnOnce() -> u64) -> RequestId {
         let given = self.names.iter().find_map(|name| {
             let value = headers.get(name).filter(|value| !value.is_empty())?;
             Some((name.clone(), value.clone()))
@@ -100,8 +100,8 @@ impl RequestIds {
 // === impl RequestId ===
 
 impl RequestId {
-    /// Names the answer as the request was.
-    pub(crate) fn name(self, answer: &mut HeaderMap) {
+    /// Writes the id to the answer, as `x-request-id` and as the header that brought it.
+    pub(crate) fn write_to(self, answer: &mut HeaderMap) {
         let own = HeaderName::from_static(HEADER_REQUEST_ID);
         answer.insert(own, self.value.clone());
         answer.insert(self.header, self.value);

@@ -5,9 +5,10 @@
 //!
 //! 1. `server` accepts the connection, through `tls` where a certificate is given.
 //! 2. `api` has its path, `cors` and `api_keys` let it in, and `request` reads its routing fields.
-//! 3. `dispatch` acquires a permit of `queue`, and leases of the workers that `route` chooses by
-//!    `policy`; it draws `rooms`, has `splice` write them into the client's bytes, and sends both
-//!    legs through `client`, until decode's first byte is here or `retry` gives up.
+//! 3. `dispatch` makes attempts until one has decode's first byte, or the last that `retry` allows
+//!    has failed. For each, its `admission` acquires a permit of `queue` and leases of the workers
+//!    that `route` chooses by `policy`; its `attempt` draws `rooms`, has `splice` write them into
+//!    the client's bytes, and sends both legs through `client`.
 //! 4. `relay` carries decode's answer to its last byte, by `sse` events, `logprobs` merged in.
 //!
 //! A module knows only modules below its own line:

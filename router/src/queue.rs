@@ -79,10 +79,10 @@ impl Queue {
 
     /// Makes the bound what the limit says for a fleet that runs `running_max` requests at once; it
     /// is asked again under the lock, so that the latest fleet counts.
-    pub(crate) fn fit(&self, running_max: impl Fn() -> usize) {
+    pub(crate) fn resize(&self, running_max: impl Fn() -> usize) {
         let bound = || self.config.limit.bound(running_max());
         if bound() != self.permits.bound.load(Ordering::Relaxed) {
-            self.permits.fit(bound);
+            self.permits.resize(bound);
         }
     }
 
@@ -99,11 +99,11 @@ impl Queue {
         AdmissionPermit::new(&self.permits, permit)
     }
 
-    /// Counts as waiting for as long as the result is held.
+    /// Counts a request as waiting for as long as the result is held.
     ///
     /// # Errors
     /// `Full` when too many wait.
-    pub(crate) fn wait(&self) -> Result<Waiting<'_>, QueueError> {
+    pub(crate) fn count_waiting(&self) -> Result<Waiting<'_>, QueueError> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.waiting);
         if before < self.config.waiting_max {
@@ -137,7 +137,7 @@ impl Queue {
 // === impl Permits ===
 
 impl Permits {
-    fn fit(&self, bound: impl Fn() -> usize) {
+    fn resize(&self, bound: impl Fn() -> usize) {
         let mut owed = self.owed.lock();
         let bound = bound();
         let before = self.bound.swap(bound, Ordering::Relaxed);

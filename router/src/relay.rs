@@ -4,7 +4,7 @@
 
 mod head;
 mod in_flight;
-mod shape;
+mod transform;
 
 use crate::client::{ClientError, Incoming};
 use crate::clock::{Instant, Sleep, sleep_until, timeout};
@@ -18,11 +18,11 @@ use axum::response::Response;
 use bytes::Bytes;
 use http_body::Frame;
 use in_flight::InFlight;
-use shape::Shape;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use transform::Transform;
 
 /// Prefill's answer trails decode's by at most this, or its connection is given up.
 const PREFILL_TRAIL_MAX: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ pub(crate) struct Relay {
     /// `None` once the answer has ended.
     in_flight: Option<InFlight>,
     deadline: Pin<Box<Sleep>>,
-    shape: Shape,
+    transform: Transform,
 }
 
 /// Why an answer that is no stream of events was cut off; the client sees its connection close.
@@ -75,8 +75,8 @@ pub(crate) fn respond(
     };
     let in_flight = InFlight::new(Arc::clone(router), request, lease, rooms, permit);
     in_flight.first_byte();
-    let shape = Shape::new(is_stream, logprobs);
-    let body = match (is_complete, shape.is_verbatim()) {
+    let transform = Transform::new(is_stream, logprobs);
+    let body = match (is_complete, transform.is_verbatim()) {
         (true, true) => {
             in_flight.complete();
             trail(prefill);
@@ -88,7 +88,7 @@ pub(crate) fn respond(
             prefill,
             in_flight: Some(in_flight),
             deadline: Box::pin(sleep_until(deadline)),
-            shape,
+            transform,
         }),
     };
     Response::from_parts(response_head, body)
@@ -116,10 +116,10 @@ impl Relay {
                 return Poll::Ready(None);
             }
             let data = match ready!(self.poll_decode(cx)) {
-                Some(Ok(data)) => self.shape.pass(data),
+                Some(Ok(data)) => self.transform.pass(data),
                 Some(Err(error)) => return Poll::Ready(self.break_off(error)),
                 None => {
-                    let rest = self.shape.finish();
+                    let rest = self.transform.finish();
                     self.complete();
                     rest
                 }
@@ -173,7 +173,7 @@ impl Relay {
             in_flight.broken(matches!(error, RelayError::Decode(_)));
         }
         self.prefill = None;
-        match self.shape.error_event(&error) {
+        match self.transform.error_event(&error) {
             Some(event) => Some(Ok(event)),
             None => Some(Err(error)),
         }

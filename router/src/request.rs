@@ -92,7 +92,7 @@ pub(crate) enum RequestError {
     TooMany { asked: u64 },
 }
 
-/// RawFields of any of the APIs, as raw text in the client's bytes.
+/// The fields that are read, of all three APIs, as they stand in the client's bytes.
 #[derive(Default)]
 struct RawFields<'a> {
     model: Option<&'a RawValue>,

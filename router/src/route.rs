@@ -1,6 +1,6 @@
 //! Which workers serve a request: a prefill and a decode worker of one group, or a unified
-//! worker where there is no pair. Choosing takes a place on each, so that the next request sees
-//! the load of this one.
+//! worker where there is no pair. Choosing leases each, so that the next request sees the load of
+//! this one.
 
 use crate::clock::Instant;
 use crate::policy::{Load, Policies, Policy};
@@ -64,6 +64,8 @@ impl Chooser {
         }
     }
 
+    /// Leases the workers that the pools' policies pick, with one policy per pool.
+    ///
     /// # Errors
     /// `UnknownModel` if known workers serve others only, else `NoWorker` with what is missing.
     pub(crate) fn choose(
@@ -130,8 +132,8 @@ impl Chooser {
     }
 }
 
-/// Takes a place on the worker that `policy` picks; on one that is excluded or under suspicion only
-/// if there is no other, and on one that is both never: it would fail as it just did.
+/// Leases the worker that `policy` picks; one that is excluded or under suspicion only if there is no
+/// other, and one that is both never: it would fail as it just did.
 fn lease_preferred<'a>(
     policy: &Policy,
     pool: impl Iterator<Item = &'a Member> + Clone,

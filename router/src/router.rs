@@ -141,17 +141,19 @@ impl Router {
 
     /// A permit to be in flight, if one is free.
     pub(crate) fn try_acquire(&self) -> Option<AdmissionPermit> {
-        self.fit_queue();
+        self.resize_queue();
         self.queue.try_acquire()
     }
 
     /// Makes the queue's bound that of the workers there are.
-    pub(crate) fn fit_queue(&self) {
-        self.queue.fit(|| self.registry.fleet().running_max);
+    pub(crate) fn resize_queue(&self) {
+        self.queue.resize(|| self.registry.fleet().running_max);
     }
 
+    /// Leases of workers that can serve the demand, by the policies of their pools.
+    ///
     /// # Errors
-    /// Why no worker can serve the demand.
+    /// Why no worker can.
     pub(crate) fn choose(&self, demand: &Demand<'_>) -> Result<Route, NoRoute> {
         let fleet = self.registry.fleet();
         self.chooser.choose(&fleet, demand, &mut rand::rng())
@@ -181,7 +183,7 @@ impl Router {
     }
 
     pub(crate) fn metrics_text(&self) -> Vec<u8> {
-        self.fit_queue();
+        self.resize_queue();
         let gauges = Gauges {
             in_flight: self.in_flight(),
             in_flight_max: self.queue.in_flight_max(),

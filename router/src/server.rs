@@ -127,7 +127,7 @@ impl Server {
     /// Which task was lost.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Stopped, LostTask> {
         let port = self.api.local_addr().map(|address| address.port());
-        let _others_end = spawn_others(&self.router, self.admin, self.prometheus);
+        let _admin_and_metrics = spawn_admin_and_metrics(&self.router, self.admin, self.prometheus);
         let stop = CancellationToken::new();
         let mut serving = match self.tls {
             None => spawn_api(&self.router, self.api.tap_io(no_delay), &stop),
@@ -199,7 +199,7 @@ fn spawn_listener(
 }
 
 /// Serves the admin API and metrics until the guard is dropped, so also while the router drains.
-fn spawn_others(
+fn spawn_admin_and_metrics(
     router: &Arc<Router>,
     admin: TcpListener,
     prometheus: Option<TcpListener>,

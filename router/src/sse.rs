@@ -92,7 +92,7 @@ impl Boundary {
     }
 }
 
-/// The data of an event that has one `data:` line, and where that is.
+/// The data of an event that has exactly one `data:` line.
 pub(crate) fn data(event: &str) -> Option<&str> {
     let mut lines = event.lines().filter_map(|line| line.strip_prefix("data:"));
     match (lines.next(), lines.next()) {

@@ -34,14 +34,14 @@ async fn serve(router: &Arc<Router>, api: Api, request: Request) -> Response {
     let accepted = Instant::now();
     let deadline = accepted + router.request_timeout;
     let (mut head, body) = request.into_parts();
-    let id = router.request_ids.settle(&mut head.headers, rand::random);
+    let id = router.request_ids.assign(&mut head.headers, rand::random);
     let answer = answer(router, api, (head, body), accepted);
     let mut response = match timeout_at(deadline, answer).await {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => error.into_response(),
         Err(_) => ApiError::timeout(router.request_timeout).into_response(),
     };
-    id.name(response.headers_mut());
+    id.write_to(response.headers_mut());
     router.metrics.answered(api, response.status());
     response
 }

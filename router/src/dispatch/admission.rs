@@ -1,6 +1,6 @@
-//! How a request comes to a permit and to workers that take it. Where a pool has no worker for a
-//! moment (a restart, a rollout, a scale from zero) it waits in the queue, within the queue's
-//! bounds, and holds no permit meanwhile.
+//! How an attempt comes to a permit and to workers, which `route` chooses. Where a pool has no worker
+//! for a moment (a restart, a rollout, a scale from zero) the request waits in the queue, within the
+//! queue's bounds, and holds no permit meanwhile.
 
 use super::failure::LegFailure;
 use crate::clock::sleep;
@@ -37,10 +37,13 @@ pub(super) async fn admit<'a>(
         },
         None => None,
     };
-    let _waiting = router.queue.wait().map_err(|full| match missing.take() {
-        Some(no_route) => Refusal::Route(no_route),
-        None => Refusal::Queue(full),
-    })?;
+    let _waiting = router
+        .queue
+        .count_waiting()
+        .map_err(|full| match missing.take() {
+            Some(no_route) => Refusal::Route(no_route),
+            None => Refusal::Queue(full),
+        })?;
     // What changes from here on is seen as a change.
     let mut fleet = router.registry.changes();
     loop {
@@ -76,7 +79,7 @@ async fn acquire(router: &Router, fleet: &mut watch::Receiver<Arc<Fleet>>) -> Ad
     loop {
         tokio::select! {
             permit = &mut permit => return permit,
-            _ = fleet.changed() => router.fit_queue(),
+            _ = fleet.changed() => router.resize_queue(),
         }
     }
 }

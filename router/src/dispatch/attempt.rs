@@ -1,4 +1,5 @@
-//! One attempt: rooms drawn, fields spliced, both legs under way, up to decode's first byte.
+//! One attempt on workers that are leased: it draws rooms, splices the bootstrap fields into the
+//! client's bytes and runs both legs (`leg`) up to decode's first byte.
 
 use super::failure::{LegFailure, LegFault};
 use super::leg::{self, LegStart};

@@ -22,18 +22,18 @@ fn what_concerns_one_connection_stays_there() {
 }
 
 #[test]
-fn the_first_header_that_names_a_request_counts() {
+fn the_first_header_that_brings_an_id_counts() {
     let ids = RequestIds::new(vec![HeaderName::from_static("x-trace-id")]);
     let mut headers = HeaderMap::new();
     let mut answer = HeaderMap::new();
-    ids.settle(&mut headers, || 255).name(&mut answer);
+    ids.assign(&mut headers, || 255).write_to(&mut answer);
     assert_eq!(headers["x-request-id"], "00000000000000ff");
     assert_eq!(answer, headers);
     headers.insert("x-request-id", HeaderValue::from_static("mine"));
-    ids.settle(&mut headers, || 255);
+    ids.assign(&mut headers, || 255);
     assert_eq!(headers["x-request-id"], "mine");
     headers.insert("x-trace-id", HeaderValue::from_static("trace"));
-    ids.settle(&mut headers, || 255).name(&mut answer);
+    ids.assign(&mut headers, || 255).write_to(&mut answer);
     assert_eq!(headers["x-request-id"], "trace");
     assert_eq!(answer, headers);
 }

@@ -16,8 +16,11 @@ fn queue(limit: &str, waiting_max: usize) -> Queue {
 #[test]
 fn a_request_beyond_the_queue_is_refused() {
     let queue = queue("1", 1);
-    let first = queue.wait().unwrap();
-    assert_eq!(queue.wait().err(), Some(QueueError::Full { waiting: 1 }));
+    let first = queue.count_waiting().unwrap();
+    assert_eq!(
+        queue.count_waiting().err(),
+        Some(QueueError::Full { waiting: 1 })
+    );
     assert_eq!(queue.waiting(), 1);
     drop(first);
     assert_eq!(queue.waiting(), 0);
@@ -52,18 +55,18 @@ async fn a_wait_ends_with_a_reason_and_is_counted_over_all_attempts() {
 fn the_bound_follows_the_fleet() {
     let queue = queue("auto", 0);
     assert_eq!(queue.in_flight_max(), None);
-    queue.fit(|| 2);
+    queue.resize(|| 2);
     assert_eq!(queue.in_flight_max(), Some(8));
     let held: Vec<AdmissionPermit> = std::iter::from_fn(|| queue.try_acquire()).collect();
     assert_eq!(held.len(), 8);
-    queue.fit(|| 1);
-    queue.fit(|| 2);
+    queue.resize(|| 1);
+    queue.resize(|| 2);
     assert!(queue.try_acquire().is_none(), "what was taken away is back");
-    queue.fit(|| 1);
+    queue.resize(|| 1);
     drop(held);
     let held: Vec<AdmissionPermit> = std::iter::from_fn(|| queue.try_acquire()).collect();
     assert_eq!((held.len(), queue.in_flight()), (4, 4));
-    queue.fit(|| 0);
+    queue.resize(|| 0);
     assert_eq!(queue.in_flight_max(), None);
     assert!(queue.try_acquire().is_some());
 }

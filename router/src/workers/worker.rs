@@ -40,7 +40,7 @@ struct Gate {
     circuit: Circuit,
 }
 
-/// One request's place on a worker. Dropping it gives the place back; a lease that was not
+/// One request's use of a worker, counted as its load until it is dropped. A lease that was not
 /// settled by `succeed` or `fail` says nothing about the worker's health.
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -101,13 +101,13 @@ impl Worker {
         }
     }
 
-    /// Whether `lease` would give a place now.
+    /// Whether `lease` would succeed now.
     pub(crate) fn admits(&self, now: Instant) -> bool {
         let gate = self.gate.lock();
         !gate.cordoned && gate.circuit.admits(now)
     }
 
-    /// Takes a place for a request of `tokens`. Cordon takes the same lock, so a request is either
+    /// Leases the worker to a request of `tokens`. Cordon takes the same lock, so a request is either
     /// counted in the cordon's answer or refused.
     pub(crate) fn lease(self: &Arc<Self>, tokens: u64, now: Instant) -> Option<Lease> {
         let mut gate = self.gate.lock();

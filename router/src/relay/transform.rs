@@ -1,5 +1,5 @@
-//! The form in which decode's answer passes: as it comes, or with the prompt's log probabilities
-//! merged in; and how it reports an error.
+//! What happens to decode's answer on its way: nothing, or the prompt's log probabilities are merged
+//! in; and how it reports an error.
 
 use crate::error::ApiError;
 use crate::logprobs::{EventMerger, PromptLogprobs};
@@ -7,7 +7,7 @@ use crate::sse::{self, Boundary};
 use bytes::{Bytes, BytesMut};
 use std::fmt::Display;
 
-pub(super) enum Shape {
+pub(super) enum Transform {
     Plain,
     Events(Boundary),
     MergedEvents {
@@ -21,9 +21,9 @@ pub(super) enum Shape {
     },
 }
 
-// === impl Shape ===
+// === impl Transform ===
 
-impl Shape {
+impl Transform {
     pub(super) fn new(is_stream: bool, logprobs: Option<PromptLogprobs>) -> Self {
         match (is_stream, logprobs) {
             (false, None) => Self::Plain,
