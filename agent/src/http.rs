@@ -1,5 +1,6 @@
-//! The HTTP API, a file for each route, and the admin API. Routes translate between JSON and the
-//! engine's requests; the engine decides which requests are valid.
+//! The HTTP API and the admin API. Routes translate between JSON and the engine's requests. They
+//! refuse fields that are unknown, of the wrong type or not served (`body`, `fields`), and what only
+//! an API forbids; the engine refuses lengths, tokens, sampling parameters and rooms.
 
 mod admin;
 mod auth;

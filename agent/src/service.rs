@@ -83,15 +83,17 @@ impl Service {
         }
         let mut encoded = Vec::with_capacity(texts.len());
         for text in texts {
-            let ids = self.encode_beside(text.into(), add_special_tokens).await?;
+            let ids = self
+                .encode_on_text_threads(text.into(), add_special_tokens)
+                .await?;
             encoded.push(ids.map_err(refused)?);
         }
         Ok(encoded)
     }
 
-    /// The ids of one text, computed on the threads for long texts: measured piece by piece until
+    /// The ids of one text, computed on the text threads: measured piece by piece until
     /// it is known that its ids fit the context, then tokenised whole.
-    async fn encode_beside(
+    async fn encode_on_text_threads(
         &self,
         text: Arc<str>,
         add_special_tokens: bool,

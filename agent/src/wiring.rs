@@ -1,4 +1,5 @@
-//! From arguments to a running process: listeners, then the model, then serving, then shutdown.
+//! From arguments to a running process: bind the listeners, answer 503 while the model loads, serve
+//! until a signal or a fault, drain.
 
 mod engine_config;
 pub(crate) mod own_address;

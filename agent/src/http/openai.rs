@@ -10,5 +10,5 @@ mod usage;
 
 pub(crate) use head::{FinishBody, Head, MetadataBody};
 pub(crate) use logprob::{TokenTexts, finite, shown};
-pub(crate) use request::{OpenAiRequest, UsageEvents, choices};
-pub(crate) use usage::{Tally, Usage};
+pub(crate) use request::{OpenAiRequest, choices};
+pub(crate) use usage::{Tally, Usage, UsageEvents};

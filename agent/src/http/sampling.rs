@@ -4,7 +4,6 @@
 use super::error::ApiError;
 use super::one_or_many::OneOrMany;
 use super::openai::OpenAiRequest;
-use pd_engine::model::config::SamplingDefaults;
 use pd_engine::sample::params::SamplingParams;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -98,17 +97,6 @@ impl<L> TryFrom<&mut OpenAiRequest<L>> for Sampling {
             default_max_new_tokens: None,
             no_stop_trim: keeps_stop.unwrap_or(false),
         })
-    }
-}
-
-impl<L> OpenAiRequest<L> {
-    /// Sets absent fields to the model's own defaults, where it has any.
-    pub(crate) fn fill_sampling(&mut self, defaults: SamplingDefaults) {
-        self.temperature = self.temperature.or(defaults.temperature);
-        self.top_p = self.top_p.or(defaults.top_p);
-        self.top_k = self.top_k.or(defaults.top_k);
-        self.min_p = self.min_p.or(defaults.min_p);
-        self.repetition_penalty = self.repetition_penalty.or(defaults.repetition_penalty);
     }
 }
 

@@ -114,9 +114,9 @@ fn render(service: &Service, request: &mut OpenAiRequest<bool>) -> Result<String
         let message = "`messages` is missing or empty; give at least one message";
         return Err(ApiError::field("messages", message));
     }
-    let turns = messages.into_iter().enumerate();
-    let turns = turns.map(|(index, message)| message.into_turn(index));
-    let turns = turns.collect::<Result<Vec<Message>, ApiError>>()?;
+    let messages = messages.into_iter().enumerate();
+    let messages = messages.map(|(index, message)| message.into_template_message(index));
+    let messages = messages.collect::<Result<Vec<Message>, ApiError>>()?;
     let template = service.engine.chat_template().ok_or_else(|| {
         let message = "the model has no chat template; use /v1/completions";
         ApiError::field("messages", message)
@@ -129,10 +129,10 @@ fn render(service: &Service, request: &mut OpenAiRequest<bool>) -> Result<String
         return Err(ApiError::field("continue_final_message", message));
     }
     let rendered = if continues {
-        template.render_continued(&turns, &kwargs)
+        template.render_continued(&messages, &kwargs)
     } else {
         let opens_answer = request.add_generation_prompt.unwrap_or(true);
-        template.render(&turns, opens_answer, &kwargs)
+        template.render(&messages, opens_answer, &kwargs)
     };
     rendered.map_err(|why| ApiError::field("messages", why.to_string()))
 }

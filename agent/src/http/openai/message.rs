@@ -45,7 +45,7 @@ impl Message {
     ///
     /// # Errors
     /// 400 for an unsupported role or part.
-    pub(crate) fn into_turn(self, index: usize) -> Result<text::Message, ApiError> {
+    pub(crate) fn into_template_message(self, index: usize) -> Result<text::Message, ApiError> {
         let Self {
             role,
             content,

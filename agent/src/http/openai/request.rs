@@ -2,6 +2,7 @@
 //! SGLang and vLLM. The table of fields handles all others.
 
 use super::message::Message;
+use super::usage::UsageEvents;
 use crate::http::body::Body;
 use crate::http::bootstrap::{BootstrapBody, BootstrapPort};
 use crate::http::dialect::Dialect;
@@ -9,6 +10,7 @@ use crate::http::error::ApiError;
 use crate::http::fields::Scope;
 use crate::http::one_or_many::OneOrMany;
 use crate::http::prompt::Prompts;
+use pd_engine::model::config::SamplingDefaults;
 use pd_protocol::BootstrapRoom;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -77,15 +79,6 @@ pub(crate) struct StreamOptions {
     continuous_usage_stats: Option<bool>,
 }
 
-/// Which events of a stream carry usage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UsageEvents {
-    /// An extra event at the end; null in the others.
-    pub(crate) last: bool,
-    /// Every event, over all choices so far.
-    pub(crate) each: bool,
-}
-
 // === impl OpenAiRequest ===
 
 impl Body for OpenAiRequest<bool> {
@@ -129,6 +122,15 @@ impl<L> OpenAiRequest<L> {
             )),
             Some(_) | None => Ok(n),
         }
+    }
+
+    /// Sets absent sampling fields to the model's own defaults, where it has any.
+    pub(crate) fn fill_sampling(&mut self, defaults: SamplingDefaults) {
+        self.temperature = self.temperature.or(defaults.temperature);
+        self.top_p = self.top_p.or(defaults.top_p);
+        self.top_k = self.top_k.or(defaults.top_k);
+        self.min_p = self.min_p.or(defaults.min_p);
+        self.repetition_penalty = self.repetition_penalty.or(defaults.repetition_penalty);
     }
 
     pub(crate) fn usage_events(&self) -> UsageEvents {

@@ -1,6 +1,5 @@
 //! Token counts of an answer, updated while it is generated, in OpenAI's shape.
 
-use super::request::UsageEvents;
 use crate::http::choice::Delta;
 use crate::http::token_stream::Answer;
 use serde::Serialize;
@@ -12,7 +11,8 @@ pub(crate) struct Usage {
     total_tokens: usize,
     prompt_tokens_details: PromptTokensDetails,
     completion_tokens_details: CompletionTokensDetails,
-    /// SGLang's field for the same count.
+    /// SGLang's place for `completion_tokens_details.reasoning_tokens`. Both are 0: reasoning is not
+    /// counted apart.
     reasoning_tokens: usize,
 }
 
@@ -26,16 +26,6 @@ struct CompletionTokensDetails {
     reasoning_tokens: usize,
 }
 
-// === impl UsageEvents ===
-
-impl UsageEvents {
-    /// `usage` of an event: `given` for the last one, the counts in `tally` for others.
-    pub(crate) fn of(self, given: Option<Usage>, tally: &Tally) -> Option<Option<Usage>> {
-        let usage = given.or_else(|| self.each.then(|| tally.usage()));
-        (self.last || self.each).then_some(usage)
-    }
-}
-
 /// Counts a request's tokens. A prompt counts once, however many choices it has.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
@@ -44,6 +34,25 @@ pub(crate) struct Tally {
     cached_tokens: Vec<usize>,
     completion_tokens: usize,
     choices: usize,
+}
+
+/// Which events of a stream carry usage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UsageEvents {
+    /// An extra event at the end; null in the others.
+    pub(crate) last: bool,
+    /// Every event, over all choices so far.
+    pub(crate) each: bool,
+}
+
+// === impl UsageEvents ===
+
+impl UsageEvents {
+    /// `usage` of an event: `given` for the last one, the counts in `tally` for others.
+    pub(crate) fn of(self, given: Option<Usage>, tally: &Tally) -> Option<Option<Usage>> {
+        let usage = given.or_else(|| self.each.then(|| tally.usage()));
+        (self.last || self.each).then_some(usage)
+    }
 }
 
 // === impl Tally ===
