@@ -2,8 +2,8 @@
 //! sampling itself.
 
 pub mod params;
-pub mod stop;
 
 pub(crate) mod logprobs;
 pub(crate) mod penalties;
 pub(crate) mod rows;
+pub(crate) mod stop;

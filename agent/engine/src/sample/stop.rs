@@ -1,6 +1,6 @@
-//! When an answer ends: end ids, stop ids, stop strings, length. Stop strings may begin in one
-//! token and end in another, so text that could still become one is held back. Engine and agent run
-//! the same [`StopMatcher`] over the same text and so agree on where an answer ends.
+//! When an answer ends: end ids, stop ids, stop strings; its length is the request's to bound. Stop
+//! strings may begin in one token and end in another, so the text that could still become one is
+//! kept. The agent's `StopStringFilter` cuts the answer's text before the stop string found here.
 
 use crate::engine::{FinishReason, StopMatch};
 use crate::sample::params::SamplingParams;
@@ -8,19 +8,10 @@ use crate::sample::params::SamplingParams;
 /// Finds, of several strings, the one that is complete first in text that arrives in pieces, and
 /// the longest of those that are complete simultaneously: the cuts do not affect the result.
 #[derive(Clone, Debug)]
-pub struct StopMatcher {
+struct StopMatcher {
     stops: Vec<String>,
-    /// May be the start of one of `stops`.
-    held: String,
-}
-
-/// The result of pushing a piece of text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StopPush {
-    /// Text that certainly precedes any stop string.
-    pub text: String,
-    /// The stop string that follows `text`.
-    pub matched: Option<String>,
+    /// End of the text so far that may be the start of one of `stops`.
+    tail: String,
 }
 
 /// Decides after each token of one request whether it was the last.
@@ -33,7 +24,7 @@ pub(crate) struct StopChecker {
 }
 
 /// Stop strings, with the detokenizer that turns tokens into text.
-pub(crate) struct StopText {
+struct StopText {
     matcher: StopMatcher,
     detokenize: Detokenize,
 }
@@ -45,27 +36,23 @@ pub(crate) type Detokenize = Box<dyn FnMut(u32) -> String + Send>;
 
 impl StopMatcher {
     /// None of `stops` is empty; see [`SamplingParams::validate`].
-    pub fn new(stops: Vec<String>) -> Self {
+    fn new(stops: Vec<String>) -> Self {
         Self {
             stops,
-            held: String::new(),
+            tail: String::new(),
         }
     }
 
-    /// Takes the next piece of text. Push nothing more after a match.
-    pub fn push(&mut self, piece: &str) -> StopPush {
-        self.held.push_str(piece);
+    /// Takes the next piece of text; returns the stop string that it completes. Push nothing more
+    /// after a match.
+    fn push(&mut self, piece: &str) -> Option<String> {
+        self.tail.push_str(piece);
         let found = self
             .stops
             .iter()
-            .filter_map(|stop| Some((self.held.find(stop)?, stop)));
-        if let Some((at, stop)) = found.min_by_key(|&(at, stop)| (at + stop.len(), at)) {
-            let matched = Some(stop.clone());
-            self.held.truncate(at);
-            return StopPush {
-                text: std::mem::take(&mut self.held),
-                matched,
-            };
+            .filter_map(|stop| Some((self.tail.find(stop)?, stop)));
+        if let Some((_, stop)) = found.min_by_key(|&(at, stop)| (at + stop.len(), at)) {
+            return Some(stop.clone());
         }
         let keep = self
             .stops
@@ -73,19 +60,11 @@ impl StopMatcher {
             .map(|stop| self.overlap(stop))
             .max()
             .unwrap_or(0);
-        let tail = self.held.split_off(self.held.len() - keep);
-        StopPush {
-            text: std::mem::replace(&mut self.held, tail),
-            matched: None,
-        }
+        self.tail.drain(..self.tail.len() - keep);
+        None
     }
 
-    /// The text held back, at the end of an answer that no stop string ended.
-    pub fn finish(&mut self) -> String {
-        std::mem::take(&mut self.held)
-    }
-
-    /// Length of the longest suffix of the held text that is a prefix of `stop`.
+    /// Length of the longest suffix of the text that is a prefix of `stop`.
     fn overlap(&self, stop: &str) -> usize {
         let starts = stop
             .char_indices()
@@ -95,9 +74,9 @@ impl StopMatcher {
         let ends = starts
             .into_iter()
             .rev()
-            .filter(|&len| len <= self.held.len());
+            .filter(|&len| len <= self.tail.len());
         ends.into_iter()
-            .find(|&len| self.held.as_bytes().ends_with(&stop.as_bytes()[..len]))
+            .find(|&len| self.tail.as_bytes().ends_with(&stop.as_bytes()[..len]))
             .unwrap_or(0)
     }
 }
@@ -146,7 +125,7 @@ impl StopChecker {
             matcher,
             detokenize,
         } = self.text.as_mut()?;
-        let matched = StopMatch::Text(matcher.push(&detokenize(token)).matched?);
+        let matched = StopMatch::Text(matcher.push(&detokenize(token))?);
         Some(FinishReason::Stop { matched })
     }
 }
