@@ -22,7 +22,7 @@ pub(crate) struct BatchRow {
 pub(crate) struct RowOutput {
     /// Of the prompt tokens after the computed ones, if requested.
     pub(crate) prompt_logprobs: Vec<TokenLogprob>,
-    pub(crate) drawn: Sampled,
+    pub(crate) sampled: Sampled,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -41,7 +41,7 @@ impl Batch {
     /// Whether every request computes one token and samples one: a decode step.
     pub(crate) fn is_decode(&self) -> bool {
         let is_decode =
-            |row: &BatchRow| row.draws() && row.extend_len == 1 && row.req.output_len() > 0;
+            |row: &BatchRow| row.samples() && row.extend_len == 1 && row.req.output_len() > 0;
         self.rows.iter().all(is_decode)
     }
 }
@@ -61,7 +61,7 @@ impl BatchRow {
     }
 
     /// Whether the step reaches the request's last token, so that the next one is sampled.
-    pub(crate) fn draws(&self) -> bool {
+    pub(crate) fn samples(&self) -> bool {
         self.extend_len == self.req.extend_len()
     }
 

@@ -52,7 +52,7 @@ pub struct EngineStopped {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RequestId(pub(crate) u64);
 
-/// Commands to the scheduler's thread.
+/// Commands to the scheduler's thread, which `start` spawns; `EventLoop::receive` takes them.
 #[derive(Debug)]
 pub(crate) enum Command {
     Generate(Box<Submission>),

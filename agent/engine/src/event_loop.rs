@@ -1,11 +1,13 @@
-//! The scheduler's thread: receive → advance → schedule → forward → settle. The loop only
-//! sequences; what a step computes and where requests go next is decided by the mode, a type each
-//! for unified, prefill and decode engines.
+//! The scheduler's thread, which `engine::start` spawns. [`EventLoop::run`] repeats: `receive` the
+//! commands, let the mode `advance` its queues, `step` (the mode's `schedule`, then `compute`, then
+//! the mode's `settle`), `observe`. The loop only sequences; what a step computes and where requests
+//! go next is decided by the [`Mode`]: `schedule::unified::Unified`,
+//! `disaggregation::prefill::Prefill` or `disaggregation::decode::Decode`.
 
 use crate::batch::{Batch, RowOutput};
-use crate::engine::{Command, RequestId, Submission};
+use crate::engine::{Command, RequestId};
 use crate::model_runner::Launched;
-use crate::req::Req;
+use crate::req::{Req, ReqFactory};
 use crate::resources::Resources;
 use crossbeam_channel::{Receiver, Sender};
 use pd_compute::{Backend, ComputeError};
@@ -76,15 +78,12 @@ pub(crate) struct LoopWaker {
     commands_tx: Sender<Command>,
 }
 
-/// Turns a submission into a request; holds the tokenizer, the end ids and the lengths.
-pub(crate) type MakeReq = Box<dyn FnMut(Submission) -> Req + Send>;
-
 pub(crate) struct EventLoop<B: Backend> {
     pub(crate) commands_rx: Receiver<Command>,
     pub(crate) waker: LoopWaker,
     pub(crate) resources: Resources<B>,
     pub(crate) mode: Box<dyn Mode<B> + Send>,
-    pub(crate) make_req: MakeReq,
+    pub(crate) req_factory: ReqFactory,
     /// The last step found nothing to compute.
     pub(crate) is_idle: bool,
     /// Whether steps are launched early.
@@ -109,7 +108,7 @@ impl<B: Backend> EventLoop<B> {
         let _stopped = SetOnDrop(stopped);
         while self.receive() {
             self.mode.advance(&mut self.resources);
-            if let Err(fault) = self.turn() {
+            if let Err(fault) = self.step() {
                 tracing::error!(%fault, "device faulted; stopping the engine");
                 return self.end(&fault.to_string());
             }
@@ -128,8 +127,8 @@ impl<B: Backend> EventLoop<B> {
         self.mode.abort_all(&mut self.resources, reason);
     }
 
-    /// Waits for a step, the one launched ahead or the next that there is, and settles it.
-    fn turn(&mut self) -> Result<(), ComputeError> {
+    /// Computes a step, the one launched ahead or the next that the mode schedules, and settles it.
+    fn step(&mut self) -> Result<(), ComputeError> {
         let started = Instant::now();
         let batch = match &self.ahead {
             Some(launched) => self.mode.resume(&mut launched.ids()),
@@ -158,7 +157,8 @@ impl<B: Backend> EventLoop<B> {
         }
     }
 
-    /// Computes one output per row, and launches the next step early if possible.
+    /// Launches the step unless it was launched ahead, launches the next one early if possible, and
+    /// waits for one output per row.
     fn compute(&mut self, batch: &Batch) -> Result<Vec<RowOutput>, ComputeError> {
         let resources = &mut self.resources;
         let launched = match self.ahead.take() {
@@ -207,7 +207,7 @@ impl<B: Backend> EventLoop<B> {
         match command {
             Command::Generate(submission) => {
                 self.resources.metrics.counters.requests.inc();
-                let req = (self.make_req)(*submission);
+                let req = self.req_factory.make(*submission);
                 self.mode.admit(&mut self.resources, req);
             }
             Command::Abort(id) => self.mode.abort(&mut self.resources, id),

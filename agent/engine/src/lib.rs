@@ -1,6 +1,7 @@
 //! Inference engine: scheduler, queues, caches, models, sampler. A request enters through
-//! [`engine::EngineHandle::submit`] and leaves as a stream of tokens; in between, everything runs
-//! on one OS thread, opens no socket and knows no HTTP.
+//! [`engine::EngineHandle::submit`], which checks it on the caller's thread, and leaves as a stream
+//! of tokens. In between it belongs to the scheduler (`event_loop`), one OS thread; the backend and
+//! the KV transfer have threads of their own. Nothing here opens a socket or knows HTTP.
 
 mod batch;
 mod disaggregation;

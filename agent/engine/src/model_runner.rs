@@ -144,15 +144,15 @@ impl<B: Backend> ModelRunner<B> {
             false
         };
         let wanted = rows.iter().map(LaunchedRow::num_outputs).sum();
-        Ok(Launched::read(&backend, &out, wanted, (rows, is_graph)))
+        Ok(Launched::new(&backend, &out, wanted, (rows, is_graph)))
     }
 
     fn forward(&mut self, inputs: &StepInputs<B>, out: &SampleOut<B>) {
         let rows = inputs.num_logit_rows;
-        if let Some(drawn_rows) = &inputs.drawn_rows {
+        if let Some(sampled_rows) = &inputs.sampled_rows {
             self.backend.gather_rows(GatherRows {
                 src: &self.device.out_tokens,
-                indices: drawn_rows,
+                indices: sampled_rows,
                 out: &inputs.batch.token_ids,
                 row_len: 1,
                 rows: inputs.batch.num_tokens,

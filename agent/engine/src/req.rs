@@ -8,15 +8,17 @@
 //! ```
 //! A prefill step extends by many, a decode step by one, a request that lost its KV by all it had.
 
-use crate::engine::{FinishReason, InFlight, LogprobOptions, RequestId, Submission};
+use crate::engine::{EngineInfo, FinishReason, InFlight, LogprobOptions, RequestId, Submission};
 use crate::engine::{TokenEvent, TokenLogprob};
 use crate::kvcache::pool::ReqKv;
 use crate::sample::params::SamplingParams;
 use crate::sample::penalties::Penalties;
 use crate::sample::stop::StopChecker;
+use crate::text::{Detokenizer, Tokenizer};
 use pd_kv_transfer::{KvReceiver, KvSender};
 use pd_protocol::workers::BootstrapFields;
 use pd_protocol::{BootstrapRoom, KvPoll};
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc;
 
@@ -67,11 +69,15 @@ pub(crate) struct ReqTimes {
     pub(crate) last_token: Option<Instant>,
 }
 
-/// What a [`Req`] is built from, in addition to its submission.
+/// Makes a [`Req`] of each submission; holds what it needs of the engine.
 #[derive(Debug)]
-pub(crate) struct ReqLimits {
-    pub(crate) len_max: usize,
-    pub(crate) seed: u64,
+pub(crate) struct ReqFactory {
+    tokenizer: Arc<Tokenizer>,
+    eos_token_ids: Vec<u32>,
+    context_length: usize,
+    /// Tokens that the KV pool holds.
+    capacity: usize,
+    random_seed: u64,
 }
 
 // === impl Transfer ===
@@ -117,24 +123,46 @@ impl Transfer {
     }
 }
 
-// === impl Req ===
+// === impl ReqFactory ===
 
-impl Req {
-    pub(crate) fn new(submission: Submission, stop: StopChecker, limits: &ReqLimits) -> Self {
+impl ReqFactory {
+    pub(crate) fn new(info: &EngineInfo, random_seed: u64, tokenizer: Arc<Tokenizer>) -> Self {
+        Self {
+            tokenizer,
+            eos_token_ids: info.eos_token_ids.clone(),
+            context_length: info.context_length as usize,
+            capacity: info.max_total_tokens as usize,
+            random_seed,
+        }
+    }
+
+    pub(crate) fn make(&self, submission: Submission) -> Req {
         let Submission {
             id,
             request,
             events_tx,
             in_flight,
         } = submission;
-        Self {
+        let wanted = request.sampling.max_new_tokens;
+        let wanted = wanted.map_or(usize::MAX, |len| len as usize);
+        let len_max = request.input_ids.len().saturating_add(wanted);
+        // Both legs of a request know its room, so without an explicit seed they still agree.
+        let bootstrap = request.bootstrap.as_ref();
+        let stream = bootstrap.map_or(id.0, |b| b.bootstrap_room.get());
+        let seed = self.random_seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let skip_special_tokens = request.sampling.skip_special_tokens;
+        let stop = StopChecker::new(&request.sampling, &self.eos_token_ids, || {
+            let mut detokenizer = Detokenizer::new(self.tokenizer.clone(), skip_special_tokens);
+            Box::new(move |token| detokenizer.push(token))
+        });
+        Req {
             id,
             rid: request.rid,
             prompt_len: request.input_ids.len(),
             penalties: Penalties::new(&request.sampling, &request.input_ids),
-            len_max: limits.len_max,
+            len_max: len_max.min(self.context_length).min(self.capacity),
             tokens: request.input_ids,
-            seed: request.sampling.seed.unwrap_or(limits.seed),
+            seed: request.sampling.seed.unwrap_or(seed),
             sampling: request.sampling,
             logprobs: request.logprobs,
             choice: request.choice,
@@ -155,7 +183,11 @@ impl Req {
             _in_flight: in_flight,
         }
     }
+}
 
+// === impl Req ===
+
+impl Req {
     pub(crate) fn room(&self) -> Option<BootstrapRoom> {
         self.bootstrap
             .as_ref()
@@ -238,11 +270,12 @@ impl Req {
         stop.or_else(|| (self.tokens.len() >= self.len_max).then_some(FinishReason::Length))
     }
 
-    /// Sends the reader one token. A reader that is gone has sent an abort.
-    pub(crate) fn emit(&mut self, drawn: TokenLogprob, finish: Option<FinishReason>) {
-        let visible = (!self.is_prompt_only()).then_some(drawn);
+    /// Sends the reader one token, which `RequestStream::recv` returns. A reader that is gone has sent
+    /// an abort.
+    pub(crate) fn emit(&mut self, sampled: TokenLogprob, finish: Option<FinishReason>) {
+        let visible = (!self.is_prompt_only()).then_some(sampled);
         let event = TokenEvent {
-            token_ids: visible.iter().map(|drawn| drawn.token).collect(),
+            token_ids: visible.iter().map(|sampled| sampled.token).collect(),
             prompt_logprobs: std::mem::take(&mut self.prompt_logprobs),
             logprobs: visible
                 .filter(|_| self.logprobs.return_logprob)

@@ -77,8 +77,8 @@ impl<B: Backend> Resources<B> {
         Ok(Some(ahead))
     }
 
-    /// After a step: the row's tokens have KV.
-    pub(crate) fn commit_extend(
+    /// After a step: counts the row's tokens as computed, and adds to the report of its prompt.
+    pub(crate) fn advance_kv_len(
         &mut self,
         row: BatchRow,
         prompt_logprobs: Vec<TokenLogprob>,

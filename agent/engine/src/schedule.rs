@@ -1,9 +1,9 @@
 //! Which requests the next step computes: admission (`prefill`, by the budget of `prefill_adder`),
 //! the running batch (`decode`), and retraction when memory runs out (`retract`). `unified` is the
-//! schedule of an engine that does both.
+//! mode of an engine that does both; the modes of `disaggregation` use these parts too.
 
 pub(crate) mod decode;
-pub(crate) mod policy;
+pub(crate) mod new_token_ratio;
 pub(crate) mod prefill;
 pub(crate) mod prefill_adder;
 pub(crate) mod retract;

@@ -1,5 +1,6 @@
 //! Between text and token ids: the tokenizer, its incremental inverse, and the chat template, read
-//! from a Hugging Face folder or a GGUF file. Used by HTTP tasks; the engine itself knows only ids.
+//! from a Hugging Face folder or a GGUF file. Used by HTTP tasks; the scheduler knows only ids, but
+//! for stop strings (`sample::stop`).
 
 pub mod chat_template;
 pub mod detokenizer;

@@ -284,17 +284,17 @@ impl<B: Backend> Mode<B> for Decode<B> {
     fn settle(&mut self, resources: &mut Resources<B>, batch: Batch, outputs: Vec<RowOutput>) {
         self.steps_since_poll += 1;
         for (row, output) in batch.rows.into_iter().zip(outputs) {
-            let mut req = resources.commit_extend(row, output.prompt_logprobs);
-            match output.drawn {
-                Sampled::NotYet => unreachable!("a decode step draws for every request"),
+            let mut req = resources.advance_kv_len(row, output.prompt_logprobs);
+            match output.sampled {
+                Sampled::NotYet => unreachable!("a decode step samples for every request"),
                 Sampled::NotFinite => {
                     resources.fail_not_finite(req);
                     self.is_full = false;
                 }
-                Sampled::Token(drawn) => {
-                    let finish = resources.take_token(&mut req, drawn.token);
+                Sampled::Token(sampled) => {
+                    let finish = resources.take_token(&mut req, sampled.token);
                     let ended = finish.is_some();
-                    req.emit(drawn, finish);
+                    req.emit(sampled, finish);
                     if ended {
                         resources.end(req);
                         self.is_full = false;

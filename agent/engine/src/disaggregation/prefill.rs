@@ -3,10 +3,10 @@
 //! Life of a request:
 //! 1. `prefill_bootstrap_queue`: until decode has sent its destination pages.
 //! 2. `PrefillScheduler`: its prompt is computed, whole or in chunks; after each chunk its full
-//!    pages are sent while the next is computed. `max_new_tokens` is 1.
+//!    pages are sent while the next is computed. It ends after one token: `admit` bounds its length.
 //! 3. With the last chunk the rest is sent, and the metadata row with the first token.
-//! 4. `prefill_inflight_queue`: until decode has everything. Then the leg is answered and its
-//!    memory freed.
+//! 4. `prefill_inflight_queue`: until decode reports that it has everything. Then the leg is answered
+//!    and its memory freed.
 
 use super::TransferEnd;
 use super::fence::Fence;
@@ -143,8 +143,8 @@ impl<B: Backend> Mode<B> for Prefill {
 
     fn settle(&mut self, resources: &mut Resources<B>, batch: Batch, outputs: Vec<RowOutput>) {
         for (row, output) in batch.rows.into_iter().zip(outputs) {
-            let mut req = resources.commit_extend(row, output.prompt_logprobs);
-            match output.drawn {
+            let mut req = resources.advance_kv_len(row, output.prompt_logprobs);
+            match output.sampled {
                 Sampled::NotYet => {
                     self.send_kv_chunk(resources, &mut req, None);
                     resources.record_chunks(&req);
@@ -154,12 +154,12 @@ impl<B: Backend> Mode<B> for Prefill {
                     resources.fail(&req, NOT_FINITE, false);
                     self.fence.take(&mut req, &mut resources.cache);
                 }
-                Sampled::Token(drawn) => {
-                    let finish = resources.take_token(&mut req, drawn.token);
-                    self.send_kv_chunk(resources, &mut req, Some(&drawn));
+                Sampled::Token(first) => {
+                    let finish = resources.take_token(&mut req, first.token);
+                    self.send_kv_chunk(resources, &mut req, Some(&first));
                     resources.commit_kv(&mut req);
                     self.inflight
-                        .push(req, drawn, finish.unwrap_or(FinishReason::Length));
+                        .push(req, first, finish.unwrap_or(FinishReason::Length));
                 }
             }
         }

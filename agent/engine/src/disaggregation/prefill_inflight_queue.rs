@@ -27,7 +27,7 @@ pub(crate) struct PrefillInflightQueue {
 struct Inflight {
     req: Req,
     /// The first token, sent to the reader when the transfer has ended.
-    drawn: TokenLogprob,
+    first: TokenLogprob,
     finish: FinishReason,
     since: Instant,
 }
@@ -39,10 +39,10 @@ impl PrefillInflightQueue {
         self.entries.len()
     }
 
-    pub(crate) fn push(&mut self, req: Req, drawn: TokenLogprob, finish: FinishReason) {
+    pub(crate) fn push(&mut self, req: Req, first: TokenLogprob, finish: FinishReason) {
         self.entries.push(Inflight {
             req,
-            drawn,
+            first,
             finish,
             since: Instant::now(),
         });
@@ -58,7 +58,7 @@ impl PrefillInflightQueue {
         let done = |entry: &mut Inflight| entry.req.transfer.poll().is_terminal();
         for Inflight {
             mut req,
-            drawn,
+            first,
             finish,
             since,
         } in self.entries.extract_if(.., done)
@@ -76,7 +76,7 @@ impl PrefillInflightQueue {
                 .transfer_time
                 .observe(since.elapsed().as_secs_f64());
             resources.record(&req, stage_now(Stage::LastWrite));
-            req.emit(drawn, Some(finish));
+            req.emit(first, Some(finish));
             resources.commit_kv(&mut req);
             if req.transfer.released() {
                 resources.release_kv(&mut req);

@@ -124,9 +124,9 @@ pub(super) fn pool_shape(
         slots,
         slots >= 2 && u32::try_from(slots).is_ok(),
         || {
-            let gib = page_bytes as u64 * 2;
+            let bytes = page_bytes as u64 * 2;
             format!(
-                "the KV pool must hold at least a page and 2 tokens; two pages take {gib} bytes"
+                "the KV pool must hold at least a page and 2 tokens; two pages take {bytes} bytes"
             )
         },
     )?;

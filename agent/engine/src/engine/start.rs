@@ -2,29 +2,28 @@
 //! thread. Each step needs the one before; the tokenizer and the digests of the model's files are
 //! computed alongside the model.
 
+use super::EngineHandle;
 use super::config::{DecodeConfig, Device, DisaggregationMode, EngineConfig};
 use super::device::{self, Numbers};
 use super::identity::Identity;
 use super::info::EngineInfo;
 use super::shared::{Shared, SharedParts, StopOnDrop};
 use super::sizes;
-use super::{EngineHandle, Submission};
 use crate::disaggregation::TransferEnd;
 use crate::disaggregation::decode::{Decode, DecodeLimits};
 use crate::disaggregation::prefill::Prefill;
 use crate::disaggregation::start::TransferStart;
-use crate::event_loop::{EventLoop, LoopWaker, MakeReq, Mode};
+use crate::event_loop::{EventLoop, LoopWaker, Mode};
 use crate::kvcache::group::{KvGroups, KvPoolShape};
 use crate::kvcache::pool::KvCache;
 use crate::metrics::{EngineMetrics, Throughput};
 use crate::model::{self, ModelFiles};
 use crate::model_runner::ModelRunner;
-use crate::req::{Req, ReqLimits};
+use crate::req::ReqFactory;
 use crate::resources::{DeferredFree, Resources};
-use crate::sample::stop::StopChecker;
 use crate::schedule::ScheduleLimits;
 use crate::schedule::unified::Unified;
-use crate::text::{self, ChatTemplate, Detokenizer, Tokenizer};
+use crate::text::{self, ChatTemplate, Tokenizer};
 use crate::weights::Weights;
 use crate::weights::digest::DigestCache;
 use pd_compute::{Backend, ComputeError};
@@ -171,7 +170,7 @@ fn assemble<B: Backend>(
     if let Some(transfer) = config.mode.transfer() {
         transfer.metrics.register(resources.metrics.registry());
     }
-    let make_req = make_req(&info, config.random_seed, tokenizer.clone());
+    let req_factory = ReqFactory::new(&info, config.random_seed, tokenizer.clone());
     let shared = Arc::new(Shared::new(SharedParts {
         commands_tx: commands_tx.clone(),
         info,
@@ -188,7 +187,7 @@ fn assemble<B: Backend>(
         waker,
         resources,
         mode,
-        make_req,
+        req_factory,
         is_idle: true,
         overlaps: config.overlap_schedule.unwrap_or(backend.replays()),
         ahead: None,
@@ -250,32 +249,6 @@ fn decode_limits(config: &DecodeConfig, vocab_size: u32) -> DecodeLimits {
         polling_interval: config.polling_interval,
         vocab_size,
     }
-}
-
-fn make_req(info: &EngineInfo, random_seed: u64, tokenizer: Arc<Tokenizer>) -> MakeReq {
-    let end_ids = info.eos_token_ids.clone();
-    let (context_length, capacity) = (info.context_length as usize, info.max_total_tokens as usize);
-    Box::new(move |submission: Submission| {
-        let request = &submission.request;
-        let wanted = request
-            .sampling
-            .max_new_tokens
-            .map_or(usize::MAX, |len| len as usize);
-        let len_max = request.input_ids.len().saturating_add(wanted);
-        // Both legs of a request know its room, so without an explicit seed they still agree.
-        let bootstrap = request.bootstrap.as_ref();
-        let stream = bootstrap.map_or(submission.id.0, |b| b.bootstrap_room.get());
-        let limits = ReqLimits {
-            len_max: len_max.min(context_length).min(capacity),
-            seed: random_seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        };
-        let skip_special_tokens = request.sampling.skip_special_tokens;
-        let stop = StopChecker::new(&request.sampling, &end_ids, || {
-            let mut detokenizer = Detokenizer::new(tokenizer.clone(), skip_special_tokens);
-            Box::new(move |token| detokenizer.push(token))
-        });
-        Req::new(submission, stop, &limits)
-    })
 }
 
 fn model_error(error: impl std::fmt::Display) -> StartError {

@@ -1,5 +1,6 @@
 //! `KvCache`: the allocator, the radix cache and the request rows as one, so that no page is lost
-//! between them. Its verbs are the life of a request's KV: `begin`, `extend`, `commit`, `end`.
+//! between them. Its verbs are the life of a request's KV: `begin` (`begin_received` on decode),
+//! `try_extend`, `commit`, then `end`, `discard` or `quarantine`.
 //!
 //! Owner of page `i` of a row: the radix cache, if the path to the request's locked node has that
 //! very page at index `i`; the request otherwise. So a page that two requests computed concurrently
@@ -27,7 +28,8 @@ pub(crate) struct KvCacheSizes {
     pub(crate) radix: bool,
 }
 
-/// A request's KV. Returned through [`KvCache::end`] or [`KvCache::quarantine`], never dropped.
+/// A request's KV. Returned through [`KvCache::end`], [`KvCache::discard`] or
+/// [`KvCache::quarantine`], never dropped.
 #[derive(Debug)]
 pub(crate) struct ReqKv {
     pub(crate) idx: ReqPoolIdx,
@@ -224,8 +226,8 @@ impl KvCache {
 // === impl Usage ===
 
 impl Usage {
-    /// Invariant 8 while the engine is idle: a page that is not free, cached or quarantined is
-    /// lost.
+    /// Invariant 7 (ARCHITECTURE.md) while the engine is idle: a page that is not free, cached or
+    /// quarantined is lost, and so is a row in use. Only quarantined KV locks cached pages.
     pub(crate) fn is_conserved_when_idle(&self) -> bool {
         let pages = &self.pages;
         pages.free + self.unlocked + self.locked + pages.quarantined == pages.total

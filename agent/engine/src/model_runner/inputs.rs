@@ -38,7 +38,7 @@ pub(super) struct HostInputs {
     page_table: Vec<u32>,
     page_table_stride: usize,
     /// For a step launched early: rows of the previous step that sample this step's tokens.
-    drawn_rows: Vec<u32>,
+    sampled_rows: Vec<u32>,
     sampling: SamplingRows,
     /// All of the above, as they are uploaded.
     words: Vec<u32>,
@@ -52,7 +52,7 @@ pub(super) struct StepInputs<B: Backend> {
     pub(super) logit_rows: B::Buffer,
     pub(super) num_logit_rows: usize,
     /// `U32 [num_tokens]`, if the step is launched early.
-    pub(super) drawn_rows: Option<B::Buffer>,
+    pub(super) sampled_rows: Option<B::Buffer>,
     pub(super) sampling: SamplingView<B>,
     pub(super) top_n_max: usize,
 }
@@ -66,7 +66,7 @@ struct Places {
     kv_lens: Range<usize>,
     out_slots: Range<usize>,
     logit_rows: Range<usize>,
-    drawn_rows: Range<usize>,
+    sampled_rows: Range<usize>,
     sampling_rows: Range<usize>,
     page_table: Range<usize>,
     token_counts: Range<usize>,
@@ -86,12 +86,19 @@ impl HostInputs {
             logit_rows,
             page_table,
             page_table_stride: _,
-            drawn_rows,
+            sampled_rows,
             sampling,
             words: _,
         } = self;
         for list in [
-            token_ids, positions, q_indptr, kv_lens, out_slots, logit_rows, page_table, drawn_rows,
+            token_ids,
+            positions,
+            q_indptr,
+            kv_lens,
+            out_slots,
+            logit_rows,
+            page_table,
+            sampled_rows,
         ] {
             list.clear();
         }
@@ -110,25 +117,25 @@ impl HostInputs {
             let given = row.req.tokens[position + 1];
             self.sampling.push_given(given, row.req.top_logprobs_num());
         }
-        if row.draws() {
+        if row.samples() {
             self.logit_rows.push(to_u32(self.token_ids.len() - 1));
-            self.sampling.push_draw(&row.req, 0);
+            self.sampling.push_sample(&row.req, 0);
         }
     }
 
-    /// A row that continues with the token that the previous step samples in its row `drawn_row`.
+    /// A row that continues with the token that the previous step samples in its row `sampled_row`.
     pub(super) fn push_ahead(
         &mut self,
         row: &BatchRow,
-        drawn_row: usize,
+        sampled_row: usize,
         req_to_token: &ReqToTokenPool,
     ) {
         let position = row.positions().end;
         self.token_ids.push(0);
-        self.drawn_rows.push(to_u32(drawn_row));
+        self.sampled_rows.push(to_u32(sampled_row));
         self.push_positions(row, position..position + 1, req_to_token);
         self.logit_rows.push(to_u32(self.token_ids.len() - 1));
-        self.sampling.push_draw(&row.req, 1);
+        self.sampling.push_sample(&row.req, 1);
     }
 
     fn push_positions(
@@ -175,7 +182,7 @@ impl HostInputs {
     /// Pads to `num_seqs` with rows of one token each whose results are discarded, and rounds up
     /// lengths that vary with requests, so that steps have few shapes.
     pub(super) fn pad(&mut self, num_seqs: usize) {
-        let is_ahead = !self.drawn_rows.is_empty();
+        let is_ahead = !self.sampled_rows.is_empty();
         for row in self.kv_lens.len()..num_seqs {
             self.token_ids.push(0);
             self.positions.push(0);
@@ -185,7 +192,7 @@ impl HostInputs {
             self.logit_rows.push(to_u32(row));
             self.sampling.push_padding();
             if is_ahead {
-                self.drawn_rows.push(NO_ROW);
+                self.sampled_rows.push(NO_ROW);
             }
         }
         self.page_table.resize(num_seqs * self.page_table_stride, 0);
@@ -209,7 +216,7 @@ impl HostInputs {
             kv_lens: put(&self.kv_lens),
             out_slots: put(&self.out_slots),
             logit_rows: put(&self.logit_rows),
-            drawn_rows: put(&self.drawn_rows),
+            sampled_rows: put(&self.sampled_rows),
             sampling_rows: put(bytemuck::cast_slice(&self.sampling.rows)),
             page_table: put(&self.page_table),
             token_counts: put(bytemuck::cast_slice(&self.sampling.token_counts)),
@@ -279,7 +286,7 @@ impl<B: Backend> DeviceInputs<B> {
             },
             logit_rows: at(&places.logit_rows),
             num_logit_rows: host.logit_rows.len(),
-            drawn_rows: (!host.drawn_rows.is_empty()).then(|| at(&places.drawn_rows)),
+            sampled_rows: (!host.sampled_rows.is_empty()).then(|| at(&places.sampled_rows)),
             sampling: SamplingView {
                 rows: at(&places.sampling_rows),
                 token_counts: at(&places.token_counts),

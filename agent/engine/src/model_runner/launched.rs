@@ -22,14 +22,14 @@ pub(crate) struct Launched<B: Backend> {
 pub(super) struct LaunchedRow {
     id: RequestId,
     prompt_logprobs: usize,
-    draws: bool,
+    samples: bool,
 }
 
 // === impl Launched ===
 
 impl<B: Backend> Launched<B> {
-    /// Reads the first `wanted` rows of `out` when the queue reaches this point.
-    pub(super) fn read(
+    /// Enqueues the read-back of the first `wanted` rows of `out`, behind the step that fills them.
+    pub(super) fn new(
         backend: &B,
         out: &SampleOut<B>,
         wanted: usize,
@@ -61,7 +61,7 @@ impl<B: Backend> Launched<B> {
         self.rows.iter().map(|row| row.id)
     }
 
-    /// Blocks until the step is done. One output per batch row, in order.
+    /// Blocks until the step is done and its results are read back. One output per batch row, in order.
     ///
     /// # Errors
     /// When the device faulted; it executes nothing more.
@@ -85,7 +85,7 @@ impl<B: Backend> Launched<B> {
             prompt_logprobs: (0..shape.prompt_logprobs)
                 .filter_map(|_| next_row())
                 .collect(),
-            drawn: match shape.draws.then(&mut next_row) {
+            sampled: match shape.samples.then(&mut next_row) {
                 None => Sampled::NotYet,
                 Some(None) => Sampled::NotFinite,
                 Some(Some(token)) => Sampled::Token(token),
@@ -102,11 +102,11 @@ impl LaunchedRow {
         Self {
             id: row.req.id,
             prompt_logprobs: row.prompt_logprob_positions().len(),
-            draws: row.draws(),
+            samples: row.samples(),
         }
     }
 
     pub(super) fn num_outputs(&self) -> usize {
-        self.prompt_logprobs + usize::from(self.draws)
+        self.prompt_logprobs + usize::from(self.samples)
     }
 }

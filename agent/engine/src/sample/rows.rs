@@ -25,7 +25,7 @@ impl SamplingRows {
     }
 
     /// A row that samples the token after `req.tokens` and `ahead` more, which are not known yet.
-    pub(crate) fn push_draw(&mut self, req: &Req, ahead: usize) {
+    pub(crate) fn push_sample(&mut self, req: &Req, ahead: usize) {
         let counts_begin = index(self.token_counts.len());
         self.token_counts.extend(req.penalties.token_counts());
         let bias_begin = index(self.logit_bias.len());

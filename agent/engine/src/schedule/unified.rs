@@ -9,7 +9,7 @@
 
 use super::ScheduleLimits;
 use super::decode::RunningBatch;
-use super::policy::NewTokenRatio;
+use super::new_token_ratio::NewTokenRatio;
 use super::prefill::PrefillScheduler;
 use super::prefill_adder::PrefillAdder;
 use crate::batch::{Batch, RowOutput, Sampled};
@@ -108,17 +108,17 @@ impl<B: Backend> Mode<B> for Unified {
     fn settle(&mut self, resources: &mut Resources<B>, batch: Batch, outputs: Vec<RowOutput>) {
         for (row, output) in batch.rows.into_iter().zip(outputs) {
             let was_prefill = row.extend_len > 1 || row.req.output_len() == 0;
-            let mut req = resources.commit_extend(row, output.prompt_logprobs);
-            match output.drawn {
+            let mut req = resources.advance_kv_len(row, output.prompt_logprobs);
+            match output.sampled {
                 Sampled::NotYet => self.prefill.set_chunked(req),
                 Sampled::NotFinite => resources.fail_not_finite(req),
-                Sampled::Token(drawn) => {
+                Sampled::Token(sampled) => {
                     if was_prefill {
                         resources.commit_kv(&mut req);
                     }
-                    let finish = resources.take_token(&mut req, drawn.token);
+                    let finish = resources.take_token(&mut req, sampled.token);
                     let ended = finish.is_some();
-                    req.emit(drawn, finish);
+                    req.emit(sampled, finish);
                     if ended {
                         resources.end(req);
                     } else {

@@ -3,7 +3,7 @@
 
 use crate::harness::{
     Answer, LLAMA, alone, assert_nothing_held, assert_same, collect, generate, metric, mk_config,
-    mk_drawn, mk_prompt, mk_request, mk_sampled, start,
+    mk_prompt, mk_request, mk_sampled, mk_unpenalised, start,
 };
 use crate::pair::Pair;
 use pd_compute::dtype::ComputeDtype;
@@ -64,7 +64,7 @@ fn tokens_are_the_cpus() {
 #[test]
 fn replayed_steps_yield_what_launched_ones_do() {
     let requests: Vec<_> = (0..3u32)
-        .map(|seed| mk_drawn(&mk_prompt(seed, 10 + 9 * seed as usize), 10 + 10 * seed))
+        .map(|seed| mk_unpenalised(&mk_prompt(seed, 10 + 9 * seed as usize), 10 + 10 * seed))
         .collect();
     let mut answers = Vec::new();
     for (cuda_graph_max_bs, overlap) in [(0, false), (8, false), (8, true), (2, true)] {

@@ -1,7 +1,7 @@
 //! Prefill and decode, each by itself, over the fake transfer: queues, stages, refusals.
 
 use crate::harness::{alone, assert_nothing_held, assert_same, collect, comes_to_say, generate};
-use crate::harness::{metric, mk_drawn, mk_prompt, mk_request, settle, start};
+use crate::harness::{metric, mk_prompt, mk_request, mk_unpenalised, settle, start};
 use crate::pair::{Pair, mk_bootstrap, mk_decode, mk_prefill};
 use pd_engine::engine::{EngineConfig, EngineHandle, FinishReason, GenerateRequest, SubmitError};
 use pd_kv_transfer::TransportChoice;
@@ -75,7 +75,7 @@ fn decode_launches_steps_ahead() {
             overlap_schedule: Some(overlap),
             ..config
         };
-        let request = mk_drawn(&mk_prompt(1, 60), 40);
+        let request = mk_unpenalised(&mk_prompt(1, 60), 40);
         let ahead = if transport == TransportChoice::Fake {
             let engine = start(config(mk_decode(transport)));
             let bootstrap = mk_bootstrap("127.0.0.1", 0, 7);

@@ -2,7 +2,7 @@
 //! and page sizes, batch-mates, cached prefixes and retraction (ARCHITECTURE.md, invariant 9).
 
 use crate::harness::{Answer, alone, assert_nothing_held, assert_same, collect, metric};
-use crate::harness::{mk_drawn, mk_prompt, mk_request, mk_sampled};
+use crate::harness::{mk_prompt, mk_request, mk_sampled, mk_unpenalised};
 use crate::pair::Pair;
 use pd_engine::engine::{EngineConfig, FinishReason};
 use pd_kv_transfer::TransportChoice;
@@ -73,7 +73,7 @@ proptest! {
         twice: bool,
         penalised: bool,
     ) {
-        let mk = if penalised { mk_sampled } else { mk_drawn };
+        let mk = if penalised { mk_sampled } else { mk_unpenalised };
         let request = mk(&mk_prompt(9, prompt_len), 10);
         let expected = alone(&request);
         let pair = Pair::start(transport, |config| EngineConfig {
@@ -102,7 +102,7 @@ proptest! {
 #[test]
 fn what_decode_kept_in_host_memory_is_unchanged() {
     let requests: Vec<_> = (0..5)
-        .map(|seed| mk_drawn(&mk_prompt(seed, 30), 150))
+        .map(|seed| mk_unpenalised(&mk_prompt(seed, 30), 150))
         .collect();
     let pair = Pair::start(TransportChoice::Only(Transport::Shm), |config| {
         EngineConfig {

@@ -185,7 +185,7 @@ pub(crate) fn mk_sampled(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest
 
 /// As [`mk_sampled`], without penalties: a sample depends only on the token before it, so that
 /// steps can be launched early.
-pub(crate) fn mk_drawn(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest {
+pub(crate) fn mk_unpenalised(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest {
     let mut request = mk_sampled(prompt, max_new_tokens);
     request.sampling.repetition_penalty = 1.0;
     request.sampling.frequency_penalty = 0.0;

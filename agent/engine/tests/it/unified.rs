@@ -3,7 +3,7 @@
 
 use crate::harness::{LLAMA, assert_nothing_held, collect, generate, metric, mk_config};
 use crate::harness::{
-    alone, assert_same, mk_drawn, mk_prompt, mk_request, mk_sampled, on_threads, start,
+    alone, assert_same, mk_prompt, mk_request, mk_sampled, mk_unpenalised, on_threads, start,
 };
 use pd_engine::engine::{EngineConfig, FinishReason, StopMatch};
 use pd_engine::engine::{LogprobOptions, SubmitError};
@@ -27,7 +27,7 @@ fn a_request_for_no_token_gets_its_prompts_logprobs() {
     request.logprobs.logprob_start_len = Some(0);
     let one = generate(&engine, request.clone());
     request.sampling.max_new_tokens = Some(0);
-    // A token that would end the answer is drawn and does not count.
+    // A token that would end the answer is sampled and does not count.
     request.sampling.stop_token_ids = one.token_ids;
     let none = generate(&engine, request);
     assert_eq!(none.finish, Some(FinishReason::Length));
@@ -48,7 +48,7 @@ proptest! {
         threads in 1..3usize,
         penalised: bool,
     ) {
-        let mk = if penalised { mk_sampled } else { mk_drawn };
+        let mk = if penalised { mk_sampled } else { mk_unpenalised };
         let request = mk(&mk_prompt(9, prompt_len), 10);
         let expected = alone(&request);
         let engine = start(EngineConfig {
@@ -104,7 +104,7 @@ fn answers_become_prefixes_too() {
 #[test]
 fn requests_that_lose_their_pages_go_on_where_they_were() {
     let requests: Vec<_> = (0..6)
-        .map(|seed| mk_drawn(&mk_prompt(seed, 30), 60))
+        .map(|seed| mk_unpenalised(&mk_prompt(seed, 30), 60))
         .collect();
     let expected: Vec<_> = requests.iter().map(alone).collect();
     let engine = start(EngineConfig {
@@ -133,7 +133,7 @@ fn the_new_token_ratio_falls_as_fast_on_steps_that_are_launched_ahead() {
             overlap_schedule: Some(overlap),
             ..mk_config(LLAMA)
         });
-        generate(&engine, mk_drawn(&mk_prompt(1, 20), 61));
+        generate(&engine, mk_unpenalised(&mk_prompt(1, 20), 61));
         assert_nothing_held(&engine);
         let steps = metric(&engine, "pdserve_num_overlapped_steps_total");
         assert_eq!(steps > 50.0, overlap, "{steps}");
@@ -150,7 +150,7 @@ fn steps_that_are_launched_ahead_change_no_bit() {
     // Some end by a token that is known too late, some by their length.
     let requests: Vec<_> = (0..6u32)
         .map(|seed| {
-            let mut request = mk_drawn(&mk_prompt(seed, 20 + seed as usize), 40 + seed);
+            let mut request = mk_unpenalised(&mk_prompt(seed, 20 + seed as usize), 40 + seed);
             if seed % 2 == 0 {
                 let free = alone(&request);
                 request.sampling.stop_token_ids = vec![free.token_ids[10 + seed as usize]];
@@ -169,7 +169,7 @@ fn steps_that_are_launched_ahead_change_no_bit() {
     }
     assert_nothing_held(&engine);
     assert!(metric(&engine, "pdserve_num_overlapped_steps_total") > 20.0);
-    // Each draw of the next depends on all before.
+    // Each sample of the next depends on all before.
     let before = metric(&engine, "pdserve_num_overlapped_steps_total");
     generate(&engine, mk_sampled(&mk_prompt(1, 20), 10));
     let after = metric(&engine, "pdserve_num_overlapped_steps_total");
