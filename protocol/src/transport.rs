@@ -18,8 +18,13 @@ pub enum Transport {
 // === impl Transport ===
 
 impl Transport {
-    /// From the fastest to the slowest.
+    /// From the fastest to the slowest, in the order of declaration.
     pub const ALL: [Self; 3] = [Self::Shm, Self::Rdma, Self::Tcp];
+
+    /// Its place in `ALL`.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
 
     /// The word of flags, JSON, metric labels and logs.
     pub const fn as_str(self) -> &'static str {

@@ -1,6 +1,7 @@
 //! Registration of a decode rank with a prefill rank, once per pair of processes.
 
 use super::session::SessionId;
+use crate::Transport;
 use crate::layout::{KvLayout, ParallelLayout, RankId};
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,7 @@ pub struct KvArgsRegisterInfo {
     /// Where decode's control socket listens.
     pub endpoint: String,
     pub dst_port: u16,
-    /// Where decode accepts data connections.
+    /// Where decode accepts data connections (tcp).
     pub data_port: u16,
     pub rank: RankId,
     pub parallel: ParallelLayout,
@@ -55,4 +56,17 @@ pub struct ShmOffer {
     /// The socket is a file in a directory that both processes mount; else it is an abstract one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_dir: bool,
+}
+
+// === impl RegisterAck ===
+
+impl RegisterAck {
+    /// Whether prefill offers a transport; it is up to decode to try it.
+    pub fn offers(&self, transport: Transport) -> bool {
+        match transport {
+            Transport::Shm => self.shm.is_some(),
+            Transport::Rdma => self.rdma,
+            Transport::Tcp => self.tcp,
+        }
+    }
 }

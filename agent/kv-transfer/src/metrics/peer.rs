@@ -15,9 +15,8 @@ pub(crate) struct PeerMetrics {
     peer: String,
     /// Its place among those of this name; none if it shares the name of all that are too many.
     entry: Option<u64>,
-    shm: TransportSeries,
-    rdma: TransportSeries,
-    tcp: TransportSeries,
+    /// By [`Transport::index`].
+    by_transport: [TransportSeries; Transport::ALL.len()],
     aborts_sent: IntCounter,
     aborts_answered: IntCounter,
 }
@@ -39,9 +38,7 @@ impl PeerMetrics {
         let of_peer = |of: &IntCounterVec| of.with_label_values(&[peer.as_str()]);
         let series = &metrics.0.series;
         Self {
-            shm: TransportSeries::default(),
-            rdma: TransportSeries::default(),
-            tcp: TransportSeries::default(),
+            by_transport: Default::default(),
             aborts_sent: of_peer(&series.aborts_sent),
             aborts_answered: of_peer(&series.aborts_answered),
             metrics: metrics.clone(),
@@ -69,12 +66,7 @@ impl PeerMetrics {
     }
 
     fn series_of(&self, transport: Transport) -> (&TransportSeries, &'static str) {
-        let series = match transport {
-            Transport::Shm => &self.shm,
-            Transport::Rdma => &self.rdma,
-            Transport::Tcp => &self.tcp,
-        };
-        (series, transport.as_str())
+        (&self.by_transport[transport.index()], transport.as_str())
     }
 
     /// Counts; the handle is made with the first.

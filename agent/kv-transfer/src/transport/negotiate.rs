@@ -97,16 +97,15 @@ where
             Err(why) => note(&mut fallback_reason, "rdma", &why),
         }
     }
-    let offered = names(ack.shm.is_some(), ack.rdma, ack.tcp);
+    let offered = names(|transport| ack.offers(transport));
     if ack.tcp && wanted.allows(Transport::Tcp) {
         tracing::info!(prefill, offered, "transport tcp");
         return Ok((NegotiatedTransport::Tcp, fallback_reason));
     }
-    let taken = names(
-        wanted.allows(Transport::Shm),
-        has_nics && wanted.allows(Transport::Rdma),
-        wanted.allows(Transport::Tcp),
-    );
+    let taken = names(|transport| match transport {
+        Transport::Rdma => has_nics && wanted.allows(transport),
+        Transport::Shm | Transport::Tcp => wanted.allows(transport),
+    });
     Err(NoCommonTransport {
         offered,
         taken,
@@ -114,13 +113,9 @@ where
     })
 }
 
-fn names(shm: bool, rdma: bool, tcp: bool) -> String {
-    let all = Transport::ALL
-        .map(Transport::as_str)
-        .into_iter()
-        .zip([shm, rdma, tcp]);
-    let there = all.filter(|(_, is_there)| *is_there);
-    there.map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+fn names(has: impl Fn(Transport) -> bool) -> String {
+    let there = Transport::ALL.into_iter().filter(|each| has(*each));
+    there.map(Transport::as_str).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
