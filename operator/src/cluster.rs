@@ -1,8 +1,9 @@
 //! Reconciles the `PDDeployment`s of a cluster.
 //!
-//! Life of a change: a [`watch`](children) reports it → the deployment it belongs to is
-//! [`reconcile`]d: validate → build → [`apply`] → [`observe`] → plan → [`workers`] → [`status`]. One process
-//! writes at a time, the one that holds the [`lease`]: its [`write_fence`] is open.
+//! Life of a change: a [`watch`](children) reports it → the deployment it belongs to is [`reconcile`]d. What
+//! the [`index`] holds of it is read into a [`snapshot`] → [`observe`] asks its processes → [`sync`] decides →
+//! [`write`](mod@write) writes, with the verbs of [`apply`] → [`report`] writes the status. One process writes at a time, the one that
+//! holds the [`lease`]: its [`write_fence`] is open.
 
 pub(crate) mod admin;
 pub(crate) mod apply;
@@ -20,6 +21,7 @@ mod handover;
 mod held_token;
 pub(crate) mod history;
 pub(crate) mod host_ports;
+mod index;
 pub(crate) mod lease;
 pub(crate) mod memory;
 pub(crate) mod metrics;
@@ -34,11 +36,14 @@ pub(crate) mod run;
 pub(crate) mod scaling;
 mod shared;
 mod sizes;
+mod snapshot;
 pub(crate) mod status;
 mod status_inputs;
+mod sync;
 pub(crate) mod token;
 mod version;
 mod watches;
 mod workers;
+mod write;
 pub(crate) mod write_fence;
 mod written_statuses;

@@ -4,6 +4,7 @@ mod args;
 mod cluster;
 mod commands;
 mod controller;
+mod decide;
 mod http_client;
 mod local;
 mod render;

@@ -1,11 +1,9 @@
-//! What scales one deployment, in a cluster or on this machine: it looks at agents and routers,
-//! decides, and remembers. Who are to be asked, and what comes of a decision, its caller says.
+//! What scales one deployment, in a cluster or on this machine: it asks agents and routers for their load, decides, and
+//! remembers. Its caller says whom to ask, and carries out what was decided.
 
-use crate::controller::autoscale::observations::Replica;
-use crate::controller::autoscale::per_role::PerRole;
+use crate::controller::autoscale::observations::{Load, Replica};
 use crate::controller::autoscale::sample::Sample;
 use crate::controller::autoscale::{Decision, History, Observations, ScalingSpec, decide};
-use crate::controller::plan::{Desired, Observed, ObservedPod};
 use crate::http_client::HttpClient;
 use crate::scrape::{self, ScrapeError};
 use futures::future::join_all;
@@ -29,6 +27,17 @@ pub(crate) struct Scaler {
     silent: BTreeMap<String, String>,
     /// The last that said something.
     pub(crate) decisions: Vec<status::Decision>,
+}
+
+/// Whom to ask, and how far the replicas are.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    pub(crate) agents: Vec<Source>,
+    pub(crate) routers: Vec<Source>,
+    /// Without samples, which looking adds.
+    pub(crate) replicas: Vec<Replica>,
+    /// When nodes last came, came back or grew.
+    pub(crate) room_came: Option<Instant>,
 }
 
 /// A process with `/metrics`.
@@ -66,14 +75,14 @@ impl Scaler {
         is_due
     }
 
-    /// Asks everybody at once; gives the requests that wait in all routers, nothing if one does not
-    /// say.
-    pub(crate) async fn look(
-        &mut self,
-        client: &HttpClient,
-        agents: &[Source],
-        routers: &[Source],
-    ) -> Option<f64> {
+    /// Asks all of them at the same time.
+    pub(crate) async fn look(&mut self, client: &HttpClient, sources: Sources) -> Load {
+        let Sources {
+            agents,
+            routers,
+            mut replicas,
+            room_came,
+        } = sources;
         let epoch = self.epoch;
         let scrapes = agents
             .iter()
@@ -95,35 +104,40 @@ impl Scaler {
             .zip(queues)
             .map(|(router, queue)| self.heard(router, queue))
             .collect();
-        let known: BTreeSet<&String> = agents.iter().chain(routers).map(|who| &who.uid).collect();
+        let known: BTreeSet<&String> = agents.iter().chain(&routers).map(|who| &who.uid).collect();
         self.samples.retain(|uid, _| known.contains(uid));
         self.silent.retain(|uid, _| known.contains(uid));
-        queues.into_iter().sum()
+        for replica in &mut replicas {
+            replica.sample = self.samples.get(&replica.uid).copied();
+        }
+        Load {
+            replicas,
+            router_queue: queues.into_iter().sum(),
+            // One before the first look changes nothing that is known.
+            room_came: room_came.and_then(|at| at.checked_duration_since(epoch)),
+            at: epoch.elapsed(),
+        }
     }
 
-    /// A time on the clock that decisions are dated by; nothing for one before it began.
-    pub(crate) fn date(&self, at: Instant) -> Option<Duration> {
-        at.checked_duration_since(self.epoch)
+    /// Whether an agent last said that its GPU is degraded.
+    pub(crate) fn is_degraded(&self, uid: &str) -> bool {
+        self.samples.get(uid).is_some_and(|sample| sample.degraded)
     }
 
-    pub(crate) fn sample(&self, uid: &str) -> Option<Sample> {
-        self.samples.get(uid).copied()
-    }
-
-    /// Notes on a pod what its agent last said of its GPUs.
-    pub(crate) fn note_degraded(&self, pod: &mut ObservedPod, uid: &str) {
-        pod.degraded = self.sample(uid).is_some_and(|sample| sample.degraded);
-    }
-
-    /// Decides, and remembers what says something.
-    pub(crate) fn decide(&mut self, observations: &Observations, spec: &ScalingSpec) -> Decision {
+    /// Decides at a time on the clock of [`Load`], and remembers what says something.
+    pub(crate) fn decide(
+        &mut self,
+        observations: &Observations,
+        spec: &ScalingSpec,
+        at: Duration,
+        now: Timestamp,
+    ) -> Decision {
         let history = std::mem::take(&mut self.history);
-        let (decision, history) = decide(observations, history, spec, self.epoch.elapsed());
+        let (decision, history) = decide(observations, history, spec, at);
         self.history = history;
         for (uid, why) in &decision.refused {
             tracing::warn!(uid, %why, "rejected a load report");
         }
-        let now = Timestamp::now();
         let time = Timestamp::from_second(now.as_second()).unwrap_or(now);
         decision.append_to(&mut self.decisions, Time(time));
         decision
@@ -144,33 +158,5 @@ impl Scaler {
                 None
             }
         }
-    }
-}
-
-/// What is known of a deployment's pools, without its replicas.
-pub(crate) fn observations(
-    desired: &[Desired],
-    observed: &Observed,
-    replicas: Vec<Replica>,
-    router_queue: Option<f64>,
-    room_came: Option<Duration>,
-) -> Observations {
-    let mut targets = PerRole::default();
-    for pool in desired {
-        if let Some(role) = pool.component.pool_role() {
-            targets[role] = pool.replicas;
-        }
-    }
-    let is_old = |pod: &ObservedPod| {
-        let of_pool = |pool: &&Desired| pool.component == pod.component;
-        let wanted = desired.iter().find(of_pool);
-        wanted.is_some_and(|pool| pool.revision != pod.revision)
-    };
-    Observations {
-        targets,
-        replicas,
-        router_queue,
-        rollout_unready: observed.pods.iter().any(is_old),
-        room_came,
     }
 }

@@ -8,12 +8,13 @@
 
 use super::children::{Child, Children, Stored, is_shared, shared_key};
 use super::context::Context;
-use super::error::{ApplyError, failed};
+use super::error::{ApplyError, ReconcileError, failed};
 use super::memory::remembered_as;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, Request};
+use kube::runtime::events::Event;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use pd_crds::{PdDeployment, PdPool};
@@ -40,9 +41,28 @@ pub(crate) struct Writer<'a> {
 
 // === impl Writer ===
 
+impl<'a> Writer<'a> {
+    pub(crate) fn of(
+        deployment: &'a PdDeployment,
+        context: &'a Context,
+    ) -> Result<Self, ReconcileError> {
+        let namespace = deployment.metadata.namespace.as_deref();
+        Ok(Self {
+            context,
+            deployment,
+            namespace: namespace
+                .ok_or_else(|| ReconcileError::NoNamespace(deployment.name_any()))?,
+        })
+    }
+}
+
 impl Writer<'_> {
     pub(crate) fn uid(&self) -> String {
         self.deployment.uid().unwrap_or_default()
+    }
+
+    pub(crate) fn key(&self) -> ObjectRef<PdDeployment> {
+        ObjectRef::new(&self.deployment.name_any()).within(self.namespace)
     }
 
     pub(crate) fn api<K: Child>(&self) -> Api<K> {
@@ -231,6 +251,26 @@ impl Writer<'_> {
         check_owned_by::<K>(&self.uid(), name, owners)
     }
 
+    pub(crate) async fn patch_status<K: Child>(
+        &self,
+        name: &str,
+        status: &impl Serialize,
+    ) -> Result<K, ApplyError> {
+        let patch = Patch::Merge(json!({"status": status}));
+        self.api::<K>()
+            .patch_status(name, &merge_params(), &patch)
+            .await
+            .map_err(|source| failed::<K>("write the status of", name, source))
+    }
+
+    /// Writes an Event; one that is lost is lost.
+    pub(crate) async fn publish(&self, event: &Event) {
+        let about = self.deployment.object_ref(&());
+        if let Err(error) = self.context.recorder.publish(event, &about).await {
+            tracing::warn!(%error, "cannot write an Event");
+        }
+    }
+
     /// Sets a pool's size.
     pub(crate) async fn scale(&self, pool: &str, replicas: u32) -> Result<(), ApplyError> {
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
@@ -239,7 +279,7 @@ impl Writer<'_> {
             .patch_scale(pool, &merge_params(), &patch)
             .await;
         let scaled = scaled.map_err(|source| failed::<PdPool>("scale", pool, source))?;
-        let pools = &self.context.pools;
+        let pools = &self.context.index.pools;
         let replicas = scaled.spec.and_then(|spec| spec.replicas);
         if let (Some(stored), Some(replicas)) = (pools.find(&self.key(), pool), replicas) {
             let mut stored = PdPool::clone(&stored);

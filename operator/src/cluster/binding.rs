@@ -5,24 +5,20 @@ use super::error::ApplyError;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 
-// === impl Writer ===
-
-impl Writer<'_> {
-    /// Applies a binding. The role of one that exists cannot be changed, as an operator of another
-    /// release would: such a binding is made again.
-    pub(crate) async fn bind(
-        &self,
-        binding: &RoleBinding,
-        holder: Holder,
-    ) -> Result<(), ApplyError> {
-        let known = &self.context.bindings;
-        match self.apply_for(holder, binding, known).await {
-            Err(ApplyError::Write { source, .. }) if names_another_role(&source) => {
-                self.remove::<RoleBinding>(&binding.name_any()).await?;
-                self.apply_for(holder, binding, known).await
-            }
-            applied => applied,
+/// Applies a binding. The role of one that exists cannot be changed, as an operator of another
+/// release would: such a binding is made again.
+pub(crate) async fn bind(
+    writer: &Writer<'_>,
+    binding: &RoleBinding,
+    holder: Holder,
+) -> Result<(), ApplyError> {
+    let known = &writer.context.index.bindings;
+    match writer.apply_for(holder, binding, known).await {
+        Err(ApplyError::Write { source, .. }) if names_another_role(&source) => {
+            writer.remove::<RoleBinding>(&binding.name_any()).await?;
+            writer.apply_for(holder, binding, known).await
         }
+        applied => applied,
     }
 }
 

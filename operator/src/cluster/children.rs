@@ -77,11 +77,11 @@ pub(crate) struct Stored<K> {
 /// An index of one kind, kept up by a watch.
 #[derive(Debug)]
 pub(crate) struct Children<V> {
-    objects: Arc<RwLock<Index<V>>>,
+    objects: Arc<RwLock<Contents<V>>>,
 }
 
 #[derive(Debug)]
-struct Index<V> {
+struct Contents<V> {
     objects: Objects<V>,
     /// UIDs of those that the watch said went, the newest last.
     gone: VecDeque<String>,
@@ -115,7 +115,7 @@ pub(crate) enum NotifyOf {
 struct Indexer<K, V> {
     notify: NotifyOf,
     keep: fn(K) -> V,
-    objects: Arc<RwLock<Index<V>>>,
+    objects: Arc<RwLock<Contents<V>>>,
     /// Collected between `Init` and `InitDone`, then put in place at once.
     listed: Objects<V>,
 }
@@ -161,7 +161,7 @@ where
     K: Resource + Send + 'static,
     V: Send + Sync + 'static,
 {
-    let objects = Arc::<RwLock<Index<V>>>::default();
+    let objects = Arc::<RwLock<Contents<V>>>::default();
     let mut indexer = Indexer {
         notify,
         keep,
@@ -295,9 +295,9 @@ impl<K> Stored<K> {
     }
 }
 
-// === impl Index ===
+// === impl Contents ===
 
-impl<V> Default for Index<V> {
+impl<V> Default for Contents<V> {
     fn default() -> Self {
         Self {
             objects: Objects::new(),
@@ -306,7 +306,7 @@ impl<V> Default for Index<V> {
     }
 }
 
-impl<V> Index<V> {
+impl<V> Contents<V> {
     /// Remembers that an object went, and forgets the oldest.
     fn bury(&mut self, uid: Option<String>) {
         if self.gone.len() == GONE_MAX {
@@ -427,7 +427,7 @@ impl<V> Default for Children<V> {
 #[cfg(test)]
 impl<K: Resource<DynamicType = ()>> FromIterator<K> for Children<K> {
     fn from_iter<I: IntoIterator<Item = K>>(objects: I) -> Self {
-        let mut known = Index::default();
+        let mut known = Contents::default();
         for object in objects {
             insert(&mut known.objects, object, |object| object);
         }

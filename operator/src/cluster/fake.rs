@@ -1,12 +1,9 @@
 //! An apiserver in memory for tests: it stores what it is sent, under its path, and counts requests.
 
-use super::children::Children;
 use super::context::Context;
-use super::host_ports::{HostPorts, PortRange};
+use super::index::Index;
 use super::memory::Memories;
 use super::metrics::Metrics;
-use super::nodes::Nodes;
-use super::probe::Probes;
 use super::reconcile::reconcile;
 use crate::controller::build::config::BuildConfig;
 use crate::controller::site::Site;
@@ -47,21 +44,10 @@ impl FakeApi {
             recorder: Recorder::new(client.clone(), Reporter::from("pd-operator")),
             config,
             metrics: Arc::new(Metrics::new()),
-            nodes: Nodes::default(),
-            host_ports: HostPorts::new("20000-20999".parse::<PortRange>().expect("a range")),
-            pods: Children::default(),
-            pools: Children::default(),
-            deployments: Children::default(),
-            services: Children::default(),
-            accounts: Children::default(),
-            bindings: Children::default(),
-            budgets: Children::default(),
-            policies: Children::default(),
-            revisions: Children::default(),
-            sharing: tokio::sync::Mutex::default(),
+            http: HttpClient::new(String::new()),
+            index: Index::default(),
             memories: Memories::default(),
-            probes: Probes::new(),
-            scrape_client: HttpClient::new(String::new()),
+            sharing: tokio::sync::Mutex::default(),
             client,
         }
     }

@@ -16,39 +16,39 @@ use serde_json::json;
 /// Field manager of a number of routers that was handed over.
 const KEEPER: &str = "pd-operator-handover";
 
-// === impl Writer ===
-
-impl Writer<'_> {
-    /// Keeps the number of routers from falling to one where `wanted` names none any more.
-    pub(crate) async fn hand_over_replicas(&self, wanted: &Deployment) -> Result<(), ApplyError> {
-        if wanted.spec.as_ref().is_none_or(|it| it.replicas.is_some()) {
-            return Ok(());
-        }
-        let name = wanted.name_any();
-        let Some(stored) = self.context.deployments.find(&self.key(), &name) else {
-            return Ok(());
-        };
-        if self.is_as_applied(&self.uid(), wanted, &stored) {
-            return Ok(());
-        }
-        let live = self.live::<Deployment>(&name).await?;
-        let Some(live) = live.filter(|live| is_ours(live.managed_fields())) else {
-            return Ok(());
-        };
-        let replicas = live.spec.and_then(|spec| spec.replicas);
-        let kept = json!({
-            "apiVersion": Deployment::api_version(&()),
-            "kind": Deployment::kind(&()),
-            "metadata": {"name": name, "uid": live.metadata.uid},
-            "spec": {"replicas": replicas},
-        });
-        let params = PatchParams::apply(KEEPER).force();
-        self.api::<Deployment>()
-            .patch_metadata(&name, &params, &Patch::Apply(kept))
-            .await
-            .map_err(|source| failed::<Deployment>("apply", &name, source))?;
-        Ok(())
+/// Keeps the number of routers from falling to one where `wanted` names none any more.
+pub(crate) async fn hand_over_replicas(
+    writer: &Writer<'_>,
+    wanted: &Deployment,
+) -> Result<(), ApplyError> {
+    if wanted.spec.as_ref().is_none_or(|it| it.replicas.is_some()) {
+        return Ok(());
     }
+    let name = wanted.name_any();
+    let Some(stored) = writer.context.index.deployments.find(&writer.key(), &name) else {
+        return Ok(());
+    };
+    if writer.is_as_applied(&writer.uid(), wanted, &stored) {
+        return Ok(());
+    }
+    let live = writer.live::<Deployment>(&name).await?;
+    let Some(live) = live.filter(|live| is_ours(live.managed_fields())) else {
+        return Ok(());
+    };
+    let replicas = live.spec.and_then(|spec| spec.replicas);
+    let kept = json!({
+        "apiVersion": Deployment::api_version(&()),
+        "kind": Deployment::kind(&()),
+        "metadata": {"name": name, "uid": live.metadata.uid},
+        "spec": {"replicas": replicas},
+    });
+    let params = PatchParams::apply(KEEPER).force();
+    writer
+        .api::<Deployment>()
+        .patch_metadata(&name, &params, &Patch::Apply(kept))
+        .await
+        .map_err(|source| failed::<Deployment>("apply", &name, source))?;
+    Ok(())
 }
 
 /// Whether this operator applied the number of pods.

@@ -29,7 +29,7 @@ pub(crate) fn pruned(mut record: ControllerRevision) -> ControllerRevision {
 }
 
 /// The spec that was last valid, as the newest record says.
-fn last_valid(
+fn spec_of(
     deployment: &PdDeployment,
     newest: &ControllerRevision,
     config: &BuildConfig,
@@ -65,80 +65,84 @@ fn digest_of(text: &str) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-// === impl Writer ===
+/// The deployment as it was last valid; nothing if it never was.
+pub(crate) async fn last_valid(writer: &Writer<'_>) -> Result<Option<PdDeployment>, ApplyError> {
+    let Some(newest) = records(writer).pop() else {
+        return Ok(None);
+    };
+    let name = newest.name_any();
+    let stored = writer.api::<ControllerRevision>().get_opt(&name).await;
+    let stored = stored.map_err(|source| failed::<ControllerRevision>("get", &name, source))?;
+    let spec =
+        stored.and_then(|newest| spec_of(writer.deployment, &newest, &writer.context.config));
+    Ok(spec.map(|spec| PdDeployment {
+        spec,
+        ..writer.deployment.clone()
+    }))
+}
 
-impl Writer<'_> {
-    /// The deployment as it was last valid; nothing if it never was.
-    pub(crate) async fn last_valid(&self) -> Result<Option<PdDeployment>, ApplyError> {
-        let Some(newest) = self.records().pop() else {
-            return Ok(None);
-        };
-        let name = newest.name_any();
-        let stored = self.api::<ControllerRevision>().get_opt(&name).await;
-        let stored = stored.map_err(|source| failed::<ControllerRevision>("get", &name, source))?;
-        let spec =
-            stored.and_then(|newest| last_valid(self.deployment, &newest, &self.context.config));
-        Ok(spec.map(|spec| PdDeployment {
-            spec,
-            ..self.deployment.clone()
-        }))
+/// Records what the spec asks for as the newest revision, and forgets the oldest.
+pub(crate) async fn record_revision(writer: &Writer<'_>) -> Result<(), ApplyError> {
+    let known = records(writer);
+    let newest = known.last().map_or(0, |record| record.revision);
+    let accepted = accepted(&writer.deployment.spec);
+    let mut record = build_record(writer.deployment, newest + 1);
+    let annotations = record.annotations_mut();
+    annotations.insert(ACCEPTED_SPEC.to_owned(), accepted.clone());
+    let name = record.name_any();
+    match known.iter().find(|known| known.name_any() == name) {
+        Some(known) if known.revision == newest => {
+            let carried = known.annotations().get(ACCEPTED_SPEC);
+            if carried != Some(&digest_of(&accepted)) {
+                renew(writer, &name, newest, &accepted).await?;
+            }
+            return Ok(());
+        }
+        // Gone back to: it is the newest again.
+        Some(_) => renew(writer, &name, newest + 1, &accepted).await?,
+        None => {
+            writer
+                .create(&record, &writer.context.index.revisions, pruned)
+                .await?
+        }
     }
+    let others = known.iter().filter(|known| known.name_any() != name);
+    let others: Vec<&Arc<ControllerRevision>> = others.collect();
+    let too_many = others.len().saturating_sub(HISTORY_MAX);
+    for record in &others[..too_many] {
+        writer
+            .remove::<ControllerRevision>(&record.name_any())
+            .await?;
+    }
+    Ok(())
+}
 
-    /// Records what the spec asks for as the newest revision, and forgets the oldest.
-    pub(crate) async fn record_revision(&self) -> Result<(), ApplyError> {
-        let known = self.records();
-        let newest = known.last().map_or(0, |record| record.revision);
-        let accepted = accepted(&self.deployment.spec);
-        let mut record = build_record(self.deployment, newest + 1);
-        let annotations = record.annotations_mut();
-        annotations.insert(ACCEPTED_SPEC.to_owned(), accepted.clone());
+/// The records of this deployment, oldest first.
+fn records(writer: &Writer<'_>) -> Vec<Arc<ControllerRevision>> {
+    let mut known = writer.context.index.revisions.of(&writer.key());
+    known.retain(|record| {
+        let owners = record.owner_references();
         let name = record.name_any();
-        match known.iter().find(|known| known.name_any() == name) {
-            Some(known) if known.revision == newest => {
-                let carried = known.annotations().get(ACCEPTED_SPEC);
-                if carried != Some(&digest_of(&accepted)) {
-                    self.renew(&name, newest, &accepted).await?;
-                }
-                return Ok(());
-            }
-            // Gone back to: it is the newest again.
-            Some(_) => self.renew(&name, newest + 1, &accepted).await?,
-            None => {
-                self.create(&record, &self.context.revisions, pruned)
-                    .await?
-            }
-        }
-        let others = known.iter().filter(|known| known.name_any() != name);
-        let others: Vec<&Arc<ControllerRevision>> = others.collect();
-        let too_many = others.len().saturating_sub(HISTORY_MAX);
-        for record in &others[..too_many] {
-            self.remove::<ControllerRevision>(&record.name_any())
-                .await?;
-        }
-        Ok(())
-    }
+        writer
+            .check_owner::<ControllerRevision>(&name, owners)
+            .is_ok()
+    });
+    known.sort_by_key(|record| record.revision);
+    known
+}
 
-    /// The records of this deployment, oldest first.
-    fn records(&self) -> Vec<Arc<ControllerRevision>> {
-        let mut known = self.context.revisions.of(&self.key());
-        known.retain(|record| {
-            let owners = record.owner_references();
-            let name = record.name_any();
-            self.check_owner::<ControllerRevision>(&name, owners)
-                .is_ok()
-        });
-        known.sort_by_key(|record| record.revision);
-        known
-    }
-
-    async fn renew(&self, name: &str, number: i64, accepted: &str) -> Result<(), ApplyError> {
-        let annotations = json!({ACCEPTED_SPEC: accepted});
-        let patch = json!({"metadata": {"annotations": annotations}, "revision": number});
-        let api = self.api::<ControllerRevision>();
-        let patched = api.patch(name, &merge_params(), &Patch::Merge(patch)).await;
-        patched.map_err(|source| failed::<ControllerRevision>("renew", name, source))?;
-        Ok(())
-    }
+async fn renew(
+    writer: &Writer<'_>,
+    name: &str,
+    number: i64,
+    accepted: &str,
+) -> Result<(), ApplyError> {
+    let annotations = json!({ACCEPTED_SPEC: accepted});
+    let patch = json!({"metadata": {"annotations": annotations}, "revision": number});
+    let api = writer.api::<ControllerRevision>();
+    let patched = api.patch(name, &merge_params(), &Patch::Merge(patch)).await;
+    patched.map_err(|source| failed::<ControllerRevision>("renew", name, source))?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ pub(crate) struct PortRange(RangeInclusive<u16>);
 pub(crate) struct PortRangeError;
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct HostPorts {
     range: PortRange,
     /// Where the blocks begin of pods that the watch has not reported yet, by the pod.

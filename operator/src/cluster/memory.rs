@@ -3,6 +3,7 @@
 
 use super::children::Stored;
 use super::held_token::Held;
+use super::probe::Probes;
 use super::router_template::Template;
 use super::version::version_of;
 use super::written_statuses::WrittenStatuses;
@@ -26,6 +27,8 @@ pub(crate) struct DeploymentMemory {
     pub(crate) failures: u32,
     pub(crate) applied: ApplyCache,
     pub(crate) statuses: WrittenStatuses,
+    /// Of its workers whose readiness gate has not latched yet.
+    pub(crate) probes: Probes,
 }
 
 /// All that is remembered, by the deployment's UID; of shared objects, by a name for their namespace.

@@ -1,26 +1,72 @@
-//! Observes one deployment on the cluster: its pods as the watch reported them ([`facts`](super::facts)),
-//! and what only routers and leaving workers themselves can say.
+//! Observes one deployment on the cluster: its pods as the watch reported them ([`facts`](super::facts)), and what only
+//! its processes can say: whom routers send to, how far drains and probes are, how much load there is.
 
 use super::admin::Admin;
+use super::apply::Writer;
 use super::facts::PodFacts;
+use super::held_token::Held;
 use super::probe::{Probed, Probes, Worker};
+use super::scaling::observe_load;
+use super::snapshot::Snapshot;
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
+use crate::http_client::HttpClient;
+use crate::scaler::Scaler;
 use futures::future::{join, join_all};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_protocol::labels;
 use pd_protocol::workers::{DrainState, DrainStatus, WorkerList, WorkerState};
+use std::time::Duration;
+
+/// Pause until the next reconcile while something is awaited that no watch reports: a router's
+/// acknowledgement, the end of a drain.
+pub(super) const AWAITING: Duration = Duration::from_secs(1);
+
+/// What a deployment's processes are asked with.
+pub(crate) struct Clients {
+    pub(crate) admin: Admin,
+    pub(crate) http: HttpClient,
+    pub(crate) probes: Probes,
+}
 
 /// Asks whom it must and says how things stand.
 pub(crate) async fn observe(
+    snapshot: &Snapshot<'_>,
+    clients: &Clients,
+    mut scaler: Option<&mut Scaler>,
+) -> Observed {
+    let load = async {
+        let scaler = scaler.as_deref_mut()?;
+        observe_load(snapshot, &clients.http, scaler).await
+    };
+    let pods = observe_pods(snapshot.deployment(), &snapshot.pods, clients, snapshot.now);
+    let (mut observed, load) = join(pods, load).await;
+    observed.load = load;
+    if let Some(scaler) = scaler {
+        for pod in &mut observed.pods {
+            let mut facts = snapshot.pods.iter();
+            let facts = facts.find(|facts| facts.pod.name_any() == pod.name);
+            let uid = facts.and_then(|facts| facts.pod.uid());
+            pod.degraded = uid.is_some_and(|uid| scaler.is_degraded(&uid));
+        }
+    }
+    observed
+}
+
+/// All but the load.
+pub(crate) async fn observe_pods(
     deployment: &PdDeployment,
     facts: &[PodFacts],
-    admin: &Admin,
-    probes: &Probes,
+    clients: &Clients,
     now: Timestamp,
 ) -> Observed {
+    let Clients {
+        admin,
+        http,
+        probes,
+    } = clients;
     let drain = SignedDuration::from_secs(deployment.spec.drain.timeout_seconds.into());
     let workers = || {
         facts
@@ -38,21 +84,17 @@ pub(crate) async fn observe(
     let leaving = workers().map(|facts| observe_leaving(facts, admin, now, drain));
     // At the same time: one that does not answer must not make the others wait.
     let (routers, leaving) = join(join_all(routers), join_all(leaving)).await;
-    let uid = deployment.uid().unwrap_or_default();
     let ready: Vec<Worker> = workers()
         .filter(|facts| facts.ready() && !facts.leaves())
         .filter_map(|facts| facts.worker(&routers))
         .collect();
     let candidates = workers().filter(|facts| facts.is_candidate());
-    probes.keep(
-        &uid,
-        &candidates.filter_map(|facts| facts.pod.uid()).collect(),
-    );
+    probes.keep(&candidates.filter_map(|facts| facts.pod.uid()).collect());
     let mut unpaired = None;
     let pods = workers().zip(leaving).filter_map(|(facts, leaving)| {
         let probed = facts
             .acknowledged(&routers, &ready)
-            .map(|worker| probes.probe(&uid, worker, &ready));
+            .map(|worker| probes.probe(http, worker, &ready));
         if let Some(Probed::Failed(reason)) = &probed {
             unpaired.get_or_insert(reason.clone());
         }
@@ -62,6 +104,7 @@ pub(crate) async fn observe(
         pods: pods.collect(),
         routers,
         unpaired,
+        load: None,
     }
 }
 
@@ -129,6 +172,19 @@ async fn observe_leaving(
         }
     }
     Some(leaving)
+}
+
+// === impl Clients ===
+
+impl Clients {
+    pub(crate) fn of(writer: &Writer<'_>, token: &Held) -> Self {
+        let memories = &writer.context.memories;
+        Self {
+            admin: token.admin.clone(),
+            http: writer.context.http.clone(),
+            probes: memories.update(&writer.uid(), |memory| memory.probes.clone()),
+        }
+    }
 }
 
 // === impl PodFacts ===

@@ -17,7 +17,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A busy worker answers when it is a probe's turn. As long is a peer waited for that no router
@@ -55,14 +54,18 @@ pub(crate) struct Worker {
     pub(crate) serves: bool,
 }
 
-/// Probes of workers whose gate has not latched yet.
+/// Probes of a deployment's workers whose gate has not latched yet.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Probes {
-    client: HttpClient,
-    epoch: tokio::time::Instant,
-    /// By the deployment's UID, then the pod's.
-    known: Arc<Mutex<HashMap<String, HashMap<String, Probe>>>>,
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By the pod's UID.
+    probes: HashMap<String, Probe>,
     /// Distinguishes a probe from an earlier one of the same pod.
-    next: AtomicU64,
+    next: u64,
 }
 
 #[derive(Debug)]
@@ -87,22 +90,13 @@ enum State {
 // === impl Probes ===
 
 impl Probes {
-    pub(crate) fn new() -> Self {
-        Self {
-            // Workers take requests without a token: who may reach them is the network's to say.
-            client: HttpClient::new(String::new()),
-            epoch: tokio::time::Instant::now(),
-            known: Arc::default(),
-            next: AtomicU64::new(0),
-        }
-    }
-
-    /// How far the probe of a deployment's `worker` has come; begins one if it is time.
-    pub(crate) fn probe(&self, deployment: &str, worker: &Worker, all: &[Worker]) -> Probed {
+    /// How far the probe of `worker` has come; begins one if it is time. Workers take requests without a token: who
+    /// may reach them is the network's to say.
+    pub(crate) fn probe(&self, client: &HttpClient, worker: &Worker, all: &[Worker]) -> Probed {
         let now = Instant::now();
         let mut known = self.known.lock();
-        let of_deployment = known.entry(deployment.to_owned()).or_default();
-        let probe = of_deployment
+        let Known { probes, next } = &mut *known;
+        let probe = probes
             .entry(worker.uid.clone())
             .or_insert_with(|| Probe::new(now));
         let is_time = match probe.state {
@@ -115,10 +109,11 @@ impl Probes {
         }
         match choose(worker, all, probe.attempts) {
             Choice::Peer(peer) => {
-                let nr = self.next.fetch_add(1, Ordering::Relaxed);
+                let nr = *next;
+                *next += 1;
                 probe.state = State::Runs(nr);
                 probe.attempts += 1;
-                self.start(deployment.to_owned(), nr, worker.clone(), peer.clone());
+                self.start(client.clone(), nr, worker.clone(), peer.clone());
             }
             Choice::NotYet if !probe.has_waited(now) => {}
             // A failure stands even if no peer is left to show it.
@@ -128,29 +123,22 @@ impl Probes {
         probe.outcome()
     }
 
-    fn start(&self, deployment: String, nr: u64, worker: Worker, peer: Worker) {
-        let (client, epoch) = (self.client.clone(), self.epoch);
+    fn start(&self, client: HttpClient, nr: u64, worker: Worker, peer: Worker) {
         let known = Arc::clone(&self.known);
         tokio::spawn(async move {
-            let moved = see_kv_move(&client, epoch, &worker, &peer).await;
+            let moved = see_kv_move(&client, &worker, &peer).await;
             let mut known = known.lock();
-            let of_deployment = known.get_mut(&deployment);
-            let probe = of_deployment.and_then(|pods| pods.get_mut(&worker.uid));
+            let probe = known.probes.get_mut(&worker.uid);
             if let Some(probe) = probe.filter(|probe| probe.state == State::Runs(nr)) {
                 probe.end(moved);
             }
         });
     }
 
-    /// Forgets the workers of a deployment that are not among those to be admitted.
-    pub(crate) fn keep(&self, deployment: &str, candidates: &BTreeSet<String>) {
+    /// Forgets the workers that are not among those to be admitted.
+    pub(crate) fn keep(&self, candidates: &BTreeSet<String>) {
         let mut known = self.known.lock();
-        if let Some(of_deployment) = known.get_mut(deployment) {
-            of_deployment.retain(|uid, _| candidates.contains(uid));
-            if of_deployment.is_empty() {
-                known.remove(deployment);
-            }
-        }
+        known.probes.retain(|uid, _| candidates.contains(uid));
     }
 }
 
@@ -219,12 +207,8 @@ fn choose<'a>(worker: &Worker, all: &'a [Worker], attempts: usize) -> Choice<'a>
     Choice::Peer(peers[(first + attempts) % peers.len()])
 }
 
-async fn see_kv_move(
-    client: &HttpClient,
-    epoch: tokio::time::Instant,
-    worker: &Worker,
-    peer: &Worker,
-) -> Result<(), String> {
+async fn see_kv_move(client: &HttpClient, worker: &Worker, peer: &Worker) -> Result<(), String> {
+    let epoch = tokio::time::Instant::now();
     let has_moved = async || {
         let sample = scrape::agent(client, &worker.url, epoch).await;
         sample.is_ok_and(|sample| sample.counters.kv_bytes > 0.0)

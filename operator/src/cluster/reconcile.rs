@@ -1,51 +1,39 @@
-//! One reconcile of a deployment: validate and build, write what surrounds the pods, observe, plan and carry out
-//! its steps, scale, report. It assumes nothing about the one before it.
+//! One reconcile of a deployment. It assumes nothing about the one before it.
+//!
+//! Life of a reconcile: a valid spec is chosen → [`Snapshot::read`] → [`observe`] → [`decide`] → [`write`] → [`report`].
+//! Only `observe` asks the deployment's processes, only `decide` decides, and it does no I/O.
 
 use super::apply::Writer;
 use super::context::Context;
-use super::error::ApplyError;
-use super::error::ReconcileError;
-use super::facts::{PodFacts, all_facts};
-use super::observe::observe;
-use super::report::Report;
-use super::scaling;
-use super::shared::FormerAccount;
-use super::status::{self, StatusInputs};
-use crate::controller::build::{self, Resources};
-use crate::controller::plan::{Action as Step, Observed, ObservedPod, plan};
+use super::deletion::{delete_all, ensure_finalizer, refuse};
+use super::error::{ApplyError, ReconcileError};
+use super::facts::PodFacts;
+use super::held_token::Held;
+use super::history::last_valid;
+use super::observe::{AWAITING, Clients, observe};
+use super::report::{Report, report, write_report};
+use super::scaling::{INTERVAL, put_scaler, take_scaler};
+use super::snapshot::{Course, Snapshot};
+use super::status;
+use super::status_inputs::{bounded, status_inputs};
+use super::sync::{Sync, decide};
+use super::token::ensure_token;
+use super::write::{Outcome, write};
+use crate::controller::plan::{Observed, ObservedPod};
 use crate::controller::validate::{self, Valid};
-use k8s_openapi::api::apps::v1::Deployment;
+use crate::scaler::Scaler;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use pd_crds::field::FieldErrors;
-use pd_crds::{PdDeployment, PdDeploymentSpec, PdDeploymentStatus};
-use pd_protocol::{Backoff, labels};
+use pd_crds::{PdDeployment, PdDeploymentStatus};
+use pd_protocol::Backoff;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Pause until the next reconcile while something is awaited that no watch reports: a router's
-/// acknowledgement, the end of a drain.
-pub(super) const AWAITING: Duration = Duration::from_secs(1);
 /// Longest pause after a failure; it doubles with each in a row.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 const RETRY: Backoff = Backoff::doubling(Duration::from_secs(1), RETRY_MAX);
-
-/// Outcome of syncing a valid deployment.
-struct Synced {
-    /// When to look again at what no watch reports.
-    again: Option<Duration>,
-    /// The first write that failed.
-    failure: Option<ApplyError>,
-}
-
-/// What is carried out of a deployment: its spec, or while that is refused, the last valid one.
-struct Course {
-    valid: Valid,
-    resources: Resources,
-    refused: Option<String>,
-}
 
 /// Reconciles one deployment with its spec.
 pub(crate) async fn reconcile(
@@ -74,56 +62,101 @@ async fn reconcile_deployment(
     deployment: &PdDeployment,
     context: &Context,
 ) -> Result<Action, ReconcileError> {
-    let namespace = deployment
-        .namespace()
-        .ok_or_else(|| ReconcileError::NoNamespace(deployment.name_any()))?;
-    let writer = Writer {
-        context,
-        deployment,
-        namespace: &namespace,
-    };
+    let writer = Writer::of(deployment, context)?;
     if deployment.metadata.deletion_timestamp.is_some() {
-        return writer.delete_all().await;
+        return delete_all(&writer).await;
     }
-    writer.ensure_finalizer().await?;
+    ensure_finalizer(&writer).await?;
     let now = Timestamp::now();
-    let valid = validate::for_a_cluster(deployment, &context.config);
-    let course = match Course::of(valid, context) {
+    let course = match choose_course(&writer).await? {
         Ok(course) => course,
-        Err(errors) => {
-            let refused = bounded(&errors);
-            let kept = writer.last_valid().await?.map(Valid::accepted_before);
-            match kept.map(|kept| Course::of(Ok(kept), context)) {
-                Some(Ok(course)) => Course {
-                    refused: Some(refused),
-                    ..course
-                },
-                None | Some(Err(_)) => return writer.refuse(&refused, now).await,
-            }
-        }
+        Err(refused) => return refuse(&writer, &refused, now).await,
     };
     // From here on the spec is the one that is carried out.
-    let deployment = course.valid.deployment();
+    let deployment = course.deployment();
     let writer = Writer {
         deployment,
         ..writer
     };
-    if let Err(error) = writer.ensure_token().await {
-        let status = status::refused(deployment, status::CANNOT_APPLY, &bounded(&error), now);
-        writer.report(Report::without_pools(status)).await?;
-        return Err(error.into());
-    }
-    let synced = writer.sync(&course, now).await;
-    if let Some(error) = synced.failure {
-        return Err(ReconcileError::Apply {
-            error,
-            again: synced.again,
-        });
+    let token = match ensure_token(&writer).await {
+        Ok(token) => token,
+        Err(error) => {
+            let status = status::refused(deployment, status::CANNOT_APPLY, &bounded(&error), now);
+            write_report(&writer, Report::without_pools(status)).await?;
+            return Err(error.into());
+        }
+    };
+    let (again, failure) = sync(&writer, &course, &token, now).await;
+    if let Some(error) = failure {
+        return Err(ReconcileError::Apply { error, again });
     }
     context.succeeded(deployment);
-    Ok(synced
-        .again
-        .map_or_else(Action::await_change, Action::requeue))
+    Ok(again.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// The spec, or while that is refused, the last valid one; why it is refused where there is none.
+async fn choose_course(writer: &Writer<'_>) -> Result<Result<Course, String>, ApplyError> {
+    let Writer {
+        context,
+        deployment,
+        ..
+    } = writer;
+    let valid = validate::for_a_cluster(deployment, &context.config);
+    let refused = match Course::of(valid, context) {
+        Ok(course) => return Ok(Ok(course)),
+        Err(errors) => bounded(&errors),
+    };
+    let kept = last_valid(writer).await?.map(Valid::accepted_before);
+    let kept = kept.and_then(|kept| Course::of(Ok(kept), context).ok());
+    Ok(match kept {
+        Some(kept) => Ok(Course {
+            refused: Some(refused),
+            ..kept
+        }),
+        None => Err(refused),
+    })
+}
+
+/// Brings what there is one step closer to the spec. Says when to look again at what no watch reports, and which write
+/// failed first.
+async fn sync(
+    writer: &Writer<'_>,
+    course: &Course,
+    token: &Held,
+    now: Timestamp,
+) -> (Option<Duration>, Option<ApplyError>) {
+    let snapshot = Snapshot::read(writer, course, token, now);
+    let (clients, mut scaler) = (Clients::of(writer, token), take_scaler(writer));
+    let observed = observe(&snapshot, &clients, scaler.as_mut()).await;
+    let sync = decide(&snapshot, &observed, scaler.as_mut());
+    let mut outcome = write(writer, &clients.admin, &snapshot, &sync).await;
+    let status = status_of(&snapshot, &observed, &sync, &outcome, scaler.as_ref());
+    put_scaler(writer, scaler);
+    let again = requeue_after(&snapshot, &observed, &status);
+    let settles = report(writer, &course.resources, status, &mut outcome).await;
+    (again.into_iter().chain(settles).min(), outcome.failure)
+}
+
+/// What there is to say, with how the writes went.
+fn status_of(
+    snapshot: &Snapshot<'_>,
+    observed: &Observed,
+    sync: &Sync<'_>,
+    outcome: &Outcome,
+    scaler: Option<&Scaler>,
+) -> PdDeploymentStatus {
+    let deployment = snapshot.deployment();
+    let decided = scaler.map(|scaler| &scaler.decisions);
+    let before = deployment.status.as_ref().map(|status| &status.decisions);
+    let decisions = if outcome.unscaled { before } else { decided };
+    let decisions = decisions.cloned().unwrap_or_default();
+    let inputs = status_inputs(snapshot, observed, outcome, decisions);
+    let desired = if outcome.sized {
+        &sync.desired[..]
+    } else {
+        &[]
+    };
+    status::status(deployment, desired, observed, &inputs, snapshot.now)
 }
 
 /// Says when a failed reconcile is repeated.
@@ -147,192 +180,24 @@ pub(crate) fn retry(
     Action::requeue(pause)
 }
 
-// === impl Course ===
-
-impl Course {
-    fn of(valid: Result<Valid, FieldErrors>, context: &Context) -> Result<Self, FieldErrors> {
-        let valid = valid?;
-        Ok(Self {
-            resources: build::build(&valid, &context.config)?,
-            valid,
-            refused: None,
-        })
-    }
-}
-
-// === impl Writer ===
-
-impl Writer<'_> {
-    pub(crate) fn key(&self) -> ObjectRef<PdDeployment> {
-        ObjectRef::new(&self.deployment.name_any()).within(self.namespace)
-    }
-
-    pub(crate) fn facts(&self) -> Vec<PodFacts> {
-        let pods = self.context.pods.of(&self.key());
-        let mut facts = all_facts(self.deployment, pods, &self.context.nodes);
-        let since = self.context.token_since(&self.uid());
-        for facts in &mut facts {
-            let began = facts.pod.creation_timestamp().map(|time| time.0);
-            facts.holds_old_token = since.is_some() && began < since;
-        }
-        facts
-    }
-
-    /// Writes what surrounds the pods, then takes the next steps of the plan. A write that fails
-    /// does not keep the others from being tried.
-    async fn sync(&self, course: &Course, now: Timestamp) -> Synced {
-        let Course {
-            valid,
-            resources,
-            refused,
-        } = course;
-        let mut failure = self.apply_routers(resources).await.err();
-        let desired = match self.desired(valid, resources).await {
-            Ok(desired) => desired,
-            Err(error) => {
-                failure.get_or_insert(error);
-                Vec::new()
-            }
-        };
-        let facts = self.facts();
-        if let Err(error) = self.apply_budgets(valid, &desired, &facts).await {
-            failure.get_or_insert(error);
-        }
-        let (admin, probes) = (self.context.admin(self.deployment), &self.context.probes);
-        let mut observed = observe(self.deployment, &facts, &admin, probes, now).await;
-        self.note_degraded(&facts, &mut observed);
-        let steps = if desired.is_empty() {
-            Vec::new()
-        } else {
-            plan(&desired, &observed)
-        };
-        let outcome = self.take_steps(&steps, &facts, &observed, resources).await;
-        if let Err(error) = outcome {
-            failure.get_or_insert(error);
-        }
-        let spec = &valid.deployment().spec;
-        let decided = self.scale_by_load(spec, &desired, &facts, &observed).await;
-        let decisions = decided.unwrap_or_else(|error| {
-            failure.get_or_insert(error);
-            let before = self.deployment.status.as_ref();
-            before.map_or_else(Vec::new, |status| status.decisions.clone())
-        });
-        let inputs = StatusInputs {
-            decisions,
-            refused: refused.clone(),
-            ..self.status_inputs(valid, resources, &facts, &observed, failure.as_ref())
-        };
-        let status = status::status(self.deployment, &desired, &observed, &inputs, now);
-        let again = requeue_after(spec, &status, &facts, &observed);
-        let report = Report {
-            pools: self.pool_reports(resources, &status),
-            status,
-        };
-        let reported = match &failure {
-            Some(_) => self.report(report).await.map(|()| None),
-            None => self.report_settled(report).await,
-        };
-        let settles = reported.unwrap_or_else(|error| {
-            failure.get_or_insert(error);
-            None
-        });
-        Synced {
-            again: again.into_iter().chain(settles).min(),
-            failure,
-        }
-    }
-
-    /// What the namespace shares, router, Service, and the record of the revision.
-    async fn apply_routers(&self, resources: &Resources) -> Result<(), ApplyError> {
-        self.apply_shared().await?;
-        self.apply(&resources.service, &self.context.services)
-            .await?;
-        let made = with_token(&resources.router, self.context.token_since(&self.uid()));
-        let routers = self.routers(made).await?;
-        let account = self.former_account(&routers);
-        if account == FormerAccount::Kept {
-            self.keep_former_account().await?;
-        }
-        self.hand_over_replicas(&routers).await?;
-        self.apply(&routers, &self.context.deployments).await?;
-        self.remove_former(account).await?;
-        self.record_revision().await
-    }
-
-    async fn take_steps(
-        &self,
-        steps: &[Step],
-        facts: &[PodFacts],
-        observed: &Observed,
-        resources: &Resources,
-    ) -> Result<(), ApplyError> {
-        let mut outcome = Ok(());
-        for admitted in newly_routable(facts, observed) {
-            outcome = outcome.and(self.admit(admitted).await);
-        }
-        for facts in facts {
-            outcome = outcome.and(self.relabel(facts).await);
-            outcome = outcome.and(self.complete(facts, resources).await);
-        }
-        for step in steps {
-            tracing::debug!(deployment = %self.key(), ?step, "carrying out a step");
-            outcome = outcome.and(self.step(step, facts, observed, Some(resources)).await);
-        }
-        outcome
-    }
-}
-
-/// The routers, so that those which hold another token are replaced.
-fn with_token(router: &Deployment, since: Option<Timestamp>) -> Deployment {
-    let mut router = router.clone();
-    if let (Some(spec), Some(since)) = (&mut router.spec, since) {
-        let metadata = spec.template.metadata.get_or_insert_default();
-        let annotations = metadata.annotations.get_or_insert_default();
-        annotations.insert(labels::TOKEN_SINCE.to_owned(), since.to_string());
-    }
-    router
-}
-
 /// When to look again at what no watch reports.
 fn requeue_after(
-    spec: &PdDeploymentSpec,
-    status: &PdDeploymentStatus,
-    facts: &[PodFacts],
+    snapshot: &Snapshot<'_>,
     observed: &Observed,
+    status: &PdDeploymentStatus,
 ) -> Option<Duration> {
+    let (spec, pods) = (snapshot.spec(), &snapshot.pods);
     let is_leaving = |pod: &ObservedPod| pod.leaving.is_some_and(|leaving| !leaving.terminated);
     let is_coming = |facts: &PodFacts| facts.slot.is_some() && facts.ready() && !facts.routable();
-    let waits = observed.pods.iter().any(is_leaving) || facts.iter().any(is_coming);
+    let waits = observed.pods.iter().any(is_leaving) || pods.iter().any(is_coming);
     let deadline =
         Duration::from_secs(spec.rollout.progress_deadline_seconds.unsigned_abs().into());
     let looks = [
         (waits, AWAITING),
-        (spec.scales_by_load(), scaling::INTERVAL),
+        (spec.scales_by_load(), INTERVAL),
         // A watch reports progress until then.
         (status::is_progressing(status), deadline + AWAITING),
     ];
     let due = looks.into_iter().filter(|(holds, _)| *holds);
     due.map(|(_, pause)| pause).min()
-}
-
-/// Workers that every router acknowledged, whose gate has not latched yet.
-fn newly_routable<'a>(
-    facts: &'a [PodFacts],
-    observed: &'a Observed,
-) -> impl Iterator<Item = &'a PodFacts> {
-    facts.iter().filter(|facts| {
-        let name = facts.pod.name_any();
-        let mut pods = observed.pods.iter();
-        !facts.routable() && !facts.leaves() && pods.any(|pod| pod.name == name && pod.routable)
-    })
-}
-
-/// A message as a condition may carry it: Events end at 1 kB.
-pub(super) fn bounded(message: &impl ToString) -> String {
-    let mut text = message.to_string();
-    if let Some((end, _)) = text.char_indices().nth(1000) {
-        text.truncate(end);
-        text.push('…');
-    }
-    text
 }

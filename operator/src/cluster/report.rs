@@ -3,22 +3,19 @@
 //! A status is the dearest write there is: the apiserver validates the whole object for each. So
 //! statuses are written on a change only, and while things move, in steps.
 
-use super::apply::{Writer, merge_params};
-use super::children::Child;
-use super::error::{ApplyError, failed};
+use super::apply::Writer;
+use super::error::ApplyError;
 use super::status;
 use super::version::resource_version;
+use super::write::Outcome;
 use super::written_statuses::WrittenStatuses;
 use crate::controller::build::Resources;
 use crate::controller::build::component::Component;
-use kube::api::Patch;
 use kube::runtime::events::{Event, EventType};
 use kube::{Resource, ResourceExt};
 use pd_crds::status::RevisionStatus;
 use pd_crds::{PdDeployment, PdDeploymentStatus, PdPool, PdPoolStatus};
 use pd_protocol::labels;
-use serde::Serialize;
-use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// What a reconcile has to say.
@@ -103,103 +100,78 @@ fn replicas_selector(deployment: &PdDeployment, component: Component) -> String 
     equal.chain([stays]).collect::<Vec<_>>().join(",")
 }
 
-// === impl Writer ===
-
-impl Writer<'_> {
-    /// What there is to say of the pools, where it is news.
-    pub(crate) fn pool_reports(
-        &self,
-        resources: &Resources,
-        status: &PdDeploymentStatus,
-    ) -> Vec<(String, PdPoolStatus)> {
-        let pools = [
-            (&resources.prefill, &status.pools.prefill),
-            (&resources.decode, &status.pools.decode),
-        ];
-        let reports = pools.into_iter().filter_map(|(pool, counted)| {
-            let name = pool.object(self.deployment).name_any();
-            let stored = self.context.pools.find(&self.key(), &name)?;
-            let selector = replicas_selector(self.deployment, pool.role.into());
-            let status = status::of_pool(counted, selector, stored.metadata.generation);
-            let is_news = self.statuses(|written| written.is_news(&stored, &status));
-            is_news.then_some((name, status))
-        });
-        reports.collect()
+/// Writes what there is to say of a deployment that could be built; says when to write the rest, while things settle.
+pub(crate) async fn report(
+    writer: &Writer<'_>,
+    resources: &Resources,
+    status: PdDeploymentStatus,
+    outcome: &mut Outcome,
+) -> Option<Duration> {
+    let report = Report {
+        pools: pool_reports(writer, resources, &status),
+        status,
+    };
+    let is_news =
+        writer.deployment.status.as_ref() != Some(&report.status) || !report.pools.is_empty();
+    // A failure is said at once.
+    if outcome.failure.is_none()
+        && is_news
+        && let Some(left) = statuses(writer, |written| written.settles(Instant::now()))
+    {
+        return Some(left);
     }
+    outcome.note(write_report(writer, report).await);
+    None
+}
 
-    /// Writes a report once things have settled; until then, says how long to wait.
-    pub(crate) async fn report_settled(
-        &self,
-        report: Report,
-    ) -> Result<Option<Duration>, ApplyError> {
-        let is_news =
-            self.deployment.status.as_ref() != Some(&report.status) || !report.pools.is_empty();
-        if is_news && let Some(left) = self.statuses(|written| written.settles(Instant::now())) {
-            return Ok(Some(left));
+/// What there is to say of the pools, where it is news.
+fn pool_reports(
+    writer: &Writer<'_>,
+    resources: &Resources,
+    status: &PdDeploymentStatus,
+) -> Vec<(String, PdPoolStatus)> {
+    let pools = [
+        (&resources.prefill, &status.pools.prefill),
+        (&resources.decode, &status.pools.decode),
+    ];
+    let reports = pools.into_iter().filter_map(|(pool, counted)| {
+        let name = pool.object(writer.deployment).name_any();
+        let stored = writer.context.index.pools.find(&writer.key(), &name)?;
+        let selector = replicas_selector(writer.deployment, pool.role.into());
+        let status = status::of_pool(counted, selector, stored.metadata.generation);
+        let is_news = statuses(writer, |written| written.is_news(&stored, &status));
+        is_news.then_some((name, status))
+    });
+    reports.collect()
+}
+
+/// Writes what is news of a report, at once.
+pub(crate) async fn write_report(writer: &Writer<'_>, report: Report) -> Result<(), ApplyError> {
+    let Report { status, pools } = report;
+    for (name, status) in pools {
+        let patched = writer.patch_status::<PdPool>(&name, &status).await?;
+        let entry = (resource_version(patched.meta()), status);
+        statuses(writer, |written| written.pools.insert(name, entry));
+    }
+    let metrics = &writer.context.metrics.deployments;
+    metrics.record(writer.deployment, &status);
+    let before = writer.deployment.status.as_ref();
+    if before != Some(&status) {
+        let name = writer.deployment.name_any();
+        let patched = writer.patch_status::<PdDeployment>(&name, &status).await?;
+        for event in transitions(before, &status) {
+            writer.publish(&event).await;
         }
-        self.report(report).await?;
-        Ok(None)
+        let entry = (resource_version(patched.meta()), status);
+        statuses(writer, |written| written.deployment = Some(entry));
     }
+    statuses(writer, |written| written.unsettled = None);
+    Ok(())
+}
 
-    /// Writes what is news of a report.
-    pub(crate) async fn report(&self, report: Report) -> Result<(), ApplyError> {
-        let Report { status, pools } = report;
-        for (name, status) in pools {
-            let patched = self.patch_status::<PdPool>(&name, &status).await?;
-            let entry = (resource_version(patched.meta()), status);
-            self.statuses(|written| written.pools.insert(name, entry));
-        }
-        self.context
-            .metrics
-            .deployments
-            .record(self.deployment, &status);
-        let before = self.deployment.status.as_ref();
-        if before != Some(&status) {
-            let name = self.deployment.name_any();
-            let patched = self.patch_status::<PdDeployment>(&name, &status).await?;
-            self.publish_transition(before, &status).await;
-            let entry = (resource_version(patched.meta()), status);
-            self.statuses(|written| written.deployment = Some(entry));
-        }
-        self.statuses(|written| written.unsettled = None);
-        Ok(())
-    }
-
-    fn statuses<T>(&self, change: impl FnOnce(&mut WrittenStatuses) -> T) -> T {
-        let memories = &self.context.memories;
-        memories.update(&self.uid(), |memory| change(&mut memory.statuses))
-    }
-
-    async fn patch_status<K: Child>(
-        &self,
-        name: &str,
-        status: &impl Serialize,
-    ) -> Result<K, ApplyError> {
-        let patch = Patch::Merge(json!({"status": status}));
-        self.api::<K>()
-            .patch_status(name, &merge_params(), &patch)
-            .await
-            .map_err(|source| failed::<K>("write the status of", name, source))
-    }
-
-    /// Publishes what has changed since the last status, once.
-    async fn publish_transition(
-        &self,
-        before: Option<&PdDeploymentStatus>,
-        after: &PdDeploymentStatus,
-    ) {
-        for event in transitions(before, after) {
-            self.publish(&event).await;
-        }
-    }
-
-    /// Writes an Event; one that is lost is lost.
-    pub(crate) async fn publish(&self, event: &Event) {
-        let about = self.deployment.object_ref(&());
-        if let Err(error) = self.context.recorder.publish(event, &about).await {
-            tracing::warn!(%error, "cannot write an Event");
-        }
-    }
+fn statuses<T>(writer: &Writer<'_>, change: impl FnOnce(&mut WrittenStatuses) -> T) -> T {
+    let memories = &writer.context.memories;
+    memories.update(&writer.uid(), |memory| change(&mut memory.statuses))
 }
 
 #[cfg(test)]

@@ -2,10 +2,12 @@
 //! again when it is missing or changed, and removed after the last of them has gone.
 
 use super::apply::{Holder, Writer};
+use super::binding::bind;
 use super::children::{Child, Children, Stored, shared_key};
 use super::context::Context;
 use super::error::ApplyError;
 use super::facts::PodFacts;
+use super::index::Index;
 use super::memory::remembered_as;
 use crate::controller::build::account::{Account, build_former_account, former_account_name};
 use crate::controller::build::component::Component;
@@ -80,16 +82,17 @@ fn is_deserted(namespace: &str, listed: &Store<PdDeployment>) -> bool {
 
 impl FormerAccount {
     /// As the pods say that run; `wanted` is what routers are to be.
-    fn of(name: &str, wanted: &Deployment, pods: &[PodFacts]) -> Self {
+    pub(crate) fn of(deployment: &PdDeployment, wanted: &Deployment, pods: &[PodFacts]) -> Self {
+        let name = former_account_name(deployment);
         let template = wanted.spec.as_ref().map(|it| &it.template);
         let pod = template.and_then(|it| it.spec.as_ref());
         let account = pod.and_then(|it| it.service_account_name.as_deref());
         let mut routers = pods
             .iter()
             .filter(|facts| facts.component == Component::Router && !facts.has_ended());
-        if account == Some(name) {
+        if account == Some(name.as_str()) {
             Self::Kept
-        } else if routers.any(|facts| facts.account() == Some(name)) {
+        } else if routers.any(|facts| facts.account() == Some(name.as_str())) {
             Self::Leaves
         } else {
             Self::Unused
@@ -97,80 +100,78 @@ impl FormerAccount {
     }
 }
 
-// === impl Writer ===
-
-impl Writer<'_> {
-    /// Writes what the deployments of this namespace share, unless it is there.
-    pub(crate) async fn apply_shared(&self) -> Result<(), ApplyError> {
-        let context = self.context;
-        let wanted = build_shared(Some(self.namespace), &context.config);
-        if self.has_shared(&wanted) {
-            return Ok(());
-        }
-        // The second writer finds it there.
-        let _turn = context.sharing.lock().await;
-        let Shared { account, policies } = &wanted;
-        let holder = Holder::Namespace;
-        if !self.is_current(holder, &account.account, &context.accounts) {
-            self.apply_for(holder, &account.account, &context.accounts)
-                .await?;
-        }
-        if !self.is_current(holder, &account.binding, &context.bindings) {
-            self.bind(&account.binding, holder).await?;
-        }
-        for policy in policies {
-            self.apply_for(holder, policy, &context.policies).await?;
-        }
-        let key = shared_key(self.namespace);
-        for stored in unwanted(&wanted, &context.policies.of(&key)) {
-            self.remove::<NetworkPolicy>(&stored.name).await?;
-            context.policies.take(&key, &stored.name);
-        }
-        Ok(())
+/// Writes what the deployments of this namespace share, unless it is there.
+pub(crate) async fn apply_shared(writer: &Writer<'_>) -> Result<(), ApplyError> {
+    let context = writer.context;
+    let wanted = build_shared(Some(writer.namespace), &context.config);
+    if has_shared(writer, &wanted) {
+        return Ok(());
     }
-
-    fn has_shared(&self, wanted: &Shared) -> bool {
-        let (context, holder) = (self.context, Holder::Namespace);
-        let Shared { account, policies } = wanted;
-        let mut wanted_policies = policies.iter();
-        self.is_current(holder, &account.account, &context.accounts)
-            && self.is_current(holder, &account.binding, &context.bindings)
-            && wanted_policies.all(|it| self.is_current(holder, it, &context.policies))
-            && context.policies.of(&shared_key(self.namespace)).len() == policies.len()
+    // The second writer finds it there.
+    let _turn = context.sharing.lock().await;
+    let Shared { account, policies } = &wanted;
+    let holder = Holder::Namespace;
+    if !writer.is_current(holder, &account.account, &context.index.accounts) {
+        writer
+            .apply_for(holder, &account.account, &context.index.accounts)
+            .await?;
     }
-
-    /// What becomes of the account of this deployment alone, with what its routers are to be.
-    pub(crate) fn former_account(&self, routers: &Deployment) -> FormerAccount {
-        FormerAccount::of(
-            &former_account_name(self.deployment),
-            routers,
-            &self.facts(),
-        )
+    if !writer.is_current(holder, &account.binding, &context.index.bindings) {
+        bind(writer, &account.binding, holder).await?;
     }
-
-    /// Keeps up the account of this deployment alone.
-    pub(crate) async fn keep_former_account(&self) -> Result<(), ApplyError> {
-        let context = self.context;
-        let Account { account, binding } = build_former_account(self.deployment, &context.config);
-        self.apply(&account, &context.accounts).await?;
-        self.bind(&binding, Holder::Deployment).await
+    for policy in policies {
+        writer
+            .apply_for(holder, policy, &context.index.policies)
+            .await?;
     }
-
-    /// Removes what the deployment had alone before its namespace shared it.
-    pub(crate) async fn remove_former(&self, account: FormerAccount) -> Result<(), ApplyError> {
-        let Context {
-            accounts,
-            bindings,
-            policies,
-            ..
-        } = self.context;
-        self.remove_rest(policies, |_| false).await?;
-        if account == FormerAccount::Unused {
-            self.remove_rest(bindings, |_| false).await?;
-            self.remove_rest(accounts, |_| false).await?;
-        }
-        Ok(())
+    let key = shared_key(writer.namespace);
+    for stored in unwanted(&wanted, &context.index.policies.of(&key)) {
+        writer.remove::<NetworkPolicy>(&stored.name).await?;
+        context.index.policies.take(&key, &stored.name);
     }
+    Ok(())
+}
+
+fn has_shared(writer: &Writer<'_>, wanted: &Shared) -> bool {
+    let (context, holder) = (writer.context, Holder::Namespace);
+    let Shared { account, policies } = wanted;
+    let mut wanted_policies = policies.iter();
+    writer.is_current(holder, &account.account, &context.index.accounts)
+        && writer.is_current(holder, &account.binding, &context.index.bindings)
+        && wanted_policies.all(|it| writer.is_current(holder, it, &context.index.policies))
+        && context
+            .index
+            .policies
+            .of(&shared_key(writer.namespace))
+            .len()
+            == policies.len()
+}
+
+/// Keeps up the account of this deployment alone.
+pub(crate) async fn keep_former_account(writer: &Writer<'_>) -> Result<(), ApplyError> {
+    let context = writer.context;
+    let Account { account, binding } = build_former_account(writer.deployment, &context.config);
+    writer.apply(&account, &context.index.accounts).await?;
+    bind(writer, &binding, Holder::Deployment).await
+}
+
+/// Removes what the deployment had alone before its namespace shared it.
+pub(crate) async fn remove_former(
+    writer: &Writer<'_>,
+    account: FormerAccount,
+) -> Result<(), ApplyError> {
+    let Index {
+        accounts,
+        bindings,
+        policies,
+        ..
+    } = &writer.context.index;
+    writer.remove_rest(policies, |_| false).await?;
+    if account == FormerAccount::Unused {
+        writer.remove_rest(bindings, |_| false).await?;
+        writer.remove_rest(accounts, |_| false).await?;
+    }
+    Ok(())
 }
 
 /// Policies that are stored and not wanted.
@@ -193,17 +194,17 @@ impl Context {
     async fn remove_shared(&self, is_deserted: impl Fn(&str) -> bool) -> kube::Result<()> {
         let _turn = self.sharing.lock().await;
         let kinds = [
-            self.bindings.sharing_namespaces(),
-            self.accounts.sharing_namespaces(),
-            self.policies.sharing_namespaces(),
+            self.index.bindings.sharing_namespaces(),
+            self.index.accounts.sharing_namespaces(),
+            self.index.policies.sharing_namespaces(),
         ];
         let namespaces: BTreeSet<String> = kinds.into_iter().flatten().collect();
         for namespace in namespaces.iter().filter(|it| is_deserted(it)) {
-            self.remove_shared_of::<RoleBinding>(namespace, &self.bindings)
+            self.remove_shared_of::<RoleBinding>(namespace, &self.index.bindings)
                 .await?;
-            self.remove_shared_of::<ServiceAccount>(namespace, &self.accounts)
+            self.remove_shared_of::<ServiceAccount>(namespace, &self.index.accounts)
                 .await?;
-            self.remove_shared_of::<NetworkPolicy>(namespace, &self.policies)
+            self.remove_shared_of::<NetworkPolicy>(namespace, &self.index.policies)
                 .await?;
             self.memories.forget(&remembered_as(namespace));
             tracing::info!(

@@ -1,121 +1,95 @@
-//! How many of each: pools as their `PDPool`s say, routers, and the budgets that follow.
+//! How many of each: pools as their `PDPool`s say, and the disruption budgets that follow. Decided here, without I/O.
 
-use super::apply::Writer;
-use super::error::ApplyError;
-use super::facts::PodFacts;
-use crate::controller::build::Resources;
+use super::snapshot::Snapshot;
 use crate::controller::build::budget::{Evictable, Mover, build_budgets};
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Pool;
 use crate::controller::plan::Desired;
-use crate::controller::validate::Valid;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::runtime::events::{Event, EventType};
-use pd_crds::PoolRole;
 use pd_crds::drain::OnCordon;
 use pd_crds::node_disposition::NodeDisposition;
 use pd_crds::scaling::ScalingMode;
-use pd_protocol::labels;
+use pd_crds::{PdPool, PoolRole};
 
-impl Writer<'_> {
-    /// What is wanted of each pool, as its `PDPool` says once it exists.
-    pub(super) async fn desired(
-        &self,
-        valid: &Valid,
-        resources: &Resources,
-    ) -> Result<Vec<Desired>, ApplyError> {
-        let spec = &valid.deployment().spec;
-        let mut desired = Vec::new();
-        for pool in [&resources.prefill, &resources.decode] {
-            let object = pool.object(self.deployment);
-            let name = object.name_any();
-            let replicas = match self.context.pools.find(&self.key(), &name) {
-                None => {
-                    self.create(&object, &self.context.pools, |pool| pool)
-                        .await?;
-                    pool.replicas
-                }
-                Some(stored) => {
-                    let replicas = u32::try_from(stored.spec.replicas).unwrap_or(0);
-                    if spec.autoscaling.mode == ScalingMode::Off && replicas != pool.replicas {
-                        self.scale(&name, pool.replicas).await?;
-                        // Else the spec has changed, and that is what it asks for.
-                        if self.had_wanted(pool) {
-                            self.publish(&scale_undone(pool, &name, replicas)).await;
-                        }
-                        pool.replicas
-                    } else {
-                        replicas
-                    }
-                }
-            };
-            desired.push(pool.desired(spec, replicas));
-        }
-        Ok(desired)
-    }
+/// What is written of a pool's object.
+pub(crate) enum PoolWrite {
+    Create(Box<PdPool>),
+    Scale {
+        name: String,
+        replicas: u32,
+        /// Says that another client's size is undone.
+        event: Option<Box<Event>>,
+    },
+}
 
-    /// Whether a pool's size was the wanted one already when the status was last written.
-    fn had_wanted(&self, pool: &Pool) -> bool {
-        let status = self.deployment.status.as_ref();
-        let wanted = status.map(|status| match pool.role {
-            PoolRole::Decode => status.pools.decode.desired,
-            PoolRole::Prefill => status.pools.prefill.desired,
-        });
-        wanted.and_then(|wanted| u32::try_from(wanted).ok()) == Some(pool.replicas)
-    }
+/// What is wanted of each pool, as its `PDPool` says once it exists, and what has to be written for that.
+pub(crate) fn decide_sizes(snapshot: &Snapshot<'_>) -> (Vec<Desired>, Vec<PoolWrite>) {
+    let resources = &snapshot.course.resources;
+    let sizes = [&resources.prefill, &resources.decode].map(|pool| {
+        let (replicas, write) = decide_size(snapshot, pool);
+        (pool.desired(snapshot.spec(), replicas), write)
+    });
+    let (desired, writes): (Vec<_>, Vec<_>) = sizes.into_iter().unzip();
+    (desired, writes.into_iter().flatten().collect())
+}
 
-    /// As the spec says; where it leaves the number to others, those that there are.
-    pub(super) fn routers_wanted(&self) -> i32 {
-        let pods = || {
-            let pods = self.context.pods.of(&self.key()).into_iter();
-            let role = Component::Router.as_str();
-            let routers = pods.filter(|pod| {
-                let is_router = pod.labels().get(labels::ROLE).is_some_and(|it| it == role);
-                is_router && pod.metadata.deletion_timestamp.is_none()
-            });
-            i32::try_from(routers.count()).unwrap_or(i32::MAX).max(1)
-        };
-        self.deployment.spec.router.replicas.unwrap_or_else(pods)
+fn decide_size(snapshot: &Snapshot<'_>, pool: &Pool) -> (u32, Option<PoolWrite>) {
+    let object = pool.object(snapshot.deployment());
+    let Some(stored) = &snapshot.pools[pool.role] else {
+        return (pool.replicas, Some(PoolWrite::Create(Box::new(object))));
+    };
+    let replicas = u32::try_from(stored.spec.replicas).unwrap_or(0);
+    let is_ours = snapshot.spec().autoscaling.mode == ScalingMode::Off;
+    if !is_ours || replicas == pool.replicas {
+        return (replicas, None);
     }
+    let name = object.name_any();
+    // Else the spec has changed, and that is what it asks for.
+    let event = had_wanted(snapshot, pool).then(|| scale_undone(pool, &name, replicas));
+    let write = PoolWrite::Scale {
+        name,
+        replicas: pool.replicas,
+        event: event.map(Box::new),
+    };
+    (pool.replicas, Some(write))
+}
 
-    /// Disruption budgets; while the size of a pool is not known they stay as they are.
-    pub(super) async fn apply_budgets(
-        &self,
-        valid: &Valid,
-        desired: &[Desired],
-        facts: &[PodFacts],
-    ) -> Result<(), ApplyError> {
-        let spec = &valid.deployment().spec;
-        if desired.is_empty() {
-            return Ok(());
-        }
-        let moves = self.context.nodes.sees() && spec.drain.on_cordon == OnCordon::Move;
-        let pools = desired.iter().map(|pool| Evictable {
-            replicas: pool.replicas,
-            nodes: pool.nodes,
-        });
-        let pools: Vec<Evictable> = pools.collect();
-        let empties_node = facts
-            .iter()
-            .any(|facts| facts.disposition == NodeDisposition::Evacuate && facts.slot.is_some());
-        let mover = if moves {
-            Mover::of(&pools, empties_node)
-        } else {
-            Mover::Eviction
-        };
-        let wanted: u32 = pools.iter().map(|pool| pool.replicas * pool.nodes).sum();
-        // In a rollout there are more, and still only one of them may go.
-        let workers = facts.iter().filter(|facts| facts.slot.is_some());
-        let exist = workers.map(|facts| facts.members().count()).sum::<usize>();
-        let pods = wanted.max(u32::try_from(exist).unwrap_or(u32::MAX));
-        let budgets = build_budgets(self.deployment, pods, self.routers_wanted(), mover);
-        let known = &self.context.budgets;
-        for budget in &budgets {
-            self.apply(budget, known).await?;
-        }
-        let is_wanted = |name: &str| budgets.iter().any(|budget| budget.name_any() == name);
-        self.remove_rest(known, is_wanted).await
-    }
+/// Whether a pool's size was the wanted one already when the status was last written.
+fn had_wanted(snapshot: &Snapshot<'_>, pool: &Pool) -> bool {
+    let status = snapshot.deployment().status.as_ref();
+    let wanted = status.map(|status| match pool.role {
+        PoolRole::Decode => status.pools.decode.desired,
+        PoolRole::Prefill => status.pools.prefill.desired,
+    });
+    wanted.and_then(|wanted| u32::try_from(wanted).ok()) == Some(pool.replicas)
+}
+
+/// The disruption budgets of pools and routers.
+pub(crate) fn decide_budgets(
+    snapshot: &Snapshot<'_>,
+    desired: &[Desired],
+) -> Vec<PodDisruptionBudget> {
+    let moves = snapshot.sees_nodes && snapshot.spec().drain.on_cordon == OnCordon::Move;
+    let pools = desired.iter().map(|pool| Evictable {
+        replicas: pool.replicas,
+        nodes: pool.nodes,
+    });
+    let pools: Vec<Evictable> = pools.collect();
+    let mut workers = snapshot.pods.iter().filter(|facts| facts.slot.is_some());
+    // In a rollout there are more than wanted, and still only one of them may go.
+    let exist = workers.clone().map(|facts| facts.members().count());
+    let exist = u32::try_from(exist.sum::<usize>()).unwrap_or(u32::MAX);
+    let wanted: u32 = pools.iter().map(|pool| pool.replicas * pool.nodes).sum();
+    let empties_node = workers.any(|facts| facts.disposition == NodeDisposition::Evacuate);
+    let mover = if moves {
+        Mover::of(&pools, empties_node)
+    } else {
+        Mover::Eviction
+    };
+    let routers = snapshot.routers_wanted();
+    build_budgets(snapshot.deployment(), wanted.max(exist), routers, mover)
 }
 
 /// Says why a pool that another client scaled has its old size again.

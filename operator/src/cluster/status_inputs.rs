@@ -1,54 +1,88 @@
 //! What a status is made of beside the pods.
 
-use super::apply::Writer;
-use super::error::ApplyError;
 use super::facts::PodFacts;
-use super::reconcile::bounded;
-use super::status::StatusInputs;
+use super::snapshot::Snapshot;
+use super::write::Outcome;
 use crate::controller::build::component::Component;
 use crate::controller::build::{Resources, revision, router, service};
 use crate::controller::plan::Observed;
-use crate::controller::validate::Valid;
+use k8s_openapi::jiff::Timestamp;
 use pd_crds::PdDeploymentSpec;
+use pd_crds::status::Decision;
+use pd_crds::stuck::Stuck;
 
-impl Writer<'_> {
-    pub(super) fn status_inputs(
-        &self,
-        valid: &Valid,
-        resources: &Resources,
-        facts: &[PodFacts],
-        observed: &Observed,
-        failure: Option<&ApplyError>,
-    ) -> StatusInputs {
-        let routers = facts
-            .iter()
-            .filter(|facts| facts.component == Component::Router && facts.ready());
-        StatusInputs {
-            routers: (
-                i32::try_from(routers.count()).unwrap_or(i32::MAX),
-                self.routers_wanted(),
-            ),
-            endpoint: service::endpoint(valid.deployment(), self.namespace),
-            revision: revision::of_pools(&valid.deployment().spec),
-            suspended: valid.deployment().spec.suspend,
-            drifted: image_drift(facts, resources),
-            refused: None,
-            replaces_routers: self.replaces_routers(facts, &valid.deployment().spec),
-            trouble: failure.map(bounded),
-            decisions: Vec::new(),
-            stuck: facts.iter().find_map(PodFacts::stuck),
-            unpaired: observed.unpaired.as_ref().map(bounded),
-            progressed: facts.iter().filter_map(PodFacts::last_change).max(),
-        }
-    }
+/// What the status says beside the pods.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StatusInputs {
+    /// Routers that are ready, of those wanted.
+    pub(crate) routers: (i32, i32),
+    pub(crate) endpoint: String,
+    /// Revision of both pools together that the spec asks for.
+    pub(crate) revision: String,
+    pub(crate) suspended: bool,
+    /// Why the spec's last edit is not carried out, and the one before is.
+    pub(crate) refused: Option<String>,
+    /// Which workers run another image than new ones would.
+    pub(crate) drifted: Option<String>,
+    /// Whether a router runs that is not as the spec wants it.
+    pub(crate) replaces_routers: bool,
+    /// What the last writes ran into; nothing if all went well.
+    pub(crate) trouble: Option<String>,
+    /// What keeps the first pod that does not start from starting.
+    pub(crate) stuck: Option<Stuck>,
+    /// Why a worker that runs is not admitted: its KV reaches no peer.
+    pub(crate) unpaired: Option<String>,
+    /// The last decisions of the autoscaler.
+    pub(crate) decisions: Vec<Decision>,
+    /// When something last went forward.
+    pub(crate) progressed: Option<Timestamp>,
+}
 
-    fn replaces_routers(&self, facts: &[PodFacts], spec: &PdDeploymentSpec) -> bool {
-        let wanted = revision::revision(spec, Component::Router);
-        let mut routers = facts
-            .iter()
-            .filter(|facts| facts.component == Component::Router && !facts.has_ended());
-        routers.any(|router| router.revision() != wanted)
+// === impl StatusInputs ===
+
+impl StatusInputs {
+    /// What keeps a worker from serving, in the words of the component that knows.
+    pub(super) fn obstacle(&self) -> Option<&str> {
+        let stuck = self.stuck.as_ref().map(|stuck| stuck.message.as_str());
+        stuck.or(self.unpaired.as_deref())
     }
+}
+
+pub(super) fn status_inputs(
+    snapshot: &Snapshot<'_>,
+    observed: &Observed,
+    outcome: &Outcome,
+    decisions: Vec<Decision>,
+) -> StatusInputs {
+    let (deployment, spec) = (snapshot.deployment(), snapshot.spec());
+    let pods = &snapshot.pods;
+    let ready = snapshot.routers().filter(|facts| facts.ready()).count();
+    StatusInputs {
+        routers: (
+            i32::try_from(ready).unwrap_or(i32::MAX),
+            snapshot.routers_wanted(),
+        ),
+        endpoint: service::endpoint(deployment, snapshot.namespace),
+        revision: revision::of_pools(spec),
+        suspended: spec.suspend,
+        refused: snapshot.course.refused.clone(),
+        drifted: image_drift(pods, &snapshot.course.resources),
+        replaces_routers: replaces_routers(snapshot.routers(), spec),
+        trouble: outcome.failure.as_ref().map(bounded),
+        stuck: pods.iter().find_map(PodFacts::stuck),
+        unpaired: observed.unpaired.as_ref().map(bounded),
+        decisions,
+        progressed: pods.iter().filter_map(PodFacts::last_change).max(),
+    }
+}
+
+fn replaces_routers<'a>(
+    routers: impl Iterator<Item = &'a PodFacts>,
+    spec: &PdDeploymentSpec,
+) -> bool {
+    let wanted = revision::revision(spec, Component::Router);
+    let mut running = routers.filter(|facts| !facts.has_ended());
+    running.any(|router| router.revision() != wanted)
 }
 
 /// Workers of the wanted revision that run another image than new ones would, in words.
@@ -75,4 +109,14 @@ fn image_drift(facts: &[PodFacts], resources: &Resources) -> Option<String> {
         "{} pods of this revision run another image ({runs}) than new ones ({wanted})",
         drifted.len()
     ))
+}
+
+/// A message as a condition may carry it: Events end at 1 kB.
+pub(super) fn bounded(message: &impl ToString) -> String {
+    let mut text = message.to_string();
+    if let Some((end, _)) = text.char_indices().nth(1000) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }

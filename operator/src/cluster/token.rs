@@ -6,13 +6,14 @@ use super::apply::{Writer, post_params};
 use super::error::{ApplyError, failed};
 use super::facts::PodFacts;
 use super::held_token::Held;
+use super::snapshot::pods;
 use crate::controller::build::component::Component;
 use crate::controller::build::pod::{ADMIN_SECRET_KEY, admin_secret};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use kube::runtime::events::{Event, EventType};
-use kube::{Api, ResourceExt};
 use pd_crds::PdDeployment;
 use pd_protocol::labels::TOKEN_SINCE;
 use std::collections::BTreeMap;
@@ -21,64 +22,67 @@ use std::time::Duration;
 /// A Secret is read again after this long, so that a lost one is seen before pods lack it.
 const READ_AGAIN: Duration = Duration::from_secs(300);
 
-// === impl Writer ===
-
-impl Writer<'_> {
-    /// Reads the token, or makes one. A Secret of that name which is not ours is not read.
-    pub(crate) async fn ensure_token(&self) -> Result<(), ApplyError> {
-        let uid = self.uid();
-        let memories = &self.context.memories;
-        let known = memories.read(&uid, |memory| memory.token.clone()).flatten();
-        let facts = self.facts();
-        let is_fresh = |known: &Held| known.read.elapsed() < READ_AGAIN;
-        if known.as_ref().is_some_and(is_fresh) && !facts.iter().any(PodFacts::lacks_secret) {
-            return Ok(());
-        }
-        let api = self.api::<Secret>();
-        let name = admin_secret(self.deployment);
-        if known.is_none() && self.deployment.status.is_none() && facts.is_empty() {
-            // Most likely there is none, which the answer says.
-            let held = Held::renewed(None, false, Timestamp::now());
-            let secret = build_secret(self.deployment, name.clone(), &held);
-            match api.create(&post_params(), &secret).await {
-                Ok(_) => {
-                    memories.update(&uid, |memory| memory.token = Some(held));
-                    return Ok(());
-                }
-                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-                Err(source) => return Err(failed::<Secret>("create", &name, source)),
-            }
-        }
-        let held = self.read_token(&api, &name, known.as_ref(), !facts.is_empty());
-        let held = held.await?;
-        memories.update(&uid, |memory| memory.token = Some(held));
-        Ok(())
+/// The token, read or made. A Secret of that name which is not ours is not read.
+pub(crate) async fn ensure_token(writer: &Writer<'_>) -> Result<Held, ApplyError> {
+    let uid = writer.uid();
+    let memories = &writer.context.memories;
+    let known = memories.read(&uid, |memory| memory.token.clone()).flatten();
+    let pods = pods(writer, None);
+    let lacks_secret = pods.iter().any(PodFacts::lacks_secret);
+    let is_fresh = |known: &&Held| known.read.elapsed() < READ_AGAIN && !lacks_secret;
+    if let Some(known) = known.as_ref().filter(is_fresh) {
+        return Ok(known.clone());
     }
+    let is_new = known.is_none() && writer.deployment.status.is_none() && pods.is_empty();
+    // Most likely there is none yet, which the answer says.
+    let made = if is_new {
+        make_first(writer).await?
+    } else {
+        None
+    };
+    let held = match made {
+        Some(held) => held,
+        None => read_token(writer, known.as_ref(), !pods.is_empty()).await?,
+    };
+    memories.update(&uid, |memory| memory.token = Some(held.clone()));
+    Ok(held)
+}
 
-    /// Reads the token, or makes it again while `pods_run`.
-    async fn read_token(
-        &self,
-        api: &Api<Secret>,
-        name: &str,
-        known: Option<&Held>,
-        pods_run: bool,
-    ) -> Result<Held, ApplyError> {
-        let stored = api.get_opt(name).await;
-        let stored = stored.map_err(|source| failed::<Secret>("get", name, source))?;
-        if let Some(secret) = stored {
-            self.check_owner::<Secret>(name, secret.owner_references())?;
-            return Ok(Held::read(&secret, known));
-        }
-        let held = Held::renewed(known, pods_run, Timestamp::now());
-        let secret = build_secret(self.deployment, name.to_owned(), &held);
-        api.create(&post_params(), &secret)
-            .await
-            .map_err(|source| failed::<Secret>("create", name, source))?;
-        if pods_run {
-            self.publish(&lost(name, known.is_some())).await;
-        }
-        Ok(held)
+/// Makes the token of a new deployment; nothing if there is one.
+async fn make_first(writer: &Writer<'_>) -> Result<Option<Held>, ApplyError> {
+    let held = Held::renewed(None, false, Timestamp::now());
+    let name = admin_secret(writer.deployment);
+    let secret = build_secret(writer.deployment, name.clone(), &held);
+    match writer.api().create(&post_params(), &secret).await {
+        Ok(_) => Ok(Some(held)),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
+        Err(source) => Err(failed::<Secret>("create", &name, source)),
     }
+}
+
+/// Reads the token, or makes it again while `pods_run`.
+async fn read_token(
+    writer: &Writer<'_>,
+    known: Option<&Held>,
+    pods_run: bool,
+) -> Result<Held, ApplyError> {
+    let api = writer.api::<Secret>();
+    let name = &admin_secret(writer.deployment);
+    let stored = api.get_opt(name).await;
+    let stored = stored.map_err(|source| failed::<Secret>("get", name, source))?;
+    if let Some(secret) = stored {
+        writer.check_owner::<Secret>(name, secret.owner_references())?;
+        return Ok(Held::read(&secret, known));
+    }
+    let held = Held::renewed(known, pods_run, Timestamp::now());
+    let secret = build_secret(writer.deployment, name.to_owned(), &held);
+    api.create(&post_params(), &secret)
+        .await
+        .map_err(|source| failed::<Secret>("create", name, source))?;
+    if pods_run {
+        writer.publish(&lost(name, known.is_some())).await;
+    }
+    Ok(held)
 }
 
 /// Says that a Secret was lost, and what follows from it.

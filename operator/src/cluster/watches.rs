@@ -4,10 +4,10 @@ use super::children::{Child, Children, NotifyOf, Stored, Watch, watch, watch_met
 use super::context::Context;
 use super::history;
 use super::host_ports::HostPorts;
+use super::index::Index;
 use super::memory::Memories;
 use super::metrics::Metrics;
 use super::nodes::Nodes;
-use super::probe::Probes;
 use super::run::{ClusterConfig, RunError};
 use super::version::version_of;
 use crate::controller::site;
@@ -52,22 +52,22 @@ pub(super) async fn start(
         recorder: Recorder::new(client.clone(), reporter),
         config: build,
         metrics,
-        nodes,
-        host_ports: HostPorts::new(config.host_ports.clone()),
-        pods: watches.begin(NotifyOf::Everything, |pod| pod),
-        pools: watches.begin(NotifyOf::AllButStatus, |pool| pool),
-        deployments: watches.begin_metadata(),
-        services: watches.begin_metadata(),
-        accounts: watches.begin_shared(),
-        bindings: watches.begin_shared(),
-        budgets: watches.begin_metadata(),
-        policies: watches.begin_shared(),
-        revisions: watches.begin(NotifyOf::AllButStatus, history::pruned),
-        sharing: tokio::sync::Mutex::default(),
+        http: HttpClient::new(String::new()),
+        index: Index {
+            nodes,
+            host_ports: HostPorts::new(config.host_ports.clone()),
+            pods: watches.begin(NotifyOf::Everything, |pod| pod),
+            pools: watches.begin(NotifyOf::AllButStatus, |pool| pool),
+            deployments: watches.begin_metadata(),
+            services: watches.begin_metadata(),
+            accounts: watches.begin_shared(),
+            bindings: watches.begin_shared(),
+            budgets: watches.begin_metadata(),
+            policies: watches.begin_shared(),
+            revisions: watches.begin(NotifyOf::AllButStatus, history::pruned),
+        },
         memories: Memories::default(),
-        probes: Probes::new(),
-        // `/metrics` needs no token.
-        scrape_client: HttpClient::new(String::new()),
+        sharing: tokio::sync::Mutex::default(),
         client: client.clone(),
     };
     let Watches {
@@ -145,7 +145,7 @@ fn moved(
             let spec = pod.spec.as_ref();
             spec.is_some_and(|spec| spec.node_name.as_ref() == Some(&node))
         };
-        stream::iter(context.pods.owners_where(on_node))
+        stream::iter(context.index.pods.owners_where(on_node))
     })
 }
 

@@ -1,5 +1,6 @@
-//! Writes to workers' pods: the steps of the plan, the marks that it needs, the pods of further nodes.
+//! Writes to workers' pods: what is to be written, decided without I/O, and the writes.
 
+use super::admin::Admin;
 use super::apply::{Writer, merge_params, now};
 use super::error::{ApplyError, failed};
 use super::facts::PodFacts;
@@ -20,223 +21,304 @@ use pd_crds::pod::Pod;
 use pd_protocol::labels::{self, ROUTABLE_GATE};
 use pd_protocol::ports::WorkerPorts;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
-// === impl Writer ===
+/// One write to a worker's pods. Each is safe to repeat.
+#[derive(Debug)]
+pub(crate) enum WorkerWrite<'a> {
+    /// Latch the readiness gate: every router sends requests to it.
+    Admit(&'a PodFacts),
+    /// Add labels that selectors need.
+    Label(&'a PodFacts, BTreeMap<&'static str, &'static str>),
+    /// Make the pods of further nodes, which meet their leader.
+    Complete {
+        leader: &'a PodFacts,
+        pool: &'a Pool,
+        meet_at: SocketAddr,
+    },
+    Create {
+        pool: &'a Pool,
+        slot: Slot,
+    },
+    /// Mark it as leaving, for routers to see; nothing leads back.
+    Leave(&'a PodFacts),
+    /// Ask it to finish what it has and take nothing new.
+    Drain(&'a PodFacts),
+    Delete(&'a PodFacts, Leaving),
+}
 
-impl Writer<'_> {
-    /// Latches a worker's readiness gate: every router sends requests to it.
-    pub(crate) async fn admit(&self, facts: &PodFacts) -> Result<(), ApplyError> {
-        let worker = &facts.pod;
-        let mut metadata = as_seen(worker);
-        if facts.nodes() > 1 {
-            metadata["annotations"] = json!({labels::MEMBERS: facts.members_digest()});
-        }
-        let patch = json!({
-            "metadata": metadata,
-            "status": {"conditions": [{
-                "type": ROUTABLE_GATE,
-                "status": "True",
-                "reason": "RoutersAcknowledged",
-                "message": "every router sends requests to this worker",
-                "lastTransitionTime": now(),
-            }]},
-        });
-        let name = worker.name_any();
-        let patched = self
-            .api::<Pod>()
-            .patch_status(&name, &merge_params(), &Patch::Strategic(patch))
-            .await;
-        unless_changed(patched).map_err(|source| failed::<Pod>("admit", &name, source))
-    }
-
-    /// Carries out one step of the plan; without resources nothing is created.
-    pub(crate) async fn step(
-        &self,
-        action: &Action,
-        facts: &[PodFacts],
-        observed: &Observed,
-        resources: Option<&Resources>,
-    ) -> Result<(), ApplyError> {
-        let find = |name: &str| facts.iter().find(|facts| facts.pod.name_any() == name);
-        match action {
-            Action::Create { component, ordinal } => match resources {
-                Some(resources) => {
-                    self.create_pod(*component, *ordinal, facts, resources)
-                        .await
-                }
-                None => Ok(()),
-            },
-            Action::Leave { pod } => match find(pod) {
-                Some(facts) => {
-                    self.leave(&facts.pod).await?;
-                    if let Some(event) = moved(facts) {
-                        self.publish(&event).await;
-                    }
-                    Ok(())
-                }
-                None => Ok(()),
-            },
-            Action::Drain { pod } => {
-                let url = find(pod).and_then(|facts| facts.admin_url("/drain"));
-                if let Some(url) = url
-                    && let Err(error) = self.context.admin(self.deployment).drain(&url).await
-                {
-                    // The next look finds it undrained and asks again, until its deadline.
-                    tracing::warn!(pod, %error, "cannot ask a worker to drain");
-                }
-                Ok(())
-            }
-            Action::Terminate { pod } => match find(pod) {
-                Some(facts) => {
-                    let mut pods = observed.pods.iter();
-                    let leaving = pods.find(|is| is.name == *pod).and_then(|is| is.leaving);
-                    self.delete(facts, leaving.unwrap_or_default()).await
-                }
-                None => Ok(()),
-            },
-            // Routers watch the pods and find out by themselves.
-            Action::Register { .. } | Action::Cordon { .. } | Action::Deregister { .. } => Ok(()),
-        }
-    }
-
-    async fn create_pod(
-        &self,
-        component: Component,
-        ordinal: u32,
-        facts: &[PodFacts],
-        resources: &Resources,
-    ) -> Result<(), ApplyError> {
-        // A Deployment makes the routers.
-        let Some(role) = component.pool_role() else {
-            return Ok(());
-        };
-        let pool = resources.pool(role);
-        let slots = facts
-            .iter()
-            .filter(|facts| facts.component == component)
-            .filter_map(|facts| facts.slot);
-        let last = slots
-            .filter(|slot| slot.ordinal == ordinal)
-            .map(|slot| slot.incarnation)
-            .max();
-        let slot = Slot {
-            ordinal,
-            incarnation: last.unwrap_or(0) + 1,
-        };
-        let ports = self.ports_for(pool, &pool.pod_name(slot));
-        self.create_worker(&pool.pod(slot, ports)).await
-    }
-
-    async fn create_worker(&self, pod: &v1::Pod) -> Result<(), ApplyError> {
-        self.create(pod, &self.context.pods, |pod| pod).await
-    }
-
-    fn ports_for(&self, pool: &Pool, pod: &str) -> WorkerPorts {
-        let context = self.context;
-        if pool.shares_host_network() {
-            context.host_ports.give(self.namespace, pod, &context.pods)
-        } else {
-            WorkerPorts::WELL_KNOWN
-        }
-    }
-
-    /// Makes the pods of a replica's further nodes, as soon as its first has an address.
-    pub(crate) async fn complete(
-        &self,
-        facts: &PodFacts,
-        resources: &Resources,
-    ) -> Result<(), ApplyError> {
-        let Some(role) = facts.component.pool_role() else {
-            return Ok(());
-        };
-        let pool = resources.pool(role);
-        let is_lost = facts.disposition == NodeDisposition::Lost;
-        let comes_up = !facts.routable() && !facts.leaves() && !is_lost;
-        // One of an old revision that never served leaves.
-        if !comes_up || facts.revision() != pool.revision {
-            return Ok(());
-        }
-        let Some(meet_at) = facts.meets_at() else {
-            return Ok(());
-        };
-        for rank in facts.missing() {
-            let name = follower_name(&facts.pod.name_any(), rank);
-            if self.context.pods.find(&self.key(), &name).is_some() {
-                // Of a leader of the same name before; the watch reports its end.
-                continue;
-            }
-            let ports = self.ports_for(pool, &name);
-            let follower = pool.follower(&facts.pod.metadata, rank, meet_at, ports);
-            self.create_worker(&follower).await?;
-        }
-        Ok(())
-    }
-
-    /// Marks a worker as leaving, for routers to see; nothing leads back.
-    async fn leave(&self, worker: &Pod) -> Result<(), ApplyError> {
-        let mut metadata = as_seen(worker);
-        metadata["annotations"] = json!({labels::LEAVING_SINCE: now()});
-        metadata["labels"] = json!({labels::LEAVING: "true"});
-        let patch = json!({"metadata": metadata});
-        let name = worker.name_any();
-        let patched = self
-            .api::<Pod>()
-            .patch(&name, &merge_params(), &Patch::Merge(patch))
-            .await;
-        unless_changed(patched).map_err(|source| failed::<Pod>("mark", &name, source))
-    }
-
-    /// Gives a worker's pod the labels that selectors need.
-    pub(crate) async fn relabel(&self, facts: &PodFacts) -> Result<(), ApplyError> {
+/// What workers need that stay: a gate that latches, labels, the pods of further nodes.
+pub(crate) fn upkeep<'a>(
+    pods: &'a [PodFacts],
+    observed: &Observed,
+    resources: &'a Resources,
+) -> Vec<WorkerWrite<'a>> {
+    let admitted = newly_routable(pods, observed).map(WorkerWrite::Admit);
+    let rest = pods.iter().flat_map(|facts| {
         let lacking = facts.lacking_labels();
-        if lacking.is_empty() || facts.pod.metadata.deletion_timestamp.is_some() {
-            return Ok(());
-        }
-        let mut metadata = as_seen(&facts.pod);
-        metadata["labels"] = json!(lacking);
+        let is_due = !lacking.is_empty() && facts.pod.metadata.deletion_timestamp.is_none();
+        let label = is_due.then_some(WorkerWrite::Label(facts, lacking));
+        label.into_iter().chain(completion(facts, resources))
+    });
+    admitted.chain(rest).collect()
+}
+
+/// Workers that every router acknowledged, whose gate has not latched yet.
+fn newly_routable<'a>(
+    pods: &'a [PodFacts],
+    observed: &Observed,
+) -> impl Iterator<Item = &'a PodFacts> {
+    pods.iter().filter(|facts| {
         let name = facts.pod.name_any();
-        let patch = Patch::Merge(json!({"metadata": metadata}));
-        let api = self.api::<Pod>();
-        let patched = api.patch(&name, &merge_params(), &patch).await;
-        unless_changed(patched).map_err(|source| failed::<Pod>("label", &name, source))
-    }
+        let mut observed = observed.pods.iter();
+        !facts.routable() && !facts.leaves() && observed.any(|pod| pod.name == name && pod.routable)
+    })
+}
 
-    /// Deletes a worker. The pods of its further nodes belong to its own and go after it has ended:
-    /// until then it may still serve, and needs them. Those of one that is lost go at once.
-    async fn delete(&self, facts: &PodFacts, leaving: Leaving) -> Result<(), ApplyError> {
-        let is_deleted = self.delete_pod(&facts.pod).await?;
-        if facts.disposition == NodeDisposition::Lost {
-            for follower in facts.members().skip(1) {
-                self.delete_pod(follower).await?;
-            }
-        }
-        if let Some(took) = facts.leaving_for(Timestamp::now())
-            && is_deleted
-        {
-            let outcome = outcome_of(facts.disposition, leaving);
-            self.context.metrics.drained(outcome, took);
-        }
-        Ok(())
+/// The pods of a replica's further nodes, as soon as its first has an address.
+fn completion<'a>(facts: &'a PodFacts, resources: &'a Resources) -> Option<WorkerWrite<'a>> {
+    let pool = resources.pool(facts.component.pool_role()?);
+    let is_lost = facts.disposition == NodeDisposition::Lost;
+    let comes_up = !facts.routable() && !facts.leaves() && !is_lost;
+    // One of an old revision that never served leaves.
+    if !comes_up || facts.revision() != pool.revision || facts.missing().next().is_none() {
+        return None;
     }
+    Some(WorkerWrite::Complete {
+        leader: facts,
+        pool,
+        meet_at: facts.meets_at()?,
+    })
+}
 
-    /// Says whether it was there to be deleted.
-    async fn delete_pod(&self, pod: &Pod) -> Result<bool, ApplyError> {
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: pod.uid(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let name = pod.name_any();
-        match self.api::<Pod>().delete(&name, &params).await {
-            Ok(_) => Ok(true),
-            // Gone, or already another one.
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
-                Ok(false)
-            }
-            Err(source) => Err(failed::<Pod>("delete", &name, source)),
+/// What the steps of the plan write; without resources nothing is created.
+pub(crate) fn steps<'a>(
+    actions: &[Action],
+    pods: &'a [PodFacts],
+    observed: &Observed,
+    resources: Option<&'a Resources>,
+) -> Vec<WorkerWrite<'a>> {
+    let find = |name: &str| pods.iter().find(|facts| facts.pod.name_any() == name);
+    let writes = actions.iter().filter_map(|action| match action {
+        Action::Create { component, ordinal } => {
+            // A Deployment makes the routers.
+            let role = component.pool_role()?;
+            Some(WorkerWrite::Create {
+                pool: resources?.pool(role),
+                slot: next_slot(*component, *ordinal, pods),
+            })
         }
+        Action::Leave { pod } => find(pod).map(WorkerWrite::Leave),
+        Action::Drain { pod } => find(pod).map(WorkerWrite::Drain),
+        Action::Terminate { pod } => {
+            let mut observed = observed.pods.iter();
+            let leaving = observed.find(|is| is.name == *pod)?.leaving;
+            Some(WorkerWrite::Delete(find(pod)?, leaving.unwrap_or_default()))
+        }
+        // Routers watch the pods and find out by themselves.
+        Action::Register { .. } | Action::Cordon { .. } | Action::Deregister { .. } => None,
+    });
+    writes.collect()
+}
+
+/// The next incarnation of an ordinal.
+fn next_slot(component: Component, ordinal: u32, pods: &[PodFacts]) -> Slot {
+    let of_component = pods.iter().filter(|facts| facts.component == component);
+    let slots = of_component.filter_map(|facts| facts.slot);
+    let last = slots
+        .filter(|slot| slot.ordinal == ordinal)
+        .map(|slot| slot.incarnation)
+        .max();
+    Slot {
+        ordinal,
+        incarnation: last.unwrap_or(0) + 1,
+    }
+}
+
+/// Carries out one write.
+pub(crate) async fn write_worker(
+    writer: &Writer<'_>,
+    admin: &Admin,
+    write: &WorkerWrite<'_>,
+) -> Result<(), ApplyError> {
+    let (verb, pod) = write.named();
+    tracing::debug!(deployment = %writer.key(), verb, pod, "writing to a worker");
+    match write {
+        WorkerWrite::Admit(facts) => admit(writer, facts).await,
+        WorkerWrite::Label(facts, labels) => label(writer, &facts.pod, labels).await,
+        WorkerWrite::Complete {
+            leader,
+            pool,
+            meet_at,
+        } => complete(writer, leader, pool, *meet_at).await,
+        WorkerWrite::Create { pool, slot } => {
+            let ports = ports_for(writer, pool, &pool.pod_name(*slot));
+            create_worker(writer, &pool.pod(*slot, ports)).await
+        }
+        WorkerWrite::Leave(facts) => {
+            leave(writer, &facts.pod).await?;
+            if let Some(event) = moved(facts) {
+                writer.publish(&event).await;
+            }
+            Ok(())
+        }
+        WorkerWrite::Drain(facts) => {
+            drain(admin, facts).await;
+            Ok(())
+        }
+        WorkerWrite::Delete(facts, leaving) => delete(writer, facts, *leaving).await,
+    }
+}
+
+// === impl WorkerWrite ===
+
+impl WorkerWrite<'_> {
+    /// What is done to which pod, for the log.
+    pub(crate) fn named(&self) -> (&'static str, String) {
+        match self {
+            Self::Admit(facts) => ("admit", facts.pod.name_any()),
+            Self::Label(facts, _) => ("label", facts.pod.name_any()),
+            Self::Complete { leader, .. } => ("complete", leader.pod.name_any()),
+            Self::Create { pool, slot } => ("create", pool.pod_name(*slot)),
+            Self::Leave(facts) => ("leave", facts.pod.name_any()),
+            Self::Drain(facts) => ("drain", facts.pod.name_any()),
+            Self::Delete(facts, _) => ("delete", facts.pod.name_any()),
+        }
+    }
+}
+
+async fn admit(writer: &Writer<'_>, facts: &PodFacts) -> Result<(), ApplyError> {
+    let worker = &facts.pod;
+    let mut metadata = as_seen(worker);
+    if facts.nodes() > 1 {
+        metadata["annotations"] = json!({labels::MEMBERS: facts.members_digest()});
+    }
+    let patch = json!({
+        "metadata": metadata,
+        "status": {"conditions": [{
+            "type": ROUTABLE_GATE,
+            "status": "True",
+            "reason": "RoutersAcknowledged",
+            "message": "every router sends requests to this worker",
+            "lastTransitionTime": now(),
+        }]},
+    });
+    let name = worker.name_any();
+    let patched = writer
+        .api::<Pod>()
+        .patch_status(&name, &merge_params(), &Patch::Strategic(patch))
+        .await;
+    unless_changed(patched).map_err(|source| failed::<Pod>("admit", &name, source))
+}
+
+async fn label(
+    writer: &Writer<'_>,
+    worker: &Pod,
+    labels: &BTreeMap<&'static str, &'static str>,
+) -> Result<(), ApplyError> {
+    let mut metadata = as_seen(worker);
+    metadata["labels"] = json!(labels);
+    patch_metadata(writer, worker, metadata, "label").await
+}
+
+async fn leave(writer: &Writer<'_>, worker: &Pod) -> Result<(), ApplyError> {
+    let mut metadata = as_seen(worker);
+    metadata["annotations"] = json!({labels::LEAVING_SINCE: now()});
+    metadata["labels"] = json!({labels::LEAVING: "true"});
+    patch_metadata(writer, worker, metadata, "mark").await
+}
+
+async fn patch_metadata(
+    writer: &Writer<'_>,
+    worker: &Pod,
+    metadata: Value,
+    verb: &'static str,
+) -> Result<(), ApplyError> {
+    let name = worker.name_any();
+    let patch = Patch::Merge(json!({"metadata": metadata}));
+    let api = writer.api::<Pod>();
+    let patched = api.patch(&name, &merge_params(), &patch).await;
+    unless_changed(patched).map_err(|source| failed::<Pod>(verb, &name, source))
+}
+
+async fn complete(
+    writer: &Writer<'_>,
+    leader: &PodFacts,
+    pool: &Pool,
+    meet_at: SocketAddr,
+) -> Result<(), ApplyError> {
+    for rank in leader.missing() {
+        let name = follower_name(&leader.pod.name_any(), rank);
+        let known = &writer.context.index.pods;
+        if known.find(&writer.key(), &name).is_some() {
+            // Of a leader of the same name before; the watch reports its end.
+            continue;
+        }
+        let ports = ports_for(writer, pool, &name);
+        let follower = pool.follower(&leader.pod.metadata, rank, meet_at, ports);
+        create_worker(writer, &follower).await?;
+    }
+    Ok(())
+}
+
+async fn create_worker(writer: &Writer<'_>, pod: &v1::Pod) -> Result<(), ApplyError> {
+    let known = &writer.context.index.pods;
+    writer.create(pod, known, |pod| pod).await
+}
+
+fn ports_for(writer: &Writer<'_>, pool: &Pool, pod: &str) -> WorkerPorts {
+    let index = &writer.context.index;
+    if pool.shares_host_network() {
+        index.host_ports.give(writer.namespace, pod, &index.pods)
+    } else {
+        WorkerPorts::WELL_KNOWN
+    }
+}
+
+async fn drain(admin: &Admin, facts: &PodFacts) {
+    if let Some(url) = facts.admin_url("/drain")
+        && let Err(error) = admin.drain(&url).await
+    {
+        // The next reconcile finds it undrained and asks again, until its deadline.
+        let pod = facts.pod.name_any();
+        tracing::warn!(pod, %error, "cannot ask a worker to drain");
+    }
+}
+
+/// Deletes a worker. The pods of its further nodes belong to its own and go after it has ended:
+/// until then it may still serve, and needs them. Those of one that is lost go at once.
+async fn delete(writer: &Writer<'_>, facts: &PodFacts, leaving: Leaving) -> Result<(), ApplyError> {
+    let is_deleted = delete_pod(writer, &facts.pod).await?;
+    if facts.disposition == NodeDisposition::Lost {
+        for follower in facts.members().skip(1) {
+            delete_pod(writer, follower).await?;
+        }
+    }
+    if let Some(took) = facts.leaving_for(Timestamp::now())
+        && is_deleted
+    {
+        let outcome = outcome_of(facts.disposition, leaving);
+        writer.context.metrics.drained(outcome, took);
+    }
+    Ok(())
+}
+
+/// Says whether it was there to be deleted.
+async fn delete_pod(writer: &Writer<'_>, pod: &Pod) -> Result<bool, ApplyError> {
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: pod.uid(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    let name = pod.name_any();
+    match writer.api::<Pod>().delete(&name, &params).await {
+        Ok(_) => Ok(true),
+        // Gone, or already another one.
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(false),
+        Err(source) => Err(failed::<Pod>("delete", &name, source)),
     }
 }
 

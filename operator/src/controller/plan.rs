@@ -5,6 +5,7 @@
 //! A worker's way out: `Leave` → every router acknowledged its `Cordon` → `Drain` → drained or past
 //! the deadline → `Terminate` → its process is gone → `Deregister`.
 
+use crate::controller::autoscale::observations::Load;
 use crate::controller::build::component::Component;
 use crate::controller::build::slot::Slot;
 use pd_crds::node_disposition::NodeDisposition;
@@ -72,12 +73,14 @@ pub(crate) struct ObservedRouter {
     pub(crate) workers: Option<Vec<WorkerStatus>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Observed {
     pub(crate) pods: Vec<ObservedPod>,
     pub(crate) routers: Vec<ObservedRouter>,
     /// Why a worker that is to serve is not admitted: its KV reaches no peer.
     pub(crate) unpaired: Option<String>,
+    /// What the autoscaler decides by; nothing where it need not, or not yet again.
+    pub(crate) load: Option<Load>,
 }
 
 /// One step. Each is safe to repeat.

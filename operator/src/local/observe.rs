@@ -34,7 +34,7 @@ pub(crate) async fn observe(fleet: &mut Fleet) -> Observed {
     Observed {
         pods,
         routers,
-        unpaired: None,
+        ..Observed::default()
     }
 }
 

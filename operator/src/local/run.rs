@@ -12,7 +12,9 @@ use super::signals::Signals;
 use super::status::{LocalPhase, LocalStatus};
 use super::target::{Target, TargetError, is_ready};
 use super::watch::WatchedFile;
-use crate::controller::plan::{Action, Desired, Observed, plan};
+use crate::controller::plan::{Action, Observed};
+use crate::decide::{Decided, decide};
+use k8s_openapi::jiff::Timestamp;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -123,10 +125,13 @@ impl Runtime {
         loop {
             self.take_edit();
             let desired = self.scaler.desired(&self.target);
-            let (observed, actions) = self.pass(&desired).await?;
-            let (fleet, target) = (&self.fleet, &self.target);
-            self.scaler.pass(fleet, target, &observed).await;
-            self.settle(actions.is_empty() && is_ready(&desired, &observed));
+            let mut observed = self.observe().await;
+            let (fleet, spec) = (&self.fleet, self.target.spec());
+            self.scaler.observe(fleet, spec, &mut observed).await;
+            let scaler = Some(self.scaler.inner());
+            let decided = decide(spec, &desired, &observed, scaler, Timestamp::now());
+            self.write(&decided).await?;
+            self.settle(decided.steps.is_empty() && is_ready(&desired, &observed));
             self.write_status()?;
             if self.config.once {
                 if self.has_been_ready {
@@ -144,17 +149,18 @@ impl Runtime {
         }
     }
 
-    /// Observes, plans and applies. A step that fails is planned again by the next pass; only what
-    /// keeps everything from ever starting is an error.
-    async fn pass(&mut self, desired: &[Desired]) -> Result<(Observed, Vec<Action>), RunError> {
+    async fn observe(&mut self) -> Observed {
         let seconds = u64::try_from(self.target.spec().drain.timeout_seconds).unwrap_or(0);
         self.fleet.drain_limit = Duration::from_secs(seconds);
         self.fleet.listen = self.listen();
-        let mut observed = observe(&mut self.fleet).await;
-        self.scaler.note_degraded(&mut observed);
-        let actions = plan(desired, &observed);
+        observe(&mut self.fleet).await
+    }
+
+    /// Carries out what was decided. A step that fails is decided again by the next pass; only what keeps everything
+    /// from ever starting is an error.
+    async fn write(&mut self, decided: &Decided) -> Result<(), RunError> {
         let mut trouble = None;
-        for action in &actions {
+        for action in &decided.steps {
             let result = self.fleet.apply(action, &self.target.resources).await;
             let Err(error) = result else { continue };
             if matches!(action, Action::Create { .. }) && !self.has_been_ready {
@@ -169,7 +175,13 @@ impl Runtime {
                 .progress(&format!("{message}; tries again"));
         }
         self.trouble = trouble;
-        Ok((observed, actions))
+        if let Some(decision) = &decided.scaling {
+            if decision.change().is_some() {
+                self.fleet.console.progress(&decision.message());
+            }
+            self.scaler.follow(decision);
+        }
+        Ok(())
     }
 
     /// Takes over an edit of the file, or says why not and keeps what runs.
@@ -290,7 +302,10 @@ impl Runtime {
         let mut killed = false;
         while !self.fleet.entries.is_empty() {
             let desired = self.target.desired_at_stop(&self.fleet);
-            self.pass(&desired).await?;
+            let observed = self.observe().await;
+            let now = Timestamp::now();
+            let decided = decide(self.target.spec(), &desired, &observed, None, now);
+            self.write(&decided).await?;
             // A status that cannot be written must not keep processes from being ended.
             let _written = self.write_status();
             let wake = Arc::clone(&self.fleet.wake);

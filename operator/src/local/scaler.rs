@@ -4,12 +4,13 @@ use super::fleet::{Entry, Fleet};
 use super::process::Phase;
 use super::status::ScalingStatus;
 use super::target::Target;
-use crate::controller::autoscale::ScalingSpec;
+use crate::controller::autoscale::Decision;
 use crate::controller::autoscale::observations::{Replica, ReplicaState};
 use crate::controller::autoscale::per_role::PerRole;
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, Observed, ObservedPod};
-use crate::scaler::{self, Source};
+use crate::scaler::{self, Source, Sources};
+use pd_crds::PdDeploymentSpec;
 use pd_crds::scaling::ScalingMode;
 use std::time::Duration;
 
@@ -50,64 +51,69 @@ impl Scaler {
         }
     }
 
-    /// Notes which pods are degraded.
-    pub(crate) fn note_degraded(&self, observed: &mut Observed) {
-        for pod in &mut observed.pods {
-            let uid = pod.name.clone();
-            self.inner.note_degraded(pod, &uid);
-        }
-    }
-
-    /// Looks and decides, if it is time.
-    pub(crate) async fn pass(&mut self, fleet: &Fleet, target: &Target, observed: &Observed) {
-        if !target.spec().scales_by_load() {
+    /// Adds the load to what was observed, if it is time.
+    pub(crate) async fn observe(
+        &mut self,
+        fleet: &Fleet,
+        spec: &PdDeploymentSpec,
+        observed: &mut Observed,
+    ) {
+        if !spec.scales_by_load() {
             *self = Self::new();
             return;
         }
-        let spec = ScalingSpec::of(target.spec());
-        if !self.inner.is_due() {
-            return;
+        if self.inner.is_due() {
+            let replicas = observed.pods.iter();
+            let sources = Sources {
+                agents: sources(fleet, |entry| {
+                    !is_router(entry) && entry.process.state().phase == Phase::Ready
+                }),
+                routers: sources(fleet, is_router),
+                replicas: replicas.filter_map(|pod| replica(fleet, pod)).collect(),
+                room_came: None,
+            };
+            observed.load = Some(self.inner.look(&fleet.client, sources).await);
         }
-        let is_router = |entry: &Entry| entry.component == Component::Router;
-        let agents = sources(fleet, |entry| {
-            !is_router(entry) && entry.process.state().phase == Phase::Ready
-        });
-        let routers = sources(fleet, is_router);
-        let router_queue = self.inner.look(&fleet.client, &agents, &routers).await;
-        let replicas = observed.pods.iter();
-        let replicas = replicas
-            .filter_map(|pod| self.replica(fleet, pod))
-            .collect();
-        let desired = self.desired(target);
-        let observations = scaler::observations(&desired, observed, replicas, router_queue, None);
-        let decision = self.inner.decide(&observations, &spec);
-        if decision.change().is_some() {
-            fleet.console.progress(&decision.message());
+        for pod in &mut observed.pods {
+            pod.degraded = self.inner.is_degraded(&pod.name);
         }
-        self.targets = match spec.mode {
+    }
+
+    /// What decides by that load.
+    pub(crate) fn inner(&mut self) -> &mut scaler::Scaler {
+        &mut self.inner
+    }
+
+    /// Takes over the sizes that were decided.
+    pub(crate) fn follow(&mut self, decision: &Decision) {
+        self.targets = match decision.mode {
             ScalingMode::Auto => Some(decision.to),
             ScalingMode::Advise | ScalingMode::External | ScalingMode::Off => None,
         };
     }
+}
 
-    fn replica(&self, fleet: &Fleet, pod: &ObservedPod) -> Option<Replica> {
-        let entry = fleet.entries.get(&pod.name);
-        let phase = entry.map(|entry| entry.process.state().phase);
-        let state = match (&pod.leaving, pod.serves()) {
-            (Some(_), _) => ReplicaState::Leaving,
-            (None, true) => ReplicaState::Serving,
-            (None, false) if phase == Some(Phase::BackOff) => ReplicaState::Unschedulable,
-            (None, false) => ReplicaState::Starting,
-        };
-        Some(Replica {
-            // A name is of one incarnation.
-            uid: pod.name.clone(),
-            role: pod.component.pool_role()?,
-            revision: pod.revision.clone(),
-            state,
-            sample: self.inner.sample(&pod.name),
-        })
-    }
+fn is_router(entry: &Entry) -> bool {
+    entry.component == Component::Router
+}
+
+fn replica(fleet: &Fleet, pod: &ObservedPod) -> Option<Replica> {
+    let entry = fleet.entries.get(&pod.name);
+    let phase = entry.map(|entry| entry.process.state().phase);
+    let state = match (&pod.leaving, pod.serves()) {
+        (Some(_), _) => ReplicaState::Leaving,
+        (None, true) => ReplicaState::Serving,
+        (None, false) if phase == Some(Phase::BackOff) => ReplicaState::Unschedulable,
+        (None, false) => ReplicaState::Starting,
+    };
+    Some(Replica {
+        // A name is of one incarnation.
+        uid: pod.name.clone(),
+        role: pod.component.pool_role()?,
+        revision: pod.revision.clone(),
+        state,
+        sample: None,
+    })
 }
 
 /// Those of the fleet's processes; a name is of one incarnation.

@@ -165,7 +165,6 @@ const LONGER: &[(&str, usize)] = &[
     ("agent/verbs/src/ffi.rs", 438),
     ("e2e/tests/kube/stand.rs", 426),
     ("operator/src/cluster/children.rs", 441),
-    ("operator/src/cluster/status.rs", 435),
     ("operator/src/controller/autoscale/tests/simulator.rs", 437),
     ("operator/src/controller/plan/tests.rs", 451),
 ];

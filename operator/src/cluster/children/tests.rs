@@ -13,7 +13,7 @@ fn mk_pod(name: &str, deployment: Option<&str>) -> Pod {
 }
 
 fn mk_indexer() -> (Indexer<Pod, Pod>, Children<Pod>) {
-    let objects = Arc::<RwLock<Index<Pod>>>::default();
+    let objects = Arc::<RwLock<Contents<Pod>>>::default();
     let indexer = Indexer {
         notify: NotifyOf::Everything,
         keep: |pod| pod,

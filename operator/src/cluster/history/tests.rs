@@ -48,7 +48,7 @@ fn all_of_the_last_valid_spec_is_kept_sizes_and_routers_too() {
         spec.router.replicas = Some(7);
     });
     assert_eq!(
-        last_valid(&edited, &mk_record(&before), &config()),
+        spec_of(&edited, &mk_record(&before), &config()),
         Some(before.spec)
     );
 }
@@ -58,10 +58,7 @@ fn what_an_older_operator_took_is_kept_though_new_rules_refuse_it() {
     let mut record = mk_record(&mk_deployment(relative));
     record.metadata.annotations = None;
     let same = mk_deployment(relative);
-    assert_eq!(
-        last_valid(&same, &record, &config()),
-        Some(same.spec.clone())
-    );
+    assert_eq!(spec_of(&same, &record, &config()), Some(same.spec.clone()));
 }
 
 #[test]
@@ -70,14 +67,14 @@ fn of_an_older_record_the_pods_parts_are_kept_if_the_rest_is_valid() {
     let mut record = mk_record(&before);
     record.metadata.annotations = None;
     let edited = mk_deployment(relative);
-    let kept = last_valid(&edited, &record, &config()).expect("a spec");
+    let kept = spec_of(&edited, &record, &config()).expect("a spec");
     assert_eq!(
         (kept.engine.image.as_deref(), kept.pools.decode.replicas),
         (Some("agent:2"), Some(3))
     );
     record.data = Some(RawExtension(recorded(&edited.spec)));
     record.metadata.name = Some("tiny-of-another-spec".to_owned());
-    assert_eq!(last_valid(&edited, &record, &config()), None);
+    assert_eq!(spec_of(&edited, &record, &config()), None);
 }
 
 #[test]
@@ -85,7 +82,7 @@ fn a_spec_that_no_annotation_can_hold_is_not_kept() {
     let large = mk_deployment(|spec| {
         spec.model.served_model_name = Some("m".repeat(ACCEPTED_BYTES_MAX));
     });
-    assert_eq!(last_valid(&large, &mk_record(&large), &config()), None);
+    assert_eq!(spec_of(&large, &mk_record(&large), &config()), None);
 }
 
 #[test]

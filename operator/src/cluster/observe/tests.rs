@@ -45,6 +45,14 @@ fn mk_pod(name: &str, role: &str, conditions: &[&str]) -> Pod {
     pod
 }
 
+fn mk_clients() -> Clients {
+    Clients {
+        admin: Admin::new(String::new()),
+        http: HttpClient::new(String::new()),
+        probes: Probes::default(),
+    }
+}
+
 fn facts(pod: Pod) -> PodFacts {
     facts_of(vec![pod]).remove(0)
 }
@@ -55,9 +63,8 @@ fn facts_of(pods: Vec<Pod>) -> Vec<PodFacts> {
 }
 
 async fn observed(pod: Pod, now: Timestamp) -> ObservedPod {
-    let admin = Admin::new(String::new());
     let facts = [facts(pod)];
-    let mut observed = observe(&mk_deployment(), &facts, &admin, &Probes::new(), now).await;
+    let mut observed = observe_pods(&mk_deployment(), &facts, &mk_clients(), now).await;
     observed.pods.remove(0)
 }
 

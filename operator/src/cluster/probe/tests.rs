@@ -19,6 +19,10 @@ fn mk_worker(name: &str, component: Component, kv_compat: Option<&str>) -> Worke
 
 use Component::{Decode, Prefill};
 
+fn mk_client() -> HttpClient {
+    HttpClient::new(String::new())
+}
+
 #[test]
 fn a_worker_probes_with_the_other_role_of_its_own_kind_in_turn() {
     let new = mk_worker("d-new", Decode, Some("a"));
@@ -55,19 +59,19 @@ fn peers_that_may_come_are_waited_for_and_others_are_not() {
 async fn the_first_of_its_kind_waits_for_no_peer() {
     let first = mk_worker("p-0", Prefill, Some("a"));
     let old = mk_worker("d-0", Decode, Some("b"));
-    let probes = Probes::new();
+    let probes = Probes::default();
     let all = [old, first.clone()];
-    assert_eq!(probes.probe("u", &first, &all), Probed::Passed);
+    assert_eq!(probes.probe(&mk_client(), &first, &all), Probed::Passed);
 }
 
 /// A worker whose probe has failed, and all workers.
 async fn mk_failed(probes: &Probes) -> (Worker, Vec<Worker>, String) {
     let new = mk_worker("d-0", Decode, Some("a"));
     let all = vec![mk_worker("p-0", Prefill, Some("a")), new.clone()];
-    assert_eq!(probes.probe("u", &new, &all), Probed::Runs);
+    assert_eq!(probes.probe(&mk_client(), &new, &all), Probed::Runs);
     loop {
         tokio::task::yield_now().await;
-        if let Probed::Failed(reason) = probes.probe("u", &new, &all) {
+        if let Probed::Failed(reason) = probes.probe(&mk_client(), &new, &all) {
             return (new, all, reason);
         }
     }
@@ -75,34 +79,32 @@ async fn mk_failed(probes: &Probes) -> (Worker, Vec<Worker>, String) {
 
 #[tokio::test]
 async fn a_peer_that_cannot_be_reached_is_named() {
-    let (_, _, reason) = mk_failed(&Probes::new()).await;
+    let (_, _, reason) = mk_failed(&Probes::default()).await;
     assert!(reason.starts_with("no KV from p-0 to d-0: "), "{reason}");
 }
 
 #[tokio::test]
 async fn what_failed_stays_failed_while_its_peers_are_away() {
-    let probes = Probes::new();
+    let probes = Probes::default();
     let (new, _, reason) = mk_failed(&probes).await;
     let known = || probes.known.lock();
     let rested = State::Rests(Instant::now());
-    known()
-        .get_mut("u")
-        .unwrap()
-        .get_mut(&new.uid)
-        .unwrap()
-        .state = rested;
+    known().probes.get_mut(&new.uid).unwrap().state = rested;
     let alone = [new.clone()];
-    assert_eq!(probes.probe("u", &new, &alone), Probed::Failed(reason));
+    assert_eq!(
+        probes.probe(&mk_client(), &new, &alone),
+        Probed::Failed(reason)
+    );
 }
 
 #[tokio::test]
 async fn a_worker_that_is_no_candidate_any_more_leaves_nothing() {
-    let probes = Probes::new();
+    let probes = Probes::default();
     let (new, _, _) = mk_failed(&probes).await;
-    probes.keep("u", &[new.uid.clone()].into());
-    assert_eq!(probes.known.lock().len(), 1);
-    probes.keep("u", &BTreeSet::new());
-    assert!(probes.known.lock().is_empty());
+    probes.keep(&[new.uid.clone()].into());
+    assert_eq!(probes.known.lock().probes.len(), 1);
+    probes.keep(&BTreeSet::new());
+    assert!(probes.known.lock().probes.is_empty());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Facts about what is news.
 
 use super::*;
+use serde_json::json;
 use std::sync::Arc;
 
 fn mk_deployment(version: &str, kv_compat: &str) -> Arc<PdDeployment> {

@@ -30,7 +30,7 @@ fn mk_operator(api: &FakeApi, image: &str) -> Arc<Context> {
 fn observe(context: &Context, stored: &Value) {
     let metadata: ObjectMeta = serde_json::from_value(stored["metadata"].clone()).unwrap();
     let key = ObjectRef::from_obj(&mk_deployment("a", "ns"));
-    context.deployments.put_metadata(&key, &metadata);
+    context.index.deployments.put_metadata(&key, &metadata);
 }
 
 fn image(api: &FakeApi) -> Value {

@@ -87,7 +87,7 @@ async fn what_is_missing_is_written_again_by_any_of_the_deployments() {
     let context = Arc::new(api.context(mk_config()));
     let (a, b) = (mk_deployment("a", "ns"), mk_deployment("b", "ns"));
     reconciled(&api, &context, &a).await;
-    context.bindings.take(&shared_key("ns"), ROUTERS);
+    context.index.bindings.take(&shared_key("ns"), ROUTERS);
     api.take_writes();
     reconciled(&api, &context, &b).await;
     let writes = api.take_writes();
@@ -196,7 +196,7 @@ fn a_former_account_stays_as_long_as_routers_run_under_it_or_are_to() {
         let wanted = serde_json::from_value(wanted).expect("a Deployment");
         let pods = routers.iter().map(|account| Arc::new(mk_router(account)));
         let facts = all_facts(&deployment, pods.collect(), &Nodes::default());
-        FormerAccount::of("a-router", &wanted, &facts)
+        FormerAccount::of(&deployment, &wanted, &facts)
     };
     let own = "a-router";
     assert_eq!(of(own, &[own]), FormerAccount::Kept);
@@ -220,8 +220,8 @@ async fn what_a_deployment_had_alone_goes_after_the_shared_objects_are_there() {
     );
     let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/ns/{former}");
     api.put(&path, json!(binding));
-    context.accounts.put_metadata(&key, &account.metadata);
-    context.bindings.put_metadata(&key, &binding.metadata);
+    context.index.accounts.put_metadata(&key, &account.metadata);
+    context.index.bindings.put_metadata(&key, &binding.metadata);
     reconciled(&api, &context, &deployment).await;
     let writes = api.take_writes();
     let at = |text: &str| writes.iter().position(|it| it.contains(text));

@@ -23,10 +23,10 @@ async fn a_pool_that_was_scaled_beside_its_spec_has_its_size_again_and_an_event_
     let context = Arc::new(api.context(mk_config()));
     let deployment = mk_settled(&api, &context).await;
     let key = ObjectRef::from_obj(&deployment);
-    let pool = context.pools.find(&key, "a-decode").expect("a pool");
+    let pool = context.index.pools.find(&key, "a-decode").expect("a pool");
     let mut scaled = PdPool::clone(&pool);
     scaled.spec.replicas = 5;
-    context.pools.put(&key, &pool.metadata, scaled);
+    context.index.pools.put(&key, &pool.metadata, scaled);
     api.take_writes();
     // The watch on pools is late the second time.
     for _ in 0..2 {
@@ -57,7 +57,7 @@ async fn a_pool_that_follows_its_spec_has_no_other_scaler() {
         deployment = renewed(Arc::new(deployment), &context).as_ref().clone();
     }
     let key = ObjectRef::from_obj(&deployment);
-    let pool = context.pools.find(&key, "a-decode").expect("a pool");
+    let pool = context.index.pools.find(&key, "a-decode").expect("a pool");
     assert_eq!(pool.spec.replicas, 2);
     let undone = api.stored(|object| object["reason"] == "ScaleUndone");
     assert_eq!(undone, [""; 0]);

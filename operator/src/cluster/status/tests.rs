@@ -4,8 +4,10 @@ use super::*;
 use crate::controller::build::component::Component::{Decode, Prefill};
 use crate::controller::build::slot::Slot;
 use crate::controller::plan::Leaving;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use pd_crds::document;
 use pd_crds::node_disposition::NodeDisposition;
+use pd_crds::stuck::{Cause, Stuck};
 
 mod phases;
 
@@ -70,8 +72,7 @@ fn mk_status(pods: Vec<ObservedPod>, inputs: &StatusInputs) -> PdDeploymentStatu
     let desired = [mk_desired(Prefill, 1), mk_desired(Decode, 1)];
     let observed = Observed {
         pods,
-        routers: vec![],
-        unpaired: None,
+        ..Observed::default()
     };
     status(&mk_deployment(), &desired, &observed, inputs, at(10))
 }
@@ -126,9 +127,7 @@ fn a_condition_keeps_its_date_while_its_status_stays() {
     let mut deployment = mk_deployment();
     let desired = [mk_desired(Prefill, 1), mk_desired(Decode, 1)];
     let nothing = Observed {
-        pods: vec![],
-        routers: vec![],
-        unpaired: None,
+        ..Observed::default()
     };
     let first = status(&deployment, &desired, &nothing, &mk_inputs(0), at(10));
     deployment.status = Some(first.clone());
@@ -161,8 +160,7 @@ fn the_serving_revision_moves_when_both_pools_are_replaced() {
     old.revision = "before".to_owned();
     let mut observed = Observed {
         pods: vec![mk_pod(Prefill, 0, true), old],
-        routers: vec![],
-        unpaired: None,
+        ..Observed::default()
     };
     let inputs = mk_inputs(1);
     let half = status(&deployment, &desired, &observed, &inputs, at(10));

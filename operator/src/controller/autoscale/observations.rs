@@ -18,6 +18,17 @@ pub(crate) struct Observations {
     pub(crate) room_came: Option<Duration>,
 }
 
+/// What agents and routers reported when they were last asked.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Load {
+    pub(crate) replicas: Vec<Replica>,
+    /// As in [`Observations`].
+    pub(crate) router_queue: Option<f64>,
+    pub(crate) room_came: Option<Duration>,
+    /// When that was, on the clock that samples are dated by.
+    pub(crate) at: Duration,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Replica {
     /// The pod's UID: another pod of the same name is another replica.

@@ -79,7 +79,7 @@ fn mk_settled() -> Observed {
     Observed {
         pods,
         routers: vec![mk_router(Some(workers))],
-        unpaired: None,
+        ..Observed::default()
     }
 }
 
@@ -105,9 +105,7 @@ fn nothing_is_done_when_all_is_as_wanted() {
 #[test]
 fn an_empty_machine_gets_every_pod_at_once() {
     let empty = Observed {
-        pods: vec![],
-        routers: vec![],
-        unpaired: None,
+        ..Observed::default()
     };
     let create = |component, ordinal| Action::Create { component, ordinal };
     assert_eq!(

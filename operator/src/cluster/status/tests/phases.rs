@@ -100,8 +100,7 @@ impl Scene {
         let desired = [Prefill, Decode].map(|component| mk_desired(component, self.replicas));
         let observed = Observed {
             pods: self.pods,
-            routers: vec![],
-            unpaired: None,
+            ..Observed::default()
         };
         let new = status(&self.deployment, &desired, &observed, &self.inputs, at(NOW));
         self.deployment.status = Some(new);

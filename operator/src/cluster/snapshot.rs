@@ -1,0 +1,126 @@
+//! What is known of a deployment before anyone is asked: what is carried out of its spec, and what the watches reported.
+
+use super::apply::Writer;
+use super::context::Context;
+use super::facts::{PodFacts, all_facts};
+use super::held_token::Held;
+use crate::controller::autoscale::per_role::PerRole;
+use crate::controller::build::component::Component;
+use crate::controller::build::{self, Resources};
+use crate::controller::validate::Valid;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use pd_crds::field::FieldErrors;
+use pd_crds::{PdDeployment, PdDeploymentSpec, PdPool};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// What is carried out of a deployment: its spec, or while that is refused, the last valid one.
+pub(crate) struct Course {
+    pub(crate) valid: Valid,
+    pub(crate) resources: Resources,
+    pub(crate) refused: Option<String>,
+}
+
+/// A deployment at one time. Everything that a reconcile decides, it decides from one of these and from what was
+/// observed.
+pub(crate) struct Snapshot<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) course: &'a Course,
+    /// Since when the admin token holds; nothing if it always did, as far as is known.
+    pub(crate) token_since: Option<Timestamp>,
+    /// Of workers and routers.
+    pub(crate) pods: Vec<PodFacts>,
+    /// As they are stored; nothing for one that is to be made.
+    pub(crate) pools: PerRole<Option<Arc<PdPool>>>,
+    /// Whether nodes are watched, so that workers can be moved off them.
+    pub(crate) sees_nodes: bool,
+    /// When nodes last came, came back or grew.
+    pub(crate) room_came: Option<Instant>,
+    pub(crate) now: Timestamp,
+}
+
+// === impl Course ===
+
+impl Course {
+    pub(crate) fn of(
+        valid: Result<Valid, FieldErrors>,
+        context: &Context,
+    ) -> Result<Self, FieldErrors> {
+        let valid = valid?;
+        Ok(Self {
+            resources: build::build(&valid, &context.config)?,
+            valid,
+            refused: None,
+        })
+    }
+
+    /// The deployment with the spec that is carried out.
+    pub(crate) fn deployment(&self) -> &PdDeployment {
+        self.valid.deployment()
+    }
+}
+
+// === impl Snapshot ===
+
+impl<'a> Snapshot<'a> {
+    pub(crate) fn read(
+        writer: &Writer<'a>,
+        course: &'a Course,
+        token: &Held,
+        now: Timestamp,
+    ) -> Self {
+        let index = &writer.context.index;
+        let resources = &course.resources;
+        let stored = |role| {
+            let name = resources.pool(role).object(course.deployment()).name_any();
+            index.pools.find(&writer.key(), &name)
+        };
+        Self {
+            namespace: writer.namespace,
+            course,
+            token_since: token.since,
+            pods: pods(writer, Some(token)),
+            pools: PerRole::of(stored),
+            sees_nodes: index.nodes.sees(),
+            room_came: index.nodes.room_came(),
+            now,
+        }
+    }
+
+    pub(crate) fn deployment(&self) -> &'a PdDeployment {
+        self.course.deployment()
+    }
+
+    pub(crate) fn spec(&self) -> &'a PdDeploymentSpec {
+        &self.deployment().spec
+    }
+
+    pub(crate) fn routers(&self) -> impl Iterator<Item = &PodFacts> {
+        let is_router = |facts: &&PodFacts| facts.component == Component::Router;
+        self.pods.iter().filter(is_router)
+    }
+
+    /// Routers as the spec says; where it leaves the number to others, those that there are.
+    pub(crate) fn routers_wanted(&self) -> i32 {
+        let there_are = || {
+            let stays = |facts: &&PodFacts| facts.pod.metadata.deletion_timestamp.is_none();
+            let routers = self.routers().filter(stays).count();
+            i32::try_from(routers).unwrap_or(i32::MAX).max(1)
+        };
+        self.spec().router.replicas.unwrap_or_else(there_are)
+    }
+}
+
+/// What a deployment's pods say of themselves. Without the token, none is known to hold another one.
+pub(crate) fn pods(writer: &Writer<'_>, token: Option<&Held>) -> Vec<PodFacts> {
+    let index = &writer.context.index;
+    let pods = index.pods.of(&writer.key());
+    let mut pods = all_facts(writer.deployment, pods, &index.nodes);
+    let since = token.and_then(|token| token.since);
+    for facts in &mut pods {
+        let began = facts.pod.creation_timestamp().map(|time| time.0);
+        facts.holds_old_token = since.is_some() && began < since;
+    }
+    pods
+}

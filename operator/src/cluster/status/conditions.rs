@@ -1,0 +1,287 @@
+//! The conditions of a deployment: what each claims, and since when.
+
+use crate::cluster::status_inputs::StatusInputs;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use pd_crds::PdDeployment;
+use pd_crds::status::{PoolStatus, PoolsStatus};
+use pd_crds::stuck::Cause;
+
+/// Reasons of a deployment that cannot be carried out.
+pub(crate) const CANNOT_APPLY: &str = "CannotApply";
+pub(crate) const INVALID_SPEC: &str = "InvalidSpec";
+/// Reasons of `Progressing` that decide what `Reconciling` and `Stalled` say.
+const AS_WANTED: &str = "AsWanted";
+const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
+
+/// How far the routers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Routers {
+    AsWanted,
+    /// Some start or are replaced.
+    Move,
+    /// They have done so for longer than a rollout may take.
+    Overdue,
+}
+
+/// One condition before it is dated.
+struct Claim {
+    name: &'static str,
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+/// The conditions of a deployment that could be built.
+pub(super) fn conditions(
+    deployment: &PdDeployment,
+    pools: &PoolsStatus,
+    inputs: &StatusInputs,
+    now: Timestamp,
+) -> Vec<Condition> {
+    date(claims(deployment, pools, inputs, now), deployment, now)
+}
+
+/// Those of one that cannot be carried out for a reason.
+pub(super) fn refused_conditions(
+    deployment: &PdDeployment,
+    reason: &'static str,
+    message: &str,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let claim = |name, holds| Claim {
+        name,
+        holds,
+        reason,
+        message: message.to_owned(),
+    };
+    let mut claims = vec![claim("Ready", false), claim("Progressing", false)];
+    let is_invalid = reason == INVALID_SPEC;
+    let invalid = is_invalid.then(|| claim("SpecValid", false));
+    claims.push(invalid.unwrap_or_else(|| spec_claim(None)));
+    claims.push(claim("Reconciling", !is_invalid));
+    claims.push(claim("Stalled", is_invalid));
+    date(claims, deployment, now)
+}
+
+fn claims(
+    deployment: &PdDeployment,
+    pools: &PoolsStatus,
+    inputs: &StatusInputs,
+    now: Timestamp,
+) -> Vec<Claim> {
+    let (routers_ready, routers_wanted) = inputs.routers;
+    let all_ready = routers_ready >= routers_wanted;
+    let is_overdue = is_overdue(deployment, inputs, now);
+    let progressing = progressing_claim(pools, inputs, is_overdue);
+    let moves = inputs.replaces_routers || !all_ready && !inputs.suspended;
+    let routers = match (moves, is_overdue) {
+        (false, _) => Routers::AsWanted,
+        (true, false) => Routers::Move,
+        (true, true) => Routers::Overdue,
+    };
+    let [reconciling, stalled] = kstatus_claims(deployment, inputs, &progressing, routers);
+    vec![
+        ready_claim(pools, inputs),
+        spec_claim(inputs.refused.as_deref()),
+        reconciling,
+        stalled,
+        progressing,
+        pool_claim("PrefillReady", &pools.prefill),
+        pool_claim("DecodeReady", &pools.decode),
+        Claim {
+            name: "RouterReady",
+            holds: all_ready,
+            reason: if all_ready { "AllReady" } else { "NotAllReady" },
+            message: format!("{routers_ready} of {routers_wanted} routers are ready"),
+        },
+        images_claim(deployment, inputs.drifted.as_deref()),
+    ]
+}
+
+/// Whether the spec is carried out as it is.
+fn spec_claim(refused: Option<&str>) -> Claim {
+    Claim {
+        name: "SpecValid",
+        holds: refused.is_none(),
+        reason: refused.map_or("Valid", |_| INVALID_SPEC),
+        message: refused.map_or_else(
+            || "the spec is carried out".to_owned(),
+            |why| format!("the last valid spec is kept up; {why}"),
+        ),
+    }
+}
+
+/// Whether replicas of one revision run one image. A newer operator brings a newer one, and replaces
+/// no running pod for it.
+fn images_claim(deployment: &PdDeployment, drifted: Option<&str>) -> Claim {
+    let name = deployment.name_any();
+    Claim {
+        name: "ImagesAlike",
+        holds: drifted.is_none(),
+        reason: drifted.map_or("Alike", |_| "ImageDrift"),
+        message: drifted.map_or_else(
+            || "workers and routers of the wanted revision run one image".to_owned(),
+            |drifted| format!("{drifted}; `kubectl pd restart {name}` replaces them step by step"),
+        ),
+    }
+}
+
+/// The two conditions by which Flux, Argo CD and `helm --wait` see the end of a rollout. At most
+/// one of them holds. Source: kstatus, of sigs.k8s.io/cli-utils.
+fn kstatus_claims(
+    deployment: &PdDeployment,
+    inputs: &StatusInputs,
+    progressing: &Claim,
+    routers: Routers,
+) -> [Claim; 2] {
+    let claim = |name, holds, reason, message: &str| Claim {
+        name,
+        holds,
+        reason,
+        message: message.to_owned(),
+    };
+    let is_paused = deployment.spec.rollout.paused;
+    let stalls = match &inputs.refused {
+        Some(why) => Some((INVALID_SPEC, why.as_str())),
+        None if progressing.reason == DEADLINE_EXCEEDED && !is_paused => {
+            Some((DEADLINE_EXCEEDED, progressing.message.as_str()))
+        }
+        None if routers == Routers::Overdue => Some((
+            DEADLINE_EXCEEDED,
+            "routers do not start within spec.rollout.progressDeadlineSeconds",
+        )),
+        None => None,
+    };
+    let moves = if progressing.reason != AS_WANTED {
+        Some((progressing.reason, progressing.message.as_str()))
+    } else if routers != Routers::AsWanted {
+        Some(("RoutersMove", "routers start or are replaced"))
+    } else {
+        None
+    };
+    let moves = moves.filter(|_| stalls.is_none());
+    let (reason, message) = moves.unwrap_or((AS_WANTED, "nothing is under way"));
+    let reconciling = claim("Reconciling", moves.is_some(), reason, message);
+    let (reason, message) = stalls.unwrap_or(("NotStalled", "nothing holds it up"));
+    [
+        reconciling,
+        claim("Stalled", stalls.is_some(), reason, message),
+    ]
+}
+
+fn ready_claim(pools: &PoolsStatus, inputs: &StatusInputs) -> Claim {
+    let PoolsStatus { prefill, decode } = pools;
+    let routers_ready = inputs.routers.0;
+    let holds = prefill.routable > 0 && decode.routable > 0 && routers_ready > 0;
+    let (reason, message) = if holds {
+        (
+            "Serving",
+            "a prefill and a decode worker serve behind a ready router",
+        )
+    } else if let Some(trouble) = &inputs.trouble {
+        (CANNOT_APPLY, trouble.as_str())
+    } else if inputs.suspended {
+        ("Suspended", "spec.suspend lets no worker run")
+    } else if prefill.desired == 0 && decode.desired == 0 {
+        ("ScaledToZero", "both pools have no replicas")
+    } else if routers_ready == 0 {
+        ("RouterNotReady", "no router is ready")
+    } else if prefill.routable == 0 {
+        ("PrefillNotRoutable", "no prefill worker is routable")
+    } else {
+        ("DecodeNotRoutable", "no decode worker is routable")
+    };
+    Claim {
+        name: "Ready",
+        holds,
+        reason,
+        message: match inputs.obstacle() {
+            Some(obstacle) if !holds => format!("{message}; {obstacle}"),
+            Some(_) | None => message.to_owned(),
+        },
+    }
+}
+
+/// Whether nothing went forward for longer than a rollout may take.
+fn is_overdue(deployment: &PdDeployment, inputs: &StatusInputs, now: Timestamp) -> bool {
+    let deadline = deployment.spec.rollout.progress_deadline_seconds;
+    let deadline = SignedDuration::from_secs(deadline.into());
+    let progressed = inputs.progressed;
+    progressed.is_some_and(|progressed| now.duration_since(progressed) > deadline)
+}
+
+fn progressing_claim(pools: &PoolsStatus, inputs: &StatusInputs, is_overdue: bool) -> Claim {
+    let both = [&pools.prefill, &pools.decode];
+    let settled = both.iter().all(|pool| {
+        pool.routable == pool.desired
+            && pool.current == pool.desired
+            && pool.updated == pool.desired
+            && pool.draining == 0
+    });
+    let replaces = both.iter().any(|pool| pool.updated < pool.current);
+    let (holds, reason, message) = match (&inputs.trouble, &inputs.stuck) {
+        (Some(trouble), _) => (true, CANNOT_APPLY, trouble.as_str()),
+        (None, _) if settled => (false, AS_WANTED, "everything is as the spec wants it"),
+        (None, _) if is_overdue => (
+            false,
+            DEADLINE_EXCEEDED,
+            inputs
+                .obstacle()
+                .unwrap_or("nothing went forward within spec.rollout.progressDeadlineSeconds"),
+        ),
+        (None, Some(stuck)) => match stuck.cause {
+            // The pods of the old revision serve on until there is room.
+            Cause::Unschedulable if replaces => (true, "NoSurgeCapacity", stuck.message.as_str()),
+            Cause::Unschedulable => (true, "Unschedulable", stuck.message.as_str()),
+            Cause::Broken => (true, "WorkerDoesNotStart", stuck.message.as_str()),
+        },
+        (None, None) => match &inputs.unpaired {
+            Some(why) => (true, "KvDoesNotArrive", why.as_str()),
+            None => (true, "Moving", "workers start, are replaced or leave"),
+        },
+    };
+    Claim {
+        name: "Progressing",
+        holds,
+        reason,
+        message: message.to_owned(),
+    }
+}
+
+fn pool_claim(name: &'static str, pool: &PoolStatus) -> Claim {
+    let holds = pool.routable >= pool.desired;
+    Claim {
+        name,
+        holds,
+        reason: if holds {
+            "AllRoutable"
+        } else {
+            "NotAllRoutable"
+        },
+        message: format!(
+            "{} of {} replicas are routable",
+            pool.routable, pool.desired
+        ),
+    }
+}
+
+/// Dates each condition by its last change of status.
+fn date(claims: Vec<Claim>, deployment: &PdDeployment, now: Timestamp) -> Vec<Condition> {
+    let before = deployment.status.as_ref();
+    let dated = claims.into_iter().map(|claim| {
+        let status = if claim.holds { "True" } else { "False" };
+        let mut old = before.iter().flat_map(|before| &before.conditions);
+        let same = old.find(|old| old.type_ == claim.name && old.status == status);
+        Condition {
+            type_: claim.name.to_owned(),
+            status: status.to_owned(),
+            reason: claim.reason.to_owned(),
+            message: claim.message,
+            observed_generation: deployment.metadata.generation,
+            last_transition_time: same.map_or(Time(now), |old| old.last_transition_time.clone()),
+        }
+    });
+    dated.collect()
+}

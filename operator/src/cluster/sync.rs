@@ -1,0 +1,63 @@
+//! What a reconcile does about a deployment: a function of a [`Snapshot`], of what was observed, and of what the
+//! autoscaler remembers.
+
+use super::sizes::{PoolWrite, decide_budgets, decide_sizes};
+use super::snapshot::Snapshot;
+use super::workers::{WorkerWrite, steps, upkeep};
+use crate::controller::autoscale::Decision;
+use crate::controller::plan::{Desired, Observed};
+use crate::decide::{self, Decided};
+use crate::scaler::Scaler;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use pd_protocol::labels;
+
+/// All that a reconcile writes but its report, in this order.
+pub(crate) struct Sync<'a> {
+    pub(crate) routers: Deployment,
+    pub(crate) pools: Vec<PoolWrite>,
+    pub(crate) budgets: Vec<PodDisruptionBudget>,
+    /// Of workers that stay as they are.
+    pub(crate) upkeep: Vec<WorkerWrite<'a>>,
+    /// Towards what is desired.
+    pub(crate) steps: Vec<WorkerWrite<'a>>,
+    pub(crate) scaling: Option<Decision>,
+    /// Of each pool, once `pools` is written.
+    pub(crate) desired: Vec<Desired>,
+}
+
+pub(crate) fn decide<'a>(
+    snapshot: &'a Snapshot<'_>,
+    observed: &Observed,
+    scaler: Option<&mut Scaler>,
+) -> Sync<'a> {
+    let resources = &snapshot.course.resources;
+    let (desired, pools) = decide_sizes(snapshot);
+    let Decided {
+        steps: actions,
+        scaling,
+    } = decide::decide(snapshot.spec(), &desired, observed, scaler, snapshot.now);
+    Sync {
+        routers: routers(snapshot),
+        budgets: decide_budgets(snapshot, &desired),
+        upkeep: upkeep(&snapshot.pods, observed, resources),
+        steps: steps(&actions, &snapshot.pods, observed, Some(resources)),
+        pools,
+        scaling,
+        desired,
+    }
+}
+
+/// The routers' Deployment. Those that hold another token are replaced.
+fn routers(snapshot: &Snapshot<'_>) -> Deployment {
+    let mut routers = snapshot.course.resources.router.clone();
+    if let (Some(spec), Some(since)) = (&mut routers.spec, snapshot.token_since) {
+        let metadata = spec.template.metadata.get_or_insert_default();
+        let annotations = metadata.annotations.get_or_insert_default();
+        annotations.insert(labels::TOKEN_SINCE.to_owned(), since.to_string());
+    }
+    routers
+}
+
+#[cfg(test)]
+mod tests;
