@@ -4,7 +4,7 @@ use super::session::{Generation, SessionId};
 use crate::BootstrapRoom;
 use serde::{Deserialize, Serialize};
 
-/// Prefill to decode: these pages are complete and stay so while the lease holds.
+/// Prefill to decode: these pages are complete and stay so while the lease holds. Sent once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkReady {
     pub session_id: SessionId,
@@ -32,7 +32,7 @@ pub struct LastPull {
     pub metadata_buffer_index: u32,
 }
 
-/// Decode to prefill: the chunk has been copied, for prefill's timeline.
+/// Decode to prefill: the chunk has been copied, for prefill's timeline. Sent once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkDone {
     pub session_id: SessionId,

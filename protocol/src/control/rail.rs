@@ -1,5 +1,5 @@
-//! Rails: the ways between NICs of a prefill rank and NICs of a decode rank, over which prefill writes
-//! into decode's memory. Each is a set of queue pairs on one NIC here and one there.
+//! Rails, over which prefill writes into decode's memory: each is a pair of NICs, one of a prefill rank and one
+//! of a decode rank, with the queue pairs between them.
 //!
 //! 1. Decode asks for rails and lists its NICs (`RailsWanted`).
 //! 2. Prefill offers each rail with its ends of the queue pairs (`RailOffer`).
@@ -14,7 +14,7 @@ use super::session::{Generation, SessionId};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv6Addr;
 
-/// Decode to prefill. Sent again until rails are offered; without NICs it takes the wish back.
+/// Decode to prefill. Sent again until a rail is up or none can come up; without NICs it takes the wish back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RailsWanted {
     pub session_id: SessionId,

@@ -4,8 +4,9 @@ use super::session::{Generation, SessionId};
 use crate::{BootstrapRoom, KvPoll};
 use serde::{Deserialize, Serialize};
 
-/// Prefill to decode: `WaitingForInput` answers a `TransferInfo`, `Failed` says why.
-/// Decode to prefill: `Success` when all has arrived.
+/// Prefill to decode: `WaitingForInput` answers a `TransferInfo`; `Transferring` says that NICs begin to write
+/// (rdma: decode does not see single writes); `Failed` says why, also in answer to a `TransferInfo`.
+/// Decode to prefill: `Success` when all has arrived; a room that fails there is aborted instead. Sent once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     pub session_id: SessionId,
