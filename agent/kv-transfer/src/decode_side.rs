@@ -1,10 +1,11 @@
 //! Decode's rooms: who may open one, what is offered to prefill, when it ends.
 //!
-//! 1. `open` enters a room; its `room_task` finds and registers with prefill's ranks.
+//! 1. `open` enters a room; its `room_task` finds and registers with prefill's ranks (`WaitingForInput`).
 //! 2. `init` offers pages; the task sends a `TransferInfo` to each rank until it is answered.
-//! 3. Parts `land`: pushed frames or pulled chunks, counted per prefill rank.
-//! 4. All are there and the row is this room's: `Success`, and prefill is notified. Or the room fails:
-//!    its fence closes at once, and prefill gets aborts until it answers.
+//! 3. Bytes arrive (`Transferring`) and are counted per prefill rank in `incoming.rs`: by frame (tcp), by
+//!    pulled chunk (shm), or all of the rank at once (rdma).
+//! 4. All are there and the row is this room's: `Success`, and prefill is notified (`complete`, there too). Or
+//!    the room fails: its fence closes at once, and prefill gets aborts until it answers (`messages.rs`).
 //! 5. `close` forgets the room; memory that is still fenced comes back through `take_reclaimed`.
 
 pub(crate) mod incoming;
@@ -25,7 +26,6 @@ use crate::receiver::{KvReceiver, ReceiverRequest};
 use crate::shared::Shared;
 use crate::transport::incoming::InboundRooms;
 use crate::transport::rdma::sessions::RailSessions;
-use crate::transport::tcp::reader;
 use crate::{control, items, peer_connection};
 use parking_lot::Mutex;
 use pd_protocol::control::{Generation, RegisterAck, SessionId};
@@ -33,7 +33,7 @@ use pd_protocol::metadata::MetadataRow;
 use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::{BootstrapRoom, KvPoll};
 use prefill_peer::{PeerKey, PrefillPeer};
-use room::{ReceiverRoom, Reclaimed};
+use room::{OfferedMemory, ReceiverRoom};
 use single_flight::SingleFlight;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,13 +44,13 @@ pub(crate) struct DecodeSide {
     pub(crate) shared: Arc<Shared>,
     pub(crate) bootstrap: BootstrapClient,
     pub(crate) topologies: SingleFlight<BootstrapAddr, Topology>,
-    pub(crate) peers: SingleFlight<PeerKey, Arc<PrefillPeer>>,
+    pub(crate) registrations: SingleFlight<PeerKey, Arc<PrefillPeer>>,
     rooms: Mutex<HashMap<BootstrapRoom, Arc<ReceiverRoom>>>,
     /// Dropped receivers whose memory is still fenced.
     fenced: Mutex<Vec<Arc<ReceiverRoom>>>,
     /// Failed rooms whose prefill has not answered the abort.
     aborting: Mutex<Vec<Arc<ReceiverRoom>>>,
-    sessions: Mutex<HashMap<SessionId, Arc<PrefillPeer>>>,
+    peers: Mutex<HashMap<SessionId, Arc<PrefillPeer>>>,
     registering: Mutex<HashMap<SessionId, oneshot::Sender<RegisterAck>>>,
     pub(crate) rails: RailSessions,
     next: AtomicU64,
@@ -60,7 +60,7 @@ pub(crate) struct DecodeSide {
 #[derive(Clone, Copy, Debug)]
 struct Ports {
     control: u16,
-    connection: u16,
+    data: u16,
 }
 
 impl DecodeSide {
@@ -73,11 +73,11 @@ impl DecodeSide {
             shared,
             bootstrap: BootstrapClient::new(patience),
             topologies: SingleFlight::new(tasks.clone()),
-            peers: SingleFlight::new(tasks),
+            registrations: SingleFlight::new(tasks),
             rooms: Mutex::default(),
             fenced: Mutex::default(),
             aborting: Mutex::default(),
-            sessions: Mutex::default(),
+            peers: Mutex::default(),
             registering: Mutex::default(),
             rails,
             next: AtomicU64::new(1),
@@ -92,13 +92,10 @@ impl DecodeSide {
             .map_err(listen_error)?;
         let owner = Arc::clone(&side);
         let on_connection = move |hello: Hello, stream| owner.on_connection(&hello, stream);
-        let connection = peer_connection::listen(tasks, host, on_connection)
+        let data = peer_connection::listen(tasks, host, on_connection)
             .await
             .map_err(listen_error)?;
-        let ports = Ports {
-            control,
-            connection,
-        };
+        let ports = Ports { control, data };
         side.ports.set(ports).expect("the ports are set once");
         Ok(side)
     }
@@ -111,8 +108,8 @@ impl DecodeSide {
         self.ports().control
     }
 
-    pub(crate) fn connection_port(&self) -> u16 {
-        self.ports().connection
+    pub(crate) fn data_port(&self) -> u16 {
+        self.ports().data
     }
 
     pub(crate) fn regions(&self) -> &[Region] {
@@ -132,7 +129,7 @@ impl DecodeSide {
     }
 
     pub(crate) fn enter_peer(&self, peer: &Arc<PrefillPeer>) {
-        self.sessions
+        self.peers
             .lock()
             .insert(peer.remote.session_id.clone(), Arc::clone(peer));
     }
@@ -161,37 +158,21 @@ impl DecodeSide {
         }
     }
 
+    /// A prefill rank has opened a data connection (tcp): its frames come in.
     fn on_connection(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
-        let peer = self.sessions.lock().get(&hello.session_id).cloned();
+        let peer = self.peers.lock().get(&hello.session_id).cloned();
         let Some(peer) = peer.filter(|_| hello.kind == ConnectionKind::Data) else {
             tracing::warn!(session = %hello.session_id, "closed the connection of an unknown session");
             return;
         };
-        let side = Arc::clone(self);
-        let rooms: Arc<dyn InboundRooms> = side.clone();
-        self.shared.tasks.spawn("data connection", async move {
-            let ended = tokio::select! {
-                ended = reader::run(&rooms, side.regions(), &peer.remote, stream) => ended,
-                () = peer.remote.lost.cancelled() => return,
-            };
-            let why = ended
-                .err()
-                .map_or_else(|| "closed".to_owned(), |error| error.to_string());
-            let from = &peer.key.bootstrap_addr;
-            let reason = FailureReason::network(format!("data connection from {from}: {why}"));
-            side.lose(&peer, &reason);
-        });
+        let rooms: Arc<dyn InboundRooms> = self.clone();
+        peer.inbound.on_stream(stream, rooms);
     }
 
     /// A prefill rank is lost: its rooms fail, its layout is read again. One that registers but whose
     /// bytes never come is left alone for a while.
     pub(crate) fn lose(self: &Arc<Self>, peer: &Arc<PrefillPeer>, reason: &FailureReason) {
-        if self
-            .sessions
-            .lock()
-            .remove(&peer.remote.session_id)
-            .is_none()
-        {
+        if self.peers.lock().remove(&peer.remote.session_id).is_none() {
             return;
         }
         peer.remote.lost.cancel();
@@ -201,9 +182,10 @@ impl DecodeSide {
         transport_report.leave(&peer.key.to_string());
         self.topologies.forget(&peer.key.bootstrap_addr);
         if peer.proven.load(Ordering::Relaxed) {
-            self.peers.forget(&peer.key);
+            self.registrations.forget(&peer.key);
         } else {
-            self.peers.blacklist(peer.key.clone(), reason.clone());
+            self.registrations
+                .blacklist(peer.key.clone(), reason.clone());
         }
         let rooms: Vec<Arc<ReceiverRoom>> = self.rooms.lock().values().cloned().collect();
         let mut failed = 0;
@@ -255,7 +237,7 @@ impl DecodeSide {
         })
     }
 
-    pub(crate) fn init(self: &Arc<Self>, room: &Arc<ReceiverRoom>, offer: Reclaimed) {
+    pub(crate) fn init(self: &Arc<Self>, room: &Arc<ReceiverRoom>, offer: OfferedMemory) {
         let layout = &self.shared.config.kv.layout;
         let (pages, row) = (&offer.page_indices, offer.metadata_buffer_index);
         let checked = items::check_pages(layout, pages)
@@ -310,7 +292,7 @@ impl DecodeSide {
         }
     }
 
-    pub(crate) fn take_reclaimed(&self) -> Vec<Reclaimed> {
+    pub(crate) fn take_reclaimed(&self) -> Vec<OfferedMemory> {
         let mut fenced = self.fenced.lock();
         let (released, waiting) = std::mem::take(&mut *fenced)
             .into_iter()

@@ -46,7 +46,7 @@ pub use config::{
     BootstrapAddr, KvArgs, KvManagerConfig, RdmaConfig, TransferConfig, TransportChoice, Waker,
 };
 pub use consensus::{PollBoard, PollReporter};
-pub use decode_side::room::Reclaimed;
+pub use decode_side::room::OfferedMemory;
 pub use error::{OpenError, StartError};
 pub use failure::{FailureLayer, FailureReason};
 pub use manager::KvManager;

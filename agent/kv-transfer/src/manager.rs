@@ -1,10 +1,10 @@
-//! `KVManager`: one per rank. It owns the threads that move bytes and messages, and opens senders
+//! `KvManager`: one per rank. It owns the threads that move bytes and messages, and opens senders
 //! (prefill) or receivers (decode). Everything else hangs on the side it serves.
 
 use crate::config::{KvManagerConfig, TransferConfig, TransportChoice};
 use crate::consensus::{PollBoard, PollReporter};
 use crate::decode_side::DecodeSide;
-use crate::decode_side::room::Reclaimed;
+use crate::decode_side::room::OfferedMemory;
 use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultInjection;
@@ -22,7 +22,7 @@ use pd_protocol::Transport;
 use pd_verbs::Verbs;
 use std::sync::Arc;
 
-/// See the module's header. Dropping it ends every room and thread.
+/// SGLang's `KVManager`. Dropping it ends every room and thread.
 pub struct KvManager {
     side: Side,
     runtime: Option<tokio::runtime::Runtime>,
@@ -147,7 +147,7 @@ impl KvManager {
     }
 
     /// Memory of receivers that were dropped before it was released, now released.
-    pub fn take_reclaimed(&self) -> Vec<Reclaimed> {
+    pub fn take_reclaimed(&self) -> Vec<OfferedMemory> {
         match &self.side {
             Side::Decode(side) => side.take_reclaimed(),
             Side::Prefill(_) => Vec::new(),

@@ -1,6 +1,7 @@
 //! `MetadataBuffers`: the rows that carry a request's first token from prefill to decode, and
-//! which of them are free. Prefill writes a row before its last chunk; decode reads it after
-//! `Success`. Both hold the row until the room's fence is released.
+//! which of them are free. Prefill writes a row before its last chunk. Decode empties its row before it offers
+//! it, and reads it twice: before `Success`, which needs the row to be the room's, and in the engine after
+//! that. Both sides hold the row until the room's fence is released.
 
 use crate::memory::{Region, RegionError};
 use pd_protocol::BootstrapRoom;

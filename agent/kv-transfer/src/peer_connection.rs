@@ -1,4 +1,4 @@
-//! Plain TCP between managers: one liveness connection per session, the data connections of the tcp
+//! Plain TCP between managers: one liveness connection per registration, the data connections of the tcp
 //! transport, and the reports of a worker's ranks. Each opens with a hello that says which session it serves.
 
 use crate::net::{self, TcpStream};

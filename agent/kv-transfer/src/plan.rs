@@ -1,6 +1,6 @@
-//! Which bytes go where: a pure function of both sides' layouts and page lists. Nothing here knows
-//! of transports or rooms. With heads outside layers a page of a cut is one range, and so is any
-//! interval of its heads, for any tensor-parallel sizes.
+//! Which bytes go where: a pure function of both sides' layouts and of the pages, items and row that a room has
+//! on each. Nothing here knows of transports or of a room's state. With heads outside layers a page of a cut is
+//! one range, and so is any interval of its heads, for any tensor-parallel sizes.
 
 mod shard_span;
 
@@ -64,7 +64,7 @@ pub(crate) struct CopyRange {
     pub(crate) len: u64,
 }
 
-/// What ends a room: items of each state, and the metadata row, of one side.
+/// What follows the pages of a room: items of each state, and the metadata row, of one side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tail<'a> {
     pub(crate) state_indices: &'a [Vec<u32>],
@@ -138,7 +138,7 @@ impl TransferPlan {
         ranges
     }
 
-    /// Ranges to copy for what ends a room; both sides have as many items of each state.
+    /// Ranges to copy for what follows the pages of a room; both sides have as many items of each state.
     pub(crate) fn tail_ranges(&self, src: Tail<'_>, dst: Tail<'_>) -> Vec<CopyRange> {
         let mut ranges = Vec::new();
         let items = src.state_indices.iter().zip(dst.state_indices);
@@ -306,7 +306,7 @@ pub(crate) fn check_whole(layout: &KvLayout, plans: &[&TransferPlan]) -> Result<
     }
 }
 
-/// Items of each state, and the metadata row, of one side of a room.
+/// A [`Tail`] that a queue can hold.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedTail {
     pub(crate) state_indices: Arc<[Vec<u32>]>,

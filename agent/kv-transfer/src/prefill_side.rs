@@ -2,9 +2,10 @@
 //!
 //! 1. `open` enters a room; decode ranks `join` it, before or after.
 //! 2. All have: `WaitingForInput`. The engine computes and `send`s chunks.
-//! 3. A chunk becomes writes on a session's rails (rdma), frames on its streams (tcp), or an offer that
-//!    decode pulls (shm).
-//! 4. Every decode rank says `Success`; or one says `Failed`, and all get the reason.
+//! 3. A chunk becomes, for each decode rank, writes on its rails (rdma), frames on its streams (tcp), or an
+//!    offer that it pulls (shm).
+//! 4. Every decode rank reports `Success`. Or the room fails, here or because a decode rank aborts it, and
+//!    each gets `Failed` with the reason.
 //! 5. `close` forgets the room but remembers that it was used.
 
 mod decode_peer;
@@ -40,11 +41,11 @@ use table::{Ended, Rooms};
 pub(crate) struct PrefillSide {
     pub(crate) shared: Arc<Shared>,
     rooms: Mutex<Rooms>,
-    sessions: Mutex<HashMap<SessionId, Arc<DecodePeer>>>,
+    peers: Mutex<HashMap<SessionId, Arc<DecodePeer>>>,
     leases: Arc<LeaseTable>,
     /// Where this rank's memory is handed out, if it is.
     shm: Option<ShmOffer>,
-    connection_port: OnceLock<u16>,
+    liveness_port: OnceLock<u16>,
 }
 
 impl PrefillSide {
@@ -55,20 +56,20 @@ impl PrefillSide {
         let side = Arc::new(Self {
             shared,
             rooms: Mutex::default(),
-            sessions: Mutex::default(),
+            peers: Mutex::default(),
             leases,
             shm,
-            connection_port: OnceLock::new(),
+            liveness_port: OnceLock::new(),
         });
         let listen_error = |source| StartError::Listen { host, source };
         let owner = Arc::clone(&side);
         let tasks = &side.shared.tasks;
         let on_connection = move |hello: Hello, stream| owner.on_connection(&hello, stream);
-        let connection_port = peer_connection::listen(tasks, host, on_connection)
+        let liveness_port = peer_connection::listen(tasks, host, on_connection)
             .await
             .map_err(listen_error)?;
-        side.connection_port
-            .set(connection_port)
+        side.liveness_port
+            .set(liveness_port)
             .expect("the port is set once");
         let handler = Arc::clone(&side);
         let on_message = move |message| handler.handle(message);
@@ -79,11 +80,8 @@ impl PrefillSide {
         Ok(side)
     }
 
-    fn connection_port(&self) -> u16 {
-        *self
-            .connection_port
-            .get()
-            .expect("set before anyone can ask")
+    fn liveness_port(&self) -> u16 {
+        *self.liveness_port.get().expect("set before anyone can ask")
     }
 
     /// Registers this rank with the bootstrap server; retries until it listens.
@@ -125,40 +123,40 @@ impl PrefillSide {
     }
 
     fn on_connection(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
-        let session = self.sessions.lock().get(&hello.session_id).cloned();
-        let Some(session) = session.filter(|_| hello.kind == ConnectionKind::Liveness) else {
+        let peer = self.peers.lock().get(&hello.session_id).cloned();
+        let Some(peer) = peer.filter(|_| hello.kind == ConnectionKind::Liveness) else {
             tracing::warn!(session = %hello.session_id, "closed the connection of an unknown session");
             return;
         };
-        session.attach();
+        peer.attach();
         let side = Arc::clone(self);
         self.shared.tasks.spawn("liveness", async move {
-            let peer = format!("decode {}", session.id());
+            let name = format!("decode {}", peer.id());
             let transfer = &side.shared.config.transfer;
             let (interval, patience) = (transfer.heartbeat_interval, transfer.patience());
             tokio::select! {
-                reason = liveness::watch(&peer, stream, interval, patience) => {
-                    side.lose(session.id(), &reason);
+                reason = liveness::watch(&name, stream, interval, patience) => {
+                    side.lose(peer.id(), &reason);
                 }
-                () = session.remote.control_closed() => {
-                    let reason = format!("the control connection to {peer} is closed");
-                    side.lose(session.id(), &FailureReason::network(reason));
+                () = peer.remote.control_closed() => {
+                    let reason = format!("the control connection to {name} is closed");
+                    side.lose(peer.id(), &FailureReason::network(reason));
                 }
-                () = session.remote.lost.cancelled() => {}
+                () = peer.remote.lost.cancelled() => {}
             }
         });
     }
 
-    /// A session is over: its rooms fail, its connections close.
+    /// A decode peer is lost: its rooms fail, its connections close.
     fn lose(&self, id: &SessionId, reason: &FailureReason) {
-        let Some(session) = self.sessions.lock().remove(id) else {
+        let Some(peer) = self.peers.lock().remove(id) else {
             return;
         };
-        session.remote.lost.cancel();
-        session.remote.metrics.leave();
+        peer.remote.lost.cancel();
+        peer.remote.metrics.leave();
         let rooms: Vec<Arc<SenderRoom>> = {
             let mut rooms = self.rooms.lock();
-            rooms.forget_session(session.id());
+            rooms.forget_peer(peer.id());
             rooms.open.values().cloned().collect()
         };
         let mut failed = 0;
@@ -166,13 +164,13 @@ impl PrefillSide {
             let concerned = {
                 let state = room.state.lock();
                 let mut known = state.destinations.iter();
-                known.any(|d| d.session.id() == session.id() && !d.done)
+                known.any(|d| d.peer.id() == peer.id() && !d.done)
             };
             if concerned {
                 failed += usize::from(self.fail(&room, reason.clone()));
             }
         }
-        tracing::info!(session = %session.id(), %reason, failed, "decode session ended");
+        tracing::info!(session = %peer.id(), %reason, failed, "decode session ended");
     }
 
     pub(crate) fn open(self: &Arc<Self>, request: SenderRequest) -> Result<KvSender, OpenError> {
@@ -198,8 +196,8 @@ impl PrefillSide {
         }
         let tasks = &self.shared.tasks;
         let entered = tasks.handle().enter();
-        for (session, info) in early {
-            self.join(&room, &session, info);
+        for (peer, info) in early {
+            self.join(&room, &peer, info);
         }
         if room.fake {
             self.bootstrapped(&room);
@@ -274,7 +272,7 @@ impl PrefillSide {
         metrics.room_failed(stage, text.layer);
         let state = room.state.lock();
         for destination in state.destinations.iter().filter(|d| !d.done) {
-            refuse(&destination.session, &destination.info, &text);
+            refuse(&destination.peer, &destination.info, &text);
         }
         true
     }
@@ -297,14 +295,14 @@ impl PrefillSide {
 }
 
 impl OutboundEvents for PrefillSide {
-    fn lost(&self, session: &SessionId, reason: &FailureReason) {
-        self.lose(session, reason);
+    fn lost(&self, session_id: &SessionId, reason: &FailureReason) {
+        self.lose(session_id, reason);
     }
 }
 
 /// Sends a decode rank the reason why a room fails.
-fn refuse(session: &DecodePeer, info: &TransferInfo, reason: &FailureReason) {
-    let remote = &session.remote;
+fn refuse(peer: &DecodePeer, info: &TransferInfo, reason: &FailureReason) {
+    let remote = &peer.remote;
     remote.answer(info, KvPoll::Failed, Some(reason.to_string()));
 }
 

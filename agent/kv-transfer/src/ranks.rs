@@ -26,7 +26,7 @@ pub(crate) struct Shard {
 
 /// A decode rank's source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TargetRank {
+pub(crate) struct SourceRank {
     pub(crate) rank: RankId,
     /// How many decode ranks it must hear of before it starts.
     pub(crate) required_dst_info_num: u32,
@@ -58,7 +58,7 @@ pub(crate) fn resolve_rank_mapping(
     decode: &ParallelLayout,
     own: RankId,
     layout: &KvLayout,
-) -> Result<Vec<TargetRank>, MappingError> {
+) -> Result<Vec<SourceRank>, MappingError> {
     let (p, d) = (prefill.tp_size.max(1), decode.tp_size.max(1));
     if prefill.cp_size > 1 || decode.cp_size > 1 {
         return Err(MappingError::ContextParallel {
@@ -85,7 +85,7 @@ pub(crate) fn resolve_rank_mapping(
         0..prefill.pp_size
     };
     let tp_ranks = meeting(own.tp_rank % d, d, p);
-    let target = |tp_rank: u32, pp_rank: u32| TargetRank {
+    let source = |tp_rank: u32, pp_rank: u32| SourceRank {
         rank: RankId {
             dp_rank: 0,
             cp_rank: 0,
@@ -97,7 +97,7 @@ pub(crate) fn resolve_rank_mapping(
     let of_stage = |pp_rank| tp_ranks.clone().map(move |tp_rank| (tp_rank, pp_rank));
     let all = stages.flat_map(of_stage);
     Ok(all
-        .map(|(tp_rank, pp_rank)| target(tp_rank, pp_rank))
+        .map(|(tp_rank, pp_rank)| source(tp_rank, pp_rank))
         .collect())
 }
 

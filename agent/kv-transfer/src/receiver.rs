@@ -1,8 +1,8 @@
-//! `KVReceiver`: decode's end of one room. The engine reserves pages and polls; it never blocks.
+//! `KvReceiver`: decode's end of one room. The engine reserves pages and polls; it never blocks.
 
 use crate::config::BootstrapAddr;
 use crate::decode_side::DecodeSide;
-use crate::decode_side::room::{ReceiverRoom, Reclaimed};
+use crate::decode_side::room::{OfferedMemory, ReceiverRoom};
 use crate::failure::FailureReason;
 use pd_protocol::{BootstrapRoom, KvPoll};
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub struct TransferReport {
     pub duration: Duration,
 }
 
-/// SGLang's `KVReceiver`. Dropping it aborts the room unless it has ended; memory that was not
-/// released by then comes back through `KvManager::take_reclaimed`.
+/// SGLang's `KVReceiver`. Dropping it aborts the room unless it has ended. The engine keeps it until it is
+/// `released`; a caller that drops it earlier gets the memory back by `KvManager::take_reclaimed`.
 pub struct KvReceiver {
     pub(crate) side: Arc<DecodeSide>,
     pub(crate) room: Arc<ReceiverRoom>,
@@ -47,7 +47,7 @@ impl KvReceiver {
         metadata_buffer_index: u32,
         state_indices: &[Vec<u32>],
     ) {
-        let offer = Reclaimed {
+        let offer = OfferedMemory {
             room: self.room.id,
             page_indices: page_indices.to_vec(),
             metadata_buffer_index,

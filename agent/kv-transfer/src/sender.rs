@@ -1,4 +1,4 @@
-//! `KVSender`: prefill's end of one room. The engine hands it what is ready; it never blocks.
+//! `KvSender`: prefill's end of one room. The engine hands it what is ready; it never blocks.
 
 use crate::failure::FailureReason;
 use crate::prefill_side::PrefillSide;

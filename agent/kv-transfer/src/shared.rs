@@ -9,7 +9,7 @@ use crate::tasks::Tasks;
 use crate::transport::rdma::fabric::Fabric;
 use std::sync::Arc;
 
-/// What both sides share: configuration, own regions, own names.
+/// See the module's header.
 pub(crate) struct Shared {
     pub(crate) config: KvManagerConfig,
     /// KV cuts, then states, then the metadata rows: the numbering of plans.

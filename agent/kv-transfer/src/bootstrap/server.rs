@@ -1,4 +1,4 @@
-//! `KVBootstrapServer`: HTTP beside prefill. `PUT /route` registers a rank, `GET /route` answers
+//! `BootstrapServer`: HTTP beside prefill. `PUT /route` registers a rank, `GET /route` answers
 //! the parallel layout or one rank's address, `GET /health` says that prefill is there. Boot id
 //! and KV compatibility are response headers, because the JSON is SGLang's.
 

@@ -1,6 +1,6 @@
 //! Control sockets: one PULL per manager, one PUSH per peer. A PUSH has a task of its own behind a
 //! bounded queue, so sending never blocks the engine or another peer. Nothing reconnects: when a
-//! connection breaks, the session ends.
+//! connection breaks, the peer is lost.
 
 use super::{codec, gate};
 use crate::net;

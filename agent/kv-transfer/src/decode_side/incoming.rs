@@ -1,5 +1,7 @@
-//! Where the bytes of a frame or a pull go: always derived from what this side offered, never from
-//! addresses that a peer names.
+//! What comes in on decode. `locate_frame` (tcp) and `locate_chunk` (shm) say where bytes go: always derived
+//! from what this side offered, never from addresses that a peer names. What is in place is counted:
+//! `part_arrived` a frame or a chunk, `rank_arrived` (rdma) all of a prefill rank at once. With the last of it
+//! `complete` checks the metadata row, sets `Success` and reports it to prefill.
 
 use super::DecodeSide;
 use super::prefill_peer::PrefillPeer;
@@ -10,7 +12,7 @@ use crate::items;
 use crate::memory::{DeviceMemory, device_of};
 use crate::plan::OwnedTail;
 use crate::plan::{CopyRange, Span, Tail};
-use crate::transport::incoming::{InboundRooms, IncomingChunk};
+use crate::transport::incoming::{InboundRooms, IncomingPart};
 use crate::transport::tcp::frame::FrameHeader;
 use pd_protocol::control::{ChunkReady, ControlMessage, SessionId, Status};
 use pd_protocol::{BootstrapRoom, KvPoll};
@@ -37,13 +39,12 @@ struct Offered {
     request_pages: usize,
 }
 
-impl DecodeSide {
-    /// Where a pushed frame goes; `None` if it is unwanted, and then its payload is dropped.
-    fn land(
-        self: &Arc<Self>,
+impl InboundRooms for DecodeSide {
+    fn locate_frame(
+        self: Arc<Self>,
         session_id: &SessionId,
         header: &FrameHeader,
-    ) -> Option<IncomingChunk> {
+    ) -> Option<IncomingPart> {
         let announced = Announced {
             room: header.room,
             generation: header.generation,
@@ -79,8 +80,7 @@ impl DecodeSide {
         Some(announced.incoming(room, expected, spans, Vec::new()))
     }
 
-    /// What to copy for an offered chunk; `None` if it is not wanted.
-    fn land_pull(self: &Arc<Self>, ready: &ChunkReady) -> Option<IncomingChunk> {
+    fn locate_chunk(self: Arc<Self>, ready: &ChunkReady) -> Option<IncomingPart> {
         let announced = Announced {
             room: ready.room,
             generation: ready.generation,
@@ -119,6 +119,14 @@ impl DecodeSide {
         Some(announced.incoming(room, bytes, Vec::new(), copies))
     }
 
+    fn peer_lost(self: Arc<Self>, session_id: &SessionId, reason: &FailureReason) {
+        if let Some(peer) = self.peer(session_id) {
+            self.lose(&peer, reason);
+        }
+    }
+}
+
+impl DecodeSide {
     fn offered(self: &Arc<Self>, announced: &Announced<'_>) -> Option<Offered> {
         let room = self.open_room(announced.room)?;
         if room.generation != announced.generation || room.progress.poll().is_terminal() {
@@ -126,7 +134,7 @@ impl DecodeSide {
         }
         let found = {
             let mut state = room.state.lock();
-            let peer = Arc::clone(&state.target(announced.session_id)?.peer);
+            let peer = Arc::clone(&state.source(announced.session_id)?.peer);
             let offer = state.offer.as_ref()?;
             let first = announced.first_page as usize;
             let pages = offer.page_indices.get(first..first + announced.page_count);
@@ -155,18 +163,18 @@ impl DecodeSide {
         })
     }
 
-    /// A part is in place.
-    pub(super) fn arrived(self: &Arc<Self>, room: &Arc<ReceiverRoom>, chunk: &IncomingChunk) {
-        let arrival = room.state.lock().arrive(
-            &chunk.session_id,
-            (chunk.first_page, chunk.page_count),
-            chunk.last,
-            chunk.bytes,
+    /// A part is in place (tcp, shm).
+    pub(super) fn part_arrived(self: &Arc<Self>, room: &Arc<ReceiverRoom>, part: &IncomingPart) {
+        let arrival = room.state.lock().count_arrival(
+            &part.session_id,
+            (part.first_page, part.page_count),
+            part.last,
+            part.bytes,
         );
-        self.count(room, arrival);
+        self.on_arrival(room, arrival);
     }
 
-    fn count(self: &Arc<Self>, room: &Arc<ReceiverRoom>, arrival: Arrival) {
+    fn on_arrival(self: &Arc<Self>, room: &Arc<ReceiverRoom>, arrival: Arrival) {
         match arrival {
             Arrival::More => {}
             Arrival::Complete => self.complete(room),
@@ -177,13 +185,14 @@ impl DecodeSide {
         }
     }
 
-    /// All that a prefill rank writes is in place.
-    pub(crate) fn all_arrived(self: &Arc<Self>, room: &Arc<ReceiverRoom>, session_id: &SessionId) {
+    /// All that a prefill rank writes of the room is in place (rdma); the bytes may be here before the report
+    /// that they were on their way.
+    pub(crate) fn rank_arrived(self: &Arc<Self>, room: &Arc<ReceiverRoom>, session_id: &SessionId) {
         let arrival = {
             let mut state = room.state.lock();
             let peer = state
-                .target(session_id)
-                .map(|target| Arc::clone(&target.peer));
+                .source(session_id)
+                .map(|source| Arc::clone(&source.peer));
             let (Some(peer), Some(offer)) = (peer, &state.offer) else {
                 return;
             };
@@ -195,7 +204,7 @@ impl DecodeSide {
             let tail: u64 = tail.iter().map(|span| span.len).sum();
             let bytes = peer.plan.page_bytes() * pages as u64 + tail;
             peer.remote.metrics.moved(peer.remote.transport, bytes);
-            state.arrive(session_id, (0, pages), true, bytes)
+            state.count_arrival(session_id, (0, pages), true, bytes)
         };
         room.progress.advance(KvPoll::Transferring);
         // A device does not see what NICs wrote before a flush; one flush covers all of it.
@@ -205,7 +214,7 @@ impl DecodeSide {
             self.fail(room, FailureReason::device(message));
             return;
         }
-        self.count(room, arrival);
+        self.on_arrival(room, arrival);
     }
 
     /// Every part of every prefill rank is in place: the row must be this room's.
@@ -232,28 +241,18 @@ impl DecodeSide {
         if !room.progress.advance(KvPoll::Success) {
             return;
         }
-        for target in &room.state.lock().targets {
+        for source in &room.state.lock().sources {
             let status = ControlMessage::Status(Status {
-                session_id: target.peer.remote.session_id.clone(),
+                session_id: source.peer.remote.session_id.clone(),
                 room: room.id,
                 generation: room.generation,
                 poll: KvPoll::Success,
                 reason: None,
             });
-            if let Err(error) = target.peer.remote.outbox.send(&status) {
+            if let Err(error) = source.peer.remote.outbox.send(&status) {
                 tracing::warn!(room = %room.id, %error, "could not confirm success to prefill");
             }
         }
-    }
-}
-
-impl InboundRooms for DecodeSide {
-    fn frame(self: Arc<Self>, session: &SessionId, header: &FrameHeader) -> Option<IncomingChunk> {
-        self.land(session, header)
-    }
-
-    fn pull(self: Arc<Self>, ready: &ChunkReady) -> Option<IncomingChunk> {
-        self.land_pull(ready)
     }
 }
 
@@ -264,8 +263,8 @@ impl Announced<'_> {
         bytes: u64,
         spans: Vec<Span>,
         copies: Vec<CopyRange>,
-    ) -> IncomingChunk {
-        IncomingChunk {
+    ) -> IncomingPart {
+        IncomingPart {
             room,
             session_id: self.session_id.clone(),
             first_page: self.first_page as usize,

@@ -46,14 +46,14 @@ impl DecodeSide {
         }
     }
 
-    /// The control queue to the prefill rank of a session.
+    /// The control queue to a prefill peer.
     fn outbox(&self, session_id: &SessionId) -> Option<Outbox> {
         let peer = self.peer(session_id)?;
         Some(peer.remote.outbox.clone())
     }
 
-    fn peer(&self, session_id: &SessionId) -> Option<Arc<PrefillPeer>> {
-        self.sessions.lock().get(session_id).cloned()
+    pub(super) fn peer(&self, session_id: &SessionId) -> Option<Arc<PrefillPeer>> {
+        self.peers.lock().get(session_id).cloned()
     }
 
     fn on_chunk_ready(self: &Arc<Self>, ready: ChunkReady) {
@@ -61,12 +61,11 @@ impl DecodeSide {
             return;
         };
         let (id, generation) = (ready.room, ready.generation);
-        if !peer.inbound.on_offer(ready)
+        if let Err(reason) = peer.inbound.on_offer(ready)
             && let Some(room) = self.open_room(id)
             && room.generation == generation
         {
-            let message = format!("room {id}: more chunks are offered than can wait");
-            self.fail(&room, FailureReason::network(message));
+            self.fail(&room, reason);
         }
     }
 
@@ -79,12 +78,12 @@ impl DecodeSide {
         }
         {
             let mut state = room.state.lock();
-            let Some(target) = state.target(&status.session_id) else {
+            let Some(source) = state.source(&status.session_id) else {
                 return;
             };
-            target.answered = true;
+            source.answered = true;
             if status.poll == KvPoll::Transferring {
-                target.peer.proven.store(true, Ordering::Relaxed);
+                source.peer.proven.store(true, Ordering::Relaxed);
                 state.start();
             }
         }
@@ -127,7 +126,7 @@ impl DecodeSide {
         };
         let metrics = &self.shared.config.transfer.metrics;
         metrics.room_failed(stage, layer);
-        if !room.state.lock().targets.is_empty() {
+        if !room.state.lock().sources.is_empty() {
             let (side, room) = (Arc::clone(self), Arc::clone(room));
             let aborting = side.abort_until_answered(room, text);
             self.shared.tasks.spawn("abort", aborting);
@@ -154,7 +153,7 @@ impl DecodeSide {
                     generation: room.generation,
                     reason: reason.clone(),
                 });
-                // A full outbox empties, or the session is lost: both are seen next time.
+                // A full outbox empties, or the peer is lost: both are seen next time.
                 let _ = peer.remote.outbox.send(&abort);
             }
             tokio::time::sleep(self.shared.config.transfer.resend_interval).await;
@@ -167,8 +166,8 @@ impl DecodeSide {
 
 fn unanswered_aborts(room: &ReceiverRoom) -> Vec<Arc<PrefillPeer>> {
     let state = room.state.lock();
-    let waiting = state.targets.iter();
+    let waiting = state.sources.iter();
     let waiting =
-        waiting.filter(|target| !target.abort_acked && !target.peer.remote.lost.is_cancelled());
-    waiting.map(|target| Arc::clone(&target.peer)).collect()
+        waiting.filter(|source| !source.abort_acked && !source.peer.remote.lost.is_cancelled());
+    waiting.map(|source| Arc::clone(&source.peer)).collect()
 }

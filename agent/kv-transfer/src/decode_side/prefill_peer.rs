@@ -1,4 +1,5 @@
-//! Decode's view of one prefill rank: a registration that stands until its liveness connection breaks.
+//! Decode's view of one prefill rank: a registration that stands until the rank is silent for too long, or its
+//! liveness, control or a data connection breaks (`DecodeSide::lose`).
 
 use super::DecodeSide;
 use super::room::ReceiverRoom;
@@ -43,7 +44,7 @@ pub(crate) struct PrefillPeer {
     pub(crate) inbound: Inbound,
     pub(crate) layout: KvLayout,
     pub(crate) plan: TransferPlan,
-    /// It has begun to send: what stands between us works.
+    /// It has begun to send: the KV transfer path works.
     pub(crate) proven: AtomicBool,
 }
 
@@ -88,6 +89,7 @@ pub(crate) async fn connect(
     let liveness = liveness.inspect_err(|_| side.rails.close(&session_id))?;
     let plan = plan(&side, key.rank, &ack, &topology);
     let remote = Arc::new(InboundPeer {
+        bootstrap_addr: key.bootstrap_addr.clone(),
         session_id,
         transport: chosen.transport(),
         outbox,
@@ -156,7 +158,7 @@ async fn register(
         session_id: session_id.clone(),
         endpoint: config.transfer.host.to_string(),
         dst_port: side.control_port(),
-        data_port: side.connection_port(),
+        data_port: side.data_port(),
         rank: config.rank,
         parallel: config.parallel,
         layout: config.kv.layout.clone(),

@@ -9,9 +9,9 @@ use crate::fault_injection::FaultPoint;
 use crate::fence::Fence;
 use crate::metrics::FenceMetrics;
 use crate::progress::Progress;
-use crate::ranks::TargetRank;
+use crate::ranks::SourceRank;
 use crate::receiver::TransferReport;
-use crate::transport::incoming::{InboundRoom, IncomingChunk};
+use crate::transport::incoming::{InboundRoom, IncomingPart};
 use parking_lot::Mutex;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::control::{Generation, SessionId};
@@ -35,15 +35,15 @@ pub(crate) struct ReceiverRoom {
 
 #[derive(Default)]
 pub(crate) struct ReceiverState {
-    pub(crate) offer: Option<Reclaimed>,
-    pub(crate) targets: Vec<Target>,
+    pub(crate) offer: Option<OfferedMemory>,
+    pub(crate) sources: Vec<PrefillSource>,
     started: Option<Instant>,
     report: Option<TransferReport>,
 }
 
 /// A receiver's memory: its own while the room lives, and given back when its fence is released.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reclaimed {
+pub struct OfferedMemory {
     pub room: BootstrapRoom,
     pub page_indices: Vec<u32>,
     pub metadata_buffer_index: u32,
@@ -52,7 +52,7 @@ pub struct Reclaimed {
 }
 
 /// A prefill rank that this room waits for.
-pub(crate) struct Target {
+pub(crate) struct PrefillSource {
     pub(crate) peer: Arc<PrefillPeer>,
     /// It has nothing of what is offered; it only has to know.
     pub(crate) is_dummy: bool,
@@ -104,10 +104,10 @@ impl ReceiverRoom {
         self.state.lock().report
     }
 
-    pub(crate) fn waits_for(&self, session: &SessionId) -> bool {
+    pub(crate) fn waits_for(&self, session_id: &SessionId) -> bool {
         let state = self.state.lock();
-        let mut targets = state.targets.iter();
-        targets.any(|t| &t.peer.remote.session_id == session && !t.is_done())
+        let mut sources = state.sources.iter();
+        sources.any(|s| &s.peer.remote.session_id == session_id && !s.is_done())
     }
 }
 
@@ -130,35 +130,35 @@ impl InboundRoom for ReceiverRoom {
         }
     }
 
-    fn arrived(self: Arc<Self>, chunk: &IncomingChunk) {
+    fn part_arrived(self: Arc<Self>, part: &IncomingPart) {
         if let Some(side) = self.side.upgrade() {
-            side.arrived(&self, chunk);
+            side.part_arrived(&self, part);
         }
     }
 
-    fn all_arrived(self: Arc<Self>, session: &SessionId) {
+    fn rank_arrived(self: Arc<Self>, session_id: &SessionId) {
         if let Some(side) = self.side.upgrade() {
-            side.all_arrived(&self, session);
+            side.rank_arrived(&self, session_id);
         }
     }
 }
 
 impl ReceiverState {
-    pub(crate) fn target(&mut self, session: &SessionId) -> Option<&mut Target> {
-        let mut targets = self.targets.iter_mut();
-        targets.find(|target| &target.peer.remote.session_id == session)
+    pub(crate) fn source(&mut self, session_id: &SessionId) -> Option<&mut PrefillSource> {
+        let mut sources = self.sources.iter_mut();
+        sources.find(|source| &source.peer.remote.session_id == session_id)
     }
 
     /// A prefill rank has answered the abort, for the first time.
-    pub(crate) fn acknowledge_abort(&mut self, session: &SessionId) -> Option<Arc<PrefillPeer>> {
-        let target = self.target(session)?;
-        let is_news = !std::mem::replace(&mut target.abort_acked, true);
-        is_news.then(|| Arc::clone(&target.peer))
+    pub(crate) fn acknowledge_abort(&mut self, session_id: &SessionId) -> Option<Arc<PrefillPeer>> {
+        let source = self.source(session_id)?;
+        let is_news = !std::mem::replace(&mut source.abort_acked, true);
+        is_news.then(|| Arc::clone(&source.peer))
     }
 
     /// Adds a prefill rank, before or after the offer.
-    pub(crate) fn wait_for(&mut self, peer: Arc<PrefillPeer>, rank: &TargetRank) {
-        let mut target = Target {
+    pub(crate) fn wait_for(&mut self, peer: Arc<PrefillPeer>, rank: &SourceRank) {
+        let mut source = PrefillSource {
             peer,
             is_dummy: false,
             required_dst_info_num: rank.required_dst_info_num,
@@ -168,15 +168,15 @@ impl ReceiverState {
             tail_arrived: false,
         };
         if let Some(offer) = &self.offer {
-            target.expect(offer.page_indices.len());
+            source.expect(offer.page_indices.len());
         }
-        self.targets.push(target);
+        self.sources.push(source);
     }
 
     /// Takes the memory that is offered.
-    pub(crate) fn offer(&mut self, offer: Reclaimed) {
-        for target in &mut self.targets {
-            target.expect(offer.page_indices.len());
+    pub(crate) fn offer(&mut self, offer: OfferedMemory) {
+        for source in &mut self.sources {
+            source.expect(offer.page_indices.len());
         }
         self.offer = Some(offer);
     }
@@ -187,17 +187,17 @@ impl ReceiverState {
     }
 
     /// Counts pages `first..first + count` (and the tail) of one prefill rank.
-    pub(crate) fn arrive(
+    pub(crate) fn count_arrival(
         &mut self,
-        session: &SessionId,
+        session_id: &SessionId,
         (first, count): (usize, usize),
         last: bool,
         bytes: u64,
     ) -> Arrival {
-        let Some(target) = self.target(session) else {
+        let Some(source) = self.source(session_id) else {
             return Arrival::Unexpected;
         };
-        if !target.arrive(first, count, last) {
+        if !source.mark_arrived(first, count, last) {
             return Arrival::Unexpected;
         }
         let started = *self.started.get_or_insert_with(Instant::now);
@@ -206,7 +206,7 @@ impl ReceiverState {
             bytes: before + bytes,
             duration: started.elapsed(),
         });
-        if self.targets.iter().all(Target::is_done) {
+        if self.sources.iter().all(PrefillSource::is_done) {
             Arrival::Complete
         } else {
             Arrival::More
@@ -214,13 +214,14 @@ impl ReceiverState {
     }
 }
 
-impl Target {
+impl PrefillSource {
     fn expect(&mut self, pages: usize) {
         self.arrived = vec![false; pages];
         self.is_dummy = self.peer.plan.is_empty(pages);
     }
 
-    fn arrive(&mut self, first: usize, count: usize, last: bool) -> bool {
+    /// False if there are no such pages, or any of it had arrived before.
+    fn mark_arrived(&mut self, first: usize, count: usize, last: bool) -> bool {
         let Some(pages) = self.arrived.get_mut(first..first + count) else {
             return false;
         };

@@ -1,9 +1,11 @@
 //! The task of one room on decode, from the bootstrap server to its end: one step after another, each
-//! within its bound.
+//! within its bound. It sets `WaitingForInput`, then offers the memory of `init`, and from there on only waits:
+//! `Transferring` and `Success` are set as parts come in (`incoming.rs`), over rdma `Transferring` also with
+//! prefill's report of it (`messages.rs`).
 
 use super::DecodeSide;
 use super::prefill_peer::{self, PeerKey};
-use super::room::{ReceiverRoom, Target};
+use super::room::{PrefillSource, ReceiverRoom};
 use crate::bootstrap::client::Topology;
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
@@ -32,7 +34,7 @@ async fn steps(side: &Arc<DecodeSide>, room: &Arc<ReceiverRoom>) -> Result<(), F
     let transfer = &side.shared.config.transfer;
     fail_on_purpose(room, FaultPoint::Bootstrap)?;
     let bound = transfer.bootstrap_timeout;
-    let found = tokio::time::timeout(bound, find_targets(side, room)).await;
+    let found = tokio::time::timeout(bound, find_sources(side, room)).await;
     found.unwrap_or_else(|_| {
         let prefill = &room.bootstrap_addr;
         let message = format!(
@@ -73,18 +75,18 @@ fn fail_on_purpose(room: &ReceiverRoom, stage: FaultPoint) -> Result<(), Failure
 }
 
 /// Asks the bootstrap server which prefill ranks serve the room, and registers with each.
-async fn find_targets(side: &Arc<DecodeSide>, room: &ReceiverRoom) -> Result<(), FailureReason> {
+async fn find_sources(side: &Arc<DecodeSide>, room: &ReceiverRoom) -> Result<(), FailureReason> {
     let addr = room.bootstrap_addr.clone();
     let client = side.bootstrap.clone();
     let asked = addr.clone();
     let question = async move { client.topology(&asked).await };
     let topology = side.topologies.get(addr.clone(), question).await?;
-    let found = register_with_targets(side, room, &topology).await;
+    let found = register_with_sources(side, room, &topology).await;
     // A prefill that does not fit may be back with another layout when it is asked again.
     found.inspect_err(|_| side.topologies.forget(&addr))
 }
 
-async fn register_with_targets(
+async fn register_with_sources(
     side: &Arc<DecodeSide>,
     room: &ReceiverRoom,
     topology: &Topology,
@@ -92,25 +94,29 @@ async fn register_with_targets(
     let config = &side.shared.config;
     side.check_topology(topology)?;
     let prefill = topology.info.parallel();
-    let targets = resolve_rank_mapping(&prefill, &config.parallel, config.rank, &config.kv.layout)
+    let sources = resolve_rank_mapping(&prefill, &config.parallel, config.rank, &config.kv.layout)
         .map_err(|error| FailureReason::peer(error.to_string()))?;
     let dp_rank = room
         .prefill_dp_rank
         .unwrap_or_else(|| room.id.dp_rank(prefill.dp_size));
-    for target in &targets {
+    for source in &sources {
         let key = PeerKey {
             bootstrap_addr: room.bootstrap_addr.clone(),
             rank: RankId {
                 dp_rank,
-                ..target.rank
+                ..source.rank
             },
         };
         let attempt = prefill_peer::connect(Arc::clone(side), key.clone(), topology.clone());
-        let peer = side.peers.get(key, attempt).await?;
-        room.state.lock().wait_for(peer, target);
+        let peer = side.registrations.get(key, attempt).await?;
+        room.state.lock().wait_for(peer, source);
     }
     let state = room.state.lock();
-    let plans: Vec<&TransferPlan> = state.targets.iter().map(|t| &t.peer.plan).collect();
+    let plans: Vec<&TransferPlan> = state
+        .sources
+        .iter()
+        .map(|source| &source.peer.plan)
+        .collect();
     plan::check_whole(&config.kv.layout, &plans).map_err(FailureReason::peer)
 }
 
@@ -121,9 +127,9 @@ fn open_memory(room: &Arc<ReceiverRoom>) -> Result<(), FailureReason> {
     let row = offer
         .expect("the caller waited for the offer")
         .metadata_buffer_index;
-    for target in state.targets.iter().filter(|target| !target.is_dummy) {
+    for source in state.sources.iter().filter(|source| !source.is_dummy) {
         let writer: Arc<dyn InboundRoom> = room.clone();
-        if !target.peer.inbound.expect(row, writer) {
+        if !source.peer.inbound.expect(row, writer) {
             let message = format!("room {}: prefill's rails are gone", room.id);
             return Err(FailureReason::network(message));
         }
@@ -131,7 +137,7 @@ fn open_memory(room: &Arc<ReceiverRoom>) -> Result<(), FailureReason> {
     Ok(())
 }
 
-/// Sends the room's offer to every target, again until each has answered. Never ends by itself
+/// Sends each source its `TransferInfo`, again until it has answered. Never ends by itself
 /// but by an error: the caller waits for the first byte beside it.
 async fn announce(side: &DecodeSide, room: &ReceiverRoom) -> Result<(), FailureReason> {
     loop {
@@ -150,28 +156,28 @@ fn unanswered(room: &ReceiverRoom) -> Vec<(Outbox, TransferInfo)> {
         .offer
         .as_ref()
         .expect("the caller waited for the offer");
-    let targets = state.targets.iter().filter(|target| !target.answered);
-    let info = |target: &Target| TransferInfo {
-        session_id: target.peer.remote.session_id.clone(),
+    let sources = state.sources.iter().filter(|source| !source.answered);
+    let info = |source: &PrefillSource| TransferInfo {
+        session_id: source.peer.remote.session_id.clone(),
         room: room.id,
         generation: room.generation,
-        transport: target.peer.remote.transport,
+        transport: source.peer.remote.transport,
         metadata_buffer_index: offer.metadata_buffer_index,
-        required_dst_info_num: target.required_dst_info_num,
+        required_dst_info_num: source.required_dst_info_num,
         decode_prefix_len: 0,
-        is_dummy: target.is_dummy,
-        page_indices: if target.is_dummy {
+        is_dummy: source.is_dummy,
+        page_indices: if source.is_dummy {
             Vec::new()
         } else {
             offer.page_indices.clone()
         },
-        state_indices: if target.is_dummy {
+        state_indices: if source.is_dummy {
             Vec::new()
         } else {
             offer.state_indices.clone()
         },
     };
-    targets
-        .map(|target| (target.peer.remote.outbox.clone(), info(target)))
+    sources
+        .map(|source| (source.peer.remote.outbox.clone(), info(source)))
         .collect()
 }

@@ -1,5 +1,5 @@
-//! Prefill's view of one registered decode rank. A session that failed once is over: its rooms fail,
-//! its connections close, and decode registers again, so nothing half-broken is reused.
+//! Prefill's view of one registered decode rank. A peer that is lost stays lost: its rooms fail, its
+//! connections close, and decode registers again as a new peer, so nothing half-broken is reused.
 
 use crate::shared::Shared;
 use crate::transport::outbound::Outbound;

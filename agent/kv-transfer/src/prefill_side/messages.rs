@@ -1,5 +1,4 @@
-//! How prefill handles control messages. Each may come twice, late, or from a decode rank
-//! whose session is over.
+//! How prefill handles control messages. Each may come twice, late, or from a decode peer that is lost.
 
 use super::decode_peer::DecodePeer;
 use super::room::SenderRoom;
@@ -24,8 +23,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Registered decode ranks at once.
-const SESSIONS_MAX: usize = 4096;
-/// A session whose liveness connection does not come is dropped.
+const PEERS_MAX: usize = 4096;
+/// A decode peer whose liveness connection does not come is lost after this.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl PrefillSide {
@@ -37,18 +36,18 @@ impl PrefillSide {
             ControlMessage::Status(status) => self.on_status(&status),
             ControlMessage::Abort(abort) => self.on_abort(abort),
             ControlMessage::RailsWanted(wanted) => {
-                if let Some(session) = self.session(&wanted.session_id) {
-                    session.outbound.on_rails_wanted(&wanted.nics);
+                if let Some(peer) = self.peer(&wanted.session_id) {
+                    peer.outbound.on_rails_wanted(&wanted.nics);
                 }
             }
             ControlMessage::RailAnswer(answer) => {
-                if let Some(session) = self.session(&answer.session_id) {
-                    session.outbound.on_rail_answer(answer);
+                if let Some(peer) = self.peer(&answer.session_id) {
+                    peer.outbound.on_rail_answer(answer);
                 }
             }
             ControlMessage::RailClosed(closed) => {
-                if let Some(session) = self.session(&closed.session_id) {
-                    session.outbound.on_rail_closed(closed);
+                if let Some(peer) = self.peer(&closed.session_id) {
+                    peer.outbound.on_rail_closed(closed);
                 }
             }
             ControlMessage::RegisterAck(_)
@@ -61,20 +60,20 @@ impl PrefillSide {
         }
     }
 
-    fn session(&self, id: &SessionId) -> Option<Arc<DecodePeer>> {
-        let session = self.sessions.lock().get(id).cloned();
-        if session.is_none() {
+    fn peer(&self, id: &SessionId) -> Option<Arc<DecodePeer>> {
+        let peer = self.peers.lock().get(id).cloned();
+        if peer.is_none() {
             tracing::debug!(%id, "dropped a message of an ended session");
         }
-        session
+        peer
     }
 
     fn on_register(self: &Arc<Self>, info: KvArgsRegisterInfo) {
-        let known = self.sessions.lock().get(&info.session_id).cloned();
-        if let Some(session) = known {
+        let known = self.peers.lock().get(&info.session_id).cloned();
+        if let Some(peer) = known {
             // Our answer was slow: once more.
-            let ack = self.register_ack(session.id().clone(), None);
-            let _ = session
+            let ack = self.register_ack(peer.id().clone(), None);
+            let _ = peer
                 .remote
                 .send(&ControlMessage::RegisterAck(Box::new(ack)));
             return;
@@ -93,8 +92,8 @@ impl PrefillSide {
         let _ = outbox.send(&ControlMessage::RegisterAck(Box::new(ack)));
         if refused.is_none() {
             let plan = TransferPlan::new(self.shared.end(), info_end(&info));
-            let peer = rank_name(&endpoint, info.rank);
-            let metrics = self.shared.config.transfer.metrics.enter(&peer);
+            let name = rank_name(&endpoint, info.rank);
+            let metrics = self.shared.config.transfer.metrics.enter(&name);
             let this: Weak<Self> = Arc::downgrade(self);
             let remote = OutboundPeer::new(
                 info,
@@ -103,17 +102,15 @@ impl PrefillSide {
                 metrics,
                 this as Weak<dyn OutboundEvents>,
             );
-            let session = Arc::new(DecodePeer::new(&self.shared, remote));
-            self.sessions.lock().insert(id, Arc::clone(&session));
-            self.expect_liveness(session);
+            let peer = Arc::new(DecodePeer::new(&self.shared, remote));
+            self.peers.lock().insert(id, Arc::clone(&peer));
+            self.expect_liveness(peer);
         }
     }
 
     fn refusal(&self, info: &KvArgsRegisterInfo) -> Option<String> {
-        if self.sessions.lock().len() >= SESSIONS_MAX {
-            return Some(format!(
-                "{SESSIONS_MAX} decode ranks are registered already"
-            ));
+        if self.peers.lock().len() >= PEERS_MAX {
+            return Some(format!("{PEERS_MAX} decode ranks are registered already"));
         }
         if let Err(error) = info.layout.validate() {
             return Some(format!("decode's KV layout: {error}"));
@@ -137,7 +134,7 @@ impl PrefillSide {
             rank: config.rank,
             layout: config.kv.layout.clone(),
             kv_compat: config.kv_compat.clone(),
-            liveness_port: self.connection_port(),
+            liveness_port: self.liveness_port(),
             shm: self.shm.clone(),
             tcp: config.transfer.transport.allows(Transport::Tcp),
             rdma: self.shared.fabric.is_some(),
@@ -146,36 +143,36 @@ impl PrefillSide {
     }
 
     /// Without a liveness connection the peer could be gone unnoticed.
-    fn expect_liveness(self: &Arc<Self>, session: Arc<DecodePeer>) {
+    fn expect_liveness(self: &Arc<Self>, peer: Arc<DecodePeer>) {
         let side = Arc::clone(self);
         self.shared.tasks.spawn("reaper", async move {
             tokio::select! {
                 () = tokio::time::sleep(ATTACH_TIMEOUT) => {
-                    if !session.is_attached() {
+                    if !peer.is_attached() {
                         let reason = "decode registered but opened no liveness connection";
-                        side.lose(session.id(), &FailureReason::peer(reason));
+                        side.lose(peer.id(), &FailureReason::peer(reason));
                     }
                 }
-                () = session.remote.lost.cancelled() => {}
+                () = peer.remote.lost.cancelled() => {}
             }
         });
     }
 
     fn on_transfer_info(self: &Arc<Self>, info: TransferInfo) {
-        let Some(session) = self.session(&info.session_id) else {
+        let Some(peer) = self.peer(&info.session_id) else {
             return;
         };
-        if let Err(reason) = check_offer(&session, &info) {
-            return refuse(&session, &info, &reason);
+        if let Err(reason) = check_offer(&peer, &info) {
+            return refuse(&peer, &info, &reason);
         }
-        session.outbound.open(info.transport);
+        peer.outbound.open(info.transport);
         let mut rooms = self.rooms.lock();
         let ended = rooms.ended(info.room).cloned();
         let open = rooms.open.get(&info.room).cloned();
         match (open, ended) {
             (Some(room), _) => {
                 drop(rooms);
-                self.join(&room, &session, info);
+                self.join(&room, &peer, info);
             }
             (None, Some(how)) => {
                 drop(rooms);
@@ -183,17 +180,17 @@ impl PrefillSide {
                     Ended::Used => format!("room {} was used before", info.room),
                     Ended::Aborted(reason) => reason,
                 };
-                refuse(&session, &info, &FailureReason::peer(message));
+                refuse(&peer, &info, &FailureReason::peer(message));
             }
             (None, None) => {
                 let ttl = self.shared.config.transfer.bootstrap_timeout;
-                let kept = rooms.keep(&session, info.clone(), Instant::now(), ttl);
+                let kept = rooms.keep(&peer, info.clone(), Instant::now(), ttl);
                 drop(rooms);
                 if kept {
-                    session.remote.answer(&info, KvPoll::WaitingForInput, None);
+                    peer.remote.answer(&info, KvPoll::WaitingForInput, None);
                 } else {
                     let reason = FailureReason::peer("too many rooms wait for their request");
-                    refuse(&session, &info, &reason);
+                    refuse(&peer, &info, &reason);
                 }
             }
         }
@@ -203,17 +200,17 @@ impl PrefillSide {
     pub(crate) fn join(
         self: &Arc<Self>,
         room: &Arc<SenderRoom>,
-        session: &Arc<DecodePeer>,
+        peer: &Arc<DecodePeer>,
         info: TransferInfo,
     ) {
-        match room.add(session, info.clone()) {
+        match room.add(peer, info.clone()) {
             Ok(all_in) => {
-                session.remote.answer(&info, KvPoll::WaitingForInput, None);
+                peer.remote.answer(&info, KvPoll::WaitingForInput, None);
                 if all_in {
                     self.bootstrapped(room);
                 }
             }
-            Err(reason) => refuse(session, &info, &reason),
+            Err(reason) => refuse(peer, &info, &reason),
         }
     }
 
@@ -225,7 +222,7 @@ impl PrefillSide {
             let state = room.state.lock();
             let mut known = state.destinations.iter();
             known.any(|d| {
-                d.session.id() == &status.session_id && d.info.generation == status.generation
+                d.peer.id() == &status.session_id && d.info.generation == status.generation
             })
         };
         if of_room && status.poll == KvPoll::Success && room.mark_done(&status.session_id) {
@@ -237,8 +234,8 @@ impl PrefillSide {
         let Some(room) = self.open_room(done.room) else {
             return;
         };
-        if let Some(session) = self.session(&done.session_id) {
-            session.remote.metrics.moved(Transport::Shm, done.bytes);
+        if let Some(peer) = self.peer(&done.session_id) {
+            peer.remote.metrics.moved(Transport::Shm, done.bytes);
         }
         room.report(
             done.bytes,
@@ -254,7 +251,7 @@ impl PrefillSide {
             generation,
             reason,
         } = abort;
-        let Some(session) = self.session(&session_id) else {
+        let Some(peer) = self.peer(&session_id) else {
             return;
         };
         let reason = format!("decode gave room {id} up: {reason}");
@@ -263,7 +260,7 @@ impl PrefillSide {
                 let another = {
                     let state = room.state.lock();
                     let mut known = state.destinations.iter();
-                    known.any(|d| d.session.id() == &session_id && d.info.generation != generation)
+                    known.any(|d| d.peer.id() == &session_id && d.info.generation != generation)
                 };
                 if !another {
                     self.fail(&room, FailureReason::peer(reason));
@@ -277,14 +274,14 @@ impl PrefillSide {
             }
         }
         // Where NICs write, they may not be done with what they hold.
-        if !session.outbound.on_abort(id, generation) {
+        if !peer.outbound.on_abort(id, generation) {
             let ack = AbortAck {
                 session_id,
                 room: id,
                 generation,
             };
-            let _ = session.remote.send(&ControlMessage::AbortAck(ack));
-            session.remote.metrics.abort_answered();
+            let _ = peer.remote.send(&ControlMessage::AbortAck(ack));
+            peer.remote.metrics.abort_answered();
         }
     }
 }
@@ -298,11 +295,11 @@ fn info_end(info: &KvArgsRegisterInfo) -> End<'_> {
 }
 
 /// What a room names must lie within the memory that the decode rank registered.
-fn check_offer(session: &DecodePeer, info: &TransferInfo) -> Result<(), FailureReason> {
+fn check_offer(peer: &DecodePeer, info: &TransferInfo) -> Result<(), FailureReason> {
     if info.is_dummy {
         return Ok(());
     }
-    let (layout, pages) = (&session.remote.info.layout, &info.page_indices);
+    let (layout, pages) = (&peer.remote.info.layout, &info.page_indices);
     items::check_pages(layout, pages)
         .and_then(|()| items::check_row(layout, info.metadata_buffer_index))
         .and_then(|()| items::check_states(layout, &info.state_indices, pages.len()))

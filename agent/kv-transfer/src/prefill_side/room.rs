@@ -46,7 +46,7 @@ pub(crate) struct SenderState {
 
 /// One decode rank's wish.
 pub(crate) struct Destination {
-    pub(crate) session: Arc<DecodePeer>,
+    pub(crate) peer: Arc<DecodePeer>,
     pub(crate) info: TransferInfo,
     pub(crate) done: bool,
 }
@@ -74,7 +74,7 @@ impl SenderRoom {
     /// Adds a decode rank, or recognises it. True when every rank that was asked for is in.
     pub(crate) fn add(
         &self,
-        session: &Arc<DecodePeer>,
+        peer: &Arc<DecodePeer>,
         info: TransferInfo,
     ) -> Result<bool, FailureReason> {
         let mut state = self.state.lock();
@@ -82,10 +82,7 @@ impl SenderRoom {
             let ended = || FailureReason::peer(format!("room {} has ended", self.id));
             return Err(self.progress.failure().unwrap_or_else(ended));
         }
-        let known = state
-            .destinations
-            .iter()
-            .find(|d| d.session.id() == session.id());
+        let known = state.destinations.iter().find(|d| d.peer.id() == peer.id());
         match known.map(|known| known.info.generation) {
             Some(generation) if generation == info.generation => {}
             Some(_) => {
@@ -94,13 +91,9 @@ impl SenderRoom {
             }
             None => {
                 state.check_pages(self.id, &info)?;
-                let session = Arc::clone(session);
+                let peer = Arc::clone(peer);
                 let done = false;
-                state.destinations.push(Destination {
-                    session,
-                    info,
-                    done,
-                });
+                state.destinations.push(Destination { peer, info, done });
             }
         }
         let required = state
@@ -111,11 +104,11 @@ impl SenderRoom {
         Ok(state.destinations.len() >= required)
     }
 
-    /// Decode rank `session` has everything; true when all have.
-    pub(crate) fn mark_done(&self, session: &SessionId) -> bool {
+    /// The decode rank of `session_id` has everything; true when all have.
+    pub(crate) fn mark_done(&self, session_id: &SessionId) -> bool {
         let mut state = self.state.lock();
         for destination in &mut state.destinations {
-            destination.done |= destination.session.id() == session;
+            destination.done |= destination.peer.id() == session_id;
         }
         state.is_done()
     }

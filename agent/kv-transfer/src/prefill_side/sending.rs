@@ -76,9 +76,9 @@ impl PrefillSide {
                 continue;
             }
             self.check_items(room, destination, &chunk)?;
-            let Destination { session, info, .. } = destination;
+            let Destination { peer, info, .. } = destination;
             let lease = || SenderState::hold_lease(lease, &self.leases);
-            session.outbound.send(room, info, &chunk, lease)?;
+            peer.outbound.send(room, info, &chunk, lease)?;
         }
         Ok(state.is_done())
     }

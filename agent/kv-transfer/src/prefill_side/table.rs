@@ -57,7 +57,7 @@ impl Rooms {
     /// Keeps an announcement for its request; false when too many are kept.
     pub(crate) fn keep(
         &mut self,
-        session: &Arc<DecodePeer>,
+        peer: &Arc<DecodePeer>,
         info: TransferInfo,
         now: Instant,
         ttl: Duration,
@@ -75,9 +75,9 @@ impl Rooms {
         };
         let early = self.early.entry(info.room).or_insert_with(fresh);
         let known = early.infos.iter_mut();
-        match known.into_iter().find(|(s, _)| s.id() == session.id()) {
+        match known.into_iter().find(|(p, _)| p.id() == peer.id()) {
             Some((_, known)) => *known = info,
-            None => early.infos.push((Arc::clone(session), info)),
+            None => early.infos.push((Arc::clone(peer), info)),
         }
         true
     }
@@ -90,10 +90,10 @@ impl Rooms {
         early.map_or_else(Vec::new, |early| early.infos)
     }
 
-    /// Forgets what a session has announced.
-    pub(crate) fn forget_session(&mut self, session: &SessionId) {
+    /// Forgets what a decode peer has announced.
+    pub(crate) fn forget_peer(&mut self, session_id: &SessionId) {
         self.early.retain(|_, early| {
-            early.infos.retain(|(s, _)| s.id() != session);
+            early.infos.retain(|(peer, _)| peer.id() != session_id);
             !early.infos.is_empty()
         });
     }

@@ -122,7 +122,7 @@ fn mk_model(total: u32, tensors: u32) -> Model {
     }
 }
 
-/// `(tp_rank, pp_rank, is_dummy)` of each target, and the count of the first.
+/// `(tp_rank, pp_rank, is_dummy)` of each source, and the count of the first.
 type Mapped = (Vec<(u32, u32, bool)>, u32);
 
 fn map(
@@ -138,13 +138,13 @@ fn map(
     let (p, d) = (mk_parallel(p_tp, p_pp), mk_parallel(d_tp, d_pp));
     let cuts = cut(0..model.layers, 1);
     let dst = mk_layout(model, tp_rank, d_tp, 1, &cuts);
-    let targets = resolve_rank_mapping(&p, &d, own, &dst)?;
-    let mapped = targets.iter().map(|target| {
-        let src = mk_layout(model, target.rank.tp_rank, p_tp, 1, &cuts);
-        let plan = TransferPlan::new(mk_end(&src, &p, target.rank), mk_end(&dst, &d, own));
-        (target.rank.tp_rank, target.rank.pp_rank, plan.is_empty(1))
+    let sources = resolve_rank_mapping(&p, &d, own, &dst)?;
+    let mapped = sources.iter().map(|source| {
+        let src = mk_layout(model, source.rank.tp_rank, p_tp, 1, &cuts);
+        let plan = TransferPlan::new(mk_end(&src, &p, source.rank), mk_end(&dst, &d, own));
+        (source.rank.tp_rank, source.rank.pp_rank, plan.is_empty(1))
     });
-    Ok((mapped.collect(), targets[0].required_dst_info_num))
+    Ok((mapped.collect(), sources[0].required_dst_info_num))
 }
 
 fn mk_end<'a>(layout: &'a KvLayout, parallel: &'a ParallelLayout, rank: RankId) -> End<'a> {
@@ -174,14 +174,14 @@ fn a_wider_decode_shares_a_prefill_rank() {
 
 #[test]
 fn a_narrower_decode_gathers_from_several() {
-    let targets = vec![(2, 0, false), (3, 0, false)];
-    assert_eq!(map((4, 1), (2, 1), 1, &mk_model(4, 2)), Ok((targets, 1)));
+    let sources = vec![(2, 0, false), (3, 0, false)];
+    assert_eq!(map((4, 1), (2, 1), 1, &mk_model(4, 2)), Ok((sources, 1)));
 }
 
 #[test]
 fn a_latent_or_a_head_comes_from_one_rank_and_the_others_count() {
-    let targets = vec![(2, 0, false), (3, 0, true)];
-    let expected = Ok((targets, 1));
+    let sources = vec![(2, 0, false), (3, 0, true)];
+    let expected = Ok((sources, 1));
     assert_eq!(map((4, 1), (2, 1), 1, &mk_model(1, 1)), expected);
     assert_eq!(map((4, 1), (2, 1), 1, &mk_model(2, 2)), expected);
 }
@@ -194,15 +194,15 @@ fn sizes_that_do_not_divide_each_other_meet_where_their_heads_do() {
         Ok((vec![(0, 0, false), (1, 0, false)], 1))
     );
     assert_eq!(
-        map((2, 1), (3, 1), 1, &model).map(|(targets, _)| targets.len()),
+        map((2, 1), (3, 1), 1, &model).map(|(sources, _)| sources.len()),
         Ok(2)
     );
 }
 
 #[test]
 fn an_unstaged_decode_gathers_every_stage() {
-    let targets = vec![(0, 0, false), (0, 1, false)];
-    assert_eq!(map((1, 2), (1, 1), 0, &mk_model(1, 2)), Ok((targets, 1)));
+    let sources = vec![(0, 0, false), (0, 1, false)];
+    assert_eq!(map((1, 2), (1, 1), 0, &mk_model(1, 2)), Ok((sources, 1)));
 }
 
 #[test]
@@ -333,21 +333,21 @@ proptest! {
             let own = RankId { tp_rank, pp_rank, ..RankId::default() };
             let cuts = cut(stage(model.layers, pp_rank, d_pp), d_cuts);
             let dst = mk_layout(&model, tp_rank, d, PAGES, &cuts);
-            let Ok(targets) = resolve_rank_mapping(&prefill, &decode, own, &dst) else {
+            let Ok(sources) = resolve_rank_mapping(&prefill, &decode, own, &dst) else {
                 let fit = |size| model.groups.iter().all(|g| g.tensors == 1 || fits(g.total, size));
                 prop_assert!(!fit(p) || !fit(d));
                 return Ok(());
             };
             let mut to = fill(&dst, |_| None);
             let mut plans = Vec::new();
-            for target in targets {
-                let RankId { tp_rank, pp_rank, .. } = target.rank;
+            for source in sources {
+                let RankId { tp_rank, pp_rank, .. } = source.rank;
                 *heard.entry((tp_rank, pp_rank)).or_insert(0) += 1;
-                required.insert((tp_rank, pp_rank), target.required_dst_info_num);
+                required.insert((tp_rank, pp_rank), source.required_dst_info_num);
                 let cuts = cut(stage(model.layers, pp_rank, p_pp), p_cuts);
                 let src = mk_layout(&model, tp_rank, p, PAGES, &cuts);
                 let from = fill(&src, Some);
-                let ends = (mk_end(&src, &prefill, target.rank), mk_end(&dst, &decode, own));
+                let ends = (mk_end(&src, &prefill, source.rank), mk_end(&dst, &decode, own));
                 let plan = TransferPlan::new(ends.0, ends.1);
                 let tail = |state_indices, metadata_buffer_index| Tail {
                     state_indices,
@@ -404,15 +404,15 @@ fn writes(p: (u32, u32), d: (u32, u32), cuts: u32) -> Vec<usize> {
     let own = RankId::default();
     let dst = mk_layout(&model, 0, d.0, 1024, &dst_cuts(0));
     let (prefill, decode) = (mk_parallel(p.0, p.1), mk_parallel(d.0, d.1));
-    let targets = resolve_rank_mapping(&prefill, &decode, own, &dst).unwrap();
-    let writes = targets.iter().map(|target| {
+    let sources = resolve_rank_mapping(&prefill, &decode, own, &dst).unwrap();
+    let writes = sources.iter().map(|source| {
         let RankId {
             tp_rank, pp_rank, ..
-        } = target.rank;
+        } = source.rank;
         let cuts = cut(stage(64, pp_rank, p.1), cuts);
         let src = mk_layout(&model, tp_rank, p.0, 1024, &cuts);
         let ends = (
-            mk_end(&src, &prefill, target.rank),
+            mk_end(&src, &prefill, source.rank),
             mk_end(&dst, &decode, own),
         );
         TransferPlan::new(ends.0, ends.1)

@@ -212,7 +212,7 @@ fn copies_that_do_not_end_well_fail_both_sides() {
 
 fn session(receiver: &KvReceiver) -> SessionId {
     let state = receiver.room.state.lock();
-    state.targets[0].peer.remote.session_id.clone()
+    state.sources[0].peer.remote.session_id.clone()
 }
 
 /// The session of a room that failed carries the next one.
@@ -262,7 +262,7 @@ fn a_device_that_cannot_be_read_fails_the_room_over_tcp() {
 fn written_by_nics(receiver: &KvReceiver) {
     receiver
         .side
-        .all_arrived(&receiver.room, &session(receiver));
+        .rank_arrived(&receiver.room, &session(receiver));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What decode's transports know of decode: its rooms, the prefill rank that sends, and where bytes go.
 
 use super::tcp::frame::FrameHeader;
+use crate::config::BootstrapAddr;
 use crate::control::socket::Outbox;
 use crate::failure::FailureReason;
 use crate::fence::Fence;
@@ -11,7 +12,7 @@ use pd_protocol::{BootstrapRoom, Transport};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// A room that receives.
+/// A room that receives; `ReceiverRoom` (`decode_side/room.rs`).
 pub(crate) trait InboundRoom: Send + Sync {
     fn id(&self) -> BootstrapRoom;
 
@@ -22,24 +23,33 @@ pub(crate) trait InboundRoom: Send + Sync {
 
     fn fail(self: Arc<Self>, reason: FailureReason);
 
-    /// A part is in place.
-    fn arrived(self: Arc<Self>, chunk: &IncomingChunk);
+    /// A part is in place (tcp, shm).
+    fn part_arrived(self: Arc<Self>, part: &IncomingPart);
 
-    /// All that the prefill rank of `session` writes is in place.
-    fn all_arrived(self: Arc<Self>, session: &SessionId);
+    /// All that the prefill rank of `session_id` writes of the room is in place (rdma).
+    fn rank_arrived(self: Arc<Self>, session_id: &SessionId);
 }
 
-/// Decode's rooms, as a transport finds them.
+/// Decode's rooms, as a transport finds them. `DecodeSide` implements it in `decode_side/incoming.rs`.
 pub(crate) trait InboundRooms: Send + Sync {
     /// Where a pushed frame goes; `None` if it is unwanted, and then its payload is dropped.
-    fn frame(self: Arc<Self>, session: &SessionId, header: &FrameHeader) -> Option<IncomingChunk>;
+    fn locate_frame(
+        self: Arc<Self>,
+        session_id: &SessionId,
+        header: &FrameHeader,
+    ) -> Option<IncomingPart>;
 
     /// What to copy for an offered chunk; `None` if it is unwanted.
-    fn pull(self: Arc<Self>, ready: &ChunkReady) -> Option<IncomingChunk>;
+    fn locate_chunk(self: Arc<Self>, ready: &ChunkReady) -> Option<IncomingPart>;
+
+    /// A transport has lost the prefill rank of `session_id`.
+    fn peer_lost(self: Arc<Self>, session_id: &SessionId, reason: &FailureReason);
 }
 
 /// A prefill rank that this one has registered with.
 pub(crate) struct InboundPeer {
+    /// Where decode asked for it; names it in reasons.
+    pub(crate) bootstrap_addr: BootstrapAddr,
     pub(crate) session_id: SessionId,
     pub(crate) transport: Transport,
     pub(crate) outbox: Outbox,
@@ -47,8 +57,9 @@ pub(crate) struct InboundPeer {
     pub(crate) metrics: Arc<PeerMetrics>,
 }
 
-/// A part of a room, about to arrive.
-pub(crate) struct IncomingChunk {
+/// A part of a room, about to arrive: a frame over tcp, a chunk over shm. Over rdma prefill's NICs find their
+/// way by themselves, and there is none.
+pub(crate) struct IncomingPart {
     pub(crate) room: Arc<dyn InboundRoom>,
     pub(crate) session_id: SessionId,
     pub(crate) first_page: usize,

@@ -1,4 +1,4 @@
-//! All transports to one decode rank behind one door. Decode names the transport of each room, and a
+//! The way out to one decode rank, over each transport. Decode names the transport of each room, and a
 //! transport starts with the first room or message that needs it.
 
 use super::outgoing::{OutboundChunk, OutboundPeer, OutboundRoom};
@@ -55,9 +55,14 @@ impl Outbound {
         match info.transport {
             Transport::Tcp => self.streams.send(&self.peer, room, info, chunk),
             Transport::Rdma => {
-                let rails = self.rails.get();
-                let gone = || WriterHandle::backed_up(room.id());
-                rails.ok_or_else(gone)?.send(&self.peer, room, info, chunk)
+                let not_asked_for = || {
+                    let id = room.id();
+                    let message =
+                        format!("room {id}: decode wants it over rails but has asked for none");
+                    FailureReason::peer(message)
+                };
+                let rails = self.rails.get().ok_or_else(not_asked_for)?;
+                rails.send(&self.peer, room, info, chunk)
             }
             Transport::Shm => shm::offer::send(&self.peer, room.id(), info, (chunk, lease())),
         }

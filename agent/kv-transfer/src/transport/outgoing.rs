@@ -29,7 +29,7 @@ pub(crate) trait OutboundRoom: Send + Sync {
 
 /// Where transports report that a decode rank is out of reach.
 pub(crate) trait OutboundEvents: Send + Sync {
-    fn lost(&self, session: &SessionId, reason: &FailureReason);
+    fn lost(&self, session_id: &SessionId, reason: &FailureReason);
 }
 
 /// A registered decode rank.
@@ -105,7 +105,7 @@ impl OutboundPeer {
         self.outbox.closed().await;
     }
 
-    /// Ends the session: its rooms fail, its connections close.
+    /// Gives the peer up: its rooms fail, its connections close.
     pub(crate) fn lose(&self, reason: &FailureReason) {
         if let Some(events) = self.events.upgrade() {
             events.lost(self.id(), reason);

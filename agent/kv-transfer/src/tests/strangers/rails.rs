@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::config::RdmaConfig;
+use crate::transport::rdma::conversion::{to_end, to_endpoints, to_region};
 use crate::transport::rdma::immediate::{Final, PROBE};
-use crate::transport::rdma::wire::{to_end, to_endpoints, to_region};
 use pd_protocol::Transport;
 use pd_protocol::control::{NicInfo, QueuePairEnd, RailAnswer, RailOffer};
 use pd_verbs::loopback::Loopback;

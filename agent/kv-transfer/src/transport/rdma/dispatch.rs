@@ -10,9 +10,9 @@
 //!   whether they had been completed or not (on another rail nothing says when bytes of the first are
 //!   visible), and they end on their lanes again, as another attempt.
 
+mod choosing;
 mod closing;
 pub(crate) mod piece;
-mod posting;
 mod rate;
 
 use crate::clock::Instant;
@@ -37,7 +37,7 @@ pub(crate) struct TransferId(pub(crate) u64);
 
 /// Something to post, in this order for each lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PostedWork {
+pub(crate) struct Post {
     pub(crate) lane: Lane,
     /// Names it among its lane's posts.
     pub(crate) seq: u64,

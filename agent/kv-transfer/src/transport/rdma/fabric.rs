@@ -249,7 +249,7 @@ impl Nic {
     pub(crate) fn keys(&self) -> Vec<RegionKey> {
         let regions = self.regions.iter().chain([&self.scratch]);
         regions
-            .map(|region| super::wire::to_key(region.remote()))
+            .map(|region| super::conversion::to_key(region.remote()))
             .collect()
     }
 }

@@ -1,8 +1,10 @@
-//! Decode's end of a session's rails: queue pairs that accept prefill's writes, and the count of lanes
-//! that have ended, by room.
+//! Decode's end of a session's rails: queue pairs that accept prefill's writes (made in `accepting.rs`), and
+//! the count of lanes that have ended, by room. `listening.rs` takes the completions and reports a room that
+//! is complete.
 
 mod accepting;
 pub(crate) mod count;
+mod listening;
 mod status;
 
 use super::fabric::Fabric;
@@ -17,8 +19,8 @@ use parking_lot::Mutex;
 use pd_protocol::control::{
     ControlMessage, Generation, NicInfo, RailAnswer, RailClosed, RailDown, RailOffer, SessionId,
 };
+use pd_verbs::QueuePair;
 use pd_verbs::queue_pair::Rtr;
-use pd_verbs::{Completion, QueuePair, WcStatus};
 pub(crate) use status::RailStatus;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -45,6 +47,13 @@ struct Open {
     rails: BTreeMap<u32, Rail>,
     /// Rooms that wait for writes, by their rows.
     expected: HashMap<u32, Expected>,
+}
+
+/// The queue pairs of one offer of a rail; those of another epoch are gone or not there yet.
+#[derive(Clone, Copy, Debug)]
+struct RailEpoch {
+    rail: u32,
+    epoch: u32,
 }
 
 struct Rail {
@@ -74,8 +83,8 @@ struct Ends {
 struct Expected {
     room: Arc<dyn InboundRoom>,
     count: Count,
-    /// Prefill's NICs may write.
-    _guard: FenceGuard,
+    /// Prefill's NICs may write; held until the room has what they wrote.
+    guard: FenceGuard,
 }
 
 impl Drop for Ends {
@@ -105,7 +114,7 @@ impl Open {
         if let Some(known) = self.rails.get_mut(&rail)
             && known.epoch <= epoch
         {
-            known.turn(State::Closed);
+            known.set_state(State::Closed);
         }
         let rooms = self.expected.values_mut().map(|expected| {
             expected.count.forget_rail(rail);
@@ -118,7 +127,7 @@ impl Open {
     /// up with it.
     fn received(
         &mut self,
-        (rail, epoch): (u32, u32),
+        RailEpoch { rail, epoch }: RailEpoch,
         qp_num: u32,
         immediate: u32,
     ) -> Option<(Lane, bool)> {
@@ -154,7 +163,7 @@ impl Open {
 // === impl Rail ===
 
 impl Rail {
-    fn turn(&mut self, state: State) {
+    fn set_state(&mut self, state: State) {
         self.state = state;
         self.show();
     }
@@ -209,9 +218,9 @@ impl RdmaReceiver {
     /// answers, also to an offer that came before.
     pub(crate) fn on_offer(self: &Arc<Self>, tasks: &Tasks, offer: RailOffer, outbox: Outbox) {
         // Offered again if the answer is lost.
-        let say = |answer| outbox.send(&ControlMessage::RailAnswer(answer)).ok();
+        let answer_with = |answer| outbox.send(&ControlMessage::RailAnswer(answer)).ok();
         if offer.rail as usize >= LANES_MAX {
-            say(refusal(
+            answer_with(refusal(
                 &offer,
                 format!("there are at most {LANES_MAX} rails"),
             ));
@@ -225,7 +234,7 @@ impl RdmaReceiver {
             match open.rails.get_mut(&offer.rail) {
                 Some(known) if known.epoch == offer.epoch => {
                     if let State::Open { answer, .. } | State::Refused(answer) = &known.state {
-                        say(answer.clone());
+                        answer_with(answer.clone());
                     }
                     return;
                 }
@@ -233,7 +242,7 @@ impl RdmaReceiver {
                 // Ends of an epoch before go here, if prefill forgot it.
                 Some(known) => {
                     known.epoch = offer.epoch;
-                    known.turn(State::Accepting);
+                    known.set_state(State::Accepting);
                 }
                 None => {
                     let rail = self.new_rail(&offer);
@@ -285,7 +294,7 @@ impl RdmaReceiver {
             if !is_awaited {
                 return None;
             }
-            known.turn(state);
+            known.set_state(state);
         }
         self.status.send_modify(|status| {
             status.rails = Some(offer.rails);
@@ -335,7 +344,7 @@ impl RdmaReceiver {
         let expected = Expected {
             room,
             count: Count::default(),
-            _guard: guard,
+            guard,
         };
         open.expected.insert(row, expected);
         true
@@ -350,42 +359,6 @@ impl RdmaReceiver {
             && expected.get(&row).is_some_and(of_room)
         {
             expected.remove(&row);
-        }
-    }
-
-    fn on_completion(&self, of: (u32, u32), completion: &Completion) {
-        match completion {
-            Completion::Immediate {
-                qp_num, immediate, ..
-            } => self.on_immediate(of, (*qp_num, *immediate)),
-            // What a failed lane held.
-            Completion::Failed(error) if error.status == WcStatus::WR_FLUSH_ERR => {}
-            // Prefill notices, too, and takes the rail down.
-            Completion::Failed(error) => tracing::warn!(%error, "rail failed"),
-            Completion::Written { .. } | Completion::Stray { .. } => {
-                tracing::warn!(?completion, "rail brought an unexpected completion");
-            }
-        }
-    }
-
-    fn on_immediate(&self, of: (u32, u32), (qp_num, immediate): (u32, u32)) {
-        let (is_up, complete) = {
-            let mut open = self.open.lock();
-            let Some(open) = open.as_mut() else {
-                return;
-            };
-            let Some((lane, is_up)) = open.received(of, qp_num, immediate) else {
-                return;
-            };
-            let ended = Final::decode(immediate);
-            (is_up, ended.and_then(|ended| open.count(lane, ended)))
-        };
-        if is_up {
-            tracing::info!(session = %self.session_id, rail = of.0, "rail is up");
-            self.status.send_modify(|status| status.is_up = true);
-        }
-        if let Some(Expected { room, _guard, .. }) = complete {
-            room.all_arrived(&self.session_id);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Prefill's end of a session's rails: one task that takes chunks from the rooms, posts what its
-//! dispatch says, and tends the rails.
+//! Prefill's end of the rails to one decode rank: one task that takes chunks from the rooms
+//! (`transfers.rs::on_job`), posts what its dispatch chooses (`pump`), and tends the rails.
 
 pub(crate) mod handle;
 mod rail;
@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 
 /// Posts of one round.
 const ROUND: usize = 128;
-/// A session all of whose rails have failed is lost after this; decode then registers again.
+/// A decode peer all of whose rails have failed is lost after this; decode then registers again.
 const NO_RAIL_MAX: Duration = Duration::from_secs(3);
 /// A rail that completes nothing for so long, of what it has, has failed: some devices never give up.
 const SILENT_MAX: Duration = Duration::from_secs(2);
@@ -120,7 +120,7 @@ impl Writer {
     }
 
     fn send(&self, message: &ControlMessage) {
-        // A full outbox empties, or the session is lost; what matters is sent again.
+        // A full outbox empties, or the peer is lost; what matters is sent again.
         if let Err(error) = self.peer.send(message) {
             tracing::debug!(session = %self.peer.id(), %error, "could not send a rail message");
         }
@@ -190,7 +190,7 @@ impl Writer {
 
     // === rails ===
 
-    /// Says again what was not answered, and offers again what failed a while ago.
+    /// Sends again what was not answered, and offers again what failed a while ago.
     fn tend(&mut self, now: Instant) {
         let total = u32::try_from(self.rails.len()).expect("few rails");
         for number in 0..self.rails.len() {

@@ -7,7 +7,7 @@ use crate::failure::FailureReason;
 use crate::memory::{Region, RegionError, settle};
 use crate::plan::CopyRange;
 use crate::shared::Shared;
-use crate::transport::incoming::{InboundPeer, InboundRooms, IncomingChunk};
+use crate::transport::incoming::{InboundPeer, InboundRooms, IncomingPart};
 use pd_protocol::control::{ChunkDone, ChunkReady, ControlMessage};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -31,8 +31,8 @@ pub(crate) async fn run(
         let Some(offer) = offer else {
             return;
         };
-        if let Some(chunk) = Arc::clone(&rooms).pull(&offer) {
-            pull(&shared.regions, &peer, &mapping, &offer, chunk).await;
+        if let Some(part) = Arc::clone(&rooms).locate_chunk(&offer) {
+            pull(&shared.regions, &peer, &mapping, &offer, part).await;
         }
     }
 }
@@ -42,12 +42,12 @@ async fn pull(
     peer: &InboundPeer,
     mapping: &ShmMapping,
     offer: &ChunkReady,
-    chunk: IncomingChunk,
+    part: IncomingPart,
 ) {
     let started = Instant::now();
-    let mut steps = Steps::new(&chunk.copies);
+    let mut steps = Steps::new(&part.copies);
     while !steps.is_done() {
-        let Some(guard) = chunk.room.fence().enter() else {
+        let Some(guard) = part.room.fence().enter() else {
             return;
         };
         let copied = steps.copy_some(mapping, regions);
@@ -56,14 +56,14 @@ async fn pull(
         let settled = settle(regions);
         drop(guard);
         if let Err(error) = copied.and(settled) {
-            chunk.room.fail(FailureReason::copy(offer.room, &error));
+            part.room.fail(FailureReason::copy(offer.room, &error));
             return;
         }
         tokio::task::yield_now().await;
     }
     if !lease::still_holds(&mapping.leases, offer.lease_idx, offer.lease) {
         let message = format!("prefill gave room {} up while it was copied", offer.room);
-        chunk.room.fail(FailureReason::peer(message));
+        part.room.fail(FailureReason::peer(message));
         return;
     }
     let done = ControlMessage::ChunkDone(ChunkDone {
@@ -71,15 +71,15 @@ async fn pull(
         room: offer.room,
         generation: offer.generation,
         first_page: offer.first_page,
-        bytes: chunk.bytes,
+        bytes: part.bytes,
         duration_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         last: offer.last.is_some(),
     });
-    let copies = chunk.copies.len();
-    peer.metrics.wrote(peer.transport, chunk.bytes, copies);
+    let copies = part.copies.len();
+    peer.metrics.wrote(peer.transport, part.bytes, copies);
     // Only prefill's timeline misses it.
     let _ = peer.outbox.send(&done);
-    Arc::clone(&chunk.room).arrived(&chunk);
+    Arc::clone(&part.room).part_arrived(&part);
 }
 
 /// Ranges copied a step at a time.

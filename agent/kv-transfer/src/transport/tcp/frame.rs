@@ -4,6 +4,7 @@
 use pd_protocol::BootstrapRoom;
 use pd_protocol::control::Generation;
 
+/// The fields take 40; the other 8 are written as 0 and not read.
 pub(crate) const HEADER_BYTES: usize = 48;
 /// Payload that a writer puts in one frame: enough to keep a socket busy, short enough that streams
 /// share a chunk evenly.

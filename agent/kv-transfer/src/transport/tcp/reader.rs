@@ -5,7 +5,7 @@ use crate::failure::FailureReason;
 use crate::memory::Region;
 use crate::memory::vectored::{SpanCursor, of_memory};
 use crate::net::TcpStream;
-use crate::transport::incoming::{InboundPeer, InboundRooms, IncomingChunk};
+use crate::transport::incoming::{InboundPeer, InboundRooms, IncomingPart};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -28,18 +28,18 @@ pub(crate) async fn run(
             other => other?,
         };
         let header = FrameHeader::decode(&header).map_err(io::Error::other)?;
-        let chunk = Arc::clone(rooms).frame(&peer.session_id, &header);
-        let landed = match &chunk {
-            Some(chunk) => read_payload(regions, chunk, &mut stream, header.payload_bytes).await?,
+        let part = Arc::clone(rooms).locate_frame(&peer.session_id, &header);
+        let landed = match &part {
+            Some(part) => read_payload(regions, part, &mut stream, header.payload_bytes).await?,
             None => {
                 sink(&mut stream, header.payload_bytes).await?;
                 false
             }
         };
         let valid = stream.read_u8().await? == VALID;
-        if let Some(chunk) = chunk.filter(|_| landed && valid) {
-            peer.metrics.wrote(peer.transport, chunk.bytes, 1);
-            Arc::clone(&chunk.room).arrived(&chunk);
+        if let Some(part) = part.filter(|_| landed && valid) {
+            peer.metrics.wrote(peer.transport, part.bytes, 1);
+            Arc::clone(&part.room).part_arrived(&part);
         }
     }
 }
@@ -48,12 +48,12 @@ pub(crate) async fn run(
 /// dropped. True if all of it landed.
 async fn read_payload(
     regions: &[Region],
-    chunk: &IncomingChunk,
+    part: &IncomingPart,
     stream: &mut TcpStream,
     payload_bytes: u64,
 ) -> io::Result<bool> {
-    let room = &chunk.room;
-    let mut cursor = SpanCursor::new(chunk.spans.clone());
+    let room = &part.room;
+    let mut cursor = SpanCursor::new(part.spans.clone());
     debug_assert_eq!(cursor.left(), payload_bytes);
     while !cursor.is_done() {
         stream.readable().await?;

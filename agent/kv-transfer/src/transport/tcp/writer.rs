@@ -1,4 +1,4 @@
-//! Prefill's end of a session's data connections: streams that take frames from one queue.
+//! Prefill's end of the data connections to one decode rank: streams that take frames from one queue.
 
 use super::frame::{FrameHeader, PAYLOAD_BYTES, VALID, VOID};
 use crate::failure::FailureReason;
@@ -33,7 +33,7 @@ struct FrameJob {
     meter: Arc<ChunkMeter>,
 }
 
-/// Frames of a session, shared by its streams.
+/// Frames to a decode rank, shared by its streams.
 type FrameQueue = Arc<Mutex<mpsc::Receiver<FrameJob>>>;
 
 /// Frames that wait for the streams: 64 GiB of full ones. A room beyond that fails.

@@ -48,13 +48,13 @@ struct World {
     fence: Fence,
     dispatch: Dispatch,
     /// What the NICs hold, by rail and lane.
-    wires: BTreeMap<usize, Vec<VecDeque<PostedWork>>>,
+    wires: BTreeMap<usize, Vec<VecDeque<Post>>>,
     /// Delivered, and prefill does not know.
     delivered: BTreeMap<Lane, u64>,
     /// Ends of lanes that decode's NIC has taken and decode has not counted, by rail.
-    uncounted: BTreeMap<usize, VecDeque<PostedWork>>,
+    uncounted: BTreeMap<usize, VecDeque<Post>>,
     /// What failed rails may still deliver, until decode closes them.
-    stray: BTreeMap<usize, Vec<VecDeque<PostedWork>>>,
+    stray: BTreeMap<usize, Vec<VecDeque<Post>>>,
     rooms: BTreeMap<TransferId, Room>,
     now: Instant,
 }
@@ -197,7 +197,7 @@ impl World {
         self.land(post)
     }
 
-    fn land(&mut self, post: PostedWork) -> Result<(), Violation> {
+    fn land(&mut self, post: Post) -> Result<(), Violation> {
         let id = post.transfer;
         let room = self.rooms.get_mut(&id).expect("it was handed over");
         match post.item {
@@ -229,7 +229,7 @@ impl World {
         if queue.is_empty() {
             self.uncounted.remove(&rail);
         }
-        let Some(PostedWork {
+        let Some(Post {
             lane,
             transfer: id,
             item: WorkItem::Final { attempt, lanes },
@@ -395,7 +395,7 @@ impl World {
     }
 }
 
-fn busy(wires: &BTreeMap<usize, Vec<VecDeque<PostedWork>>>) -> Vec<Lane> {
+fn busy(wires: &BTreeMap<usize, Vec<VecDeque<Post>>>) -> Vec<Lane> {
     let lanes = wires.iter().flat_map(|(&rail, lanes)| {
         let lanes = lanes.iter().enumerate();
         lanes.map(move |(index, wire)| (Lane { rail, index }, wire))
@@ -483,7 +483,7 @@ fn a_resent_piece_is_marked_and_timed_again() {
         dst_offset: 0,
         len: 2 * PIECE_BYTES,
     };
-    let is_retry = |work: &PostedWork| matches!(work.item, WorkItem::Piece(p) if p.is_retry());
+    let is_retry = |work: &Post| matches!(work.item, WorkItem::Piece(p) if p.is_retry());
     let pieces = |done: Vec<Completion>| -> Vec<(bool, Duration)> {
         let pieces = done.into_iter().filter_map(|done| match done {
             Completion::Piece { is_again, took, .. } => Some((is_again, took)),

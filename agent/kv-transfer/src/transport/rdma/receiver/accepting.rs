@@ -1,17 +1,17 @@
-//! Decode's end of a rail is made: queue pairs, the connection to prefill's, the task that takes completions.
+//! Decode's end of a rail is made: queue pairs, the connection to prefill's, the task of `listening.rs`.
 
-use super::{Ends, RdmaReceiver};
+use super::listening::listen;
+use super::{Ends, RailEpoch, RdmaReceiver};
 use crate::control::socket::Outbox;
-use crate::failure::FailureLayer;
 use crate::tasks::Tasks;
-use crate::transport::rdma::completions::{Completions, CompletionsError};
+use crate::transport::rdma::completions::Completions;
 use crate::transport::rdma::connecting::{Connecting, Step};
+use crate::transport::rdma::conversion::{to_end, to_endpoints};
 use crate::transport::rdma::immediate::LANES_MAX;
-use crate::transport::rdma::wire::{to_end, to_endpoints};
-use pd_protocol::control::{ControlMessage, RailAnswer, RailDown, RailOffer};
+use pd_protocol::control::{RailAnswer, RailOffer};
 use pd_verbs::queue_pair::Rtr;
 use pd_verbs::{QueuePair, QueuePairOptions};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// Immediates that a lane takes before the task has to post receives again.
 const RECEIVE_DEPTH: u32 = 256;
@@ -63,12 +63,11 @@ impl RdmaReceiver {
         };
         let (own, prefill) = (nic.device.name(), &offer.from.device);
         tracing::debug!(rail = offer.rail, own, prefill, "connected rail");
-        let listening = listen(
-            Arc::downgrade(self),
-            (offer.rail, offer.epoch),
-            completions,
-            outbox.clone(),
-        );
+        let of = RailEpoch {
+            rail: offer.rail,
+            epoch: offer.epoch,
+        };
+        let listening = listen(Arc::downgrade(self), of, completions, outbox.clone());
         let ends = Ends {
             unproven: lanes.iter().map(QueuePair::qp_num).collect(),
             lanes,
@@ -88,48 +87,4 @@ impl RdmaReceiver {
             }
         }
     }
-
-    /// A NIC here has failed under a rail.
-    fn on_nic_failed(&self, rail: u32) {
-        let open = self.open.lock();
-        let known = open.as_ref().and_then(|open| open.rails.get(&rail));
-        if let Some(known) = known {
-            known.metrics.failed(FailureLayer::Device);
-        }
-    }
-}
-
-/// Handles a rail's completions until it is closed or its NIC does not answer; then notifies prefill.
-async fn listen(
-    receiver: Weak<RdmaReceiver>,
-    (rail, epoch): (u32, u32),
-    completions: Completions,
-    outbox: Outbox,
-) {
-    let error: CompletionsError = loop {
-        let taken = match completions.next().await {
-            Ok(taken) => taken,
-            Err(error) => break error,
-        };
-        let Some(receiver) = receiver.upgrade() else {
-            return;
-        };
-        for completion in &taken {
-            receiver.on_completion((rail, epoch), completion);
-        }
-    };
-    let Some(receiver) = receiver.upgrade() else {
-        return;
-    };
-    let session = &receiver.session_id;
-    tracing::warn!(%session, rail, %error, "NIC of a rail does not answer");
-    receiver.on_nic_failed(rail);
-    let closed = receiver.on_down(RailDown {
-        session_id: session.clone(),
-        rail,
-        epoch,
-        reason: error.to_string(),
-    });
-    // Prefill notices by its own completions if this is lost.
-    let _ = outbox.send(&ControlMessage::RailClosed(closed));
 }

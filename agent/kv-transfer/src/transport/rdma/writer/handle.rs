@@ -76,7 +76,7 @@ impl WriterHandle {
     /// Queues a chunk's writes into a decode rank's memory.
     ///
     /// # Errors
-    /// Too many wait, or decode offers too few pages.
+    /// Too many wait, the task has ended, or decode offers too few pages.
     pub(crate) fn send<R: OutboundRoom + 'static>(
         &self,
         peer: &OutboundPeer,
@@ -107,12 +107,10 @@ impl WriterHandle {
             last: chunk.tail.is_some(),
         };
         let queued = self.jobs.try_send(job);
-        queued.map_err(|_| Self::backed_up(room.id()))
-    }
-
-    /// Why a room fails that cannot be written over rails.
-    pub(crate) fn backed_up(room: BootstrapRoom) -> FailureReason {
-        FailureReason::network(format!("room {room}: its rails are backed up or gone"))
+        queued.map_err(|_| {
+            let room = room.id();
+            FailureReason::network(format!("room {room}: its rails are backed up or gone"))
+        })
     }
 
     /// Passes an event to the task, without waiting; a peer that floods it is lost. False if the task has

@@ -11,8 +11,8 @@ use crate::metrics::{RailMetrics, RailState};
 use crate::tasks::Tasks;
 use crate::transport::outgoing::OutboundPeer;
 use crate::transport::rdma::connecting::Connecting;
+use crate::transport::rdma::conversion::to_end;
 use crate::transport::rdma::fabric::Nic;
-use crate::transport::rdma::wire::to_end;
 use fault::{of_device, of_work};
 use pd_protocol::Backoff;
 use pd_protocol::control::{ControlMessage, RailDown, RailOffer};
@@ -51,7 +51,7 @@ enum State {
     Offered {
         ends: Vec<QueuePair<Init>>,
         poller: Poller,
-        said: Instant,
+        sent_at: Instant,
     },
     /// The peer of the first that waits was not found in time; it is looked for again.
     Connecting(Connecting, Target),
@@ -65,7 +65,7 @@ enum State {
     /// Decode has not closed it.
     Closing {
         reason: String,
-        said: Instant,
+        sent_at: Instant,
     },
     Down {
         reason: String,
@@ -215,27 +215,27 @@ impl Rail {
         }
     }
 
-    /// What has to be said now, if anything; `rails` is how many there are.
+    /// The message that is due, if any; `rails` is how many there are.
     pub(super) fn tend(
         &mut self,
-        session: &OutboundPeer,
+        peer: &OutboundPeer,
         rails: u32,
         events: &mpsc::Sender<Event>,
         (now, resend): (Instant, Duration),
     ) -> Option<ControlMessage> {
-        let is_due = |said: Instant| now.duration_since(said) >= resend;
+        let is_due = |sent_at: Instant| now.duration_since(sent_at) >= resend;
         match &mut self.state {
-            State::Offered { said, .. } if is_due(*said) => {
-                *said = now;
-                self.offer(session, rails)
+            State::Offered { sent_at, .. } if is_due(*sent_at) => {
+                *sent_at = now;
+                self.offer(peer, rails)
             }
-            State::Closing { said, reason } if is_due(*said) => {
-                *said = now;
+            State::Closing { sent_at, reason } if is_due(*sent_at) => {
+                *sent_at = now;
                 let reason = reason.clone();
-                Some(self.down(session, reason))
+                Some(self.down(peer, reason))
             }
             State::Down { until, .. } if now >= *until => match self.make_ends(events, now) {
-                Ok(()) => self.offer(session, rails),
+                Ok(()) => self.offer(peer, rails),
                 Err(reason) => {
                     self.decline(FailureReason::device(reason));
                     None
@@ -250,12 +250,12 @@ impl Rail {
         }
     }
 
-    fn offer(&self, session: &OutboundPeer, rails: u32) -> Option<ControlMessage> {
+    fn offer(&self, peer: &OutboundPeer, rails: u32) -> Option<ControlMessage> {
         let State::Offered { ends, .. } = &self.state else {
             return None;
         };
         Some(ControlMessage::RailOffer(Box::new(RailOffer {
-            session_id: session.id().clone(),
+            session_id: peer.id().clone(),
             rail: self.number,
             rails,
             epoch: self.epoch,
@@ -265,9 +265,9 @@ impl Rail {
         })))
     }
 
-    fn down(&self, session: &OutboundPeer, reason: String) -> ControlMessage {
+    fn down(&self, peer: &OutboundPeer, reason: String) -> ControlMessage {
         ControlMessage::RailDown(RailDown {
-            session_id: session.id().clone(),
+            session_id: peer.id().clone(),
             rail: self.number,
             epoch: self.epoch,
             reason,
@@ -320,18 +320,18 @@ impl Rail {
     /// Destroys the queue pairs; returns the message for decode, which may have its ends.
     pub(super) fn fail(
         &mut self,
-        session: &OutboundPeer,
+        peer: &OutboundPeer,
         reason: &FailureReason,
     ) -> Option<ControlMessage> {
         let FailureReason { layer, message } = reason.clone();
-        let down = self.take_down(session, message);
+        let down = self.take_down(peer, message);
         if down.is_some() {
             self.metrics.failed(layer);
         }
         down
     }
 
-    fn take_down(&mut self, session: &OutboundPeer, reason: String) -> Option<ControlMessage> {
+    fn take_down(&mut self, peer: &OutboundPeer, reason: String) -> Option<ControlMessage> {
         if matches!(self.state, State::Down { .. }) {
             return None;
         }
@@ -341,13 +341,13 @@ impl Rail {
             if is_news {
                 cause.clone_from(&reason);
             }
-            return is_news.then(|| self.down(session, reason));
+            return is_news.then(|| self.down(peer, reason));
         }
         self.state = State::Closing {
             reason: reason.clone(),
-            said: Instant::now(),
+            sent_at: Instant::now(),
         };
-        Some(self.down(session, reason))
+        Some(self.down(peer, reason))
     }
 
     /// Decode has closed its ends; false if that is no news.
@@ -384,6 +384,6 @@ impl Rail {
 fn not_connected() -> State {
     State::Closing {
         reason: String::new(),
-        said: Instant::now(),
+        sent_at: Instant::now(),
     }
 }

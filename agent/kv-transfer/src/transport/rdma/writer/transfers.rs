@@ -4,7 +4,7 @@ use super::handle::Job;
 use super::{Live, ROUND, Writer};
 use crate::clock::Instant;
 use crate::transport::outgoing::ChunkMeter;
-use crate::transport::rdma::dispatch::{Completion, Lane, PostedWork, TransferId};
+use crate::transport::rdma::dispatch::{Completion, Lane, Post, TransferId};
 use crate::transport::rdma::immediate::Final;
 use pd_protocol::control::{AbortAck, ControlMessage, Generation};
 use pd_protocol::{BootstrapRoom, KvPoll};
@@ -106,7 +106,7 @@ impl Writer {
             if posts.is_empty() {
                 break;
             }
-            let mut by_lane: BTreeMap<Lane, Vec<PostedWork>> = BTreeMap::new();
+            let mut by_lane: BTreeMap<Lane, Vec<Post>> = BTreeMap::new();
             for post in posts {
                 by_lane.entry(post.lane).or_default().push(post);
             }

@@ -6,9 +6,9 @@ use crate::clock::Instant;
 use crate::failure::FailureReason;
 use crate::transport::rdma::completions::Completions;
 use crate::transport::rdma::connecting::{Connecting, Step};
+use crate::transport::rdma::conversion::{to_endpoints, to_region};
 use crate::transport::rdma::fabric::PROBE_BYTES;
 use crate::transport::rdma::immediate::PROBE;
-use crate::transport::rdma::wire::{to_endpoints, to_region};
 use crate::transport::rdma::writer::handle::Event;
 use pd_protocol::control::RailAnswer;
 use pd_verbs::queue_pair::Rtr;
@@ -44,7 +44,7 @@ impl Rail {
         self.state = State::Offered {
             ends,
             poller: self.poll(completions, events.clone()),
-            said: now,
+            sent_at: now,
         };
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::fault::{of_device, of_peer};
 use super::{Rail, State};
 use crate::failure::FailureReason;
-use crate::transport::rdma::dispatch::{PostedWork, TransferId, piece::WorkItem};
+use crate::transport::rdma::dispatch::{Post, TransferId, piece::WorkItem};
 use pd_verbs::Write;
 
 /// Of a batch, so many writes have a completion of their own: rates and silences show soon enough.
@@ -14,7 +14,7 @@ impl Rail {
     pub(in super::super) fn post(
         &mut self,
         lane: usize,
-        posts: &[PostedWork],
+        posts: &[Post],
         immediate: impl Fn(TransferId, u8, u8) -> u32,
     ) -> Result<(), FailureReason> {
         let State::Up(ends) = &mut self.state else {
@@ -59,7 +59,7 @@ impl Rail {
             return Err(of_device(why));
         }
         let is_retry =
-            |post: &&PostedWork| matches!(post.item, WorkItem::Piece(piece) if piece.is_retry());
+            |post: &&Post| matches!(post.item, WorkItem::Piece(piece) if piece.is_retry());
         let retries = posts.iter().filter(is_retry).count();
         self.metrics.posted_again(retries);
         Ok(())

@@ -1,12 +1,12 @@
 //! What goes next, and over which lane.
 
 use super::piece::WorkItem;
-use super::{Dispatch, Ending, InFlight, Lane, PostedWork, Rail, STRIPE_BYTES, TransferId};
+use super::{Dispatch, Ending, InFlight, Lane, Post, Rail, STRIPE_BYTES, TransferId};
 use crate::clock::Instant;
 
 impl Dispatch {
     /// What to post next, at most `max`.
-    pub(crate) fn next(&mut self, max: usize, now: Instant) -> Vec<PostedWork> {
+    pub(crate) fn next(&mut self, max: usize, now: Instant) -> Vec<Post> {
         let mut posts = Vec::new();
         let mut idle_turns = 0;
         while posts.len() < max && idle_turns < self.turns.len() {
@@ -17,7 +17,7 @@ impl Dispatch {
                 continue;
             }
             let before = posts.len();
-            self.turn(id, max, now, &mut posts);
+            self.choose_stripe(id, max, now, &mut posts);
             idle_turns = if posts.len() > before {
                 0
             } else {
@@ -30,12 +30,12 @@ impl Dispatch {
         posts
     }
 
-    /// Posts a stripe of a transfer, or its end.
-    fn turn(&mut self, id: TransferId, max: usize, now: Instant, posts: &mut Vec<PostedWork>) {
+    /// Chooses lanes for a stripe of a transfer, or for its end.
+    fn choose_stripe(&mut self, id: TransferId, max: usize, now: Instant, posts: &mut Vec<Post>) {
         let mut stripe_left = STRIPE_BYTES;
         while posts.len() < max && stripe_left > 0 {
             let Some(piece) = self.transfers[&id].waiting.front().copied() else {
-                return self.end(id, now, posts);
+                return self.choose_end(id, now, posts);
             };
             let Some(lane) = self.lane_for(id, u64::from(piece.len)) else {
                 return;
@@ -51,12 +51,12 @@ impl Dispatch {
                 .checked_sub(len)
                 .filter(|left| *left > 0)
                 .map(|left| (lane, left));
-            posts.push(self.post(lane, id, WorkItem::Piece(piece), now));
+            posts.push(self.book(lane, id, WorkItem::Piece(piece), now));
         }
     }
 
     /// Ends the lanes of a transfer that can end, as far as they have places.
-    fn end(&mut self, id: TransferId, now: Instant, posts: &mut Vec<PostedWork>) {
+    fn choose_end(&mut self, id: TransferId, now: Instant, posts: &mut Vec<Post>) {
         let transfer = &self.transfers[&id];
         if !transfer.may_end() {
             return;
@@ -79,17 +79,12 @@ impl Dispatch {
                 .get_mut(&lane)
                 .expect("it is one of them")
                 .ending = Ending::Posted;
-            posts.push(self.post(lane, id, WorkItem::Final { attempt, lanes }, now));
+            posts.push(self.book(lane, id, WorkItem::Final { attempt, lanes }, now));
         }
     }
 
-    fn post(
-        &mut self,
-        lane: Lane,
-        transfer: TransferId,
-        item: WorkItem,
-        now: Instant,
-    ) -> PostedWork {
+    /// Enters what the caller of `next` is to post as in flight.
+    fn book(&mut self, lane: Lane, transfer: TransferId, item: WorkItem, now: Instant) -> Post {
         let rail = self.rails.get_mut(&lane.rail).expect("the lane is up");
         if !rail.is_busy() {
             rail.moved = now;
@@ -108,7 +103,7 @@ impl Dispatch {
         self.in_flight_bytes += item.bytes();
         let state = self.transfers.get_mut(&transfer).expect("it posts");
         state.in_flight += 1;
-        PostedWork {
+        Post {
             lane,
             seq,
             transfer,
