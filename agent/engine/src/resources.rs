@@ -22,7 +22,7 @@ pub(crate) struct Resources<B: Backend> {
     pub(crate) metrics: EngineMetrics,
     pub(crate) timelines: Arc<Timelines>,
     pub(crate) throughput: Throughput,
-    pub(crate) late: DeferredFree,
+    pub(crate) deferred_free: DeferredFree,
 }
 
 /// KV of requests that ended while a step that was launched early still writes to it: it is
@@ -154,9 +154,9 @@ impl<B: Backend> Resources<B> {
     }
 
     fn end_kv(&mut self, kv: ReqKv, tokens: &[u32]) {
-        if self.late.is_ahead {
+        if self.deferred_free.is_ahead {
             let tokens = tokens.to_vec();
-            self.late.ended.push(EndedKv { kv, tokens });
+            self.deferred_free.ended.push(EndedKv { kv, tokens });
         } else {
             self.cache.end(kv, tokens);
         }
@@ -165,8 +165,8 @@ impl<B: Backend> Resources<B> {
     /// Records the end of a step, with all steps before it, and whether the next one is already in
     /// flight.
     pub(crate) fn step_ended(&mut self, is_ahead: bool) {
-        self.late.is_ahead = is_ahead;
-        for EndedKv { kv, tokens } in std::mem::take(&mut self.late.ended) {
+        self.deferred_free.is_ahead = is_ahead;
+        for EndedKv { kv, tokens } in std::mem::take(&mut self.deferred_free.ended) {
             self.cache.end(kv, &tokens);
         }
     }

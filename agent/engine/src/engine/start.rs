@@ -165,7 +165,7 @@ fn assemble<B: Backend>(
         metrics: EngineMetrics::new(),
         timelines: Arc::default(),
         throughput: Throughput::new(Instant::now()),
-        late: DeferredFree::default(),
+        deferred_free: DeferredFree::default(),
     };
     if let Some(transfer) = config.mode.transfer() {
         transfer.metrics.register(resources.metrics.registry());

@@ -81,11 +81,11 @@ impl<B: Backend> Launched<B> {
         };
         let mut rows = 0..;
         let mut next_row = || tables.row(rows.next().expect("rows are counted"));
-        let output = |shape: &LaunchedRow| RowOutput {
-            prompt_logprobs: (0..shape.prompt_logprobs)
+        let output = |launched: &LaunchedRow| RowOutput {
+            prompt_logprobs: (0..launched.prompt_logprobs)
                 .filter_map(|_| next_row())
                 .collect(),
-            sampled: match shape.samples.then(&mut next_row) {
+            sampled: match launched.samples.then(&mut next_row) {
                 None => Sampled::NotYet,
                 Some(None) => Sampled::NotFinite,
                 Some(Some(token)) => Sampled::Token(token),
