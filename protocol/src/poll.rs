@@ -8,10 +8,18 @@ use serde::{Deserialize, Serialize};
 #[repr(u8)]
 #[serde(try_from = "u8", into = "u8")]
 pub enum KvPoll {
+    /// The room was given up, here or by a peer.
     Failed = 0,
+    /// Decode: it looks for prefill's ranks and registers with them. Prefill: it waits for the
+    /// `TransferInfo` of every decode rank.
     Bootstrapping = 1,
+    /// Decode: prefill is known, so pages may be reserved and offered. Prefill: every `TransferInfo`
+    /// is here, so the prompt may be computed.
     WaitingForInput = 2,
+    /// Decode: a part is arriving. Prefill: a chunk was handed over.
     Transferring = 3,
+    /// Decode: every part is here, and the metadata row is this room's. Prefill: every decode rank
+    /// has reported that.
     Success = 4,
 }
 
