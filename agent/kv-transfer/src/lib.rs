@@ -8,7 +8,7 @@
 //! 3. Prefill has every `TransferInfo` (`WaitingForInput`), computes, and hands over chunks
 //!    (`KvSender::send`); the last carries the metadata row.
 //! 4. Bytes move (`Transferring`): prefill pushes over rdma or tcp, decode pulls over shm.
-//! 5. Decode has every byte and the row of its room (`Success`) and says so; prefill follows.
+//! 5. Decode has every byte and the row of its room (`Success`) and reports it; prefill follows.
 //! 6. Either side may fail at any time: the fence decides when pages may be used again.
 
 pub mod bootstrap;

@@ -1,7 +1,7 @@
 //! Prefill's rooms: who may open one, what its senders learn, when it ends.
 //!
-//! 1. `open` enters a room; decode ranks `join` it, before or after.
-//! 2. All have: `WaitingForInput`. The engine computes and `send`s chunks.
+//! 1. `open` enters a room; decode ranks `join` it, before or after (`messages.rs`).
+//! 2. All have: `WaitingForInput`. The engine computes and `send`s chunks (`sending.rs`).
 //! 3. A chunk becomes, for each decode rank, writes on its rails (rdma), frames on its streams (tcp), or an
 //!    offer that it pulls (shm).
 //! 4. Every decode rank reports `Success`. Or the room fails, here or because a decode rank aborts it, and

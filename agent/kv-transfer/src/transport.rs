@@ -1,5 +1,7 @@
 //! How bytes travel, by direction: `rdma` and `tcp` push from prefill into decode's memory, `shm` lets
-//! decode pull from prefill's. A fake room has no destination at all: its side ends it by itself.
+//! decode pull from prefill's. Prefill sends by `outbound.rs`, decode receives by `inbound.rs`; `outgoing.rs` and
+//! `incoming.rs` hold the traits by which a transport reports to either side. A fake room has no destination at
+//! all: its side ends it by itself.
 
 pub(crate) mod inbound;
 pub(crate) mod incoming;

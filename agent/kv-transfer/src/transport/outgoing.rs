@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// A room that sends.
+/// A room that sends; `SenderRoom` (`prefill_side/room.rs`).
 pub(crate) trait OutboundRoom: Send + Sync {
     fn id(&self) -> BootstrapRoom;
 
@@ -27,7 +27,7 @@ pub(crate) trait OutboundRoom: Send + Sync {
     fn fail(&self, reason: FailureReason);
 }
 
-/// Where transports report that a decode rank is out of reach.
+/// Where transports report that a decode rank is out of reach: `PrefillSide`.
 pub(crate) trait OutboundEvents: Send + Sync {
     fn lost(&self, session_id: &SessionId, reason: &FailureReason);
 }

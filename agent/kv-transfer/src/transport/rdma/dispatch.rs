@@ -1,4 +1,4 @@
-//! Which piece goes over which lane, and what has to go again: a pure state
+//! Which piece goes over which lane (`choosing.rs`), and what has to go again (`closing.rs`): a pure state
 //! machine; its caller passes in time and completions.
 //!
 //! * A transfer, the part of a room that one decode rank gets, keeps to a lane for a stripe, so that a
