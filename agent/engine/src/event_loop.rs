@@ -1,8 +1,9 @@
 //! The scheduler's thread, which `engine::start` spawns. [`EventLoop::run`] repeats: `receive` the
-//! commands, let the mode `advance` its queues, `step` (the mode's `schedule`, then `compute`, then
-//! the mode's `settle`), `observe`. The loop only sequences; what a step computes and where requests
-//! go next is decided by the [`Mode`]: `schedule::unified::Unified`,
-//! `disaggregation::prefill::Prefill` or `disaggregation::decode::Decode`.
+//! commands, let the mode `advance` its queues, `step` (the mode's `schedule`, or `resume` where the
+//! step was launched ahead, then `compute`, then the mode's `settle`), `observe`. The loop only
+//! sequences; what a step computes and where requests go next is decided by the [`Mode`]:
+//! `schedule::unified::Unified`, `disaggregation::prefill::Prefill` or
+//! `disaggregation::decode::Decode`.
 
 use crate::batch::{Batch, RowOutput};
 use crate::engine::{Command, RequestId};
