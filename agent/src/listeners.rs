@@ -5,10 +5,14 @@ use crate::args::Args;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::serve::ListenerExt;
+use pd_http::{Limits, connections_for};
 use pd_protocol::Role;
 use std::net::{IpAddr, SocketAddr};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+/// Of the HTTP and the admin API together: a leg of each request that runs or waits.
+const CONNECTIONS_MAX: usize = 16_384;
 
 /// Bound but not yet accepting.
 #[derive(Debug)]
@@ -83,18 +87,16 @@ pub(crate) async fn bind(host: IpAddr, port: u16, flag: &str) -> Result<TcpListe
 }
 
 /// Serves `router` until `end`, then lets open requests finish.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    end: CancellationToken,
-) -> std::io::Result<()> {
+pub(crate) async fn serve(listener: TcpListener, router: Router, end: CancellationToken) {
     // Events are small and must not be delayed to share packets.
     let listener = listener.tap_io(|stream| {
         if let Err(why) = stream.set_nodelay(true) {
             tracing::debug!("cannot set TCP_NODELAY: {why}");
         }
     });
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    let served = axum::serve(listener, service);
-    served.with_graceful_shutdown(end.cancelled_owned()).await
+    let limits = Limits {
+        connections: connections_for(CONNECTIONS_MAX, 1) / 2,
+        ..Limits::default()
+    };
+    pd_http::serve(listener, router, limits, end).await;
 }

@@ -37,6 +37,7 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 /// When a port is taken, the model cannot be loaded, or a server or a vital thread fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     log_to_stderr(&args.server.log_level)?;
+    pd_http::raise_limit();
     args.sglang.log();
     let mut lost = LostThreads::watch(&["pd-scheduler"]);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -120,7 +121,7 @@ fn spawn_servers(
     admin: TcpListener,
     app: &Arc<App>,
     end: &CancellationToken,
-) -> JoinSet<Result<()>> {
+) -> JoinSet<&'static str> {
     let server = &args.server;
     let api = crate::http::api(
         Arc::clone(app),
@@ -132,8 +133,8 @@ fn spawn_servers(
     for (name, listener, router) in [("HTTP", http, api), ("admin", admin, admin_api)] {
         let end = end.clone();
         servers.spawn(async move {
-            let served = serve(listener, router, end).await;
-            served.with_context(|| format!("the {name} server failed"))
+            serve(listener, router, end).await;
+            name
         });
     }
     servers
@@ -183,10 +184,10 @@ fn log_ready(app: &App, started: Instant, (chunk, running): (Option<u32>, u32)) 
 }
 
 /// The failure of the first server that ends before shutdown.
-async fn server_failed(servers: &mut JoinSet<Result<()>>) -> anyhow::Error {
+async fn server_failed(servers: &mut JoinSet<&'static str>) -> anyhow::Error {
     match servers.join_next().await {
-        Some(Ok(Err(failed))) => failed,
-        Some(Ok(Ok(()))) | None => anyhow::anyhow!("a server ended unexpectedly"),
+        Some(Ok(name)) => anyhow::anyhow!("the {name} server ended unexpectedly"),
+        None => anyhow::anyhow!("a server ended unexpectedly"),
         Some(Err(panicked)) => anyhow::Error::new(panicked).context("a server panicked"),
     }
 }

@@ -141,6 +141,7 @@ impl Args {
                 unified: self.policy,
             },
             queue: self.limits.queue(),
+            connections_max: self.limits.max_connections,
             body_bytes_max: self.limits.max_payload_size,
             request_timeout: self.limits.request_timeout(),
             shutdown_delay: self.limits.shutdown_delay(),

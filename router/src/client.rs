@@ -100,7 +100,7 @@ impl Client {
     async fn connect(&self) -> Result<Connection, ClientError> {
         let connecting = Connection::open(self.endpoint.host(), self.endpoint.port());
         match timeout(CONNECT_TIMEOUT, connecting).await {
-            Ok(connected) => connected.map_err(ClientError::Connect),
+            Ok(connected) => connected.map_err(ClientError::of_connect),
             Err(_) => {
                 let reason = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
                 let late = io::Error::new(io::ErrorKind::TimedOut, reason);

@@ -27,6 +27,7 @@ pub struct Config {
     pub(crate) discovery: Option<DiscoveryConfig>,
     pub(crate) policies: Policies,
     pub(crate) queue: QueueConfig,
+    pub(crate) connections_max: usize,
     pub(crate) body_bytes_max: usize,
     pub(crate) request_timeout: Duration,
     pub(crate) shutdown_delay: Duration,

@@ -76,6 +76,9 @@ fn demand<'a>(request: &'a ClientRequest, excluded: &'a [Arc<Worker>]) -> Demand
 /// The worker that failed is not taken again while there is another. Decode that is well but
 /// cannot serve may lack its peer's KV, so then the prefill worker is changed too.
 fn exclude(excluded: &mut Vec<Arc<Worker>>, failure: &LegFailure) {
+    if failure.is_local() {
+        return;
+    }
     excluded.push(Arc::clone(&failure.worker));
     let may_be_the_peer = failure.role == Role::Decode && !failure.counts();
     if let (true, Some(peer)) = (may_be_the_peer, &failure.peer) {

@@ -99,6 +99,7 @@ fn try_run(args: Args) -> anyhow::Result<()> {
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+    pd_http::raise_limit();
     report_substitutes(&args);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("pd-router")

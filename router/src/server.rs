@@ -14,17 +14,23 @@ use crate::router::Router;
 use crate::tls::{TlsError, TlsListener};
 use crate::vitals::{LostTask, Vitals};
 use crate::workers::RegistryError;
-use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
 use axum::serve::{Listener, ListenerExt};
+use pd_http::{Limits, connections_for, serve};
 use pd_protocol::sockets::{self, PROC_NET_TCP, is_delivered};
 use rustls::ServerConfig;
-use std::fmt::Debug;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// A client's connection, and one to each worker of its pair.
+const FILES_PER_CONNECTION: u64 = 3;
+/// Of operators and Prometheuses.
+const ADMIN_CONNECTIONS_MAX: usize = 256;
+/// Of the files that the process may open, one in so many.
+const ADMIN_SHARE: u64 = 16;
 
 /// A router that is bound to its ports and not yet serving.
 pub struct Server {
@@ -33,6 +39,8 @@ pub struct Server {
     tls: Option<Reloaded<ServerConfig>>,
     admin: TcpListener,
     prometheus: Option<TcpListener>,
+    /// Clients' connections at once.
+    connections: usize,
     delay: Duration,
     grace: Duration,
 }
@@ -99,6 +107,7 @@ impl Server {
             tls,
             admin,
             prometheus,
+            connections: connections_for(config.connections_max, FILES_PER_CONNECTION),
             delay: config.shutdown_delay,
             grace: config.shutdown_grace,
         })
@@ -130,14 +139,14 @@ impl Server {
         let _admin_and_metrics = spawn_admin_and_metrics(&self.router, self.admin, self.prometheus);
         let stop = CancellationToken::new();
         let mut serving = match self.tls {
-            None => spawn_api(&self.router, self.api.tap_io(no_delay), &stop),
+            None => {
+                let listener = self.api.tap_io(no_delay);
+                spawn_api(&self.router, listener, self.connections, &stop)
+            }
             Some(tls) => {
                 let metrics = Arc::clone(&self.router.metrics);
-                spawn_api(
-                    &self.router,
-                    TlsListener::new(self.api, tls, metrics),
-                    &stop,
-                )
+                let listener = TlsListener::new(self.api, tls, metrics);
+                spawn_api(&self.router, listener, self.connections, &stop)
             }
         };
         let lost = tokio::select! {
@@ -171,15 +180,23 @@ impl Server {
 
 /// Serves the API until `stop`, then finishes the answers in flight. A type for each kind of
 /// listener, so that plain connections pay nothing for there being others.
-fn spawn_api<L: Listener<Addr: Debug>>(
+fn spawn_api<L: Listener<Addr = SocketAddr>>(
     router: &Arc<Router>,
     listener: L,
+    connections: usize,
     stop: &CancellationToken,
 ) -> JoinHandle<()> {
-    let make_service = api::routes(Arc::clone(router)).into_make_service();
-    let api =
-        axum::serve(listener, make_service).with_graceful_shutdown(stop.clone().cancelled_owned());
-    spawn_listener(&router.vitals, "API listener", stop, api.into_future())
+    let limits = Limits {
+        connections,
+        ..Limits::default()
+    };
+    let api = serve(
+        listener,
+        api::routes(Arc::clone(router)),
+        limits,
+        stop.clone(),
+    );
+    spawn_listener(&router.vitals, "API listener", stop, api)
 }
 
 /// A listener that ends by itself is lost.
@@ -187,13 +204,13 @@ fn spawn_listener(
     vitals: &Vitals,
     task: &'static str,
     end: &CancellationToken,
-    listener: impl Future<Output = io::Result<()>> + Send + 'static,
+    listener: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<()> {
     let (end, report_to) = (end.clone(), vitals.clone());
     vitals.spawn(task, async move {
-        let ended = listener.await;
+        listener.await;
         if !end.is_cancelled() {
-            report_to.report(task, format!("it ended with {ended:?}"));
+            report_to.report(task, "it ended");
         }
     })
 }
@@ -205,28 +222,19 @@ fn spawn_admin_and_metrics(
     prometheus: Option<TcpListener>,
 ) -> DropGuard {
     let end = CancellationToken::new();
-    let service: IntoMakeServiceWithConnectInfo<axum::Router, SocketAddr> =
-        admin::routes(Arc::clone(router)).into_make_service_with_connect_info();
-    let vitals = &router.vitals;
-    let admin = axum::serve(admin.tap_io(no_delay), service).into_future();
-    spawn_until(vitals, "admin listener", &end, admin);
+    let limits = Limits {
+        connections: connections_for(ADMIN_CONNECTIONS_MAX, ADMIN_SHARE),
+        ..Limits::default()
+    };
+    let routes = admin::routes(Arc::clone(router));
+    let listener = serve(admin.tap_io(no_delay), routes, limits, end.clone());
+    spawn_listener(&router.vitals, "admin listener", &end, listener);
     if let Some(listener) = prometheus {
-        let metrics = axum::serve(listener, api::metrics_routes(Arc::clone(router)));
-        spawn_until(vitals, "metrics listener", &end, metrics.into_future());
+        let routes = api::metrics_routes(Arc::clone(router));
+        let listener = serve(listener, routes, limits, end.clone());
+        spawn_listener(&router.vitals, "metrics listener", &end, listener);
     }
     end.drop_guard()
-}
-
-/// Serves until `end`, what is in flight or not.
-fn spawn_until(
-    vitals: &Vitals,
-    task: &'static str,
-    end: &CancellationToken,
-    listener: impl Future<Output = io::Result<()>> + Send + 'static,
-) {
-    let listener = end.clone().run_until_cancelled_owned(listener);
-    let listener = async move { listener.await.unwrap_or(Ok(())) };
-    spawn_listener(vitals, task, end, listener);
 }
 
 /// Waits until clients have the ends of their answers.

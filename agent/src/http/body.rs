@@ -40,7 +40,10 @@ impl<T: Body, S: Send + Sync> FromRequest<S> for JsonBody<T> {
             Err(refused) if refused.status() == StatusCode::PAYLOAD_TOO_LARGE => {
                 Err(too_large(limit.map_or(0, |l| l.0)))
             }
-            Err(refused) => Err(ApiError::new(refused.status(), refused.body_text())),
+            Err(refused) => Err(match pd_http::stalled(&refused) {
+                Some(stalled) => ApiError::new(StatusCode::REQUEST_TIMEOUT, stalled.to_string()),
+                None => ApiError::new(refused.status(), refused.body_text()),
+            }),
         }
     }
 }

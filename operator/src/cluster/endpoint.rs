@@ -7,11 +7,16 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use pd_http::{Limits, connections_for, serve};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Of kubelets and Prometheuses.
+const CONNECTIONS_MAX: usize = 256;
 
 /// What the port exposes.
 #[derive(Clone, Debug)]
@@ -36,7 +41,12 @@ impl Endpoint {
             .route("/readyz", get(ready))
             .route("/metrics", get(metrics_text))
             .with_state(endpoint.clone());
-        tokio::spawn(axum::serve(listener, routes).into_future());
+        let limits = Limits {
+            connections: connections_for(CONNECTIONS_MAX, 1),
+            ..Limits::default()
+        };
+        let never = CancellationToken::new();
+        tokio::spawn(serve(listener, routes, limits, never));
         Ok(endpoint)
     }
 

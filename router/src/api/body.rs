@@ -17,7 +17,7 @@ const DISCARD_BYTES_MAX: usize = 1 << 30;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// # Errors
-/// 413 beyond `bytes_max`, 400 if the client broke off.
+/// 413 beyond `bytes_max`, 408 if nothing of it comes for too long, 400 if the client broke off.
 pub(super) async fn read(
     head: &Parts,
     mut body: Body,
@@ -33,9 +33,12 @@ pub(super) async fn read(
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            let message = format!("the body broke off: {error}");
-            ApiError::invalid(StatusCode::BAD_REQUEST, message)
+        let frame = frame.map_err(|error| match pd_http::stalled(&error) {
+            Some(stalled) => ApiError::invalid(StatusCode::REQUEST_TIMEOUT, stalled.to_string()),
+            None => {
+                let message = format!("the body broke off: {error}");
+                ApiError::invalid(StatusCode::BAD_REQUEST, message)
+            }
         })?;
         let Ok(data) = frame.into_data() else {
             continue;

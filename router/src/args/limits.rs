@@ -26,6 +26,10 @@ pub(crate) struct LimitArgs {
     /// is not answered for longer should know why.
     #[arg(long, default_value_t = 10)]
     pub(crate) no_worker_timeout_secs: u64,
+    /// Clients' connections at once, or as many as fit into the files that the process may open. One more closes the one
+    /// that has been idle the longest; where none is idle, it is answered 503.
+    #[arg(long, default_value_t = 16_384)]
+    pub(crate) max_connections: usize,
     /// Largest request body in bytes; a larger one is refused with 413.
     #[arg(long, default_value_t = 32 << 20)]
     pub(crate) max_payload_size: usize,

@@ -2,12 +2,18 @@
 
 use super::chunked::ChunkError;
 use super::head::HeadError;
+use rustix::io::Errno;
 use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     #[error("cannot connect: {0}")]
     Connect(#[source] io::Error),
+    /// The worker was not even asked.
+    #[error(
+        "this router can open no further socket: {0}; raise its limit of open files (ulimit -n), or lower --max-connections"
+    )]
+    NoSocket(#[source] io::Error),
     #[error("the connection broke: {0}")]
     Broken(#[source] Break),
     #[error("its answer is larger than {0} bytes")]
@@ -32,6 +38,24 @@ pub(crate) enum Break {
 }
 
 // === impl ClientError ===
+
+impl ClientError {
+    /// Why no connection was made: by the worker's doing, or for lack of something here.
+    pub(super) fn of_connect(error: io::Error) -> Self {
+        let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+        let errno = Errno::from_io_error(&error);
+        if errno.is_some_and(|errno| lacks.contains(&errno)) {
+            Self::NoSocket(error)
+        } else {
+            Self::Connect(error)
+        }
+    }
+
+    /// Whether it says nothing of the worker.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Self::NoSocket(_))
+    }
+}
 
 impl<E: Into<Break>> From<E> for ClientError {
     fn from(error: E) -> Self {

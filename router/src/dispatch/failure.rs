@@ -42,6 +42,11 @@ impl LegFailure {
     pub(crate) fn counts(&self) -> bool {
         self.fault.counts()
     }
+
+    /// Whether it says nothing of the worker.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(&self.fault, LegFault::Transport(error) if error.is_local())
+    }
 }
 
 // === impl LegFault ===
@@ -58,7 +63,7 @@ impl LegFault {
     /// refuses what the client did (4xx), works as it should.
     pub(crate) fn counts(&self) -> bool {
         match self {
-            Self::Transport(_) => true,
+            Self::Transport(error) => !error.is_local(),
             Self::Answer { head, .. } => {
                 head.status.is_server_error() && !matches!(head.status.as_u16(), 501 | 503)
             }
@@ -69,6 +74,7 @@ impl LegFault {
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Transport(ClientError::Connect(_)) => "connect",
+            Self::Transport(ClientError::NoSocket(_)) => "no_socket",
             Self::Transport(ClientError::Broken(_)) => "broken",
             Self::Transport(ClientError::TooLarge(_)) => "too_large",
             Self::Answer { head, .. } if head.status.is_client_error() => "4xx",
@@ -94,6 +100,9 @@ impl From<LegFailure> for ApiError {
                 } else {
                     Self::of_server(head.status, message)
                 }
+            }
+            LegFault::Transport(error) if error.is_local() => {
+                Self::unavailable(error.to_string()).code("too_many_open_files")
             }
             LegFault::Transport(_) => Self::bad_gateway(message),
         }

@@ -120,6 +120,7 @@ async fn decode_exchange(
 fn settle_failed(lease: Lease, fault: &LegFault) {
     let now = Instant::now();
     match fault {
+        LegFault::Transport(error) if error.is_local() => drop(lease),
         LegFault::Transport(_) => lease.fail_unreached(now),
         LegFault::Answer { .. } if fault.counts() => lease.fail(now),
         // 4xx: the worker is well. 503: it says itself that it is not, which is no verdict.

@@ -70,6 +70,11 @@ async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Probe
     let mut overdue_reported = false;
     loop {
         let report = prober.probe(worker).await;
+        if report.as_ref().is_err_and(ProbeError::is_local) {
+            // No verdict: the worker was not asked.
+            sleep(verdict.pause(config)).await;
+            continue;
+        }
         if report.is_ok() {
             registry.clear_suspicion(worker);
         }

@@ -13,6 +13,7 @@ mod client;
 mod dispatch;
 mod drain;
 mod faults;
+mod files;
 mod harness;
 mod health;
 mod limits;

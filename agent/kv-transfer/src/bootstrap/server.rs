@@ -13,20 +13,26 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use parking_lot::Mutex;
+use pd_http::{Limits, connections_for, serve};
 use pd_protocol::bootstrap::{
     DpRanks, QueryDpRanks, RegisterDpRank, RouteQuery, RouteRegistration, RouteTarget,
 };
 use pd_protocol::labels::{HEADER_BOOT_ID, HEADER_KV_COMPAT};
 use std::sync::Arc;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Largest request body: 65,536 rooms of 20 digits fit.
 const BODY_BYTES_MAX: usize = 2 << 20;
+
+/// Connections at once; decode ranks ask once for each prefill.
+const CONNECTIONS_MAX: usize = 4096;
 
 /// A running server; it stops when dropped.
 #[derive(Debug)]
 pub struct BootstrapServer {
     local_addr: std::net::SocketAddr,
-    task: tokio::task::JoinHandle<std::io::Result<()>>,
+    task: tokio::task::JoinHandle<()>,
+    _end: DropGuard,
 }
 
 /// A body that was read whole, or why not.
@@ -66,8 +72,17 @@ impl BootstrapServer {
         let local_addr = listener.local_addr()?;
         let listener = net::adopt(listener)?;
         let router = router(boot_id, kv_compat, routes);
-        let task = tokio::spawn(async move { axum::serve(listener, router).await });
-        Ok(Self { local_addr, task })
+        let limits = Limits {
+            connections: connections_for(CONNECTIONS_MAX, 1),
+            ..Limits::default()
+        };
+        let end = CancellationToken::new();
+        let task = tokio::spawn(serve(listener, router, limits, end.clone()));
+        Ok(Self {
+            local_addr,
+            task,
+            _end: end.drop_guard(),
+        })
     }
 
     pub fn local_addr(&self) -> std::net::SocketAddr {
@@ -77,16 +92,9 @@ impl BootstrapServer {
     /// Waits until it serves no more, which it never does by itself; why.
     pub async fn ended(&mut self) -> String {
         match (&mut self.task).await {
-            Ok(Ok(())) => "the bootstrap server ended".to_owned(),
-            Ok(Err(error)) => format!("the bootstrap server ended: {error}"),
+            Ok(()) => "the bootstrap server ended".to_owned(),
             Err(panic) => format!("the bootstrap server's task ended: {panic}"),
         }
-    }
-}
-
-impl Drop for BootstrapServer {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

@@ -45,6 +45,15 @@ pub(crate) enum ProbeError {
     Role { reported: Role, registered: Role },
 }
 
+// === impl ProbeError ===
+
+impl ProbeError {
+    /// Whether it says nothing of the worker.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self, Self::Unreached { source, .. } if source.is_local())
+    }
+}
+
 // === impl Prober ===
 
 impl Prober {

@@ -1,0 +1,138 @@
+//! The loop of one listener.
+
+use crate::body::{AnswerBody, RequestBody};
+use crate::connections::{Connection, Connections, Limits, Order, Refusal, Room};
+use crate::watched::Watched;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::serve::Listener;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::Service;
+
+/// Deadlines are looked at this often.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// A client that is refused reads why within this, or not at all.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
+const REFUSAL_BODY: &str = r#"{"error":{"message":"this server has as many connections as it takes; try again later","type":"overloaded_error","param":null,"code":"too_many_connections"}}"#;
+
+/// Serves `app` until `end`, then finishes the answers in flight. Handlers may ask for the client's address with
+/// [`ConnectInfo`].
+pub async fn serve<L>(mut listener: L, app: Router, limits: Limits, end: CancellationToken)
+where
+    L: Listener<Addr = SocketAddr>,
+{
+    let connections = Connections::new(limits);
+    let tasks = TaskTracker::new();
+    let mut sweep = interval(SWEEP_INTERVAL);
+    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            (io, peer) = listener.accept() => match connections.admit(peer.ip()) {
+                Room::For(connection) => {
+                    tasks.spawn(run(io, peer, connection, app.clone()));
+                }
+                Room::Full(refusal) => {
+                    tasks.spawn(refuse(io, refusal));
+                }
+                Room::Swamped => {}
+            },
+            _ = sweep.tick() => connections.sweep(),
+            () = end.cancelled() => break,
+        }
+    }
+    drop(listener);
+    connections.finish();
+    tasks.close();
+    let mut finished = pin!(tasks.wait());
+    loop {
+        tokio::select! {
+            () = &mut finished => return,
+            _ = sweep.tick() => connections.sweep(),
+        }
+    }
+}
+
+async fn run<I>(io: I, peer: SocketAddr, connection: Arc<Connection>, app: Router)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = connection.limits();
+    let service = service_fn(|request: Request<Incoming>| {
+        connection.serves();
+        let connection = Arc::clone(&connection);
+        let mut request = request.map(|body| Body::new(RequestBody::new(body, limits.body)));
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let mut app = app.clone();
+        async move {
+            let answer: Response<Body> = match app.call(request).await {
+                Ok(answer) => answer,
+                Err(never) => match never {},
+            };
+            Ok::<_, Infallible>(answer.map(|body| AnswerBody::new(body, connection)))
+        }
+    });
+    let io = TokioIo::new(Watched::new(io, Arc::clone(&connection)));
+    // Deadlines are those of the sweep.
+    let serving = http1::Builder::new()
+        .header_read_timeout(None)
+        .serve_connection(io, service);
+    let mut serving = pin!(serving);
+    let mut finishes = false;
+    let ended = poll_fn(|cx| {
+        match connection.order(cx.waker()) {
+            Order::Serve => {}
+            Order::Finish if finishes => {}
+            Order::Finish => {
+                finishes = true;
+                serving.as_mut().graceful_shutdown();
+            }
+            Order::Close => return Poll::Ready(None),
+        }
+        serving.as_mut().poll(cx).map(Some)
+    });
+    match ended.await {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::debug!(%peer, %error, "connection ended early"),
+        None => tracing::debug!(%peer, "closed a connection whose client let it wait"),
+    }
+    connection.close();
+}
+
+/// Answers a connection for which there is no room.
+async fn refuse<I: AsyncRead + AsyncWrite + Unpin>(mut io: I, refusal: Refusal) {
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n{REFUSAL_BODY}",
+        REFUSAL_BODY.len()
+    );
+    let written = async {
+        // Clients take what comes before their request for a broken connection.
+        if io.read(&mut [0; 1024]).await? == 0 {
+            return Ok(0);
+        }
+        io.write_all(answer.as_bytes()).await?;
+        io.shutdown().await?;
+        // Closing with a request unread would take the answer away from the client.
+        tokio::io::copy(&mut io, &mut tokio::io::sink()).await
+    };
+    if !matches!(timeout(REFUSAL_LIMIT, written).await, Ok(Ok(_))) {
+        tracing::debug!("a client that was refused did not take the answer");
+    }
+    drop(refusal);
+}
