@@ -1,8 +1,9 @@
 //! `MetadataBuffers` on the wire: one contiguous row per request with what prefill knows and
-//! decode needs, written by the last write of a transfer. Source: docs/sglang-protocol.md#metadata.
+//! decode needs, sent with the last chunk. Decode reads it once every part of the room was counted; until then it may
+//! be here in part, and before the pages. Source: docs/sglang-protocol.md#metadata.
 //!
 //! Fields stand in SGLang's order, each at least 64 bytes (the smallest write that every network
-//! card takes). The room stands last, so that a row whose room has arrived has arrived.
+//! card takes). The room stands last.
 
 use crate::BootstrapRoom;
 use crate::layout::{KvDtype, LayoutError, in_range};

@@ -55,7 +55,7 @@ pub struct TransferConfig {
     /// Source: docs/sglang-protocol.md#timeouts.
     pub heartbeat_interval: Duration,
     pub heartbeat_failures: u32,
-    /// Decode: filled with the way to each prefill rank.
+    /// Decode: filled with the transport to each prefill rank.
     pub transport_report: TransportReport,
     /// Metrics, which the caller registers. Each manager has its own.
     pub metrics: TransferMetrics,

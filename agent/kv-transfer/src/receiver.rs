@@ -76,7 +76,7 @@ impl KvReceiver {
         self.poll().is_terminal() && self.room.fence.is_released()
     }
 
-    /// What arrived; `None` before the first byte.
+    /// What arrived; `None` before the first part is in place (over rdma, all that one prefill rank writes).
     pub fn report(&self) -> Option<TransferReport> {
         self.room.report()
     }

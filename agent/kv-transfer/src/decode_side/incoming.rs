@@ -179,7 +179,10 @@ impl DecodeSide {
             Arrival::More => {}
             Arrival::Complete => self.complete(room),
             Arrival::Unexpected => {
-                let message = format!("room {}: prefill sent pages twice", room.id);
+                let message = format!(
+                    "room {}: prefill sent pages twice, or pages that were not offered",
+                    room.id
+                );
                 self.fail(room, FailureReason::peer(message));
             }
         }
@@ -204,6 +207,8 @@ impl DecodeSide {
             let tail: u64 = tail.iter().map(|span| span.len).sum();
             let bytes = peer.plan.page_bytes() * pages as u64 + tail;
             peer.remote.metrics.moved(peer.remote.transport, bytes);
+            // The report that it begins to send may have been lost.
+            peer.proven.store(true, Ordering::Relaxed);
             state.count_arrival(session_id, (0, pages), true, bytes)
         };
         room.progress.advance(KvPoll::Transferring);

@@ -71,7 +71,7 @@ pub(crate) struct PrefillSource {
 pub(crate) enum Arrival {
     More,
     Complete,
-    /// Pages that had arrived before, or a room that has ended.
+    /// Pages that had arrived before or were not offered, or a rank that the room does not wait for.
     Unexpected,
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct SenderState {
     pub(super) lease: Option<Lease>,
 }
 
-/// One decode rank's wish.
+/// A decode rank and its `TransferInfo`.
 pub(crate) struct Destination {
     pub(crate) peer: Arc<DecodePeer>,
     pub(crate) info: TransferInfo,

@@ -54,7 +54,7 @@ pub(crate) struct OutboundChunk {
 pub(crate) struct ChunkMeter {
     started: Mutex<Option<Instant>>,
     bytes: AtomicU64,
-    frames_left: AtomicUsize,
+    writes_left: AtomicUsize,
     last: bool,
 }
 
@@ -116,11 +116,11 @@ impl OutboundPeer {
 // === impl ChunkMeter ===
 
 impl ChunkMeter {
-    pub(crate) fn new(frames: usize, last: bool) -> Self {
+    pub(crate) fn new(writes: usize, last: bool) -> Self {
         Self {
             started: Mutex::default(),
             bytes: AtomicU64::new(0),
-            frames_left: AtomicUsize::new(frames),
+            writes_left: AtomicUsize::new(writes),
             last,
         }
     }
@@ -132,7 +132,7 @@ impl ChunkMeter {
     /// Counts a write of the chunk that has left, and reports the chunk with its last one.
     pub(crate) fn wrote(&self, room: &dyn OutboundRoom, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if self.frames_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.writes_left.fetch_sub(1, Ordering::AcqRel) == 1 {
             let started = *self.started.lock();
             let duration = started.map_or(Duration::ZERO, |started| started.elapsed());
             room.report(self.bytes.load(Ordering::Relaxed), duration, self.last);

@@ -24,7 +24,7 @@ pub(crate) struct Final {
     pub(crate) row: u32,
     /// Low bits of the room's generation.
     pub(crate) generation: u8,
-    /// Starts again with each rail that failed under the room.
+    /// 0 at first, one more with each rail that failed under the room.
     pub(crate) attempt: u8,
     /// Lanes that end with such an immediate; at least one.
     pub(crate) lanes: u8,

@@ -1,5 +1,5 @@
 //! Prefill's end of the rails to one decode rank: one task that takes chunks from the rooms
-//! (`transfers.rs::on_job`), posts what its dispatch chooses (`pump`), and tends the rails.
+//! (`transfers.rs::on_job`), posts what its dispatch chooses (`transfers.rs::pump`), and tends the rails.
 
 pub(crate) mod handle;
 mod rail;

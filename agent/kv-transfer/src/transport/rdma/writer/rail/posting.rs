@@ -6,7 +6,7 @@ use crate::failure::FailureReason;
 use crate::transport::rdma::dispatch::{Post, TransferId, piece::WorkItem};
 use pd_verbs::Write;
 
-/// Of a batch, so many writes have a completion of their own: rates and silences show soon enough.
+/// Of a batch, every fourth write and the last have a completion of their own: rates and silences show soon enough.
 const SIGNALLED_EVERY: usize = 4;
 
 impl Rail {
