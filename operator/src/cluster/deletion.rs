@@ -9,7 +9,8 @@ use super::report::{Report, write_report};
 use super::snapshot::pods;
 use super::status;
 use super::token::ensure_token;
-use super::workers::{steps, write_worker};
+use super::workers::steps;
+use super::write::{Outcome, write_workers};
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, plan};
 use k8s_openapi::jiff::Timestamp;
@@ -28,16 +29,17 @@ pub(super) async fn refuse(
     now: Timestamp,
 ) -> Result<Action, ReconcileError> {
     let leave = pods(writer, None).iter().any(PodFacts::leaves);
+    let mut outcome = Outcome::default();
     if leave {
-        step_towards(writer, &[], now).await?;
+        step_towards(writer, &[], now, &mut outcome).await;
     }
     let status = status::refused(writer.deployment, status::INVALID_SPEC, refused, now);
-    write_report(writer, Report::without_pools(status)).await?;
-    Ok(if leave {
-        Action::requeue(AWAITING)
-    } else {
-        Action::await_change()
-    })
+    outcome.note(write_report(writer, Report::without_pools(status)).await);
+    let again = leave.then_some(AWAITING);
+    if let Some(error) = outcome.failure {
+        return Err(ReconcileError::Apply { error, again });
+    }
+    Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
 /// Drains every worker, then lets the object and with it everything it owns go.
@@ -50,8 +52,15 @@ pub(super) async fn delete_all(writer: &Writer<'_>) -> Result<Action, ReconcileE
     if !ours.is_empty() {
         if pods(writer, None).iter().any(|facts| facts.slot.is_some()) {
             let nothing = [Component::Prefill, Component::Decode].map(Desired::nothing);
-            step_towards(writer, &nothing, Timestamp::now()).await?;
-            return Ok(Action::requeue(AWAITING));
+            let mut outcome = Outcome::default();
+            step_towards(writer, &nothing, Timestamp::now(), &mut outcome).await;
+            return match outcome.failure {
+                Some(error) => Err(ReconcileError::Apply {
+                    error,
+                    again: Some(AWAITING),
+                }),
+                None => Ok(Action::requeue(AWAITING)),
+            };
         }
         write_finalizers(writer, &rest).await?;
     }
@@ -59,20 +68,25 @@ pub(super) async fn delete_all(writer: &Writer<'_>) -> Result<Action, ReconcileE
     Ok(Action::await_change())
 }
 
-/// Takes the next steps where nothing is made any more.
+/// Takes the next steps where nothing is made any more. Without an admin token workers cannot be asked to drain, and
+/// drain when they are ended: a Secret of another owner must not keep a deployment from going.
 async fn step_towards(
     writer: &Writer<'_>,
     desired: &[Desired],
     now: Timestamp,
-) -> Result<(), ApplyError> {
-    let token = ensure_token(writer).await?;
-    let pods = pods(writer, Some(&token));
-    let clients = Clients::of(writer, &token);
+    outcome: &mut Outcome,
+) {
+    let token = ensure_token(writer).await;
+    let token = token.inspect_err(|error| {
+        let deployment = writer.key();
+        tracing::warn!(%deployment, %error, "no admin token; workers drain when they are ended");
+    });
+    let token = token.ok();
+    let pods = pods(writer, token.as_ref());
+    let clients = Clients::of(writer, token.as_ref());
     let observed = observe_pods(writer.deployment, &pods, &clients, now).await;
-    for write in steps(&plan(desired, &observed), &pods, &observed, None) {
-        write_worker(writer, &clients.admin, &write).await?;
-    }
-    Ok(())
+    let steps = steps(&plan(desired, &observed), &pods, &observed, None);
+    write_workers(writer, clients.admin.as_ref(), &steps, outcome).await;
 }
 
 /// A finalizer orders deletion: workers drain while routers still carry their streams.
@@ -92,10 +106,14 @@ async fn write_finalizers(writer: &Writer<'_>, finalizers: &[String]) -> Result<
         "finalizers": finalizers,
         "resourceVersion": writer.deployment.resource_version(),
     }}));
-    writer
-        .api::<PdDeployment>()
-        .patch(&name, &merge_params(), &patch)
-        .await
-        .map_err(|source| failed::<PdDeployment>("mark", &name, source))?;
-    Ok(())
+    let api = writer.api::<PdDeployment>();
+    match api.patch(&name, &merge_params(), &patch).await {
+        Ok(_) => Ok(()),
+        // It has gone meanwhile.
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(source) => Err(failed::<PdDeployment>("mark", &name, source)),
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,8 +12,10 @@ use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
 use kube::core::Status;
 use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
+use pd_crds::pod::Pod;
 use pd_crds::{PdDeployment, document};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -31,6 +33,8 @@ pub(crate) struct FakeApi {
 struct State {
     objects: BTreeMap<String, Value>,
     requests: Vec<(Method, String)>,
+    /// What is refused, with the code.
+    refused: Vec<(Method, String, u16)>,
     version: u64,
 }
 
@@ -78,6 +82,28 @@ impl FakeApi {
         self.state.lock().objects.insert(path.to_owned(), object);
     }
 
+    pub(crate) fn remove(&self, path: &str) {
+        self.state.lock().objects.remove(path);
+    }
+
+    /// Refuses every request of a method to a path from now on.
+    pub(crate) fn refuse(&self, method: Method, path: &str, code: u16) {
+        let refused = (method, path.to_owned(), code);
+        self.state.lock().refused.push(refused);
+    }
+
+    /// Brings a deployment's pods into the index, as their watch would.
+    pub(crate) fn report_pods(&self, context: &Context, deployment: &PdDeployment) {
+        let key = ObjectRef::from_obj(deployment);
+        for pod in context.index.pods.of(&key) {
+            context.index.pods.take(&key, &pod.name_any());
+        }
+        for path in self.stored(|object| object["kind"] == "Pod") {
+            let pod: Pod = serde_json::from_value(self.find(&path)).expect("a Pod");
+            context.index.pods.put(&key, &pod.metadata.clone(), pod);
+        }
+    }
+
     fn client(&self) -> Client {
         let fake = self.clone();
         let service = service_fn(move |request: Request<Body>| {
@@ -100,6 +126,15 @@ impl FakeApi {
         let state = &mut *state;
         state.requests.push((method.clone(), path.to_owned()));
         state.version += 1;
+        let is_it = |(of, at, _): &&(Method, String, u16)| of == method && at == path;
+        if let Some((_, _, code)) = state.refused.iter().find(is_it) {
+            let reason = match code {
+                404 => "NotFound",
+                409 => "Conflict",
+                _ => "Refused",
+            };
+            return refusal(reason, *code);
+        }
         let whole = path.trim_end_matches("/status").trim_end_matches("/scale");
         let at = match *method {
             Method::POST => format!("{path}/{}", body["metadata"]["name"].as_str().unwrap_or("")),
@@ -126,7 +161,6 @@ impl FakeApi {
                 state.objects.insert(at, stored);
                 return (StatusCode::OK, scale);
             }
-            (_, Some(stored)) if whole != path => stored,
             (_, Some(mut stored)) => {
                 merge(&mut stored, body);
                 stored

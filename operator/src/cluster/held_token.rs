@@ -19,6 +19,8 @@ pub(crate) struct Held {
     /// Pods that are older hold another one.
     pub(crate) since: Option<Timestamp>,
     pub(super) read: Instant,
+    /// The Secret could not be read again since.
+    pub(super) is_unread: bool,
 }
 
 // === impl Held ===
@@ -30,6 +32,7 @@ impl Held {
             token,
             since,
             read: Instant::now(),
+            is_unread: false,
         }
     }
 

@@ -26,7 +26,8 @@ pub(super) const AWAITING: Duration = Duration::from_secs(1);
 
 /// What a deployment's processes are asked with.
 pub(crate) struct Clients {
-    pub(crate) admin: Admin,
+    /// Nothing while there is no token: workers then drain when they are ended.
+    pub(crate) admin: Option<Admin>,
     pub(crate) http: HttpClient,
     pub(crate) probes: Probes,
 }
@@ -67,6 +68,7 @@ pub(crate) async fn observe_pods(
         http,
         probes,
     } = clients;
+    let admin = admin.as_ref();
     let drain = SignedDuration::from_secs(deployment.spec.drain.timeout_seconds.into());
     let workers = || {
         facts
@@ -108,9 +110,9 @@ pub(crate) async fn observe_pods(
     }
 }
 
-async fn observe_router(router: &PodFacts, admin: &Admin) -> ObservedRouter {
-    let list = match router.admin_url("/workers") {
-        Some(url) => admin
+async fn observe_router(router: &PodFacts, admin: Option<&Admin>) -> ObservedRouter {
+    let list = match admin.zip(router.admin_url("/workers")) {
+        Some((admin, url)) => admin
             .get::<WorkerList>(&url)
             .await
             .inspect_err(|error| tracing::warn!(%error, "router does not answer"))
@@ -126,7 +128,7 @@ async fn observe_router(router: &PodFacts, admin: &Admin) -> ObservedRouter {
 /// How far a pod is on its way out; nothing for one that stays.
 async fn observe_leaving(
     facts: &PodFacts,
-    admin: &Admin,
+    admin: Option<&Admin>,
     now: Timestamp,
     drain: SignedDuration,
 ) -> Option<Leaving> {
@@ -144,9 +146,10 @@ async fn observe_leaving(
         });
     }
     let since = facts.leaving_since()?;
+    let admin = admin.filter(|_| facts.takes_admin_calls());
     let mut leaving = Leaving {
         past_deadline: now.duration_since(since) > drain,
-        by_routers: !facts.takes_admin_calls(),
+        by_routers: admin.is_none(),
         ..Leaving::default()
     };
     let url = facts.admin_url("/drain").filter(|_| facts.can_answer());
@@ -155,9 +158,9 @@ async fn observe_leaving(
         leaving.drained = true;
         return Some(leaving);
     };
-    if leaving.by_routers {
+    let Some(admin) = admin else {
         return Some(leaving);
-    }
+    };
     match admin.get::<DrainStatus>(&url).await {
         Ok(DrainStatus { state, in_flight }) => {
             tracing::debug!(pod = %facts.pod.name_any(), ?state, in_flight, "draining");
@@ -177,10 +180,10 @@ async fn observe_leaving(
 // === impl Clients ===
 
 impl Clients {
-    pub(crate) fn of(writer: &Writer<'_>, token: &Held) -> Self {
+    pub(crate) fn of(writer: &Writer<'_>, token: Option<&Held>) -> Self {
         let memories = &writer.context.memories;
         Self {
-            admin: token.admin.clone(),
+            admin: token.map(|token| token.admin.clone()),
             http: writer.context.http.clone(),
             probes: memories.update(&writer.uid(), |memory| memory.probes.clone()),
         }

@@ -82,7 +82,10 @@ async fn reconcile_deployment(
         Ok(token) => token,
         Err(error) => {
             let status = status::refused(deployment, status::CANNOT_APPLY, &bounded(&error), now);
-            write_report(&writer, Report::without_pools(status)).await?;
+            // What failed first is what the caller reports.
+            if let Err(unwritten) = write_report(&writer, Report::without_pools(status)).await {
+                tracing::warn!(deployment = %writer.key(), error = %unwritten, "cannot write a status");
+            }
             return Err(error.into());
         }
     };
@@ -126,10 +129,10 @@ async fn sync(
     now: Timestamp,
 ) -> (Option<Duration>, Option<ApplyError>) {
     let snapshot = Snapshot::read(writer, course, token, now);
-    let (clients, mut scaler) = (Clients::of(writer, token), take_scaler(writer));
+    let (clients, mut scaler) = (Clients::of(writer, Some(token)), take_scaler(writer));
     let observed = observe(&snapshot, &clients, scaler.as_mut()).await;
     let sync = decide(&snapshot, &observed, scaler.as_mut());
-    let mut outcome = write(writer, &clients.admin, &snapshot, &sync).await;
+    let mut outcome = write(writer, clients.admin.as_ref(), &snapshot, &sync).await;
     let status = status_of(&snapshot, &observed, &sync, &outcome, scaler.as_ref());
     put_scaler(writer, scaler);
     let again = requeue_after(&snapshot, &observed, &status);

@@ -42,10 +42,26 @@ pub(crate) async fn ensure_token(writer: &Writer<'_>) -> Result<Held, ApplyError
     };
     let held = match made {
         Some(held) => held,
-        None => read_token(writer, known.as_ref(), !pods.is_empty()).await?,
+        None => match read_token(writer, known.as_ref(), !pods.is_empty()).await {
+            Ok(held) => held,
+            Err(error) => kept(writer, known, error)?,
+        },
     };
     memories.update(&uid, |memory| memory.token = Some(held.clone()));
     Ok(held)
+}
+
+/// The known token, where the Secret cannot be read again: what runs holds it. The next reconcile reads again.
+fn kept(writer: &Writer<'_>, known: Option<Held>, error: ApplyError) -> Result<Held, ApplyError> {
+    let Some(mut known) = known else {
+        return Err(error);
+    };
+    if !known.is_unread {
+        let deployment = writer.key();
+        tracing::warn!(%deployment, %error, "cannot read the admin token again; keeping the known one");
+    }
+    known.is_unread = true;
+    Ok(known)
 }
 
 /// Makes the token of a new deployment; nothing if there is one.
@@ -119,55 +135,4 @@ fn build_secret(deployment: &PdDeployment, name: String, held: &Held) -> Secret 
 }
 
 #[cfg(test)]
-mod tests {
-    //! Facts about tokens that are lost and found.
-
-    use super::*;
-    use pd_crds::document;
-
-    fn mk_secret(held: &Held, created: &str) -> Secret {
-        let text = "apiVersion: pdserve.io/v1alpha1
-kind: PDDeployment
-metadata: {name: tiny, namespace: ns}
-spec: {model: {source: {hostPath: {path: /m.gguf}}}, pools: {}}
-";
-        let deployment = document::parse(text).unwrap();
-        let mut secret = build_secret(&deployment, "tiny-admin".to_owned(), held);
-        let created = created.parse().expect("a time");
-        secret.metadata.creation_timestamp = Some(
-            k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created),
-        );
-        secret
-    }
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
-
-    #[test]
-    fn a_lost_secret_comes_back_with_the_token_that_is_known() {
-        let first = Held::renewed(None, false, at(5));
-        assert_eq!(first.since, None, "nothing ran before it");
-        let again = Held::renewed(Some(&first), true, at(9));
-        assert_eq!((&again.token, again.since), (&first.token, None));
-    }
-
-    #[test]
-    fn a_new_token_dates_the_pods_that_hold_it_and_the_next_operator_reads_when() {
-        let made = Held::renewed(None, true, at(9));
-        assert_eq!(made.since, Some(at(9)));
-        let read = Held::read(&mk_secret(&made, "1970-01-01T00:00:09Z"), None);
-        assert_eq!((&read.token, read.since), (&made.token, made.since));
-    }
-
-    #[test]
-    fn another_token_in_the_secret_holds_since_that_was_made() {
-        let known = Held::renewed(None, false, at(5));
-        let other = Held::renewed(None, false, at(5));
-        let stored = mk_secret(&other, "1970-01-01T00:01:00Z");
-        let read = Held::read(&stored, Some(&known));
-        assert_eq!((&read.token, read.since), (&other.token, Some(at(60))));
-        let unchanged = Held::read(&stored, Some(&read));
-        assert_eq!(unchanged.since, Some(at(60)));
-    }
-}
+mod tests;

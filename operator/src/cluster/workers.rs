@@ -139,7 +139,7 @@ fn next_slot(component: Component, ordinal: u32, pods: &[PodFacts]) -> Slot {
 /// Carries out one write.
 pub(crate) async fn write_worker(
     writer: &Writer<'_>,
-    admin: &Admin,
+    admin: Option<&Admin>,
     write: &WorkerWrite<'_>,
 ) -> Result<(), ApplyError> {
     let (verb, pod) = write.named();
@@ -276,8 +276,8 @@ fn ports_for(writer: &Writer<'_>, pool: &Pool, pod: &str) -> WorkerPorts {
     }
 }
 
-async fn drain(admin: &Admin, facts: &PodFacts) {
-    if let Some(url) = facts.admin_url("/drain")
+async fn drain(admin: Option<&Admin>, facts: &PodFacts) {
+    if let Some((admin, url)) = admin.zip(facts.admin_url("/drain"))
         && let Err(error) = admin.drain(&url).await
     {
         // The next reconcile finds it undrained and asks again, until its deadline.

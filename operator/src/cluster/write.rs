@@ -11,7 +11,7 @@ use super::shared::{self, FormerAccount, apply_shared};
 use super::sizes::PoolWrite;
 use super::snapshot::Snapshot;
 use super::sync::Sync;
-use super::workers::write_worker;
+use super::workers::{WorkerWrite, write_worker};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 
@@ -43,7 +43,7 @@ impl Outcome {
 
 pub(crate) async fn write(
     writer: &Writer<'_>,
-    admin: &Admin,
+    admin: Option<&Admin>,
     snapshot: &Snapshot<'_>,
     sync: &Sync<'_>,
 ) -> Outcome {
@@ -55,15 +55,26 @@ pub(crate) async fn write(
     }
     // A pool whose size is not known has no surplus, and lacks nothing.
     let steps = if outcome.sized { &sync.steps[..] } else { &[] };
-    for write in sync.upkeep.iter().chain(steps) {
-        outcome.note(write_worker(writer, admin, write).await);
-    }
+    write_workers(writer, admin, &sync.upkeep, &mut outcome).await;
+    write_workers(writer, admin, steps, &mut outcome).await;
     if let Some(decision) = &sync.scaling
         && outcome.sized
     {
         outcome.unscaled = !outcome.note(write_decision(writer, decision).await);
     }
     outcome
+}
+
+/// Writes to workers, each whether or not another failed.
+pub(crate) async fn write_workers(
+    writer: &Writer<'_>,
+    admin: Option<&Admin>,
+    writes: &[WorkerWrite<'_>],
+    outcome: &mut Outcome,
+) {
+    for write in writes {
+        outcome.note(write_worker(writer, admin, write).await);
+    }
 }
 
 /// What the namespace shares, Service, routers, and the record of the revision.

@@ -47,7 +47,7 @@ fn mk_pod(name: &str, role: &str, conditions: &[&str]) -> Pod {
 
 fn mk_clients() -> Clients {
     Clients {
-        admin: Admin::new(String::new()),
+        admin: Some(Admin::new(String::new())),
         http: HttpClient::new(String::new()),
         probes: Probes::default(),
     }
