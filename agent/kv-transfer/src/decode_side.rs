@@ -119,7 +119,7 @@ impl DecodeSide {
     pub(crate) fn new_session_id(&self) -> SessionId {
         let config = &self.shared.config;
         let registration = self.next.fetch_add(1, Ordering::Relaxed);
-        SessionId::new(&config.boot_id, config.rank, registration)
+        SessionId::new(&config.boot_id, config.rank, registration, rand::random())
     }
 
     pub(crate) fn expect_ack(&self, id: &SessionId, ack: oneshot::Sender<RegisterAck>) {

@@ -29,6 +29,7 @@ mod fault_injection;
 mod fence;
 mod items;
 mod liveness;
+mod log_limit;
 mod metrics;
 mod net;
 mod peer_connection;

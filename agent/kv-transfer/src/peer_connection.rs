@@ -1,13 +1,16 @@
 //! Plain TCP between managers: one liveness connection per registration, the data connections of the tcp
 //! transport, and the reports of a worker's ranks. Each opens with a hello that says which session it serves.
 
+use crate::log_limit::LogLimit;
 use crate::net::{self, TcpStream};
 use crate::tasks::Tasks;
 use pd_protocol::control::SessionId;
 use socket2::{SockRef, TcpKeepalive};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
 
 /// First bytes of every connection: what is not ours is closed.
 const MAGIC: &[u8; 8] = b"PDSVLNK1";
@@ -15,6 +18,9 @@ const MAGIC: &[u8; 8] = b"PDSVLNK1";
 const SESSION_BYTES_MAX: usize = 512;
 /// Connect and hello take at most this. Source: docs/sglang-protocol.md#timeouts.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Connections that may be without their hello at once: each ends within its timeout, so others wait no longer.
+const GREETINGS_MAX: usize = 1024;
 
 /// A peer whose host has vanished is noticed within this, also while nothing is said.
 const VANISHED_AFTER: Duration = Duration::from_secs(6);
@@ -52,6 +58,8 @@ pub(crate) async fn listen(
     let listener = net::listen(host).await?;
     let port = listener.local_addr()?.port();
     let greeting = tasks.clone();
+    let log = Arc::new(LogLimit::default());
+    let slots = Arc::new(Semaphore::new(GREETINGS_MAX));
     tasks.spawn_endless("connection listener", async move {
         loop {
             let Ok((stream, from)) = listener.accept().await else {
@@ -59,12 +67,19 @@ pub(crate) async fn listen(
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let handle = handle.clone();
+            let slot = Arc::clone(&slots).acquire_owned().await;
+            let slot = slot.expect("the semaphore is never closed");
+            let (handle, log) = (handle.clone(), Arc::clone(&log));
             greeting.spawn("connection", async move {
-                match tokio::time::timeout(HELLO_TIMEOUT, greeted(stream)).await {
-                    Ok(Ok((hello, stream))) => handle(hello, stream),
-                    Ok(Err(error)) => tracing::warn!(%from, %error, "connection refused"),
-                    Err(_) => tracing::warn!(%from, "connection refused: no hello"),
+                let greeted = tokio::time::timeout(HELLO_TIMEOUT, greeted(stream)).await;
+                drop(slot);
+                let error = match greeted {
+                    Ok(Ok((hello, stream))) => return handle(hello, stream),
+                    Ok(Err(error)) => error,
+                    Err(_) => std::io::ErrorKind::TimedOut.into(),
+                };
+                if let Some(left_out) = log.allows() {
+                    tracing::warn!(%from, %error, left_out, "connection refused before its hello");
                 }
             });
         }

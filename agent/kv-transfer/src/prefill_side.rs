@@ -316,7 +316,7 @@ fn offer_memory(shared: &Shared, leases: &LeaseTable) -> Result<Option<ShmOffer>
     if !config.transfer.shares_memory() {
         return Ok(None);
     }
-    let rank = SessionId::new(&config.boot_id, config.rank, 0);
+    let rank = SessionId::new(&config.boot_id, config.rank, 0, 0);
     let dir = config.transfer.shm_dir.as_deref();
     let mut regions = shared.regions.clone();
     regions.push(leases.region().clone());

@@ -3,8 +3,8 @@
 use crate::RankId;
 use serde::{Deserialize, Serialize};
 
-/// Names one registration of a decode rank with a prefill rank: decode's boot id, rank and a count.
-/// Every message between the two carries it, so nothing meant for a process that is gone is taken
+/// Names one registration of a decode rank with a prefill rank: decode's boot id, its rank, a count, and random bits,
+/// so that only the two of them know the name. Every message between the two carries it, so nothing meant for a process that is gone is taken
 /// by its successor on the same port. SGLang's `session_id`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SessionId(pub String);
@@ -17,7 +17,7 @@ pub struct Generation(pub u64);
 // === impl SessionId ===
 
 impl SessionId {
-    pub fn new(boot_id: &str, rank: RankId, registration: u64) -> Self {
+    pub fn new(boot_id: &str, rank: RankId, registration: u64, nonce: u128) -> Self {
         let RankId {
             dp_rank,
             cp_rank,
@@ -25,7 +25,7 @@ impl SessionId {
             pp_rank,
         } = rank;
         Self(format!(
-            "{boot_id}/{dp_rank}.{cp_rank}.{tp_rank}.{pp_rank}/{registration}"
+            "{boot_id}/{dp_rank}.{cp_rank}.{tp_rank}.{pp_rank}/{registration}/{nonce:032x}"
         ))
     }
 }

@@ -51,6 +51,14 @@ pub(crate) enum RegisterError {
          {HEADER_BOOT_ID} does not replace it"
     )]
     Unnamed(RankId),
+    #[error(
+        "rank {rank:?} of this boot is at {own}, not at {given}: a rank keeps its address for as long as its process lives"
+    )]
+    OtherAddress {
+        rank: RankId,
+        own: String,
+        given: String,
+    },
 }
 
 /// Why a question has no answer yet.
@@ -69,6 +77,10 @@ fn text(conflict: &Incompatible) -> String {
     )
 }
 
+fn at(addr: &RankAddr) -> String {
+    format!("{}:{}", addr.rank_ip, addr.rank_port)
+}
+
 // === impl RouteTable ===
 
 impl RouteTable {
@@ -82,7 +94,8 @@ impl RouteTable {
         }
     }
 
-    /// Enters a rank or replaces it. A refused one changes nothing.
+    /// Enters a rank, or again. A refused one changes nothing. The boot id is no secret, so within one boot the first
+    /// address stays: a stranger that knows the id cannot take a rank's place.
     pub(crate) fn register(
         &mut self,
         registration: RouteRegistration,
@@ -107,6 +120,7 @@ impl RouteTable {
             rank_ip: registration.rank_ip.clone(),
             rank_port: registration.rank_port,
         };
+        self.check_address(rank, &addr)?;
         let named = boot_id.is_some();
         self.ranks.insert(rank, Registered { addr, named });
         self.first.get_or_insert(registration);
@@ -124,6 +138,18 @@ impl RouteTable {
             None if self.ranks.get(&rank).is_some_and(|known| known.named) => {
                 Err(RegisterError::Unnamed(rank))
             }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn check_address(&self, rank: RankId, addr: &RankAddr) -> Result<(), RegisterError> {
+        let known = self.ranks.get(&rank).filter(|known| known.named);
+        match known {
+            Some(known) if known.addr != *addr => Err(RegisterError::OtherAddress {
+                rank,
+                own: at(&known.addr),
+                given: at(addr),
+            }),
             Some(_) | None => Ok(()),
         }
     }

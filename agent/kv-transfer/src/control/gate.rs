@@ -1,16 +1,22 @@
 //! What strangers send never reaches the ZMQ socket unchecked: its decoder reserves any length
 //! a frame header states and keeps the parts of an endless multipart, so nine bytes could end the
-//! process. The gate owns the public port, forwards whole frames within bounds to the socket's own
-//! loopback port, and closes connections that break them.
+//! process. The gate owns the public port, forwards whole messages within bounds to the socket's own
+//! loopback port, and closes connections that break them. A peer greets and hands over each message
+//! within deadlines, and what has come of unfinished messages is bounded, in each and in all.
 
+use crate::log_limit::LogLimit;
 use crate::net::{self, TcpListener, TcpStream};
 use crate::tasks::Tasks;
+use parking_lot::Mutex;
 use pd_protocol::control::guard::{FRAME_BYTES_MAX, FRAMES_MAX};
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 /// ZMTP 3: length of the greeting, and flags of a frame. Source: RFC 23/ZMTP.
 const GREETING_BYTES: usize = 64;
@@ -18,6 +24,17 @@ const FLAG_MORE: u8 = 1;
 const FLAG_LONG: u8 = 2;
 /// Control connections at once: one per peer rank.
 const CONNECTIONS_MAX: usize = 4096;
+/// Of them from one address: a host's ranks, several times over.
+const CONNECTIONS_PER_ADDRESS_MAX: usize = 256;
+/// Greeting and handshake take two round trips.
+const GREETING_LIMIT: Duration = Duration::from_secs(10);
+/// From a message's first byte to its last: it is written in one go.
+const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
+/// Most bytes of a message: its largest list, and the rest, which is small.
+const MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX + (1 << 20);
+/// Most bytes of all messages that are not complete, in pieces of so many.
+const PIECE_BYTES: usize = 64 << 10;
+const PIECES_MAX: usize = 2048;
 
 /// Why a connection is closed.
 #[derive(Debug, thiserror::Error)]
@@ -28,86 +45,207 @@ enum GateError {
     FrameLength(u64),
     #[error("a message has more than {FRAMES_MAX} frames")]
     FrameCount,
+    #[error("a message has more than {MESSAGE_BYTES_MAX} bytes")]
+    MessageLength,
+    #[error("no greeting within {GREETING_LIMIT:?}")]
+    NoGreeting,
+    #[error("a message was not complete within {MESSAGE_LIMIT:?}")]
+    MessageLate,
+}
+
+/// What all connections share.
+struct Gate {
+    inner: SocketAddr,
+    /// Pieces of memory for messages that are not complete.
+    pieces: Arc<Semaphore>,
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+    log: LogLimit,
+}
+
+/// One connection of an address, counted until it is dropped.
+struct Counted {
+    gate: Arc<Gate>,
+    address: IpAddr,
 }
 
 /// Accepts on `public` without end and forwards to `inner`.
 pub(crate) async fn run(tasks: Tasks, public: TcpListener, inner: SocketAddr) -> Infallible {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let gate = Arc::new(Gate {
+        inner,
+        pieces: Arc::new(Semaphore::new(PIECES_MAX)),
+        by_address: Mutex::default(),
+        log: LogLimit::default(),
+    });
     loop {
         let slot = Arc::clone(&slots).acquire_owned().await;
         let slot = slot.expect("the semaphore is never closed");
         let Ok((peer, from)) = public.accept().await else {
             // Out of file descriptors: others close in time.
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let Some(counted) = gate.count(from.ip()) else {
+            if let Some(left_out) = gate.log.allows() {
+                tracing::warn!(%from, left_out, "closed a control connection: {CONNECTIONS_PER_ADDRESS_MAX} of its address are open");
+            }
             continue;
         };
         tasks.spawn("control connection", async move {
-            if let Err(error) = relay(peer, inner).await {
-                tracing::warn!(%from, %error, "control connection closed");
+            let gate = &counted.gate;
+            if let Err(error) = gate.relay(peer).await
+                && let Some(left_out) = gate.log.allows()
+            {
+                tracing::warn!(%from, %error, left_out, "control connection closed");
             }
-            drop(slot);
+            drop((counted, slot));
         });
     }
 }
 
-async fn relay(peer: TcpStream, inner: SocketAddr) -> Result<(), GateError> {
-    let socket = net::connect(inner).await?;
-    peer.set_nodelay(true)?;
-    socket.set_nodelay(true)?;
-    let (from_peer, mut to_peer) = peer.into_split();
-    let (mut from_socket, mut to_socket) = socket.into_split();
-    let answers = async {
-        tokio::io::copy(&mut from_socket, &mut to_peer).await?;
-        Ok::<(), GateError>(())
-    };
-    let frames = forward(BufReader::new(from_peer), &mut to_socket);
-    tokio::select! {
-        ended = answers => ended,
-        ended = frames => ended,
+// === impl Gate ===
+
+impl Gate {
+    /// Counts a connection, unless its address has as many as it may.
+    fn count(self: &Arc<Self>, address: IpAddr) -> Option<Counted> {
+        let mut by_address = self.by_address.lock();
+        let open = by_address.entry(address).or_default();
+        if *open == CONNECTIONS_PER_ADDRESS_MAX {
+            return None;
+        }
+        *open += 1;
+        Some(Counted {
+            gate: Arc::clone(self),
+            address,
+        })
+    }
+
+    async fn relay(&self, peer: TcpStream) -> Result<(), GateError> {
+        peer.set_nodelay(true)?;
+        let (from_peer, mut to_peer) = peer.into_split();
+        let mut from_peer = BufReader::new(from_peer);
+        // Until a peer has greeted, it costs no second connection.
+        let mut greeting = [0; GREETING_BYTES];
+        let first = timeout(GREETING_LIMIT, from_peer.read_exact(&mut greeting[..1])).await;
+        first.map_err(|_| GateError::NoGreeting)??;
+        let socket = net::connect(self.inner).await?;
+        socket.set_nodelay(true)?;
+        let (mut from_socket, mut to_socket) = socket.into_split();
+        let answers = async {
+            tokio::io::copy(&mut from_socket, &mut to_peer).await?;
+            Ok::<(), GateError>(())
+        };
+        let frames = forward(from_peer, greeting, &mut to_socket, &self.pieces);
+        tokio::select! {
+            ended = answers => ended,
+            ended = frames => ended,
+        }
     }
 }
 
-/// Forwards greeting and frames until the peer closes.
-async fn forward<R, W>(mut peer: R, socket: &mut W) -> Result<(), GateError>
+// === impl Counted ===
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut by_address = self.gate.by_address.lock();
+        if let Some(open) = by_address.get_mut(&self.address) {
+            *open -= 1;
+            if *open == 0 {
+                by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// Forwards greeting, whose first byte is there, and messages until the peer closes.
+async fn forward<R, W>(
+    mut peer: R,
+    mut greeting: [u8; GREETING_BYTES],
+    socket: &mut W,
+    pieces: &Arc<Semaphore>,
+) -> Result<(), GateError>
 where
     R: AsyncRead + Unpin,
     W: tokio::io::AsyncWrite + Unpin,
 {
-    let mut greeting = [0; GREETING_BYTES];
-    peer.read_exact(&mut greeting).await?;
+    let rest = timeout(GREETING_LIMIT, peer.read_exact(&mut greeting[1..])).await;
+    rest.map_err(|_| GateError::NoGreeting)??;
     socket.write_all(&greeting).await?;
-    let mut frames = 0;
-    let mut frame = Vec::new();
-    while let Some(flags) = next_flags(&mut peer).await? {
-        frame.clear();
-        frame.push(flags);
+    // The first message is the handshake's.
+    let mut idle = Some(GREETING_LIMIT);
+    let mut message = Vec::new();
+    loop {
+        let flags = next_flags(&mut peer);
+        let flags = match idle.take() {
+            Some(limit) => timeout(limit, flags)
+                .await
+                .map_err(|_| GateError::NoGreeting)??,
+            None => flags.await?,
+        };
+        let Some(flags) = flags else {
+            return Ok(());
+        };
+        message.clear();
+        message.shrink_to(PIECE_BYTES);
+        let read = read_message(&mut peer, flags, &mut message, pieces);
+        let held = timeout(MESSAGE_LIMIT, read).await;
+        let Some(held) = held.map_err(|_| GateError::MessageLate)?? else {
+            return Ok(());
+        };
+        socket.write_all(&message).await?;
+        drop(held);
+    }
+}
+
+/// Reads the rest of a message that begins with `flags`; `None` where the peer has closed. What it holds of the memory
+/// for messages goes back with what is returned.
+async fn read_message<R: AsyncRead + Unpin>(
+    peer: &mut R,
+    mut flags: u8,
+    message: &mut Vec<u8>,
+    pieces: &Arc<Semaphore>,
+) -> Result<Option<Vec<OwnedSemaphorePermit>>, GateError> {
+    let mut held = Vec::new();
+    for _ in 0..FRAMES_MAX {
+        message.push(flags);
         let len = if flags & FLAG_LONG == 0 {
             let len = peer.read_u8().await?;
-            frame.push(len);
+            message.push(len);
             u64::from(len)
         } else {
             let len = peer.read_u64().await?;
-            frame.extend(len.to_be_bytes());
+            message.extend(len.to_be_bytes());
             len
         };
         if len > FRAME_BYTES_MAX as u64 {
             return Err(GateError::FrameLength(len));
         }
-        frames += 1;
-        if frames > FRAMES_MAX {
-            return Err(GateError::FrameCount);
+        let mut left = len;
+        while left > 0 {
+            if message.len() >= MESSAGE_BYTES_MAX {
+                return Err(GateError::MessageLength);
+            }
+            // A small message needs none of it.
+            while message.len() >= (held.len() + 1) * PIECE_BYTES {
+                let piece = Arc::clone(pieces).acquire_owned().await;
+                held.push(piece.expect("the semaphore is never closed"));
+            }
+            let part = left.min(PIECE_BYTES as u64);
+            let read = (&mut *peer).take(part).read_to_end(message).await?;
+            if read as u64 != part {
+                return Ok(None);
+            }
+            left -= part;
         }
         if flags & FLAG_MORE == 0 {
-            frames = 0;
+            return Ok(Some(held));
         }
-        let head = frame.len();
-        (&mut peer).take(len).read_to_end(&mut frame).await?;
-        if (frame.len() - head) as u64 != len {
-            return Ok(());
+        match next_flags(peer).await? {
+            Some(next) => flags = next,
+            None => return Ok(None),
         }
-        socket.write_all(&frame).await?;
     }
-    Ok(())
+    Err(GateError::FrameCount)
 }
 
 /// Flags of the next frame; `None` where the peer has closed.

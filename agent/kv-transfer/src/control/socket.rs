@@ -3,6 +3,7 @@
 //! connection breaks, the peer is lost.
 
 use super::{codec, gate};
+use crate::log_limit::LogLimit;
 use crate::net;
 use crate::tasks::Tasks;
 use bytes::Bytes;
@@ -80,11 +81,16 @@ pub(crate) async fn listen(
     let (mut socket, inner) = net::listen_pull().await?;
     tasks.spawn_endless("control gate", gate::run(tasks.clone(), public, inner));
     tasks.spawn_endless("control", async move {
+        let log = LogLimit::default();
         loop {
             match socket.recv().await {
                 Ok(message) => match codec::decode(&message.into_vec()) {
                     Ok(message) => handle(message),
-                    Err(error) => tracing::warn!(%error, "dropped a control message"),
+                    Err(error) => {
+                        if let Some(left_out) = log.allows() {
+                            tracing::warn!(%error, left_out, "dropped a control message");
+                        }
+                    }
                 },
                 Err(error) => tracing::debug!(%error, "control connection broke"),
             }

@@ -128,14 +128,16 @@ impl PrefillSide {
 
     fn register_ack(&self, session_id: SessionId, refused: Option<String>) -> RegisterAck {
         let config = &self.shared.config;
+        // One that is refused need not know where to go on.
+        let is_refused = refused.is_some();
         RegisterAck {
             session_id,
             boot_id: config.boot_id.clone(),
             rank: config.rank,
             layout: config.kv.layout.clone(),
             kv_compat: config.kv_compat.clone(),
-            liveness_port: self.liveness_port(),
-            shm: self.shm.clone(),
+            liveness_port: if is_refused { 0 } else { self.liveness_port() },
+            shm: self.shm.clone().filter(|_| !is_refused),
             tcp: config.transfer.transport.allows(Transport::Tcp),
             rdma: self.shared.fabric.is_some(),
             refused,
@@ -257,18 +259,13 @@ impl PrefillSide {
         let reason = format!("decode gave room {id} up: {reason}");
         match self.open_room(id) {
             Some(room) => {
-                let another = {
-                    let state = room.state.lock();
-                    let mut known = state.destinations.iter();
-                    known.any(|d| d.peer.id() == &session_id && d.info.generation != generation)
-                };
-                if !another {
+                if room.may_be_aborted_by(&session_id, generation) {
                     self.fail(&room, FailureReason::peer(reason));
                 }
             }
             None => {
                 let mut rooms = self.rooms.lock();
-                if rooms.ended(id).is_none() {
+                if rooms.ended(id).is_none() && rooms.may_be_aborted_by(id, &session_id) {
                     rooms.end(id, Ended::Aborted(reason));
                 }
             }

@@ -13,7 +13,7 @@ use crate::sender::ChunkReport;
 use crate::transport::outgoing::OutboundRoom;
 use crate::transport::shm::lease::{Lease, LeaseTable};
 use parking_lot::Mutex;
-use pd_protocol::control::{SessionId, TransferInfo};
+use pd_protocol::control::{Generation, SessionId, TransferInfo};
 use pd_protocol::{BootstrapRoom, KvPoll};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -69,6 +69,15 @@ impl SenderRoom {
             reports: Mutex::default(),
             side: Arc::downgrade(side),
         }
+    }
+
+    /// Whether a session may give the room up: as long as no decode rank has joined it, any; then only one of those, and
+    /// for the attempt that it joined for.
+    pub(crate) fn may_be_aborted_by(&self, session_id: &SessionId, generation: Generation) -> bool {
+        let state = self.state.lock();
+        let mut joined = state.destinations.iter();
+        let is_it = |d: &Destination| d.peer.id() == session_id && d.info.generation == generation;
+        state.destinations.is_empty() || joined.any(is_it)
     }
 
     /// Adds a decode rank, or recognises it. True when every rank that was asked for is in.

@@ -82,6 +82,12 @@ impl Rooms {
         true
     }
 
+    /// Whether a session may give a room up whose request has not come: once others announced it, only they.
+    pub(crate) fn may_be_aborted_by(&self, room: BootstrapRoom, session_id: &SessionId) -> bool {
+        let early = self.early.get(&room);
+        early.is_none_or(|early| early.infos.iter().any(|(peer, _)| peer.id() == session_id))
+    }
+
     pub(crate) fn take_early(
         &mut self,
         room: BootstrapRoom,

@@ -1,6 +1,7 @@
 //! A hostile prefill. For any message of it, bytes land only in the pages of a live room, and
 //! memory comes back without its help.
 
+mod decode;
 mod frames;
 mod rails;
 

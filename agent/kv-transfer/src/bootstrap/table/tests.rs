@@ -72,7 +72,7 @@ fn a_rank_of_another_boot_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn only_its_own_boot_replaces_a_rank_that_gave_one() {
+fn a_rank_that_gave_its_boot_keeps_its_address() {
     let mut table = mk_table();
     let own = Some("boot-1");
     table.register(mk_registration(1, 0, 1), None).unwrap();
@@ -80,8 +80,14 @@ fn only_its_own_boot_replaces_a_rank_that_gave_one() {
     let unnamed = table.register(mk_registration(1, 0, 3), None);
     assert_eq!(unnamed, Err(RegisterError::Unnamed(mk_rank(0))));
     assert_eq!(table.rank(mk_rank(0)).unwrap().rank_port, 2);
-    table.register(mk_registration(1, 0, 4), own).unwrap();
-    assert_eq!(table.rank(mk_rank(0)).unwrap().rank_port, 4);
+    let moved = table.register(mk_registration(1, 0, 4), own);
+    let error = moved.unwrap_err().to_string();
+    assert!(
+        error.contains("at 127.0.0.1:2, not at 127.0.0.1:4"),
+        "{error}"
+    );
+    table.register(mk_registration(1, 0, 2), own).unwrap();
+    assert_eq!(table.rank(mk_rank(0)).unwrap().rank_port, 2);
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn mk_layout() -> KvLayout {
 }
 
 fn mk_session() -> SessionId {
-    SessionId::new("boot-d", RankId::default(), 1)
+    SessionId::new("boot-d", RankId::default(), 1, 7)
 }
 
 fn mk_registration() -> [ControlMessage; 2] {
@@ -258,7 +258,7 @@ fn fields_of_a_later_release_are_ignored() {
         colour: &'static str,
     }
     let later = Later {
-        session_id: SessionId::new("b", RankId::default(), 1),
+        session_id: SessionId::new("b", RankId::default(), 1, 7),
         room: 1,
         generation: Generation(1),
         colour: "blue",
@@ -291,7 +291,7 @@ fn room_zero_and_a_torn_page_list_are_refused() {
         generation: Generation,
     }
     let zero = Zero {
-        session_id: SessionId::new("b", RankId::default(), 1),
+        session_id: SessionId::new("b", RankId::default(), 1, 7),
         room: 0,
         generation: Generation(1),
     };

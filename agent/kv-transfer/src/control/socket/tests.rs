@@ -14,7 +14,7 @@ fn mk_tasks() -> Tasks {
 
 fn mk_message(room: u64) -> ControlMessage {
     ControlMessage::AbortAck(AbortAck {
-        session_id: SessionId::new("boot", RankId::default(), 1),
+        session_id: SessionId::new("boot", RankId::default(), 1, 7),
         room: BootstrapRoom::new(room).unwrap(),
         generation: Generation(1),
     })

@@ -143,7 +143,7 @@ fn registration(
 ) -> Result<KvArgsRegisterInfo> {
     let at = listener.local_addr()?;
     Ok(KvArgsRegisterInfo {
-        session_id: SessionId::new(boot_id, RankId::default(), 1),
+        session_id: SessionId::new(boot_id, RankId::default(), 1, 7),
         endpoint: at.ip().to_string(),
         dst_port: at.port(),
         data_port: at.port(),
