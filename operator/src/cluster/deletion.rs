@@ -9,7 +9,7 @@ use super::report::{Report, write_report};
 use super::snapshot::pods;
 use super::status;
 use super::token::ensure_token;
-use super::workers::steps;
+use super::workers::{WorkerWrite, steps};
 use super::write::{Outcome, write_workers};
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, plan};
@@ -86,6 +86,7 @@ async fn step_towards(
     let clients = Clients::of(writer, token.as_ref());
     let observed = observe_pods(writer.deployment, &pods, &clients, now).await;
     let steps = steps(&plan(desired, &observed), &pods, &observed, None);
+    let steps: Vec<&WorkerWrite> = steps.iter().collect();
     write_workers(writer, clients.admin.as_ref(), &steps, outcome).await;
 }
 

@@ -145,14 +145,30 @@ fn pool_reports(
     reports.collect()
 }
 
-/// Writes what is news of a report, at once.
+/// Writes what is news of a report, at once: all of it, also after one write has failed.
 pub(crate) async fn write_report(writer: &Writer<'_>, report: Report) -> Result<(), ApplyError> {
     let Report { status, pools } = report;
+    let mut written = Ok(());
     for (name, status) in pools {
-        let patched = writer.patch_status::<PdPool>(&name, &status).await?;
-        let entry = (resource_version(patched.meta()), status);
-        statuses(writer, |written| written.pools.insert(name, entry));
+        written = written.and(write_pool_status(writer, name, status).await);
     }
+    written.and(write_status(writer, status).await)?;
+    statuses(writer, |written| written.unsettled = None);
+    Ok(())
+}
+
+async fn write_pool_status(
+    writer: &Writer<'_>,
+    name: String,
+    status: PdPoolStatus,
+) -> Result<(), ApplyError> {
+    let patched = writer.patch_status::<PdPool>(&name, &status).await?;
+    let entry = (resource_version(patched.meta()), status);
+    statuses(writer, |written| written.pools.insert(name, entry));
+    Ok(())
+}
+
+async fn write_status(writer: &Writer<'_>, status: PdDeploymentStatus) -> Result<(), ApplyError> {
     let metrics = &writer.context.metrics.deployments;
     metrics.record(writer.deployment, &status);
     let before = writer.deployment.status.as_ref();
@@ -165,7 +181,6 @@ pub(crate) async fn write_report(writer: &Writer<'_>, report: Report) -> Result<
         let entry = (resource_version(patched.meta()), status);
         statuses(writer, |written| written.deployment = Some(entry));
     }
-    statuses(writer, |written| written.unsettled = None);
     Ok(())
 }
 

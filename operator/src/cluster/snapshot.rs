@@ -124,3 +124,6 @@ pub(crate) fn pods(writer: &Writer<'_>, token: Option<&Held>) -> Vec<PodFacts> {
     }
     pods
 }
+
+#[cfg(test)]
+pub(crate) mod fixture;

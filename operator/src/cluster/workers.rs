@@ -136,12 +136,12 @@ fn next_slot(component: Component, ordinal: u32, pods: &[PodFacts]) -> Slot {
     }
 }
 
-/// Carries out one write.
+/// Carries out one write; says whether it took effect, which it does not on a pod that has changed or gone since.
 pub(crate) async fn write_worker(
     writer: &Writer<'_>,
     admin: Option<&Admin>,
     write: &WorkerWrite<'_>,
-) -> Result<(), ApplyError> {
+) -> Result<bool, ApplyError> {
     let (verb, pod) = write.named();
     tracing::debug!(deployment = %writer.key(), verb, pod, "writing to a worker");
     match write {
@@ -151,21 +151,25 @@ pub(crate) async fn write_worker(
             leader,
             pool,
             meet_at,
-        } => complete(writer, leader, pool, *meet_at).await,
+        } => {
+            complete(writer, leader, pool, *meet_at).await?;
+            Ok(true)
+        }
         WorkerWrite::Create { pool, slot } => {
             let ports = ports_for(writer, pool, &pool.pod_name(*slot));
-            create_worker(writer, &pool.pod(*slot, ports)).await
+            create_worker(writer, &pool.pod(*slot, ports)).await?;
+            Ok(true)
         }
         WorkerWrite::Leave(facts) => {
-            leave(writer, &facts.pod).await?;
-            if let Some(event) = moved(facts) {
+            let leaves = leave(writer, &facts.pod).await?;
+            if let Some(event) = moved(facts).filter(|_| leaves) {
                 writer.publish(&event).await;
             }
-            Ok(())
+            Ok(leaves)
         }
         WorkerWrite::Drain(facts) => {
             drain(admin, facts).await;
-            Ok(())
+            Ok(true)
         }
         WorkerWrite::Delete(facts, leaving) => delete(writer, facts, *leaving).await,
     }
@@ -174,6 +178,15 @@ pub(crate) async fn write_worker(
 // === impl WorkerWrite ===
 
 impl WorkerWrite<'_> {
+    /// Whether it is a step towards the size of a pool.
+    pub(crate) fn follows_size(&self) -> bool {
+        match self {
+            Self::Create { .. } | Self::Leave(_) => true,
+            Self::Admit(_) | Self::Label(..) | Self::Complete { .. } => false,
+            Self::Drain(_) | Self::Delete(..) => false,
+        }
+    }
+
     /// What is done to which pod, for the log.
     pub(crate) fn named(&self) -> (&'static str, String) {
         match self {
@@ -188,7 +201,7 @@ impl WorkerWrite<'_> {
     }
 }
 
-async fn admit(writer: &Writer<'_>, facts: &PodFacts) -> Result<(), ApplyError> {
+async fn admit(writer: &Writer<'_>, facts: &PodFacts) -> Result<bool, ApplyError> {
     let worker = &facts.pod;
     let mut metadata = as_seen(worker);
     if facts.nodes() > 1 {
@@ -209,20 +222,20 @@ async fn admit(writer: &Writer<'_>, facts: &PodFacts) -> Result<(), ApplyError> 
         .api::<Pod>()
         .patch_status(&name, &merge_params(), &Patch::Strategic(patch))
         .await;
-    unless_changed(patched).map_err(|source| failed::<Pod>("admit", &name, source))
+    took_effect(patched).map_err(|source| failed::<Pod>("admit", &name, source))
 }
 
 async fn label(
     writer: &Writer<'_>,
     worker: &Pod,
     labels: &BTreeMap<&'static str, &'static str>,
-) -> Result<(), ApplyError> {
+) -> Result<bool, ApplyError> {
     let mut metadata = as_seen(worker);
     metadata["labels"] = json!(labels);
     patch_metadata(writer, worker, metadata, "label").await
 }
 
-async fn leave(writer: &Writer<'_>, worker: &Pod) -> Result<(), ApplyError> {
+async fn leave(writer: &Writer<'_>, worker: &Pod) -> Result<bool, ApplyError> {
     let mut metadata = as_seen(worker);
     metadata["annotations"] = json!({labels::LEAVING_SINCE: now()});
     metadata["labels"] = json!({labels::LEAVING: "true"});
@@ -234,12 +247,12 @@ async fn patch_metadata(
     worker: &Pod,
     metadata: Value,
     verb: &'static str,
-) -> Result<(), ApplyError> {
+) -> Result<bool, ApplyError> {
     let name = worker.name_any();
     let patch = Patch::Merge(json!({"metadata": metadata}));
     let api = writer.api::<Pod>();
     let patched = api.patch(&name, &merge_params(), &patch).await;
-    unless_changed(patched).map_err(|source| failed::<Pod>(verb, &name, source))
+    took_effect(patched).map_err(|source| failed::<Pod>(verb, &name, source))
 }
 
 async fn complete(
@@ -288,7 +301,11 @@ async fn drain(admin: Option<&Admin>, facts: &PodFacts) {
 
 /// Deletes a worker. The pods of its further nodes belong to its own and go after it has ended:
 /// until then it may still serve, and needs them. Those of one that is lost go at once.
-async fn delete(writer: &Writer<'_>, facts: &PodFacts, leaving: Leaving) -> Result<(), ApplyError> {
+async fn delete(
+    writer: &Writer<'_>,
+    facts: &PodFacts,
+    leaving: Leaving,
+) -> Result<bool, ApplyError> {
     let is_deleted = delete_pod(writer, &facts.pod).await?;
     if facts.disposition == NodeDisposition::Lost {
         for follower in facts.members().skip(1) {
@@ -301,7 +318,7 @@ async fn delete(writer: &Writer<'_>, facts: &PodFacts, leaving: Leaving) -> Resu
         let outcome = outcome_of(facts.disposition, leaving);
         writer.context.metrics.drained(outcome, took);
     }
-    Ok(())
+    Ok(is_deleted)
 }
 
 /// Says whether it was there to be deleted.
@@ -359,11 +376,12 @@ fn as_seen(pod: &Pod) -> Value {
     json!({"uid": pod.uid(), "resourceVersion": pod.resource_version()})
 }
 
-/// A pod that has changed since is looked at again once the watch reports it.
-fn unless_changed<T>(patched: kube::Result<T>) -> kube::Result<()> {
+/// Whether a pod was patched. One that has changed or gone since is no failure: the watch reports it, and the next
+/// reconcile decides by that.
+fn took_effect<T>(patched: kube::Result<T>) -> kube::Result<bool> {
     match patched {
-        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(()),
-        patched => patched.map(drop),
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(false),
+        patched => patched.map(|_| true),
     }
 }
 

@@ -12,6 +12,7 @@ use super::sizes::PoolWrite;
 use super::snapshot::Snapshot;
 use super::sync::Sync;
 use super::workers::{WorkerWrite, write_worker};
+use futures::future::join_all;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 
@@ -48,15 +49,22 @@ pub(crate) async fn write(
     sync: &Sync<'_>,
 ) -> Outcome {
     let mut outcome = Outcome::default();
-    outcome.note(apply_routers(writer, snapshot, sync).await);
+    let index = &writer.context.index;
+    let service = &snapshot.course.resources.service;
+    outcome.note(writer.apply(service, &index.services).await);
+    if outcome.note(apply_shared(writer).await) {
+        outcome.note(apply_routers(writer, snapshot, sync).await);
+    }
+    outcome.note(record_revision(writer).await);
     outcome.sized = outcome.note(write_sizes(writer, &sync.pools).await);
     if outcome.sized {
         outcome.note(apply_budgets(writer, &sync.budgets).await);
     }
-    // A pool whose size is not known has no surplus, and lacks nothing.
-    let steps = if outcome.sized { &sync.steps[..] } else { &[] };
-    write_workers(writer, admin, &sync.upkeep, &mut outcome).await;
-    write_workers(writer, admin, steps, &mut outcome).await;
+    // A pool whose size is not written has no surplus, and lacks nothing; what leaves already goes on.
+    let is_due = |write: &&WorkerWrite| outcome.sized || !write.follows_size();
+    let steps = sync.steps.iter().filter(is_due);
+    let writes: Vec<&WorkerWrite> = sync.upkeep.iter().chain(steps).collect();
+    write_workers(writer, admin, &writes, &mut outcome).await;
     if let Some(decision) = &sync.scaling
         && outcome.sized
     {
@@ -65,28 +73,44 @@ pub(crate) async fn write(
     outcome
 }
 
-/// Writes to workers, each whether or not another failed.
+/// Writes to workers, each whether or not another failed; but none leaves after an admission that took no effect, for
+/// its successor may be the one that does not serve yet. The next reconcile decides again.
 pub(crate) async fn write_workers(
     writer: &Writer<'_>,
     admin: Option<&Admin>,
-    writes: &[WorkerWrite<'_>],
+    writes: &[&WorkerWrite<'_>],
     outcome: &mut Outcome,
 ) {
-    for write in writes {
-        outcome.note(write_worker(writer, admin, write).await);
+    let (drains, rest): (Vec<&WorkerWrite>, Vec<&WorkerWrite>) = writes
+        .iter()
+        .copied()
+        .partition(|write| matches!(write, WorkerWrite::Drain(_)));
+    let mut may_leave = true;
+    for write in rest {
+        if matches!(write, WorkerWrite::Leave(_)) && !may_leave {
+            continue;
+        }
+        let written = write_worker(writer, admin, write).await;
+        let took_effect = matches!(written, Ok(true));
+        outcome.note(written.map(drop));
+        may_leave &= took_effect || !matches!(write, WorkerWrite::Admit(_));
+    }
+    // At the same time: one that does not answer must not make the others wait.
+    let drains = drains
+        .iter()
+        .map(|drain| write_worker(writer, admin, drain));
+    for written in join_all(drains).await {
+        outcome.note(written.map(drop));
     }
 }
 
-/// What the namespace shares, Service, routers, and the record of the revision.
+/// The routers, which run under the account that the namespace shares.
 async fn apply_routers(
     writer: &Writer<'_>,
     snapshot: &Snapshot<'_>,
     sync: &Sync<'_>,
 ) -> Result<(), ApplyError> {
     let index = &writer.context.index;
-    apply_shared(writer).await?;
-    let service = &snapshot.course.resources.service;
-    writer.apply(service, &index.services).await?;
     let routers = with_kept_template(writer, sync.routers.clone()).await?;
     let account = FormerAccount::of(writer.deployment, &routers, &snapshot.pods);
     if account == FormerAccount::Kept {
@@ -94,8 +118,7 @@ async fn apply_routers(
     }
     hand_over_replicas(writer, &routers).await?;
     writer.apply(&routers, &index.deployments).await?;
-    shared::remove_former(writer, account).await?;
-    record_revision(writer).await
+    shared::remove_former(writer, account).await
 }
 
 async fn write_sizes(writer: &Writer<'_>, pools: &[PoolWrite]) -> Result<(), ApplyError> {
@@ -131,3 +154,6 @@ async fn apply_budgets(
     let is_wanted = |name: &str| budgets.iter().any(|budget| budget.name_any() == name);
     writer.remove_rest(known, is_wanted).await
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,8 @@
 //! Facts about what is news.
 
 use super::*;
+use crate::cluster::fake::{self, FakeApi, create, mk_config};
+use http::Method;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -54,4 +56,23 @@ fn a_rollout_and_a_refusal_have_events_at_their_ends_and_not_in_between() {
     assert_eq!(events(&rolls, &rolled), ["RolloutFinished"]);
     assert_eq!(events(&rolled, &refused), ["SpecRefused"]);
     assert_eq!(events(&refused, &refused), nothing);
+}
+
+#[tokio::test]
+async fn a_pool_that_is_gone_keeps_no_status_from_being_written() {
+    let api = FakeApi::default();
+    let deployment = fake::mk_deployment("a", "ns");
+    create(&api, &deployment);
+    let pool = "/apis/pdserve.io/v1alpha1/namespaces/ns/pdpools/a-decode/status";
+    api.refuse(Method::PATCH, pool, 404);
+    let context = api.context(mk_config());
+    let writer = Writer::of(&deployment, &context).expect("a namespace");
+    let report = Report {
+        status: mk_status("k"),
+        pools: vec![("a-decode".to_owned(), PdPoolStatus::default())],
+    };
+    let failed = write_report(&writer, report).await;
+    assert!(failed.is_err(), "the pool's status is not written");
+    let path = "/apis/pdserve.io/v1alpha1/namespaces/ns/pddeployments/a";
+    assert_eq!(api.find(path)["status"]["kvCompat"], "k");
 }

@@ -1,98 +1,15 @@
 //! Facts about what a reconcile decides, without an apiserver.
 
 use super::*;
-use crate::cluster::facts::all_facts;
-use crate::cluster::fake::{mk_config, mk_deployment};
-use crate::cluster::nodes::Nodes;
-use crate::cluster::snapshot::Course;
+use crate::cluster::fake::mk_deployment;
+use crate::cluster::snapshot::fixture::{mk_course, mk_new, mk_observed, mk_there};
 use crate::controller::autoscale::observations::Load;
 use crate::controller::autoscale::per_role::PerRole;
-use crate::controller::build;
 use crate::controller::build::component::Component;
-use crate::controller::build::slot::Slot;
-use crate::controller::plan::{Leaving, ObservedPod, ObservedRouter};
-use crate::controller::validate;
+use crate::controller::plan::{Leaving, ObservedRouter};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use pd_crds::node_disposition::NodeDisposition;
-use pd_crds::pod::Pod;
-use pd_crds::{PdDeployment, PoolRole};
-use pd_protocol::ports::WorkerPorts;
-use serde_json::json;
-use std::sync::Arc;
 use std::time::Duration;
-
-fn mk_course(deployment: &PdDeployment) -> Course {
-    let valid = validate::for_a_cluster(deployment, &mk_config()).expect("a valid spec");
-    Course {
-        resources: build::build(&valid, &mk_config()).expect("objects"),
-        valid,
-        refused: None,
-    }
-}
-
-/// Before anything of it is there.
-fn mk_new(course: &Course) -> Snapshot<'_> {
-    Snapshot {
-        namespace: "ns",
-        course,
-        token_since: None,
-        pods: Vec::new(),
-        pools: PerRole::default(),
-        sees_nodes: true,
-        room_came: None,
-        now: Timestamp::UNIX_EPOCH,
-    }
-}
-
-/// Everything that the spec asks for is there, and its workers' gates have latched if `routable`.
-fn mk_there(course: &Course, routable: bool) -> Snapshot<'_> {
-    let pool = |role| course.resources.pool(role);
-    let stored = PerRole::of(|role| Some(Arc::new(pool(role).object(course.deployment()))));
-    let slots = |role| (0..pool(role).replicas).map(move |ordinal| (role, ordinal));
-    let slots = slots(PoolRole::Prefill).chain(slots(PoolRole::Decode));
-    let pods = slots.map(|(role, ordinal)| {
-        let slot = Slot {
-            ordinal,
-            incarnation: 1,
-        };
-        let mut pod = json!(pool(role).pod(slot, WorkerPorts::WELL_KNOWN));
-        let condition = |name: &str, holds: bool| {
-            let status = if holds { "True" } else { "False" };
-            json!({"type": name, "status": status})
-        };
-        pod["status"] = json!({"phase": "Running", "conditions": [
-            condition("ContainersReady", true),
-            condition(labels::ROUTABLE_GATE, routable),
-        ]});
-        Arc::new(serde_json::from_value::<Pod>(pod).expect("a Pod"))
-    });
-    Snapshot {
-        pods: all_facts(course.deployment(), pods.collect(), &Nodes::default()),
-        pools: stored,
-        ..mk_new(course)
-    }
-}
-
-/// What routers and workers say of a snapshot's pods; all are sent to.
-fn mk_observed(snapshot: &Snapshot<'_>) -> Observed {
-    let pods = snapshot.pods.iter().map(|facts| ObservedPod {
-        name: facts.pod.name_any(),
-        component: facts.component,
-        slot: facts.slot.expect("a worker"),
-        revision: facts.revision(),
-        ready: true,
-        routable: true,
-        disposition: NodeDisposition::Keep,
-        degraded: false,
-        gathers: false,
-        leaving: None,
-    });
-    Observed {
-        pods: pods.collect(),
-        ..Observed::default()
-    }
-}
 
 /// What is done to which worker.
 fn written(writes: &[WorkerWrite<'_>]) -> Vec<String> {

@@ -59,13 +59,13 @@ fn only_a_worker_that_is_replaced_for_its_node_has_an_event() {
 }
 
 #[test]
-fn only_a_change_in_between_is_no_failure() {
+fn a_pod_that_changed_or_went_in_between_is_no_failure_and_not_written() {
     let answer = |reason: &str, code: u16| {
         let status = Status::failure("no", reason).with_code(code);
-        unless_changed::<Pod>(Err(kube::Error::Api(status.boxed())))
+        took_effect::<Pod>(Err(kube::Error::Api(status.boxed()))).ok()
     };
-    assert!(answer("Conflict", 409).is_ok());
-    assert!(answer("Forbidden", 403).is_err());
-    assert!(answer("NotFound", 404).is_err());
-    assert!(unless_changed(Ok(())).is_ok());
+    assert_eq!(answer("Conflict", 409), Some(false));
+    assert_eq!(answer("NotFound", 404), Some(false), "its watch is late");
+    assert_eq!(answer("Forbidden", 403), None);
+    assert_eq!(took_effect(Ok(())).ok(), Some(true));
 }

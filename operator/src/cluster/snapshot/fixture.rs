@@ -1,0 +1,103 @@
+//! Snapshots for tests: of a deployment that is new, and of one that is there.
+
+use super::{Course, Snapshot};
+use crate::cluster::facts::all_facts;
+use crate::cluster::fake::mk_config;
+use crate::cluster::nodes::Nodes;
+use crate::controller::autoscale::per_role::PerRole;
+use crate::controller::build;
+use crate::controller::build::slot::Slot;
+use crate::controller::plan::{Observed, ObservedPod};
+use crate::controller::validate;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use pd_crds::node_disposition::NodeDisposition;
+use pd_crds::pod::Pod;
+use pd_crds::{PdDeployment, PoolRole};
+use pd_protocol::labels;
+use pd_protocol::ports::WorkerPorts;
+use serde_json::json;
+use std::sync::Arc;
+
+pub(crate) fn mk_course(deployment: &PdDeployment) -> Course {
+    let valid = validate::for_a_cluster(deployment, &mk_config()).expect("a valid spec");
+    Course {
+        resources: build::build(&valid, &mk_config()).expect("objects"),
+        valid,
+        refused: None,
+    }
+}
+
+/// Before anything of it is there.
+pub(crate) fn mk_new(course: &Course) -> Snapshot<'_> {
+    Snapshot {
+        namespace: "ns",
+        course,
+        token_since: None,
+        pods: Vec::new(),
+        pools: PerRole::default(),
+        sees_nodes: true,
+        room_came: None,
+        now: Timestamp::UNIX_EPOCH,
+    }
+}
+
+/// Everything that the spec asks for is there, and its workers' gates have latched if `routable`.
+pub(crate) fn mk_there(course: &Course, routable: bool) -> Snapshot<'_> {
+    mk_with(course, mk_workers(course, 0, routable))
+}
+
+/// Pools of the wanted size, with these workers.
+pub(crate) fn mk_with(course: &Course, workers: Vec<Pod>) -> Snapshot<'_> {
+    let object = |role| course.resources.pool(role).object(course.deployment());
+    let workers = workers.into_iter().map(Arc::new).collect();
+    Snapshot {
+        pods: all_facts(course.deployment(), workers, &Nodes::default()),
+        pools: PerRole::of(|role| Some(Arc::new(object(role)))),
+        ..mk_new(course)
+    }
+}
+
+/// The workers of both pools, from an ordinal on. They run, and their gates have latched if `routable`.
+pub(crate) fn mk_workers(course: &Course, first: u32, routable: bool) -> Vec<Pod> {
+    let pool = |role| course.resources.pool(role);
+    let slots = |role| (first..first + pool(role).replicas).map(move |ordinal| (role, ordinal));
+    let slots = slots(PoolRole::Prefill).chain(slots(PoolRole::Decode));
+    let pods = slots.map(|(role, ordinal)| {
+        let slot = Slot {
+            ordinal,
+            incarnation: 1,
+        };
+        let mut pod = json!(pool(role).pod(slot, WorkerPorts::WELL_KNOWN));
+        let condition = |name: &str, holds: bool| {
+            let status = if holds { "True" } else { "False" };
+            json!({"type": name, "status": status})
+        };
+        pod["status"] = json!({"phase": "Running", "conditions": [
+            condition("ContainersReady", true),
+            condition(labels::ROUTABLE_GATE, routable),
+        ]});
+        serde_json::from_value::<Pod>(pod).expect("a Pod")
+    });
+    pods.collect()
+}
+
+/// What routers and workers report of a snapshot's pods; all are sent to.
+pub(crate) fn mk_observed(snapshot: &Snapshot<'_>) -> Observed {
+    let pods = snapshot.pods.iter().map(|facts| ObservedPod {
+        name: facts.pod.name_any(),
+        component: facts.component,
+        slot: facts.slot.expect("a worker"),
+        revision: facts.revision(),
+        ready: true,
+        routable: true,
+        disposition: NodeDisposition::Keep,
+        degraded: false,
+        gathers: false,
+        leaving: None,
+    });
+    Observed {
+        pods: pods.collect(),
+        ..Observed::default()
+    }
+}
