@@ -8,8 +8,9 @@ use pd_protocol::timeline::RequestTimeline;
 use pd_protocol::workers::{DrainState, DrainStatus};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
+mod answer;
 pub mod config;
 mod device;
 mod identity;
@@ -21,6 +22,7 @@ mod start;
 
 use crate::metrics::EngineMetrics;
 use crate::text::{ChatTemplate, Tokenizer};
+pub(crate) use answer::AnswerSender;
 pub use config::{DecodeConfig, Device, DisaggregationMode, EngineConfig, PrefillConfig};
 pub use info::EngineInfo;
 pub use pd_compute::dtype::ComputeDtype;
@@ -69,7 +71,7 @@ pub(crate) enum Command {
 pub(crate) struct Submission {
     pub(crate) id: RequestId,
     pub(crate) request: GenerateRequest,
-    pub(crate) events_tx: mpsc::UnboundedSender<TokenEvent>,
+    pub(crate) answer: AnswerSender,
     pub(crate) in_flight: InFlight,
 }
 
@@ -104,12 +106,11 @@ impl EngineHandle {
         let room = info.room_of(&request)?;
         let in_flight = InFlight::enter(shared, room)?;
         let id = RequestId(shared.next_id.fetch_add(1, Ordering::Relaxed));
-        // Bounded by the answer: at most one event per token, and a final one.
-        let (events_tx, events_rx) = mpsc::unbounded_channel();
+        let (answer_tx, answer_rx) = answer::answer(id, shared.commands_tx.clone());
         let submission = Box::new(Submission {
             id,
             request,
-            events_tx,
+            answer: answer_tx,
             in_flight,
         });
         shared
@@ -120,7 +121,7 @@ impl EngineHandle {
             })?;
         let commands_tx = Some(shared.commands_tx.clone());
         Ok(RequestStream {
-            events_rx,
+            events: answer_rx,
             abort: AbortOnDrop { id, commands_tx },
         })
     }

@@ -8,7 +8,9 @@
 //! ```
 //! A prefill step extends by many, a decode step by one, a request that lost its KV by all it had.
 
-use crate::engine::{EngineInfo, FinishReason, InFlight, LogprobOptions, RequestId, Submission};
+use crate::engine::{
+    AnswerSender, EngineInfo, FinishReason, InFlight, LogprobOptions, RequestId, Submission,
+};
 use crate::engine::{TokenEvent, TokenLogprob};
 use crate::kvcache::pool::ReqKv;
 use crate::sample::params::SamplingParams;
@@ -20,7 +22,6 @@ use pd_protocol::workers::BootstrapFields;
 use pd_protocol::{BootstrapRoom, KvPoll};
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::mpsc;
 
 /// SGLang's `Req`.
 pub(crate) struct Req {
@@ -45,7 +46,7 @@ pub(crate) struct Req {
     pub(crate) metadata_buffer_index: Option<u32>,
     pub(crate) times: ReqTimes,
     prompt_logprobs: Vec<TokenLogprob>,
-    events_tx: mpsc::UnboundedSender<TokenEvent>,
+    answer: AnswerSender,
     /// Dropped with the request, which then is no longer in flight.
     _in_flight: InFlight,
 }
@@ -140,7 +141,7 @@ impl ReqFactory {
         let Submission {
             id,
             request,
-            events_tx,
+            answer,
             in_flight,
         } = submission;
         let wanted = request.sampling.max_new_tokens;
@@ -179,7 +180,7 @@ impl ReqFactory {
                 last_token: None,
             },
             prompt_logprobs: Vec::new(),
-            events_tx,
+            answer,
             _in_flight: in_flight,
         }
     }
@@ -284,7 +285,7 @@ impl Req {
             cached_tokens: u32::try_from(self.cached_tokens).unwrap_or(u32::MAX),
             finish,
         };
-        let _ = self.events_tx.send(event);
+        self.answer.send(event);
     }
 
     /// Reports to the reader that the answer ends here, or that there is none.
@@ -292,7 +293,7 @@ impl Req {
         let reason = reason.into();
         tracing::debug!(rid = %self.rid, reason, retriable, "request ended without its answer");
         let finish = Some(FinishReason::Abort { reason, retriable });
-        let _ = self.events_tx.send(TokenEvent {
+        self.answer.end(TokenEvent {
             finish,
             ..TokenEvent::default()
         });

@@ -1,9 +1,9 @@
 //! An engine's input and output: a request, its stream of tokens, and the reasons for refusing one.
 
+use super::answer::AnswerReceiver;
 use crate::sample::params::{ParamsError, SamplingParams};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::workers::BootstrapFields;
-use tokio::sync::mpsc;
 
 /// SGLang's `GenerateReqInput`: one choice of one prompt, already tokenised.
 #[derive(Clone, Debug)]
@@ -129,8 +129,7 @@ pub enum SubmitError {
 /// The answer while it is produced. Dropping it before the last event aborts the request.
 #[derive(Debug)]
 pub struct RequestStream {
-    /// Holds at most one event per token of the answer, so `max_new_tokens` bounds it.
-    pub(crate) events_rx: mpsc::UnboundedReceiver<TokenEvent>,
+    pub(super) events: AnswerReceiver,
     pub(crate) abort: super::shared::AbortOnDrop,
 }
 
@@ -166,13 +165,13 @@ impl RequestStream {
     /// The next step of the answer; `None` after the last. If the engine stops, the last event
     /// is an abort.
     pub async fn recv(&mut self) -> Option<TokenEvent> {
-        let event = self.events_rx.recv().await;
+        let event = self.events.recv().await;
         self.note(event)
     }
 
     /// As [`Self::recv`], from a thread that may block.
     pub fn blocking_recv(&mut self) -> Option<TokenEvent> {
-        let event = self.events_rx.blocking_recv();
+        let event = self.events.blocking_recv();
         self.note(event)
     }
 

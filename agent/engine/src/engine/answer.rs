@@ -1,0 +1,195 @@
+//! The queue of one answer, from the scheduler to its reader, bounded by bytes.
+//!
+//! The scheduler cannot wait for a reader: the request's pages and its slot in the batch are everybody's. A reader that
+//! falls too far behind therefore loses its answer.
+
+use super::request::{FinishReason, TokenEvent, TokenLogprob};
+use super::{Command, RequestId};
+use crossbeam_channel::Sender;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::mpsc;
+
+/// Bytes of an answer that may wait for its reader: tens of thousands of tokens, or some thousands with many log
+/// probabilities each.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+
+#[derive(Debug)]
+pub(crate) struct AnswerSender {
+    events_tx: mpsc::UnboundedSender<TokenEvent>,
+    waiting: Arc<AtomicUsize>,
+    id: RequestId,
+    /// `None` once the reader was given up.
+    commands_tx: Option<Sender<Command>>,
+}
+
+#[derive(Debug)]
+pub(super) struct AnswerReceiver {
+    events_rx: mpsc::UnboundedReceiver<TokenEvent>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// The queue for a request's answer; `commands_tx` takes the abort of one that is not read.
+pub(super) fn answer(
+    id: RequestId,
+    commands_tx: Sender<Command>,
+) -> (AnswerSender, AnswerReceiver) {
+    let (events_tx, events_rx) = mpsc::unbounded_channel();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let receiver = AnswerReceiver {
+        events_rx,
+        waiting: Arc::clone(&waiting),
+    };
+    let sender = AnswerSender {
+        events_tx,
+        waiting,
+        id,
+        commands_tx: Some(commands_tx),
+    };
+    (sender, receiver)
+}
+
+// === impl AnswerSender ===
+
+impl AnswerSender {
+    /// Queues an event. A reader that is gone has sent an abort; where too much waits for one that is not, the answer
+    /// ends here, and the scheduler receives the abort.
+    pub(crate) fn send(&mut self, event: TokenEvent) {
+        let Some(commands_tx) = &self.commands_tx else {
+            return;
+        };
+        // However large the first that waits: prompts have their log probabilities in one event. The last has its place.
+        if event.finish.is_some() || self.waiting.load(Ordering::Relaxed) <= WAITING_BYTES_MAX {
+            self.push(event);
+            return;
+        }
+        // A scheduler that has ended has aborted everything.
+        let _ = commands_tx.send(Command::Abort(self.id));
+        self.commands_tx = None;
+        let mib = WAITING_BYTES_MAX >> 20;
+        let reason = format!(
+            "{mib} MiB of the answer wait to be read; read faster, or ask for fewer log probabilities"
+        );
+        tracing::warn!(id = self.id.0, reason, "gave up a reader");
+        self.push(TokenEvent {
+            finish: Some(FinishReason::Abort {
+                reason,
+                retriable: false,
+            }),
+            ..TokenEvent::default()
+        });
+    }
+
+    /// Queues the last event of an answer that ends early.
+    pub(crate) fn end(&self, event: TokenEvent) {
+        if self.commands_tx.is_some() {
+            self.push(event);
+        }
+    }
+
+    fn push(&self, event: TokenEvent) {
+        self.waiting.fetch_add(bytes_of(&event), Ordering::Relaxed);
+        let _ = self.events_tx.send(event);
+    }
+}
+
+// === impl AnswerReceiver ===
+
+impl AnswerReceiver {
+    pub(super) async fn recv(&mut self) -> Option<TokenEvent> {
+        let event = self.events_rx.recv().await;
+        self.taken(event)
+    }
+
+    pub(super) fn blocking_recv(&mut self) -> Option<TokenEvent> {
+        let event = self.events_rx.blocking_recv();
+        self.taken(event)
+    }
+
+    fn taken(&self, event: Option<TokenEvent>) -> Option<TokenEvent> {
+        let bytes = event.as_ref().map_or(0, bytes_of);
+        self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+        event
+    }
+}
+
+/// Memory of an event while it waits.
+fn bytes_of(event: &TokenEvent) -> usize {
+    let of = |logprobs: &Vec<TokenLogprob>| {
+        let top = |logprob: &TokenLogprob| logprob.top.capacity() * size_of::<(u32, f32)>();
+        logprobs.capacity() * size_of::<TokenLogprob>() + logprobs.iter().map(top).sum::<usize>()
+    };
+    size_of::<TokenEvent>()
+        + event.token_ids.capacity() * size_of::<u32>()
+        + of(&event.logprobs)
+        + of(&event.prompt_logprobs)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about readers that fall behind.
+
+    use super::*;
+
+    fn mk_event(top: usize) -> TokenEvent {
+        TokenEvent {
+            token_ids: vec![7],
+            logprobs: vec![TokenLogprob {
+                token: 7,
+                logprob: Some(0.0),
+                top: vec![(0, 0.0); top],
+            }],
+            ..TokenEvent::default()
+        }
+    }
+
+    #[test]
+    fn a_reader_that_keeps_up_gets_everything_and_leaves_nothing() {
+        let (commands_tx, commands_rx) = crossbeam_channel::unbounded();
+        let (mut sender, mut receiver) = answer(RequestId(1), commands_tx);
+        let per_event = bytes_of(&mk_event(100));
+        for _ in 0..2 * WAITING_BYTES_MAX / per_event {
+            sender.send(mk_event(100));
+            assert_eq!(receiver.blocking_recv(), Some(mk_event(100)));
+        }
+        assert_eq!(receiver.waiting.load(Ordering::Relaxed), 0);
+        assert!(commands_rx.is_empty());
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_loses_its_answer_once() {
+        let (commands_tx, commands_rx) = crossbeam_channel::unbounded();
+        let (mut sender, mut receiver) = answer(RequestId(1), commands_tx);
+        let per_event = bytes_of(&mk_event(100));
+        for _ in 0..4 * WAITING_BYTES_MAX / per_event {
+            sender.send(mk_event(100));
+        }
+        assert!(receiver.waiting.load(Ordering::Relaxed) < WAITING_BYTES_MAX + 2 * per_event);
+        let aborts: Vec<Command> = commands_rx.try_iter().collect();
+        assert!(
+            matches!(aborts[..], [Command::Abort(RequestId(1))]),
+            "{aborts:?}"
+        );
+        drop(sender);
+        let mut last = None;
+        while let Some(event) = receiver.blocking_recv() {
+            assert_eq!(last, None, "nothing follows the end");
+            last = event.finish;
+        }
+        let Some(FinishReason::Abort { reason, retriable }) = last else {
+            panic!("it ends with its abort");
+        };
+        assert!(reason.starts_with("4 MiB of the answer wait") && !retriable);
+    }
+
+    #[test]
+    fn one_event_may_be_of_any_size() {
+        let (commands_tx, commands_rx) = crossbeam_channel::unbounded();
+        let (mut sender, mut receiver) = answer(RequestId(1), commands_tx);
+        let large = WAITING_BYTES_MAX / 4;
+        sender.send(mk_event(large));
+        assert_eq!(receiver.blocking_recv(), Some(mk_event(large)));
+        sender.send(mk_event(1));
+        assert!(commands_rx.is_empty());
+    }
+}
