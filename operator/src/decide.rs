@@ -1,12 +1,11 @@
 //! What a reconcile does about pods and their number, on a cluster as on this machine: a function of what is wanted, what
-//! was observed, what the autoscaler remembers, and the time.
+//! was observed, and what the autoscaler remembers.
 
 use crate::controller::autoscale::observations::Load;
 use crate::controller::autoscale::per_role::PerRole;
 use crate::controller::autoscale::{Decision, Observations, ScalingSpec};
 use crate::controller::plan::{Action, Desired, Observed, ObservedPod, plan};
 use crate::scaler::Scaler;
-use k8s_openapi::jiff::Timestamp;
 use pd_crds::PdDeploymentSpec;
 
 #[derive(Debug)]
@@ -22,12 +21,11 @@ pub(crate) fn decide(
     desired: &[Desired],
     observed: &Observed,
     scaler: Option<&mut Scaler>,
-    now: Timestamp,
 ) -> Decided {
     let load = observed.load.as_ref().zip(scaler);
     let scaling = load.map(|(load, scaler)| {
         let observations = observations(desired, observed, load);
-        scaler.decide(&observations, &ScalingSpec::of(spec), load.at, now)
+        scaler.decide(&observations, &ScalingSpec::of(spec), load.at)
     });
     Decided {
         steps: plan(desired, observed),

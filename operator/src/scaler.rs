@@ -6,7 +6,7 @@ use crate::controller::autoscale::sample::Sample;
 use crate::controller::autoscale::{Decision, History, Observations, ScalingSpec, decide};
 use crate::http_client::HttpClient;
 use crate::scrape::{self, ScrapeError};
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use pd_crds::status;
@@ -25,7 +25,7 @@ pub(crate) struct Scaler {
     samples: BTreeMap<String, Sample>,
     /// Why a source reports nothing now.
     silent: BTreeMap<String, String>,
-    /// The last that said something.
+    /// The last that were carried out and said something.
     pub(crate) decisions: Vec<status::Decision>,
 }
 
@@ -34,10 +34,8 @@ pub(crate) struct Scaler {
 pub(crate) struct Sources {
     pub(crate) agents: Vec<Source>,
     pub(crate) routers: Vec<Source>,
-    /// Without samples, which looking adds.
+    /// Without samples, which their answers add.
     pub(crate) replicas: Vec<Replica>,
-    /// When nodes last came, came back or grew.
-    pub(crate) room_came: Option<Instant>,
 }
 
 /// A process with `/metrics`.
@@ -51,7 +49,7 @@ pub(crate) struct Source {
 // === impl Scaler ===
 
 impl Scaler {
-    /// Looks every `interval`; goes on from what a status remembers.
+    /// Asks every `interval`; goes on from what a status remembers.
     pub(crate) fn new(interval: Duration, decisions: Vec<status::Decision>) -> Self {
         let now = Instant::now();
         Self {
@@ -65,7 +63,7 @@ impl Scaler {
         }
     }
 
-    /// Whether it is time to look again; if so, the next time is set.
+    /// Whether it is time to ask again; if so, the next time is set.
     pub(crate) fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let is_due = now >= self.due;
@@ -75,19 +73,24 @@ impl Scaler {
         is_due
     }
 
-    /// Asks all of them at the same time.
-    pub(crate) async fn look(&mut self, client: &HttpClient, sources: Sources) -> Load {
+    /// Asks all of them at the same time. The load is dated by the time before that, when `replicas` were as they are
+    /// given.
+    pub(crate) async fn scrape(&mut self, client: &HttpClient, sources: Sources) -> Load {
         let Sources {
             agents,
             routers,
             mut replicas,
-            room_came,
         } = sources;
         let epoch = self.epoch;
-        let scrapes = agents
+        let at = epoch.elapsed();
+        let samples = agents
             .iter()
             .map(async |agent| scrape::agent(client, &agent.url, epoch).await);
-        for (agent, sample) in agents.iter().zip(join_all(scrapes).await) {
+        let queues = routers
+            .iter()
+            .map(async |router| scrape::router(client, &router.url).await);
+        let (samples, queues) = join(join_all(samples), join_all(queues)).await;
+        for (agent, sample) in agents.iter().zip(samples) {
             if let Some(sample) = self.heard(agent, sample) {
                 let before = self.samples.insert(agent.uid.clone(), sample);
                 if sample.degraded && !before.is_some_and(|before| before.degraded) {
@@ -95,10 +98,6 @@ impl Scaler {
                 }
             }
         }
-        let scrapes = routers
-            .iter()
-            .map(async |router| scrape::router(client, &router.url).await);
-        let queues = join_all(scrapes).await;
         let queues: Vec<Option<f64>> = routers
             .iter()
             .zip(queues)
@@ -113,10 +112,14 @@ impl Scaler {
         Load {
             replicas,
             router_queue: queues.into_iter().sum(),
-            // One before the first look changes nothing that is known.
-            room_came: room_came.and_then(|at| at.checked_duration_since(epoch)),
-            at: epoch.elapsed(),
+            room_came: None,
+            at,
         }
+    }
+
+    /// A time on the clock of [`Load`]; nothing for one before that began, which changes nothing that is known.
+    pub(crate) fn date(&self, at: Instant) -> Option<Duration> {
+        at.checked_duration_since(self.epoch)
     }
 
     /// Whether an agent last said that its GPU is degraded.
@@ -124,13 +127,12 @@ impl Scaler {
         self.samples.get(uid).is_some_and(|sample| sample.degraded)
     }
 
-    /// Decides at a time on the clock of [`Load`], and remembers what says something.
+    /// Decides at a time on the clock of [`Load`].
     pub(crate) fn decide(
         &mut self,
         observations: &Observations,
         spec: &ScalingSpec,
         at: Duration,
-        now: Timestamp,
     ) -> Decision {
         let history = std::mem::take(&mut self.history);
         let (decision, history) = decide(observations, history, spec, at);
@@ -138,9 +140,13 @@ impl Scaler {
         for (uid, why) in &decision.refused {
             tracing::warn!(uid, %why, "rejected a load report");
         }
+        decision
+    }
+
+    /// Remembers a decision that was carried out, if it says something.
+    pub(crate) fn record(&mut self, decision: &Decision, now: Timestamp) {
         let time = Timestamp::from_second(now.as_second()).unwrap_or(now);
         decision.append_to(&mut self.decisions, Time(time));
-        decision
     }
 
     /// What a source reported; why it reported nothing goes to the log, once.

@@ -5,11 +5,14 @@
 //! looking up one deployment's pods costs the same among three thousand as among three. What the
 //! deployments of a namespace share lies under a key without a name.
 
+mod indexer;
+
 use super::version::resource_version;
 use super::version::version_of;
 use futures::channel::mpsc;
 use futures::stream::BoxStream;
 use futures::{SinkExt, StreamExt};
+use indexer::Indexer;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
@@ -33,7 +36,8 @@ use tokio::sync::oneshot;
 const CHANGED_MAX: usize = 1024;
 
 type Key = ObjectRef<PdDeployment>;
-type Objects<V> = HashMap<Key, BTreeMap<String, Entry<V>>>;
+type Own<V> = BTreeMap<String, Entry<V>>;
+type Objects<V> = HashMap<Key, Own<V>>;
 
 /// Objects that went are remembered this far back: an answer to a write is later than the watch by a
 /// few of them at most.
@@ -89,6 +93,7 @@ struct Contents<V> {
 
 #[derive(Debug)]
 struct Entry<V> {
+    uid: Option<String>,
     version: u64,
     resource_version: u64,
     kept: Arc<V>,
@@ -109,15 +114,6 @@ pub(crate) enum NotifyOf {
     Everything,
     /// Not its status, which others or this operator itself write and no decision reads.
     AllButStatus,
-}
-
-/// What one event does to an index.
-struct Indexer<K, V> {
-    notify: NotifyOf,
-    keep: fn(K) -> V,
-    objects: Arc<RwLock<Contents<V>>>,
-    /// Collected between `Init` and `InitDone`, then put in place at once.
-    listed: Objects<V>,
 }
 
 /// Watches a kind for objects that carry a label and belong to a deployment, or to all of a namespace.
@@ -321,70 +317,17 @@ impl<V> Contents<V> {
 impl<V> Entry<V> {
     fn of(metadata: &ObjectMeta, kept: V) -> Self {
         Self {
+            uid: metadata.uid.clone(),
             version: version_of(metadata),
             resource_version: resource_version(metadata),
             kept: Arc::new(kept),
         }
     }
-}
 
-// === impl Indexer ===
-
-impl<K: Resource, V> Indexer<K, V> {
-    /// Takes in an event and gives the deployments whose objects it changed.
-    fn take(&mut self, event: Event<K>) -> Vec<Key> {
-        match event {
-            Event::Init => {
-                self.listed.clear();
-                Vec::new()
-            }
-            Event::InitApply(object) => {
-                insert(&mut self.listed, object, self.keep);
-                Vec::new()
-            }
-            Event::InitDone => {
-                let listed = std::mem::take(&mut self.listed);
-                let mut keys: Vec<Key> = listed.keys().cloned().collect();
-                let before = std::mem::replace(&mut self.objects.write().objects, listed);
-                keys.extend(before.into_keys());
-                keys
-            }
-            Event::Apply(object) => {
-                let inserted = insert(&mut self.objects.write().objects, object, self.keep);
-                let news =
-                    inserted.filter(|(_, changed)| *changed || self.notify == NotifyOf::Everything);
-                news.map(|(key, _)| key).into_iter().collect()
-            }
-            Event::Delete(object) => {
-                let mut index = self.objects.write();
-                index.bury(object.uid());
-                let key = remove(&mut index.objects, &object);
-                key.into_iter().collect()
-            }
-        }
+    /// Whether this is a later state of the same object.
+    fn is_newer(&self, than: &Self) -> bool {
+        self.uid == than.uid && self.resource_version > than.resource_version
     }
-}
-
-/// Puts an object under its deployment; says whether more than its status changed.
-fn insert<K: Resource, V>(
-    objects: &mut Objects<V>,
-    mut object: K,
-    keep: fn(K) -> V,
-) -> Option<(Key, bool)> {
-    let key = owner(&object)?;
-    let own = objects.entry(key.clone()).or_default();
-    object.managed_fields_mut().clear();
-    let (name, metadata) = (object.name_any(), object.meta().clone());
-    let entry = Entry::of(&metadata, keep(object));
-    let version = entry.version;
-    let before = own.insert(name, entry);
-    Some((key, before.is_none_or(|before| before.version != version)))
-}
-
-fn remove<K: Resource, V>(objects: &mut Objects<V>, object: &K) -> Option<Key> {
-    let key = owner(object)?;
-    take_out(objects, &key, &object.name_any());
-    Some(key)
 }
 
 fn take_out<V>(objects: &mut Objects<V>, key: &Key, name: &str) {
@@ -429,7 +372,7 @@ impl<K: Resource<DynamicType = ()>> FromIterator<K> for Children<K> {
     fn from_iter<I: IntoIterator<Item = K>>(objects: I) -> Self {
         let mut known = Contents::default();
         for object in objects {
-            insert(&mut known.objects, object, |object| object);
+            indexer::insert(&mut known.objects, object, |object| object);
         }
         Self {
             objects: Arc::new(RwLock::new(known)),

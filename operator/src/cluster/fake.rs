@@ -92,6 +92,11 @@ impl FakeApi {
         self.state.lock().refused.push(refused);
     }
 
+    /// Refuses nothing any more.
+    pub(crate) fn permit_all(&self) {
+        self.state.lock().refused.clear();
+    }
+
     /// Brings a deployment's pods into the index, as their watch would.
     pub(crate) fn report_pods(&self, context: &Context, deployment: &PdDeployment) {
         let key = ObjectRef::from_obj(deployment);

@@ -97,6 +97,14 @@ impl Nodes {
         self.sees.load(Ordering::Relaxed)
     }
 
+    /// A new node comes.
+    #[cfg(test)]
+    pub(crate) fn come(&self, name: &str) {
+        let mut node = Node::default();
+        node.metadata.name = Some(name.to_owned());
+        self.take(Event::Apply(node), &ChangedNodes::default());
+    }
+
     fn take(&self, event: Event<Node>, changed: &ChangedNodes) {
         if let Event::InitApply(node) = &event {
             self.known.write().listed.insert(node.name_any());

@@ -5,6 +5,7 @@ use super::admin::Admin;
 use super::apply::Writer;
 use super::facts::PodFacts;
 use super::held_token::Held;
+use super::nodes::Nodes;
 use super::probe::{Probed, Probes, Worker};
 use super::scaling::observe_load;
 use super::snapshot::Snapshot;
@@ -13,11 +14,13 @@ use crate::controller::plan::{Leaving, Observed, ObservedPod, ObservedRouter};
 use crate::http_client::HttpClient;
 use crate::scaler::Scaler;
 use futures::future::{join, join_all};
+use http::Uri;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_protocol::labels;
 use pd_protocol::workers::{DrainState, DrainStatus, WorkerList, WorkerState};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Pause until the next reconcile while something is awaited that no watch reports: a router's
@@ -36,11 +39,12 @@ pub(crate) struct Clients {
 pub(crate) async fn observe(
     snapshot: &Snapshot<'_>,
     clients: &Clients,
+    nodes: &Nodes,
     mut scaler: Option<&mut Scaler>,
 ) -> Observed {
     let load = async {
         let scaler = scaler.as_deref_mut()?;
-        observe_load(snapshot, &clients.http, scaler).await
+        observe_load(snapshot, &clients.http, nodes, scaler).await
     };
     let pods = observe_pods(snapshot.deployment(), &snapshot.pods, clients, snapshot.now);
     let (mut observed, load) = join(pods, load).await;
@@ -226,9 +230,19 @@ impl PodFacts {
     ) -> Option<&'a Worker> {
         let name = self.pod.name_any();
         let acknowledged =
-            !routers.is_empty() && routers.iter().all(|router| router.sends_to(&name));
+            !routers.is_empty() && routers.iter().all(|router| self.is_sent_to(router));
         let mut ready = ready.iter();
         ready.find(|worker| acknowledged && self.is_candidate() && worker.name == name)
+    }
+
+    /// Whether a router sends requests to it, and not to a pod that had its name before: that had another address.
+    fn is_sent_to(&self, router: &ObservedRouter) -> bool {
+        let mut workers = router.workers.iter().flatten();
+        workers.any(|worker| {
+            worker.state == WorkerState::Serving
+                && worker.spec.id == self.pod.name_any()
+                && address_of(&worker.spec.url).is_none_or(|ip| Some(ip) == self.ip())
+        })
     }
 
     /// What a probe needs of it. Its addresses are the pod's own, not those that a router reports.
@@ -252,6 +266,13 @@ impl PodFacts {
             name,
         })
     }
+}
+
+/// The address in a worker's URL; nothing where that has a name.
+fn address_of(url: &str) -> Option<IpAddr> {
+    let url: Uri = url.parse().ok()?;
+    let host = url.host()?.trim_matches(['[', ']']);
+    host.parse().ok()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use super::write::{Outcome, write};
 use crate::controller::plan::{Observed, ObservedPod};
 use crate::controller::validate::{self, Valid};
 use crate::scaler::Scaler;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
@@ -129,10 +129,15 @@ async fn sync(
     now: Timestamp,
 ) -> (Option<Duration>, Option<ApplyError>) {
     let snapshot = Snapshot::read(writer, course, token, now);
+    let nodes = &writer.context.index.nodes;
     let (clients, mut scaler) = (Clients::of(writer, Some(token)), take_scaler(writer));
-    let observed = observe(&snapshot, &clients, scaler.as_mut()).await;
+    let observed = observe(&snapshot, &clients, nodes, scaler.as_mut()).await;
     let sync = decide(&snapshot, &observed, scaler.as_mut());
     let mut outcome = write(writer, clients.admin.as_ref(), &snapshot, &sync).await;
+    let decision = sync.scaling.as_ref().filter(|_| outcome.scaled);
+    if let Some((scaler, decision)) = scaler.as_mut().zip(decision) {
+        scaler.record(decision, snapshot.now);
+    }
     let status = status_of(&snapshot, &observed, &sync, &outcome, scaler.as_ref());
     put_scaler(writer, scaler);
     let again = requeue_after(&snapshot, &observed, &status);
@@ -148,18 +153,10 @@ fn status_of(
     outcome: &Outcome,
     scaler: Option<&Scaler>,
 ) -> PdDeploymentStatus {
+    let decisions = scaler.map(|scaler| scaler.decisions.clone());
+    let inputs = status_inputs(snapshot, observed, outcome, decisions.unwrap_or_default());
     let deployment = snapshot.deployment();
-    let decided = scaler.map(|scaler| &scaler.decisions);
-    let before = deployment.status.as_ref().map(|status| &status.decisions);
-    let decisions = if outcome.unscaled { before } else { decided };
-    let decisions = decisions.cloned().unwrap_or_default();
-    let inputs = status_inputs(snapshot, observed, outcome, decisions);
-    let desired = if outcome.sized {
-        &sync.desired[..]
-    } else {
-        &[]
-    };
-    status::status(deployment, desired, observed, &inputs, snapshot.now)
+    status::status(deployment, &sync.desired, observed, &inputs, snapshot.now)
 }
 
 /// Says when a failed reconcile is repeated.
@@ -193,14 +190,24 @@ fn requeue_after(
     let is_leaving = |pod: &ObservedPod| pod.leaving.is_some_and(|leaving| !leaving.terminated);
     let is_coming = |facts: &PodFacts| facts.slot.is_some() && facts.ready() && !facts.routable();
     let waits = observed.pods.iter().any(is_leaving) || pods.iter().any(is_coming);
-    let deadline =
-        Duration::from_secs(spec.rollout.progress_deadline_seconds.unsigned_abs().into());
-    let looks = [
-        (waits, AWAITING),
-        (spec.scales_by_load(), INTERVAL),
-        // A watch reports progress until then.
-        (status::is_progressing(status), deadline + AWAITING),
+    // A watch reports progress until then.
+    let overdue_in = time_left(snapshot).filter(|_| status::is_progressing(status));
+    let timers = [
+        waits.then_some(AWAITING),
+        spec.scales_by_load().then_some(INTERVAL),
+        overdue_in.map(|left| left + AWAITING),
     ];
-    let due = looks.into_iter().filter(|(holds, _)| *holds);
-    due.map(|(_, pause)| pause).min()
+    timers.into_iter().flatten().min()
 }
+
+/// Until something that does not go forward is overdue; nothing once it is.
+fn time_left(snapshot: &Snapshot<'_>) -> Option<Duration> {
+    let deadline = snapshot.spec().rollout.progress_deadline_seconds;
+    let deadline = SignedDuration::from_secs(deadline.into());
+    let progressed = snapshot.progressed().unwrap_or(snapshot.now);
+    let left = deadline - snapshot.now.duration_since(progressed);
+    left.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use super::apply::Writer;
 use super::error::ApplyError;
 use super::facts::PodFacts;
+use super::nodes::Nodes;
 use super::snapshot::Snapshot;
 use crate::controller::autoscale::Decision;
 use crate::controller::autoscale::observations::{Load, Replica, ReplicaState};
@@ -17,7 +18,7 @@ use pd_crds::stuck::Cause;
 use pd_protocol::ports;
 use std::time::Duration;
 
-/// Pause between two looks at a deployment: three of them, and what an agent said is old.
+/// Between two scrapes of a deployment: three of them, and what an agent said is old.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Takes a deployment's scaler from memory for one reconcile: no other task reconciles it meanwhile.
@@ -45,6 +46,7 @@ pub(crate) fn put_scaler(writer: &Writer<'_>, scaler: Option<Scaler>) {
 pub(crate) async fn observe_load(
     snapshot: &Snapshot<'_>,
     http: &HttpClient,
+    nodes: &Nodes,
     scaler: &mut Scaler,
 ) -> Option<Load> {
     let PerRole { prefill, decode } = &snapshot.pools;
@@ -63,9 +65,11 @@ pub(crate) async fn observe_load(
         agents: agents.collect(),
         routers: routers.collect(),
         replicas: snapshot.pods.iter().filter_map(replica).collect(),
-        room_came: snapshot.room_came,
     };
-    Some(scaler.look(http, sources).await)
+    let load = scaler.scrape(http, sources).await;
+    // Asked for last: room that comes meanwhile is newer than the load, and tried at once.
+    let room_came = nodes.room_came().and_then(|at| scaler.date(at));
+    Some(Load { room_came, ..load })
 }
 
 /// Writes the sizes that were decided.
@@ -129,3 +133,6 @@ fn replica(facts: &PodFacts) -> Option<Replica> {
         sample: None,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! How many of each: pools as their `PDPool`s say, and the disruption budgets that follow. Decided here, without I/O.
 
 use super::snapshot::Snapshot;
+use super::status;
 use crate::controller::build::budget::{Evictable, Mover, build_budgets};
 use crate::controller::build::component::Component;
 use crate::controller::build::pool::Pool;
@@ -36,13 +37,17 @@ pub(crate) fn decide_sizes(snapshot: &Snapshot<'_>) -> (Vec<Desired>, Vec<PoolWr
 }
 
 fn decide_size(snapshot: &Snapshot<'_>, pool: &Pool) -> (u32, Option<PoolWrite>) {
-    let object = pool.object(snapshot.deployment());
+    let mut object = pool.object(snapshot.deployment());
+    let follows_spec = snapshot.spec().autoscaling.mode == ScalingMode::Off;
     let Some(stored) = &snapshot.pools[pool.role] else {
-        return (pool.replicas, Some(PoolWrite::Create(Box::new(object))));
+        if !follows_spec && let Some(workers) = workers_that_stay(snapshot, pool.role) {
+            object.spec.replicas = workers;
+        }
+        let replicas = u32::try_from(object.spec.replicas).unwrap_or(0);
+        return (replicas, Some(PoolWrite::Create(Box::new(object))));
     };
     let replicas = u32::try_from(stored.spec.replicas).unwrap_or(0);
-    let is_ours = snapshot.spec().autoscaling.mode == ScalingMode::Off;
-    if !is_ours || replicas == pool.replicas {
+    if !follows_spec || replicas == pool.replicas {
         return (replicas, None);
     }
     let name = object.name_any();
@@ -56,9 +61,21 @@ fn decide_size(snapshot: &Snapshot<'_>, pool: &Pool) -> (u32, Option<PoolWrite>)
     (pool.replicas, Some(write))
 }
 
-/// Whether a pool's size was the wanted one already when the status was last written.
+/// How many workers a pool has whose object was deleted beside them: what an autoscaler asked for is not known any more,
+/// and the first size could end most of them. Nothing where it has none.
+fn workers_that_stay(snapshot: &Snapshot<'_>, role: PoolRole) -> Option<i32> {
+    let workers = snapshot.pods.iter().filter(|facts| {
+        facts.component.pool_role() == Some(role) && !facts.leaves() && !facts.has_ended()
+    });
+    let workers = i32::try_from(workers.count()).unwrap_or(i32::MAX);
+    Some(workers).filter(|workers| *workers > 0)
+}
+
+/// Whether a pool's size was the wanted one already when the status was last written. While writes failed it may have
+/// been wanted only.
 fn had_wanted(snapshot: &Snapshot<'_>, pool: &Pool) -> bool {
     let status = snapshot.deployment().status.as_ref();
+    let status = status.filter(|status| !status::says_write_failed(status));
     let wanted = status.map(|status| match pool.role {
         PoolRole::Decode => status.pools.decode.desired,
         PoolRole::Prefill => status.pools.prefill.desired,

@@ -13,7 +13,6 @@ use kube::ResourceExt;
 use pd_crds::field::FieldErrors;
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdPool};
 use std::sync::Arc;
-use tokio::time::Instant;
 
 /// What is carried out of a deployment: its spec, or while that is refused, the last valid one.
 pub(crate) struct Course {
@@ -35,8 +34,6 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) pools: PerRole<Option<Arc<PdPool>>>,
     /// Whether nodes are watched, so that workers can be moved off them.
     pub(crate) sees_nodes: bool,
-    /// When nodes last came, came back or grew.
-    pub(crate) room_came: Option<Instant>,
     pub(crate) now: Timestamp,
 }
 
@@ -83,7 +80,6 @@ impl<'a> Snapshot<'a> {
             pods: pods(writer, Some(token)),
             pools: PerRole::of(stored),
             sees_nodes: index.nodes.sees(),
-            room_came: index.nodes.room_came(),
             now,
         }
     }
@@ -99,6 +95,11 @@ impl<'a> Snapshot<'a> {
     pub(crate) fn routers(&self) -> impl Iterator<Item = &PodFacts> {
         let is_router = |facts: &&PodFacts| facts.component == Component::Router;
         self.pods.iter().filter(is_router)
+    }
+
+    /// When something of it last went forward.
+    pub(crate) fn progressed(&self) -> Option<Timestamp> {
+        self.pods.iter().filter_map(PodFacts::last_change).max()
     }
 
     /// Routers as the spec says; where it leaves the number to others, those that there are.

@@ -82,6 +82,12 @@ pub(crate) fn is_trouble(reason: &str) -> bool {
     matches!(reason, CANNOT_APPLY | INVALID_SPEC)
 }
 
+/// Whether a status says that a write failed.
+pub(crate) fn says_write_failed(status: &PdDeploymentStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|is| is.reason == CANNOT_APPLY)
+}
+
 /// Whether something is to go forward.
 pub(crate) fn is_progressing(status: &PdDeploymentStatus) -> bool {
     let mut conditions = status.conditions.iter();

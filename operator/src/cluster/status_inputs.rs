@@ -72,7 +72,7 @@ pub(super) fn status_inputs(
         stuck: pods.iter().find_map(PodFacts::stuck),
         unpaired: observed.unpaired.as_ref().map(bounded),
         decisions,
-        progressed: pods.iter().filter_map(PodFacts::last_change).max(),
+        progressed: snapshot.progressed(),
     }
 }
 

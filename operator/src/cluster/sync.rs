@@ -36,7 +36,7 @@ pub(crate) fn decide<'a>(
     let Decided {
         steps: actions,
         scaling,
-    } = decide::decide(snapshot.spec(), &desired, observed, scaler, snapshot.now);
+    } = decide::decide(snapshot.spec(), &desired, observed, scaler);
     Sync {
         routers: routers(snapshot),
         budgets: decide_budgets(snapshot, &desired),

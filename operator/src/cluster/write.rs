@@ -21,8 +21,8 @@ use kube::ResourceExt;
 pub(crate) struct Outcome {
     /// Each pool has its object, with the size that was decided.
     pub(crate) sized: bool,
-    /// The autoscaler's decision could not be written.
-    pub(crate) unscaled: bool,
+    /// The autoscaler decided, and that was written.
+    pub(crate) scaled: bool,
     /// The first write that failed.
     pub(crate) failure: Option<ApplyError>,
 }
@@ -56,7 +56,10 @@ pub(crate) async fn write(
         outcome.note(apply_routers(writer, snapshot, sync).await);
     }
     outcome.note(record_revision(writer).await);
-    outcome.sized = outcome.note(write_sizes(writer, &sync.pools).await);
+    outcome.sized = true;
+    for pool in &sync.pools {
+        outcome.sized &= outcome.note(write_size(writer, pool).await);
+    }
     if outcome.sized {
         outcome.note(apply_budgets(writer, &sync.budgets).await);
     }
@@ -68,7 +71,7 @@ pub(crate) async fn write(
     if let Some(decision) = &sync.scaling
         && outcome.sized
     {
-        outcome.unscaled = !outcome.note(write_decision(writer, decision).await);
+        outcome.scaled = outcome.note(write_decision(writer, decision).await);
     }
     outcome
 }
@@ -121,26 +124,24 @@ async fn apply_routers(
     shared::remove_former(writer, account).await
 }
 
-async fn write_sizes(writer: &Writer<'_>, pools: &[PoolWrite]) -> Result<(), ApplyError> {
-    for write in pools {
-        match write {
-            PoolWrite::Create(pool) => {
-                let known = &writer.context.index.pools;
-                writer.create(&**pool, known, |pool| pool).await?;
+async fn write_size(writer: &Writer<'_>, write: &PoolWrite) -> Result<(), ApplyError> {
+    match write {
+        PoolWrite::Create(pool) => {
+            let known = &writer.context.index.pools;
+            writer.create(&**pool, known, |pool| pool).await
+        }
+        PoolWrite::Scale {
+            name,
+            replicas,
+            event,
+        } => {
+            writer.scale(name, *replicas).await?;
+            if let Some(event) = event {
+                writer.publish(event).await;
             }
-            PoolWrite::Scale {
-                name,
-                replicas,
-                event,
-            } => {
-                writer.scale(name, *replicas).await?;
-                if let Some(event) = event {
-                    writer.publish(event).await;
-                }
-            }
+            Ok(())
         }
     }
-    Ok(())
 }
 
 async fn apply_budgets(

@@ -14,7 +14,6 @@ use super::target::{Target, TargetError, is_ready};
 use super::watch::WatchedFile;
 use crate::controller::plan::{Action, Observed};
 use crate::decide::{Decided, decide};
-use k8s_openapi::jiff::Timestamp;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -129,7 +128,7 @@ impl Runtime {
             let (fleet, spec) = (&self.fleet, self.target.spec());
             self.scaler.observe(fleet, spec, &mut observed).await;
             let scaler = Some(self.scaler.inner());
-            let decided = decide(spec, &desired, &observed, scaler, Timestamp::now());
+            let decided = decide(spec, &desired, &observed, scaler);
             self.write(&decided).await?;
             self.settle(decided.steps.is_empty() && is_ready(&desired, &observed));
             self.write_status()?;
@@ -303,8 +302,7 @@ impl Runtime {
         while !self.fleet.entries.is_empty() {
             let desired = self.target.desired_at_stop(&self.fleet);
             let observed = self.observe().await;
-            let now = Timestamp::now();
-            let decided = decide(self.target.spec(), &desired, &observed, None, now);
+            let decided = decide(self.target.spec(), &desired, &observed, None);
             self.write(&decided).await?;
             // A status that cannot be written must not keep processes from being ended.
             let _written = self.write_status();

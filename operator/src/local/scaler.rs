@@ -10,11 +10,12 @@ use crate::controller::autoscale::per_role::PerRole;
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, Observed, ObservedPod};
 use crate::scaler::{self, Source, Sources};
+use k8s_openapi::jiff::Timestamp;
 use pd_crds::PdDeploymentSpec;
 use pd_crds::scaling::ScalingMode;
 use std::time::Duration;
 
-/// Pause between two looks.
+/// Between two scrapes.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Scaler {
@@ -70,9 +71,8 @@ impl Scaler {
                 }),
                 routers: sources(fleet, is_router),
                 replicas: replicas.filter_map(|pod| replica(fleet, pod)).collect(),
-                room_came: None,
             };
-            observed.load = Some(self.inner.look(&fleet.client, sources).await);
+            observed.load = Some(self.inner.scrape(&fleet.client, sources).await);
         }
         for pod in &mut observed.pods {
             pod.degraded = self.inner.is_degraded(&pod.name);
@@ -86,6 +86,7 @@ impl Scaler {
 
     /// Takes over the sizes that were decided.
     pub(crate) fn follow(&mut self, decision: &Decision) {
+        self.inner.record(decision, Timestamp::now());
         self.targets = match decision.mode {
             ScalingMode::Auto => Some(decision.to),
             ScalingMode::Advise | ScalingMode::External | ScalingMode::Off => None,

@@ -125,3 +125,30 @@ fn the_answer_of_a_write_is_known_unless_the_watch_is_newer() {
     answered(versioned("7"));
     assert_eq!(known(), None, "an answer that is late revives nothing");
 }
+
+#[test]
+fn the_answer_of_a_write_outlives_older_events_and_a_list_under_way() {
+    let (mut indexer, children) = mk_indexer();
+    let versioned = |uid: &str, version: &str| {
+        let mut pod = mk_pod("p-0", Some("a"));
+        pod.metadata.uid = Some(uid.to_owned());
+        pod.metadata.resource_version = Some(version.to_owned());
+        pod
+    };
+    let known = || {
+        let own = children.of(&key("a"));
+        own.first().and_then(|pod| pod.resource_version())
+    };
+    let answered = |pod: Pod| children.put(&key("a"), &pod.metadata.clone(), pod);
+    indexer.take(Event::Apply(versioned("u", "5")));
+    answered(versioned("u", "7"));
+    indexer.take(Event::Apply(versioned("u", "6")));
+    assert_eq!(known().as_deref(), Some("7"));
+    indexer.take(Event::Init);
+    indexer.take(Event::InitApply(versioned("u", "7")));
+    answered(versioned("u", "8"));
+    indexer.take(Event::InitDone);
+    assert_eq!(known().as_deref(), Some("8"));
+    indexer.take(Event::Apply(versioned("another", "3")));
+    assert_eq!(known().as_deref(), Some("3"), "another object of that name");
+}

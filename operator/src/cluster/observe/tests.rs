@@ -272,3 +272,25 @@ fn one_pod_that_restarts_is_its_kubelets_matter() {
     let pod = mk_pod("tiny-decode-0-1", "decode", &[ROUTABLE_GATE]);
     assert_eq!(facts(restarted(pod, 7)).disposition, NodeDisposition::Keep);
 }
+
+#[test]
+fn a_router_that_knows_the_pod_before_of_the_same_name_has_not_acknowledged_this_one() {
+    let mut pod = mk_pod("tiny-decode-0-1", "decode", &["ContainersReady"]);
+    pod.metadata.uid = Some("u".to_owned());
+    pod.status.get_or_insert_default().pod_ip = Some("10.0.0.1".to_owned());
+    let facts = facts(pod);
+    let is_acknowledged_at = |url: &str| {
+        let worker = serde_json::json!({"id": "tiny-decode-0-1", "role": "decode", "url": url,
+            "state": "serving", "circuit_open": false, "in_flight": 0});
+        let routers = [ObservedRouter {
+            pod: "tiny-router".to_owned(),
+            workers: Some(vec![serde_json::from_value(worker).expect("a worker")]),
+        }];
+        let ready: Vec<Worker> = facts.worker(&routers).into_iter().collect();
+        facts.acknowledged(&routers, &ready).is_some()
+    };
+    assert!(is_acknowledged_at("http://10.0.0.1:30000"));
+    assert!(is_acknowledged_at("http://tiny-decode-0-1.workers:30000"));
+    assert!(!is_acknowledged_at("http://10.0.0.2:30000"));
+    assert!(!is_acknowledged_at("http://[fd00::1]:30000"));
+}

@@ -1,11 +1,17 @@
 //! Who may size a pool.
 
+use super::{PoolWrite, decide_sizes};
 use crate::cluster::context::Context;
-use crate::cluster::fake::{FakeApi, mk_config, mk_deployment, reconciled};
-use crate::cluster::reconcile::renewed;
+use crate::cluster::fake::{FakeApi, create, mk_config, mk_deployment, reconciled};
+use crate::cluster::reconcile::{reconcile, renewed};
+use crate::cluster::snapshot::fixture::{mk_course, mk_with, mk_workers};
+use http::Method;
 use kube::runtime::reflector::ObjectRef;
+use pd_crds::scaling::ScalingMode;
 use pd_crds::{PdDeployment, PdDeploymentStatus, PdPool};
 use std::sync::Arc;
+
+const DECODE: &str = "/apis/pdserve.io/v1alpha1/namespaces/ns/pdpools/a-decode";
 
 /// A deployment that has been reconciled, and whose status says that one decode worker is wanted.
 async fn mk_settled(api: &FakeApi, context: &Arc<Context>) -> PdDeployment {
@@ -61,4 +67,59 @@ async fn a_pool_that_follows_its_spec_has_no_other_scaler() {
     assert_eq!(pool.spec.replicas, 2);
     let undone = api.stored(|object| object["reason"] == "ScaleUndone");
     assert_eq!(undone, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_size_that_could_not_be_written_is_reported_as_wanted_and_is_no_other_clients() {
+    let api = FakeApi::default();
+    let context = Arc::new(api.context(mk_config()));
+    let mut deployment = mk_settled(&api, &context).await;
+    deployment.spec.pools.decode.replicas = Some(2);
+    create(&api, &deployment);
+    api.refuse(Method::PATCH, &format!("{DECODE}/scale"), 403);
+    let failed = reconcile(Arc::new(deployment.clone()), Arc::clone(&context)).await;
+    assert!(failed.is_err());
+    deployment = renewed(Arc::new(deployment), &context).as_ref().clone();
+    let status = deployment.status.clone().expect("a status");
+    assert_eq!(status.pools.decode.desired, 2);
+    let mut conditions = status.conditions.iter();
+    let decode = conditions.find(|is| is.type_ == "DecodeReady");
+    assert_eq!(decode.map(|is| is.status.as_str()), Some("False"));
+
+    api.permit_all();
+    reconciled(&api, &context, &deployment).await;
+    assert_eq!(api.find(DECODE)["spec"]["replicas"], 2);
+    let undone = api.stored(|object| object["reason"] == "ScaleUndone");
+    assert_eq!(undone, [""; 0]);
+}
+
+#[test]
+fn a_pool_whose_object_was_deleted_keeps_its_workers_where_an_autoscaler_sized_it() {
+    let created = |mode| {
+        let mut deployment = mk_deployment("a", "ns");
+        deployment.spec.autoscaling.mode = mode;
+        let pools = &mut deployment.spec.pools;
+        for pool in [&mut pools.prefill, &mut pools.decode] {
+            let is_auto = mode == ScalingMode::Auto;
+            pool.replicas = Some(1).filter(|_| !is_auto);
+            pool.min_replicas = Some(1).filter(|_| is_auto);
+            pool.max_replicas = Some(4).filter(|_| is_auto);
+        }
+        let course = mk_course(&deployment);
+        let workers = (0..3).flat_map(|first| mk_workers(&course, first, true));
+        let mut snapshot = mk_with(&course, workers.collect());
+        snapshot.pools.decode = None;
+        let (desired, writes) = decide_sizes(&snapshot);
+        let [PoolWrite::Create(pool)] = &writes[..] else {
+            panic!("one pool is made");
+        };
+        assert_eq!(
+            pool.spec.replicas,
+            i32::try_from(desired[1].replicas).unwrap()
+        );
+        pool.spec.replicas
+    };
+    assert_eq!(created(ScalingMode::External), 3);
+    assert_eq!(created(ScalingMode::Auto), 3);
+    assert_eq!(created(ScalingMode::Off), 1, "the spec's size");
 }

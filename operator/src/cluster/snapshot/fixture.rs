@@ -37,7 +37,6 @@ pub(crate) fn mk_new(course: &Course) -> Snapshot<'_> {
         pods: Vec::new(),
         pools: PerRole::default(),
         sees_nodes: true,
-        room_came: None,
         now: Timestamp::UNIX_EPOCH,
     }
 }

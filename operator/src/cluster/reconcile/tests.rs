@@ -1,0 +1,61 @@
+//! Facts about what follows a reconcile: its status, and the next one.
+
+use super::*;
+use crate::cluster::fake::{FakeApi, create, mk_config, mk_deployment, reconciled};
+use crate::cluster::snapshot::fixture::{mk_course, mk_observed, mk_there};
+use crate::cluster::status_inputs::status_inputs;
+use crate::cluster::sync::decide;
+use http::Method;
+use pd_crds::scaling::ScalingMode;
+use serde_json::json;
+
+const DECODE: &str = "/apis/pdserve.io/v1alpha1/namespaces/ns/pdpools/a-decode";
+
+#[test]
+fn a_reconcile_is_repeated_when_what_does_not_go_forward_is_overdue() {
+    let mut deployment = mk_deployment("a", "ns");
+    deployment.spec.rollout.progress_deadline_seconds = 600;
+    let course = mk_course(&deployment);
+    let requeue_after_seconds = |waited: i64| {
+        let mut snapshot = mk_there(&course, true);
+        for facts in &mut snapshot.pods {
+            let mut pod = json!(*facts.pod);
+            pod["metadata"]["creationTimestamp"] = json!("1970-01-01T00:00:00Z");
+            facts.pod = Arc::new(serde_json::from_value(pod).expect("a Pod"));
+        }
+        snapshot.now = Timestamp::from_second(waited).expect("a time");
+        let mut observed = mk_observed(&snapshot);
+        observed.pods[0].ready = false;
+        let sync = decide(&snapshot, &observed, None);
+        let inputs = status_inputs(&snapshot, &observed, &Outcome::default(), Vec::new());
+        let status = status::status(&deployment, &sync.desired, &observed, &inputs, snapshot.now);
+        requeue_after(&snapshot, &observed, &status).map(|after| after.as_secs())
+    };
+    assert_eq!(requeue_after_seconds(0), Some(601));
+    assert_eq!(requeue_after_seconds(400), Some(201));
+    assert_eq!(requeue_after_seconds(700), None, "it is overdue");
+}
+
+#[tokio::test]
+async fn a_decision_that_could_not_be_written_is_not_remembered_as_taken() {
+    let api = FakeApi::default();
+    let context = Arc::new(api.context(mk_config()));
+    let mut deployment = mk_deployment("a", "ns");
+    deployment.spec.autoscaling.mode = ScalingMode::Auto;
+    let pools = &mut deployment.spec.pools;
+    for pool in [&mut pools.prefill, &mut pools.decode] {
+        pool.replicas = None;
+        (pool.min_replicas, pool.max_replicas) = (Some(1), Some(4));
+    }
+    reconciled(&api, &context, &deployment).await;
+    deployment.spec.pools.decode.min_replicas = Some(2);
+    create(&api, &deployment);
+    api.refuse(Method::PATCH, &format!("{DECODE}/scale"), 403);
+    let failed = reconcile(Arc::new(deployment.clone()), Arc::clone(&context)).await;
+    assert!(failed.is_err_and(|error| error.to_string().starts_with("scale PDPool a-decode")));
+    let remembered = context.memories.read("uid-of-a", |memory| {
+        let scaler = memory.scaler.as_ref();
+        scaler.map(|scaler| scaler.decisions.len())
+    });
+    assert_eq!(remembered, Some(Some(0)));
+}
