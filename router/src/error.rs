@@ -2,7 +2,7 @@
 //! and what each module below makes of its own.
 
 use crate::client::ClientError;
-use crate::headers;
+use crate::headers::{self, TooManyHeaders};
 use crate::queue::QueueError;
 use crate::request::RequestError;
 use crate::route::NoRoute;
@@ -184,6 +184,15 @@ impl From<RequestError> for ApiError {
     fn from(error: RequestError) -> Self {
         let param = error.param();
         Self::invalid(StatusCode::BAD_REQUEST, error.to_string()).param(param)
+    }
+}
+
+impl From<TooManyHeaders> for ApiError {
+    fn from(error: TooManyHeaders) -> Self {
+        Self::invalid(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            error.to_string(),
+        )
     }
 }
 

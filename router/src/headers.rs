@@ -10,6 +10,11 @@ use http::header::{
 use pd_protocol::labels::HEADER_REQUEST_ID;
 use pd_protocol::secret;
 
+/// Headers that a request may have: HTTP servers of workers take a hundred, and a few are added here.
+const HEADERS_MAX: usize = 90;
+/// Longest id of a request: it is in logs, answers and timelines. A longer one is none.
+const ID_BYTES_MAX: usize = 256;
+
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 /// Removes what concerns one connection only, and what `Connection` names.
@@ -45,6 +50,10 @@ pub(crate) struct RequestIds {
     names: Vec<HeaderName>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the request has {0} headers; send at most {HEADERS_MAX}")]
+pub(crate) struct TooManyHeaders(usize);
+
 /// The id of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId {
@@ -65,6 +74,15 @@ pub(crate) fn for_workers(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
+/// # Errors
+/// More headers than a worker would take.
+pub(crate) fn check_number(headers: &HeaderMap) -> Result<(), TooManyHeaders> {
+    match headers.len() {
+        ..=HEADERS_MAX => Ok(()),
+        number => Err(TooManyHeaders(number)),
+    }
+}
+
 /// The bearer token that the request presents.
 pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?;
@@ -79,10 +97,11 @@ impl RequestIds {
         Self { names }
     }
 
-    /// Makes the id that the request brings its `x-request-id`; one that brings none gets one.
+    /// Makes the id that the request brings its `x-request-id`; one that brings none, or one too long, gets one.
     pub(crate) fn assign(&self, headers: &mut HeaderMap, draw: impl FnOnce() -> u64) -> RequestId {
         let given = self.names.iter().find_map(|name| {
-            let value = headers.get(name).filter(|value| !value.is_empty())?;
+            let is_id = |value: &&HeaderValue| (1..=ID_BYTES_MAX).contains(&value.len());
+            let value = headers.get(name).filter(is_id)?;
             Some((name.clone(), value.clone()))
         });
         let own = HeaderName::from_static(HEADER_REQUEST_ID);

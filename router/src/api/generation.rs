@@ -54,6 +54,7 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     let accepted_unix_ns = clock::unix_ns();
     router.api_keys.check(&head.headers)?;
+    headers::check_number(&head.headers)?;
     let body = body::read(&head, body, router.body_bytes_max).await?;
     let routing = RoutingFields::parse(api, &body)?;
     let mut headers = headers::for_workers(head.headers);

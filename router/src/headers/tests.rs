@@ -37,3 +37,15 @@ fn the_first_header_that_brings_an_id_counts() {
     assert_eq!(headers["x-request-id"], "trace");
     assert_eq!(answer, headers);
 }
+
+#[test]
+fn an_id_that_would_fill_the_logs_is_none() {
+    let ids = RequestIds::new(Vec::new());
+    for (len, is_taken) in [(ID_BYTES_MAX, true), (ID_BYTES_MAX + 1, false)] {
+        let mut headers = HeaderMap::new();
+        let long = HeaderValue::try_from("i".repeat(len)).unwrap();
+        headers.insert("x-request-id", long.clone());
+        ids.assign(&mut headers, || 255);
+        assert_eq!(headers["x-request-id"] == long, is_taken);
+    }
+}

@@ -1,6 +1,8 @@
 //! Bad requests are refused with what is wrong and where, and reach no worker.
 
+use crate::client::Reply;
 use crate::harness::{Pair, Running, config};
+use http::Method;
 
 #[tokio::test]
 async fn each_bad_body_has_its_message() {
@@ -33,6 +35,23 @@ async fn each_bad_body_has_its_message() {
         assert_eq!(worker.counts().asked, 0);
     }
     pair.running.until_idle().await;
+}
+
+#[tokio::test]
+async fn more_headers_than_workers_take_are_refused_here() {
+    let pair = Pair::start("").await;
+    let names: Vec<String> = (0..95).map(|number| format!("x-{number}")).collect();
+    let headers: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    let client = &pair.running.client;
+    let answer = client.send(Method::POST, "/generate", &headers, "{}").await;
+    assert_eq!(answer.status(), 431);
+    let reply = Reply::read(answer).await;
+    assert!(
+        reply.error().contains("send at most 90"),
+        "{}",
+        reply.text()
+    );
+    assert_eq!(pair.prefill.counts().asked + pair.decode.counts().asked, 0);
 }
 
 #[tokio::test]
