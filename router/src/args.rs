@@ -143,6 +143,7 @@ impl Args {
             queue: self.limits.queue(),
             connections_max: self.limits.max_connections,
             body_bytes_max: self.limits.max_payload_size,
+            bodies_bytes_max: self.limits.bodies_bytes_max(),
             request_timeout: self.limits.request_timeout(),
             shutdown_delay: self.limits.shutdown_delay(),
             shutdown_grace: self.limits.shutdown_grace(),

@@ -29,6 +29,8 @@ pub struct Config {
     pub(crate) queue: QueueConfig,
     pub(crate) connections_max: usize,
     pub(crate) body_bytes_max: usize,
+    /// Of all requests in flight together.
+    pub(crate) bodies_bytes_max: usize,
     pub(crate) request_timeout: Duration,
     pub(crate) shutdown_delay: Duration,
     pub(crate) shutdown_grace: Duration,

@@ -1,6 +1,7 @@
 //! Errors as OpenAI's clients expect them: a status, and `{"error": {message, type, param, code}}`;
 //! and what each module below makes of its own.
 
+use crate::body_budget::BodiesTooLarge;
 use crate::client::ClientError;
 use crate::headers::{self, TooManyHeaders};
 use crate::queue::QueueError;
@@ -193,6 +194,12 @@ impl From<TooManyHeaders> for ApiError {
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             error.to_string(),
         )
+    }
+}
+
+impl From<BodiesTooLarge> for ApiError {
+    fn from(error: BodiesTooLarge) -> Self {
+        Self::unavailable(error.to_string()).code("bodies_too_large")
     }
 }
 

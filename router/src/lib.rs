@@ -27,13 +27,14 @@
 //! request  workers                              what is asked, and who can answer
 //! client  logprobs  queue
 //! clock  net                                    the seams: time and sockets
-//! cors  headers  policy  retry  rooms  splice  sse  timeline  vitals
+//! body_budget  cors  headers  policy  retry  rooms  splice  sse  timeline  vitals
 //! ```
 
 mod admin;
 mod api;
 mod api_keys;
 mod args;
+mod body_budget;
 mod client;
 mod clock;
 mod config;

@@ -2,6 +2,7 @@
 //! none.
 
 use crate::api_keys::ApiKeys;
+use crate::body_budget::BodyBudget;
 use crate::config::Config;
 use crate::cors::CorsOrigins;
 use crate::headers::RequestIds;
@@ -32,6 +33,7 @@ pub struct Router {
     pub(crate) retry: RetryConfig,
     pub(crate) request_timeout: Duration,
     pub(crate) body_bytes_max: usize,
+    pub(crate) body_budget: BodyBudget,
     pub(crate) api_keys: ApiKeys,
     pub(crate) admin_token: Option<Secret>,
     pub(crate) cors: Arc<CorsOrigins>,
@@ -66,6 +68,7 @@ impl Router {
             retry: config.retry.clone(),
             request_timeout: config.request_timeout,
             body_bytes_max: config.body_bytes_max,
+            body_budget: BodyBudget::new(config.bodies_bytes_max),
             api_keys,
             admin_token: config.admin_token.clone(),
             cors: Arc::new(config.cors.clone()),

@@ -2,6 +2,7 @@
 //! read, or where its length is not announced as soon as it passes the limit; what the client
 //! still sends is discarded for a while, so that it gets to read the answer.
 
+use crate::body_budget::{BodyBudget, BodyShare};
 use crate::clock::timeout;
 use crate::error::ApiError;
 use axum::body::Body;
@@ -17,12 +18,13 @@ const DISCARD_BYTES_MAX: usize = 1 << 30;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// # Errors
-/// 413 beyond `bytes_max`, 408 if nothing of it comes for too long, 400 if the client broke off.
+/// 413 beyond `bytes_max`, 503 where other bodies leave no room, 408 if nothing of it comes for too long, 400 if the client broke off.
 pub(super) async fn read(
     head: &Parts,
     mut body: Body,
     bytes_max: usize,
-) -> Result<Bytes, ApiError> {
+    budget: &BodyBudget,
+) -> Result<(Bytes, BodyShare), ApiError> {
     if announced_len(head).is_some_and(|len| len > bytes_max as u64) {
         // A client that asks first has sent nothing yet.
         if !head.headers.contains_key(EXPECT) {
@@ -30,6 +32,7 @@ pub(super) async fn read(
         }
         return Err(too_large(bytes_max));
     }
+    let mut share = BodyShare::default();
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -43,10 +46,16 @@ pub(super) async fn read(
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        if first.len() + all.len() + data.len() > bytes_max {
+        let len = first.len() + all.len() + data.len();
+        if len > bytes_max {
             drop((first, all));
             discard(body).await;
             return Err(too_large(bytes_max));
+        }
+        if let Err(error) = budget.grow(&mut share, len) {
+            drop((first, all, share));
+            discard(body).await;
+            return Err(error.into());
         }
         if first.is_empty() && all.is_empty() {
             first = data;
@@ -59,7 +68,8 @@ pub(super) async fn read(
             all.extend_from_slice(&data);
         }
     }
-    Ok(if all.is_empty() { first } else { all.freeze() })
+    let whole = if all.is_empty() { first } else { all.freeze() };
+    Ok((whole, share))
 }
 
 fn announced_len(head: &Parts) -> Option<u64> {

@@ -55,7 +55,8 @@ async fn answer(
     let accepted_unix_ns = clock::unix_ns();
     router.api_keys.check(&head.headers)?;
     headers::check_number(&head.headers)?;
-    let body = body::read(&head, body, router.body_bytes_max).await?;
+    let read = body::read(&head, body, router.body_bytes_max, &router.body_budget);
+    let (body, _share) = read.await?;
     let routing = RoutingFields::parse(api, &body)?;
     let mut headers = headers::for_workers(head.headers);
     router.api_keys.replace(&mut headers);

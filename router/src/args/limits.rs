@@ -33,6 +33,9 @@ pub(crate) struct LimitArgs {
     /// Largest request body in bytes; a larger one is refused with 413.
     #[arg(long, default_value_t = 32 << 20)]
     pub(crate) max_payload_size: usize,
+    /// Largest size of all request bodies in flight together, in bytes; one more is refused with 503.
+    #[arg(long, default_value_t = 256 << 20)]
+    pub(crate) max_total_payload_size: usize,
     /// From a request's arrival to the last byte of its answer.
     #[arg(long, default_value_t = 1800)]
     pub(crate) request_timeout_secs: u64,
@@ -55,6 +58,11 @@ impl LimitArgs {
             wait_max: Duration::from_secs(self.queue_timeout_secs),
             no_worker_max: Duration::from_secs(self.no_worker_timeout_secs),
         }
+    }
+
+    /// One body always fits.
+    pub(crate) fn bodies_bytes_max(&self) -> usize {
+        self.max_total_payload_size.max(self.max_payload_size)
     }
 
     pub(crate) fn request_timeout(&self) -> Duration {

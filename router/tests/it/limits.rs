@@ -5,6 +5,8 @@ use crate::mock::{Answer, Mock};
 use bytes::Bytes;
 use http::Method;
 use pd_protocol::Role;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn a_request_beyond_the_queue_is_refused_at_once() {
@@ -50,6 +52,35 @@ async fn a_place_is_held_until_the_last_byte() {
         pair.running.client.post("/generate", "{}").await.status(),
         200
     );
+}
+
+#[tokio::test]
+async fn bodies_that_others_hold_leave_no_room_and_come_back() {
+    let flags = "--max-payload-size 1048576 --max-total-payload-size 1048576";
+    let pair = Pair::start(flags).await;
+    let client = &pair.running.client;
+    let body = || format!("{{\"text\":\"{}\"}}", "a".repeat(300_000));
+    assert_eq!(client.post("/generate", body()).await.status(), 200);
+    let mut holder = TcpStream::connect(pair.running.api_addr).await.unwrap();
+    let head = "POST /generate HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n";
+    holder.write_all(head.as_bytes()).await.unwrap();
+    holder.write_all(&[b' '; 900_000]).await.unwrap();
+    // Meanwhile, on the same thread, the router reads what the holder has sent.
+    for _ in 0..50 {
+        assert_eq!(client.post("/generate", "{}").await.status(), 200);
+    }
+    let refused = client.post("/generate", body()).await;
+    assert_eq!(refused.status(), 503);
+    assert_eq!(refused.json()["error"]["code"], "bodies_too_large");
+    assert_eq!(
+        client.post("/generate", "{}").await.status(),
+        200,
+        "a small one"
+    );
+    drop(holder);
+    pair.running.until_idle().await;
+    let again = client.post("/generate", body()).await;
+    assert_eq!(again.status(), 200, "{}", again.text());
 }
 
 #[tokio::test]

@@ -1,0 +1,79 @@
+//! Memory for the bodies of all requests together: each is bounded by itself, but not how many come at once.
+
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What is counted at once. Bodies that are smaller are bounded by the number of connections.
+const PIECE_BYTES: usize = 64 << 10;
+
+#[derive(Debug)]
+pub(crate) struct BodyBudget {
+    pieces: Arc<Semaphore>,
+    bytes_max: usize,
+}
+
+/// What one body holds of it, until it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct BodyShare(Option<OwnedSemaphorePermit>);
+
+/// The bodies of other requests leave no room for this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the bodies of the requests in flight have {0} bytes together (--max-total-payload-size); try again later"
+)]
+pub(crate) struct BodiesTooLarge(usize);
+
+// === impl BodyBudget ===
+
+impl BodyBudget {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            pieces: Arc::new(Semaphore::new(bytes_max / PIECE_BYTES)),
+            bytes_max,
+        }
+    }
+
+    /// Lets a body grow to `len` bytes.
+    ///
+    /// # Errors
+    /// There is no room for it now.
+    pub(crate) fn grow(&self, share: &mut BodyShare, len: usize) -> Result<(), BodiesTooLarge> {
+        let held = share.0.as_ref().map_or(0, |permit| permit.num_permits());
+        let missing = (len / PIECE_BYTES).saturating_sub(held);
+        if missing == 0 {
+            return Ok(());
+        }
+        let too_large = || BodiesTooLarge(self.bytes_max);
+        let missing = u32::try_from(missing).map_err(|_| too_large())?;
+        let more = Arc::clone(&self.pieces).try_acquire_many_owned(missing);
+        let more = more.map_err(|_| too_large())?;
+        match &mut share.0 {
+            Some(held) => held.merge(more),
+            None => share.0 = Some(more),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about room for bodies.
+
+    use super::*;
+
+    #[test]
+    fn bodies_share_what_there_is_and_give_it_back() {
+        let budget = BodyBudget::new(4 * PIECE_BYTES);
+        let (mut one, mut other, mut small) = Default::default();
+        budget.grow(&mut one, 3 * PIECE_BYTES).unwrap();
+        budget.grow(&mut one, 3 * PIECE_BYTES + 1).unwrap();
+        budget.grow(&mut other, PIECE_BYTES).unwrap();
+        let refused = budget.grow(&mut other, 2 * PIECE_BYTES);
+        assert_eq!(refused, Err(BodiesTooLarge(4 * PIECE_BYTES)));
+        budget.grow(&mut small, PIECE_BYTES - 1).unwrap();
+        drop(one);
+        budget.grow(&mut other, 4 * PIECE_BYTES).unwrap();
+        drop(other);
+        assert_eq!(budget.pieces.available_permits(), 4);
+    }
+}
