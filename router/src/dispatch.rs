@@ -30,7 +30,7 @@ use std::sync::Arc;
 pub(crate) async fn dual_dispatch(
     router: &Arc<Router>,
     request: &ClientRequest,
-) -> Result<(DecodeResponse, AdmissionPermit), ApiError> {
+) -> Result<(Box<DecodeResponse>, AdmissionPermit), ApiError> {
     let mut budget = router.queue.budget();
     let mut excluded: Vec<Arc<Worker>> = Vec::new();
     let mut held: Option<AdmissionPermit> = None;

@@ -51,7 +51,7 @@ pub(crate) enum RelayError {
 pub(crate) fn respond(
     router: &Arc<Router>,
     request: &ClientRequest,
-    response: DecodeResponse,
+    response: Box<DecodeResponse>,
     permit: AdmissionPermit,
     deadline: Instant,
 ) -> Response {
@@ -62,7 +62,7 @@ pub(crate) fn respond(
         rest,
         lease,
         pair,
-    } = response;
+    } = *response;
     let is_stream = sse::is_event_stream(&head.headers);
     let response_head = head::build(head, &lease, pair.as_ref());
     let (prefill, rooms, logprobs) = match pair {

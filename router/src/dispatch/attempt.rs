@@ -22,7 +22,7 @@ pub(super) async fn start(
     router: &Arc<Router>,
     request: &ClientRequest,
     route: Route,
-) -> Result<DecodeResponse, LegFailure> {
+) -> Result<Box<DecodeResponse>, LegFailure> {
     match route {
         Route::Pair(pair) => start_pair(router, request, pair).await,
         Route::Unified(lease) => start_unified(router, request, lease).await,
@@ -33,7 +33,7 @@ async fn start_pair(
     router: &Arc<Router>,
     request: &ClientRequest,
     pair: PrefillDecodePair,
-) -> Result<DecodeResponse, LegFailure> {
+) -> Result<Box<DecodeResponse>, LegFailure> {
     let rooms = router.rooms.draw(request.routing.rooms.get(), rand::random);
     let body = spliced(request, &pair, &rooms);
     let now = clock::unix_ns();
@@ -95,8 +95,8 @@ impl Legs {
     /// first fault ends both.
     async fn run(
         mut self,
-        decode: impl Future<Output = Result<DecodeResponse, LegFault>>,
-    ) -> Result<(DecodeResponse, Self), (Role, LegFault)> {
+        decode: impl Future<Output = Result<Box<DecodeResponse>, LegFault>>,
+    ) -> Result<(Box<DecodeResponse>, Self), (Role, LegFault)> {
         tokio::pin!(decode);
         let mut started = None;
         loop {
@@ -136,7 +136,7 @@ async fn start_unified(
     router: &Arc<Router>,
     request: &ClientRequest,
     lease: Lease,
-) -> Result<DecodeResponse, LegFailure> {
+) -> Result<Box<DecodeResponse>, LegFailure> {
     let worker = Arc::clone(lease.worker());
     let leg = leg_start(router, request, lease, request.body.clone());
     let response = leg::decode(leg, Role::Unified).await;

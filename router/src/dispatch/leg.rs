@@ -77,20 +77,20 @@ async fn prefill_exchange(
 
 /// Runs decode's leg up to its first byte. `role` is the worker's own, so that a unified
 /// worker is counted as one.
-pub(super) async fn decode(leg: LegStart, role: Role) -> Result<DecodeResponse, LegFault> {
+pub(super) async fn decode(leg: LegStart, role: Role) -> Result<Box<DecodeResponse>, LegFault> {
     let LegStart {
         request,
         lease,
         metrics,
     } = leg;
     match decode_exchange(&lease, request).await {
-        Ok((head, first, rest)) => Ok(DecodeResponse {
+        Ok((head, first, rest)) => Ok(Box::new(DecodeResponse {
             head,
             first,
             rest,
             lease,
             pair: None,
-        }),
+        })),
         Err(fault) => {
             settle_failed(lease, &fault);
             metrics.leg_failed(role, fault.kind());

@@ -12,7 +12,8 @@ use http::response::Parts;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// Decode's answer from its first byte on, or a unified worker's.
+/// Decode's answer from its first byte on, or a unified worker's. Boxed at once: the futures
+/// between a leg and the relay would copy its 272 bytes 13 times.
 pub(crate) struct DecodeResponse {
     pub(crate) head: Parts,
     /// `None` if the body is empty.
