@@ -1,24 +1,27 @@
 //! Reconciles the `PDDeployment`s of a cluster.
 //!
-//! Life of a change: a [`watch`](children) reports it → the deployment it belongs to is [`reconcile`]d. What
-//! the [`index`] holds of it is read into a [`snapshot`] → [`observe`] asks its processes → [`sync`] decides →
-//! [`write`](mod@write) writes, with the verbs of [`apply`] → [`report`] writes the status. One process writes at a time, the one that
-//! holds the [`lease`]: its [`write_fence`] is open.
+//! Life of a change: one of the [`watches`] reports it → the deployment it belongs to is [`reconcile`]d. What the
+//! [`index`] holds of it is read into a [`snapshot`] → [`observe`] asks its processes → [`decide`] returns what to write
+//! → [`write`](mod@write) does so, with the verbs of [`apply`] → [`report`] writes the status. One process writes at a
+//! time, the one that holds the [`lease`]: its [`write_fence`] is open.
 
 pub(crate) mod admin;
+pub(crate) mod admin_secret;
+mod admin_token;
 pub(crate) mod apply;
 mod binding;
 pub(crate) mod check;
 pub(crate) mod children;
 pub(crate) mod context;
+mod decide;
 mod deletion;
+pub(crate) mod effective_spec;
 pub(crate) mod endpoint;
 pub(crate) mod error;
 pub(crate) mod facts;
 #[cfg(test)]
 pub(crate) mod fake;
 mod handover;
-mod held_token;
 pub(crate) mod history;
 pub(crate) mod host_ports;
 mod index;
@@ -39,8 +42,6 @@ mod sizes;
 mod snapshot;
 pub(crate) mod status;
 mod status_inputs;
-mod sync;
-pub(crate) mod token;
 mod version;
 mod watches;
 mod workers;

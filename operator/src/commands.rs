@@ -149,8 +149,8 @@ fn pod_namespace() -> Option<String> {
     namespace.filter(|namespace| !namespace.is_empty())
 }
 
-fn check(look: impl Future<Output = Result<String, CheckError>>) -> Result<()> {
-    let text = threads()?.block_on(look)?;
+fn check(checked: impl Future<Output = Result<String, CheckError>>) -> Result<()> {
+    let text = threads()?.block_on(checked)?;
     print(&format!("{text}\n"))
 }
 

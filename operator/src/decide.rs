@@ -16,7 +16,7 @@ pub(crate) struct Decided {
 }
 
 /// The next steps, and the sizes that the load asks for, which the next reconcile takes steps towards.
-pub(crate) fn decide(
+pub(crate) fn decide_steps(
     spec: &PdDeploymentSpec,
     desired: &[Desired],
     observed: &Observed,
@@ -25,7 +25,7 @@ pub(crate) fn decide(
     let load = observed.load.as_ref().zip(scaler);
     let scaling = load.map(|(load, scaler)| {
         let observations = observations(desired, observed, load);
-        scaler.decide(&observations, &ScalingSpec::of(spec), load.at)
+        scaler.next_decision(&observations, &ScalingSpec::of(spec), load.at)
     });
     Decided {
         steps: plan(desired, observed),

@@ -1,8 +1,8 @@
 //! Runs a deployment as processes on this machine: the pods that a cluster would get, each with a
 //! loopback address of its own.
 //!
-//! Life of a pass: read the file if it changed → observe processes and routers → [`plan`](crate::controller::plan) (pure) →
-//! [`apply`] → [`status`]. A pass assumes nothing about the one before it.
+//! Life of a reconcile: read the file if it changed → observe processes and routers → [`plan`](crate::controller::plan) (pure) →
+//! [`apply`] → [`status`]. A reconcile assumes nothing about the one before it.
 
 pub(crate) mod address;
 pub(crate) mod apply;

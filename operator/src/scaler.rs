@@ -128,7 +128,7 @@ impl Scaler {
     }
 
     /// Decides at a time on the clock of [`Load`].
-    pub(crate) fn decide(
+    pub(crate) fn next_decision(
         &mut self,
         observations: &Observations,
         spec: &ScalingSpec,

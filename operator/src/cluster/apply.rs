@@ -4,7 +4,7 @@
 //! * Pools are created once; their size is written through `/scale` only.
 //! * Router, Service, budgets and what a namespace shares are applied (server-side), and not again
 //!   while what was applied and what is stored stay as they were.
-//! * A write that harms carries the UID it was decided for.
+//! * A deletion carries the UID it was decided for, where the index knows it, and a patch of a pod its resource version.
 
 use super::children::{Child, Children, Stored, is_shared, shared_key};
 use super::context::Context;
@@ -12,7 +12,7 @@ use super::error::{ApplyError, ReconcileError, failed};
 use super::memory::remembered_as;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, Request};
 use kube::runtime::events::Event;
 use kube::runtime::reflector::ObjectRef;
@@ -137,7 +137,7 @@ impl Writer<'_> {
         is_current.unwrap_or(false)
     }
 
-    fn key_of(&self, holder: Holder) -> ObjectRef<PdDeployment> {
+    pub(super) fn key_of(&self, holder: Holder) -> ObjectRef<PdDeployment> {
         match holder {
             Holder::Deployment => self.key(),
             Holder::Namespace => shared_key(self.namespace),
@@ -227,17 +227,24 @@ impl Writer<'_> {
             let name = &stored.name;
             // One that only carries our label belongs to another owner.
             if !is_wanted(name) && self.check_owner::<K>(name, &stored.owners).is_ok() {
-                self.remove::<K>(name).await?;
+                self.remove::<K>(name, Some(stored.uid.clone())).await?;
             }
         }
         Ok(())
     }
 
-    /// Deletes an object; one that is gone is gone.
-    pub(crate) async fn remove<K: Child>(&self, name: &str) -> Result<(), ApplyError> {
-        match self.api::<K>().delete(name, &DeleteParams::default()).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+    /// Deletes the object of a UID; says whether it was there.
+    pub(crate) async fn remove<K: Child>(
+        &self,
+        name: &str,
+        uid: Option<String>,
+    ) -> Result<bool, ApplyError> {
+        match self.api::<K>().delete(name, &delete_params(uid)).await {
+            Ok(_) => Ok(true),
+            // Gone, or already another one.
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
+                Ok(false)
+            }
             Err(source) => Err(failed::<K>("delete", name, source)),
         }
     }
@@ -320,6 +327,17 @@ pub(crate) fn merge_params() -> PatchParams {
     PatchParams {
         field_manager: Some(MANAGER.to_owned()),
         ..PatchParams::default()
+    }
+}
+
+/// Deletes the object of a UID and no other of its name, where the UID is known.
+pub(crate) fn delete_params(uid: Option<String>) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            uid,
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
     }
 }
 

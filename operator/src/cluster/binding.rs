@@ -15,7 +15,10 @@ pub(crate) async fn bind(
     let known = &writer.context.index.bindings;
     match writer.apply_for(holder, binding, known).await {
         Err(ApplyError::Write { source, .. }) if names_another_role(&source) => {
-            writer.remove::<RoleBinding>(&binding.name_any()).await?;
+            let name = binding.name_any();
+            let stored = known.find(&writer.key_of(holder), &name);
+            let uid = stored.map(|stored| stored.uid.clone());
+            writer.remove::<RoleBinding>(&name, uid).await?;
             writer.apply_for(holder, binding, known).await
         }
         applied => applied,

@@ -1,14 +1,14 @@
 //! A deployment ends: a finalizer orders it, workers drain while routers still carry their streams. Where a spec was
 //! never valid, workers on their way out go on.
 
+use super::admin_secret::ensure_token;
 use super::apply::{Writer, merge_params};
 use super::error::{ApplyError, ReconcileError, failed};
 use super::facts::PodFacts;
-use super::observe::{AWAITING, Clients, observe_pods};
+use super::observe::{Clients, POLL_INTERVAL, observe_pods};
 use super::report::{Report, write_report};
 use super::snapshot::pods;
 use super::status;
-use super::token::ensure_token;
 use super::workers::{WorkerWrite, steps};
 use super::write::{Outcome, write_workers};
 use crate::controller::build::component::Component;
@@ -35,11 +35,14 @@ pub(super) async fn refuse(
     }
     let status = status::refused(writer.deployment, status::INVALID_SPEC, refused, now);
     outcome.note(write_report(writer, Report::without_pools(status)).await);
-    let again = leave.then_some(AWAITING);
+    let requeue_after = leave.then_some(POLL_INTERVAL);
     if let Some(error) = outcome.failure {
-        return Err(ReconcileError::Apply { error, again });
+        return Err(ReconcileError::Apply {
+            error,
+            requeue_after,
+        });
     }
-    Ok(again.map_or_else(Action::await_change, Action::requeue))
+    Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
 }
 
 /// Drains every worker, then lets the object and with it everything it owns go.
@@ -57,9 +60,9 @@ pub(super) async fn delete_all(writer: &Writer<'_>) -> Result<Action, ReconcileE
             return match outcome.failure {
                 Some(error) => Err(ReconcileError::Apply {
                     error,
-                    again: Some(AWAITING),
+                    requeue_after: Some(POLL_INTERVAL),
                 }),
-                None => Ok(Action::requeue(AWAITING)),
+                None => Ok(Action::requeue(POLL_INTERVAL)),
             };
         }
         write_finalizers(writer, &rest).await?;

@@ -37,8 +37,8 @@ pub(crate) enum ReconcileError {
     Apply {
         #[source]
         error: ApplyError,
-        /// When to look again at what goes on beside it.
-        again: Option<Duration>,
+        /// When what goes on beside it needs another reconcile.
+        requeue_after: Option<Duration>,
     },
     #[error("{0} lies in no namespace")]
     NoNamespace(String),
@@ -50,7 +50,10 @@ pub(crate) struct NotLeading;
 
 impl From<ApplyError> for ReconcileError {
     fn from(error: ApplyError) -> Self {
-        Self::Apply { error, again: None }
+        Self::Apply {
+            error,
+            requeue_after: None,
+        }
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct PodFacts {
     pub(crate) holds_old_token: bool,
 }
 
-/// The further nodes of a replica that spans several.
+/// The followers of a replica that spans nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Group {
     /// As many as its leader was made for, itself included.
@@ -112,7 +112,7 @@ fn pod_facts(
 // === impl PodFacts ===
 
 impl PodFacts {
-    /// Its pod, and those of its further nodes.
+    /// Its pod and its followers.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Arc<Pod>> {
         iter::once(&self.pod).chain(&self.group.followers)
     }

@@ -236,6 +236,6 @@ pub(crate) fn create(api: &FakeApi, deployment: &PdDeployment) {
 /// Reconciles a deployment once, as if its watch had just reported it.
 pub(crate) async fn reconciled(api: &FakeApi, context: &Arc<Context>, deployment: &PdDeployment) {
     create(api, deployment);
-    let pass = reconcile(Arc::new(deployment.clone()), Arc::clone(context));
-    pass.await.unwrap_or_else(|error| panic!("{error}"));
+    let reconcile = reconcile(Arc::new(deployment.clone()), Arc::clone(context));
+    reconcile.await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -2,7 +2,7 @@
 //! the autoscaler of the Deployment, such as a HorizontalPodAutoscaler.
 //!
 //! What one manager alone applied and does not apply any more is removed, and a Deployment without a
-//! number has one pod: fifty routers would be one for as long as an autoscaler takes to look. So the
+//! number has one pod: fifty routers would be one until its next decision. So the
 //! number that stands is first applied in another name, which keeps it and never changes it.
 
 use super::apply::{MANAGER, Writer};
@@ -32,7 +32,7 @@ pub(crate) async fn hand_over_replicas(
         return Ok(());
     }
     let live = writer.live::<Deployment>(&name).await?;
-    let Some(live) = live.filter(|live| is_ours(live.managed_fields())) else {
+    let Some(live) = live.filter(|live| applies_replicas(live.managed_fields())) else {
         return Ok(());
     };
     let replicas = live.spec.and_then(|spec| spec.replicas);
@@ -52,7 +52,7 @@ pub(crate) async fn hand_over_replicas(
 }
 
 /// Whether this operator applied the number of pods.
-fn is_ours(managed: &[ManagedFieldsEntry]) -> bool {
+fn applies_replicas(managed: &[ManagedFieldsEntry]) -> bool {
     managed.iter().any(|entry| {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
         let is_applied = entry.operation.as_deref() == Some("Apply");
@@ -88,7 +88,7 @@ mod tests {
             (KEEPER, "Apply", &replicas, false),
         ] {
             let entry = mk_entry(manager, operation, fields.clone());
-            assert_eq!(is_ours(&[entry]), ours, "{manager} {operation}");
+            assert_eq!(applies_replicas(&[entry]), ours, "{manager} {operation}");
         }
     }
 }

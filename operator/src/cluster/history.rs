@@ -111,7 +111,7 @@ pub(crate) async fn record_revision(writer: &Writer<'_>) -> Result<(), ApplyErro
     let too_many = others.len().saturating_sub(HISTORY_MAX);
     for record in &others[..too_many] {
         writer
-            .remove::<ControllerRevision>(&record.name_any())
+            .remove::<ControllerRevision>(&record.name_any(), record.uid())
             .await?;
     }
     Ok(())

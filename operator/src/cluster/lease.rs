@@ -146,7 +146,7 @@ impl Candidate {
     async fn attempt(&mut self) -> kube::Result<bool> {
         let began = Instant::now();
         if self.seen.is_none() || !self.fence.is_open() {
-            self.look().await?;
+            self.refresh().await?;
         }
         let written = match &self.seen {
             None => {
@@ -171,7 +171,7 @@ impl Candidate {
             }
             // Another process was faster; the next poll shows which.
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
-                self.look().await?;
+                self.refresh().await?;
                 let seen = self.seen.as_ref();
                 Ok(
                     seen.is_some_and(|seen| holder(&seen.lease) == Some(&self.identity))
@@ -182,7 +182,7 @@ impl Candidate {
         }
     }
 
-    async fn look(&mut self) -> kube::Result<()> {
+    async fn refresh(&mut self) -> kube::Result<()> {
         let lease = self.api.get_opt(&self.name).await?;
         self.seen = lease.map(|lease| {
             let known = self.seen.as_ref();

@@ -1,8 +1,8 @@
 //! What this process remembers of each deployment between two reconciles. The cluster holds none of it: an operator
 //! that takes over begins without, and finds it out again.
 
+use super::admin_token::AdminToken;
 use super::children::Stored;
-use super::held_token::Held;
 use super::probe::Probes;
 use super::router_template::Template;
 use super::version::version_of;
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub(crate) struct DeploymentMemory {
     /// The admin token, once it was read.
-    pub(crate) token: Option<Held>,
+    pub(crate) token: Option<AdminToken>,
     /// Of the routers.
     pub(crate) template: Option<Template>,
     /// Of a deployment that scales by load; taken out while that is reconciled.

@@ -93,7 +93,7 @@ impl Metrics {
                 IntCounterVec::new(
                     Opts::new(
                         "pd_operator_decisions_total",
-                        "Looks of the autoscaler, by what asked for a change and what limited it",
+                        "Decisions of the autoscaler, by what asked for a change and what limited it",
                     ),
                     &["reason", "limited_by"],
                 ),

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 pub(crate) struct Nodes {
     known: Arc<RwLock<Known>>,
     /// The nodes could be listed.
-    sees: Arc<AtomicBool>,
+    is_watched: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -93,8 +93,8 @@ impl Nodes {
     }
 
     /// Whether workers are moved off nodes that are to be emptied.
-    pub(crate) fn sees(&self) -> bool {
-        self.sees.load(Ordering::Relaxed)
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::Relaxed)
     }
 
     /// A new node comes.
@@ -122,7 +122,7 @@ impl Nodes {
                 for name in missed {
                     self.put(&name, NodeDisposition::Lost, None, changed);
                 }
-                self.sees.store(true, Ordering::Relaxed);
+                self.is_watched.store(true, Ordering::Relaxed);
                 return;
             }
             Event::Init => {

@@ -2,9 +2,9 @@
 //! its processes can say: whom routers send to, how far drains and probes are, how much load there is.
 
 use super::admin::Admin;
+use super::admin_token::AdminToken;
 use super::apply::Writer;
 use super::facts::PodFacts;
-use super::held_token::Held;
 use super::nodes::Nodes;
 use super::probe::{Probed, Probes, Worker};
 use super::scaling::observe_load;
@@ -23,9 +23,9 @@ use pd_protocol::workers::{DrainState, DrainStatus, WorkerList, WorkerState};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Pause until the next reconcile while something is awaited that no watch reports: a router's
-/// acknowledgement, the end of a drain.
-pub(super) const AWAITING: Duration = Duration::from_secs(1);
+/// Between two reconciles while something is awaited that no watch reports: a router's acknowledgement, the end of a
+/// drain.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a deployment's processes are asked with.
 pub(crate) struct Clients {
@@ -79,10 +79,7 @@ pub(crate) async fn observe_pods(
             .iter()
             .filter(|facts| facts.component != Component::Router)
     };
-    let ask_routers = workers().any(|facts| {
-        let waits_for_routers = facts.ready() && !facts.routable();
-        (waits_for_routers && !facts.leaves()) || facts.awaits_acknowledgement()
-    });
+    let ask_routers = workers().any(|facts| facts.is_candidate() || facts.awaits_acknowledgement());
     let routers = facts
         .iter()
         .filter(|facts| ask_routers && facts.component == Component::Router && facts.ready())
@@ -184,7 +181,7 @@ async fn observe_leaving(
 // === impl Clients ===
 
 impl Clients {
-    pub(crate) fn of(writer: &Writer<'_>, token: Option<&Held>) -> Self {
+    pub(crate) fn of(writer: &Writer<'_>, token: Option<&AdminToken>) -> Self {
         let memories = &writer.context.memories;
         Self {
             admin: token.map(|token| token.admin.clone()),
@@ -208,7 +205,7 @@ impl PodFacts {
                 self.revision()
             },
             ready: self.ready(),
-            routable: self.routable() || admitted,
+            admitted: self.routable() || admitted,
             disposition: self.disposition,
             degraded: false,
             gathers: self.gathers(),
@@ -217,7 +214,7 @@ impl PodFacts {
         })
     }
 
-    /// Whether it is to be admitted.
+    /// Whether it is to be admitted once every router sends to it.
     fn is_candidate(&self) -> bool {
         self.ready() && !self.routable() && !self.leaves()
     }

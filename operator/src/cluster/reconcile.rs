@@ -1,26 +1,28 @@
 //! One reconcile of a deployment. It assumes nothing about the one before it.
 //!
-//! Life of a reconcile: a valid spec is chosen → [`Snapshot::read`] → [`observe`] → [`decide`] → [`write`] → [`report`].
-//! Only `observe` asks the deployment's processes, only `decide` decides, and it does no I/O.
+//! Life of a reconcile: what may need the apiserver first, which is the finalizer, the [`EffectiveSpec`] and the admin
+//! token; then five phases: [`Snapshot::read`] → [`observe`] → [`decide_writes`] → [`write`] → [`report`]. `observe` only
+//! reads from the deployment's processes, `decide_writes` does no I/O, and only `write` changes something: it writes to
+//! the apiserver and asks workers to drain. One that is deleted, or has no valid spec, goes through
+//! [`deletion`](super::deletion) instead.
 
+use super::admin_secret::ensure_token;
+use super::admin_token::AdminToken;
 use super::apply::Writer;
 use super::context::Context;
+use super::decide::{Writes, decide_writes};
 use super::deletion::{delete_all, ensure_finalizer, refuse};
+use super::effective_spec::EffectiveSpec;
 use super::error::{ApplyError, ReconcileError};
 use super::facts::PodFacts;
-use super::held_token::Held;
-use super::history::last_valid;
-use super::observe::{AWAITING, Clients, observe};
+use super::observe::{Clients, POLL_INTERVAL, observe};
 use super::report::{Report, report, write_report};
 use super::scaling::{INTERVAL, put_scaler, take_scaler};
-use super::snapshot::{Course, Snapshot};
+use super::snapshot::Snapshot;
 use super::status;
 use super::status_inputs::{bounded, status_inputs};
-use super::sync::{Sync, decide};
-use super::token::ensure_token;
 use super::write::{Outcome, write};
 use crate::controller::plan::{Observed, ObservedPod};
-use crate::controller::validate::{self, Valid};
 use crate::scaler::Scaler;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -68,12 +70,12 @@ async fn reconcile_deployment(
     }
     ensure_finalizer(&writer).await?;
     let now = Timestamp::now();
-    let course = match choose_course(&writer).await? {
-        Ok(course) => course,
+    let effective = match EffectiveSpec::choose(&writer).await? {
+        Ok(effective) => effective,
         Err(refused) => return refuse(&writer, &refused, now).await,
     };
     // From here on the spec is the one that is carried out.
-    let deployment = course.deployment();
+    let deployment = effective.deployment();
     let writer = Writer {
         deployment,
         ..writer
@@ -89,74 +91,54 @@ async fn reconcile_deployment(
             return Err(error.into());
         }
     };
-    let (again, failure) = sync(&writer, &course, &token, now).await;
+    let (requeue_after, failure) = run_phases(&writer, &effective, &token, now).await;
     if let Some(error) = failure {
-        return Err(ReconcileError::Apply { error, again });
+        return Err(ReconcileError::Apply {
+            error,
+            requeue_after,
+        });
     }
     context.succeeded(deployment);
-    Ok(again.map_or_else(Action::await_change, Action::requeue))
+    Ok(requeue_after.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// The spec, or while that is refused, the last valid one; why it is refused where there is none.
-async fn choose_course(writer: &Writer<'_>) -> Result<Result<Course, String>, ApplyError> {
-    let Writer {
-        context,
-        deployment,
-        ..
-    } = writer;
-    let valid = validate::for_a_cluster(deployment, &context.config);
-    let refused = match Course::of(valid, context) {
-        Ok(course) => return Ok(Ok(course)),
-        Err(errors) => bounded(&errors),
-    };
-    let kept = last_valid(writer).await?.map(Valid::accepted_before);
-    let kept = kept.and_then(|kept| Course::of(Ok(kept), context).ok());
-    Ok(match kept {
-        Some(kept) => Ok(Course {
-            refused: Some(refused),
-            ..kept
-        }),
-        None => Err(refused),
-    })
-}
-
-/// Brings what there is one step closer to the spec. Says when to look again at what no watch reports, and which write
-/// failed first.
-async fn sync(
+/// Brings what there is one step closer to the spec. Returns when to reconcile again though no watch reports anything,
+/// and the first write that failed.
+async fn run_phases(
     writer: &Writer<'_>,
-    course: &Course,
-    token: &Held,
+    effective: &EffectiveSpec,
+    token: &AdminToken,
     now: Timestamp,
 ) -> (Option<Duration>, Option<ApplyError>) {
-    let snapshot = Snapshot::read(writer, course, token, now);
+    let snapshot = Snapshot::read(writer, effective, token, now);
     let nodes = &writer.context.index.nodes;
     let (clients, mut scaler) = (Clients::of(writer, Some(token)), take_scaler(writer));
     let observed = observe(&snapshot, &clients, nodes, scaler.as_mut()).await;
-    let sync = decide(&snapshot, &observed, scaler.as_mut());
-    let mut outcome = write(writer, clients.admin.as_ref(), &snapshot, &sync).await;
-    let decision = sync.scaling.as_ref().filter(|_| outcome.scaled);
+    let writes = decide_writes(&snapshot, &observed, scaler.as_mut());
+    let mut outcome = write(writer, clients.admin.as_ref(), &snapshot, &writes).await;
+    let decision = writes.scaling.as_ref().filter(|_| outcome.scaled);
     if let Some((scaler, decision)) = scaler.as_mut().zip(decision) {
         scaler.record(decision, snapshot.now);
     }
-    let status = status_of(&snapshot, &observed, &sync, &outcome, scaler.as_ref());
+    let status = status_of(&snapshot, &observed, &writes, &outcome, scaler.as_ref());
     put_scaler(writer, scaler);
-    let again = requeue_after(&snapshot, &observed, &status);
-    let settles = report(writer, &course.resources, status, &mut outcome).await;
-    (again.into_iter().chain(settles).min(), outcome.failure)
+    let timer = first_timer(&snapshot, &observed, &status);
+    let debounce = report(writer, &effective.resources, status, &mut outcome).await;
+    (timer.into_iter().chain(debounce).min(), outcome.failure)
 }
 
 /// What there is to say, with how the writes went.
 fn status_of(
     snapshot: &Snapshot<'_>,
     observed: &Observed,
-    sync: &Sync<'_>,
+    writes: &Writes<'_>,
     outcome: &Outcome,
     scaler: Option<&Scaler>,
 ) -> PdDeploymentStatus {
     let decisions = scaler.map(|scaler| scaler.decisions.clone());
     let inputs = status_inputs(snapshot, observed, outcome, decisions.unwrap_or_default());
-    let deployment = snapshot.deployment();
-    status::status(deployment, &sync.desired, observed, &inputs, snapshot.now)
+    let (deployment, desired) = (snapshot.deployment(), &writes.desired);
+    status::status(deployment, desired, observed, &inputs, snapshot.now)
 }
 
 /// Says when a failed reconcile is repeated.
@@ -166,11 +148,11 @@ pub(crate) fn retry(
     context: Arc<Context>,
 ) -> Action {
     let failures = context.failed(&deployment);
-    let again = match error {
-        ReconcileError::Apply { again, .. } => again.unwrap_or(RETRY_MAX),
+    let requeue_after = match error {
+        ReconcileError::Apply { requeue_after, .. } => requeue_after.unwrap_or(RETRY_MAX),
         ReconcileError::NoNamespace(_) => RETRY_MAX,
     };
-    let pause = RETRY.delay(failures).min(again);
+    let pause = RETRY.delay(failures).min(requeue_after);
     tracing::warn!(
         deployment = %ObjectRef::from_obj(&*deployment),
         %error,
@@ -180,8 +162,8 @@ pub(crate) fn retry(
     Action::requeue(pause)
 }
 
-/// When to look again at what no watch reports.
-fn requeue_after(
+/// How long to wait for what no watch reports.
+fn first_timer(
     snapshot: &Snapshot<'_>,
     observed: &Observed,
     status: &PdDeploymentStatus,
@@ -189,13 +171,13 @@ fn requeue_after(
     let (spec, pods) = (snapshot.spec(), &snapshot.pods);
     let is_leaving = |pod: &ObservedPod| pod.leaving.is_some_and(|leaving| !leaving.terminated);
     let is_coming = |facts: &PodFacts| facts.slot.is_some() && facts.ready() && !facts.routable();
-    let waits = observed.pods.iter().any(is_leaving) || pods.iter().any(is_coming);
+    let polls = observed.pods.iter().any(is_leaving) || pods.iter().any(is_coming);
     // A watch reports progress until then.
     let overdue_in = time_left(snapshot).filter(|_| status::is_progressing(status));
     let timers = [
-        waits.then_some(AWAITING),
+        polls.then_some(POLL_INTERVAL),
         spec.scales_by_load().then_some(INTERVAL),
-        overdue_in.map(|left| left + AWAITING),
+        overdue_in.map(|left| left + POLL_INTERVAL),
     ];
     timers.into_iter().flatten().min()
 }

@@ -100,7 +100,8 @@ fn replicas_selector(deployment: &PdDeployment, component: Component) -> String 
     equal.chain([stays]).collect::<Vec<_>>().join(",")
 }
 
-/// Writes what there is to say of a deployment that could be built; says when to write the rest, while things settle.
+/// Writes what there is to say of a deployment that could be built; says how long to hold back the rest, while it is
+/// debounced.
 pub(crate) async fn report(
     writer: &Writer<'_>,
     resources: &Resources,
@@ -116,7 +117,7 @@ pub(crate) async fn report(
     // A failure is said at once.
     if outcome.failure.is_none()
         && is_news
-        && let Some(left) = statuses(writer, |written| written.settles(Instant::now()))
+        && let Some(left) = statuses(writer, |written| written.debounce(Instant::now()))
     {
         return Some(left);
     }
@@ -153,7 +154,7 @@ pub(crate) async fn write_report(writer: &Writer<'_>, report: Report) -> Result<
         written = written.and(write_pool_status(writer, name, status).await);
     }
     written.and(write_status(writer, status).await)?;
-    statuses(writer, |written| written.unsettled = None);
+    statuses(writer, |written| written.pending_since = None);
     Ok(())
 }
 

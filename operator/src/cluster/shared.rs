@@ -1,7 +1,7 @@
 //! What the deployments of a namespace share: written when the first of them is reconciled, written
 //! again when it is missing or changed, and removed after the last of them has gone.
 
-use super::apply::{Holder, Writer};
+use super::apply::{Holder, Writer, delete_params};
 use super::binding::bind;
 use super::children::{Child, Children, Stored, shared_key};
 use super::context::Context;
@@ -16,7 +16,6 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, ResourceExt};
 use pd_crds::PdDeployment;
@@ -126,7 +125,8 @@ pub(crate) async fn apply_shared(writer: &Writer<'_>) -> Result<(), ApplyError> 
     }
     let key = shared_key(writer.namespace);
     for stored in unwanted(&wanted, &context.index.policies.of(&key)) {
-        writer.remove::<NetworkPolicy>(&stored.name).await?;
+        let uid = Some(stored.uid.clone());
+        writer.remove::<NetworkPolicy>(&stored.name, uid).await?;
         context.index.policies.take(&key, &stored.name);
     }
     Ok(())
@@ -223,13 +223,7 @@ impl Context {
         let key = shared_key(namespace);
         let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
         for stored in known.of(&key) {
-            let params = DeleteParams {
-                preconditions: Some(Preconditions {
-                    uid: Some(stored.uid.clone()),
-                    resource_version: None,
-                }),
-                ..DeleteParams::default()
-            };
+            let params = delete_params(Some(stored.uid.clone()));
             match api.delete(&stored.name, &params).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}

@@ -27,7 +27,7 @@ pub(crate) enum PoolWrite {
 
 /// What is wanted of each pool, as its `PDPool` says once it exists, and what has to be written for that.
 pub(crate) fn decide_sizes(snapshot: &Snapshot<'_>) -> (Vec<Desired>, Vec<PoolWrite>) {
-    let resources = &snapshot.course.resources;
+    let resources = &snapshot.effective.resources;
     let sizes = [&resources.prefill, &resources.decode].map(|pool| {
         let (replicas, write) = decide_size(snapshot, pool);
         (pool.desired(snapshot.spec(), replicas), write)
@@ -88,7 +88,7 @@ pub(crate) fn decide_budgets(
     snapshot: &Snapshot<'_>,
     desired: &[Desired],
 ) -> Vec<PodDisruptionBudget> {
-    let moves = snapshot.sees_nodes && snapshot.spec().drain.on_cordon == OnCordon::Move;
+    let moves = snapshot.watches_nodes && snapshot.spec().drain.on_cordon == OnCordon::Move;
     let pools = desired.iter().map(|pool| Evictable {
         replicas: pool.replicas,
         nodes: pool.nodes,

@@ -1,31 +1,21 @@
 //! What is known of a deployment before anyone is asked: what is carried out of its spec, and what the watches reported.
 
+use super::admin_token::AdminToken;
 use super::apply::Writer;
-use super::context::Context;
+use super::effective_spec::EffectiveSpec;
 use super::facts::{PodFacts, all_facts};
-use super::held_token::Held;
 use crate::controller::autoscale::per_role::PerRole;
 use crate::controller::build::component::Component;
-use crate::controller::build::{self, Resources};
-use crate::controller::validate::Valid;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use pd_crds::field::FieldErrors;
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdPool};
 use std::sync::Arc;
-
-/// What is carried out of a deployment: its spec, or while that is refused, the last valid one.
-pub(crate) struct Course {
-    pub(crate) valid: Valid,
-    pub(crate) resources: Resources,
-    pub(crate) refused: Option<String>,
-}
 
 /// A deployment at one time. Everything that a reconcile decides, it decides from one of these and from what was
 /// observed.
 pub(crate) struct Snapshot<'a> {
     pub(crate) namespace: &'a str,
-    pub(crate) course: &'a Course,
+    pub(crate) effective: &'a EffectiveSpec,
     /// Since when the admin token holds; nothing if it always did, as far as is known.
     pub(crate) token_since: Option<Timestamp>,
     /// Of workers and routers.
@@ -33,29 +23,8 @@ pub(crate) struct Snapshot<'a> {
     /// As they are stored; nothing for one that is to be made.
     pub(crate) pools: PerRole<Option<Arc<PdPool>>>,
     /// Whether nodes are watched, so that workers can be moved off them.
-    pub(crate) sees_nodes: bool,
+    pub(crate) watches_nodes: bool,
     pub(crate) now: Timestamp,
-}
-
-// === impl Course ===
-
-impl Course {
-    pub(crate) fn of(
-        valid: Result<Valid, FieldErrors>,
-        context: &Context,
-    ) -> Result<Self, FieldErrors> {
-        let valid = valid?;
-        Ok(Self {
-            resources: build::build(&valid, &context.config)?,
-            valid,
-            refused: None,
-        })
-    }
-
-    /// The deployment with the spec that is carried out.
-    pub(crate) fn deployment(&self) -> &PdDeployment {
-        self.valid.deployment()
-    }
 }
 
 // === impl Snapshot ===
@@ -63,29 +32,32 @@ impl Course {
 impl<'a> Snapshot<'a> {
     pub(crate) fn read(
         writer: &Writer<'a>,
-        course: &'a Course,
-        token: &Held,
+        effective: &'a EffectiveSpec,
+        token: &AdminToken,
         now: Timestamp,
     ) -> Self {
         let index = &writer.context.index;
-        let resources = &course.resources;
+        let resources = &effective.resources;
         let stored = |role| {
-            let name = resources.pool(role).object(course.deployment()).name_any();
+            let name = resources
+                .pool(role)
+                .object(effective.deployment())
+                .name_any();
             index.pools.find(&writer.key(), &name)
         };
         Self {
             namespace: writer.namespace,
-            course,
+            effective,
             token_since: token.since,
             pods: pods(writer, Some(token)),
             pools: PerRole::of(stored),
-            sees_nodes: index.nodes.sees(),
+            watches_nodes: index.nodes.is_watched(),
             now,
         }
     }
 
     pub(crate) fn deployment(&self) -> &'a PdDeployment {
-        self.course.deployment()
+        self.effective.deployment()
     }
 
     pub(crate) fn spec(&self) -> &'a PdDeploymentSpec {
@@ -104,17 +76,17 @@ impl<'a> Snapshot<'a> {
 
     /// Routers as the spec says; where it leaves the number to others, those that there are.
     pub(crate) fn routers_wanted(&self) -> i32 {
-        let there_are = || {
+        let existing = || {
             let stays = |facts: &&PodFacts| facts.pod.metadata.deletion_timestamp.is_none();
             let routers = self.routers().filter(stays).count();
             i32::try_from(routers).unwrap_or(i32::MAX).max(1)
         };
-        self.spec().router.replicas.unwrap_or_else(there_are)
+        self.spec().router.replicas.unwrap_or_else(existing)
     }
 }
 
 /// What a deployment's pods say of themselves. Without the token, none is known to hold another one.
-pub(crate) fn pods(writer: &Writer<'_>, token: Option<&Held>) -> Vec<PodFacts> {
+pub(crate) fn pods(writer: &Writer<'_>, token: Option<&AdminToken>) -> Vec<PodFacts> {
     let index = &writer.context.index;
     let pods = index.pods.of(&writer.key());
     let mut pods = all_facts(writer.deployment, pods, &index.nodes);

@@ -81,8 +81,8 @@ pub(super) async fn start(
         () = drained => return Err(RunError::NeverSynced),
     }
     let context = Arc::new(context);
-    let moved = moved(Arc::clone(&context), changed_nodes.into_stream());
-    Ok((context, stream::select(changed, moved)))
+    let of_nodes = of_changed_nodes(Arc::clone(&context), changed_nodes.into_stream());
+    Ok((context, stream::select(changed, of_nodes)))
 }
 
 /// Watches that have begun.
@@ -136,7 +136,7 @@ impl<'a> Watches<'a> {
 }
 
 /// Deployments that have a pod on a node that changed.
-fn moved(
+fn of_changed_nodes(
     context: Arc<Context>,
     nodes: impl Stream<Item = String>,
 ) -> impl Stream<Item = ObjectRef<PdDeployment>> {

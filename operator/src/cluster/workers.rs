@@ -14,7 +14,7 @@ use crate::controller::plan::{Action, Leaving, Observed};
 use k8s_openapi::api::core::v1;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, Preconditions};
+use kube::api::Patch;
 use kube::runtime::events::{Event, EventType};
 use pd_crds::node_disposition::NodeDisposition;
 use pd_crds::pod::Pod;
@@ -31,8 +31,8 @@ pub(crate) enum WorkerWrite<'a> {
     Admit(&'a PodFacts),
     /// Add labels that selectors need.
     Label(&'a PodFacts, BTreeMap<&'static str, &'static str>),
-    /// Make the pods of further nodes, which meet their leader.
-    Complete {
+    /// Make the pods of a leader's other nodes, which meet it.
+    CreateFollowers {
         leader: &'a PodFacts,
         pool: &'a Pool,
         meet_at: SocketAddr,
@@ -48,36 +48,33 @@ pub(crate) enum WorkerWrite<'a> {
     Delete(&'a PodFacts, Leaving),
 }
 
-/// What workers need that stay: a gate that latches, labels, the pods of further nodes.
+/// What workers need that stay: a gate that latches, labels, followers.
 pub(crate) fn upkeep<'a>(
     pods: &'a [PodFacts],
     observed: &Observed,
     resources: &'a Resources,
 ) -> Vec<WorkerWrite<'a>> {
-    let admitted = newly_routable(pods, observed).map(WorkerWrite::Admit);
+    let admitted = to_admit(pods, observed).map(WorkerWrite::Admit);
     let rest = pods.iter().flat_map(|facts| {
         let lacking = facts.lacking_labels();
         let is_due = !lacking.is_empty() && facts.pod.metadata.deletion_timestamp.is_none();
         let label = is_due.then_some(WorkerWrite::Label(facts, lacking));
-        label.into_iter().chain(completion(facts, resources))
+        label.into_iter().chain(followers(facts, resources))
     });
     admitted.chain(rest).collect()
 }
 
-/// Workers that every router acknowledged, whose gate has not latched yet.
-fn newly_routable<'a>(
-    pods: &'a [PodFacts],
-    observed: &Observed,
-) -> impl Iterator<Item = &'a PodFacts> {
+/// Workers whose gate is to latch: every router has acknowledged them.
+fn to_admit<'a>(pods: &'a [PodFacts], observed: &Observed) -> impl Iterator<Item = &'a PodFacts> {
     pods.iter().filter(|facts| {
         let name = facts.pod.name_any();
         let mut observed = observed.pods.iter();
-        !facts.routable() && !facts.leaves() && observed.any(|pod| pod.name == name && pod.routable)
+        !facts.routable() && !facts.leaves() && observed.any(|pod| pod.name == name && pod.admitted)
     })
 }
 
-/// The pods of a replica's further nodes, as soon as its first has an address.
-fn completion<'a>(facts: &'a PodFacts, resources: &'a Resources) -> Option<WorkerWrite<'a>> {
+/// The followers that a replica lacks, as soon as its leader has an address.
+fn followers<'a>(facts: &'a PodFacts, resources: &'a Resources) -> Option<WorkerWrite<'a>> {
     let pool = resources.pool(facts.component.pool_role()?);
     let is_lost = facts.disposition == NodeDisposition::Lost;
     let comes_up = !facts.routable() && !facts.leaves() && !is_lost;
@@ -85,7 +82,7 @@ fn completion<'a>(facts: &'a PodFacts, resources: &'a Resources) -> Option<Worke
     if !comes_up || facts.revision() != pool.revision || facts.missing().next().is_none() {
         return None;
     }
-    Some(WorkerWrite::Complete {
+    Some(WorkerWrite::CreateFollowers {
         leader: facts,
         pool,
         meet_at: facts.meets_at()?,
@@ -116,13 +113,13 @@ pub(crate) fn steps<'a>(
             let leaving = observed.find(|is| is.name == *pod)?.leaving;
             Some(WorkerWrite::Delete(find(pod)?, leaving.unwrap_or_default()))
         }
-        // Routers watch the pods and find out by themselves.
+        // Routers watch the pods and find out by themselves: router/src/discovery/pods.rs.
         Action::Register { .. } | Action::Cordon { .. } | Action::Deregister { .. } => None,
     });
     writes.collect()
 }
 
-/// The next incarnation of an ordinal.
+/// The next incarnation of an ordinal: the first, because the plan names only ordinals that no pod has.
 fn next_slot(component: Component, ordinal: u32, pods: &[PodFacts]) -> Slot {
     let of_component = pods.iter().filter(|facts| facts.component == component);
     let slots = of_component.filter_map(|facts| facts.slot);
@@ -147,12 +144,12 @@ pub(crate) async fn write_worker(
     match write {
         WorkerWrite::Admit(facts) => admit(writer, facts).await,
         WorkerWrite::Label(facts, labels) => label(writer, &facts.pod, labels).await,
-        WorkerWrite::Complete {
+        WorkerWrite::CreateFollowers {
             leader,
             pool,
             meet_at,
         } => {
-            complete(writer, leader, pool, *meet_at).await?;
+            create_followers(writer, leader, pool, *meet_at).await?;
             Ok(true)
         }
         WorkerWrite::Create { pool, slot } => {
@@ -162,7 +159,7 @@ pub(crate) async fn write_worker(
         }
         WorkerWrite::Leave(facts) => {
             let leaves = leave(writer, &facts.pod).await?;
-            if let Some(event) = moved(facts).filter(|_| leaves) {
+            if let Some(event) = worker_replaced(facts).filter(|_| leaves) {
                 writer.publish(&event).await;
             }
             Ok(leaves)
@@ -182,7 +179,7 @@ impl WorkerWrite<'_> {
     pub(crate) fn follows_size(&self) -> bool {
         match self {
             Self::Create { .. } | Self::Leave(_) => true,
-            Self::Admit(_) | Self::Label(..) | Self::Complete { .. } => false,
+            Self::Admit(_) | Self::Label(..) | Self::CreateFollowers { .. } => false,
             Self::Drain(_) | Self::Delete(..) => false,
         }
     }
@@ -192,7 +189,7 @@ impl WorkerWrite<'_> {
         match self {
             Self::Admit(facts) => ("admit", facts.pod.name_any()),
             Self::Label(facts, _) => ("label", facts.pod.name_any()),
-            Self::Complete { leader, .. } => ("complete", leader.pod.name_any()),
+            Self::CreateFollowers { leader, .. } => ("create followers of", leader.pod.name_any()),
             Self::Create { pool, slot } => ("create", pool.pod_name(*slot)),
             Self::Leave(facts) => ("leave", facts.pod.name_any()),
             Self::Drain(facts) => ("drain", facts.pod.name_any()),
@@ -255,7 +252,7 @@ async fn patch_metadata(
     took_effect(patched).map_err(|source| failed::<Pod>(verb, &name, source))
 }
 
-async fn complete(
+async fn create_followers(
     writer: &Writer<'_>,
     leader: &PodFacts,
     pool: &Pool,
@@ -299,8 +296,8 @@ async fn drain(admin: Option<&Admin>, facts: &PodFacts) {
     }
 }
 
-/// Deletes a worker. The pods of its further nodes belong to its own and go after it has ended:
-/// until then it may still serve, and needs them. Those of one that is lost go at once.
+/// Deletes a worker. Its followers belong to it and go after it has ended: until then it may still serve, and needs
+/// them. Those of one that is lost go at once.
 async fn delete(
     writer: &Writer<'_>,
     facts: &PodFacts,
@@ -323,24 +320,11 @@ async fn delete(
 
 /// Says whether it was there to be deleted.
 async fn delete_pod(writer: &Writer<'_>, pod: &Pod) -> Result<bool, ApplyError> {
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: pod.uid(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
-    let name = pod.name_any();
-    match writer.api::<Pod>().delete(&name, &params).await {
-        Ok(_) => Ok(true),
-        // Gone, or already another one.
-        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(false),
-        Err(source) => Err(failed::<Pod>("delete", &name, source)),
-    }
+    writer.remove::<Pod>(&pod.name_any(), pod.uid()).await
 }
 
 /// Says that a worker is replaced because of its node.
-fn moved(facts: &PodFacts) -> Option<Event> {
+fn worker_replaced(facts: &PodFacts) -> Option<Event> {
     let why = match facts.disposition {
         NodeDisposition::Keep => return None,
         NodeDisposition::Evacuate => "its node is being emptied, and its successor serves",

@@ -1,7 +1,10 @@
-//! Carries out what a reconcile decided. A write that fails keeps no other from being tried, unless that builds on it.
+//! Carries out what a reconcile decided. A write that fails keeps no other from being tried, unless that builds on it:
+//! routers build on what the namespace shares; budgets, and steps towards a size, on the sizes of both pools; a worker
+//! leaves only if every admission took effect.
 
 use super::admin::Admin;
 use super::apply::Writer;
+use super::decide::Writes;
 use super::error::ApplyError;
 use super::handover::hand_over_replicas;
 use super::history::record_revision;
@@ -10,7 +13,6 @@ use super::scaling::write_decision;
 use super::shared::{self, FormerAccount, apply_shared};
 use super::sizes::PoolWrite;
 use super::snapshot::Snapshot;
-use super::sync::Sync;
 use super::workers::{WorkerWrite, write_worker};
 use futures::future::join_all;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -46,31 +48,29 @@ pub(crate) async fn write(
     writer: &Writer<'_>,
     admin: Option<&Admin>,
     snapshot: &Snapshot<'_>,
-    sync: &Sync<'_>,
+    writes: &Writes<'_>,
 ) -> Outcome {
     let mut outcome = Outcome::default();
     let index = &writer.context.index;
-    let service = &snapshot.course.resources.service;
+    let service = &snapshot.effective.resources.service;
     outcome.note(writer.apply(service, &index.services).await);
     if outcome.note(apply_shared(writer).await) {
-        outcome.note(apply_routers(writer, snapshot, sync).await);
+        outcome.note(apply_routers(writer, snapshot, writes).await);
     }
     outcome.note(record_revision(writer).await);
     outcome.sized = true;
-    for pool in &sync.pools {
+    for pool in &writes.pools {
         outcome.sized &= outcome.note(write_size(writer, pool).await);
     }
     if outcome.sized {
-        outcome.note(apply_budgets(writer, &sync.budgets).await);
+        outcome.note(apply_budgets(writer, &writes.budgets).await);
     }
     // A pool whose size is not written has no surplus, and lacks nothing; what leaves already goes on.
     let is_due = |write: &&WorkerWrite| outcome.sized || !write.follows_size();
-    let steps = sync.steps.iter().filter(is_due);
-    let writes: Vec<&WorkerWrite> = sync.upkeep.iter().chain(steps).collect();
-    write_workers(writer, admin, &writes, &mut outcome).await;
-    if let Some(decision) = &sync.scaling
-        && outcome.sized
-    {
+    let steps = writes.steps.iter().filter(is_due);
+    let to_workers: Vec<&WorkerWrite> = writes.upkeep.iter().chain(steps).collect();
+    write_workers(writer, admin, &to_workers, &mut outcome).await;
+    if let Some(decision) = &writes.scaling {
         outcome.scaled = outcome.note(write_decision(writer, decision).await);
     }
     outcome
@@ -111,10 +111,10 @@ pub(crate) async fn write_workers(
 async fn apply_routers(
     writer: &Writer<'_>,
     snapshot: &Snapshot<'_>,
-    sync: &Sync<'_>,
+    writes: &Writes<'_>,
 ) -> Result<(), ApplyError> {
     let index = &writer.context.index;
-    let routers = with_kept_template(writer, sync.routers.clone()).await?;
+    let routers = with_kept_template(writer, writes.routers.clone()).await?;
     let account = FormerAccount::of(writer.deployment, &routers, &snapshot.pods);
     if account == FormerAccount::Kept {
         shared::keep_former_account(writer).await?;

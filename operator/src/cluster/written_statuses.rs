@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A change is written this long after it was first seen, with other changes until then.
-const SETTLE: Duration = Duration::from_millis(250);
+const DEBOUNCE: Duration = Duration::from_millis(250);
 
 /// Statuses of a deployment as this process last wrote them: what the watches reported may be older.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct WrittenStatuses {
     pub(super) deployment: Option<(u64, PdDeploymentStatus)>,
     pub(super) pools: HashMap<String, (u64, PdPoolStatus)>,
     /// Since when there is a change to write.
-    pub(super) unsettled: Option<Instant>,
+    pub(super) pending_since: Option<Instant>,
 }
 
 // === impl WrittenStatuses ===
@@ -41,9 +41,9 @@ impl WrittenStatuses {
     }
 
     /// How long to hold a change back; nothing once it is time.
-    pub(super) fn settles(&mut self, now: Instant) -> Option<Duration> {
-        let since = *self.unsettled.get_or_insert(now);
-        let left = SETTLE.saturating_sub(now.duration_since(since));
+    pub(super) fn debounce(&mut self, now: Instant) -> Option<Duration> {
+        let since = *self.pending_since.get_or_insert(now);
+        let left = DEBOUNCE.saturating_sub(now.duration_since(since));
         Some(left).filter(|left| !left.is_zero())
     }
 }

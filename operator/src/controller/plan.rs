@@ -36,14 +36,15 @@ pub(crate) struct ObservedPod {
     pub(crate) revision: String,
     /// Its container passes its probes.
     pub(crate) ready: bool,
-    /// Its readiness gate has latched: every router sends requests to it.
-    pub(crate) routable: bool,
+    /// Every router sends requests to it, and KV was seen to move: on a cluster its readiness gate has latched, or does so
+    /// in this reconcile.
+    pub(crate) admitted: bool,
     pub(crate) disposition: NodeDisposition,
     /// Its GPU is degraded; known only while the autoscaler asks.
     pub(crate) degraded: bool,
     /// It spans nodes, and has not got all of them yet.
     pub(crate) gathers: bool,
-    /// Present once the pod has been asked to leave.
+    /// Present once the pod was asked to leave, has ended, or was deleted.
     pub(crate) leaving: Option<Leaving>,
 }
 
@@ -191,7 +192,7 @@ fn replaced_that_may_leave<'a>(
     let keep = wanted.saturating_sub(progress.share_of(wanted) + unavailable);
     let succeeded = replaced.len().saturating_sub(keep);
     let beyond_size = live.len().saturating_sub(wanted + pool.surge as usize);
-    let never_served = replaced.iter().filter(|pod| !pod.routable).count();
+    let never_served = replaced.iter().filter(|pod| !pod.admitted).count();
     let count = beyond_size.max(succeeded).max(never_served);
     let floor = wanted.saturating_sub(unavailable);
     let mut serving = live.iter().filter(|pod| pod.serves()).count();
@@ -321,7 +322,7 @@ impl Desired {
 impl ObservedPod {
     /// Whether it counts as a replica that serves.
     pub(crate) fn serves(&self) -> bool {
-        self.ready && self.routable && self.leaving.is_none()
+        self.ready && self.admitted && self.leaving.is_none()
     }
 }
 

@@ -12,7 +12,7 @@ use pd_protocol::workers::{DrainStatus, WorkerSpec, WorkerStatus};
 use std::net::SocketAddr;
 use tokio::time::Instant;
 
-/// Why a step failed; the next pass plans it again.
+/// Why a step failed; the next reconcile plans it again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! Looks at what there is: the processes, what each router knows, how far drains are.
+//! Observes the deployment on this machine: its processes, what each router knows, how far drains are.
 
 use super::fleet::{Entry, Fleet};
 use super::process::Phase;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// Longest wait for an admin API on loopback.
 pub(crate) const ADMIN_LIMIT: Duration = Duration::from_secs(2);
 
-/// Takes in what happened since the last pass and says how things stand.
+/// Takes in what happened since the last reconcile and says how things stand.
 pub(crate) async fn observe(fleet: &mut Fleet) -> Observed {
     fleet.forget_ended();
     let routers = observe_routers(fleet).await;
@@ -53,7 +53,7 @@ fn observe_pod(name: &str, entry: &Entry, now: Instant) -> ObservedPod {
         slot: entry.slot,
         revision: entry.revision.clone(),
         ready: entry.process.state().phase == Phase::Ready,
-        routable: entry.routable,
+        admitted: entry.routable,
         disposition: NodeDisposition::Keep,
         degraded: false,
         gathers: false,

@@ -13,7 +13,7 @@ use super::status::{LocalPhase, LocalStatus};
 use super::target::{Target, TargetError, is_ready};
 use super::watch::WatchedFile;
 use crate::controller::plan::{Action, Observed};
-use crate::decide::{Decided, decide};
+use crate::decide::{Decided, decide_steps};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-/// Pause between passes while something moves, and while nothing does.
+/// Between two reconciles while something moves, and while nothing does.
 const PAUSE_MOVING: Duration = Duration::from_millis(25);
 const PAUSE_SETTLED: Duration = Duration::from_millis(500);
 
@@ -128,7 +128,7 @@ impl Runtime {
             let (fleet, spec) = (&self.fleet, self.target.spec());
             self.scaler.observe(fleet, spec, &mut observed).await;
             let scaler = Some(self.scaler.inner());
-            let decided = decide(spec, &desired, &observed, scaler);
+            let decided = decide_steps(spec, &desired, &observed, scaler);
             self.write(&decided).await?;
             self.settle(decided.steps.is_empty() && is_ready(&desired, &observed));
             self.write_status()?;
@@ -155,7 +155,7 @@ impl Runtime {
         observe(&mut self.fleet).await
     }
 
-    /// Carries out what was decided. A step that fails is decided again by the next pass; only what keeps everything
+    /// Carries out what was decided. A step that fails is decided again by the next reconcile; only what keeps everything
     /// from ever starting is an error.
     async fn write(&mut self, decided: &Decided) -> Result<(), RunError> {
         let mut trouble = None;
@@ -302,7 +302,7 @@ impl Runtime {
         while !self.fleet.entries.is_empty() {
             let desired = self.target.desired_at_stop(&self.fleet);
             let observed = self.observe().await;
-            let decided = decide(self.target.spec(), &desired, &observed, None);
+            let decided = decide_steps(self.target.spec(), &desired, &observed, None);
             self.write(&decided).await?;
             // A status that cannot be written must not keep processes from being ended.
             let _written = self.write_status();

@@ -24,7 +24,7 @@ impl WatchedFile {
     }
 
     /// Whether there is an edit to take in: the content differs from what was taken in last and is
-    /// the same as at the last look. A file that is missing is one that is being replaced.
+    /// the same as when it was last read. A file that is missing is one that is being replaced.
     pub(crate) fn take_edit(&mut self) -> bool {
         let Ok(content) = std::fs::read(&self.path) else {
             return false;
@@ -39,7 +39,7 @@ impl WatchedFile {
         true
     }
 
-    /// Whether the next look should come soon.
+    /// Whether it should be read again soon.
     pub(crate) fn is_being_edited(&self) -> bool {
         self.seen != self.taken
     }

@@ -62,10 +62,10 @@ async fn a_worker_that_cannot_be_marked_keeps_no_other_from_leaving() {
     let [decode, prefill] = WORKERS;
     api.refuse(Method::PATCH, prefill, 403);
     let failed = reconcile(Arc::new(deployment), context).await;
-    let Err(ReconcileError::Apply { again, .. }) = failed else {
+    let Err(ReconcileError::Apply { requeue_after, .. }) = failed else {
         panic!("{failed:?}");
     };
-    assert_eq!(again, Some(AWAITING), "drains go on beside it");
+    assert_eq!(requeue_after, Some(POLL_INTERVAL), "drains go on beside it");
     assert!(leaves(&api.find(decode)) && !leaves(&api.find(prefill)));
 }
 

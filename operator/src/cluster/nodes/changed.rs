@@ -1,4 +1,4 @@
-//! The nodes whose pods a reconcile has to look at again. A node waits once, however often it changes, so the queue is
+//! The nodes whose pods need another reconcile. A node waits once, however often it changes, so the queue is
 //! bounded by the number of nodes, and none is lost: the reader finds the newest disposition in the index.
 
 use futures::stream::BoxStream;

@@ -1,10 +1,10 @@
 //! Facts about what follows a reconcile: its status, and the next one.
 
 use super::*;
+use crate::cluster::decide::decide_writes;
 use crate::cluster::fake::{FakeApi, create, mk_config, mk_deployment, reconciled};
-use crate::cluster::snapshot::fixture::{mk_course, mk_observed, mk_there};
+use crate::cluster::snapshot::fixture::{mk_effective, mk_observed, mk_there};
 use crate::cluster::status_inputs::status_inputs;
-use crate::cluster::sync::decide;
 use http::Method;
 use pd_crds::scaling::ScalingMode;
 use serde_json::json;
@@ -15,9 +15,9 @@ const DECODE: &str = "/apis/pdserve.io/v1alpha1/namespaces/ns/pdpools/a-decode";
 fn a_reconcile_is_repeated_when_what_does_not_go_forward_is_overdue() {
     let mut deployment = mk_deployment("a", "ns");
     deployment.spec.rollout.progress_deadline_seconds = 600;
-    let course = mk_course(&deployment);
-    let requeue_after_seconds = |waited: i64| {
-        let mut snapshot = mk_there(&course, true);
+    let effective = mk_effective(&deployment);
+    let timer_after = |waited: i64| {
+        let mut snapshot = mk_there(&effective, true);
         for facts in &mut snapshot.pods {
             let mut pod = json!(*facts.pod);
             pod["metadata"]["creationTimestamp"] = json!("1970-01-01T00:00:00Z");
@@ -26,14 +26,20 @@ fn a_reconcile_is_repeated_when_what_does_not_go_forward_is_overdue() {
         snapshot.now = Timestamp::from_second(waited).expect("a time");
         let mut observed = mk_observed(&snapshot);
         observed.pods[0].ready = false;
-        let sync = decide(&snapshot, &observed, None);
+        let writes = decide_writes(&snapshot, &observed, None);
         let inputs = status_inputs(&snapshot, &observed, &Outcome::default(), Vec::new());
-        let status = status::status(&deployment, &sync.desired, &observed, &inputs, snapshot.now);
-        requeue_after(&snapshot, &observed, &status).map(|after| after.as_secs())
+        let status = status::status(
+            &deployment,
+            &writes.desired,
+            &observed,
+            &inputs,
+            snapshot.now,
+        );
+        first_timer(&snapshot, &observed, &status).map(|after| after.as_secs())
     };
-    assert_eq!(requeue_after_seconds(0), Some(601));
-    assert_eq!(requeue_after_seconds(400), Some(201));
-    assert_eq!(requeue_after_seconds(700), None, "it is overdue");
+    assert_eq!(timer_after(0), Some(601));
+    assert_eq!(timer_after(400), Some(201));
+    assert_eq!(timer_after(700), None, "it is overdue");
 }
 
 #[tokio::test]

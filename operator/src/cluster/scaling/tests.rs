@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cluster::fake::mk_deployment;
-use crate::cluster::snapshot::fixture::{mk_course, mk_with, mk_workers};
+use crate::cluster::snapshot::fixture::{mk_effective, mk_with, mk_workers};
 use axum::Router;
 use pd_protocol::labels;
 use tokio::net::TcpListener;
@@ -19,14 +19,14 @@ async fn a_node_that_comes_while_agents_are_asked_is_newer_than_the_load() {
     let port = listener.local_addr().expect("an address").port();
     tokio::spawn(axum::serve(listener, app).into_future());
 
-    let course = mk_course(&mk_deployment("a", "ns"));
-    let mut workers = mk_workers(&course, 0, true);
+    let effective = mk_effective(&mk_deployment("a", "ns"));
+    let mut workers = mk_workers(&effective, 0, true);
     let first = workers.first_mut().expect("a worker");
     first.metadata.uid = Some("u".to_owned());
     let annotations = first.annotations_mut();
     annotations.insert(labels::FIRST_PORT.to_owned(), port.to_string());
     first.status.get_or_insert_default().pod_ip = Some("127.0.0.1".to_owned());
-    let snapshot = mk_with(&course, workers);
+    let snapshot = mk_with(&effective, workers);
     let mut scaler = Scaler::new(INTERVAL, Vec::new());
     let http = HttpClient::new(String::new());
     let load = observe_load(&snapshot, &http, &nodes, &mut scaler).await;

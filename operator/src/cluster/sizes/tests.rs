@@ -4,7 +4,7 @@ use super::{PoolWrite, decide_sizes};
 use crate::cluster::context::Context;
 use crate::cluster::fake::{FakeApi, create, mk_config, mk_deployment, reconciled};
 use crate::cluster::reconcile::{reconcile, renewed};
-use crate::cluster::snapshot::fixture::{mk_course, mk_with, mk_workers};
+use crate::cluster::snapshot::fixture::{mk_effective, mk_with, mk_workers};
 use http::Method;
 use kube::runtime::reflector::ObjectRef;
 use pd_crds::scaling::ScalingMode;
@@ -105,9 +105,9 @@ fn a_pool_whose_object_was_deleted_keeps_its_workers_where_an_autoscaler_sized_i
             pool.min_replicas = Some(1).filter(|_| is_auto);
             pool.max_replicas = Some(4).filter(|_| is_auto);
         }
-        let course = mk_course(&deployment);
-        let workers = (0..3).flat_map(|first| mk_workers(&course, first, true));
-        let mut snapshot = mk_with(&course, workers.collect());
+        let effective = mk_effective(&deployment);
+        let workers = (0..3).flat_map(|first| mk_workers(&effective, first, true));
+        let mut snapshot = mk_with(&effective, workers.collect());
         snapshot.pools.decode = None;
         let (desired, writes) = decide_sizes(&snapshot);
         let [PoolWrite::Create(pool)] = &writes[..] else {

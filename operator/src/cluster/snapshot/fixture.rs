@@ -1,6 +1,7 @@
 //! Snapshots for tests: of a deployment that is new, and of one that is there.
 
-use super::{Course, Snapshot};
+use super::Snapshot;
+use crate::cluster::effective_spec::EffectiveSpec;
 use crate::cluster::facts::all_facts;
 use crate::cluster::fake::mk_config;
 use crate::cluster::nodes::Nodes;
@@ -19,9 +20,9 @@ use pd_protocol::ports::WorkerPorts;
 use serde_json::json;
 use std::sync::Arc;
 
-pub(crate) fn mk_course(deployment: &PdDeployment) -> Course {
+pub(crate) fn mk_effective(deployment: &PdDeployment) -> EffectiveSpec {
     let valid = validate::for_a_cluster(deployment, &mk_config()).expect("a valid spec");
-    Course {
+    EffectiveSpec {
         resources: build::build(&valid, &mk_config()).expect("objects"),
         valid,
         refused: None,
@@ -29,37 +30,42 @@ pub(crate) fn mk_course(deployment: &PdDeployment) -> Course {
 }
 
 /// Before anything of it is there.
-pub(crate) fn mk_new(course: &Course) -> Snapshot<'_> {
+pub(crate) fn mk_new(effective: &EffectiveSpec) -> Snapshot<'_> {
     Snapshot {
         namespace: "ns",
-        course,
+        effective,
         token_since: None,
         pods: Vec::new(),
         pools: PerRole::default(),
-        sees_nodes: true,
+        watches_nodes: true,
         now: Timestamp::UNIX_EPOCH,
     }
 }
 
 /// Everything that the spec asks for is there, and its workers' gates have latched if `routable`.
-pub(crate) fn mk_there(course: &Course, routable: bool) -> Snapshot<'_> {
-    mk_with(course, mk_workers(course, 0, routable))
+pub(crate) fn mk_there(effective: &EffectiveSpec, routable: bool) -> Snapshot<'_> {
+    mk_with(effective, mk_workers(effective, 0, routable))
 }
 
 /// Pools of the wanted size, with these workers.
-pub(crate) fn mk_with(course: &Course, workers: Vec<Pod>) -> Snapshot<'_> {
-    let object = |role| course.resources.pool(role).object(course.deployment());
+pub(crate) fn mk_with(effective: &EffectiveSpec, workers: Vec<Pod>) -> Snapshot<'_> {
+    let object = |role| {
+        effective
+            .resources
+            .pool(role)
+            .object(effective.deployment())
+    };
     let workers = workers.into_iter().map(Arc::new).collect();
     Snapshot {
-        pods: all_facts(course.deployment(), workers, &Nodes::default()),
+        pods: all_facts(effective.deployment(), workers, &Nodes::default()),
         pools: PerRole::of(|role| Some(Arc::new(object(role)))),
-        ..mk_new(course)
+        ..mk_new(effective)
     }
 }
 
 /// The workers of both pools, from an ordinal on. They run, and their gates have latched if `routable`.
-pub(crate) fn mk_workers(course: &Course, first: u32, routable: bool) -> Vec<Pod> {
-    let pool = |role| course.resources.pool(role);
+pub(crate) fn mk_workers(effective: &EffectiveSpec, first: u32, routable: bool) -> Vec<Pod> {
+    let pool = |role| effective.resources.pool(role);
     let slots = |role| (first..first + pool(role).replicas).map(move |ordinal| (role, ordinal));
     let slots = slots(PoolRole::Prefill).chain(slots(PoolRole::Decode));
     let pods = slots.map(|(role, ordinal)| {
@@ -89,7 +95,7 @@ pub(crate) fn mk_observed(snapshot: &Snapshot<'_>) -> Observed {
         slot: facts.slot.expect("a worker"),
         revision: facts.revision(),
         ready: true,
-        routable: true,
+        admitted: true,
         disposition: NodeDisposition::Keep,
         degraded: false,
         gathers: false,

@@ -39,7 +39,7 @@ fn mk_pod(component: Component, ordinal: u32, routable: bool) -> ObservedPod {
         slot,
         revision: "a".to_owned(),
         ready: true,
-        routable,
+        admitted: routable,
         disposition: NodeDisposition::Keep,
         degraded: false,
         gathers: false,
@@ -132,7 +132,7 @@ fn a_condition_keeps_its_date_while_its_status_stays() {
     let first = status(&deployment, &desired, &nothing, &mk_inputs(0), at(10));
     deployment.status = Some(first.clone());
     let second = status(&deployment, &desired, &nothing, &mk_inputs(0), at(99));
-    assert_eq!(first, second, "a second look writes nothing");
+    assert_eq!(first, second, "a second reconcile writes nothing");
 }
 
 #[test]

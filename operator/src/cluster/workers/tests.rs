@@ -40,7 +40,7 @@ fn only_a_worker_that_is_replaced_for_its_node_has_an_event() {
     let deployment = mk_deployment("a", "ns");
     let facts = all_facts(&deployment, vec![Arc::new(pod)], &Nodes::default()).remove(0);
     let event = |disposition| {
-        let event = moved(&PodFacts {
+        let event = worker_replaced(&PodFacts {
             disposition,
             ..facts.clone()
         })?;

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::cluster::context::Context;
+use crate::cluster::decide::decide_writes;
 use crate::cluster::fake::{FakeApi, create, mk_config, mk_deployment};
 use crate::cluster::reconcile::reconcile;
-use crate::cluster::snapshot::fixture::{mk_course, mk_observed, mk_there, mk_with, mk_workers};
-use crate::cluster::sync::decide;
+use crate::cluster::snapshot::fixture::{mk_effective, mk_observed, mk_there, mk_with, mk_workers};
 use crate::controller::plan::{Leaving, Observed};
 use axum::Router;
 use http::Method;
@@ -41,8 +41,8 @@ async fn written(
     }
     api.take_writes();
     let writer = mk_writer(context, snapshot.deployment());
-    let sync = decide(snapshot, observed, None);
-    let outcome = write(&writer, None, snapshot, &sync).await;
+    let writes = decide_writes(snapshot, observed, None);
+    let outcome = write(&writer, None, snapshot, &writes).await;
     let writes = api.take_writes().into_iter();
     let of_pods = writes.filter(|write| write.contains("/pods"));
     (outcome, of_pods.map(|it| it.replace(PODS, "")).collect())
@@ -51,12 +51,12 @@ async fn written(
 #[tokio::test]
 async fn no_worker_leaves_while_its_successors_gate_has_not_latched() {
     let (api, mut deployment) = (FakeApi::default(), mk_deployment("a", "ns"));
-    let before = mk_course(&deployment);
+    let before = mk_effective(&deployment);
     deployment.spec.engine.image = Some("another".to_owned());
-    let course = mk_course(&deployment);
+    let effective = mk_effective(&deployment);
     let mut workers = mk_workers(&before, 0, true);
-    workers.extend(mk_workers(&course, 1, false));
-    let snapshot = mk_with(&course, workers);
+    workers.extend(mk_workers(&effective, 1, false));
+    let snapshot = mk_with(&effective, workers);
     let observed = mk_observed(&snapshot);
     let admitted = ["PATCH /a-prefill-1-1/status", "PATCH /a-decode-1-1/status"];
     for code in [409, 404] {
@@ -75,10 +75,10 @@ async fn no_worker_leaves_while_its_successors_gate_has_not_latched() {
 #[tokio::test]
 async fn a_worker_on_its_way_out_goes_although_no_pool_can_be_sized() {
     let (api, mut deployment) = (FakeApi::default(), mk_deployment("a", "ns"));
-    let before = mk_course(&deployment);
+    let before = mk_effective(&deployment);
     deployment.spec.pools.decode.replicas = Some(2);
-    let course = mk_course(&deployment);
-    let mut snapshot = mk_there(&course, true);
+    let effective = mk_effective(&deployment);
+    let mut snapshot = mk_there(&effective, true);
     snapshot.pools = mk_there(&before, true).pools;
     let mut observed = mk_observed(&snapshot);
     observed.pods[0].leaving = Some(Leaving {
@@ -113,8 +113,8 @@ async fn only_a_worker_that_leaves_has_an_event() {
     for (code, events) in [(None, 1), (Some(409), 0)] {
         let api = FakeApi::default();
         let deployment = mk_deployment("a", "ns");
-        let course = mk_course(&deployment);
-        let mut facts = mk_there(&course, true).pods.remove(0);
+        let effective = mk_effective(&deployment);
+        let mut facts = mk_there(&effective, true).pods.remove(0);
         facts.disposition = NodeDisposition::Lost;
         if let Some(code) = code {
             api.refuse(Method::PATCH, &format!("{PODS}/a-prefill-0-1"), code);
@@ -146,8 +146,8 @@ async fn answer(all: Arc<Barrier>, answered: Arc<AtomicUsize>) -> u16 {
 async fn workers_are_asked_to_drain_at_the_same_time() {
     let api = FakeApi::default();
     let deployment = mk_deployment("a", "ns");
-    let course = mk_course(&deployment);
-    let mut workers = mk_workers(&course, 0, true);
+    let effective = mk_effective(&deployment);
+    let mut workers = mk_workers(&effective, 0, true);
     let all = Arc::new(Barrier::new(workers.len()));
     let answered = Arc::<AtomicUsize>::default();
     for pod in &mut workers {
@@ -156,7 +156,7 @@ async fn workers_are_asked_to_drain_at_the_same_time() {
             .insert(labels::FIRST_PORT.to_owned(), port.to_string());
         pod.status.get_or_insert_default().pod_ip = Some("127.0.0.1".to_owned());
     }
-    let snapshot = mk_with(&course, workers);
+    let snapshot = mk_with(&effective, workers);
     let drains: Vec<WorkerWrite> = snapshot.pods.iter().map(WorkerWrite::Drain).collect();
     let drains: Vec<&WorkerWrite> = drains.iter().collect();
     let context = api.context(mk_config());

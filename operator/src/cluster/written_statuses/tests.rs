@@ -42,12 +42,12 @@ fn a_status_that_someone_changed_since_counts() {
 }
 
 #[test]
-fn a_change_settles_before_it_is_written() {
+fn a_change_is_debounced_before_it_is_written() {
     let mut written = WrittenStatuses::default();
     let began = Instant::now();
-    assert_eq!(written.settles(began), Some(SETTLE));
-    assert_eq!(written.settles(began + SETTLE), None, "it is time");
-    written.unsettled = None;
-    let next = written.settles(began + SETTLE);
-    assert_eq!(next, Some(SETTLE), "the next change waits again");
+    assert_eq!(written.debounce(began), Some(DEBOUNCE));
+    assert_eq!(written.debounce(began + DEBOUNCE), None, "it is time");
+    written.pending_since = None;
+    let next = written.debounce(began + DEBOUNCE);
+    assert_eq!(next, Some(DEBOUNCE), "the next change waits again");
 }

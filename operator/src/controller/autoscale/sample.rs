@@ -5,7 +5,7 @@ use super::exposition::{self, Exposition, ExpositionError};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The figures of an agent's `/metrics` that scaling looks at. Which of them move depends on the
+/// The figures of an agent's `/metrics` that scaling reads. Which of them move depends on the
 /// role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {

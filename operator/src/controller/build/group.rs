@@ -1,5 +1,5 @@
 //! Replicas that span several nodes: a leader, which to everybody else is the replica, and a follower
-//! for each further node.
+//! for each node beyond the first.
 //!
 //! A follower is made when its leader has an address, which is where it goes to meet the others: a
 //! name would need a Service of its own and a DNS that already knows it. It belongs to its leader's
@@ -39,7 +39,7 @@ pub(super) fn lead(pod: &mut Pod, nodes: u32, family: Family, ports: WorkerPorts
     join(pod, 0, nodes, meet_at);
 }
 
-/// Makes a worker's pod the one of a further node.
+/// Makes a worker's pod the one of a follower.
 pub(super) fn follow(
     pod: &mut Pod,
     leader: &ObjectMeta,

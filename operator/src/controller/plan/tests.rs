@@ -31,7 +31,7 @@ fn mk_pod(component: Component, ordinal: u32, revision: &str) -> ObservedPod {
         slot,
         revision: revision.to_owned(),
         ready: true,
-        routable: true,
+        admitted: true,
         disposition: NodeDisposition::Keep,
         degraded: false,
         gathers: false,
@@ -415,7 +415,7 @@ fn a_worker_on_a_lost_node_leaves_and_is_replaced_at_once() {
 #[test]
 fn a_worker_that_never_served_makes_way_for_the_next_revision() {
     let mut observed = mk_settled();
-    (observed.pods[2].ready, observed.pods[2].routable) = (false, false);
+    (observed.pods[2].ready, observed.pods[2].admitted) = (false, false);
     let actions = plan(&mk_wanted(1, 1, "b"), &observed);
     assert!(actions.contains(&leaves("decode-0-1")), "{actions:?}");
     assert!(!actions.contains(&leaves("prefill-0-1")), "{actions:?}");

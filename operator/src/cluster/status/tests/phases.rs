@@ -66,7 +66,7 @@ impl Scene {
     }
 
     fn broken(mut self) -> Self {
-        self.decode().routable = false;
+        self.decode().admitted = false;
         self.inputs.stuck = Some(Stuck {
             cause: Cause::Broken,
             message:
@@ -120,7 +120,7 @@ fn deployments() -> Vec<(&'static str, Value)> {
     deleted["metadata"]["deletionGracePeriodSeconds"] = json!(0);
     let mut loading = Scene::of(1);
     for pod in &mut loading.pods {
-        (pod.ready, pod.routable) = (false, false);
+        (pod.ready, pod.admitted) = (false, false);
     }
     let mut invalid = Scene::of(1).deployment;
     let refusal = refused(&invalid, INVALID_SPEC, REFUSED, at(NOW));
@@ -147,7 +147,7 @@ fn deployments() -> Vec<(&'static str, Value)> {
         ("overdue", Scene::of(1).broken().overdue().object()),
         ("cannot-apply", {
             let mut scene = Scene::of(1).with(|inputs| inputs.trouble = Some(quota.to_owned()));
-            scene.decode().routable = false;
+            scene.decode().admitted = false;
             scene.object()
         }),
         ("invalid", json!(invalid)),

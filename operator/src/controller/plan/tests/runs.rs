@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A world in which every step succeeds by the next pass.
+/// A world in which every step succeeds by the next reconcile.
 struct World {
     observed: Observed,
     incarnation: u32,
@@ -48,7 +48,7 @@ impl World {
                 .routers
                 .iter()
                 .any(|router| router.sends_to(&pod.name));
-            pod.routable |= listed || pod.component == Router;
+            pod.admitted |= listed || pod.component == Router;
             if let Some(leaving) = &mut pod.leaving {
                 leaving.drained |= leaving.drain_asked;
             }
@@ -73,7 +73,7 @@ impl World {
                 self.incarnation += 1;
                 pod.slot.incarnation = self.incarnation;
                 pod.name = pod.slot.pod_name(component.as_str());
-                (pod.ready, pod.routable) = (false, false);
+                (pod.ready, pod.admitted) = (false, false);
                 pods.push(pod);
             }
             Action::Leave { pod } => {
@@ -206,16 +206,16 @@ fn both_pools_are_replaced_in_step() {
     world.settle(&mk_wanted(4, 4, "a"));
     let wanted = mk_wanted(4, 4, "b");
     // Decode workers of the new revision take twenty times as long to start.
-    let mut pass = 0;
+    let mut reconciles = 0;
     while world.count(Prefill, "b") < 4 || world.count(Decode, "b") < 4 {
-        pass += 1;
-        assert!(pass < 1000, "does not settle: {:#?}", world.observed);
+        reconciles += 1;
+        assert!(reconciles < 1000, "does not settle: {:#?}", world.observed);
         let pods = world.observed.pods.iter();
         let is_slow = |pod: &&ObservedPod| pod.component == Decode && !pod.ready;
         let slow: Vec<String> = pods.filter(is_slow).map(|pod| pod.name.clone()).collect();
         world.pass_time();
         let pods = world.observed.pods.iter_mut();
-        pods.filter(|pod| slow.contains(&pod.name) && pass % 20 != 0)
+        pods.filter(|pod| slow.contains(&pod.name) && reconciles % 20 != 0)
             .for_each(|pod| pod.ready = false);
         let actions = plan(&wanted, &world.observed);
         actions

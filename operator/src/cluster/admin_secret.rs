@@ -2,10 +2,10 @@
 //! made again: with the same token while this operator knows it, else with another, and the pods that
 //! hold the old one are replaced.
 
+use super::admin_token::AdminToken;
 use super::apply::{Writer, post_params};
 use super::error::{ApplyError, failed};
 use super::facts::PodFacts;
-use super::held_token::Held;
 use super::snapshot::pods;
 use crate::controller::build::component::Component;
 use crate::controller::build::pod::{ADMIN_SECRET_KEY, admin_secret};
@@ -19,17 +19,18 @@ use pd_protocol::labels::TOKEN_SINCE;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A Secret is read again after this long, so that a lost one is seen before pods lack it.
+/// A Secret is read again at the next reconcile after this long, so that one that is lost is seen before pods lack it; a
+/// deployment at rest is not reconciled for that.
 const READ_AGAIN: Duration = Duration::from_secs(300);
 
 /// The token, read or made. A Secret of that name which is not ours is not read.
-pub(crate) async fn ensure_token(writer: &Writer<'_>) -> Result<Held, ApplyError> {
+pub(crate) async fn ensure_token(writer: &Writer<'_>) -> Result<AdminToken, ApplyError> {
     let uid = writer.uid();
     let memories = &writer.context.memories;
     let known = memories.read(&uid, |memory| memory.token.clone()).flatten();
     let pods = pods(writer, None);
     let lacks_secret = pods.iter().any(PodFacts::lacks_secret);
-    let is_fresh = |known: &&Held| known.read.elapsed() < READ_AGAIN && !lacks_secret;
+    let is_fresh = |known: &&AdminToken| known.read.elapsed() < READ_AGAIN && !lacks_secret;
     if let Some(known) = known.as_ref().filter(is_fresh) {
         return Ok(known.clone());
     }
@@ -40,19 +41,23 @@ pub(crate) async fn ensure_token(writer: &Writer<'_>) -> Result<Held, ApplyError
     } else {
         None
     };
-    let held = match made {
-        Some(held) => held,
+    let token = match made {
+        Some(token) => token,
         None => match read_token(writer, known.as_ref(), !pods.is_empty()).await {
-            Ok(held) => held,
+            Ok(token) => token,
             Err(error) => kept(writer, known, error)?,
         },
     };
-    memories.update(&uid, |memory| memory.token = Some(held.clone()));
-    Ok(held)
+    memories.update(&uid, |memory| memory.token = Some(token.clone()));
+    Ok(token)
 }
 
 /// The known token, where the Secret cannot be read again: what runs holds it. The next reconcile reads again.
-fn kept(writer: &Writer<'_>, known: Option<Held>, error: ApplyError) -> Result<Held, ApplyError> {
+fn kept(
+    writer: &Writer<'_>,
+    known: Option<AdminToken>,
+    error: ApplyError,
+) -> Result<AdminToken, ApplyError> {
     let Some(mut known) = known else {
         return Err(error);
     };
@@ -65,12 +70,12 @@ fn kept(writer: &Writer<'_>, known: Option<Held>, error: ApplyError) -> Result<H
 }
 
 /// Makes the token of a new deployment; nothing if there is one.
-async fn make_first(writer: &Writer<'_>) -> Result<Option<Held>, ApplyError> {
-    let held = Held::renewed(None, false, Timestamp::now());
+async fn make_first(writer: &Writer<'_>) -> Result<Option<AdminToken>, ApplyError> {
+    let token = AdminToken::renewed(None, false, Timestamp::now());
     let name = admin_secret(writer.deployment);
-    let secret = build_secret(writer.deployment, name.clone(), &held);
+    let secret = build_secret(writer.deployment, name.clone(), &token);
     match writer.api().create(&post_params(), &secret).await {
-        Ok(_) => Ok(Some(held)),
+        Ok(_) => Ok(Some(token)),
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
         Err(source) => Err(failed::<Secret>("create", &name, source)),
     }
@@ -79,26 +84,26 @@ async fn make_first(writer: &Writer<'_>) -> Result<Option<Held>, ApplyError> {
 /// Reads the token, or makes it again while `pods_run`.
 async fn read_token(
     writer: &Writer<'_>,
-    known: Option<&Held>,
+    known: Option<&AdminToken>,
     pods_run: bool,
-) -> Result<Held, ApplyError> {
+) -> Result<AdminToken, ApplyError> {
     let api = writer.api::<Secret>();
     let name = &admin_secret(writer.deployment);
     let stored = api.get_opt(name).await;
     let stored = stored.map_err(|source| failed::<Secret>("get", name, source))?;
     if let Some(secret) = stored {
         writer.check_owner::<Secret>(name, secret.owner_references())?;
-        return Ok(Held::read(&secret, known));
+        return Ok(AdminToken::read(&secret, known));
     }
-    let held = Held::renewed(known, pods_run, Timestamp::now());
-    let secret = build_secret(writer.deployment, name.to_owned(), &held);
+    let token = AdminToken::renewed(known, pods_run, Timestamp::now());
+    let secret = build_secret(writer.deployment, name.to_owned(), &token);
     api.create(&post_params(), &secret)
         .await
         .map_err(|source| failed::<Secret>("create", name, source))?;
     if pods_run {
         writer.publish(&lost(name, known.is_some())).await;
     }
-    Ok(held)
+    Ok(token)
 }
 
 /// Says that a Secret was lost, and what follows from it.
@@ -117,17 +122,17 @@ fn lost(name: &str, is_known: bool) -> Event {
     }
 }
 
-fn build_secret(deployment: &PdDeployment, name: String, held: &Held) -> Secret {
+fn build_secret(deployment: &PdDeployment, name: String, token: &AdminToken) -> Secret {
     let mut secret = Secret {
         metadata: Component::Router.metadata(deployment, name),
         data: Some(BTreeMap::from([(
             ADMIN_SECRET_KEY.to_owned(),
-            ByteString(held.token.clone().into_bytes()),
+            ByteString(token.text.clone().into_bytes()),
         )])),
         immutable: Some(true),
         ..Secret::default()
     };
-    if let Some(since) = held.since {
+    if let Some(since) = token.since {
         let annotations = secret.annotations_mut();
         annotations.insert(TOKEN_SINCE.to_owned(), since.to_string());
     }

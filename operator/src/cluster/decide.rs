@@ -1,19 +1,20 @@
-//! What a reconcile does about a deployment: a function of a [`Snapshot`], of what was observed, and of what the
-//! autoscaler remembers.
+//! What a reconcile writes on a cluster: a function of a [`Snapshot`], of what was observed, and of what the autoscaler
+//! remembers. Steps and scaling are decided as on a single machine, by [`decide_steps`].
 
 use super::sizes::{PoolWrite, decide_budgets, decide_sizes};
 use super::snapshot::Snapshot;
 use super::workers::{WorkerWrite, steps, upkeep};
 use crate::controller::autoscale::Decision;
 use crate::controller::plan::{Desired, Observed};
-use crate::decide::{self, Decided};
+use crate::decide::{Decided, decide_steps};
 use crate::scaler::Scaler;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use pd_protocol::labels;
 
-/// All that a reconcile writes but its report, in this order.
-pub(crate) struct Sync<'a> {
+/// What is decided, in the order in which it is written. The rest follows from the spec alone: the Service, what the
+/// namespace shares and the record of the revision; and the report from how the writes went.
+pub(crate) struct Writes<'a> {
     pub(crate) routers: Deployment,
     pub(crate) pools: Vec<PoolWrite>,
     pub(crate) budgets: Vec<PodDisruptionBudget>,
@@ -26,18 +27,18 @@ pub(crate) struct Sync<'a> {
     pub(crate) desired: Vec<Desired>,
 }
 
-pub(crate) fn decide<'a>(
+pub(crate) fn decide_writes<'a>(
     snapshot: &'a Snapshot<'_>,
     observed: &Observed,
     scaler: Option<&mut Scaler>,
-) -> Sync<'a> {
-    let resources = &snapshot.course.resources;
+) -> Writes<'a> {
+    let resources = &snapshot.effective.resources;
     let (desired, pools) = decide_sizes(snapshot);
     let Decided {
         steps: actions,
         scaling,
-    } = decide::decide(snapshot.spec(), &desired, observed, scaler);
-    Sync {
+    } = decide_steps(snapshot.spec(), &desired, observed, scaler);
+    Writes {
         routers: routers(snapshot),
         budgets: decide_budgets(snapshot, &desired),
         upkeep: upkeep(&snapshot.pods, observed, resources),
@@ -50,7 +51,7 @@ pub(crate) fn decide<'a>(
 
 /// The routers' Deployment. Those that hold another token are replaced.
 fn routers(snapshot: &Snapshot<'_>) -> Deployment {
-    let mut routers = snapshot.course.resources.router.clone();
+    let mut routers = snapshot.effective.resources.router.clone();
     if let (Some(spec), Some(since)) = (&mut routers.spec, snapshot.token_since) {
         let metadata = spec.template.metadata.get_or_insert_default();
         let annotations = metadata.annotations.get_or_insert_default();

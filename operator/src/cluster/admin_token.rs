@@ -1,4 +1,4 @@
-//! A deployment's admin token, as this process read or made it.
+//! A deployment's admin token, as this process read or made it; [`admin_secret`](super::admin_secret) does so.
 
 use super::admin::Admin;
 use crate::controller::build::pod::ADMIN_SECRET_KEY;
@@ -13,9 +13,9 @@ const TOKEN_BYTES: usize = 24;
 
 /// A token that was read or made.
 #[derive(Clone)]
-pub(crate) struct Held {
+pub(crate) struct AdminToken {
     pub(crate) admin: Admin,
-    pub(super) token: String,
+    pub(super) text: String,
     /// Pods that are older hold another one.
     pub(crate) since: Option<Timestamp>,
     pub(super) read: Instant,
@@ -23,13 +23,13 @@ pub(crate) struct Held {
     pub(super) is_unread: bool,
 }
 
-// === impl Held ===
+// === impl AdminToken ===
 
-impl Held {
-    fn new(token: String, since: Option<Timestamp>) -> Self {
+impl AdminToken {
+    fn new(text: String, since: Option<Timestamp>) -> Self {
         Self {
-            admin: Admin::new(token.clone()),
-            token,
+            admin: Admin::new(text.clone()),
+            text,
             since,
             read: Instant::now(),
             is_unread: false,
@@ -39,28 +39,28 @@ impl Held {
     /// What a stored Secret holds, which another than this operator may have put there.
     pub(super) fn read(secret: &Secret, known: Option<&Self>) -> Self {
         let data = secret.data.as_ref();
-        let token = data.and_then(|data| data.get(ADMIN_SECRET_KEY));
-        let token = token.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned());
-        let token = token.unwrap_or_default();
+        let text = data.and_then(|data| data.get(ADMIN_SECRET_KEY));
+        let text = text.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned());
+        let text = text.unwrap_or_default();
         let marked = secret.annotations().get(TOKEN_SINCE);
         let since = match known {
-            Some(known) if known.token == token => known.since,
+            Some(known) if known.text == text => known.since,
             Some(_) => secret.creation_timestamp().map(|time| time.0),
             None => marked.and_then(|since| since.parse().ok()),
         };
-        Self::new(token, since)
+        Self::new(text, since)
     }
 
     /// A token for a Secret that is not there: the one that is known, or a new one, which pods that
     /// run do not hold.
     pub(super) fn renewed(known: Option<&Self>, pods_run: bool, now: Timestamp) -> Self {
         if let Some(known) = known {
-            return Self::new(known.token.clone(), known.since);
+            return Self::new(known.text.clone(), known.since);
         }
         let bytes: [u8; TOKEN_BYTES] = rand::random();
-        let token = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         // Pods are dated by the second.
         let now = now.round(Unit::Second).unwrap_or(now);
-        Self::new(token, pods_run.then_some(now))
+        Self::new(text, pods_run.then_some(now))
     }
 }

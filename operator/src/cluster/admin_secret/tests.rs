@@ -9,14 +9,14 @@ use pd_crds::document;
 use serde_json::json;
 use std::sync::Arc;
 
-fn mk_secret(held: &Held, created: &str) -> Secret {
+fn mk_secret(token: &AdminToken, created: &str) -> Secret {
     let text = "apiVersion: pdserve.io/v1alpha1
 kind: PDDeployment
 metadata: {name: tiny, namespace: ns}
 spec: {model: {source: {hostPath: {path: /m.gguf}}}, pools: {}}
 ";
     let deployment = document::parse(text).unwrap();
-    let mut secret = build_secret(&deployment, "tiny-admin".to_owned(), held);
+    let mut secret = build_secret(&deployment, "tiny-admin".to_owned(), token);
     let created = created.parse().expect("a time");
     secret.metadata.creation_timestamp = Some(
         k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created),
@@ -30,28 +30,28 @@ fn at(second: i64) -> Timestamp {
 
 #[test]
 fn a_lost_secret_comes_back_with_the_token_that_is_known() {
-    let first = Held::renewed(None, false, at(5));
+    let first = AdminToken::renewed(None, false, at(5));
     assert_eq!(first.since, None, "nothing ran before it");
-    let again = Held::renewed(Some(&first), true, at(9));
-    assert_eq!((&again.token, again.since), (&first.token, None));
+    let again = AdminToken::renewed(Some(&first), true, at(9));
+    assert_eq!((&again.text, again.since), (&first.text, None));
 }
 
 #[test]
 fn a_new_token_dates_the_pods_that_hold_it_and_the_next_operator_reads_when() {
-    let made = Held::renewed(None, true, at(9));
+    let made = AdminToken::renewed(None, true, at(9));
     assert_eq!(made.since, Some(at(9)));
-    let read = Held::read(&mk_secret(&made, "1970-01-01T00:00:09Z"), None);
-    assert_eq!((&read.token, read.since), (&made.token, made.since));
+    let read = AdminToken::read(&mk_secret(&made, "1970-01-01T00:00:09Z"), None);
+    assert_eq!((&read.text, read.since), (&made.text, made.since));
 }
 
 #[test]
 fn another_token_in_the_secret_holds_since_that_was_made() {
-    let known = Held::renewed(None, false, at(5));
-    let other = Held::renewed(None, false, at(5));
+    let known = AdminToken::renewed(None, false, at(5));
+    let other = AdminToken::renewed(None, false, at(5));
     let stored = mk_secret(&other, "1970-01-01T00:01:00Z");
-    let read = Held::read(&stored, Some(&known));
-    assert_eq!((&read.token, read.since), (&other.token, Some(at(60))));
-    let unchanged = Held::read(&stored, Some(&read));
+    let read = AdminToken::read(&stored, Some(&known));
+    assert_eq!((&read.text, read.since), (&other.text, Some(at(60))));
+    let unchanged = AdminToken::read(&stored, Some(&read));
     assert_eq!(unchanged.since, Some(at(60)));
 }
 
