@@ -164,7 +164,6 @@ const LONGER: &[(&str, usize)] = &[
     ("agent/kv-transfer/src/tests/fixture.rs", 459),
     ("agent/verbs/src/ffi.rs", 438),
     ("e2e/tests/kube/stand.rs", 426),
-    ("operator/src/cluster/children.rs", 441),
     ("operator/src/controller/autoscale/tests/simulator.rs", 437),
     ("operator/src/controller/plan/tests.rs", 451),
 ];
