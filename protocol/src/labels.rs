@@ -25,7 +25,7 @@ pub const ACCEPTED_SPEC: &str = "pdserve.io/accepted-spec";
 pub const TEMPLATE: &str = "pdserve.io/template";
 /// On an admin Secret that was made while workers ran: since when its token holds, in RFC 3339.
 pub const TOKEN_SINCE: &str = "pdserve.io/token-since";
-/// Readiness gate of workers: latches when every router sends requests to the pod.
+/// Readiness gate of workers: latches once every ready router sends to it, and its KV probe passed.
 pub const ROUTABLE_GATE: &str = "pdserve.io/routable";
 /// Finalizer of a `PDDeployment`: its workers drain before it goes.
 pub const FINALIZER: &str = "pdserve.io/drain";

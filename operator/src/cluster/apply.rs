@@ -183,13 +183,13 @@ impl Writer<'_> {
     }
 
     /// Creates an object that is never written again; `keep` makes of what is stored what the index keeps.
-    /// One that is there already is kept.
+    /// One of ours that is there already is kept; says whether it was not.
     pub(crate) async fn create<W, K: Child>(
         &self,
         wanted: &W,
         known: &Children<K>,
         keep: fn(K) -> K,
-    ) -> Result<(), ApplyError>
+    ) -> Result<bool, ApplyError>
     where
         W: Resource<DynamicType = ()> + Serialize,
     {
@@ -204,14 +204,14 @@ impl Writer<'_> {
                 created.managed_fields_mut().clear();
                 let metadata = created.meta().clone();
                 known.put(&self.key(), &metadata, keep(created));
-                Ok(())
+                Ok(true)
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 let stored = self.api::<K>().get_metadata(&name).await;
                 let stored = stored.map_err(|source| failed::<K>("get", &name, source))?;
                 let owner = wanted.owner_references().first();
                 let owner = owner.map(|owner| owner.uid.as_str()).unwrap_or_default();
-                check_owned_by::<K>(owner, &name, stored.owner_references())
+                check_owned_by::<K>(owner, &name, stored.owner_references()).map(|()| false)
             }
             Err(source) => Err(failed::<K>("create", &name, source)),
         }

@@ -18,7 +18,7 @@ pub(crate) struct Writes<'a> {
     pub(crate) routers: Deployment,
     pub(crate) pools: Vec<PoolWrite>,
     pub(crate) budgets: Vec<PodDisruptionBudget>,
-    /// Of workers that stay as they are.
+    /// Gates, labels and followers, at any size.
     pub(crate) upkeep: Vec<WorkerWrite<'a>>,
     /// Towards what is desired.
     pub(crate) steps: Vec<WorkerWrite<'a>>,

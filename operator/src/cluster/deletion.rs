@@ -53,7 +53,7 @@ pub(super) async fn delete_all(writer: &Writer<'_>) -> Result<Action, ReconcileE
         .cloned()
         .partition(|name| name == labels::FINALIZER);
     if !ours.is_empty() {
-        if pods(writer, None).iter().any(|facts| facts.slot.is_some()) {
+        if pods(writer, None).iter().any(PodFacts::is_worker) {
             let nothing = [Component::Prefill, Component::Decode].map(Desired::nothing);
             let mut outcome = Outcome::default();
             step_towards(writer, &nothing, Timestamp::now(), &mut outcome).await;

@@ -3,9 +3,8 @@
 
 use super::apply::Writer;
 use super::context::Context;
-use super::error::ApplyError;
+use super::error::{ApplyError, bounded};
 use super::history::last_valid;
-use super::status_inputs::bounded;
 use crate::controller::build::{self, Resources};
 use crate::controller::validate::{self, Valid};
 use pd_crds::PdDeployment;

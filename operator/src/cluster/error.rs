@@ -23,6 +23,16 @@ pub(crate) enum ApplyError {
         owner: String,
     },
     #[error(
+        "{kind} {name} exists and is not watched, so that its size is not known; give it the label \
+         {}={deployment} again, or delete it",
+        labels::DEPLOYMENT
+    )]
+    NotWatched {
+        kind: String,
+        name: String,
+        deployment: String,
+    },
+    #[error(
         "{kind} {name} exists and is not pdserve's, which needs that name in each namespace with a \
          PDDeployment; delete that {kind}, or label it {}=true to hand it over",
         labels::SHARED
@@ -77,4 +87,14 @@ fn message_of(error: &kube::Error) -> String {
     } else {
         error.to_string()
     }
+}
+
+/// A message as a condition may carry it: Events end at 1 kB.
+pub(super) fn bounded(message: &impl ToString) -> String {
+    let mut text = message.to_string();
+    if let Some((end, _)) = text.char_indices().nth(1000) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }

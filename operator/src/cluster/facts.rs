@@ -117,6 +117,11 @@ impl PodFacts {
         iter::once(&self.pod).chain(&self.group.followers)
     }
 
+    /// Whether it is a worker, and no router: a router's pod has no slot.
+    pub(crate) fn is_worker(&self) -> bool {
+        self.slot.is_some()
+    }
+
     /// Whether all of its containers pass their probes.
     pub(crate) fn ready(&self) -> bool {
         let name = match self.component {

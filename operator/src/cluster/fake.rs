@@ -16,7 +16,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use pd_crds::pod::Pod;
-use pd_crds::{PdDeployment, document};
+use pd_crds::{PdDeployment, PdPool, document};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -106,6 +106,15 @@ impl FakeApi {
         for path in self.stored(|object| object["kind"] == "Pod") {
             let pod: Pod = serde_json::from_value(self.find(&path)).expect("a Pod");
             context.index.pods.put(&key, &pod.metadata.clone(), pod);
+        }
+    }
+
+    /// Brings a deployment's pools into the index, as their watch would.
+    pub(crate) fn report_pools(&self, context: &Context, deployment: &PdDeployment) {
+        let key = ObjectRef::from_obj(deployment);
+        for path in self.stored(|object| object["kind"] == "PDPool") {
+            let pool: PdPool = serde_json::from_value(self.find(&path)).expect("a PDPool");
+            context.index.pools.put(&key, &pool.metadata.clone(), pool);
         }
     }
 

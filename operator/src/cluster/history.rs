@@ -103,7 +103,7 @@ pub(crate) async fn record_revision(writer: &Writer<'_>) -> Result<(), ApplyErro
         None => {
             writer
                 .create(&record, &writer.context.index.revisions, pruned)
-                .await?
+                .await?;
         }
     }
     let others = known.iter().filter(|known| known.name_any() != name);

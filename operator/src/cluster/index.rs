@@ -11,8 +11,8 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use pd_crds::PdPool;
 use pd_crds::pod::Pod;
 
-/// Reading it needs no request. What this process created, applied or scaled is in it at once; all else, such as a patch
-/// of a pod or a deletion, once its watch reports it.
+/// What the watches reported, to be read without a request. What this process created, applied or scaled is in it at
+/// once, and so is what it removed of shared objects; all else, such as a patch of a pod, once its watch reports it.
 #[cfg_attr(test, derive(Default))]
 pub(crate) struct Index {
     pub(crate) nodes: Nodes,

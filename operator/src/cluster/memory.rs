@@ -1,5 +1,5 @@
-//! What this process remembers of each deployment between two reconciles. The cluster holds none of it: an operator
-//! that takes over begins without, and finds it out again.
+//! What this process remembers of each deployment between two reconciles. None of it must last: an
+//! operator that takes over begins without, and reads it from the cluster or finds it out again.
 
 use super::admin_token::AdminToken;
 use super::children::Stored;

@@ -176,6 +176,10 @@ fn reason(error: &ReconcileError) -> &'static str {
             ..
         } => "Foreign",
         ReconcileError::Apply {
+            error: ApplyError::NotWatched { .. },
+            ..
+        } => "NotWatched",
+        ReconcileError::Apply {
             error: ApplyError::Write { source, .. },
             ..
         } => match &**source {

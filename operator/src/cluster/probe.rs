@@ -4,6 +4,9 @@
 //! NIC without its link. Its readiness gate then must not latch, or a rollout would go on and take
 //! the workers away that do serve. Where requests came first, the worker's own count of KV bytes
 //! says it; else one token over the real path does.
+//!
+//! A probe passes once KV moved; or where it cannot: the worker has no peer of its kind, none that could be asked came
+//! within 30 s, or a worker asks for a key, which only routers hold.
 
 use crate::controller::build::component::Component;
 use crate::http_client::{CallError, HttpClient};
@@ -32,7 +35,7 @@ const PROMPT_LEN: usize = 8;
 pub(crate) enum Probed {
     /// Not yet at its end.
     Runs,
-    /// KV moved, or there is no peer to move it to.
+    /// KV moved, or cannot be seen to move: see the module.
     Passed,
     /// What went wrong last, with whom.
     Failed(String),

@@ -1,10 +1,10 @@
 //! One reconcile of a deployment. It assumes nothing about the one before it.
 //!
 //! Life of a reconcile: what may need the apiserver first, which is the finalizer, the [`EffectiveSpec`] and the admin
-//! token; then five phases: [`Snapshot::read`] → [`observe`] → [`decide_writes`] → [`write`] → [`report`]. `observe` only
-//! reads from the deployment's processes, `decide_writes` does no I/O, and only `write` changes something: it writes to
-//! the apiserver and asks workers to drain. One that is deleted, or has no valid spec, goes through
-//! [`deletion`](super::deletion) instead.
+//! token; then five phases: [`Snapshot::read`] → [`observe`] → [`decide_writes`] → [`write`] → [`report`]. `observe` asks the
+//! processes, and sends one token over a new worker's KV path; `decide_writes` does no I/O; `write` changes what runs,
+//! by writes to the apiserver and by asking workers to drain; `report` writes the statuses. One that is deleted, or has
+//! no valid spec, goes through [`deletion`](super::deletion) instead.
 
 use super::admin_secret::ensure_token;
 use super::admin_token::AdminToken;
@@ -13,14 +13,14 @@ use super::context::Context;
 use super::decide::{Writes, decide_writes};
 use super::deletion::{delete_all, ensure_finalizer, refuse};
 use super::effective_spec::EffectiveSpec;
-use super::error::{ApplyError, ReconcileError};
+use super::error::{ApplyError, ReconcileError, bounded};
 use super::facts::PodFacts;
 use super::observe::{Clients, POLL_INTERVAL, observe};
 use super::report::{Report, report, write_report};
 use super::scaling::{INTERVAL, put_scaler, take_scaler};
 use super::snapshot::Snapshot;
 use super::status;
-use super::status_inputs::{bounded, status_inputs};
+use super::status_inputs::status_inputs;
 use super::write::{Outcome, write};
 use crate::controller::plan::{Observed, ObservedPod};
 use crate::scaler::Scaler;
@@ -170,7 +170,7 @@ fn first_timer(
 ) -> Option<Duration> {
     let (spec, pods) = (snapshot.spec(), &snapshot.pods);
     let is_leaving = |pod: &ObservedPod| pod.leaving.is_some_and(|leaving| !leaving.terminated);
-    let is_coming = |facts: &PodFacts| facts.slot.is_some() && facts.ready() && !facts.routable();
+    let is_coming = |facts: &PodFacts| facts.is_worker() && facts.ready() && !facts.routable();
     let polls = observed.pods.iter().any(is_leaving) || pods.iter().any(is_coming);
     // A watch reports progress until then.
     let overdue_in = time_left(snapshot).filter(|_| status::is_progressing(status));

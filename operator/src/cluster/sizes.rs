@@ -40,8 +40,8 @@ fn decide_size(snapshot: &Snapshot<'_>, pool: &Pool) -> (u32, Option<PoolWrite>)
     let mut object = pool.object(snapshot.deployment());
     let follows_spec = snapshot.spec().autoscaling.mode == ScalingMode::Off;
     let Some(stored) = &snapshot.pools[pool.role] else {
-        if !follows_spec && let Some(workers) = workers_that_stay(snapshot, pool.role) {
-            object.spec.replicas = workers;
+        if !follows_spec && let Some(size) = size_before(snapshot, pool.role) {
+            object.spec.replicas = size;
         }
         let replicas = u32::try_from(object.spec.replicas).unwrap_or(0);
         return (replicas, Some(PoolWrite::Create(Box::new(object))));
@@ -61,8 +61,13 @@ fn decide_size(snapshot: &Snapshot<'_>, pool: &Pool) -> (u32, Option<PoolWrite>)
     (pool.replicas, Some(write))
 }
 
-/// How many workers a pool has whose object was deleted beside them: what an autoscaler asked for is not known any more,
-/// and the first size could end most of them. Nothing where it has none.
+/// The size of a pool whose object was deleted, for the first size could end most of its workers: what the status says,
+/// or where that says none, as of a deployment that was suspended, as many as there are. Nothing where there are none.
+fn size_before(snapshot: &Snapshot<'_>, role: PoolRole) -> Option<i32> {
+    let reported = reported_size(snapshot, role).filter(|size| *size > 0);
+    reported.or_else(|| workers_that_stay(snapshot, role))
+}
+
 fn workers_that_stay(snapshot: &Snapshot<'_>, role: PoolRole) -> Option<i32> {
     let workers = snapshot.pods.iter().filter(|facts| {
         facts.component.pool_role() == Some(role) && !facts.leaves() && !facts.has_ended()
@@ -76,11 +81,17 @@ fn workers_that_stay(snapshot: &Snapshot<'_>, role: PoolRole) -> Option<i32> {
 fn had_wanted(snapshot: &Snapshot<'_>, pool: &Pool) -> bool {
     let status = snapshot.deployment().status.as_ref();
     let status = status.filter(|status| !status::says_write_failed(status));
-    let wanted = status.map(|status| match pool.role {
+    let wanted = status.and_then(|_| reported_size(snapshot, pool.role));
+    wanted.and_then(|wanted| u32::try_from(wanted).ok()) == Some(pool.replicas)
+}
+
+/// The size that was wanted when the status was last written.
+fn reported_size(snapshot: &Snapshot<'_>, role: PoolRole) -> Option<i32> {
+    let status = snapshot.deployment().status.as_ref()?;
+    Some(match role {
         PoolRole::Decode => status.pools.decode.desired,
         PoolRole::Prefill => status.pools.prefill.desired,
-    });
-    wanted.and_then(|wanted| u32::try_from(wanted).ok()) == Some(pool.replicas)
+    })
 }
 
 /// The disruption budgets of pools and routers.
@@ -94,7 +105,7 @@ pub(crate) fn decide_budgets(
         nodes: pool.nodes,
     });
     let pools: Vec<Evictable> = pools.collect();
-    let mut workers = snapshot.pods.iter().filter(|facts| facts.slot.is_some());
+    let mut workers = snapshot.pods.iter().filter(|facts| facts.is_worker());
     // In a rollout there are more than wanted, and still only one of them may go.
     let exist = workers.clone().map(|facts| facts.members().count());
     let exist = u32::try_from(exist.sum::<usize>()).unwrap_or(u32::MAX);

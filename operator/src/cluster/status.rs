@@ -1,10 +1,11 @@
 //! The status of a deployment and of its pools, as functions of what was observed.
 
 mod conditions;
+mod inputs;
 
 pub(crate) use conditions::{CANNOT_APPLY, INVALID_SPEC};
+pub(crate) use inputs::StatusInputs;
 
-use super::status_inputs::StatusInputs;
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, Observed, ObservedPod};
 use conditions::{conditions, refused_conditions};

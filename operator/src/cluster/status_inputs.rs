@@ -1,52 +1,15 @@
 //! What a status is made of beside the pods.
 
+use super::error::bounded;
 use super::facts::PodFacts;
 use super::snapshot::Snapshot;
+use super::status::StatusInputs;
 use super::write::Outcome;
 use crate::controller::build::component::Component;
 use crate::controller::build::{Resources, revision, router, service};
 use crate::controller::plan::Observed;
-use k8s_openapi::jiff::Timestamp;
 use pd_crds::PdDeploymentSpec;
 use pd_crds::status::Decision;
-use pd_crds::stuck::Stuck;
-
-/// What the status says beside the pods.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct StatusInputs {
-    /// Routers that are ready, of those wanted.
-    pub(crate) routers: (i32, i32),
-    pub(crate) endpoint: String,
-    /// Revision of both pools together that the spec asks for.
-    pub(crate) revision: String,
-    pub(crate) suspended: bool,
-    /// Why the spec's last edit is not carried out, and the one before is.
-    pub(crate) refused: Option<String>,
-    /// Which workers run another image than new ones would.
-    pub(crate) drifted: Option<String>,
-    /// Whether a router runs that is not as the spec wants it.
-    pub(crate) replaces_routers: bool,
-    /// What the last writes ran into; nothing if all went well.
-    pub(crate) trouble: Option<String>,
-    /// What keeps the first pod that does not start from starting.
-    pub(crate) stuck: Option<Stuck>,
-    /// Why a worker that runs is not admitted: its KV reaches no peer.
-    pub(crate) unpaired: Option<String>,
-    /// The last decisions of the autoscaler.
-    pub(crate) decisions: Vec<Decision>,
-    /// When something last went forward.
-    pub(crate) progressed: Option<Timestamp>,
-}
-
-// === impl StatusInputs ===
-
-impl StatusInputs {
-    /// What keeps a worker from serving, in the words of the component that knows.
-    pub(super) fn obstacle(&self) -> Option<&str> {
-        let stuck = self.stuck.as_ref().map(|stuck| stuck.message.as_str());
-        stuck.or(self.unpaired.as_deref())
-    }
-}
 
 pub(super) fn status_inputs(
     snapshot: &Snapshot<'_>,
@@ -109,14 +72,4 @@ fn image_drift(facts: &[PodFacts], resources: &Resources) -> Option<String> {
         "{} pods of this revision run another image ({runs}) than new ones ({wanted})",
         drifted.len()
     ))
-}
-
-/// A message as a condition may carry it: Events end at 1 kB.
-pub(super) fn bounded(message: &impl ToString) -> String {
-    let mut text = message.to_string();
-    if let Some((end, _)) = text.char_indices().nth(1000) {
-        text.truncate(end);
-        text.push('…');
-    }
-    text
 }

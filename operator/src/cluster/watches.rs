@@ -1,4 +1,4 @@
-//! The watches of everything a deployment owns, and the reconciles that they ask for.
+//! The watches of everything a deployment owns but its Secret, and the reconciles that they ask for.
 
 use super::children::{Child, Children, NotifyOf, Stored, Watch, watch, watch_metadata};
 use super::context::Context;
@@ -26,7 +26,7 @@ use pd_protocol::labels;
 use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
 
-/// Starts the watches of everything a deployment owns, and waits until each has listed.
+/// Starts the watches of everything a deployment owns but its Secret, and waits until each has listed.
 pub(super) async fn start(
     client: Client,
     config: &ClusterConfig,

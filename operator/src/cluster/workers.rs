@@ -27,7 +27,7 @@ use std::net::SocketAddr;
 /// One write to a worker's pods. Each is safe to repeat.
 #[derive(Debug)]
 pub(crate) enum WorkerWrite<'a> {
-    /// Latch the readiness gate: every router sends requests to it.
+    /// Latch the readiness gate: every ready router sends to it, and its KV probe passed.
     Admit(&'a PodFacts),
     /// Add labels that selectors need.
     Label(&'a PodFacts, BTreeMap<&'static str, &'static str>),
@@ -42,13 +42,24 @@ pub(crate) enum WorkerWrite<'a> {
         slot: Slot,
     },
     /// Mark it as leaving, for routers to see; nothing leads back.
-    Leave(&'a PodFacts),
+    Leave(&'a PodFacts, HeldBackBy),
     /// Ask it to finish what it has and take nothing new.
     Drain(&'a PodFacts),
     Delete(&'a PodFacts, Leaving),
 }
 
-/// What workers need that stay: a gate that latches, labels, followers.
+/// Which admissions hold a worker back that is to leave, while they take no effect: its successor may be among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeldBackBy {
+    /// It does not serve, or is lost.
+    None,
+    /// It is more than its pool needs.
+    OwnPool,
+    /// It is replaced: prefill and decode are, in step.
+    AnyPool,
+}
+
+/// What workers need at any size of their pools: gates, labels and followers. One that leaves gets labels, too.
 pub(crate) fn upkeep<'a>(
     pods: &'a [PodFacts],
     observed: &Observed,
@@ -64,7 +75,7 @@ pub(crate) fn upkeep<'a>(
     admitted.chain(rest).collect()
 }
 
-/// Workers whose gate is to latch: every router has acknowledged them.
+/// Workers whose gate is to latch: every ready router sends to them, and their KV probe passed.
 fn to_admit<'a>(pods: &'a [PodFacts], observed: &Observed) -> impl Iterator<Item = &'a PodFacts> {
     pods.iter().filter(|facts| {
         let name = facts.pod.name_any();
@@ -103,10 +114,13 @@ pub(crate) fn steps<'a>(
             let role = component.pool_role()?;
             Some(WorkerWrite::Create {
                 pool: resources?.pool(role),
-                slot: next_slot(*component, *ordinal, pods),
+                slot: Slot::first(*ordinal),
             })
         }
-        Action::Leave { pod } => find(pod).map(WorkerWrite::Leave),
+        Action::Leave { pod } => {
+            let facts = find(pod)?;
+            Some(WorkerWrite::Leave(facts, held_back_by(facts, resources)))
+        }
         Action::Drain { pod } => find(pod).map(WorkerWrite::Drain),
         Action::Terminate { pod } => {
             let mut observed = observed.pods.iter();
@@ -119,17 +133,20 @@ pub(crate) fn steps<'a>(
     writes.collect()
 }
 
-/// The next incarnation of an ordinal: the first, because the plan names only ordinals that no pod has.
-fn next_slot(component: Component, ordinal: u32, pods: &[PodFacts]) -> Slot {
-    let of_component = pods.iter().filter(|facts| facts.component == component);
-    let slots = of_component.filter_map(|facts| facts.slot);
-    let last = slots
-        .filter(|slot| slot.ordinal == ordinal)
-        .map(|slot| slot.incarnation)
-        .max();
-    Slot {
-        ordinal,
-        incarnation: last.unwrap_or(0) + 1,
+fn held_back_by(facts: &PodFacts, resources: Option<&Resources>) -> HeldBackBy {
+    let serves = facts.ready() && facts.routable();
+    if !serves || facts.disposition == NodeDisposition::Lost {
+        return HeldBackBy::None;
+    }
+    let pool = resources.zip(facts.component.pool_role());
+    let wanted = pool.map(|(resources, role)| &resources.pool(role).revision);
+    let is_as_wanted = facts.disposition == NodeDisposition::Keep
+        && !facts.holds_old_token
+        && wanted == Some(&facts.revision());
+    if is_as_wanted {
+        HeldBackBy::OwnPool
+    } else {
+        HeldBackBy::AnyPool
     }
 }
 
@@ -157,7 +174,7 @@ pub(crate) async fn write_worker(
             create_worker(writer, &pool.pod(*slot, ports)).await?;
             Ok(true)
         }
-        WorkerWrite::Leave(facts) => {
+        WorkerWrite::Leave(facts, _) => {
             let leaves = leave(writer, &facts.pod).await?;
             if let Some(event) = worker_replaced(facts).filter(|_| leaves) {
                 writer.publish(&event).await;
@@ -172,13 +189,26 @@ pub(crate) async fn write_worker(
     }
 }
 
+// === impl HeldBackBy ===
+
+impl HeldBackBy {
+    /// Whether a worker stays while those of these components are not admitted.
+    pub(crate) fn holds_back(self, worker: Component, unadmitted: &[Component]) -> bool {
+        match self {
+            Self::None => false,
+            Self::OwnPool => unadmitted.contains(&worker),
+            Self::AnyPool => !unadmitted.is_empty(),
+        }
+    }
+}
+
 // === impl WorkerWrite ===
 
 impl WorkerWrite<'_> {
     /// Whether it is a step towards the size of a pool.
     pub(crate) fn follows_size(&self) -> bool {
         match self {
-            Self::Create { .. } | Self::Leave(_) => true,
+            Self::Create { .. } | Self::Leave(..) => true,
             Self::Admit(_) | Self::Label(..) | Self::CreateFollowers { .. } => false,
             Self::Drain(_) | Self::Delete(..) => false,
         }
@@ -191,7 +221,7 @@ impl WorkerWrite<'_> {
             Self::Label(facts, _) => ("label", facts.pod.name_any()),
             Self::CreateFollowers { leader, .. } => ("create followers of", leader.pod.name_any()),
             Self::Create { pool, slot } => ("create", pool.pod_name(*slot)),
-            Self::Leave(facts) => ("leave", facts.pod.name_any()),
+            Self::Leave(facts, _) => ("leave", facts.pod.name_any()),
             Self::Drain(facts) => ("drain", facts.pod.name_any()),
             Self::Delete(facts, _) => ("delete", facts.pod.name_any()),
         }
@@ -274,7 +304,7 @@ async fn create_followers(
 
 async fn create_worker(writer: &Writer<'_>, pod: &v1::Pod) -> Result<(), ApplyError> {
     let known = &writer.context.index.pods;
-    writer.create(pod, known, |pod| pod).await
+    writer.create(pod, known, |pod| pod).await.map(drop)
 }
 
 fn ports_for(writer: &Writer<'_>, pool: &Pool, pod: &str) -> WorkerPorts {

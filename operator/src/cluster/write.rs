@@ -1,6 +1,6 @@
 //! Carries out what a reconcile decided. A write that fails keeps no other from being tried, unless that builds on it:
 //! routers build on what the namespace shares; budgets, and steps towards a size, on the sizes of both pools; a worker
-//! leaves only if every admission took effect.
+//! that serves leaves only if the admissions took effect among which its successor may be.
 
 use super::admin::Admin;
 use super::apply::Writer;
@@ -16,7 +16,8 @@ use super::snapshot::Snapshot;
 use super::workers::{WorkerWrite, write_worker};
 use futures::future::join_all;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
+use pd_crds::PdPool;
 
 /// How the writes went.
 #[derive(Debug, Default)]
@@ -76,8 +77,8 @@ pub(crate) async fn write(
     outcome
 }
 
-/// Writes to workers, each whether or not another failed; but none leaves after an admission that took no effect, for
-/// its successor may be the one that does not serve yet. The next reconcile decides again.
+/// Writes to workers, each whether or not another failed; but none that serves leaves after an admission that took no
+/// effect, where its successor may be the one that does not serve yet. The next reconcile decides again.
 pub(crate) async fn write_workers(
     writer: &Writer<'_>,
     admin: Option<&Admin>,
@@ -88,15 +89,18 @@ pub(crate) async fn write_workers(
         .iter()
         .copied()
         .partition(|write| matches!(write, WorkerWrite::Drain(_)));
-    let mut may_leave = true;
+    let mut unadmitted = Vec::new();
     for write in rest {
-        if matches!(write, WorkerWrite::Leave(_)) && !may_leave {
+        if let WorkerWrite::Leave(facts, held_back_by) = write
+            && held_back_by.holds_back(facts.component, &unadmitted)
+        {
             continue;
         }
         let written = write_worker(writer, admin, write).await;
-        let took_effect = matches!(written, Ok(true));
+        if let (WorkerWrite::Admit(facts), Ok(false) | Err(_)) = (write, &written) {
+            unadmitted.push(facts.component);
+        }
         outcome.note(written.map(drop));
-        may_leave &= took_effect || !matches!(write, WorkerWrite::Admit(_));
     }
     // At the same time: one that does not answer must not make the others wait.
     let drains = drains
@@ -128,7 +132,15 @@ async fn write_size(writer: &Writer<'_>, write: &PoolWrite) -> Result<(), ApplyE
     match write {
         PoolWrite::Create(pool) => {
             let known = &writer.context.index.pools;
-            writer.create(&**pool, known, |pool| pool).await
+            if writer.create(&**pool, known, |pool| pool).await? {
+                return Ok(());
+            }
+            // Its size may be another one than was decided for one that is to be made.
+            Err(ApplyError::NotWatched {
+                kind: PdPool::kind(&()).into_owned(),
+                name: pool.name_any(),
+                deployment: writer.deployment.name_any(),
+            })
         }
         PoolWrite::Scale {
             name,

@@ -36,8 +36,8 @@ pub(crate) struct ObservedPod {
     pub(crate) revision: String,
     /// Its container passes its probes.
     pub(crate) ready: bool,
-    /// Every router sends requests to it, and KV was seen to move: on a cluster its readiness gate has latched, or does so
-    /// in this reconcile.
+    /// Every ready router sends to it, and its KV probe passed: on a cluster its readiness gate has latched, or does so in
+    /// this reconcile.
     pub(crate) admitted: bool,
     pub(crate) disposition: NodeDisposition,
     /// Its GPU is degraded; known only while the autoscaler asks.
@@ -87,7 +87,7 @@ pub(crate) struct Observed {
 /// One step. Each is safe to repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Start the next incarnation of an ordinal.
+    /// Start a pod of an ordinal that none has.
     Create { component: Component, ordinal: u32 },
     /// Begin a pod's way out; nothing leads back.
     Leave { pod: String },

@@ -24,6 +24,7 @@ fn mk_operator(api: &FakeApi, image: &str) -> Arc<Context> {
     if !stored.is_null() {
         observe(&context, &stored);
     }
+    api.report_pools(&context, &mk_deployment("a", "ns"));
     Arc::new(context)
 }
 

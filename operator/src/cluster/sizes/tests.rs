@@ -93,33 +93,66 @@ async fn a_size_that_could_not_be_written_is_reported_as_wanted_and_is_no_other_
     assert_eq!(undone, [""; 0]);
 }
 
+/// A deployment of three workers each, whose decode pool's object is not known; gives the size that is decided.
+fn created(mode: ScalingMode, status: Option<i32>) -> i32 {
+    let mut deployment = mk_deployment("a", "ns");
+    deployment.spec.autoscaling.mode = mode;
+    let pools = &mut deployment.spec.pools;
+    for pool in [&mut pools.prefill, &mut pools.decode] {
+        let is_auto = mode == ScalingMode::Auto;
+        pool.replicas = Some(1).filter(|_| !is_auto);
+        pool.min_replicas = Some(1).filter(|_| is_auto);
+        pool.max_replicas = Some(4).filter(|_| is_auto);
+    }
+    deployment.status = status.map(|desired| {
+        let mut status = PdDeploymentStatus::default();
+        status.pools.decode.desired = desired;
+        status
+    });
+    let effective = mk_effective(&deployment);
+    let workers = (0..3).flat_map(|first| mk_workers(&effective, first, true));
+    let mut snapshot = mk_with(&effective, workers.collect());
+    snapshot.pools.decode = None;
+    let (desired, writes) = decide_sizes(&snapshot);
+    let [PoolWrite::Create(pool)] = &writes[..] else {
+        panic!("one pool is made");
+    };
+    let replicas = i32::try_from(desired[1].replicas);
+    assert_eq!(Ok(pool.spec.replicas), replicas);
+    pool.spec.replicas
+}
+
 #[test]
 fn a_pool_whose_object_was_deleted_keeps_its_workers_where_an_autoscaler_sized_it() {
-    let created = |mode| {
-        let mut deployment = mk_deployment("a", "ns");
-        deployment.spec.autoscaling.mode = mode;
-        let pools = &mut deployment.spec.pools;
-        for pool in [&mut pools.prefill, &mut pools.decode] {
-            let is_auto = mode == ScalingMode::Auto;
-            pool.replicas = Some(1).filter(|_| !is_auto);
-            pool.min_replicas = Some(1).filter(|_| is_auto);
-            pool.max_replicas = Some(4).filter(|_| is_auto);
-        }
-        let effective = mk_effective(&deployment);
-        let workers = (0..3).flat_map(|first| mk_workers(&effective, first, true));
-        let mut snapshot = mk_with(&effective, workers.collect());
-        snapshot.pools.decode = None;
-        let (desired, writes) = decide_sizes(&snapshot);
-        let [PoolWrite::Create(pool)] = &writes[..] else {
-            panic!("one pool is made");
-        };
-        assert_eq!(
-            pool.spec.replicas,
-            i32::try_from(desired[1].replicas).unwrap()
-        );
-        pool.spec.replicas
-    };
-    assert_eq!(created(ScalingMode::External), 3);
-    assert_eq!(created(ScalingMode::Auto), 3);
-    assert_eq!(created(ScalingMode::Off), 1, "the spec's size");
+    assert_eq!(created(ScalingMode::External, None), 3);
+    assert_eq!(created(ScalingMode::Auto, None), 3);
+    assert_eq!(created(ScalingMode::Off, None), 1, "the spec's size");
+}
+
+#[test]
+fn a_pool_whose_object_was_deleted_in_a_rollout_has_its_size_again_and_not_the_surge() {
+    assert_eq!(created(ScalingMode::External, Some(2)), 2);
+    assert_eq!(created(ScalingMode::Off, Some(2)), 1, "the spec's size");
+    assert_eq!(created(ScalingMode::External, Some(0)), 3, "suspended");
+}
+
+#[tokio::test]
+async fn a_pool_that_exists_and_is_not_watched_has_no_known_size_and_gets_no_worker() {
+    let api = FakeApi::default();
+    let context = Arc::new(api.context(mk_config()));
+    let mut deployment = mk_deployment("a", "ns");
+    deployment.spec.autoscaling.mode = ScalingMode::External;
+    reconciled(&api, &context, &deployment).await;
+    let key = ObjectRef::from_obj(&deployment);
+    context.index.pools.take(&key, "a-decode");
+    context.index.pods.take(&key, "a-decode-0-1");
+    api.remove("/api/v1/namespaces/ns/pods/a-decode-0-1");
+    let failed = reconcile(Arc::new(deployment), context).await;
+    let error = failed.expect_err("its size is not known").to_string();
+    assert!(
+        error.starts_with("PDPool a-decode exists and is not watched"),
+        "{error}"
+    );
+    let decode = api.find("/api/v1/namespaces/ns/pods/a-decode-0-1");
+    assert!(decode.is_null(), "{decode}");
 }

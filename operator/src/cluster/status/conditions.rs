@@ -1,6 +1,6 @@
 //! The conditions of a deployment: what each claims, and since when.
 
-use crate::cluster::status_inputs::StatusInputs;
+use super::inputs::StatusInputs;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;

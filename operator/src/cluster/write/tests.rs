@@ -6,6 +6,7 @@ use crate::cluster::decide::decide_writes;
 use crate::cluster::fake::{FakeApi, create, mk_config, mk_deployment};
 use crate::cluster::reconcile::reconcile;
 use crate::cluster::snapshot::fixture::{mk_effective, mk_observed, mk_there, mk_with, mk_workers};
+use crate::cluster::workers::HeldBackBy;
 use crate::controller::plan::{Leaving, Observed};
 use axum::Router;
 use http::Method;
@@ -73,6 +74,52 @@ async fn no_worker_leaves_while_its_successors_gate_has_not_latched() {
 }
 
 #[tokio::test]
+async fn an_admission_that_is_refused_keeps_none_that_does_not_depend_on_it_from_leaving() {
+    let deployment = mk_deployment("a", "ns");
+    let effective = mk_effective(&deployment);
+    let mut workers = mk_workers(&effective, 0, false);
+    workers.extend((1..4).flat_map(|first| mk_workers(&effective, first, true)));
+    let mut snapshot = mk_with(&effective, workers);
+    for facts in &mut snapshot.pods {
+        // Prefill's gate of 0 has not latched, and decode's has.
+        let name = facts.pod.name_any();
+        if name == "a-prefill-3-1" {
+            facts.disposition = NodeDisposition::Lost;
+        }
+        if name == "a-prefill-2-1" {
+            let mut pod = json!(*facts.pod);
+            pod["status"]["conditions"] = json!([]);
+            facts.pod = Arc::new(serde_json::from_value(pod).expect("a Pod"));
+        }
+    }
+    snapshot
+        .pods
+        .retain(|facts| facts.pod.name_any() != "a-decode-0-1");
+    let mut observed = mk_observed(&snapshot);
+    for pod in &mut observed.pods {
+        (pod.ready, pod.admitted) = match pod.name.as_str() {
+            "a-prefill-2-1" => (false, false),
+            _ => (true, true),
+        };
+        if pod.name == "a-prefill-3-1" {
+            pod.disposition = NodeDisposition::Lost;
+        }
+    }
+    let api = FakeApi::default();
+    let context = api.context(mk_config());
+    api.refuse(Method::PATCH, &format!("{PODS}/a-prefill-0-1/status"), 403);
+    let (_, writes) = written(&api, &context, &snapshot, &observed).await;
+    let left = [
+        "PATCH /a-prefill-0-1/status",
+        "PATCH /a-prefill-3-1",
+        "PATCH /a-prefill-2-1",
+        "PATCH /a-decode-3-1",
+        "PATCH /a-decode-2-1",
+    ];
+    assert_eq!(writes, left, "a-prefill-1-1 stays");
+}
+
+#[tokio::test]
 async fn a_worker_on_its_way_out_goes_although_no_pool_can_be_sized() {
     let (api, mut deployment) = (FakeApi::default(), mk_deployment("a", "ns"));
     let before = mk_effective(&deployment);
@@ -122,7 +169,7 @@ async fn only_a_worker_that_leaves_has_an_event() {
         let context = api.context(mk_config());
         let writer = mk_writer(&context, &deployment);
         let mut outcome = Outcome::default();
-        let leave = WorkerWrite::Leave(&facts);
+        let leave = WorkerWrite::Leave(&facts, HeldBackBy::None);
         write_workers(&writer, None, &[&leave], &mut outcome).await;
         let published = api.stored(|object| object["reason"] == "WorkerReplaced");
         assert_eq!(published.len(), events, "{code:?}");

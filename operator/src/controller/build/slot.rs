@@ -1,6 +1,7 @@
 //! Where a worker stands in its pool: part of its name.
 
-/// A place in a pool. A pod that takes the place of another is its next incarnation.
+/// A place in a pool. On this machine a process that takes the place of another is its next incarnation. On a cluster the
+/// incarnation is always 1: a name comes back once its pod is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slot {
     pub(crate) ordinal: u32,
@@ -10,6 +11,14 @@ pub(crate) struct Slot {
 // === impl Slot ===
 
 impl Slot {
+    /// Where no process stood before, or on a cluster, where no pod stands now.
+    pub(crate) fn first(ordinal: u32) -> Self {
+        Self {
+            ordinal,
+            incarnation: 1,
+        }
+    }
+
     /// Reads a pod's name back; nothing if it is not one of `base`'s.
     pub(crate) fn of_pod(base: &str, name: &str) -> Option<Self> {
         let (ordinal, incarnation) = name

@@ -1,0 +1,42 @@
+//! What a status is made of beside the pods.
+
+use k8s_openapi::jiff::Timestamp;
+use pd_crds::status::Decision;
+use pd_crds::stuck::Stuck;
+
+/// What the status says beside the pods.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StatusInputs {
+    /// Routers that are ready, of those wanted.
+    pub(crate) routers: (i32, i32),
+    pub(crate) endpoint: String,
+    /// Revision of both pools together that the spec asks for.
+    pub(crate) revision: String,
+    pub(crate) suspended: bool,
+    /// Why the spec's last edit is not carried out, and the one before is.
+    pub(crate) refused: Option<String>,
+    /// Which workers run another image than new ones would.
+    pub(crate) drifted: Option<String>,
+    /// Whether a router runs that is not as the spec wants it.
+    pub(crate) replaces_routers: bool,
+    /// What the last writes ran into; nothing if all went well.
+    pub(crate) trouble: Option<String>,
+    /// What keeps the first pod that does not start from starting.
+    pub(crate) stuck: Option<Stuck>,
+    /// Why a worker that runs is not admitted: its KV reaches no peer.
+    pub(crate) unpaired: Option<String>,
+    /// The last decisions of the autoscaler.
+    pub(crate) decisions: Vec<Decision>,
+    /// When something last went forward.
+    pub(crate) progressed: Option<Timestamp>,
+}
+
+// === impl StatusInputs ===
+
+impl StatusInputs {
+    /// What keeps a worker from serving, in the words of the component that knows.
+    pub(super) fn obstacle(&self) -> Option<&str> {
+        let stuck = self.stuck.as_ref().map(|stuck| stuck.message.as_str());
+        stuck.or(self.unpaired.as_deref())
+    }
+}
