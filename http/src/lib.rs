@@ -5,7 +5,7 @@
 //! an answer → a request goes to the [`Router`], its body with a deadline between pieces → a sweep each second ends
 //! connections whose client owes for too long.
 //!
-//! Deadlines are swept and not timed one by one, so that a request arms no timer.
+//! Deadlines are swept and not timed one by one, so that a request arms no timer but for a body that is waited for.
 
 mod body;
 mod connections;

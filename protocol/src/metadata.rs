@@ -1,5 +1,5 @@
 //! `MetadataBuffers` on the wire: one contiguous row per request with what prefill knows and
-//! decode needs, sent with the last chunk. Decode reads it once every part of the room was counted; until then it may
+//! decode needs, sent with the last chunk. Decode reads it as soon as every part of the room was counted; until then it may
 //! be here in part, and before the pages. Source: docs/sglang-protocol.md#metadata.
 //!
 //! Fields stand in SGLang's order, each at least 64 bytes (the smallest write that every network

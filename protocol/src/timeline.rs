@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum Stage {
     /// Router: head of the client's request read.
     RouterAccepted,
-    /// Router: a pair was chosen and both legs were sent.
+    /// Router: a pair was chosen; both legs are about to be sent.
     RouterDispatched,
     /// Router: first byte of decode's body relayed.
     RouterFirstByte,

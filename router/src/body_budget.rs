@@ -56,24 +56,4 @@ impl BodyBudget {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Facts about room for bodies.
-
-    use super::*;
-
-    #[test]
-    fn bodies_share_what_there_is_and_give_it_back() {
-        let budget = BodyBudget::new(4 * PIECE_BYTES);
-        let (mut one, mut other, mut small) = Default::default();
-        budget.grow(&mut one, 3 * PIECE_BYTES).unwrap();
-        budget.grow(&mut one, 3 * PIECE_BYTES + 1).unwrap();
-        budget.grow(&mut other, PIECE_BYTES).unwrap();
-        let refused = budget.grow(&mut other, 2 * PIECE_BYTES);
-        assert_eq!(refused, Err(BodiesTooLarge(4 * PIECE_BYTES)));
-        budget.grow(&mut small, PIECE_BYTES - 1).unwrap();
-        drop(one);
-        budget.grow(&mut other, 4 * PIECE_BYTES).unwrap();
-        drop(other);
-        assert_eq!(budget.pieces.available_permits(), 4);
-    }
-}
+mod tests;

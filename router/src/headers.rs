@@ -1,5 +1,5 @@
-//! Headers that end at the router: those of one connection, those that the router replaces, and the
-//! bearer token; and the one that holds a request's id.
+//! Headers that end at the router: those of one connection, those that the router replaces, and, where keys are asked
+//! for, the bearer token; and the one that holds a request's id.
 
 use http::HeaderMap;
 use http::header::{

@@ -1,8 +1,8 @@
 //! The seam to the network: every socket of the router is opened here, and nothing else names
 //! tokio's sockets or builds a client of the apiserver.
 //!
-//! A simulation of the whole system puts its own network behind this module: two types and three
-//! functions, [`connect`] to a worker, [`listen`] for clients, [`cluster`] to the apiserver. A
+//! A simulation of the whole system puts its own network behind this module: two types and four
+//! functions, [`connect`] to a worker, [`listen`] for clients, [`no_delay`], [`cluster`] to the apiserver. A
 //! module and no trait, since behind a trait object every read of a token stream would be a virtual
 //! call.
 

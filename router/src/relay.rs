@@ -38,7 +38,7 @@ pub(crate) struct Relay {
     transform: Transform,
 }
 
-/// Why an answer that is no stream of events was cut off; the client sees its connection close.
+/// Why an answer was cut off: a stream of events ends with this as its last one, any other by closing the connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
     #[error("the decode worker's answer broke off: {0}")]

@@ -23,8 +23,8 @@ pub(crate) struct Demand<'a> {
     pub(crate) model: Option<&'a str>,
     pub(crate) prompt_tokens: u64,
     pub(crate) output_tokens: u64,
-    /// Workers that failed this request; taken again only if there is no other, and not before a
-    /// probe has reached them.
+    /// Workers that failed this request; taken again only if there is no other, and one that could not be
+    /// reached not before a probe has.
     pub(crate) excluded: &'a [Arc<Worker>],
     pub(crate) now: Instant,
 }

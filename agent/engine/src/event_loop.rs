@@ -56,7 +56,7 @@ pub(crate) trait Mode<B: Backend> {
 pub(crate) struct QueueSizes {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
-    /// Those that wait for this engine only, not for its peer.
+    /// Of those that wait for a step; on decode, of all that have no memory yet, those among them that look for prefill.
     pub(crate) waiting_tokens: usize,
     pub(crate) oldest: Option<Instant>,
     pub(crate) retracted: usize,

@@ -22,7 +22,7 @@ pub struct EngineMetrics {
 pub(crate) struct Gauges {
     pub(crate) num_running_reqs: IntGauge,
     pub(crate) num_queue_reqs: IntGauge,
-    /// Tokens that wait for this engine only: for a step, or on decode for memory.
+    /// Tokens that wait for a step, or on decode for memory, also while prefill is looked for.
     pub(crate) num_queue_tokens: IntGauge,
     pub(crate) queue_oldest_age: Gauge,
     pub(crate) num_retracted_reqs: IntGauge,

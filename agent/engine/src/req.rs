@@ -147,7 +147,7 @@ impl ReqFactory {
         let wanted = request.sampling.max_new_tokens;
         let wanted = wanted.map_or(usize::MAX, |len| len as usize);
         let len_max = request.input_ids.len().saturating_add(wanted);
-        // Both legs of a request know its room, so without an explicit seed they still agree.
+        // Both legs of a request know its room: with one --random-seed they agree without a seed of the request.
         let bootstrap = request.bootstrap.as_ref();
         let stream = bootstrap.map_or(id.0, |b| b.bootstrap_room.get());
         let seed = self.random_seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -19,7 +19,7 @@ const SESSION_BYTES_MAX: usize = 512;
 /// Connect and hello take at most this. Source: docs/sglang-protocol.md#timeouts.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connections that may be without their hello at once: each ends within its timeout, so others wait no longer.
+/// Connections that may be without their hello at once: others wait their turn, a hello's timeout for each so many before them.
 const GREETINGS_MAX: usize = 1024;
 
 /// A peer whose host has vanished is noticed within this, also while nothing is said.
@@ -113,7 +113,7 @@ async fn greeted(mut stream: TcpStream) -> std::io::Result<(Hello, TcpStream)> {
 }
 
 /// The kernel answers for a frozen process, so this ends the connections of lost hosts only.
-fn tune(stream: &TcpStream) -> std::io::Result<()> {
+pub(crate) fn tune(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()

@@ -3,7 +3,6 @@
 
 use super::error::ApiError;
 use super::one_or_many::OneOrMany;
-use super::openai::OpenAiRequest;
 use pd_engine::sample::params::SamplingParams;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -58,48 +57,6 @@ impl Sampling {
     }
 }
 
-impl<L> TryFrom<&mut OpenAiRequest<L>> for Sampling {
-    type Error = ApiError;
-
-    /// Takes the fields out of an OpenAI request.
-    fn try_from(request: &mut OpenAiRequest<L>) -> Result<Self, ApiError> {
-        let defaults = SamplingParams::default();
-        let (top_p, top_k) = nucleus(request.top_p, request.top_k);
-        let keeps_stop = request.no_stop_trim.or(request.include_stop_str_in_output);
-        Ok(Self {
-            params: SamplingParams {
-                max_new_tokens: request.max_completion_tokens.or(request.max_tokens),
-                min_new_tokens: request.min_tokens.unwrap_or(defaults.min_new_tokens),
-                temperature: request.temperature.unwrap_or(defaults.temperature),
-                top_p,
-                top_k,
-                min_p: request.min_p.unwrap_or(defaults.min_p),
-                frequency_penalty: request
-                    .frequency_penalty
-                    .unwrap_or(defaults.frequency_penalty),
-                presence_penalty: request
-                    .presence_penalty
-                    .unwrap_or(defaults.presence_penalty),
-                repetition_penalty: request
-                    .repetition_penalty
-                    .unwrap_or(defaults.repetition_penalty),
-                stop: request
-                    .stop
-                    .take()
-                    .map(OneOrMany::into_vec)
-                    .unwrap_or_default(),
-                stop_token_ids: request.stop_token_ids.take().unwrap_or_default(),
-                ignore_eos: request.ignore_eos.unwrap_or(defaults.ignore_eos),
-                logit_bias: logit_bias(request.logit_bias.take())?,
-                seed: request.seed.map(i64::cast_unsigned),
-                skip_special_tokens: request.skip_special_tokens.unwrap_or(true),
-            },
-            default_max_new_tokens: None,
-            no_stop_trim: keeps_stop.unwrap_or(false),
-        })
-    }
-}
-
 impl TryFrom<SamplingBody> for Sampling {
     type Error = ApiError;
 
@@ -134,7 +91,7 @@ impl TryFrom<SamplingBody> for Sampling {
 
 /// The engine's `top_p` and `top_k`. OpenAI's `top_p` may be 0, which leaves only the likeliest
 /// token.
-fn nucleus(top_p: Option<f32>, top_k: Option<i32>) -> (f32, i32) {
+pub(super) fn nucleus(top_p: Option<f32>, top_k: Option<i32>) -> (f32, i32) {
     let defaults = SamplingParams::default();
     match top_p {
         Some(0.0) => (defaults.top_p, 1),
@@ -146,7 +103,9 @@ fn nucleus(top_p: Option<f32>, top_k: Option<i32>) -> (f32, i32) {
 }
 
 /// Keys are token ids, which JSON writes as strings.
-fn logit_bias(given: Option<BTreeMap<String, f32>>) -> Result<Vec<(u32, f32)>, ApiError> {
+pub(super) fn logit_bias(
+    given: Option<BTreeMap<String, f32>>,
+) -> Result<Vec<(u32, f32)>, ApiError> {
     let given = given.unwrap_or_default().into_iter();
     given
         .map(|(token, bias)| match token.parse() {

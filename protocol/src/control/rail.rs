@@ -65,7 +65,8 @@ pub struct RailAnswer {
     pub refused: Option<String>,
 }
 
-/// Prefill to decode: nothing more comes over this rail. Sent again until answered.
+/// Prefill to decode: nothing more comes over this rail. Sent again until answered, but for one that says that no two
+/// NICs can meet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RailDown {
     pub session_id: SessionId,

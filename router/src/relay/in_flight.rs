@@ -1,6 +1,6 @@
-//! Everything that a request holds while its answer is relayed. Dropping it is the cancellation:
-//! a client that leaves drops the answer's body, and with it both legs' connections, the leases
-//! of the workers, the admission permit and the rooms.
+//! What a request holds beside its legs, which are the relay's, while its answer is relayed. Dropping both is the
+//! cancellation: a client that leaves drops the answer's body, and with it both legs' connections, the leases of the
+//! workers, the admission permit and the rooms.
 
 use crate::clock::{self, Instant};
 use crate::metrics::Outcome;

@@ -5,8 +5,8 @@
 //! 2. `pop_transferred` sees `Success` (every byte has arrived, and the transfer found our room in the
 //!    row) and `released` (no write can land any more). The row is read, its room checked again (an
 //!    old or foreign row would be another request's answer), and freed.
-//! 3. The first token, which prefill sampled, joins the request's tokens; its prompt counts as
-//!    computed.
+//! 3. `decode.rs::receive_first_token`: the first token, which prefill sampled, joins the request's tokens; its
+//!    prompt counts as computed.
 //! 4. Or `Failed`: the reader gets a retriable error, and the memory goes behind the fence.
 
 use super::TransferEnd;

@@ -2,7 +2,7 @@
 //! a norm and added to the residual stream. A [`DenseFamily`] holds the differences.
 //!
 //! A step enqueues some ten ops per layer and allocates nothing. Rows without wanted logits stop
-//! after the last layer's keys and values are written: only wanted rows continue.
+//! after the last layer's attention (after its keys and values where a step wants no logits at all).
 
 mod loader;
 mod workspace;

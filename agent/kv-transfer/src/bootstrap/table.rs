@@ -112,15 +112,22 @@ impl RouteTable {
         if !within {
             return Err(RegisterError::RankOutOfLayout { rank, parallel });
         }
-        if let Some(first) = &self.first {
+        self.check_boot(rank, boot_id)?;
+        // Ranks of this boot are not held to what others registered before them.
+        let is_first_named = boot_id.is_some() && self.ranks.values().all(|known| !known.named);
+        let first = self.first.as_ref().filter(|_| !is_first_named);
+        if let Some(first) = first {
             check_agrees(first, &registration).map_err(RegisterError::Conflict)?;
         }
-        self.check_boot(rank, boot_id)?;
         let addr = RankAddr {
             rank_ip: registration.rank_ip.clone(),
             rank_port: registration.rank_port,
         };
         self.check_address(rank, &addr)?;
+        if is_first_named {
+            self.ranks.clear();
+            self.first = None;
+        }
         let named = boot_id.is_some();
         self.ranks.insert(rank, Registered { addr, named });
         self.first.get_or_insert(registration);

@@ -6,6 +6,7 @@
 
 use crate::log_limit::LogLimit;
 use crate::net::{self, TcpListener, TcpStream};
+use crate::peer_connection::tune;
 use crate::tasks::Tasks;
 use parking_lot::Mutex;
 use pd_protocol::control::guard::{FRAME_BYTES_MAX, FRAMES_MAX};
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// ZMTP 3: length of the greeting, and flags of a frame. Source: RFC 23/ZMTP.
 const GREETING_BYTES: usize = 64;
@@ -32,9 +33,10 @@ const GREETING_LIMIT: Duration = Duration::from_secs(10);
 const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
 /// Most bytes of a message: its largest list, and the rest, which is small.
 const MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX + (1 << 20);
-/// Most bytes of all messages that are not complete, in pieces of so many.
+/// Memory for messages that are larger than a piece and not complete: in all, and for one address.
 const PIECE_BYTES: usize = 64 << 10;
 const PIECES_MAX: usize = 2048;
+const PIECES_PER_ADDRESS_MAX: usize = 512;
 
 /// Why a connection is closed.
 #[derive(Debug, thiserror::Error)]
@@ -56,16 +58,36 @@ enum GateError {
 /// What all connections share.
 struct Gate {
     inner: SocketAddr,
-    /// Pieces of memory for messages that are not complete.
     pieces: Arc<Semaphore>,
-    by_address: Mutex<HashMap<IpAddr, usize>>,
+    by_address: Mutex<HashMap<IpAddr, Address>>,
     log: LogLimit,
+}
+
+/// What the connections of one address share.
+struct Address {
+    open: usize,
+    pieces: Arc<Semaphore>,
 }
 
 /// One connection of an address, counted until it is dropped.
 struct Counted {
     gate: Arc<Gate>,
     address: IpAddr,
+    memory: Memory,
+}
+
+/// Where a connection's messages get their memory: the pieces of its address, then those of all.
+#[derive(Clone)]
+struct Memory {
+    own: Arc<Semaphore>,
+    all: Arc<Semaphore>,
+}
+
+/// Pieces that a message holds until it has been forwarded.
+#[derive(Default)]
+struct Held {
+    permits: Vec<OwnedSemaphorePermit>,
+    pieces: usize,
 }
 
 /// Accepts on `public` without end and forwards to `inner`.
@@ -93,7 +115,7 @@ pub(crate) async fn run(tasks: Tasks, public: TcpListener, inner: SocketAddr) ->
         };
         tasks.spawn("control connection", async move {
             let gate = &counted.gate;
-            if let Err(error) = gate.relay(peer).await
+            if let Err(error) = gate.relay(peer, &counted.memory).await
                 && let Some(left_out) = gate.log.allows()
             {
                 tracing::warn!(%from, %error, left_out, "control connection closed");
@@ -109,19 +131,27 @@ impl Gate {
     /// Counts a connection, unless its address has as many as it may.
     fn count(self: &Arc<Self>, address: IpAddr) -> Option<Counted> {
         let mut by_address = self.by_address.lock();
-        let open = by_address.entry(address).or_default();
-        if *open == CONNECTIONS_PER_ADDRESS_MAX {
+        let known = by_address.entry(address).or_insert_with(|| Address {
+            open: 0,
+            pieces: Arc::new(Semaphore::new(PIECES_PER_ADDRESS_MAX)),
+        });
+        if known.open == CONNECTIONS_PER_ADDRESS_MAX {
             return None;
         }
-        *open += 1;
+        known.open += 1;
+        let memory = Memory {
+            own: Arc::clone(&known.pieces),
+            all: Arc::clone(&self.pieces),
+        };
         Some(Counted {
             gate: Arc::clone(self),
             address,
+            memory,
         })
     }
 
-    async fn relay(&self, peer: TcpStream) -> Result<(), GateError> {
-        peer.set_nodelay(true)?;
+    async fn relay(&self, peer: TcpStream, memory: &Memory) -> Result<(), GateError> {
+        tune(&peer)?;
         let (from_peer, mut to_peer) = peer.into_split();
         let mut from_peer = BufReader::new(from_peer);
         // Until a peer has greeted, it costs no second connection.
@@ -135,7 +165,7 @@ impl Gate {
             tokio::io::copy(&mut from_socket, &mut to_peer).await?;
             Ok::<(), GateError>(())
         };
-        let frames = forward(from_peer, greeting, &mut to_socket, &self.pieces);
+        let frames = forward(from_peer, greeting, &mut to_socket, memory);
         tokio::select! {
             ended = answers => ended,
             ended = frames => ended,
@@ -148,12 +178,32 @@ impl Gate {
 impl Drop for Counted {
     fn drop(&mut self) {
         let mut by_address = self.gate.by_address.lock();
-        if let Some(open) = by_address.get_mut(&self.address) {
-            *open -= 1;
-            if *open == 0 {
+        if let Some(known) = by_address.get_mut(&self.address) {
+            known.open -= 1;
+            if known.open == 0 {
                 by_address.remove(&self.address);
             }
         }
+    }
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// Lets a message that holds `held` grow to `bytes`; waits for others to give memory back.
+    async fn grow(&self, held: &mut Held, bytes: usize) {
+        let missing = (bytes / PIECE_BYTES).saturating_sub(held.pieces);
+        let number = u32::try_from(missing).expect("a message is bounded");
+        if number == 0 {
+            return;
+        }
+        // All of a frame at once: two messages that each held a part would wait for each other.
+        for pieces in [&self.own, &self.all] {
+            let permits = Arc::clone(pieces).acquire_many_owned(number).await;
+            held.permits
+                .push(permits.expect("the semaphores are never closed"));
+        }
+        held.pieces += missing;
     }
 }
 
@@ -162,7 +212,7 @@ async fn forward<R, W>(
     mut peer: R,
     mut greeting: [u8; GREETING_BYTES],
     socket: &mut W,
-    pieces: &Arc<Semaphore>,
+    memory: &Memory,
 ) -> Result<(), GateError>
 where
     R: AsyncRead + Unpin,
@@ -185,67 +235,67 @@ where
         let Some(flags) = flags else {
             return Ok(());
         };
-        message.clear();
-        message.shrink_to(PIECE_BYTES);
-        let read = read_message(&mut peer, flags, &mut message, pieces);
-        let held = timeout(MESSAGE_LIMIT, read).await;
-        let Some(held) = held.map_err(|_| GateError::MessageLate)?? else {
+        let Some(held) = read_message(&mut peer, flags, &mut message, memory).await? else {
             return Ok(());
         };
         socket.write_all(&message).await?;
+        // A peer that says nothing more keeps none of it.
+        message.clear();
+        message.shrink_to(PIECE_BYTES);
         drop(held);
     }
 }
 
 /// Reads the rest of a message that begins with `flags`; `None` where the peer has closed. What it holds of the memory
-/// for messages goes back with what is returned.
+/// for messages goes back with what is returned. Waiting for that memory is not the peer's delay.
 async fn read_message<R: AsyncRead + Unpin>(
     peer: &mut R,
     mut flags: u8,
     message: &mut Vec<u8>,
-    pieces: &Arc<Semaphore>,
-) -> Result<Option<Vec<OwnedSemaphorePermit>>, GateError> {
-    let mut held = Vec::new();
+    memory: &Memory,
+) -> Result<Option<Held>, GateError> {
+    let mut held = Held::default();
+    let mut deadline = Instant::now() + MESSAGE_LIMIT;
     for _ in 0..FRAMES_MAX {
         message.push(flags);
         let len = if flags & FLAG_LONG == 0 {
-            let len = peer.read_u8().await?;
+            let len = within(deadline, peer.read_u8()).await??;
             message.push(len);
             u64::from(len)
         } else {
-            let len = peer.read_u64().await?;
+            let len = within(deadline, peer.read_u64()).await??;
             message.extend(len.to_be_bytes());
             len
         };
         if len > FRAME_BYTES_MAX as u64 {
             return Err(GateError::FrameLength(len));
         }
-        let mut left = len;
-        while left > 0 {
-            if message.len() >= MESSAGE_BYTES_MAX {
-                return Err(GateError::MessageLength);
-            }
-            // A small message needs none of it.
-            while message.len() >= (held.len() + 1) * PIECE_BYTES {
-                let piece = Arc::clone(pieces).acquire_owned().await;
-                held.push(piece.expect("the semaphore is never closed"));
-            }
-            let part = left.min(PIECE_BYTES as u64);
-            let read = (&mut *peer).take(part).read_to_end(message).await?;
-            if read as u64 != part {
-                return Ok(None);
-            }
-            left -= part;
+        let bytes = message.len() + usize::try_from(len).unwrap_or(usize::MAX);
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(GateError::MessageLength);
+        }
+        let waits_since = Instant::now();
+        memory.grow(&mut held, bytes).await;
+        deadline += waits_since.elapsed();
+        let mut frame = (&mut *peer).take(len);
+        let read = within(deadline, frame.read_to_end(message)).await??;
+        if read as u64 != len {
+            return Ok(None);
         }
         if flags & FLAG_MORE == 0 {
             return Ok(Some(held));
         }
-        match next_flags(peer).await? {
+        match within(deadline, next_flags(peer)).await?? {
             Some(next) => flags = next,
             None => return Ok(None),
         }
     }
     Err(GateError::FrameCount)
+}
+
+async fn within<T>(deadline: Instant, part: impl Future<Output = T>) -> Result<T, GateError> {
+    let part = timeout_at(deadline, part).await;
+    part.map_err(|_| GateError::MessageLate)
 }
 
 /// Flags of the next frame; `None` where the peer has closed.

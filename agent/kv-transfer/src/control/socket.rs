@@ -69,7 +69,8 @@ async fn push(endpoint: &str, mut messages: mpsc::Receiver<Vec<Bytes>>) -> zerom
     Ok(())
 }
 
-/// Binds the control port of a manager on `host` and passes every valid message to `handle`.
+/// Binds the control port of a manager on `host` and passes every valid message to `handle`: `PrefillSide::handle` or
+/// `DecodeSide::handle`, each in its side's `messages.rs`.
 /// Returns the port.
 pub(crate) async fn listen(
     tasks: &Tasks,

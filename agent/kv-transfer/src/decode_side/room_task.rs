@@ -1,5 +1,5 @@
 //! The task of one room on decode, from the bootstrap server to its end: one step after another, each
-//! within its bound. It sets `WaitingForInput`, then offers the memory of `init`, and from there on only waits:
+//! within its bound but the wait for `init`, which is the engine's. It sets `WaitingForInput`, then offers the memory of `init`, and from there on only waits:
 //! `Transferring` and `Success` are set as parts come in (`incoming.rs`), over rdma `Transferring` also with
 //! prefill's report of it (`messages.rs`).
 

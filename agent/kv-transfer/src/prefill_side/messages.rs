@@ -24,6 +24,10 @@ use std::time::Duration;
 
 /// Registered decode ranks at once.
 const PEERS_MAX: usize = 4096;
+/// Of them, those whose liveness connection has not come.
+const UNATTACHED_MAX: usize = 256;
+/// Of a reason that a peer gives, as much as is kept.
+const REASON_CHARS_MAX: usize = 300;
 /// A decode peer whose liveness connection does not come is lost after this.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -78,6 +82,11 @@ impl PrefillSide {
                 .send(&ControlMessage::RegisterAck(Box::new(ack)));
             return;
         }
+        // Each ends within `ATTACH_TIMEOUT`; a decode of ours asks again until then.
+        if self.unattached() >= UNATTACHED_MAX {
+            tracing::debug!(session = %info.session_id, "left out a registration: too many have no liveness connection");
+            return;
+        }
         let endpoint = BootstrapAddr {
             host: info.endpoint.clone(),
             port: info.dst_port,
@@ -106,6 +115,12 @@ impl PrefillSide {
             self.peers.lock().insert(id, Arc::clone(&peer));
             self.expect_liveness(peer);
         }
+    }
+
+    /// Registrations whose liveness connection has not come.
+    fn unattached(&self) -> usize {
+        let peers = self.peers.lock();
+        peers.values().filter(|peer| !peer.is_attached()).count()
     }
 
     fn refusal(&self, info: &KvArgsRegisterInfo) -> Option<String> {
@@ -256,6 +271,7 @@ impl PrefillSide {
         let Some(peer) = self.peer(&session_id) else {
             return;
         };
+        let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
         let reason = format!("decode gave room {id} up: {reason}");
         match self.open_room(id) {
             Some(room) => {

@@ -13,13 +13,19 @@ use std::time::Duration;
 /// Rooms announced by decode whose request has not come; and rooms remembered after their end.
 const EARLY_MAX: usize = 16_384;
 const ENDED_MAX: usize = 65_536;
+/// Page numbers of all rooms that are announced early: 64 MiB of them.
+const EARLY_PAGES_MAX: usize = 16 << 20;
+/// Rooms that decode gave up before their request came; a flood of them forgets no room that was used.
+const ABORTED_MAX: usize = 16_384;
 
 #[derive(Default)]
 pub(crate) struct Rooms {
     pub(crate) open: HashMap<BootstrapRoom, Arc<SenderRoom>>,
     early: HashMap<BootstrapRoom, Early>,
+    early_pages: usize,
     ended: HashMap<BootstrapRoom, Ended>,
-    ended_order: VecDeque<BootstrapRoom>,
+    used_order: VecDeque<BootstrapRoom>,
+    aborted_order: VecDeque<BootstrapRoom>,
 }
 
 struct Early {
@@ -42,13 +48,21 @@ impl Rooms {
     }
 
     pub(crate) fn end(&mut self, room: BootstrapRoom, how: Ended) {
-        self.early.remove(&room);
-        if self.ended.insert(room, how).is_some() {
-            return;
+        self.take_early(room);
+        let is_used = how == Ended::Used;
+        let (order, max) = if is_used {
+            (&mut self.used_order, ENDED_MAX)
+        } else {
+            (&mut self.aborted_order, ABORTED_MAX)
+        };
+        let before = self.ended.insert(room, how);
+        if before.is_none_or(|before| (before == Ended::Used) != is_used) {
+            order.push_back(room);
         }
-        self.ended_order.push_back(room);
-        if self.ended_order.len() > ENDED_MAX
-            && let Some(oldest) = self.ended_order.pop_front()
+        if order.len() > max
+            && let Some(oldest) = order.pop_front()
+            && let Some(known) = self.ended.get(&oldest)
+            && (*known == Ended::Used) == is_used
         {
             self.ended.remove(&oldest);
         }
@@ -62,11 +76,18 @@ impl Rooms {
         now: Instant,
         ttl: Duration,
     ) -> bool {
-        if self.early.len() >= EARLY_MAX {
+        let pages = info.page_indices.len();
+        let is_full = |rooms: &Self| {
+            let is_one_more = !rooms.early.contains_key(&info.room);
+            rooms.early_pages + pages > EARLY_PAGES_MAX
+                || rooms.early.len() >= EARLY_MAX && is_one_more
+        };
+        if is_full(self) {
             self.early
                 .retain(|_, early| now.duration_since(early.at) < ttl);
+            self.count_early();
         }
-        if self.early.len() >= EARLY_MAX && !self.early.contains_key(&info.room) {
+        if is_full(self) {
             return false;
         }
         let fresh = || Early {
@@ -79,6 +100,8 @@ impl Rooms {
             Some((_, known)) => *known = info,
             None => early.infos.push((Arc::clone(peer), info)),
         }
+        // Too much where one was announced again, until all are counted.
+        self.early_pages += pages;
         true
     }
 
@@ -93,7 +116,15 @@ impl Rooms {
         room: BootstrapRoom,
     ) -> Vec<(Arc<DecodePeer>, TransferInfo)> {
         let early = self.early.remove(&room);
-        early.map_or_else(Vec::new, |early| early.infos)
+        let infos = early.map_or_else(Vec::new, |early| early.infos);
+        let pages: usize = infos.iter().map(|(_, info)| info.page_indices.len()).sum();
+        self.early_pages = self.early_pages.saturating_sub(pages);
+        infos
+    }
+
+    fn count_early(&mut self) {
+        let infos = self.early.values().flat_map(|early| &early.infos);
+        self.early_pages = infos.map(|(_, info)| info.page_indices.len()).sum();
     }
 
     /// Forgets what a decode peer has announced.
@@ -102,5 +133,6 @@ impl Rooms {
             early.infos.retain(|(peer, _)| peer.id() != session_id);
             !early.infos.is_empty()
         });
+        self.count_early();
     }
 }

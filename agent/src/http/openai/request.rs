@@ -10,7 +10,9 @@ use crate::http::error::ApiError;
 use crate::http::fields::Scope;
 use crate::http::one_or_many::OneOrMany;
 use crate::http::prompt::Prompts;
+use crate::http::sampling::{Sampling, logit_bias, nucleus};
 use pd_engine::model::config::SamplingDefaults;
+use pd_engine::sample::params::SamplingParams;
 use pd_protocol::BootstrapRoom;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -77,6 +79,50 @@ pub(crate) struct StreamOptions {
     include_usage: Option<bool>,
     /// An addition of SGLang and vLLM.
     continuous_usage_stats: Option<bool>,
+}
+
+// === impl Sampling ===
+
+impl<L> TryFrom<&mut OpenAiRequest<L>> for Sampling {
+    type Error = ApiError;
+
+    /// Takes the fields out of an OpenAI request.
+    fn try_from(request: &mut OpenAiRequest<L>) -> Result<Self, ApiError> {
+        let defaults = SamplingParams::default();
+        let (top_p, top_k) = nucleus(request.top_p, request.top_k);
+        let keeps_stop = request.no_stop_trim.or(request.include_stop_str_in_output);
+        Ok(Self {
+            params: SamplingParams {
+                max_new_tokens: request.max_completion_tokens.or(request.max_tokens),
+                min_new_tokens: request.min_tokens.unwrap_or(defaults.min_new_tokens),
+                temperature: request.temperature.unwrap_or(defaults.temperature),
+                top_p,
+                top_k,
+                min_p: request.min_p.unwrap_or(defaults.min_p),
+                frequency_penalty: request
+                    .frequency_penalty
+                    .unwrap_or(defaults.frequency_penalty),
+                presence_penalty: request
+                    .presence_penalty
+                    .unwrap_or(defaults.presence_penalty),
+                repetition_penalty: request
+                    .repetition_penalty
+                    .unwrap_or(defaults.repetition_penalty),
+                stop: request
+                    .stop
+                    .take()
+                    .map(OneOrMany::into_vec)
+                    .unwrap_or_default(),
+                stop_token_ids: request.stop_token_ids.take().unwrap_or_default(),
+                ignore_eos: request.ignore_eos.unwrap_or(defaults.ignore_eos),
+                logit_bias: logit_bias(request.logit_bias.take())?,
+                seed: request.seed.map(i64::cast_unsigned),
+                skip_special_tokens: request.skip_special_tokens.unwrap_or(true),
+            },
+            default_max_new_tokens: None,
+            no_stop_trim: keeps_stop.unwrap_or(false),
+        })
+    }
 }
 
 // === impl OpenAiRequest ===

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::http::body::parse;
+use crate::http::openai::OpenAiRequest;
 
 fn openai(json: &str) -> Result<Sampling, ApiError> {
     let mut request: OpenAiRequest<bool> = parse(json.as_bytes()).unwrap();

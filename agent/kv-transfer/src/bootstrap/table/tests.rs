@@ -91,6 +91,21 @@ fn a_rank_that_gave_its_boot_keeps_its_address() {
 }
 
 #[test]
+fn ranks_of_this_boot_replace_what_strangers_registered_before_them() {
+    let mut table = mk_table();
+    let mut other = mk_registration(2, 1, 9);
+    other.page_size = 64;
+    table.register(other, None).unwrap();
+    table
+        .register(mk_registration(1, 0, 1), Some("boot-1"))
+        .unwrap();
+    assert_eq!(table.topology().unwrap().page_size, 16);
+    assert_eq!(table.rank(mk_rank(0)).unwrap().rank_port, 1);
+    let late = table.register(mk_registration(2, 1, 9), None);
+    assert!(matches!(late, Err(RegisterError::Conflict(_))), "{late:?}");
+}
+
+#[test]
 fn a_rank_beyond_its_own_layout_is_refused() {
     let mut table = mk_table();
     assert!(table.register(mk_registration(2, 2, 1), None).is_err());

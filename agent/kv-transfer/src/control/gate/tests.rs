@@ -2,15 +2,30 @@
 
 use super::*;
 
+fn mk_memory(own: usize, all: usize) -> Memory {
+    Memory {
+        own: Arc::new(Semaphore::new(own)),
+        all: Arc::new(Semaphore::new(all)),
+    }
+}
+
+/// Pieces that nothing holds, of an address and of all.
+fn left(memory: &Memory) -> (usize, usize) {
+    (
+        memory.own.available_permits(),
+        memory.all.available_permits(),
+    )
+}
+
 async fn forwarded(bytes: &[u8]) -> (Vec<u8>, Result<(), GateError>) {
     let mut greeted = vec![0; GREETING_BYTES];
     greeted.extend_from_slice(bytes);
     let mut out = Vec::new();
     let mut greeting = [0; GREETING_BYTES];
     greeting[0] = greeted[0];
-    let pieces = Arc::new(Semaphore::new(PIECES_MAX));
-    let result = forward(&greeted[1..], greeting, &mut out, &pieces).await;
-    assert_eq!(pieces.available_permits(), PIECES_MAX);
+    let memory = mk_memory(PIECES_PER_ADDRESS_MAX, PIECES_MAX);
+    let result = forward(&greeted[1..], greeting, &mut out, &memory).await;
+    assert_eq!(left(&memory), (PIECES_PER_ADDRESS_MAX, PIECES_MAX));
     (out.split_off(GREETING_BYTES), result)
 }
 
@@ -72,8 +87,8 @@ async fn ends_after(bytes: &[u8]) -> (Duration, GateError) {
     let (mut stranger, peer) = tokio::io::duplex(1 << 20);
     stranger.write_all(bytes).await.unwrap();
     let began = tokio::time::Instant::now();
-    let pieces = Arc::new(Semaphore::new(PIECES_MAX));
-    let result = forward(peer, [0; GREETING_BYTES], &mut tokio::io::sink(), &pieces).await;
+    let memory = mk_memory(PIECES_PER_ADDRESS_MAX, PIECES_MAX);
+    let result = forward(peer, [0; GREETING_BYTES], &mut tokio::io::sink(), &memory).await;
     (began.elapsed(), result.unwrap_err())
 }
 
@@ -92,19 +107,25 @@ async fn a_greeting_a_handshake_and_a_message_have_deadlines() {
     assert!(matches!(error, GateError::MessageLate), "{error}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn strangers_with_half_messages_hold_no_more_than_all_may_and_give_it_back() {
-    let pieces = Arc::new(Semaphore::new(4));
+/// A message of nine pieces, all but its end.
+fn mk_half() -> Vec<u8> {
     let mut half = vec![0; GREETING_BYTES - 1];
     half.push(FLAG_LONG);
-    half.extend((8 * PIECE_BYTES as u64).to_be_bytes());
-    half.resize(half.len() + 7 * PIECE_BYTES, 9);
+    half.extend((9 * PIECE_BYTES as u64).to_be_bytes());
+    half.resize(half.len() + 8 * PIECE_BYTES, 9);
+    half
+}
+
+#[tokio::test(start_paused = true)]
+async fn strangers_with_half_messages_wait_for_each_other_and_give_all_back() {
+    let memory = mk_memory(64, 12);
+    let began = Instant::now();
     let strangers = [(); 3].map(|()| {
-        let (half, pieces) = (half.clone(), Arc::clone(&pieces));
+        let memory = memory.clone();
         tokio::spawn(async move {
             let (mut stranger, peer) = tokio::io::duplex(1 << 20);
-            stranger.write_all(&half).await.unwrap();
-            let ended = forward(peer, [0; GREETING_BYTES], &mut tokio::io::sink(), &pieces).await;
+            stranger.write_all(&mk_half()).await.unwrap();
+            let ended = forward(peer, [0; GREETING_BYTES], &mut tokio::io::sink(), &memory).await;
             assert!(matches!(ended, Err(GateError::MessageLate)), "{ended:?}");
             drop(stranger);
         })
@@ -112,7 +133,29 @@ async fn strangers_with_half_messages_hold_no_more_than_all_may_and_give_it_back
     for stranger in strangers {
         stranger.await.unwrap();
     }
-    assert_eq!(pieces.available_permits(), 4);
+    // One after the other: while one waits for memory, its own time stands still.
+    assert_eq!(began.elapsed(), 3 * MESSAGE_LIMIT);
+    assert_eq!(left(&memory), (64, 12));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_falls_silent_after_a_large_message_holds_none_of_the_memory() {
+    let memory = mk_memory(64, 64);
+    let (mut stranger, peer) = tokio::io::duplex(2 << 20);
+    let mut whole = mk_half();
+    whole.resize(whole.len() + PIECE_BYTES, 9);
+    stranger.write_all(&whole).await.unwrap();
+    let (mut read, mut out) = tokio::io::duplex(2 << 20);
+    let of_it = memory.clone();
+    let forwarding =
+        tokio::spawn(async move { forward(peer, [0; GREETING_BYTES], &mut out, &of_it).await });
+    let mut forwarded = vec![0; whole.len() + 1];
+    read.read_exact(&mut forwarded).await.unwrap();
+    while left(&memory) != (64, 64) {
+        tokio::task::yield_now().await;
+    }
+    drop(stranger);
+    assert!(forwarding.await.unwrap().is_ok());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::{Dispatch, Ending, InFlight, Lane, Post, Rail, STRIPE_BYTES, Transfer
 use crate::clock::Instant;
 
 impl Dispatch {
-    /// What to post next, about `max`: the ends of a transfer are never split.
+    /// What to post next, about `max`: the ends of a transfer may go beyond it.
     pub(crate) fn next(&mut self, max: usize, now: Instant) -> Vec<Post> {
         let mut posts = Vec::new();
         let mut idle_turns = 0;
