@@ -22,6 +22,7 @@ pub(crate) mod facts;
 #[cfg(test)]
 pub(crate) mod fake;
 mod handover;
+mod held_back;
 pub(crate) mod history;
 pub(crate) mod host_ports;
 mod index;

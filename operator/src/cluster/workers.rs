@@ -4,9 +4,9 @@ use super::admin::Admin;
 use super::apply::{Writer, merge_params, now};
 use super::error::{ApplyError, failed};
 use super::facts::PodFacts;
+use super::held_back::HeldBackBy;
 use super::metrics::DrainOutcome;
 use crate::controller::build::Resources;
-use crate::controller::build::component::Component;
 use crate::controller::build::group::follower_name;
 use crate::controller::build::pool::Pool;
 use crate::controller::build::slot::Slot;
@@ -46,17 +46,6 @@ pub(crate) enum WorkerWrite<'a> {
     /// Ask it to finish what it has and take nothing new.
     Drain(&'a PodFacts),
     Delete(&'a PodFacts, Leaving),
-}
-
-/// Which admissions hold a worker back that is to leave, while they take no effect: its successor may be among them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HeldBackBy {
-    /// It does not serve, or is lost.
-    None,
-    /// It is more than its pool needs.
-    OwnPool,
-    /// It is replaced: prefill and decode are, in step.
-    AnyPool,
 }
 
 /// What workers need at any size of their pools: gates, labels and followers. One that leaves gets labels, too.
@@ -119,7 +108,7 @@ pub(crate) fn steps<'a>(
         }
         Action::Leave { pod } => {
             let facts = find(pod)?;
-            Some(WorkerWrite::Leave(facts, held_back_by(facts, resources)))
+            Some(WorkerWrite::Leave(facts, HeldBackBy::of(facts, resources)))
         }
         Action::Drain { pod } => find(pod).map(WorkerWrite::Drain),
         Action::Terminate { pod } => {
@@ -131,23 +120,6 @@ pub(crate) fn steps<'a>(
         Action::Register { .. } | Action::Cordon { .. } | Action::Deregister { .. } => None,
     });
     writes.collect()
-}
-
-fn held_back_by(facts: &PodFacts, resources: Option<&Resources>) -> HeldBackBy {
-    let serves = facts.ready() && facts.routable();
-    if !serves || facts.disposition == NodeDisposition::Lost {
-        return HeldBackBy::None;
-    }
-    let pool = resources.zip(facts.component.pool_role());
-    let wanted = pool.map(|(resources, role)| &resources.pool(role).revision);
-    let is_as_wanted = facts.disposition == NodeDisposition::Keep
-        && !facts.holds_old_token
-        && wanted == Some(&facts.revision());
-    if is_as_wanted {
-        HeldBackBy::OwnPool
-    } else {
-        HeldBackBy::AnyPool
-    }
 }
 
 /// Carries out one write; says whether it took effect, which it does not on a pod that has changed or gone since.
@@ -186,19 +158,6 @@ pub(crate) async fn write_worker(
             Ok(true)
         }
         WorkerWrite::Delete(facts, leaving) => delete(writer, facts, *leaving).await,
-    }
-}
-
-// === impl HeldBackBy ===
-
-impl HeldBackBy {
-    /// Whether a worker stays while those of these components are not admitted.
-    pub(crate) fn holds_back(self, worker: Component, unadmitted: &[Component]) -> bool {
-        match self {
-            Self::None => false,
-            Self::OwnPool => unadmitted.contains(&worker),
-            Self::AnyPool => !unadmitted.is_empty(),
-        }
     }
 }
 
