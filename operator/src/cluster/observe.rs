@@ -19,7 +19,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_protocol::labels;
-use pd_protocol::workers::{DrainState, DrainStatus, WorkerList, WorkerState};
+use pd_protocol::workers::{DrainState, DrainStatus, WorkerList, WorkerState, WorkerStatus};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -235,20 +235,20 @@ impl PodFacts {
     /// Whether a router sends requests to it, and not to a pod that had its name before: that had another address.
     fn is_sent_to(&self, router: &ObservedRouter) -> bool {
         let mut workers = router.workers.iter().flatten();
-        workers.any(|worker| {
-            worker.state == WorkerState::Serving
-                && worker.spec.id == self.pod.name_any()
-                && address_of(&worker.spec.url).is_none_or(|ip| Some(ip) == self.ip())
-        })
+        workers.any(|worker| worker.state == WorkerState::Serving && self.is_registered_as(worker))
+    }
+
+    fn is_registered_as(&self, worker: &WorkerStatus) -> bool {
+        worker.spec.id == self.pod.name_any()
+            && address_of(&worker.spec.url).is_none_or(|ip| Some(ip) == self.ip())
     }
 
     /// What a probe needs of it. Its addresses are the pod's own, not those that a router reports.
     fn worker(&self, routers: &[ObservedRouter]) -> Option<Worker> {
-        let name = self.pod.name_any();
         let mut registered = routers
             .iter()
             .flat_map(|router| router.workers.iter().flatten());
-        let registered = registered.find(|worker| worker.spec.id == name);
+        let registered = registered.find(|worker| self.is_registered_as(worker));
         let port = self.pod.annotations().get(labels::BOOTSTRAP_PORT);
         Some(Worker {
             uid: self.pod.uid()?,
@@ -260,7 +260,7 @@ impl PodFacts {
                 .unwrap_or(self.ports().bootstrap),
             kv_compat: registered.and_then(|worker| worker.kv_compat.clone()),
             serves: registered.is_some_and(|worker| worker.state == WorkerState::Serving),
-            name,
+            name: self.pod.name_any(),
         })
     }
 }

@@ -126,8 +126,9 @@ pub(crate) async fn apply_shared(writer: &Writer<'_>) -> Result<(), ApplyError> 
     let key = shared_key(writer.namespace);
     for stored in unwanted(&wanted, &context.index.policies.of(&key)) {
         let uid = Some(stored.uid.clone());
-        writer.remove::<NetworkPolicy>(&stored.name, uid).await?;
-        context.index.policies.take(&key, &stored.name);
+        if writer.remove::<NetworkPolicy>(&stored.name, uid).await? {
+            context.index.policies.take(&key, &stored.name);
+        }
     }
     Ok(())
 }
@@ -225,11 +226,11 @@ impl Context {
         for stored in known.of(&key) {
             let params = delete_params(Some(stored.uid.clone()));
             match api.delete(&stored.name, &params).await {
-                Ok(_) => {}
+                Ok(_) => known.take(&key, &stored.name),
+                // Gone, or already another one, which the watch reports.
                 Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
                 Err(error) => return Err(error),
             }
-            known.take(&key, &stored.name);
         }
         Ok(())
     }

@@ -281,13 +281,16 @@ fn a_router_that_knows_the_pod_before_of_the_same_name_has_not_acknowledged_this
     let facts = facts(pod);
     let is_acknowledged_at = |url: &str| {
         let worker = serde_json::json!({"id": "tiny-decode-0-1", "role": "decode", "url": url,
-            "state": "serving", "circuit_open": false, "in_flight": 0});
+            "state": "serving", "circuit_open": false, "in_flight": 0, "kv_compat": "k"});
         let routers = [ObservedRouter {
             pod: "tiny-router".to_owned(),
             workers: Some(vec![serde_json::from_value(worker).expect("a worker")]),
         }];
         let ready: Vec<Worker> = facts.worker(&routers).into_iter().collect();
-        facts.acknowledged(&routers, &ready).is_some()
+        let is_acknowledged = facts.acknowledged(&routers, &ready).is_some();
+        let known = (ready[0].serves, ready[0].kv_compat.is_some());
+        assert_eq!(known, (is_acknowledged, is_acknowledged));
+        is_acknowledged
     };
     assert!(is_acknowledged_at("http://10.0.0.1:30000"));
     assert!(is_acknowledged_at("http://tiny-decode-0-1.workers:30000"));

@@ -8,6 +8,7 @@ use crate::cluster::reconcile::reconcile;
 use crate::controller::build::config::BuildConfig;
 use crate::controller::build::network::Admins;
 use crate::controller::build::shared::ROUTERS;
+use http::Method;
 use kube::runtime::{reflector, watcher};
 use pd_crds::pod::Pod;
 use pd_protocol::labels;
@@ -108,6 +109,30 @@ async fn policies_that_are_made_no_more_are_removed() {
     reconciled(&api, &Arc::new(context), &mk_deployment("a", "ns")).await;
     let left = api.stored(|object| object["kind"] == "NetworkPolicy");
     assert!(left.is_empty(), "{left:#?}");
+}
+
+#[tokio::test]
+async fn one_of_the_same_name_that_was_made_since_stays_known() {
+    let api = FakeApi::default();
+    let mut context = api.context(with_policies());
+    let shared = Arc::new(context);
+    reconciled(&api, &shared, &mk_deployment("a", "ns")).await;
+    let policies = "/apis/networking.k8s.io/v1/namespaces/ns/networkpolicies";
+    api.refuse(Method::DELETE, &format!("{policies}/pdserve-routers"), 409);
+    let known = |context: &Context| {
+        let known = context.index.policies.of(&shared_key("ns"));
+        let names = known.iter().map(|stored| stored.name.clone());
+        names.collect::<Vec<_>>()
+    };
+    shared.remove_shared(|_| true).await.expect("removed");
+    assert_eq!(known(&shared), ["pdserve-routers"]);
+
+    reconciled(&api, &shared, &mk_deployment("a", "ns")).await;
+    context = Arc::into_inner(shared).expect("there is no other holder");
+    context.config.admins = None;
+    let shared = Arc::new(context);
+    reconciled(&api, &shared, &mk_deployment("a", "ns")).await;
+    assert_eq!(known(&shared), ["pdserve-routers"]);
 }
 
 #[tokio::test]
