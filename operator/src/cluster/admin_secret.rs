@@ -22,9 +22,29 @@ use std::time::Duration;
 /// A Secret is read again at the next reconcile after this long, so that one that is lost is seen before pods lack it; a
 /// deployment at rest is not reconciled for that.
 const READ_AGAIN: Duration = Duration::from_secs(300);
+/// As errors name it.
+const READ: &str = "get";
+
+/// A token to go on with.
+pub(crate) struct Ensured {
+    pub(crate) token: AdminToken,
+    /// Why a new pod could not be given it: its Secret is another owner's, or is missing and cannot be made.
+    pub(crate) failure: Option<ApplyError>,
+}
+
+// === impl Ensured ===
+
+impl Ensured {
+    fn of(token: AdminToken) -> Self {
+        Self {
+            token,
+            failure: None,
+        }
+    }
+}
 
 /// The token, read or made. A Secret of that name which is not ours is not read.
-pub(crate) async fn ensure_token(writer: &Writer<'_>) -> Result<AdminToken, ApplyError> {
+pub(crate) async fn ensure_token(writer: &Writer<'_>) -> Result<Ensured, ApplyError> {
     let uid = writer.uid();
     let memories = &writer.context.memories;
     let known = memories.read(&uid, |memory| memory.token.clone()).flatten();
@@ -32,7 +52,7 @@ pub(crate) async fn ensure_token(writer: &Writer<'_>) -> Result<AdminToken, Appl
     let lacks_secret = pods.iter().any(PodFacts::lacks_secret);
     let is_fresh = |known: &&AdminToken| known.read.elapsed() < READ_AGAIN && !lacks_secret;
     if let Some(known) = known.as_ref().filter(is_fresh) {
-        return Ok(known.clone());
+        return Ok(Ensured::of(known.clone()));
     }
     let is_new = known.is_none() && writer.deployment.status.is_none() && pods.is_empty();
     // Most likely there is none yet, which the answer says.
@@ -41,23 +61,23 @@ pub(crate) async fn ensure_token(writer: &Writer<'_>) -> Result<AdminToken, Appl
     } else {
         None
     };
-    let token = match made {
-        Some(token) => token,
+    let ensured = match made {
+        Some(token) => Ensured::of(token),
         None => match read_token(writer, known.as_ref(), !pods.is_empty()).await {
-            Ok(token) => token,
+            Ok(token) => Ensured::of(token),
             Err(error) => kept(writer, known, error)?,
         },
     };
-    memories.update(&uid, |memory| memory.token = Some(token.clone()));
-    Ok(token)
+    memories.update(&uid, |memory| memory.token = Some(ensured.token.clone()));
+    Ok(ensured)
 }
 
-/// The known token, where the Secret cannot be read again: what runs holds it. The next reconcile reads again.
+/// The known token, where the Secret cannot be read or made again: what runs holds it. The next reconcile tries again.
 fn kept(
     writer: &Writer<'_>,
     known: Option<AdminToken>,
     error: ApplyError,
-) -> Result<AdminToken, ApplyError> {
+) -> Result<Ensured, ApplyError> {
     let Some(mut known) = known else {
         return Err(error);
     };
@@ -66,7 +86,11 @@ fn kept(
         tracing::warn!(%deployment, %error, "cannot read the admin token again; keeping the known one");
     }
     known.is_unread = true;
-    Ok(known)
+    let is_unreadable = matches!(&error, ApplyError::Write { verb, .. } if *verb == READ);
+    Ok(Ensured {
+        token: known,
+        failure: Some(error).filter(|_| !is_unreadable),
+    })
 }
 
 /// Makes the token of a new deployment; nothing if there is one.
@@ -90,7 +114,7 @@ async fn read_token(
     let api = writer.api::<Secret>();
     let name = &admin_secret(writer.deployment);
     let stored = api.get_opt(name).await;
-    let stored = stored.map_err(|source| failed::<Secret>("get", name, source))?;
+    let stored = stored.map_err(|source| failed::<Secret>(READ, name, source))?;
     if let Some(secret) = stored {
         writer.check_owner::<Secret>(name, secret.owner_references())?;
         return Ok(AdminToken::read(&secret, known));

@@ -1,9 +1,10 @@
 //! A deployment ends: a finalizer orders it, workers drain while routers still carry their streams. Where a spec was
-//! never valid, workers on their way out go on.
+//! never valid, or there is no admin token, workers on their way out go on.
 
 use super::admin_secret::ensure_token;
+use super::admin_token::AdminToken;
 use super::apply::{Writer, merge_params};
-use super::error::{ApplyError, ReconcileError, failed};
+use super::error::{ApplyError, ReconcileError, bounded, failed};
 use super::facts::PodFacts;
 use super::observe::{Clients, POLL_INTERVAL, observe_pods};
 use super::report::{Report, write_report};
@@ -17,7 +18,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Patch;
 use kube::runtime::controller::Action;
-use pd_crds::PdDeployment;
+use pd_crds::{PdDeployment, PdDeploymentStatus};
 use pd_protocol::labels;
 use serde_json::json;
 
@@ -28,12 +29,45 @@ pub(super) async fn refuse(
     refused: &str,
     now: Timestamp,
 ) -> Result<Action, ReconcileError> {
-    let leave = pods(writer, None).iter().any(PodFacts::leaves);
-    let mut outcome = Outcome::default();
-    if leave {
-        step_towards(writer, &[], now, &mut outcome).await;
-    }
+    let token = if any_leaves(writer) {
+        token_if_any(writer).await
+    } else {
+        None
+    };
+    let outcome = Outcome::default();
     let status = status::refused(writer.deployment, status::INVALID_SPEC, refused, now);
+    end_leaving(writer, token.as_ref(), status, outcome, now).await
+}
+
+/// Says that there is no admin token, without which nothing is made; workers on their way out go on.
+pub(super) async fn refuse_without_token(
+    writer: &Writer<'_>,
+    error: ApplyError,
+    now: Timestamp,
+) -> Result<Action, ReconcileError> {
+    let message = bounded(&error);
+    let status = status::refused(writer.deployment, status::CANNOT_APPLY, &message, now);
+    let mut outcome = Outcome::default();
+    outcome.note(Err(error));
+    end_leaving(writer, None, status, outcome, now).await
+}
+
+fn any_leaves(writer: &Writer<'_>) -> bool {
+    pods(writer, None).iter().any(PodFacts::leaves)
+}
+
+/// Takes the next steps of workers on their way out, and writes a status.
+async fn end_leaving(
+    writer: &Writer<'_>,
+    token: Option<&AdminToken>,
+    status: PdDeploymentStatus,
+    mut outcome: Outcome,
+    now: Timestamp,
+) -> Result<Action, ReconcileError> {
+    let leave = any_leaves(writer);
+    if leave {
+        step_towards(writer, token, &[], now, &mut outcome).await;
+    }
     outcome.note(write_report(writer, Report::without_pools(status)).await);
     let requeue_after = leave.then_some(POLL_INTERVAL);
     if let Some(error) = outcome.failure {
@@ -56,7 +90,9 @@ pub(super) async fn delete_all(writer: &Writer<'_>) -> Result<Action, ReconcileE
         if pods(writer, None).iter().any(PodFacts::is_worker) {
             let nothing = [Component::Prefill, Component::Decode].map(Desired::nothing);
             let mut outcome = Outcome::default();
-            step_towards(writer, &nothing, Timestamp::now(), &mut outcome).await;
+            let token = token_if_any(writer).await;
+            let now = Timestamp::now();
+            step_towards(writer, token.as_ref(), &nothing, now, &mut outcome).await;
             return match outcome.failure {
                 Some(error) => Err(ReconcileError::Apply {
                     error,
@@ -65,46 +101,54 @@ pub(super) async fn delete_all(writer: &Writer<'_>) -> Result<Action, ReconcileE
                 None => Ok(Action::requeue(POLL_INTERVAL)),
             };
         }
-        write_finalizers(writer, &rest).await?;
+        if !write_finalizers(writer, &rest).await? {
+            return Ok(Action::requeue(POLL_INTERVAL));
+        }
     }
     writer.context.forget(&writer.uid());
     Ok(Action::await_change())
 }
 
+/// The admin token, or nothing where none can be had: a Secret of another owner must not keep a deployment from going.
+async fn token_if_any(writer: &Writer<'_>) -> Option<AdminToken> {
+    let ensured = ensure_token(writer).await.inspect_err(|error| {
+        let deployment = writer.key();
+        tracing::warn!(%deployment, %error, "no admin token; workers drain when they are ended");
+    });
+    Some(ensured.ok()?.token)
+}
+
 /// Takes the next steps where nothing is made any more. Without an admin token workers cannot be asked to drain, and
-/// drain when they are ended: a Secret of another owner must not keep a deployment from going.
+/// drain when they are ended.
 async fn step_towards(
     writer: &Writer<'_>,
+    token: Option<&AdminToken>,
     desired: &[Desired],
     now: Timestamp,
     outcome: &mut Outcome,
 ) {
-    let token = ensure_token(writer).await;
-    let token = token.inspect_err(|error| {
-        let deployment = writer.key();
-        tracing::warn!(%deployment, %error, "no admin token; workers drain when they are ended");
-    });
-    let token = token.ok();
-    let pods = pods(writer, token.as_ref());
-    let clients = Clients::of(writer, token.as_ref());
+    let pods = pods(writer, token);
+    let clients = Clients::of(writer, token);
     let observed = observe_pods(writer.deployment, &pods, &clients, now).await;
     let steps = steps(&plan(desired, &observed), &pods, &observed, None);
     let steps: Vec<&WorkerWrite> = steps.iter().collect();
     write_workers(writer, clients.admin.as_ref(), &steps, outcome).await;
 }
 
-/// A finalizer orders deletion: workers drain while routers still carry their streams.
-pub(super) async fn ensure_finalizer(writer: &Writer<'_>) -> Result<(), ApplyError> {
+/// A finalizer orders deletion: workers drain while routers still carry their streams. Says whether it is there, which it
+/// is not where the watch is late.
+pub(super) async fn ensure_finalizer(writer: &Writer<'_>) -> Result<bool, ApplyError> {
     let held = writer.deployment.finalizers();
     if held.iter().any(|name| name == labels::FINALIZER) {
-        return Ok(());
+        return Ok(true);
     }
     let mut finalizers = held.to_vec();
     finalizers.push(labels::FINALIZER.to_owned());
     write_finalizers(writer, &finalizers).await
 }
 
-async fn write_finalizers(writer: &Writer<'_>, finalizers: &[String]) -> Result<(), ApplyError> {
+/// Says whether they are written: not to a deployment that has changed since it was seen.
+async fn write_finalizers(writer: &Writer<'_>, finalizers: &[String]) -> Result<bool, ApplyError> {
     let name = writer.deployment.name_any();
     let patch = Patch::Merge(json!({"metadata": {
         "finalizers": finalizers,
@@ -112,9 +156,10 @@ async fn write_finalizers(writer: &Writer<'_>, finalizers: &[String]) -> Result<
     }}));
     let api = writer.api::<PdDeployment>();
     match api.patch(&name, &merge_params(), &patch).await {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(true),
         // It has gone meanwhile.
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
+        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
         Err(source) => Err(failed::<PdDeployment>("mark", &name, source)),
     }
 }

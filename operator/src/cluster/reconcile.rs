@@ -4,19 +4,18 @@
 //! token; then five phases: [`Snapshot::read`] → [`observe`] → [`decide_writes`] → [`write`] → [`report`]. `observe` asks the
 //! processes, and sends one token over a new worker's KV path; `decide_writes` does no I/O; `write` changes what runs,
 //! by writes to the apiserver and by asking workers to drain; `report` writes the statuses. One that is deleted, or has
-//! no valid spec, goes through [`deletion`](super::deletion) instead.
+//! no valid spec or no admin token, goes through [`deletion`](super::deletion) instead.
 
-use super::admin_secret::ensure_token;
-use super::admin_token::AdminToken;
+use super::admin_secret::{Ensured, ensure_token};
 use super::apply::Writer;
 use super::context::Context;
 use super::decide::{Writes, decide_writes};
-use super::deletion::{delete_all, ensure_finalizer, refuse};
+use super::deletion::{delete_all, ensure_finalizer, refuse, refuse_without_token};
 use super::effective_spec::EffectiveSpec;
-use super::error::{ApplyError, ReconcileError, bounded};
+use super::error::{ApplyError, ReconcileError};
 use super::facts::PodFacts;
 use super::observe::{Clients, POLL_INTERVAL, observe};
-use super::report::{Report, report, write_report};
+use super::report::report;
 use super::scaling::{INTERVAL, put_scaler, take_scaler};
 use super::snapshot::Snapshot;
 use super::status;
@@ -68,7 +67,9 @@ async fn reconcile_deployment(
     if deployment.metadata.deletion_timestamp.is_some() {
         return delete_all(&writer).await;
     }
-    ensure_finalizer(&writer).await?;
+    if !ensure_finalizer(&writer).await? {
+        return Ok(Action::requeue(POLL_INTERVAL));
+    }
     let now = Timestamp::now();
     let effective = match EffectiveSpec::choose(&writer).await? {
         Ok(effective) => effective,
@@ -80,18 +81,11 @@ async fn reconcile_deployment(
         deployment,
         ..writer
     };
-    let token = match ensure_token(&writer).await {
-        Ok(token) => token,
-        Err(error) => {
-            let status = status::refused(deployment, status::CANNOT_APPLY, &bounded(&error), now);
-            // What failed first is what the caller reports.
-            if let Err(unwritten) = write_report(&writer, Report::without_pools(status)).await {
-                tracing::warn!(deployment = %writer.key(), error = %unwritten, "cannot write a status");
-            }
-            return Err(error.into());
-        }
+    let ensured = match ensure_token(&writer).await {
+        Ok(ensured) => ensured,
+        Err(error) => return refuse_without_token(&writer, error, now).await,
     };
-    let (requeue_after, failure) = run_phases(&writer, &effective, &token, now).await;
+    let (requeue_after, failure) = run_phases(&writer, &effective, ensured, now).await;
     if let Some(error) = failure {
         return Err(ReconcileError::Apply {
             error,
@@ -103,19 +97,21 @@ async fn reconcile_deployment(
 }
 
 /// Brings what there is one step closer to the spec. Returns when to reconcile again though no watch reports anything,
-/// and the first write that failed.
+/// and what failed first: a write, or what the admin token needs.
 async fn run_phases(
     writer: &Writer<'_>,
     effective: &EffectiveSpec,
-    token: &AdminToken,
+    ensured: Ensured,
     now: Timestamp,
 ) -> (Option<Duration>, Option<ApplyError>) {
-    let snapshot = Snapshot::read(writer, effective, token, now);
+    let Ensured { token, failure } = ensured;
+    let snapshot = Snapshot::read(writer, effective, &token, now);
     let nodes = &writer.context.index.nodes;
-    let (clients, mut scaler) = (Clients::of(writer, Some(token)), take_scaler(writer));
+    let (clients, mut scaler) = (Clients::of(writer, Some(&token)), take_scaler(writer));
     let observed = observe(&snapshot, &clients, nodes, scaler.as_mut()).await;
     let writes = decide_writes(&snapshot, &observed, scaler.as_mut());
     let mut outcome = write(writer, clients.admin.as_ref(), &snapshot, &writes).await;
+    outcome.note(failure.map_or(Ok(()), Err));
     let decision = writes.scaling.as_ref().filter(|_| outcome.scaled);
     if let Some((scaler, decision)) = scaler.as_mut().zip(decision) {
         scaler.record(decision, snapshot.now);
@@ -173,7 +169,10 @@ fn first_timer(
     let is_coming = |facts: &PodFacts| facts.is_worker() && facts.ready() && !facts.routable();
     let polls = observed.pods.iter().any(is_leaving) || pods.iter().any(is_coming);
     // A watch reports progress until then.
-    let overdue_in = time_left(snapshot).filter(|_| status::is_progressing(status));
+    let under_way = status::under_way_since(status);
+    let overdue_in = under_way
+        .filter_map(|since| time_left(snapshot, since))
+        .min();
     let timers = [
         polls.then_some(POLL_INTERVAL),
         spec.scales_by_load().then_some(INTERVAL),
@@ -182,12 +181,12 @@ fn first_timer(
     timers.into_iter().flatten().min()
 }
 
-/// Until something that does not go forward is overdue; nothing once it is.
-fn time_left(snapshot: &Snapshot<'_>) -> Option<Duration> {
+/// Until what has been under way for some time is overdue, if nothing goes forward; nothing once it is.
+fn time_left(snapshot: &Snapshot<'_>, since: Timestamp) -> Option<Duration> {
     let deadline = snapshot.spec().rollout.progress_deadline_seconds;
     let deadline = SignedDuration::from_secs(deadline.into());
     let progressed = snapshot.progressed().unwrap_or(snapshot.now);
-    let left = deadline - snapshot.now.duration_since(progressed);
+    let left = deadline - snapshot.now.duration_since(progressed.max(since));
     left.try_into().ok()
 }
 

@@ -8,7 +8,7 @@ pub(crate) use inputs::StatusInputs;
 
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, Observed, ObservedPod};
-use conditions::{conditions, refused_conditions};
+use conditions::{conditions, refused_conditions, true_since};
 use k8s_openapi::jiff::Timestamp;
 use pd_crds::status::{PdDeploymentStatus, PoolStatus, PoolsStatus, RevisionStatus};
 use pd_crds::{PdDeployment, PdPoolStatus};
@@ -89,12 +89,10 @@ pub(crate) fn says_write_failed(status: &PdDeploymentStatus) -> bool {
     conditions.any(|is| is.reason == CANNOT_APPLY)
 }
 
-/// Whether something is to go forward.
-pub(crate) fn is_progressing(status: &PdDeploymentStatus) -> bool {
-    let mut conditions = status.conditions.iter();
-    conditions.any(|is| {
-        ["Progressing", "Reconciling"].contains(&is.type_.as_str()) && is.status == "True"
-    })
+/// Since when each of what is to go forward has been under way.
+pub(crate) fn under_way_since(status: &PdDeploymentStatus) -> impl Iterator<Item = Timestamp> {
+    let claims = ["Progressing", "Reconciling"].into_iter();
+    claims.filter_map(|claim| true_since(status, claim))
 }
 
 /// The status of one pool's own object.

@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::cluster::context::Context;
+use crate::cluster::error::ReconcileError;
 use crate::cluster::fake::{FakeApi, create, mk_config, mk_deployment, reconciled};
+use crate::cluster::observe::POLL_INTERVAL;
 use crate::cluster::reconcile::reconcile;
 use http::Method;
 use pd_crds::document;
+use pd_protocol::labels::LEAVING_SINCE;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -57,6 +60,7 @@ fn another_token_in_the_secret_holds_since_that_was_made() {
 
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/a-admin";
 const STATUS: &str = "/apis/pdserve.io/v1alpha1/namespaces/ns/pddeployments/a/status";
+const DEPLOYMENT: &str = "/apis/pdserve.io/v1alpha1/namespaces/ns/pddeployments/a";
 
 /// Says that a pod waits for the Secret, so that it is read again.
 fn lose_secret(api: &FakeApi, context: &Context, deployment: &PdDeployment) {
@@ -96,4 +100,60 @@ async fn a_token_that_cannot_be_made_is_what_a_reconcile_reports() {
     let error = reconcile(Arc::new(deployment), context).await.unwrap_err();
     let error = error.to_string();
     assert!(error.starts_with("create Secret a-admin"), "{error}");
+}
+
+#[tokio::test]
+async fn a_secret_that_is_another_owners_or_cannot_be_made_again_is_reported_and_the_rest_goes_on()
+{
+    for is_theirs in [true, false] {
+        let api = FakeApi::default();
+        let context = Arc::new(api.context(mk_config()));
+        let mut deployment = mk_deployment("a", "ns");
+        reconciled(&api, &context, &deployment).await;
+        lose_secret(&api, &context, &deployment);
+        api.remove(SECRET);
+        if is_theirs {
+            let theirs = json!({"metadata": {"name": "a-admin", "uid": "theirs"}});
+            api.put(SECRET, theirs);
+        }
+        api.refuse(Method::POST, "/api/v1/namespaces/ns/secrets", 403);
+        deployment.spec.pools.decode.replicas = Some(2);
+        create(&api, &deployment);
+        let failed = reconcile(Arc::new(deployment), context).await;
+        let error = failed
+            .expect_err("no pod can be given the token")
+            .to_string();
+        assert!(error.contains("Secret a-admin"), "{error}");
+        let second = api.find("/api/v1/namespaces/ns/pods/a-decode-1-1");
+        assert!(!second.is_null(), "the rest goes on");
+        let status = api.find(DEPLOYMENT)["status"]["conditions"].to_string();
+        assert!(
+            status.contains("CannotApply") && status.contains("Secret a-admin"),
+            "{status}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_worker_on_its_way_out_goes_although_there_is_no_token() {
+    let api = FakeApi::default();
+    let deployment = mk_deployment("a", "ns");
+    reconciled(&api, &Arc::new(api.context(mk_config())), &deployment).await;
+    let path = "/api/v1/namespaces/ns/pods/a-prefill-0-1";
+    let mut pod = api.find(path);
+    pod["metadata"]["annotations"][LEAVING_SINCE] = json!("1970-01-01T00:00:00Z");
+    api.put(path, pod);
+    let theirs = json!({"metadata": {"name": "a-admin", "uid": "theirs"}});
+    api.put(SECRET, theirs);
+    // It takes over, and remembers nothing.
+    let context = Arc::new(api.context(mk_config()));
+    api.report_pods(&context, &deployment);
+    let failed = reconcile(Arc::new(deployment), context).await;
+    let Err(ReconcileError::Apply { requeue_after, .. }) = failed else {
+        panic!("{failed:?}");
+    };
+    assert_eq!(requeue_after, Some(POLL_INTERVAL), "drains go on");
+    assert!(api.find(path).is_null(), "it is past its deadline");
+    let status = api.find(DEPLOYMENT)["status"]["conditions"].to_string();
+    assert!(status.contains("CannotApply"), "{status}");
 }

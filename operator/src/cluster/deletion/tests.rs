@@ -90,6 +90,26 @@ async fn a_refused_spec_is_reported_although_a_worker_cannot_be_ended() {
 }
 
 #[tokio::test]
+async fn a_deployment_that_changed_since_it_was_seen_is_reconciled_again_and_nothing_failed() {
+    let api = FakeApi::default();
+    let (context, mut deployment) = mk_deleted(&api).await;
+    for path in WORKERS {
+        api.remove(path);
+    }
+    api.report_pods(&context, &deployment);
+    api.refuse(Method::PATCH, DEPLOYMENT, 409);
+    for is_deleted in [true, false] {
+        if !is_deleted {
+            deployment.metadata.deletion_timestamp = None;
+            deployment.metadata.finalizers = None;
+        }
+        let late = reconcile(Arc::new(deployment.clone()), Arc::clone(&context)).await;
+        assert_eq!(late.expect("a late watch"), Action::requeue(POLL_INTERVAL));
+        assert_eq!(api.stored(|object| object["kind"] == "Pod"), [""; 0]);
+    }
+}
+
+#[tokio::test]
 async fn a_deployment_that_has_gone_meanwhile_needs_no_finalizer_taken_off() {
     let api = FakeApi::default();
     let (context, deployment) = mk_deleted(&api).await;

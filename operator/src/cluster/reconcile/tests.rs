@@ -13,33 +13,39 @@ const DECODE: &str = "/apis/pdserve.io/v1alpha1/namespaces/ns/pdpools/a-decode";
 
 #[test]
 fn a_reconcile_is_repeated_when_what_does_not_go_forward_is_overdue() {
-    let mut deployment = mk_deployment("a", "ns");
-    deployment.spec.rollout.progress_deadline_seconds = 600;
-    let effective = mk_effective(&deployment);
-    let timer_after = |waited: i64| {
+    /// The first timer after a last status, and the status that is said now.
+    fn reconciled_at(deployment: &mut PdDeployment, second: i64, is_ready: bool) -> Option<u64> {
+        deployment.spec.rollout.progress_deadline_seconds = 600;
+        let effective = mk_effective(deployment);
         let mut snapshot = mk_there(&effective, true);
         for facts in &mut snapshot.pods {
             let mut pod = json!(*facts.pod);
             pod["metadata"]["creationTimestamp"] = json!("1970-01-01T00:00:00Z");
             facts.pod = Arc::new(serde_json::from_value(pod).expect("a Pod"));
         }
-        snapshot.now = Timestamp::from_second(waited).expect("a time");
+        snapshot.now = Timestamp::from_second(second).expect("a time");
         let mut observed = mk_observed(&snapshot);
-        observed.pods[0].ready = false;
+        observed.pods[0].ready = is_ready;
         let writes = decide_writes(&snapshot, &observed, None);
-        let inputs = status_inputs(&snapshot, &observed, &Outcome::default(), Vec::new());
-        let status = status::status(
-            &deployment,
-            &writes.desired,
-            &observed,
-            &inputs,
-            snapshot.now,
-        );
-        first_timer(&snapshot, &observed, &status).map(|after| after.as_secs())
-    };
-    assert_eq!(timer_after(0), Some(601));
-    assert_eq!(timer_after(400), Some(201));
-    assert_eq!(timer_after(700), None, "it is overdue");
+        let mut inputs = status_inputs(&snapshot, &observed, &Outcome::default(), Vec::new());
+        // Only workers are looked at.
+        inputs.routers = (2, 2);
+        let now = snapshot.now;
+        let status = status::status(deployment, &writes.desired, &observed, &inputs, now);
+        let timer = first_timer(&snapshot, &observed, &status);
+        deployment.status = Some(status);
+        timer.map(|after| after.as_secs())
+    }
+
+    let mut new = mk_deployment("a", "ns");
+    assert_eq!(reconciled_at(&mut new, 0, false), Some(601));
+    assert_eq!(reconciled_at(&mut new, 400, false), Some(201));
+    assert_eq!(reconciled_at(&mut new, 700, false), None, "it is overdue");
+
+    let mut rested = mk_deployment("a", "ns");
+    assert_eq!(reconciled_at(&mut rested, 5000, true), None);
+    assert_eq!(reconciled_at(&mut rested, 5001, false), Some(601));
+    assert_eq!(reconciled_at(&mut rested, 5401, false), Some(201));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
-use pd_crds::status::{PoolStatus, PoolsStatus};
+use pd_crds::status::{PdDeploymentStatus, PoolStatus, PoolsStatus};
 use pd_crds::stuck::Cause;
 
 /// Reasons of a deployment that cannot be carried out.
@@ -73,10 +73,10 @@ fn claims(
 ) -> Vec<Claim> {
     let (routers_ready, routers_wanted) = inputs.routers;
     let all_ready = routers_ready >= routers_wanted;
-    let is_overdue = is_overdue(deployment, inputs, now);
-    let progressing = progressing_claim(pools, inputs, is_overdue);
+    let is_overdue = |claim| is_overdue(deployment, inputs, claim, now);
+    let progressing = progressing_claim(pools, inputs, is_overdue("Progressing"));
     let moves = inputs.replaces_routers || !all_ready && !inputs.suspended;
-    let routers = match (moves, is_overdue) {
+    let routers = match (moves, is_overdue("Reconciling")) {
         (false, _) => Routers::AsWanted,
         (true, false) => Routers::Move,
         (true, true) => Routers::Overdue,
@@ -204,12 +204,39 @@ fn ready_claim(pools: &PoolsStatus, inputs: &StatusInputs) -> Claim {
     }
 }
 
-/// Whether nothing went forward for longer than a rollout may take.
-fn is_overdue(deployment: &PdDeployment, inputs: &StatusInputs, now: Timestamp) -> bool {
+/// Whether what a claim says is under way has not gone forward for longer than a rollout may take.
+fn is_overdue(
+    deployment: &PdDeployment,
+    inputs: &StatusInputs,
+    claim: &str,
+    now: Timestamp,
+) -> bool {
     let deadline = deployment.spec.rollout.progress_deadline_seconds;
     let deadline = SignedDuration::from_secs(deadline.into());
-    let progressed = inputs.progressed;
-    progressed.is_some_and(|progressed| now.duration_since(progressed) > deadline)
+    let began = began(deployment, claim, now);
+    let counts_from = inputs
+        .progressed
+        .map(|progressed| began.map_or(progressed, |it| it.max(progressed)));
+    counts_from.is_some_and(|from| now.duration_since(from) > deadline)
+}
+
+/// When what a claim says is under way began, as far as the last status says: what was at rest begins now. Nothing for
+/// what was overdue already, which no longer holds as under way.
+fn began(deployment: &PdDeployment, claim: &str, now: Timestamp) -> Option<Timestamp> {
+    let before = deployment.status.as_ref()?;
+    let mut conditions = before.conditions.iter();
+    let is_of_claim = |name: &str| name == claim || (claim, name) == ("Reconciling", "Stalled");
+    if conditions.any(|is| is.reason == DEADLINE_EXCEEDED && is_of_claim(&is.type_)) {
+        return None;
+    }
+    Some(true_since(before, claim).unwrap_or(now))
+}
+
+/// Since when a condition has been true; nothing for one that is not.
+pub(crate) fn true_since(status: &PdDeploymentStatus, name: &str) -> Option<Timestamp> {
+    let mut conditions = status.conditions.iter();
+    let holds = conditions.find(|is| is.type_ == name && is.status == "True")?;
+    Some(holds.last_transition_time.0)
 }
 
 fn progressing_claim(pools: &PoolsStatus, inputs: &StatusInputs, is_overdue: bool) -> Claim {

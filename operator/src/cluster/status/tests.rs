@@ -224,6 +224,37 @@ fn a_rollout_is_in_progress_until_its_end_though_the_deployment_serves() {
 }
 
 #[test]
+fn what_moves_after_a_long_rest_is_stalled_only_once_it_has_moved_for_long() {
+    let mut deployment = mk_deployment();
+    let deadline = i64::from(deployment.spec.rollout.progress_deadline_seconds);
+    let mut reasons = |ready: bool, routers: i32, second: i64| {
+        let mut inputs = mk_inputs(routers);
+        inputs.progressed = Some(at(0));
+        let desired = [mk_desired(Prefill, 1), mk_desired(Decode, 1)];
+        let observed = Observed {
+            pods: vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, ready)],
+            ..Observed::default()
+        };
+        let now = status(&deployment, &desired, &observed, &inputs, at(second));
+        deployment.status = Some(now.clone());
+        ["Progressing", "Stalled"].map(|name| condition(&now, name).reason.clone())
+    };
+    let late = 10_000;
+    let stalled = ["ProgressDeadlineExceeded"; 2];
+    assert_eq!(reasons(true, 1, late), ["AsWanted", "NotStalled"]);
+    assert_eq!(reasons(false, 1, late + 1), ["Moving", "NotStalled"]);
+    let end = late + 1 + deadline;
+    assert_eq!(reasons(false, 1, end), ["Moving", "NotStalled"]);
+    assert_eq!(reasons(false, 1, end + 1), stalled);
+    assert_eq!(reasons(false, 1, end + 2), stalled, "it stays so");
+    assert_eq!(reasons(true, 1, end + 3), ["AsWanted", "NotStalled"]);
+    assert_eq!(reasons(true, 0, end + 4), ["AsWanted", "NotStalled"]);
+    let routers_stalled = ["AsWanted", "ProgressDeadlineExceeded"];
+    assert_eq!(reasons(true, 0, end + 5 + deadline), routers_stalled);
+    assert_eq!(reasons(true, 0, end + 6 + deadline), routers_stalled);
+}
+
+#[test]
 fn a_refused_edit_is_reported_beside_what_serves() {
     let mut inputs = mk_inputs(1);
     inputs.refused = Some("spec.x: no".to_owned());
