@@ -112,13 +112,13 @@ impl RouteTable {
         if !within {
             return Err(RegisterError::RankOutOfLayout { rank, parallel });
         }
-        self.check_boot(rank, boot_id)?;
         // Ranks of this boot are not held to what others registered before them.
         let is_first_named = boot_id.is_some() && self.ranks.values().all(|known| !known.named);
         let first = self.first.as_ref().filter(|_| !is_first_named);
         if let Some(first) = first {
             check_agrees(first, &registration).map_err(RegisterError::Conflict)?;
         }
+        self.check_boot(rank, boot_id)?;
         let addr = RankAddr {
             rank_ip: registration.rank_ip.clone(),
             rank_port: registration.rank_port,
