@@ -141,7 +141,7 @@ impl Args {
                 unified: self.policy,
             },
             queue: self.limits.queue(),
-            connections_max: self.limits.max_connections,
+            connections_max: self.limits.max_connections.get(),
             body_bytes_max: self.limits.max_payload_size,
             bodies_bytes_max: self.limits.bodies_bytes_max(),
             request_timeout: self.limits.request_timeout(),

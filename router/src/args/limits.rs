@@ -2,6 +2,7 @@
 
 use crate::queue::{ConcurrencyLimit, QueueConfig};
 use clap::Args;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 #[derive(Clone, Debug, Args)]
@@ -28,8 +29,8 @@ pub(crate) struct LimitArgs {
     pub(crate) no_worker_timeout_secs: u64,
     /// Clients' connections at once, or as many as fit into the files that the process may open. One more closes the one
     /// that has been idle the longest; where none is idle, it is answered 503.
-    #[arg(long, default_value_t = 16_384)]
-    pub(crate) max_connections: usize,
+    #[arg(long, default_value_t = NonZeroUsize::new(16_384).expect("it is not 0"))]
+    pub(crate) max_connections: NonZeroUsize,
     /// Largest request body in bytes; a larger one is refused with 413.
     #[arg(long, default_value_t = 32 << 20)]
     pub(crate) max_payload_size: usize,

@@ -84,6 +84,12 @@ fn unified_workers_and_pairs_exclude_each_other() {
 }
 
 #[test]
+fn a_router_without_a_connection_is_refused_by_name() {
+    let error = Args::try_parse_from(["pd-router", "--max-connections", "0"]).unwrap_err();
+    assert!(error.to_string().contains("--max-connections"), "{error}");
+}
+
+#[test]
 fn a_jitter_outside_its_share_is_refused_by_name() {
     let error = config("pd-router --retry-jitter-factor 2").unwrap_err();
     assert!(

@@ -31,6 +31,9 @@ const CONNECTIONS_PER_ADDRESS_MAX: usize = 256;
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
 /// From a message's first byte to its last: it is written in one go.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
+/// How long a message waits for memory that others hold: they end within their own limits, unless they wait for
+/// each other.
+const MEMORY_LIMIT: Duration = Duration::from_secs(30);
 /// Most bytes of a message: its largest list, and the rest, which is small.
 const MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX + (1 << 20);
 /// Memory for messages that are larger than a piece and not complete: in all, and for one address.
@@ -51,6 +54,8 @@ enum GateError {
     MessageLength,
     #[error("no greeting within {GREETING_LIMIT:?}")]
     NoGreeting,
+    #[error("no memory for a message within {MEMORY_LIMIT:?}: other messages hold it")]
+    NoMemory,
     #[error("a message was not complete within {MESSAGE_LIMIT:?}")]
     MessageLate,
 }
@@ -275,7 +280,8 @@ async fn read_message<R: AsyncRead + Unpin>(
             return Err(GateError::MessageLength);
         }
         let waits_since = Instant::now();
-        memory.grow(&mut held, bytes).await;
+        let grown = timeout(MEMORY_LIMIT, memory.grow(&mut held, bytes)).await;
+        grown.map_err(|_| GateError::NoMemory)?;
         deadline += waits_since.elapsed();
         let mut frame = (&mut *peer).take(len);
         let read = within(deadline, frame.read_to_end(message)).await??;

@@ -139,6 +139,20 @@ async fn strangers_with_half_messages_wait_for_each_other_and_give_all_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_message_waits_for_memory_only_so_long() {
+    let memory = mk_memory(64, 8);
+    let all = Arc::clone(&memory.all).acquire_many_owned(8).await.unwrap();
+    let (mut stranger, peer) = tokio::io::duplex(1 << 20);
+    stranger.write_all(&mk_half()).await.unwrap();
+    let began = Instant::now();
+    let ended = forward(peer, [0; GREETING_BYTES], &mut tokio::io::sink(), &memory).await;
+    assert!(matches!(ended, Err(GateError::NoMemory)), "{ended:?}");
+    assert_eq!(began.elapsed(), MEMORY_LIMIT);
+    drop(all);
+    assert_eq!(left(&memory), (64, 8));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_peer_that_falls_silent_after_a_large_message_holds_none_of_the_memory() {
     let memory = mk_memory(64, 64);
     let (mut stranger, peer) = tokio::io::duplex(2 << 20);
