@@ -2,7 +2,7 @@
 //! two answers.
 
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
 /// Ids that every tiny checkpoint and SmolLM2 have, past the special ones.

@@ -6,7 +6,7 @@ use crate::clock::Instant;
 use crate::policy::{Load, Policies, Policy};
 use crate::workers::{Fleet, Group, Lease, Member, Worker};
 use pd_protocol::Role;
-use rand::RngCore;
+use rand::Rng;
 use std::sync::Arc;
 
 /// The policies of all pools, with their state.
@@ -72,7 +72,7 @@ impl Chooser {
         &self,
         fleet: &Fleet,
         demand: &Demand<'_>,
-        rng: &mut impl RngCore,
+        rng: &mut impl Rng,
     ) -> Result<Route, NoRoute> {
         let model = fleet.meant(demand.model);
         let demand = &Demand { model, ..*demand };
@@ -100,7 +100,7 @@ impl Chooser {
         &self,
         mut groups: Vec<&Group>,
         demand: &Demand<'_>,
-        rng: &mut impl RngCore,
+        rng: &mut impl Rng,
     ) -> Option<PrefillDecodePair> {
         groups.retain(|group| {
             group.has_pair()
@@ -139,7 +139,7 @@ fn lease_preferred<'a>(
     pool: impl Iterator<Item = &'a Member> + Clone,
     tokens: u64,
     demand: &Demand<'_>,
-    rng: &mut impl RngCore,
+    rng: &mut impl Rng,
 ) -> Option<(&'a Member, Lease)> {
     let faults = |member: &&Member| {
         let mut excluded = demand.excluded.iter();
@@ -158,7 +158,7 @@ fn lease_any<'a>(
     pool: impl Iterator<Item = &'a Member>,
     tokens: u64,
     now: Instant,
-    rng: &mut impl RngCore,
+    rng: &mut impl Rng,
 ) -> Option<(&'a Member, Lease)> {
     let mut members: Vec<&Member> = pool.filter(|member| member.worker.admits(now)).collect();
     let mut loads: Vec<Load> = members.iter().map(|member| member.worker.load()).collect();

@@ -1,5 +1,7 @@
-//! The control plane: ZMQ PUSH/PULL multiparts between managers.
+//! The control plane: ZMQ multiparts, pushed from a peer's [`outbox`] to the [`listener`] of another.
 
+mod admission;
 pub(crate) mod codec;
-pub(crate) mod gate;
-pub(crate) mod socket;
+pub(crate) mod listener;
+pub(crate) mod outbox;
+mod zmtp;

@@ -87,7 +87,7 @@ impl DecodeSide {
         let handler = Arc::clone(&side);
         let tasks = &side.shared.tasks;
         let on_message = move |message| handler.handle(message);
-        let control = control::socket::listen(tasks, host, on_message)
+        let control = control::listener::listen(tasks, host, on_message)
             .await
             .map_err(listen_error)?;
         let owner = Arc::clone(&side);

@@ -5,7 +5,7 @@ use crate::failure::FailureReason;
 use parking_lot::Mutex;
 use pd_protocol::BootstrapRoom;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 /// Where a room can fail on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

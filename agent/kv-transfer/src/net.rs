@@ -9,10 +9,9 @@ use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 use tokio::net::ToSocketAddrs;
-use zeromq::{PullSocket, PushSocket, Socket, SocketOptions, ZmqResult};
 
 pub(crate) use tokio::net::{TcpListener, TcpStream};
 
@@ -38,21 +37,4 @@ pub(crate) fn http_client(connect_timeout: Duration) -> HttpClient {
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(connect_timeout));
     Client::builder(TokioExecutor::new()).build(connector)
-}
-
-pub(crate) async fn connect_push(endpoint: &str, timeout: Duration) -> ZmqResult<PushSocket> {
-    let mut options = SocketOptions::default();
-    options.connect_timeout(timeout);
-    let mut socket = PushSocket::with_options(options);
-    socket.connect(&format!("tcp://{endpoint}")).await?;
-    Ok(socket)
-}
-
-/// A PULL socket on loopback, and where it listens.
-pub(crate) async fn listen_pull() -> std::io::Result<(PullSocket, SocketAddr)> {
-    let mut socket = PullSocket::new();
-    let bound = socket.bind("tcp://127.0.0.1:0").await;
-    let bound = bound.map_err(std::io::Error::other)?.to_string();
-    let addr = bound.trim_start_matches("tcp://").parse();
-    Ok((socket, addr.map_err(std::io::Error::other)?))
 }

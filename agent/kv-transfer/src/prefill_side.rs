@@ -73,7 +73,7 @@ impl PrefillSide {
             .expect("the port is set once");
         let handler = Arc::clone(&side);
         let on_message = move |message| handler.handle(message);
-        let control_port = control::socket::listen(tasks, host, on_message)
+        let control_port = control::listener::listen(tasks, host, on_message)
             .await
             .map_err(listen_error)?;
         side.register(control_port);

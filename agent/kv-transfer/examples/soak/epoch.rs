@@ -10,7 +10,7 @@ use pd_protocol::layout::{
 use pd_protocol::metadata::MetadataLayout;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 use super::DecodeSide;
 use super::prefill_peer::PrefillPeer;
 use super::room::ReceiverRoom;
-use crate::control::socket::Outbox;
+use crate::control::outbox::Outbox;
 use crate::failure::FailureReason;
 use pd_protocol::KvPoll;
 use pd_protocol::control::{

@@ -5,7 +5,7 @@ use super::DecodeSide;
 use super::room::ReceiverRoom;
 use crate::bootstrap::client::Topology;
 use crate::config::{BootstrapAddr, rank_name};
-use crate::control::socket::Outbox;
+use crate::control::outbox::Outbox;
 use crate::failure::FailureReason;
 use crate::liveness;
 use crate::metrics::PeerMetrics;

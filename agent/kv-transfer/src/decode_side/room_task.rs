@@ -7,7 +7,7 @@ use super::DecodeSide;
 use super::prefill_peer::{self, PeerKey};
 use super::room::{PrefillSource, ReceiverRoom};
 use crate::bootstrap::client::Topology;
-use crate::control::socket::Outbox;
+use crate::control::outbox::Outbox;
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
 use crate::plan::{self, TransferPlan};

@@ -7,7 +7,7 @@ use super::{PrefillSide, refuse};
 use crate::clock::Instant;
 use crate::config::BootstrapAddr;
 use crate::config::rank_name;
-use crate::control::socket::Outbox;
+use crate::control::outbox::Outbox;
 use crate::failure::FailureReason;
 use crate::items;
 use crate::plan::{End, TransferPlan};

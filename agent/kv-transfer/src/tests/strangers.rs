@@ -12,7 +12,8 @@ use crate::KvReceiver;
 use crate::bootstrap::client::BootstrapClient;
 use crate::bootstrap::table::tests::mk_registration;
 use crate::config::{BootstrapAddr, TransferConfig, TransportChoice};
-use crate::control::socket::{self, Outbox};
+use crate::control::listener;
+use crate::control::outbox::Outbox;
 use crate::peer_connection::{self, ConnectionKind};
 use crate::plan::{End, Tail, TransferPlan};
 use crate::tasks::Tasks;
@@ -74,7 +75,7 @@ async fn meet_with(transfer: TransferConfig, change: impl FnOnce(&mut RegisterAc
     let bootstrap = mk_bootstrap(0, &boot_id);
     let (message_tx, mut messages) = mpsc::unbounded_channel();
     let tasks = Tasks::new(tokio::runtime::Handle::current());
-    let port = socket::listen(&tasks, HOST, move |message| {
+    let port = listener::listen(&tasks, HOST, move |message| {
         let _ = message_tx.send(message);
     })
     .await

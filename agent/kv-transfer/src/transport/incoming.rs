@@ -2,7 +2,7 @@
 
 use super::tcp::frame::FrameHeader;
 use crate::config::BootstrapAddr;
-use crate::control::socket::Outbox;
+use crate::control::outbox::Outbox;
 use crate::failure::FailureReason;
 use crate::fence::Fence;
 use crate::metrics::PeerMetrics;

@@ -1,7 +1,7 @@
 //! What prefill's transports know of prefill: the room that sends, the decode rank that gets it, a chunk.
 
 use crate::clock::Instant;
-use crate::control::socket::{Outbox, SendError};
+use crate::control::outbox::{Outbox, SendError};
 use crate::failure::FailureReason;
 use crate::fence::Fence;
 use crate::metrics::PeerMetrics;

@@ -12,7 +12,7 @@ use pd_e2e::metrics::Metrics;
 use pd_e2e::prompts::{greedy, ids, sampled};
 use pd_e2e::quiet::quiet;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use std::future::ready;
 use std::time::Duration;

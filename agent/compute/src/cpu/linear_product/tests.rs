@@ -11,7 +11,7 @@ use crate::weight::WeightSource;
 use half::bf16;
 use proptest::prelude::*;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 const FORMATS: [WeightFormat; 8] = [
     WeightFormat::F32,

@@ -3,7 +3,8 @@
 use super::super::fixture::{Fixture, HOST, mk_layout, mk_room};
 use crate::bootstrap::client::BootstrapClient;
 use crate::config::{BootstrapAddr, TransportChoice};
-use crate::control::socket::{self, Outbox};
+use crate::control::listener;
+use crate::control::outbox::Outbox;
 use crate::peer_connection::{self, ConnectionKind};
 use crate::tasks::Tasks;
 use pd_protocol::control::{Abort, ControlMessage, Generation, KvArgsRegisterInfo, SessionId};
@@ -20,7 +21,7 @@ async fn a_decode_without_part_in_a_room_cannot_give_it_up() {
 
     let (tx, mut messages) = mpsc::unbounded_channel();
     let tasks = Tasks::new(tokio::runtime::Handle::current());
-    let port = socket::listen(&tasks, HOST, move |message| {
+    let port = listener::listen(&tasks, HOST, move |message| {
         let _ = tx.send(message);
     })
     .await

@@ -14,7 +14,7 @@ use pd_verbs::{
     Retry, Write,
 };
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 
 /// Rails that the stranger breaks, one after another.

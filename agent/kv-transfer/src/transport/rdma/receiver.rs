@@ -9,7 +9,7 @@ mod status;
 
 use super::fabric::Fabric;
 use super::immediate::{Final, LANES_MAX, PROBE};
-use crate::control::socket::Outbox;
+use crate::control::outbox::Outbox;
 use crate::fence::FenceGuard;
 use crate::metrics::{PeerMetrics, RailMetrics, RailState};
 use crate::tasks::Tasks;

@@ -2,7 +2,7 @@
 //! on what prefill says of them.
 
 use super::receiver::{RdmaReceiver, refusal};
-use crate::control::socket::Outbox;
+use crate::control::outbox::Outbox;
 use crate::metrics::PeerMetrics;
 use crate::shared::Shared;
 use parking_lot::Mutex;

@@ -9,7 +9,7 @@ use pd_protocol::control::{
 };
 use pd_protocol::{BootstrapRoom, KvPoll};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 /// Longest frame that a gate passes on. Source: `pd_protocol::control::guard`.
 const BEYOND: u64 = FRAME_BYTES_MAX as u64 + 1;

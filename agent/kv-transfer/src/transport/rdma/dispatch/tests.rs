@@ -7,7 +7,7 @@ use super::*;
 use crate::transport::rdma::immediate::Final;
 use crate::transport::rdma::receiver::count::{self, Count};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::time::Duration;
 
 const SCHEDULES: u64 = 10_000;

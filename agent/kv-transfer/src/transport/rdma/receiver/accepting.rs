@@ -2,7 +2,7 @@
 
 use super::listening::listen;
 use super::{Ends, RailEpoch, RdmaReceiver};
-use crate::control::socket::Outbox;
+use crate::control::outbox::Outbox;
 use crate::tasks::Tasks;
 use crate::transport::rdma::completions::Completions;
 use crate::transport::rdma::connecting::{Connecting, Step};

@@ -3,7 +3,7 @@
 //! room learns it by `InboundRoom::rank_arrived`.
 
 use super::{Expected, RailEpoch, RdmaReceiver};
-use crate::control::socket::Outbox;
+use crate::control::outbox::Outbox;
 use crate::failure::FailureLayer;
 use crate::transport::rdma::completions::{Completions, CompletionsError};
 use crate::transport::rdma::immediate::Final;

@@ -1,0 +1,110 @@
+//! The control port of a manager: a PULL that strangers reach. Its connections are bounded, in all and for each
+//! address; each greets and hands over its messages within deadlines, and only whole messages that decode are handled.
+
+use super::admission::{Admission, CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, Counted, Held};
+use super::codec;
+use super::zmtp::{self, SocketType, ZmtpError};
+use crate::log_limit::LogLimit;
+use crate::net::{self, TcpListener, TcpStream};
+use crate::peer_connection::tune;
+use crate::tasks::Tasks;
+use pd_protocol::control::ControlMessage;
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::BufReader;
+use tokio::sync::{Semaphore, mpsc};
+
+/// Messages that wait to be handled; their connections wait with the next one.
+const WAITING_MAX: usize = 64;
+
+/// What all connections of a port share.
+struct Port {
+    messages: mpsc::Sender<(ControlMessage, Held)>,
+    log: LogLimit,
+}
+
+/// Binds the control port of a manager on `host` and passes every valid message to `handle`: `PrefillSide::handle` or
+/// `DecodeSide::handle`, each in its side's `messages.rs`.
+/// Returns the port.
+pub(crate) async fn listen(
+    tasks: &Tasks,
+    host: IpAddr,
+    handle: impl Fn(ControlMessage) + Send + 'static,
+) -> std::io::Result<u16> {
+    let listener = net::listen(host).await?;
+    let port = listener.local_addr()?.port();
+    let (messages, mut waiting) = mpsc::channel(WAITING_MAX);
+    let shared = Arc::new(Port {
+        messages,
+        log: LogLimit::default(),
+    });
+    tasks.spawn_endless("control listener", accept(tasks.clone(), listener, shared));
+    // One at a time, in the order of their connection.
+    tasks.spawn("control", async move {
+        while let Some((message, held)) = waiting.recv().await {
+            handle(message);
+            drop(held);
+        }
+    });
+    Ok(port)
+}
+
+async fn accept(tasks: Tasks, listener: TcpListener, port: Arc<Port>) -> Infallible {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let admission = Admission::new();
+    loop {
+        let slot = Arc::clone(&slots).acquire_owned().await;
+        let slot = slot.expect("the semaphore is never closed");
+        let Ok((peer, from)) = listener.accept().await else {
+            // Out of file descriptors: others close in time.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let Some(counted) = admission.count(from.ip()) else {
+            if let Some(left_out) = port.log.allows() {
+                tracing::warn!(%from, left_out, "closed a control connection: {CONNECTIONS_PER_ADDRESS_MAX} of its address are open");
+            }
+            continue;
+        };
+        let port = Arc::clone(&port);
+        tasks.spawn("control connection", async move {
+            if let Err(error) = port.serve(peer, &counted).await
+                && let Some(left_out) = port.log.allows()
+            {
+                tracing::warn!(%from, %error, left_out, "control connection closed");
+            }
+            drop((counted, slot));
+        });
+    }
+}
+
+// === impl Port ===
+
+impl Port {
+    /// Hands over what a peer sends until it closes.
+    async fn serve(&self, peer: TcpStream, counted: &Counted) -> Result<(), ZmtpError> {
+        tune(&peer)?;
+        let mut peer = BufReader::new(peer);
+        zmtp::greet(&mut peer, SocketType::Pull).await?;
+        while let Some((frames, held)) = zmtp::read_message(&mut peer, &counted.memory).await? {
+            match codec::decode(&frames) {
+                Ok(message) => {
+                    if self.messages.send((message, held)).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                Err(error) => {
+                    if let Some(left_out) = self.log.allows() {
+                        tracing::warn!(%error, left_out, "dropped a control message");
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
