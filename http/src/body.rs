@@ -138,6 +138,6 @@ impl Body for AnswerBody {
 
 impl Drop for AnswerBody {
     fn drop(&mut self) {
-        self.connection.answered();
+        self.connection.awaits_request();
     }
 }

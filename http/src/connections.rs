@@ -226,8 +226,8 @@ impl Connection {
         self.request.store(SERVED, Ordering::Relaxed);
     }
 
-    /// Notes that a request was answered.
-    pub(crate) fn answered(&self) {
+    /// Notes that the client owes its next request, for the last one was answered, or none has come yet.
+    pub(crate) fn awaits_request(&self) {
         self.owes(IDLE);
     }
 

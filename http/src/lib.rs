@@ -1,9 +1,10 @@
 //! Serves HTTP/1.1 to clients that may be slow, silent or many.
 //!
 //! Life of a connection: the [`Listener`] gives it out → `connections` finds room for it, if need be at the cost of one
-//! that waits for its client → `watched` notes when its client owes something: a request, the rest of a head, room for
-//! an answer → a request goes to the [`Router`], its body with a deadline between pieces → a sweep each second ends
-//! connections whose client owes for too long.
+//! that waits for its client → `watched` notes when its client owes something: a handshake, a request, the rest of a
+//! head, room for an answer → where there is a key of the deployment, the client proves by TLS that it has one → a
+//! request goes to the [`Router`], its body with a deadline between pieces → a sweep each second ends connections whose
+//! client owes for too long.
 //!
 //! Deadlines are swept and not timed one by one, so that a request arms no timer but for a body that is waited for.
 
@@ -16,7 +17,7 @@ mod watched;
 pub use body::{Stalled, stalled};
 pub use connections::Limits;
 pub use descriptors::{connections_for, raise_limit};
-pub use serve::serve;
+pub use serve::{ClientPeer, serve, serve_peers};
 
 #[cfg(doc)]
 use axum::{Router, serve::Listener};

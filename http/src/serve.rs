@@ -3,17 +3,19 @@
 use crate::body::{AnswerBody, RequestBody};
 use crate::connections::{Connection, Connections, Limits, Order, Refusal, Room};
 use crate::watched::Watched;
-use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::serve::Listener;
+use axum::{BoxError, Router};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use pd_identity::{Clients, PeerId, Peers, Stream};
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -31,26 +33,61 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
 const REFUSAL_BODY: &str = r#"{"error":{"message":"this server has as many connections as it takes; try again later","type":"overloaded_error","param":null,"code":"too_many_connections"}}"#;
 
+/// Who a request is of, as an extension of it: the process at the other end, or `None` if that has not proven to have
+/// a key of the deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientPeer(pub Option<PeerId>);
+
+/// What a connection is served with.
+#[derive(Clone)]
+struct Site {
+    app: Router,
+    peers: Peers,
+    clients: Clients,
+}
+
 /// Serves `app` until `end`, then finishes the answers in flight. Handlers may ask for the client's address with
 /// [`ConnectInfo`].
-pub async fn serve<L>(mut listener: L, app: Router, limits: Limits, end: CancellationToken)
+pub async fn serve<L>(listener: L, app: Router, limits: Limits, end: CancellationToken)
 where
+    L: Listener<Addr = SocketAddr>,
+{
+    serve_peers(listener, Peers::Plain, Clients::Optional, app, limits, end).await;
+}
+
+/// As [`serve`], but to those that `clients` lets in, over TLS, if `peers` have a key. Handlers may ask who a client is
+/// with [`Extension`](axum::Extension)`<`[`ClientPeer`]`>`. A client that does not finish its handshake owes as one with
+/// half a head; one that comes where there is no room is closed without an answer.
+pub async fn serve_peers<L>(
+    mut listener: L,
+    peers: Peers,
+    clients: Clients,
+    app: Router,
+    limits: Limits,
+    end: CancellationToken,
+) where
     L: Listener<Addr = SocketAddr>,
 {
     let connections = Connections::new(limits);
     let tasks = TaskTracker::new();
     let mut sweep = interval(SWEEP_INTERVAL);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let site = Site {
+        app,
+        peers,
+        clients,
+    };
     loop {
         tokio::select! {
             (io, peer) = listener.accept() => match connections.admit(peer.ip()) {
                 Room::For(connection) => {
-                    tasks.spawn(run(io, peer, connection, app.clone()));
+                    tasks.spawn(run(io, peer, connection, site.clone()));
                 }
-                Room::Full(refusal) => {
+                Room::Full(refusal) if site.peers.identity().is_none() => {
                     tasks.spawn(refuse(io, refusal));
                 }
-                Room::Swamped => {}
+                // A handshake would cost more than the answer is worth.
+                Room::Full(_) | Room::Swamped => {}
             },
             _ = sweep.tick() => connections.sweep(),
             () = end.cancelled() => break,
@@ -68,16 +105,62 @@ where
     }
 }
 
-async fn run<I>(io: I, peer: SocketAddr, connection: Arc<Connection>, app: Router)
+async fn run<I>(io: I, peer: SocketAddr, connection: Arc<Connection>, site: Site)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let io = Watched::new(io, Arc::clone(&connection));
+    let ended = match accept(io, &connection, &site).await {
+        Some(Ok(io)) => answer(io, peer, &connection, site.app).await,
+        Some(Err(error)) => Some(Err(error.into())),
+        None => None,
+    };
+    match ended {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::debug!(%peer, %error, "connection ended early"),
+        None => tracing::debug!(%peer, "closed a connection whose client let it wait"),
+    }
+    connection.close();
+}
+
+/// A connection after its handshake, if it needs one; `None` if the client took too long for it.
+async fn accept<I>(
+    io: Watched<I>,
+    connection: &Connection,
+    site: &Site,
+) -> Option<io::Result<Stream<Watched<I>>>>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut accepting = pin!(site.peers.accept(io, site.clients));
+    let accepted = poll_fn(|cx| match accepting.as_mut().poll(cx) {
+        Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+        Poll::Pending if connection.order(cx.waker()) == Order::Serve => Poll::Pending,
+        Poll::Pending => Poll::Ready(None),
+    });
+    let accepted = accepted.await;
+    connection.awaits_request();
+    accepted
+}
+
+/// Serves the requests of a connection; `None` if the client owed something for too long.
+async fn answer<I>(
+    io: Stream<Watched<I>>,
+    peer: SocketAddr,
+    connection: &Arc<Connection>,
+    app: Router,
+) -> Option<Result<(), BoxError>>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = connection.limits();
+    let client = ClientPeer(io.peer());
     let service = service_fn(|request: Request<Incoming>| {
         connection.serves();
-        let connection = Arc::clone(&connection);
+        let connection = Arc::clone(connection);
         let mut request = request.map(|body| Body::new(RequestBody::new(body, limits.body)));
         request.extensions_mut().insert(ConnectInfo(peer));
+        request.extensions_mut().insert(client);
         let mut app = app.clone();
         async move {
             let answer: Response<Body> = match app.call(request).await {
@@ -87,11 +170,10 @@ where
             Ok::<_, Infallible>(answer.map(|body| AnswerBody::new(body, connection)))
         }
     });
-    let io = TokioIo::new(Watched::new(io, Arc::clone(&connection)));
     // Deadlines are those of the sweep.
     let serving = http1::Builder::new()
         .header_read_timeout(None)
-        .serve_connection(io, service);
+        .serve_connection(TokioIo::new(io), service);
     let mut serving = pin!(serving);
     let mut finishes = false;
     let ended = poll_fn(|cx| {
@@ -106,12 +188,7 @@ where
         }
         serving.as_mut().poll(cx).map(Some)
     });
-    match ended.await {
-        Some(Ok(())) => {}
-        Some(Err(error)) => tracing::debug!(%peer, %error, "connection ended early"),
-        None => tracing::debug!(%peer, "closed a connection whose client let it wait"),
-    }
-    connection.close();
+    Some(ended.await?.map_err(Into::into))
 }
 
 /// Answers a connection for which there is no room.

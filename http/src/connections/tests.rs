@@ -59,7 +59,7 @@ async fn where_all_are_served_one_more_is_refused_and_refusals_are_few() {
     assert!(matches!(table.admit(from(2)), Room::Swamped));
     refused.pop();
     assert!(matches!(table.admit(from(2)), Room::Full(_)));
-    served[0].answered();
+    served[0].awaits_request();
     tokio::time::advance(GRACE + Duration::from_millis(5)).await;
     let next = admitted(&table, 2);
     assert_eq!(order(&served[0]), Order::Close);
@@ -95,7 +95,7 @@ async fn each_debt_has_its_deadline_and_a_served_request_has_none() {
         ended(Duration::from_secs(3600)).await,
         [true, true, true, false]
     );
-    served.answered();
+    served.awaits_request();
     assert_eq!(ended(idle + tick).await, [true; 4]);
     assert_eq!(table.open.lock().len(), 0);
 }

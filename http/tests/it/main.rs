@@ -1,5 +1,7 @@
 //! Real sockets against a server with small limits.
 
+mod peers;
+
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
@@ -10,7 +12,7 @@ use pd_http::{Limits, serve, stalled};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -67,10 +69,17 @@ fn routes() -> Router {
 }
 
 async fn start(limits: Limits) -> Server {
+    start_with(|listener, end| serve(listener, routes(), limits, end)).await
+}
+
+async fn start_with<F>(serving: impl FnOnce(TcpListener, CancellationToken) -> F) -> Server
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let end = CancellationToken::new();
-    let task = tokio::spawn(serve(listener, routes(), limits, end.clone()));
+    let task = tokio::spawn(serving(listener, end.clone()));
     Server { address, end, task }
 }
 
@@ -94,7 +103,7 @@ impl Server {
 }
 
 /// What comes until the server closes.
-async fn rest(stream: &mut TcpStream) -> String {
+async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut all = Vec::new();
     let read = timeout(SOON, stream.read_to_end(&mut all)).await;
     // A connection that is cut is at its end, too.
@@ -102,7 +111,7 @@ async fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-async fn answer(stream: &mut TcpStream) -> String {
+async fn answer(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut part = [0; 4096];
     let len = timeout(SOON, stream.read(&mut part))
         .await
