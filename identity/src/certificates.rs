@@ -15,11 +15,11 @@ use std::time::Duration;
 
 /// The name of every process, for peers know each other by key and not by address.
 pub(crate) const PEER_NAME: &str = "peer.pdserve.internal";
-/// A process that is cut off from its keys' changes ends with its certificate.
+/// As long as a process's own key is of use to a thief who has no key of the deployment.
 pub(crate) const LIFETIME: Duration = Duration::from_hours(24);
-/// As far as the clock of a peer may be behind.
+/// As far as the clocks of two processes may be apart.
 pub(crate) const BACKDATE: Duration = Duration::from_hours(1);
-/// As old as a certificate gets. What is left of its life is how far the clock of a peer may be ahead.
+/// As old as a certificate gets.
 pub(crate) const RENEWAL: Duration = Duration::from_hours(8);
 const KEY_ID_LABEL: &[u8] = b"pdserve identity v1: id of a key";
 
@@ -140,3 +140,6 @@ impl fmt::Debug for PeerId {
         fmt::Display::fmt(self, f)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,3 +71,6 @@ impl Polls {
         is_new
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,7 +62,7 @@ where
         Ok(Err(failed)) => failed,
         Err(_) => return Err(HandshakeError::Timeout.into()),
     };
-    if tls_error(&error).is_some() {
+    if tls_error(&error).is_some_and(|error| !matches!(error, Error::AlertReceived(_))) {
         refuse(io).await;
     }
     Err(HandshakeError::of_handshake(error))
@@ -146,9 +146,10 @@ impl HandshakeError {
     )]
     fn of_alert(alert: Alert) -> Option<Self> {
         match alert {
-            Alert::UnknownCA | Alert::DecryptError | Alert::BadCertificate => {
-                Some(Self::RefusedKey(alert))
-            }
+            Alert::UnknownCA
+            | Alert::DecryptError
+            | Alert::BadCertificate
+            | Alert::CertificateUnknown => Some(Self::RefusedKey(alert)),
             Alert::CertificateExpired => Some(Self::RefusedClock),
             Alert::ProtocolVersion => Some(Self::OtherTls(Error::AlertReceived(alert))),
             _ => None,
@@ -169,3 +170,6 @@ impl From<HandshakeError> for io::Error {
         Self::new(kind, error)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -194,4 +194,4 @@ fn now(clock: &Arc<dyn TimeProvider>) -> UnixTime {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -16,7 +16,8 @@ const KEY_LEN_MIN: usize = 32;
 const KEY_LEN_MAX: usize = 512;
 /// A rotation needs two keys; each costs a handshake one more authority to try.
 const KEYS_MAX: usize = 8;
-const FILE_BYTES_MAX: usize = 64 << 10;
+/// Eight keys of the greatest length, and three times as much for comments.
+const FILE_BYTES_MAX: usize = 16 << 10;
 
 /// The keys of a key file. It holds what it derives from them, not their text, and wipes that when it is dropped.
 pub struct Keyring {
@@ -196,3 +197,6 @@ impl KeyUse {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,8 @@
 //! streams whose peer has a [`PeerId`] → [`Peers`] is an identity or none, so that callers are the same with and
 //! without a key.
 //!
-//! A certificate proves that its holder has a key of the deployment, and nothing else: all processes are equal.
+//! A certificate proves that its holder has a key of the deployment, and nothing else: all processes are equal
+//! (decision 0063).
 
 mod certificates;
 mod configs;

@@ -19,7 +19,8 @@ pub enum Peers {
     Tls(Identity),
 }
 
-/// A connection to a peer.
+/// A connection to a peer. What is written leaves when it is flushed. A peer that ends a TLS connection without
+/// `shutdown` is an error of the read ([`io::ErrorKind::UnexpectedEof`]): the network may have cut it off.
 #[derive(Debug)]
 pub enum Stream<IO> {
     Plain(IO),
@@ -158,3 +159,6 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<IO> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
