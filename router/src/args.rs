@@ -128,12 +128,14 @@ impl Args {
         let admin_port = self.admin_port()?;
         let admin_host = self.admin_host.unwrap_or_else(|| self.host.clone());
         let prometheus_host = self.prometheus_host.unwrap_or_else(|| self.host.clone());
-        let discovery = self.discovery.into_config(self.workers.pd_disaggregation)?;
+        let has_key = self.access.peer_key_file.is_some();
+        let pairs = self.workers.pd_disaggregation;
+        let discovery = self.discovery.into_config(pairs, has_key)?;
         Ok(Config {
             api: (self.host, self.port),
             admin: (admin_host, admin_port),
             prometheus: self.prometheus_port.map(|port| (prometheus_host, port)),
-            workers: self.workers.into_specs()?,
+            workers: self.workers.into_specs(has_key)?,
             discovery,
             policies: Policies {
                 prefill: self.prefill_policy.unwrap_or(self.policy),
@@ -151,6 +153,7 @@ impl Args {
             circuit: self.circuit.into_config()?,
             health: self.health.into_config()?,
             tls: self.access.tls(),
+            peer_key_file: self.access.peer_key_file.clone(),
             cors: self.access.cors()?,
             request_ids: self.access.request_ids(),
             api_keys: self.access.into_api_keys()?,

@@ -1,4 +1,5 @@
-//! HTTP client towards one worker: HTTP/1.1 over kept TCP connections, without Nagle's delay.
+//! HTTP client towards one worker: HTTP/1.1 over kept TCP connections, without Nagle's delay, or over
+//! TLS on them if the worker is at `https://`.
 //!
 //! A connection belongs to the request that uses it and is read and written by that request's own
 //! task: no task and no channel stands between a worker's bytes and the client's socket. Dropping
@@ -24,29 +25,44 @@ use connection::{Connection, Sent};
 use http::response::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
+use pd_identity::Peers;
 use pool::Pool;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A worker that does not take a connection within this time is not there.
+/// A worker that does not take a connection, and finish its handshake, within this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(crate) struct Client {
     endpoint: Endpoint,
+    /// How the worker is met.
+    peers: Peers,
     pool: Arc<Pool>,
 }
 
 // === impl Client ===
 
 impl Client {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
+    /// `peers` is for an endpoint of TLS; others are met without it.
+    pub(crate) fn new(endpoint: Endpoint, peers: &Peers) -> Self {
+        let peers = if endpoint.is_tls() {
+            peers.clone()
+        } else {
+            Peers::Plain
+        };
         Self {
             endpoint,
+            peers,
             pool: Arc::default(),
         }
+    }
+
+    /// Whether the worker and this router prove to each other that they have a key of the deployment.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.endpoint.is_tls()
     }
 
     /// A request as `send` takes it. `headers` must not hold `host`, `content-length` or what
@@ -70,12 +86,14 @@ impl Client {
             Some(kept) => kept,
             None => self.connect().await?,
         };
-        let sent = connection.write(request).await?;
+        let sent = connection.write(request).await;
+        let sent = sent.map_err(ClientError::of_exchange)?;
         let head = loop {
             if let Some(head) = head::take(&mut connection.buffer)? {
                 break head;
             }
-            if poll_fn(|cx| connection.poll_fill(cx, 0)).await? == 0 {
+            let read = poll_fn(|cx| connection.poll_fill(cx, 0)).await;
+            if read.map_err(ClientError::of_exchange)? == 0 {
                 return Err(Break::BeforeAnswer.into());
             }
         };
@@ -98,7 +116,7 @@ impl Client {
     }
 
     async fn connect(&self) -> Result<Connection, ClientError> {
-        let connecting = Connection::open(self.endpoint.host(), self.endpoint.port());
+        let connecting = Connection::open(&self.endpoint, &self.peers);
         match timeout(CONNECT_TIMEOUT, connecting).await {
             Ok(connected) => connected.map_err(ClientError::of_connect),
             Err(_) => {

@@ -11,6 +11,7 @@ use crate::workers::circuit::CircuitConfig;
 use crate::workers::health::HealthConfig;
 use pd_protocol::workers::WorkerSpec;
 use pd_protocol::{Role, Secret};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Host name or address, and port.
@@ -41,6 +42,8 @@ pub struct Config {
     pub(crate) api_keys: ApiKeyConfig,
     /// Certificate and key of the API; plain HTTP without.
     pub(crate) tls: Option<TlsFiles>,
+    /// Keys of the deployment, by which it and its workers know each other.
+    pub(crate) peer_key_file: Option<PathBuf>,
     /// Web pages that may call the API.
     pub(crate) cors: CorsOrigins,
     /// Which headers name a request.
@@ -58,4 +61,6 @@ pub(crate) struct DiscoveryConfig {
     pub(crate) selectors: Vec<(Role, String)>,
     /// HTTP port of workers whose pods do not name one.
     pub(crate) port: u16,
+    /// Scheme of workers whose pods do not name one.
+    pub(crate) scheme: &'static str,
 }

@@ -52,7 +52,7 @@ pub(crate) async fn start(
         tracing::info!(namespace, selector, role = ?role, "watching pods");
         let end = CancellationToken::new();
         listed.push(end.clone());
-        let pods = Pods::new(role, config.port);
+        let pods = Pods::new(role, config.port, config.scheme);
         let watch = watch(Arc::clone(router), api.clone(), selector, pods, end);
         router.spawn(WATCH, watch);
     }

@@ -16,6 +16,7 @@ use crate::vitals::Vitals;
 use crate::workers::health::{self, Prober};
 use crate::workers::registry::Registered;
 use crate::workers::{Registry, RegistryError};
+use pd_identity::Peers;
 use pd_protocol::Secret;
 use pd_protocol::workers::{WorkerSpec, WorkerStatus};
 use std::fmt;
@@ -56,11 +57,12 @@ impl Router {
         api_keys: ApiKeys,
         metrics: Arc<Metrics>,
         vitals: Vitals,
+        peers: Peers,
     ) -> Arc<Self> {
         let authorization = api_keys.authorization().cloned();
         let prober = Prober::new(config.health.clone(), authorization);
         Arc::new(Self {
-            registry: Arc::new(Registry::new(config.circuit.clone())),
+            registry: Arc::new(Registry::new(config.circuit.clone(), peers)),
             queue: Queue::new(config.queue.clone()),
             rooms: Rooms::default(),
             timeline: Timeline::default(),

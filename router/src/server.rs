@@ -16,10 +16,12 @@ use crate::vitals::{LostTask, Vitals};
 use crate::workers::RegistryError;
 use axum::serve::{Listener, ListenerExt};
 use pd_http::{Limits, connections_for, serve};
+use pd_identity::{Identity, KeyFileError, Peers};
 use pd_protocol::sockets::{self, PROC_NET_TCP, is_delivered};
 use rustls::ServerConfig;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -57,6 +59,8 @@ pub enum StartError {
     ApiKeys(#[from] KeyFilesError),
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error("--peer-key-file: {0}")]
+    PeerKeys(#[from] KeyFileError),
     #[error(transparent)]
     Worker(#[from] RegistryError),
     #[error(transparent)]
@@ -94,7 +98,8 @@ impl Server {
             Some(address) => Some(listen("--prometheus-host or --prometheus-port", address).await?),
             None => None,
         };
-        let router = Router::new(&config, api_keys, metrics, vitals);
+        let peers = open_peers(config.peer_key_file.as_deref(), &vitals)?;
+        let router = Router::new(&config, api_keys, metrics, vitals, peers);
         for spec in config.workers {
             router.add_worker(spec)?;
         }
@@ -176,6 +181,16 @@ impl Server {
         };
         lost.map_or(Ok(stopped), Err)
     }
+}
+
+/// The keys of the deployment, if there is a file of them, which is followed from then on.
+fn open_peers(key_file: Option<&Path>, vitals: &Vitals) -> Result<Peers, KeyFileError> {
+    let Some(file) = key_file else {
+        return Ok(Peers::Plain);
+    };
+    let (identity, follow) = Identity::follow(file)?;
+    vitals.spawn("polls of the key file", follow);
+    Ok(Peers::Tls(identity))
 }
 
 /// Serves the API until `stop`, then finishes the answers in flight. A type for each kind of

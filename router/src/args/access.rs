@@ -1,4 +1,4 @@
-//! Who may ask, and over what: API keys, the admin token, TLS.
+//! Who may ask, and over what: API keys, the admin token, TLS, keys of the deployment.
 
 use crate::api_keys::{ApiKeyConfig, KeyFiles};
 use crate::cors::{CorsOrigins, OriginError};
@@ -27,6 +27,11 @@ pub(crate) struct AccessArgs {
     /// Private key of the certificate (PEM, not encrypted).
     #[arg(long, value_name = "PATH", requires = "tls_cert_path")]
     pub(crate) tls_key_path: Option<PathBuf>,
+    /// Keys that the processes of this deployment share, one a line: the first one signs, each one
+    /// verifies. Workers at `https://` are reached by mutual TLS with them. The file is read again when it
+    /// changes.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) peer_key_file: Option<PathBuf>,
     /// Web pages that may call the API, by their origin (https://chat.example.com); `*`: any. If
     /// absent, pages of this machine; with API keys any, since no page has a key by itself.
     #[arg(long, num_args = 0.., value_name = "ORIGIN")]

@@ -7,7 +7,8 @@ use pd_protocol::ports;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DiscoveryArgs {
-    /// Find workers by watching the pods that the selectors match.
+    /// Find workers by watching the pods that the selectors match. Given `--peer-key-file` too, they are
+    /// reached by `https://`, but for those whose annotation `pdserve.io/scheme` is `http`.
     #[arg(long)]
     pub(crate) service_discovery: bool,
     /// Namespace of the pods; the router's own if absent.
@@ -62,6 +63,7 @@ impl DiscoveryArgs {
     pub(crate) fn into_config(
         self,
         pd_disaggregation: bool,
+        has_key: bool,
     ) -> Result<Option<DiscoveryConfig>, DiscoveryArgsError> {
         let mut selectors = Vec::new();
         for (flag, role, labels) in [
@@ -90,6 +92,7 @@ impl DiscoveryArgs {
                 namespace: self.service_discovery_namespace,
                 selectors,
                 port: self.service_discovery_port,
+                scheme: if has_key { "https" } else { "http" },
             })),
         }
     }

@@ -59,7 +59,10 @@ fn a_url_without_its_scheme_is_a_worker_not_a_port() {
             "write http://10.0.0.7:30000",
         ),
         ("--decode localhost:1", "--decode: worker URL"),
-        ("--worker-urls http://a:1 https://b:1", "plain HTTP"),
+        (
+            "--worker-urls http://a:1 https://b:1",
+            "give --peer-key-file",
+        ),
         ("--decode http://[::1]:x", "--decode: worker URL"),
     ] {
         let refused = config(&format!("pd-router {line}"))
@@ -68,6 +71,9 @@ fn a_url_without_its_scheme_is_a_worker_not_a_port() {
         assert!(refused.contains(part), "{refused}");
     }
     assert!(config("pd-router --decode http://[::1]:30000 --decode http://d").is_ok());
+    assert!(
+        config("pd-router --peer-key-file keys --decode https://d:1 --decode http://e").is_ok()
+    );
 }
 
 #[test]

@@ -49,29 +49,29 @@ const WORKERS: &str = "--worker-urls";
 impl WorkerArgs {
     /// # Errors
     /// Names the flag and value that cannot be a worker.
-    pub(crate) fn into_specs(self) -> Result<Vec<WorkerSpec>, WorkerArgsError> {
+    pub(crate) fn into_specs(self, has_key: bool) -> Result<Vec<WorkerSpec>, WorkerArgsError> {
         if self.pd_disaggregation && !self.worker_urls.is_empty() {
             return Err(WorkerArgsError::UnifiedWithPairs);
         }
-        let mut specs = prefill_specs(self.prefill)?;
+        let mut specs = prefill_specs(self.prefill, has_key)?;
         for url in self.decode {
-            specs.push(spec(DECODE, Role::Decode, url)?);
+            specs.push(spec(DECODE, Role::Decode, url, has_key)?);
         }
         for url in self.worker_urls {
-            specs.push(spec(WORKERS, Role::Unified, url)?);
+            specs.push(spec(WORKERS, Role::Unified, url, has_key)?);
         }
         Ok(specs)
     }
 }
 
 /// `--prefill` values arrive as one list, URLs and ports in the order given.
-fn prefill_specs(values: Vec<String>) -> Result<Vec<WorkerSpec>, WorkerArgsError> {
+fn prefill_specs(values: Vec<String>, has_key: bool) -> Result<Vec<WorkerSpec>, WorkerArgsError> {
     let mut specs: Vec<WorkerSpec> = Vec::new();
     let mut port_may_follow = false;
     for value in values {
         let is_port = value.parse::<i64>().is_ok() || value.eq_ignore_ascii_case("none");
         if !is_port {
-            specs.push(spec(PREFILL, Role::Prefill, value)?);
+            specs.push(spec(PREFILL, Role::Prefill, value, has_key)?);
             port_may_follow = true;
             continue;
         }
@@ -95,8 +95,13 @@ fn prefill_specs(values: Vec<String>) -> Result<Vec<WorkerSpec>, WorkerArgsError
     Ok(specs)
 }
 
-fn spec(flag: &'static str, role: Role, url: String) -> Result<WorkerSpec, WorkerArgsError> {
-    Endpoint::parse(&url).map_err(|source| WorkerArgsError::Url { flag, source })?;
+fn spec(
+    flag: &'static str,
+    role: Role,
+    url: String,
+    has_key: bool,
+) -> Result<WorkerSpec, WorkerArgsError> {
+    Endpoint::parse(&url, has_key).map_err(|source| WorkerArgsError::Url { flag, source })?;
     Ok(WorkerSpec {
         id: url.clone(),
         role,

@@ -6,6 +6,7 @@ use http::uri::{Authority, InvalidUri, Scheme};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     authority: Authority,
+    is_tls: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -17,10 +18,14 @@ pub enum EndpointError {
     #[error("worker URL {0:?}: http:// is missing; write http://{0}")]
     NoScheme(String),
     #[error(
-        "worker URL {0:?}: the router reaches its workers over plain HTTP; give http://, and keep the \
-         network between them to yourself (TLS is for clients: --tls-cert-path)"
+        "worker URL {0:?} is neither of http nor of https; give one such as http://10.0.0.7:30000"
     )]
     Scheme(String),
+    #[error(
+        "worker URL {0:?}: a worker is reached over TLS with a key of its deployment; give --peer-key-file as the \
+         worker has it, or http:// if it has none"
+    )]
+    NoKey(String),
     #[error("worker URL {0:?} has a path; give scheme, host and port only")]
     HasPath(String),
 }
@@ -29,8 +34,8 @@ pub enum EndpointError {
 
 impl Endpoint {
     /// # Errors
-    /// Says what of the URL is not `http://HOST[:PORT]`.
-    pub(crate) fn parse(url: &str) -> Result<Self, EndpointError> {
+    /// Says what of the URL is not `http://HOST[:PORT]` or, if the router `has_key`, `https://HOST[:PORT]`.
+    pub(crate) fn parse(url: &str, has_key: bool) -> Result<Self, EndpointError> {
         let parts = url
             .parse::<Uri>()
             .map_err(|source| EndpointError::NotAUrl {
@@ -38,13 +43,15 @@ impl Endpoint {
                 source,
             })?
             .into_parts();
-        match parts.scheme {
+        let is_tls = match parts.scheme {
             None => return Err(EndpointError::NoScheme(url.to_owned())),
-            Some(scheme) if scheme != Scheme::HTTP => {
+            Some(scheme) if scheme == Scheme::HTTP => false,
+            Some(scheme) if scheme != Scheme::HTTPS => {
                 return Err(EndpointError::Scheme(url.to_owned()));
             }
-            Some(_) => {}
-        }
+            Some(_) if has_key => true,
+            Some(_) => return Err(EndpointError::NoKey(url.to_owned())),
+        };
         if parts.path_and_query.is_some_and(|path| path != "/") {
             return Err(EndpointError::HasPath(url.to_owned()));
         }
@@ -60,7 +67,7 @@ impl Endpoint {
         if has_port && authority.port_u16().is_none_or(|port| port == 0) {
             return Err(malformed("its port is no number in 1..=65535"));
         }
-        Ok(Self { authority })
+        Ok(Self { authority, is_tls })
     }
 
     /// As a `host` header has it.
@@ -69,7 +76,13 @@ impl Endpoint {
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.authority.port_u16().unwrap_or(80)
+        let well_known = if self.is_tls { 443 } else { 80 };
+        self.authority.port_u16().unwrap_or(well_known)
+    }
+
+    /// Whether the worker proves that it has a key of the deployment, and this router does.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.is_tls
     }
 
     /// Host without the brackets of an IPv6 address.

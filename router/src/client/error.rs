@@ -2,6 +2,7 @@
 
 use super::chunked::ChunkError;
 use super::head::HeadError;
+use pd_identity::HandshakeError;
 use rustix::io::Errno;
 use std::io;
 
@@ -24,7 +25,10 @@ pub(crate) enum ClientError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Break {
     #[error(transparent)]
-    Socket(#[from] io::Error),
+    Socket(io::Error),
+    /// Over TLS: closed without the notice that the worker had no more to say.
+    #[error("it was cut off, as when a worker is killed")]
+    CutOff,
     #[error(transparent)]
     Head(#[from] HeadError),
     #[error(transparent)]
@@ -51,6 +55,15 @@ impl ClientError {
         }
     }
 
+    /// Why nothing was exchanged. A worker judges the router's certificate after the handshake, so that
+    /// its refusal is read in place of an answer.
+    pub(super) fn of_exchange(error: io::Error) -> Self {
+        match error.get_ref() {
+            Some(refusal) if refusal.is::<HandshakeError>() => Self::Connect(error),
+            Some(_) | None => error.into(),
+        }
+    }
+
     /// Whether it says nothing of the worker.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Self::NoSocket(_))
@@ -60,5 +73,15 @@ impl ClientError {
 impl<E: Into<Break>> From<E> for ClientError {
     fn from(error: E) -> Self {
         Self::Broken(error.into())
+    }
+}
+
+impl From<io::Error> for Break {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            Self::CutOff
+        } else {
+            Self::Socket(error)
+        }
     }
 }

@@ -9,7 +9,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 async fn listen() -> (TcpListener, Client) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let client = Client::new(Endpoint::parse(&url).unwrap());
+    let client = Client::new(Endpoint::parse(&url, false).unwrap(), &Peers::Plain);
     (listener, client)
 }
 

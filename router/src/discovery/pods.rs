@@ -13,6 +13,9 @@ use std::net::{IpAddr, SocketAddr};
 /// SGLang's name for the annotation with the bootstrap server's port.
 const BOOTSTRAP_PORT_SGLANG: &str = "sglang.ai/bootstrap-port";
 
+/// Annotation with the scheme of a worker's URL, `http` or `https`.
+const SCHEME: &str = "pdserve.io/scheme";
+
 /// A pod as the router reads it; decoding the whole of one would be a third of this crate's machine
 /// code. What lacks is empty: a single odd pod must not break off the watch on all.
 pub(super) type Pod = Object<PodSpec, PodStatus>;
@@ -67,6 +70,8 @@ pub(super) struct Pods {
     role: Role,
     /// HTTP port of a pod that names none.
     port: u16,
+    /// Scheme of a pod that names none.
+    scheme: &'static str,
     known: BTreeMap<String, Known>,
     /// Names in the list that is being read; those that it lacks are gone.
     listed: BTreeSet<String>,
@@ -82,10 +87,11 @@ struct Known {
 // === impl Pods ===
 
 impl Pods {
-    pub(super) fn new(role: Role, port: u16) -> Self {
+    pub(super) fn new(role: Role, port: u16, scheme: &'static str) -> Self {
         Self {
             role,
             port,
+            scheme,
             known: BTreeMap::new(),
             listed: BTreeSet::new(),
         }
@@ -158,7 +164,7 @@ impl Pods {
         WorkerSpec {
             id: pod.name_any(),
             role: self.role,
-            url: format!("http://{address}"),
+            url: format!("{}://{address}", scheme(pod).unwrap_or(self.scheme)),
             bootstrap_host: None,
             bootstrap_port: bootstrap_port(pod).filter(|_| self.role == Role::Prefill),
         }
@@ -195,6 +201,11 @@ fn http_port(pod: &Pod) -> Option<u16> {
     let mut ports = containers.flat_map(|container| &container.ports);
     let named = ports.find(|port| port.name.as_deref() == Some("http"))?;
     u16::try_from(named.container_port).ok()
+}
+
+/// As the annotation has it; the URL is refused if that is no scheme of a worker.
+fn scheme(pod: &Pod) -> Option<&str> {
+    pod.annotations().get(SCHEME).map(String::as_str)
 }
 
 fn bootstrap_port(pod: &Pod) -> Option<u16> {

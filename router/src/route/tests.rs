@@ -5,6 +5,7 @@ use crate::policy::PolicyName;
 use crate::workers::circuit::CircuitConfig;
 use crate::workers::info::WorkerInfo;
 use crate::workers::{Registry, registry::Registered};
+use pd_identity::Peers;
 use pd_protocol::workers::WorkerSpec;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -19,13 +20,16 @@ struct Pools {
 impl Pools {
     fn new(policy: PolicyName) -> Self {
         Self {
-            registry: Registry::new(CircuitConfig {
-                enabled: true,
-                failures_to_open: 1,
-                successes_to_close: 1,
-                open_for: Duration::from_secs(60),
-                window: Duration::from_secs(60),
-            }),
+            registry: Registry::new(
+                CircuitConfig {
+                    enabled: true,
+                    failures_to_open: 1,
+                    successes_to_close: 1,
+                    open_for: Duration::from_secs(60),
+                    window: Duration::from_secs(60),
+                },
+                Peers::Plain,
+            ),
             chooser: Chooser::new(Policies {
                 prefill: policy,
                 decode: policy,
@@ -167,13 +171,16 @@ async fn an_unknown_model_is_answered_with_the_known_ones() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_could_not_be_reached_is_the_last_choice_until_a_probe_succeeds() {
     let mut pools = Pools::new(PolicyName::RoundRobin);
-    pools.registry = Registry::new(CircuitConfig {
-        enabled: true,
-        failures_to_open: 100,
-        successes_to_close: 1,
-        open_for: Duration::from_secs(60),
-        window: Duration::from_secs(60),
-    });
+    pools.registry = Registry::new(
+        CircuitConfig {
+            enabled: true,
+            failures_to_open: 100,
+            successes_to_close: 1,
+            open_for: Duration::from_secs(60),
+            window: Duration::from_secs(60),
+        },
+        Peers::Plain,
+    );
     pools.add("p", Role::Prefill, "x");
     let lost = pools.add("d1", Role::Decode, "x");
     let kept = pools.add("d2", Role::Decode, "x");

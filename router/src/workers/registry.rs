@@ -7,6 +7,7 @@ use super::info::WorkerInfo;
 use super::worker::{InvalidWorker, Worker};
 use crate::policy::Load;
 use parking_lot::Mutex;
+use pd_identity::Peers;
 use pd_protocol::workers::{WorkerSpec, WorkerState, WorkerStatus};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tokio::sync::watch;
 
 pub(crate) struct Registry {
     circuit: CircuitConfig,
+    peers: Peers,
     entries: Mutex<BTreeMap<String, Entry>>,
     fleet: watch::Sender<Arc<Fleet>>,
 }
@@ -51,9 +53,10 @@ pub(crate) enum Registered {
 // === impl Registry ===
 
 impl Registry {
-    pub(crate) fn new(circuit: CircuitConfig) -> Self {
+    pub(crate) fn new(circuit: CircuitConfig, peers: Peers) -> Self {
         Self {
             circuit,
+            peers,
             entries: Mutex::new(BTreeMap::new()),
             fleet: watch::Sender::default(),
         }
@@ -85,7 +88,15 @@ impl Registry {
                 url: known.url.clone(),
             });
         }
-        let worker = Arc::new(Worker::new(spec, self.circuit.clone())?);
+        let worker = Worker::new(spec, self.circuit.clone(), &self.peers)?;
+        if self.peers.identity().is_some() && !worker.client.is_tls() {
+            tracing::info!(
+                worker = worker.id(),
+                url = worker.spec.url,
+                "adding a worker without TLS"
+            );
+        }
+        let worker = Arc::new(worker);
         let entry = Entry {
             worker: Arc::clone(&worker),
             info: None,

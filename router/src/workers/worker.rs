@@ -7,6 +7,7 @@ use crate::clock::Instant;
 use crate::policy::Load;
 use http::HeaderValue;
 use parking_lot::Mutex;
+use pd_identity::Peers;
 use pd_protocol::workers::WorkerSpec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,17 +63,22 @@ pub enum InvalidWorker {
 
 impl Worker {
     /// # Errors
-    /// Refuses a URL that is not `http://HOST[:PORT]`, and an id that no header can hold.
-    pub(crate) fn new(spec: WorkerSpec, circuit: CircuitConfig) -> Result<Self, InvalidWorker> {
+    /// Refuses a URL that is no worker's, one of TLS where there is no key, and an id that no header can
+    /// hold.
+    pub(crate) fn new(
+        spec: WorkerSpec,
+        circuit: CircuitConfig,
+        peers: &Peers,
+    ) -> Result<Self, InvalidWorker> {
         // The id becomes a header value of every answer.
         if spec.id.is_empty() || !spec.id.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(InvalidWorker::Id(spec.id));
         }
-        let endpoint = Endpoint::parse(&spec.url)?;
+        let endpoint = Endpoint::parse(&spec.url, peers.identity().is_some())?;
         let host = spec.bootstrap_host.as_deref().unwrap_or(endpoint.host());
         let bootstrap_host_json = serde_json::Value::from(host).to_string();
         Ok(Self {
-            client: Client::new(endpoint),
+            client: Client::new(endpoint, peers),
             bootstrap_host_json,
             id_header: HeaderValue::try_from(spec.id.as_str())
                 .map_err(|_| InvalidWorker::Id(spec.id.clone()))?,

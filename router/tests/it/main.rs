@@ -20,4 +20,5 @@ mod limits;
 mod logprobs;
 mod logs;
 mod mock;
+mod peers;
 mod waiting;

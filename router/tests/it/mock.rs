@@ -11,6 +11,8 @@ use futures_util::stream::{self, StreamExt};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
+use pd_http::{Limits, serve_peers};
+use pd_identity::{Clients, Peers};
 use pd_protocol::Role;
 use pd_protocol::workers::WorkerSpec;
 use serde_json::{Value, json};
@@ -20,7 +22,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
@@ -28,6 +31,8 @@ static STARTED: AtomicUsize = AtomicUsize::new(0);
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Json(String),
+    /// The same, on a connection that takes no further request.
+    JsonThenClose(String),
     Status(u16, String),
     /// The same, when the test says so.
     StatusWhenReleased(u16, String),
@@ -60,8 +65,10 @@ pub(crate) struct Mock {
     /// Later mocks have larger numbers, so pools list them in the order of their start.
     number: usize,
     role: Role,
+    scheme: &'static str,
     state: Arc<MockState>,
-    server: AbortHandle,
+    end: CancellationToken,
+    server: JoinHandle<()>,
 }
 
 struct MockState {
@@ -84,6 +91,11 @@ impl Mock {
     }
 
     pub(crate) async fn start_at(role: Role, addr: SocketAddr) -> Self {
+        Self::start_among(Peers::Plain, role, addr).await
+    }
+
+    /// One that serves peers only.
+    pub(crate) async fn start_among(peers: Peers, role: Role, addr: SocketAddr) -> Self {
         let listener = TcpListener::bind(addr).await.unwrap();
         let state = Arc::new(MockState {
             answers: Mutex::new(vec![Answer::Json("{\"ok\":true}".to_owned())]),
@@ -104,13 +116,25 @@ impl Mock {
             .route("/server_info", get(server_info))
             .fallback(any(answer))
             .with_state(Arc::clone(&state));
-        let server = tokio::spawn(axum::serve(listener, routes).into_future());
+        let scheme = peers.identity().map_or("http", |_| "https");
+        let (limits, end) = (Limits::default(), CancellationToken::new());
+        let serving = serve_peers(
+            listener,
+            peers,
+            Clients::Required,
+            routes,
+            limits,
+            end.clone(),
+        );
+        let server = tokio::spawn(serving);
         Self {
             addr,
             number: STARTED.fetch_add(1, Ordering::Relaxed),
             role,
+            scheme,
             state,
-            server: server.abort_handle(),
+            end,
+            server,
         }
     }
 
@@ -118,7 +142,7 @@ impl Mock {
         WorkerSpec {
             id: format!("{}-{:06}", role_name(self.role), self.number),
             role: self.role,
-            url: format!("http://{}", self.addr),
+            url: format!("{}://{}", self.scheme, self.addr),
             bootstrap_host: None,
             bootstrap_port: Some(8998),
         }
@@ -177,15 +201,21 @@ impl Mock {
         self.state.released.notify_one();
     }
 
-    /// Closes its port.
+    /// Closes its port, and its connections as they are answered.
     pub(crate) fn stop(&self) {
-        self.server.abort();
+        self.end.cancel();
+    }
+
+    /// The same, and waits until all are closed.
+    pub(crate) async fn stopped(mut self) {
+        self.stop();
+        (&mut self.server).await.unwrap();
     }
 }
 
 impl Drop for Mock {
     fn drop(&mut self) {
-        self.server.abort();
+        self.stop();
     }
 }
 
@@ -229,6 +259,14 @@ async fn answer(State(state): State<Arc<MockState>>, request: Request) -> Respon
         Answer::Json(body) => {
             drop(live);
             ([("content-type", "application/json")], body).into_response()
+        }
+        Answer::JsonThenClose(body) => {
+            drop(live);
+            let head = [
+                ("content-type", "application/json"),
+                ("connection", "close"),
+            ];
+            (head, body).into_response()
         }
         Answer::Status(status, body) => {
             drop(live);

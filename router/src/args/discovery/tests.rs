@@ -13,12 +13,13 @@ fn config(line: &str) -> Result<Option<DiscoveryConfig>, DiscoveryArgsError> {
     let line = Line::try_parse_from(["pd-router"].into_iter().chain(line.split_whitespace()));
     line.unwrap_or_else(|error| panic!("{error}"))
         .args
-        .into_config(true)
+        .into_config(true, false)
 }
 
 #[test]
 fn sglangs_selectors_are_joined_and_ours_are_too() {
     let wanted = Some(DiscoveryConfig {
+        scheme: "http",
         namespace: Some("llm".to_owned()),
         selectors: vec![
             (Role::Prefill, "app=s,role=p".to_owned()),

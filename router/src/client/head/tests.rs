@@ -13,7 +13,7 @@ fn head(text: &str) -> Head {
 
 #[test]
 fn a_request_is_its_head_and_its_body() {
-    let endpoint = Endpoint::parse("http://10.0.0.7:30000").unwrap();
+    let endpoint = Endpoint::parse("http://10.0.0.7:30000", false).unwrap();
     let headers = HeaderMap::from_iter([(CONNECTION, HeaderValue::from_static("x"))]);
     let path = PathAndQuery::from_static("/generate");
     let body = Bytes::from_static(b"{}");

@@ -22,7 +22,7 @@ fn mk_pod(name: &str, uid: &str, over: Value) -> Pod {
 }
 
 fn mk_pods() -> Pods {
-    Pods::new(Role::Prefill, 30000)
+    Pods::new(Role::Prefill, 30000, "http")
 }
 
 fn spec(name: &str, url: &str) -> WorkerSpec {
@@ -82,6 +82,20 @@ fn the_port_is_the_one_named_http_or_the_flags() {
         pods.take(Event::Apply(pod)),
         [Change::Add(spec("p", "http://[fd00::7]:30000"))]
     );
+}
+
+#[test]
+fn with_a_key_a_worker_is_reached_over_tls_unless_its_pod_says_otherwise() {
+    let url = |annotations: Value| {
+        let pod = mk_pod("p", "1", json!({"/metadata/annotations": annotations}));
+        let mut pods = Pods::new(Role::Prefill, 30000, "https");
+        match pods.take(Event::Apply(pod)).as_slice() {
+            [Change::Add(spec)] => spec.url.clone(),
+            changes => panic!("{changes:?}"),
+        }
+    };
+    assert_eq!(url(json!({})), "https://10.1.0.7:30001");
+    assert_eq!(url(json!({SCHEME: "http"})), "http://10.1.0.7:30001");
 }
 
 #[test]

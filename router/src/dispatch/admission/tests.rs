@@ -11,6 +11,7 @@ use crate::workers::registry::Registered;
 use axum::response::IntoResponse;
 use clap::Parser;
 use futures_util::FutureExt;
+use pd_identity::Peers;
 use pd_protocol::Role;
 use pd_protocol::workers::WorkerSpec;
 use tokio::time::Instant;
@@ -22,7 +23,7 @@ fn router(flags: &str) -> Arc<Router> {
     let vitals = Vitals::default();
     let metrics = Arc::default();
     let keys = ApiKeys::open(&config.api_keys, &metrics, &vitals).expect("no keys");
-    Router::new(&config, keys, metrics, vitals)
+    Router::new(&config, keys, metrics, vitals, Peers::Plain)
 }
 
 fn add(router: &Router, id: &str, role: Role) -> Arc<Worker> {

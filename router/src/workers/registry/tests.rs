@@ -1,18 +1,22 @@
 //! Facts about the registry and the fleets it makes.
 
 use super::*;
+use pd_identity::Peers;
 use pd_protocol::Role;
 use std::time::Duration;
 use tokio::time::Instant;
 
 fn registry() -> Registry {
-    Registry::new(CircuitConfig {
-        enabled: true,
-        failures_to_open: 1,
-        successes_to_close: 1,
-        open_for: Duration::from_secs(60),
-        window: Duration::from_secs(60),
-    })
+    Registry::new(
+        CircuitConfig {
+            enabled: true,
+            failures_to_open: 1,
+            successes_to_close: 1,
+            open_for: Duration::from_secs(60),
+            window: Duration::from_secs(60),
+        },
+        Peers::Plain,
+    )
 }
 
 fn spec(id: &str, role: Role) -> WorkerSpec {
