@@ -14,7 +14,7 @@ use crate::lost_threads::LostThreads;
 use crate::service::{App, AppSpec, Service};
 use anyhow::{Context, Result};
 use pd_engine::engine::{Engine, EngineConfig, EngineInfo};
-use pd_kv_transfer::BootstrapServer;
+use pd_kv_transfer::{BootstrapServer, Peers};
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -155,7 +155,7 @@ fn start_bootstrap(
 ) -> Result<Option<BootstrapServer>> {
     let start = |listener: TcpListener| {
         let listener = listener.into_std()?;
-        BootstrapServer::start(listener, &info.boot_id, &info.kv_compat)
+        BootstrapServer::start(listener, &Peers::Plain, &info.boot_id, &info.kv_compat)
     };
     let started = listener.map(start).transpose();
     started.context("cannot serve the bootstrap table")

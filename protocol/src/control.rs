@@ -39,3 +39,24 @@ pub enum ControlMessage {
     Abort(Abort),
     AbortAck(AbortAck),
 }
+
+impl ControlMessage {
+    /// The registration that it belongs to.
+    pub fn session_id(&self) -> &SessionId {
+        match self {
+            Self::Register(m) => &m.session_id,
+            Self::RegisterAck(m) => &m.session_id,
+            Self::RailsWanted(m) => &m.session_id,
+            Self::RailOffer(m) => &m.session_id,
+            Self::RailAnswer(m) => &m.session_id,
+            Self::RailDown(m) => &m.session_id,
+            Self::RailClosed(m) => &m.session_id,
+            Self::TransferInfo(m) => &m.session_id,
+            Self::ChunkReady(m) => &m.session_id,
+            Self::ChunkDone(m) => &m.session_id,
+            Self::Status(m) => &m.session_id,
+            Self::Abort(m) => &m.session_id,
+            Self::AbortAck(m) => &m.session_id,
+        }
+    }
+}

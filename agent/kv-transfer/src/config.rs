@@ -5,6 +5,7 @@ use crate::metadata_buffers::MetadataBuffers;
 use crate::metrics::TransferMetrics;
 use crate::transport::rdma::dispatch::piece::SOURCES_MAX;
 use crate::transport_report::TransportReport;
+use pd_identity::Peers;
 use pd_protocol::layout::{KvLayout, ParallelLayout, RankId};
 use pd_protocol::{Role, Transport};
 use std::net::IpAddr;
@@ -51,6 +52,10 @@ pub struct TransferConfig {
     /// Where prefill hands its memory over to decode on the same host, in a directory that both see, by any
     /// path; without one, within their network namespace. `--disaggregation-shm-dir`.
     pub shm_dir: Option<PathBuf>,
+    /// How this process and its peers know each other; without a key anybody is one.
+    pub peers: Peers,
+    /// Data connections over tcp are encrypted where peers have a key. Both sides must say the same.
+    pub tcp_encryption: bool,
     /// A peer that stays silent for `heartbeat_interval * heartbeat_failures` is lost.
     /// Source: docs/sglang-protocol.md#timeouts.
     pub heartbeat_interval: Duration,
@@ -164,6 +169,8 @@ impl TransferConfig {
             tcp_streams: 4,
             rdma: RdmaConfig::default(),
             shm_dir: None,
+            peers: Peers::Plain,
+            tcp_encryption: true,
             heartbeat_interval: Duration::from_secs(5),
             heartbeat_failures: 2,
             transport_report: TransportReport::default(),

@@ -7,7 +7,7 @@
 mod report;
 
 use crate::failure::FailureReason;
-use crate::net::TcpStream;
+use crate::net::Stream;
 use crate::peer_connection::{self, ConnectionKind};
 use crate::shared::Shared;
 use parking_lot::Mutex;
@@ -65,7 +65,6 @@ struct Said {
 impl PollBoard {
     /// Waits for `ranks` other ranks, numbered from 0, on the transfer's host.
     pub(crate) async fn listen(shared: Arc<Shared>, ranks: usize) -> std::io::Result<Self> {
-        let host = shared.config.transfer.host;
         let patience = shared.config.transfer.bootstrap_timeout;
         let board = Arc::new(Board {
             shared,
@@ -73,16 +72,20 @@ impl PollBoard {
         });
         let listening = Arc::clone(&board);
         let tasks = &board.shared.tasks;
-        let port = peer_connection::listen(tasks, host, move |hello, stream| {
-            let board = Arc::clone(&listening);
-            match hello.session_id.0.parse() {
-                Ok(rank) if hello.kind == ConnectionKind::Polls => {
-                    let tasks = board.shared.tasks.clone();
-                    tasks.spawn("rank", async move { board.attend(rank, stream).await });
+        let port = peer_connection::listen(
+            tasks,
+            &board.shared.config.transfer,
+            move |hello, stream| {
+                let board = Arc::clone(&listening);
+                match hello.session_id.0.parse() {
+                    Ok(rank) if hello.kind == ConnectionKind::Polls => {
+                        let tasks = board.shared.tasks.clone();
+                        tasks.spawn("rank", async move { board.attend(rank, stream).await });
+                    }
+                    _ => tracing::warn!("closed a connection that is no rank's"),
                 }
-                _ => tracing::warn!("closed a connection that is no rank's"),
-            }
-        })
+            },
+        )
         .await?;
         let late = Arc::clone(&board);
         tasks.spawn("patience", async move {
@@ -122,7 +125,7 @@ impl PollBoard {
 
 impl Board {
     /// Hears one rank until its connection ends; that is its end.
-    async fn attend(&self, nr: usize, stream: TcpStream) {
+    async fn attend(&self, nr: usize, stream: Stream) {
         let Some(rank) = self.ranks.get(nr) else {
             tracing::warn!(rank = nr, "closed the connection of an unexpected rank");
             return;
@@ -143,15 +146,16 @@ impl Board {
         self.lose(nr, &why);
     }
 
-    async fn hear(&self, rank: &Mutex<Remote>, stream: TcpStream) -> Result<(), ReportError> {
+    async fn hear(&self, rank: &Mutex<Remote>, stream: Stream) -> Result<(), ReportError> {
         let transfer = &self.shared.config.transfer;
-        let (reader, mut writer) = stream.into_split();
+        let (reader, mut writer) = tokio::io::split(stream);
         let mut reader = BufReader::new(reader);
         let mut beats = tokio::time::interval(transfer.heartbeat_interval);
         let beating = async {
             loop {
                 beats.tick().await;
                 writer.write_all(&Report::Beat.encode()).await?;
+                writer.flush().await?;
             }
         };
         let hearing = async {
@@ -245,7 +249,13 @@ impl PollReporter {
         rank: usize,
     ) -> std::io::Result<Self> {
         let name = SessionId(rank.to_string());
-        let stream = peer_connection::connect(host, port, ConnectionKind::Polls, &name).await?;
+        let stream = peer_connection::connect(
+            &shared.config.transfer,
+            (host, port),
+            ConnectionKind::Polls,
+            &name,
+        )
+        .await?;
         let (reports, waiting) = mpsc::channel(REPORTS_MAX);
         let is_full = CancellationToken::new();
         let full = is_full.clone();
@@ -299,11 +309,11 @@ impl PollReporter {
 
 /// Writes reports and beats until the scheduler is lost, or this rank has nothing more to say.
 async fn report_all(
-    stream: TcpStream,
+    stream: Stream,
     mut reports: mpsc::Receiver<Report>,
     (interval, patience): (std::time::Duration, std::time::Duration),
 ) -> Result<(), ReportError> {
-    let (mut reader, mut writer) = stream.into_split();
+    let (mut reader, mut writer) = tokio::io::split(stream);
     let writing = async {
         let mut beats = tokio::time::interval(interval);
         loop {
@@ -315,6 +325,7 @@ async fn report_all(
                 Some(report) => writer.write_all(&report.encode()).await?,
                 None => return Ok(()),
             }
+            writer.flush().await?;
         }
     };
     let hearing = async {

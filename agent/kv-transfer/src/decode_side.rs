@@ -20,7 +20,7 @@ use crate::config::{BootstrapAddr, TransportChoice};
 use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
 use crate::memory::Region;
-use crate::net::TcpStream;
+use crate::net::Stream;
 use crate::peer_connection::{ConnectionKind, Hello};
 use crate::receiver::{KvReceiver, ReceiverRequest};
 use crate::shared::Shared;
@@ -28,6 +28,7 @@ use crate::transport::incoming::InboundRooms;
 use crate::transport::rdma::sessions::RailSessions;
 use crate::{control, items, peer_connection};
 use parking_lot::Mutex;
+use pd_identity::PeerId;
 use pd_protocol::control::{Generation, RegisterAck, SessionId};
 use pd_protocol::metadata::MetadataRow;
 use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
@@ -51,11 +52,14 @@ pub(crate) struct DecodeSide {
     /// Failed rooms whose prefill has not answered the abort.
     aborting: Mutex<Vec<Arc<ReceiverRoom>>>,
     peers: Mutex<HashMap<SessionId, Arc<PrefillPeer>>>,
-    registering: Mutex<HashMap<SessionId, oneshot::Sender<RegisterAck>>>,
+    registering: Mutex<HashMap<SessionId, oneshot::Sender<Registered>>>,
     pub(crate) rails: RailSessions,
     next: AtomicU64,
     ports: OnceLock<Ports>,
 }
+
+/// Prefill's answer to a registration, and which process gave it.
+type Registered = (RegisterAck, Option<PeerId>);
 
 #[derive(Clone, Copy, Debug)]
 struct Ports {
@@ -65,13 +69,15 @@ struct Ports {
 
 impl DecodeSide {
     pub(crate) async fn start(shared: Arc<Shared>) -> Result<Arc<Self>, StartError> {
-        let host = shared.config.transfer.host;
-        let patience = shared.config.transfer.patience();
+        let client = BootstrapClient::new(
+            shared.config.transfer.peers.clone(),
+            shared.config.transfer.patience(),
+        );
         let tasks = shared.tasks.clone();
         let rails = RailSessions::new(Arc::clone(&shared));
         let side = Arc::new(Self {
             shared,
-            bootstrap: BootstrapClient::new(patience),
+            bootstrap: client,
             topologies: SingleFlight::new(tasks.clone()),
             registrations: SingleFlight::new(tasks),
             rooms: Mutex::default(),
@@ -83,16 +89,18 @@ impl DecodeSide {
             next: AtomicU64::new(1),
             ports: OnceLock::new(),
         });
+        let transfer = &side.shared.config.transfer;
+        let host = transfer.host;
         let listen_error = |source| StartError::Listen { host, source };
         let handler = Arc::clone(&side);
         let tasks = &side.shared.tasks;
-        let on_message = move |message| handler.handle(message);
-        let control = control::listener::listen(tasks, host, on_message)
+        let on_message = move |message, from| handler.handle(message, from);
+        let control = control::listener::listen(tasks, transfer, on_message)
             .await
             .map_err(listen_error)?;
         let owner = Arc::clone(&side);
         let on_connection = move |hello: Hello, stream| owner.on_connection(&hello, stream);
-        let data = peer_connection::listen(tasks, host, on_connection)
+        let data = peer_connection::listen(tasks, transfer, on_connection)
             .await
             .map_err(listen_error)?;
         let ports = Ports { control, data };
@@ -122,7 +130,7 @@ impl DecodeSide {
         SessionId::new(&config.boot_id, config.rank, registration, rand::random())
     }
 
-    pub(crate) fn expect_ack(&self, id: &SessionId, ack: oneshot::Sender<RegisterAck>) {
+    pub(crate) fn expect_ack(&self, id: &SessionId, ack: oneshot::Sender<Registered>) {
         let mut registering = self.registering.lock();
         registering.retain(|_, ack| !ack.is_closed());
         registering.insert(id.clone(), ack);
@@ -159,9 +167,13 @@ impl DecodeSide {
     }
 
     /// A prefill rank has opened a data connection (tcp): its frames come in.
-    fn on_connection(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
+    fn on_connection(self: &Arc<Self>, hello: &Hello, stream: Stream) {
         let peer = self.peers.lock().get(&hello.session_id).cloned();
-        let Some(peer) = peer.filter(|_| hello.kind == ConnectionKind::Data) else {
+        let is_its_own = |peer: &Arc<PrefillPeer>| {
+            let is_named = matches!(stream, Stream::Tls(_));
+            hello.kind == ConnectionKind::Data && (!is_named || peer.process == stream.peer())
+        };
+        let Some(peer) = peer.filter(is_its_own) else {
             tracing::warn!(session = %hello.session_id, "closed the connection of an unknown session");
             return;
         };

@@ -54,6 +54,7 @@ pub use manager::KvManager;
 pub use memory::{DeviceMemory, Region, RegionError};
 pub use metadata_buffers::{MetadataBuffers, MetadataIndexAllocator};
 pub use metrics::TransferMetrics;
+pub use pd_identity::Peers;
 pub use receiver::{KvReceiver, ReceiverRequest, TransferReport};
 pub use sender::{ChunkReport, KvSender, LastChunk, SenderRequest};
 pub use tasks::Failure;

@@ -22,17 +22,23 @@ pub(crate) async fn watch<S: AsyncRead + AsyncWrite + Unpin>(
     let silence = tokio::time::sleep(patience);
     tokio::pin!(silence);
     let mut heard = [0; 64];
+    let closed = || {
+        FailureReason::peer(format!(
+            "{peer} closed its connection: it ended or restarted"
+        ))
+    };
     loop {
         tokio::select! {
             biased;
             read = stream.read(&mut heard) => match read {
-                Ok(0) => return FailureReason::peer(format!("{peer} closed its connection: it ended or restarted")),
+                Ok(0) => return closed(),
                 Ok(_) => silence.as_mut().reset(Instant::now() + patience),
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return closed(),
                 Err(error) => return FailureReason::peer(format!("connection to {peer} broke: {error}")),
             },
             _ = beats.tick() => {
                 // A frozen peer's socket buffers a beat for hours; only the reading side decides.
-                if let Err(error) = stream.write_all(&[BEAT]).await {
+                if let Err(error) = beat(&mut stream).await {
                     return FailureReason::peer(format!("connection to {peer} broke: {error}"));
                 }
             }
@@ -41,6 +47,11 @@ pub(crate) async fn watch<S: AsyncRead + AsyncWrite + Unpin>(
             }
         }
     }
+}
+
+async fn beat<S: AsyncWrite + Unpin>(stream: &mut S) -> std::io::Result<()> {
+    stream.write_all(&[BEAT]).await?;
+    stream.flush().await
 }
 
 #[cfg(test)]

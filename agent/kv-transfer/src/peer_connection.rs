@@ -1,12 +1,15 @@
-//! Plain TCP between managers: one liveness connection per registration, the data connections of the tcp
-//! transport, and the reports of a worker's ranks. Each opens with a hello that says which session it serves.
+//! TCP between managers: one liveness connection per registration, the data connections of the tcp
+//! transport, and the reports of a worker's ranks. Each opens with a hello that says which session it serves, within TLS
+//! where peers have a key; data connections that are not to be encrypted go without, and show no more than that they
+//! know their session.
 
+use crate::config::TransferConfig;
 use crate::log_limit::LogLimit;
-use crate::net::{self, TcpStream};
+use crate::net::{self, Stream, TcpStream};
 use crate::tasks::Tasks;
+use pd_identity::{Clients, Peers};
 use pd_protocol::control::SessionId;
 use socket2::{SockRef, TcpKeepalive};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -43,19 +46,28 @@ pub(crate) enum ConnectionKind {
     Polls = 3,
 }
 
+/// Which connections are encrypted.
+#[derive(Clone)]
+struct Secrecy {
+    peers: Peers,
+    /// There is a key, and data goes without.
+    plain_data: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) kind: ConnectionKind,
     pub(crate) session_id: SessionId,
 }
 
-/// Binds the connection port of a manager on `host` and passes every connection to `handle`. Returns the port.
+/// Binds a connection port of a manager and passes every connection to `handle`. Returns the port.
 pub(crate) async fn listen(
     tasks: &Tasks,
-    host: IpAddr,
-    handle: impl Fn(Hello, TcpStream) + Clone + Send + 'static,
+    transfer: &TransferConfig,
+    handle: impl Fn(Hello, Stream) + Clone + Send + 'static,
 ) -> std::io::Result<u16> {
-    let listener = net::listen(host).await?;
+    let listener = net::listen(transfer.host).await?;
+    let secrecy = Secrecy::of(transfer);
     let port = listener.local_addr()?.port();
     let greeting = tasks.clone();
     let log = Arc::new(LogLimit::default());
@@ -69,9 +81,9 @@ pub(crate) async fn listen(
             };
             let slot = Arc::clone(&slots).acquire_owned().await;
             let slot = slot.expect("the semaphore is never closed");
-            let (handle, log) = (handle.clone(), Arc::clone(&log));
+            let (handle, log, secrecy) = (handle.clone(), Arc::clone(&log), secrecy.clone());
             greeting.spawn("connection", async move {
-                let greeted = tokio::time::timeout(HELLO_TIMEOUT, greeted(stream)).await;
+                let greeted = tokio::time::timeout(HELLO_TIMEOUT, greeted(stream, &secrecy)).await;
                 drop(slot);
                 let error = match greeted {
                     Ok(Ok((hello, stream))) => return handle(hello, stream),
@@ -87,9 +99,18 @@ pub(crate) async fn listen(
     Ok(port)
 }
 
-async fn greeted(mut stream: TcpStream) -> std::io::Result<(Hello, TcpStream)> {
+async fn greeted(stream: TcpStream, secrecy: &Secrecy) -> std::io::Result<(Hello, Stream)> {
     let invalid = |what| std::io::Error::new(std::io::ErrorKind::InvalidData, what);
     tune(&stream)?;
+    let is_plain = secrecy.plain_data && {
+        let mut first = [0];
+        stream.peek(&mut first).await? == 1 && first[0] == MAGIC[0]
+    };
+    let mut stream = if is_plain {
+        Stream::Plain(stream)
+    } else {
+        secrecy.peers.accept(stream, Clients::Required).await?
+    };
     let mut magic = [0; MAGIC.len()];
     stream.read_exact(&mut magic).await?;
     if &magic != MAGIC {
@@ -101,6 +122,9 @@ async fn greeted(mut stream: TcpStream) -> std::io::Result<(Hello, TcpStream)> {
         3 => ConnectionKind::Polls,
         _ => return Err(invalid("unknown kind of connection")),
     };
+    if is_plain && kind != ConnectionKind::Data {
+        return Err(invalid("only data may come unencrypted"));
+    }
     let len = usize::from(stream.read_u16_le().await?);
     if len > SESSION_BYTES_MAX {
         return Err(invalid("session id too long"));
@@ -125,17 +149,23 @@ pub(crate) fn tune(stream: &TcpStream) -> std::io::Result<()> {
 
 /// Opens a connection to a peer.
 pub(crate) async fn connect(
-    host: &str,
-    port: u16,
+    transfer: &TransferConfig,
+    (host, port): (&str, u16),
     kind: ConnectionKind,
     session_id: &SessionId,
-) -> std::io::Result<TcpStream> {
+) -> std::io::Result<Stream> {
+    let secrecy = Secrecy::of(transfer);
     let opened = async {
-        let mut stream = net::connect((host, port)).await?;
+        let stream = net::connect((host, port)).await?;
         tune(&stream)?;
         if kind == ConnectionKind::Data {
             SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES)?;
         }
+        let mut stream = if secrecy.plain_data && kind == ConnectionKind::Data {
+            Stream::Plain(stream)
+        } else {
+            secrecy.peers.connect(stream).await?
+        };
         let session = session_id.0.as_bytes();
         let len = u16::try_from(session.len()).map_err(std::io::Error::other)?;
         let mut hello = MAGIC.to_vec();
@@ -143,9 +173,22 @@ pub(crate) async fn connect(
         hello.extend(len.to_le_bytes());
         hello.extend(session);
         stream.write_all(&hello).await?;
+        stream.flush().await?;
         Ok(stream)
     };
     tokio::time::timeout(HELLO_TIMEOUT, opened)
         .await
         .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+}
+
+// === impl Secrecy ===
+
+impl Secrecy {
+    fn of(transfer: &TransferConfig) -> Self {
+        let has_key = transfer.peers.identity().is_some();
+        Self {
+            peers: transfer.peers.clone(),
+            plain_data: has_key && !transfer.tcp_encryption,
+        }
+    }
 }

@@ -19,7 +19,7 @@ use crate::config::TransportChoice;
 use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
-use crate::net::TcpStream;
+use crate::net::Stream;
 use crate::peer_connection::{ConnectionKind, Hello};
 use crate::sender::{KvSender, SenderRequest};
 use crate::shared::Shared;
@@ -52,7 +52,6 @@ impl PrefillSide {
     pub(crate) async fn start(shared: Arc<Shared>) -> Result<Arc<Self>, StartError> {
         let leases = Arc::new(LeaseTable::allocate().map_err(StartError::Memory)?);
         let shm = offer_memory(&shared, &leases)?;
-        let host = shared.config.transfer.host;
         let side = Arc::new(Self {
             shared,
             rooms: Mutex::default(),
@@ -61,19 +60,21 @@ impl PrefillSide {
             shm,
             liveness_port: OnceLock::new(),
         });
+        let transfer = &side.shared.config.transfer;
+        let host = transfer.host;
         let listen_error = |source| StartError::Listen { host, source };
         let owner = Arc::clone(&side);
         let tasks = &side.shared.tasks;
         let on_connection = move |hello: Hello, stream| owner.on_connection(&hello, stream);
-        let liveness_port = peer_connection::listen(tasks, host, on_connection)
+        let liveness_port = peer_connection::listen(tasks, transfer, on_connection)
             .await
             .map_err(listen_error)?;
         side.liveness_port
             .set(liveness_port)
             .expect("the port is set once");
         let handler = Arc::clone(&side);
-        let on_message = move |message| handler.handle(message);
-        let control_port = control::listener::listen(tasks, host, on_message)
+        let on_message = move |message, from| handler.handle(message, from);
+        let control_port = control::listener::listen(tasks, transfer, on_message)
             .await
             .map_err(listen_error)?;
         side.register(control_port);
@@ -111,7 +112,8 @@ impl PrefillSide {
             decode_allocation_policy: None,
         };
         let boot_id = config.boot_id.clone();
-        let client = BootstrapClient::new(config.transfer.patience());
+        let client =
+            BootstrapClient::new(config.transfer.peers.clone(), config.transfer.patience());
         self.shared.tasks.spawn("registration", async move {
             match client.register(&addr, &registration, &boot_id).await {
                 Ok(()) => tracing::info!(%addr, "registered with the bootstrap server"),
@@ -122,9 +124,12 @@ impl PrefillSide {
         });
     }
 
-    fn on_connection(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
+    fn on_connection(self: &Arc<Self>, hello: &Hello, stream: Stream) {
         let peer = self.peers.lock().get(&hello.session_id).cloned();
-        let Some(peer) = peer.filter(|_| hello.kind == ConnectionKind::Liveness) else {
+        let is_its_own = |peer: &Arc<DecodePeer>| {
+            hello.kind == ConnectionKind::Liveness && peer.process == stream.peer()
+        };
+        let Some(peer) = peer.filter(is_its_own) else {
             tracing::warn!(session = %hello.session_id, "closed the connection of an unknown session");
             return;
         };

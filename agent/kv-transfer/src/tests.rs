@@ -1,5 +1,6 @@
 //! Facts about transfers between two managers in one process, with known bytes.
 
+mod bootstrap;
 mod devices;
 mod faults;
 pub(crate) mod figures;
@@ -7,6 +8,7 @@ pub(crate) mod fixture;
 pub(crate) mod heap_device;
 mod neighbours;
 mod observation;
+mod peers;
 mod rails;
 mod strangers;
 mod transfers;

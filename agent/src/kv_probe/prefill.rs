@@ -17,7 +17,7 @@ use axum::{Json, Router, routing::get};
 use http::StatusCode;
 use parking_lot::Mutex;
 use pd_kv_transfer::{
-    BootstrapAddr, BootstrapServer, FailureReason, KvSender, LastChunk, MetadataIndexAllocator,
+    BootstrapAddr, BootstrapServer, FailureReason, KvSender, LastChunk, MetadataIndexAllocator, Peers,
     SenderRequest,
 };
 use pd_protocol::Role;
@@ -83,7 +83,7 @@ pub(super) async fn serve(args: &KvProbeArgs) -> Result<()> {
         .route(PATH, get(offer).post(send))
         .with_state(prefill);
     let listener = listener.into_std()?;
-    let server = BootstrapServer::start_beside(listener, &boot_id, KV_COMPAT, routes);
+    let server = BootstrapServer::start_beside(listener, &Peers::Plain, (&boot_id, KV_COMPAT), routes);
     let _server = server.context("cannot serve the bootstrap table")?;
     let ready = format!("kv-probe on {listened}; now run: pd-agent kv-probe --peer {addr}\n");
     std::io::stdout().write_all(ready.as_bytes())?;

@@ -4,7 +4,7 @@ use crate::harness::{LLAMA, mk_config, start};
 use pd_engine::engine::{DecodeConfig, DisaggregationMode, EngineConfig, EngineHandle};
 use pd_engine::engine::{GenerateRequest, PrefillConfig, RequestStream};
 use pd_kv_transfer::bootstrap::BootstrapServer;
-use pd_kv_transfer::{TransferConfig, TransportChoice};
+use pd_kv_transfer::{Peers, TransferConfig, TransportChoice};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::workers::BootstrapFields;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -37,7 +37,7 @@ impl Pair {
         let decode = start(change(mk_decode(transport)));
         let server = runtime.block_on(async {
             let info = prefill.info();
-            BootstrapServer::start(listener, &info.boot_id, &info.kv_compat)
+            BootstrapServer::start(listener, &Peers::Plain, &info.boot_id, &info.kv_compat)
         });
         let server = server.expect("the listener is served");
         Self {

@@ -5,7 +5,7 @@ use crate::epoch::{Epoch, Request, Side, WINDOW};
 use crate::rank::{HOST, Memory, Rank};
 use anyhow::{Context, bail, ensure};
 use pd_kv_transfer::{
-    BootstrapAddr, BootstrapServer, KvReceiver, KvSender, LastChunk, MetadataIndexAllocator,
+    BootstrapAddr, BootstrapServer, KvReceiver, KvSender, LastChunk, MetadataIndexAllocator, Peers,
     ReceiverRequest, SenderRequest, Waker,
 };
 use pd_protocol::layout::RankId;
@@ -248,7 +248,7 @@ impl Pool {
                     .build()?;
                 let entered = runtime.enter();
                 let listener = TcpListener::bind((HOST, 0))?;
-                let server = BootstrapServer::start(listener, &boot_id, "soak")?;
+                let server = BootstrapServer::start(listener, &Peers::Plain, &boot_id, "soak")?;
                 let port = server.local_addr().port();
                 drop(entered);
                 (Some((server, runtime)), port)

@@ -9,6 +9,7 @@ use crate::net::{self, HttpClient};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
+use pd_identity::Peers;
 use pd_protocol::Backoff;
 use pd_protocol::bootstrap::{PrefillServerInfo, RankAddr, RouteQuery, RouteRegistration};
 use pd_protocol::labels::{HEADER_BOOT_ID, HEADER_KV_COMPAT};
@@ -52,9 +53,9 @@ enum Outcome {
 }
 
 impl BootstrapClient {
-    pub(crate) fn new(patience: Duration) -> Self {
+    pub(crate) fn new(peers: Peers, patience: Duration) -> Self {
         Self {
-            http: net::http_client(CONNECT_TIMEOUT),
+            http: net::http_client(peers, CONNECT_TIMEOUT),
             patience,
         }
     }

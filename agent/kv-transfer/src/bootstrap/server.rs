@@ -11,9 +11,10 @@ use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use parking_lot::Mutex;
-use pd_http::{Limits, connections_for, serve};
+use pd_http::{ClientPeer, Limits, connections_for, serve_peers};
+use pd_identity::{Clients, Peers};
 use pd_protocol::bootstrap::{
     DpRanks, QueryDpRanks, RegisterDpRank, RouteQuery, RouteRegistration, RouteTarget,
 };
@@ -47,16 +48,17 @@ struct Bootstrap {
 // === impl BootstrapServer ===
 
 impl BootstrapServer {
-    /// Serves on `listener`, within the caller's runtime.
+    /// Serves `peers` on `listener`, within the caller's runtime.
     ///
     /// # Errors
     /// The listener has no address, or cannot be made non-blocking.
     pub fn start(
         listener: std::net::TcpListener,
+        peers: &Peers,
         boot_id: &str,
         kv_compat: &str,
     ) -> std::io::Result<Self> {
-        Self::start_beside(listener, boot_id, kv_compat, Router::new())
+        Self::start_beside(listener, peers, (boot_id, kv_compat), Router::new())
     }
 
     /// As [`Self::start`], with `routes` on the same port; bodies are bounded alike.
@@ -65,8 +67,8 @@ impl BootstrapServer {
     /// As [`Self::start`].
     pub fn start_beside(
         listener: std::net::TcpListener,
-        boot_id: &str,
-        kv_compat: &str,
+        peers: &Peers,
+        (boot_id, kv_compat): (&str, &str),
         routes: Router,
     ) -> std::io::Result<Self> {
         let local_addr = listener.local_addr()?;
@@ -77,7 +79,15 @@ impl BootstrapServer {
             ..Limits::default()
         };
         let end = CancellationToken::new();
-        let task = tokio::spawn(serve(listener, router, limits, end.clone()));
+        let serving = serve_peers(
+            listener,
+            peers.clone(),
+            Clients::Required,
+            router,
+            limits,
+            end.clone(),
+        );
+        let task = tokio::spawn(serving);
         Ok(Self {
             local_addr,
             task,
@@ -121,13 +131,21 @@ fn router(boot_id: &str, kv_compat: &str, routes: Router) -> Router {
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }
 
-async fn register(State(bootstrap): State<Bootstrap>, headers: HeaderMap, body: Body) -> Response {
+async fn register(
+    State(bootstrap): State<Bootstrap>,
+    Extension(ClientPeer(process)): Extension<ClientPeer>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
     let registration: RouteRegistration = match parse(body) {
         Ok(registration) => registration,
         Err(refusal) => return refusal.into_response(),
     };
     let boot_id = headers.get(HEADER_BOOT_ID).and_then(|v| v.to_str().ok());
-    let registered = bootstrap.table.lock().register(registration, boot_id);
+    let registered = bootstrap
+        .table
+        .lock()
+        .register(registration, boot_id, process);
     match registered {
         Ok(()) => "OK".into_response(),
         Err(error) => {

@@ -1,6 +1,7 @@
 //! What a bootstrap server knows: data-parallel group → context → tensor → pipeline rank → address.
 
 use crate::clock::Instant;
+use pd_identity::PeerId;
 use pd_protocol::bootstrap::{PrefillServerInfo, RankAddr, RouteRegistration};
 use pd_protocol::compat::{Incompatible, must_equal};
 use pd_protocol::labels::HEADER_BOOT_ID;
@@ -25,6 +26,8 @@ pub(crate) struct RouteTable {
 
 struct Registered {
     addr: RankAddr,
+    /// The process that registered it, where peers have a key.
+    process: Option<PeerId>,
     /// It gave the boot id of this table.
     named: bool,
 }
@@ -51,6 +54,8 @@ pub(crate) enum RegisterError {
          {HEADER_BOOT_ID} does not replace it"
     )]
     Unnamed(RankId),
+    #[error("rank {0:?} was registered by another process, which keeps it for as long as it lives")]
+    OtherProcess(RankId),
     #[error(
         "rank {rank:?} of this boot is at {own}, not at {given}: a rank keeps its address for as long as its process lives"
     )]
@@ -100,6 +105,7 @@ impl RouteTable {
         &mut self,
         registration: RouteRegistration,
         boot_id: Option<&str>,
+        process: Option<PeerId>,
     ) -> Result<(), RegisterError> {
         let (rank, parallel) = (registration.rank(), registration.parallel());
         if parallel.ranks() > RANKS_MAX || parallel.ranks() == 0 {
@@ -124,12 +130,20 @@ impl RouteTable {
             rank_port: registration.rank_port,
         };
         self.check_address(rank, &addr)?;
+        self.check_process(rank, process)?;
         if is_first_named {
             self.ranks.clear();
             self.first = None;
         }
         let named = boot_id.is_some();
-        self.ranks.insert(rank, Registered { addr, named });
+        self.ranks.insert(
+            rank,
+            Registered {
+                addr,
+                process,
+                named,
+            },
+        );
         self.first.get_or_insert(registration);
         Ok(())
     }
@@ -157,6 +171,13 @@ impl RouteTable {
                 own: at(&known.addr),
                 given: at(addr),
             }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn check_process(&self, rank: RankId, process: Option<PeerId>) -> Result<(), RegisterError> {
+        match self.ranks.get(&rank) {
+            Some(known) if known.process != process => Err(RegisterError::OtherProcess(rank)),
             Some(_) | None => Ok(()),
         }
     }

@@ -4,13 +4,14 @@
 use super::admission::{Admission, CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, Counted, Held};
 use super::codec;
 use super::zmtp::{self, SocketType, ZmtpError};
+use crate::config::TransferConfig;
 use crate::log_limit::LogLimit;
 use crate::net::{self, TcpListener, TcpStream};
 use crate::peer_connection::tune;
 use crate::tasks::Tasks;
+use pd_identity::{Clients, PeerId, Peers};
 use pd_protocol::control::ControlMessage;
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::BufReader;
@@ -19,32 +20,37 @@ use tokio::sync::{Semaphore, mpsc};
 /// Messages that wait to be handled; their connections wait with the next one.
 const WAITING_MAX: usize = 64;
 
+/// A message, the process that sent it, and the memory that it holds until it is handled.
+type Received = (ControlMessage, Option<PeerId>, Held);
+
 /// What all connections of a port share.
 struct Port {
-    messages: mpsc::Sender<(ControlMessage, Held)>,
+    messages: mpsc::Sender<Received>,
+    peers: Peers,
     log: LogLimit,
 }
 
-/// Binds the control port of a manager on `host` and passes every valid message to `handle`: `PrefillSide::handle` or
-/// `DecodeSide::handle`, each in its side's `messages.rs`.
+/// Binds the control port of a manager and passes every valid message, and which process it is of, to `handle`:
+/// `PrefillSide::handle` or `DecodeSide::handle`, each in its side's `messages.rs`.
 /// Returns the port.
 pub(crate) async fn listen(
     tasks: &Tasks,
-    host: IpAddr,
-    handle: impl Fn(ControlMessage) + Send + 'static,
+    transfer: &TransferConfig,
+    handle: impl Fn(ControlMessage, Option<PeerId>) + Send + 'static,
 ) -> std::io::Result<u16> {
-    let listener = net::listen(host).await?;
+    let listener = net::listen(transfer.host).await?;
     let port = listener.local_addr()?.port();
     let (messages, mut waiting) = mpsc::channel(WAITING_MAX);
     let shared = Arc::new(Port {
         messages,
+        peers: transfer.peers.clone(),
         log: LogLimit::default(),
     });
     tasks.spawn_endless("control listener", accept(tasks.clone(), listener, shared));
     // One at a time, in the order of their connection.
     tasks.spawn("control", async move {
-        while let Some((message, held)) = waiting.recv().await {
-            handle(message);
+        while let Some((message, from, held)) = waiting.recv().await {
+            handle(message, from);
             drop(held);
         }
     });
@@ -86,12 +92,14 @@ impl Port {
     /// Hands over what a peer sends until it closes.
     async fn serve(&self, peer: TcpStream, counted: &Counted) -> Result<(), ZmtpError> {
         tune(&peer)?;
+        let peer = self.peers.accept(peer, Clients::Required).await?;
+        let from = peer.peer();
         let mut peer = BufReader::new(peer);
         zmtp::greet(&mut peer, SocketType::Pull).await?;
         while let Some((frames, held)) = zmtp::read_message(&mut peer, &counted.memory).await? {
             match codec::decode(&frames) {
                 Ok(message) => {
-                    if self.messages.send((message, held)).await.is_err() {
+                    if self.messages.send((message, from, held)).await.is_err() {
                         return Ok(());
                     }
                 }

@@ -7,7 +7,9 @@ use crate::net;
 use crate::peer_connection::tune;
 use crate::tasks::Tasks;
 use bytes::Bytes;
+use pd_identity::Peers;
 use pd_protocol::control::ControlMessage;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -38,14 +40,14 @@ pub(crate) enum SendError {
 
 impl Outbox {
     /// Starts a PUSH to `endpoint`.
-    pub(crate) fn connect(tasks: &Tasks, endpoint: &impl std::fmt::Display) -> Self {
+    pub(crate) fn connect(tasks: &Tasks, peers: &Peers, endpoint: &impl Display) -> Self {
         let (queue, messages) = mpsc::channel(MESSAGES_MAX);
         let waiting_bytes = Arc::new(AtomicUsize::new(0));
         let waiting = Arc::clone(&waiting_bytes);
-        let endpoint = endpoint.to_string();
+        let (peers, endpoint) = (peers.clone(), endpoint.to_string());
         tasks.spawn("control sender", async move {
-            if let Err(error) = push(&endpoint, messages, &waiting).await {
-                tracing::debug!(%endpoint, %error, "control connection ended");
+            if let Err(error) = push(&peers, &endpoint, messages, &waiting).await {
+                tracing::info!(%endpoint, %error, "control connection ended");
             }
         });
         Self {
@@ -85,13 +87,15 @@ fn bytes_of(frames: &[Bytes]) -> usize {
 
 /// Writes messages until no outbox is left, or the peer closes.
 async fn push(
+    peers: &Peers,
     endpoint: &str,
     mut messages: mpsc::Receiver<Vec<Bytes>>,
     waiting_bytes: &AtomicUsize,
 ) -> Result<(), ZmtpError> {
     let connected = async {
-        let mut stream = net::connect(endpoint).await?;
+        let stream = net::connect(endpoint).await?;
         tune(&stream)?;
+        let mut stream = peers.connect(stream).await?;
         zmtp::greet(&mut stream, SocketType::Push).await?;
         Ok::<_, ZmtpError>(stream)
     };

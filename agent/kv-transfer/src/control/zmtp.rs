@@ -183,11 +183,11 @@ pub(crate) async fn read_message<R: AsyncRead + Unpin>(
     peer: &mut R,
     memory: &Memory,
 ) -> Result<Option<(Vec<Bytes>, Held)>, ZmtpError> {
-    let mut flags = [0];
-    if peer.read(&mut flags).await? == 0 {
-        return Ok(None);
-    }
-    let mut flags = flags[0];
+    let mut flags = match peer.read_u8().await {
+        Ok(flags) => flags,
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
     let mut deadline = Instant::now() + MESSAGE_LIMIT;
     let (mut frames, mut bytes, mut held) = (Vec::new(), 0, Held::default());
     loop {

@@ -5,6 +5,7 @@ use super::prefill_peer::PrefillPeer;
 use super::room::ReceiverRoom;
 use crate::control::outbox::Outbox;
 use crate::failure::FailureReason;
+use pd_identity::PeerId;
 use pd_protocol::KvPoll;
 use pd_protocol::control::{
     Abort, AbortAck, ChunkReady, ControlMessage, RegisterAck, SessionId, Status,
@@ -13,9 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl DecodeSide {
-    pub(crate) fn handle(self: &Arc<Self>, message: ControlMessage) {
+    pub(crate) fn handle(self: &Arc<Self>, message: ControlMessage, from: Option<PeerId>) {
+        let known = self.peer(message.session_id());
+        if known.is_some_and(|peer| peer.process != from) {
+            tracing::debug!(session = %message.session_id(), "dropped a message of another process than the session's");
+            return;
+        }
         match message {
-            ControlMessage::RegisterAck(ack) => self.on_register_ack(*ack),
+            ControlMessage::RegisterAck(ack) => self.on_register_ack(*ack, from),
             ControlMessage::ChunkReady(ready) => self.on_chunk_ready(ready),
             ControlMessage::Status(status) => self.on_status(status),
             ControlMessage::AbortAck(ack) => self.on_abort_ack(&ack),
@@ -39,10 +45,10 @@ impl DecodeSide {
         }
     }
 
-    fn on_register_ack(&self, ack: RegisterAck) {
+    fn on_register_ack(&self, ack: RegisterAck, from: Option<PeerId>) {
         if let Some(waiting) = self.registering.lock().remove(&ack.session_id) {
             // The caller may have run out of time.
-            let _ = waiting.send(ack);
+            let _ = waiting.send((ack, from));
         }
     }
 

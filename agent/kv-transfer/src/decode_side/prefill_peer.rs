@@ -1,21 +1,22 @@
 //! Decode's view of one prefill rank: a registration that stands until the rank is silent for too long, or its
 //! liveness, control or a data connection breaks (`DecodeSide::lose`).
 
-use super::DecodeSide;
 use super::room::ReceiverRoom;
+use super::{DecodeSide, Registered};
 use crate::bootstrap::client::Topology;
 use crate::config::{BootstrapAddr, rank_name};
 use crate::control::outbox::Outbox;
 use crate::failure::FailureReason;
 use crate::liveness;
 use crate::metrics::PeerMetrics;
-use crate::net::TcpStream;
+use crate::net::Stream;
 use crate::peer_connection::{self, ConnectionKind};
 use crate::plan::{End, TransferPlan};
 use crate::transport::inbound::Inbound;
 use crate::transport::incoming::{InboundPeer, InboundRooms};
 use crate::transport::negotiate::{self, NegotiatedTransport};
 use crate::transport_report::PeerTransport;
+use pd_identity::PeerId;
 use pd_protocol::bootstrap::RankAddr;
 use pd_protocol::compat::{KvMeaning, check_pair};
 use pd_protocol::control::{ControlMessage, KvArgsRegisterInfo, RegisterAck, SessionId};
@@ -42,6 +43,8 @@ pub(crate) struct PrefillPeer {
     pub(crate) key: PeerKey,
     pub(crate) remote: Arc<InboundPeer>,
     pub(crate) inbound: Inbound,
+    /// The process that took the registration, where peers have a key: all of the session comes from it.
+    pub(crate) process: Option<PeerId>,
     pub(crate) layout: KvLayout,
     pub(crate) plan: TransferPlan,
     /// It has begun to send: the KV transfer path works.
@@ -71,13 +74,13 @@ pub(crate) async fn connect(
         port: addr.rank_port,
     };
     let tasks = &side.shared.tasks;
-    let outbox = Outbox::connect(tasks, &endpoint);
+    let outbox = Outbox::connect(tasks, &side.shared.config.transfer.peers, &endpoint);
     let session_id = side.new_session_id();
     // Prefill answers from a thread that no forward pass occupies.
     let patience = side.shared.config.transfer.patience();
     let answer = register(&side, &session_id, &outbox, &endpoint);
     let answer = tokio::time::timeout(patience, answer).await;
-    let ack = answer.unwrap_or_else(|_| {
+    let (ack, process) = answer.unwrap_or_else(|_| {
         let message = format!("prefill's control port {endpoint} was silent for {patience:?}");
         Err(FailureReason::peer(message))
     })?;
@@ -85,7 +88,7 @@ pub(crate) async fn connect(
     let metrics = Arc::new(side.shared.config.transfer.metrics.enter(&key.to_string()));
     let (chosen, report) =
         negotiate(&side, &ack, &session_id, &addr.rank_ip, &outbox, &metrics).await?;
-    let liveness = open_liveness(&addr, &ack).await;
+    let liveness = open_liveness(&side, &addr, &ack).await;
     let liveness = liveness.inspect_err(|_| side.rails.close(&session_id))?;
     let plan = plan(&side, key.rank, &ack, &topology);
     let remote = Arc::new(InboundPeer {
@@ -102,6 +105,7 @@ pub(crate) async fn connect(
         key,
         remote,
         inbound,
+        process,
         plan,
         layout: ack.layout,
         proven: AtomicBool::new(false),
@@ -152,7 +156,7 @@ async fn register(
     session_id: &SessionId,
     outbox: &Outbox,
     endpoint: &BootstrapAddr,
-) -> Result<RegisterAck, FailureReason> {
+) -> Result<Registered, FailureReason> {
     let config = &side.shared.config;
     let info = ControlMessage::Register(Box::new(KvArgsRegisterInfo {
         session_id: session_id.clone(),
@@ -207,16 +211,20 @@ fn check_ack(
     check_pair(prefill, own).map_err(|error| FailureReason::peer(error.to_string()))
 }
 
-async fn open_liveness(addr: &RankAddr, ack: &RegisterAck) -> Result<TcpStream, FailureReason> {
-    let (host, port) = (&addr.rank_ip, ack.liveness_port);
-    let opened =
-        peer_connection::connect(host, port, ConnectionKind::Liveness, &ack.session_id).await;
+async fn open_liveness(
+    side: &DecodeSide,
+    addr: &RankAddr,
+    ack: &RegisterAck,
+) -> Result<Stream, FailureReason> {
+    let (host, port) = (addr.rank_ip.as_str(), ack.liveness_port);
+    let (transfer, kind) = (&side.shared.config.transfer, ConnectionKind::Liveness);
+    let opened = peer_connection::connect(transfer, (host, port), kind, &ack.session_id).await;
     opened.map_err(|error| {
         FailureReason::network(format!("liveness connection to {host}:{port}: {error}"))
     })
 }
 
-async fn watch(side: Arc<DecodeSide>, peer: Arc<PrefillPeer>, stream: TcpStream) {
+async fn watch(side: Arc<DecodeSide>, peer: Arc<PrefillPeer>, stream: Stream) {
     let name = format!("prefill {}", peer.key.bootstrap_addr);
     let transfer = &side.shared.config.transfer;
     let (interval, patience) = (transfer.heartbeat_interval, transfer.patience());

@@ -46,6 +46,16 @@ impl SpanCursor {
         left - self.within
     }
 
+    /// What is left, and how much of its first span is done.
+    fn rest(&self) -> (&[Span], u64) {
+        (&self.spans[self.next..], self.within)
+    }
+
+    /// Goes on by `bytes` that were dropped.
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        self.advance(bytes as u64);
+    }
+
     fn advance(&mut self, bytes: u64) {
         self.within += bytes;
         while let Some(span) = self.spans.get(self.next)
@@ -104,6 +114,34 @@ impl SpanCursor {
         Ok(read)
     }
 
+    /// Copies out some of what is left, and goes on by as much; `bytes` is not empty.
+    ///
+    /// # Errors
+    /// The memory's.
+    pub(crate) fn copy_out(
+        &mut self,
+        bytes: &mut [u8],
+        regions: &[Region],
+    ) -> Result<usize, RegionError> {
+        let mut done = 0;
+        for (region, offset, len) in ranges(self.rest(), bytes.len(), regions) {
+            region.read(offset, &mut bytes[done..done + len])?;
+            done += len;
+        }
+        self.advance(done as u64);
+        Ok(done)
+    }
+
+    /// Copies in `bytes`, no more than is left, and goes on by as much, even where memory did not take it.
+    ///
+    /// # Errors
+    /// The memory's.
+    pub(crate) fn copy_in(&mut self, bytes: &[u8], regions: &[Region]) -> Result<(), RegionError> {
+        let landed = land(bytes, ranges(self.rest(), bytes.len(), regions));
+        self.advance(bytes.len() as u64);
+        landed
+    }
+
     fn is_on_device(&self, regions: &[Region]) -> bool {
         let next = self.spans.get(self.next);
         next.is_some_and(|span| regions[span.region].as_device().is_some())
@@ -122,7 +160,8 @@ impl SpanCursor {
     fn stage(&mut self, regions: &[Region]) -> io::Result<()> {
         self.staged.clear();
         self.staged_done = 0;
-        for (region, offset, len) in device_parts(&self.spans[self.next..], self.within, regions) {
+        for (region, offset, len) in device_ranges((&self.spans[self.next..], self.within), regions)
+        {
             let start = self.staged.len();
             self.staged.resize(start + len, 0);
             let read = region.read(offset, &mut self.staged[start..]);
@@ -132,13 +171,15 @@ impl SpanCursor {
     }
 
     fn read_staged(&mut self, socket: BorrowedFd<'_>, regions: &[Region]) -> io::Result<usize> {
-        let parts = || device_parts(&self.spans[self.next..], self.within, regions);
-        self.staged.resize(parts().map(|(.., len)| len).sum(), 0);
+        let len = device_ranges(self.rest(), regions)
+            .map(|(.., len)| len)
+            .sum();
+        self.staged.resize(len, 0);
         let read = rustix::io::read(socket, &mut self.staged)?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let landed = land(&self.staged[..read], parts());
+        let landed = land(&self.staged[..read], device_ranges(self.rest(), regions));
         self.advance(read as u64);
         landed.map(|()| read).map_err(io::Error::other)
     }
@@ -172,25 +213,32 @@ impl SpanCursor {
     }
 }
 
-/// A device's spans before the first of the host's, (region, offset, length), at most `STAGE_BYTES` together;
-/// `within` bytes of the first are done.
-fn device_parts<'a>(
-    spans: &'a [Span],
-    mut within: u64,
+/// What comes next of `spans`, of whose first `within` bytes are done: (region, offset, length), at most `bytes` together.
+fn ranges<'a>(
+    (spans, mut within): (&'a [Span], u64),
+    bytes: usize,
     regions: &'a [Region],
 ) -> impl Iterator<Item = (&'a Region, u64, usize)> {
-    let mut left = STAGE_BYTES;
+    let mut left = bytes;
     spans.iter().map_while(move |span| {
-        let region = &regions[span.region];
-        if left == 0 || region.as_device().is_none() {
+        if left == 0 {
             return None;
         }
         let len = usize::try_from(span.len - within).map_or(left, |len| len.min(left));
-        let part = (region, span.offset + within, len);
+        let range = (&regions[span.region], span.offset + within, len);
         left -= len;
         within = 0;
-        Some(part)
+        Some(range)
     })
+}
+
+/// The device's before the next of the host's, at most `STAGE_BYTES` together.
+fn device_ranges<'a>(
+    rest: (&'a [Span], u64),
+    regions: &'a [Region],
+) -> impl Iterator<Item = (&'a Region, u64, usize)> {
+    let ranges = ranges(rest, STAGE_BYTES, regions);
+    ranges.take_while(|(region, ..)| region.as_device().is_some())
 }
 
 fn land<'a>(

@@ -4,6 +4,7 @@
 use crate::shared::Shared;
 use crate::transport::outbound::Outbound;
 use crate::transport::outgoing::OutboundPeer;
+use pd_identity::PeerId;
 use pd_protocol::control::SessionId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct DecodePeer {
     pub(crate) remote: Arc<OutboundPeer>,
     pub(crate) outbound: Outbound,
+    /// The process that registered, where peers have a key: all of the session comes from it.
+    pub(crate) process: Option<PeerId>,
     /// The liveness connection is open.
     attached: AtomicBool,
 }
@@ -18,11 +21,12 @@ pub(crate) struct DecodePeer {
 // === impl DecodePeer ===
 
 impl DecodePeer {
-    pub(crate) fn new(shared: &Arc<Shared>, remote: OutboundPeer) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, remote: OutboundPeer, process: Option<PeerId>) -> Self {
         let remote = Arc::new(remote);
         Self {
             outbound: Outbound::new(Arc::clone(shared), Arc::clone(&remote)),
             remote,
+            process,
             attached: AtomicBool::new(false),
         }
     }

@@ -12,6 +12,7 @@ use crate::failure::FailureReason;
 use crate::items;
 use crate::plan::{End, TransferPlan};
 use crate::transport::outgoing::{OutboundEvents, OutboundPeer, OutboundRoom};
+use pd_identity::PeerId;
 use pd_protocol::KvPoll;
 use pd_protocol::Transport;
 use pd_protocol::compat::{KvMeaning, check_pair};
@@ -32,9 +33,14 @@ const REASON_CHARS_MAX: usize = 300;
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl PrefillSide {
-    pub(crate) fn handle(self: &Arc<Self>, message: ControlMessage) {
+    pub(crate) fn handle(self: &Arc<Self>, message: ControlMessage, from: Option<PeerId>) {
+        let known = self.peers.lock().get(message.session_id()).cloned();
+        if known.is_some_and(|peer| peer.process != from) {
+            tracing::debug!(session = %message.session_id(), "dropped a message of another process than the session's");
+            return;
+        }
         match message {
-            ControlMessage::Register(info) => self.on_register(*info),
+            ControlMessage::Register(info) => self.on_register(*info, from),
             ControlMessage::TransferInfo(info) => self.on_transfer_info(info),
             ControlMessage::ChunkDone(done) => self.on_chunk_done(&done),
             ControlMessage::Status(status) => self.on_status(&status),
@@ -72,7 +78,7 @@ impl PrefillSide {
         peer
     }
 
-    fn on_register(self: &Arc<Self>, info: KvArgsRegisterInfo) {
+    fn on_register(self: &Arc<Self>, info: KvArgsRegisterInfo, from: Option<PeerId>) {
         let known = self.peers.lock().get(&info.session_id).cloned();
         if let Some(peer) = known {
             // Our answer was slow: once more.
@@ -91,7 +97,8 @@ impl PrefillSide {
             host: info.endpoint.clone(),
             port: info.dst_port,
         };
-        let outbox = Outbox::connect(&self.shared.tasks, &endpoint);
+        let peers = &self.shared.config.transfer.peers;
+        let outbox = Outbox::connect(&self.shared.tasks, peers, &endpoint);
         let id = info.session_id.clone();
         let refused = self.refusal(&info);
         if let Some(why) = &refused {
@@ -111,7 +118,7 @@ impl PrefillSide {
                 metrics,
                 this as Weak<dyn OutboundEvents>,
             );
-            let peer = Arc::new(DecodePeer::new(&self.shared, remote));
+            let peer = Arc::new(DecodePeer::new(&self.shared, remote, from));
             self.peers.lock().insert(id, Arc::clone(&peer));
             self.expect_liveness(peer);
         }

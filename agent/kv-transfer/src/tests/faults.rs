@@ -1,8 +1,7 @@
 //! What both sides say and when memory comes back when something goes wrong.
 
-use super::fixture::{
-    Fixture, HOST, Worker, dst_items, mk_bootstrap, mk_layout, mk_transfer, next_boot,
-};
+use super::bootstrap::mk_bootstrap;
+use super::fixture::{Fixture, HOST, Worker, dst_items, mk_layout, mk_transfer, next_boot};
 use crate::FailureLayer;
 use crate::config::{BootstrapAddr, TransferConfig, TransportChoice};
 use pd_protocol::KvPoll;

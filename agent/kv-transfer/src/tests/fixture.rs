@@ -1,10 +1,11 @@
 //! A prefill and a decode manager over one bootstrap server, with memory whose bytes are known.
 
+use super::bootstrap::{Bootstrap, mk_bootstrap_among};
 use super::figures::Figures;
 use crate::config::{BootstrapAddr, KvArgs, KvManagerConfig, TransferConfig, TransportChoice};
 use crate::{
-    BootstrapServer, KvManager, KvReceiver, KvSender, LastChunk, MetadataBuffers, ReceiverRequest,
-    Region, SenderRequest, StartError, TransferMetrics, TransportReport,
+    KvManager, KvReceiver, KvSender, LastChunk, MetadataBuffers, ReceiverRequest, Region,
+    SenderRequest, StartError, TransferMetrics, TransportReport,
 };
 use parking_lot::Mutex;
 use pd_protocol::Role;
@@ -17,7 +18,7 @@ use pd_protocol::metadata::{MetadataLayout, MetadataRow};
 use pd_protocol::{BootstrapRoom, KvPoll};
 use pd_verbs::Verbs;
 use pd_verbs::loopback::Loopback;
-use std::net::{IpAddr, TcpListener};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -97,43 +98,6 @@ pub(crate) struct Fixture {
     pub(crate) prefill: Worker,
     pub(crate) decode: Worker,
     pub(crate) bootstrap: Bootstrap,
-}
-
-/// A bootstrap server and its runtime.
-pub(crate) struct Bootstrap {
-    pub(crate) addr: BootstrapAddr,
-    _server: BootstrapServer,
-    runtime: Option<tokio::runtime::Runtime>,
-}
-
-impl Drop for Bootstrap {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // As a process that ends: with its connections. A runtime may not end within another.
-            std::thread::spawn(move || drop(runtime)).join().unwrap();
-        }
-    }
-}
-
-pub(crate) fn mk_bootstrap(port: u16, boot_id: &str) -> Bootstrap {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
-    let entered = runtime.enter();
-    let listener = TcpListener::bind((HOST, port)).unwrap();
-    let server = BootstrapServer::start(listener, boot_id, "compat").unwrap();
-    let addr = BootstrapAddr {
-        host: HOST.to_string(),
-        port: server.local_addr().port(),
-    };
-    drop(entered);
-    Bootstrap {
-        addr,
-        _server: server,
-        runtime: Some(runtime),
-    }
 }
 
 pub(crate) fn mk_transfer(transport: TransportChoice) -> TransferConfig {
@@ -320,7 +284,7 @@ impl Fixture {
         decode: (KvArgs, TransferConfig),
     ) -> Self {
         let boot_id = format!("prefill-{}", next_boot());
-        let bootstrap = mk_bootstrap(0, &boot_id);
+        let bootstrap = mk_bootstrap_among(&prefill.1.peers, 0, &boot_id);
         let addr = Some(bootstrap.addr.clone());
         let (kv, transfer) = prefill;
         let prefill = Worker::start_with(Role::Prefill, &boot_id, addr, kv, transfer).unwrap();

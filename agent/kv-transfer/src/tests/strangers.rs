@@ -5,19 +5,20 @@ mod decode;
 mod frames;
 mod rails;
 
-use super::fixture::{
-    HOST, Worker, dst_items, mk_bootstrap, mk_layout, mk_room, mk_transfer, next_boot,
-};
+use super::bootstrap::mk_bootstrap;
+use super::fixture::{Worker, dst_items, mk_layout, mk_room, mk_transfer, next_boot};
 use crate::KvReceiver;
 use crate::bootstrap::client::BootstrapClient;
 use crate::bootstrap::table::tests::mk_registration;
 use crate::config::{BootstrapAddr, TransferConfig, TransportChoice};
 use crate::control::listener;
 use crate::control::outbox::Outbox;
+use crate::net::Stream;
 use crate::peer_connection::{self, ConnectionKind};
 use crate::plan::{End, Tail, TransferPlan};
 use crate::tasks::Tasks;
 use crate::transport::tcp::frame::{FrameHeader, VALID};
+use pd_identity::Peers;
 use pd_protocol::Role;
 use pd_protocol::Transport;
 use pd_protocol::control::{
@@ -27,7 +28,6 @@ use pd_protocol::metadata::MetadataRow;
 use pd_protocol::{KvPoll, RankId};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 /// The stranger's ends of one session.
@@ -36,12 +36,12 @@ struct Stranger {
     /// Decode's first room; it never gets anything.
     first: KvReceiver,
     addr: BootstrapAddr,
-    data: Option<TcpStream>,
+    data: Option<Stream>,
     outbox: Outbox,
     messages: mpsc::UnboundedReceiver<ControlMessage>,
     registration: KvArgsRegisterInfo,
-    _bootstrap: super::fixture::Bootstrap,
-    _links: mpsc::UnboundedReceiver<TcpStream>,
+    _bootstrap: super::bootstrap::Bootstrap,
+    _links: mpsc::UnboundedReceiver<Stream>,
 }
 
 /// A stranger with one data connection.
@@ -59,8 +59,9 @@ async fn mk_stranger_to(transfer: TransferConfig) -> Stranger {
         session_id,
         ..
     } = &stranger.registration;
-    let data =
-        peer_connection::connect(endpoint, *data_port, ConnectionKind::Data, session_id).await;
+    let plain = mk_transfer(TransportChoice::Auto);
+    let (addr, kind) = ((endpoint.as_str(), *data_port), ConnectionKind::Data);
+    let data = peer_connection::connect(&plain, addr, kind, session_id).await;
     stranger.data = Some(data.unwrap());
     stranger
 }
@@ -71,22 +72,23 @@ async fn meet(transfer: TransferConfig, rdma: bool) -> Stranger {
 }
 
 async fn meet_with(transfer: TransferConfig, change: impl FnOnce(&mut RegisterAck)) -> Stranger {
+    let plain = mk_transfer(TransportChoice::Auto);
     let boot_id = next_boot();
     let bootstrap = mk_bootstrap(0, &boot_id);
     let (message_tx, mut messages) = mpsc::unbounded_channel();
     let tasks = Tasks::new(tokio::runtime::Handle::current());
-    let port = listener::listen(&tasks, HOST, move |message| {
+    let port = listener::listen(&tasks, &plain, move |message, _from| {
         let _ = message_tx.send(message);
     })
     .await
     .unwrap();
     let (link_tx, links) = mpsc::unbounded_channel();
-    let liveness_port = peer_connection::listen(&tasks, HOST, move |_, stream| {
+    let liveness_port = peer_connection::listen(&tasks, &plain, move |_, stream| {
         let _ = link_tx.send(stream);
     })
     .await
     .unwrap();
-    let client = BootstrapClient::new(Duration::from_secs(10));
+    let client = BootstrapClient::new(Peers::Plain, Duration::from_secs(10));
     let route = mk_registration(1, 0, port);
     client
         .register(&bootstrap.addr, &route, &boot_id)
@@ -117,7 +119,7 @@ async fn meet_with(transfer: TransferConfig, change: impl FnOnce(&mut RegisterAc
         refused: None,
     };
     change(&mut ack);
-    let outbox = Outbox::connect(&tasks, &endpoint);
+    let outbox = Outbox::connect(&tasks, &Peers::Plain, &endpoint);
     outbox
         .send(&ControlMessage::RegisterAck(Box::new(ack)))
         .unwrap();
@@ -135,7 +137,7 @@ async fn meet_with(transfer: TransferConfig, change: impl FnOnce(&mut RegisterAc
 }
 
 impl Stranger {
-    fn data(&mut self) -> &mut TcpStream {
+    fn data(&mut self) -> &mut Stream {
         self.data.as_mut().expect("it has a data connection")
     }
 

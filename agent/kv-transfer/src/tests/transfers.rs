@@ -1,8 +1,7 @@
 //! What arrives when nothing goes wrong.
 
-use super::fixture::{
-    Fixture, Worker, dst_items, mk_bootstrap, mk_layout, mk_room, mk_transfer, next_boot,
-};
+use super::bootstrap::mk_bootstrap;
+use super::fixture::{Fixture, Worker, dst_items, mk_layout, mk_room, mk_transfer, next_boot};
 use crate::config::{BootstrapAddr, TransportChoice};
 use crate::{FailureLayer, LastChunk, OpenError, ReceiverRequest, SenderRequest};
 use pd_protocol::KvPoll;

@@ -8,7 +8,7 @@ use super::rdma::receiver::RdmaReceiver;
 use super::shm::pull;
 use super::tcp::reader;
 use crate::failure::FailureReason;
-use crate::net::TcpStream;
+use crate::net::Stream;
 use crate::shared::Shared;
 use pd_protocol::control::{ChunkReady, Generation};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Inbound {
     }
 
     /// Reads the frames of a data connection that prefill has opened, until it ends: then the peer is lost.
-    pub(crate) fn on_stream(&self, stream: TcpStream, rooms: Arc<dyn InboundRooms>) {
+    pub(crate) fn on_stream(&self, stream: Stream, rooms: Arc<dyn InboundRooms>) {
         let (shared, peer) = (Arc::clone(&self.shared), Arc::clone(&self.peer));
         self.shared.tasks.spawn("data connection", async move {
             let ended = tokio::select! {

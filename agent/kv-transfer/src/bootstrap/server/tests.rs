@@ -13,7 +13,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 fn mk_server() -> (BootstrapServer, BootstrapAddr) {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let server = BootstrapServer::start(listener, "boot-1", "compat-1").unwrap();
+    let server = BootstrapServer::start(listener, &Peers::Plain, "boot-1", "compat-1").unwrap();
     let addr = BootstrapAddr {
         host: "127.0.0.1".to_owned(),
         port: server.local_addr().port(),
@@ -37,7 +37,7 @@ async fn call(addr: &BootstrapAddr, method: &str, path: &str, body: &str) -> (u1
 #[tokio::test]
 async fn a_registered_rank_is_found_with_its_process() {
     let (_server, addr) = mk_server();
-    let client = BootstrapClient::new(PATIENCE);
+    let client = BootstrapClient::new(Peers::Plain, PATIENCE);
     let registration = mk_registration(1, 0, 4711);
     client
         .register(&addr, &registration, "boot-1")
@@ -133,7 +133,7 @@ async fn a_server_that_is_gone_is_named_within_a_second() {
     server.task.abort();
     drop(server);
     let started = std::time::Instant::now();
-    let error = BootstrapClient::new(PATIENCE)
+    let error = BootstrapClient::new(Peers::Plain, PATIENCE)
         .topology(&addr)
         .await
         .unwrap_err();
@@ -148,7 +148,7 @@ async fn a_server_that_is_frozen_is_given_up_after_a_missed_heartbeat() {
         host: "127.0.0.1".to_owned(),
         port: frozen.local_addr().unwrap().port(),
     };
-    let client = BootstrapClient::new(std::time::Duration::from_millis(100));
+    let client = BootstrapClient::new(Peers::Plain, std::time::Duration::from_millis(100));
     let error = client.topology(&addr).await.unwrap_err();
     assert!(error.message.contains("is silent"), "{error}");
 }

@@ -1,7 +1,9 @@
 //! Facts about the control port, also before a ZMQ that is not ours.
 
 use super::*;
+use crate::config::TransportChoice;
 use crate::control::outbox::Outbox;
+use crate::tests::fixture::mk_transfer;
 use pd_protocol::control::{AbortAck, Generation, SessionId};
 use pd_protocol::{BootstrapRoom, RankId};
 use std::net::SocketAddr;
@@ -23,19 +25,19 @@ pub(crate) fn mk_message(room: u64) -> ControlMessage {
 
 async fn mk_listener() -> (SocketAddr, mpsc::UnboundedReceiver<ControlMessage>) {
     let (tx, rx) = mpsc::unbounded_channel();
-    let host = IpAddr::from([127, 0, 0, 1]);
-    let port = listen(&mk_tasks(), host, move |message| {
+    let transfer = mk_transfer(TransportChoice::Auto);
+    let port = listen(&mk_tasks(), &transfer, move |message, _from| {
         let _ = tx.send(message);
     })
     .await
     .unwrap();
-    (SocketAddr::new(host, port), rx)
+    (SocketAddr::new(transfer.host, port), rx)
 }
 
 #[tokio::test]
 async fn messages_arrive_in_order() {
     let (endpoint, mut messages) = mk_listener().await;
-    let outbox = Outbox::connect(&mk_tasks(), &endpoint);
+    let outbox = Outbox::connect(&mk_tasks(), &Peers::Plain, &endpoint);
     for room in 1..=100 {
         outbox.send(&mk_message(room)).unwrap();
     }
@@ -47,7 +49,7 @@ async fn messages_arrive_in_order() {
 #[tokio::test]
 async fn garbage_on_the_port_harms_no_one_else() {
     let (endpoint, mut messages) = mk_listener().await;
-    let outbox = Outbox::connect(&mk_tasks(), &endpoint);
+    let outbox = Outbox::connect(&mk_tasks(), &Peers::Plain, &endpoint);
     for garbage in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xff; 200]] {
         let mut stranger = TcpStream::connect(endpoint).await.unwrap();
         stranger.write_all(&garbage).await.unwrap();

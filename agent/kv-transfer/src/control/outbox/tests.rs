@@ -34,7 +34,7 @@ async fn another_zmq_pulls_what_is_sent() {
     let mut pull = PullSocket::new();
     let bound = pull.bind("tcp://127.0.0.1:0").await.unwrap().to_string();
     let endpoint = bound.trim_start_matches("tcp://");
-    let outbox = Outbox::connect(&mk_tasks(), &endpoint);
+    let outbox = Outbox::connect(&mk_tasks(), &Peers::Plain, &endpoint);
     for message in [mk_message(1), mk_large(), mk_message(3)] {
         outbox.send(&message).unwrap();
         let frames = pull.recv().await.unwrap().into_vec();
@@ -47,7 +47,7 @@ async fn another_zmq_pulls_what_is_sent() {
 async fn sending_to_a_peer_that_is_gone_never_blocks() {
     let (listener, endpoint) = mk_silent().await;
     drop(listener);
-    let outbox = Outbox::connect(&mk_tasks(), &endpoint);
+    let outbox = Outbox::connect(&mk_tasks(), &Peers::Plain, &endpoint);
     let sent = (0..2 * MESSAGES_MAX as u64).map(|i| outbox.send(&mk_message(i + 1)));
     assert!(sent.into_iter().any(|sent| sent.is_err()));
 }
@@ -55,7 +55,7 @@ async fn sending_to_a_peer_that_is_gone_never_blocks() {
 #[tokio::test]
 async fn what_waits_for_a_peer_is_bounded_in_bytes() {
     let (_listener, endpoint) = mk_silent().await;
-    let outbox = Outbox::connect(&mk_tasks(), &endpoint);
+    let outbox = Outbox::connect(&mk_tasks(), &Peers::Plain, &endpoint);
     let sent = (0..MESSAGES_MAX).take_while(|_| outbox.send(&mk_large()).is_ok());
     assert_eq!(sent.count(), BYTES_MAX / (4 << 20) - 1);
     assert_eq!(outbox.send(&mk_large()), Err(SendError::Full));
@@ -65,7 +65,7 @@ async fn what_waits_for_a_peer_is_bounded_in_bytes() {
 #[tokio::test]
 async fn a_peer_that_closes_ends_the_outbox() {
     let (listener, endpoint) = mk_silent().await;
-    let outbox = Outbox::connect(&mk_tasks(), &endpoint);
+    let outbox = Outbox::connect(&mk_tasks(), &Peers::Plain, &endpoint);
     drop(listener.accept().await.unwrap());
     outbox.closed().await;
     assert_eq!(outbox.send(&mk_message(1)), Err(SendError::Closed));

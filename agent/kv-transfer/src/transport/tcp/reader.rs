@@ -2,9 +2,10 @@
 
 use super::frame::{FrameHeader, HEADER_BYTES, VALID};
 use crate::failure::FailureReason;
+use crate::fence::Fence;
 use crate::memory::Region;
 use crate::memory::vectored::{SpanCursor, of_memory};
-use crate::net::TcpStream;
+use crate::net::Stream;
 use crate::transport::incoming::{InboundPeer, InboundRooms, IncomingPart};
 use std::io;
 use std::os::fd::AsFd;
@@ -13,15 +14,18 @@ use tokio::io::{AsyncReadExt, Interest};
 
 /// Bytes read at once of an unwanted payload.
 const SINK_BYTES: usize = 256 << 10;
+/// Bytes of an encrypted payload on their way to memory: four records of TLS.
+const CLEAR_BYTES: usize = 64 << 10;
 
 /// Reads frames until the peer closes or breaks the protocol.
 pub(crate) async fn run(
     rooms: &Arc<dyn InboundRooms>,
     regions: &[Region],
     peer: &InboundPeer,
-    mut stream: TcpStream,
+    mut stream: Stream,
 ) -> io::Result<()> {
     let mut header = [0; HEADER_BYTES];
+    let mut clear = Vec::new();
     loop {
         match stream.read_exact(&mut header).await {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
@@ -29,8 +33,12 @@ pub(crate) async fn run(
         };
         let header = FrameHeader::decode(&header).map_err(io::Error::other)?;
         let part = Arc::clone(rooms).locate_frame(&peer.session_id, &header);
+        debug_assert!(
+            part.as_ref()
+                .is_none_or(|part| part.bytes == header.payload_bytes)
+        );
         let landed = match &part {
-            Some(part) => read_payload(regions, part, &mut stream, header.payload_bytes).await?,
+            Some(part) => read_payload(regions, part, &mut stream, &mut clear).await?,
             None => {
                 sink(&mut stream, header.payload_bytes).await?;
                 false
@@ -49,24 +57,18 @@ pub(crate) async fn run(
 async fn read_payload(
     regions: &[Region],
     part: &IncomingPart,
-    stream: &mut TcpStream,
-    payload_bytes: u64,
+    stream: &mut Stream,
+    clear: &mut Vec<u8>,
 ) -> io::Result<bool> {
     let room = &part.room;
     let mut cursor = SpanCursor::new(part.spans.clone());
-    debug_assert_eq!(cursor.left(), payload_bytes);
     while !cursor.is_done() {
-        stream.readable().await?;
-        let Some(guard) = room.fence().enter() else {
-            sink(stream, cursor.left()).await?;
-            return Ok(false);
-        };
-        let read = stream.try_io(Interest::READABLE, || {
-            cursor.read_some(stream.as_fd(), regions)
-        });
-        drop(guard);
-        match read {
-            Ok(_) => {}
+        match read_some(regions, room.fence(), stream, &mut cursor, clear).await {
+            Ok(true) => {}
+            Ok(false) => {
+                sink(stream, cursor.left()).await?;
+                return Ok(false);
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 let memory = of_memory(&error).map(|memory| FailureReason::copy(room.id(), memory));
@@ -79,7 +81,42 @@ async fn read_payload(
     Ok(true)
 }
 
-async fn sink(stream: &mut TcpStream, bytes: u64) -> io::Result<()> {
+/// Reads some of what is left into the room's pages; false if its fence is closed.
+async fn read_some(
+    regions: &[Region],
+    fence: &Fence,
+    stream: &mut Stream,
+    cursor: &mut SpanCursor,
+    clear: &mut Vec<u8>,
+) -> io::Result<bool> {
+    match stream {
+        Stream::Plain(socket) => {
+            socket.readable().await?;
+            let Some(_guard) = fence.enter() else {
+                return Ok(false);
+            };
+            let read = || cursor.read_some(socket.as_fd(), regions);
+            socket.try_io(Interest::READABLE, read)?;
+        }
+        Stream::Tls(tls) => {
+            clear.resize(CLEAR_BYTES, 0);
+            let left = usize::try_from(cursor.left()).unwrap_or(CLEAR_BYTES);
+            let read = tls.read(&mut clear[..left.min(CLEAR_BYTES)]).await?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let Some(_guard) = fence.enter() else {
+                cursor.skip(read);
+                return Ok(false);
+            };
+            let landed = cursor.copy_in(&clear[..read], regions);
+            landed.map_err(io::Error::other)?;
+        }
+    }
+    Ok(true)
+}
+
+async fn sink(stream: &mut Stream, bytes: u64) -> io::Result<()> {
     let mut scratch = vec![0; SINK_BYTES.min(usize::try_from(bytes).unwrap_or(SINK_BYTES))];
     let mut left = bytes;
     while left > 0 {

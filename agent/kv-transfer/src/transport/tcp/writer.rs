@@ -2,9 +2,10 @@
 
 use super::frame::{FrameHeader, PAYLOAD_BYTES, VALID, VOID};
 use crate::failure::FailureReason;
+use crate::fence::Fence;
 use crate::memory::Region;
 use crate::memory::vectored::{SpanCursor, of_memory};
-use crate::net::TcpStream;
+use crate::net::Stream;
 use crate::peer_connection::{self, ConnectionKind};
 use crate::plan::OwnedTail;
 use crate::shared::Shared;
@@ -15,9 +16,11 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use tokio::io::{AsyncWriteExt, Interest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::sync::{Mutex, mpsc};
 
+/// Bytes to encrypt at once: four records of TLS.
+const CLEAR_BYTES: usize = 64 << 10;
 /// Filler is written in parts of this.
 const FILLER_BYTES: usize = 256 << 10;
 
@@ -69,7 +72,7 @@ impl Streams {
             let tasks = shared.tasks.clone();
             tasks.spawn("data connection", async move {
                 tokio::select! {
-                    ended = stream(&frames, &peer, &shared.regions) => {
+                    ended = stream(&frames, &peer, &shared) => {
                         if let Err(error) = ended {
                             let to = (&peer.info.endpoint, peer.info.data_port);
                             let message = format!("data connection to {}:{}: {error}", to.0, to.1);
@@ -117,16 +120,22 @@ impl Streams {
     }
 }
 
-async fn stream(frames: &FrameQueue, peer: &OutboundPeer, regions: &[Region]) -> io::Result<()> {
+async fn stream(frames: &FrameQueue, peer: &OutboundPeer, shared: &Shared) -> io::Result<()> {
+    let transfer = &shared.config.transfer;
     let KvArgsRegisterInfo {
         endpoint,
         data_port,
         session_id,
         ..
     } = &peer.info;
-    let stream =
-        peer_connection::connect(endpoint, *data_port, ConnectionKind::Data, session_id).await?;
-    run(stream, frames, peer, regions).await
+    let stream = peer_connection::connect(
+        transfer,
+        (endpoint, *data_port),
+        ConnectionKind::Data,
+        session_id,
+    )
+    .await?;
+    run(stream, frames, peer, &shared.regions).await
 }
 
 /// Cuts `pages` of a chunk into ranges of about `PAYLOAD_BYTES`; one empty range for no pages.
@@ -144,24 +153,36 @@ fn frame_ranges(pages: usize, page_bytes: u64) -> Vec<Range<usize>> {
 
 /// Writes frames until the queue closes or the connection breaks.
 async fn run(
-    mut stream: TcpStream,
+    mut stream: Stream,
     frames: &FrameQueue,
     peer: &OutboundPeer,
     regions: &[Region],
 ) -> io::Result<()> {
+    let mut clear = Vec::new();
     loop {
-        let Some(job) = frames.lock().await.recv().await else {
+        // The reader says nothing; that it has gone, or has refused this process, is known before the next frame.
+        let mut said = [0];
+        let next = async { frames.lock().await.recv().await };
+        let job = tokio::select! {
+            job = next => job,
+            read = stream.read(&mut said) => {
+                read?;
+                return Err(io::Error::other("the peer closed the connection"));
+            }
+        };
+        let Some(job) = job else {
             return Ok(());
         };
-        write_frame(&mut stream, &job, peer, regions).await?;
+        write_frame(&mut stream, &job, peer, regions, &mut clear).await?;
     }
 }
 
 async fn write_frame(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     job: &FrameJob,
     peer: &OutboundPeer,
     regions: &[Region],
+    clear: &mut Vec<u8>,
 ) -> io::Result<()> {
     let OutboundPeer { plan, metrics, .. } = peer;
     if job.room.fence().enter().is_none() {
@@ -186,36 +207,33 @@ async fn write_frame(
         payload_bytes,
     };
     stream.write_all(&header.encode()).await?;
-    let valid = write_payload(stream, job, cursor, regions).await?;
+    let valid = write_payload(stream, job, cursor, regions, clear).await?;
     if valid {
         // Before the trailer: decode may confirm the room as soon as it has read that.
         metrics.wrote(Transport::Tcp, payload_bytes, 1);
         job.meter.wrote(&*job.room, payload_bytes);
     }
     let trailer = if valid { VALID } else { VOID };
-    stream.write_all(&[trailer]).await
+    stream.write_all(&[trailer]).await?;
+    stream.flush().await
 }
 
 /// Writes the payload from the room's pages for as long as the room's fence is open, and filler
 /// after that, so that the next frame starts where the reader expects it. True if all was the room's.
 async fn write_payload(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     job: &FrameJob,
     mut cursor: SpanCursor,
     regions: &[Region],
+    clear: &mut Vec<u8>,
 ) -> io::Result<bool> {
     while !cursor.is_done() {
-        stream.writable().await?;
-        let Some(guard) = job.room.fence().enter() else {
-            fill(stream, cursor.left()).await?;
-            return Ok(false);
-        };
-        let written = stream.try_io(Interest::WRITABLE, || {
-            cursor.write_some(stream.as_fd(), regions)
-        });
-        drop(guard);
-        match written {
-            Ok(_) => {}
+        match write_some(stream, job.room.fence(), &mut cursor, regions, clear).await {
+            Ok(true) => {}
+            Ok(false) => {
+                fill(stream, cursor.left()).await?;
+                return Ok(false);
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 let memory =
@@ -229,7 +247,40 @@ async fn write_payload(
     Ok(true)
 }
 
-async fn fill(stream: &mut TcpStream, bytes: u64) -> io::Result<()> {
+/// Writes some of what is left from the room's pages; false if its fence is closed. What is to be encrypted is copied
+/// while the fence is open.
+async fn write_some(
+    stream: &mut Stream,
+    fence: &Fence,
+    cursor: &mut SpanCursor,
+    regions: &[Region],
+    clear: &mut Vec<u8>,
+) -> io::Result<bool> {
+    match stream {
+        Stream::Plain(socket) => {
+            socket.writable().await?;
+            let Some(_guard) = fence.enter() else {
+                return Ok(false);
+            };
+            let write = || cursor.write_some(socket.as_fd(), regions);
+            socket.try_io(Interest::WRITABLE, write)?;
+        }
+        Stream::Tls(tls) => {
+            let copied = {
+                let Some(_guard) = fence.enter() else {
+                    return Ok(false);
+                };
+                clear.resize(CLEAR_BYTES, 0);
+                let copied = cursor.copy_out(clear, regions);
+                copied.map_err(io::Error::other)?
+            };
+            tls.write_all(&clear[..copied]).await?;
+        }
+    }
+    Ok(true)
+}
+
+async fn fill(stream: &mut Stream, bytes: u64) -> io::Result<()> {
     let filler = vec![0; FILLER_BYTES];
     let mut left = bytes;
     while left > 0 {
