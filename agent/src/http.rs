@@ -24,6 +24,7 @@ mod stop_string_filter;
 mod token_stream;
 
 use crate::service::App;
+use auth::ApiAccess;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
@@ -35,6 +36,10 @@ use std::sync::Arc;
 
 /// Routes for clients and routers. Bodies larger than `max_body_bytes` are refused.
 pub(crate) fn api(app: Arc<App>, key: Option<Secret>, max_body_bytes: usize) -> Router {
+    let access = ApiAccess {
+        peers_only: app.peers.identity().is_some(),
+        key,
+    };
     let flush_cache = get(admin::flush_cache).post(admin::flush_cache);
     Router::new()
         .route("/v1/chat/completions", post(openai::chat::chat_completions))
@@ -57,7 +62,7 @@ pub(crate) fn api(app: Arc<App>, key: Option<Secret>, max_body_bytes: usize) -> 
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .layer(Extension(body::BodyLimit(max_body_bytes)))
-        .layer(from_fn_with_state(key, auth::api_key))
+        .layer(from_fn_with_state(access, auth::api))
         .layer(from_fn_with_state(Arc::clone(&app), metrics::count))
         .with_state(app)
 }

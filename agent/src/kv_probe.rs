@@ -25,8 +25,10 @@ mod wire;
 pub(crate) use args::KvProbeArgs;
 
 use crate::lost_threads::LostThreads;
+use crate::peers;
 use crate::wiring::log_to_stderr;
 use anyhow::{Context, Result, ensure};
+use pd_identity::Peers;
 use pd_kv_transfer::TransportChoice;
 
 /// Serves until a signal ends it, or measures and prints.
@@ -45,17 +47,19 @@ pub(crate) fn run(args: &KvProbeArgs) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start the probe's thread")?;
+    let (peers, follow_keys) = peers::open(args.transfer.peer_key_file.as_deref())?;
     runtime.block_on(async {
         tokio::select! {
             reason = lost.next() => Err(anyhow::anyhow!(reason)),
-            ended = play(args) => ended,
+            () = follow_keys => Err(anyhow::anyhow!("the poll of the key file ended")),
+            ended = play(args, &peers) => ended,
         }
     })
 }
 
-async fn play(args: &KvProbeArgs) -> Result<()> {
+async fn play(args: &KvProbeArgs, peers: &Peers) -> Result<()> {
     match args.peer()? {
-        None => prefill::serve(args).await,
-        Some(peer) => decode::measure(args, &peer).await,
+        None => prefill::serve(args, peers).await,
+        Some(peer) => decode::measure(args, &peer, peers).await,
     }
 }

@@ -5,7 +5,8 @@ use crate::args::Args;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::serve::ListenerExt;
-use pd_http::{Limits, connections_for};
+use pd_http::{Limits, connections_for, serve_peers};
+use pd_identity::{Clients, Peers};
 use pd_protocol::Role;
 use std::net::{IpAddr, SocketAddr};
 use tokio::net::TcpListener;
@@ -86,8 +87,14 @@ pub(crate) async fn bind(host: IpAddr, port: u16, flag: &str) -> Result<TcpListe
     listener.with_context(|| format!("cannot listen on {address}; choose another {flag}"))
 }
 
-/// Serves `router` until `end`, then lets open requests finish.
-pub(crate) async fn serve(listener: TcpListener, router: Router, end: CancellationToken) {
+/// Serves `router` until `end`, then lets open requests finish. If `peers` have a key, connections are of TLS, also
+/// those of clients that have none.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    peers: Peers,
+    router: Router,
+    end: CancellationToken,
+) {
     // Events are small and must not be delayed to share packets.
     let listener = listener.tap_io(|stream| {
         if let Err(why) = stream.set_nodelay(true) {
@@ -98,5 +105,5 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, end: Cancellati
         connections: connections_for(CONNECTIONS_MAX, 1) / 2,
         ..Limits::default()
     };
-    pd_http::serve(listener, router, limits, end).await;
+    serve_peers(listener, peers, Clients::Optional, router, limits, end).await;
 }

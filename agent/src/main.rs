@@ -11,6 +11,7 @@ mod kv_probe;
 mod listeners;
 mod lost_threads;
 mod memory;
+mod peers;
 mod service;
 mod sizes;
 mod wiring;

@@ -8,6 +8,7 @@ use crate::http::error::ApiError;
 use crate::http::metrics::HttpMetrics;
 use pd_engine::engine::EngineHandle;
 use pd_engine::text::{EncodeError, TextLength};
+use pd_identity::Peers;
 use pd_kv_transfer::TransportReport;
 use pd_protocol::Role;
 use std::sync::{Arc, OnceLock};
@@ -34,6 +35,8 @@ pub(crate) struct App {
     pub(crate) started_unix_secs: u64,
     pub(crate) metrics: HttpMetrics,
     pub(crate) gpus: GpuSampler,
+    /// Whom the HTTP API, the bootstrap server and KV transfer serve.
+    pub(crate) peers: Peers,
     /// On decode: the transport to each prefill.
     pub(crate) transport_report: TransportReport,
     service: OnceLock<Service>,
@@ -49,6 +52,7 @@ pub(crate) struct AppSpec {
     pub(crate) transfer_backend: &'static str,
     pub(crate) started_unix_secs: u64,
     pub(crate) gpus: GpuSampler,
+    pub(crate) peers: Peers,
 }
 
 // === impl Service ===
@@ -146,6 +150,7 @@ impl App {
             transfer_backend,
             started_unix_secs,
             gpus,
+            peers,
         } = spec;
         Self {
             role,
@@ -155,6 +160,7 @@ impl App {
             started_unix_secs,
             metrics: HttpMetrics::new(),
             gpus,
+            peers,
             transport_report: TransportReport::default(),
             service: OnceLock::new(),
         }

@@ -11,10 +11,13 @@ use crate::drain::{EndSignals, drain};
 use crate::gpu::sampler::GpuSampler;
 use crate::listeners::{Listeners, Ports, serve};
 use crate::lost_threads::LostThreads;
+use crate::peers;
 use crate::service::{App, AppSpec, Service};
 use anyhow::{Context, Result};
 use pd_engine::engine::{Engine, EngineConfig, EngineInfo};
-use pd_kv_transfer::{BootstrapServer, Peers};
+use pd_identity::Peers;
+use pd_kv_transfer::BootstrapServer;
+use pd_protocol::Role;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -63,8 +66,10 @@ async fn run_until_signal(args: &Args) -> Result<()> {
     let mut signals = EndSignals::listen()?;
     let listeners = Listeners::bind(args).await?;
     let ports = listeners.ports()?;
-    let app = Arc::new(App::new(app_spec(args, ports)));
-    let config = engine_config::build(args, ports, &app.transport_report)?;
+    let (peers, follow_keys) = peers::open(args.disaggregation.transfer.peer_key_file.as_deref())?;
+    report_strangers(args.disaggregation.role, &peers);
+    let app = Arc::new(App::new(app_spec(args, ports, peers)));
+    let config = engine_config::build(args, ports, &app)?;
     let sizes = (config.chunked_prefill_size, config.max_running_requests);
     let end = CancellationToken::new();
     let Listeners {
@@ -72,18 +77,23 @@ async fn run_until_signal(args: &Args) -> Result<()> {
         admin,
         bootstrap,
     } = listeners;
-    let mut servers = spawn_servers(args, http, admin, &app, &end);
+    let mut tasks = spawn_servers(args, http, admin, &app, &end);
+    let until = end.clone();
+    tasks.spawn(async move {
+        until.run_until_cancelled(follow_keys).await;
+        "poll of the key file"
+    });
     let service = tokio::select! {
         loaded = load(config) => loaded?,
-        failed = server_failed(&mut servers) => return Err(failed),
+        failed = task_failed(&mut tasks) => return Err(failed),
         () = signals.next() => return Ok(()),
     };
-    let mut bootstrap = start_bootstrap(bootstrap, service.engine.info())?;
+    let mut bootstrap = start_bootstrap(bootstrap, &app.peers, service.engine.info())?;
     let transfer_failed = service.engine.transfer_failed();
     app.open(service);
     log_ready(&app, started, sizes);
     let fault = tokio::select! {
-        failed = server_failed(&mut servers) => return Err(failed),
+        failed = task_failed(&mut tasks) => return Err(failed),
         reason = transfer_failed => Some(reason.to_string()),
         reason = bootstrap_ended(&mut bootstrap) => Some(reason),
         () = signals.next() => None,
@@ -94,7 +104,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
     let ended = drain(&app, &mut signals, args.server.drain_timeout).await;
     drop(bootstrap);
     end.cancel();
-    let flushed = timeout(FLUSH_LIMIT, servers.join_all()).await;
+    let flushed = timeout(FLUSH_LIMIT, tasks.join_all()).await;
     tracing::info!(
         "drained: {ended:?}; connections closed in time: {}; all answers delivered: {}",
         flushed.is_ok(),
@@ -103,7 +113,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
     fault.map_or(Ok(()), |reason| Err(anyhow::anyhow!(reason)))
 }
 
-fn app_spec(args: &Args, ports: Ports) -> AppSpec {
+fn app_spec(args: &Args, ports: Ports, peers: Peers) -> AppSpec {
     let started = SystemTime::now().duration_since(UNIX_EPOCH);
     AppSpec {
         role: args.disaggregation.role,
@@ -112,6 +122,7 @@ fn app_spec(args: &Args, ports: Ports) -> AppSpec {
         transfer_backend: args.disaggregation.transfer.transfer_backend.name,
         started_unix_secs: started.map_or(0, |since| since.as_secs()),
         gpus: GpuSampler::spawn(),
+        peers,
     }
 }
 
@@ -129,15 +140,20 @@ fn spawn_servers(
         server.max_body_bytes,
     );
     let admin_api = crate::http::admin_api(Arc::clone(app), server.admin_token.clone());
-    let mut servers = JoinSet::new();
-    for (name, listener, router) in [("HTTP", http, api), ("admin", admin, admin_api)] {
+    // Operators have no key; the admin API has a token for them.
+    let servers = [
+        ("HTTP server", http, app.peers.clone(), api),
+        ("admin server", admin, Peers::Plain, admin_api),
+    ];
+    let mut tasks = JoinSet::new();
+    for (name, listener, peers, router) in servers {
         let end = end.clone();
-        servers.spawn(async move {
-            serve(listener, router, end).await;
+        tasks.spawn(async move {
+            serve(listener, peers, router, end).await;
             name
         });
     }
-    servers
+    tasks
 }
 
 async fn load(config: EngineConfig) -> Result<Service> {
@@ -151,11 +167,12 @@ async fn load(config: EngineConfig) -> Result<Service> {
 /// request waits in the listener's backlog.
 fn start_bootstrap(
     listener: Option<TcpListener>,
+    peers: &Peers,
     info: &EngineInfo,
 ) -> Result<Option<BootstrapServer>> {
     let start = |listener: TcpListener| {
         let listener = listener.into_std()?;
-        BootstrapServer::start(listener, &Peers::Plain, &info.boot_id, &info.kv_compat)
+        BootstrapServer::start(listener, peers, &info.boot_id, &info.kv_compat)
     };
     let started = listener.map(start).transpose();
     started.context("cannot serve the bootstrap table")
@@ -183,10 +200,20 @@ fn log_ready(app: &App, started: Instant, (chunk, running): (Option<u32>, u32)) 
     );
 }
 
-/// The failure of the first server that ends before shutdown.
-async fn server_failed(servers: &mut JoinSet<&'static str>) -> anyhow::Error {
-    match servers.join_next().await {
-        Some(Ok(name)) => anyhow::anyhow!("the {name} server ended unexpectedly"),
+/// Warns where a stranger would be taken for a peer.
+fn report_strangers(role: Role, peers: &Peers) {
+    if role != Role::Unified && peers.identity().is_none() {
+        tracing::warn!(
+            "peers are not authenticated: anyone who reaches the ports of this worker can send it requests and KV; give \
+             all processes of the deployment one --peer-key-file"
+        );
+    }
+}
+
+/// The failure of the first task that ends before shutdown.
+async fn task_failed(tasks: &mut JoinSet<&'static str>) -> anyhow::Error {
+    match tasks.join_next().await {
+        Some(Ok(name)) => anyhow::anyhow!("the {name} ended unexpectedly"),
         None => anyhow::anyhow!("a server ended unexpectedly"),
         Some(Err(panicked)) => anyhow::Error::new(panicked).context("a server panicked"),
     }

@@ -19,6 +19,11 @@ pub(crate) struct TransferArgs {
           value_parser = transfer_backend(), default_value = "auto")]
     pub(crate) transfer_backend: TransferBackend,
 
+    /// Keys that the processes of this deployment share, one a line: the first one signs, each one verifies; only
+    /// processes with a key are then peers, over mutual TLS, and anybody is if absent; read again when it changes
+    #[arg(long, value_name = "PATH")]
+    pub(crate) peer_key_file: Option<PathBuf>,
+
     /// Directory that lets processes of one host and user share memory across network namespaces,
     /// as pods need: give prefill and decode the same one; limited to one network namespace if
     /// absent

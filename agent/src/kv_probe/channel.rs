@@ -8,6 +8,7 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use pd_identity::Peers;
 use pd_kv_transfer::BootstrapAddr;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -31,8 +32,8 @@ pub(super) struct Channel {
 
 impl Channel {
     /// # Errors
-    /// There is no listener, or it does not speak HTTP.
-    pub(super) async fn connect(peer: &BootstrapAddr) -> Result<Self> {
+    /// There is no listener, it is none of `peers`, or it does not speak HTTP.
+    pub(super) async fn connect(peer: &BootstrapAddr, peers: &Peers) -> Result<Self> {
         let connected = TcpStream::connect((peer.host.as_str(), peer.port));
         let connected = timeout(CONNECT_TIMEOUT, connected).await;
         let connected = connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
@@ -43,6 +44,8 @@ impl Channel {
             )
         })?;
         stream.set_nodelay(true)?;
+        let stream = peers.connect(stream).await;
+        let stream = stream.with_context(|| format!("{peer} is not a peer"))?;
         let (requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
         // The next request notices its end.
         tokio::spawn(connection);

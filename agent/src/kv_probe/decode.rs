@@ -9,6 +9,7 @@ use super::shape::{Shape, shapes};
 use super::wire::Sent;
 use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
+use pd_identity::Peers;
 use pd_kv_transfer::BootstrapAddr;
 use serde::Serialize;
 use std::io::Write;
@@ -49,13 +50,15 @@ struct RoundLine {
 ///
 /// # Errors
 /// Prefill is unreachable or incompatible, or a received byte is wrong.
-pub(super) async fn measure(args: &KvProbeArgs, peer: &BootstrapAddr) -> Result<()> {
+pub(super) async fn measure(args: &KvProbeArgs, peer: &BootstrapAddr, peers: &Peers) -> Result<()> {
     let mut decode = Decode {
         sessions: Vec::new(),
         pages: args.session_pages()?,
     };
     for _ in 0..args.sessions {
-        decode.sessions.push(Session::open(args, peer).await?);
+        decode
+            .sessions
+            .push(Session::open(args, peer, peers).await?);
     }
     if args.rounds_from_stdin {
         return decode.answer_stdin().await;

@@ -16,8 +16,9 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, routing::get};
 use http::StatusCode;
 use parking_lot::Mutex;
+use pd_identity::Peers;
 use pd_kv_transfer::{
-    BootstrapAddr, BootstrapServer, FailureReason, KvSender, LastChunk, MetadataIndexAllocator, Peers,
+    BootstrapAddr, BootstrapServer, FailureReason, KvSender, LastChunk, MetadataIndexAllocator,
     SenderRequest,
 };
 use pd_protocol::Role;
@@ -59,7 +60,7 @@ enum SendError {
 ///
 /// # Errors
 /// A port is taken, or the manager does not start.
-pub(super) async fn serve(args: &KvProbeArgs) -> Result<()> {
+pub(super) async fn serve(args: &KvProbeArgs, peers: &Peers) -> Result<()> {
     let mut signals = EndSignals::listen()?;
     let host = args.host.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let port = args.transfer.bootstrap_port;
@@ -73,7 +74,7 @@ pub(super) async fn serve(args: &KvProbeArgs) -> Result<()> {
     let pool = Pool::allocate(args.pages(), ROOMS_MAX)?;
     pool.fill()?;
     let boot_id = draw_boot_id();
-    let transfer = transfer_config::build(&args.transfer, host);
+    let transfer = transfer_config::build(&args.transfer, host, peers);
     let node = Node::start(Role::Prefill, pool, &boot_id, Some(addr.clone()), transfer)?;
     let prefill = Arc::new(Prefill {
         node,
@@ -83,7 +84,7 @@ pub(super) async fn serve(args: &KvProbeArgs) -> Result<()> {
         .route(PATH, get(offer).post(send))
         .with_state(prefill);
     let listener = listener.into_std()?;
-    let server = BootstrapServer::start_beside(listener, &Peers::Plain, (&boot_id, KV_COMPAT), routes);
+    let server = BootstrapServer::start_beside(listener, peers, (&boot_id, KV_COMPAT), routes);
     let _server = server.context("cannot serve the bootstrap table")?;
     let ready = format!("kv-probe on {listened}; now run: pd-agent kv-probe --peer {addr}\n");
     std::io::stdout().write_all(ready.as_bytes())?;

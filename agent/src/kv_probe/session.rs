@@ -8,6 +8,7 @@ use super::wire::{Offer, SendRequest, Sent};
 use crate::wiring::own_address::{address_towards, own_address};
 use crate::wiring::transfer_config;
 use anyhow::{Context, Result, anyhow, ensure};
+use pd_identity::Peers;
 use pd_kv_transfer::{
     BootstrapAddr, KvReceiver, PeerTransport, ReceiverRequest, TransferConfig, TransportReport,
 };
@@ -30,8 +31,12 @@ pub(super) struct Session {
 impl Session {
     /// # Errors
     /// Prefill is not there, or the manager does not start.
-    pub(super) async fn open(args: &KvProbeArgs, peer: &BootstrapAddr) -> Result<Self> {
-        let mut channel = Channel::connect(peer).await?;
+    pub(super) async fn open(
+        args: &KvProbeArgs,
+        peer: &BootstrapAddr,
+        peers: &Peers,
+    ) -> Result<Self> {
+        let mut channel = Channel::connect(peer, peers).await?;
         let Offer { pages } = channel.offer().await?;
         let asked = args.session_pages()? * args.sessions;
         ensure!(
@@ -47,7 +52,7 @@ impl Session {
         let transport_report = TransportReport::default();
         let transfer = TransferConfig {
             transport_report: transport_report.clone(),
-            ..transfer_config::build(&args.transfer, host)
+            ..transfer_config::build(&args.transfer, host, peers)
         };
         Ok(Self {
             node: Node::start(Role::Decode, pool, &draw_boot_id(), None, transfer)?,

@@ -5,20 +5,17 @@ use super::transfer_config;
 use crate::args::{Args, SamplingSource};
 use crate::device;
 use crate::listeners::Ports;
+use crate::service::App;
 use crate::sizes::Sizes;
 use anyhow::Result;
 use pd_engine::engine::{DecodeConfig, DisaggregationMode, EngineConfig, PrefillConfig};
-use pd_kv_transfer::{TransferConfig, TransportReport};
+use pd_kv_transfer::TransferConfig;
 use pd_protocol::Role;
 
 /// # Errors
 /// When the device cannot be used, has no memory left for the KV pool, or there is no address that
 /// peers can dial.
-pub(super) fn build(
-    args: &Args,
-    ports: Ports,
-    transport_report: &TransportReport,
-) -> Result<EngineConfig> {
+pub(super) fn build(args: &Args, ports: Ports, app: &App) -> Result<EngineConfig> {
     let (model, schedule) = (&args.model, &args.schedule);
     let defaults = EngineConfig::new(&model.model_path);
     let device = device::open(args)?;
@@ -44,28 +41,24 @@ pub(super) fn build(
         overlap_schedule: args.device.disable_overlap_schedule.then_some(false),
         random_seed: model.random_seed.unwrap_or_else(rand::random),
         cache_dir: pd_engine::weights::digest::user_folder(),
-        mode: mode(args, ports, transport_report)?,
+        mode: mode(args, ports, app)?,
         ..defaults
     })
 }
 
-fn mode(
-    args: &Args,
-    ports: Ports,
-    transport_report: &TransportReport,
-) -> Result<DisaggregationMode> {
+fn mode(args: &Args, ports: Ports, app: &App) -> Result<DisaggregationMode> {
     let disaggregation = &args.disaggregation;
     Ok(match disaggregation.role {
         Role::Unified => DisaggregationMode::Unified,
         Role::Prefill => DisaggregationMode::Prefill(PrefillConfig {
-            transfer: transfer(args, transport_report)?,
+            transfer: transfer(args, app)?,
             bootstrap_port: ports
                 .bootstrap
                 .unwrap_or(disaggregation.transfer.bootstrap_port),
             http_port: ports.http,
         }),
         Role::Decode => DisaggregationMode::Decode(DecodeConfig {
-            transfer: transfer(args, transport_report)?,
+            transfer: transfer(args, app)?,
             num_reserved_decode_tokens: disaggregation.num_reserved_decode_tokens,
             extra_slots: disaggregation.decode_extra_slots,
             polling_interval: disaggregation.decode_polling_interval,
@@ -73,7 +66,7 @@ fn mode(
     })
 }
 
-fn transfer(args: &Args, transport_report: &TransportReport) -> Result<TransferConfig> {
+fn transfer(args: &Args, app: &App) -> Result<TransferConfig> {
     let disaggregation = &args.disaggregation;
     let host = own_address(args.server.host)?;
     Ok(TransferConfig {
@@ -84,7 +77,7 @@ fn transfer(args: &Args, transport_report: &TransportReport) -> Result<TransferC
         heartbeat_failures: disaggregation.heartbeat_max_failure,
         test_failure_prob: disaggregation.test_failure_prob,
         test_failure_seed: args.model.random_seed.unwrap_or_else(rand::random),
-        transport_report: transport_report.clone(),
-        ..transfer_config::build(&disaggregation.transfer, host)
+        transport_report: app.transport_report.clone(),
+        ..transfer_config::build(&disaggregation.transfer, host, &app.peers)
     })
 }

@@ -1,11 +1,12 @@
 //! KV transfer settings, from the flags that serving and the KV probe share.
 
 use crate::args::TransferArgs;
+use pd_identity::Peers;
 use pd_kv_transfer::{RdmaConfig, TransferConfig};
 use std::net::IpAddr;
 
 /// Peers dial `host`.
-pub(crate) fn build(args: &TransferArgs, host: IpAddr) -> TransferConfig {
+pub(crate) fn build(args: &TransferArgs, host: IpAddr, peers: &Peers) -> TransferConfig {
     let backend = args.transfer_backend;
     if backend.is_foreign() {
         tracing::info!(
@@ -25,6 +26,7 @@ pub(crate) fn build(args: &TransferArgs, host: IpAddr) -> TransferConfig {
             ..RdmaConfig::default()
         },
         shm_dir: args.shm_dir.clone(),
+        peers: peers.clone(),
         ..TransferConfig::new(host)
     }
 }

@@ -17,5 +17,6 @@ mod gpus;
 mod kv_probe;
 mod logs;
 mod model_files;
+mod peers;
 mod refusals;
 mod start;
