@@ -12,7 +12,7 @@ pub(crate) mod incoming;
 mod messages;
 pub(crate) mod prefill_peer;
 pub(crate) mod room;
-mod room_task;
+pub(crate) mod room_task;
 mod single_flight;
 
 use crate::bootstrap::client::{BootstrapClient, Topology};

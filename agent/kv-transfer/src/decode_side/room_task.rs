@@ -7,7 +7,7 @@ use super::DecodeSide;
 use super::prefill_peer::{self, PeerKey};
 use super::room::{PrefillSource, ReceiverRoom};
 use crate::bootstrap::client::Topology;
-use crate::control::outbox::Outbox;
+use crate::control::outbox::SendError;
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
 use crate::plan::{self, TransferPlan};
@@ -141,17 +141,20 @@ fn open_memory(room: &Arc<ReceiverRoom>) -> Result<(), FailureReason> {
 /// but by an error: the caller waits for the first byte beside it.
 async fn announce(side: &DecodeSide, room: &ReceiverRoom) -> Result<(), FailureReason> {
     loop {
-        for (outbox, info) in unanswered(room) {
-            outbox
-                .send(&ControlMessage::TransferInfo(info))
-                .map_err(|error| FailureReason::network(format!("room {}: {error}", room.id)))?;
-        }
+        send_infos(room)
+            .map_err(|error| FailureReason::network(format!("room {}: {error}", room.id)))?;
         tokio::time::sleep(side.shared.config.transfer.resend_interval).await;
     }
 }
 
-fn unanswered(room: &ReceiverRoom) -> Vec<(Outbox, TransferInfo)> {
+/// Sends a `TransferInfo` to each source that has not answered. None follows an abort of the room: prefill answers that
+/// once it writes nothing more, and would write again.
+pub(crate) fn send_infos(room: &ReceiverRoom) -> Result<(), SendError> {
+    // A room that fails sends its aborts only after it has taken this lock.
     let state = room.state.lock();
+    if room.progress.poll().is_terminal() {
+        return Ok(());
+    }
     let offer = state
         .offer
         .as_ref()
@@ -177,7 +180,9 @@ fn unanswered(room: &ReceiverRoom) -> Vec<(Outbox, TransferInfo)> {
             offer.state_indices.clone()
         },
     };
-    sources
-        .map(|source| (source.peer.remote.outbox.clone(), info(source)))
-        .collect()
+    for source in sources {
+        let info = ControlMessage::TransferInfo(info(source));
+        source.peer.remote.outbox.send(&info)?;
+    }
+    Ok(())
 }

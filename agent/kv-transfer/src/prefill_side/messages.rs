@@ -242,14 +242,10 @@ impl PrefillSide {
         let Some(room) = self.open_room(status.room) else {
             return;
         };
-        let of_room = {
-            let state = room.state.lock();
-            let mut known = state.destinations.iter();
-            known.any(|d| {
-                d.peer.id() == &status.session_id && d.info.generation == status.generation
-            })
-        };
-        if of_room && status.poll == KvPoll::Success && room.mark_done(&status.session_id) {
+        if room.is_joined_by(&status.session_id, status.generation)
+            && status.poll == KvPoll::Success
+            && room.mark_done(&status.session_id)
+        {
             room.succeed();
         }
     }
@@ -258,6 +254,9 @@ impl PrefillSide {
         let Some(room) = self.open_room(done.room) else {
             return;
         };
+        if !room.is_joined_by(&done.session_id, done.generation) {
+            return;
+        }
         if let Some(peer) = self.peer(&done.session_id) {
             peer.remote.metrics.moved(Transport::Shm, done.bytes);
         }

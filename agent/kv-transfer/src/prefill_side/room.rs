@@ -74,10 +74,12 @@ impl SenderRoom {
     /// Whether a session may give the room up: as long as no decode rank has joined it, any; then only one of those, and
     /// for the attempt that it joined for.
     pub(crate) fn may_be_aborted_by(&self, session_id: &SessionId, generation: Generation) -> bool {
-        let state = self.state.lock();
-        let mut joined = state.destinations.iter();
-        let is_it = |d: &Destination| d.peer.id() == session_id && d.info.generation == generation;
-        state.destinations.is_empty() || joined.any(is_it)
+        self.state.lock().may_be_aborted_by(session_id, generation)
+    }
+
+    /// Whether a session is of a decode rank that has joined, for this attempt.
+    pub(crate) fn is_joined_by(&self, session_id: &SessionId, generation: Generation) -> bool {
+        self.state.lock().is_joined_by(session_id, generation)
     }
 
     /// Adds a decode rank, or recognises it. True when every rank that was asked for is in.
@@ -171,6 +173,15 @@ impl OutboundRoom for SenderRoom {
 }
 
 impl SenderState {
+    fn may_be_aborted_by(&self, session_id: &SessionId, generation: Generation) -> bool {
+        self.destinations.is_empty() || self.is_joined_by(session_id, generation)
+    }
+
+    fn is_joined_by(&self, session_id: &SessionId, generation: Generation) -> bool {
+        let mut joined = self.destinations.iter();
+        joined.any(|d| d.peer.id() == session_id && d.info.generation == generation)
+    }
+
     /// The decode ranks must offer as many pages as the request has.
     fn check_pages(&self, room: BootstrapRoom, info: &TransferInfo) -> Result<(), FailureReason> {
         let offered = info.page_indices.len();

@@ -13,6 +13,7 @@ use crate::bootstrap::table::tests::mk_registration;
 use crate::config::{BootstrapAddr, TransferConfig, TransportChoice};
 use crate::control::listener;
 use crate::control::outbox::Outbox;
+use crate::decode_side::room_task::send_infos;
 use crate::net::Stream;
 use crate::peer_connection::{self, ConnectionKind};
 use crate::plan::{End, Tail, TransferPlan};
@@ -156,6 +157,33 @@ impl Stranger {
             {
                 return (receiver, generation);
             }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_pages_are_offered_after_the_abort_of_their_room() {
+    let mut stranger = mk_stranger().await;
+    let receiver = stranger.decode.receiver(&stranger.addr, 7);
+    receiver.init(&[1, 2], 0, &dst_items());
+    stranger.decode.wait("prefill is known", || {
+        receiver.poll() == KvPoll::WaitingForInput
+    });
+    receiver.abort();
+    while !matches!(
+        stranger.messages.recv().await,
+        Some(ControlMessage::Abort(_))
+    ) {}
+    // The room's task may be about to offer as the room fails.
+    send_infos(&receiver.room).unwrap();
+    let other = stranger.decode.receiver(&stranger.addr, 8);
+    other.init(&[5], 1, &dst_items());
+    loop {
+        match stranger.messages.recv().await {
+            Some(ControlMessage::TransferInfo(info)) if info.room == mk_room(8) => break,
+            Some(ControlMessage::TransferInfo(info)) => assert_ne!(info.room, mk_room(7)),
+            Some(_) => {}
+            None => panic!("decode lives"),
         }
     }
 }
