@@ -12,9 +12,13 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use rustls::pki_types::CertificateDer;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{
+    WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -57,12 +61,26 @@ impl Client {
         Ok(Self::with_roots(roots(authority)?))
     }
 
+    /// Takes any certificate and shows none, as scrapers and probes do.
+    pub fn trusting_all() -> Self {
+        let mut config = tls_config(RootCertStore::empty());
+        let any = Arc::new(AnyServer(
+            ring::default_provider().signature_verification_algorithms,
+        ));
+        config.dangerous().set_certificate_verifier(any);
+        Self::with_tls(config)
+    }
+
     fn with_roots(roots: RootCertStore) -> Self {
+        Self::with_tls(tls_config(roots))
+    }
+
+    fn with_tls(config: ClientConfig) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.enforce_http(false);
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls_config(roots))
+            .with_tls_config(config)
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
@@ -172,6 +190,45 @@ impl Default for Client {
     }
 }
 
+/// A server that holds the key of the certificate that it shows, whichever that is.
+#[derive(Debug)]
+struct AnyServer(WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
+
 /// # Errors
 /// When the file is no certificate.
 pub fn roots(authority: &Path) -> Result<RootCertStore> {
@@ -184,7 +241,7 @@ pub fn roots(authority: &Path) -> Result<RootCertStore> {
 
 /// TLS as any client speaks it.
 pub fn tls_config(roots: RootCertStore) -> ClientConfig {
-    ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("the provider has suites for every version")
         .with_root_certificates(roots)

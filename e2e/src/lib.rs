@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod kube;
 pub mod load;
 pub mod metrics;
+pub mod peer;
 pub mod process;
 pub mod prompts;
 pub mod quiet;

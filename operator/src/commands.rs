@@ -12,6 +12,7 @@ use crate::controller::site::Site;
 use crate::local::run::{LocalConfig, run};
 use crate::local::status::{LocalStatus, table};
 use crate::local::{cache, child};
+use crate::random_text::random_text;
 use crate::render;
 use anyhow::{Context, Result, bail};
 use pd_crds::manifest::manifests;
@@ -105,6 +106,7 @@ fn build_config(args: BuildArgs, namespaced: bool) -> BuildConfig {
             ipv6: is_ipv6_cluster(),
         },
         router_host: None,
+        peer_key_file: None,
     }
 }
 
@@ -198,8 +200,7 @@ fn token() -> String {
     if let Ok(token) = std::env::var(ENV_ADMIN_TOKEN) {
         return token;
     }
-    let bytes: [u8; TOKEN_BYTES] = rand::random();
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    random_text::<TOKEN_BYTES>()
 }
 
 fn print(text: &str) -> Result<()> {

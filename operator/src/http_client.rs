@@ -1,13 +1,19 @@
-//! Small HTTP calls to pods: probes and admin APIs.
+//! Small HTTP calls to pods: probes, metrics and admin APIs; by mutual TLS with the deployment's keys where the URL says
+//! so.
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use http::uri::{InvalidUri, PathAndQuery, Scheme};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::client::legacy::Client as HyperClient;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use pd_identity::{Peers, Stream};
 use serde::de::DeserializeOwned;
+use std::error::Error;
+use std::io;
 use std::time::Duration;
+use tokio::net::TcpStream;
 
 /// Largest answer that is read: a list of a thousand workers fits.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
@@ -21,10 +27,7 @@ pub(crate) enum CallError {
     #[error("{url}: no answer within {limit:?}")]
     Timeout { url: String, limit: Duration },
     #[error("{url}: {source}")]
-    Connect {
-        url: String,
-        source: hyper_util::client::legacy::Error,
-    },
+    Exchange { url: String, source: ExchangeError },
     #[error("{url}: broken answer: {reason}")]
     Body { url: String, reason: String },
     #[error("{url}: status {status}: {body}")]
@@ -35,29 +38,39 @@ pub(crate) enum CallError {
     },
 }
 
+/// Why no answer came.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExchangeError {
+    #[error(transparent)]
+    Url(#[from] InvalidUri),
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error(transparent)]
+    Connect(#[from] io::Error),
+    #[error("{}", root_of(.0))]
+    Http(#[from] hyper::Error),
+}
+
 /// Calls with a bearer token. Connections are not kept: a process on the same address may be
 /// another one by the next call.
 #[derive(Clone)]
 pub(crate) struct HttpClient {
-    inner: HyperClient<HttpConnector, Full<Bytes>>,
     token: String,
+    /// Who is reached at `https://`.
+    peers: Peers,
 }
 
 // === impl HttpClient ===
 
 impl HttpClient {
-    pub(crate) fn new(token: String) -> Self {
-        let inner = HyperClient::builder(TokioExecutor::new())
-            .pool_max_idle_per_host(0)
-            .build(HttpConnector::new());
-        Self { inner, token }
+    pub(crate) fn new(token: String, peers: Peers) -> Self {
+        Self { token, peers }
     }
 
     /// Whether a GET is answered with a status below 400 in time.
     pub(crate) async fn probe(&self, url: &str, limit: Duration) -> bool {
-        let request = Request::get(url).body(Full::default());
-        let Ok(request) = request else { return false };
-        let answer = tokio::time::timeout(limit, self.inner.request(request)).await;
+        let exchange = self.send(url, Request::new(Full::default()));
+        let answer = tokio::time::timeout(limit, exchange).await;
         matches!(answer, Ok(Ok(response)) if response.status().as_u16() < 400)
     }
 
@@ -126,21 +139,17 @@ impl HttpClient {
             url: url.to_owned(),
             reason,
         };
+        let failed = |source: ExchangeError| CallError::Exchange {
+            url: url.to_owned(),
+            source,
+        };
         let request = Request::builder()
             .method(method)
-            .uri(url)
             .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::from(body))
-            .map_err(|error| broken(error.to_string()))?;
-        let response = self
-            .inner
-            .request(request)
-            .await
-            .map_err(|source| CallError::Connect {
-                url: url.to_owned(),
-                source,
-            })?;
+            .map_err(|error| failed(error.into()))?;
+        let response = self.send(url, request).await.map_err(failed)?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
         let bytes = body
@@ -150,4 +159,52 @@ impl HttpClient {
             .to_bytes();
         Ok((status, bytes))
     }
+
+    /// Sends a request that has no target yet over a connection of its own.
+    async fn send(
+        &self,
+        url: &str,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, ExchangeError> {
+        let uri: Uri = url.parse()?;
+        let stream = self.connect(&uri).await?;
+        let (mut requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        // It ends with the request.
+        tokio::spawn(connection);
+        if let Some(authority) = uri.authority() {
+            let host = HeaderValue::from_str(authority.as_str()).map_err(http::Error::from)?;
+            request.headers_mut().insert(header::HOST, host);
+        }
+        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        *request.uri_mut() = path.parse()?;
+        Ok(requests.send_request(request).await?)
+    }
+
+    async fn connect(&self, uri: &Uri) -> io::Result<Stream<TcpStream>> {
+        let is_tls = uri.scheme() == Some(&Scheme::HTTPS);
+        if is_tls && self.peers.identity().is_none() {
+            return Err(io::Error::other("the keys of its deployment are not known"));
+        }
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let stream = TcpStream::connect((host, port)).await?;
+        stream.set_nodelay(true)?;
+        if is_tls {
+            self.peers.connect(stream).await
+        } else {
+            Ok(Stream::Plain(stream))
+        }
+    }
 }
+
+/// What lies under an error of hyper's, which says little itself.
+fn root_of(error: &hyper::Error) -> String {
+    let mut root: &dyn Error = error;
+    while let Some(source) = root.source() {
+        root = source;
+    }
+    root.to_string()
+}
+
+#[cfg(test)]
+mod tests;

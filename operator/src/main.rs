@@ -7,6 +7,7 @@ mod controller;
 mod decide;
 mod http_client;
 mod local;
+mod random_text;
 mod render;
 mod scaler;
 mod scrape;

@@ -31,6 +31,8 @@ pub const ROUTABLE_GATE: &str = "pdserve.io/routable";
 pub const FINALIZER: &str = "pdserve.io/drain";
 /// On prefill pods: the port of the bootstrap server.
 pub const BOOTSTRAP_PORT: &str = "pdserve.io/bootstrap-port";
+/// On workers: scheme of their HTTP API's URL, `http` or `https`.
+pub const SCHEME: &str = "pdserve.io/scheme";
 /// On workers that share their node's network: the first port of their own block.
 pub const FIRST_PORT: &str = "pdserve.io/first-port";
 /// On workers: 0 is the leader of its replica, which speaks for it; of several nodes, or of its own.

@@ -2,6 +2,7 @@
 
 use crate::http_client::{CallError, HttpClient};
 use http::Method;
+use pd_identity::Peers;
 use pd_protocol::workers::DrainStatus;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub(crate) struct Admin {
 impl Admin {
     pub(crate) fn new(token: String) -> Self {
         Self {
-            client: HttpClient::new(token),
+            client: HttpClient::new(token, Peers::Plain),
         }
     }
 

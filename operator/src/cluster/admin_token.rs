@@ -2,6 +2,7 @@
 
 use super::admin::Admin;
 use crate::controller::build::pod::ADMIN_SECRET_KEY;
+use crate::random_text::random_text;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::{Timestamp, Unit};
 use kube::ResourceExt;
@@ -57,8 +58,7 @@ impl AdminToken {
         if let Some(known) = known {
             return Self::new(known.text.clone(), known.since);
         }
-        let bytes: [u8; TOKEN_BYTES] = rand::random();
-        let text = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = random_text::<TOKEN_BYTES>();
         // Pods are dated by the second.
         let now = now.round(Unit::Second).unwrap_or(now);
         Self::new(text, pods_run.then_some(now))

@@ -9,6 +9,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use pd_crds::{PdDeployment, PdPool};
+use pd_identity::Peers;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -102,7 +103,7 @@ async fn answers(client: &Client, namespace: &str, service: &str) -> Result<(), 
     let port = spec.ports.iter().flatten().next().map(|port| port.port);
     let port = port.and_then(|port| u16::try_from(port).ok());
     let url = format!("http://{}/readyz", SocketAddr::new(ip, port.unwrap_or(80)));
-    let http = HttpClient::new(String::new());
+    let http = HttpClient::new(String::new(), Peers::Plain);
     if http.probe(&url, ANSWER_LIMIT).await {
         Ok(())
     } else {

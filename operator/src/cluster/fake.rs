@@ -17,6 +17,7 @@ use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use pd_crds::pod::Pod;
 use pd_crds::{PdDeployment, PdPool, document};
+use pd_identity::Peers;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -48,7 +49,7 @@ impl FakeApi {
             recorder: Recorder::new(client.clone(), Reporter::from("pd-operator")),
             config,
             metrics: Arc::new(Metrics::new()),
-            http: HttpClient::new(String::new()),
+            http: HttpClient::new(String::new(), Peers::Plain),
             index: Index::default(),
             memories: Memories::default(),
             sharing: tokio::sync::Mutex::default(),

@@ -22,6 +22,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use pd_crds::PdDeployment;
 use pd_crds::pod::Pod;
+use pd_identity::Peers;
 use pd_protocol::labels;
 use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
@@ -52,7 +53,7 @@ pub(super) async fn start(
         recorder: Recorder::new(client.clone(), reporter),
         config: build,
         metrics,
-        http: HttpClient::new(String::new()),
+        http: HttpClient::new(String::new(), Peers::Plain),
         index: Index {
             nodes,
             host_ports: HostPorts::new(config.host_ports.clone()),

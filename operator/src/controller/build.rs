@@ -14,6 +14,7 @@ pub(crate) mod merge;
 mod model;
 mod neighbours;
 pub(crate) mod network;
+mod peers;
 mod placement;
 pub(crate) mod pod;
 pub(crate) mod pool;

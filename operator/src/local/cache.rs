@@ -1,10 +1,17 @@
-//! The one folder outside the checkout that is written to: a state file for each deployment that
-//! runs, and a lock that says that it does.
+//! The one folder outside the checkout that is written to: for each deployment that runs, a state file and a lock that
+//! says that it does; and its keys, which stay.
 
+use crate::random_text::random_text;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// Extension of a file with the keys of a deployment's processes.
+const PEER_KEYS: &str = "peer-keys";
+/// Bytes of such a key before they are written in hexadecimal.
+const PEER_KEY_BYTES: usize = 32;
 
 /// Why the state of a deployment cannot be kept.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +51,7 @@ impl StateFile {
     /// Takes a deployment unless another process has it.
     pub(crate) fn take(cache: &Path, namespace: &str, name: &str) -> Result<Self, CacheError> {
         let folder = states(cache);
-        let path = folder.join(format!("{namespace}.{name}.json"));
+        let path = file_of(cache, namespace, name, "json");
         let write = |path: &Path, source| CacheError::Write {
             path: path.to_owned(),
             source,
@@ -60,17 +67,18 @@ impl StateFile {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Replaces the state in one step, so that a reader never sees half of it.
     pub(crate) fn write(&self, state: &[u8]) -> Result<(), CacheError> {
-        let write = |path: &Path, source| CacheError::Write {
-            path: path.to_owned(),
-            source,
-        };
-        let fresh = self.path.with_extension("new");
-        let mut file = File::create(&fresh).map_err(|source| write(&fresh, source))?;
-        file.write_all(state)
-            .map_err(|source| write(&fresh, source))?;
-        std::fs::rename(&fresh, &self.path).map_err(|source| write(&self.path, source))
+        replace(&self.path, state, 0o666)
+    }
+
+    /// Makes the file with the deployment's keys if there is none, for its user alone.
+    pub(crate) fn ensure_peer_keys(&self) -> Result<(), CacheError> {
+        let path = self.path.with_extension(PEER_KEYS);
+        if path.exists() {
+            return Ok(());
+        }
+        let key = random_text::<PEER_KEY_BYTES>();
+        replace(&path, format!("{key}\n").as_bytes(), 0o600)
     }
 }
 
@@ -79,6 +87,22 @@ impl Drop for StateFile {
         let _gone = std::fs::remove_file(&self.path);
         let _gone = std::fs::remove_file(self.path.with_extension("lock"));
     }
+}
+
+/// Replaces a file in one step, so that a reader never sees half of it.
+fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), CacheError> {
+    let write = |path: &Path, source| CacheError::Write {
+        path: path.to_owned(),
+        source,
+    };
+    let fresh = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(mode);
+    let written = options
+        .open(&fresh)
+        .and_then(|mut file| file.write_all(content));
+    written.map_err(|source| write(&fresh, source))?;
+    std::fs::rename(&fresh, path).map_err(|source| write(path, source))
 }
 
 /// The states of all deployments that run now. A file whose lock is free was left by a process
@@ -106,6 +130,16 @@ fn is_locked(path: &Path) -> bool {
         return false;
     };
     flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
+}
+
+/// Where the keys of a deployment's processes lie.
+pub(crate) fn peer_key_file(cache: &Path, namespace: &str, name: &str) -> PathBuf {
+    file_of(cache, namespace, name, PEER_KEYS)
+}
+
+/// Names have no dot.
+fn file_of(cache: &Path, namespace: &str, name: &str, extension: &str) -> PathBuf {
+    states(cache).join(format!("{namespace}.{name}.{extension}"))
 }
 
 fn states(cache: &Path) -> PathBuf {

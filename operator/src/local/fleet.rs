@@ -12,6 +12,8 @@ use crate::controller::build::pod::{PORT_ADMIN, PORT_BOOTSTRAP, PORT_HTTP};
 use crate::controller::build::slot::Slot;
 use crate::http_client::HttpClient;
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use pd_identity::Peers;
 use pd_protocol::labels;
 use pd_protocol::ports::{self, WorkerPorts};
 use std::collections::BTreeMap;
@@ -68,6 +70,7 @@ pub(crate) struct FleetConfig {
     pub(crate) admin_token: String,
     /// Name and key of the Secret that holds the token on a cluster.
     pub(crate) admin_secret: (String, String),
+    pub(crate) peers: Peers,
     pub(crate) console: Console,
     pub(crate) wake: Arc<Notify>,
 }
@@ -112,12 +115,13 @@ impl Fleet {
             programs,
             admin_token,
             admin_secret,
+            peers,
             console,
             wake,
         } = config;
         Self {
             entries: BTreeMap::new(),
-            client: HttpClient::new(admin_token.clone()),
+            client: HttpClient::new(admin_token.clone(), peers),
             console,
             wake,
             drain_limit: Duration::ZERO,
@@ -206,24 +210,19 @@ impl Fleet {
             }
         };
         let admin = SocketAddr::new(address, port(PORT_ADMIN, ports::ADMIN));
-        let url = |at: SocketAddr| {
-            format!(
-                "http://{}",
-                SocketAddr::new(launch::dialable(at.ip()), at.port())
-            )
+        let url = |scheme: &str, at: SocketAddr| {
+            let at = SocketAddr::new(launch::dialable(at.ip()), at.port());
+            format!("{scheme}://{at}")
         };
-        let revision = pod
-            .metadata
-            .labels
-            .as_ref()
-            .and_then(|all| all.get(labels::REVISION));
+        let scheme = pod.annotations().get(labels::SCHEME);
+        let revision = pod.labels().get(labels::REVISION);
         Entry {
             component,
             slot,
             revision: revision.cloned().unwrap_or_default(),
             address,
-            url: url(served),
-            admin_url: url(admin),
+            url: url(scheme.map_or("http", String::as_str), served),
+            admin_url: url("http", admin),
             bootstrap_port: launch.ports.get(PORT_BOOTSTRAP).copied(),
             process: spawn_process(
                 launch,

@@ -281,8 +281,10 @@ fn build_probe(
         host.parse()
             .map_err(|_| path.error(format!("{host} is not an IP address")))
     })?;
+    let scheme = get.scheme.as_deref().unwrap_or("HTTP").to_ascii_lowercase();
+    let at = SocketAddr::new(dialable(host), port);
     Ok(ProbeSpec {
-        url: format!("http://{}{target}", SocketAddr::new(dialable(host), port)),
+        url: format!("{scheme}://{at}{target}"),
         initial_delay: seconds(probe.initial_delay_seconds, 0),
         period: seconds(probe.period_seconds, 10).max(Duration::from_secs(1)),
         timeout: seconds(probe.timeout_seconds, 1).max(Duration::from_secs(1)),

@@ -2,7 +2,7 @@
 
 use super::address;
 use super::apply::ApplyError;
-use super::cache::{CacheError, StateFile};
+use super::cache::{self, CacheError, StateFile};
 use super::console::Console;
 use super::fleet::{Fleet, FleetConfig};
 use super::launch::dialable;
@@ -14,6 +14,7 @@ use super::target::{Target, TargetError, is_ready};
 use super::watch::WatchedFile;
 use crate::controller::plan::{Action, Observed};
 use crate::decide::{Decided, decide_steps};
+use pd_identity::{Identity, KeyFileError, Peers};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub(crate) enum RunError {
     Renamed,
     #[error(transparent)]
     Cache(#[from] CacheError),
+    #[error(transparent)]
+    PeerKeys(#[from] KeyFileError),
     #[error(transparent)]
     Apply(#[from] ApplyError),
     #[error("{pod}: {reason}; its own lines above say why")]
@@ -86,21 +89,36 @@ pub(crate) async fn run(config: LocalConfig) -> Result<(), RunError> {
     result.and(stopped)
 }
 
+// === impl LocalConfig ===
+
+impl LocalConfig {
+    /// What the file wants now.
+    fn read_target(&self) -> Result<Target, TargetError> {
+        Target::read(&self.file, self.listen, &self.programs, &self.cache)
+    }
+}
+
 // === impl Runtime ===
 
 impl Runtime {
     fn new(mut config: LocalConfig) -> Result<Self, RunError> {
         config.listen = config.listen.map(choose_port).transpose()?;
         let file = WatchedFile::new(&config.file);
-        let target = Target::read(&config.file, config.listen, &config.programs)?;
+        let target = config.read_target()?;
         let (namespace, name) = target.identity();
         let state_file = StateFile::take(&config.cache, &namespace, &name)?;
+        state_file.ensure_peer_keys()?;
+        let key_file = cache::peer_key_file(&config.cache, &namespace, &name);
+        let (identity, follow_keys) = Identity::follow(key_file)?;
+        // It ends with the identity, and so with the fleet.
+        tokio::spawn(follow_keys);
         let fleet = Fleet::new(FleetConfig {
             namespace,
             name,
             programs: config.programs.clone(),
             admin_token: config.admin_token.clone(),
             admin_secret: target.admin_secret(),
+            peers: Peers::Tls(identity),
             console: Console::new(),
             wake: Arc::new(Notify::new()),
         });
@@ -188,13 +206,7 @@ impl Runtime {
         if !self.file.take_edit() {
             return;
         }
-        let LocalConfig {
-            file,
-            listen,
-            programs,
-            ..
-        } = &self.config;
-        let read = Target::read(file, *listen, programs).map_err(RunError::from);
+        let read = self.config.read_target().map_err(RunError::from);
         let edited = read.and_then(|target| {
             let same = target.identity() == self.target.identity();
             if same {
@@ -203,7 +215,7 @@ impl Runtime {
                 Err(RunError::Renamed)
             }
         });
-        let file = file.display();
+        let file = self.config.file.display();
         let console = self.fleet.console;
         match edited {
             Ok(target) => {

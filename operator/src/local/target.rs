@@ -1,5 +1,6 @@
 //! What is to run: the file's last good state, built, and what that wants of each component.
 
+use super::cache;
 use super::fleet::{Fleet, pod_of};
 use super::launch::{self, LaunchEnvironment};
 use crate::controller::build::component::Component;
@@ -10,8 +11,8 @@ use crate::controller::dereference::{self, DereferenceError};
 use crate::controller::plan::{Desired, Observed};
 use crate::controller::validate::{self, Valid};
 use kube::ResourceExt;
-use pd_crds::PdDeploymentSpec;
 use pd_crds::field::FieldErrors;
+use pd_crds::{PdDeployment, PdDeploymentSpec};
 use pd_protocol::labels;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,6 +47,7 @@ impl Target {
         file: &Path,
         listen: Option<SocketAddr>,
         programs: &Path,
+        cache: &Path,
     ) -> Result<Self, TargetError> {
         let dereferenced = dereference::file(file, listen)?;
         let invalid = |source| TargetError::Invalid {
@@ -53,8 +55,10 @@ impl Target {
             source,
         };
         let valid = validate::for_this_machine(dereferenced).map_err(invalid)?;
+        let (namespace, name) = identity(valid.deployment());
         let config = BuildConfig {
             router_host: Some(listen.map_or(Ipv4Addr::LOCALHOST.into(), |listen| listen.ip())),
+            peer_key_file: Some(cache::peer_key_file(cache, &namespace, &name)),
             ..BuildConfig::default()
         };
         let resources = build::build(&valid, &config).map_err(invalid)?;
@@ -91,11 +95,7 @@ impl Target {
 
     /// Namespace and name.
     pub(crate) fn identity(&self) -> (String, String) {
-        let deployment = self.valid.deployment();
-        let namespace = deployment
-            .namespace()
-            .unwrap_or_else(|| "default".to_owned());
-        (namespace, deployment.name_any())
+        identity(self.valid.deployment())
     }
 
     /// Name and key of the Secret that would hold the admin token on a cluster.
@@ -144,6 +144,12 @@ impl Target {
             })
             .collect()
     }
+}
+
+fn identity(deployment: &PdDeployment) -> (String, String) {
+    let namespace = deployment.namespace();
+    let namespace = namespace.unwrap_or_else(|| "default".to_owned());
+    (namespace, deployment.name_any())
 }
 
 /// Whether every pod that is wanted serves, and no other is there.

@@ -5,7 +5,7 @@ use crate::bench::{Bench, pid, pids, wait_gone};
 const ONE_EACH: [&str; 3] = ["decode-0-1", "prefill-0-1", "router-0-1"];
 
 #[tokio::test]
-async fn a_deployment_gets_ready_and_leaves_nothing_behind() {
+async fn a_deployment_gets_ready_and_leaves_its_keys_alone_behind() {
     let bench = Bench::new("life-ready");
     let mut operator = bench.start();
     let line = operator.expect("Ready in");
@@ -18,12 +18,25 @@ async fn a_deployment_gets_ready_and_leaves_nothing_behind() {
     assert!(operator.wait().await.success());
     wait_gone(&pids(&status)).await;
     assert_eq!(bench.status(), None);
-    assert_eq!(
-        std::fs::read_dir(bench.path("cache/local"))
-            .unwrap()
-            .count(),
-        0
-    );
+    let left = std::fs::read_dir(bench.path("cache/local")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["default.life-ready.peer-keys"]);
+}
+
+#[tokio::test]
+async fn workers_are_reached_by_tls_with_the_deployments_key() {
+    let bench = Bench::new("life-keys");
+    let _operator = bench.start();
+    let status = bench.wait_ready(&ONE_EACH).await;
+    for pod in status["pods"].as_array().unwrap() {
+        let scheme = match pod["component"].as_str() {
+            Some("router") => "http://",
+            _ => "https://",
+        };
+        let url = pod["url"].as_str().unwrap();
+        assert!(url.starts_with(scheme), "{url}");
+        assert!(pod["admin_url"].as_str().unwrap().starts_with("http://"));
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::{delete, get, post};
+use pd_http::{Limits, serve_peers};
+use pd_identity::{Clients, Identity, Keyring, Peers};
 use pd_protocol::workers::{
     DrainState, DrainStatus, WorkerList, WorkerSpec, WorkerState, WorkerStatus,
 };
@@ -15,6 +17,7 @@ use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
 use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 struct Agent {
     busy: bool,
@@ -53,10 +56,21 @@ async fn main() {
         .expect("the admin address is free");
     let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be caught");
     tokio::select! {
-        _ = axum::serve(api_listener, api) => {}
+        () = serve_api(api_listener, api, program.ends_with("pd-agent")) => {}
         _ = axum::serve(admin_listener, admin) => {}
         _ = terminate.recv() => eprintln!("asked to end"),
     }
+}
+
+/// Over TLS if there is a key, as agents do.
+async fn serve_api(listener: TcpListener, api: axum::Router, is_agent: bool) {
+    let key_file = flag("--peer-key-file").filter(|_| is_agent);
+    let peers = key_file.map_or(Peers::Plain, |file| {
+        let keyring = Keyring::read(file.as_ref()).expect("a key file");
+        Peers::Tls(Identity::new(keyring))
+    });
+    let (limits, end) = (Limits::default(), CancellationToken::new());
+    serve_peers(listener, peers, Clients::Optional, api, limits, end).await;
 }
 
 fn flag(name: &str) -> Option<String> {

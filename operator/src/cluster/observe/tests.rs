@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use pd_crds::document;
 use pd_crds::node_disposition::NodeDisposition;
 use pd_crds::pod::{ContainerStatus, Pod, PodStatus};
+use pd_identity::Peers;
 use pd_protocol::labels::ROUTABLE_GATE;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ fn mk_pod(name: &str, role: &str, conditions: &[&str]) -> Pod {
 fn mk_clients() -> Clients {
     Clients {
         admin: Some(Admin::new(String::new())),
-        http: HttpClient::new(String::new()),
+        http: HttpClient::new(String::new(), Peers::Plain),
         probes: Probes::default(),
     }
 }

@@ -1,6 +1,7 @@
 //! Facts about who probes with whom, and what becomes of it.
 
 use super::*;
+use pd_identity::Peers;
 use std::net::Ipv4Addr;
 
 fn mk_worker(name: &str, component: Component, kv_compat: Option<&str>) -> Worker {
@@ -20,7 +21,7 @@ fn mk_worker(name: &str, component: Component, kv_compat: Option<&str>) -> Worke
 use Component::{Decode, Prefill};
 
 fn mk_client() -> HttpClient {
-    HttpClient::new(String::new())
+    HttpClient::new(String::new(), Peers::Plain)
 }
 
 #[test]

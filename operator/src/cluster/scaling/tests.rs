@@ -4,6 +4,7 @@ use super::*;
 use crate::cluster::fake::mk_deployment;
 use crate::cluster::snapshot::fixture::{mk_effective, mk_with, mk_workers};
 use axum::Router;
+use pd_identity::Peers;
 use pd_protocol::labels;
 use tokio::net::TcpListener;
 
@@ -28,7 +29,7 @@ async fn a_node_that_comes_while_agents_are_asked_is_newer_than_the_load() {
     first.status.get_or_insert_default().pod_ip = Some("127.0.0.1".to_owned());
     let snapshot = mk_with(&effective, workers);
     let mut scaler = Scaler::new(INTERVAL, Vec::new());
-    let http = HttpClient::new(String::new());
+    let http = HttpClient::new(String::new(), Peers::Plain);
     let load = observe_load(&snapshot, &http, &nodes, &mut scaler).await;
     let load = load.expect("it is time");
     assert!(load.room_came.is_some_and(|at| at > load.at), "{load:?}");

@@ -3,6 +3,7 @@
 use super::network::Admins;
 use crate::controller::site::Site;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 /// What the objects refer to beside the spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub(crate) struct BuildConfig {
     /// Where the router serves clients; the pod's own address if nothing is given. The local
     /// runtime has no Service in front of it, so there the router listens where clients go.
     pub(crate) router_host: Option<IpAddr>,
+    /// Keys of the deployment's processes on this machine.
+    pub(crate) peer_key_file: Option<PathBuf>,
     /// Routers find their workers by watching pods; without a cluster the operator registers them.
     pub(crate) discovery: bool,
     /// The operator may see one namespace only, and so is the routers' role one of a namespace.
@@ -33,6 +36,7 @@ impl Default for BuildConfig {
         Self {
             image: concat!("pdserve:", env!("CARGO_PKG_VERSION")).to_owned(),
             router_host: None,
+            peer_key_file: None,
             discovery: false,
             namespaced: false,
             router_role: "pdserve-router".to_owned(),

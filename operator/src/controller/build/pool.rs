@@ -6,7 +6,7 @@ use super::config::BuildConfig;
 use super::group::{self, Family};
 use super::merge::merge_template;
 use super::slot::Slot;
-use super::{devices, host_network, model, neighbours, placement, pod, revision};
+use super::{devices, host_network, model, neighbours, peers, placement, pod, revision};
 use crate::controller::plan::Desired;
 use k8s_openapi::api::core::v1::{Container, Pod, PodReadinessGate, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -54,8 +54,9 @@ pub(crate) fn build_pool(
     let revision = revision::revision(&deployment.spec, component);
     let container = build_container(deployment, role, spec, config);
     let mut pod = pod::build_pod(deployment, component, &revision, container);
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(labels::SCHEME.to_owned(), peers::scheme(config).to_owned());
     if role == PoolRole::Prefill {
-        let annotations = pod.metadata.annotations.get_or_insert_default();
         annotations.insert(
             labels::BOOTSTRAP_PORT.to_owned(),
             ports::BOOTSTRAP.to_string(),
@@ -125,6 +126,10 @@ fn build_container(
     let mounts: Vec<VolumeMount> = volumes(deployment, pool).map(|(_, mount)| mount).collect();
     let mut security_context = pod::security_context();
     devices::let_hooks_write(&mut security_context, pool);
+    let probe = |period_seconds, failures| {
+        let probe = pod::http_probe("/health", period_seconds, failures);
+        peers::probe_api(probe, config)
+    };
     Container {
         name: AGENT.to_owned(),
         image: Some(engine.image.clone().unwrap_or_else(|| config.image.clone())),
@@ -134,9 +139,9 @@ fn build_container(
         ports: Some(container_ports),
         resources: pool.resources.clone(),
         volume_mounts: Some(mounts).filter(|mounts| !mounts.is_empty()),
-        startup_probe: Some(pod::http_probe("/health", 1, STARTUP_FAILURES_MAX)),
-        readiness_probe: Some(pod::http_probe("/health", 2, 3)),
-        liveness_probe: Some(pod::http_probe("/health", 10, 6)),
+        startup_probe: Some(probe(1, STARTUP_FAILURES_MAX)),
+        readiness_probe: Some(probe(2, 3)),
+        liveness_probe: Some(probe(10, 6)),
         security_context: Some(security_context),
         termination_message_policy: Some(pod::LAST_WORDS.to_owned()),
         ..Container::default()
@@ -177,6 +182,7 @@ fn build_args(
         args.flag("admin-port", ports::ADMIN.to_string());
         args.flag("drain-timeout-secs", spec.drain.timeout_seconds.to_string());
     }
+    peers::add_flag(&mut args, config);
     let transport = spec.kv.transport.flag();
     if ours || transport != "auto" {
         args.flag("disaggregation-transfer-backend", transport);

@@ -4,7 +4,7 @@ use super::args::Args;
 use super::component::Component;
 use super::config::BuildConfig;
 use super::merge::merge_template;
-use super::{access, placement, pod, revision, shared};
+use super::{access, peers, placement, pod, revision, shared};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, PodTemplateSpec, Probe, ResourceRequirements,
@@ -121,6 +121,7 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
     args.flag("retry-max-retries", max.to_string());
     add_limits(&mut args, limits);
     access::add_flags(&mut args, router);
+    peers::add_flag(&mut args, config);
     if config.discovery {
         join_cluster(&mut args, deployment);
     }

@@ -1,6 +1,7 @@
 //! Facts about state files.
 
 use super::*;
+use std::os::unix::fs::PermissionsExt;
 
 #[test]
 fn a_state_is_seen_while_its_owner_lives() {
@@ -55,4 +56,21 @@ fn the_default_folder_is_the_users_cache() {
         PathBuf::from("/home/u/.cache/pdserve")
     );
     assert_eq!(default_folder(None, None), PathBuf::from(".cache/pdserve"));
+}
+
+#[test]
+fn keys_are_made_once_for_their_user_alone_and_stay() {
+    let cache = tempfile::tempdir().unwrap();
+    let file = peer_key_file(cache.path(), "default", "tiny");
+    let mut made = Vec::new();
+    for _ in 0..2 {
+        let state = StateFile::take(cache.path(), "default", "tiny").unwrap();
+        state.ensure_peer_keys().unwrap();
+        made.push(std::fs::read(&file).unwrap());
+    }
+    assert_eq!(made[0], made[1]);
+    let keyring = pd_identity::Keyring::read(&file).unwrap();
+    assert_eq!(keyring.key_ids().len(), 1);
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
 }
