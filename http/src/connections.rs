@@ -3,6 +3,7 @@
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -31,6 +32,8 @@ pub struct Limits {
 const GRACE: Duration = Duration::from_millis(500);
 /// Connections that end at once to make room: looking for one looks at all of them.
 const MADE_ROOM: usize = 32;
+/// Failed handshakes are reported this often at most.
+const STRANGERS_INTERVAL: Duration = Duration::from_secs(60);
 /// Refusals under way at once; beyond, a connection is closed without a word.
 const REFUSALS: usize = 64;
 
@@ -41,6 +44,16 @@ pub(crate) struct Connections {
     open: Mutex<HashMap<u64, Arc<Connection>>>,
     next: AtomicU64,
     refusals: AtomicU64,
+    strangers: Mutex<Strangers>,
+}
+
+/// Clients whose handshake failed: the log has one line of many.
+#[derive(Default)]
+struct Strangers {
+    count: u64,
+    /// Of the latest.
+    reason: String,
+    reported: Option<Instant>,
 }
 
 /// One connection, as its I/O and its requests note it.
@@ -109,6 +122,7 @@ impl Connections {
             open: Mutex::default(),
             next: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
+            strangers: Mutex::default(),
         })
     }
 
@@ -164,6 +178,21 @@ impl Connections {
             }
             !ends
         });
+    }
+
+    /// Reports failed handshakes, if there were any since the last report.
+    pub(crate) fn report_strangers(&self) {
+        let mut strangers = self.strangers.lock();
+        let is_early = |at: Instant| at.elapsed() < STRANGERS_INTERVAL;
+        if strangers.count == 0 || strangers.reported.is_some_and(is_early) {
+            return;
+        }
+        let Strangers { count, reason, .. } = &*strangers;
+        tracing::warn!(count, latest = reason, "handshakes failed");
+        *strangers = Strangers {
+            reported: Some(Instant::now()),
+            ..Strangers::default()
+        };
     }
 
     /// Lets each end: at once where no request came yet, else with its answer.
@@ -270,6 +299,13 @@ impl Connection {
     fn owed(&self) -> (u64, u64) {
         let owed = self.request.load(Ordering::Relaxed);
         (owed % KINDS, owed / KINDS)
+    }
+
+    /// Notes that the client is none of the peers.
+    pub(crate) fn is_strange(&self, error: &io::Error) {
+        let mut strangers = self.table.strangers.lock();
+        strangers.count += 1;
+        strangers.reason = format!("{}: {error}", self.peer);
     }
 
     /// Forgets a connection that has ended.

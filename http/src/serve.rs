@@ -89,7 +89,10 @@ pub async fn serve_peers<L>(
                 // A handshake would cost more than the answer is worth.
                 Room::Full(_) | Room::Swamped => {}
             },
-            _ = sweep.tick() => connections.sweep(),
+            _ = sweep.tick() => {
+                connections.sweep();
+                connections.report_strangers();
+            }
             () = end.cancelled() => break,
         }
     }
@@ -112,7 +115,13 @@ where
     let io = Watched::new(io, Arc::clone(&connection));
     let ended = match accept(io, &connection, &site).await {
         Some(Ok(io)) => answer(io, peer, &connection, site.app).await,
-        Some(Err(error)) => Some(Err(error.into())),
+        Some(Err(error)) => {
+            // Others have closed, as probes of a port do, or said nothing.
+            if error.kind() == io::ErrorKind::InvalidData {
+                connection.is_strange(&error);
+            }
+            Some(Err(error.into()))
+        }
         None => None,
     };
     match ended {

@@ -101,6 +101,23 @@ async fn each_debt_has_its_deadline_and_a_served_request_has_none() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failed_handshakes_are_reported_once_a_minute() {
+    let table = mk(8);
+    let stranger = admitted(&table, 1);
+    let waiting = || {
+        table.report_strangers();
+        table.strangers.lock().count
+    };
+    assert_eq!(waiting(), 0);
+    for rest in [0, 3, 6] {
+        (0..3).for_each(|_| stranger.is_strange(&io::ErrorKind::InvalidData.into()));
+        assert_eq!(waiting(), rest);
+    }
+    tokio::time::advance(STRANGERS_INTERVAL).await;
+    assert_eq!(waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_that_reads_on_is_not_late() {
     let table = mk(8);
     let slow = admitted(&table, 1);

@@ -64,6 +64,11 @@ impl ClientError {
         }
     }
 
+    /// Whether the worker and this router have found that they are no peers.
+    pub(crate) fn is_of_strangers(&self) -> bool {
+        matches!(self, Self::Connect(error) if error.kind() == io::ErrorKind::InvalidData)
+    }
+
     /// Whether it says nothing of the worker.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Self::NoSocket(_))

@@ -13,9 +13,6 @@ use std::net::{IpAddr, SocketAddr};
 /// SGLang's name for the annotation with the bootstrap server's port.
 const BOOTSTRAP_PORT_SGLANG: &str = "sglang.ai/bootstrap-port";
 
-/// Annotation with the scheme of a worker's URL, `http` or `https`.
-const SCHEME: &str = "pdserve.io/scheme";
-
 /// A pod as the router reads it; decoding the whole of one would be a third of this crate's machine
 /// code. What lacks is empty: a single odd pod must not break off the watch on all.
 pub(super) type Pod = Object<PodSpec, PodStatus>;
@@ -205,7 +202,7 @@ fn http_port(pod: &Pod) -> Option<u16> {
 
 /// As the annotation has it; the URL is refused if that is no scheme of a worker.
 fn scheme(pod: &Pod) -> Option<&str> {
-    pod.annotations().get(SCHEME).map(String::as_str)
+    pod.annotations().get(labels::SCHEME).map(String::as_str)
 }
 
 fn bootstrap_port(pod: &Pod) -> Option<u16> {

@@ -68,6 +68,7 @@ async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Probe
     let mut verdict = Verdict::new();
     let started = Instant::now();
     let mut overdue_reported = false;
+    let mut stranger_reported = false;
     loop {
         let report = prober.probe(worker).await;
         if report.as_ref().is_err_and(ProbeError::is_local) {
@@ -75,8 +76,16 @@ async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Probe
             sleep(verdict.pause(config)).await;
             continue;
         }
-        if report.is_ok() {
-            registry.clear_suspicion(worker);
+        match &report {
+            Ok(_) => {
+                registry.clear_suspicion(worker);
+                stranger_reported = false;
+            }
+            Err(error) if error.is_of_strangers() && !stranger_reported => {
+                stranger_reported = true;
+                tracing::warn!(worker = worker.id(), %error, "worker is not a peer");
+            }
+            Err(_) => {}
         }
         let change = verdict.settle(report.is_ok(), config);
         apply(registry, worker, &verdict, change, report);

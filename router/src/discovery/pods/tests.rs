@@ -95,7 +95,10 @@ fn with_a_key_a_worker_is_reached_over_tls_unless_its_pod_says_otherwise() {
         }
     };
     assert_eq!(url(json!({})), "https://10.1.0.7:30001");
-    assert_eq!(url(json!({SCHEME: "http"})), "http://10.1.0.7:30001");
+    assert_eq!(
+        url(json!({labels::SCHEME: "http"})),
+        "http://10.1.0.7:30001"
+    );
 }
 
 #[test]

@@ -52,6 +52,11 @@ impl ProbeError {
     pub(super) fn is_local(&self) -> bool {
         matches!(self, Self::Unreached { source, .. } if source.is_local())
     }
+
+    /// Whether the worker and this router are no peers.
+    pub(super) fn is_of_strangers(&self) -> bool {
+        matches!(self, Self::Unreached { source, .. } if source.is_of_strangers())
+    }
 }
 
 // === impl Prober ===
