@@ -24,6 +24,11 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) peer_key_file: Option<PathBuf>,
 
+    /// Sends KV of the tcp transport unencrypted although peers have a key: three times the speed, where the network
+    /// between them is to be trusted; both sides must say it
+    #[arg(long = "disaggregation-tcp-plaintext", requires = "peer_key_file")]
+    pub(crate) tcp_plaintext: bool,
+
     /// Directory that lets processes of one host and user share memory across network namespaces,
     /// as pods need: give prefill and decode the same one; limited to one network namespace if
     /// absent

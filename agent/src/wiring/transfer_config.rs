@@ -27,6 +27,7 @@ pub(crate) fn build(args: &TransferArgs, host: IpAddr, peers: &Peers) -> Transfe
         },
         shm_dir: args.shm_dir.clone(),
         peers: peers.clone(),
+        tcp_encryption: !args.tcp_plaintext,
         ..TransferConfig::new(host)
     }
 }
