@@ -2,6 +2,7 @@
 # Every fuzz target, one after the other, for SECONDS under libFuzzer, which bolero brings: no nightly, since the sanitizer
 # that would need one finds little in a workspace whose parsers hold no `unsafe`. ONLY is a part of names.
 #   scripts/fuzz.sh SECONDS FOLDER [ONLY]
+# COVERAGE=0 tries random changes of the corpora for as long, with the tests that `make test` has built.
 # In FOLDER grow the corpora that are not committed, and lies each input that failed: put it into the target's own corpus,
 # which `make test` replays, with what mends it.
 set -euo pipefail
@@ -10,6 +11,11 @@ seconds=$1 folder=$2 only=${3:-}
 case $seconds in '' | *[!0-9]* | 0) echo "fuzz: SECONDS is a whole number above 0" >&2; exit 2 ;; esac
 host=$(rustc -vV | sed -n 's/^host: //p')
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_TERM_COLOR=never
+if [ "${COVERAGE:-1}" = 0 ]; then
+    unset CARGO_PROFILE_DEV_DEBUG
+    PDSERVE_FUZZ_SECONDS=$seconds RUST_BACKTRACE=0 exec cargo test --workspace --features pd-e2e/kube,pd-e2e/rdma --lib --bins -- \
+        "fuzz::$only" --nocapture --test-threads=1 -q 2>&1 | grep --line-buffered ' runs, \|panicked\|seed\|FAILED\|took'
+fi
 export RUSTFLAGS="--cfg fuzzing --cfg fuzzing_libfuzzer -Cpasses=sancov-module \
 -Cllvm-args=-sanitizer-coverage-level=3 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"

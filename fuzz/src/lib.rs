@@ -3,17 +3,23 @@
 //! hold; that no input takes memory out of proportion is a property of all of them. Why so: docs/decisions/0064.
 
 mod near;
+mod random;
 
 pub use bolero;
 
+use random::Draw;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Random inputs of a target in `cargo test`.
 pub const RANDOM_INPUTS: usize = 128;
 /// Longest random input.
 pub const RANDOM_BYTES_MAX: usize = 2048;
+
+/// What takes longer is shown by `make fuzz COVERAGE=0`.
+const SLOW: Duration = Duration::from_secs(2);
 
 /// Bytes of memory that an input may take at its peak: `base`, and `per_byte` for each of its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -78,17 +84,60 @@ pub fn replay(manifest_dir: &str, file: &str, name: &str, memory: Memory, target
     let folder = corpus(manifest_dir, file, name);
     let files = inputs(&folder);
     assert!(!files.is_empty(), "no inputs in {}", folder.display());
-    for path in files {
-        let bytes = fs::read(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
-        let inputs = std::iter::once(bytes.clone()).chain(near::inputs(&bytes));
+    let read =
+        |path: &PathBuf| fs::read(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+    let known: Vec<Vec<u8>> = files.iter().map(read).collect();
+    for (path, bytes) in files.iter().zip(&known) {
+        let inputs = std::iter::once(bytes.clone()).chain(near::inputs(bytes));
         for (nr, input) in inputs.enumerate() {
-            let ran = catch_unwind(AssertUnwindSafe(|| run(memory, &input, target)));
-            if let Err(panic) = ran {
-                let shown = input.escape_ascii();
-                eprintln!("{name}: input {nr} near {}: {shown}", path.display());
-                resume_unwind(panic);
-            }
+            run_shown(memory, &input, target, || {
+                format!("{name}: input {nr} near {}", path.display())
+            });
         }
+    }
+    if let Some(seconds) = seconds() {
+        run_for(seconds, name, memory, target, &known);
+    }
+}
+
+/// `make fuzz COVERAGE=0` says how long random changes are tried.
+fn seconds() -> Option<u64> {
+    std::env::var("PDSERVE_FUZZ_SECONDS").ok()?.parse().ok()
+}
+
+fn run_for(seconds: u64, name: &str, memory: Memory, target: fn(&[u8]), known: &[Vec<u8>]) {
+    let started = Instant::now();
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH);
+    let seed = seed.map_or(1, |since| since.as_secs() | 1);
+    let (mut draw, mut runs) = (Draw(seed), 0_u64);
+    while started.elapsed() < Duration::from_secs(seconds) {
+        let input = draw.input(known);
+        run_shown(memory, &input, target, || {
+            format!("{name}: seed {seed}, run {runs}")
+        });
+        runs += 1;
+    }
+    eprintln!(
+        "{name:<26} {runs:>9} runs, {:>6}/s, seed {seed}",
+        runs / seconds.max(1)
+    );
+}
+
+/// Shows the input that fails.
+fn run_shown(memory: Memory, input: &[u8], target: fn(&[u8]), which: impl Fn() -> String) {
+    let started = Instant::now();
+    let ran = catch_unwind(AssertUnwindSafe(|| run(memory, input, target)));
+    if let Err(panic) = ran {
+        eprintln!("{}: {}", which(), input.escape_ascii());
+        resume_unwind(panic);
+    }
+    if seconds().is_some() && started.elapsed() > SLOW {
+        eprintln!(
+            "{} took {:?}: {}",
+            which(),
+            started.elapsed(),
+            input.escape_ascii()
+        );
     }
 }
 

@@ -34,6 +34,18 @@ fn panics_of_targets_pass_and_leave_the_counter_usable() {
 }
 
 #[test]
+fn random_changes_repeat_with_their_seed_and_stay_short() {
+    let known = [b"{\"a\": 1}".to_vec(), Vec::new(), vec![7; 8192]];
+    let draw = |seed| {
+        let mut draw = Draw(seed);
+        (0..500).map(|_| draw.input(&known)).collect::<Vec<_>>()
+    };
+    assert_eq!(draw(1), draw(1));
+    assert_ne!(draw(1), draw(3));
+    assert!(draw(1).iter().all(|input| input.len() <= 8192));
+}
+
+#[test]
 fn inputs_near_one_are_the_same_each_time_and_few() {
     let bytes: Vec<u8> = (0..=255).collect();
     let near: Vec<Vec<u8>> = near::inputs(&bytes).collect();

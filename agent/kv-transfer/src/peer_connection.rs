@@ -113,7 +113,10 @@ async fn greeted(stream: TcpStream, secrecy: &Secrecy) -> std::io::Result<(Hello
     let hello = read_hello(&mut stream).await?;
     if is_plain && hello.kind != ConnectionKind::Data {
         let message = "only data may come unencrypted";
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, message));
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidData,
+            message,
+        ));
     }
     Ok((hello, stream))
 }

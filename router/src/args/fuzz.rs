@@ -19,16 +19,16 @@ fn router_args() {
             if let Ok(limit) = line.parse::<ConcurrencyLimit>() {
                 assert_eq!(limit.to_string().parse(), Ok(limit));
             }
-            if let Ok(endpoint) = Endpoint::parse(line) {
+            if let Ok(endpoint) = Endpoint::parse(line, true) {
                 assert!(endpoint.port() > 0 && !endpoint.host().is_empty());
             }
         }
         let line = std::iter::once("pd-router").chain(text.lines());
         if let Ok(args) = Args::try_parse_from(line)
-            && let Ok(workers) = args.workers.into_specs()
+            && let Ok(workers) = args.workers.into_specs(true)
         {
             for worker in workers {
-                assert!(Endpoint::parse(&worker.url).is_ok());
+                assert!(Endpoint::parse(&worker.url, true).is_ok());
                 assert_ne!(worker.bootstrap_port, Some(0));
             }
         }

@@ -30,7 +30,7 @@ fn bootstrap_registrations() {
             };
             let boot_id = (nr % 2 == 0).then_some("boot");
             let rank = registration.rank();
-            if table.register(registration, boot_id).is_ok() {
+            if table.register(registration, boot_id, None).is_ok() {
                 taken += 1;
                 if let Ok(topology) = table.topology() {
                     assert!(topology.parallel().ranks() <= taken);
