@@ -58,7 +58,7 @@ pub fn oracle<T>(compare: impl FnOnce() -> T) -> T {
 pub fn run(memory: Memory, bytes: &[u8], target: fn(&[u8])) {
     let mut ended = Ok(());
     let measured = allocation_counter::measure(|| {
-        // The counter would count on for ever.
+        // A panic would leave the counter on.
         ended = catch_unwind(AssertUnwindSafe(|| target(bytes)));
     });
     if let Err(panic) = ended {

@@ -1,4 +1,4 @@
-//! Any body of a client: refused, or spliced into an object that is the client's and has the bootstrap fields besides.
+//! Any body of a client: refused, or spliced into an object that is the client's with the bootstrap fields.
 
 use super::*;
 use crate::splice::Bootstrap;

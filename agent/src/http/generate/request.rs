@@ -57,7 +57,7 @@ pub(crate) struct Understood {
     batch: bool,
 }
 
-/// What a prompt says besides itself.
+/// What a request says of a prompt.
 #[derive(Debug)]
 pub(crate) struct Settings {
     rid: String,

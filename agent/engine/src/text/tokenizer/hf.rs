@@ -45,7 +45,7 @@ impl Tokenizer {
     }
 }
 
-/// The table of a `Precompiled` normalizer says its own size, and the library reserves as much, whatever it is. No family
+/// The table of a `Precompiled` normalizer says its own size, and the library reserves as much. No family
 /// that the engine runs has one.
 fn refuse_tables(bytes: &[u8], path: &Path) -> Result<(), TokenizerError> {
     #[derive(Deserialize)]

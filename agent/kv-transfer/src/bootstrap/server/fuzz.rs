@@ -18,7 +18,7 @@ fn read<T: serde::de::DeserializeOwned>(body: &[u8]) -> Option<T> {
     read.ok()
 }
 
-/// Registrations, one in each line. What the table answers it has been told.
+/// Registrations, one in each line. The table answers no more than they said.
 #[test]
 fn bootstrap_registrations() {
     fuzz!("bootstrap_registrations", MEMORY, |bytes| {
