@@ -2,7 +2,7 @@
 
 use super::*;
 use pd_fuzz::{Memory, fuzz, oracle};
-use serde_json::Value;
+use serde::de::IgnoredAny;
 
 /// Prefill's lists go into every answer of their index.
 const MEMORY: Memory = Memory {
@@ -27,8 +27,8 @@ fn prompt_logprobs() {
         let prompt = PromptLogprobs::read(shape, prefill);
         let merged = prompt.clone().merge(&Bytes::copy_from_slice(decode));
         oracle(|| {
-            if serde_json::from_slice::<Value>(decode).is_ok() {
-                serde_json::from_slice::<Value>(&merged).expect("the merged answer is JSON");
+            if serde_json::from_slice::<IgnoredAny>(decode).is_ok() {
+                serde_json::from_slice::<IgnoredAny>(&merged).expect("the merged answer is JSON");
             }
         });
         let whole = merge_events(&prompt, &[decode]);
