@@ -87,6 +87,10 @@ simulate: rust ## A deployment in one deterministic process, with faults; SEEDS=
 soak: rust ## Random requests and failures between pools of changing layouts; MINUTES=20
 	@cargo run --release -q -p pd-kv-transfer --example soak -- --minutes $(or $(MINUTES),20)
 
+.PHONY: fuzz
+fuzz: rust cxx ## Every parser of untrusted bytes under libFuzzer; SECONDS=60 for each, ONLY="name" for a part, COVERAGE=0 for random changes instead
+	@COVERAGE=$(COVERAGE) scripts/fuzz.sh $(or $(SECONDS),60) $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/fuzz "$(ONLY)"
+
 .PHONY: kube-tools
 kube-tools: kube ## The programs of a cluster, built from Go modules once
 	@$(RELEASE)/pd-kube tools

@@ -83,4 +83,6 @@ impl Args {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

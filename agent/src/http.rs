@@ -90,3 +90,6 @@ async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     let message = format!("{} does not take {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message).with_code("method_not_allowed")
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -57,4 +57,6 @@ fn check_kind(document: &Value) -> Result<(), FieldErrors> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

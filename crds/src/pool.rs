@@ -132,7 +132,8 @@ impl PoolSpec {
 
     /// GPUs of one replica, where it runs on GPUs: one for each rank.
     pub fn ranks(&self) -> i64 {
-        [self.tp, self.pp, self.dp].map(i64::from).iter().product()
+        let sizes = [self.tp, self.pp, self.dp].map(i64::from);
+        sizes.into_iter().fold(1, i64::saturating_mul)
     }
 
     /// How much of a resource the worker's container may have.

@@ -55,7 +55,7 @@ pub struct RouterSpec {
     /// The Service in front of the routers.
     #[serde(default, skip_serializing_if = "RouterServiceSpec::is_default")]
     pub service: RouterServiceSpec,
-    /// Resources of the router's container. Default: requests of 100m CPU and 64Mi memory, no limits.
+    /// Resources of the router's container. Default: requests of 100m CPU and 64Mi memory, and a limit of memory by what it bounds itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::kube_schema::resource_requirements")]
     pub resources: Option<ResourceRequirements>,

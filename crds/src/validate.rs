@@ -228,7 +228,7 @@ fn check_scaling(
     let bounded = prefill.max_replicas.is_some() && decode.max_replicas.is_some();
     let scales = matches!(mode, ScalingMode::Auto | ScalingMode::Advise);
     report.unless(!scales || bounded, path, rules::AUTOSCALING_NEEDS_BOUNDS);
-    let least = least_gpus(prefill) + least_gpus(decode);
+    let least = least_gpus(prefill).saturating_add(least_gpus(decode));
     let covered = budget.max_gpus.is_none_or(|max| least <= i64::from(max));
     report.unless(covered, path, rules::BUDGET_COVERS_MINIMUM);
 }

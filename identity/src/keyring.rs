@@ -199,4 +199,6 @@ impl KeyUse {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

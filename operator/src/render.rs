@@ -103,4 +103,6 @@ fn yaml(object: &impl Serialize) -> Result<String, serde_saphyr::SerializeError>
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -125,4 +125,6 @@ fn unescape(text: &str) -> Cow<'_, str> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

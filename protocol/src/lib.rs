@@ -27,3 +27,6 @@ pub use role::Role;
 pub use room::BootstrapRoom;
 pub use secret::Secret;
 pub use transport::Transport;
+
+#[cfg(test)]
+mod fuzz;

@@ -322,4 +322,6 @@ fn get<const N: usize, T>(row: &[u8], at: usize, len: usize, read: fn([u8; N]) -
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

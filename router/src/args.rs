@@ -163,4 +163,6 @@ impl Args {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

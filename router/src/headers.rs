@@ -128,4 +128,6 @@ impl RequestId {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

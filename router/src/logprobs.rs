@@ -170,4 +170,6 @@ fn apply(body: &Bytes, edits: Edits) -> Bytes {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -289,4 +289,6 @@ impl From<SpliceError> for RequestError {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

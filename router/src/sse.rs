@@ -154,4 +154,6 @@ trait CopyAll: Buf + Sized {
 impl<B: Buf> CopyAll for B {}
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use pd_identity::{Clients, Peers};
 use pd_protocol::control::SessionId;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
 /// First bytes of every connection: what is not ours is closed.
@@ -101,7 +101,6 @@ pub(crate) async fn listen(
 }
 
 async fn greeted(stream: TcpStream, secrecy: &Secrecy) -> std::io::Result<(Hello, Stream)> {
-    let invalid = |what| std::io::Error::new(std::io::ErrorKind::InvalidData, what);
     tune(&stream)?;
     let is_plain = secrecy.plain_data && {
         let mut first = [0];
@@ -112,6 +111,19 @@ async fn greeted(stream: TcpStream, secrecy: &Secrecy) -> std::io::Result<(Hello
     } else {
         secrecy.peers.accept(stream, Clients::Required).await?
     };
+    let hello = read_hello(&mut stream).await?;
+    if is_plain && hello.kind != ConnectionKind::Data {
+        let message = "only data may come unencrypted";
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidData,
+            message,
+        ));
+    }
+    Ok((hello, stream))
+}
+
+async fn read_hello<R: AsyncRead + Unpin>(stream: &mut R) -> std::io::Result<Hello> {
+    let invalid = |what| std::io::Error::new(std::io::ErrorKind::InvalidData, what);
     let mut magic = [0; MAGIC.len()];
     stream.read_exact(&mut magic).await?;
     if &magic != MAGIC {
@@ -123,9 +135,6 @@ async fn greeted(stream: TcpStream, secrecy: &Secrecy) -> std::io::Result<(Hello
         3 => ConnectionKind::Polls,
         _ => return Err(invalid("unknown kind of connection")),
     };
-    if is_plain && kind != ConnectionKind::Data {
-        return Err(invalid("only data may come unencrypted"));
-    }
     let len = usize::from(stream.read_u16_le().await?);
     if len > SESSION_BYTES_MAX {
         return Err(invalid("session id too long"));
@@ -134,7 +143,7 @@ async fn greeted(stream: TcpStream, secrecy: &Secrecy) -> std::io::Result<(Hello
     stream.read_exact(&mut session).await?;
     let session = String::from_utf8(session).map_err(|_| invalid("session id is not UTF-8"))?;
     let session_id = SessionId(session);
-    Ok((Hello { kind, session_id }, stream))
+    Ok(Hello { kind, session_id })
 }
 
 /// The kernel answers for a frozen process, so this ends the connections of lost hosts only.
@@ -162,12 +171,8 @@ pub(crate) async fn connect(
         } else {
             secrecy.peers.connect(stream).await?
         };
-        let session = session_id.0.as_bytes();
-        let len = u16::try_from(session.len()).map_err(std::io::Error::other)?;
-        let mut hello = MAGIC.to_vec();
-        hello.push(kind as u8);
-        hello.extend(len.to_le_bytes());
-        hello.extend(session);
+        let session_id = session_id.clone();
+        let hello = Hello { kind, session_id }.encode()?;
         stream.write_all(&hello).await?;
         stream.flush().await?;
         Ok(stream)
@@ -188,3 +193,20 @@ impl Secrecy {
         }
     }
 }
+
+// === impl Hello ===
+
+impl Hello {
+    fn encode(&self) -> std::io::Result<Vec<u8>> {
+        let session = self.session_id.0.as_bytes();
+        let len = u16::try_from(session.len()).map_err(std::io::Error::other)?;
+        let mut hello = MAGIC.to_vec();
+        hello.push(self.kind as u8);
+        hello.extend(len.to_le_bytes());
+        hello.extend(session);
+        Ok(hello)
+    }
+}
+
+#[cfg(test)]
+mod fuzz;

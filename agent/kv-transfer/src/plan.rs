@@ -323,4 +323,6 @@ impl OwnedTail {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -137,7 +137,7 @@ pub(crate) fn sends(shard: Shard, src: RankOf<'_>, dst: RankOf<'_>) -> bool {
 /// token.
 pub(crate) fn brings_row(src: RankOf<'_>, dst: RankOf<'_>) -> bool {
     let stages = src.parallel.pp_size;
-    let is_last = dst.parallel.pp_size == stages || src.rank.pp_rank + 1 == stages;
+    let is_last = dst.parallel.pp_size == stages || stages.checked_sub(1) == Some(src.rank.pp_rank);
     is_last && src.rank.tp_rank == met_by(dst, src).start
 }
 

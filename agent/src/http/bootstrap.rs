@@ -8,6 +8,9 @@ use pd_protocol::workers::BootstrapFields;
 use pd_protocol::{BootstrapRoom, ports};
 use serde::Deserialize;
 
+/// Longest host, a name of DNS: each part has it.
+const HOST_BYTES_MAX: usize = 253;
+
 /// `bootstrap_host`, `bootstrap_port` and `bootstrap_room` as sent: one value, or one per part.
 #[derive(Debug, Default)]
 pub(crate) struct BootstrapBody {
@@ -56,6 +59,15 @@ impl BootstrapBody {
             return Ok(vec![None; parts]);
         }
         let host = self.host.ok_or_else(|| missing("bootstrap_host", role))?;
+        if let OneOrMany::One(host) = &host
+            && host.len() > HOST_BYTES_MAX
+        {
+            let message = format!(
+                "`bootstrap_host` has {} bytes; a host has at most {HOST_BYTES_MAX}",
+                host.len()
+            );
+            return Err(ApiError::field("bootstrap_host", message));
+        }
         let room = self.room.ok_or_else(|| missing("bootstrap_room", role))?;
         let port = self
             .port

@@ -47,12 +47,12 @@ fn probe(role: Role) -> Part {
         no_stop_trim: false,
     };
     Part {
-        item: Item {
+        item: Arc::new(Item {
             rid: "health".to_owned(),
             input_ids: vec![0],
-            sampling,
+            sampling: Arc::new(sampling),
             logprobs: LogprobOptions::default(),
-        },
+        }),
         bootstrap: (role != Role::Unified).then_some(fake),
         choice: 0,
     }

@@ -10,5 +10,5 @@ mod usage;
 
 pub(crate) use head::{FinishBody, Head, MetadataBody};
 pub(crate) use logprob::{TokenTexts, finite, shown};
-pub(crate) use request::{OpenAiRequest, choices};
+pub(crate) use request::{OpenAiRequest, check_rid, choices, parts};
 pub(crate) use usage::{Tally, Usage, UsageEvents};

@@ -10,20 +10,23 @@ use futures_util::stream::{self, BoxStream, SelectAll};
 use futures_util::{Stream, StreamExt};
 use pd_engine::engine::{GenerateRequest, LogprobOptions, TokenLogprob};
 use pd_protocol::workers::BootstrapFields;
+use std::sync::Arc;
 
 /// One requested prompt.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) rid: String,
     pub(crate) input_ids: Vec<u32>,
-    pub(crate) sampling: Sampling,
+    /// Of all prompts, unless each says its own.
+    pub(crate) sampling: Arc<Sampling>,
     pub(crate) logprobs: LogprobOptions,
 }
 
 /// One choice of one item, with the room of its KV.
 #[derive(Debug)]
 pub(crate) struct Part {
-    pub(crate) item: Item,
+    /// Shared: what does not fit the context is refused before it is copied.
+    pub(crate) item: Arc<Item>,
     pub(crate) bootstrap: Option<BootstrapFields>,
     pub(crate) choice: u32,
 }
@@ -111,7 +114,10 @@ impl Part {
         choices: u32,
         bootstrap: Vec<Option<BootstrapFields>>,
     ) -> Vec<Self> {
-        let choices_of = |item: Item| (0..choices).map(move |choice| (item.clone(), choice));
+        let choices_of = |item: Item| {
+            let item = Arc::new(item);
+            (0..choices).map(move |choice| (Arc::clone(&item), choice))
+        };
         let parts = items.into_iter().flat_map(choices_of);
         let part = |((item, choice), bootstrap)| Self {
             item,
@@ -147,8 +153,8 @@ fn submit(service: &Service, part: Part, dialect: Dialect) -> Result<Choice, Api
         .for_prompt(item.input_ids.len(), context_length);
     let max_new_tokens = sampling.max_new_tokens.unwrap_or(1);
     let submitted = service.engine.submit(GenerateRequest {
-        rid: item.rid,
-        input_ids: item.input_ids,
+        rid: item.rid.clone(),
+        input_ids: item.input_ids.clone(),
         sampling,
         logprobs: item.logprobs,
         bootstrap,

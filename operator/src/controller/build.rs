@@ -10,6 +10,7 @@ mod devices;
 pub(crate) mod group;
 pub(crate) mod history;
 pub(crate) mod host_network;
+mod memory;
 pub(crate) mod merge;
 mod model;
 mod neighbours;

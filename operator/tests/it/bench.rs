@@ -78,11 +78,16 @@ impl Bench {
     }
 
     pub(crate) fn start_with(&self, args: &[&str]) -> Operator {
+        self.start_logging_to(Stdio::inherit(), args)
+    }
+
+    pub(crate) fn start_logging_to(&self, log: Stdio, args: &[&str]) -> Operator {
         let mut process = self
             .command(&["local", "-f"])
             .arg(self.path("d.yaml"))
             .args(args)
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .expect("the operator starts");
         let out = process.stdout.take().expect("stdout is piped");

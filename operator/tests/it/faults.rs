@@ -77,6 +77,24 @@ async fn once_fails_with_a_worker_that_crashes() {
     );
 }
 
+#[tokio::test]
+async fn a_full_disk_under_the_log_harms_no_deployment() {
+    let bench = Bench::new("faults-full");
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut operator = bench.start_logging_to(full.into(), &["--listen", "127.0.0.1:0"]);
+    let status = bench.wait_ready(&ONE_EACH).await;
+    // Which is a line of the log.
+    signal(pid(&status, "decode"), "-KILL");
+    let healed = bench
+        .wait("ready again", |status| {
+            status["phase"] == "Ready" && status["pods"][0]["restarts"] == 1
+        })
+        .await;
+    operator.signal("-INT");
+    assert!(operator.wait().await.success());
+    wait_gone(&pids(&healed)).await;
+}
+
 #[test]
 fn an_error_that_cannot_be_written_is_an_exit_status_still() {
     let full = File::options().write(true).open("/dev/full").unwrap();

@@ -141,3 +141,6 @@ fn key(content: &[u8]) -> Result<Secret, SecretError> {
     key.check()?;
     Ok(key)
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -134,4 +134,6 @@ fn trailer_len(rest: &[u8], skipped_len: usize) -> Result<Option<usize>, ChunkEr
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

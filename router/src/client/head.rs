@@ -188,4 +188,6 @@ fn last_token(value: &HeaderValue) -> &[u8] {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -174,4 +174,6 @@ impl ChatTemplate {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

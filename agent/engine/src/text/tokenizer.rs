@@ -29,6 +29,9 @@ pub struct Tokenizer {
     eos_token: Option<String>,
 }
 
+/// Token ids are below this, as in the model's own configuration.
+const IDS_MAX: usize = 1 << 22;
+
 /// Why a vocabulary is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
@@ -72,7 +75,9 @@ struct Parts {
 // === impl Tokenizer ===
 
 impl Tokenizer {
-    fn new(parts: Parts) -> Self {
+    /// # Errors
+    /// Says which id is beyond what a table of all ids can hold.
+    fn new(parts: Parts) -> Result<Self, String> {
         let Parts {
             encoder,
             spelling,
@@ -89,9 +94,16 @@ impl Tokenizer {
             .collect();
         let len = encoder.get_vocab_size(true);
         let highest = added.keys().max().map_or(0, |id| *id as usize + 1);
-        let ids = 0..u32::try_from(len.max(highest)).expect("token ids are 32-bit numbers");
+        let end = len.max(highest);
+        if end > IDS_MAX {
+            return Err(format!(
+                "it has a token {}; ids are below {IDS_MAX}",
+                end - 1
+            ));
+        }
+        let ids = 0..u32::try_from(end).expect("they are few");
         let token_bytes = TokenBytes::new(ids.map(|id| encoder.id_to_token(id)), spelling);
-        Self {
+        Ok(Self {
             encoder,
             token_bytes,
             special,
@@ -99,7 +111,7 @@ impl Tokenizer {
             drops_first_space,
             bos_token,
             eos_token,
-        }
+        })
     }
 
     /// The ids of `text`. `add_special_tokens` adds the tokens that the model expects around a
@@ -224,5 +236,7 @@ impl Tokenizer {
     }
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;

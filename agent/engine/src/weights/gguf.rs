@@ -204,4 +204,6 @@ fn align(offset: u64, alignment: u64) -> u64 {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

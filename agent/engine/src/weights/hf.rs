@@ -182,4 +182,6 @@ fn format_of(dtype: Dtype) -> Option<WeightFormat> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

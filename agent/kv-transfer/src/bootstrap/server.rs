@@ -256,4 +256,6 @@ fn parse<T: serde::de::DeserializeOwned>(body: Body) -> Result<T, (StatusCode, S
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -149,4 +149,6 @@ fn page_list(bytes: &Bytes) -> Result<Vec<u32>, FrameError> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -264,4 +264,6 @@ impl SocketType {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

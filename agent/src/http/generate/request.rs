@@ -6,7 +6,7 @@ use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::fields::Scope;
 use crate::http::one_or_many::OneOrMany;
-use crate::http::openai::choices;
+use crate::http::openai::{check_rid, choices, parts};
 use crate::http::prompt::{Prompt, Prompts};
 use crate::http::sampling::{Sampling, SamplingBody};
 use crate::http::token_stream::Item;
@@ -16,6 +16,7 @@ use pd_protocol::BootstrapRoom;
 use pd_protocol::Role;
 use pd_protocol::workers::BootstrapFields;
 use serde::Deserialize;
+use std::sync::Arc;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct GenerateBody {
@@ -44,6 +45,26 @@ pub(crate) struct GenerateRequest {
     pub(crate) batch: bool,
 }
 
+/// A body whose texts are still to be tokenised.
+#[derive(Debug)]
+pub(crate) struct Understood {
+    pub(crate) prompts: Vec<Prompt>,
+    /// Of each prompt.
+    pub(crate) settings: Vec<Settings>,
+    pub(crate) choices: u32,
+    pub(crate) bootstrap: Vec<Option<BootstrapFields>>,
+    dialect: Dialect,
+    batch: bool,
+}
+
+/// What a request says of a prompt.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    rid: String,
+    pub(crate) sampling: Arc<Sampling>,
+    logprobs: LogprobOptions,
+}
+
 /// Spreads one setting over all `len` prompts.
 struct Spread {
     len: usize,
@@ -59,18 +80,48 @@ impl GenerateBody {
     /// # Errors
     /// 400 for contradictory fields, and for lists whose length differs from the prompts'.
     pub(crate) async fn read(
-        mut self,
+        self,
         service: &Service,
         role: Role,
     ) -> Result<GenerateRequest, ApiError> {
+        let Understood {
+            prompts,
+            settings,
+            choices,
+            bootstrap,
+            dialect,
+            batch,
+        } = self.understand(role)?;
+        let prompts = Prompt::encode(prompts, service, true, dialect).await?;
+        let item = |(input_ids, settings): (_, Settings)| Item {
+            rid: settings.rid,
+            input_ids,
+            sampling: settings.sampling,
+            logprobs: settings.logprobs,
+        };
+        Ok(GenerateRequest {
+            items: prompts.into_iter().zip(settings).map(item).collect(),
+            dialect,
+            choices,
+            bootstrap,
+            batch,
+        })
+    }
+
+    /// All but the tokens of texts.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn understand(mut self, role: Role) -> Result<Understood, ApiError> {
         let dialect = Dialect::generate(match self.text {
             Some(_) => "text",
             None => "input_ids",
         });
         let (prompts, is_list) = self.take_prompts()?;
-        let spread = Spread { len: prompts.len() };
-        let bodies = self.take_sampling(&spread)?;
-        let choices = choices_of(&bodies)?;
+        let len = parts(prompts.len(), 1)?;
+        let spread = Spread { len };
+        let (choices, samplings) = self.take_sampling(&spread)?;
+        let parts = parts(len, choices)?;
         let logprobs = self.take_logprobs(&spread)?;
         let rids = self.take_rids(&spread)?;
         let bootstrap = BootstrapBody {
@@ -78,22 +129,18 @@ impl GenerateBody {
             port: self.bootstrap_port,
             room: self.bootstrap_room,
         };
-        let bootstrap = bootstrap.resolve(role, prompts.len() * choices as usize)?;
-        let samplings = bodies.into_iter().map(Sampling::try_from);
-        let samplings = samplings.collect::<Result<Vec<Sampling>, ApiError>>()?;
-        let prompts = Prompt::encode(prompts, service, true, dialect).await?;
         let settings = samplings.into_iter().zip(logprobs).zip(rids);
-        let item = |(input_ids, ((sampling, logprobs), rid))| Item {
+        let settings = settings.map(|((sampling, logprobs), rid)| Settings {
             rid,
-            input_ids,
             sampling,
             logprobs,
-        };
-        Ok(GenerateRequest {
-            items: prompts.into_iter().zip(settings).map(item).collect(),
-            dialect,
+        });
+        Ok(Understood {
+            prompts,
+            settings: settings.collect(),
             choices,
-            bootstrap,
+            bootstrap: bootstrap.resolve(role, parts)?,
+            dialect,
             batch: is_list || choices > 1,
         })
     }
@@ -127,9 +174,21 @@ impl GenerateBody {
         Ok((prompts, is_list))
     }
 
-    fn take_sampling(&mut self, spread: &Spread) -> Result<Vec<SamplingBody>, ApiError> {
+    /// `n`, and the parameters of each prompt.
+    fn take_sampling(&mut self, spread: &Spread) -> Result<(u32, Vec<Arc<Sampling>>), ApiError> {
         let given = self.sampling_params.take();
-        spread.over("sampling_params", given, SamplingBody::default())
+        let bodies = match given.unwrap_or(OneOrMany::One(SamplingBody::default())) {
+            OneOrMany::One(body) => {
+                let choices = choices(body.n)?;
+                let sampling = Arc::new(Sampling::try_from(body)?);
+                return Ok((choices, vec![sampling; spread.len]));
+            }
+            many => spread.over("sampling_params", Some(many), SamplingBody::default())?,
+        };
+        let choices = choices_of(&bodies)?;
+        let samplings = bodies.into_iter();
+        let samplings = samplings.map(|body| Sampling::try_from(body).map(Arc::new));
+        Ok((choices, samplings.collect::<Result<_, ApiError>>()?))
     }
 
     fn take_logprobs(&mut self, spread: &Spread) -> Result<Vec<LogprobOptions>, ApiError> {
@@ -153,9 +212,14 @@ impl GenerateBody {
     fn take_rids(&mut self, spread: &Spread) -> Result<Vec<String>, ApiError> {
         match self.rid.take() {
             Some(OneOrMany::One(rid)) if spread.len > 1 => {
+                check_rid(&rid)?;
                 Ok((0..spread.len).map(|i| format!("{rid}_{i}")).collect())
             }
-            Some(given) => spread.over("rid", Some(given), String::new()),
+            Some(given) => {
+                let rids = spread.over("rid", Some(given), String::new())?;
+                rids.iter().try_for_each(|rid| check_rid(rid))?;
+                Ok(rids)
+            }
             None => {
                 let drawn = || format!("{:032x}", rand::random::<u128>());
                 Ok(std::iter::repeat_with(drawn).take(spread.len).collect())

@@ -43,12 +43,12 @@ pub(crate) async fn chat_completions(
         .take_bootstrap()
         .resolve(app.role, choices as usize)?;
     let input_ids = prompt(service, &mut request, dialect).await?;
-    let head = Head::new(&app, "chatcmpl-", request.rid.take());
+    let head = Head::new(&app, "chatcmpl-", request.rid.take())?;
     let tally = Tally::new(&[input_ids.len()], choices);
     let item = Item {
         rid: head.id.clone(),
         input_ids,
-        sampling,
+        sampling: Arc::new(sampling),
         logprobs,
     };
     let parts = Part::of(vec![item], choices, bootstrap);

@@ -4,7 +4,7 @@ mod answer;
 mod events;
 mod logprobs;
 
-use super::{Head, OpenAiRequest, Tally, TokenTexts};
+use super::{Head, OpenAiRequest, Tally, TokenTexts, parts};
 use crate::http::body::JsonBody;
 use crate::http::error::ApiError;
 use crate::http::prompt::{Prompt, Prompts};
@@ -32,17 +32,17 @@ pub(crate) async fn completions(
     request.check_model(&app.served_model_name)?;
     let dialect = request.dialect("prompt");
     let choices = request.choices()?;
-    let sampling = Sampling {
+    let sampling = Arc::new(Sampling {
         default_max_new_tokens: Some(MAX_TOKENS),
         ..Sampling::try_from(&mut request)?
-    };
+    });
     let logprobs = logprob_options(&request);
     let add_special_tokens = request.add_special_tokens.unwrap_or(true);
     let prompts = prompts(request.prompt.take())?;
+    let parts = parts(prompts.len(), choices)?;
     let prompts = Prompt::encode(prompts, service, add_special_tokens, dialect).await?;
-    let parts = prompts.len() * choices as usize;
     let bootstrap = request.take_bootstrap().resolve(app.role, parts)?;
-    let head = Head::new(&app, "cmpl-", request.rid.take());
+    let head = Head::new(&app, "cmpl-", request.rid.take())?;
     let echo = request.echo.unwrap_or(false);
     let answered = Answered {
         tally: Tally::new(&prompts.iter().map(Vec::len).collect::<Vec<_>>(), choices),
@@ -58,7 +58,7 @@ pub(crate) async fn completions(
     let item = |input_ids| Item {
         rid: answered.head.id.clone(),
         input_ids,
-        sampling: sampling.clone(),
+        sampling: Arc::clone(&sampling),
         logprobs,
     };
     let items = prompts.into_iter().map(item).collect();

@@ -1,6 +1,8 @@
 //! Fields that every answer and every event share.
 
+use super::request::check_rid;
 use crate::http::choice::Finish;
+use crate::http::error::ApiError;
 use crate::service::App;
 use pd_engine::engine::StopMatch;
 use serde::Serialize;
@@ -37,13 +39,17 @@ pub(crate) struct MetadataBody {
 
 impl Head {
     /// The id is the request's `rid`, or drawn.
-    pub(crate) fn new(app: &App, prefix: &str, rid: Option<String>) -> Self {
+    ///
+    /// # Errors
+    /// 400 for an id that is too long.
+    pub(crate) fn new(app: &App, prefix: &str, rid: Option<String>) -> Result<Self, ApiError> {
+        rid.as_deref().map_or(Ok(()), check_rid)?;
         let created = SystemTime::now().duration_since(UNIX_EPOCH);
-        Self {
+        Ok(Self {
             id: rid.unwrap_or_else(|| format!("{prefix}{:032x}", rand::random::<u128>())),
             created: created.map_or(0, |since| since.as_secs()),
             model: app.served_model_name.clone(),
-        }
+        })
     }
 }
 

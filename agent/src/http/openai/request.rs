@@ -11,6 +11,7 @@ use crate::http::fields::Scope;
 use crate::http::one_or_many::OneOrMany;
 use crate::http::prompt::Prompts;
 use crate::http::sampling::{Sampling, logit_bias, nucleus};
+use http::StatusCode;
 use pd_engine::model::config::SamplingDefaults;
 use pd_engine::sample::params::SamplingParams;
 use pd_protocol::BootstrapRoom;
@@ -198,6 +199,38 @@ impl<L> OpenAiRequest<L> {
 
 /// Largest number of choices per item; OpenAI's bound.
 const CHOICES_MAX: u32 = 128;
+
+/// Answers of one request; the router gives no more rooms to one.
+const PARTS_MAX: usize = 8192;
+/// Longest id of a request: each of its answers has it.
+const RID_BYTES_MAX: usize = 256;
+
+/// Answers to `items` prompts, checked before anything is made for each.
+///
+/// # Errors
+/// 400 beyond 8192.
+pub(crate) fn parts(items: usize, choices: u32) -> Result<usize, ApiError> {
+    let parts = items.saturating_mul(choices as usize);
+    if parts <= PARTS_MAX {
+        return Ok(parts);
+    }
+    let message =
+        format!("the request asks for {parts} answers; one request may ask for {PARTS_MAX}");
+    Err(ApiError::new(StatusCode::BAD_REQUEST, message))
+}
+
+/// # Errors
+/// 400 for an id beyond 256 bytes.
+pub(crate) fn check_rid(rid: &str) -> Result<(), ApiError> {
+    if rid.len() <= RID_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "`rid` has {} bytes; give at most {RID_BYTES_MAX}",
+        rid.len()
+    );
+    Err(ApiError::field("rid", message))
+}
 
 /// `n` within its bounds; 1 if absent.
 pub(crate) fn choices(n: Option<u32>) -> Result<u32, ApiError> {

@@ -4,7 +4,7 @@ use super::args::Args;
 use super::component::Component;
 use super::config::BuildConfig;
 use super::merge::merge_template;
-use super::{access, peers, placement, pod, revision, shared};
+use super::{access, memory, peers, placement, pod, revision, shared};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, PodTemplateSpec, Probe, ResourceRequirements,
@@ -17,7 +17,6 @@ use pd_crds::field::{FieldErrors, FieldPath};
 use pd_crds::limits::LimitsSpec;
 use pd_crds::router::{PoliciesSpec, RetriesSpec, RouterSpec};
 use pd_protocol::{labels, ports};
-use std::collections::BTreeMap;
 
 const ROUTER: Component = Component::Router;
 /// Name of the container that runs the router.
@@ -140,7 +139,7 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
         ports: Some(build_ports(router)),
         resources: resources
             .clone()
-            .or_else(|| config.discovery.then(own_requests)),
+            .or_else(|| config.discovery.then(|| own_resources(limits))),
         volume_mounts: access::mounts(router),
         startup_probe: Some(probe("/health", 1, 60)),
         readiness_probe: Some(probe("/ready", 1, 2)),
@@ -174,14 +173,15 @@ fn add_limits(args: &mut Args, limits: &LimitsSpec) {
     }
 }
 
-/// What a router is sure of where the spec says nothing, so that it is not the first to be killed: at
-/// 0.2 ms of CPU for a stream 100m are 500 streams a second, and 64 MiB are above what it took under the
-/// bench's load. It may take more.
-fn own_requests() -> ResourceRequirements {
-    let requests = [("cpu", "100m"), ("memory", "64Mi")];
-    let requests = requests.map(|(name, value)| (name.to_owned(), Quantity(value.to_owned())));
+/// What a router is sure of where the spec says nothing, so that it is not the first to be killed, and what it may take: at
+/// 0.2 ms of CPU for a stream 100m are 500 streams a second, and 64 MiB are above what it took under the bench's load.
+fn own_resources(limits: &LimitsSpec) -> ResourceRequirements {
+    let quantity = |(name, value): (&str, String)| (name.to_owned(), Quantity(value));
+    let requests = [("cpu", "100m".to_owned()), ("memory", "64Mi".to_owned())];
+    let limit = format!("{}Mi", memory::router_limit_mib(limits));
     ResourceRequirements {
-        requests: Some(BTreeMap::from(requests)),
+        requests: Some(requests.map(quantity).into()),
+        limits: Some([("memory", limit)].map(quantity).into()),
         ..ResourceRequirements::default()
     }
 }

@@ -35,6 +35,9 @@ fn generation_config(folder: &Path) -> Result<Option<Fields>, ConfigError> {
     path.exists().then(|| Fields::read(&path)).transpose()
 }
 
+/// Below it a number is 0 in 32 bits.
+const LEAST: f64 = f32::MIN_POSITIVE as f64;
+
 fn sampling(fields: &Fields) -> Result<SamplingDefaults, ConfigError> {
     let number = |key: &str, is_fit: fn(f64) -> bool, expected: &str| match fields.number(key)? {
         Some(number) if !is_fit(number) => Err(fields.expect(key, &Value::from(number), expected)),
@@ -42,14 +45,18 @@ fn sampling(fields: &Fields) -> Result<SamplingDefaults, ConfigError> {
     };
     let top_k = fields.size_opt("top_k")?;
     Ok(SamplingDefaults {
-        temperature: number("temperature", |n| n >= 0.0, "0 or more")?,
-        top_p: number("top_p", |n| n > 0.0 && n <= 1.0, "above 0, up to 1")?,
+        temperature: number(
+            "temperature",
+            |n| (0.0..=f64::from(f32::MAX)).contains(&n),
+            "0 or more, as far as 32 bits reach",
+        )?,
+        top_p: number("top_p", |n| (LEAST..=1.0).contains(&n), "above 0, up to 1")?,
         // Hugging Face's 0 means all tokens, like an absent key.
         top_k: top_k.and_then(|k| i32::try_from(k).ok().filter(|&k| k > 0)),
         min_p: number("min_p", |n| (0.0..=1.0).contains(&n), "0 to 1")?,
         repetition_penalty: number(
             "repetition_penalty",
-            |n| n > 0.0 && n <= 2.0,
+            |n| (LEAST..=2.0).contains(&n),
             "above 0, up to 2",
         )?,
     })
@@ -196,3 +203,6 @@ fn llama3_scaling(parameters: &Fields) -> Result<RopeScaling, ConfigError> {
         original_context_len: parameters.positive("original_max_position_embeddings")?,
     })
 }
+
+#[cfg(test)]
+mod fuzz;

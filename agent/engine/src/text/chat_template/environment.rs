@@ -14,6 +14,9 @@ use std::time::SystemTime;
 /// A template that runs longer than this is broken or hostile.
 const MAX_STEPS: u64 = 50_000_000;
 
+/// Widest indent of JSON: it may be a client's variable, and each line of each level takes as much.
+const INDENT_MAX: usize = 32;
+
 /// JSON on one line with spaces after `,` and `:`, as Python's `json.dumps` writes it.
 struct PythonFormatter;
 
@@ -45,6 +48,10 @@ fn raise_exception(message: String) -> Result<Value, Error> {
 
 fn tojson(value: &Value, kwargs: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = kwargs.get("indent")?;
+    if let Some(indent) = indent.filter(|&indent| indent > INDENT_MAX) {
+        let reason = format!("tojson: indent is {indent}; at most {INDENT_MAX} are written");
+        return Err(Error::new(ErrorKind::InvalidOperation, reason));
+    }
     // Text is never escaped to ASCII here, and keys keep their order.
     let _: Option<bool> = kwargs.get("ensure_ascii")?;
     kwargs.assert_all_used()?;

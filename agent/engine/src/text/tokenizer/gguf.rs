@@ -65,7 +65,7 @@ impl Tokenizer {
         let bos = token("tokenizer.ggml.bos_token_id")?;
         let eos = token("tokenizer.ggml.eos_token_id")?;
         let adds_bos = source.read(gguf.metadata().flag("tokenizer.ggml.add_bos_token"))?;
-        Ok(Self::new(Parts {
+        let tokenizer = Self::new(Parts {
             encoder,
             spelling: Spelling::ByteLevel,
             drops_first_space: false,
@@ -75,7 +75,8 @@ impl Tokenizer {
                 .filter(|_| adds_bos == Some(true)),
             bos_token: bos.map(|(_, name)| name),
             eos_token: eos.map(|(_, name)| name),
-        }))
+        });
+        tokenizer.map_err(|reason| source.invalid(reason))
     }
 }
 

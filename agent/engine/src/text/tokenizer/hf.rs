@@ -1,8 +1,10 @@
 //! The tokenizer of a Hugging Face folder.
 
 use super::{Parts, Spelling, Tokenizer, TokenizerError};
+use serde::Deserialize;
 use serde_json::Value;
 use std::fs;
+use std::panic::catch_unwind;
 use std::path::Path;
 
 // === impl Tokenizer ===
@@ -22,8 +24,8 @@ impl Tokenizer {
             path: path.clone(),
             reason,
         };
-        let mut encoder = tokenizers::Tokenizer::from_bytes(&bytes)
-            .map_err(|error| invalid(error.to_string()))?;
+        refuse_tables(&bytes, &path)?;
+        let mut encoder = read_encoder(&bytes).map_err(invalid)?;
         // The engine checks a prompt's length; it must not be truncated or padded here.
         encoder
             .with_truncation(None)
@@ -31,14 +33,53 @@ impl Tokenizer {
         encoder.with_padding(None);
         let (spelling, drops_first_space) = spelling(&encoder, &path)?;
         let config = read_config(folder)?;
-        Ok(Self::new(Parts {
+        let tokenizer = Self::new(Parts {
             encoder,
             spelling,
             drops_first_space,
             prompt_prefix: None,
             bos_token: special_token(&config, "bos_token"),
             eos_token: special_token(&config, "eos_token"),
-        }))
+        });
+        tokenizer.map_err(invalid)
+    }
+}
+
+/// The table of a `Precompiled` normalizer says its own size, and the library reserves as much. No family
+/// that the engine runs has one.
+fn refuse_tables(bytes: &[u8], path: &Path) -> Result<(), TokenizerError> {
+    #[derive(Deserialize)]
+    struct File {
+        normalizer: Option<Value>,
+    }
+    let read: serde_json::Result<File> = serde_json::from_slice(bytes);
+    let file = read.map_err(|error| TokenizerError::Invalid {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let normalizer = file.normalizer.unwrap_or_default();
+    let mut parts = vec![&normalizer];
+    while let Some(part) = parts.pop() {
+        if part["type"] == "Precompiled" || !part["precompiled_charsmap"].is_null() {
+            return Err(TokenizerError::Unsupported {
+                path: path.to_owned(),
+                key: "normalizer",
+                value: "Precompiled".to_owned(),
+                supported: "all others",
+            });
+        }
+        parts.extend(part["normalizers"].as_array().into_iter().flatten());
+    }
+    Ok(())
+}
+
+/// The library panics at some files that it cannot read (`tokenizers` 0.22, `decoders/mod.rs`): a file of a supplier is
+/// refused like any other that makes no sense.
+fn read_encoder(bytes: &[u8]) -> Result<tokenizers::Tokenizer, String> {
+    let read = catch_unwind(|| tokenizers::Tokenizer::from_bytes(bytes));
+    match read {
+        Ok(read) => read.map_err(|error| error.to_string()),
+        Err(_) => Err("the tokenizer library cannot read it".to_owned()),
     }
 }
 

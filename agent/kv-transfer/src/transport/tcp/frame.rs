@@ -80,4 +80,6 @@ impl FrameHeader {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

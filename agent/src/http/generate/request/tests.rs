@@ -1,6 +1,7 @@
 //! Single and batched bodies of `/generate`.
 
 use super::*;
+use serde_json::json;
 
 fn body(json: &str) -> GenerateBody {
     crate::http::body::parse(json.as_bytes()).unwrap()
@@ -65,8 +66,40 @@ fn one_id_for_several_prompts_is_numbered() {
 
 #[test]
 fn n_is_one_for_the_whole_request() {
-    let bodies = body(r#"{"sampling_params": [{"n": 2}, {"n": 3}]}"#)
-        .take_sampling(&Spread { len: 2 })
+    let differing =
+        body(r#"{"sampling_params": [{"n": 2}, {"n": 3}]}"#).take_sampling(&Spread { len: 2 });
+    assert!(refusal(differing).contains("same for every prompt"));
+}
+
+#[test]
+fn parameters_of_all_prompts_are_held_once() {
+    let (_, samplings) = body(r#"{"sampling_params": {"logit_bias": {"5": 1.0}}}"#)
+        .take_sampling(&Spread { len: 3 })
         .unwrap();
-    assert!(refusal(choices_of(&bodies)).contains("same for every prompt"));
+    assert!(Arc::ptr_eq(&samplings[0], &samplings[2]));
+}
+
+#[test]
+fn more_answers_than_a_router_has_rooms_for_are_refused() {
+    let ask = |prompts: usize, n: u32| {
+        let texts = vec!["a"; prompts];
+        let asked = json!({"text": texts, "sampling_params": {"n": n}});
+        body(&asked.to_string())
+            .understand(Role::Unified)
+            .map(|_| ())
+    };
+    assert!(ask(64, 128).is_ok());
+    let message = "the request asks for 8320 answers; one request may ask for 8192";
+    assert_eq!(refusal(ask(65, 128)), message);
+    assert!(ask(8193, 1).is_err());
+}
+
+#[test]
+fn ids_that_every_answer_would_repeat_at_length_are_refused() {
+    let rid = "r".repeat(257);
+    for given in [json!(rid), json!([rid, "r"])] {
+        let asked = json!({"text": ["a", "b"], "rid": given}).to_string();
+        let refused = body(&asked).understand(Role::Unified).map(|_| ());
+        assert_eq!(refusal(refused), "`rid` has 257 bytes; give at most 256");
+    }
 }

@@ -103,13 +103,14 @@ fn several_of_a_kind_spread_over_nodes_where_there_is_room() {
 }
 
 #[test]
-fn a_router_is_sure_of_a_little_unless_the_user_says_what() {
+fn a_router_is_sure_of_a_little_and_may_take_the_sum_of_its_bounds_unless_the_user_says_what() {
     let mut deployment = mk_example("smollm2");
     let resources = |deployment: &PdDeployment| {
         let spec = router_spec(deployment);
         json!(spec.containers[0].resources)
     };
-    let own = json!({"requests": {"cpu": "100m", "memory": "64Mi"}});
+    let own =
+        json!({"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "1408Mi"}});
     assert_eq!(resources(&deployment), own);
     let users = json!({"limits": {"memory": "1Gi"}});
     deployment.spec.router.resources = serde_json::from_value(users.clone()).unwrap();
