@@ -22,11 +22,13 @@ fn main() -> ExitCode {
         Some(args) => kv_probe::run(&args),
         None => wiring::run(&args::Args::from_command_line()),
     };
-    match ended {
+    let code = match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             tracing::error!("{why:#}");
             ExitCode::FAILURE
         }
-    }
+    };
+    pd_log::flush();
+    code
 }

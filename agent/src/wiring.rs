@@ -15,7 +15,6 @@ use crate::service::{App, AppSpec, Service};
 use anyhow::{Context, Result};
 use pd_engine::engine::{Engine, EngineConfig, EngineInfo};
 use pd_kv_transfer::BootstrapServer;
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
@@ -202,12 +201,6 @@ pub(crate) fn log_to_stderr(filter: &str) -> Result<()> {
     let filter = EnvFilter::try_new(filter).with_context(|| {
         format!("--log-level {filter} is neither a level (error, warn, info, debug, trace) nor a directive")
     })?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // The error about a failed log write would go to stderr too, and panic there.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    pd_log::init(filter);
     Ok(())
 }

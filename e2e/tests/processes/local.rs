@@ -16,7 +16,7 @@ use std::time::Duration;
 const RECONCILED_WITHIN: Duration = Duration::from_secs(60);
 const CLIENTS: u64 = 3;
 
-fn deployment(prefill: u32, decode: u32) -> String {
+pub(crate) fn deployment(prefill: u32, decode: u32) -> String {
     let model = binaries::tiny_model("tiny-llama");
     format!(
         "apiVersion: pdserve.io/v1alpha1

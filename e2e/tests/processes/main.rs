@@ -5,3 +5,4 @@ mod bad_input;
 mod equality;
 mod faults;
 mod local;
+mod logs;
