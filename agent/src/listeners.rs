@@ -5,7 +5,7 @@ use crate::args::Args;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::serve::ListenerExt;
-use pd_http::{Limits, connections_for};
+use pd_http::{Limits, ListenerMetrics, connections_for};
 use pd_protocol::Role;
 use std::net::{IpAddr, SocketAddr};
 use tokio::net::TcpListener;
@@ -87,7 +87,12 @@ pub(crate) async fn bind(host: IpAddr, port: u16, flag: &str) -> Result<TcpListe
 }
 
 /// Serves `router` until `end`, then lets open requests finish.
-pub(crate) async fn serve(listener: TcpListener, router: Router, end: CancellationToken) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    metrics: ListenerMetrics,
+    end: CancellationToken,
+) {
     // Events are small and must not be delayed to share packets.
     let listener = listener.tap_io(|stream| {
         if let Err(why) = stream.set_nodelay(true) {
@@ -98,5 +103,5 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, end: Cancellati
         connections: connections_for(CONNECTIONS_MAX, 1) / 2,
         ..Limits::default()
     };
-    pd_http::serve(listener, router, limits, end).await;
+    pd_http::serve(listener, router, (limits, metrics), end).await;
 }

@@ -77,7 +77,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
         failed = server_failed(&mut servers) => return Err(failed),
         () = signals.next() => return Ok(()),
     };
-    let mut bootstrap = start_bootstrap(bootstrap, service.engine.info())?;
+    let mut bootstrap = start_bootstrap(bootstrap, service.engine.info(), &app)?;
     let transfer_failed = service.engine.transfer_failed();
     app.open(service);
     log_ready(&app, started, sizes);
@@ -131,8 +131,9 @@ fn spawn_servers(
     let mut servers = JoinSet::new();
     for (name, listener, router) in [("HTTP", http, api), ("admin", admin, admin_api)] {
         let end = end.clone();
+        let metrics = app.metrics.connections.listener(&name.to_lowercase());
         servers.spawn(async move {
-            serve(listener, router, end).await;
+            serve(listener, router, metrics, end).await;
             name
         });
     }
@@ -151,10 +152,12 @@ async fn load(config: EngineConfig) -> Result<Service> {
 fn start_bootstrap(
     listener: Option<TcpListener>,
     info: &EngineInfo,
+    app: &App,
 ) -> Result<Option<BootstrapServer>> {
     let start = |listener: TcpListener| {
         let listener = listener.into_std()?;
-        BootstrapServer::start(listener, &info.boot_id, &info.kv_compat)
+        let metrics = app.metrics.bootstrap.clone();
+        BootstrapServer::start_counted(listener, &info.boot_id, &info.kv_compat, metrics)
     };
     let started = listener.map(start).transpose();
     started.context("cannot serve the bootstrap table")

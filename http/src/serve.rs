@@ -2,6 +2,7 @@
 
 use crate::body::{AnswerBody, RequestBody};
 use crate::connections::{Connection, Connections, Limits, Order, Refusal, Room};
+use crate::metrics::ListenerMetrics;
 use crate::watched::Watched;
 use axum::Router;
 use axum::body::Body;
@@ -33,11 +34,15 @@ const REFUSAL_BODY: &str = r#"{"error":{"message":"this server has as many conne
 
 /// Serves `app` until `end`, then finishes the answers in flight. Handlers may ask for the client's address with
 /// [`ConnectInfo`].
-pub async fn serve<L>(mut listener: L, app: Router, limits: Limits, end: CancellationToken)
-where
+pub async fn serve<L>(
+    mut listener: L,
+    app: Router,
+    (limits, metrics): (Limits, ListenerMetrics),
+    end: CancellationToken,
+) where
     L: Listener<Addr = SocketAddr>,
 {
-    let connections = Connections::new(limits);
+    let connections = Connections::new(limits, metrics);
     let tasks = TaskTracker::new();
     let mut sweep = interval(SWEEP_INTERVAL);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -72,11 +77,11 @@ async fn run<I>(io: I, peer: SocketAddr, connection: Arc<Connection>, app: Route
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limits = connection.limits();
     let service = service_fn(|request: Request<Incoming>| {
         connection.serves();
         let connection = Arc::clone(&connection);
-        let mut request = request.map(|body| Body::new(RequestBody::new(body, limits.body)));
+        let body = Arc::clone(&connection);
+        let mut request = request.map(|inner| Body::new(RequestBody::new(inner, body)));
         request.extensions_mut().insert(ConnectInfo(peer));
         let mut app = app.clone();
         async move {
@@ -93,6 +98,7 @@ where
         .header_read_timeout(None)
         .serve_connection(io, service);
     let mut serving = pin!(serving);
+    let _open = Open(&connection);
     let mut finishes = false;
     let ended = poll_fn(|cx| {
         match connection.order(cx.waker()) {
@@ -111,7 +117,15 @@ where
         Some(Err(error)) => tracing::debug!(%peer, %error, "connection ended early"),
         None => tracing::debug!(%peer, "closed a connection whose client let it wait"),
     }
-    connection.close();
+}
+
+/// A connection in the table; also a handler's panic takes it out.
+struct Open<'a>(&'a Connection);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// Answers a connection for which there is no room.

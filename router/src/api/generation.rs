@@ -38,12 +38,19 @@ async fn serve(router: &Arc<Router>, api: Api, request: Request) -> Response {
     let answer = answer(router, api, (head, body), accepted);
     let mut response = match timeout_at(deadline, answer).await {
         Ok(Ok(response)) => response,
-        Ok(Err(error)) => error.into_response(),
-        Err(_) => ApiError::timeout(router.request_timeout).into_response(),
+        Ok(Err(error)) => refused(router, error),
+        Err(_) => refused(router, ApiError::timeout(router.request_timeout)),
     };
     id.write_to(response.headers_mut());
     router.metrics.answered(api, response.status());
     response
+}
+
+fn refused(router: &Router, error: ApiError) -> Response {
+    if let Some(code) = error.own_code() {
+        router.metrics.refused(code);
+    }
+    error.into_response()
 }
 
 async fn answer(

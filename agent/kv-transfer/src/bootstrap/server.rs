@@ -2,8 +2,10 @@
 //! the parallel layout or one rank's address, `GET /health` says that prefill is there. Boot id
 //! and KV compatibility are response headers, because the JSON is SGLang's.
 
+use super::metrics::BootstrapMetrics;
 use super::table::{LookupError, RouteTable};
 use crate::clock::Instant;
+use crate::log_limit::LogLimit;
 use crate::net;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
@@ -42,6 +44,8 @@ type Body = Result<Bytes, BytesRejection>;
 struct Bootstrap {
     table: Arc<Mutex<RouteTable>>,
     identity: HeaderMap,
+    metrics: BootstrapMetrics,
+    log: Arc<LogLimit>,
 }
 
 // === impl BootstrapServer ===
@@ -59,6 +63,23 @@ impl BootstrapServer {
         Self::start_beside(listener, boot_id, kv_compat, Router::new())
     }
 
+    /// As [`Self::start`], with metrics that the caller reads.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_counted(
+        listener: std::net::TcpListener,
+        boot_id: &str,
+        kv_compat: &str,
+        metrics: BootstrapMetrics,
+    ) -> std::io::Result<Self> {
+        Self::serve(
+            listener,
+            router((boot_id, kv_compat), Router::new(), metrics.clone()),
+            metrics,
+        )
+    }
+
     /// As [`Self::start`], with `routes` on the same port; bodies are bounded alike.
     ///
     /// # Errors
@@ -69,15 +90,28 @@ impl BootstrapServer {
         kv_compat: &str,
         routes: Router,
     ) -> std::io::Result<Self> {
+        let metrics = BootstrapMetrics::unread();
+        Self::serve(
+            listener,
+            router((boot_id, kv_compat), routes, metrics.clone()),
+            metrics,
+        )
+    }
+
+    fn serve(
+        listener: std::net::TcpListener,
+        router: Router,
+        metrics: BootstrapMetrics,
+    ) -> std::io::Result<Self> {
         let local_addr = listener.local_addr()?;
         let listener = net::adopt(listener)?;
-        let router = router(boot_id, kv_compat, routes);
         let limits = Limits {
             connections: connections_for(CONNECTIONS_MAX, 1),
             ..Limits::default()
         };
         let end = CancellationToken::new();
-        let task = tokio::spawn(serve(listener, router, limits, end.clone()));
+        let counted = (limits, metrics.connections);
+        let task = tokio::spawn(serve(listener, router, counted, end.clone()));
         Ok(Self {
             local_addr,
             task,
@@ -98,7 +132,7 @@ impl BootstrapServer {
     }
 }
 
-fn router(boot_id: &str, kv_compat: &str, routes: Router) -> Router {
+fn router((boot_id, kv_compat): (&str, &str), routes: Router, metrics: BootstrapMetrics) -> Router {
     let mut identity = HeaderMap::new();
     for (name, value) in [(HEADER_BOOT_ID, boot_id), (HEADER_KV_COMPAT, kv_compat)] {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -108,6 +142,8 @@ fn router(boot_id: &str, kv_compat: &str, routes: Router) -> Router {
     let bootstrap = Bootstrap {
         table: Arc::new(Mutex::new(RouteTable::new(boot_id))),
         identity,
+        metrics,
+        log: Arc::default(),
     };
     Router::new()
         .route("/health", get(|| async { "OK" }))
@@ -131,7 +167,10 @@ async fn register(State(bootstrap): State<Bootstrap>, headers: HeaderMap, body: 
     match registered {
         Ok(()) => "OK".into_response(),
         Err(error) => {
-            tracing::warn!(%error, "refused the registration of a prefill rank");
+            bootstrap.metrics.refused.inc();
+            if let Some(left_out) = bootstrap.log.allows() {
+                tracing::warn!(%error, left_out, "refused the registration of a prefill rank");
+            }
             (StatusCode::BAD_REQUEST, error.to_string()).into_response()
         }
     }
