@@ -162,7 +162,9 @@ impl DecodeSide {
     fn on_connection(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
         let peer = self.peers.lock().get(&hello.session_id).cloned();
         let Some(peer) = peer.filter(|_| hello.kind == ConnectionKind::Data) else {
-            tracing::warn!(session = %hello.session_id, "closed the connection of an unknown session");
+            if let Some(left_out) = self.shared.log.allows() {
+                tracing::warn!(session = %hello.session_id, left_out, "closed the connection of an unknown session");
+            }
             return;
         };
         let rooms: Arc<dyn InboundRooms> = self.clone();

@@ -125,7 +125,9 @@ impl PrefillSide {
     fn on_connection(self: &Arc<Self>, hello: &Hello, stream: TcpStream) {
         let peer = self.peers.lock().get(&hello.session_id).cloned();
         let Some(peer) = peer.filter(|_| hello.kind == ConnectionKind::Liveness) else {
-            tracing::warn!(session = %hello.session_id, "closed the connection of an unknown session");
+            if let Some(left_out) = self.shared.log.allows() {
+                tracing::warn!(session = %hello.session_id, left_out, "closed the connection of an unknown session");
+            }
             return;
         };
         peer.attach();
