@@ -78,8 +78,16 @@ e2e-rdma: binaries ## Real verbs, and agents, between virtual hosts with Soft-Ro
 	@# The declarations of libibverbs against the header that was fetched.
 	CPATH=$(CACHE)/rdma/root/usr/include cargo test -q $(DEV_SET) --lib declarations -- --nocapture | grep -v '^$$\|running 0\| 0 passed'
 
+.PHONY: attacks
+attacks: attackers ## Every attack at its full count on router and workers, as root in memory cgroups; ONLY="words" for some
+	@$(RELEASE)/pd-attacks attacks $(ONLY)
+
 .PHONY: soak
-soak: rust ## Random requests and failures between pools of changing layouts; MINUTES=20
+soak: attackers ## Two pairs under load while the attacks take turns; SECONDS=3600, WARM_UP=600
+	@$(RELEASE)/pd-attacks soak --seconds $(SECONDS) --warm-up-seconds $(or $(WARM_UP),600)
+
+.PHONY: soak-transfer
+soak-transfer: rust ## Random requests and failures between pools of changing layouts; MINUTES=20
 	@cargo run --release -q -p pd-kv-transfer --example soak -- --minutes $(or $(MINUTES),20)
 
 .PHONY: kube-tools
@@ -161,6 +169,10 @@ manifests: kube ## Render manifests/ from the charts
 binaries: rust ## Release binaries under target/release; CUDA=1 for GPUs
 	@echo "building release binaries (the first build takes some minutes)"
 	@$(NVCC) cargo build --release $(DEMO_SET) --bin pd-agent --bin pd-router --bin pd-operator --bin pd-demo
+
+.PHONY: attackers
+attackers: rust
+	@$(NVCC) cargo build --release $(DEMO_SET) --bin pd-agent --bin pd-router --bin pd-attacks
 
 .PHONY: plugin
 plugin: rust ## kubectl-pd, under target/release
