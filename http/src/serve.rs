@@ -30,6 +30,9 @@ use tower::Service;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// A client that is refused reads why within this, or not at all.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
+/// Of a connection, what is read and not yet handed on; no head is longer. hyper's own bound is four times as much, which
+/// a thousand large bodies would take each.
+const READ_BYTES_MAX: usize = 128 << 10;
 const REFUSAL_BODY: &str = r#"{"error":{"message":"this server has as many connections as it takes; try again later","type":"overloaded_error","param":null,"code":"too_many_connections"}}"#;
 
 /// Serves `app` until `end`, then finishes the answers in flight. Handlers may ask for the client's address with
@@ -96,6 +99,7 @@ where
     // Deadlines are those of the sweep.
     let serving = http1::Builder::new()
         .header_read_timeout(None)
+        .max_buf_size(READ_BYTES_MAX)
         .serve_connection(io, service);
     let mut serving = pin!(serving);
     let _open = Open(&connection);

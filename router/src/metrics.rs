@@ -121,24 +121,6 @@ impl Metrics {
             let labels = ["worker", "role"];
             register(&registry, IntGaugeVec::new(opts(name, help), &labels))
         };
-        let refused = counts(
-            "refused_total",
-            "Requests that the router itself answered with an error, by the error's code.",
-            &["code"],
-        );
-        // A counter that appears with its first event would hide that event from `rate`.
-        for code in REFUSALS {
-            refused.with_label_values(&[code]);
-        }
-        let connections = ConnectionMetrics::new("pd_router");
-        for collector in connections
-            .collectors()
-            .into_iter()
-            .chain([pd_log::collector("pd_router")])
-        {
-            let registered = registry.register(collector);
-            registered.expect("each metric is registered once");
-        }
         let prefill_leg = seconds_opts("prefill_leg_seconds", "From dispatch to prefill's answer.");
         Self {
             requests: counts(
@@ -146,7 +128,7 @@ impl Metrics {
                 "Answers by their status.",
                 &["api", "status"],
             ),
-            refused,
+            refused: refusals(&registry),
             answers: counts(
                 "answers_total",
                 "Ends of answers that had begun.",
@@ -188,7 +170,7 @@ impl Metrics {
             worker_tokens: by_worker("worker_tokens", "Tokens in flight on a worker."),
             worker_serving: by_worker("worker_serving", "1 if requests are sent to the worker."),
             worker_circuit_open: by_worker("worker_circuit_open", "1 if its circuit is open."),
-            connections,
+            connections: shared_collectors(&registry),
             registry,
         }
     }
@@ -332,6 +314,31 @@ impl Default for Metrics {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// The router's own errors, by their codes.
+fn refusals(registry: &prometheus::Registry) -> IntCounterVec {
+    let opts = opts(
+        "refused_total",
+        "Requests that the router itself answered with an error, by the error's code.",
+    );
+    let refused = register(registry, IntCounterVec::new(opts, &["code"]));
+    // A counter that appears with its first event would hide that event from `rate`.
+    for code in REFUSALS {
+        refused.with_label_values(&[code]);
+    }
+    refused
+}
+
+/// What listeners and the log count.
+fn shared_collectors(registry: &prometheus::Registry) -> ConnectionMetrics {
+    let connections = ConnectionMetrics::new("pd_router");
+    let log = [pd_log::collector("pd_router")];
+    for collector in connections.collectors().into_iter().chain(log) {
+        let registered = registry.register(collector);
+        registered.expect("each metric is registered once");
+    }
+    connections
 }
 
 fn opts(name: &str, help: &str) -> Opts {

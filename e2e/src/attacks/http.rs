@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// Prompts that are on their way at once.
-const PROMPTS_AT_ONCE: usize = 8;
+const PROMPTS_AT_ONCE: usize = 4;
 const PROMPT_BYTES: usize = 32_000_000;
 /// Of a body that stops, the announced length and what comes of it.
 const BODY_BYTES: usize = 31_000_000;

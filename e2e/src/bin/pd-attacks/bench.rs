@@ -108,7 +108,10 @@ async fn measure(attack: Attack, args: &BenchArgs) -> Result<Row> {
     }
     let took = began.elapsed();
     let during = probe.stop().await;
+    // Others go on: an allocator gives memory back when it is used.
+    let probe = Probe::start(&url, &stand.known);
     sleep(LEFT_AFTER).await;
+    probe.stop().await;
     stand.check_alive()?;
     for worker in &stand.fleet.workers {
         quiet(&stand.fleet.client, &worker.url()).await?;

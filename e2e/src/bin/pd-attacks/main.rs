@@ -1,6 +1,8 @@
 //! Attacks a router and its workers, each process in a memory cgroup, and says what it cost others: `attacks` runs each
 //! attack at its full count, `soak` all of them in turn under a steady load.
 
+#![allow(clippy::print_stdout, reason = "its table is what it is for")]
+
 mod bench;
 mod probe;
 mod soak;
