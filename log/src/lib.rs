@@ -33,6 +33,8 @@ pub fn init(filter: EnvFilter) {
         .with_writer(|| Line)
         .with_ansi(io::stderr().is_terminal())
         .init();
+    // Its thread is there from the start, so that the number of threads says something.
+    LazyLock::force(&STDERR);
     // The default hook would wait for a reader, in the thread that panics.
     set_hook(Box::new(|panic| STDERR.push(&panic_report(panic))));
 }
