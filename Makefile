@@ -83,8 +83,16 @@ simulate: rust ## A deployment in one deterministic process, with faults; SEEDS=
 	@cargo build -q $(DEV_SET) --bin pd-simulation
 	@$(dir $(RELEASE))debug/pd-simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),10000))
 
+.PHONY: attacks
+attacks: attackers ## Every attack at its full count on router and workers, as root in memory cgroups; ONLY="words" for some
+	@$(RELEASE)/pd-attacks attacks $(ONLY)
+
 .PHONY: soak
-soak: rust ## Random requests and failures between pools of changing layouts; MINUTES=20
+soak: attackers ## Two pairs under load while the attacks take turns; SECONDS=3600, WARM_UP=600
+	@$(RELEASE)/pd-attacks soak --seconds $(SECONDS) --warm-up-seconds $(or $(WARM_UP),600)
+
+.PHONY: soak-transfer
+soak-transfer: rust ## Random requests and failures between pools of changing layouts; MINUTES=20
 	@cargo run --release -q -p pd-kv-transfer --example soak -- --minutes $(or $(MINUTES),20)
 
 .PHONY: fuzz
@@ -170,6 +178,10 @@ manifests: kube ## Render manifests/ from the charts
 binaries: rust ## Release binaries under target/release; CUDA=1 for GPUs
 	@echo "building release binaries (the first build takes some minutes)"
 	@$(NVCC) cargo build --release $(DEMO_SET) --bin pd-agent --bin pd-router --bin pd-operator --bin pd-demo
+
+.PHONY: attackers
+attackers: rust
+	@$(NVCC) cargo build --release $(DEMO_SET) --bin pd-agent --bin pd-router --bin pd-attacks
 
 .PHONY: plugin
 plugin: rust ## kubectl-pd, under target/release

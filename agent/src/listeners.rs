@@ -5,7 +5,7 @@ use crate::args::Args;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::serve::ListenerExt;
-use pd_http::{Limits, connections_for, serve_peers};
+use pd_http::{Limits, ListenerMetrics, connections_for, serve_peers};
 use pd_identity::{Clients, Peers};
 use pd_protocol::Role;
 use std::net::{IpAddr, SocketAddr};
@@ -93,6 +93,7 @@ pub(crate) async fn serve(
     listener: TcpListener,
     peers: Peers,
     router: Router,
+    metrics: ListenerMetrics,
     end: CancellationToken,
 ) {
     // Events are small and must not be delayed to share packets.
@@ -105,5 +106,6 @@ pub(crate) async fn serve(
         connections: connections_for(CONNECTIONS_MAX, 1) / 2,
         ..Limits::default()
     };
-    serve_peers(listener, peers, Clients::Optional, router, limits, end).await;
+    let clients = (peers, Clients::Optional);
+    serve_peers(listener, clients, router, (limits, metrics), end).await;
 }

@@ -18,16 +18,22 @@ mod wiring;
 
 use std::process::ExitCode;
 
+/// Gives memory back to the kernel soon after a burst of large or many requests, which glibc's keeps.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let ended = match kv_probe::KvProbeArgs::from_command_line() {
         Some(args) => kv_probe::run(&args),
         None => wiring::run(&args::Args::from_command_line()),
     };
-    match ended {
+    let code = match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             tracing::error!("{why:#}");
             ExitCode::FAILURE
         }
-    }
+    };
+    pd_log::flush();
+    code
 }

@@ -18,7 +18,6 @@ use pd_engine::engine::{Engine, EngineConfig, EngineInfo};
 use pd_identity::Peers;
 use pd_kv_transfer::BootstrapServer;
 use pd_protocol::Role;
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
@@ -88,7 +87,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
         failed = task_failed(&mut tasks) => return Err(failed),
         () = signals.next() => return Ok(()),
     };
-    let mut bootstrap = start_bootstrap(bootstrap, &app.peers, service.engine.info())?;
+    let mut bootstrap = start_bootstrap(bootstrap, &app, service.engine.info())?;
     let transfer_failed = service.engine.transfer_failed();
     app.open(service);
     log_ready(&app, started, sizes);
@@ -142,14 +141,15 @@ fn spawn_servers(
     let admin_api = crate::http::admin_api(Arc::clone(app), server.admin_token.clone());
     // Operators have no key; the admin API has a token for them.
     let servers = [
-        ("HTTP server", http, app.peers.clone(), api),
-        ("admin server", admin, Peers::Plain, admin_api),
+        ("HTTP server", "http", http, app.peers.clone(), api),
+        ("admin server", "admin", admin, Peers::Plain, admin_api),
     ];
     let mut tasks = JoinSet::new();
-    for (name, listener, peers, router) in servers {
+    for (name, label, listener, peers, router) in servers {
         let end = end.clone();
+        let metrics = app.metrics.connections.listener(label);
         tasks.spawn(async move {
-            serve(listener, peers, router, end).await;
+            serve(listener, peers, router, metrics, end).await;
             name
         });
     }
@@ -167,12 +167,14 @@ async fn load(config: EngineConfig) -> Result<Service> {
 /// request waits in the listener's backlog.
 fn start_bootstrap(
     listener: Option<TcpListener>,
-    peers: &Peers,
+    app: &App,
     info: &EngineInfo,
 ) -> Result<Option<BootstrapServer>> {
     let start = |listener: TcpListener| {
         let listener = listener.into_std()?;
-        BootstrapServer::start(listener, peers, &info.boot_id, &info.kv_compat)
+        let metrics = app.metrics.bootstrap.clone();
+        let identity = (&*info.boot_id, &*info.kv_compat);
+        BootstrapServer::start_counted(listener, &app.peers, identity, metrics)
     };
     let started = listener.map(start).transpose();
     started.context("cannot serve the bootstrap table")
@@ -229,12 +231,6 @@ pub(crate) fn log_to_stderr(filter: &str) -> Result<()> {
     let filter = EnvFilter::try_new(filter).with_context(|| {
         format!("--log-level {filter} is neither a level (error, warn, info, debug, trace) nor a directive")
     })?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // The error about a failed log write would go to stderr too, and panic there.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    pd_log::init(filter);
     Ok(())
 }

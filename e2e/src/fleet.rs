@@ -3,7 +3,7 @@
 use crate::address;
 use crate::binaries::binary;
 use crate::client::Client;
-use crate::process::Process;
+use crate::process::{LogTo, Process};
 use anyhow::{Context, Result, bail};
 use pd_protocol::Role;
 use pd_protocol::ports;
@@ -35,6 +35,8 @@ pub struct FleetSpec {
     pub router_authority: Option<PathBuf>,
     /// Program and flags that the agents run under, such as a sanitizer's; none if empty.
     pub agents_under: Vec<String>,
+    /// Where all of them log.
+    pub log_to: LogTo,
     /// Environment of the agents.
     pub env: Vec<(&'static str, String)>,
 }
@@ -68,6 +70,7 @@ impl FleetSpec {
             router_address: None,
             router_authority: None,
             agents_under: Vec::new(),
+            log_to: LogTo::Memory,
             env: Vec::new(),
         }
     }
@@ -116,7 +119,13 @@ impl FleetSpec {
             args.splice(0..0, flags.iter().cloned());
             program = under.into();
         }
-        let process = Process::spawn(&format!("{mode}@{address}"), &program, &args, &env)?;
+        let process = Process::spawn_logging(
+            &format!("{mode}@{address}"),
+            &program,
+            &args,
+            &env,
+            self.log_to,
+        )?;
         Ok(Worker {
             role,
             address,
@@ -170,7 +179,8 @@ impl FleetSpec {
         }
         args.extend(self.router_args.iter().cloned());
         let env = [(pd_protocol::labels::ENV_ADMIN_TOKEN, ADMIN_TOKEN)];
-        let mut router = Process::spawn("router", &binary("pd-router"), &args, &env)?;
+        let binary = binary("pd-router");
+        let mut router = Process::spawn_logging("router", &binary, &args, &env, self.log_to)?;
         let url = self.router_url(address);
         wait_healthy(&self.client()?, &url, "/ready", &mut router).await?;
         Ok(router)

@@ -2,6 +2,7 @@
 //! them as a client would, and breaks them on purpose.
 
 pub mod address;
+pub mod attacks;
 pub mod binaries;
 pub mod certs;
 pub mod client;

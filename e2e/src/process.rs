@@ -2,8 +2,11 @@
 
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::VecDeque;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, PipeReader, PipeWriter, Write, pipe};
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -20,6 +23,23 @@ pub struct Process {
     pub name: String,
     child: Child,
     log: Log,
+    _unread: Option<PipeReader>,
+}
+
+/// What is behind a process' standard output and error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogTo {
+    /// The last lines, for [`Process::log`].
+    #[default]
+    Memory,
+    /// The same, and every line on standard error as it comes.
+    Shown,
+    /// A disk without space.
+    FullDisk,
+    /// A pipe whose reader has gone.
+    ClosedPipe,
+    /// A full pipe whose reader reads nothing.
+    UnreadPipe,
 }
 
 // === impl Process ===
@@ -50,45 +70,39 @@ impl Process {
     /// # Errors
     /// When the binary cannot be started.
     pub fn spawn(name: &str, binary: &Path, args: &[String], env: &[(&str, &str)]) -> Result<Self> {
-        Self::start(name, binary, args, env, false)
+        Self::spawn_logging(name, binary, args, env, LogTo::Memory)
     }
 
-    /// As [`Process::spawn`], and shows every line on standard error as it comes.
+    /// As [`Process::spawn`], and logs to what the caller says.
     ///
     /// # Errors
     /// When the binary cannot be started.
-    pub fn spawn_shown(
+    pub fn spawn_logging(
         name: &str,
         binary: &Path,
         args: &[String],
         env: &[(&str, &str)],
+        log_to: LogTo,
     ) -> Result<Self> {
-        Self::start(name, binary, args, env, true)
-    }
-
-    fn start(
-        name: &str,
-        binary: &Path,
-        args: &[String],
-        env: &[(&str, &str)],
-        shown: bool,
-    ) -> Result<Self> {
+        let (stdout, stderr, unread) = log_to.open()?;
         let mut child = Command::new(binary)
             .args(args)
             .envs(env.iter().copied())
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stdout(stdout)
+            .stderr(stderr)
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("start {}", binary.display()))?;
         let log = Log::default();
+        let shown = log_to == LogTo::Shown;
         keep_lines(child.stdout.take(), &log, shown);
         keep_lines(child.stderr.take(), &log, shown);
         Ok(Self {
             name: name.to_owned(),
             child,
             log,
+            _unread: unread,
         })
     }
 
@@ -135,6 +149,50 @@ impl Process {
             Some(status) => bail!("{} exited ({status}); its log:\n{}", self.name, self.log()),
         }
     }
+}
+
+// === impl LogTo ===
+
+impl LogTo {
+    /// Standard output and error, and the end of a pipe that is to stay open.
+    fn open(self) -> Result<(Stdio, Stdio, Option<PipeReader>)> {
+        let of_pipe = |writer: PipeWriter| -> Result<(Stdio, Stdio)> {
+            Ok((writer.try_clone()?.into(), writer.into()))
+        };
+        Ok(match self {
+            Self::Memory | Self::Shown => (Stdio::piped(), Stdio::piped(), None),
+            Self::FullDisk => {
+                let full = OpenOptions::new().write(true).open("/dev/full")?;
+                (full.try_clone()?.into(), full.into(), None)
+            }
+            Self::ClosedPipe => {
+                let (stdout, stderr) = of_pipe(pipe()?.1)?;
+                (stdout, stderr, None)
+            }
+            Self::UnreadPipe => {
+                let (unread, writer) = pipe()?;
+                fill(&writer)?;
+                let (stdout, stderr) = of_pipe(writer)?;
+                (stdout, stderr, Some(unread))
+            }
+        })
+    }
+}
+
+/// Writes until the pipe takes no more.
+fn fill(mut pipe: &PipeWriter) -> Result<()> {
+    let flags = fcntl_getfl(pipe)?;
+    fcntl_setfl(pipe, flags | OFlags::NONBLOCK)?;
+    for size in [4096, 1] {
+        loop {
+            match pipe.write(&[b'.'; 4096][..size]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(fcntl_setfl(pipe, flags)?)
 }
 
 fn keep_lines(stream: Option<impl AsyncRead + Unpin + Send + 'static>, log: &Log, shown: bool) {

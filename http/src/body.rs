@@ -24,7 +24,7 @@ pin_project! {
     /// A request's body.
     pub(crate) struct RequestBody {
         inner: Incoming,
-        limit: Duration,
+        connection: Arc<Connection>,
         // Armed while a piece is waited for.
         #[pin]
         deadline: Option<Sleep>,
@@ -62,10 +62,10 @@ impl Error for Stalled {}
 // === impl RequestBody ===
 
 impl RequestBody {
-    pub(crate) fn new(inner: Incoming, limit: Duration) -> Self {
+    pub(crate) fn new(inner: Incoming, connection: Arc<Connection>) -> Self {
         Self {
             inner,
-            limit,
+            connection,
             deadline: None,
             is_waiting: false,
         }
@@ -85,18 +85,19 @@ impl Body for RequestBody {
             *this.is_waiting = false;
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
+        let limit = this.connection.limits().body;
         if this.deadline.is_none() {
-            this.deadline.set(Some(sleep(*this.limit)));
+            this.deadline.set(Some(sleep(limit)));
         } else if let (false, Some(deadline)) =
             (*this.is_waiting, this.deadline.as_mut().as_pin_mut())
         {
-            deadline.reset(Instant::now() + *this.limit);
+            deadline.reset(Instant::now() + limit);
         }
         *this.is_waiting = true;
         let deadline = this.deadline.as_pin_mut().expect("it was armed above");
         ready!(deadline.poll(cx));
-        let stalled = Stalled { limit: *this.limit };
-        Poll::Ready(Some(Err(stalled.into())))
+        this.connection.body_is_late();
+        Poll::Ready(Some(Err(Stalled { limit }.into())))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,5 +1,6 @@
 //! The open connections: how many there may be, what each client owes, and which end for it.
 
+use crate::metrics::{Ended, ListenerMetrics};
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -40,6 +41,7 @@ const REFUSALS: usize = 64;
 /// All connections of one listener.
 pub(crate) struct Connections {
     limits: Limits,
+    metrics: ListenerMetrics,
     began: Instant,
     open: Mutex<HashMap<u64, Arc<Connection>>>,
     next: AtomicU64,
@@ -115,9 +117,10 @@ impl Default for Limits {
 // === impl Connections ===
 
 impl Connections {
-    pub(crate) fn new(limits: Limits) -> Arc<Self> {
+    pub(crate) fn new(limits: Limits, metrics: ListenerMetrics) -> Arc<Self> {
         Arc::new(Self {
             limits,
+            metrics,
             began: Instant::now(),
             open: Mutex::default(),
             next: AtomicU64::new(0),
@@ -129,10 +132,11 @@ impl Connections {
     /// A place for a connection from `peer`.
     pub(crate) fn admit(self: &Arc<Self>, peer: IpAddr) -> Room {
         let mut open = self.open.lock();
-        if open.len() >= self.limits.connections && !make_room(&mut open, self.millis()) {
+        if open.len() >= self.limits.connections && !self.make_room(&mut open) {
             drop(open);
             return self.refuse();
         }
+        self.metrics.open.inc();
         let nr = self.next.fetch_add(1, Ordering::Relaxed);
         let connection = Arc::new(Connection {
             nr,
@@ -147,12 +151,43 @@ impl Connections {
         Room::For(connection)
     }
 
+    /// Ends some of the connections that wait for their clients, the longest first, of the address with the most of
+    /// them; says whether there were any.
+    fn make_room(&self, open: &mut HashMap<u64, Arc<Connection>>) -> bool {
+        let now = self.millis();
+        let mut waiting: HashMap<IpAddr, Vec<(u64, u64)>> = HashMap::new();
+        for (nr, connection) in &*open {
+            let (kind, since) = connection.owed();
+            if kind != SERVED && u128::from(now.saturating_sub(since)) > GRACE.as_millis() {
+                waiting
+                    .entry(connection.peer)
+                    .or_default()
+                    .push((since, *nr));
+            }
+        }
+        let Some(mut most) = waiting.into_values().max_by_key(Vec::len) else {
+            return false;
+        };
+        most.sort_unstable();
+        // The last ones of an address may be of clients that are just about to ask.
+        let ends = most.len().div_ceil(4).min(MADE_ROOM);
+        for (_, nr) in &most[..ends] {
+            if let Some(connection) = open.remove(nr) {
+                self.metrics.ended(Ended::Evicted);
+                connection.give(Order::Close);
+            }
+        }
+        true
+    }
+
     fn refuse(self: &Arc<Self>) -> Room {
         let under_way = self.refusals.fetch_add(1, Ordering::Relaxed);
         let refusal = Refusal(Arc::clone(self));
         if under_way < REFUSALS as u64 {
+            self.metrics.ended(Ended::Full);
             Room::Full(refusal)
         } else {
+            self.metrics.ended(Ended::Swamped);
             Room::Swamped
         }
     }
@@ -169,14 +204,16 @@ impl Connections {
             let (kind, since) = connection.owed();
             let unread_since = connection.unread_since.load(Ordering::Relaxed);
             let ends = match kind {
-                IDLE => is_over(since, idle),
-                HEAD => is_over(since, head),
-                _ => false,
-            } || unread_since > 0 && is_over(unread_since, read);
-            if ends {
+                IDLE if is_over(since, idle) => Some(Ended::Idle),
+                HEAD if is_over(since, head) => Some(Ended::Head),
+                _ if unread_since > 0 && is_over(unread_since, read) => Some(Ended::Unread),
+                _ => None,
+            };
+            if let Some(why) = ends {
+                self.metrics.ended(why);
                 connection.give(Order::Close);
             }
-            !ends
+            ends.is_none()
         });
     }
 
@@ -207,33 +244,6 @@ impl Connections {
         let since = self.began.elapsed().as_millis();
         u64::try_from(since).unwrap_or(u64::MAX / KINDS).max(1)
     }
-}
-
-/// Ends some of the connections that wait for their clients, the longest first, of the address with the most of them;
-/// says whether there were any. `now` is in milliseconds.
-fn make_room(open: &mut HashMap<u64, Arc<Connection>>, now: u64) -> bool {
-    let mut waiting: HashMap<IpAddr, Vec<(u64, u64)>> = HashMap::new();
-    for (nr, connection) in &*open {
-        let (kind, since) = connection.owed();
-        if kind != SERVED && u128::from(now.saturating_sub(since)) > GRACE.as_millis() {
-            waiting
-                .entry(connection.peer)
-                .or_default()
-                .push((since, *nr));
-        }
-    }
-    let Some(mut most) = waiting.into_values().max_by_key(Vec::len) else {
-        return false;
-    };
-    most.sort_unstable();
-    // The last ones of an address may be of clients that are just about to ask.
-    let ends = most.len().div_ceil(4).min(MADE_ROOM);
-    for (_, nr) in &most[..ends] {
-        if let Some(connection) = open.remove(nr) {
-            connection.give(Order::Close);
-        }
-    }
-    true
 }
 
 // === impl Connection ===
@@ -308,8 +318,14 @@ impl Connection {
         strangers.reason = format!("{}: {error}", self.peer);
     }
 
+    /// Notes that nothing of a request's body came for too long.
+    pub(crate) fn body_is_late(&self) {
+        self.table.metrics.bodies_late.inc();
+    }
+
     /// Forgets a connection that has ended.
     pub(crate) fn close(&self) {
+        self.table.metrics.open.dec();
         self.table.open.lock().remove(&self.nr);
     }
 }

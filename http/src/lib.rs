@@ -11,12 +11,14 @@
 mod body;
 mod connections;
 mod descriptors;
+mod metrics;
 mod serve;
 mod watched;
 
 pub use body::{Stalled, stalled};
 pub use connections::Limits;
 pub use descriptors::{connections_for, raise_limit};
+pub use metrics::{ConnectionMetrics, ListenerMetrics};
 pub use serve::{ClientPeer, serve, serve_peers};
 
 #[cfg(doc)]

@@ -2,6 +2,7 @@
 
 use crate::body::{AnswerBody, RequestBody};
 use crate::connections::{Connection, Connections, Limits, Order, Refusal, Room};
+use crate::metrics::ListenerMetrics;
 use crate::watched::Watched;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -31,6 +32,9 @@ use tower::Service;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// A client that is refused reads why within this, or not at all.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
+/// Of a connection, what is read and not yet handed on; no head is longer. hyper's own bound is four times as much, which
+/// a thousand large bodies would take each.
+const READ_BYTES_MAX: usize = 128 << 10;
 const REFUSAL_BODY: &str = r#"{"error":{"message":"this server has as many connections as it takes; try again later","type":"overloaded_error","param":null,"code":"too_many_connections"}}"#;
 
 /// Who a request is of, as an extension of it: the process at the other end, or `None` if that has not proven to have
@@ -48,11 +52,16 @@ struct Site {
 
 /// Serves `app` until `end`, then finishes the answers in flight. Handlers may ask for the client's address with
 /// [`ConnectInfo`].
-pub async fn serve<L>(listener: L, app: Router, limits: Limits, end: CancellationToken)
-where
+pub async fn serve<L>(
+    listener: L,
+    app: Router,
+    counted: (Limits, ListenerMetrics),
+    end: CancellationToken,
+) where
     L: Listener<Addr = SocketAddr>,
 {
-    serve_peers(listener, Peers::Plain, Clients::Optional, app, limits, end).await;
+    let strangers = (Peers::Plain, Clients::Optional);
+    serve_peers(listener, strangers, app, counted, end).await;
 }
 
 /// As [`serve`], but to those that `clients` lets in, over TLS, if `peers` have a key. Handlers may ask who a client is
@@ -60,15 +69,14 @@ where
 /// half a head; one that comes where there is no room is closed without an answer.
 pub async fn serve_peers<L>(
     mut listener: L,
-    peers: Peers,
-    clients: Clients,
+    (peers, clients): (Peers, Clients),
     app: Router,
-    limits: Limits,
+    (limits, metrics): (Limits, ListenerMetrics),
     end: CancellationToken,
 ) where
     L: Listener<Addr = SocketAddr>,
 {
-    let connections = Connections::new(limits);
+    let connections = Connections::new(limits, metrics);
     let tasks = TaskTracker::new();
     let mut sweep = interval(SWEEP_INTERVAL);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -162,12 +170,12 @@ async fn answer<I>(
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limits = connection.limits();
     let client = ClientPeer(io.peer());
     let service = service_fn(|request: Request<Incoming>| {
         connection.serves();
         let connection = Arc::clone(connection);
-        let mut request = request.map(|body| Body::new(RequestBody::new(body, limits.body)));
+        let body = Arc::clone(&connection);
+        let mut request = request.map(|inner| Body::new(RequestBody::new(inner, body)));
         request.extensions_mut().insert(ConnectInfo(peer));
         request.extensions_mut().insert(client);
         let mut app = app.clone();
@@ -182,8 +190,10 @@ where
     // Deadlines are those of the sweep.
     let serving = http1::Builder::new()
         .header_read_timeout(None)
+        .max_buf_size(READ_BYTES_MAX)
         .serve_connection(TokioIo::new(io), service);
     let mut serving = pin!(serving);
+    let _open = Open(&connection);
     let mut finishes = false;
     let ended = poll_fn(|cx| {
         match connection.order(cx.waker()) {
@@ -198,6 +208,15 @@ where
         serving.as_mut().poll(cx).map(Some)
     });
     Some(ended.await?.map_err(Into::into))
+}
+
+/// A connection in the table; also a handler's panic takes it out.
+struct Open<'a>(&'a Connection);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// Answers a connection for which there is no room.

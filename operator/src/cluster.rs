@@ -44,6 +44,7 @@ mod snapshot;
 pub(crate) mod status;
 mod status_inputs;
 mod version;
+mod vital_tasks;
 mod watches;
 mod workers;
 mod write;

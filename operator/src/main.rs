@@ -13,7 +13,6 @@ mod scaler;
 mod scrape;
 
 use clap::Parser;
-use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -25,25 +24,23 @@ fn main() -> ExitCode {
     let filter = match filter {
         Ok(filter) => filter,
         Err(error) => {
-            return failure(&format!("--log-level: {error}"));
+            let code = failure(&format!("--log-level: {error}"));
+            pd_log::flush();
+            return code;
         }
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // The report of a line that could not be written goes to stderr too, and would panic there.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-    match commands::execute(cli) {
+    pd_log::init(filter);
+    let code = match commands::execute(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => failure(&without_repeats(&why)),
-    }
+    };
+    pd_log::flush();
+    code
 }
 
-/// Says why the process fails. A closed stderr leaves the exit status to say it.
+/// Says why the process fails; if that cannot be written, the exit status says it alone.
 fn failure(why: &str) -> ExitCode {
-    let _closed = writeln!(std::io::stderr(), "error: {why}");
+    pd_log::to_stderr(format_args!("error: {why}"));
     ExitCode::FAILURE
 }
 

@@ -141,6 +141,14 @@ impl ApiError {
         self
     }
 
+    /// What programs know it by, if it is of the router.
+    pub(crate) fn own_code(&self) -> Option<&'static str> {
+        match &self.content {
+            Content::Own(object) => object.code,
+            Content::Worker { .. } => None,
+        }
+    }
+
     /// The error object; of a worker's answer, what it says.
     pub(crate) fn json(&self) -> String {
         match &self.content {

@@ -69,7 +69,6 @@ pub use router::Router;
 pub use server::{Server, Stopped};
 
 use anyhow::Context;
-use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -77,14 +76,15 @@ use tracing_subscriber::EnvFilter;
 /// Runs the router until SIGTERM; says on stderr what keeps it from starting, or which task it has
 /// lost.
 pub fn run(args: Args) -> ExitCode {
-    match try_run(args) {
+    let code = match try_run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // `eprintln!` would panic where stderr is full or closed; the exit code says it then.
-            let _ = writeln!(std::io::stderr(), "error: {}", in_one_line(&error));
+            pd_log::to_stderr(format_args!("error: {}", in_one_line(&error)));
             ExitCode::FAILURE
         }
-    }
+    };
+    pd_log::flush();
+    code
 }
 
 fn try_run(args: Args) -> anyhow::Result<()> {
@@ -93,13 +93,7 @@ fn try_run(args: Args) -> anyhow::Result<()> {
     if args.check {
         return Ok(args.into_config().map(drop)?);
     }
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // The report of a line that could not be written goes to stderr too, and would panic there.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    pd_log::init(filter);
     pd_http::raise_limit();
     report_substitutes(&args);
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -3,6 +3,7 @@
 use crate::policy::Load;
 use crate::request::Api;
 use http::StatusCode;
+use pd_http::{ConnectionMetrics, ListenerMetrics};
 use pd_protocol::Role;
 use pd_protocol::workers::{WorkerState, WorkerStatus};
 use prometheus::core::Collector;
@@ -17,11 +18,22 @@ const SECONDS: [f64; 16] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
 ];
 
+/// Codes of errors for which an operator may have to do something.
+const REFUSALS: [&str; 6] = [
+    "bodies_too_large",
+    "no_worker",
+    "queue_full",
+    "queue_timeout",
+    "timeout",
+    "too_many_open_files",
+];
+
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: prometheus::Registry,
     requests: IntCounterVec,
     answers: IntCounterVec,
+    refused: IntCounterVec,
     retries: IntCounter,
     leg_failures: IntCounterVec,
     handshake_failures: IntCounterVec,
@@ -38,6 +50,7 @@ pub(crate) struct Metrics {
     worker_tokens: IntGaugeVec,
     worker_serving: IntGaugeVec,
     worker_circuit_open: IntGaugeVec,
+    connections: ConnectionMetrics,
 }
 
 /// When the API's certificate counts; no series until there is one.
@@ -115,6 +128,7 @@ impl Metrics {
                 "Answers by their status.",
                 &["api", "status"],
             ),
+            refused: refusals(&registry),
             answers: counts(
                 "answers_total",
                 "Ends of answers that had begun.",
@@ -156,6 +170,7 @@ impl Metrics {
             worker_tokens: by_worker("worker_tokens", "Tokens in flight on a worker."),
             worker_serving: by_worker("worker_serving", "1 if requests are sent to the worker."),
             worker_circuit_open: by_worker("worker_circuit_open", "1 if its circuit is open."),
+            connections: shared_collectors(&registry),
             registry,
         }
     }
@@ -163,6 +178,10 @@ impl Metrics {
     pub(crate) fn answered(&self, api: Api, status: StatusCode) {
         let labels = [api.name(), status.as_str()];
         self.requests.with_label_values(&labels).inc();
+    }
+
+    pub(crate) fn refused(&self, code: &'static str) {
+        self.refused.with_label_values(&[code]).inc();
     }
 
     pub(crate) fn ended(&self, api: Api, outcome: Outcome, after: Duration) {
@@ -190,6 +209,11 @@ impl Metrics {
     pub(crate) fn leg_failed(&self, role: Role, kind: &str) {
         let labels = [role.as_str(), kind];
         self.leg_failures.with_label_values(&labels).inc();
+    }
+
+    /// The series of one listener.
+    pub(crate) fn connections(&self, listener: &str) -> ListenerMetrics {
+        self.connections.listener(listener)
     }
 
     pub(crate) fn handshake_failed(&self, fault: HandshakeFault) {
@@ -290,6 +314,31 @@ impl Default for Metrics {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// The router's own errors, by their codes.
+fn refusals(registry: &prometheus::Registry) -> IntCounterVec {
+    let opts = opts(
+        "refused_total",
+        "Requests that the router itself answered with an error, by the error's code.",
+    );
+    let refused = register(registry, IntCounterVec::new(opts, &["code"]));
+    // A counter that appears with its first event would hide that event from `rate`.
+    for code in REFUSALS {
+        refused.with_label_values(&[code]);
+    }
+    refused
+}
+
+/// What listeners and the log count.
+fn shared_collectors(registry: &prometheus::Registry) -> ConnectionMetrics {
+    let connections = ConnectionMetrics::new("pd_router");
+    let log = [pd_log::collector("pd_router")];
+    for collector in connections.collectors().into_iter().chain(log) {
+        let registered = registry.register(collector);
+        registered.expect("each metric is registered once");
+    }
+    connections
 }
 
 fn opts(name: &str, help: &str) -> Opts {

@@ -208,7 +208,7 @@ fn spawn_api<L: Listener<Addr = SocketAddr>>(
     let api = serve(
         listener,
         api::routes(Arc::clone(router)),
-        limits,
+        (limits, router.metrics.connections("api")),
         stop.clone(),
     );
     spawn_listener(&router.vitals, "API listener", stop, api)
@@ -242,11 +242,13 @@ fn spawn_admin_and_metrics(
         ..Limits::default()
     };
     let routes = admin::routes(Arc::clone(router));
-    let listener = serve(admin.tap_io(no_delay), routes, limits, end.clone());
+    let counted = (limits, router.metrics.connections("admin"));
+    let listener = serve(admin.tap_io(no_delay), routes, counted, end.clone());
     spawn_listener(&router.vitals, "admin listener", &end, listener);
     if let Some(listener) = prometheus {
         let routes = api::metrics_routes(Arc::clone(router));
-        let listener = serve(listener, routes, limits, end.clone());
+        let counted = (limits, router.metrics.connections("metrics"));
+        let listener = serve(listener, routes, counted, end.clone());
         spawn_listener(&router.vitals, "metrics listener", &end, listener);
     }
     end.drop_guard()

@@ -42,7 +42,7 @@ mod tasks;
 mod transport;
 mod transport_report;
 
-pub use bootstrap::BootstrapServer;
+pub use bootstrap::{BootstrapMetrics, BootstrapServer};
 pub use config::{
     BootstrapAddr, KvArgs, KvManagerConfig, RdmaConfig, TransferConfig, TransportChoice, Waker,
 };

@@ -8,6 +8,7 @@ use crate::decode_side::room::OfferedMemory;
 use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultInjection;
+use crate::log_limit::LogLimit;
 use crate::memory::Region;
 use crate::prefill_side::PrefillSide;
 use crate::receiver::{KvReceiver, ReceiverRequest};
@@ -69,6 +70,7 @@ impl KvManager {
             fabric,
             tasks: Tasks::new(handle.clone()),
             fault_injection,
+            log: LogLimit::default(),
         });
         let side = if runtime.is_some() {
             start_on(&handle, shared)?

@@ -93,6 +93,11 @@ impl TransferMetrics {
         self.0.series.rooms_failed.with_label_values(&labels).inc();
     }
 
+    /// Prefill takes no decode rank of this registration.
+    pub(crate) fn registration_refused(&self) {
+        self.0.series.registrations_refused.inc();
+    }
+
     pub(crate) fn fences(&self) -> &FenceMetrics {
         &self.0.series.fences
     }

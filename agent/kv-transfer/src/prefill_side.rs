@@ -130,7 +130,9 @@ impl PrefillSide {
             hello.kind == ConnectionKind::Liveness && peer.process == stream.peer()
         };
         let Some(peer) = peer.filter(is_its_own) else {
-            tracing::warn!(session = %hello.session_id, "closed the connection of an unknown session");
+            if let Some(left_out) = self.shared.log.allows() {
+                tracing::warn!(session = %hello.session_id, left_out, "closed the connection of an unknown session");
+            }
             return;
         };
         peer.attach();

@@ -3,6 +3,7 @@
 use crate::config::KvManagerConfig;
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultInjection;
+use crate::log_limit::LogLimit;
 use crate::memory::Region;
 use crate::plan::End;
 use crate::tasks::Tasks;
@@ -18,6 +19,8 @@ pub(crate) struct Shared {
     pub(crate) fabric: Option<Arc<Fabric>>,
     pub(crate) tasks: Tasks,
     pub(crate) fault_injection: FaultInjection,
+    /// Of lines about what strangers send.
+    pub(crate) log: LogLimit,
 }
 
 // === impl Shared ===

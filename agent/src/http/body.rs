@@ -8,9 +8,15 @@ use axum::extract::{FromRequest, Request};
 use http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use tokio::sync::Semaphore;
+
+/// Bodies beyond this take longer to parse than a token may wait: a millisecond.
+const LARGE_BYTES: usize = 256 << 10;
+/// Of those, one at a time: they take a core each, and others' tokens need the rest.
+static TURNS: Semaphore = Semaphore::const_new(1);
 
 /// What a route parses its body into.
-pub(crate) trait Body: DeserializeOwned {
+pub(crate) trait Body: DeserializeOwned + Send + 'static {
     /// The scope whose fields it may have.
     const SCOPE: Scope;
 }
@@ -36,7 +42,7 @@ impl<T: Body, S: Send + Sync> FromRequest<S> for JsonBody<T> {
             return Err(too_large(limit));
         }
         match Bytes::from_request(request, state).await {
-            Ok(bytes) => parse(&bytes).map(Self),
+            Ok(bytes) => parse_in_turn(bytes).await.map(Self),
             Err(refused) if refused.status() == StatusCode::PAYLOAD_TOO_LARGE => {
                 Err(too_large(limit.map_or(0, |l| l.0)))
             }
@@ -46,6 +52,22 @@ impl<T: Body, S: Send + Sync> FromRequest<S> for JsonBody<T> {
             }),
         }
     }
+}
+
+/// As [`parse`], and where that takes long off the HTTP threads, which must keep relaying tokens, one body at a time.
+async fn parse_in_turn<T: Body>(bytes: Bytes) -> Result<T, ApiError> {
+    if bytes.len() <= LARGE_BYTES {
+        return parse(&bytes);
+    }
+    let turn = TURNS.acquire().await.expect("it is never closed");
+    let parsing = tokio::task::spawn_blocking(move || {
+        let parsed = parse(&bytes);
+        drop(turn);
+        parsed
+    });
+    parsing
+        .await
+        .map_err(|why| ApiError::internal(format!("the body's parser panicked: {why}")))?
 }
 
 /// Reads `bytes` as JSON of shape `T`.

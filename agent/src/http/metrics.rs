@@ -5,6 +5,8 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header;
+use pd_http::ConnectionMetrics;
+use pd_kv_transfer::BootstrapMetrics;
 use prometheus::{Encoder, IntCounterVec, Opts, Registry, TextEncoder};
 use std::sync::Arc;
 
@@ -13,6 +15,8 @@ use std::sync::Arc;
 pub(crate) struct HttpMetrics {
     registry: Registry,
     responses: IntCounterVec,
+    pub(crate) connections: ConnectionMetrics,
+    pub(crate) bootstrap: BootstrapMetrics,
 }
 
 // === impl HttpMetrics ===
@@ -29,9 +33,18 @@ impl HttpMetrics {
         registry
             .register(Box::new(responses.clone()))
             .expect("a new registry holds no other metric");
+        let connections = ConnectionMetrics::new("pdserve");
+        let bootstrap = BootstrapMetrics::new(connections.listener("bootstrap"));
+        let others = [pd_log::collector("pdserve"), bootstrap.collector()];
+        for collector in connections.collectors().into_iter().chain(others) {
+            let registered = registry.register(collector);
+            registered.expect("a new registry holds no other metric");
+        }
         Self {
             registry,
             responses,
+            connections,
+            bootstrap,
         }
     }
 }

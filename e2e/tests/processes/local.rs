@@ -18,7 +18,7 @@ use std::time::Duration;
 const RECONCILED_WITHIN: Duration = Duration::from_secs(60);
 const CLIENTS: u64 = 3;
 
-fn deployment(name: &str, prefill: usize, decode: usize) -> String {
+pub(crate) fn deployment(name: &str, prefill: usize, decode: usize) -> String {
     let model = binaries::tiny_model("tiny-llama");
     format!(
         "apiVersion: pdserve.io/v1alpha1

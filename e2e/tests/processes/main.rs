@@ -1,7 +1,9 @@
 //! Proofs over real processes; `make e2e` builds the binaries and runs them.
 
 mod access;
+mod attacks;
 mod bad_input;
 mod equality;
 mod faults;
 mod local;
+mod logs;

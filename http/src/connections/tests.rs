@@ -8,10 +8,11 @@ fn from(last: u8) -> IpAddr {
 }
 
 fn mk(connections: usize) -> Arc<Connections> {
-    Connections::new(Limits {
+    let limits = Limits {
         connections,
         ..Limits::default()
-    })
+    };
+    Connections::new(limits, crate::metrics::uncounted())
 }
 
 fn admitted(table: &Arc<Connections>, peer: u8) -> Arc<Connection> {
@@ -42,6 +43,8 @@ async fn the_longest_waiting_of_the_address_with_the_most_makes_room() {
         [Order::Close, Order::Serve, Order::Serve]
     );
     assert_eq!((order(&one), order(&newest)), (Order::Serve, Order::Serve));
+    assert_eq!(table.metrics.number(Ended::Evicted), 1);
+    assert_eq!(table.metrics.number(Ended::Full), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,6 +60,7 @@ async fn where_all_are_served_one_more_is_refused_and_refusals_are_few() {
         }
     }
     assert!(matches!(table.admit(from(2)), Room::Swamped));
+    assert_eq!(table.metrics.number(Ended::Swamped), 1);
     refused.pop();
     assert!(matches!(table.admit(from(2)), Room::Full(_)));
     served[0].awaits_request();
@@ -98,6 +102,8 @@ async fn each_debt_has_its_deadline_and_a_served_request_has_none() {
     served.awaits_request();
     assert_eq!(ended(idle + tick).await, [true; 4]);
     assert_eq!(table.open.lock().len(), 0);
+    let ends = [Ended::Idle, Ended::Head, Ended::Unread].map(|why| table.metrics.number(why));
+    assert_eq!(ends, [2, 1, 1]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use axum::extract::{ConnectInfo, Request};
 use axum::routing::{get, post};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use pd_http::{Limits, serve, stalled};
+use pd_http::{ConnectionMetrics, Limits, serve, stalled};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -65,7 +65,12 @@ fn routes() -> Router {
         )
         .route("/endless", get(endless))
         .route("/slow", get(slow))
+        .route("/panic", get(panics))
         .route("/body", post(read_whole))
+}
+
+async fn panics() -> &'static str {
+    panic!("a handler's own")
 }
 
 async fn start(limits: Limits) -> Server {
@@ -223,4 +228,18 @@ async fn a_handler_may_ask_who_its_client_is() {
     let mut stream = server.ask("GET /peer HTTP/1.1\r\nhost: a\r\n\r\n").await;
     let own = stream.local_addr().expect("an address").to_string();
     assert!(answer(&mut stream).await.ends_with(&own));
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_leaves_its_place_to_others() {
+    let one = Limits {
+        connections: 1,
+        ..limits()
+    };
+    let server = start(one).await;
+    for _ in 0..2 {
+        let mut panicked = server.ask("GET /panic HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        assert_eq!(rest(&mut panicked).await, "");
+    }
+    assert!(answer(&mut server.ask(GET).await).await.ends_with("yes"));
 }

@@ -9,6 +9,7 @@ mod indexer;
 
 use super::version::resource_version;
 use super::version::version_of;
+use super::vital_tasks::VitalTasks;
 use futures::channel::mpsc;
 use futures::stream::BoxStream;
 use futures::{SinkExt, StreamExt};
@@ -123,10 +124,11 @@ pub(crate) fn watch<K: Child>(
     label: &str,
     notify: NotifyOf,
     keep: fn(K) -> K,
+    vital: &VitalTasks,
 ) -> Watch<K> {
     let config = watcher::Config::default().labels(label);
     let events = watcher(api, config).default_backoff().boxed();
-    index(K::kind(&()).into_owned(), events, notify, keep)
+    index(K::kind(&()).into_owned(), events, (notify, keep), vital)
 }
 
 /// Watches a kind of which only the metadata is read; the apiserver sends no more.
@@ -134,6 +136,7 @@ pub(crate) fn watch_metadata<K: Child>(
     client: &Client,
     namespace: Option<&str>,
     label: &str,
+    vital: &VitalTasks,
 ) -> Watch<Stored<K>> {
     let kind = ApiResource::erase::<K>(&());
     // Of no kind in particular, so that one watcher is compiled for all.
@@ -143,15 +146,16 @@ pub(crate) fn watch_metadata<K: Child>(
     };
     let config = watcher::Config::default().labels(label);
     let events = watcher(api, config).default_backoff().boxed();
-    index(kind.kind, events, NotifyOf::AllButStatus, Stored::of)
+    let kept = (NotifyOf::AllButStatus, Stored::of as fn(_) -> _);
+    index(kind.kind, events, kept, vital)
 }
 
 /// Keeps an index up to date from a watch.
 fn index<K, V>(
     kind: String,
     mut events: BoxStream<'static, watcher::Result<Event<K>>>,
-    notify: NotifyOf,
-    keep: fn(K) -> V,
+    (notify, keep): (NotifyOf, fn(K) -> V),
+    vital: &VitalTasks,
 ) -> Watch<V>
 where
     K: Resource + Send + 'static,
@@ -166,7 +170,7 @@ where
     };
     let (mut changed_tx, changed) = mpsc::channel(CHANGED_MAX);
     let (synced_tx, synced) = oneshot::channel();
-    tokio::spawn(async move {
+    vital.spawn("watch", async move {
         let mut synced_tx = Some(synced_tx);
         while let Some(event) = events.next().await {
             let event = match event {

@@ -1,6 +1,7 @@
 //! The operator's own HTTP port: is it alive, is it ready, how does it fare.
 
 use super::metrics::Metrics;
+use super::vital_tasks::VitalTasks;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -30,7 +31,11 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// Listens until the process ends.
-    pub(crate) async fn start(address: SocketAddr, metrics: Arc<Metrics>) -> io::Result<Self> {
+    pub(crate) async fn start(
+        address: SocketAddr,
+        metrics: Arc<Metrics>,
+        vital: &VitalTasks,
+    ) -> io::Result<Self> {
         let endpoint = Self {
             metrics,
             is_ready: Arc::default(),
@@ -46,7 +51,9 @@ impl Endpoint {
             ..Limits::default()
         };
         let never = CancellationToken::new();
-        tokio::spawn(serve(listener, routes, limits, never));
+        let connections = endpoint.metrics.connections();
+        let serving = serve(listener, routes, (limits, connections), never);
+        vital.spawn("listener", serving);
         Ok(endpoint)
     }
 

@@ -8,6 +8,7 @@ use super::error::NotLeading;
 use super::error::ReconcileError;
 use crate::controller::autoscale::Decision;
 use http::{Method, StatusCode};
+use pd_http::{ConnectionMetrics, ListenerMetrics};
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry, TextEncoder,
@@ -41,6 +42,7 @@ pub(crate) struct Metrics {
     errors: IntCounterVec,
     requests: IntCounterVec,
     decisions: IntCounterVec,
+    connections: ConnectionMetrics,
 }
 
 // === impl Metrics ===
@@ -56,6 +58,12 @@ impl Metrics {
             ),
         );
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let connections = ConnectionMetrics::new("pd_operator");
+        let log = [pd_log::collector("pd_operator")];
+        for collector in connections.collectors().into_iter().chain(log) {
+            let registered = registry.register(collector);
+            registered.expect("each name is registered once");
+        }
         let reconcile_seconds = HistogramOpts::new(
             "pd_operator_reconcile_seconds",
             "Time of one reconcile of one PDDeployment",
@@ -108,8 +116,14 @@ impl Metrics {
                     &["method", "code"],
                 ),
             ),
+            connections,
             registry,
         }
+    }
+
+    /// The series of the operator's own port.
+    pub(crate) fn connections(&self) -> ListenerMetrics {
+        self.connections.listener("http")
     }
 
     pub(crate) fn reconciled(&self, took: Duration, error: Option<&ReconcileError>) {

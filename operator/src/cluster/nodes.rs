@@ -5,6 +5,7 @@
 
 mod changed;
 
+use super::vital_tasks::VitalTasks;
 use changed::ChangedNodes;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
@@ -51,13 +52,16 @@ type Room = BTreeMap<String, Quantity>;
 impl Nodes {
     /// Watches the nodes. The queue yields those whose disposition changed, the channel, once, that they were
     /// listed or that this was refused.
-    pub(crate) fn watch(client: Client) -> (Self, ChangedNodes, oneshot::Receiver<()>) {
+    pub(crate) fn watch(
+        client: Client,
+        vital: &VitalTasks,
+    ) -> (Self, ChangedNodes, oneshot::Receiver<()>) {
         let nodes = Self::default();
         let changed = ChangedNodes::default();
         let changes = changed.clone();
         let (heard_tx, heard) = oneshot::channel();
         let known = nodes.clone();
-        tokio::spawn(async move {
+        vital.spawn("watch of nodes", async move {
             let events = watcher(Api::<Node>::all(client), watcher::Config::default());
             let mut events = pin!(events.default_backoff());
             let mut is_logged = false;

@@ -11,6 +11,7 @@
 use crate::controller::build::component::Component;
 use crate::http_client::{CallError, HttpClient};
 use crate::scrape;
+use futures::FutureExt;
 use futures::future::try_join;
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -116,7 +118,10 @@ impl Probes {
                 *next += 1;
                 probe.state = State::Runs(nr);
                 probe.attempts += 1;
-                self.start(client.clone(), nr, worker.clone(), peer.clone());
+                let (client, worker, peer) = (client.clone(), worker.clone(), peer.clone());
+                let uid = worker.uid.clone();
+                let moving = async move { see_kv_move(&client, &worker, &peer).await };
+                self.start(nr, uid, moving);
             }
             Choice::NotYet if !probe.has_waited(now) => {}
             // A failure stands even if no peer is left to show it.
@@ -126,12 +131,21 @@ impl Probes {
         probe.outcome()
     }
 
-    fn start(&self, client: HttpClient, nr: u64, worker: Worker, peer: Worker) {
+    fn start(
+        &self,
+        nr: u64,
+        uid: String,
+        moving: impl Future<Output = Result<(), String>> + Send + 'static,
+    ) {
         let known = Arc::clone(&self.known);
         tokio::spawn(async move {
-            let moved = see_kv_move(&client, &worker, &peer).await;
+            let moving = AssertUnwindSafe(moving).catch_unwind();
+            // A probe that ended without a word would keep its worker out for good.
+            let moved = moving
+                .await
+                .unwrap_or_else(|_| Err("the probe panicked".to_owned()));
             let mut known = known.lock();
-            let probe = known.probes.get_mut(&worker.uid);
+            let probe = known.probes.get_mut(&uid);
             if let Some(probe) = probe.filter(|probe| probe.state == State::Runs(nr)) {
                 probe.end(moved);
             }

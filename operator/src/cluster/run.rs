@@ -6,6 +6,7 @@ use super::lease::Candidate;
 use super::metrics::Metrics;
 use super::reconcile::{reconcile, retry};
 use super::shared::{deployments_of, tidy_namespaces};
+use super::vital_tasks::VitalTasks;
 use super::watches::{self, api, specs};
 use super::write_fence::{FenceLayer, WriteFence};
 use crate::controller::build::config::BuildConfig;
@@ -50,6 +51,8 @@ pub(crate) enum RunError {
     },
     #[error("lost the Lease {LEASE}: it could not be renewed in time, or another operator has it")]
     LeaseLost,
+    #[error("the task {0} is lost, and what it kept up to date with it; its last words are above")]
+    TaskLost(&'static str),
     #[error("cannot catch signals: {0}")]
     Signals(#[from] std::io::Error),
 }
@@ -69,10 +72,18 @@ pub(crate) struct ClusterConfig {
 }
 
 /// Reconciles until SIGTERM or SIGINT; reconciles under way are finished.
-pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
+pub(crate) async fn run(config: ClusterConfig) -> Result<(), RunError> {
+    let vital = VitalTasks::new();
+    tokio::select! {
+        ended = run_beside(config, &vital) => ended,
+        lost = vital.lost() => Err(RunError::TaskLost(lost)),
+    }
+}
+
+async fn run_beside(mut config: ClusterConfig, vital: &VitalTasks) -> Result<(), RunError> {
     let stopped = stop_on_signals()?;
     let metrics = Arc::new(Metrics::new());
-    let endpoint = Endpoint::start(config.listen, Arc::clone(&metrics)).await;
+    let endpoint = Endpoint::start(config.listen, Arc::clone(&metrics), vital).await;
     let endpoint = endpoint.map_err(|source| RunError::Listen {
         address: config.listen,
         source,
@@ -89,7 +100,7 @@ pub(crate) async fn run(mut config: ClusterConfig) -> Result<(), RunError> {
         .await
         .map_err(|error| RunError::CannotList(Box::new(error)))?;
     config.build.image = image(&plain, config.image.take(), config.build.image).await?;
-    let watches = watches::start(client, &config, Arc::clone(&metrics));
+    let watches = watches::start(client, &config, Arc::clone(&metrics), vital);
     let (context, mut changed) = watches.await?;
     endpoint.set_ready();
     let mut candidate = config.leader_election.then(|| candidate(&plain, fence));

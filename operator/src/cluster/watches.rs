@@ -10,6 +10,7 @@ use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::run::{ClusterConfig, RunError};
 use super::version::version_of;
+use super::vital_tasks::VitalTasks;
 use crate::controller::site;
 use crate::http_client::HttpClient;
 use futures::channel::mpsc;
@@ -32,6 +33,7 @@ pub(super) async fn start(
     client: Client,
     config: &ClusterConfig,
     metrics: Arc<Metrics>,
+    vital: &VitalTasks,
 ) -> Result<
     (
         Arc<Context>,
@@ -39,8 +41,8 @@ pub(super) async fn start(
     ),
     RunError,
 > {
-    let mut watches = Watches::new(&client, config.namespace.as_deref());
-    let (nodes, changed_nodes, heard) = Nodes::watch(client.clone());
+    let mut watches = Watches::new(&client, config.namespace.as_deref(), vital);
+    let (nodes, changed_nodes, heard) = Nodes::watch(client.clone(), vital);
     // Until then it is unknown who may move workers; a refusal is an answer.
     watches.synced.push(heard);
     let reporter = Reporter {
@@ -90,6 +92,7 @@ pub(super) async fn start(
 struct Watches<'a> {
     client: &'a Client,
     namespace: Option<&'a str>,
+    vital: &'a VitalTasks,
     synced: Vec<oneshot::Receiver<()>>,
     changed: Vec<mpsc::Receiver<ObjectRef<PdDeployment>>>,
 }
@@ -97,10 +100,11 @@ struct Watches<'a> {
 // === impl Watches ===
 
 impl<'a> Watches<'a> {
-    fn new(client: &'a Client, namespace: Option<&'a str>) -> Self {
+    fn new(client: &'a Client, namespace: Option<&'a str>, vital: &'a VitalTasks) -> Self {
         Self {
             client,
             namespace,
+            vital,
             synced: Vec::new(),
             changed: Vec::new(),
         }
@@ -108,12 +112,13 @@ impl<'a> Watches<'a> {
 
     fn begin<K: Child>(&mut self, notify: NotifyOf, keep: fn(K) -> K) -> Children<K> {
         let objects = api(self.client, self.namespace);
-        self.begun(watch(objects, labels::DEPLOYMENT, notify, keep))
+        let watch = watch(objects, labels::DEPLOYMENT, notify, keep, self.vital);
+        self.begun(watch)
     }
 
     /// Watches a kind of which only the metadata is read.
     fn begin_metadata<K: Child>(&mut self) -> Children<Stored<K>> {
-        let watch = watch_metadata(self.client, self.namespace, labels::DEPLOYMENT);
+        let watch = watch_metadata(self.client, self.namespace, labels::DEPLOYMENT, self.vital);
         self.begun(watch)
     }
 
@@ -121,7 +126,8 @@ impl<'a> Watches<'a> {
     fn begin_shared<K: Child>(&mut self) -> Children<Stored<K>> {
         let (name, value) = labels::MANAGED_BY;
         let label = format!("{name}={value}");
-        self.begun(watch_metadata(self.client, self.namespace, &label))
+        let watch = watch_metadata(self.client, self.namespace, &label, self.vital);
+        self.begun(watch)
     }
 
     fn begun<V>(&mut self, watch: Watch<V>) -> Children<V> {

@@ -1,7 +1,7 @@
 //! What a person reads while it runs: progress on stdout, the pods' own lines on stderr, each after
 //! the pod's name.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::task::JoinHandle;
 
@@ -37,9 +37,9 @@ impl Console {
         }
     }
 
-    /// Says how far things are. A closed stdout is no reason to stop serving.
+    /// Says how far things are. An unread stdout is no reason to stop serving.
     pub(crate) fn progress(self, text: &str) {
-        let _closed = writeln!(std::io::stdout().lock(), "{text}");
+        pd_log::to_stdout(text);
     }
 
     /// Copies a pod's output until it ends; gives its last line that says something.
@@ -86,7 +86,7 @@ fn remember(line: &[u8], last: &mut String) {
 
 fn print(prefix: &str, line: &[u8]) {
     let line = String::from_utf8_lossy(line);
-    let _closed = writeln!(std::io::stderr().lock(), "{prefix}{line}");
+    pd_log::to_stderr(format_args!("{prefix}{line}"));
 }
 
 /// Cuts a stream of bytes into lines.

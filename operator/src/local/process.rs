@@ -85,8 +85,19 @@ pub(crate) fn spawn_process(
 // === impl Process ===
 
 impl Process {
+    /// If the task is lost, its process went with it.
     pub(crate) fn state(&self) -> State {
-        self.state.borrow().clone()
+        let state = self.state.borrow().clone();
+        if self.state.has_changed().is_ok() || state.phase == Phase::Ended {
+            return state;
+        }
+        State {
+            phase: Phase::Ended,
+            started: false,
+            pid: None,
+            reason: Some("the task that kept it panicked".to_owned()),
+            ..state
+        }
     }
 
     pub(crate) fn finish(&self) {
@@ -110,3 +121,6 @@ impl Process {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,8 +12,11 @@ use crate::router::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::StatusCode;
 use http::request::Parts;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 pub(super) async fn chat_completions(
     State(router): State<Arc<Router>>,
@@ -38,12 +41,42 @@ async fn serve(router: &Arc<Router>, api: Api, request: Request) -> Response {
     let answer = answer(router, api, (head, body), accepted);
     let mut response = match timeout_at(deadline, answer).await {
         Ok(Ok(response)) => response,
-        Ok(Err(error)) => error.into_response(),
-        Err(_) => ApiError::timeout(router.request_timeout).into_response(),
+        Ok(Err(error)) => refused(router, error),
+        Err(_) => refused(router, ApiError::timeout(router.request_timeout)),
     };
     id.write_to(response.headers_mut());
     router.metrics.answered(api, response.status());
     response
+}
+
+/// Bodies beyond this take longer to read than others' tokens may wait.
+const LARGE_BYTES: usize = 256 << 10;
+/// Of those, one is read at a time, off the threads that relay.
+static TURNS: Semaphore = Semaphore::const_new(1);
+
+async fn read_routing(api: Api, body: &Bytes) -> Result<RoutingFields, ApiError> {
+    if body.len() <= LARGE_BYTES {
+        return Ok(RoutingFields::parse(api, body)?);
+    }
+    let turn = TURNS.acquire().await.expect("it is never closed");
+    let body = body.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let routing = RoutingFields::parse(api, &body);
+        drop(turn);
+        routing
+    });
+    let routing = reading.await.map_err(|why| {
+        let message = format!("the body's reader panicked: {why}");
+        ApiError::of_server(StatusCode::INTERNAL_SERVER_ERROR, message)
+    })?;
+    Ok(routing?)
+}
+
+fn refused(router: &Router, error: ApiError) -> Response {
+    if let Some(code) = error.own_code() {
+        router.metrics.refused(code);
+    }
+    error.into_response()
 }
 
 async fn answer(
@@ -57,7 +90,7 @@ async fn answer(
     headers::check_number(&head.headers)?;
     let read = body::read(&head, body, router.body_bytes_max, &router.body_budget);
     let (body, _share) = read.await?;
-    let routing = RoutingFields::parse(api, &body)?;
+    let routing = read_routing(api, &body).await?;
     let mut headers = headers::for_workers(head.headers);
     router.api_keys.replace(&mut headers);
     let request = ClientRequest {

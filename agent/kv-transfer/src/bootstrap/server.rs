@@ -2,8 +2,10 @@
 //! the parallel layout or one rank's address, `GET /health` says that prefill is there. Boot id
 //! and KV compatibility are response headers, because the JSON is SGLang's.
 
+use super::metrics::BootstrapMetrics;
 use super::table::{LookupError, RouteTable};
 use crate::clock::Instant;
+use crate::log_limit::LogLimit;
 use crate::net::{self, TcpListener};
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
@@ -43,6 +45,8 @@ type Body = Result<Bytes, BytesRejection>;
 struct Bootstrap {
     table: Arc<Mutex<RouteTable>>,
     identity: HeaderMap,
+    metrics: BootstrapMetrics,
+    log: Arc<LogLimit>,
 }
 
 // === impl BootstrapServer ===
@@ -61,6 +65,20 @@ impl BootstrapServer {
         Self::start_beside(listener, peers, (boot_id, kv_compat), Router::new())
     }
 
+    /// As [`Self::start`], with metrics that the caller reads.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_counted(
+        listener: std::net::TcpListener,
+        peers: &Peers,
+        identity: (&str, &str),
+        metrics: BootstrapMetrics,
+    ) -> std::io::Result<Self> {
+        let routes = router(identity, Router::new(), metrics.clone());
+        Self::run(net::adopt(listener)?, peers, routes, metrics)
+    }
+
     /// As [`Self::start`], with `routes` on the same port; bodies are bounded alike.
     ///
     /// # Errors
@@ -68,10 +86,10 @@ impl BootstrapServer {
     pub fn start_beside(
         listener: std::net::TcpListener,
         peers: &Peers,
-        (boot_id, kv_compat): (&str, &str),
+        identity: (&str, &str),
         routes: Router,
     ) -> std::io::Result<Self> {
-        Self::serve(net::adopt(listener)?, peers, (boot_id, kv_compat), routes)
+        Self::serve(net::adopt(listener)?, peers, identity, routes)
     }
 
     /// As [`Self::start_beside`], on a listener of the runtime.
@@ -81,25 +99,33 @@ impl BootstrapServer {
     pub fn serve(
         listener: TcpListener,
         peers: &Peers,
-        (boot_id, kv_compat): (&str, &str),
+        identity: (&str, &str),
         routes: Router,
     ) -> std::io::Result<Self> {
+        let metrics = BootstrapMetrics::unread();
+        let routes = router(identity, routes, metrics.clone());
+        Self::run(listener, peers, routes, metrics)
+    }
+
+    fn run(
+        listener: TcpListener,
+        peers: &Peers,
+        routes: Router,
+        metrics: BootstrapMetrics,
+    ) -> std::io::Result<Self> {
         let local_addr = listener.local_addr()?;
-        let router = router(boot_id, kv_compat, routes);
         let limits = Limits {
             connections: connections_for(CONNECTIONS_MAX, 1),
             ..Limits::default()
         };
         let end = CancellationToken::new();
-        let serving = serve_peers(
+        let task = tokio::spawn(serve_peers(
             listener,
-            peers.clone(),
-            Clients::Required,
-            router,
-            limits,
+            (peers.clone(), Clients::Required),
+            routes,
+            (limits, metrics.connections),
             end.clone(),
-        );
-        let task = tokio::spawn(serving);
+        ));
         Ok(Self {
             local_addr,
             task,
@@ -120,7 +146,7 @@ impl BootstrapServer {
     }
 }
 
-fn router(boot_id: &str, kv_compat: &str, routes: Router) -> Router {
+fn router((boot_id, kv_compat): (&str, &str), routes: Router, metrics: BootstrapMetrics) -> Router {
     let mut identity = HeaderMap::new();
     for (name, value) in [(HEADER_BOOT_ID, boot_id), (HEADER_KV_COMPAT, kv_compat)] {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -130,6 +156,8 @@ fn router(boot_id: &str, kv_compat: &str, routes: Router) -> Router {
     let bootstrap = Bootstrap {
         table: Arc::new(Mutex::new(RouteTable::new(boot_id))),
         identity,
+        metrics,
+        log: Arc::default(),
     };
     Router::new()
         .route("/health", get(|| async { "OK" }))
@@ -161,7 +189,10 @@ async fn register(
     match registered {
         Ok(()) => "OK".into_response(),
         Err(error) => {
-            tracing::warn!(%error, "refused the registration of a prefill rank");
+            bootstrap.metrics.refused.inc();
+            if let Some(left_out) = bootstrap.log.allows() {
+                tracing::warn!(%error, left_out, "refused the registration of a prefill rank");
+            }
             (StatusCode::BAD_REQUEST, error.to_string()).into_response()
         }
     }

@@ -40,7 +40,9 @@ impl DecodeSide {
             | ControlMessage::TransferInfo(_)
             | ControlMessage::ChunkDone(_)
             | ControlMessage::Abort(_) => {
-                tracing::warn!("dropped a message for prefill");
+                if let Some(left_out) = self.shared.log.allows() {
+                    tracing::warn!(left_out, "dropped a message for prefill");
+                }
             }
         }
     }

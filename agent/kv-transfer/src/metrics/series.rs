@@ -4,7 +4,9 @@ use super::FenceMetrics;
 use crate::failure::FailureLayer;
 use pd_protocol::KvPoll;
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec};
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+};
 use prometheus::{Opts, Result};
 use std::collections::HashMap;
 
@@ -21,6 +23,7 @@ pub(super) struct Series {
     pub(super) aborts_sent: IntCounterVec,
     pub(super) aborts_answered: IntCounterVec,
     pub(super) rooms_failed: IntCounterVec,
+    pub(super) registrations_refused: IntCounter,
     pub(super) fences: FenceMetrics,
 }
 
@@ -81,6 +84,10 @@ impl Series {
                 "Rooms that failed, by the state they were in and the layer that failed",
                 &["stage", "layer"],
             )?,
+            registrations_refused: IntCounter::with_opts(opts(
+                "kv_registrations_refused_total",
+                "Prefill: registrations of decode ranks that were refused or left out",
+            ))?,
             fences: FenceMetrics {
                 closed: IntGauge::with_opts(opts(
                     "kv_fences_closed",
@@ -114,6 +121,7 @@ impl Series {
             aborts_sent,
             aborts_answered,
             rooms_failed,
+            registrations_refused,
             fences: FenceMetrics { closed, release },
         } = self;
         vec![
@@ -129,6 +137,7 @@ impl Series {
             Box::new(aborts_sent.clone()),
             Box::new(aborts_answered.clone()),
             Box::new(rooms_failed.clone()),
+            Box::new(registrations_refused.clone()),
             Box::new(closed.clone()),
             Box::new(release.clone()),
         ]

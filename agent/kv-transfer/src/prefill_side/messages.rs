@@ -65,7 +65,9 @@ impl PrefillSide {
             | ControlMessage::RailDown(_)
             | ControlMessage::ChunkReady(_)
             | ControlMessage::AbortAck(_) => {
-                tracing::warn!("dropped a message for decode");
+                if let Some(left_out) = self.shared.log.allows() {
+                    tracing::warn!(left_out, "dropped a message for decode");
+                }
             }
         }
     }
@@ -90,6 +92,7 @@ impl PrefillSide {
         }
         // Each ends within `ATTACH_TIMEOUT`; a decode of ours asks again until then.
         if self.unattached() >= UNATTACHED_MAX {
+            self.shared.config.transfer.metrics.registration_refused();
             tracing::debug!(session = %info.session_id, "left out a registration: too many have no liveness connection");
             return;
         }
@@ -101,8 +104,13 @@ impl PrefillSide {
         let outbox = Outbox::connect(&self.shared.tasks, peers, &endpoint);
         let id = info.session_id.clone();
         let refused = self.refusal(&info);
-        if let Some(why) = &refused {
-            tracing::warn!(session = %id, why, "refused a registration");
+        if refused.is_some() {
+            self.shared.config.transfer.metrics.registration_refused();
+        }
+        if let Some(why) = &refused
+            && let Some(left_out) = self.shared.log.allows()
+        {
+            tracing::warn!(session = %id, why, left_out, "refused a registration");
         }
         let ack = self.register_ack(id.clone(), refused.clone());
         let _ = outbox.send(&ControlMessage::RegisterAck(Box::new(ack)));

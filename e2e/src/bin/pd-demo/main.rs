@@ -12,7 +12,7 @@ use ask::Question;
 use clap::Parser;
 use pd_e2e::client::Client;
 use pd_e2e::fleet::{FleetSpec, wait_healthy};
-use pd_e2e::process::Process;
+use pd_e2e::process::{LogTo, Process};
 use pd_e2e::{address, binaries};
 use pd_protocol::Role;
 use rustix::process::Signal;
@@ -75,7 +75,8 @@ async fn demo(args: Args) -> Result<()> {
     ];
     let env = [(pd_protocol::labels::ENV_ADMIN_TOKEN, token.as_str())];
     let operator = binaries::binary("pd-operator");
-    let mut operator = Process::spawn_shown("operator", &operator, &operator_args, &env)?;
+    let mut operator =
+        Process::spawn_logging("operator", &operator, &operator_args, &env, LogTo::Shown)?;
     let base = format!("http://{listen}");
     wait_healthy(&Client::new(), &base, "/ready", &mut operator).await?;
 

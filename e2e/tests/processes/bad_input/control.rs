@@ -1,19 +1,18 @@
 //! Garbage on every port that a worker listens on, the ZMQ control ports above all, and a decode
 //! rank that registers properly and then offers memory that it does not have.
 
-mod garbage;
 mod stranger;
-mod zmtp;
 
 use super::{Served, says};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use futures_util::future::try_join_all;
-use garbage::Garbage;
+use pd_e2e::attacks::garbage::{self, Garbage};
+use pd_e2e::attacks::zmtp;
+use pd_e2e::attacks::{listening, unnamed_ports};
 use pd_e2e::binaries;
 use pd_e2e::fleet::{FleetSpec, eventually};
 use pd_protocol::Role;
-use pd_protocol::ports;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 use stranger::Stranger;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,35 +23,6 @@ use tokio::time::timeout;
 const CLOSED_WITHIN: Duration = Duration::from_secs(2);
 /// What was written has reached its parser within this.
 const READ_WITHIN: Duration = Duration::from_secs(5);
-/// `st` of a listening socket in `/proc/net/tcp`.
-const LISTENS: &str = "0A";
-
-/// Every TCP port on which a process listens at `address`, which is one process's own.
-fn listening(address: Ipv4Addr) -> Result<Vec<SocketAddr>> {
-    let table = std::fs::read_to_string("/proc/net/tcp")?;
-    let host = format!("{:08X}", u32::from_ne_bytes(address.octets()));
-    let rows = table.lines().map(|row| row.split_whitespace());
-    let found = rows.filter_map(|mut row| {
-        let (ip, port) = row.nth(1)?.split_once(':')?;
-        let state = row.nth(1)?;
-        let port = u16::from_str_radix(port, 16).ok()?;
-        (ip == host && state == LISTENS).then(|| SocketAddr::from((address, port)))
-    });
-    Ok(found.collect())
-}
-
-/// Ports of a worker that no flag names: control messages, and connections.
-fn unnamed_ports(served: &Served, role: Role) -> Result<Vec<SocketAddr>> {
-    let named = [ports::HTTP, ports::ADMIN, ports::BOOTSTRAP];
-    let mut found = listening(served.fleet.worker(role).address)?;
-    found.retain(|at| !named.contains(&at.port()));
-    ensure!(
-        found.len() == 2,
-        "a {role:?} worker has a control and a connection port, not {found:?}"
-    );
-    Ok(found)
-}
-
 /// Writes and stays: a connection that is closed at once may take with it what was not read yet.
 async fn throw(at: SocketAddr, bytes: &[u8]) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(at).await?;
@@ -125,7 +95,7 @@ async fn frames_beyond_the_bounds_close_their_connection() -> Result<()> {
     let served = Served::start(spec("auto")).await?;
     let huge = garbage::beyond_bounds();
     for role in [Role::Prefill, Role::Decode] {
-        for at in unnamed_ports(&served, role)? {
+        for at in unnamed_ports(served.fleet.worker(role).address)? {
             try_join_all(huge.iter().map(|garbage| closes(at, garbage))).await?;
         }
     }
@@ -137,7 +107,7 @@ async fn silent_peers_hold_up_no_other() -> Result<()> {
     let served = Served::start(spec("auto")).await?;
     let mut silent = Vec::new();
     for role in [Role::Prefill, Role::Decode] {
-        for at in unnamed_ports(&served, role)? {
+        for at in unnamed_ports(served.fleet.worker(role).address)? {
             for said in [
                 &b""[..],
                 &zmtp::greeting(3, "NULL"),

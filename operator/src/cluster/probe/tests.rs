@@ -121,3 +121,19 @@ fn a_probe_is_one_token_over_the_pair() {
     let prefill = mk_worker("p-0", Prefill, None);
     assert_eq!(request(&prefill, room), expected);
 }
+
+#[tokio::test]
+async fn a_probe_that_panics_has_failed() {
+    let probes = Probes::default();
+    let worker = mk_worker("d-0", Decode, Some("a"));
+    let mut probe = Probe::new(Instant::now());
+    probe.state = State::Runs(1);
+    let known = Arc::clone(&probes.known);
+    known.lock().probes.insert(worker.uid.clone(), probe);
+    probes.start(1, worker.uid.clone(), async { panic!("on purpose") });
+    let outcome = || known.lock().probes[&worker.uid].outcome();
+    while outcome() == Probed::Runs {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(outcome(), Probed::Failed("the probe panicked".to_owned()));
+}

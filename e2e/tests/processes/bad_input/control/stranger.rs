@@ -2,8 +2,8 @@
 //! what it likes.
 
 use super::super::Served;
-use super::zmtp::{control, handshake, read_message, welcome};
 use anyhow::{Context, Result, ensure};
+use pd_e2e::attacks::zmtp::{control, handshake, read_message, welcome};
 use pd_e2e::client::Client;
 use pd_protocol::Role;
 use pd_protocol::Transport;

@@ -7,13 +7,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Flags of a frame.
-pub(super) const MORE: u8 = 1;
-pub(super) const LONG: u8 = 2;
-pub(super) const COMMAND: u8 = 4;
+pub const MORE: u8 = 1;
+pub const LONG: u8 = 2;
+pub const COMMAND: u8 = 4;
 const GREETING_BYTES: usize = 64;
 
 /// Signature, version, mechanism, as-server, filler.
-pub(super) fn greeting(major: u8, mechanism: &str) -> Vec<u8> {
+pub fn greeting(major: u8, mechanism: &str) -> Vec<u8> {
     let mut bytes = vec![0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, major, 0];
     bytes.extend(mechanism.as_bytes());
     bytes.resize(GREETING_BYTES, 0);
@@ -21,7 +21,7 @@ pub(super) fn greeting(major: u8, mechanism: &str) -> Vec<u8> {
 }
 
 /// The command that ends the handshake.
-pub(super) fn ready(socket_type: &str) -> Vec<u8> {
+pub fn ready(socket_type: &str) -> Vec<u8> {
     let mut body = b"\x05READY\x0bSocket-Type".to_vec();
     body.extend(
         u32::try_from(socket_type.len())
@@ -32,7 +32,7 @@ pub(super) fn ready(socket_type: &str) -> Vec<u8> {
     frame(COMMAND, &body)
 }
 
-pub(super) fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
+pub fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = match u8::try_from(body.len()) {
         Ok(len) => vec![flags, len],
         Err(_) => header(flags, body.len() as u64),
@@ -42,14 +42,14 @@ pub(super) fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
 }
 
 /// The header of a long frame.
-pub(super) fn header(flags: u8, len: u64) -> Vec<u8> {
+pub fn header(flags: u8, len: u64) -> Vec<u8> {
     let mut bytes = vec![flags | LONG];
     bytes.extend(len.to_be_bytes());
     bytes
 }
 
 /// All frames of one message.
-pub(super) fn message(parts: &[&[u8]]) -> Vec<u8> {
+pub fn message(parts: &[&[u8]]) -> Vec<u8> {
     let last = parts.len() - 1;
     let frames = parts.iter().enumerate();
     let frames = frames.map(|(i, part)| frame(if i < last { MORE } else { 0 }, part));
@@ -57,12 +57,12 @@ pub(super) fn message(parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Everything that a peer sends before its first message.
-pub(super) fn handshake(socket_type: &str) -> Vec<u8> {
+pub fn handshake(socket_type: &str) -> Vec<u8> {
     [greeting(3, "NULL"), ready(socket_type)].concat()
 }
 
 /// A control message as decode and prefill write it.
-pub(super) fn control(kind: Kind, body: &impl Serialize, lists: &[&[u32]]) -> Result<Vec<u8>> {
+pub fn control(kind: Kind, body: &impl Serialize, lists: &[&[u32]]) -> Result<Vec<u8>> {
     let body = rmp_serde::to_vec_named(body)?;
     let lists: Vec<Vec<u8>> = lists
         .iter()
@@ -74,7 +74,7 @@ pub(super) fn control(kind: Kind, body: &impl Serialize, lists: &[&[u32]]) -> Re
 }
 
 /// Greets a peer that has connected to us, as a PULL, and reads past its handshake.
-pub(super) async fn welcome(stream: &mut TcpStream) -> Result<()> {
+pub async fn welcome(stream: &mut TcpStream) -> Result<()> {
     stream.write_all(&handshake("PULL")).await?;
     let mut theirs = [0; GREETING_BYTES];
     stream.read_exact(&mut theirs).await?;
@@ -84,7 +84,7 @@ pub(super) async fn welcome(stream: &mut TcpStream) -> Result<()> {
 }
 
 /// The frames of the next message.
-pub(super) async fn read_message(stream: &mut TcpStream) -> Result<Vec<Vec<u8>>> {
+pub async fn read_message(stream: &mut TcpStream) -> Result<Vec<Vec<u8>>> {
     let mut parts = Vec::new();
     loop {
         let (flags, body) = read_frame(stream).await?;

@@ -15,9 +15,9 @@ use rand::{RngExt, SeedableRng};
 const BEYOND: u64 = FRAME_BYTES_MAX as u64 + 1;
 
 /// Bytes of one connection, and a name for messages.
-pub(super) type Garbage = (&'static str, Vec<u8>);
+pub type Garbage = (&'static str, Vec<u8>);
 
-pub(super) fn all() -> Result<Vec<Garbage>> {
+pub fn all() -> Result<Vec<Garbage>> {
     Ok([noise(), greetings(), frames(), control_messages()?].concat())
 }
 
@@ -155,7 +155,7 @@ fn frames() -> Vec<Garbage> {
 }
 
 /// Frames for which a connection must be closed, before anything is kept for them.
-pub(super) fn beyond_bounds() -> Vec<Garbage> {
+pub fn beyond_bounds() -> Vec<Garbage> {
     let sends = |bytes: Vec<u8>| [handshake("PUSH"), bytes].concat();
     vec![
         ("a frame of 2^64 - 1 bytes", sends(header(0, u64::MAX))),
