@@ -1,40 +1,30 @@
 //! The seam to the network: every socket of the router is opened here, and nothing else names
 //! tokio's sockets or builds a client of the apiserver.
 //!
-//! A simulation of the whole system puts its own network behind this module: two types and four
-//! functions, [`connect`] to a worker, [`listen`] for clients, [`no_delay`], [`cluster`] to the apiserver. A
-//! module and no trait, since behind a trait object every read of a token stream would be a virtual
-//! call.
+//! The types are `pd_net`'s: tokio's own, and in a simulation of the whole system those of its
+//! network. Types and no trait, since behind a trait object every read of a token stream would be a
+//! virtual call.
 
-use socket2::{SockRef, TcpKeepalive};
+use pd_net::{KeepAlive, set_keepalive};
 use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-pub(crate) use tokio::net::{TcpListener, TcpStream};
+pub(crate) use pd_net::{TcpListener, TcpStream};
 
-/// A worker whose host has vanished is noticed within this, also in the middle of a stream.
-const VANISHED_AFTER: Duration = Duration::from_secs(6);
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// A worker whose host has vanished is noticed within 6 s, also in the middle of a stream.
+const KEEPALIVE: KeepAlive = KeepAlive {
+    idle: Duration::from_secs(3),
+    interval: Duration::from_secs(1),
+    vanished_after: Duration::from_secs(6),
+};
 
 /// Opens a connection to a worker.
 pub(crate) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let stream = TcpStream::connect((host, port)).await?;
     stream.set_nodelay(true)?;
-    notice_loss(&stream)?;
+    set_keepalive(&stream, KEEPALIVE)?;
     Ok(stream)
-}
-
-/// The kernel answers for a process that is slow or frozen, so this ends connections to lost hosts
-/// only.
-fn notice_loss(stream: &TcpStream) -> io::Result<()> {
-    let socket = SockRef::from(stream);
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE_IDLE)
-        .with_interval(KEEPALIVE_INTERVAL);
-    socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(VANISHED_AFTER))
 }
 
 /// Listens at a port. `::` is every address; a kernel without IPv6 has those of IPv4.
