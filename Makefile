@@ -78,6 +78,11 @@ e2e-rdma: binaries ## Real verbs, and agents, between virtual hosts with Soft-Ro
 	@# The declarations of libibverbs against the header that was fetched.
 	CPATH=$(CACHE)/rdma/root/usr/include cargo test -q $(DEV_SET) --lib declarations -- --nocapture | grep -v '^$$\|running 0\| 0 passed'
 
+.PHONY: simulate
+simulate: rust ## A deployment in one deterministic process, with faults; SEEDS=10000, or SEED=n again with all that happens
+	@cargo build -q $(DEV_SET) --bin pd-simulation
+	@$(dir $(RELEASE))debug/pd-simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),10000))
+
 .PHONY: soak
 soak: rust ## Random requests and failures between pools of changing layouts; MINUTES=20
 	@cargo run --release -q -p pd-kv-transfer --example soak -- --minutes $(or $(MINUTES),20)

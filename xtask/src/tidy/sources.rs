@@ -9,12 +9,14 @@ const EMPTY_NAMES: &[&str] = &[
 ];
 
 /// Where `unsafe` may stand: kernels and mapped files, calls into libibverbs, registered and shared
-/// regions.
+/// regions, and what a simulation defines in the C library's place.
 const UNSAFE_HOMES: &[&str] = &[
     "agent/compute/",
     "agent/verbs/",
     "agent/kv-transfer/src/transport/rdma/completions.rs",
     "agent/kv-transfer/src/memory",
+    // The C library's clock and random numbers, which a simulation defines.
+    "simulation/src/libc.rs",
 ];
 
 fn rust_files() -> Vec<(String, String)> {

@@ -1,0 +1,171 @@
+//! What may happen to a deployment, and how it happens to the world.
+
+use crate::network::{HostId, LinkQuality};
+use crate::plan::{ACTIVE, pick};
+use crate::world::World;
+use rand::RngExt;
+use rand::rngs::StdRng;
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Failing {
+    Router,
+    Prefill(usize),
+    Decode(usize),
+    Client,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// The process dies and is started again after `lasts`.
+    Kill(Failing),
+    /// The host loses its power, likewise.
+    PowerOff(Failing),
+    /// The process stands still.
+    Freeze(Failing),
+    /// The wall clock jumps by so many milliseconds.
+    ClockJump(Failing, i64),
+    /// Nothing gets from one to the other.
+    CutOneWay(Failing, Failing),
+    /// Nor back.
+    Cut(Failing, Failing),
+    /// The path in both directions is slow and loses packets.
+    Worsen(Failing, Failing),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) at: Duration,
+    pub(crate) lasts: Duration,
+    pub(crate) kind: Kind,
+}
+
+/// Hosts of a deployment.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    pub(crate) router: HostId,
+    pub(crate) prefills: Vec<HostId>,
+    pub(crate) decodes: Vec<HostId>,
+    pub(crate) client: HostId,
+}
+
+// === impl Fault ===
+
+impl Fault {
+    pub(crate) fn draw(rng: &mut StdRng, prefills: usize, decodes: usize) -> Self {
+        let worker = |rng: &mut StdRng| {
+            if rng.random_bool(0.5) {
+                Failing::Prefill(rng.random_range(0..prefills))
+            } else {
+                Failing::Decode(rng.random_range(0..decodes))
+            }
+        };
+        let process = |rng: &mut StdRng| {
+            if rng.random_bool(0.1) {
+                Failing::Router
+            } else {
+                worker(rng)
+            }
+        };
+        let path = |rng: &mut StdRng| match rng.random_range(0..10) {
+            0 => (Failing::Client, Failing::Router),
+            1..4 => (worker(rng), Failing::Router),
+            4..7 => (Failing::Router, worker(rng)),
+            _ => (
+                Failing::Prefill(rng.random_range(0..prefills)),
+                Failing::Decode(rng.random_range(0..decodes)),
+            ),
+        };
+        let kind = match rng.random_range(0..8) {
+            0 | 1 => Kind::Kill(process(rng)),
+            2 => Kind::PowerOff(process(rng)),
+            3 => Kind::Freeze(process(rng)),
+            4 => Kind::ClockJump(process(rng), rng.random_range(-3_600_000..3_600_000)),
+            5 => {
+                let (from, to) = path(rng);
+                Kind::CutOneWay(from, to)
+            }
+            6 => {
+                let (one, other) = path(rng);
+                Kind::Cut(one, other)
+            }
+            _ => {
+                let (one, other) = path(rng);
+                Kind::Worsen(one, other)
+            }
+        };
+        let lasts = *pick(rng, &[50, 500, 2_000, 8_000, 15_000]);
+        Self {
+            at: Duration::from_millis(rng.random_range(0..ACTIVE.as_secs() * 1000)),
+            lasts: Duration::from_millis(rng.random_range(1..=lasts)),
+            kind,
+        }
+    }
+
+    pub(crate) fn hurts(&self, who: Failing) -> bool {
+        match self.kind {
+            Kind::Kill(failing) | Kind::PowerOff(failing) | Kind::Freeze(failing) => failing == who,
+            Kind::ClockJump(..) => false,
+            Kind::CutOneWay(one, other) | Kind::Cut(one, other) | Kind::Worsen(one, other) => {
+                who == Failing::Router && [one, other].contains(&Failing::Client)
+            }
+        }
+    }
+
+    pub(crate) fn begin(&self, world: &mut World, places: &Places) {
+        world.network.note(&("begins", &self.kind));
+        let now = world.now;
+        let until = now + self.lasts;
+        match self.kind {
+            Kind::Kill(who) => world.host(places.of(who)).kill(),
+            Kind::PowerOff(who) => world.host(places.of(who)).power_off(now),
+            Kind::Freeze(who) => world.host(places.of(who)).freeze(until),
+            Kind::ClockJump(who, by) => world.host(places.of(who)).skew_ms += by,
+            Kind::CutOneWay(from, to) => {
+                let links = &mut world.network.state.lock().links;
+                links.cut(places.of(from), places.of(to), now);
+            }
+            Kind::Cut(one, other) => {
+                let links = &mut world.network.state.lock().links;
+                links.cut(places.of(one), places.of(other), now);
+                links.cut(places.of(other), places.of(one), now);
+            }
+            Kind::Worsen(one, other) => {
+                let bad = LinkQuality {
+                    latency: Duration::from_millis(40),
+                    jitter: Duration::from_millis(300),
+                    loss: 0.2,
+                };
+                let links = &mut world.network.state.lock().links;
+                links.worsen(places.of(one), places.of(other), bad);
+                links.worsen(places.of(other), places.of(one), bad);
+            }
+        }
+    }
+
+    pub(crate) fn end(&self, world: &mut World, places: &Places) {
+        world.network.note(&("ends", &self.kind));
+        match self.kind {
+            Kind::Kill(who) | Kind::PowerOff(who) => world.boot(places.of(who)),
+            Kind::Freeze(_) | Kind::ClockJump(..) => {}
+            Kind::CutOneWay(one, other) | Kind::Cut(one, other) | Kind::Worsen(one, other) => {
+                let links = &mut world.network.state.lock().links;
+                links.mend(places.of(one), places.of(other));
+                links.mend(places.of(other), places.of(one));
+            }
+        }
+    }
+}
+
+// === impl Places ===
+
+impl Places {
+    pub(crate) fn of(&self, who: Failing) -> HostId {
+        match who {
+            Failing::Router => self.router,
+            Failing::Prefill(nr) => self.prefills[nr],
+            Failing::Decode(nr) => self.decodes[nr],
+            Failing::Client => self.client,
+        }
+    }
+}

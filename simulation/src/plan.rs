@@ -1,0 +1,156 @@
+//! What a seed decides: the deployment's size and flags, how good its network is, who asks what and when, what fails.
+
+use crate::client::Ask;
+use crate::faults::{Failing, Fault};
+use crate::network::{LinkQuality, Links};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) prefills: usize,
+    pub(crate) decodes: usize,
+    pub(crate) router_flags: Vec<String>,
+    pub(crate) queue_size: usize,
+    pub(crate) in_flight_max: usize,
+    pub(crate) request_timeout: Duration,
+    pub(crate) probes: Probes,
+    pub(crate) asks: Vec<Ask>,
+    pub(crate) faults: Vec<Fault>,
+    latency: Duration,
+    jitter: Duration,
+    loss: f64,
+    piece_bytes_max: usize,
+    short_share: f64,
+}
+
+/// How the router asks its workers how they are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probes {
+    interval: Duration,
+    timeout: Duration,
+}
+
+/// Requests and faults begin within this.
+pub(crate) const ACTIVE: Duration = Duration::from_secs(20);
+/// Requests of one seed, at most.
+const ASKS_MAX: usize = 40;
+const FAULTS_MAX: usize = 6;
+
+/// Probes that a ready worker misses before it is lost, and the pause between them. Source: the router's defaults.
+const PROBES_MISSED: u32 = 3;
+const SUSPECT_INTERVAL: Duration = Duration::from_millis(250);
+/// What a bad path adds to a probe or its refusal.
+const PROBE_SLACK: Duration = Duration::from_secs(5);
+
+// === impl Probes ===
+
+impl Probes {
+    /// Within this the router knows that a pool is lost.
+    pub(crate) fn lost_within(&self) -> Duration {
+        // A probe that was under way may succeed; it asks twice.
+        let one = self.timeout * 2 + SUSPECT_INTERVAL;
+        self.interval + self.timeout * 2 + one * PROBES_MISSED + PROBE_SLACK
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    pub(crate) fn draw(seed: u64) -> Self {
+        let rng = &mut StdRng::seed_from_u64(seed);
+        let (prefills, decodes) = (rng.random_range(1..=3), rng.random_range(1..=3));
+        let queue_size = if rng.random_bool(0.3) { 4 } else { 100 };
+        let in_flight_max = if rng.random_bool(0.3) { 3 } else { 64 };
+        let request_timeout = Duration::from_secs(rng.random_range(8..=30));
+        let probes = Probes {
+            interval: Duration::from_secs(*pick(rng, &[1, 5])),
+            timeout: Duration::from_secs(*pick(rng, &[1, 5])),
+        };
+        let asks = (0..rng.random_range(1..=ASKS_MAX)).map(|nr| Ask::draw(nr, rng));
+        let asks = asks.collect();
+        let faults =
+            (0..rng.random_range(0..=FAULTS_MAX)).map(|_| Fault::draw(rng, prefills, decodes));
+        let mut faults: Vec<Fault> = faults.collect();
+        faults.sort_by_key(|fault| fault.at);
+        Self {
+            seed,
+            prefills,
+            decodes,
+            router_flags: router_flags(rng, queue_size, in_flight_max, request_timeout, probes),
+            queue_size,
+            in_flight_max,
+            request_timeout,
+            probes,
+            asks,
+            faults,
+            latency: Duration::from_micros(*pick(rng, &[30, 100, 500, 5_000, 30_000])),
+            jitter: Duration::from_micros(*pick(rng, &[0, 50, 500, 20_000])),
+            loss: *pick(rng, &[0.0, 0.0, 0.001, 0.02]),
+            piece_bytes_max: *pick(rng, &[64 << 10, 64 << 10, 1460, 100]),
+            short_share: *pick(rng, &[0.0, 0.05, 0.5]),
+        }
+    }
+
+    pub(crate) fn links(&self) -> Links {
+        let usual = LinkQuality {
+            latency: self.latency,
+            jitter: self.jitter,
+            loss: self.loss,
+        };
+        Links::new(usual, self.piece_bytes_max, self.short_share)
+    }
+
+    /// Whether something happens to the router, or to the path between it and its clients.
+    pub(crate) fn hurts_router(&self) -> bool {
+        self.faults.iter().any(|fault| fault.hurts(Failing::Router))
+    }
+}
+
+pub(crate) fn pick<'a, T>(rng: &mut StdRng, of: &'a [T]) -> &'a T {
+    &of[rng.random_range(0..of.len())]
+}
+
+fn router_flags(
+    rng: &mut StdRng,
+    queue_size: usize,
+    in_flight_max: usize,
+    request_timeout: Duration,
+    probes: Probes,
+) -> Vec<String> {
+    let policies = ["least_loaded", "random", "round_robin", "power_of_two"];
+    let flags = [
+        ("--policy", (*pick(rng, &policies)).to_owned()),
+        ("--queue-size", queue_size.to_string()),
+        ("--max-concurrent-requests", in_flight_max.to_string()),
+        (
+            "--request-timeout-secs",
+            request_timeout.as_secs().to_string(),
+        ),
+        ("--queue-timeout-secs", pick(rng, &[2, 10, 60]).to_string()),
+        (
+            "--no-worker-timeout-secs",
+            pick(rng, &[0, 3, 10]).to_string(),
+        ),
+        (
+            "--health-check-interval-secs",
+            probes.interval.as_secs().to_string(),
+        ),
+        (
+            "--health-check-timeout-secs",
+            probes.timeout.as_secs().to_string(),
+        ),
+        ("--retry-max-retries", pick(rng, &[0, 2, 5]).to_string()),
+        ("--cb-failure-threshold", pick(rng, &[2, 10]).to_string()),
+        (
+            "--cb-timeout-duration-secs",
+            pick(rng, &[2, 10]).to_string(),
+        ),
+    ];
+    let flags = flags.into_iter();
+    flags
+        .flat_map(|(flag, value)| [flag.to_owned(), value])
+        .collect()
+}

@@ -1,0 +1,130 @@
+//! Workers as the router sees them, with KV that arrives by itself: prefill takes its time and leaves the room's key,
+//! decode waits for that and counts out tokens that follow from the prompt.
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures_util::stream;
+use parking_lot::Mutex;
+use pd_http::{Limits, serve};
+use pd_net::TcpListener;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const PORT: u16 = 30_000;
+/// Of one token, on either side.
+const TOKEN_TIME: Duration = Duration::from_millis(4);
+const KV_TIMEOUT: Duration = Duration::from_secs(5);
+const KV_POLL: Duration = Duration::from_millis(5);
+
+/// Rooms whose KV is there.
+pub(crate) type Kv = Arc<Mutex<BTreeSet<u64>>>;
+
+#[derive(Clone)]
+struct Worker {
+    role: &'static str,
+    boot_id: String,
+    kv: Kv,
+}
+
+/// Serves until the host's process ends.
+pub(crate) async fn run(role: &'static str, kv: Kv) {
+    let worker = Worker {
+        role,
+        boot_id: format!("{:016x}", rand::random::<u64>()),
+        kv,
+    };
+    let app = Router::new()
+        .route("/health", get(|| async { "OK" }))
+        .route("/server_info", get(info))
+        .route("/generate", post(generate))
+        .with_state(worker);
+    let listener = TcpListener::bind(("0.0.0.0", PORT)).await;
+    let listener = listener.expect("the port is free after a boot");
+    serve(listener, app, Limits::default(), CancellationToken::new()).await;
+}
+
+/// The `nr`th token of the answer to a prompt.
+pub(crate) fn token(prompt: &[u64], nr: u64) -> u64 {
+    let seed = prompt.iter().fold(17_u64, |sum, token| {
+        sum.wrapping_mul(31).wrapping_add(*token)
+    });
+    seed.wrapping_mul(nr + 1).wrapping_add(nr) % 50_000
+}
+
+async fn info(State(worker): State<Worker>) -> Json<Value> {
+    Json(json!({
+        "served_model_name": "m",
+        "disaggregation_mode": worker.role,
+        "boot_id": worker.boot_id,
+        "kv_compat": "1",
+        "bootstrap_port": 8998,
+        "max_running_requests": 16,
+        "context_length": 4096,
+    }))
+}
+
+async fn generate(State(worker): State<Worker>, Json(request): Json<Value>) -> Response {
+    let prompt: Vec<u64> = request["input_ids"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_u64)
+        .collect();
+    let room = request["bootstrap_room"].as_u64();
+    let Some(room) = room else {
+        return (StatusCode::BAD_REQUEST, "no room").into_response();
+    };
+    if worker.role == "prefill" {
+        sleep(TOKEN_TIME * u32::try_from(prompt.len()).unwrap_or(u32::MAX) / 8).await;
+        worker.kv.lock().insert(room);
+        return Json(json!({"text": "", "meta_info": {}})).into_response();
+    }
+    let asked = Instant::now();
+    while !worker.kv.lock().remove(&room) {
+        if asked.elapsed() > KV_TIMEOUT {
+            return (
+                StatusCode::SERVICE_UNAVAILABLE,
+                Json(json!({"error": {"message": "no KV came"}})),
+            )
+                .into_response();
+        }
+        sleep(KV_POLL).await;
+    }
+    let count = request["sampling_params"]["max_new_tokens"]
+        .as_u64()
+        .unwrap_or(1);
+    if request["stream"] == json!(true) {
+        return events(prompt, count);
+    }
+    sleep(TOKEN_TIME * u32::try_from(count).unwrap_or(u32::MAX)).await;
+    let tokens: Vec<u64> = (0..count).map(|nr| token(&prompt, nr)).collect();
+    Json(json!({"output_ids": tokens, "meta_info": {}})).into_response()
+}
+
+fn events(prompt: Vec<u64>, count: u64) -> Response {
+    let events = stream::unfold(0, move |nr| {
+        let prompt = prompt.clone();
+        async move {
+            sleep(TOKEN_TIME).await;
+            let event = match nr {
+                nr if nr < count => {
+                    format!("data: {}\n\n", json!({"output_ids": [token(&prompt, nr)]}))
+                }
+                nr if nr == count => "data: [DONE]\n\n".to_owned(),
+                _ => return None,
+            };
+            Some((Ok::<_, Infallible>(Bytes::from(event)), nr + 1))
+        }
+    });
+    let body = Body::from_stream(events);
+    ([("content-type", "text/event-stream")], body).into_response()
+}
