@@ -11,11 +11,13 @@ use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 
 mod answer;
+mod commands;
 pub mod config;
 mod device;
 mod identity;
 pub mod info;
 pub mod request;
+mod scheduler;
 mod shared;
 mod sizes;
 mod start;
@@ -23,11 +25,13 @@ mod start;
 use crate::metrics::EngineMetrics;
 use crate::text::{ChatTemplate, Tokenizer};
 pub(crate) use answer::AnswerSender;
+pub(crate) use commands::CommandSender;
 pub use config::{DecodeConfig, Device, DisaggregationMode, EngineConfig, PrefillConfig};
 pub use info::EngineInfo;
 pub use pd_compute::dtype::ComputeDtype;
 pub use request::{FinishReason, GenerateRequest, LogprobOptions, RequestStream, StopMatch};
 pub use request::{SubmitError, TokenEvent, TokenLogprob};
+pub use scheduler::{Scheduler, Turn};
 pub(crate) use shared::InFlight;
 use shared::{AbortOnDrop, Shared, StopOnDrop};
 pub use start::StartError;
@@ -85,6 +89,14 @@ impl Engine {
     pub fn start(config: EngineConfig) -> Result<EngineHandle, StartError> {
         start::start(config)
     }
+
+    /// As [`Self::start`], without the thread: the engine computes when its scheduler is given a turn.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_by_turns(config: EngineConfig) -> Result<(EngineHandle, Scheduler), StartError> {
+        start::start_by_turns(&config)
+    }
 }
 
 // === impl EngineHandle ===
@@ -116,8 +128,8 @@ impl EngineHandle {
         shared
             .commands_tx
             .send(Command::Generate(submission))
-            .map_err(|_| SubmitError::Stopped {
-                reason: stopped().reason,
+            .map_err(|stopped| SubmitError::Stopped {
+                reason: stopped.reason,
             })?;
         let commands_tx = Some(shared.commands_tx.clone());
         Ok(RequestStream {

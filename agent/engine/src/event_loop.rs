@@ -1,4 +1,4 @@
-//! The scheduler's thread, which `engine::start` spawns. [`EventLoop::run`] repeats: `receive` the
+//! The scheduler, on a thread that `engine::start` spawns, or by its turns alone. A [`Turns::turn`] is: `receive` the
 //! commands, let the mode `advance` its queues, `step` (the mode's `schedule`, or `resume` where the
 //! step was launched ahead, then `compute`, then the mode's `settle`), `observe`. The loop only
 //! sequences; what a step computes and where requests go next is decided by the [`Mode`]:
@@ -6,11 +6,11 @@
 //! `disaggregation::decode::Decode`.
 
 use crate::batch::{Batch, RowOutput};
-use crate::engine::{Command, RequestId};
+use crate::engine::{Command, CommandSender, RequestId, Turn};
 use crate::model_runner::Launched;
 use crate::req::{Req, ReqFactory};
 use crate::resources::Resources;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Receiver;
 use pd_compute::{Backend, ComputeError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,7 +76,16 @@ pub(crate) struct QueueSizes {
 #[derive(Clone, Debug)]
 pub(crate) struct LoopWaker {
     pending: Arc<AtomicBool>,
-    commands_tx: Sender<Command>,
+    commands_tx: CommandSender,
+}
+
+/// An event loop on any device.
+pub(crate) trait Turns: Send {
+    /// Does what there is to do and does not wait.
+    fn turn(&mut self) -> Turn;
+
+    /// Takes turns until the last, and waits between them while there is nothing to do.
+    fn run(self: Box<Self>);
 }
 
 pub(crate) struct EventLoop<B: Backend> {
@@ -93,10 +102,11 @@ pub(crate) struct EventLoop<B: Backend> {
     /// one to the other without waiting for the scheduler. For requests that have ended in between,
     /// its result is discarded.
     pub(crate) ahead: Option<Launched<B>>,
+    pub(crate) _stopped: SetOnDrop,
 }
 
 /// Reports that the loop has ended, even by a panic.
-struct SetOnDrop(Arc<AtomicBool>);
+pub(crate) struct SetOnDrop(pub(crate) Arc<AtomicBool>);
 
 /// Transfers wake the loop; this only bounds the delay after a lost wake-up.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -104,18 +114,24 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 // === impl EventLoop ===
 
 impl<B: Backend> EventLoop<B> {
-    /// Runs until a stop command, or until the device faults; sets `stopped` on the way out.
-    pub(crate) fn run(mut self, stopped: Arc<AtomicBool>) {
-        let _stopped = SetOnDrop(stopped);
-        while self.receive() {
-            self.mode.advance(&mut self.resources);
-            if let Err(fault) = self.step() {
-                tracing::error!(%fault, "device faulted; stopping the engine");
-                return self.end(&fault.to_string());
-            }
-            self.observe();
+    /// A turn that begins with the command that was waited for, if any.
+    fn turn_with(&mut self, waited: Option<Command>) -> Turn {
+        if !self.receive(waited) {
+            self.end("the engine was stopped");
+            return Turn::Last;
         }
-        self.end("the engine was stopped");
+        self.mode.advance(&mut self.resources);
+        if let Err(fault) = self.step() {
+            tracing::error!(%fault, "device faulted; stopping the engine");
+            self.end(&fault.to_string());
+            return Turn::Last;
+        }
+        self.observe();
+        if self.is_idle {
+            Turn::Idle
+        } else {
+            Turn::Worked
+        }
     }
 
     fn end(&mut self, reason: &str) {
@@ -184,10 +200,8 @@ impl<B: Backend> EventLoop<B> {
         Ok(outputs.collect())
     }
 
-    /// Handles the commands since the last step; waits for one if there is nothing else to do.
-    /// Returns `false` to stop.
-    fn receive(&mut self) -> bool {
-        let mut waited = self.is_idle.then(|| self.wait()).flatten();
+    /// Handles the commands since the last step. Returns `false` to stop.
+    fn receive(&mut self, mut waited: Option<Command>) -> bool {
         while let Some(command) = waited.take().or_else(|| self.commands_rx.try_recv().ok()) {
             if !self.execute(command) {
                 return false;
@@ -241,6 +255,21 @@ impl<B: Backend> EventLoop<B> {
     }
 }
 
+impl<B: Backend> Turns for EventLoop<B> {
+    fn turn(&mut self) -> Turn {
+        self.turn_with(None)
+    }
+
+    fn run(mut self: Box<Self>) {
+        loop {
+            let waited = self.is_idle.then(|| self.wait()).flatten();
+            if self.turn_with(waited) == Turn::Last {
+                return;
+            }
+        }
+    }
+}
+
 // === impl QueueSizes ===
 
 impl QueueSizes {
@@ -274,7 +303,7 @@ impl Drop for SetOnDrop {
 // === impl LoopWaker ===
 
 impl LoopWaker {
-    pub(crate) fn new(commands_tx: Sender<Command>) -> Self {
+    pub(crate) fn new(commands_tx: CommandSender) -> Self {
         Self {
             pending: Arc::default(),
             commands_tx,

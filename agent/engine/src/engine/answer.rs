@@ -4,8 +4,7 @@
 //! falls too far behind therefore loses its answer.
 
 use super::request::{FinishReason, TokenEvent, TokenLogprob};
-use super::{Command, RequestId};
-use crossbeam_channel::Sender;
+use super::{Command, CommandSender, RequestId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
@@ -20,7 +19,7 @@ pub(crate) struct AnswerSender {
     waiting: Arc<AtomicUsize>,
     id: RequestId,
     /// `None` once the reader was given up.
-    commands_tx: Option<Sender<Command>>,
+    commands_tx: Option<CommandSender>,
 }
 
 #[derive(Debug)]
@@ -30,10 +29,7 @@ pub(super) struct AnswerReceiver {
 }
 
 /// The queue for a request's answer; `commands_tx` takes the abort of one that is not read.
-pub(super) fn answer(
-    id: RequestId,
-    commands_tx: Sender<Command>,
-) -> (AnswerSender, AnswerReceiver) {
+pub(super) fn answer(id: RequestId, commands_tx: CommandSender) -> (AnswerSender, AnswerReceiver) {
     // Bounded by `WAITING_BYTES_MAX`.
     let (events_tx, events_rx) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));

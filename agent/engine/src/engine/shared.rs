@@ -3,11 +3,10 @@
 
 use super::info::EngineInfo;
 use super::request::SubmitError;
-use super::{Command, RequestId};
+use super::{Command, CommandSender, RequestId};
 use crate::metrics::EngineMetrics;
 use crate::text::{ChatTemplate, Tokenizer};
 use crate::timeline::Timelines;
-use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use pd_kv_transfer::Failure;
 use pd_protocol::BootstrapRoom;
@@ -17,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The parts that [`Shared`] is built from.
 pub(crate) struct SharedParts {
-    pub(crate) commands_tx: Sender<Command>,
+    pub(crate) commands_tx: CommandSender,
     pub(crate) info: EngineInfo,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) chat_template: Option<ChatTemplate>,
@@ -29,7 +28,7 @@ pub(crate) struct SharedParts {
 }
 
 pub(crate) struct Shared {
-    pub(super) commands_tx: Sender<Command>,
+    pub(super) commands_tx: CommandSender,
     pub(super) info: EngineInfo,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) chat_template: Option<ChatTemplate>,
@@ -57,13 +56,13 @@ pub(crate) struct InFlight {
 #[derive(Debug)]
 pub(crate) struct AbortOnDrop {
     pub(super) id: RequestId,
-    pub(super) commands_tx: Option<Sender<Command>>,
+    pub(super) commands_tx: Option<CommandSender>,
 }
 
 /// Stops the scheduler when the last handle is dropped; readers of answers do not keep it alive.
 #[derive(Debug)]
 pub(super) struct StopOnDrop {
-    pub(super) commands_tx: Sender<Command>,
+    pub(super) commands_tx: CommandSender,
 }
 
 // === impl Shared ===

@@ -2,18 +2,18 @@
 //! thread. Each step needs the one before; the tokenizer and the digests of the model's files are
 //! computed alongside the model.
 
-use super::EngineHandle;
 use super::config::{DecodeConfig, Device, DisaggregationMode, EngineConfig};
 use super::device::{self, Numbers};
 use super::identity::Identity;
 use super::info::EngineInfo;
 use super::shared::{Shared, SharedParts, StopOnDrop};
 use super::sizes;
+use super::{EngineHandle, Scheduler, commands};
 use crate::disaggregation::TransferEnd;
 use crate::disaggregation::decode::{Decode, DecodeLimits};
 use crate::disaggregation::prefill::Prefill;
 use crate::disaggregation::start::TransferStart;
-use crate::event_loop::{EventLoop, LoopWaker, Mode};
+use crate::event_loop::{EventLoop, LoopWaker, Mode, SetOnDrop};
 use crate::kvcache::group::{KvGroups, KvPoolShape};
 use crate::kvcache::pool::KvCache;
 use crate::metrics::{EngineMetrics, Throughput};
@@ -63,17 +63,28 @@ struct Loaded<B: Backend> {
 }
 
 pub(super) fn start(config: EngineConfig) -> Result<EngineHandle, StartError> {
+    let (handle, scheduler) = start_by_turns(&config)?;
+    let thread = std::thread::Builder::new().name("pd-scheduler".to_owned());
+    thread
+        .spawn(move || scheduler.run())
+        .map_err(StartError::Thread)?;
+    Ok(handle)
+}
+
+pub(super) fn start_by_turns(
+    config: &EngineConfig,
+) -> Result<(EngineHandle, Scheduler), StartError> {
     let started = Instant::now();
-    sizes::check(&config)?;
-    let handle = match &config.device {
+    sizes::check(config)?;
+    let (handle, scheduler) = match &config.device {
         Device::Cpu { threads, .. } => {
-            start_on(&config, |weights| device::cpu(&config, *threads, weights))
+            start_on(config, |weights| device::cpu(config, *threads, weights))
         }
         Device::Cuda {
             driver,
             deterministic,
             ..
-        } => start_on(&config, |_| device::cuda(&config, driver, *deterministic)),
+        } => start_on(config, |_| device::cuda(config, driver, *deterministic)),
     }?;
     let info = &handle.shared.info;
     tracing::info!(
@@ -82,14 +93,14 @@ pub(super) fn start(config: EngineConfig) -> Result<EngineHandle, StartError> {
         max_total_tokens = info.max_total_tokens,
         "engine started"
     );
-    Ok(handle)
+    Ok((handle, scheduler))
 }
 
 /// Loads and assembles on the backend that `make` starts for the model's weights.
 fn start_on<B: Backend>(
     config: &EngineConfig,
     make: impl FnOnce(&Weights) -> Result<Numbers<B>, StartError>,
-) -> Result<EngineHandle, StartError> {
+) -> Result<(EngineHandle, Scheduler), StartError> {
     assemble(load(config, make)?, config)
 }
 
@@ -140,14 +151,12 @@ fn load<B: Backend>(
     })
 }
 
-/// Assembles the scheduler and starts its thread.
+/// Assembles the scheduler.
 fn assemble<B: Backend>(
     loaded: Loaded<B>,
     config: &EngineConfig,
-) -> Result<EngineHandle, StartError> {
-    // Bounded by the requests in flight and two wake-ups each: at most one per abort and one for
-    // the transfers is pending at a time.
-    let (commands_tx, commands_rx) = crossbeam_channel::unbounded();
+) -> Result<(EngineHandle, Scheduler), StartError> {
+    let (commands_tx, commands_rx) = commands::queue();
     let waker = LoopWaker::new(commands_tx.clone());
     let (mode, transfer_failure) = mode(&loaded, config, &waker)?;
     let Loaded {
@@ -191,16 +200,14 @@ fn assemble<B: Backend>(
         is_idle: true,
         overlaps: config.overlap_schedule.unwrap_or(backend.replays()),
         ahead: None,
+        _stopped: SetOnDrop(shared.stopped.clone()),
     };
-    let stopped = shared.stopped.clone();
-    let thread = std::thread::Builder::new().name("pd-scheduler".to_owned());
-    thread
-        .spawn(move || event_loop.run(stopped))
-        .map_err(StartError::Thread)?;
-    Ok(EngineHandle {
+    let scheduler = Scheduler::new(Box::new(event_loop), commands_tx.sent());
+    let handle = EngineHandle {
         shared,
         _stop: Arc::new(StopOnDrop { commands_tx }),
-    })
+    };
+    Ok((handle, scheduler))
 }
 
 /// A mode, and the failure of its KV transfer, if it has one.

@@ -1,0 +1,52 @@
+//! A scheduler that takes its turns where its owner lets it, such as in a simulation, instead of on its own thread.
+
+use crate::event_loop::Turns;
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// See [`Engine::start_by_turns`](super::Engine::start_by_turns).
+pub struct Scheduler {
+    turns: Box<dyn Turns>,
+    sent: Arc<Notify>,
+}
+
+/// What a scheduler has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It has computed a step.
+    Worked,
+    /// There was nothing to compute.
+    Idle,
+    /// The engine has ended.
+    Last,
+}
+
+// === impl Scheduler ===
+
+impl Scheduler {
+    pub(super) fn new(turns: Box<dyn Turns>, sent: Arc<Notify>) -> Self {
+        Self { turns, sent }
+    }
+
+    /// Does what there is to do, and waits for nothing but the device.
+    pub fn turn(&mut self) -> Turn {
+        self.turns.turn()
+    }
+
+    /// Waits for a command since the last turn. An idle engine with requests takes a turn every 100 ms, too.
+    pub async fn commanded(&self) {
+        self.sent.notified().await;
+    }
+
+    /// Takes turns until the engine has ended.
+    pub(super) fn run(self) {
+        self.turns.run();
+    }
+}
+
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler").finish_non_exhaustive()
+    }
+}
