@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// Called, from any thread, when some room changed. It must neither block nor call the manager: send
 /// on a channel.
@@ -46,6 +47,9 @@ pub struct TransferConfig {
     pub host: IpAddr,
     /// Threads that move bytes and messages.
     pub worker_threads: usize,
+    /// Where bytes and messages are moved instead, by no thread of its own: rooms end with this runtime, not with the
+    /// manager.
+    pub runtime: Option<Handle>,
     /// Data connections to each decode rank over tcp.
     pub tcp_streams: usize,
     pub rdma: RdmaConfig,
@@ -166,6 +170,7 @@ impl TransferConfig {
             transport: TransportChoice::Auto,
             host,
             worker_threads: 2,
+            runtime: None,
             tcp_streams: 4,
             rdma: RdmaConfig::default(),
             shm_dir: None,

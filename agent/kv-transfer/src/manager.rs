@@ -17,15 +17,17 @@ use crate::tasks::{Failure, Tasks};
 use crate::transport::rdma::fabric::{Fabric, FabricError, Memory};
 use crate::transport::rdma::immediate::ROWS_MAX;
 use crate::transport::shm::socket::check_dir;
+use futures_util::FutureExt;
 use pd_protocol::Role;
 use pd_protocol::Transport;
 use pd_verbs::Verbs;
 use std::sync::Arc;
+use tokio::runtime::{Handle, Runtime};
 
 /// SGLang's `KVManager`. Dropping it ends every room and thread.
 pub struct KvManager {
     side: Side,
-    runtime: Option<tokio::runtime::Runtime>,
+    runtime: Option<Runtime>,
 }
 
 #[derive(Clone)]
@@ -53,12 +55,10 @@ impl KvManager {
         let regions = checked_regions(&config)?;
         check_shm_dir(&config.transfer)?;
         let fabric = open_fabric(verbs, &config, &regions)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(config.transfer.worker_threads.max(1))
-            .thread_name("pd-kv-transfer")
-            .enable_all()
-            .build()
-            .map_err(StartError::Threads)?;
+        let (runtime, handle) = match &config.transfer.runtime {
+            Some(handle) => (None, handle.clone()),
+            None => own_runtime(&config.transfer)?,
+        };
         let fault_injection = FaultInjection::new(
             config.transfer.test_failure_prob,
             config.transfer.test_failure_seed,
@@ -67,27 +67,18 @@ impl KvManager {
             config,
             regions,
             fabric,
-            tasks: Tasks::new(runtime.handle().clone()),
+            tasks: Tasks::new(handle.clone()),
             fault_injection,
         });
-        let (started_tx, started_rx) = std::sync::mpsc::channel();
-        runtime.spawn(async move {
-            let side = match shared.config.role {
-                Role::Prefill => PrefillSide::start(shared).await.map(Side::Prefill),
-                Role::Decode => DecodeSide::start(shared).await.map(Side::Decode),
-                Role::Unified => Err(StartError::Unified),
-            };
-            // The receiver waits below for as long as this task lives.
-            let _ = started_tx.send(side);
-        });
-        let side = started_rx
-            .recv()
-            .map_err(|_| StartError::Threads(std::io::ErrorKind::BrokenPipe.into()))??;
-        runtime.spawn(side.clone().end_with_manager());
-        Ok(Self {
-            side,
-            runtime: Some(runtime),
-        })
+        let side = if runtime.is_some() {
+            start_on(&handle, shared)?
+        } else {
+            // Within its own runtime a caller cannot wait, and binding ports does not.
+            let started = start_side(shared).now_or_never();
+            started.ok_or_else(|| StartError::Threads(std::io::ErrorKind::WouldBlock.into()))??
+        };
+        handle.spawn(side.clone().end_with_manager());
+        Ok(Self { side, runtime })
     }
 
     /// Prefill: opens a room.
@@ -182,6 +173,36 @@ impl Drop for KvManager {
             runtime.shutdown_background();
         }
     }
+}
+
+/// A manager's own threads.
+fn own_runtime(transfer: &TransferConfig) -> Result<(Option<Runtime>, Handle), StartError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(transfer.worker_threads.max(1))
+        .thread_name("pd-kv-transfer")
+        .enable_all()
+        .build()
+        .map_err(StartError::Threads)?;
+    let handle = runtime.handle().clone();
+    Ok((Some(runtime), handle))
+}
+
+async fn start_side(shared: Arc<Shared>) -> Result<Side, StartError> {
+    match shared.config.role {
+        Role::Prefill => PrefillSide::start(shared).await.map(Side::Prefill),
+        Role::Decode => DecodeSide::start(shared).await.map(Side::Decode),
+        Role::Unified => Err(StartError::Unified),
+    }
+}
+
+fn start_on(handle: &Handle, shared: Arc<Shared>) -> Result<Side, StartError> {
+    let (started_tx, started_rx) = std::sync::mpsc::channel();
+    handle.spawn(async move {
+        // The receiver waits below for as long as this task lives.
+        let _ = started_tx.send(start_side(shared).await);
+    });
+    let started = started_rx.recv();
+    started.map_err(|_| StartError::Threads(std::io::ErrorKind::BrokenPipe.into()))?
 }
 
 /// This rank's NICs; none where they are not wanted, or optional and unavailable.

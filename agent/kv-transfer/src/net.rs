@@ -1,5 +1,5 @@
-//! The seam to the network: every socket of this crate is opened here, so a simulation of the whole system
-//! replaces this file, and `clock.rs`.
+//! The seam to the network: every socket of this crate is opened here. The types are `pd_net`'s: tokio's own, and in a
+//! simulation of the whole system those of its network.
 //!
 //! `shm` has Unix sockets of its own: they hand over descriptors of this kernel's memory, which no simulated
 //! network can carry.
@@ -11,7 +11,7 @@ use http::Uri;
 use http_body_util::Full;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use pd_identity::Peers;
 use std::io;
@@ -20,9 +20,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::ToSocketAddrs;
+use tokio::time::timeout;
 use tower::Service;
 
-pub(crate) use tokio::net::{TcpListener, TcpStream};
+pub(crate) use pd_net::{KeepAlive, TcpListener, TcpStream, kernel};
+pub(crate) use pd_net::{set_keepalive, set_send_buffer_size};
 
 /// A connection to a peer, encrypted where both have a key.
 pub(crate) type Stream = pd_identity::Stream<TcpStream>;
@@ -46,17 +48,18 @@ pub(crate) fn adopt(listener: std::net::TcpListener) -> std::io::Result<TcpListe
 
 /// A client of peers' HTTP servers. Its URLs are of `http://`, also where peers have a key.
 pub(crate) fn http_client(peers: Peers, connect_timeout: Duration) -> HttpClient {
-    let mut tcp = HttpConnector::new();
-    tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(connect_timeout));
-    Client::builder(TokioExecutor::new()).build(PeerConnector { tcp, peers })
+    let connector = PeerConnector {
+        peers,
+        connect_timeout,
+    };
+    Client::builder(TokioExecutor::new()).build(connector)
 }
 
 /// Opens connections to peers for an HTTP client.
 #[derive(Clone)]
 pub(crate) struct PeerConnector {
-    tcp: HttpConnector,
     peers: Peers,
+    connect_timeout: Duration,
 }
 
 /// A connection of an HTTP client.
@@ -69,15 +72,23 @@ impl Service<Uri> for PeerConnector {
     type Error = io::Error;
     type Future = BoxFuture<'static, io::Result<HttpStream>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.tcp.poll_ready(cx).map_err(io::Error::other)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, server: Uri) -> Self::Future {
-        let connected = self.tcp.call(server);
-        let peers = self.peers.clone();
+        let Self {
+            peers,
+            connect_timeout,
+        } = self.clone();
         async move {
-            let stream = connected.await.map_err(io::Error::other)?.into_inner();
+            let host = server.host().ok_or(io::ErrorKind::InvalidInput)?;
+            // An IPv6 address stands in brackets.
+            let host = host.trim_matches(['[', ']']);
+            let port = server.port_u16().unwrap_or(80);
+            let connected = timeout(connect_timeout, connect((host, port))).await;
+            let stream = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            stream.set_nodelay(true)?;
             let stream = peers.connect(stream).await?;
             Ok(HttpStream(TokioIo::new(stream)))
         }

@@ -5,11 +5,10 @@
 
 use crate::config::TransferConfig;
 use crate::log_limit::LogLimit;
-use crate::net::{self, Stream, TcpStream};
+use crate::net::{self, KeepAlive, Stream, TcpStream};
 use crate::tasks::Tasks;
 use pd_identity::{Clients, Peers};
 use pd_protocol::control::SessionId;
-use socket2::{SockRef, TcpKeepalive};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,10 +24,12 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections that may be without their hello at once: others wait their turn, a hello's timeout for each so many before them.
 const GREETINGS_MAX: usize = 1024;
 
-/// A peer whose host has vanished is noticed within this, also while nothing is said.
-const VANISHED_AFTER: Duration = Duration::from_secs(6);
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// A peer whose host has vanished is noticed within 6 s, also while nothing is said.
+const KEEPALIVE: KeepAlive = KeepAlive {
+    idle: Duration::from_secs(3),
+    interval: Duration::from_secs(1),
+    vanished_after: Duration::from_secs(6),
+};
 
 /// Bytes that a data connection hands to the kernel ahead of its peer, which the kernel doubles for its
 /// own books: few enough that the peer's side still finds them in the cache (a third more GB/s between
@@ -139,12 +140,7 @@ async fn greeted(stream: TcpStream, secrecy: &Secrecy) -> std::io::Result<(Hello
 /// The kernel answers for a frozen process, so this ends the connections of lost hosts only.
 pub(crate) fn tune(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    let socket = SockRef::from(stream);
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE_IDLE)
-        .with_interval(KEEPALIVE_INTERVAL);
-    socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(VANISHED_AFTER))
+    net::set_keepalive(stream, KEEPALIVE)
 }
 
 /// Opens a connection to a peer.
@@ -159,7 +155,7 @@ pub(crate) async fn connect(
         let stream = net::connect((host, port)).await?;
         tune(&stream)?;
         if kind == ConnectionKind::Data {
-            SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES)?;
+            net::set_send_buffer_size(&stream, SEND_BUFFER_BYTES)?;
         }
         let mut stream = if secrecy.plain_data && kind == ConnectionKind::Data {
             Stream::Plain(stream)

@@ -105,13 +105,9 @@ impl Identity {
     }
 }
 
-/// Draws a new id: the kernel's random UUID, or time and process id without one.
+/// Draws a new id, as a random UUID is written.
 fn boot_id() -> String {
-    let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid");
-    uuid.map(|uuid| uuid.trim().to_owned()).unwrap_or_else(|_| {
-        let since_epoch = std::time::SystemTime::UNIX_EPOCH
-            .elapsed()
-            .unwrap_or_default();
-        format!("{}-{}", std::process::id(), since_epoch.as_nanos())
-    })
+    let drawn = format!("{:032x}", rand::random::<u128>());
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &drawn[part]);
+    parts.join("-")
 }

@@ -4,7 +4,7 @@
 
 use super::table::{LookupError, RouteTable};
 use crate::clock::Instant;
-use crate::net;
+use crate::net::{self, TcpListener};
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Query, State};
@@ -71,8 +71,20 @@ impl BootstrapServer {
         (boot_id, kv_compat): (&str, &str),
         routes: Router,
     ) -> std::io::Result<Self> {
+        Self::serve(net::adopt(listener)?, peers, (boot_id, kv_compat), routes)
+    }
+
+    /// As [`Self::start_beside`], on a listener of the runtime.
+    ///
+    /// # Errors
+    /// The listener has no address.
+    pub fn serve(
+        listener: TcpListener,
+        peers: &Peers,
+        (boot_id, kv_compat): (&str, &str),
+        routes: Router,
+    ) -> std::io::Result<Self> {
         let local_addr = listener.local_addr()?;
-        let listener = net::adopt(listener)?;
         let router = router(boot_id, kv_compat, routes);
         let limits = Limits {
             connections: connections_for(CONNECTIONS_MAX, 1),

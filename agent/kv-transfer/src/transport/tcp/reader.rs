@@ -5,7 +5,7 @@ use crate::failure::FailureReason;
 use crate::fence::Fence;
 use crate::memory::Region;
 use crate::memory::vectored::{SpanCursor, of_memory};
-use crate::net::Stream;
+use crate::net::{Stream, kernel};
 use crate::transport::incoming::{InboundPeer, InboundRooms, IncomingPart};
 use std::io;
 use std::os::fd::AsFd;
@@ -14,7 +14,8 @@ use tokio::io::{AsyncReadExt, Interest};
 
 /// Bytes read at once of an unwanted payload.
 const SINK_BYTES: usize = 256 << 10;
-/// Bytes of an encrypted payload on their way to memory: four records of TLS.
+/// Bytes of a payload that does not come from the kernel's socket, such as an encrypted one, on their way to memory: four
+/// records of TLS.
 const CLEAR_BYTES: usize = 64 << 10;
 
 /// Reads frames until the peer closes or breaks the protocol.
@@ -89,30 +90,29 @@ async fn read_some(
     cursor: &mut SpanCursor,
     clear: &mut Vec<u8>,
 ) -> io::Result<bool> {
-    match stream {
-        Stream::Plain(socket) => {
-            socket.readable().await?;
-            let Some(_guard) = fence.enter() else {
-                return Ok(false);
-            };
-            let read = || cursor.read_some(socket.as_fd(), regions);
-            socket.try_io(Interest::READABLE, read)?;
-        }
-        Stream::Tls(tls) => {
-            clear.resize(CLEAR_BYTES, 0);
-            let left = usize::try_from(cursor.left()).unwrap_or(CLEAR_BYTES);
-            let read = tls.read(&mut clear[..left.min(CLEAR_BYTES)]).await?;
-            if read == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            let Some(_guard) = fence.enter() else {
-                cursor.skip(read);
-                return Ok(false);
-            };
-            let landed = cursor.copy_in(&clear[..read], regions);
-            landed.map_err(io::Error::other)?;
-        }
+    if let Stream::Plain(tcp) = stream
+        && let Some(socket) = kernel(tcp)
+    {
+        socket.readable().await?;
+        let Some(_guard) = fence.enter() else {
+            return Ok(false);
+        };
+        let read = || cursor.read_some(socket.as_fd(), regions);
+        socket.try_io(Interest::READABLE, read)?;
+        return Ok(true);
     }
+    clear.resize(CLEAR_BYTES, 0);
+    let left = usize::try_from(cursor.left()).unwrap_or(CLEAR_BYTES);
+    let read = stream.read(&mut clear[..left.min(CLEAR_BYTES)]).await?;
+    if read == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let Some(_guard) = fence.enter() else {
+        cursor.skip(read);
+        return Ok(false);
+    };
+    let landed = cursor.copy_in(&clear[..read], regions);
+    landed.map_err(io::Error::other)?;
     Ok(true)
 }
 

@@ -5,7 +5,7 @@ use crate::failure::FailureReason;
 use crate::fence::Fence;
 use crate::memory::Region;
 use crate::memory::vectored::{SpanCursor, of_memory};
-use crate::net::Stream;
+use crate::net::{Stream, kernel};
 use crate::peer_connection::{self, ConnectionKind};
 use crate::plan::OwnedTail;
 use crate::shared::Shared;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::sync::{Mutex, mpsc};
 
-/// Bytes to encrypt at once: four records of TLS.
+/// Bytes to copy at once where the kernel does not take them from memory, such as to encrypt them: four records of TLS.
 const CLEAR_BYTES: usize = 64 << 10;
 /// Filler is written in parts of this.
 const FILLER_BYTES: usize = 256 << 10;
@@ -247,7 +247,7 @@ async fn write_payload(
     Ok(true)
 }
 
-/// Writes some of what is left from the room's pages; false if its fence is closed. What is to be encrypted is copied
+/// Writes some of what is left from the room's pages; false if its fence is closed. What is copied first is copied
 /// while the fence is open.
 async fn write_some(
     stream: &mut Stream,
@@ -256,27 +256,26 @@ async fn write_some(
     regions: &[Region],
     clear: &mut Vec<u8>,
 ) -> io::Result<bool> {
-    match stream {
-        Stream::Plain(socket) => {
-            socket.writable().await?;
-            let Some(_guard) = fence.enter() else {
-                return Ok(false);
-            };
-            let write = || cursor.write_some(socket.as_fd(), regions);
-            socket.try_io(Interest::WRITABLE, write)?;
-        }
-        Stream::Tls(tls) => {
-            let copied = {
-                let Some(_guard) = fence.enter() else {
-                    return Ok(false);
-                };
-                clear.resize(CLEAR_BYTES, 0);
-                let copied = cursor.copy_out(clear, regions);
-                copied.map_err(io::Error::other)?
-            };
-            tls.write_all(&clear[..copied]).await?;
-        }
+    if let Stream::Plain(tcp) = stream
+        && let Some(socket) = kernel(tcp)
+    {
+        socket.writable().await?;
+        let Some(_guard) = fence.enter() else {
+            return Ok(false);
+        };
+        let write = || cursor.write_some(socket.as_fd(), regions);
+        socket.try_io(Interest::WRITABLE, write)?;
+        return Ok(true);
     }
+    let copied = {
+        let Some(_guard) = fence.enter() else {
+            return Ok(false);
+        };
+        clear.resize(CLEAR_BYTES, 0);
+        let copied = cursor.copy_out(clear, regions);
+        copied.map_err(io::Error::other)?
+    };
+    stream.write_all(&clear[..copied]).await?;
     Ok(true)
 }
 
