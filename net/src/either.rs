@@ -76,6 +76,19 @@ impl TcpStream {
     }
 
     /// # Errors
+    /// As tokio's.
+    pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Kernel(stream) => stream.peek(buf).await,
+            Self::Simulated(stream) => {
+                let mut buf = ReadBuf::new(buf);
+                poll_fn(|cx| stream.poll_peek(cx, &mut buf)).await?;
+                Ok(buf.filled().len())
+            }
+        }
+    }
+
+    /// # Errors
     /// As tokio's. A simulated network has no Nagle.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.kernel()

@@ -26,6 +26,8 @@ pub trait Network: Send + Sync {
 pub trait Stream: Debug + Send + Sync {
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>>;
     fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>>;
+    /// As `poll_read`, and what is read stays.
+    fn poll_peek(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>>;
     /// # Errors
     /// `WouldBlock`, or the connection's.
     fn try_read(&self, buf: &mut [u8]) -> io::Result<usize>;

@@ -1,6 +1,6 @@
 //! Clients: each asks once, at its time, reads in its way, and records how it ended.
 
-use crate::worker;
+use crate::plan::pick;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Request, StatusCode};
@@ -23,7 +23,9 @@ pub(crate) struct Ask {
     pub(crate) nr: usize,
     pub(crate) at: Duration,
     pub(crate) prompt: Vec<u64>,
-    pub(crate) tokens: u64,
+    pub(crate) tokens: usize,
+    /// What the answer must be.
+    pub(crate) expected: Vec<u64>,
     pub(crate) streams: bool,
     /// Between two pieces of the answer that it reads.
     read_pause: Duration,
@@ -52,27 +54,22 @@ pub(crate) type Answers = Arc<Mutex<Vec<(usize, Duration, Outcome)>>>;
 // === impl Ask ===
 
 impl Ask {
-    pub(crate) fn draw(nr: usize, rng: &mut StdRng) -> Self {
-        let len = if rng.random_bool(0.1) { 1500 } else { 60 };
+    /// A request for an answer to one of `prompts`, which come with their tokens.
+    pub(crate) fn draw(nr: usize, rng: &mut StdRng, prompts: &[(Vec<u64>, Vec<u64>)]) -> Self {
+        let (prompt, answer) = pick(rng, prompts);
+        let tokens = rng.random_range(1..=answer.len());
         Self {
             nr,
+            prompt: prompt.clone(),
+            tokens,
+            expected: answer[..tokens].to_vec(),
             at: Duration::from_millis(rng.random_range(500..20_000)),
-            prompt: (0..rng.random_range(1..=len))
-                .map(|_| rng.random_range(0..1000))
-                .collect(),
-            tokens: rng.random_range(1..=40),
             streams: rng.random_bool(0.7),
             read_pause: Duration::from_millis(if rng.random_bool(0.1) { 200 } else { 0 }),
             leaves_after: rng
                 .random_bool(0.1)
                 .then(|| Duration::from_millis(rng.random_range(1..1500))),
         }
-    }
-
-    pub(crate) fn expected(&self) -> Vec<u64> {
-        (0..self.tokens)
-            .map(|nr| worker::token(&self.prompt, nr))
-            .collect()
     }
 }
 
@@ -106,7 +103,7 @@ async fn asked(router: (IpAddr, u16), ask: &Ask) -> Result<Outcome, String> {
     let body = json!({
         "input_ids": ask.prompt,
         "stream": ask.streams,
-        "sampling_params": {"max_new_tokens": ask.tokens},
+        "sampling_params": {"max_new_tokens": ask.tokens, "temperature": 0, "ignore_eos": true},
     });
     let request = Request::post("/generate")
         .header("host", "router")

@@ -4,6 +4,7 @@ use crate::client::{Ask, Outcome};
 use crate::faults::Places;
 use crate::plan::Plan;
 use crate::world::World;
+use pd_engine::engine::EngineHandle;
 use pd_router::Router;
 use std::time::Duration;
 
@@ -84,6 +85,42 @@ pub(crate) fn at_rest(router: &Router) -> Result<(), String> {
     Ok(())
 }
 
+/// Gauges of an engine that are 0 at rest.
+const AT_REST: [&str; 8] = [
+    r#"pdserve_kv_pages{state="held"}"#,
+    r#"pdserve_kv_pages{state="locked"}"#,
+    r#"pdserve_kv_pages{state="quarantined"}"#,
+    "pdserve_req_pool_rows_used",
+    "pdserve_metadata_rows_used",
+    "pdserve_num_running_reqs",
+    "pdserve_num_queue_reqs",
+    "pdserve_rooms_in_flight",
+];
+
+/// Pages, slots, rooms and rows have returned.
+pub(crate) fn engine_at_rest(engine: &EngineHandle) -> Result<(), String> {
+    let role = engine.info().role;
+    engine.health().map_err(|why| format!("{role}: {why}"))?;
+    let in_flight = engine.drain_status().in_flight;
+    if in_flight > 0 {
+        return Err(format!(
+            "at rest {in_flight} requests are in flight on {role}"
+        ));
+    }
+    let text = engine.metrics().encode();
+    for name in AT_REST {
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        if value.is_some_and(|value| value != "0") {
+            return Err(format!(
+                "at rest {name} is {} on {role}",
+                value.unwrap_or_default()
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Every request ended once, with its own tokens or with a reason.
 pub(crate) fn ended(plan: &Plan, answers: &[(usize, Duration, Outcome)]) -> Result<(), String> {
     for ask in &plan.asks {
@@ -101,10 +138,10 @@ pub(crate) fn ended(plan: &Plan, answers: &[(usize, Duration, Outcome)]) -> Resu
 fn ended_well(plan: &Plan, ask: &Ask, outcome: &Outcome) -> Result<(), String> {
     let is_hurt = plan.hurts_router();
     match outcome {
-        Outcome::Tokens(tokens) if *tokens == ask.expected() => Ok(()),
+        Outcome::Tokens(tokens) if *tokens == ask.expected => Ok(()),
         Outcome::Tokens(tokens) => Err(format!(
             "wrong tokens {tokens:?} instead of {:?}",
-            ask.expected()
+            ask.expected
         )),
         Outcome::Refused(status, message) => {
             let is_ours = matches!(status, 429 | 500 | 502 | 503 | 504);

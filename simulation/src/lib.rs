@@ -9,12 +9,14 @@
 //!    generators, once-made statics) would else depend on the seeds before.
 
 mod client;
+mod engine;
 mod faults;
 mod host;
 mod invariants;
 mod libc;
 mod network;
 mod plan;
+mod reference;
 mod scenario;
 mod sweep;
 mod trace;

@@ -13,7 +13,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-static IS_SIMULATED: AtomicBool = AtomicBool::new(false);
+/// Of random numbers, in all threads.
+static IS_SEEDED: AtomicBool = AtomicBool::new(false);
 static SEED: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds since the simulation began.
 static NOW_NS: AtomicU64 = AtomicU64::new(0);
@@ -26,15 +27,18 @@ const EPOCH: u64 = 1_767_225_600;
 const UPTIME: u64 = 1_000_000;
 
 thread_local! {
+    /// Of time, in the simulation's own thread: others compute, and some of them wait by the kernel's clock.
+    static IS_SIMULATED: Cell<bool> = const { Cell::new(false) };
     /// Every thread draws the same numbers, so it does not matter which began first.
     static DRAWN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// From here on, time is what [`set_now`] says and random numbers follow from `seed`. A thread that has drawn random
+/// From here on, this thread's time is what [`set_now`] says, and random numbers follow from `seed`. A thread that has drawn random
 /// numbers before keeps what it has made of them, so the simulation runs on a fresh one.
 pub(crate) fn begin(seed: u64) {
     SEED.store(seed, Ordering::SeqCst);
-    IS_SIMULATED.store(true, Ordering::SeqCst);
+    IS_SEEDED.store(true, Ordering::SeqCst);
+    IS_SIMULATED.set(true);
 }
 
 /// Sets both clocks: time since the beginning, and by how much the wall clock is off.
@@ -59,7 +63,7 @@ fn next_random() -> u64 {
 // SAFETY: the signature is the C library's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn getrandom(buf: *mut c_void, len: size_t, flags: c_uint) -> ssize_t {
-    if !IS_SIMULATED.load(Ordering::Relaxed) {
+    if !IS_SEEDED.load(Ordering::Relaxed) {
         // SAFETY: the caller's buffer, as it is.
         let read = unsafe { libc::syscall(libc::SYS_getrandom, buf, len, flags) };
         return ssize_t::try_from(read).unwrap_or(-1);
@@ -78,7 +82,7 @@ pub(crate) unsafe extern "C" fn getrandom(buf: *mut c_void, len: size_t, flags: 
 // SAFETY: the signature is the C library's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
-    if !IS_SIMULATED.load(Ordering::Relaxed) {
+    if !IS_SIMULATED.get() {
         // SAFETY: the caller's pointer, as it is.
         let answer = unsafe { libc::syscall(libc::SYS_clock_gettime, clock as c_long, time) };
         return c_int::try_from(answer).unwrap_or(-1);

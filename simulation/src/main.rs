@@ -46,8 +46,13 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     let report = pd_simulation::run(seed, args.trace);
     let what = report.broken.as_deref().unwrap_or("holds");
+    let workers = if report.engines {
+        "engines"
+    } else {
+        "stand-ins"
+    };
     println!(
-        "seed {seed}: {what}; {} of {} requests answered, {} faults, {} events, hash {:016x}",
+        "seed {seed}: {what}; {} of {} requests answered by {workers}, {} faults, {} events, hash {:016x}",
         report.answered, report.asked, report.faults, report.entries, report.hash
     );
     Ok(ExitCode::from(u8::from(report.broken.is_some())))

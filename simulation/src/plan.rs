@@ -1,8 +1,10 @@
 //! What a seed decides: the deployment's size and flags, how good its network is, who asks what and when, what fails.
 
 use crate::client::Ask;
+use crate::engine::EngineShape;
 use crate::faults::{Failing, Fault};
 use crate::network::{LinkQuality, Links};
+use crate::reference;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::time::Duration;
@@ -10,6 +12,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
+    /// Workers are engines with KV transfer; stand-ins without.
+    pub(crate) engines: Option<EngineShape>,
     pub(crate) prefills: usize,
     pub(crate) decodes: usize,
     pub(crate) router_flags: Vec<String>,
@@ -37,6 +41,8 @@ pub(crate) struct Probes {
 pub(crate) const ACTIVE: Duration = Duration::from_secs(20);
 /// Requests of one seed, at most.
 const ASKS_MAX: usize = 40;
+/// Share of seeds with engines.
+const ENGINES: f64 = 0.3;
 const FAULTS_MAX: usize = 6;
 
 /// Probes that a ready worker misses before it is lost, and the pause between them. Source: the router's defaults.
@@ -61,6 +67,7 @@ impl Probes {
 impl Plan {
     pub(crate) fn draw(seed: u64) -> Self {
         let rng = &mut StdRng::seed_from_u64(seed);
+        let engines = rng.random_bool(ENGINES).then(|| EngineShape::draw(rng));
         let (prefills, decodes) = (rng.random_range(1..=3), rng.random_range(1..=3));
         let queue_size = if rng.random_bool(0.3) { 4 } else { 100 };
         let in_flight_max = if rng.random_bool(0.3) { 3 } else { 64 };
@@ -69,7 +76,12 @@ impl Plan {
             interval: Duration::from_secs(*pick(rng, &[1, 5])),
             timeout: Duration::from_secs(*pick(rng, &[1, 5])),
         };
-        let asks = (0..rng.random_range(1..=ASKS_MAX)).map(|nr| Ask::draw(nr, rng));
+        let prompts = match engines {
+            Some(shape) => reference::computed(rng, shape),
+            None => reference::counted(rng),
+        };
+        let asks_len = rng.random_range(1..=ASKS_MAX);
+        let asks = (0..asks_len).map(|nr| Ask::draw(nr, rng, &prompts));
         let asks = asks.collect();
         let faults =
             (0..rng.random_range(0..=FAULTS_MAX)).map(|_| Fault::draw(rng, prefills, decodes));
@@ -77,6 +89,7 @@ impl Plan {
         faults.sort_by_key(|fault| fault.at);
         Self {
             seed,
+            engines,
             prefills,
             decodes,
             router_flags: router_flags(rng, queue_size, in_flight_max, request_timeout, probes),

@@ -1,6 +1,7 @@
 //! One seed from its plan to its judgement.
 
 use crate::client::{self, Answers, Ask, Outcome};
+use crate::engine;
 use crate::faults::Places;
 use crate::host::Software;
 use crate::invariants::{self, Health};
@@ -12,7 +13,10 @@ use crate::world::World;
 use clap::Parser;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
+use pd_engine::engine::EngineHandle;
+use pd_protocol::Role;
 use pd_router::{Args, Router, Server};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,12 +33,16 @@ pub struct Report {
     /// Requests that got their tokens.
     pub answered: usize,
     pub faults: usize,
+    /// Whether its workers had engines.
+    pub engines: bool,
     /// What did not hold.
     pub broken: Option<String>,
 }
 
 /// The router as a host's software leaves it for the judge; `None` while it does not run.
 type Shown = Arc<Mutex<Option<Arc<Router>>>>;
+/// The engine of each worker's last start.
+type Engines = Arc<Mutex<BTreeMap<usize, EngineHandle>>>;
 
 const API_PORT: u16 = 8000;
 /// Bounds are checked this often.
@@ -65,6 +73,7 @@ pub fn run(seed: u64, prints: bool) -> Report {
         asked: 0,
         answered: 0,
         faults: 0,
+        engines: false,
         broken: Some("the simulation panicked".to_owned()),
     })
 }
@@ -83,6 +92,7 @@ struct Scenario {
     places: Places,
     router: Shown,
     answers: Answers,
+    engines: Engines,
     health: Health,
 }
 
@@ -96,15 +106,14 @@ impl Scenario {
         }
         let mut world = World::new(seed, plan.links(), Trace::new(prints));
         let kv = Kv::default();
-        let mut workers = |role: &'static str, count: usize| -> Vec<_> {
-            let worker = || {
-                let kv = Arc::clone(&kv);
-                world.add(Box::new(move || worker::run(role, Arc::clone(&kv)).boxed()))
-            };
-            std::iter::repeat_with(worker).take(count).collect()
+        let engines = Engines::default();
+        let mut workers = |role: Role, first: usize, count: usize| -> Vec<_> {
+            let nrs = first..first + count;
+            nrs.map(|nr| world.add(worker_software(&plan, role, nr, &kv, &engines)))
+                .collect()
         };
-        let prefills = workers("prefill", plan.prefills);
-        let decodes = workers("decode", plan.decodes);
+        let prefills = workers(Role::Prefill, 0, plan.prefills);
+        let decodes = workers(Role::Decode, plan.prefills, plan.decodes);
         let router = Shown::default();
         let router_host = world.add(router_software(&plan, &router));
         let answers = Answers::default();
@@ -120,6 +129,7 @@ impl Scenario {
             },
             router,
             answers,
+            engines,
             health: Health::default(),
         }
     }
@@ -138,6 +148,7 @@ impl Scenario {
             asked: self.plan.asks.len(),
             answered: answers.iter().filter(|(.., o)| is_answer(o)).count(),
             faults: self.plan.faults.len(),
+            engines: self.plan.engines.is_some(),
             broken,
         }
     }
@@ -157,7 +168,9 @@ impl Scenario {
         invariants::ended(&self.plan, &answers)?;
         let router = self.router.lock().clone();
         let router = router.ok_or("the router does not run")?;
-        invariants::at_rest(&router)
+        invariants::at_rest(&router)?;
+        let engines = self.engines.lock();
+        engines.values().try_for_each(invariants::engine_at_rest)
     }
 
     /// Begins and ends each fault at its time.
@@ -202,6 +215,24 @@ impl Scenario {
 fn address(nr: usize) -> IpAddr {
     let last = u8::try_from(nr + 1).expect("a simulation has few hosts");
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))
+}
+
+fn worker_software(plan: &Plan, role: Role, nr: usize, kv: &Kv, engines: &Engines) -> Software {
+    let Some(shape) = plan.engines else {
+        let kv = Arc::clone(kv);
+        let role = if role == Role::Prefill {
+            "prefill"
+        } else {
+            "decode"
+        };
+        return Box::new(move || worker::run(role, Arc::clone(&kv)).boxed());
+    };
+    let engines = Arc::clone(engines);
+    Box::new(move || {
+        let engines = Arc::clone(&engines);
+        let show = move |engine| drop(engines.lock().insert(nr, engine));
+        engine::run(role, address(nr), shape, show).boxed()
+    })
 }
 
 fn router_software(plan: &Plan, shown: &Shown) -> Software {

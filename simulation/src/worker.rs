@@ -60,6 +60,12 @@ pub(crate) fn token(prompt: &[u64], nr: u64) -> u64 {
     seed.wrapping_mul(nr + 1).wrapping_add(nr) % 50_000
 }
 
+/// A list of token ids.
+pub(crate) fn ids(list: &Value) -> Vec<u64> {
+    let list = list.as_array().into_iter().flatten();
+    list.filter_map(Value::as_u64).collect()
+}
+
 async fn info(State(worker): State<Worker>) -> Json<Value> {
     Json(json!({
         "served_model_name": "m",
@@ -73,12 +79,7 @@ async fn info(State(worker): State<Worker>) -> Json<Value> {
 }
 
 async fn generate(State(worker): State<Worker>, Json(request): Json<Value>) -> Response {
-    let prompt: Vec<u64> = request["input_ids"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_u64)
-        .collect();
+    let prompt = ids(&request["input_ids"]);
     let room = request["bootstrap_room"].as_u64();
     let Some(room) = room else {
         return (StatusCode::BAD_REQUEST, "no room").into_response();

@@ -195,6 +195,23 @@ impl Stream for StreamEnd {
         }
     }
 
+    fn poll_peek(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let state = &mut *self.network.state.lock();
+        let connection = connection(state, self.id)?;
+        let pipe = &connection.pipes[1 - self.side];
+        let is_over = pipe.fin_arrived && pipe.unread.is_empty();
+        if let Some(error) = connection.ends[self.side].error {
+            return Poll::Ready(Err(error.into()));
+        }
+        if pipe.unread.is_empty() && !is_over {
+            connection.ends[self.side].reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let (front, _) = pipe.unread.as_slices();
+        buf.put_slice(&front[..front.len().min(buf.remaining())]);
+        Poll::Ready(Ok(()))
+    }
+
     fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let bytes = self.read(&mut self.network.state.lock(), buf.len())?;
         buf[..bytes.len()].copy_from_slice(&bytes);

@@ -98,6 +98,11 @@ impl AnswerReceiver {
         self.taken(event)
     }
 
+    pub(super) fn try_recv(&mut self) -> Option<TokenEvent> {
+        let event = self.events_rx.try_recv().ok();
+        self.taken(event)
+    }
+
     pub(super) fn blocking_recv(&mut self) -> Option<TokenEvent> {
         let event = self.events_rx.blocking_recv();
         self.taken(event)

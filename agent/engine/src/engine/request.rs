@@ -169,6 +169,12 @@ impl RequestStream {
         self.note(event)
     }
 
+    /// The next step if it is here.
+    pub fn try_recv(&mut self) -> Option<TokenEvent> {
+        let event = self.events.try_recv()?;
+        self.note(Some(event))
+    }
+
     /// As [`Self::recv`], from a thread that may block.
     pub fn blocking_recv(&mut self) -> Option<TokenEvent> {
         let event = self.events.blocking_recv();

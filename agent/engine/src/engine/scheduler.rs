@@ -35,7 +35,7 @@ impl Scheduler {
     }
 
     /// Waits for a command since the last turn. An idle engine with requests takes a turn every 100 ms, too.
-    pub async fn commanded(&self) {
+    pub async fn commanded(&mut self) {
         self.sent.notified().await;
     }
 
