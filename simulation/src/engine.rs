@@ -33,8 +33,6 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 const BOOTSTRAP_PORT: u16 = 8998;
-/// Of one step.
-const STEP_TIME: Duration = Duration::from_millis(4);
 /// An engine that waits for transfers looks at them this often, as its thread does.
 const IDLE_TURN: Duration = Duration::from_millis(100);
 
@@ -47,6 +45,8 @@ pub(crate) struct EngineShape {
     running: u32,
     queued: u32,
     tcp_streams: usize,
+    /// What a device takes for a step.
+    step_time: Duration,
     /// Of a room, at each of its stages.
     room_timeout: Duration,
 }
@@ -69,6 +69,7 @@ impl EngineShape {
             running: pick(&[2, 8]),
             queued: pick(&[2, 64]),
             tcp_streams: pick(&[1, 3]) as usize,
+            step_time: Duration::from_millis(u64::from(pick(&[2, 20, 100]))),
             room_timeout: Duration::from_secs(u64::from(pick(&[5, 12]))),
         }
     }
@@ -137,7 +138,7 @@ pub(crate) async fn run(
     let config = shape.config(shape.mode(role, host));
     let (engine, scheduler) = Engine::start_by_turns(config).expect("the tiny model is served");
     show(engine.clone());
-    tokio::spawn(drive(scheduler));
+    tokio::spawn(drive(scheduler, shape.step_time));
     let _bootstrap = match role {
         Role::Prefill => Some(bootstrap(&engine).await),
         Role::Decode | Role::Unified => None,
@@ -162,10 +163,10 @@ async fn bootstrap(engine: &EngineHandle) -> BootstrapServer {
 }
 
 /// Gives an engine its turns.
-async fn drive(mut scheduler: Scheduler) {
+async fn drive(mut scheduler: Scheduler, step_time: Duration) {
     loop {
         match scheduler.turn() {
-            Turn::Worked => sleep(STEP_TIME).await,
+            Turn::Worked => sleep(step_time).await,
             // A wake-up that is missed only delays the next look.
             Turn::Idle => drop(timeout(IDLE_TURN, scheduler.commanded()).await),
             Turn::Last => return,

@@ -23,9 +23,12 @@ pub(crate) struct Plan {
     pub(crate) probes: Probes,
     pub(crate) asks: Vec<Ask>,
     pub(crate) faults: Vec<Fault>,
+    /// What stand-ins take for a token.
+    pub(crate) token_time: Duration,
     latency: Duration,
     jitter: Duration,
     loss: f64,
+    bytes_per_sec: u32,
     piece_bytes_max: usize,
     short_share: f64,
 }
@@ -42,7 +45,7 @@ pub(crate) const ACTIVE: Duration = Duration::from_secs(20);
 /// Requests of one seed, at most.
 const ASKS_MAX: usize = 40;
 /// Share of seeds with engines.
-const ENGINES: f64 = 0.3;
+const ENGINES: f64 = 0.5;
 const FAULTS_MAX: usize = 6;
 
 /// Probes that a ready worker misses before it is lost, and the pause between them. Source: the router's defaults.
@@ -99,9 +102,11 @@ impl Plan {
             probes,
             asks,
             faults,
+            token_time: Duration::from_millis(*pick(rng, &[2, 20, 100])),
             latency: Duration::from_micros(*pick(rng, &[30, 100, 500, 5_000, 30_000])),
             jitter: Duration::from_micros(*pick(rng, &[0, 50, 500, 20_000])),
             loss: *pick(rng, &[0.0, 0.0, 0.001, 0.02]),
+            bytes_per_sec: *pick(rng, &[1 << 30, 1 << 22, 1 << 18, 1 << 15]),
             piece_bytes_max: *pick(rng, &[64 << 10, 64 << 10, 1460, 100]),
             short_share: *pick(rng, &[0.0, 0.05, 0.5]),
         }
@@ -113,7 +118,12 @@ impl Plan {
             jitter: self.jitter,
             loss: self.loss,
         };
-        Links::new(usual, self.piece_bytes_max, self.short_share)
+        Links::new(
+            usual,
+            self.bytes_per_sec,
+            self.piece_bytes_max,
+            self.short_share,
+        )
     }
 
     /// Whether something happens to the router, or to the path between it and its clients.

@@ -225,7 +225,8 @@ fn worker_software(plan: &Plan, role: Role, nr: usize, kv: &Kv, engines: &Engine
         } else {
             "decode"
         };
-        return Box::new(move || worker::run(role, Arc::clone(&kv)).boxed());
+        let token_time = plan.token_time;
+        return Box::new(move || worker::run(role, Arc::clone(&kv), token_time).boxed());
     };
     let engines = Arc::clone(engines);
     Box::new(move || {

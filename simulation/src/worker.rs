@@ -20,8 +20,6 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const PORT: u16 = 30_000;
-/// Of one token, on either side.
-const TOKEN_TIME: Duration = Duration::from_millis(4);
 const KV_TIMEOUT: Duration = Duration::from_secs(5);
 const KV_POLL: Duration = Duration::from_millis(5);
 
@@ -33,14 +31,17 @@ struct Worker {
     role: &'static str,
     boot_id: String,
     kv: Kv,
+    /// Of one token that is decoded, or eight that are prefilled.
+    token_time: Duration,
 }
 
 /// Serves until the host's process ends.
-pub(crate) async fn run(role: &'static str, kv: Kv) {
+pub(crate) async fn run(role: &'static str, kv: Kv, token_time: Duration) {
     let worker = Worker {
         role,
         boot_id: format!("{:016x}", rand::random::<u64>()),
         kv,
+        token_time,
     };
     let app = Router::new()
         .route("/health", get(|| async { "OK" }))
@@ -85,7 +86,7 @@ async fn generate(State(worker): State<Worker>, Json(request): Json<Value>) -> R
         return (StatusCode::BAD_REQUEST, "no room").into_response();
     };
     if worker.role == "prefill" {
-        sleep(TOKEN_TIME * u32::try_from(prompt.len()).unwrap_or(u32::MAX) / 8).await;
+        sleep(worker.token_time * u32::try_from(prompt.len()).unwrap_or(u32::MAX) / 8).await;
         worker.kv.lock().insert(room);
         return Json(json!({"text": "", "meta_info": {}})).into_response();
     }
@@ -104,18 +105,18 @@ async fn generate(State(worker): State<Worker>, Json(request): Json<Value>) -> R
         .as_u64()
         .unwrap_or(1);
     if request["stream"] == json!(true) {
-        return events(prompt, count);
+        return events(prompt, count, worker.token_time);
     }
-    sleep(TOKEN_TIME * u32::try_from(count).unwrap_or(u32::MAX)).await;
+    sleep(worker.token_time * u32::try_from(count).unwrap_or(u32::MAX)).await;
     let tokens: Vec<u64> = (0..count).map(|nr| token(&prompt, nr)).collect();
     Json(json!({"output_ids": tokens, "meta_info": {}})).into_response()
 }
 
-fn events(prompt: Vec<u64>, count: u64) -> Response {
+fn events(prompt: Vec<u64>, count: u64, token_time: Duration) -> Response {
     let events = stream::unfold(0, move |nr| {
         let prompt = prompt.clone();
         async move {
-            sleep(TOKEN_TIME).await;
+            sleep(token_time).await;
             let event = match nr {
                 nr if nr < count => {
                     format!("data: {}\n\n", json!({"output_ids": [token(&prompt, nr)]}))

@@ -235,7 +235,10 @@ impl State {
     }
 
     fn break_end(&mut self, id: ConnectionId, side: usize, error: io::ErrorKind) {
-        let connection = self.connections.get_mut(&id).expect("it is there");
+        // Its other end may have been the last that it was kept for.
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
         let end = &mut connection.ends[side];
         end.error.get_or_insert(error);
         end.wake();
