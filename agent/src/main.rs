@@ -19,6 +19,7 @@ mod wiring;
 use std::process::ExitCode;
 
 /// Gives memory back to the kernel soon after a burst of large or many requests, which glibc's keeps.
+#[cfg(not(test))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

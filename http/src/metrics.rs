@@ -111,6 +111,13 @@ impl ConnectionMetrics {
 
 // === impl ListenerMetrics ===
 
+/// Metrics that no one reads.
+impl Default for ListenerMetrics {
+    fn default() -> Self {
+        ConnectionMetrics::new("unread").listener("unread")
+    }
+}
+
 impl ListenerMetrics {
     pub(crate) fn ended(&self, why: Ended) {
         self.ended[why as usize].inc();

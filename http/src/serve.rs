@@ -120,6 +120,7 @@ async fn run<I>(io: I, peer: SocketAddr, connection: Arc<Connection>, site: Site
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let _open = Open(&connection);
     let io = Watched::new(io, Arc::clone(&connection));
     let ended = match accept(io, &connection, &site).await {
         Some(Ok(io)) => answer(io, peer, &connection, site.app).await,
@@ -137,7 +138,6 @@ where
         Some(Err(error)) => tracing::debug!(%peer, %error, "connection ended early"),
         None => tracing::debug!(%peer, "closed a connection whose client let it wait"),
     }
-    connection.close();
 }
 
 /// A connection after its handshake, if it needs one; `None` if the client took too long for it.
@@ -193,7 +193,6 @@ where
         .max_buf_size(READ_BYTES_MAX)
         .serve_connection(TokioIo::new(io), service);
     let mut serving = pin!(serving);
-    let _open = Open(&connection);
     let mut finishes = false;
     let ended = poll_fn(|cx| {
         match connection.order(cx.waker()) {

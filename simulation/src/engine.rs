@@ -16,7 +16,7 @@ use pd_engine::engine::{
     GenerateRequest, LogprobOptions, PrefillConfig, RequestStream, Scheduler, TokenEvent, Turn,
 };
 use pd_engine::sample::params::SamplingParams;
-use pd_http::{ConnectionMetrics, Limits, serve};
+use pd_http::{Limits, ListenerMetrics, serve};
 use pd_kv_transfer::{BootstrapServer, Peers, TransferConfig, TransportChoice};
 use pd_net::TcpListener;
 use pd_protocol::workers::BootstrapFields;
@@ -150,8 +150,7 @@ pub(crate) async fn run(
         .with_state(App { engine, role });
     let listener = TcpListener::bind(("0.0.0.0", PORT)).await;
     let listener = listener.expect("the port is free after a boot");
-    let metrics = ConnectionMetrics::new("simulated").listener("api");
-    let counted = (Limits::default(), metrics);
+    let counted = (Limits::default(), ListenerMetrics::default());
     serve(listener, app, counted, CancellationToken::new()).await;
 }
 

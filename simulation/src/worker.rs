@@ -9,7 +9,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures_util::stream;
 use parking_lot::Mutex;
-use pd_http::{ConnectionMetrics, Limits, serve};
+use pd_http::{Limits, ListenerMetrics, serve};
 use pd_net::TcpListener;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -50,8 +50,7 @@ pub(crate) async fn run(role: &'static str, kv: Kv, token_time: Duration) {
         .with_state(worker);
     let listener = TcpListener::bind(("0.0.0.0", PORT)).await;
     let listener = listener.expect("the port is free after a boot");
-    let metrics = ConnectionMetrics::new("simulated").listener("api");
-    let counted = (Limits::default(), metrics);
+    let counted = (Limits::default(), ListenerMetrics::default());
     serve(listener, app, counted, CancellationToken::new()).await;
 }
 

@@ -74,7 +74,7 @@ async fn panics() -> &'static str {
 }
 
 async fn start(limits: Limits) -> Server {
-    start_with(|listener, end| serve(listener, routes(), limits, end)).await
+    start_with(|listener, end| serve(listener, routes(), (limits, ListenerMetrics::default()), end)).await
 }
 
 async fn start_with<F>(serving: impl FnOnce(TcpListener, CancellationToken) -> F) -> Server

@@ -2,7 +2,7 @@
 
 use super::*;
 use axum::Extension;
-use pd_http::{ClientPeer, serve_peers};
+use pd_http::{ClientPeer, ListenerMetrics, serve_peers};
 use pd_identity::{Clients, Identity, Keyring, Peers, Stream};
 
 const OWN: &str = "a-key-of-this-deployment-of-192-bits";
@@ -19,7 +19,7 @@ async fn who(Extension(ClientPeer(peer)): Extension<ClientPeer>) -> String {
 
 async fn start_peers(peers: Peers, clients: Clients, limits: Limits) -> Server {
     let app = routes().route("/who", get(who));
-    start_with(|listener, end| serve_peers(listener, peers, clients, app, limits, end)).await
+    start_with(|listener, end| serve_peers(listener, (peers, clients), app, (limits, ListenerMetrics::default()), end)).await
 }
 
 // === impl Server ===

@@ -11,7 +11,7 @@ use futures_util::stream::{self, StreamExt};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
-use pd_http::{Limits, serve_peers};
+use pd_http::{Limits, ListenerMetrics, serve_peers};
 use pd_identity::{Clients, Peers};
 use pd_protocol::Role;
 use pd_protocol::workers::WorkerSpec;
@@ -120,10 +120,9 @@ impl Mock {
         let (limits, end) = (Limits::default(), CancellationToken::new());
         let serving = serve_peers(
             listener,
-            peers,
-            Clients::Required,
+            (peers, Clients::Required),
             routes,
-            limits,
+            (limits, ListenerMetrics::default()),
             end.clone(),
         );
         let server = tokio::spawn(serving);
