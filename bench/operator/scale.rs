@@ -56,6 +56,8 @@ fn mk_named(name: &str) -> PdDeployment {
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "model": {"source": {"hostPath": {"path": "/models/m.gguf"}}},
+            // Hollow workers have no keys.
+            "security": {"peers": "Plain"},
             "pools": {"prefill": {"replicas": 1}, "decode": {"replicas": 1}},
         },
     });

@@ -30,6 +30,7 @@ pub mod router;
 pub mod rules;
 pub mod scaling;
 pub mod schema_check;
+pub mod security;
 pub mod service;
 pub mod slo;
 pub mod status;

@@ -1,7 +1,7 @@
 //! `PDDeployment`: one model served by a prefill pool, a decode pool and a router.
 
 use crate::drain::DrainSpec;
-use crate::engine::EngineSpec;
+use crate::engine::{EngineKind, EngineSpec};
 use crate::kv::KvSpec;
 use crate::model::ModelSpec;
 use crate::pool::PoolsSpec;
@@ -9,6 +9,7 @@ use crate::rollout::RolloutSpec;
 use crate::router::RouterSpec;
 use crate::rules;
 use crate::scaling::{AutoscalingSpec, ScalingMode};
+use crate::security::{PeerTrust, SecuritySpec};
 use crate::slo::SloSpec;
 use crate::status::PdDeploymentStatus;
 use kube::{CustomResource, KubeSchema};
@@ -91,7 +92,8 @@ use serde::{Deserialize, Serialize};
     validation = rules::engines::SGLANG_TRANSPORT.cel(),
     validation = rules::engines::SGLANG_SHARES_NO_MEMORY.cel(),
     validation = rules::engines::SGLANG_KV_DTYPE.cel(),
-    validation = rules::engines::SGLANG_IS_NOT_SCALED_BY_LOAD.cel()
+    validation = rules::engines::SGLANG_IS_NOT_SCALED_BY_LOAD.cel(),
+    validation = rules::engines::SGLANG_PEERS_ARE_PLAIN.cel()
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PdDeploymentSpec {
@@ -108,6 +110,9 @@ pub struct PdDeploymentSpec {
     /// The router in front of both pools.
     #[serde(default)]
     pub router: RouterSpec,
+    /// How the processes of this deployment know each other.
+    #[serde(default)]
+    pub security: SecuritySpec,
     /// Latency goals. The autoscaler sizes the pools to meet them.
     #[serde(default)]
     pub slo: SloSpec,
@@ -149,6 +154,12 @@ impl PdDeploymentSpec {
             ScalingMode::Auto | ScalingMode::Advise => !self.suspend,
             ScalingMode::External | ScalingMode::Off => false,
         }
+    }
+
+    /// Whether its processes prove to each other that they belong together. SGLang's cannot, and a spec of it that was
+    /// accepted before there was the field does not say so.
+    pub fn authenticates_peers(&self) -> bool {
+        self.security.peers == PeerTrust::Authenticated && self.engine.kind == EngineKind::Pdserve
     }
 }
 

@@ -43,7 +43,7 @@ impl CelRule {
 pub const NAME_LEN_MAX: usize = 40;
 
 /// Flags that the operator derives from the spec.
-pub const RESERVED_ARGS: [&str; 29] = [
+pub const RESERVED_ARGS: [&str; 30] = [
     "model",
     "model-path",
     "revision",
@@ -70,6 +70,7 @@ pub const RESERVED_ARGS: [&str; 29] = [
     "disaggregation-bootstrap-port",
     "disaggregation-transfer-backend",
     "disaggregation-shm-dir",
+    "peer-key-file",
     "page-size",
     "kv-cache-dtype",
     "drain-timeout-secs",
@@ -98,9 +99,9 @@ pub const ARG_NOT_RESERVED: CelRule = CelRule::new(
      'tensor-parallel-size', 'pipeline-parallel-size', 'data-parallel-size', 'nnodes', \
      'node-rank', 'dist-init-addr', 'nccl-init-addr', 'disaggregation-mode', \
      'disaggregation-bootstrap-port', 'disaggregation-transfer-backend', \
-     'disaggregation-shm-dir', 'page-size', 'kv-cache-dtype', 'drain-timeout-secs'])",
-    "the operator sets this flag from other fields of the spec (model, pools, kv, drain); set it \
-     there",
+     'disaggregation-shm-dir', 'peer-key-file', 'page-size', 'kv-cache-dtype', 'drain-timeout-secs'])",
+    "the operator sets this flag from other fields of the spec (model, pools, kv, security, drain); \
+     set it there",
 );
 
 pub const FIXED_OR_BOUNDS: CelRule = CelRule::new(

@@ -55,6 +55,7 @@ fn check_spec(spec: &PdDeploymentSpec, report: &mut Report) {
         pools,
         kv,
         router,
+        security: _,
         slo: _,
         autoscaling,
         rollout,

@@ -190,7 +190,7 @@ impl Default for Client {
     }
 }
 
-/// A server that holds the key of the certificate that it shows, of any authority.
+/// Any server that holds the key of the certificate that it shows.
 #[derive(Debug)]
 struct AnyServer(WebPkiSupportedAlgorithms);
 

@@ -5,6 +5,7 @@
 //! → [`write`](mod@write) does so, with the verbs of [`apply`] → [`report`] writes the status. One process writes at a
 //! time, the one that holds the [`lease`]: its [`write_fence`] is open.
 
+mod addresses;
 pub(crate) mod admin;
 pub(crate) mod admin_secret;
 mod admin_token;
@@ -31,7 +32,8 @@ pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod nodes;
 pub(crate) mod observe;
-pub(crate) mod probe;
+pub(crate) mod peer_keys;
+mod probe;
 pub(crate) mod reconcile;
 pub(crate) mod report;
 mod router_template;

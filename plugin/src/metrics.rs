@@ -87,7 +87,12 @@ pub(crate) async fn scrape(cluster: &Cluster, view: &View) -> Vec<Scrape> {
 
 async fn text_of(cluster: &Cluster, pod: &Pod, port: u16) -> Result<String, String> {
     let (namespace, name) = (&cluster.namespace, pod.name_any());
-    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics");
+    // The apiserver takes any certificate of a pod's.
+    let scheme = match pod.annotations().get(labels::SCHEME) {
+        Some(scheme) => format!("{scheme}:"),
+        None => String::new(),
+    };
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{scheme}{name}:{port}/proxy/metrics");
     let request = http::Request::get(path).body(Vec::new());
     let request = request.map_err(|error| error.to_string())?;
     let answer = tokio::time::timeout(LIMIT, cluster.client.request_text(request)).await;

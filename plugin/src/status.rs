@@ -59,6 +59,7 @@ mod tests {
     use crate::fixture::apiserver::Apiserver;
     use crate::fixture::{settled, settled_view};
     use http::StatusCode;
+    use pd_protocol::labels;
     use serde_json::json;
 
     #[tokio::test]
@@ -67,13 +68,20 @@ mod tests {
         let deployment = "/apis/pdserve.io/v1alpha1/namespaces/ml/pddeployments/tiny";
         apiserver.answers("GET", deployment, StatusCode::OK, settled());
         let pods = "/api/v1/namespaces/ml/pods";
-        let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {},
-            "items": settled_view().pods});
+        let mut workers = settled_view().pods;
+        let served = workers
+            .iter_mut()
+            .filter(|pod| pod.name_any() == "tiny-prefill-0-0");
+        for pod in served {
+            let scheme = (labels::SCHEME.to_owned(), "https".to_owned());
+            pod.annotations_mut().extend([scheme]);
+        }
+        let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": workers});
         apiserver.answers("GET", pods, StatusCode::OK, list);
         let router = format!("{pods}/tiny-router-5d9f:8000/proxy/metrics");
         let text = json!("pd_router_in_flight 3\npd_router_queue_waiting 1\n");
         apiserver.answers("GET", &router, StatusCode::OK, text);
-        let prefill = format!("{pods}/tiny-prefill-0-0:30000/proxy/metrics");
+        let prefill = format!("{pods}/https:tiny-prefill-0-0:30000/proxy/metrics");
         let text = json!("pdserve_num_queue_reqs 42\n");
         apiserver.answers("GET", &prefill, StatusCode::OK, text);
         let screen = one(&apiserver.cluster(), "tiny").await.unwrap();

@@ -134,7 +134,14 @@ pub const SGLANG_IS_NOT_SCALED_BY_LOAD: CelRule = CelRule::new(
 )
 .at(".autoscaling.mode");
 
-pub(super) const ALL: [CelRule; 13] = [
+pub const SGLANG_PEERS_ARE_PLAIN: CelRule = CelRule::new(
+    "self.engine.kind != 'sglang' || self.security.peers == 'Plain'",
+    "engine.kind sglang cannot authenticate peers: set security.peers to Plain, and keep others from \
+     its ports by the network",
+)
+.at(".security.peers");
+
+pub(super) const ALL: [CelRule; 14] = [
     PREFILL_RANKS,
     DECODE_RANKS,
     PREFILL_GPUS,
@@ -148,4 +155,5 @@ pub(super) const ALL: [CelRule; 13] = [
     SGLANG_SHARES_NO_MEMORY,
     SGLANG_KV_DTYPE,
     SGLANG_IS_NOT_SCALED_BY_LOAD,
+    SGLANG_PEERS_ARE_PLAIN,
 ];

@@ -9,6 +9,7 @@ use crate::pool::{GPU, PoolSpec};
 use crate::rules::CelRule;
 use crate::rules::engines as rules;
 use crate::scaling::ScalingMode;
+use crate::security::{PeerTrust, SecuritySpec};
 
 pub(super) fn check(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) {
     match spec.engine.kind {
@@ -101,6 +102,12 @@ fn check_sglang(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) 
         !spec.kv.node_shared_memory,
         &at.child("nodeSharedMemory"),
         rules::SGLANG_SHARES_NO_MEMORY,
+    );
+    let SecuritySpec { peers } = &spec.security;
+    report.unless(
+        *peers == PeerTrust::Plain,
+        &path.child("security").child("peers"),
+        rules::SGLANG_PEERS_ARE_PLAIN,
     );
     let dtype = !matches!(spec.kv.dtype, KvDtype::Float32 | KvDtype::Float16);
     report.unless(dtype, &at.child("dtype"), rules::SGLANG_KV_DTYPE);

@@ -29,6 +29,8 @@ fn deployment() -> Value {
         "metadata": {"name": "smollm2"},
         "spec": {
             "model": {"source": {"hostPath": {"path": "/models/m.gguf"}}},
+            // Hollow workers have no keys.
+            "security": {"peers": "Plain"},
             "pools": {"prefill": pool, "decode": pool},
             "slo": {"ttftMs": 2000, "tpotMs": 30},
             "autoscaling": {

@@ -25,6 +25,7 @@ fn deployment() -> Value {
         "spec": {
             "model": {"source": {"huggingFace": {"repo": "deepseek-ai/DeepSeek-V3"}}},
             "engine": {"kind": "sglang", "image": "lmsysorg/sglang:v0.5"},
+            "security": {"peers": "Plain"},
             "pools": {"prefill": pool(16, 2), "decode": pool(8, 1)},
             "drain": {"timeoutSeconds": 10},
         },

@@ -35,6 +35,7 @@ fn deployment() -> Value {
         "spec": {
             "model": {"source": {"huggingFace": {"repo": "deepseek-ai/DeepSeek-V3"}}},
             "engine": {"kind": "sglang", "image": "lmsysorg/sglang:v0.5"},
+            "security": {"peers": "Plain"},
             "pools": {"prefill": pool(16, 2, 2), "decode": pool(8, 1, 1)},
             "autoscaling": {"mode": "External"},
             "drain": {"timeoutSeconds": 10},

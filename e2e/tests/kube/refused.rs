@@ -17,6 +17,7 @@ fn mk_deployment() -> Value {
         "spec": {
             "model": {"source": {"hostPath": {"path": "/m.gguf"}}},
             "engine": {}, "kv": {}, "router": {"policies": {}}, "rollout": {},
+            "security": {},
             "autoscaling": {"budget": {}},
             "pools": {"prefill": {"replicas": 1}, "decode": {"replicas": 1}},
         },

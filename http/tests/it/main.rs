@@ -8,7 +8,7 @@ use axum::extract::{ConnectInfo, Request};
 use axum::routing::{get, post};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use pd_http::{ConnectionMetrics, Limits, serve, stalled};
+use pd_http::{Limits, ListenerMetrics, serve, stalled};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -74,7 +74,15 @@ async fn panics() -> &'static str {
 }
 
 async fn start(limits: Limits) -> Server {
-    start_with(|listener, end| serve(listener, routes(), (limits, ListenerMetrics::default()), end)).await
+    start_with(|listener, end| {
+        serve(
+            listener,
+            routes(),
+            (limits, ListenerMetrics::default()),
+            end,
+        )
+    })
+    .await
 }
 
 async fn start_with<F>(serving: impl FnOnce(TcpListener, CancellationToken) -> F) -> Server

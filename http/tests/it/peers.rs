@@ -19,7 +19,16 @@ async fn who(Extension(ClientPeer(peer)): Extension<ClientPeer>) -> String {
 
 async fn start_peers(peers: Peers, clients: Clients, limits: Limits) -> Server {
     let app = routes().route("/who", get(who));
-    start_with(|listener, end| serve_peers(listener, (peers, clients), app, (limits, ListenerMetrics::default()), end)).await
+    start_with(|listener, end| {
+        serve_peers(
+            listener,
+            (peers, clients),
+            app,
+            (limits, ListenerMetrics::default()),
+            end,
+        )
+    })
+    .await
 }
 
 // === impl Server ===

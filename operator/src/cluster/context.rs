@@ -4,7 +4,6 @@ use super::index::Index;
 use super::memory::Memories;
 use super::metrics::Metrics;
 use crate::controller::build::config::BuildConfig;
-use crate::http_client::HttpClient;
 use kube::runtime::events::Recorder;
 use kube::{Client, ResourceExt};
 use pd_crds::PdDeployment;
@@ -17,8 +16,6 @@ pub(crate) struct Context {
     pub(crate) config: BuildConfig,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
-    /// Of what takes no admin token: `/metrics`, and the requests of probes.
-    pub(crate) http: HttpClient,
     pub(crate) index: Index,
     pub(crate) memories: Memories,
     /// Held while shared objects are written or removed, so that they are made once.

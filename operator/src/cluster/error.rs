@@ -1,6 +1,7 @@
 //! Why a write or a reconcile failed, as logs, metrics and statuses say it.
 
 use kube::Resource;
+use pd_identity::KeyFileError;
 use pd_protocol::labels;
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub(crate) enum ApplyError {
         labels::SHARED
     )]
     NotShared { kind: String, name: String },
+    #[error(transparent)]
+    PeerKeys(#[from] KeyFileError),
 }
 
 /// Why a reconcile did not end; it is repeated.

@@ -15,11 +15,9 @@ use pd_crds::node_disposition::NodeDisposition;
 use pd_crds::pod::{Container, ContainerStatus, Pod};
 use pd_crds::stuck::{Stuck, stuck};
 use pd_protocol::labels::{self, ROUTABLE_GATE};
-use pd_protocol::ports::WorkerPorts;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::iter;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -299,29 +297,6 @@ impl PodFacts {
     pub(crate) fn revision(&self) -> String {
         let revision = self.pod.labels().get(labels::REVISION).cloned();
         revision.unwrap_or_default()
-    }
-
-    /// Base URL of one of its ports; nothing while it has no address.
-    pub(crate) fn url(&self, port: u16) -> Option<String> {
-        Some(format!("http://{}", SocketAddr::new(self.ip()?, port)))
-    }
-
-    /// Ports of a worker.
-    pub(crate) fn ports(&self) -> WorkerPorts {
-        WorkerPorts::of(self.pod.annotations())
-    }
-
-    /// Where its nodes meet; nothing while it has no address.
-    pub(crate) fn meets_at(&self) -> Option<SocketAddr> {
-        Some(SocketAddr::new(self.ip()?, self.ports().rendezvous))
-    }
-
-    pub(crate) fn ip(&self) -> Option<IpAddr> {
-        self.pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()
-    }
-
-    pub(crate) fn admin_url(&self, path: &str) -> Option<String> {
-        Some(format!("{}{path}", self.url(self.ports().admin)?))
     }
 }
 

@@ -7,7 +7,6 @@ use super::metrics::Metrics;
 use super::reconcile::reconcile;
 use crate::controller::build::config::BuildConfig;
 use crate::controller::site::Site;
-use crate::http_client::HttpClient;
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
 use kube::core::Status;
@@ -17,7 +16,6 @@ use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use pd_crds::pod::Pod;
 use pd_crds::{PdDeployment, PdPool, document};
-use pd_identity::Peers;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -49,7 +47,6 @@ impl FakeApi {
             recorder: Recorder::new(client.clone(), Reporter::from("pd-operator")),
             config,
             metrics: Arc::new(Metrics::new()),
-            http: HttpClient::new(String::new(), Peers::Plain),
             index: Index::default(),
             memories: Memories::default(),
             sharing: tokio::sync::Mutex::default(),

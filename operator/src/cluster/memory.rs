@@ -3,6 +3,7 @@
 
 use super::admin_token::AdminToken;
 use super::children::Stored;
+use super::peer_keys::PeerKeys;
 use super::probe::Probes;
 use super::router_template::Template;
 use super::version::version_of;
@@ -19,6 +20,8 @@ use std::collections::HashMap;
 pub(crate) struct DeploymentMemory {
     /// The admin token, once it was read.
     pub(crate) token: Option<AdminToken>,
+    /// Those of its processes, once they were read.
+    pub(crate) peer_keys: Option<PeerKeys>,
     /// Of the routers.
     pub(crate) template: Option<Template>,
     /// Of a deployment that scales by load; taken out while that is reconciled.

@@ -194,6 +194,10 @@ fn reason(error: &ReconcileError) -> &'static str {
             ..
         } => "NotWatched",
         ReconcileError::Apply {
+            error: ApplyError::PeerKeys(_),
+            ..
+        } => "PeerKeys",
+        ReconcileError::Apply {
             error: ApplyError::Write { source, .. },
             ..
         } => match &**source {

@@ -18,6 +18,7 @@ use http::Uri;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
+use pd_identity::Peers;
 use pd_protocol::labels;
 use pd_protocol::workers::{DrainState, DrainStatus, WorkerList, WorkerState, WorkerStatus};
 use std::net::IpAddr;
@@ -31,6 +32,7 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Clients {
     /// Nothing while there is no token: workers then drain when they are ended.
     pub(crate) admin: Option<Admin>,
+    /// Of what takes no admin token: `/metrics`, and the requests of probes.
     pub(crate) http: HttpClient,
     pub(crate) probes: Probes,
 }
@@ -183,10 +185,14 @@ async fn observe_leaving(
 impl Clients {
     pub(crate) fn of(writer: &Writer<'_>, token: Option<&AdminToken>) -> Self {
         let memories = &writer.context.memories;
+        let (probes, keys) = memories.update(&writer.uid(), |memory| {
+            (memory.probes.clone(), memory.peer_keys.clone())
+        });
+        let peers = keys.map_or(Peers::Plain, |keys| keys.peers());
         Self {
             admin: token.map(|token| token.admin.clone()),
-            http: writer.context.http.clone(),
-            probes: memories.update(&writer.uid(), |memory| memory.probes.clone()),
+            http: HttpClient::new(String::new(), peers),
+            probes,
         }
     }
 }
@@ -254,7 +260,7 @@ impl PodFacts {
             uid: self.pod.uid()?,
             component: self.component,
             ip: self.ip()?,
-            url: self.url(self.ports().http)?,
+            url: self.api_url()?,
             bootstrap_port: port
                 .and_then(|port| port.parse().ok())
                 .unwrap_or(self.ports().bootstrap),

@@ -95,8 +95,8 @@ enum State {
 // === impl Probes ===
 
 impl Probes {
-    /// How far the probe of `worker` has come; begins one if it is time. Workers take requests without a token: who
-    /// may reach them is the network's to say.
+    /// How far the probe of `worker` has come; begins one if it is time. Workers take requests without a token, of
+    /// peers or of anyone.
     pub(crate) fn probe(&self, client: &HttpClient, worker: &Worker, all: &[Worker]) -> Probed {
         let now = Instant::now();
         let mut known = self.known.lock();
@@ -208,7 +208,7 @@ fn choose<'a>(worker: &Worker, all: &'a [Worker], attempts: usize) -> Choice<'a>
         return Choice::NoPeer;
     }
     let others = || all.iter().filter(|is| is.component != worker.component);
-    let same = |other: &&Worker| other.kv_compat == worker.kv_compat;
+    let same = |other: &&Worker| can_pair(worker, other);
     let peers: Vec<&Worker> = others().filter(same).filter(|is| is.serves).collect();
     if peers.is_empty() {
         let maybe = |other: &Worker| other.kv_compat.is_none() || same(&other);
@@ -222,6 +222,12 @@ fn choose<'a>(worker: &Worker, all: &'a [Worker], attempts: usize) -> Choice<'a>
     worker.uid.hash(&mut hasher);
     let first = usize::try_from(hasher.finish() % 1024).unwrap_or(0);
     Choice::Peer(peers[(first + attempts) % peers.len()])
+}
+
+/// Whether KV means the same to both, and both authenticate peers or neither does.
+fn can_pair(worker: &Worker, other: &Worker) -> bool {
+    let is_tls = |worker: &Worker| worker.url.starts_with("https:");
+    other.kv_compat == worker.kv_compat && is_tls(other) == is_tls(worker)
 }
 
 async fn see_kv_move(client: &HttpClient, worker: &Worker, peer: &Worker) -> Result<(), String> {

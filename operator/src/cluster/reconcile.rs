@@ -1,7 +1,7 @@
 //! One reconcile of a deployment. It assumes nothing about the one before it.
 //!
 //! Life of a reconcile: what may need the apiserver first, which is the finalizer, the [`EffectiveSpec`] and the admin
-//! token; then five phases: [`Snapshot::read`] → [`observe`] → [`decide_writes`] → [`write`] → [`report`]. `observe` asks the
+//! token and the keys of its processes; then five phases: [`Snapshot::read`] → [`observe`] → [`decide_writes`] → [`write`] → [`report`]. `observe` asks the
 //! processes, and sends one token over a new worker's KV path; `decide_writes` does no I/O; `write` changes what runs,
 //! by writes to the apiserver and by asking workers to drain; `report` writes the statuses. One that is deleted, or has
 //! no valid spec or no admin token, goes through [`deletion`](super::deletion) instead.
@@ -15,6 +15,7 @@ use super::effective_spec::EffectiveSpec;
 use super::error::{ApplyError, ReconcileError};
 use super::facts::PodFacts;
 use super::observe::{Clients, POLL_INTERVAL, observe};
+use super::peer_keys::ensure_peer_keys;
 use super::report::report;
 use super::scaling::{INTERVAL, put_scaler, take_scaler};
 use super::snapshot::Snapshot;
@@ -85,6 +86,11 @@ async fn reconcile_deployment(
         Ok(ensured) => ensured,
         Err(error) => return refuse_without_token(&writer, error, now).await,
     };
+    let keyed = ensure_peer_keys(&writer).await;
+    let ensured = Ensured {
+        failure: ensured.failure.or(keyed.err()),
+        ..ensured
+    };
     let (requeue_after, failure) = run_phases(&writer, &effective, ensured, now).await;
     if let Some(error) = failure {
         return Err(ReconcileError::Apply {
@@ -97,7 +103,7 @@ async fn reconcile_deployment(
 }
 
 /// Brings what there is one step closer to the spec. Returns when to reconcile again though no watch reports anything,
-/// and what failed first: a write, or what the admin token needs.
+/// and what failed first: a write, or what the Secrets of the deployment need.
 async fn run_phases(
     writer: &Writer<'_>,
     effective: &EffectiveSpec,

@@ -59,8 +59,8 @@ pub(crate) async fn observe_load(
     let (routers, agents): (Vec<&PodFacts>, Vec<&PodFacts>) =
         ready.partition(|facts| facts.component == Component::Router);
     let (agents, routers) = (agents.into_iter(), routers.into_iter());
-    let agents = agents.filter_map(|facts| source(facts, facts.ports().http));
-    let routers = routers.filter_map(|facts| source(facts, router_port));
+    let agents = agents.filter_map(|facts| source(facts, facts.api_url()));
+    let routers = routers.filter_map(|facts| source(facts, facts.url(router_port)));
     let sources = Sources {
         agents: agents.collect(),
         routers: routers.collect(),
@@ -103,10 +103,10 @@ pub(crate) async fn write_decision(
     Ok(())
 }
 
-fn source(facts: &PodFacts, port: u16) -> Option<Source> {
+fn source(facts: &PodFacts, url: Option<String>) -> Option<Source> {
     Some(Source {
         uid: facts.pod.uid()?,
-        url: facts.url(port)?,
+        url: url?,
     })
 }
 

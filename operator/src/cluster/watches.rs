@@ -12,7 +12,6 @@ use super::run::{ClusterConfig, RunError};
 use super::version::version_of;
 use super::vital_tasks::VitalTasks;
 use crate::controller::site;
-use crate::http_client::HttpClient;
 use futures::channel::mpsc;
 use futures::future::try_join_all;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
@@ -23,7 +22,6 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use pd_crds::PdDeployment;
 use pd_crds::pod::Pod;
-use pd_identity::Peers;
 use pd_protocol::labels;
 use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
@@ -55,7 +53,6 @@ pub(super) async fn start(
         recorder: Recorder::new(client.clone(), reporter),
         config: build,
         metrics,
-        http: HttpClient::new(String::new(), Peers::Plain),
         index: Index {
             nodes,
             host_ports: HostPorts::new(config.host_ports.clone()),

@@ -15,7 +15,7 @@ pub(crate) mod merge;
 mod model;
 mod neighbours;
 pub(crate) mod network;
-mod peers;
+pub(crate) mod peers;
 mod placement;
 pub(crate) mod pod;
 pub(crate) mod pool;

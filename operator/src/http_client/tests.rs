@@ -2,7 +2,7 @@
 
 use super::*;
 use axum::routing::get;
-use pd_http::{Limits, serve_peers};
+use pd_http::{Limits, ListenerMetrics, serve_peers};
 use pd_identity::{Clients, Identity, Keyring};
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::net::TcpListener;
@@ -27,10 +27,9 @@ async fn mk_server(peers: Peers) -> SocketAddr {
     let routes = axum::Router::new().route("/", get(async || "hello"));
     let served = serve_peers(
         listener,
-        peers,
-        Clients::Required,
+        (peers, Clients::Required),
         routes,
-        Limits::default(),
+        (Limits::default(), ListenerMetrics::default()),
         CancellationToken::new(),
     );
     tokio::spawn(served);

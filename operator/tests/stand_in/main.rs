@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::{delete, get, post};
-use pd_http::{Limits, serve_peers};
+use pd_http::{Limits, ListenerMetrics, serve_peers};
 use pd_identity::{Clients, Identity, Keyring, Peers};
 use pd_protocol::workers::{
     DrainState, DrainStatus, WorkerList, WorkerSpec, WorkerState, WorkerStatus,
@@ -69,8 +69,9 @@ async fn serve_api(listener: TcpListener, api: axum::Router, is_agent: bool) {
         let keyring = Keyring::read(file.as_ref()).expect("a key file");
         Peers::Tls(Identity::new(keyring))
     });
-    let (limits, end) = (Limits::default(), CancellationToken::new());
-    serve_peers(listener, peers, Clients::Optional, api, limits, end).await;
+    let counted = (Limits::default(), ListenerMetrics::default());
+    let end = CancellationToken::new();
+    serve_peers(listener, (peers, Clients::Optional), api, counted, end).await;
 }
 
 fn flag(name: &str) -> Option<String> {

@@ -155,7 +155,7 @@ async fn what_this_machine_cannot_carry_out_is_refused_by_its_field() -> Result<
             &["spec.model.source: ", "only hostPath"],
         ),
         (
-            json!({"/spec/engine": {"kind": "sglang", "image": "sglang"}}),
+            json!({"/spec/engine": {"kind": "sglang", "image": "sglang"}, "/spec/security/peers": "Plain"}),
             &["spec.engine.kind: ", "only pdserve"],
         ),
         (

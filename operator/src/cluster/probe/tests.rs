@@ -54,6 +54,9 @@ fn peers_that_may_come_are_waited_for_and_others_are_not() {
     assert_eq!(choose(&new, &[unknown], 0), Choice::NotYet);
     let old = mk_worker("p-0", Prefill, Some("b"));
     assert_eq!(choose(&new, &[old], 0), Choice::NoPeer);
+    let mut authenticated = mk_worker("p-0", Prefill, Some("a"));
+    authenticated.url = authenticated.url.replace("http:", "https:");
+    assert_eq!(choose(&new, &[authenticated], 0), Choice::NoPeer);
 }
 
 #[tokio::test]

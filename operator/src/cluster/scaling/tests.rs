@@ -26,6 +26,7 @@ async fn a_node_that_comes_while_agents_are_asked_is_newer_than_the_load() {
     first.metadata.uid = Some("u".to_owned());
     let annotations = first.annotations_mut();
     annotations.insert(labels::FIRST_PORT.to_owned(), port.to_string());
+    annotations.insert(labels::SCHEME.to_owned(), "http".to_owned());
     first.status.get_or_insert_default().pod_ip = Some("127.0.0.1".to_owned());
     let snapshot = mk_with(&effective, workers);
     let mut scaler = Scaler::new(INTERVAL, Vec::new());

@@ -15,7 +15,7 @@ use pd_protocol::labels;
 use serde_json::{Value, json};
 
 /// Objects that a deployment may have of its own beside its pods.
-const OBJECTS_MAX: usize = 8;
+const OBJECTS_MAX: usize = 9;
 
 fn with_policies() -> BuildConfig {
     BuildConfig {
@@ -46,7 +46,7 @@ fn last_parts(paths: &[String]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_deployment_has_eight_objects_of_its_own_at_most() {
+async fn a_deployment_has_nine_objects_of_its_own_at_most() {
     let api = FakeApi::default();
     let context = Arc::new(api.context(with_policies()));
     reconciled(&api, &context, &mk_deployment("a", "ns")).await;

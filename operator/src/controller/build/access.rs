@@ -4,7 +4,7 @@
 use super::args::Args;
 use super::pod::{PORT_HTTP, PORT_HTTPS};
 use k8s_openapi::api::core::v1::{SecretVolumeSource, Volume, VolumeMount};
-use pd_crds::router::{RouterSpec, SecretSource};
+use pd_crds::router::RouterSpec;
 
 const API_KEYS: &str = "api-keys";
 const TLS: &str = "tls";
@@ -33,39 +33,35 @@ pub(super) fn add_flags(args: &mut Args, router: &RouterSpec) {
     }
 }
 
-pub(super) fn volumes(router: &RouterSpec) -> Option<Vec<Volume>> {
-    some_of(router, |name, source| Volume {
+/// The Secrets' volumes, and where each is mounted.
+pub(super) fn volumes(router: &RouterSpec) -> impl Iterator<Item = (Volume, VolumeMount)> {
+    let sources = [(API_KEYS, &router.api_keys), (TLS, &router.tls)];
+    sources
+        .into_iter()
+        .filter_map(|(name, source)| Some(mounted_secret(name, &source.as_ref()?.secret_name)))
+}
+
+/// A whole folder: a mount of one file (`subPath`) would never see its Secret change.
+pub(super) fn mounted_secret(name: &str, secret: &str) -> (Volume, VolumeMount) {
+    let volume = Volume {
         name: name.to_owned(),
         secret: Some(SecretVolumeSource {
-            secret_name: Some(source.secret_name.clone()),
-            // A router without its keys or its certificate must not come up open.
+            secret_name: Some(secret.to_owned()),
+            // A process without its keys or its certificate must not come up open.
             optional: Some(false),
             ..SecretVolumeSource::default()
         }),
         ..Volume::default()
-    })
-}
-
-/// Whole folders: a mount of one file (`subPath`) would never see its Secret change.
-pub(super) fn mounts(router: &RouterSpec) -> Option<Vec<VolumeMount>> {
-    some_of(router, |name, _| VolumeMount {
+    };
+    let mount = VolumeMount {
         name: name.to_owned(),
         mount_path: mount_path(name),
         read_only: Some(true),
         ..VolumeMount::default()
-    })
+    };
+    (volume, mount)
 }
 
-/// Something for each Secret; nothing if there is none.
-fn some_of<T>(router: &RouterSpec, make: impl Fn(&str, &SecretSource) -> T) -> Option<Vec<T>> {
-    let sources = [(API_KEYS, &router.api_keys), (TLS, &router.tls)];
-    let given = sources
-        .into_iter()
-        .filter_map(|(name, source)| Some(make(name, source.as_ref()?)));
-    let made: Vec<T> = given.collect();
-    (!made.is_empty()).then_some(made)
-}
-
-fn mount_path(name: &str) -> String {
+pub(super) fn mount_path(name: &str) -> String {
     format!("/etc/pdserve/{name}")
 }

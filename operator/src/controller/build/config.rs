@@ -13,7 +13,7 @@ pub(crate) struct BuildConfig {
     /// Where the router serves clients; the pod's own address if nothing is given. The local
     /// runtime has no Service in front of it, so there the router listens where clients go.
     pub(crate) router_host: Option<IpAddr>,
-    /// Keys of the deployment's processes on this machine.
+    /// File with the keys of the deployment's processes on this machine; on a cluster pods mount a Secret with them.
     pub(crate) peer_key_file: Option<PathBuf>,
     /// Routers find their workers by watching pods; without a cluster the operator registers them.
     pub(crate) discovery: bool,

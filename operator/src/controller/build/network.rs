@@ -2,8 +2,8 @@
 //!
 //! They reach each other's workers on every port, because a KV transfer takes ports as it needs them, and
 //! a policy cannot ask whether two pods are of one deployment without being one per deployment.
-//! Clients reach the routers from anywhere: who may ask is the API keys' to say. Workers ask for no
-//! key, so only their namespace's deployments and the operator reach them, and the namespaces that
+//! Clients reach the routers from anywhere: who may ask is the API keys' to say. Workers of plain peers ask for no
+//! key, so only their namespace's deployments and the operator reach any, and the namespaces that
 //! scrape. The admin port is the operator's. Where no network plugin enforces policies they do nothing.
 
 use super::component::Component;

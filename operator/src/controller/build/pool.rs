@@ -55,7 +55,8 @@ pub(crate) fn build_pool(
     let container = build_container(deployment, role, spec, config);
     let mut pod = pod::build_pod(deployment, component, &revision, container);
     let annotations = pod.metadata.annotations.get_or_insert_default();
-    annotations.insert(labels::SCHEME.to_owned(), peers::scheme(config).to_owned());
+    let scheme = peers::scheme(&deployment.spec).to_owned();
+    annotations.insert(labels::SCHEME.to_owned(), scheme);
     if role == PoolRole::Prefill {
         annotations.insert(
             labels::BOOTSTRAP_PORT.to_owned(),
@@ -66,7 +67,7 @@ pub(crate) fn build_pool(
     pod_spec.readiness_gates = Some(vec![PodReadinessGate {
         condition_type: labels::ROUTABLE_GATE.to_owned(),
     }]);
-    let volumes: Vec<Volume> = volumes(deployment, spec)
+    let volumes: Vec<Volume> = volumes(deployment, spec, config)
         .map(|(volume, _)| volume)
         .collect();
     pod_spec.volumes = Some(volumes).filter(|volumes| !volumes.is_empty());
@@ -123,12 +124,14 @@ fn build_container(
     if engine.kind == EngineKind::Pdserve {
         container_ports.push(pod::admin_port());
     }
-    let mounts: Vec<VolumeMount> = volumes(deployment, pool).map(|(_, mount)| mount).collect();
+    let mounts: Vec<VolumeMount> = volumes(deployment, pool, config)
+        .map(|(_, mount)| mount)
+        .collect();
     let mut security_context = pod::security_context();
     devices::let_hooks_write(&mut security_context, pool);
     let probe = |period_seconds, failures| {
         let probe = pod::http_probe("/health", period_seconds, failures);
-        peers::probe_api(probe, config)
+        peers::probe_api(probe, &deployment.spec)
     };
     Container {
         name: AGENT.to_owned(),
@@ -182,7 +185,7 @@ fn build_args(
         args.flag("admin-port", ports::ADMIN.to_string());
         args.flag("drain-timeout-secs", spec.drain.timeout_seconds.to_string());
     }
-    peers::add_flag(&mut args, config);
+    peers::add_flag(&mut args, spec, config);
     let transport = spec.kv.transport.flag();
     if ours || transport != "auto" {
         args.flag("disaggregation-transfer-backend", transport);
@@ -222,9 +225,12 @@ fn build_args(
 fn volumes(
     deployment: &PdDeployment,
     pool: &PoolSpec,
+    config: &BuildConfig,
 ) -> impl Iterator<Item = (Volume, VolumeMount)> {
     let model = model::volume(&deployment.spec.model.source);
-    model.into_iter().chain(devices::shared_memory(pool))
+    let peers = peers::volume(deployment, config);
+    let shared_memory = devices::shared_memory(pool);
+    model.into_iter().chain(shared_memory).chain(peers)
 }
 
 /// The worker's own container, beside those that a template adds.

@@ -21,6 +21,7 @@ pub(crate) fn revision(spec: &PdDeploymentSpec, component: Component) -> String 
         pools: PoolsSpec { prefill, decode },
         kv,
         router,
+        security,
         slo: _,
         autoscaling: _,
         rollout: _,
@@ -44,6 +45,10 @@ pub(crate) fn revision(spec: &PdDeploymentSpec, component: Component) -> String 
     // Revisions from before they could be given are those of none.
     if !image_pull_secrets.is_empty() {
         inputs = json!([inputs, image_pull_secrets]);
+    }
+    // Revisions from before peers were authenticated are those of plain ones.
+    if spec.authenticates_peers() {
+        inputs = json!([inputs, security]);
     }
     digest(&inputs)
 }

@@ -7,7 +7,7 @@ use super::merge::merge_template;
 use super::{access, memory, peers, placement, pod, revision, shared};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, PodTemplateSpec, Probe, ResourceRequirements,
+    Container, ContainerPort, PodTemplateSpec, Probe, ResourceRequirements, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -36,7 +36,8 @@ pub(crate) fn build_router(
         build_container(deployment, config),
     );
     let pod_spec = pod.spec.get_or_insert_default();
-    pod_spec.volumes = access::volumes(spec);
+    let volumes: Vec<Volume> = volumes(deployment, config).map(|it| it.0).collect();
+    pod_spec.volumes = Some(volumes).filter(|volumes| !volumes.is_empty());
     if config.discovery {
         placement::keep_to_our_architecture(pod_spec, spec.image.as_ref());
         // The same for any number of routers, so that a new number replaces none.
@@ -120,12 +121,13 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
     args.flag("retry-max-retries", max.to_string());
     add_limits(&mut args, limits);
     access::add_flags(&mut args, router);
-    peers::add_flag(&mut args, config);
+    peers::add_flag(&mut args, &deployment.spec, config);
     if config.discovery {
         join_cluster(&mut args, deployment);
     }
     let drain_seconds = deployment.spec.drain.timeout_seconds;
     args.flag("shutdown-grace-period-secs", drain_seconds.to_string());
+    let mounts: Vec<VolumeMount> = volumes(deployment, config).map(|it| it.1).collect();
     let probe = |path, period_seconds, failures| {
         let probe = pod::http_probe(path, period_seconds, failures);
         probe_api(probe, router, host.as_ref())
@@ -140,7 +142,7 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
         resources: resources
             .clone()
             .or_else(|| config.discovery.then(|| own_resources(limits))),
-        volume_mounts: access::mounts(router),
+        volume_mounts: Some(mounts).filter(|mounts| !mounts.is_empty()),
         startup_probe: Some(probe("/health", 1, 60)),
         readiness_probe: Some(probe("/ready", 1, 2)),
         liveness_probe: Some(probe("/health", 10, 6)),
@@ -148,6 +150,15 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
         termination_message_policy: Some(pod::LAST_WORDS.to_owned()),
         ..Container::default()
     }
+}
+
+/// Volumes of a router, each with its place in the container.
+fn volumes(
+    deployment: &PdDeployment,
+    config: &BuildConfig,
+) -> impl Iterator<Item = (Volume, VolumeMount)> {
+    let access = access::volumes(&deployment.spec.router);
+    access.chain(peers::volume(deployment, config))
 }
 
 fn add_limits(args: &mut Args, limits: &LimitsSpec) {

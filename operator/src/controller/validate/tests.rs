@@ -51,6 +51,7 @@ fn a_missing_model_is_named_with_what_to_do() {
 fn what_only_a_cluster_has_is_refused_by_path() {
     let spec = "  model: {source: {pvc: {claimName: models}}}
   engine: {kind: sglang, image: sglang, serviceAccountName: models}
+  security: {peers: Plain}
   pools: {prefill: {minReplicas: 1, maxReplicas: 2}, decode: {minReplicas: 1, maxReplicas: 2}}
   router: {replicas: 2, apiKeys: {secretName: keys}, tls: {secretName: cert}, service: {type: NodePort}}
   imagePullSecrets: [{name: pull}]

@@ -239,7 +239,9 @@ fn workers_of_a_node_share_a_folder_of_their_deployment_where_it_asks_for_one() 
     let (flag, spec) = shares(&deployment, &config);
     assert!(flag);
     let spec = json!(spec);
-    let volume = &spec["volumes"][1];
+    let mut volumes = spec["volumes"].as_array().unwrap().iter();
+    let volume = volumes.find(|it| it["name"] == "node-shared-memory");
+    let volume = volume.unwrap();
     assert_eq!(volume["hostPath"]["path"], "/run/pdserve/ml/smollm2");
     for container in ["containers", "initContainers"] {
         let mounts = spec[container][0]["volumeMounts"].as_array().unwrap();
