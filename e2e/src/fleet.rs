@@ -3,8 +3,9 @@
 use crate::address;
 use crate::binaries::binary;
 use crate::client::Client;
+use crate::metrics::Metrics;
 use crate::process::{LogTo, Process};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use pd_protocol::Role;
 use pd_protocol::ports;
 use std::net::Ipv4Addr;
@@ -16,6 +17,8 @@ use tokio::time::Instant;
 pub const ADMIN_TOKEN: &str = "test-admin-token";
 /// Longest wait for a process to become healthy; a release agent on a tiny model needs 50 ms.
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// A router sends to workers that answer within this.
+const SERVING_WITHIN: Duration = Duration::from_secs(30);
 /// Pause between two looks at a health endpoint.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -133,7 +136,7 @@ impl FleetSpec {
         })
     }
 
-    /// Starts the workers, then a router over them, and waits until a pair is routable.
+    /// Starts the workers, then a router over them, and waits until it sends to all of them.
     ///
     /// # Errors
     /// When a process exits or does not become ready; the error carries its log.
@@ -161,7 +164,7 @@ impl FleetSpec {
     }
 
     /// # Errors
-    /// When the router exits or no pair becomes routable.
+    /// When the router exits or does not send to all workers in time.
     pub async fn start_router(&self, workers: &[Worker], address: Ipv4Addr) -> Result<Process> {
         let mut args = strings(&["--pd-disaggregation", "--host", &address.to_string()]);
         args.extend(strings(&["--port", &ports::HTTP.to_string()]));
@@ -182,7 +185,17 @@ impl FleetSpec {
         let binary = binary("pd-router");
         let mut router = Process::spawn_logging("router", &binary, &args, &env, self.log_to)?;
         let url = self.router_url(address);
-        wait_healthy(&self.client()?, &url, "/ready", &mut router).await?;
+        let client = self.client()?;
+        wait_healthy(&client, &url, "/ready", &mut router).await?;
+        // Ready with one pair; a load that comes at once would miss the others.
+        eventually(SERVING_WITHIN, || async {
+            let serving = Metrics::scrape(&client, &url).await?;
+            let serving = serving.sum("pd_router_worker_serving", &[]);
+            ensure!(serving >= workers.len() as f64, "{serving} workers serve");
+            Ok(())
+        })
+        .await
+        .with_context(|| router.log())?;
         Ok(router)
     }
 

@@ -27,7 +27,9 @@ type Received = (ControlMessage, Option<PeerId>, Held);
 struct Port {
     messages: mpsc::Sender<Received>,
     peers: Peers,
-    log: LogLimit,
+    /// Of connections that are closed, and of messages that are dropped.
+    closed: LogLimit,
+    dropped: LogLimit,
 }
 
 /// Binds the control port of a manager and passes every valid message, and which process it is of, to `handle`:
@@ -44,7 +46,8 @@ pub(crate) async fn listen(
     let shared = Arc::new(Port {
         messages,
         peers: transfer.peers.clone(),
-        log: LogLimit::default(),
+        closed: LogLimit::default(),
+        dropped: LogLimit::default(),
     });
     tasks.spawn_endless("control listener", accept(tasks.clone(), listener, shared));
     // One at a time, in the order of their connection.
@@ -69,7 +72,7 @@ async fn accept(tasks: Tasks, listener: TcpListener, port: Arc<Port>) -> Infalli
             continue;
         };
         let Some(counted) = admission.count(from.ip()) else {
-            if let Some(left_out) = port.log.allows() {
+            if let Some(left_out) = port.closed.allows() {
                 tracing::warn!(%from, left_out, "closed a control connection: {CONNECTIONS_PER_ADDRESS_MAX} of its address are open");
             }
             continue;
@@ -77,7 +80,7 @@ async fn accept(tasks: Tasks, listener: TcpListener, port: Arc<Port>) -> Infalli
         let port = Arc::clone(&port);
         tasks.spawn("control connection", async move {
             if let Err(error) = port.serve(peer, &counted).await
-                && let Some(left_out) = port.log.allows()
+                && let Some(left_out) = port.closed.allows()
             {
                 tracing::warn!(%from, %error, left_out, "control connection closed");
             }
@@ -104,7 +107,7 @@ impl Port {
                     }
                 }
                 Err(error) => {
-                    if let Some(left_out) = self.log.allows() {
+                    if let Some(left_out) = self.dropped.allows() {
                         tracing::warn!(%error, left_out, "dropped a control message");
                     }
                 }
