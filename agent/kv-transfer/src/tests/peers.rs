@@ -1,6 +1,6 @@
 //! Pairs with a key, with other keys, and with one on one side.
 
-use super::fixture::{Fixture, mk_transfer};
+use super::fixture::{Fixture, dst_items, mk_transfer};
 use super::transfers::every_byte_arrives_in;
 use crate::config::{TransferConfig, TransportChoice};
 use crate::failure::FailureReason;
@@ -60,10 +60,13 @@ fn a_decode_that_wants_encryption_takes_no_plain_data() {
         ..mk_keyed(Transport::Tcp, KEY)
     };
     let pair = Fixture::with(plain, mk_keyed(Transport::Tcp, KEY));
-    let (sender, receiver) = pair.open(7, &[1, 2], 0);
-    pair.send(&sender, &[5, 6], 2, 0);
-    pair.wait_end(&sender, &receiver);
-    assert_eq!(receiver.poll(), KvPoll::Failed);
+    let _sender = pair.sender(7);
+    let receiver = pair.receiver(7);
+    receiver.init(&[1, 2], 0, &dst_items());
+    pair.decode
+        .wait("the room fails", || receiver.poll() == KvPoll::Failed);
+    let reason = receiver.failure_reason().unwrap().to_string();
+    assert!(reason.contains("closed"), "{reason}");
 }
 
 #[test]
