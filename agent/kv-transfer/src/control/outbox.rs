@@ -113,9 +113,12 @@ async fn push(
     let mut said = [0];
     tokio::select! {
         ended = pushed => ended,
-        read = from_peer.read(&mut said) => match read? {
-            0 => Ok(()),
-            _ => Err(ZmtpError::Spoke),
+        read = from_peer.read(&mut said) => match read {
+            Ok(0) => Ok(()),
+            // Over TLS, a process that ends closes without a word.
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(()),
+            Ok(_) => Err(ZmtpError::Spoke),
+            Err(error) => Err(error.into()),
         },
     }
 }

@@ -166,8 +166,10 @@ async fn run(
         let job = tokio::select! {
             job = next => job,
             read = stream.read(&mut said) => {
-                read?;
-                return Err(io::Error::other("the peer closed the connection"));
+                let is_broken = |error: &io::Error| error.kind() != io::ErrorKind::UnexpectedEof;
+                return Err(read.err().filter(is_broken).unwrap_or_else(|| {
+                    io::Error::other("the peer closed the connection")
+                }));
             }
         };
         let Some(job) = job else {
