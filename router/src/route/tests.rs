@@ -5,7 +5,7 @@ use crate::policy::PolicyName;
 use crate::workers::circuit::CircuitConfig;
 use crate::workers::info::WorkerInfo;
 use crate::workers::{Registry, registry::Registered};
-use pd_identity::Peers;
+use pd_identity::{Identity, Keyring, Peers};
 use pd_protocol::workers::WorkerSpec;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -19,6 +19,10 @@ struct Pools {
 
 impl Pools {
     fn new(policy: PolicyName) -> Self {
+        Self::among(Peers::Plain, policy)
+    }
+
+    fn among(peers: Peers, policy: PolicyName) -> Self {
         Self {
             registry: Registry::new(
                 CircuitConfig {
@@ -28,7 +32,7 @@ impl Pools {
                     open_for: Duration::from_secs(60),
                     window: Duration::from_secs(60),
                 },
-                Peers::Plain,
+                peers,
             ),
             chooser: Chooser::new(Policies {
                 prefill: policy,
@@ -40,10 +44,14 @@ impl Pools {
     }
 
     fn add(&self, id: &str, role: Role, kv_compat: &str) -> Arc<Worker> {
+        self.add_at("http://127.3.0.1:30000", id, role, kv_compat)
+    }
+
+    fn add_at(&self, url: &str, id: &str, role: Role, kv_compat: &str) -> Arc<Worker> {
         let spec = WorkerSpec {
             id: id.to_owned(),
             role,
-            url: "http://127.3.0.1:30000".to_owned(),
+            url: url.to_owned(),
             bootstrap_host: None,
             bootstrap_port: None,
         };
@@ -250,5 +258,19 @@ async fn a_worker_that_does_not_say_its_models_takes_what_no_other_does() {
             panic!("{model} is served");
         };
         assert_eq!(lease.worker().id(), id, "{model}");
+    }
+}
+
+#[test]
+fn a_worker_with_a_key_is_paired_with_none_that_has_none() {
+    let keyring = Keyring::parse("keys", b"0123456789abcdef0123456789abcdef").unwrap();
+    let peers = Peers::Tls(Identity::new(keyring));
+    let mut pools = Pools::among(peers, PolicyName::RoundRobin);
+    pools.add_at("https://127.3.0.1:30000", "keyed", Role::Prefill, "a");
+    pools.add_at("http://127.3.0.2:30000", "plain", Role::Decode, "a");
+    assert!(pools.choose(None, &[]).is_err());
+    pools.add_at("https://127.3.0.3:30000", "late", Role::Decode, "a");
+    for _ in 0..4 {
+        assert_eq!(pools.pair(&[]).decode.worker().id(), "late");
     }
 }

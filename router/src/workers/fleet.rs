@@ -24,7 +24,7 @@ pub(crate) struct Fleet {
 /// of 80 GB with a model of 8 billion parameters is of this order.
 const RUNNING_UNSAID: u32 = 256;
 
-/// Workers of the same models whose KV bytes mean the same.
+/// Workers of the same models whose KV bytes mean the same, and which all have a key of the deployment, or none.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     pub(crate) models: Vec<String>,
@@ -49,7 +49,7 @@ impl Fleet {
         ready: impl IntoIterator<Item = (&'a Arc<Worker>, &'a WorkerInfo)>,
         known: impl IntoIterator<Item = &'a [String]>,
     ) -> Self {
-        let mut groups: BTreeMap<(Vec<String>, Option<String>), Group> = BTreeMap::new();
+        let mut groups: BTreeMap<(Vec<String>, Option<String>, bool), Group> = BTreeMap::new();
         let mut running_max = 0usize;
         for (worker, info) in ready {
             if worker.spec.role != Role::Prefill {
@@ -57,7 +57,11 @@ impl Fleet {
                 running_max = running_max.saturating_add(running as usize);
             }
             let group = groups
-                .entry((info.models.clone(), info.kv_compat.clone()))
+                .entry((
+                    info.models.clone(),
+                    info.kv_compat.clone(),
+                    worker.client.is_tls(),
+                ))
                 .or_insert_with(|| Group {
                     models: info.models.clone(),
                     ..Group::default()
