@@ -47,7 +47,7 @@ impl Outbox {
         let (peers, endpoint) = (peers.clone(), endpoint.to_string());
         tasks.spawn("control sender", async move {
             if let Err(error) = push(&peers, &endpoint, messages, &waiting).await {
-                tracing::info!(%endpoint, %error, "control connection ended");
+                tracing::debug!(%endpoint, %error, "control connection ended");
             }
         });
         Self {
