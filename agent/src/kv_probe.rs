@@ -47,7 +47,7 @@ pub(crate) fn run(args: &KvProbeArgs) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start the probe's thread")?;
-    let (peers, follow_keys) = peers::open(args.transfer.peer_key_file.as_deref())?;
+    let (peers, follow_keys) = peers::open(args.transfer.peer_key_file.as_deref(), drop)?;
     runtime.block_on(async {
         tokio::select! {
             reason = lost.next() => Err(anyhow::anyhow!(reason)),

@@ -7,14 +7,17 @@ use pd_identity::{Identity, Peers};
 use std::path::Path;
 
 /// The peers of a process with this key file, and a future that follows the file: run it. Without a file it does
-/// nothing, forever.
+/// nothing, forever. `changed` hears of each change whether it could be used.
 ///
 /// # Errors
 /// Why the file cannot be used.
-pub(crate) fn open(key_file: Option<&Path>) -> Result<(Peers, BoxFuture<'static, ()>)> {
+pub(crate) fn open(
+    key_file: Option<&Path>,
+    changed: impl Fn(bool) + Send + 'static,
+) -> Result<(Peers, BoxFuture<'static, ()>)> {
     let Some(file) = key_file else {
         return Ok((Peers::Plain, pending().boxed()));
     };
-    let (identity, follow) = Identity::follow(file).context("--peer-key-file")?;
+    let (identity, follow) = Identity::follow(file, changed).context("--peer-key-file")?;
     Ok((Peers::Tls(identity), follow.boxed()))
 }

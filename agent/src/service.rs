@@ -53,6 +53,7 @@ pub(crate) struct AppSpec {
     pub(crate) started_unix_secs: u64,
     pub(crate) gpus: GpuSampler,
     pub(crate) peers: Peers,
+    pub(crate) metrics: HttpMetrics,
 }
 
 // === impl Service ===
@@ -151,14 +152,16 @@ impl App {
             started_unix_secs,
             gpus,
             peers,
+            metrics,
         } = spec;
+        metrics.show_keys(&peers);
         Self {
             role,
             served_model_name,
             bootstrap_port,
             transfer_backend,
             started_unix_secs,
-            metrics: HttpMetrics::new(),
+            metrics,
             gpus,
             peers,
             transport_report: TransportReport::default(),

@@ -9,6 +9,7 @@ use crate::args::Args;
 use crate::delivery::delivered;
 use crate::drain::{EndSignals, drain};
 use crate::gpu::sampler::GpuSampler;
+use crate::http::metrics::HttpMetrics;
 use crate::listeners::{Listeners, Ports, serve};
 use crate::lost_threads::LostThreads;
 use crate::peers;
@@ -65,9 +66,14 @@ async fn run_until_signal(args: &Args) -> Result<()> {
     let mut signals = EndSignals::listen()?;
     let listeners = Listeners::bind(args).await?;
     let ports = listeners.ports()?;
-    let (peers, follow_keys) = peers::open(args.disaggregation.transfer.peer_key_file.as_deref())?;
+    let metrics = HttpMetrics::new();
+    let changed = metrics.key_changes();
+    let (peers, follow_keys) = peers::open(
+        args.disaggregation.transfer.peer_key_file.as_deref(),
+        move |is_taken| changed[usize::from(is_taken)].inc(),
+    )?;
     report_strangers(args.disaggregation.role, &peers);
-    let app = Arc::new(App::new(app_spec(args, ports, peers)));
+    let app = Arc::new(App::new(app_spec(args, ports, peers, metrics)));
     let config = engine_config::build(args, ports, &app)?;
     let sizes = (config.chunked_prefill_size, config.max_running_requests);
     let end = CancellationToken::new();
@@ -112,7 +118,7 @@ async fn run_until_signal(args: &Args) -> Result<()> {
     fault.map_or(Ok(()), |reason| Err(anyhow::anyhow!(reason)))
 }
 
-fn app_spec(args: &Args, ports: Ports, peers: Peers) -> AppSpec {
+fn app_spec(args: &Args, ports: Ports, peers: Peers, metrics: HttpMetrics) -> AppSpec {
     let started = SystemTime::now().duration_since(UNIX_EPOCH);
     AppSpec {
         role: args.disaggregation.role,
@@ -122,6 +128,7 @@ fn app_spec(args: &Args, ports: Ports, peers: Peers) -> AppSpec {
         started_unix_secs: started.map_or(0, |since| since.as_secs()),
         gpus: GpuSampler::spawn(),
         peers,
+        metrics,
     }
 }
 

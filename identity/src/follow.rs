@@ -20,7 +20,12 @@ struct Polls {
 }
 
 /// Ends with the identity.
-pub(crate) async fn follow(file: PathBuf, keys: Vec<(KeyId, KeyUse)>, identity: WeakIdentity) {
+pub(crate) async fn follow(
+    file: PathBuf,
+    keys: Vec<(KeyId, KeyUse)>,
+    identity: WeakIdentity,
+    changed: impl Fn(bool),
+) {
     let mut polls = Polls {
         applied: Ok(keys.clone()),
         last: Ok(keys),
@@ -47,6 +52,7 @@ pub(crate) async fn follow(file: PathBuf, keys: Vec<(KeyId, KeyUse)>, identity: 
             continue;
         }
         let file = file.display();
+        changed(found.is_ok());
         match found {
             Ok(keyring) => {
                 tracing::info!(%file, keys = ?keyring, "reloaded deployment keys");

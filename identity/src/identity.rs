@@ -5,7 +5,9 @@ use crate::configs::{Configs, peer_name};
 use crate::follow::follow;
 use crate::handshake;
 use crate::keyring::{KeyFileError, KeyId, KeyUse, Keyring};
+use crate::metrics::KeyInfo;
 use parking_lot::RwLock;
+use prometheus::core::Collector;
 use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData};
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
@@ -73,19 +75,32 @@ impl Identity {
     }
 
     /// A new process with the keys of a file, and a future that follows the file until the identity is dropped: spawn
-    /// it. It keeps the last usable keys.
+    /// it. It keeps the last usable keys; `changed` hears of each change whether it could be used.
     ///
     /// # Errors
     /// Why the file cannot be used.
     pub fn follow(
         file: impl Into<PathBuf>,
+        changed: impl Fn(bool) + Send + 'static,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), KeyFileError> {
         let file = file.into();
         let keyring = Keyring::read(&file)?;
         let found = keyring.key_ids();
         let identity = Self::new(keyring);
-        let weak = WeakIdentity(Arc::downgrade(&identity.shared));
-        Ok((identity, follow(file, found, weak)))
+        let following = follow(file, found, identity.downgrade(), changed);
+        Ok((identity, following))
+    }
+
+    fn downgrade(&self) -> WeakIdentity {
+        WeakIdentity(Arc::downgrade(&self.shared))
+    }
+
+    /// Its keys as series `PREFIX_peer_key_info{key_id,use}`, to be registered by the program.
+    ///
+    /// # Panics
+    /// The prefix is no part of a metric's name.
+    pub fn collector(&self, prefix: &str) -> Box<dyn Collector> {
+        Box::new(KeyInfo::new(prefix, self.downgrade()))
     }
 
     /// Takes other keys. Connections that are there stay.

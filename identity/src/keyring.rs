@@ -15,7 +15,7 @@ const AUTHORITY_LABEL: &[u8] = b"pdserve identity v1: Ed25519 seed of the certif
 const KEY_LEN_MIN: usize = 32;
 const KEY_LEN_MAX: usize = 512;
 /// A rotation needs two keys; each costs a handshake one more authority to try.
-const KEYS_MAX: usize = 8;
+pub const KEYS_MAX: usize = 8;
 /// Eight keys of the greatest length, and three times as much for comments.
 const FILE_BYTES_MAX: usize = 16 << 10;
 

@@ -15,10 +15,11 @@ mod follow;
 mod handshake;
 mod identity;
 mod keyring;
+mod metrics;
 mod stream;
 
 pub use certificates::{PeerId, peer_id};
 pub use handshake::HandshakeError;
 pub use identity::{Clients, Identity};
-pub use keyring::{KeyFileError, KeyId, KeyUse, Keyring, LineFault};
+pub use keyring::{KEYS_MAX, KeyFileError, KeyId, KeyUse, Keyring, LineFault};
 pub use stream::{Peers, Stream};

@@ -4,6 +4,7 @@ use crate::policy::Load;
 use crate::request::Api;
 use http::StatusCode;
 use pd_http::{ConnectionMetrics, ListenerMetrics};
+use pd_identity::Identity;
 use pd_protocol::Role;
 use pd_protocol::workers::{WorkerState, WorkerStatus};
 use prometheus::core::Collector;
@@ -229,6 +230,15 @@ impl Metrics {
     pub(crate) fn reloaded(&self, files: &str, is_taken: bool) {
         let outcome = if is_taken { "taken" } else { "refused" };
         self.reloads.with_label_values(&[files, outcome]).inc();
+    }
+
+    /// This process's keys are those of an identity, whose changes count from 0.
+    pub(crate) fn show_keys(&self, identity: &Identity) {
+        for outcome in ["taken", "refused"] {
+            self.reloads.with_label_values(&["peer_keys", outcome]);
+        }
+        let registered = self.registry.register(identity.collector("pd_router"));
+        registered.expect("a process has one identity");
     }
 
     /// The API is served with a certificate; an unreadable one has no series.

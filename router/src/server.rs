@@ -31,6 +31,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 const FILES_PER_CONNECTION: u64 = 3;
 /// Of operators and Prometheuses.
 const ADMIN_CONNECTIONS_MAX: usize = 256;
+/// The key file's word in metrics.
+const PEER_KEYS: &str = "peer_keys";
 /// Of the files that the process may open, one in so many.
 const ADMIN_SHARE: u64 = 16;
 
@@ -98,7 +100,7 @@ impl Server {
             Some(address) => Some(listen("--prometheus-host or --prometheus-port", address).await?),
             None => None,
         };
-        let peers = open_peers(config.peer_key_file.as_deref(), &vitals)?;
+        let peers = open_peers(config.peer_key_file.as_deref(), &metrics, &vitals)?;
         let router = Router::new(&config, api_keys, metrics, vitals, peers);
         for spec in config.workers {
             router.add_worker(spec)?;
@@ -184,11 +186,18 @@ impl Server {
 }
 
 /// The keys of the deployment, if there is a file of them, which is followed from then on.
-fn open_peers(key_file: Option<&Path>, vitals: &Vitals) -> Result<Peers, KeyFileError> {
+fn open_peers(
+    key_file: Option<&Path>,
+    metrics: &Arc<Metrics>,
+    vitals: &Vitals,
+) -> Result<Peers, KeyFileError> {
     let Some(file) = key_file else {
         return Ok(Peers::Plain);
     };
-    let (identity, follow) = Identity::follow(file)?;
+    let counts = Arc::clone(metrics);
+    let changed = move |is_taken| counts.reloaded(PEER_KEYS, is_taken);
+    let (identity, follow) = Identity::follow(file, changed)?;
+    metrics.show_keys(&identity);
     vitals.spawn("polls of the key file", follow);
     Ok(Peers::Tls(identity))
 }

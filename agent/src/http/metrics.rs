@@ -6,8 +6,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header;
 use pd_http::ConnectionMetrics;
+use pd_identity::Peers;
 use pd_kv_transfer::BootstrapMetrics;
-use prometheus::{Encoder, IntCounterVec, Opts, Registry, TextEncoder};
+use prometheus::{Encoder, IntCounter, IntCounterVec, Opts, Registry, TextEncoder};
 use std::sync::Arc;
 
 /// Counters of this worker's HTTP API.
@@ -15,6 +16,8 @@ use std::sync::Arc;
 pub(crate) struct HttpMetrics {
     registry: Registry,
     responses: IntCounterVec,
+    /// Changes of files, by whether they could be used.
+    reloads: IntCounterVec,
     pub(crate) connections: ConnectionMetrics,
     pub(crate) bootstrap: BootstrapMetrics,
 }
@@ -29,13 +32,23 @@ impl HttpMetrics {
         );
         let responses = IntCounterVec::new(opts, &["route", "status"])
             .expect("the metric's name and labels are valid");
+        let opts = Opts::new(
+            "pdserve_reloads_total",
+            "Changes of files, by whether they could be used",
+        );
+        let reloads = IntCounterVec::new(opts, &["files", "outcome"])
+            .expect("the metric's name and labels are valid");
         let registry = Registry::new();
         registry
             .register(Box::new(responses.clone()))
             .expect("a new registry holds no other metric");
         let connections = ConnectionMetrics::new("pdserve");
         let bootstrap = BootstrapMetrics::new(connections.listener("bootstrap"));
-        let others = [pd_log::collector("pdserve"), bootstrap.collector()];
+        let others = [
+            pd_log::collector("pdserve"),
+            bootstrap.collector(),
+            Box::new(reloads.clone()),
+        ];
         for collector in connections.collectors().into_iter().chain(others) {
             let registered = registry.register(collector);
             registered.expect("a new registry holds no other metric");
@@ -43,8 +56,23 @@ impl HttpMetrics {
         Self {
             registry,
             responses,
+            reloads,
             connections,
             bootstrap,
+        }
+    }
+
+    /// Changes of the key file, refused and taken, from 0.
+    pub(crate) fn key_changes(&self) -> [IntCounter; 2] {
+        let of = |outcome| self.reloads.with_label_values(&["peer_keys", outcome]);
+        [of("refused"), of("taken")]
+    }
+
+    /// This process's keys, if it has some, are these from now on.
+    pub(crate) fn show_keys(&self, peers: &Peers) {
+        if let Some(identity) = peers.identity() {
+            let registered = self.registry.register(identity.collector("pdserve"));
+            registered.expect("a process has one identity");
         }
     }
 }

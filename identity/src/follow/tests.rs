@@ -4,8 +4,10 @@ use super::{POLL_INTERVAL, Polls};
 use crate::Identity;
 use crate::identity::tests::{key, mk_keyring};
 use crate::keyring::{KeyId, KeyUse};
+use parking_lot::Mutex;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use tokio::time::{Duration, sleep};
 
 fn write<const N: usize>(file: &Path, numbers: [usize; N]) {
@@ -26,7 +28,10 @@ async fn an_identity_follows_its_file_and_keeps_the_last_usable_keys() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("key");
     write(&file, [1]);
-    let (identity, follow) = Identity::follow(&file).unwrap();
+    let changes = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&changes);
+    let (identity, follow) =
+        Identity::follow(&file, move |is_taken| heard.lock().push(is_taken)).unwrap();
     let following = tokio::spawn(follow);
     let peer_id = identity.peer_id();
 
@@ -45,6 +50,7 @@ async fn an_identity_follows_its_file_and_keeps_the_last_usable_keys() {
     polls().await;
     assert_eq!(identity.key_ids(), ids([2, 1]));
     assert_eq!(identity.peer_id(), peer_id);
+    assert_eq!(*changes.lock(), [true, false, false, true]);
 
     drop(identity);
     following.await.expect("it ends with the identity");
@@ -52,7 +58,9 @@ async fn an_identity_follows_its_file_and_keeps_the_last_usable_keys() {
 
 #[test]
 fn a_file_that_cannot_be_used_is_refused_at_the_start() {
-    let error = Identity::follow("/nowhere/key").err().expect("refused");
+    let error = Identity::follow("/nowhere/key", drop)
+        .err()
+        .expect("refused");
     assert!(error.to_string().contains("/nowhere/key"), "{error}");
 }
 

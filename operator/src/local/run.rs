@@ -109,7 +109,7 @@ impl Runtime {
         let state_file = StateFile::take(&config.cache, &namespace, &name)?;
         state_file.ensure_peer_keys()?;
         let key_file = cache::peer_key_file(&config.cache, &namespace, &name);
-        let (identity, follow_keys) = Identity::follow(key_file)?;
+        let (identity, follow_keys) = Identity::follow(key_file, drop)?;
         // It ends with the identity, and so with the fleet.
         tokio::spawn(follow_keys);
         let fleet = Fleet::new(FleetConfig {

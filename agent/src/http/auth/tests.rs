@@ -2,6 +2,7 @@
 
 use crate::gpu::sampler::GpuSampler;
 use crate::http::api;
+use crate::http::metrics::HttpMetrics;
 use crate::service::{App, AppSpec};
 use axum::body::Body;
 use http::{Request, StatusCode, header};
@@ -26,6 +27,7 @@ async fn status(peers: Peers, key: Option<&str>, peer: Option<PeerId>, path: &st
         started_unix_secs: 0,
         gpus: GpuSampler::spawn(),
         peers,
+        metrics: HttpMetrics::new(),
     });
     let request = Request::get(path)
         .header(header::AUTHORIZATION, "Bearer right")
