@@ -2,7 +2,7 @@
 
 use crate::connection::{Cluster, Target};
 use crate::text::print;
-use crate::{drain, explain, rollout, status};
+use crate::{drain, explain, rollout, rotate_keys, status};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
@@ -42,6 +42,11 @@ enum Command {
     /// Replace all workers of a PDDeployment step by step, as a rollout of the same spec
     Restart {
         /// PDDeployment whose workers are replaced
+        name: String,
+    },
+    /// Replace the peer keys of a PDDeployment step by step, without a restart
+    RotateKeys {
+        /// PDDeployment whose keys are replaced
         name: String,
     },
     /// The revisions of a PDDeployment: list them, go back, hold, go on
@@ -104,6 +109,7 @@ impl Command {
             Self::Explain { name } => explain::explain(cluster, &name).await?,
             Self::Drain { pod, wait } => return drain::drain(cluster, &pod, wait).await,
             Self::Restart { name } => rollout::restart::restart(cluster, &name).await?,
+            Self::RotateKeys { name } => rotate_keys::rotate_keys(cluster, &name).await?,
             Self::Rollout { command } => command.execute(cluster).await?,
         };
         print(&text)

@@ -8,6 +8,7 @@ mod explain;
 mod fixture;
 mod metrics;
 mod rollout;
+mod rotate_keys;
 mod status;
 mod text;
 mod view;

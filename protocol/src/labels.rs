@@ -25,6 +25,12 @@ pub const ACCEPTED_SPEC: &str = "pdserve.io/accepted-spec";
 pub const TEMPLATE: &str = "pdserve.io/template";
 /// On an admin Secret that was made while workers ran: since when its token holds, in RFC 3339.
 pub const TOKEN_SINCE: &str = "pdserve.io/token-since";
+/// On a `PDDeployment`: a value that was not there before, such as a date, has its peer keys replaced.
+pub const ROTATE_PEER_KEYS: &str = "pdserve.io/rotate-peer-keys";
+/// On a peer Secret: that value, once it was carried out.
+pub const PEER_KEYS_ROTATED: &str = "pdserve.io/peer-keys-rotated";
+/// On a peer Secret: the rotation that is under way, as JSON.
+pub const PEER_KEYS_ROTATING: &str = "pdserve.io/peer-keys-rotating";
 /// Readiness gate of workers: latches once every ready router sends to it, and its KV probe passed.
 pub const ROUTABLE_GATE: &str = "pdserve.io/routable";
 /// Finalizer of a `PDDeployment`: its workers drain before it goes.

@@ -46,7 +46,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "pdserve.secretRule" -}}
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, create]
+  verbs: [get, create, update]
 {{- end -}}
 
 {{- /* What the cluster asks of every pod: names, volumes, identity. */ -}}

@@ -18,6 +18,7 @@ mod operator;
 mod plugin;
 mod refused;
 mod release;
+mod rotation;
 mod scaling;
 mod serve;
 mod sites;

@@ -241,7 +241,7 @@ impl PodFacts {
     }
 
     /// Whether its program does not run now: it ended, and is started again or is not.
-    fn is_down(&self) -> bool {
+    pub(crate) fn is_down(&self) -> bool {
         let agent = agent_status(&self.pod);
         let state = agent.and_then(|agent| agent.state.as_ref());
         state.is_some_and(|state| state.terminated.is_some() || state.waiting.is_some())

@@ -173,6 +173,13 @@ impl FakeApi {
                 state.objects.insert(at, stored);
                 return (StatusCode::OK, scale);
             }
+            ("PUT", Some(stored)) => {
+                let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+                if version(&body) != version(&stored) {
+                    return refusal("Conflict", 409);
+                }
+                body
+            }
             (_, Some(mut stored)) => {
                 merge(&mut stored, body);
                 stored

@@ -1,7 +1,7 @@
 //! One reconcile of a deployment. It assumes nothing about the one before it.
 //!
-//! Life of a reconcile: what may need the apiserver first, which is the finalizer, the [`EffectiveSpec`] and the admin
-//! token and the keys of its processes; then five phases: [`Snapshot::read`] → [`observe`] → [`decide_writes`] → [`write`] → [`report`]. `observe` asks the
+//! Life of a reconcile: what may need the apiserver first, which is the finalizer, the [`EffectiveSpec`], the admin token
+//! and the keys of its processes; then five phases: [`Snapshot::read`] → [`observe`] → [`decide_writes`] → [`write`] → [`report`]. `observe` asks the
 //! processes, and sends one token over a new worker's KV path; `decide_writes` does no I/O; `write` changes what runs,
 //! by writes to the apiserver and by asking workers to drain; `report` writes the statuses. One that is deleted, or has
 //! no valid spec or no admin token, goes through [`deletion`](super::deletion) instead.
@@ -15,7 +15,7 @@ use super::effective_spec::EffectiveSpec;
 use super::error::{ApplyError, ReconcileError};
 use super::facts::PodFacts;
 use super::observe::{Clients, POLL_INTERVAL, observe};
-use super::peer_keys::ensure_peer_keys;
+use super::peer_keys::{Rotation, ensure_peer_keys, observe_rotation, write_rotation};
 use super::report::report;
 use super::scaling::{INTERVAL, put_scaler, take_scaler};
 use super::snapshot::Snapshot;
@@ -87,11 +87,7 @@ async fn reconcile_deployment(
         Err(error) => return refuse_without_token(&writer, error, now).await,
     };
     let keyed = ensure_peer_keys(&writer).await;
-    let ensured = Ensured {
-        failure: ensured.failure.or(keyed.err()),
-        ..ensured
-    };
-    let (requeue_after, failure) = run_phases(&writer, &effective, ensured, now).await;
+    let (requeue_after, failure) = run_phases(&writer, &effective, (ensured, keyed), now).await;
     if let Some(error) = failure {
         return Err(ReconcileError::Apply {
             error,
@@ -107,7 +103,7 @@ async fn reconcile_deployment(
 async fn run_phases(
     writer: &Writer<'_>,
     effective: &EffectiveSpec,
-    ensured: Ensured,
+    (ensured, keyed): (Ensured, Result<(), ApplyError>),
     now: Timestamp,
 ) -> (Option<Duration>, Option<ApplyError>) {
     let Ensured { token, failure } = ensured;
@@ -115,18 +111,27 @@ async fn run_phases(
     let nodes = &writer.context.index.nodes;
     let (clients, mut scaler) = (Clients::of(writer, Some(&token)), take_scaler(writer));
     let observed = observe(&snapshot, &clients, nodes, scaler.as_mut()).await;
+    let rotation = match &keyed {
+        Ok(()) => observe_rotation(writer, &snapshot, &clients.http).await,
+        Err(_) => None,
+    };
     let writes = decide_writes(&snapshot, &observed, scaler.as_mut());
     let mut outcome = write(writer, clients.admin.as_ref(), &snapshot, &writes).await;
-    outcome.note(failure.map_or(Ok(()), Err));
+    outcome.note(failure.map_or(keyed, Err));
+    if let Some(rotation) = &rotation {
+        outcome.note(write_rotation(writer, rotation).await);
+    }
     let decision = writes.scaling.as_ref().filter(|_| outcome.scaled);
     if let Some((scaler, decision)) = scaler.as_mut().zip(decision) {
         scaler.record(decision, snapshot.now);
     }
-    let status = status_of(&snapshot, &observed, &writes, &outcome, scaler.as_ref());
+    let said = (&outcome, rotation.as_ref());
+    let status = status_of(&snapshot, &observed, &writes, said, scaler.as_ref());
     put_scaler(writer, scaler);
     let timer = first_timer(&snapshot, &observed, &status);
+    let timer = timer.into_iter().chain(rotation.and_then(|it| it.timer()));
     let debounce = report(writer, &effective.resources, status, &mut outcome).await;
-    (timer.into_iter().chain(debounce).min(), outcome.failure)
+    (timer.chain(debounce).min(), outcome.failure)
 }
 
 /// What there is to say, with how the writes went.
@@ -134,11 +139,12 @@ fn status_of(
     snapshot: &Snapshot<'_>,
     observed: &Observed,
     writes: &Writes<'_>,
-    outcome: &Outcome,
+    (outcome, rotation): (&Outcome, Option<&Rotation>),
     scaler: Option<&Scaler>,
 ) -> PdDeploymentStatus {
     let decisions = scaler.map(|scaler| scaler.decisions.clone());
-    let inputs = status_inputs(snapshot, observed, outcome, decisions.unwrap_or_default());
+    let mut inputs = status_inputs(snapshot, observed, outcome, decisions.unwrap_or_default());
+    inputs.rotation = rotation.map(Rotation::said);
     let (deployment, desired) = (snapshot.deployment(), &writes.desired);
     status::status(deployment, desired, observed, &inputs, snapshot.now)
 }

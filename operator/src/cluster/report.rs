@@ -58,6 +58,13 @@ fn transitions(before: Option<&PdDeploymentStatus>, after: &PdDeploymentStatus) 
     let Some(before) = before else {
         return events;
     };
+    let held = |status| {
+        let condition = find(status, status::PEER_KEYS_ROTATED);
+        condition.filter(|is| is.reason == status::ROTATION_HELD)
+    };
+    if let (None, Some(is)) = (held(before), held(after)) {
+        events.push(event(false, &is.reason, is.message));
+    }
     let refused = |status| find(status, "SpecValid").filter(|is| is.status == "False");
     if let (None, Some(is)) = (refused(before), refused(after))
         && after.revision != RevisionStatus::default()

@@ -3,8 +3,8 @@
 mod conditions;
 mod inputs;
 
-pub(crate) use conditions::{CANNOT_APPLY, INVALID_SPEC};
-pub(crate) use inputs::StatusInputs;
+pub(crate) use conditions::{CANNOT_APPLY, INVALID_SPEC, PEER_KEYS_ROTATED, ROTATION_HELD};
+pub(crate) use inputs::{KeyRotation, StatusInputs};
 
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, Observed, ObservedPod};

@@ -36,6 +36,7 @@ pub(super) fn status_inputs(
         unpaired: observed.unpaired.as_ref().map(bounded),
         decisions,
         progressed: snapshot.progressed(),
+        rotation: None,
     }
 }
 

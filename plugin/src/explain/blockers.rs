@@ -32,6 +32,7 @@ pub(super) fn blockers(view: &View, dispositions: &Dispositions, now: Timestamp)
         starting(view, now),
         leaving(view, now),
         nodes(view, dispositions),
+        rotation(view),
         scaling(view, now),
     ];
     let sentences: Vec<String> = by_weight.into_iter().flatten().collect();
@@ -289,6 +290,21 @@ fn scaling(view: &View, now: Timestamp) -> Vec<String> {
             "The autoscaler went no further {ago} ago ({limit}): {message}."
         ))
     };
+    sentence.into_iter().collect()
+}
+
+/// A replacement of the peer keys that waits for processes, or for someone.
+fn rotation(view: &View) -> Vec<String> {
+    let condition = view.condition("PeerKeysRotated");
+    let unmet = condition.filter(|condition| condition.status == "False");
+    let sentence = unmet.map(|condition| {
+        let message = &condition.message;
+        if condition.reason == "RotationHeld" {
+            format!("The rotation of its peer keys is held up: {message}.")
+        } else {
+            format!("Its peer keys are being rotated: {message}.")
+        }
+    });
     sentence.into_iter().collect()
 }
 

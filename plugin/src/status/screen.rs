@@ -77,9 +77,10 @@ fn head(view: &View, figures: &Figures, now: Timestamp) -> Vec<(&'static str, St
         .into_iter()
         .filter_map(condition)
         .collect();
-    // These two are news only where they do not hold.
+    // These are news only where they do not hold.
     let fails = |name: &&str| view.condition(name).is_some_and(|it| it.status == "False");
-    let failing = ["SpecValid", "ImagesAlike"].into_iter().filter(fails);
+    let news = ["SpecValid", "ImagesAlike", "PeerKeysRotated"];
+    let failing = news.into_iter().filter(fails);
     lines.extend(failing.filter_map(condition));
     lines.push(("Revision", revision(view)));
     let kv_compat = status.kv_compat.as_deref();

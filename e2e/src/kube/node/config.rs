@@ -124,6 +124,8 @@ impl Kubelet<'_> {
             "readOnlyPort": 0,
             "resolvConf": resolv,
             "serializeImagePulls": false,
+            // A changed Secret reaches its pods about as often; by default once in a minute.
+            "syncFrequency": "10s",
             "tlsCertFile": serving.cert,
             "tlsPrivateKeyFile": serving.key,
         });

@@ -76,3 +76,22 @@ async fn a_pool_that_is_gone_keeps_no_status_from_being_written() {
     let path = "/apis/pdserve.io/v1alpha1/namespaces/ns/pddeployments/a";
     assert_eq!(api.find(path)["status"]["kvCompat"], "k");
 }
+
+#[test]
+fn a_rotation_of_keys_that_is_held_up_is_news_once() {
+    let mk = |reason: &str| {
+        let condition = json!({"type": "PeerKeysRotated", "status": "False", "reason": reason,
+            "message": "p cannot be asked", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"conditions": [condition]});
+        serde_json::from_value::<PdDeploymentStatus>(status).expect("a status")
+    };
+    let events = |before: &str, after: &str| transitions(Some(&mk(before)), &mk(after));
+    let news = events("Rotating", "RotationHeld");
+    assert_eq!(news.len(), 1);
+    assert_eq!(
+        (news[0].reason.as_str(), news[0].type_),
+        ("RotationHeld", EventType::Warning)
+    );
+    assert!(events("RotationHeld", "RotationHeld").is_empty());
+    assert!(events("RotationHeld", "Rotating").is_empty());
+}

@@ -1,6 +1,6 @@
 //! The conditions of a deployment: what each claims, and since when.
 
-use super::inputs::StatusInputs;
+use super::inputs::{KeyRotation, StatusInputs};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -11,6 +11,9 @@ use pd_crds::stuck::Cause;
 /// Reasons of a deployment that cannot be carried out.
 pub(crate) const CANNOT_APPLY: &str = "CannotApply";
 pub(crate) const INVALID_SPEC: &str = "InvalidSpec";
+/// The condition of the peer keys, and its reason for one who has to act.
+pub(crate) const PEER_KEYS_ROTATED: &str = "PeerKeysRotated";
+pub(crate) const ROTATION_HELD: &str = "RotationHeld";
 /// Reasons of `Progressing` that decide what `Reconciling` and `Stalled` say.
 const AS_WANTED: &str = "AsWanted";
 const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
@@ -82,7 +85,7 @@ fn claims(
         (true, true) => Routers::Overdue,
     };
     let [reconciling, stalled] = kstatus_claims(deployment, inputs, &progressing, routers);
-    vec![
+    let mut claims = vec![
         ready_claim(pools, inputs),
         spec_claim(inputs.refused.as_deref()),
         reconciling,
@@ -97,7 +100,9 @@ fn claims(
             message: format!("{routers_ready} of {routers_wanted} routers are ready"),
         },
         images_claim(deployment, inputs.drifted.as_deref()),
-    ]
+    ];
+    claims.extend(inputs.rotation.as_ref().map(rotation_claim));
+    claims
 }
 
 /// Whether the spec is carried out as it is.
@@ -110,6 +115,21 @@ fn spec_claim(refused: Option<&str>) -> Claim {
             || "the spec is carried out".to_owned(),
             |why| format!("the last valid spec is kept up; {why}"),
         ),
+    }
+}
+
+/// Whether the peer keys are replaced that were to be.
+fn rotation_claim(rotation: &KeyRotation) -> Claim {
+    let (holds, reason, message) = match rotation {
+        KeyRotation::Done(message) => (true, "Rotated", message),
+        KeyRotation::UnderWay(message) => (false, "Rotating", message),
+        KeyRotation::Held(message) => (false, ROTATION_HELD, message),
+    };
+    Claim {
+        name: PEER_KEYS_ROTATED,
+        holds,
+        reason,
+        message: message.clone(),
     }
 }
 

@@ -29,6 +29,17 @@ pub(crate) struct StatusInputs {
     pub(crate) decisions: Vec<Decision>,
     /// When something last went forward.
     pub(crate) progressed: Option<Timestamp>,
+    /// How far the replacement of its peer keys is, where one was asked for.
+    pub(crate) rotation: Option<KeyRotation>,
+}
+
+/// How far the peer keys' replacement is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KeyRotation {
+    Done(String),
+    UnderWay(String),
+    /// It goes on once someone has acted.
+    Held(String),
 }
 
 // === impl StatusInputs ===

@@ -61,6 +61,7 @@ fn mk_inputs(routers: i32) -> StatusInputs {
         stuck: None,
         unpaired: None,
         progressed: None,
+        rotation: None,
     }
 }
 
@@ -286,4 +287,25 @@ fn workers_of_another_image_are_reported_with_the_remedy() {
             .ends_with("`kubectl pd restart tiny` replaces them step by step")
     );
     assert_eq!(kstatus(&status), "Current", "it serves as it is wanted");
+}
+
+#[test]
+fn a_rotation_of_keys_has_a_condition_where_it_was_asked_for() {
+    let pair = || vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
+    let settled = mk_status(pair(), &mk_inputs(1));
+    let mut conditions = settled.conditions.iter();
+    assert!(!conditions.any(|is| is.type_ == PEER_KEYS_ROTATED));
+    let message = || "waits".to_owned();
+    for (rotation, holds, reason) in [
+        (KeyRotation::UnderWay(message()), "False", "Rotating"),
+        (KeyRotation::Held(message()), "False", "RotationHeld"),
+        (KeyRotation::Done(message()), "True", "Rotated"),
+    ] {
+        let mut inputs = mk_inputs(1);
+        inputs.rotation = Some(rotation);
+        let status = mk_status(pair(), &inputs);
+        let rotated = condition(&status, PEER_KEYS_ROTATED);
+        assert_eq!((&*rotated.status, &*rotated.reason), (holds, reason));
+        assert_eq!(kstatus(&status), "Current", "it serves as it is wanted");
+    }
 }

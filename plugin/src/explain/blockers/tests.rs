@@ -201,3 +201,30 @@ fn a_suspended_deployment_says_so_and_how_to_have_it_back() {
         "{printed:?}"
     );
 }
+
+#[test]
+fn a_rotation_of_keys_is_reported_until_it_is_done() {
+    let explained = |status: &str, reason: &str| {
+        let mut document = settled();
+        let conditions = document["status"]["conditions"].as_array_mut().unwrap();
+        conditions.push(condition(
+            "PeerKeysRotated",
+            status,
+            reason,
+            "p cannot be asked",
+        ));
+        let settled = settled_view();
+        printed(&view(document, settled.pods))
+    };
+    let held = explained("False", "RotationHeld");
+    assert_eq!(
+        held,
+        ["The rotation of its peer keys is held up: p cannot be asked."]
+    );
+    let rotating = explained("False", "Rotating");
+    assert_eq!(
+        rotating,
+        ["Its peer keys are being rotated: p cannot be asked."]
+    );
+    assert_eq!(explained("True", "Rotated"), [""; 0]);
+}
