@@ -74,6 +74,29 @@ async fn a_worker_serves_processes_of_its_key_and_no_others() {
 }
 
 #[tokio::test]
+async fn a_worker_reports_its_keys_by_their_public_names() {
+    let keys = key_file(&format!("{OWN}{OTHER}"));
+    let agent = start(&keys, &[]).await;
+    let address = agent.http.trim_start_matches("http://");
+    let stream = TcpStream::connect(address).await.unwrap();
+    let stream = TokioIo::new(peers(OWN).connect(stream).await.unwrap());
+    let (mut requests, connection) = http1::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get("/metrics").header("host", address);
+    let request = request.body(Full::new(Bytes::new())).unwrap();
+    let answer = requests.send_request(request).await.unwrap();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8(body.to_vec()).unwrap();
+    for (id, key_use) in Keyring::read(keys.path()).unwrap().key_ids() {
+        let labels = format!("key_id=\"{id}\",use=\"{}\"", key_use.as_str());
+        let line = format!("pdserve_peer_key_info{{{labels}}} 1\n");
+        assert!(text.contains(&line), "no {line} in {text}");
+    }
+    let refused = "pdserve_reloads_total{files=\"peer_keys\",outcome=\"refused\"} 0\n";
+    assert!(text.contains(refused), "{text}");
+}
+
+#[tokio::test]
 async fn a_pair_of_one_key_gives_the_tokens_of_a_worker_alone() {
     let keys = key_file(OWN);
     let mut body = json!({

@@ -9,7 +9,7 @@ use super::memory::Memories;
 use super::metrics::Metrics;
 use super::nodes::Nodes;
 use super::run::{ClusterConfig, RunError};
-use super::version::version_of;
+use super::version::request_version;
 use super::vital_tasks::VitalTasks;
 use crate::controller::site;
 use futures::channel::mpsc;
@@ -171,7 +171,7 @@ pub(super) fn specs(
         })
         .applied_objects()
         .predicate_filter(
-            |deployment: &PdDeployment| Some(version_of(deployment.meta())),
+            |deployment: &PdDeployment| Some(request_version(deployment.meta())),
             Default::default(),
         )
 }

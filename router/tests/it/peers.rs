@@ -120,6 +120,14 @@ async fn a_key_is_replaced_without_a_lost_request() {
         identity.replace(keyring(&format!("{OLD}{NEW}")));
         fs::write(file.path(), &both).unwrap();
         running.until(|router| serving(router) == 2).await;
+        let keys = keyring(&both).key_ids();
+        for (id, key_use) in keys {
+            let labels = format!("key_id=\"{id}\",use=\"{}\"", key_use.as_str());
+            let series = format!("pd_router_peer_key_info{{{labels}}}");
+            assert_eq!(running.metric(&series).await, 1.0);
+        }
+        let taken = "pd_router_reloads_total{files=\"peer_keys\",outcome=\"taken\"}";
+        assert_eq!(running.metric(taken).await, 1.0);
         identity.replace(keyring(NEW));
         let asked = worker.counts().asked;
         worker.until(|counts| counts.asked > asked + 20).await;
