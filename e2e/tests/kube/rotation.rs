@@ -40,7 +40,7 @@ async fn rotates(stand: &mut Stand) -> Result<()> {
     let (began, traffic) = (Instant::now(), stand.traffic());
     tokio::time::sleep(Duration::from_secs(2)).await;
     stand.kubectl("annotate pdd smollm2 pdserve.io/rotate-peer-keys=first")?;
-    let seen = follow(stand, began).await;
+    let seen = follow(stand, key_ids(&old)?, began).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let tally = traffic.stop(REQUEST_LIMIT).await?;
     let (seen, failed) = (seen?, tally.failures.len());
@@ -75,8 +75,8 @@ async fn rotates(stand: &mut Stand) -> Result<()> {
 
 /// Waits until the rotation is done, and kills the operator that leads after the first step. What the Secret held, one
 /// state after another.
-async fn follow(stand: &Stand, began: Instant) -> Result<Vec<Vec<String>>> {
-    let (seen, shown) = (Mutex::new(Vec::new()), Mutex::new(String::new()));
+async fn follow(stand: &Stand, first: Vec<String>, began: Instant) -> Result<Vec<Vec<String>>> {
+    let (seen, shown) = (Mutex::new(vec![first]), Mutex::new(String::new()));
     let say = |text: &str| eprintln!("{:5.1} s  {text}", began.elapsed().as_secs_f64());
     let look = || {
         let now = key_ids(&stored_keys(stand)?)?;

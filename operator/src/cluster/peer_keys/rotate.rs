@@ -90,7 +90,7 @@ pub(crate) async fn write_rotation(
         }
     });
     tracing::info!(deployment = %writer.key(), "peer keys: {said}");
-    writer.publish(&event(said)).await;
+    writer.publish(&event(step, said)).await;
     Ok(())
 }
 
@@ -154,12 +154,19 @@ fn said(step: &Step, stored: &Stored, ids: &[String]) -> String {
     }
 }
 
-fn event(note: String) -> Event {
+fn event(step: &Step, note: String) -> Event {
+    // Events of one action and reason are counted, not listed.
+    let action = match step {
+        Step::Begin { .. } => "AddKey",
+        Step::MoveFirst => "MoveKeyFirst",
+        Step::RemoveOld => "RemoveKeys",
+        Step::Finish | Step::GiveUp => "EndRotation",
+    };
     Event {
         type_: EventType::Normal,
         reason: "PeerKeyRotation".to_owned(),
         note: Some(note),
-        action: "Rotate".to_owned(),
+        action: action.to_owned(),
         secondary: None,
     }
 }

@@ -113,6 +113,8 @@ async fn a_key_is_replaced_in_steps_also_by_operators_that_take_over() {
         assert_eq!(seen, steps);
         assert_eq!(stand.mark(PEER_KEYS_ROTATED).as_deref(), Some("1"));
         assert_eq!(stand.mark(PEER_KEYS_ROTATING), None);
+        let events = stand.api.stored(|it| it["reason"] == "PeerKeyRotation");
+        assert_eq!(events.len(), 4, "one of each step, and of the end");
         assert_eq!(stand.condition(), is("True", "Rotated"));
         stand.api.take_writes();
         stand.reconcile().await;
