@@ -18,10 +18,9 @@ mod wiring;
 
 use std::process::ExitCode;
 
-/// Gives memory back to the kernel soon after a burst of large or many requests, which glibc's keeps.
 #[cfg(not(test))]
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: pd_allocator::Allocator = pd_allocator::Allocator;
 
 fn main() -> ExitCode {
     let ended = match kv_probe::KvProbeArgs::from_command_line() {

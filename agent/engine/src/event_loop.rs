@@ -262,7 +262,11 @@ impl<B: Backend> Turns for EventLoop<B> {
 
     fn run(mut self: Box<Self>) {
         loop {
-            let waited = self.is_idle.then(|| self.wait()).flatten();
+            let mut waited = None;
+            if self.is_idle {
+                pd_allocator::collect_if_due();
+                waited = self.wait();
+            }
             if self.turn_with(waited) == Turn::Last {
                 return;
             }

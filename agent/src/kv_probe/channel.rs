@@ -45,7 +45,11 @@ impl Channel {
         })?;
         stream.set_nodelay(true)?;
         let stream = peers.connect(stream).await;
-        let stream = stream.with_context(|| format!("{peer} is not a peer"))?;
+        let stream = stream.with_context(|| {
+            format!(
+                "{peer} has none of the keys in --peer-key-file, or was started without that flag"
+            )
+        })?;
         let (requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
         // The next request notices its end.
         tokio::spawn(connection);
@@ -86,8 +90,10 @@ impl Channel {
             self.requests.send_request(request).await
         };
         let answer = exchange.await;
-        let answer =
-            answer.with_context(|| format!("{peer} does not answer as a kv-probe does"))?;
+        let answer = answer.with_context(|| {
+            let hint = "if it has a --peer-key-file, this one needs the same";
+            format!("{peer} does not answer as a kv-probe does ({hint})")
+        })?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
         let Ok(body) = body.collect().await else {

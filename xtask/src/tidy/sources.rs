@@ -13,6 +13,8 @@ const EMPTY_NAMES: &[&str] = &[
 const UNSAFE_HOMES: &[&str] = &[
     "agent/compute/",
     "agent/verbs/",
+    // One call of the allocator.
+    "allocator/",
     "agent/kv-transfer/src/transport/rdma/completions.rs",
     "agent/kv-transfer/src/memory",
     // The C library's clock and random numbers, which a simulation defines.

@@ -93,8 +93,11 @@ where
             {
                 let mut known = table.lock();
                 match &result {
+                    // Unless what it made was found unusable before its attempt had ended.
                     Ok(value) => {
-                        known.insert(key, Attempt::Done(value.clone()));
+                        if matches!(known.get(&key), Some(Attempt::Running(_))) {
+                            known.insert(key, Attempt::Done(value.clone()));
+                        }
                     }
                     Err(reason) => {
                         let times = times.saturating_add(1);

@@ -1,5 +1,6 @@
 //! `make attacks`: each attack against a fleet of its own, and the bounds that it must not break.
 
+use crate::attackers;
 use crate::probe::{Answers, Probe};
 use crate::stand::Stand;
 use anyhow::{Result, ensure};
@@ -101,10 +102,10 @@ async fn measure(attack: Attack, args: &BenchArgs) -> Result<Row> {
     let probe = Probe::start(&url, &stand.known);
     let began = Instant::now();
     let target = Target::of(&stand.fleet);
-    let mut outcomes = attack.run(&target, extent).await?;
+    let mut outcomes = attackers::run(attack, target, extent).await?;
     // Few answers of others say little of the slow ones among them.
     while began.elapsed() < DURING_MIN {
-        outcomes.merge(attack.run(&target, extent).await?);
+        outcomes.merge(attackers::run(attack, target, extent).await?);
     }
     let took = began.elapsed();
     let during = probe.stop().await;

@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout, reason = "its table is what it is for")]
 
+mod attackers;
 mod bench;
 mod probe;
 mod soak;

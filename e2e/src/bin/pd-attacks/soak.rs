@@ -1,5 +1,6 @@
 //! `make soak`: a steady load, the attacks in turn, and what each process holds, minute after minute.
 
+use crate::attackers;
 use crate::probe::Probe;
 use crate::stand::Stand;
 use anyhow::{Result, bail, ensure};
@@ -69,7 +70,7 @@ pub(crate) async fn run(args: SoakArgs) -> Result<()> {
         if began.elapsed() >= end {
             break;
         }
-        let ran = attack.run(&target, extent(attack));
+        let ran = attackers::run(attack, target, extent(attack));
         match timeout(ATTACK_LIMIT, ran).await {
             Ok(outcomes) => tries += outcomes?.total(),
             Err(_) => bail!("{} hangs", attack.name()),

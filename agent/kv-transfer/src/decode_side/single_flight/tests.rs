@@ -54,6 +54,23 @@ async fn a_failure_is_refused_at_once_for_a_while_and_then_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_blacklisted_before_its_attempt_has_ended_is_not_kept() {
+    let attempts: Arc<SingleFlight<&str, u32>> = Arc::new(mk_attempts());
+    let lost = Arc::clone(&attempts);
+    let made_and_lost = async move {
+        lost.blacklist("key", mk_failure());
+        Ok(1)
+    };
+    assert_eq!(attempts.get("key", made_and_lost).await, Ok(1));
+    assert_eq!(
+        attempts.get("key", async { Ok(2) }).await,
+        Err(mk_failure())
+    );
+    tokio::time::advance(BACKOFF.delay(u32::MAX)).await;
+    assert_eq!(attempts.get("key", async { Ok(2) }).await, Ok(2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_blacklisted_recovers() {
     let attempts: SingleFlight<&str, u32> = mk_attempts();
     assert_eq!(attempts.get("key", async { Ok(1) }).await, Ok(1));
