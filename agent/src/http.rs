@@ -25,17 +25,16 @@ mod token_stream;
 
 use crate::service::App;
 use auth::ApiAccess;
-use axum::extract::DefaultBodyLimit;
+use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use axum::{Extension, Router};
 use error::ApiError;
 use http::{Method, StatusCode, Uri};
 use pd_protocol::Secret;
 use std::sync::Arc;
 
-/// Routes for clients and routers. Bodies larger than `max_body_bytes` are refused.
-pub(crate) fn api(app: Arc<App>, key: Option<Secret>, max_body_bytes: usize) -> Router {
+/// Routes for clients and routers.
+pub(crate) fn api(app: Arc<App>, key: Option<Secret>) -> Router {
     let access = ApiAccess {
         peers_only: app.peers.identity().is_some(),
         key,
@@ -60,8 +59,6 @@ pub(crate) fn api(app: Arc<App>, key: Option<Secret>, max_body_bytes: usize) -> 
         .route("/flush_cache", flush_cache)
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(max_body_bytes))
-        .layer(Extension(body::BodyLimit(max_body_bytes)))
         .layer(from_fn_with_state(access, auth::api))
         .layer(from_fn_with_state(Arc::clone(&app), metrics::count))
         .with_state(app)

@@ -1,5 +1,6 @@
 //! State of the HTTP routes: the loaded model, in a slot that is empty during loading.
 
+mod body_limit;
 mod text_threads;
 
 use crate::gpu::sampler::GpuSampler;
@@ -39,6 +40,8 @@ pub(crate) struct App {
     pub(crate) peers: Peers,
     /// On decode: the transport to each prefill.
     pub(crate) transport_report: TransportReport,
+    /// Of a request, if the command line says.
+    body_bytes_max: Option<usize>,
     service: OnceLock<Service>,
 }
 
@@ -54,6 +57,8 @@ pub(crate) struct AppSpec {
     pub(crate) gpus: GpuSampler,
     pub(crate) peers: Peers,
     pub(crate) metrics: HttpMetrics,
+    /// Of a request; the model says without.
+    pub(crate) body_bytes_max: Option<usize>,
 }
 
 // === impl Service ===
@@ -153,6 +158,7 @@ impl App {
             gpus,
             peers,
             metrics,
+            body_bytes_max,
         } = spec;
         metrics.show_keys(&peers);
         Self {
@@ -164,6 +170,7 @@ impl App {
             metrics,
             gpus,
             peers,
+            body_bytes_max,
             transport_report: TransportReport::default(),
             service: OnceLock::new(),
         }

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     pd_http::raise_limit();
     args.sglang.log();
     let mut lost = LostThreads::watch(&["pd-scheduler"]);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let runtime = pd_allocator::runtime()
         .worker_threads(HTTP_THREADS)
         .max_blocking_threads(TEXT_THREADS)
         .thread_name("pd-http")
@@ -129,6 +129,7 @@ fn app_spec(args: &Args, ports: Ports, peers: Peers, metrics: HttpMetrics) -> Ap
         gpus: GpuSampler::spawn(),
         peers,
         metrics,
+        body_bytes_max: args.server.max_body_bytes,
     }
 }
 
@@ -140,11 +141,7 @@ fn spawn_servers(
     end: &CancellationToken,
 ) -> JoinSet<&'static str> {
     let server = &args.server;
-    let api = crate::http::api(
-        Arc::clone(app),
-        server.api_key.clone(),
-        server.max_body_bytes,
-    );
+    let api = crate::http::api(Arc::clone(app), server.api_key.clone());
     let admin_api = crate::http::admin_api(Arc::clone(app), server.admin_token.clone());
     // Operators have no key; the admin API has a token for them.
     let servers = [

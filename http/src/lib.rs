@@ -12,6 +12,7 @@ mod body;
 mod connections;
 mod descriptors;
 mod metrics;
+mod refused;
 mod serve;
 mod watched;
 
@@ -19,6 +20,7 @@ pub use body::{Stalled, stalled};
 pub use connections::Limits;
 pub use descriptors::{connections_for, raise_limit};
 pub use metrics::{ConnectionMetrics, ListenerMetrics};
+pub use refused::discard;
 pub use serve::{ClientPeer, serve, serve_peers};
 
 #[cfg(doc)]

@@ -21,7 +21,7 @@
 //! dispatch  discovery                           what acts on the router's state
 //! args  router                                  flags; the state that all requests share
 //! config                                        what flags come to
-//! api_keys  tls                                 values that follow their files
+//! api_keys  body_limit  tls                     limits; what follows its file
 //! error  reload
 //! metrics  route
 //! request  workers                              what is asked, and who can answer
@@ -35,6 +35,7 @@ mod api;
 mod api_keys;
 mod args;
 mod body_budget;
+mod body_limit;
 mod client;
 mod clock;
 mod config;
@@ -95,8 +96,11 @@ fn try_run(args: Args) -> anyhow::Result<()> {
     }
     pd_log::init(filter);
     pd_http::raise_limit();
+    if let Err(error) = pd_allocator::refuse_huge_pages() {
+        tracing::info!(%error, "memory comes in huge pages, so that this process may hold more than it uses");
+    }
     report_substitutes(&args);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let runtime = pd_allocator::runtime()
         .thread_name("pd-router")
         .enable_all()
         .build()

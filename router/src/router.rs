@@ -3,6 +3,7 @@
 
 use crate::api_keys::ApiKeys;
 use crate::body_budget::BodyBudget;
+use crate::body_limit::BodyLimit;
 use crate::config::Config;
 use crate::cors::CorsOrigins;
 use crate::headers::RequestIds;
@@ -148,6 +149,10 @@ impl Router {
     pub(crate) fn try_acquire(&self) -> Option<AdmissionPermit> {
         self.resize_queue();
         self.queue.try_acquire()
+    }
+
+    pub(crate) fn body_limit(&self) -> BodyLimit {
+        BodyLimit::new(self.body_bytes_max, self.registry.fleet().body_bytes_max)
     }
 
     /// Makes the queue's bound that of the workers there are.

@@ -6,7 +6,6 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::time::Duration;
 
 /// Largest body read by default. 32 MiB hold a prompt of 4 million token ids.
-const MAX_BODY_BYTES: usize = 32 << 20;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server")]
@@ -42,9 +41,10 @@ pub(crate) struct ServerArgs {
     )]
     pub(crate) admin_token: Option<Secret>,
 
-    /// Largest request body; a larger one is answered with 413
-    #[arg(long, default_value_t = MAX_BODY_BYTES, value_name = "BYTES")]
-    pub(crate) max_body_bytes: usize,
+    /// Largest request body; a larger one is answered with 413 before it is read. Without it, what the longest prompt of the
+    /// model takes at most, from 4 MiB to 32 MiB
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_body_bytes: Option<usize>,
 
     /// How long requests in flight may continue after SIGTERM
     #[arg(long = "drain-timeout-secs", default_value = "300", value_name = "SECONDS", value_parser = seconds)]

@@ -3,11 +3,13 @@
 
 use super::error::ApiError;
 use super::fields::{self, Scope};
+use crate::service::App;
 use axum::body::Bytes;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 /// Bodies beyond this take longer to parse than a token may wait: a millisecond.
@@ -24,27 +26,25 @@ pub(crate) trait Body: DeserializeOwned + Send + 'static {
 /// A JSON body. The content type is not checked, as SGLang's clients do not always send it.
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
-/// Largest accepted body, as a request extension; set in addition to axum's own limit so that a
-/// declared length is refused before a byte is read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BodyLimit(pub(crate) usize);
-
-impl<T: Body, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+impl<T: Body> FromRequest<Arc<App>> for JsonBody<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let limit = request.extensions().get::<BodyLimit>().copied();
+    async fn from_request(mut request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+        let limit = app.body_bytes_max();
         let declared = request.headers().get(header::CONTENT_LENGTH);
         let declared = declared.and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
-        if let (Some(BodyLimit(limit)), Some(declared)) = (limit, declared)
-            && declared > limit
-        {
+        if declared.is_some_and(|declared| declared > limit) {
+            // A client that asks first has sent nothing yet.
+            if !request.headers().contains_key(header::EXPECT) {
+                pd_http::discard(request.into_body()).await;
+            }
             return Err(too_large(limit));
         }
-        match Bytes::from_request(request, state).await {
+        DefaultBodyLimit::max(limit).apply(&mut request);
+        match Bytes::from_request(request, app).await {
             Ok(bytes) => parse_in_turn(bytes).await.map(Self),
             Err(refused) if refused.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                Err(too_large(limit.map_or(0, |l| l.0)))
+                Err(too_large(limit))
             }
             Err(refused) => Err(match pd_http::stalled(&refused) {
                 Some(stalled) => ApiError::new(StatusCode::REQUEST_TIMEOUT, stalled.to_string()),

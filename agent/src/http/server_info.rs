@@ -20,6 +20,7 @@ pub(crate) struct ServerInfo {
     dtype: String,
     kv_cache_dtype: String,
     context_length: u32,
+    max_body_bytes: usize,
     max_total_num_tokens: u32,
     max_running_requests: u32,
     page_size: u32,
@@ -53,6 +54,7 @@ pub(crate) struct ModelInfo {
 }
 
 pub(crate) async fn server(State(app): State<Arc<App>>) -> Result<Json<ServerInfo>, ApiError> {
+    let max_body_bytes = app.body_bytes_max();
     let info = app.service()?.engine.info();
     Ok(Json(ServerInfo {
         model_path: info.model_path.clone(),
@@ -62,6 +64,7 @@ pub(crate) async fn server(State(app): State<Arc<App>>) -> Result<Json<ServerInf
         dtype: info.dtype.clone(),
         kv_cache_dtype: info.kv_cache_dtype.clone(),
         context_length: info.context_length,
+        max_body_bytes,
         max_total_num_tokens: info.max_total_tokens,
         max_running_requests: info.max_running_requests,
         page_size: info.page_size,

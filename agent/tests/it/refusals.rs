@@ -192,7 +192,7 @@ async fn an_overlong_prompt_has_the_code_that_clients_look_for() {
 
 #[tokio::test]
 async fn a_huge_text_is_refused_in_bytes_and_in_little_memory() {
-    let agent = Agent::start(&[]).await;
+    let agent = Agent::start(&["--max-body-bytes", "33554432"]).await;
     let before = agent.peak_memory_kib();
     let body = json!({"prompt": "a ".repeat(4_000_000)});
     let answer = agent.client.post(&agent.url(TEXT), &body).await;
@@ -232,6 +232,19 @@ async fn a_body_beyond_the_limit_is_refused_before_it_is_read() {
         .await;
     assert_eq!(answer.status, 413);
     assert_eq!(answer.json()["error"]["code"], "body_too_large");
+}
+
+#[tokio::test]
+async fn a_body_is_bounded_by_the_longest_prompt_of_the_model() {
+    let agent = Agent::start(&[]).await;
+    let info = agent.client.get(&agent.url("/server_info")).await.json();
+    assert_eq!(info["max_body_bytes"], 4 << 20);
+    let body = vec![b' '; (4 << 20) + 1];
+    let answer = agent
+        .client
+        .send(Method::POST, &agent.url(TEXT), body)
+        .await;
+    assert_eq!(answer.status, 413);
 }
 
 #[tokio::test]

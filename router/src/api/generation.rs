@@ -88,7 +88,7 @@ async fn answer(
     let accepted_unix_ns = clock::unix_ns();
     router.api_keys.check(&head.headers)?;
     headers::check_number(&head.headers)?;
-    let read = body::read(&head, body, router.body_bytes_max, &router.body_budget);
+    let read = body::read(&head, body, router.body_limit(), &router.body_budget);
     let (body, _share) = read.await?;
     let routing = read_routing(api, &body).await?;
     let mut headers = headers::for_workers(head.headers);

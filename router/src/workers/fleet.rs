@@ -18,6 +18,8 @@ pub(crate) struct Fleet {
     known: BTreeSet<Vec<String>>,
     /// Requests that the workers which answer run at once; 0 without any.
     pub(crate) running_max: usize,
+    /// Of a request: no worker takes more. `None` if one does not say.
+    pub(crate) body_bytes_max: Option<u64>,
 }
 
 /// Requests that a worker which does not say is taken to run at once: what SGLang comes to on a GPU
@@ -51,6 +53,7 @@ impl Fleet {
     ) -> Self {
         let mut groups: BTreeMap<(Vec<String>, Option<String>, bool), Group> = BTreeMap::new();
         let mut running_max = 0usize;
+        let mut bodies_max = Vec::new();
         for (worker, info) in ready {
             if worker.spec.role != Role::Prefill {
                 let running = info.max_running_requests.unwrap_or(RUNNING_UNSAID);
@@ -66,6 +69,7 @@ impl Fleet {
                     models: info.models.clone(),
                     ..Group::default()
                 });
+            bodies_max.push(info.max_body_bytes);
             let lengths = group.context_length.into_iter().chain(info.context_length);
             group.context_length = lengths.min();
             let given = worker.spec.bootstrap_port.or(info.bootstrap_port);
@@ -79,6 +83,7 @@ impl Fleet {
             groups: groups.into_values().collect(),
             known: known.map(<[String]>::to_vec).collect(),
             running_max,
+            body_bytes_max: max_if_all_say(bodies_max),
         }
     }
 
@@ -131,6 +136,11 @@ impl Fleet {
     pub(crate) fn is_routable(&self) -> bool {
         self.groups.iter().any(Group::is_routable)
     }
+}
+
+fn max_if_all_say(each: Vec<Option<u64>>) -> Option<u64> {
+    let all: Option<Vec<u64>> = each.into_iter().collect();
+    all?.into_iter().max()
 }
 
 // === impl Group ===

@@ -16,6 +16,8 @@ pub(crate) struct WorkerInfo {
     pub(crate) max_running_requests: Option<u32>,
     /// Tokens of a prompt and its answer.
     pub(crate) context_length: Option<u32>,
+    /// Of a request.
+    pub(crate) max_body_bytes: Option<u64>,
 }
 
 /// `/server_info` as far as it is read; SGLang's own servers send some of these.
@@ -37,6 +39,8 @@ struct ServerInfo {
     max_running_requests: Option<i64>,
     #[serde(default)]
     context_length: Option<i64>,
+    #[serde(default)]
+    max_body_bytes: Option<u64>,
     #[serde(default)]
     internal_states: Option<Vec<InternalState>>,
 }
@@ -79,6 +83,7 @@ impl WorkerInfo {
         Ok(Self {
             max_running_requests: above_0(running),
             context_length: above_0(info.context_length),
+            max_body_bytes: info.max_body_bytes.filter(|bytes| *bytes > 0),
             models,
             kv_compat: info.kv_compat,
             boot_id: info.boot_id,

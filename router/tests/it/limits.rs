@@ -5,6 +5,7 @@ use crate::mock::{Answer, Mock};
 use bytes::Bytes;
 use http::Method;
 use pd_protocol::Role;
+use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -91,6 +92,29 @@ async fn a_hundred_megabytes_are_refused_and_no_worker_hears_of_them() {
     assert_eq!(reply.status(), 413);
     assert!(reply.error().contains("--max-payload-size"));
     assert_eq!(pair.decode.counts().asked, 0);
+}
+
+#[tokio::test]
+async fn a_body_beyond_what_any_worker_takes_is_refused_here() {
+    let (small, large) = (
+        Mock::start(Role::Prefill).await,
+        Mock::start(Role::Decode).await,
+    );
+    small.set_info("max_body_bytes", json!(1000));
+    large.set_info("max_body_bytes", json!(2000));
+    let running = Running::start(config(""), &[&small, &large]).await;
+    let padded = |len: usize| {
+        let mut body = json!({"text": "a"}).to_string();
+        body.push_str(&" ".repeat(len - body.len()));
+        Bytes::from(body)
+    };
+    let reply = running.client.post("/generate", padded(2001)).await;
+    assert_eq!(reply.status(), 413);
+    let message = "the body is larger than 2000 bytes (--max-body-bytes of the workers)";
+    assert_eq!(reply.error(), message);
+    assert_eq!(large.counts().asked, 0);
+    let reply = running.client.post("/generate", padded(2000)).await;
+    assert_eq!(reply.status(), 200);
 }
 
 #[tokio::test]

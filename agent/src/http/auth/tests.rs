@@ -28,16 +28,13 @@ async fn status(peers: Peers, key: Option<&str>, peer: Option<PeerId>, path: &st
         gpus: GpuSampler::spawn(),
         peers,
         metrics: HttpMetrics::new(),
+        body_bytes_max: None,
     });
     let request = Request::get(path)
         .header(header::AUTHORIZATION, "Bearer right")
         .extension(ClientPeer(peer))
         .body(Body::empty());
-    let api = api(
-        Arc::new(app),
-        key.map(|key| Secret::from(key.to_owned())),
-        1 << 20,
-    );
+    let api = api(Arc::new(app), key.map(|key| Secret::from(key.to_owned())));
     let answer = api.oneshot(request.expect("a request")).await;
     answer.expect("an API answers").status()
 }
