@@ -87,6 +87,10 @@ simulate: rust ## A deployment in one deterministic process, with faults; SEEDS=
 attacks: attackers ## Every attack at its full count on router and workers, as root in memory cgroups; ONLY="words" for some
 	@$(RELEASE)/pd-attacks attacks $(ONLY)
 
+.PHONY: strangers
+strangers: attackers ## Frames without a key at all ports of a pair that has one, under a load; FRAMES=1000000
+	@$(RELEASE)/pd-attacks strangers $(if $(FRAMES),--frames $(FRAMES))
+
 .PHONY: soak
 soak: attackers ## Two pairs under load while the attacks take turns; SECONDS=3600, WARM_UP=600
 	@$(RELEASE)/pd-attacks soak --seconds $(SECONDS) --warm-up-seconds $(or $(WARM_UP),600)

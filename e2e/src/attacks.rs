@@ -13,6 +13,7 @@ pub mod usage;
 pub mod zmtp;
 
 pub use outcome::Outcomes;
+pub use strangers::keyless_frames;
 
 use crate::fleet::Fleet;
 use anyhow::{Result, ensure};

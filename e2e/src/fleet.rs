@@ -36,6 +36,8 @@ pub struct FleetSpec {
     pub router_address: Option<Ipv4Addr>,
     /// Authority of the certificate that the router's flags name; plain HTTP if absent.
     pub router_authority: Option<PathBuf>,
+    /// Of all processes, so that workers serve only each other and the router; none if absent.
+    pub peer_keys: Option<PathBuf>,
     /// Program and flags that the agents run under, such as a sanitizer's; none if empty.
     pub agents_under: Vec<String>,
     /// Where all of them log.
@@ -48,6 +50,8 @@ pub struct Worker {
     pub role: Role,
     pub address: Ipv4Addr,
     pub process: Process,
+    /// Of its HTTP.
+    pub scheme: &'static str,
 }
 
 pub struct Fleet {
@@ -72,6 +76,7 @@ impl FleetSpec {
             router_args: Vec::new(),
             router_address: None,
             router_authority: None,
+            peer_keys: None,
             agents_under: Vec::new(),
             log_to: LogTo::Memory,
             env: Vec::new(),
@@ -114,6 +119,7 @@ impl FleetSpec {
         args.extend(strings(&["--admin-port", &ports::ADMIN.to_string()]));
         args.extend(["--model-path".to_owned(), self.model.display().to_string()]);
         args.extend(self.agent_args.iter().chain(extra).cloned());
+        args.extend(self.key_args());
         let mut env = vec![(pd_protocol::labels::ENV_ADMIN_TOKEN, ADMIN_TOKEN)];
         env.extend(self.env.iter().map(|(name, value)| (*name, value.as_str())));
         let mut program = binary("pd-agent");
@@ -133,6 +139,10 @@ impl FleetSpec {
             role,
             address,
             process,
+            scheme: match self.peer_keys {
+                Some(_) => "https",
+                None => "http",
+            },
         })
     }
 
@@ -148,7 +158,8 @@ impl FleetSpec {
             .collect();
         let mut workers = spawned?;
         let client = self.client()?;
-        for worker in &mut workers {
+        // With keys only the router can ask them.
+        for worker in workers.iter_mut().filter(|_| self.peer_keys.is_none()) {
             let url = worker.url();
             wait_healthy(&client, &url, "/health", &mut worker.process).await?;
         }
@@ -181,6 +192,7 @@ impl FleetSpec {
             }
         }
         args.extend(self.router_args.iter().cloned());
+        args.extend(self.key_args());
         let env = [(pd_protocol::labels::ENV_ADMIN_TOKEN, ADMIN_TOKEN)];
         let binary = binary("pd-router");
         let mut router = Process::spawn_logging("router", &binary, &args, &env, self.log_to)?;
@@ -197,6 +209,11 @@ impl FleetSpec {
         .await
         .with_context(|| router.log())?;
         Ok(router)
+    }
+
+    fn key_args(&self) -> Vec<String> {
+        let flag = |keys: &PathBuf| ["--peer-key-file".to_owned(), keys.display().to_string()];
+        self.peer_keys.iter().flat_map(flag).collect()
     }
 
     fn router_url(&self, address: Ipv4Addr) -> String {
@@ -219,7 +236,7 @@ impl FleetSpec {
 
 impl Worker {
     pub fn url(&self) -> String {
-        format!("http://{}:{}", self.address, ports::HTTP)
+        format!("{}://{}:{}", self.scheme, self.address, ports::HTTP)
     }
 
     pub fn admin_url(&self) -> String {

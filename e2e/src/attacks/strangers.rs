@@ -7,12 +7,12 @@ use crate::prompts::{greedy, ids};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use hyper::Method;
-use pd_protocol::BootstrapRoom;
 use pd_protocol::bootstrap::{PrefillServerInfo, RankAddr, RouteQuery};
 use pd_protocol::control::guard::FRAME_BYTES_MAX;
 use pd_protocol::control::{Abort, Generation, Kind, SessionId};
 use pd_protocol::labels::{HEADER_BOOT_ID, HEADER_ROOM};
 use pd_protocol::layout::RankId;
+use pd_protocol::{BootstrapRoom, ports};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
@@ -21,6 +21,8 @@ const MESSAGE_PART_BYTES: usize = 256 << 10;
 /// Streams whose rooms strangers try to end.
 const VICTIMS: u64 = 2;
 const VICTIM_TOKENS: u32 = 200;
+/// Over one connection of [`keyless_frames`].
+const FRAMES: usize = 64;
 
 /// A crowd over several ports, each of which hears several things.
 async fn say_to(ports: &[SocketAddr], said: &[Bytes], extent: Extent) -> Result<Outcomes> {
@@ -62,6 +64,46 @@ pub(super) async fn garbage(target: &Target, extent: Extent) -> Result<Outcomes>
     let all = [thrown::all()?, thrown::beyond_bounds()].concat();
     let said: Vec<Bytes> = all.into_iter().map(|(_, bytes)| bytes.into()).collect();
     say_to(&ports, &said, extent).await
+}
+
+/// What strangers throw at all ports of workers that have a key: `count` frames, several over each connection, as control
+/// messages, registrations, requests to end a worker, greetings of the connection port, and noise.
+///
+/// # Errors
+/// When the workers' ports are not as expected.
+pub async fn keyless_frames(target: &Target, Extent { count, hold }: Extent) -> Result<Outcomes> {
+    let mut all_ports = target.unnamed_ports()?;
+    all_ports.push(target.bootstrap());
+    for worker in [target.prefill, target.decode] {
+        all_ports.extend([ports::HTTP, ports::ADMIN].map(|port| SocketAddr::from((worker, port))));
+    }
+    let room = BootstrapRoom::new(7)?;
+    let control = [zmtp::handshake("PUSH"), abort_message(room)?.repeat(FRAMES)].concat();
+    let route = request(
+        "PUT",
+        "/route",
+        r#"{"rank_ip":"127.250.0.1","rank_port":9}"#,
+    );
+    let drain = request("POST", "/drain", "");
+    let said = [
+        control,
+        route.repeat(FRAMES),
+        drain.repeat(FRAMES),
+        b"PDSVLNK1\x01\x20".repeat(FRAMES),
+        b"\x16\x03\x01\x00\x05hello".repeat(FRAMES),
+    ]
+    .map(Bytes::from);
+    let extent = Extent {
+        count: count.div_ceil(FRAMES),
+        hold,
+    };
+    say_to(&all_ports, &said, extent).await
+}
+
+fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
+    let len = body.len();
+    format!("{method} {path} HTTP/1.1\r\nhost: worker\r\ncontent-length: {len}\r\n\r\n{body}")
+        .into_bytes()
 }
 
 pub(super) async fn stolen_registrations(target: &Target, extent: Extent) -> Result<Outcomes> {
@@ -152,12 +194,17 @@ fn room_of(stream: &EventStream) -> Result<BootstrapRoom> {
 }
 
 fn abort(room: BootstrapRoom) -> Result<Bytes> {
+    Ok([zmtp::handshake("PUSH"), abort_message(room)?]
+        .concat()
+        .into())
+}
+
+fn abort_message(room: BootstrapRoom) -> Result<Vec<u8>> {
     let abort = Abort {
         session_id: SessionId("stranger/0.0.0.0/7".to_owned()),
         room,
         generation: Generation(1),
         reason: "a stranger wants it".to_owned(),
     };
-    let message = zmtp::control(Kind::Abort, &abort, &[])?;
-    Ok([zmtp::handshake("PUSH"), message].concat().into())
+    zmtp::control(Kind::Abort, &abort, &[])
 }

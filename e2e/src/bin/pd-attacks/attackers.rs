@@ -2,7 +2,7 @@
 //! clients leave of the cores.
 
 use anyhow::{Context, Result};
-use pd_e2e::attacks::{Attack, Extent, Outcomes, Target};
+use pd_e2e::attacks::Outcomes;
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::gettid;
 use std::sync::LazyLock;
@@ -22,8 +22,10 @@ static THREADS: LazyLock<Runtime> = LazyLock::new(|| {
 });
 
 /// Runs an attack on them.
-pub(crate) async fn run(attack: Attack, target: Target, extent: Extent) -> Result<Outcomes> {
-    let attack = THREADS.spawn(async move { attack.run(&target, extent).await });
+pub(crate) async fn run(
+    attack: impl Future<Output = Result<Outcomes>> + Send + 'static,
+) -> Result<Outcomes> {
+    let attack = THREADS.spawn(attack);
     attack.await.context("the attack panicked")?
 }
 

@@ -102,10 +102,10 @@ async fn measure(attack: Attack, args: &BenchArgs) -> Result<Row> {
     let probe = Probe::start(&url, &stand.known);
     let began = Instant::now();
     let target = Target::of(&stand.fleet);
-    let mut outcomes = attackers::run(attack, target, extent).await?;
+    let mut outcomes = attackers::run(async move { attack.run(&target, extent).await }).await?;
     // Few answers of others say little of the slow ones among them.
     while began.elapsed() < DURING_MIN {
-        outcomes.merge(attackers::run(attack, target, extent).await?);
+        outcomes.merge(attackers::run(async move { attack.run(&target, extent).await }).await?);
     }
     let took = began.elapsed();
     let during = probe.stop().await;

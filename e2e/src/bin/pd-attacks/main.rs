@@ -8,6 +8,7 @@ mod bench;
 mod probe;
 mod soak;
 mod stand;
+mod strangers;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -22,6 +23,8 @@ struct Cli {
 enum Command {
     /// Each attack at its full count; a table, and a failure where a bound is broken.
     Attacks(bench::BenchArgs),
+    /// Frames of strangers at all ports of workers that have a key, under a load.
+    Strangers(strangers::StrangersArgs),
     /// Two pairs under a steady load, with the attacks in turn.
     Soak(soak::SoakArgs),
 }
@@ -31,6 +34,7 @@ async fn main() -> Result<()> {
     pd_e2e::attacks::usage::raise_descriptors()?;
     match Cli::parse().command {
         Command::Attacks(args) => bench::run(args).await,
+        Command::Strangers(args) => strangers::run(args).await,
         Command::Soak(args) => soak::run(args).await,
     }
 }

@@ -70,7 +70,7 @@ pub(crate) async fn run(args: SoakArgs) -> Result<()> {
         if began.elapsed() >= end {
             break;
         }
-        let ran = attackers::run(attack, target, extent(attack));
+        let ran = attackers::run(async move { attack.run(&target, extent(attack)).await });
         match timeout(ATTACK_LIMIT, ran).await {
             Ok(outcomes) => tries += outcomes?.total(),
             Err(_) => bail!("{} hangs", attack.name()),

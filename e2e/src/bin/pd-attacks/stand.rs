@@ -8,6 +8,7 @@ use pd_e2e::load::Known;
 use pd_e2e::process::Process;
 use pd_e2e::prompts::{greedy, ids};
 use rustix::process::Signal;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Of each process: 2 GiB.
@@ -32,7 +33,13 @@ pub(crate) struct Stand {
 
 impl Stand {
     pub(crate) async fn start(pairs: usize) -> Result<Self> {
+        Self::start_with(pairs, None).await
+    }
+
+    /// Whose processes know each other by keys, if there are some.
+    pub(crate) async fn start_with(pairs: usize, peer_keys: Option<PathBuf>) -> Result<Self> {
         let mut spec = FleetSpec::new(binaries::tiny_model("tiny-llama"));
+        spec.peer_keys = peer_keys;
         (spec.prefill, spec.decode) = (pairs, pairs);
         spec.agent_args = words(AGENT_FLAGS);
         spec.router_args = words(ROUTER_FLAGS);
