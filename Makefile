@@ -80,7 +80,7 @@ e2e-rdma: binaries ## Real verbs, and agents, between virtual hosts with Soft-Ro
 
 .PHONY: simulate
 simulate: rust ## A deployment in one deterministic process, with faults; SEEDS=10000, or SEED=n again with all that happens
-	@cargo build -q $(DEV_SET) --bin pd-simulation
+	@cargo build -q --config simulation/profile.toml $(DEV_SET) --bin pd-simulation
 	@$(dir $(RELEASE))debug/pd-simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),10000))
 
 .PHONY: attacks

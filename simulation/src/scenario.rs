@@ -51,6 +51,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const CLIENT_SLACK: Duration = Duration::from_secs(15);
 /// After everything is well again, until nothing may be held any more.
 const REST: Duration = Duration::from_secs(40);
+/// Nothing must be held for so long before a run ends sooner.
+const REST_STEADY: Duration = Duration::from_secs(3);
+const REST_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Panics of this process; the product catches some of them.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
@@ -159,13 +162,34 @@ impl Scenario {
         }
         let ends = self.play_faults()?;
         let longest = ACTIVE + self.plan.request_timeout + CLIENT_SLACK;
-        self.run_until(longest.max(ends))?;
-        self.run_until(self.world.now + REST)?;
+        let longest = longest.max(ends);
+        while self.world.now < longest && self.answers.lock().len() < self.plan.asks.len() {
+            self.run_until(self.world.now + REST_INTERVAL)?;
+        }
+        self.rest()?;
         let answers = self.answers.lock().clone();
         for answer in &answers {
             self.world.network.note(answer);
         }
-        invariants::ended(&self.plan, &answers)?;
+        invariants::ended(&self.plan, &answers)
+    }
+
+    /// Waits until nothing is held, and that for a while.
+    fn rest(&mut self) -> Result<(), String> {
+        let ends = self.world.now + REST;
+        let mut rested = Duration::ZERO;
+        while rested < REST_STEADY {
+            self.run_until(self.world.now + REST_INTERVAL)?;
+            match self.is_at_rest() {
+                Ok(()) => rested += REST_INTERVAL,
+                Err(_) if self.world.now < ends => rested = Duration::ZERO,
+                Err(held) => return Err(held),
+            }
+        }
+        Ok(())
+    }
+
+    fn is_at_rest(&self) -> Result<(), String> {
         let router = self.router.lock().clone();
         let router = router.ok_or("the router does not run")?;
         invariants::at_rest(&router)?;
