@@ -71,6 +71,15 @@ impl Ask {
                 .then(|| Duration::from_millis(rng.random_range(1..1500))),
         }
     }
+
+    /// The same from a client that neither dawdles nor leaves.
+    pub(crate) fn at_ease(self) -> Self {
+        Self {
+            read_pause: Duration::ZERO,
+            leaves_after: None,
+            ..self
+        }
+    }
 }
 
 /// Asks everything of `router`; a request that takes longer than `limit` hangs.
@@ -80,17 +89,35 @@ pub(crate) async fn run(router: (IpAddr, u16), asks: Vec<Ask>, limit: Duration, 
         let answers = Arc::clone(&answers);
         async move {
             sleep(ask.at.saturating_sub(began.elapsed())).await;
-            let patience = ask.leaves_after.unwrap_or(limit);
-            let outcome = match timeout(patience, asked(router, &ask)).await {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(error)) => Outcome::Broken(error),
-                Err(_) if ask.leaves_after.is_some() => Outcome::Left,
-                Err(_) => Outcome::Hung,
-            };
+            let outcome = ended(router, &ask, limit).await;
             answers.lock().push((ask.nr, began.elapsed(), outcome));
         }
     });
     join_all(asking).await;
+}
+
+/// Asks one after the other, as soon as the last has its answer.
+pub(crate) async fn run_in_turn(
+    router: (IpAddr, u16),
+    asks: Vec<Ask>,
+    limit: Duration,
+    answers: Answers,
+) {
+    let began = Instant::now();
+    for ask in asks {
+        let outcome = ended(router, &ask, limit).await;
+        answers.lock().push((ask.nr, began.elapsed(), outcome));
+    }
+}
+
+async fn ended(router: (IpAddr, u16), ask: &Ask, limit: Duration) -> Outcome {
+    let patience = ask.leaves_after.unwrap_or(limit);
+    match timeout(patience, asked(router, ask)).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(error)) => Outcome::Broken(error),
+        Err(_) if ask.leaves_after.is_some() => Outcome::Left,
+        Err(_) => Outcome::Hung,
+    }
 }
 
 async fn asked(router: (IpAddr, u16), ask: &Ask) -> Result<Outcome, String> {

@@ -47,6 +47,8 @@ pub(crate) struct Places {
     pub(crate) prefills: Vec<HostId>,
     pub(crate) decodes: Vec<HostId>,
     pub(crate) client: HostId,
+    /// Asks when everything is well again.
+    pub(crate) late_client: HostId,
 }
 
 // === impl Fault ===
@@ -160,6 +162,15 @@ impl Fault {
 // === impl Places ===
 
 impl Places {
+    /// Hosts that boot when a run begins.
+    pub(crate) fn at_first(&self) -> Vec<HostId> {
+        let workers = self.prefills.iter().chain(&self.decodes);
+        workers
+            .chain([&self.router, &self.client])
+            .copied()
+            .collect()
+    }
+
     pub(crate) fn of(&self, who: Failing) -> HostId {
         match who {
             Failing::Router => self.router,

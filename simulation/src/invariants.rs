@@ -135,6 +135,21 @@ pub(crate) fn ended(plan: &Plan, answers: &[(usize, Duration, Outcome)]) -> Resu
     Ok(())
 }
 
+/// Every request at the end got its tokens.
+pub(crate) fn answered(plan: &Plan, answers: &[(usize, Duration, Outcome)]) -> Result<(), String> {
+    for ask in &plan.late_asks {
+        let of_ask = answers.iter().find(|(nr, ..)| *nr == ask.nr);
+        let outcome = of_ask.map(|(.., outcome)| outcome);
+        if outcome != Some(&Outcome::Tokens(ask.expected.clone())) {
+            let nr = ask.nr;
+            return Err(format!(
+                "all is well, and request {nr} ended with {outcome:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn ended_well(plan: &Plan, ask: &Ask, outcome: &Outcome) -> Result<(), String> {
     let is_hurt = plan.hurts_router();
     match outcome {

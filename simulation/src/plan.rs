@@ -22,6 +22,8 @@ pub(crate) struct Plan {
     pub(crate) request_timeout: Duration,
     pub(crate) probes: Probes,
     pub(crate) asks: Vec<Ask>,
+    /// Asked one after the other when everything is well again.
+    pub(crate) late_asks: Vec<Ask>,
     pub(crate) faults: Vec<Fault>,
     /// What stand-ins take for a token.
     pub(crate) token_time: Duration,
@@ -47,6 +49,9 @@ const ASKS_MAX: usize = 40;
 /// Share of seeds with engines.
 const ENGINES: f64 = 0.5;
 const FAULTS_MAX: usize = 6;
+/// Requests at the end for each pair that they may reach.
+const LATE_ASKS: usize = 2;
+const PROMPT_SHORT: usize = 60;
 
 /// Probes that a ready worker misses before it is lost, and the pause between them. Source: the router's defaults.
 const PROBES_MISSED: u32 = 3;
@@ -90,6 +95,15 @@ impl Plan {
             (0..rng.random_range(0..=FAULTS_MAX)).map(|_| Fault::draw(rng, prefills, decodes));
         let mut faults: Vec<Fault> = faults.collect();
         faults.sort_by_key(|fault| fault.at);
+        let late_asks_len = prefills.max(decodes) * LATE_ASKS;
+        // What takes a stand-in longer than the router's limit is left out.
+        let short: Vec<_> = prompts
+            .into_iter()
+            .filter(|(prompt, _)| prompt.len() <= PROMPT_SHORT)
+            .collect();
+        let late_asks = (asks_len..asks_len + late_asks_len)
+            .map(|nr| Ask::draw(nr, rng, &short).at_ease())
+            .collect();
         Self {
             seed,
             engines,
@@ -101,6 +115,7 @@ impl Plan {
             request_timeout,
             probes,
             asks,
+            late_asks,
             faults,
             token_time: Duration::from_millis(*pick(rng, &[2, 20, 100])),
             latency: Duration::from_micros(*pick(rng, &[30, 100, 500, 5_000, 30_000])),

@@ -54,6 +54,8 @@ const REST: Duration = Duration::from_secs(40);
 /// Nothing must be held for so long before a run ends sooner.
 const REST_STEADY: Duration = Duration::from_secs(3);
 const REST_INTERVAL: Duration = Duration::from_millis(500);
+/// The longest that a circuit is open by the plan's flags.
+const CIRCUIT_OPEN_MAX: Duration = Duration::from_secs(10);
 
 /// Panics of this process; the product catches some of them.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
@@ -95,6 +97,7 @@ struct Scenario {
     places: Places,
     router: Shown,
     answers: Answers,
+    late_answers: Answers,
     engines: Engines,
     health: Health,
 }
@@ -121,6 +124,8 @@ impl Scenario {
         let router_host = world.add(router_software(&plan, &router));
         let answers = Answers::default();
         let client = world.add(client_software(&plan, &answers));
+        let late_answers = Answers::default();
+        let late_client = world.add(late_client_software(&plan, &late_answers));
         Self {
             plan,
             world,
@@ -129,9 +134,11 @@ impl Scenario {
                 prefills,
                 decodes,
                 client,
+                late_client,
             },
             router,
             answers,
+            late_answers,
             engines,
             health: Health::default(),
         }
@@ -157,8 +164,8 @@ impl Scenario {
     }
 
     fn play(&mut self) -> Result<(), String> {
-        for host in 0..self.world.hosts.len() {
-            self.world.boot(crate::network::HostId(host));
+        for host in self.places.at_first() {
+            self.world.boot(host);
         }
         let ends = self.play_faults()?;
         let longest = ACTIVE + self.plan.request_timeout + CLIENT_SLACK;
@@ -171,7 +178,29 @@ impl Scenario {
         for answer in &answers {
             self.world.network.note(answer);
         }
-        invariants::ended(&self.plan, &answers)
+        invariants::ended(&self.plan, &answers)?;
+        self.ask_again()?;
+        self.rest()
+    }
+
+    /// Everything is well, so every request must be answered, whichever workers it reaches.
+    fn ask_again(&mut self) -> Result<(), String> {
+        let router = self.router.lock().clone();
+        let workers = router.map(|router| router.workers()).unwrap_or_default();
+        if workers.iter().any(|worker| worker.circuit_open) {
+            self.run_until(self.world.now + CIRCUIT_OPEN_MAX)?;
+        }
+        self.world.boot(self.places.late_client);
+        let late = Arc::clone(&self.late_answers);
+        let ends = self.world.now + CLIENT_SLACK * 8;
+        while self.world.now < ends && late.lock().len() < self.plan.late_asks.len() {
+            self.run_until(self.world.now + REST_INTERVAL)?;
+        }
+        let answers = late.lock().clone();
+        for answer in &answers {
+            self.world.network.note(answer);
+        }
+        invariants::answered(&self.plan, &answers)
     }
 
     /// Waits until nothing is held, and that for a while.
@@ -294,4 +323,12 @@ fn client_software(plan: &Plan, answers: &Answers) -> Software {
     let limit = plan.request_timeout + CLIENT_SLACK;
     let answers = Arc::clone(answers);
     Box::new(move || client::run(router, asks.clone(), limit, Arc::clone(&answers)).boxed())
+}
+
+fn late_client_software(plan: &Plan, answers: &Answers) -> Software {
+    let router = (address(plan.prefills + plan.decodes), API_PORT);
+    let asks = plan.late_asks.clone();
+    let limit = plan.request_timeout + CLIENT_SLACK;
+    let answers = Arc::clone(answers);
+    Box::new(move || client::run_in_turn(router, asks.clone(), limit, Arc::clone(&answers)).boxed())
 }
