@@ -1,5 +1,7 @@
 //! Seeds as `make test` runs them.
 
+mod planted;
+
 use std::path::Path;
 use std::process::Command;
 
