@@ -80,8 +80,12 @@ e2e-rdma: binaries ## Real verbs, and agents, between virtual hosts with Soft-Ro
 
 .PHONY: simulate
 simulate: rust ## A deployment in one deterministic process, with faults; SEEDS=10000, or SEED=n again with all that happens
-	@cargo build -q $(DEV_SET) --bin pd-simulation
+	@cargo build -q --config simulation/profile.toml $(DEV_SET) --bin pd-simulation
 	@$(dir $(RELEASE))debug/pd-simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),10000))
+
+.PHONY: planted
+planted: rust ## Each fault of simulation/planted in a copy of the tree, which seeds must find; SEEDS=1000, ONLY="01 02" for some
+	@scripts/planted.sh $(or $(SEEDS),1000) $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/planted "$(ONLY)"
 
 .PHONY: attacks
 attacks: attackers ## Every attack at its full count on router and workers, as root in memory cgroups; ONLY="words" for some

@@ -127,6 +127,12 @@ impl Queue {
         self.permits.held.load(Ordering::Relaxed)
     }
 
+    /// Permits that are free, and all there are.
+    pub(crate) fn permits(&self) -> (usize, usize) {
+        let free = self.permits.free.available_permits();
+        (free, self.permits.bound.load(Ordering::Relaxed))
+    }
+
     /// Requests in flight at most; `None`: no bound.
     pub(crate) fn in_flight_max(&self) -> Option<usize> {
         let bound = self.permits.bound.load(Ordering::Relaxed);

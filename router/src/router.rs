@@ -135,6 +135,12 @@ impl Router {
         self.queue.in_flight()
     }
 
+    /// Permits that are free, and all there are.
+    pub fn permits(&self) -> (usize, usize) {
+        self.resize_queue();
+        self.queue.permits()
+    }
+
     /// Requests that wait for a permit or a worker.
     pub fn waiting(&self) -> usize {
         self.queue.waiting()

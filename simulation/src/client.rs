@@ -28,7 +28,7 @@ pub(crate) struct Ask {
     pub(crate) expected: Vec<u64>,
     pub(crate) streams: bool,
     /// Between two pieces of the answer that it reads.
-    read_pause: Duration,
+    pub(crate) read_pause: Duration,
     /// It leaves after so long.
     pub(crate) leaves_after: Option<Duration>,
 }
@@ -48,6 +48,9 @@ pub(crate) enum Outcome {
     Hung,
 }
 
+/// The first request comes no sooner.
+const ASKS_FROM: Duration = Duration::from_millis(500);
+
 /// How each request ended, and when.
 pub(crate) type Answers = Arc<Mutex<Vec<(usize, Duration, Outcome)>>>;
 
@@ -55,7 +58,13 @@ pub(crate) type Answers = Arc<Mutex<Vec<(usize, Duration, Outcome)>>>;
 
 impl Ask {
     /// A request for an answer to one of `prompts`, which come with their tokens.
-    pub(crate) fn draw(nr: usize, rng: &mut StdRng, prompts: &[(Vec<u64>, Vec<u64>)]) -> Self {
+    pub(crate) fn draw(
+        nr: usize,
+        rng: &mut StdRng,
+        within: Duration,
+        prompts: &[(Vec<u64>, Vec<u64>)],
+    ) -> Self {
+        let last = ASKS_FROM + within;
         let (prompt, answer) = pick(rng, prompts);
         let tokens = rng.random_range(1..=answer.len());
         Self {
@@ -63,12 +72,21 @@ impl Ask {
             prompt: prompt.clone(),
             tokens,
             expected: answer[..tokens].to_vec(),
-            at: Duration::from_millis(rng.random_range(500..20_000)),
+            at: rng.random_range(ASKS_FROM..last),
             streams: rng.random_bool(0.7),
             read_pause: Duration::from_millis(if rng.random_bool(0.1) { 200 } else { 0 }),
             leaves_after: rng
                 .random_bool(0.1)
                 .then(|| Duration::from_millis(rng.random_range(1..1500))),
+        }
+    }
+
+    /// The same from a client that neither dawdles nor leaves.
+    pub(crate) fn at_ease(self) -> Self {
+        Self {
+            read_pause: Duration::ZERO,
+            leaves_after: None,
+            ..self
         }
     }
 }
@@ -80,17 +98,35 @@ pub(crate) async fn run(router: (IpAddr, u16), asks: Vec<Ask>, limit: Duration, 
         let answers = Arc::clone(&answers);
         async move {
             sleep(ask.at.saturating_sub(began.elapsed())).await;
-            let patience = ask.leaves_after.unwrap_or(limit);
-            let outcome = match timeout(patience, asked(router, &ask)).await {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(error)) => Outcome::Broken(error),
-                Err(_) if ask.leaves_after.is_some() => Outcome::Left,
-                Err(_) => Outcome::Hung,
-            };
+            let outcome = ended(router, &ask, limit).await;
             answers.lock().push((ask.nr, began.elapsed(), outcome));
         }
     });
     join_all(asking).await;
+}
+
+/// Asks one after the other, as soon as the last has its answer.
+pub(crate) async fn run_in_turn(
+    router: (IpAddr, u16),
+    asks: Vec<Ask>,
+    limit: Duration,
+    answers: Answers,
+) {
+    let began = Instant::now();
+    for ask in asks {
+        let outcome = ended(router, &ask, limit).await;
+        answers.lock().push((ask.nr, began.elapsed(), outcome));
+    }
+}
+
+async fn ended(router: (IpAddr, u16), ask: &Ask, limit: Duration) -> Outcome {
+    let patience = ask.leaves_after.unwrap_or(limit);
+    match timeout(patience, asked(router, ask)).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(error)) => Outcome::Broken(error),
+        Err(_) if ask.leaves_after.is_some() => Outcome::Left,
+        Err(_) => Outcome::Hung,
+    }
 }
 
 async fn asked(router: (IpAddr, u16), ask: &Ask) -> Result<Outcome, String> {

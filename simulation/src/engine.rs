@@ -19,7 +19,7 @@ use pd_engine::sample::params::SamplingParams;
 use pd_http::{Limits, ListenerMetrics, serve};
 use pd_kv_transfer::{BootstrapServer, Peers, TransferConfig, TransportChoice};
 use pd_net::TcpListener;
-use pd_protocol::workers::BootstrapFields;
+use pd_protocol::workers::{BootstrapFields, DrainState};
 use pd_protocol::{Role, Transport};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -35,6 +35,11 @@ use tokio_util::sync::CancellationToken;
 const BOOTSTRAP_PORT: u16 = 8998;
 /// An engine that waits for transfers looks at them this often, as its thread does.
 const IDLE_TURN: Duration = Duration::from_millis(100);
+/// Source: pd-kv-transfer.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
+/// What a bad path adds to the time within which a peer is let go.
+const PEER_SLACK: Duration = Duration::from_secs(6);
+const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How large the engines of a deployment are; the same for all of them.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +54,8 @@ pub(crate) struct EngineShape {
     step_time: Duration,
     /// Of a room, at each of its stages.
     room_timeout: Duration,
+    heartbeat_interval: Duration,
+    reserved_decode_tokens: u32,
 }
 
 #[derive(Clone)]
@@ -64,19 +71,27 @@ impl EngineShape {
         let mut pick = |of: &[u32]| of[rng.random_range(0..of.len())];
         Self {
             page_size: pick(&[1, 16]),
-            total_tokens: pick(&[192, 512, 2048]),
+            total_tokens: pick(&[128, 192, 512, 2048]),
             chunk: pick(&[16, 64, 512]),
             running: pick(&[2, 8]),
             queued: pick(&[2, 64]),
             tcp_streams: pick(&[1, 3]) as usize,
             step_time: Duration::from_millis(u64::from(pick(&[2, 20, 100]))),
-            room_timeout: Duration::from_secs(u64::from(pick(&[5, 12]))),
+            room_timeout: Duration::from_secs(u64::from(pick(&[5, 12, 300]))),
+            heartbeat_interval: Duration::from_secs(u64::from(pick(&[1, 5]))),
+            reserved_decode_tokens: pick(&[1, 16]),
         }
     }
 
-    /// Two of them fit with their answers.
+    /// One fits with its answer.
     pub(crate) fn prompt_max(self) -> usize {
         60
+    }
+
+    /// Within this a worker lets go of a peer that is silent, also of one that had just registered.
+    pub(crate) fn lets_go_within(self) -> Duration {
+        let patience = self.heartbeat_interval * 3;
+        patience.max(ATTACH_TIMEOUT) + PEER_SLACK
     }
 
     pub(crate) fn config(self, mode: DisaggregationMode) -> EngineConfig {
@@ -105,6 +120,7 @@ impl EngineShape {
             bootstrap_timeout: self.room_timeout,
             waiting_timeout: self.room_timeout,
             transfer_timeout: self.room_timeout,
+            heartbeat_interval: self.heartbeat_interval,
             ..TransferConfig::new(host)
         }
     }
@@ -120,7 +136,7 @@ impl EngineShape {
         } else {
             DisaggregationMode::Decode(DecodeConfig {
                 transfer,
-                num_reserved_decode_tokens: 16,
+                num_reserved_decode_tokens: self.reserved_decode_tokens,
                 extra_slots: None,
                 polling_interval: 1,
             })
@@ -128,12 +144,13 @@ impl EngineShape {
     }
 }
 
-/// Runs a worker until its host's process ends; `show` gets each start's engine.
+/// Runs a worker until it is asked to end and has drained; `show` gets each start's engine.
 pub(crate) async fn run(
     role: Role,
     host: IpAddr,
     shape: EngineShape,
     show: impl Fn(EngineHandle) + Send,
+    ends: CancellationToken,
 ) {
     let config = shape.config(shape.mode(role, host));
     let (engine, scheduler) = Engine::start_by_turns(config).expect("the tiny model is served");
@@ -147,11 +164,29 @@ pub(crate) async fn run(
         .route("/health", get(health))
         .route("/server_info", get(info))
         .route("/generate", post(generate))
-        .with_state(App { engine, role });
+        .with_state(App {
+            engine: engine.clone(),
+            role,
+        });
     let listener = TcpListener::bind(("0.0.0.0", PORT)).await;
     let listener = listener.expect("the port is free after a boot");
     let counted = (Limits::default(), ListenerMetrics::default());
-    serve(listener, app, counted, CancellationToken::new()).await;
+    let drained = CancellationToken::new();
+    let serving = serve(listener, app, counted, drained.clone());
+    tokio::join!(serving, async {
+        ends.cancelled().await;
+        drain(&engine).await;
+        drained.cancel();
+    });
+}
+
+/// As the agent does.
+async fn drain(engine: &EngineHandle) {
+    engine.drain();
+    while engine.drain_status().state != DrainState::Drained {
+        sleep(DRAIN_INTERVAL).await;
+    }
+    engine.stop();
 }
 
 async fn bootstrap(engine: &EngineHandle) -> BootstrapServer {
@@ -207,7 +242,7 @@ async fn info(State(app): State<App>) -> Json<Value> {
     let info = app.engine.info();
     Json(json!({
         "served_model_name": info.served_model_name,
-        "disaggregation_mode": if app.role == Role::Prefill { "prefill" } else { "decode" },
+        "disaggregation_mode": worker::mode(app.role),
         "boot_id": info.boot_id,
         "kv_compat": info.kv_compat,
         "bootstrap_port": BOOTSTRAP_PORT,

@@ -19,6 +19,8 @@ pub(crate) enum Failing {
 pub(crate) enum Kind {
     /// The process dies and is started again after `lasts`.
     Kill(Failing),
+    /// The process is asked to end, and is started again after `lasts`, or when it has ended.
+    Terminate(Failing),
     /// The host loses its power, likewise.
     PowerOff(Failing),
     /// The process stands still.
@@ -31,6 +33,8 @@ pub(crate) enum Kind {
     Cut(Failing, Failing),
     /// The path in both directions is slow and loses packets.
     Worsen(Failing, Failing),
+    /// One of the connections between them ends, as if by something on their path.
+    Reset(Failing, Failing, u64),
 }
 
 #[derive(Clone, Debug)]
@@ -47,6 +51,8 @@ pub(crate) struct Places {
     pub(crate) prefills: Vec<HostId>,
     pub(crate) decodes: Vec<HostId>,
     pub(crate) client: HostId,
+    /// Asks when everything is well again.
+    pub(crate) late_client: HostId,
 }
 
 // === impl Fault ===
@@ -76,7 +82,7 @@ impl Fault {
                 Failing::Decode(rng.random_range(0..decodes)),
             ),
         };
-        let kind = match rng.random_range(0..8) {
+        let kind = match rng.random_range(0..10) {
             0 | 1 => Kind::Kill(process(rng)),
             2 => Kind::PowerOff(process(rng)),
             3 => Kind::Freeze(process(rng)),
@@ -89,12 +95,17 @@ impl Fault {
                 let (one, other) = path(rng);
                 Kind::Cut(one, other)
             }
-            _ => {
+            7 => {
                 let (one, other) = path(rng);
                 Kind::Worsen(one, other)
             }
+            8 => {
+                let (one, other) = path(rng);
+                Kind::Reset(one, other, rng.random())
+            }
+            _ => Kind::Terminate(process(rng)),
         };
-        let lasts = *pick(rng, &[50, 500, 2_000, 8_000, 15_000]);
+        let lasts = *pick(rng, &[50, 500, 2_000, 8_000, 15_000, 40_000]);
         Self {
             at: Duration::from_millis(rng.random_range(0..ACTIVE.as_secs() * 1000)),
             lasts: Duration::from_millis(rng.random_range(1..=lasts)),
@@ -105,8 +116,11 @@ impl Fault {
     pub(crate) fn hurts(&self, who: Failing) -> bool {
         match self.kind {
             Kind::Kill(failing) | Kind::PowerOff(failing) | Kind::Freeze(failing) => failing == who,
-            Kind::ClockJump(..) => false,
-            Kind::CutOneWay(one, other) | Kind::Cut(one, other) | Kind::Worsen(one, other) => {
+            Kind::ClockJump(..) | Kind::Terminate(_) => false,
+            Kind::CutOneWay(one, other)
+            | Kind::Cut(one, other)
+            | Kind::Worsen(one, other)
+            | Kind::Reset(one, other, _) => {
                 who == Failing::Router && [one, other].contains(&Failing::Client)
             }
         }
@@ -118,6 +132,7 @@ impl Fault {
         let until = now + self.lasts;
         match self.kind {
             Kind::Kill(who) => world.host(places.of(who)).kill(),
+            Kind::Terminate(who) => world.host(places.of(who)).terminate(),
             Kind::PowerOff(who) => world.host(places.of(who)).power_off(now),
             Kind::Freeze(who) => world.host(places.of(who)).freeze(until),
             Kind::ClockJump(who, by) => world.host(places.of(who)).skew_ms += by,
@@ -129,6 +144,10 @@ impl Fault {
                 let links = &mut world.network.state.lock().links;
                 links.cut(places.of(one), places.of(other), now);
                 links.cut(places.of(other), places.of(one), now);
+            }
+            Kind::Reset(one, other, which) => {
+                let state = &mut *world.network.state.lock();
+                state.reset_one(places.of(one), places.of(other), which);
             }
             Kind::Worsen(one, other) => {
                 let bad = LinkQuality {
@@ -147,7 +166,11 @@ impl Fault {
         world.network.note(&("ends", &self.kind));
         match self.kind {
             Kind::Kill(who) | Kind::PowerOff(who) => world.boot(places.of(who)),
-            Kind::Freeze(_) | Kind::ClockJump(..) => {}
+            Kind::Terminate(who) => {
+                let now = world.now;
+                world.host(places.of(who)).restart(now);
+            }
+            Kind::Freeze(_) | Kind::ClockJump(..) | Kind::Reset(..) => {}
             Kind::CutOneWay(one, other) | Kind::Cut(one, other) | Kind::Worsen(one, other) => {
                 let links = &mut world.network.state.lock().links;
                 links.mend(places.of(one), places.of(other));
@@ -160,6 +183,21 @@ impl Fault {
 // === impl Places ===
 
 impl Places {
+    /// Hosts that boot when a run begins.
+    pub(crate) fn at_first(&self) -> Vec<HostId> {
+        let workers = self.prefills.iter().chain(&self.decodes);
+        workers
+            .chain([&self.router, &self.client])
+            .copied()
+            .collect()
+    }
+
+    /// The `nr`th worker: first prefill, then decode.
+    pub(crate) fn worker(&self, nr: usize) -> HostId {
+        let mut workers = self.prefills.iter().chain(&self.decodes);
+        *workers.nth(nr).expect("there are so many workers")
+    }
+
     pub(crate) fn of(&self, who: Failing) -> HostId {
         match who {
             Failing::Router => self.router,

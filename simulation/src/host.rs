@@ -10,10 +10,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep_until};
+use tokio_util::sync::CancellationToken;
 
-/// Starts a host's software.
-pub(crate) type Software = Box<dyn Fn() -> BoxFuture<'static, ()>>;
+/// Starts a host's software, which ends when it is asked to, if it heeds that. With it ends its process.
+pub(crate) type Software = Box<dyn Fn(CancellationToken) -> BoxFuture<'static, ()>>;
 
 pub(crate) struct Host {
     id: HostId,
@@ -24,10 +26,14 @@ pub(crate) struct Host {
     frozen_until: Option<Duration>,
     /// By how many milliseconds its wall clock is off.
     pub(crate) skew_ms: i64,
+    /// It boots again as soon as its process has ended.
+    restarts: bool,
 }
 
 struct Running {
     runtime: Runtime,
+    software: JoinHandle<()>,
+    ends: CancellationToken,
     clock: Clock,
     /// It has run so far.
     until: Duration,
@@ -63,6 +69,7 @@ impl Host {
             running: None,
             frozen_until: None,
             skew_ms: 0,
+            restarts: false,
         }
     }
 
@@ -90,6 +97,7 @@ impl Host {
             nic.off_since = None;
         }
         self.frozen_until = None;
+        self.restarts = false;
         libc::set_now(now, self.skew_ms);
         let runtime = Builder::new_current_thread()
             .enable_time()
@@ -97,13 +105,16 @@ impl Host {
             .build()
             .expect("a runtime without I/O starts");
         let base = runtime.block_on(async { Instant::now() });
-        runtime.spawn((self.software)());
+        let ends = CancellationToken::new();
+        let software = runtime.spawn((self.software)(ends.clone()));
         let clock = Clock {
             booted_at: now,
             base,
         };
         self.running = Some(Running {
             runtime,
+            software,
+            ends,
             clock,
             until: now,
         });
@@ -123,6 +134,23 @@ impl Host {
             off.get_or_insert(now);
         }
         self.kill();
+    }
+
+    /// Asks the process to end, as SIGTERM does.
+    pub(crate) fn terminate(&mut self) {
+        // Tasks that are woken may be dropped.
+        let _entered = self.enter();
+        if let Some(running) = &self.running {
+            running.ends.cancel();
+        }
+    }
+
+    /// Starts what has ended, or will have.
+    pub(crate) fn restart(&mut self, now: Duration) {
+        match &self.running {
+            Some(running) => self.restarts = running.ends.is_cancelled(),
+            None => self.boot(now),
+        }
     }
 
     /// The process runs on at `until`, and finds that time has passed.
@@ -162,5 +190,11 @@ impl Host {
         });
         CLOCK.set(None);
         running.until = to;
+        if running.software.is_finished() {
+            self.running = None;
+            if self.restarts {
+                self.boot(to);
+            }
+        }
     }
 }

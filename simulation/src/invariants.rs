@@ -1,18 +1,19 @@
 //! What must hold under every fault.
 
 use crate::client::{Ask, Outcome};
-use crate::faults::Places;
 use crate::plan::Plan;
-use crate::world::World;
+use crate::software;
 use pd_engine::engine::EngineHandle;
 use pd_router::Router;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// While it runs: no queue is longer than its bound.
 pub(crate) fn bounded(router: &Router, plan: &Plan, now: Duration) -> Result<(), String> {
     let (in_flight, waiting) = (router.in_flight(), router.waiting());
-    if in_flight > plan.in_flight_max || waiting > plan.queue_size {
-        let (most, room) = (plan.in_flight_max, plan.queue_size);
+    let most = plan.in_flight_max.unwrap_or(usize::MAX);
+    if in_flight > most || waiting > plan.queue_size {
+        let room = plan.queue_size;
         return Err(format!(
             "at {now:?} {in_flight} of {most} requests are in flight and {waiting} of {room} wait"
         ));
@@ -20,45 +21,58 @@ pub(crate) fn bounded(router: &Router, plan: &Plan, now: Duration) -> Result<(),
     Ok(())
 }
 
-/// Health is true within its bound: soon after a pool is lost, the router reports that it cannot serve.
+/// The same as clients see it: one request more than all bounds allow is refused soon.
 #[derive(Debug, Default)]
-pub(crate) struct Health {
-    /// Since when a pool has no worker that the router reaches, while the router itself runs.
-    lost_since: Option<Duration>,
+pub(crate) struct Bounds {
+    looked_at: Duration,
 }
 
-// === impl Health ===
+/// How long a request may be unknown to the router, or its answer to the client.
+const KNOWN_WITHIN: Duration = Duration::from_secs(5);
+const BOUNDS_INTERVAL: Duration = Duration::from_millis(500);
 
-impl Health {
-    pub(crate) fn look(&mut self, world: &World, places: &Places) {
-        let runs = world.reaches(places.router, places.router);
-        let pools = [&places.prefills, &places.decodes];
-        let is_lost = pools.into_iter().any(|pool| {
-            let mut reached = pool.iter().map(|host| world.reaches(places.router, *host));
-            !reached.any(|reached| reached)
-        });
-        if runs && is_lost {
-            self.lost_since.get_or_insert(world.now);
-        } else {
-            self.lost_since = None;
-        }
-    }
+// === impl Bounds ===
 
-    pub(crate) fn is_truth(
-        &self,
-        router: &Router,
+impl Bounds {
+    pub(crate) fn hold(
+        &mut self,
         plan: &Plan,
+        answers: &[(usize, Duration, Outcome)],
         now: Duration,
     ) -> Result<(), String> {
-        let limit = plan.probes.lost_within();
-        let lost = self.lost_since.map(|since| now - since);
-        match lost.filter(|lost| *lost > limit && router.is_routable()) {
-            Some(lost) => Err(format!(
-                "a pool is lost for {lost:?}, and the router is ready"
-            )),
-            None => Ok(()),
+        let Some(in_flight_max) = plan.in_flight_max else {
+            return Ok(());
+        };
+        if plan.hurts_router() || now < self.looked_at + BOUNDS_INTERVAL {
+            return Ok(());
+        }
+        self.looked_at = now;
+        let has_ended = |ask: &Ask| answers.iter().any(|(nr, ..)| *nr == ask.nr);
+        let is_known = |ask: &&Ask| {
+            ask.at + KNOWN_WITHIN < now && ask.read_pause.is_zero() && !plan.misses_router(ask)
+        };
+        let asks = plan.asks.iter().filter(is_known);
+        let open = asks.filter(|ask| !has_ended(ask)).count();
+        let most = in_flight_max + plan.queue_size;
+        if open > most {
+            return Err(format!(
+                "at {now:?} {open} requests have no answer, of at most {most}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The router knows each worker's present process.
+pub(crate) fn knows(router: &Router, boot_ids: &BTreeMap<usize, String>) -> Result<(), String> {
+    for worker in router.workers() {
+        let boot_id = boot_ids.get(&software::nr_of(&worker.spec.url));
+        if worker.boot_id.as_ref() != boot_id {
+            let (id, known) = (worker.spec.id, worker.boot_id);
+            return Err(format!("{id} is {boot_id:?}, and known as {known:?}"));
         }
     }
+    Ok(())
 }
 
 /// When everything has been well for a while: nothing is held, and every worker serves.
@@ -75,6 +89,10 @@ pub(crate) fn at_rest(router: &Router) -> Result<(), String> {
             let (id, count) = (&worker.spec.id, worker.in_flight);
             return Err(format!("at rest {id} has {count} requests"));
         }
+    }
+    let (free, all) = router.permits();
+    if free != all {
+        return Err(format!("at rest {free} of {all} permits are free"));
     }
     if !router.is_ready() {
         let reasons: Vec<_> = router.workers().into_iter().map(|w| w.reason).collect();
@@ -135,8 +153,23 @@ pub(crate) fn ended(plan: &Plan, answers: &[(usize, Duration, Outcome)]) -> Resu
     Ok(())
 }
 
+/// Every request at the end got its tokens.
+pub(crate) fn answered(plan: &Plan, answers: &[(usize, Duration, Outcome)]) -> Result<(), String> {
+    for ask in &plan.late_asks {
+        let of_ask = answers.iter().find(|(nr, ..)| *nr == ask.nr);
+        let outcome = of_ask.map(|(.., outcome)| outcome);
+        if outcome != Some(&Outcome::Tokens(ask.expected.clone())) {
+            let nr = ask.nr;
+            return Err(format!(
+                "all is well, and request {nr} ended with {outcome:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn ended_well(plan: &Plan, ask: &Ask, outcome: &Outcome) -> Result<(), String> {
-    let is_hurt = plan.hurts_router();
+    let is_hurt = plan.hurts_router() || plan.misses_router(ask);
     match outcome {
         Outcome::Tokens(tokens) if *tokens == ask.expected => Ok(()),
         Outcome::Tokens(tokens) => Err(format!(

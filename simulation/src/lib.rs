@@ -11,6 +11,7 @@
 mod client;
 mod engine;
 mod faults;
+mod health;
 mod host;
 mod invariants;
 mod libc;
@@ -18,6 +19,7 @@ mod network;
 mod plan;
 mod reference;
 mod scenario;
+mod software;
 mod sweep;
 mod trace;
 mod worker;

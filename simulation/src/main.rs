@@ -18,6 +18,9 @@ struct Args {
     /// The first of them.
     #[arg(long, default_value_t = 1)]
     from: u64,
+    /// Begin no further seed after so many that failed.
+    #[arg(long, default_value_t = 20)]
+    failures_max: usize,
     /// Processes at a time.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -29,7 +32,12 @@ fn main() -> anyhow::Result<ExitCode> {
     let Some(seed) = args.seed else {
         let began = Instant::now();
         let program = std::env::current_exe()?;
-        let sweep = pd_simulation::sweep(&program, args.from, args.from + args.seeds, args.jobs)?;
+        let sweep = pd_simulation::sweep(
+            &program,
+            args.from..args.from + args.seeds,
+            args.jobs,
+            args.failures_max,
+        )?;
         for (seed, line) in &sweep.failed {
             println!("{line}\n  again: make simulate SEED={seed}");
         }

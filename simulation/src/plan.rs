@@ -2,9 +2,10 @@
 
 use crate::client::Ask;
 use crate::engine::EngineShape;
-use crate::faults::{Failing, Fault};
+use crate::faults::{Failing, Fault, Kind};
 use crate::network::{LinkQuality, Links};
 use crate::reference;
+use crate::worker::StandIn;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::time::Duration;
@@ -18,13 +19,17 @@ pub(crate) struct Plan {
     pub(crate) decodes: usize,
     pub(crate) router_flags: Vec<String>,
     pub(crate) queue_size: usize,
-    pub(crate) in_flight_max: usize,
+    /// `None`: by what the workers say that they run, and none while there are none.
+    pub(crate) in_flight_max: Option<usize>,
+    /// How long a router that is asked to end still takes requests.
+    shutdown_delay: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) probes: Probes,
     pub(crate) asks: Vec<Ask>,
+    /// Asked one after the other when everything is well again.
+    pub(crate) late_asks: Vec<Ask>,
     pub(crate) faults: Vec<Fault>,
-    /// What stand-ins take for a token.
-    pub(crate) token_time: Duration,
+    pub(crate) stand_in: StandIn,
     latency: Duration,
     jitter: Duration,
     loss: f64,
@@ -47,6 +52,11 @@ const ASKS_MAX: usize = 40;
 /// Share of seeds with engines.
 const ENGINES: f64 = 0.5;
 const FAULTS_MAX: usize = 6;
+/// Requests at the end for each pair that they may reach.
+const LATE_ASKS: usize = 2;
+const PROMPT_SHORT: usize = 60;
+/// Until a request has arrived.
+const WAY_THERE: Duration = Duration::from_secs(3);
 
 /// Probes that a ready worker misses before it is lost, and the pause between them. Source: the router's defaults.
 const PROBES_MISSED: u32 = 3;
@@ -72,8 +82,9 @@ impl Plan {
         let rng = &mut StdRng::seed_from_u64(seed);
         let engines = rng.random_bool(ENGINES).then(|| EngineShape::draw(rng));
         let (prefills, decodes) = (rng.random_range(1..=3), rng.random_range(1..=3));
-        let queue_size = if rng.random_bool(0.3) { 4 } else { 100 };
-        let in_flight_max = if rng.random_bool(0.3) { 3 } else { 64 };
+        let queue_size = *pick(rng, &[1, 4, 100, 100]);
+        let in_flight_max = *pick(rng, &[Some(1), Some(3), Some(64), None, None]);
+        let shutdown_delay = Duration::from_secs(*pick(rng, &[0, 2, 5]));
         let request_timeout = Duration::from_secs(rng.random_range(8..=30));
         let probes = Probes {
             interval: Duration::from_secs(*pick(rng, &[1, 5])),
@@ -84,25 +95,46 @@ impl Plan {
             None => reference::counted(rng),
         };
         let asks_len = rng.random_range(1..=ASKS_MAX);
-        let asks = (0..asks_len).map(|nr| Ask::draw(nr, rng, &prompts));
+        let within = Duration::from_secs(*pick(rng, &[1, 5, 20, 20]));
+        let asks = (0..asks_len).map(|nr| Ask::draw(nr, rng, within, &prompts));
         let asks = asks.collect();
         let faults =
             (0..rng.random_range(0..=FAULTS_MAX)).map(|_| Fault::draw(rng, prefills, decodes));
         let mut faults: Vec<Fault> = faults.collect();
         faults.sort_by_key(|fault| fault.at);
+        let late_asks_len = prefills.max(decodes) * LATE_ASKS;
+        // What takes a stand-in longer than the router's limit is left out.
+        let short: Vec<_> = prompts
+            .into_iter()
+            .filter(|(prompt, _)| prompt.len() <= PROMPT_SHORT)
+            .collect();
+        let late_asks = (asks_len..asks_len + late_asks_len)
+            .map(|nr| Ask::draw(nr, rng, ACTIVE, &short).at_ease())
+            .collect();
         Self {
             seed,
             engines,
             prefills,
             decodes,
-            router_flags: router_flags(rng, queue_size, in_flight_max, request_timeout, probes),
+            router_flags: router_flags(
+                rng,
+                (queue_size, in_flight_max),
+                request_timeout,
+                shutdown_delay,
+                probes,
+            ),
             queue_size,
             in_flight_max,
+            shutdown_delay,
             request_timeout,
             probes,
             asks,
+            late_asks,
             faults,
-            token_time: Duration::from_millis(*pick(rng, &[2, 20, 100])),
+            stand_in: StandIn {
+                token_time: Duration::from_millis(*pick(rng, &[2, 20, 100])),
+                running_max: *pick(rng, &[1, 16]),
+            },
             latency: Duration::from_micros(*pick(rng, &[30, 100, 500, 5_000, 30_000])),
             jitter: Duration::from_micros(*pick(rng, &[0, 50, 500, 20_000])),
             loss: *pick(rng, &[0.0, 0.0, 0.001, 0.02]),
@@ -126,6 +158,14 @@ impl Plan {
         )
     }
 
+    /// Whether a router that is asked to end may not hear of this request any more.
+    pub(crate) fn misses_router(&self, ask: &Ask) -> bool {
+        self.faults.iter().any(|fault| {
+            fault.kind == Kind::Terminate(Failing::Router)
+                && ask.at + WAY_THERE > fault.at + self.shutdown_delay
+        })
+    }
+
     /// Whether something happens to the router, or to the path between it and its clients.
     pub(crate) fn hurts_router(&self) -> bool {
         self.faults.iter().any(|fault| fault.hurts(Failing::Router))
@@ -138,16 +178,27 @@ pub(crate) fn pick<'a, T>(rng: &mut StdRng, of: &'a [T]) -> &'a T {
 
 fn router_flags(
     rng: &mut StdRng,
-    queue_size: usize,
-    in_flight_max: usize,
+    (queue_size, in_flight_max): (usize, Option<usize>),
     request_timeout: Duration,
+    shutdown_delay: Duration,
     probes: Probes,
 ) -> Vec<String> {
     let policies = ["least_loaded", "random", "round_robin", "power_of_two"];
     let flags = [
         ("--policy", (*pick(rng, &policies)).to_owned()),
         ("--queue-size", queue_size.to_string()),
-        ("--max-concurrent-requests", in_flight_max.to_string()),
+        (
+            "--max-concurrent-requests",
+            in_flight_max.map_or_else(|| "auto".to_owned(), |max| max.to_string()),
+        ),
+        (
+            "--shutdown-delay-secs",
+            shutdown_delay.as_secs().to_string(),
+        ),
+        (
+            "--max-connections",
+            pick(rng, &[16_384, 16_384, 8]).to_string(),
+        ),
         (
             "--request-timeout-secs",
             request_timeout.as_secs().to_string(),

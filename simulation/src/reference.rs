@@ -13,7 +13,7 @@ pub(crate) type Known = (Vec<u64>, Vec<u64>);
 const ANSWER_MAX: usize = 40;
 /// Prompts of a seed whose answers are computed.
 const COMPUTED: usize = 3;
-const COMPUTED_ANSWER_MAX: usize = 16;
+const COMPUTED_ANSWER_MAX: usize = 40;
 
 fn prompt(rng: &mut StdRng, len_max: usize) -> Vec<u64> {
     let len = rng.random_range(1..=len_max);

@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,21 +15,23 @@ pub struct Sweep {
     pub failed: Vec<(u64, String)>,
 }
 
-/// Failures after which no further seed is begun.
-const FAILURES_MAX: usize = 20;
-
-/// Runs seeds `from..to` by `program`, `jobs` at a time.
+/// Runs seeds by `program`, `jobs` at a time, in order; none is begun after `failures_max` have failed.
 ///
 /// # Errors
 /// The program cannot be started.
-pub fn sweep(program: &Path, from: u64, to: u64, jobs: usize) -> io::Result<Sweep> {
-    let next = AtomicU64::new(from);
+pub fn sweep(
+    program: &Path,
+    seeds: Range<u64>,
+    jobs: usize,
+    failures_max: usize,
+) -> io::Result<Sweep> {
+    let next = AtomicU64::new(seeds.start);
     let failures = AtomicUsize::new(0);
     let sweep = Mutex::new(Sweep::default());
     let work = || -> io::Result<()> {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= to || failures.load(Ordering::Relaxed) >= FAILURES_MAX {
+            if seed >= seeds.end || failures.load(Ordering::Relaxed) >= failures_max {
                 return Ok(());
             }
             let output = Command::new(program)
@@ -49,5 +52,7 @@ pub fn sweep(program: &Path, from: u64, to: u64, jobs: usize) -> io::Result<Swee
             .into_iter()
             .try_for_each(|worker| worker.join().expect("a worker does not panic"))
     })?;
-    Ok(sweep.into_inner())
+    let mut sweep = sweep.into_inner();
+    sweep.failed.sort_unstable();
+    Ok(sweep)
 }

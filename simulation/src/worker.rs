@@ -11,6 +11,7 @@ use futures_util::stream;
 use parking_lot::Mutex;
 use pd_http::{Limits, ListenerMetrics, serve};
 use pd_net::TcpListener;
+use pd_protocol::Role;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -26,22 +27,38 @@ const KV_POLL: Duration = Duration::from_millis(5);
 /// Rooms whose KV is there.
 pub(crate) type Kv = Arc<Mutex<BTreeSet<u64>>>;
 
+/// What a seed decides of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StandIn {
+    /// Of one token that is decoded, or eight that are prefilled.
+    pub(crate) token_time: Duration,
+    /// What they say that they run at once.
+    pub(crate) running_max: u32,
+}
+
 #[derive(Clone)]
 struct Worker {
-    role: &'static str,
+    role: Role,
     boot_id: String,
     kv: Kv,
-    /// Of one token that is decoded, or eight that are prefilled.
+    running_max: u32,
     token_time: Duration,
 }
 
-/// Serves until the host's process ends.
-pub(crate) async fn run(role: &'static str, kv: Kv, token_time: Duration) {
+/// Serves until it is asked to end, and then what it has.
+pub(crate) async fn run(
+    role: Role,
+    boot_id: String,
+    kv: Kv,
+    stand_in: StandIn,
+    ends: CancellationToken,
+) {
     let worker = Worker {
         role,
-        boot_id: format!("{:016x}", rand::random::<u64>()),
+        boot_id,
         kv,
-        token_time,
+        running_max: stand_in.running_max,
+        token_time: stand_in.token_time,
     };
     let app = Router::new()
         .route("/health", get(|| async { "OK" }))
@@ -51,7 +68,7 @@ pub(crate) async fn run(role: &'static str, kv: Kv, token_time: Duration) {
     let listener = TcpListener::bind(("0.0.0.0", PORT)).await;
     let listener = listener.expect("the port is free after a boot");
     let counted = (Limits::default(), ListenerMetrics::default());
-    serve(listener, app, counted, CancellationToken::new()).await;
+    serve(listener, app, counted, ends).await;
 }
 
 /// The `nr`th token of the answer to a prompt.
@@ -60,6 +77,15 @@ pub(crate) fn token(prompt: &[u64], nr: u64) -> u64 {
         sum.wrapping_mul(31).wrapping_add(*token)
     });
     seed.wrapping_mul(nr + 1).wrapping_add(nr) % 50_000
+}
+
+/// A role as workers name it.
+pub(crate) fn mode(role: Role) -> &'static str {
+    if role == Role::Prefill {
+        "prefill"
+    } else {
+        "decode"
+    }
 }
 
 /// A list of token ids.
@@ -71,11 +97,11 @@ pub(crate) fn ids(list: &Value) -> Vec<u64> {
 async fn info(State(worker): State<Worker>) -> Json<Value> {
     Json(json!({
         "served_model_name": "m",
-        "disaggregation_mode": worker.role,
+        "disaggregation_mode": mode(worker.role),
         "boot_id": worker.boot_id,
         "kv_compat": "1",
         "bootstrap_port": 8998,
-        "max_running_requests": 16,
+        "max_running_requests": worker.running_max,
         "context_length": 4096,
     }))
 }
@@ -86,7 +112,7 @@ async fn generate(State(worker): State<Worker>, Json(request): Json<Value>) -> R
     let Some(room) = room else {
         return (StatusCode::BAD_REQUEST, "no room").into_response();
     };
-    if worker.role == "prefill" {
+    if worker.role == Role::Prefill {
         sleep(worker.token_time * u32::try_from(prompt.len()).unwrap_or(u32::MAX) / 8).await;
         worker.kv.lock().insert(room);
         return Json(json!({"text": "", "meta_info": {}})).into_response();

@@ -63,6 +63,14 @@ impl World {
         runs(one) && runs(other) && !is_cut
     }
 
+    /// Whether a host runs that can hear nothing of the other.
+    pub(crate) fn is_deaf_to(&self, host: HostId, other: HostId) -> bool {
+        let state = self.network.state.lock();
+        let runs = |id: HostId| self.hosts[id.0].is_running() && !self.hosts[id.0].is_frozen();
+        let is_cut = state.is_cut_off(host, other) && state.is_cut_off(other, host);
+        runs(host) && (!runs(other) || is_cut)
+    }
+
     /// Lets time pass until `to`, in whole ticks.
     pub(crate) fn run(&mut self, to: Duration) {
         while self.now < to {

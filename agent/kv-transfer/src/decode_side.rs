@@ -142,6 +142,12 @@ impl DecodeSide {
             .insert(peer.remote.session_id.clone(), Arc::clone(peer));
     }
 
+    /// Whether some rank of a prefill has taken a registration, and lives.
+    pub(crate) fn is_registered_with(&self, addr: &BootstrapAddr) -> bool {
+        let peers = self.peers.lock();
+        peers.values().any(|peer| peer.key.bootstrap_addr == *addr)
+    }
+
     /// What the bootstrap server says must fit, before any rank is asked.
     fn check_topology(&self, topology: &Topology) -> Result<(), FailureReason> {
         let config = &self.shared.config;

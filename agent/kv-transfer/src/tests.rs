@@ -11,4 +11,5 @@ mod observation;
 mod peers;
 mod rails;
 mod strangers;
+mod topologies;
 mod transfers;

@@ -234,6 +234,26 @@ impl State {
         }
     }
 
+    /// Ends one of the connections between two hosts, at both ends.
+    pub(crate) fn reset_one(&mut self, one: HostId, other: HostId, which: u64) {
+        let between = |connection: &Connection| {
+            let ends = connection.ends.each_ref().map(|end| end.host);
+            connection.is_open && (ends == [one, other] || ends == [other, one])
+        };
+        let all = self.connections.iter();
+        let all: Vec<ConnectionId> = all
+            .filter_map(|(id, connection)| between(connection).then_some(*id))
+            .collect();
+        let Some(which) = which.checked_rem(all.len() as u64) else {
+            return;
+        };
+        let id = all[usize::try_from(which).unwrap_or_default()];
+        self.trace.note(self.now, &Arrival::Reset(id, one, other));
+        for side in 0..2 {
+            self.break_end(id, side, io::ErrorKind::ConnectionReset);
+        }
+    }
+
     fn break_end(&mut self, id: ConnectionId, side: usize, error: io::ErrorKind) {
         // Its other end may have been the last that it was kept for.
         let Some(connection) = self.connections.get_mut(&id) else {

@@ -80,6 +80,11 @@ async fn find_sources(side: &Arc<DecodeSide>, room: &ReceiverRoom) -> Result<(),
     let client = side.bootstrap.clone();
     let asked = addr.clone();
     let question = async move { client.topology(&asked).await };
+    // A topology is old when its peer is lost. One that was read for a room that has ended since has no peer, and may be
+    // that of an earlier process.
+    if !side.is_registered_with(&addr) {
+        side.topologies.forget(&addr);
+    }
     let topology = side.topologies.get(addr.clone(), question).await?;
     let found = register_with_sources(side, room, &topology).await;
     // A prefill that does not fit may be back with another layout when it is asked again.

@@ -1,0 +1,113 @@
+//! What runs on each host of a deployment, started as often as the host boots, and what the judge sees of it.
+
+use crate::client::{self, Answers, Ask};
+use crate::engine;
+use crate::host::Software;
+use crate::plan::Plan;
+use crate::worker::{self, Kv};
+use clap::Parser;
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use pd_engine::engine::EngineHandle;
+use pd_protocol::Role;
+use pd_router::{Args, Router, Server, Stopped};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The router as a host's software leaves it for the judge; `None` while it has not run.
+pub(crate) type Shown = Arc<Mutex<Option<Arc<Router>>>>;
+
+/// Of each worker's last start.
+#[derive(Clone, Default)]
+pub(crate) struct Workers {
+    pub(crate) engines: Arc<Mutex<BTreeMap<usize, EngineHandle>>>,
+    pub(crate) boot_ids: Arc<Mutex<BTreeMap<usize, String>>>,
+    kv: Kv,
+}
+
+/// A router that ends looks at this port in the kernel's own tables, where no one listens at it.
+const API_PORT: u16 = 1;
+/// What a client allows beyond the router's own limit: its way there and back, with losses.
+pub(crate) const CLIENT_SLACK: Duration = Duration::from_secs(15);
+
+/// The address of the `nr`th host.
+pub(crate) fn address(nr: usize) -> IpAddr {
+    let last = u8::try_from(nr + 1).expect("a simulation has few hosts");
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))
+}
+
+/// The host that a worker's URL names.
+pub(crate) fn nr_of(url: &str) -> usize {
+    let mut nrs = 0..usize::from(u8::MAX - 1);
+    let is_named = |nr: &usize| url.contains(&format!("/{}:", address(*nr)));
+    nrs.find(is_named).expect("a host of the simulation")
+}
+
+pub(crate) fn of_worker(plan: &Plan, role: Role, nr: usize, shown: &Workers) -> Software {
+    let shown = shown.clone();
+    let Some(shape) = plan.engines else {
+        let stand_in = plan.stand_in;
+        return Box::new(move |ends| {
+            let boot_id = format!("{:016x}", rand::random::<u64>());
+            shown.boot_ids.lock().insert(nr, boot_id.clone());
+            let kv = Arc::clone(&shown.kv);
+            worker::run(role, boot_id, kv, stand_in, ends).boxed()
+        });
+    };
+    Box::new(move |ends| {
+        let shown = shown.clone();
+        let show = move |engine: EngineHandle| {
+            let boot_id = engine.info().boot_id.to_string();
+            shown.boot_ids.lock().insert(nr, boot_id);
+            shown.engines.lock().insert(nr, engine);
+        };
+        engine::run(role, address(nr), shape, show, ends).boxed()
+    })
+}
+
+pub(crate) fn of_router(plan: &Plan, shown: &Shown) -> Software {
+    let mut flags = vec!["pd-router".to_owned(), "--pd-disaggregation".to_owned()];
+    flags.extend(plan.router_flags.iter().cloned());
+    let port = API_PORT.to_string();
+    flags.extend(["--port".to_owned(), port]);
+    let url = |nr: usize| format!("http://{}:{}", address(nr), worker::PORT);
+    for nr in 0..plan.prefills {
+        flags.extend(["--prefill".to_owned(), url(nr), "8998".to_owned()]);
+    }
+    for nr in plan.prefills..plan.prefills + plan.decodes {
+        flags.extend(["--decode".to_owned(), url(nr)]);
+    }
+    let shown = Arc::clone(shown);
+    Box::new(move |ends| {
+        let (flags, shown) = (flags.clone(), Arc::clone(&shown));
+        async move {
+            let args = Args::try_parse_from(flags).expect("the flags are the router's");
+            let config = args.into_config().expect("the flags agree");
+            let server = Server::bind(config).await.expect("the ports are free");
+            *shown.lock() = Some(Arc::clone(&server.router));
+            let ended = server.run(ends.cancelled_owned()).await;
+            assert_eq!(ended.ok(), Some(Stopped::Drained), "the router drains");
+        }
+        .boxed()
+    })
+}
+
+pub(crate) fn of_client(plan: &Plan, answers: &Answers) -> Software {
+    let router = (address(plan.prefills + plan.decodes), API_PORT);
+    let asks: Vec<Ask> = plan.asks.clone();
+    let limit = plan.request_timeout + CLIENT_SLACK;
+    let answers = Arc::clone(answers);
+    Box::new(move |_| client::run(router, asks.clone(), limit, Arc::clone(&answers)).boxed())
+}
+
+pub(crate) fn of_late_client(plan: &Plan, answers: &Answers) -> Software {
+    let router = (address(plan.prefills + plan.decodes), API_PORT);
+    let asks = plan.late_asks.clone();
+    let limit = plan.request_timeout + CLIENT_SLACK;
+    let answers = Arc::clone(answers);
+    Box::new(move |_| {
+        client::run_in_turn(router, asks.clone(), limit, Arc::clone(&answers)).boxed()
+    })
+}
