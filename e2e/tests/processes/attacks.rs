@@ -46,7 +46,7 @@ fn is_right(attack: Attack, outcomes: &Outcomes) -> bool {
     match attack {
         Attack::HeaderFloods => all("answered 431"),
         Attack::LongPrompts => {
-            outcomes.number("answered 400") + outcomes.number("answered 503") == 2
+            outcomes.number("answered 413") + outcomes.number("answered 503") == 2
         }
         Attack::StolenRegistrations => all("answered 400"),
         Attack::AbandonedStreams => all("abandoned"),

@@ -106,7 +106,7 @@ async fn every_refusal_says_what_and_where_and_leaves_the_fleet_serving() -> Res
         fleet,
         CHAT,
         vec![b' '; 100 << 20],
-        (413, &["33554432", "--max-payload-size"]),
+        (413, &["4194304", "--max-body-bytes of the workers"]),
     )
     .await
     .or_else(|error| {
