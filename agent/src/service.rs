@@ -9,6 +9,7 @@ use crate::http::error::ApiError;
 use crate::http::metrics::HttpMetrics;
 use pd_engine::engine::EngineHandle;
 use pd_engine::text::{EncodeError, TextLength};
+use pd_http::BodyBudget;
 use pd_identity::Peers;
 use pd_kv_transfer::TransportReport;
 use pd_protocol::Role;
@@ -42,6 +43,8 @@ pub(crate) struct App {
     pub(crate) transport_report: TransportReport,
     /// Of a request, if the command line says.
     body_bytes_max: Option<usize>,
+    /// Of all requests that are read or parsed.
+    pub(crate) body_budget: BodyBudget,
     service: OnceLock<Service>,
 }
 
@@ -171,6 +174,7 @@ impl App {
             gpus,
             peers,
             body_bytes_max,
+            body_budget: BodyBudget::new(body_limit::all_together(body_bytes_max)),
             transport_report: TransportReport::default(),
             service: OnceLock::new(),
         }

@@ -15,9 +15,9 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// Why a request's body ended early.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Stalled {
+pub(crate) struct Stalled {
     /// For so long nothing came.
-    pub limit: Duration,
+    pub(crate) limit: Duration,
 }
 
 pin_project! {
@@ -39,8 +39,7 @@ pub(crate) struct AnswerBody {
 }
 
 /// Whether a request's body could not be read because its client stalled.
-#[must_use]
-pub fn stalled<'a>(mut error: &'a (dyn Error + 'static)) -> Option<&'a Stalled> {
+pub(crate) fn stalled<'a>(mut error: &'a (dyn Error + 'static)) -> Option<&'a Stalled> {
     loop {
         match error.downcast_ref() {
             Some(stalled) => return Some(stalled),

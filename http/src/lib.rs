@@ -9,17 +9,20 @@
 //! Deadlines are swept and not timed one by one, so that a request arms no timer but for a body that is waited for.
 
 mod body;
+mod body_budget;
 mod connections;
 mod descriptors;
 mod metrics;
+mod read_body;
 mod refused;
 mod serve;
 mod watched;
 
-pub use body::{Stalled, stalled};
+pub use body_budget::{BodyBudget, BodyShare};
 pub use connections::Limits;
 pub use descriptors::{connections_for, raise_limit};
 pub use metrics::{ConnectionMetrics, ListenerMetrics};
+pub use read_body::{BodyError, WholeBody, read_body};
 pub use refused::discard;
 pub use serve::{ClientPeer, serve, serve_peers};
 

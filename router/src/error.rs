@@ -1,7 +1,6 @@
 //! Errors as OpenAI's clients expect them: a status, and `{"error": {message, type, param, code}}`;
 //! and what each module below makes of its own.
 
-use crate::body_budget::BodiesTooLarge;
 use crate::client::ClientError;
 use crate::headers::{self, TooManyHeaders};
 use crate::queue::QueueError;
@@ -202,12 +201,6 @@ impl From<TooManyHeaders> for ApiError {
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             error.to_string(),
         )
-    }
-}
-
-impl From<BodiesTooLarge> for ApiError {
-    fn from(error: BodiesTooLarge) -> Self {
-        Self::unavailable(error.to_string()).code("bodies_too_large")
     }
 }
 

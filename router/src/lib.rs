@@ -27,14 +27,13 @@
 //! request  workers                              what is asked, and who can answer
 //! client  logprobs  queue
 //! clock  net                                    the seams: time and sockets
-//! body_budget  cors  headers  policy  retry  rooms  splice  sse  timeline  vitals
+//! cors  headers  policy  retry  rooms  splice  sse  timeline  vitals
 //! ```
 
 mod admin;
 mod api;
 mod api_keys;
 mod args;
-mod body_budget;
 mod body_limit;
 mod client;
 mod clock;

@@ -2,7 +2,6 @@
 //! none.
 
 use crate::api_keys::ApiKeys;
-use crate::body_budget::BodyBudget;
 use crate::body_limit::BodyLimit;
 use crate::config::Config;
 use crate::cors::CorsOrigins;
@@ -17,6 +16,7 @@ use crate::vitals::Vitals;
 use crate::workers::health::{self, Prober};
 use crate::workers::registry::Registered;
 use crate::workers::{Registry, RegistryError};
+use pd_http::BodyBudget;
 use pd_identity::Peers;
 use pd_protocol::Secret;
 use pd_protocol::workers::{WorkerSpec, WorkerStatus};

@@ -50,6 +50,7 @@ pub(crate) enum Outcome {
 
 /// The first request comes no sooner.
 const ASKS_FROM: Duration = Duration::from_millis(500);
+const LEAVES_WITHIN_MS: [u64; 3] = [300, 1500, 5000];
 
 /// How each request ended, and when.
 pub(crate) type Answers = Arc<Mutex<Vec<(usize, Duration, Outcome)>>>;
@@ -63,6 +64,7 @@ impl Ask {
         rng: &mut StdRng,
         within: Duration,
         prompts: &[(Vec<u64>, Vec<u64>)],
+        leaving: f64,
     ) -> Self {
         let last = ASKS_FROM + within;
         let (prompt, answer) = pick(rng, prompts);
@@ -75,9 +77,10 @@ impl Ask {
             at: rng.random_range(ASKS_FROM..last),
             streams: rng.random_bool(0.7),
             read_pause: Duration::from_millis(if rng.random_bool(0.1) { 200 } else { 0 }),
-            leaves_after: rng
-                .random_bool(0.1)
-                .then(|| Duration::from_millis(rng.random_range(1..1500))),
+            leaves_after: rng.random_bool(leaving).then(|| {
+                let most = *pick(rng, &LEAVES_WITHIN_MS);
+                Duration::from_millis(rng.random_range(1..most))
+            }),
         }
     }
 

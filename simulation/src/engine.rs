@@ -3,6 +3,7 @@
 //! The engine takes its turns as a task of its host, and a step takes the time that a device would need; the numbers are
 //! those of a real, tiny model.
 
+use crate::software::Place;
 use crate::worker::{self, PORT};
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -61,7 +62,7 @@ pub(crate) struct EngineShape {
 #[derive(Clone)]
 struct App {
     engine: EngineHandle,
-    role: Role,
+    place: Place,
 }
 
 // === impl EngineShape ===
@@ -77,7 +78,7 @@ impl EngineShape {
             queued: pick(&[2, 64]),
             tcp_streams: pick(&[1, 3]) as usize,
             step_time: Duration::from_millis(u64::from(pick(&[2, 20, 100]))),
-            room_timeout: Duration::from_secs(u64::from(pick(&[5, 12, 300]))),
+            room_timeout: Duration::from_secs(u64::from(pick(&[5, 12, 300, 300]))),
             heartbeat_interval: Duration::from_secs(u64::from(pick(&[1, 5]))),
             reserved_decode_tokens: pick(&[1, 16]),
         }
@@ -146,17 +147,28 @@ impl EngineShape {
 
 /// Runs a worker until it is asked to end and has drained; `show` gets each start's engine.
 pub(crate) async fn run(
-    role: Role,
-    host: IpAddr,
+    place: Place,
     shape: EngineShape,
     show: impl Fn(EngineHandle) + Send,
     ends: CancellationToken,
 ) {
-    let config = shape.config(shape.mode(role, host));
+    let mut config = shape.config(shape.mode(place.role, place.ip()));
+    if place.is_starved() {
+        config.max_total_tokens = None;
+        config.device = Device::Cpu {
+            threads: Some(1),
+            kv_memory_bytes: 1,
+        };
+        assert!(
+            Engine::start_by_turns(config).is_err(),
+            "it starts without memory"
+        );
+        return;
+    }
     let (engine, scheduler) = Engine::start_by_turns(config).expect("the tiny model is served");
     show(engine.clone());
     tokio::spawn(drive(scheduler, shape.step_time));
-    let _bootstrap = match role {
+    let _bootstrap = match place.role {
         Role::Prefill => Some(bootstrap(&engine).await),
         Role::Decode | Role::Unified => None,
     };
@@ -166,7 +178,7 @@ pub(crate) async fn run(
         .route("/generate", post(generate))
         .with_state(App {
             engine: engine.clone(),
-            role,
+            place,
         });
     let listener = TcpListener::bind(("0.0.0.0", PORT)).await;
     let listener = listener.expect("the port is free after a boot");
@@ -242,7 +254,7 @@ async fn info(State(app): State<App>) -> Json<Value> {
     let info = app.engine.info();
     Json(json!({
         "served_model_name": info.served_model_name,
-        "disaggregation_mode": worker::mode(app.role),
+        "disaggregation_mode": worker::mode(app.place.role),
         "boot_id": info.boot_id,
         "kv_compat": info.kv_compat,
         "bootstrap_port": BOOTSTRAP_PORT,
@@ -252,6 +264,9 @@ async fn info(State(app): State<App>) -> Json<Value> {
 }
 
 async fn generate(State(app): State<App>, Json(body): Json<Value>) -> Response {
+    if app.place.is_sick() {
+        return worker::failed();
+    }
     let prompt = worker::ids(&body["input_ids"]);
     let tokens = body["sampling_params"]["max_new_tokens"].as_u64();
     let tokens = usize::try_from(tokens.unwrap_or(1)).unwrap_or(1);
@@ -268,7 +283,7 @@ async fn generate(State(app): State<App>, Json(body): Json<Value>) -> Response {
     if let Some(reason) = abort(&first) {
         return unavailable(reason);
     }
-    if body["stream"] == json!(true) && app.role == Role::Decode {
+    if body["stream"] == json!(true) && app.place.role == Role::Decode {
         return events(first, stream);
     }
     whole(first, stream).await

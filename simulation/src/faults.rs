@@ -3,8 +3,12 @@
 use crate::network::{HostId, LinkQuality};
 use crate::plan::{ACTIVE, pick};
 use crate::world::World;
+use parking_lot::Mutex;
 use rand::RngExt;
 use rand::rngs::StdRng;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +31,10 @@ pub(crate) enum Kind {
     Freeze(Failing),
     /// The wall clock jumps by so many milliseconds.
     ClockJump(Failing, i64),
+    /// The process answers, but every request with an error, as when its device fails.
+    Sicken(Failing),
+    /// The process dies, and has no memory to start with while it lasts.
+    Starve(Failing),
     /// Nothing gets from one to the other.
     CutOneWay(Failing, Failing),
     /// Nor back.
@@ -36,6 +44,17 @@ pub(crate) enum Kind {
     /// One of the connections between them ends, as if by something on their path.
     Reset(Failing, Failing, u64),
 }
+
+/// What a process finds wrong with its host, shared with the software that runs there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ills {
+    pub(crate) sick: Hosts,
+    pub(crate) starved: Hosts,
+}
+
+/// Some hosts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hosts(Arc<Mutex<BTreeSet<HostId>>>);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
@@ -53,12 +72,32 @@ pub(crate) struct Places {
     pub(crate) client: HostId,
     /// Asks when everything is well again.
     pub(crate) late_client: HostId,
+    pub(crate) ills: Ills,
 }
+
+/// Kinds of faults, some of which are drawn more often.
+const KINDS: Range<u32> = 0..12;
 
 // === impl Fault ===
 
 impl Fault {
-    pub(crate) fn draw(rng: &mut StdRng, prefills: usize, decodes: usize) -> Self {
+    /// The kinds of faults that one seed has. With few of them what needs several of a kind happens too.
+    ///
+    /// Source: Groce et al., Swarm Testing, ISSTA 2012.
+    pub(crate) fn kinds(rng: &mut StdRng) -> Vec<u32> {
+        let kinds: Vec<u32> = KINDS.filter(|_| rng.random_bool(0.5)).collect();
+        if kinds.is_empty() {
+            KINDS.collect()
+        } else {
+            kinds
+        }
+    }
+
+    pub(crate) fn draw(
+        rng: &mut StdRng,
+        (prefills, decodes): (usize, usize),
+        kinds: &[u32],
+    ) -> Self {
         let worker = |rng: &mut StdRng| {
             if rng.random_bool(0.5) {
                 Failing::Prefill(rng.random_range(0..prefills))
@@ -82,7 +121,7 @@ impl Fault {
                 Failing::Decode(rng.random_range(0..decodes)),
             ),
         };
-        let kind = match rng.random_range(0..10) {
+        let kind = match *pick(rng, kinds) {
             0 | 1 => Kind::Kill(process(rng)),
             2 => Kind::PowerOff(process(rng)),
             3 => Kind::Freeze(process(rng)),
@@ -103,9 +142,11 @@ impl Fault {
                 let (one, other) = path(rng);
                 Kind::Reset(one, other, rng.random())
             }
+            9 => Kind::Sicken(worker(rng)),
+            10 => Kind::Starve(worker(rng)),
             _ => Kind::Terminate(process(rng)),
         };
-        let lasts = *pick(rng, &[50, 500, 2_000, 8_000, 15_000, 40_000]);
+        let lasts = *pick(rng, &[50, 500, 2_000, 8_000, 40_000, 60_000]);
         Self {
             at: Duration::from_millis(rng.random_range(0..ACTIVE.as_secs() * 1000)),
             lasts: Duration::from_millis(rng.random_range(1..=lasts)),
@@ -116,7 +157,7 @@ impl Fault {
     pub(crate) fn hurts(&self, who: Failing) -> bool {
         match self.kind {
             Kind::Kill(failing) | Kind::PowerOff(failing) | Kind::Freeze(failing) => failing == who,
-            Kind::ClockJump(..) | Kind::Terminate(_) => false,
+            Kind::ClockJump(..) | Kind::Terminate(_) | Kind::Sicken(_) | Kind::Starve(_) => false,
             Kind::CutOneWay(one, other)
             | Kind::Cut(one, other)
             | Kind::Worsen(one, other)
@@ -135,6 +176,13 @@ impl Fault {
             Kind::Terminate(who) => world.host(places.of(who)).terminate(),
             Kind::PowerOff(who) => world.host(places.of(who)).power_off(now),
             Kind::Freeze(who) => world.host(places.of(who)).freeze(until),
+            Kind::Sicken(who) => places.ills.sick.insert(places.of(who)),
+            Kind::Starve(who) => {
+                let host = places.of(who);
+                world.host(host).kill();
+                places.ills.starved.insert(host);
+                world.boot(host);
+            }
             Kind::ClockJump(who, by) => world.host(places.of(who)).skew_ms += by,
             Kind::CutOneWay(from, to) => {
                 let links = &mut world.network.state.lock().links;
@@ -154,6 +202,7 @@ impl Fault {
                     latency: Duration::from_millis(40),
                     jitter: Duration::from_millis(300),
                     loss: 0.2,
+                    bytes_per_sec: 1 << 14,
                 };
                 let links = &mut world.network.state.lock().links;
                 links.worsen(places.of(one), places.of(other), bad);
@@ -171,12 +220,33 @@ impl Fault {
                 world.host(places.of(who)).restart(now);
             }
             Kind::Freeze(_) | Kind::ClockJump(..) | Kind::Reset(..) => {}
+            Kind::Sicken(who) => places.ills.sick.remove(places.of(who)),
+            Kind::Starve(who) => {
+                places.ills.starved.remove(places.of(who));
+                world.boot(places.of(who));
+            }
             Kind::CutOneWay(one, other) | Kind::Cut(one, other) | Kind::Worsen(one, other) => {
                 let links = &mut world.network.state.lock().links;
                 links.mend(places.of(one), places.of(other));
                 links.mend(places.of(other), places.of(one));
             }
         }
+    }
+}
+
+// === impl Hosts ===
+
+impl Hosts {
+    fn insert(&self, host: HostId) {
+        self.0.lock().insert(host);
+    }
+
+    fn remove(&self, host: HostId) {
+        self.0.lock().remove(&host);
+    }
+
+    pub(crate) fn has(&self, host: HostId) -> bool {
+        self.0.lock().contains(&host)
     }
 }
 

@@ -88,7 +88,7 @@ impl Health {
         Ok(())
     }
 
-    /// A worker keeps no registration with a peer from which nothing comes.
+    /// A worker keeps no registration with a peer from which nothing comes, and no transfers.
     pub(crate) fn are_let_go(
         &mut self,
         engines: &BTreeMap<usize, EngineHandle>,
@@ -102,18 +102,29 @@ impl Health {
             return Ok(());
         }
         self.looked_at = now;
+        let is_over = |since: &Duration| now - *since > shape.lets_go_within();
         for ((one, other), since) in &self.silent {
             let silent = now - *since;
-            if silent <= shape.lets_go_within() {
+            if !is_over(since) {
                 continue;
             }
             let peer = format!("peer=\"{}:", software::address(*other));
             let text = engines.get(one).map(|engine| engine.metrics().encode());
-            if text.is_some_and(|text| text.contains(&peer)) {
-                return Err(format!(
-                    "worker {one} has heard nothing of worker {other} for {silent:?}, and keeps it"
-                ));
-            }
+            let text = text.unwrap_or_default();
+            let is_silent = |other| self.silent.get(&(*one, other)).is_some_and(is_over);
+            let sends = !text.contains("pdserve_num_prefill_inflight_queue_reqs 0\n");
+            let is_prefill = *one < plan.prefills;
+            let mut decodes = plan.prefills..plan.prefills + plan.decodes;
+            let keeps = if text.contains(&peer) {
+                "it"
+            } else if is_prefill && sends && decodes.all(is_silent) {
+                "what is on its way to it"
+            } else {
+                continue;
+            };
+            return Err(format!(
+                "worker {one} has heard nothing of worker {other} for {silent:?}, and keeps {keeps}"
+            ));
         }
         Ok(())
     }

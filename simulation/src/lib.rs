@@ -15,6 +15,7 @@ mod health;
 mod host;
 mod invariants;
 mod libc;
+mod log;
 mod network;
 mod plan;
 mod reference;

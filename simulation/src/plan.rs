@@ -3,6 +3,7 @@
 use crate::client::Ask;
 use crate::engine::EngineShape;
 use crate::faults::{Failing, Fault, Kind};
+use crate::log::Log;
 use crate::network::{LinkQuality, Links};
 use crate::reference;
 use crate::worker::StandIn;
@@ -30,6 +31,7 @@ pub(crate) struct Plan {
     pub(crate) late_asks: Vec<Ask>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) stand_in: StandIn,
+    pub(crate) log: Log,
     latency: Duration,
     jitter: Duration,
     loss: f64,
@@ -52,6 +54,8 @@ const ASKS_MAX: usize = 40;
 /// Share of seeds with engines.
 const ENGINES: f64 = 0.5;
 const FAULTS_MAX: usize = 6;
+/// Share of clients that give up.
+const LEAVING: [f64; 3] = [0.1, 0.1, 0.6];
 /// Requests at the end for each pair that they may reach.
 const LATE_ASKS: usize = 2;
 const PROMPT_SHORT: usize = 60;
@@ -85,7 +89,7 @@ impl Plan {
         let queue_size = *pick(rng, &[1, 4, 100, 100]);
         let in_flight_max = *pick(rng, &[Some(1), Some(3), Some(64), None, None]);
         let shutdown_delay = Duration::from_secs(*pick(rng, &[0, 2, 5]));
-        let request_timeout = Duration::from_secs(rng.random_range(8..=30));
+        let request_timeout = Duration::from_secs(*pick(rng, &[8, 20, 60]));
         let probes = Probes {
             interval: Duration::from_secs(*pick(rng, &[1, 5])),
             timeout: Duration::from_secs(*pick(rng, &[1, 5])),
@@ -96,10 +100,12 @@ impl Plan {
         };
         let asks_len = rng.random_range(1..=ASKS_MAX);
         let within = Duration::from_secs(*pick(rng, &[1, 5, 20, 20]));
-        let asks = (0..asks_len).map(|nr| Ask::draw(nr, rng, within, &prompts));
+        let leaving = *pick(rng, &LEAVING);
+        let asks = (0..asks_len).map(|nr| Ask::draw(nr, rng, within, &prompts, leaving));
         let asks = asks.collect();
-        let faults =
-            (0..rng.random_range(0..=FAULTS_MAX)).map(|_| Fault::draw(rng, prefills, decodes));
+        let kinds = Fault::kinds(rng);
+        let faults = (0..rng.random_range(0..=FAULTS_MAX))
+            .map(|_| Fault::draw(rng, (prefills, decodes), &kinds));
         let mut faults: Vec<Fault> = faults.collect();
         faults.sort_by_key(|fault| fault.at);
         let late_asks_len = prefills.max(decodes) * LATE_ASKS;
@@ -109,7 +115,7 @@ impl Plan {
             .filter(|(prompt, _)| prompt.len() <= PROMPT_SHORT)
             .collect();
         let late_asks = (asks_len..asks_len + late_asks_len)
-            .map(|nr| Ask::draw(nr, rng, ACTIVE, &short).at_ease())
+            .map(|nr| Ask::draw(nr, rng, ACTIVE, &short, 0.0).at_ease())
             .collect();
         Self {
             seed,
@@ -135,6 +141,7 @@ impl Plan {
                 token_time: Duration::from_millis(*pick(rng, &[2, 20, 100])),
                 running_max: *pick(rng, &[1, 16]),
             },
+            log: Log::draw(rng),
             latency: Duration::from_micros(*pick(rng, &[30, 100, 500, 5_000, 30_000])),
             jitter: Duration::from_micros(*pick(rng, &[0, 50, 500, 20_000])),
             loss: *pick(rng, &[0.0, 0.0, 0.001, 0.02]),
@@ -149,13 +156,9 @@ impl Plan {
             latency: self.latency,
             jitter: self.jitter,
             loss: self.loss,
+            bytes_per_sec: self.bytes_per_sec,
         };
-        Links::new(
-            usual,
-            self.bytes_per_sec,
-            self.piece_bytes_max,
-            self.short_share,
-        )
+        Links::new(usual, self.piece_bytes_max, self.short_share)
     }
 
     /// Whether a router that is asked to end may not hear of this request any more.

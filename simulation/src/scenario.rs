@@ -53,8 +53,9 @@ pub fn run(seed: u64, prints: bool) -> Report {
         .name("simulation".to_owned())
         .spawn(move || {
             libc::begin(seed);
+            let scenario = Scenario::new(seed, prints);
             count_panics();
-            Scenario::new(seed, prints).run()
+            scenario.run()
         });
     let simulated = simulated.expect("a thread starts");
     simulated.join().unwrap_or_else(|_| Report {
@@ -96,6 +97,8 @@ impl Scenario {
         let plan = Plan::draw(seed);
         if prints {
             eprintln!("{plan:#?}");
+        } else {
+            plan.log.begin().expect("standard error can be another");
         }
         let mut world = World::new(seed, plan.links(), Trace::new(prints));
         let workers = Workers::default();
@@ -121,6 +124,7 @@ impl Scenario {
                 decodes,
                 client,
                 late_client,
+                ills: workers.ills.clone(),
             },
             router,
             answers,

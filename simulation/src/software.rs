@@ -2,11 +2,14 @@
 
 use crate::client::{self, Answers, Ask};
 use crate::engine;
+use crate::faults::Ills;
 use crate::host::Software;
+use crate::network::HostId;
 use crate::plan::Plan;
 use crate::worker::{self, Kv};
 use clap::Parser;
 use futures_util::FutureExt;
+use futures_util::future::ready;
 use parking_lot::Mutex;
 use pd_engine::engine::EngineHandle;
 use pd_protocol::Role;
@@ -24,7 +27,16 @@ pub(crate) type Shown = Arc<Mutex<Option<Arc<Router>>>>;
 pub(crate) struct Workers {
     pub(crate) engines: Arc<Mutex<BTreeMap<usize, EngineHandle>>>,
     pub(crate) boot_ids: Arc<Mutex<BTreeMap<usize, String>>>,
+    pub(crate) ills: Ills,
     kv: Kv,
+}
+
+/// Where a worker runs, and as what.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) role: Role,
+    host: HostId,
+    ills: Ills,
 }
 
 /// A router that ends looks at this port in the kernel's own tables, where no one listens at it.
@@ -45,15 +57,41 @@ pub(crate) fn nr_of(url: &str) -> usize {
     nrs.find(is_named).expect("a host of the simulation")
 }
 
+// === impl Place ===
+
+impl Place {
+    pub(crate) fn ip(&self) -> IpAddr {
+        address(self.host.0)
+    }
+
+    /// Whether it answers all requests with an error.
+    pub(crate) fn is_sick(&self) -> bool {
+        self.ills.sick.has(self.host)
+    }
+
+    /// Whether it gets no memory to start with.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.ills.starved.has(self.host)
+    }
+}
+
 pub(crate) fn of_worker(plan: &Plan, role: Role, nr: usize, shown: &Workers) -> Software {
     let shown = shown.clone();
+    let place = Place {
+        role,
+        host: HostId(nr),
+        ills: shown.ills.clone(),
+    };
     let Some(shape) = plan.engines else {
         let stand_in = plan.stand_in;
         return Box::new(move |ends| {
+            if place.is_starved() {
+                return ready(()).boxed();
+            }
             let boot_id = format!("{:016x}", rand::random::<u64>());
             shown.boot_ids.lock().insert(nr, boot_id.clone());
             let kv = Arc::clone(&shown.kv);
-            worker::run(role, boot_id, kv, stand_in, ends).boxed()
+            worker::run(place.clone(), boot_id, kv, stand_in, ends).boxed()
         });
     };
     Box::new(move |ends| {
@@ -63,7 +101,7 @@ pub(crate) fn of_worker(plan: &Plan, role: Role, nr: usize, shown: &Workers) -> 
             shown.boot_ids.lock().insert(nr, boot_id);
             shown.engines.lock().insert(nr, engine);
         };
-        engine::run(role, address(nr), shape, show, ends).boxed()
+        engine::run(place.clone(), shape, show, ends).boxed()
     })
 }
 

@@ -1,6 +1,7 @@
 //! Workers as the router sees them, with KV that arrives by itself: prefill takes its time and leaves the room's key,
 //! decode waits for that and counts out tokens that follow from the prompt.
 
+use crate::software::Place;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -38,7 +39,7 @@ pub(crate) struct StandIn {
 
 #[derive(Clone)]
 struct Worker {
-    role: Role,
+    place: Place,
     boot_id: String,
     kv: Kv,
     running_max: u32,
@@ -47,14 +48,14 @@ struct Worker {
 
 /// Serves until it is asked to end, and then what it has.
 pub(crate) async fn run(
-    role: Role,
+    place: Place,
     boot_id: String,
     kv: Kv,
     stand_in: StandIn,
     ends: CancellationToken,
 ) {
     let worker = Worker {
-        role,
+        place,
         boot_id,
         kv,
         running_max: stand_in.running_max,
@@ -94,10 +95,16 @@ pub(crate) fn ids(list: &Value) -> Vec<u64> {
     list.filter_map(Value::as_u64).collect()
 }
 
+/// The answer of a worker whose device fails.
+pub(crate) fn failed() -> Response {
+    let body = json!({"error": {"message": "the device does not answer"}});
+    (StatusCode::INTERNAL_SERVER_ERROR, Json(body)).into_response()
+}
+
 async fn info(State(worker): State<Worker>) -> Json<Value> {
     Json(json!({
         "served_model_name": "m",
-        "disaggregation_mode": mode(worker.role),
+        "disaggregation_mode": mode(worker.place.role),
         "boot_id": worker.boot_id,
         "kv_compat": "1",
         "bootstrap_port": 8998,
@@ -107,12 +114,15 @@ async fn info(State(worker): State<Worker>) -> Json<Value> {
 }
 
 async fn generate(State(worker): State<Worker>, Json(request): Json<Value>) -> Response {
+    if worker.place.is_sick() {
+        return failed();
+    }
     let prompt = ids(&request["input_ids"]);
     let room = request["bootstrap_room"].as_u64();
     let Some(room) = room else {
         return (StatusCode::BAD_REQUEST, "no room").into_response();
     };
-    if worker.role == Role::Prefill {
+    if worker.place.role == Role::Prefill {
         sleep(worker.token_time * u32::try_from(prompt.len()).unwrap_or(u32::MAX) / 8).await;
         worker.kv.lock().insert(room);
         return Json(json!({"text": "", "meta_info": {}})).into_response();

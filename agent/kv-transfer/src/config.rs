@@ -8,6 +8,7 @@ use crate::transport_report::TransportReport;
 use pd_identity::Peers;
 use pd_protocol::layout::{KvLayout, ParallelLayout, RankId};
 use pd_protocol::{Role, Transport};
+use pd_verbs::{OpenError, Verbs};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -85,6 +86,8 @@ pub struct TransferConfig {
 /// NICs and bounds of the rdma transport.
 #[derive(Clone, Debug)]
 pub struct RdmaConfig {
+    /// What opens the library of the devices, the system's.
+    pub library: fn() -> Result<Verbs, OpenError>,
     /// RDMA devices by name, the preferred first; all there are if empty.
     pub devices: Vec<String>,
     /// Row of a port's GID table; chosen if `None`.
@@ -150,6 +153,7 @@ impl RdmaConfig {
 impl Default for RdmaConfig {
     fn default() -> Self {
         Self {
+            library: Verbs::open,
             devices: Vec::new(),
             gid_index: None,
             traffic_class: 0,

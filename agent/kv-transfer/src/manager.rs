@@ -21,7 +21,6 @@ use crate::transport::shm::socket::check_dir;
 use futures_util::FutureExt;
 use pd_protocol::Role;
 use pd_protocol::Transport;
-use pd_verbs::Verbs;
 use std::sync::Arc;
 use tokio::runtime::{Handle, Runtime};
 
@@ -46,16 +45,9 @@ impl KvManager {
     /// The memory does not match its layout, a thread or listener is refused, or only rdma is wanted and
     /// is unavailable.
     pub fn start(config: KvManagerConfig) -> Result<Self, StartError> {
-        Self::start_over(Verbs::open, config)
-    }
-
-    pub(crate) fn start_over(
-        verbs: impl FnOnce() -> Result<Verbs, pd_verbs::OpenError>,
-        config: KvManagerConfig,
-    ) -> Result<Self, StartError> {
         let regions = checked_regions(&config)?;
         check_shm_dir(&config.transfer)?;
-        let fabric = open_fabric(verbs, &config, &regions)?;
+        let fabric = open_fabric(&config, &regions)?;
         let (runtime, handle) = match &config.transfer.runtime {
             Some(handle) => (None, handle.clone()),
             None => own_runtime(&config.transfer)?,
@@ -209,7 +201,6 @@ fn start_on(handle: &Handle, shared: Arc<Shared>) -> Result<Side, StartError> {
 
 /// This rank's NICs; none where they are not wanted, or optional and unavailable.
 fn open_fabric(
-    verbs: impl FnOnce() -> Result<Verbs, pd_verbs::OpenError>,
     config: &KvManagerConfig,
     regions: &[Region],
 ) -> Result<Option<Arc<Fabric>>, StartError> {
@@ -223,7 +214,7 @@ fn open_fabric(
             regions,
             is_written: config.role == Role::Decode,
         };
-        Fabric::open(verbs()?, &transfer.rdma, memory)
+        Fabric::open((transfer.rdma.library)()?, &transfer.rdma, memory)
     };
     match transfer.transport {
         TransportChoice::Only(Transport::Rdma) => Ok(Some(Arc::new(open()?))),

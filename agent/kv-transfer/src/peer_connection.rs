@@ -102,10 +102,16 @@ pub(crate) async fn listen(
 
 async fn greeted(stream: TcpStream, secrecy: &Secrecy) -> std::io::Result<(Hello, Stream)> {
     tune(&stream)?;
-    let is_plain = secrecy.plain_data && {
+    let is_plain = secrecy.peers.identity().is_some() && {
         let mut first = [0];
         stream.peek(&mut first).await? == 1 && first[0] == MAGIC[0]
     };
+    if is_plain && !secrecy.plain_data {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidData,
+            "it is not encrypted: give --disaggregation-tcp-plaintext to both sides, or to neither",
+        ));
+    }
     let mut stream = if is_plain {
         Stream::Plain(stream)
     } else {

@@ -5,8 +5,9 @@ use super::error::ApiError;
 use super::fields::{self, Scope};
 use crate::service::App;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequest, Request};
-use http::{StatusCode, header};
+use axum::extract::{FromRequest, Request};
+use http::StatusCode;
+use pd_http::{BodyError, BodyShare, WholeBody, read_body};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use std::sync::Arc;
@@ -23,33 +24,41 @@ pub(crate) trait Body: DeserializeOwned + Send + 'static {
     const SCOPE: Scope;
 }
 
-/// A JSON body. The content type is not checked, as SGLang's clients do not always send it.
-pub(crate) struct JsonBody<T>(pub(crate) T);
+/// A JSON body, and what it takes of the room for all bodies. The content type is not checked, as SGLang's clients do not
+/// always send it.
+pub(crate) struct JsonBody<T>(pub(crate) T, pub(crate) BodyShare);
 
 impl<T: Body> FromRequest<Arc<App>> for JsonBody<T> {
     type Rejection = ApiError;
 
-    async fn from_request(mut request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
         let limit = app.body_bytes_max();
-        let declared = request.headers().get(header::CONTENT_LENGTH);
-        let declared = declared.and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
-        if declared.is_some_and(|declared| declared > limit) {
-            // A client that asks first has sent nothing yet.
-            if !request.headers().contains_key(header::EXPECT) {
-                pd_http::discard(request.into_body()).await;
-            }
-            return Err(too_large(limit));
+        let (head, body) = request.into_parts();
+        let read = read_body(&head.headers, body, limit, &app.body_budget).await;
+        let WholeBody { bytes, share } = read.map_err(|error| refused(error, limit))?;
+        let value = parse_in_turn(bytes).await?;
+        Ok(Self(value, share))
+    }
+}
+
+fn refused(error: BodyError, limit: usize) -> ApiError {
+    match error {
+        BodyError::TooLarge => {
+            let message = format!("the body is larger than {limit} bytes (--max-body-bytes)");
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message).with_code("body_too_large")
         }
-        DefaultBodyLimit::max(limit).apply(&mut request);
-        match Bytes::from_request(request, app).await {
-            Ok(bytes) => parse_in_turn(bytes).await.map(Self),
-            Err(refused) if refused.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                Err(too_large(limit))
-            }
-            Err(refused) => Err(match pd_http::stalled(&refused) {
-                Some(stalled) => ApiError::new(StatusCode::REQUEST_TIMEOUT, stalled.to_string()),
-                None => ApiError::new(refused.status(), refused.body_text()),
-            }),
+        BodyError::NoRoom => {
+            let message =
+                "the bodies of other requests leave no room for this one; try again later";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("bodies_too_large")
+        }
+        BodyError::Stalled(limit) => {
+            let message = format!("nothing of the body came for {limit:?}");
+            ApiError::new(StatusCode::REQUEST_TIMEOUT, message)
+        }
+        BodyError::Broke(error) => {
+            let message = format!("the body broke off: {error}");
+            ApiError::new(StatusCode::BAD_REQUEST, message)
         }
     }
 }
@@ -147,14 +156,6 @@ fn plain(why: &serde_json::Error) -> String {
         "{found}, expected {}",
         meant.map_or(expected, |(_, meant)| meant)
     )
-}
-
-fn too_large(limit: usize) -> ApiError {
-    ApiError::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        format!("the body is larger than {limit} bytes (--max-body-bytes)"),
-    )
-    .with_code("body_too_large")
 }
 
 #[cfg(test)]

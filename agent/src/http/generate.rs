@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 pub(crate) async fn generate(
     State(app): State<Arc<App>>,
-    JsonBody(body): JsonBody<GenerateBody>,
+    JsonBody(body, _share): JsonBody<GenerateBody>,
 ) -> Result<Response, ApiError> {
     let started = Instant::now();
     let service = app.service()?;

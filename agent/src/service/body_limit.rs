@@ -5,6 +5,8 @@ use pd_engine::engine::EngineHandle;
 
 /// Without a model, or for one with a long context.
 const BYTES_MOST: usize = 32 << 20;
+/// Of all requests together, unless one may be larger.
+const ALL_BYTES: usize = 256 << 20;
 /// For a model with a short context: a body may hold several prompts.
 const BYTES_LEAST: usize = 4 << 20;
 /// Of a request, everything but its prompt.
@@ -23,6 +25,11 @@ impl App {
         };
         self.body_bytes_max.unwrap_or_else(by_model)
     }
+}
+
+/// Bytes of the bodies of all requests that are read or parsed at once.
+pub(super) fn all_together(one: Option<usize>) -> usize {
+    one.map_or(ALL_BYTES, |bytes| bytes.max(ALL_BYTES))
 }
 
 fn of_model(engine: &EngineHandle) -> usize {

@@ -24,7 +24,7 @@ mod memory;
 mod objects;
 mod queue_pair;
 
-use crate::device::Verbs;
+use crate::device::{OpenError, Verbs};
 use crate::ffi;
 use fabric::{Event, Fabric};
 use objects::NicId;
@@ -62,9 +62,13 @@ impl Loopback {
         Self { prefix, nics }
     }
 
-    /// The loopback's library. It lists the devices of all `Loopback`s of the process.
-    pub fn verbs(&self) -> Verbs {
-        Verbs::over(&api::API, class::folder())
+    /// The loopback's library, as [`Verbs::open`] has the system's. It lists the devices of all `Loopback`s of the
+    /// process.
+    ///
+    /// # Errors
+    /// None.
+    pub fn open() -> Result<Verbs, OpenError> {
+        Ok(Verbs::over(&api::API, class::folder()))
     }
 
     /// A device's full name: `lo7-a`.

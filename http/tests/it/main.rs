@@ -4,13 +4,13 @@ mod peers;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, Request};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::routing::{get, post};
 use bytes::Bytes;
-use http_body_util::BodyExt;
-use pd_http::{Limits, ListenerMetrics, serve, stalled};
+use pd_http::{BodyBudget, BodyError, Limits, ListenerMetrics, read_body, serve};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,6 +25,8 @@ struct Server {
 }
 
 const SHORT: Duration = Duration::from_millis(300);
+/// Of one body, and of all together.
+const BODY_BYTES: usize = 128 << 10;
 /// A sweep comes each second.
 const SOON: Duration = Duration::from_secs(10);
 
@@ -38,12 +40,12 @@ fn limits() -> Limits {
     }
 }
 
-async fn read_whole(request: Request) -> String {
-    match request.into_body().collect().await {
-        Ok(all) => format!("{} bytes", all.to_bytes().len()),
-        Err(error) => {
-            stalled(&error).map_or_else(|| format!("broken: {error}"), ToString::to_string)
-        }
+async fn read_whole(State(all): State<Arc<BodyBudget>>, request: Request) -> String {
+    let (head, body) = request.into_parts();
+    match read_body(&head.headers, body, BODY_BYTES, &all).await {
+        Ok(body) => format!("{} bytes", body.bytes.len()),
+        Err(BodyError::Stalled(limit)) => format!("nothing of the body came for {limit:?}"),
+        Err(error) => format!("{error:?}"),
     }
 }
 
@@ -67,6 +69,7 @@ fn routes() -> Router {
         .route("/slow", get(slow))
         .route("/panic", get(panics))
         .route("/body", post(read_whole))
+        .with_state(Arc::new(BodyBudget::new(BODY_BYTES)))
 }
 
 async fn panics() -> &'static str {
@@ -163,6 +166,41 @@ async fn a_body_that_stalls_is_an_error_of_its_reader_and_a_slow_one_is_none() {
         slow.write_all(b"1").await.expect("a byte");
     }
     assert!(answer(&mut slow).await.ends_with("8 bytes"));
+}
+
+#[tokio::test]
+async fn bodies_that_are_read_leave_no_room_for_more_and_are_bounded_one_by_one() {
+    let server = start(Limits {
+        body: SOON,
+        ..limits()
+    })
+    .await;
+    let post =
+        |bytes: usize| format!("POST /body HTTP/1.1\r\nhost: a\r\ncontent-length: {bytes}\r\n\r\n");
+    let text = |bytes: usize| "x".repeat(bytes);
+    let holds = format!("{}{}", post(BODY_BYTES), text(BODY_BYTES - 1));
+    let mut holds = server.ask(&holds).await;
+    let other = format!("{}{}", post(BODY_BYTES), text(BODY_BYTES));
+    let began = Instant::now();
+    while !answer(&mut server.ask(&other).await)
+        .await
+        .ends_with("NoRoom")
+    {
+        assert!(began.elapsed() < SOON, "both are read at once");
+    }
+    holds.write_all(b"x").await.expect("the last byte");
+    assert!(answer(&mut holds).await.ends_with("131072 bytes"));
+    assert!(
+        answer(&mut server.ask(&other).await)
+            .await
+            .ends_with("131072 bytes")
+    );
+    let more = format!("{}{}", post(BODY_BYTES + 1), text(BODY_BYTES + 1));
+    assert!(
+        answer(&mut server.ask(&more).await)
+            .await
+            .ends_with("TooLarge")
+    );
 }
 
 #[tokio::test]

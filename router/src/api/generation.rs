@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
+use pd_http::WholeBody;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
@@ -88,8 +89,10 @@ async fn answer(
     let accepted_unix_ns = clock::unix_ns();
     router.api_keys.check(&head.headers)?;
     headers::check_number(&head.headers)?;
-    let read = body::read(&head, body, router.body_limit(), &router.body_budget);
-    let (body, _share) = read.await?;
+    let WholeBody {
+        bytes: body,
+        share: _share,
+    } = body::read(router, &head, body).await?;
     let routing = read_routing(api, &body).await?;
     let mut headers = headers::for_workers(head.headers);
     router.api_keys.replace(&mut headers);

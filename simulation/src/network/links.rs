@@ -14,6 +14,8 @@ pub(crate) struct LinkQuality {
     pub(crate) jitter: Duration,
     /// Share of packets that are sent again.
     pub(crate) loss: f64,
+    /// Of each connection.
+    pub(crate) bytes_per_sec: u32,
 }
 
 #[derive(Debug)]
@@ -23,8 +25,6 @@ pub(crate) struct Links {
     worse: BTreeMap<(HostId, HostId), LinkQuality>,
     cut: BTreeMap<(HostId, HostId), Duration>,
     pub(crate) piece_bytes_max: usize,
-    /// Of each connection, in each direction.
-    pub(crate) bytes_per_sec: u32,
     /// Share of packets and reads that are shorter than they could be.
     pub(crate) short_share: f64,
 }
@@ -36,6 +36,7 @@ const LOOPBACK: LinkQuality = LinkQuality {
     latency: Duration::from_micros(20),
     jitter: Duration::ZERO,
     loss: 0.0,
+    bytes_per_sec: 1 << 30,
 };
 
 // === impl LinkQuality ===
@@ -51,19 +52,19 @@ impl LinkQuality {
         }
         delay
     }
+
+    /// How long a connection is busy with so many bytes.
+    pub(super) fn busy(&self, bytes: usize) -> Duration {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        Duration::from_secs(1) * bytes / self.bytes_per_sec
+    }
 }
 
 // === impl Links ===
 
 impl Links {
-    pub(crate) fn new(
-        usual: LinkQuality,
-        bytes_per_sec: u32,
-        piece_bytes_max: usize,
-        short_share: f64,
-    ) -> Self {
+    pub(crate) fn new(usual: LinkQuality, piece_bytes_max: usize, short_share: f64) -> Self {
         Self {
-            bytes_per_sec,
             usual,
             worse: BTreeMap::new(),
             cut: BTreeMap::new(),
@@ -77,12 +78,6 @@ impl Links {
             return LOOPBACK;
         }
         *self.worse.get(&(from, to)).unwrap_or(&self.usual)
-    }
-
-    /// How long a connection is busy with so many bytes.
-    pub(super) fn busy(&self, bytes: usize) -> Duration {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        Duration::from_secs(1) * bytes / self.bytes_per_sec
     }
 
     pub(super) fn cut_since(&self, from: HostId, to: HostId) -> Option<Duration> {

@@ -238,7 +238,7 @@ impl Stream for StreamEnd {
         let last_arrival = pipe.last_arrival;
         let [from, to] = [self.side, 1 - self.side].map(|side| connection.ends[side].host);
         let at = (host::now(state) + state.delay(from, to)).max(last_arrival);
-        let at = at + state.links.busy(len);
+        let at = at + state.links.quality(from, to).busy(len);
         self.put(state, at, Segment::Data(buf[..len].to_vec()));
         Poll::Ready(Ok(len))
     }

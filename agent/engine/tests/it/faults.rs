@@ -10,6 +10,7 @@ use pd_protocol::BootstrapRoom;
 use pd_protocol::Transport;
 use pd_protocol::layout::KvDtype;
 use pd_protocol::timeline::Stage;
+use pd_verbs::loopback::Loopback;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -149,6 +150,43 @@ fn a_prefill_that_stops_fails_the_rooms_of_its_decode() {
         assert_aborted(collect(decode).finish.as_ref());
         assert_nothing_held(&pair.decode);
     }
+}
+
+#[test]
+fn memory_of_an_aborted_request_waits_for_the_nic_that_writes_to_it() {
+    const QUARANTINED: &str = r#"pdserve_kv_pages{state="quarantined"}"#;
+    let nics = Loopback::new(&["prefill", "decode"]);
+    let pair = Pair::start(TransportChoice::Only(Transport::Rdma), |config| {
+        let device = match config.mode {
+            DisaggregationMode::Prefill(_) => "prefill",
+            DisaggregationMode::Decode(_) | DisaggregationMode::Unified => "decode",
+        };
+        with_transfer(config, |transfer| {
+            transfer.rdma.library = Loopback::open;
+            transfer.rdma.devices = vec![nics.name(device)];
+        })
+    });
+    let request = mk_request(&mk_prompt(1, 100), 2);
+    let (prefill, decode) = pair.submit(&request, 1);
+    assert_eq!(collect(prefill).finish, Some(FinishReason::Length));
+    assert_eq!(collect(decode).finish, Some(FinishReason::Length));
+
+    nics.freeze("prefill", true);
+    let request = mk_request(&mk_prompt(2, 100), 2);
+    let (prefill, decode) = pair.submit(&request, 2);
+    while nics.held("prefill") == 0 {
+        std::thread::yield_now();
+    }
+    drop((prefill, decode));
+    for engine in [&pair.prefill, &pair.decode] {
+        while metric(engine, QUARANTINED) < 1.0 {
+            let role = engine.info().role;
+            assert!(nics.held("prefill") > 0, "{role} keeps nothing back");
+        }
+    }
+    nics.freeze("prefill", false);
+    assert_nothing_held(&pair.prefill);
+    assert_nothing_held(&pair.decode);
 }
 
 #[test]

@@ -16,7 +16,6 @@ use pd_protocol::layout::{
 };
 use pd_protocol::metadata::{MetadataLayout, MetadataRow};
 use pd_protocol::{BootstrapRoom, KvPoll};
-use pd_verbs::Verbs;
 use pd_verbs::loopback::Loopback;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -138,6 +137,7 @@ fn plug_in(transfer: &mut TransferConfig) -> Option<Loopback> {
     let nics = Loopback::new(&names);
     let names = names.into_iter().map(|name| nics.name(name));
     *devices = names.collect();
+    transfer.rdma.library = Loopback::open;
     Some(nics)
 }
 
@@ -176,10 +176,6 @@ impl Worker {
         let figures = Figures::of(&transfer.metrics);
         let panics = Arc::new(AtomicBool::new(false));
         let planted = Arc::clone(&panics);
-        let verbs = || {
-            nics.as_ref()
-                .map_or_else(Verbs::open, |nics| Ok(nics.verbs()))
-        };
         let config = KvManagerConfig {
             role,
             rank: RankId::default(),
@@ -200,7 +196,7 @@ impl Worker {
             }),
         };
         Ok(Self {
-            manager: KvManager::start_over(verbs, config)?,
+            manager: KvManager::start(config)?,
             kv,
             nics,
             transport_report,

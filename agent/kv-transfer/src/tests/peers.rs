@@ -65,8 +65,10 @@ fn a_decode_that_wants_encryption_takes_no_plain_data() {
     receiver.init(&[1, 2], 0, &dst_items());
     pair.decode
         .wait("the room fails", || receiver.poll() == KvPoll::Failed);
+    // Which of the two connections that close is noticed first differs.
     let reason = receiver.failure_reason().unwrap().to_string();
-    assert!(reason.contains("closed"), "{reason}");
+    let words = ["closed", "reset"];
+    assert!(words.iter().any(|word| reason.contains(word)), "{reason}");
 }
 
 #[test]

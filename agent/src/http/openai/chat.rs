@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 pub(crate) async fn chat_completions(
     State(app): State<Arc<App>>,
-    JsonBody(mut request): JsonBody<OpenAiRequest<bool>>,
+    JsonBody(mut request, _share): JsonBody<OpenAiRequest<bool>>,
 ) -> Result<Response, ApiError> {
     let service = app.service()?;
     request.check_model(&app.served_model_name)?;

@@ -26,7 +26,7 @@ const MAX_TOKENS: u32 = 16;
 
 pub(crate) async fn completions(
     State(app): State<Arc<App>>,
-    JsonBody(mut request): JsonBody<OpenAiRequest<u32>>,
+    JsonBody(mut request, _share): JsonBody<OpenAiRequest<u32>>,
 ) -> Result<Response, ApiError> {
     let service = app.service()?;
     request.check_model(&app.served_model_name)?;

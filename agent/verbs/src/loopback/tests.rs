@@ -49,7 +49,7 @@ struct End {
 }
 
 fn mk_end(loopback: &Loopback, device: &str) -> End {
-    let verbs = loopback.verbs();
+    let verbs = Loopback::open().expect("it opens");
     let device = verbs.open_device(&loopback.name(device));
     let device = device.expect("it is listed");
     let port = device.choose_port(&PortWish::default());

@@ -14,7 +14,10 @@ use tokio::time::{Instant, sleep, timeout};
 const GROWTH_BYTES_MAX: u64 = 24 << 20;
 const MINUTE: Duration = Duration::from_secs(60);
 /// After the last attack, everything that it opened is closed within this.
-const SETTLED_WITHIN: Duration = Duration::from_secs(120);
+const SETTLED_WITHIN: Duration = Duration::from_secs(400);
+/// What no longer changes for so long is settled: an idle connection is kept for less.
+const SETTLED_FOR: Duration = Duration::from_secs(100);
+const SETTLED_INTERVAL: Duration = Duration::from_secs(4);
 /// No attack of this size takes longer.
 const ATTACK_LIMIT: Duration = Duration::from_secs(300);
 
@@ -106,29 +109,27 @@ pub(crate) async fn run(args: SoakArgs) -> Result<()> {
     stand.end().await
 }
 
-/// What each holds while two clients ask, once it no longer changes by more than it does from one request to the next.
+/// What each holds while two clients ask, once no descriptor and no thread has come or gone for a while.
 async fn settled(stand: &Stand, url: &str) -> Result<Vec<Usage>> {
-    let until = Instant::now() + SETTLED_WITHIN;
-    let mut least: Option<Vec<Usage>> = None;
-    let mut unchanged = 0;
-    while unchanged < 5 && Instant::now() < until {
+    let counts = |usage: &[Usage]| -> Vec<_> {
+        let counts = usage.iter().map(|usage| (usage.descriptors, usage.threads));
+        counts.collect()
+    };
+    let began = Instant::now();
+    let (mut last, mut since) = (Vec::new(), began);
+    while began.elapsed() < SETTLED_WITHIN {
         let probe = Probe::start(url, &stand.known);
-        sleep(Duration::from_secs(4)).await;
+        sleep(SETTLED_INTERVAL).await;
         let now = stand.usage()?;
         probe.stop().await;
-        let counts = |usage: &[Usage]| {
-            usage
-                .iter()
-                .map(|u| (u.descriptors, u.threads))
-                .collect::<Vec<_>>()
-        };
-        let is_same = least
-            .as_deref()
-            .is_some_and(|least| counts(least) == counts(&now));
-        unchanged = if is_same { unchanged + 1 } else { 0 };
-        least = Some(now);
+        if counts(&last) != counts(&now) {
+            since = Instant::now();
+        } else if since.elapsed() >= SETTLED_FOR {
+            return Ok(now);
+        }
+        last = now;
     }
-    Ok(least.unwrap_or_default())
+    bail!("descriptors or threads still come and go: {last:?}")
 }
 
 fn line(at: Duration, usage: &[Usage]) -> String {

@@ -39,7 +39,10 @@ struct Rail {
 
 fn mk_nic() -> Nic {
     let loopback = Loopback::new(&["x"]);
-    let device = loopback.verbs().open_device(&loopback.name("x")).unwrap();
+    let device = Loopback::open()
+        .unwrap()
+        .open_device(&loopback.name("x"))
+        .unwrap();
     let port = device.choose_port(&PortWish::default()).unwrap();
     let domain = ProtectionDomain::new(&device).unwrap();
     let memory = Arc::new(HostMemory::zeroed(1 << 16));

@@ -75,7 +75,9 @@ fn a_queue_can_be_destroyed_with_pending_events() {
 fn a_device_notifies_each_of_its_users_in_order() {
     let loopback = Loopback::new(&["a", "b"]);
     let open = || {
-        let device = loopback.verbs().open_device(&loopback.name("a"));
+        let device = Loopback::open()
+            .expect("it opens")
+            .open_device(&loopback.name("a"));
         device.expect("it is listed")
     };
     let users = [open(), open()];
@@ -117,7 +119,9 @@ fn an_event_of_a_destroyed_queue_pair_is_withdrawn() {
 #[test]
 fn a_file_that_was_made_blocking_is_waited_for() {
     let loopback = Loopback::new(&["a"]);
-    let device = loopback.verbs().open_device(&loopback.name("a"));
+    let device = Loopback::open()
+        .expect("it opens")
+        .open_device(&loopback.name("a"));
     let device = device.expect("it is listed");
     let flags = fcntl_getfl(&device).expect("the file is open");
     fcntl_setfl(&device, flags - OFlags::NONBLOCK).expect("the file is open");

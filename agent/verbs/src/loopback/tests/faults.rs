@@ -137,7 +137,7 @@ fn a_pulled_device_refuses_all_and_its_peers_get_no_answer() {
     from_b.post(&[write]).expect_err("the device is gone");
     from_b.fail().expect_err("the device is gone");
 
-    let verbs = loopback.verbs();
+    let verbs = Loopback::open().expect("it opens");
     let names = verbs.device_names().expect("the other is there");
     assert!(!names.contains(&name));
     let opened = verbs.open_device(&name).expect_err("it is gone");

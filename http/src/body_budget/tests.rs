@@ -10,7 +10,7 @@ fn bodies_share_what_there_is_and_give_it_back() {
     budget.grow(&mut one, 3 * PIECE_BYTES + 1).unwrap();
     budget.grow(&mut other, PIECE_BYTES).unwrap();
     let refused = budget.grow(&mut other, 2 * PIECE_BYTES);
-    assert_eq!(refused, Err(BodiesTooLarge(4 * PIECE_BYTES)));
+    assert_eq!(refused, Err(NoRoom));
     budget.grow(&mut small, PIECE_BYTES - 1).unwrap();
     drop(one);
     budget.grow(&mut other, 4 * PIECE_BYTES).unwrap();

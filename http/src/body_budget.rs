@@ -6,47 +6,52 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// What is counted at once. Bodies that are smaller are bounded by the number of connections.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// What all bodies may take.
 #[derive(Debug)]
-pub(crate) struct BodyBudget {
+pub struct BodyBudget {
     pieces: Arc<Semaphore>,
     bytes_max: usize,
 }
 
-/// What one body holds of it, until it is dropped.
+/// What one body holds of a [`BodyBudget`], until it is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct BodyShare(Option<OwnedSemaphorePermit>);
+pub struct BodyShare(Option<OwnedSemaphorePermit>);
 
 /// The bodies of other requests leave no room for this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the bodies of the requests in flight have {0} bytes together (--max-total-payload-size); try again later"
-)]
-pub(crate) struct BodiesTooLarge(usize);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoRoom;
 
 // === impl BodyBudget ===
 
 impl BodyBudget {
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    /// For `bytes_max` bytes together.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
         Self {
             pieces: Arc::new(Semaphore::new(bytes_max / PIECE_BYTES)),
             bytes_max,
         }
     }
 
+    /// Bytes of all bodies together, at most.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// Lets a body grow to `len` bytes.
     ///
     /// # Errors
     /// There is no room for it now.
-    pub(crate) fn grow(&self, share: &mut BodyShare, len: usize) -> Result<(), BodiesTooLarge> {
+    pub(crate) fn grow(&self, share: &mut BodyShare, len: usize) -> Result<(), NoRoom> {
         let held = share.0.as_ref().map_or(0, |permit| permit.num_permits());
         let missing = (len / PIECE_BYTES).saturating_sub(held);
         if missing == 0 {
             return Ok(());
         }
-        let too_large = || BodiesTooLarge(self.bytes_max);
-        let missing = u32::try_from(missing).map_err(|_| too_large())?;
+        let missing = u32::try_from(missing).map_err(|_| NoRoom)?;
         let more = Arc::clone(&self.pieces).try_acquire_many_owned(missing);
-        let more = more.map_err(|_| too_large())?;
+        let more = more.map_err(|_| NoRoom)?;
         match &mut share.0 {
             Some(held) => held.merge(more),
             None => share.0 = Some(more),
