@@ -84,9 +84,11 @@ impl EngineShape {
         }
     }
 
-    /// One fits with its answer.
-    pub(crate) fn prompt_max(self) -> usize {
-        60
+    /// The longest of each prompt: all fit with their answers, and the KV of one is sent in several pieces where the pool
+    /// is large.
+    pub(crate) fn prompts_max(self) -> [usize; 3] {
+        let long = if self.total_tokens >= 2048 { 300 } else { 60 };
+        [60, 60, long]
     }
 
     /// Within this a worker lets go of a peer that is silent, also of one that had just registered.

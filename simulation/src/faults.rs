@@ -2,11 +2,14 @@
 
 use crate::network::{HostId, LinkQuality};
 use crate::plan::{ACTIVE, pick};
+use crate::software::{self, Shown};
 use crate::world::World;
 use parking_lot::Mutex;
+use pd_protocol::workers::WorkerSpec;
+use pd_router::Router;
 use rand::RngExt;
 use rand::rngs::StdRng;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +36,10 @@ pub(crate) enum Kind {
     ClockJump(Failing, i64),
     /// The process answers, but every request with an error, as when its device fails.
     Sicken(Failing),
+    /// The router is told to give the worker nothing new.
+    Cordon(Failing),
+    /// The router is told to forget the worker, and of it again.
+    Remove(Failing),
     /// The process dies, and has no memory to start with while it lasts.
     Starve(Failing),
     /// Nothing gets from one to the other.
@@ -72,11 +79,15 @@ pub(crate) struct Places {
     pub(crate) client: HostId,
     /// Asks when everything is well again.
     pub(crate) late_client: HostId,
+    pub(crate) stranger: HostId,
     pub(crate) ills: Ills,
+    pub(crate) shown: Shown,
+    /// Workers as the router has ever had them.
+    pub(crate) specs: Arc<Mutex<BTreeMap<usize, WorkerSpec>>>,
 }
 
 /// Kinds of faults, some of which are drawn more often.
-const KINDS: Range<u32> = 0..12;
+const KINDS: Range<u32> = 0..14;
 
 // === impl Fault ===
 
@@ -144,6 +155,8 @@ impl Fault {
             }
             9 => Kind::Sicken(worker(rng)),
             10 => Kind::Starve(worker(rng)),
+            11 => Kind::Cordon(worker(rng)),
+            12 => Kind::Remove(worker(rng)),
             _ => Kind::Terminate(process(rng)),
         };
         let lasts = *pick(rng, &[50, 500, 2_000, 8_000, 40_000, 60_000]);
@@ -157,7 +170,12 @@ impl Fault {
     pub(crate) fn hurts(&self, who: Failing) -> bool {
         match self.kind {
             Kind::Kill(failing) | Kind::PowerOff(failing) | Kind::Freeze(failing) => failing == who,
-            Kind::ClockJump(..) | Kind::Terminate(_) | Kind::Sicken(_) | Kind::Starve(_) => false,
+            Kind::ClockJump(..)
+            | Kind::Terminate(_)
+            | Kind::Sicken(_)
+            | Kind::Starve(_)
+            | Kind::Cordon(_)
+            | Kind::Remove(_) => false,
             Kind::CutOneWay(one, other)
             | Kind::Cut(one, other)
             | Kind::Worsen(one, other)
@@ -177,6 +195,12 @@ impl Fault {
             Kind::PowerOff(who) => world.host(places.of(who)).power_off(now),
             Kind::Freeze(who) => world.host(places.of(who)).freeze(until),
             Kind::Sicken(who) => places.ills.sick.insert(places.of(who)),
+            Kind::Cordon(who) => places.tell(world, who, |router, worker| {
+                let _ = router.set_cordoned(&worker.id, true);
+            }),
+            Kind::Remove(who) => places.tell(world, who, |router, worker| {
+                let _ = router.remove_worker(&worker.id);
+            }),
             Kind::Starve(who) => {
                 let host = places.of(who);
                 world.host(host).kill();
@@ -221,6 +245,13 @@ impl Fault {
             }
             Kind::Freeze(_) | Kind::ClockJump(..) | Kind::Reset(..) => {}
             Kind::Sicken(who) => places.ills.sick.remove(places.of(who)),
+            Kind::Cordon(who) => places.tell(world, who, |router, worker| {
+                let _ = router.set_cordoned(&worker.id, false);
+            }),
+            Kind::Remove(who) => places.tell(world, who, |router, worker| {
+                let added = router.add_worker(worker.clone());
+                added.expect("the router takes back what it had");
+            }),
             Kind::Starve(who) => {
                 places.ills.starved.remove(places.of(who));
                 world.boot(places.of(who));
@@ -257,7 +288,7 @@ impl Places {
     pub(crate) fn at_first(&self) -> Vec<HostId> {
         let workers = self.prefills.iter().chain(&self.decodes);
         workers
-            .chain([&self.router, &self.client])
+            .chain([&self.router, &self.client, &self.stranger])
             .copied()
             .collect()
     }
@@ -266,6 +297,24 @@ impl Places {
     pub(crate) fn worker(&self, nr: usize) -> HostId {
         let mut workers = self.prefills.iter().chain(&self.decodes);
         *workers.nth(nr).expect("there are so many workers")
+    }
+
+    /// Has the router do something about a worker, as its admin API does.
+    fn tell(&self, world: &mut World, who: Failing, act: impl FnOnce(&Router, &WorkerSpec)) {
+        let router = self.shown.lock().clone();
+        let specs = &mut *self.specs.lock();
+        let now = world.now;
+        world.host(self.router).act(now, || {
+            let Some(router) = router else {
+                return;
+            };
+            for worker in router.workers() {
+                specs.insert(software::nr_of(&worker.spec.url), worker.spec);
+            }
+            if let Some(worker) = specs.get(&self.of(who).0) {
+                act(&router, worker);
+            }
+        });
     }
 
     pub(crate) fn of(&self, who: Failing) -> HostId {

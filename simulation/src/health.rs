@@ -20,6 +20,8 @@ pub(crate) struct Health {
     /// Pairs of workers of which the first runs, and nothing can come from the second.
     silent: BTreeMap<(usize, usize), Duration>,
     looked_at: Duration,
+    /// What each worker had in flight when last seen, of those that get nothing new.
+    cordoned: BTreeMap<String, u64>,
 }
 
 const PEERS_INTERVAL: Duration = Duration::from_secs(1);
@@ -83,6 +85,20 @@ impl Health {
             {
                 let id = worker.spec.id;
                 return Err(format!("{id} is lost for {lost:?}, and said to serve"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A worker that is cordoned gets no new request.
+    pub(crate) fn are_spared(&mut self, router: &Router) -> Result<(), String> {
+        let workers = router.workers().into_iter();
+        let cordoned = workers.filter(|worker| worker.state == WorkerState::Cordoned);
+        let now = cordoned.map(|worker| (worker.spec.id, worker.in_flight));
+        let before = std::mem::replace(&mut self.cordoned, now.collect());
+        for (id, count) in &self.cordoned {
+            if before.get(id).is_some_and(|before| before < count) {
+                return Err(format!("{id} is cordoned, and got a request"));
             }
         }
         Ok(())

@@ -165,6 +165,16 @@ impl Host {
         }))
     }
 
+    /// Does something at once in its process, if that runs.
+    pub(crate) fn act(&mut self, now: Duration, act: impl FnOnce()) {
+        let _entered = self.enter();
+        if let Some(running) = &self.running {
+            libc::set_now(now, self.skew_ms);
+            let _guard = running.runtime.enter();
+            act();
+        }
+    }
+
     /// Runs its tasks until `to`.
     pub(crate) fn run(&mut self, to: Duration) {
         if self.frozen_until.is_some_and(|thaw| to < thaw) {

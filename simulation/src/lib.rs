@@ -21,6 +21,7 @@ mod plan;
 mod reference;
 mod scenario;
 mod software;
+mod stranger;
 mod sweep;
 mod trace;
 mod worker;

@@ -117,6 +117,12 @@ impl Network {
         id
     }
 
+    /// Ports at which a host listens.
+    pub(crate) fn open_ports(&self, host: HostId) -> Vec<u16> {
+        let state = self.state.lock();
+        state.hosts[host.0].listeners.keys().copied().collect()
+    }
+
     pub(crate) fn note(&self, entry: &(impl Debug + Hash)) {
         let state = &mut *self.state.lock();
         state.trace.note(state.now, entry);

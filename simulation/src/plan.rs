@@ -22,6 +22,8 @@ pub(crate) struct Plan {
     pub(crate) queue_size: usize,
     /// `None`: by what the workers say that they run, and none while there are none.
     pub(crate) in_flight_max: Option<usize>,
+    /// Of the router's clients.
+    pub(crate) connections_max: u32,
     /// How long a router that is asked to end still takes requests.
     shutdown_delay: Duration,
     pub(crate) request_timeout: Duration,
@@ -32,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) faults: Vec<Fault>,
     pub(crate) stand_in: StandIn,
     pub(crate) log: Log,
+    /// How often a stranger tries.
+    pub(crate) strange: u32,
     latency: Duration,
     jitter: Duration,
     loss: f64,
@@ -49,6 +53,8 @@ pub(crate) struct Probes {
 
 /// Requests and faults begin within this.
 pub(crate) const ACTIVE: Duration = Duration::from_secs(20);
+/// Tries of a stranger.
+const STRANGE: [u32; 4] = [0, 0, 0, 60];
 /// Requests of one seed, at most.
 const ASKS_MAX: usize = 40;
 /// Share of seeds with engines.
@@ -88,6 +94,7 @@ impl Plan {
         let (prefills, decodes) = (rng.random_range(1..=3), rng.random_range(1..=3));
         let queue_size = *pick(rng, &[1, 4, 100, 100]);
         let in_flight_max = *pick(rng, &[Some(1), Some(3), Some(64), None, None]);
+        let connections_max = *pick(rng, &[16_384, 16_384, 8]);
         let shutdown_delay = Duration::from_secs(*pick(rng, &[0, 2, 5]));
         let request_timeout = Duration::from_secs(*pick(rng, &[8, 20, 60]));
         let probes = Probes {
@@ -122,8 +129,10 @@ impl Plan {
             engines,
             prefills,
             decodes,
+            connections_max,
             router_flags: router_flags(
                 rng,
+                connections_max,
                 (queue_size, in_flight_max),
                 request_timeout,
                 shutdown_delay,
@@ -142,6 +151,7 @@ impl Plan {
                 running_max: *pick(rng, &[1, 16]),
             },
             log: Log::draw(rng),
+            strange: *pick(rng, &STRANGE),
             latency: Duration::from_micros(*pick(rng, &[30, 100, 500, 5_000, 30_000])),
             jitter: Duration::from_micros(*pick(rng, &[0, 50, 500, 20_000])),
             loss: *pick(rng, &[0.0, 0.0, 0.001, 0.02]),
@@ -181,6 +191,7 @@ pub(crate) fn pick<'a, T>(rng: &mut StdRng, of: &'a [T]) -> &'a T {
 
 fn router_flags(
     rng: &mut StdRng,
+    connections_max: u32,
     (queue_size, in_flight_max): (usize, Option<usize>),
     request_timeout: Duration,
     shutdown_delay: Duration,
@@ -198,10 +209,7 @@ fn router_flags(
             "--shutdown-delay-secs",
             shutdown_delay.as_secs().to_string(),
         ),
-        (
-            "--max-connections",
-            pick(rng, &[16_384, 16_384, 8]).to_string(),
-        ),
+        ("--max-connections", connections_max.to_string()),
         (
             "--request-timeout-secs",
             request_timeout.as_secs().to_string(),

@@ -11,8 +11,6 @@ pub(crate) type Known = (Vec<u64>, Vec<u64>);
 
 /// Tokens of an answer, at most.
 const ANSWER_MAX: usize = 40;
-/// Prompts of a seed whose answers are computed.
-const COMPUTED: usize = 3;
 const COMPUTED_ANSWER_MAX: usize = 40;
 
 fn prompt(rng: &mut StdRng, len_max: usize) -> Vec<u64> {
@@ -35,7 +33,7 @@ pub(crate) fn counted(rng: &mut StdRng) -> Vec<Known> {
 pub(crate) fn computed(rng: &mut StdRng, shape: EngineShape) -> Vec<Known> {
     let config = shape.config(DisaggregationMode::Unified);
     let (engine, mut scheduler) = Engine::start_by_turns(config).expect("the tiny model is served");
-    let prompts = (0..COMPUTED).map(|_| prompt(rng, shape.prompt_max()));
+    let prompts = shape.prompts_max().map(|len_max| prompt(rng, len_max));
     let known = prompts.map(|prompt| {
         let request = engine::request(&prompt, COMPUTED_ANSWER_MAX, None);
         let mut stream = engine.submit(request).expect("it fits");
@@ -48,5 +46,5 @@ pub(crate) fn computed(rng: &mut StdRng, shape: EngineShape) -> Vec<Known> {
         }
         (prompt, answer)
     });
-    known.collect()
+    known.into()
 }

@@ -115,6 +115,8 @@ impl Scenario {
         let client = world.add(software::of_client(&plan, &answers));
         let late_answers = Answers::default();
         let late_client = world.add(software::of_late_client(&plan, &late_answers));
+        let network = Arc::clone(&world.network);
+        let stranger = world.add(software::of_stranger(&plan, &network));
         Self {
             plan,
             world,
@@ -124,7 +126,10 @@ impl Scenario {
                 decodes,
                 client,
                 late_client,
+                stranger,
                 ills: workers.ills.clone(),
+                shown: Arc::clone(&router),
+                specs: Arc::default(),
             },
             router,
             answers,
@@ -273,6 +278,7 @@ impl Scenario {
             if let Some(router) = router.filter(|_| runs) {
                 invariants::bounded(&router, &self.plan, now)?;
                 self.health.is_truth(&router, &self.plan, now)?;
+                self.health.are_spared(&router)?;
             }
         }
         Ok(())

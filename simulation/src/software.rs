@@ -4,8 +4,9 @@ use crate::client::{self, Answers, Ask};
 use crate::engine;
 use crate::faults::Ills;
 use crate::host::Software;
-use crate::network::HostId;
+use crate::network::{HostId, Network};
 use crate::plan::Plan;
+use crate::stranger;
 use crate::worker::{self, Kv};
 use clap::Parser;
 use futures_util::FutureExt;
@@ -138,6 +139,20 @@ pub(crate) fn of_client(plan: &Plan, answers: &Answers) -> Software {
     let limit = plan.request_timeout + CLIENT_SLACK;
     let answers = Arc::clone(answers);
     Box::new(move |_| client::run(router, asks.clone(), limit, Arc::clone(&answers)).boxed())
+}
+
+pub(crate) fn of_stranger(plan: &Plan, network: &Arc<Network>) -> Software {
+    let (seed, tries) = (plan.seed, plan.strange);
+    let workers = plan.prefills + plan.decodes;
+    // Where places are few, a stranger may take them.
+    let hosts = if plan.connections_max > tries {
+        workers + 1
+    } else {
+        workers
+    };
+    let hosts: Vec<_> = (0..hosts).map(|nr| (HostId(nr), address(nr))).collect();
+    let network = Arc::clone(network);
+    Box::new(move |_| stranger::run(Arc::clone(&network), hosts.clone(), seed, tries).boxed())
 }
 
 pub(crate) fn of_late_client(plan: &Plan, answers: &Answers) -> Software {

@@ -1,17 +1,18 @@
-//! What comes in on decode. `locate_frame` (tcp) and `locate_chunk` (shm) say where bytes go: always derived
+//! What comes in on decode. `locate_frame` (tcp) and `locate_pulled` (shm) say where bytes go: always derived
 //! from what this side offered, never from addresses that a peer names. What is in place is counted:
 //! `part_arrived` a frame or a chunk, `rank_arrived` (rdma) all of a prefill rank at once. With the last of it
 //! `complete` checks the metadata row, sets `Success` and reports it to prefill.
+
+mod pulled;
+mod written;
 
 use super::DecodeSide;
 use super::prefill_peer::PrefillPeer;
 use super::room::{Arrival, ReceiverRoom};
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
-use crate::items;
-use crate::memory::{DeviceMemory, device_of};
 use crate::plan::OwnedTail;
-use crate::plan::{CopyRange, Span, Tail};
+use crate::plan::{CopyRange, Span};
 use crate::transport::incoming::{InboundRooms, IncomingPart};
 use crate::transport::tcp::frame::FrameHeader;
 use pd_protocol::control::{ChunkReady, ControlMessage, SessionId, Status};
@@ -81,42 +82,7 @@ impl InboundRooms for DecodeSide {
     }
 
     fn locate_chunk(self: Arc<Self>, ready: &ChunkReady) -> Option<IncomingPart> {
-        let announced = Announced {
-            room: ready.room,
-            generation: ready.generation,
-            session_id: &ready.session_id,
-            first_page: ready.first_page,
-            page_count: ready.page_indices.len(),
-            last: ready.last.is_some(),
-        };
-        let offered = self.offered(&announced)?;
-        let checked = check_source(&offered.peer, ready, &offered);
-        let Offered {
-            room,
-            peer,
-            pages,
-            tail,
-            ..
-        } = offered;
-        if let Err(what) = checked {
-            let message = format!("room {}: prefill offers {what}", room.id);
-            self.fail(&room, FailureReason::peer(message));
-            return None;
-        }
-        let mut copies = peer.plan.page_ranges(&ready.page_indices, &pages);
-        let parts = peer.plan.page_parts(pages.len());
-        peer.remote
-            .metrics
-            .planned(peer.remote.transport, parts, copies.len());
-        if let (Some(tail), Some(last)) = (&tail, ready.last) {
-            let src = Tail {
-                state_indices: &ready.state_indices,
-                metadata_buffer_index: last.metadata_buffer_index,
-            };
-            copies.extend(peer.plan.tail_ranges(src, tail.as_tail()));
-        }
-        let bytes = copies.iter().map(|copy| copy.len).sum();
-        Some(announced.incoming(room, bytes, Vec::new(), copies))
+        self.locate_pulled(ready)
     }
 
     fn peer_lost(self: Arc<Self>, session_id: &SessionId, reason: &FailureReason) {
@@ -188,40 +154,6 @@ impl DecodeSide {
         }
     }
 
-    /// All that a prefill rank writes of the room is in place (rdma); the bytes may be here before the report
-    /// that they were on their way.
-    pub(crate) fn rank_arrived(self: &Arc<Self>, room: &Arc<ReceiverRoom>, session_id: &SessionId) {
-        let arrival = {
-            let mut state = room.state.lock();
-            let peer = state
-                .source(session_id)
-                .map(|source| Arc::clone(&source.peer));
-            let (Some(peer), Some(offer)) = (peer, &state.offer) else {
-                return;
-            };
-            let pages = offer.page_indices.len();
-            let tail = peer.plan.dst_tail_spans(Tail {
-                state_indices: &offer.state_indices,
-                metadata_buffer_index: offer.metadata_buffer_index,
-            });
-            let tail: u64 = tail.iter().map(|span| span.len).sum();
-            let bytes = peer.plan.page_bytes() * pages as u64 + tail;
-            peer.remote.metrics.moved(peer.remote.transport, bytes);
-            // The report that it begins to send may have been lost.
-            peer.proven.store(true, Ordering::Relaxed);
-            state.count_arrival(session_id, (0, pages), true, bytes)
-        };
-        room.progress.advance(KvPoll::Transferring);
-        // A device does not see what NICs wrote before a flush; one flush covers all of it.
-        let flushed = device_of(self.regions()).map_or(Ok(()), DeviceMemory::flush);
-        if let Err(reason) = flushed {
-            let message = format!("room {}: {reason}", room.id);
-            self.fail(room, FailureReason::device(message));
-            return;
-        }
-        self.on_arrival(room, arrival);
-    }
-
     /// Every part of every prefill rank is in place: the row must be this room's.
     fn complete(self: &Arc<Self>, room: &Arc<ReceiverRoom>) {
         if let Some(point @ FaultPoint::Transfer) = room.fault_point {
@@ -280,16 +212,4 @@ impl Announced<'_> {
             copies,
         }
     }
-}
-
-/// What a chunk names must lie within the memory that prefill described, and be as much as decode offered.
-fn check_source(peer: &PrefillPeer, ready: &ChunkReady, offered: &Offered) -> Result<(), String> {
-    let layout = &peer.layout;
-    items::check_pages(layout, &ready.page_indices)?;
-    let (Some(last), Some(tail)) = (ready.last, &offered.tail) else {
-        return Ok(());
-    };
-    items::check_row(layout, last.metadata_buffer_index)?;
-    items::check_states(layout, &ready.state_indices, offered.request_pages)?;
-    items::check_equal(layout, &ready.state_indices, &tail.state_indices)
 }

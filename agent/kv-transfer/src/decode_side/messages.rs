@@ -7,9 +7,7 @@ use crate::control::outbox::Outbox;
 use crate::failure::FailureReason;
 use pd_identity::PeerId;
 use pd_protocol::KvPoll;
-use pd_protocol::control::{
-    Abort, AbortAck, ChunkReady, ControlMessage, RegisterAck, SessionId, Status,
-};
+use pd_protocol::control::{Abort, AbortAck, ControlMessage, RegisterAck, SessionId, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -62,19 +60,6 @@ impl DecodeSide {
 
     pub(super) fn peer(&self, session_id: &SessionId) -> Option<Arc<PrefillPeer>> {
         self.peers.lock().get(session_id).cloned()
-    }
-
-    fn on_chunk_ready(self: &Arc<Self>, ready: ChunkReady) {
-        let Some(peer) = self.peer(&ready.session_id) else {
-            return;
-        };
-        let (id, generation) = (ready.room, ready.generation);
-        if let Err(reason) = peer.inbound.on_offer(ready)
-            && let Some(room) = self.open_room(id)
-            && room.generation == generation
-        {
-            self.fail(&room, reason);
-        }
     }
 
     fn on_status(self: &Arc<Self>, status: Status) {

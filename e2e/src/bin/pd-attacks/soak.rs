@@ -13,11 +13,11 @@ use tokio::time::{Instant, sleep, timeout};
 /// Memory may grow by this much after the warm-up.
 const GROWTH_BYTES_MAX: u64 = 24 << 20;
 const MINUTE: Duration = Duration::from_secs(60);
-/// After the last attack, everything that it opened is closed within this.
-const SETTLED_WITHIN: Duration = Duration::from_secs(400);
-/// What no longer changes for so long is settled: an idle connection is kept for less.
-const SETTLED_FOR: Duration = Duration::from_secs(100);
-const SETTLED_INTERVAL: Duration = Duration::from_secs(4);
+/// After this, everything that an attack opened is closed: an idle connection is kept for less.
+const SETTLED_WITHIN: Duration = Duration::from_secs(100);
+/// Rest is measured for so long.
+const RESTS_FOR: Duration = Duration::from_secs(60);
+const REST_INTERVAL: Duration = Duration::from_secs(4);
 /// No attack of this size takes longer.
 const ATTACK_LIMIT: Duration = Duration::from_secs(300);
 
@@ -109,27 +109,26 @@ pub(crate) async fn run(args: SoakArgs) -> Result<()> {
     stand.end().await
 }
 
-/// What each holds while two clients ask, once no descriptor and no thread has come or gone for a while.
+/// What each holds at rest, while two clients ask: the fewest descriptors and threads of some minutes, since a request may
+/// need one more for a moment, and the memory at their end.
 async fn settled(stand: &Stand, url: &str) -> Result<Vec<Usage>> {
-    let counts = |usage: &[Usage]| -> Vec<_> {
-        let counts = usage.iter().map(|usage| (usage.descriptors, usage.threads));
-        counts.collect()
-    };
     let began = Instant::now();
-    let (mut last, mut since) = (Vec::new(), began);
-    while began.elapsed() < SETTLED_WITHIN {
+    let mut least: Vec<Usage> = Vec::new();
+    while began.elapsed() < SETTLED_WITHIN + RESTS_FOR {
         let probe = Probe::start(url, &stand.known);
-        sleep(SETTLED_INTERVAL).await;
-        let now = stand.usage()?;
+        sleep(REST_INTERVAL).await;
+        let mut now = stand.usage()?;
         probe.stop().await;
-        if counts(&last) != counts(&now) {
-            since = Instant::now();
-        } else if since.elapsed() >= SETTLED_FOR {
-            return Ok(now);
+        if began.elapsed() < SETTLED_WITHIN {
+            continue;
         }
-        last = now;
+        for (now, least) in now.iter_mut().zip(&least) {
+            now.descriptors = now.descriptors.min(least.descriptors);
+            now.threads = now.threads.min(least.threads);
+        }
+        least = now;
     }
-    bail!("descriptors or threads still come and go: {last:?}")
+    Ok(least)
 }
 
 fn line(at: Duration, usage: &[Usage]) -> String {
