@@ -83,6 +83,10 @@ simulate: rust ## A deployment in one deterministic process, with faults; SEEDS=
 	@cargo build -q --config simulation/profile.toml $(DEV_SET) --bin pd-simulation
 	@$(dir $(RELEASE))debug/pd-simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),10000))
 
+.PHONY: coverage
+coverage: rust ## Lines of the product that seeds of the simulation run, by folder; SEEDS=1000
+	@scripts/coverage.sh $(or $(SEEDS),1000) $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/coverage
+
 .PHONY: planted
 planted: rust ## Each fault of simulation/planted in a copy of the tree, which seeds must find; SEEDS=1000, ONLY="01 02" for some
 	@scripts/planted.sh $(or $(SEEDS),1000) $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/planted "$(ONLY)"

@@ -7,6 +7,7 @@ use axum::Router;
 use axum::serve::ListenerExt;
 use pd_http::{Limits, ListenerMetrics, connections_for, serve_peers};
 use pd_identity::{Clients, Peers};
+use pd_net::{KeepAlive, set_kernel_keepalive};
 use pd_protocol::Role;
 use std::net::{IpAddr, SocketAddr};
 use tokio::net::TcpListener;
@@ -96,10 +97,11 @@ pub(crate) async fn serve(
     metrics: ListenerMetrics,
     end: CancellationToken,
 ) {
-    // Events are small and must not be delayed to share packets.
+    // Events are small and must not be delayed to share packets. A router that has vanished waits for nothing.
     let listener = listener.tap_io(|stream| {
-        if let Err(why) = stream.set_nodelay(true) {
-            tracing::debug!("cannot set TCP_NODELAY: {why}");
+        let tuned = stream.set_nodelay(true);
+        if let Err(why) = tuned.and_then(|()| set_kernel_keepalive(stream, KeepAlive::PROCESSES)) {
+            tracing::debug!("cannot set the options of a connection: {why}");
         }
     });
     let limits = Limits {

@@ -13,7 +13,7 @@ pub mod simulation;
 
 #[cfg(feature = "simulation")]
 pub use either::{OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream};
-pub use options::{KeepAlive, set_keepalive, set_send_buffer_size};
+pub use options::{KeepAlive, set_keepalive, set_kernel_keepalive, set_send_buffer_size};
 #[cfg(not(feature = "simulation"))]
 pub use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 #[cfg(not(feature = "simulation"))]

@@ -17,6 +17,14 @@ const KEEPALIVE: KeepAlive = KeepAlive {
     idle: Duration::from_secs(3),
     interval: Duration::from_secs(1),
     vanished_after: Duration::from_secs(6),
+    bounds_sent: true,
+};
+/// A client whose host has vanished gives back what its request holds; one on a bad path has a minute.
+const CLIENT_KEEPALIVE: KeepAlive = KeepAlive {
+    idle: Duration::from_secs(30),
+    interval: Duration::from_secs(10),
+    vanished_after: Duration::from_secs(60),
+    bounds_sent: false,
 };
 
 /// Opens a connection to a worker.
@@ -38,11 +46,12 @@ pub(crate) async fn listen(host: &str, port: u16) -> io::Result<TcpListener> {
     bound
 }
 
-/// With Nagle's algorithm on, the first token of a stream on a kept connection would wait for the
-/// client's delayed acknowledgement, 40 ms.
-pub(crate) fn no_delay(stream: &mut TcpStream) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "cannot set TCP_NODELAY");
+/// Sets the options of a client's connection. With Nagle's algorithm on, the first token of a stream on a kept connection
+/// would wait for the client's delayed acknowledgement, 40 ms.
+pub(crate) fn tune(stream: &mut TcpStream) {
+    let tuned = stream.set_nodelay(true);
+    if let Err(error) = tuned.and_then(|()| set_keepalive(stream, CLIENT_KEEPALIVE)) {
+        tracing::debug!(%error, "cannot set the options of a connection");
     }
 }
 

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::config::{Config, HostPort};
 use crate::discovery::{self, DiscoveryError};
 use crate::metrics::Metrics;
-use crate::net::{self, TcpListener, no_delay};
+use crate::net::{self, TcpListener, tune};
 use crate::reload::Reloaded;
 use crate::router::Router;
 use crate::tls::{TlsError, TlsListener};
@@ -147,7 +147,7 @@ impl Server {
         let stop = CancellationToken::new();
         let mut serving = match self.tls {
             None => {
-                let listener = self.api.tap_io(no_delay);
+                let listener = self.api.tap_io(tune);
                 spawn_api(&self.router, listener, self.connections, &stop)
             }
             Some(tls) => {
@@ -252,7 +252,7 @@ fn spawn_admin_and_metrics(
     };
     let routes = admin::routes(Arc::clone(router));
     let counted = (limits, router.metrics.connections("admin"));
-    let listener = serve(admin.tap_io(no_delay), routes, counted, end.clone());
+    let listener = serve(admin.tap_io(tune), routes, counted, end.clone());
     spawn_listener(&router.vitals, "admin listener", &end, listener);
     if let Some(listener) = prometheus {
         let routes = api::metrics_routes(Arc::clone(router));

@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::serve::ListenerExt;
 use axum::{Json, Router};
 use futures_util::stream;
 use pd_engine::engine::{
@@ -184,6 +185,7 @@ pub(crate) async fn run(
         });
     let listener = TcpListener::bind(("0.0.0.0", PORT)).await;
     let listener = listener.expect("the port is free after a boot");
+    let listener = listener.tap_io(worker::tune);
     let counted = (Limits::default(), ListenerMetrics::default());
     let drained = CancellationToken::new();
     let serving = serve(listener, app, counted, drained.clone());

@@ -17,9 +17,11 @@ const PAUSE_MAX_MS: u64 = 400;
 /// How long it waits for an answer.
 const PATIENCE_MAX_MS: u64 = 12_000;
 /// Requests of no peer's.
-const REQUESTS: [&str; 11] = [
+const REQUESTS: [&str; 13] = [
     "POST /generate HTTP/1.1\r\nhost: a\r\n",
     "POST /generate HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{",
+    "POST /generate HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999\r\n\r\n{}",
+    "POST /generate HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 99999999\r\n\r\n",
     "GET / HTTP/9.9\r\n\r\n",
     "GET /route HTTP/1.1\r\nhost: a\r\n\r\n",
     "GET /route?prefill_dp_rank=7&prefill_cp_rank=0&target_tp_rank=0&target_pp_rank=0 HTTP/1.1\r\nhost: a\r\n\r\n",

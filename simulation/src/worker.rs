@@ -7,11 +7,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::serve::ListenerExt;
 use axum::{Json, Router};
 use futures_util::stream;
 use parking_lot::Mutex;
 use pd_http::{Limits, ListenerMetrics, serve};
-use pd_net::TcpListener;
+use pd_net::{KeepAlive, TcpListener, TcpStream, set_keepalive};
 use pd_protocol::Role;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -68,8 +69,15 @@ pub(crate) async fn run(
         .with_state(worker);
     let listener = TcpListener::bind(("0.0.0.0", PORT)).await;
     let listener = listener.expect("the port is free after a boot");
+    let listener = listener.tap_io(tune);
     let counted = (Limits::default(), ListenerMetrics::default());
     serve(listener, app, counted, ends).await;
+}
+
+/// Sets the options of a router's connection, as the agent does.
+pub(crate) fn tune(stream: &mut TcpStream) {
+    let tuned = set_keepalive(stream, KeepAlive::PROCESSES);
+    tuned.expect("a simulated connection takes it");
 }
 
 /// The `nr`th token of the answer to a prompt.

@@ -29,6 +29,7 @@ const KEEPALIVE: KeepAlive = KeepAlive {
     idle: Duration::from_secs(3),
     interval: Duration::from_secs(1),
     vanished_after: Duration::from_secs(6),
+    bounds_sent: true,
 };
 
 /// Bytes that a data connection hands to the kernel ahead of its peer, which the kernel doubles for its

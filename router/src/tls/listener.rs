@@ -3,7 +3,7 @@
 
 use crate::clock::timeout;
 use crate::metrics::{HandshakeFault, Metrics};
-use crate::net::{TcpListener, TcpStream, no_delay};
+use crate::net::{TcpListener, TcpStream, tune};
 use crate::reload::Reloaded;
 use axum::serve::Listener;
 use rustls::ServerConfig;
@@ -55,7 +55,7 @@ impl TlsListener {
 
     fn begin(&mut self, mut tcp: TcpStream, client: SocketAddr) {
         self.make_room();
-        no_delay(&mut tcp);
+        tune(&mut tcp);
         let acceptor = TlsAcceptor::from(self.config.get());
         let handshake = async move {
             match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(tcp)).await {
