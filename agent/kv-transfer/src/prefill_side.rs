@@ -10,6 +10,7 @@
 
 mod decode_peer;
 mod messages;
+mod pulled;
 pub(crate) mod room;
 mod sending;
 mod table;

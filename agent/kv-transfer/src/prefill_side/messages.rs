@@ -11,13 +11,13 @@ use crate::control::outbox::Outbox;
 use crate::failure::FailureReason;
 use crate::items;
 use crate::plan::{End, TransferPlan};
-use crate::transport::outgoing::{OutboundEvents, OutboundPeer, OutboundRoom};
+use crate::transport::outgoing::{OutboundEvents, OutboundPeer};
 use pd_identity::PeerId;
 use pd_protocol::KvPoll;
 use pd_protocol::Transport;
 use pd_protocol::compat::{KvMeaning, check_pair};
 use pd_protocol::control::{
-    Abort, AbortAck, ChunkDone, ControlMessage, KvArgsRegisterInfo, RegisterAck, SessionId, Status,
+    Abort, AbortAck, ControlMessage, KvArgsRegisterInfo, RegisterAck, SessionId, Status,
     TransferInfo,
 };
 use std::sync::{Arc, Weak};
@@ -72,7 +72,7 @@ impl PrefillSide {
         }
     }
 
-    fn peer(&self, id: &SessionId) -> Option<Arc<DecodePeer>> {
+    pub(super) fn peer(&self, id: &SessionId) -> Option<Arc<DecodePeer>> {
         let peer = self.peers.lock().get(id).cloned();
         if peer.is_none() {
             tracing::debug!(%id, "dropped a message of an ended session");
@@ -256,23 +256,6 @@ impl PrefillSide {
         {
             room.succeed();
         }
-    }
-
-    fn on_chunk_done(&self, done: &ChunkDone) {
-        let Some(room) = self.open_room(done.room) else {
-            return;
-        };
-        if !room.is_joined_by(&done.session_id, done.generation) {
-            return;
-        }
-        if let Some(peer) = self.peer(&done.session_id) {
-            peer.remote.metrics.moved(Transport::Shm, done.bytes);
-        }
-        room.report(
-            done.bytes,
-            Duration::from_nanos(done.duration_ns),
-            done.last,
-        );
     }
 
     fn on_abort(&self, abort: Abort) {

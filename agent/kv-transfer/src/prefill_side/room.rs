@@ -11,7 +11,7 @@ use crate::metrics::FenceMetrics;
 use crate::progress::Progress;
 use crate::sender::ChunkReport;
 use crate::transport::outgoing::OutboundRoom;
-use crate::transport::shm::lease::{Lease, LeaseTable};
+use crate::transport::shm::lease::Lease;
 use parking_lot::Mutex;
 use pd_protocol::control::{Generation, SessionId, TransferInfo};
 use pd_protocol::{BootstrapRoom, KvPoll};
@@ -219,16 +219,5 @@ impl SenderState {
     /// Every decode rank has everything, and the last chunk was handed over.
     pub(crate) fn is_done(&self) -> bool {
         self.last_sent && self.destinations.iter().all(|d| d.done || d.info.is_dummy)
-    }
-
-    /// The room's lease, taken at its first pulled chunk: `(index, value)`.
-    pub(super) fn hold_lease(
-        lease: &mut Option<Lease>,
-        table: &Arc<LeaseTable>,
-    ) -> Option<(u32, u64)> {
-        if lease.is_none() {
-            *lease = table.take();
-        }
-        lease.as_ref().map(|lease| (lease.idx, lease.value))
     }
 }
