@@ -36,9 +36,9 @@ pub(crate) enum Kind {
     ClockJump(Failing, i64),
     /// The process answers, but every request with an error, as when its device fails.
     Sicken(Failing),
-    /// The router is told to give the worker nothing new.
+    /// The router gives the worker nothing new.
     Cordon(Failing),
-    /// The router is told to forget the worker, and of it again.
+    /// The router forgets the worker, and gets it back.
     Remove(Failing),
     /// The process dies, and has no memory to start with while it lasts.
     Starve(Failing),
@@ -195,10 +195,10 @@ impl Fault {
             Kind::PowerOff(who) => world.host(places.of(who)).power_off(now),
             Kind::Freeze(who) => world.host(places.of(who)).freeze(until),
             Kind::Sicken(who) => places.ills.sick.insert(places.of(who)),
-            Kind::Cordon(who) => places.tell(world, who, |router, worker| {
+            Kind::Cordon(who) => places.have_router(world, who, |router, worker| {
                 let _ = router.set_cordoned(&worker.id, true);
             }),
-            Kind::Remove(who) => places.tell(world, who, |router, worker| {
+            Kind::Remove(who) => places.have_router(world, who, |router, worker| {
                 let _ = router.remove_worker(&worker.id);
             }),
             Kind::Starve(who) => {
@@ -245,10 +245,10 @@ impl Fault {
             }
             Kind::Freeze(_) | Kind::ClockJump(..) | Kind::Reset(..) => {}
             Kind::Sicken(who) => places.ills.sick.remove(places.of(who)),
-            Kind::Cordon(who) => places.tell(world, who, |router, worker| {
+            Kind::Cordon(who) => places.have_router(world, who, |router, worker| {
                 let _ = router.set_cordoned(&worker.id, false);
             }),
-            Kind::Remove(who) => places.tell(world, who, |router, worker| {
+            Kind::Remove(who) => places.have_router(world, who, |router, worker| {
                 let added = router.add_worker(worker.clone());
                 added.expect("the router takes back what it had");
             }),
@@ -300,7 +300,7 @@ impl Places {
     }
 
     /// Has the router do something about a worker, as its admin API does.
-    fn tell(&self, world: &mut World, who: Failing, act: impl FnOnce(&Router, &WorkerSpec)) {
+    fn have_router(&self, world: &mut World, who: Failing, act: impl FnOnce(&Router, &WorkerSpec)) {
         let router = self.shown.lock().clone();
         let specs = &mut *self.specs.lock();
         let now = world.now;
