@@ -160,7 +160,5 @@ pub(crate) fn of_late_client(plan: &Plan, answers: &Answers) -> Software {
     let asks = plan.late_asks.clone();
     let limit = plan.request_timeout + CLIENT_SLACK;
     let answers = Arc::clone(answers);
-    Box::new(move |_| {
-        client::run_in_turn(router, asks.clone(), limit, Arc::clone(&answers)).boxed()
-    })
+    Box::new(move |_| client::run_next(router, asks.clone(), limit, Arc::clone(&answers)).boxed())
 }
