@@ -1,6 +1,6 @@
 //! State of the HTTP routes: the loaded model, in a slot that is empty during loading.
 
-mod body_limit;
+pub(crate) mod body_limit;
 mod text_threads;
 
 use crate::gpu::sampler::GpuSampler;
@@ -43,7 +43,7 @@ pub(crate) struct App {
     pub(crate) transport_report: TransportReport,
     /// Of a request, if the command line says.
     body_bytes_max: Option<usize>,
-    /// Of all requests that are read or parsed.
+    /// Of all requests until their texts are tokens.
     pub(crate) body_budget: BodyBudget,
     service: OnceLock<Service>,
 }
@@ -62,6 +62,8 @@ pub(crate) struct AppSpec {
     pub(crate) metrics: HttpMetrics,
     /// Of a request; the model says without.
     pub(crate) body_bytes_max: Option<usize>,
+    /// Of all requests together.
+    pub(crate) bodies_bytes_max: usize,
 }
 
 // === impl Service ===
@@ -162,6 +164,7 @@ impl App {
             peers,
             metrics,
             body_bytes_max,
+            bodies_bytes_max,
         } = spec;
         metrics.show_keys(&peers);
         Self {
@@ -174,7 +177,7 @@ impl App {
             gpus,
             peers,
             body_bytes_max,
-            body_budget: BodyBudget::new(body_limit::all_together(body_bytes_max)),
+            body_budget: BodyBudget::new(bodies_bytes_max),
             transport_report: TransportReport::default(),
             service: OnceLock::new(),
         }
@@ -197,3 +200,6 @@ impl App {
         self.service.get().ok_or_else(loading)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -13,6 +13,7 @@ use crate::http::metrics::HttpMetrics;
 use crate::listeners::{Listeners, Ports, serve};
 use crate::lost_threads::LostThreads;
 use crate::peers;
+use crate::service::body_limit::all_together;
 use crate::service::{App, AppSpec, Service};
 use anyhow::{Context, Result};
 use pd_engine::engine::{Engine, EngineConfig, EngineInfo};
@@ -130,6 +131,7 @@ fn app_spec(args: &Args, ports: Ports, peers: Peers, metrics: HttpMetrics) -> Ap
         peers,
         metrics,
         body_bytes_max: args.server.max_body_bytes,
+        bodies_bytes_max: all_together(args.server.max_body_bytes),
     }
 }
 

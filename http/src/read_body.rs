@@ -5,10 +5,9 @@ use crate::body_budget::{BodyBudget, BodyShare};
 use crate::refused::discard;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, EXPECT};
+use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
-use std::time::Duration;
 
 /// A whole body. It counts against the budget while `share` is held.
 #[derive(Debug)]
@@ -24,10 +23,8 @@ pub enum BodyError {
     TooLarge,
     /// The bodies of other requests leave no room for it.
     NoRoom,
-    /// Nothing of it came for so long.
-    Stalled(Duration),
-    /// Its client broke off.
-    Broke(axum::Error),
+    /// It did not come to its end: 408 where nothing came for too long, 400 where its client broke off.
+    Incomplete { status: StatusCode, why: String },
 }
 
 /// Reads a request's body. One that is larger than `bytes_max` is refused before it is read, or where its length is not
@@ -54,10 +51,7 @@ pub async fn read_body(
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| match stalled(&error) {
-            Some(stalled) => BodyError::Stalled(stalled.limit),
-            None => BodyError::Broke(error),
-        })?;
+        let frame = frame.map_err(|error| incomplete(&error))?;
         let Ok(data) = frame.into_data() else {
             continue;
         };
@@ -91,4 +85,15 @@ pub async fn read_body(
 fn announced_len(headers: &HeaderMap) -> Option<u64> {
     let len = headers.get(CONTENT_LENGTH)?;
     len.to_str().ok()?.parse().ok()
+}
+
+fn incomplete(error: &axum::Error) -> BodyError {
+    let (status, why) = match stalled(error) {
+        Some(stalled) => (StatusCode::REQUEST_TIMEOUT, stalled.to_string()),
+        None => (
+            StatusCode::BAD_REQUEST,
+            format!("the body broke off: {error}"),
+        ),
+    };
+    BodyError::Incomplete { status, why }
 }

@@ -52,14 +52,7 @@ fn refused(error: BodyError, limit: usize) -> ApiError {
                 "the bodies of other requests leave no room for this one; try again later";
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("bodies_too_large")
         }
-        BodyError::Stalled(limit) => {
-            let message = format!("nothing of the body came for {limit:?}");
-            ApiError::new(StatusCode::REQUEST_TIMEOUT, message)
-        }
-        BodyError::Broke(error) => {
-            let message = format!("the body broke off: {error}");
-            ApiError::new(StatusCode::BAD_REQUEST, message)
-        }
+        BodyError::Incomplete { status, why } => ApiError::new(status, why),
     }
 }
 

@@ -22,13 +22,15 @@ use tokio::time::Instant;
 
 pub(crate) async fn generate(
     State(app): State<Arc<App>>,
-    JsonBody(body, _share): JsonBody<GenerateBody>,
+    JsonBody(body, share): JsonBody<GenerateBody>,
 ) -> Result<Response, ApiError> {
     let started = Instant::now();
     let service = app.service()?;
     let stream = body.stream.unwrap_or(false) && app.role != Role::Prefill;
     let return_text = body.return_text_in_logprobs.unwrap_or(false);
     let request = body.read(service, app.role).await?;
+    // Its text is tokens now.
+    drop(share);
     let parts = Part::of(request.items, request.choices, request.bootstrap);
     let meta = |part: &Part| Meta {
         id: part.item.rid.clone(),

@@ -27,8 +27,8 @@ impl App {
     }
 }
 
-/// Bytes of the bodies of all requests that are read or parsed at once.
-pub(super) fn all_together(one: Option<usize>) -> usize {
+/// Bytes of the bodies of all requests whose texts are not tokens yet, if one may have so many.
+pub(crate) fn all_together(one: Option<usize>) -> usize {
     one.map_or(ALL_BYTES, |bytes| bytes.max(ALL_BYTES))
 }
 

@@ -44,7 +44,7 @@ async fn read_whole(State(all): State<Arc<BodyBudget>>, request: Request) -> Str
     let (head, body) = request.into_parts();
     match read_body(&head.headers, body, BODY_BYTES, &all).await {
         Ok(body) => format!("{} bytes", body.bytes.len()),
-        Err(BodyError::Stalled(limit)) => format!("nothing of the body came for {limit:?}"),
+        Err(BodyError::Incomplete { why, .. }) => why,
         Err(error) => format!("{error:?}"),
     }
 }

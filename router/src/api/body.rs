@@ -3,7 +3,6 @@
 use crate::error::ApiError;
 use crate::router::Router;
 use axum::body::Body;
-use http::StatusCode;
 use http::request::Parts;
 use pd_http::{BodyError, WholeBody, read_body};
 
@@ -22,13 +21,6 @@ pub(super) async fn read(router: &Router, head: &Parts, body: Body) -> Result<Wh
             );
             ApiError::unavailable(message).code("bodies_too_large")
         }
-        BodyError::Stalled(limit) => {
-            let message = format!("nothing of the body came for {limit:?}");
-            ApiError::invalid(StatusCode::REQUEST_TIMEOUT, message)
-        }
-        BodyError::Broke(error) => {
-            let message = format!("the body broke off: {error}");
-            ApiError::invalid(StatusCode::BAD_REQUEST, message)
-        }
+        BodyError::Incomplete { status, why } => ApiError::invalid(status, why),
     })
 }

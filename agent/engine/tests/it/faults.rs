@@ -12,8 +12,10 @@ use pd_protocol::layout::KvDtype;
 use pd_protocol::timeline::Stage;
 use pd_verbs::loopback::Loopback;
 use proptest::prelude::*;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// Nothing here takes so long.
+const LIMIT: Duration = Duration::from_secs(60);
 const TRANSPORTS: [TransportChoice; 2] = [
     TransportChoice::Only(Transport::Shm),
     TransportChoice::Only(Transport::Tcp),
@@ -174,7 +176,9 @@ fn memory_of_an_aborted_request_waits_for_the_nic_that_writes_to_it() {
     nics.freeze("prefill", true);
     let request = mk_request(&mk_prompt(2, 100), 2);
     let (prefill, decode) = pair.submit(&request, 2);
+    let began = Instant::now();
     while nics.held("prefill") == 0 {
+        assert!(began.elapsed() < LIMIT, "prefill writes nothing");
         std::thread::yield_now();
     }
     drop((prefill, decode));

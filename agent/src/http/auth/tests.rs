@@ -1,14 +1,13 @@
 //! Whom the HTTP API of a loading worker answers, and whom it refuses.
 
-use crate::gpu::sampler::GpuSampler;
 use crate::http::api;
-use crate::http::metrics::HttpMetrics;
+use crate::service::tests::mk_spec;
 use crate::service::{App, AppSpec};
 use axum::body::Body;
 use http::{Request, StatusCode, header};
 use pd_http::ClientPeer;
 use pd_identity::{Identity, Keyring, PeerId, Peers};
-use pd_protocol::{Role, Secret};
+use pd_protocol::Secret;
 use std::sync::Arc;
 use tower::ServiceExt;
 
@@ -19,17 +18,7 @@ fn mk_identity() -> Identity {
 
 /// What an API over these peers answers to a request of `peer` that carries `bearer`.
 async fn status(peers: Peers, key: Option<&str>, peer: Option<PeerId>, path: &str) -> StatusCode {
-    let app = App::new(AppSpec {
-        role: Role::Decode,
-        served_model_name: "m".to_owned(),
-        bootstrap_port: None,
-        transfer_backend: "auto",
-        started_unix_secs: 0,
-        gpus: GpuSampler::spawn(),
-        peers,
-        metrics: HttpMetrics::new(),
-        body_bytes_max: None,
-    });
+    let app = App::new(AppSpec { peers, ..mk_spec() });
     let request = Request::get(path)
         .header(header::AUTHORIZATION, "Bearer right")
         .extension(ClientPeer(peer))

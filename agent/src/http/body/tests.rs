@@ -1,8 +1,12 @@
 //! What a client reads when its body is wrong.
 
-use super::{Body, parse};
+use super::{Body, JsonBody, parse};
 use crate::http::fields::Scope;
+use crate::service::tests::mk_spec;
+use crate::service::{App, AppSpec};
+use axum::extract::{FromRequest, Request};
 use serde::Deserialize;
+use std::sync::Arc;
 
 #[derive(Debug, Deserialize)]
 struct Shape {
@@ -66,4 +70,24 @@ fn invalid_utf8_is_answered_with_its_byte() {
         message,
         "the body is not UTF-8: byte 19 begins no character"
     );
+}
+
+#[tokio::test]
+async fn bodies_without_room_are_refused_and_may_be_tried_again() {
+    let read = async |bodies_bytes_max| {
+        let app = Arc::new(App::new(AppSpec {
+            bodies_bytes_max,
+            ..mk_spec()
+        }));
+        let text = format!("{{\"items\": []{}}}", " ".repeat(128 << 10));
+        let request = Request::post("/generate").body(text.into()).unwrap();
+        JsonBody::<Shape>::from_request(request, &app).await
+    };
+    let refused = read(64 << 10).await.err().unwrap();
+    assert_eq!(
+        (refused.status.as_u16(), refused.code),
+        (503, Some("bodies_too_large"))
+    );
+    assert!(refused.message.contains("try again later"));
+    assert!(read(256 << 10).await.is_ok());
 }

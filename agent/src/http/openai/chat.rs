@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 pub(crate) async fn chat_completions(
     State(app): State<Arc<App>>,
-    JsonBody(mut request, _share): JsonBody<OpenAiRequest<bool>>,
+    JsonBody(mut request, share): JsonBody<OpenAiRequest<bool>>,
 ) -> Result<Response, ApiError> {
     let service = app.service()?;
     request.check_model(&app.served_model_name)?;
@@ -43,6 +43,8 @@ pub(crate) async fn chat_completions(
         .take_bootstrap()
         .resolve(app.role, choices as usize)?;
     let input_ids = prompt(service, &mut request, dialect).await?;
+    // Its text is tokens now.
+    drop(share);
     let head = Head::new(&app, "chatcmpl-", request.rid.take())?;
     let tally = Tally::new(&[input_ids.len()], choices);
     let item = Item {

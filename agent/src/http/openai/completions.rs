@@ -26,7 +26,7 @@ const MAX_TOKENS: u32 = 16;
 
 pub(crate) async fn completions(
     State(app): State<Arc<App>>,
-    JsonBody(mut request, _share): JsonBody<OpenAiRequest<u32>>,
+    JsonBody(mut request, share): JsonBody<OpenAiRequest<u32>>,
 ) -> Result<Response, ApiError> {
     let service = app.service()?;
     request.check_model(&app.served_model_name)?;
@@ -41,6 +41,8 @@ pub(crate) async fn completions(
     let prompts = prompts(request.prompt.take())?;
     let parts = parts(prompts.len(), choices)?;
     let prompts = Prompt::encode(prompts, service, add_special_tokens, dialect).await?;
+    // Its text is tokens now.
+    drop(share);
     let bootstrap = request.take_bootstrap().resolve(app.role, parts)?;
     let head = Head::new(&app, "cmpl-", request.rid.take())?;
     let echo = request.echo.unwrap_or(false);

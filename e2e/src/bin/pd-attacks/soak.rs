@@ -109,7 +109,7 @@ pub(crate) async fn run(args: SoakArgs) -> Result<()> {
     stand.end().await
 }
 
-/// What each holds at rest, while two clients ask: the fewest descriptors and threads of some minutes, since a request may
+/// What each holds at rest, while two clients ask: the fewest descriptors and threads of a minute, since a request may
 /// need one more for a moment, and the memory at their end.
 async fn settled(stand: &Stand, url: &str) -> Result<Vec<Usage>> {
     let began = Instant::now();
