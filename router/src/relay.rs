@@ -116,7 +116,13 @@ impl Relay {
                 return Poll::Ready(None);
             }
             let data = match ready!(self.poll_decode(cx)) {
-                Some(Ok(data)) => self.transform.pass(data),
+                Some(Ok(data)) => {
+                    // No one polls for the end of an answer whose length is known.
+                    if self.decode.is_end_stream() && self.transform.is_verbatim() {
+                        self.complete();
+                    }
+                    self.transform.pass(data)
+                }
                 Some(Err(error)) => return Poll::Ready(self.break_off(error)),
                 None => {
                     let rest = self.transform.finish();
@@ -190,5 +196,9 @@ impl http_body::Body for Relay {
     ) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
         let data = ready!(self.get_mut().poll_data(cx));
         Poll::Ready(data.map(|data| data.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.in_flight.is_none()
     }
 }

@@ -88,8 +88,17 @@ impl EngineShape {
     /// The longest of each prompt: all fit with their answers, and the KV of one is sent in several pieces where the pool
     /// is large.
     pub(crate) fn prompts_max(self) -> [usize; 3] {
-        let long = if self.total_tokens >= 2048 { 300 } else { 60 };
+        let long = if self.is_large() { 300 } else { 60 };
         [60, 60, long]
+    }
+
+    /// Bytes a second below which the KV of such prompts takes longer than a room may.
+    pub(crate) fn bytes_per_sec_min(self) -> u32 {
+        if self.is_large() { 1 << 18 } else { 0 }
+    }
+
+    fn is_large(self) -> bool {
+        self.total_tokens >= 2048
     }
 
     /// Within this a worker lets go of a peer that is silent, also of one that had just registered.

@@ -115,6 +115,8 @@ impl Plan {
             .map(|_| Fault::draw(rng, (prefills, decodes), &kinds));
         let mut faults: Vec<Fault> = faults.collect();
         faults.sort_by_key(|fault| fault.at);
+        let bytes_per_sec = *pick(rng, &[1 << 30, 1 << 22, 1 << 18, 1 << 15]);
+        let least_bytes_per_sec = engines.map_or(0, EngineShape::bytes_per_sec_min);
         let late_asks_len = prefills.max(decodes) * LATE_ASKS;
         // What takes a stand-in longer than the router's limit is left out.
         let short: Vec<_> = prompts
@@ -155,7 +157,7 @@ impl Plan {
             latency: Duration::from_micros(*pick(rng, &[30, 100, 500, 5_000, 30_000])),
             jitter: Duration::from_micros(*pick(rng, &[0, 50, 500, 20_000])),
             loss: *pick(rng, &[0.0, 0.0, 0.001, 0.02]),
-            bytes_per_sec: *pick(rng, &[1 << 30, 1 << 22, 1 << 18, 1 << 15]),
+            bytes_per_sec: bytes_per_sec.max(least_bytes_per_sec),
             piece_bytes_max: *pick(rng, &[64 << 10, 64 << 10, 1460, 100]),
             short_share: *pick(rng, &[0.0, 0.05, 0.5]),
         }

@@ -194,7 +194,13 @@ impl Scenario {
                 return Ok(());
             }
         }
-        Err("all is well, and a circuit does not close".to_owned())
+        let router = self.router.lock().clone();
+        let workers = router.map(|router| router.workers()).unwrap_or_default();
+        let open = workers.into_iter().filter(|worker| worker.circuit_open);
+        let open: Vec<String> = open.map(|worker| worker.spec.id).collect();
+        Err(format!(
+            "all is well, and the circuit of {open:?} does not close"
+        ))
     }
 
     /// Each when nothing of the last is left, since a circuit that is half open takes one request at a time.

@@ -74,6 +74,20 @@ async fn a_stream_passes_byte_for_byte() {
 }
 
 #[tokio::test]
+async fn an_answer_of_a_known_length_that_comes_in_pieces_is_complete() {
+    let pair = Pair::start("").await;
+    let answer = json!({"text": "x".repeat(4 << 20)}).to_string();
+    pair.decode.answer(Answer::Json(answer.clone()));
+    let reply = pair.running.client.post("/generate", "{}").await;
+    let len = answer.len().to_string();
+    assert_eq!(reply.headers()["content-length"], len.as_str());
+    assert!(reply.text() == answer);
+    pair.running.until_idle().await;
+    let complete = "pd_router_answers_total{outcome=\"complete\"}";
+    assert_eq!(pair.running.metric(complete).await, 1.0);
+}
+
+#[tokio::test]
 async fn decodes_answer_does_not_wait_for_prefills() {
     let pair = Pair::start("").await;
     pair.prefill.answer(Answer::Hang);

@@ -286,6 +286,13 @@ impl State {
                 ];
                 let limit = end.vanishes_after.filter(|_| end.error.is_none());
                 let cut = cuts.into_iter().flatten().min();
+                // A host that has started again answers a probe with a reset.
+                let other_end = &connection.ends[1 - side];
+                let is_another = other_end.boot != self.hosts[other.0].boots;
+                if limit.is_some() && connection.is_open && is_another && cut.is_none() {
+                    vanished.push((*id, side, end.host, other));
+                    continue;
+                }
                 if let (Some(limit), Some(since)) = (limit, cut)
                     && now - since >= limit
                 {
