@@ -5,10 +5,11 @@ use crate::engine::EngineShape;
 use crate::faults::{Failing, Fault, Kind};
 use crate::log::Log;
 use crate::network::{LinkQuality, Links};
-use crate::reference;
+use crate::reference::{self, Known};
 use crate::worker::StandIn;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use std::ops::Range;
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -118,14 +119,7 @@ impl Plan {
         let bytes_per_sec = *pick(rng, &[1 << 30, 1 << 22, 1 << 18, 1 << 15]);
         let least_bytes_per_sec = engines.map_or(0, EngineShape::bytes_per_sec_min);
         let late_asks_len = prefills.max(decodes) * LATE_ASKS;
-        // What takes a stand-in longer than the router's limit is left out.
-        let short: Vec<_> = prompts
-            .into_iter()
-            .filter(|(prompt, _)| prompt.len() <= PROMPT_SHORT)
-            .collect();
-        let late_asks = (asks_len..asks_len + late_asks_len)
-            .map(|nr| Ask::draw(nr, rng, ACTIVE, &short, 0.0).at_ease())
-            .collect();
+        let late_asks = late_asks(rng, prompts, asks_len..asks_len + late_asks_len);
         Self {
             seed,
             engines,
@@ -189,6 +183,16 @@ impl Plan {
 
 pub(crate) fn pick<'a, T>(rng: &mut StdRng, of: &'a [T]) -> &'a T {
     &of[rng.random_range(0..of.len())]
+}
+
+fn late_asks(rng: &mut StdRng, prompts: Vec<Known>, nrs: Range<usize>) -> Vec<Ask> {
+    // What takes a stand-in longer than the router's limit is left out.
+    let short: Vec<Known> = prompts
+        .into_iter()
+        .filter(|(prompt, _)| prompt.len() <= PROMPT_SHORT)
+        .collect();
+    nrs.map(|nr| Ask::draw(nr, rng, ACTIVE, &short, 0.0).at_ease())
+        .collect()
 }
 
 fn router_flags(
