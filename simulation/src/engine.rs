@@ -97,6 +97,11 @@ impl EngineShape {
         if self.is_large() { 1 << 18 } else { 0 }
     }
 
+    /// Whether a room outlives all else that may end it.
+    pub(crate) fn is_patient(self) -> bool {
+        self.room_timeout > Duration::from_secs(60)
+    }
+
     fn is_large(self) -> bool {
         self.total_tokens >= 2048
     }

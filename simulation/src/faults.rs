@@ -104,6 +104,18 @@ impl Fault {
         }
     }
 
+    /// Longer than any peer waits for signs of life.
+    pub(crate) const LONG_SILENCE: Duration = Duration::from_secs(60);
+
+    /// The first decode stands still for long.
+    pub(crate) fn frozen_decode(rng: &mut StdRng) -> Self {
+        Self {
+            at: Duration::from_millis(rng.random_range(0..ACTIVE.as_secs() * 1000)),
+            lasts: Self::LONG_SILENCE,
+            kind: Kind::Freeze(Failing::Decode(0)),
+        }
+    }
+
     pub(crate) fn draw(
         rng: &mut StdRng,
         (prefills, decodes): (usize, usize),

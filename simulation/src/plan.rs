@@ -91,6 +91,21 @@ impl Probes {
 impl Plan {
     pub(crate) fn draw(seed: u64) -> Self {
         let rng = &mut StdRng::seed_from_u64(seed);
+        let mut plan = Self::draw_any(seed, rng);
+        if plan.waits_for_decode() && rng.random_bool(0.5) {
+            plan.faults = vec![Fault::frozen_decode(rng)];
+        }
+        plan
+    }
+
+    /// Whether nothing but its peers' patience ends what is on its way to a decode that falls silent: rare, like a silence
+    /// that lasts longer than that.
+    fn waits_for_decode(&self) -> bool {
+        let waits = self.engines.is_some_and(EngineShape::is_patient);
+        waits && self.decodes == 1 && self.request_timeout > Fault::LONG_SILENCE / 2
+    }
+
+    fn draw_any(seed: u64, rng: &mut StdRng) -> Self {
         let engines = rng.random_bool(ENGINES).then(|| EngineShape::draw(rng));
         let (prefills, decodes) = (rng.random_range(1..=3), rng.random_range(1..=3));
         let queue_size = *pick(rng, &[1, 4, 100, 100]);
