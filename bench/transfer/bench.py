@@ -8,9 +8,11 @@ import importlib.metadata
 import json
 import os
 import platform
+import secrets
 import signal
 import statistics
 import sys
+import tempfile
 
 from engines import POOL, Peer, pdserve, raw
 
@@ -26,7 +28,11 @@ MOONCAKE_QUEUE = {"MOONCAKE_CALL_OPS": "16384", "MC_TCP_MAX_QUEUED_TRANSFERS_PER
 def tcp(args, sessions):
     def mooncake(name, env):
         return Peer(name, args.python, "mooncake", sessions, env)
+    keyed = ["--peer-key-file", args.keys]
     yield pdserve(args.agent, "tcp", sessions)
+    yield pdserve(args.agent, "tcp", sessions, "pdserve tcp, peers by a key",
+                  [*keyed, "--disaggregation-tcp-plaintext"])
+    yield pdserve(args.agent, "tcp", sessions, "pdserve tcp, encrypted", keyed)
     yield mooncake("mooncake tcp, 1024 ops a call", MOONCAKE_CALLS)
     yield mooncake("mooncake tcp, queue of 65535", MOONCAKE_QUEUE)
     yield Peer("nixl tcp", args.python, "nixl", sessions, {"UCX_TLS": "tcp,self"})
@@ -100,7 +106,7 @@ def goals(found):
         def rate(group, prefix):
             return max(figures[shape]["gb_per_s"] for name, figures in group.items()
                        if name.startswith(prefix))
-        ours = rate(over, "pdserve")
+        ours = over["pdserve tcp"][shape]["gb_per_s"]
         yield f"tcp, {shape}: over Mooncake", ours / rate(over, "mooncake"), 2.0
         yield f"tcp, {shape}: over bare writev", ours / rate(over, "bare"), 0.8
         ours = rate(same, "pdserve")
@@ -148,6 +154,10 @@ def main():
     args = args.parse_args()
     # Peers that are stopped would outlive us.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    keys = tempfile.NamedTemporaryFile("w", suffix=".keys")
+    keys.write(secrets.token_hex(32))
+    keys.flush()
+    args.keys = keys.name
     found = {"tcp": measure(tcp, args), "same host": measure(same_host, args)}
     packages = ["mooncake-transfer-engine-non-cuda", "nixl"]
     result = {

@@ -45,13 +45,13 @@ def raw(binary, kind, name):
     return Lines(name, [binary, kind])
 
 
-def pdserve(agent, backend, sessions):
+def pdserve(agent, backend, sessions, name=None, flags=()):
     port = ["--disaggregation-bootstrap-port", "0"]
-    server = subprocess.Popen([agent, "kv-probe", *port], stdout=subprocess.PIPE, text=True)
-    peer = server.stdout.readline().split("--peer ")[1].strip()
-    command = [agent, "kv-probe", "--peer", peer, "--sessions", str(sessions),
+    server = subprocess.Popen([agent, "kv-probe", *port, *flags], stdout=subprocess.PIPE, text=True)
+    peer = server.stdout.readline().split("--peer ")[1].split()[0]
+    command = [agent, "kv-probe", "--peer", peer, "--sessions", str(sessions), *flags,
                "--disaggregation-transfer-backend", backend, "--rounds-from-stdin"]
-    return Lines(f"pdserve {backend}", command, server)
+    return Lines(name or f"pdserve {backend}", command, server)
 
 
 class Peer:

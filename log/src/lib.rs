@@ -3,6 +3,7 @@
 //! never a thread that serves.
 
 mod dropped;
+mod fields;
 mod output;
 
 use dropped::DroppedLines;
@@ -16,6 +17,8 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::debug_fn;
 
 /// How long the end of a process waits for what it has said.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
@@ -30,6 +33,7 @@ struct Line;
 pub fn init(filter: EnvFilter) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .fmt_fields(debug_fn(fields::write).delimited(" "))
         .with_writer(|| Line)
         .with_ansi(io::stderr().is_terminal())
         .init();

@@ -6,6 +6,7 @@ mod state;
 
 pub use state::{StateLayout, StateTensor, StateType, TENSORS_MAX};
 
+use crate::bounded;
 use crate::metadata::MetadataLayout;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -39,6 +40,7 @@ pub struct KvCut {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvGroup {
     /// `full`, `sliding_window`, `mla`, …: equal names are paired.
+    #[serde(deserialize_with = "bounded::name")]
     pub name: String,
     pub dtype: KvDtype,
     pub head_dim: u32,
@@ -54,6 +56,7 @@ pub struct KvGroup {
 /// Everything that a peer must know of a rank's KV memory; sent at registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvLayout {
+    #[serde(deserialize_with = "bounded::name")]
     pub order: String,
     /// Slots (tokens) of a page, the unit of transfer.
     pub page_size: u32,

@@ -3,6 +3,7 @@
 
 pub mod backoff;
 pub mod bootstrap;
+pub mod bounded;
 pub mod compat;
 pub mod control;
 pub mod exposition;

@@ -19,7 +19,7 @@ use crate::route::Demand;
 use crate::router::Router;
 use crate::workers::Worker;
 use failure::LegFailure;
-use pd_protocol::Role;
+use pd_protocol::{Role, labels};
 use std::sync::Arc;
 
 /// Makes attempts until one is answered or the failure is final. The answer comes with the permit
@@ -45,11 +45,13 @@ pub(crate) async fn dual_dispatch(
             Err(failure) => failure,
         };
         let is_last = retry_idx == router.retry.retries_max;
-        tracing::warn!(
-            request_id = ?request.headers.get(pd_protocol::labels::HEADER_REQUEST_ID),
-            retry = !is_last && failure.is_retriable(),
-            "{failure}",
-        );
+        let request_id = request.headers.get(labels::HEADER_REQUEST_ID);
+        let retry = !is_last && failure.is_retriable();
+        if failure.is_of_client() {
+            tracing::debug!(?request_id, "{failure}");
+        } else {
+            tracing::warn!(?request_id, retry, "{failure}");
+        }
         if is_last || !failure.is_retriable() {
             return Err(failure.into());
         }

@@ -1,6 +1,5 @@
 //! The control plane: ZMQ multiparts, pushed from a peer's [`outbox`] to the [`listener`] of another.
 
-mod admission;
 pub(crate) mod codec;
 pub(crate) mod listener;
 pub(crate) mod outbox;

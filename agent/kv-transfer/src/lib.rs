@@ -21,6 +21,7 @@ pub mod metadata_buffers;
 pub mod receiver;
 pub mod sender;
 
+mod admission;
 mod clock;
 mod control;
 mod decode_side;

@@ -171,7 +171,7 @@ impl Drop for KvManager {
 
 /// A manager's own threads.
 fn own_runtime(transfer: &TransferConfig) -> Result<(Option<Runtime>, Handle), StartError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let runtime = pd_allocator::runtime()
         .worker_threads(transfer.worker_threads.max(1))
         .thread_name("pd-kv-transfer")
         .enable_all()

@@ -3,11 +3,13 @@
 //! where peers have a key; data connections that are not to be encrypted go without, and show no more than that they
 //! know their session.
 
+use crate::admission::{Admission, CONNECTIONS_PER_ADDRESS_MAX};
 use crate::config::TransferConfig;
 use crate::log_limit::LogLimit;
 use crate::net::{self, KeepAlive, Stream, TcpStream};
 use crate::tasks::Tasks;
 use pd_identity::{Clients, Peers};
+use pd_protocol::bounded::SESSION_ID_BYTES_MAX;
 use pd_protocol::control::SessionId;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +18,11 @@ use tokio::sync::Semaphore;
 
 /// First bytes of every connection: what is not ours is closed.
 const MAGIC: &[u8; 8] = b"PDSVLNK1";
-/// Longest session id that is read.
-const SESSION_BYTES_MAX: usize = 512;
 /// Connect and hello take at most this. Source: docs/sglang-protocol.md#timeouts.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connections that may be without their hello at once: others wait their turn, a hello's timeout for each so many before them.
+/// Connections that may be without their hello at once: others wait their turn, a hello's timeout for each so many before
+/// them. One address has a part of them only.
 const GREETINGS_MAX: usize = 1024;
 
 /// A peer whose host has vanished is noticed within 6 s, also while nothing is said.
@@ -74,6 +75,7 @@ pub(crate) async fn listen(
     let greeting = tasks.clone();
     let log = Arc::new(LogLimit::default());
     let slots = Arc::new(Semaphore::new(GREETINGS_MAX));
+    let admission = Admission::new();
     tasks.spawn_endless("connection listener", async move {
         loop {
             let Ok((stream, from)) = listener.accept().await else {
@@ -81,12 +83,18 @@ pub(crate) async fn listen(
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
+            let Some(counted) = admission.count(from.ip()) else {
+                if let Some(left_out) = log.allows() {
+                    tracing::warn!(%from, left_out, "closed a connection: {CONNECTIONS_PER_ADDRESS_MAX} of its address have not said their hello");
+                }
+                continue;
+            };
             let slot = Arc::clone(&slots).acquire_owned().await;
             let slot = slot.expect("the semaphore is never closed");
             let (handle, log, secrecy) = (handle.clone(), Arc::clone(&log), secrecy.clone());
             greeting.spawn("connection", async move {
                 let greeted = tokio::time::timeout(HELLO_TIMEOUT, greeted(stream, &secrecy)).await;
-                drop(slot);
+                drop((counted, slot));
                 let error = match greeted {
                     Ok(Ok((hello, stream))) => return handle(hello, stream),
                     Ok(Err(error)) => error,
@@ -143,7 +151,7 @@ async fn read_hello<R: AsyncRead + Unpin>(stream: &mut R) -> std::io::Result<Hel
         _ => return Err(invalid("unknown kind of connection")),
     };
     let len = usize::from(stream.read_u16_le().await?);
-    if len > SESSION_BYTES_MAX {
+    if len > SESSION_ID_BYTES_MAX {
         return Err(invalid("session id too long"));
     }
     let mut session = vec![0; len];
@@ -217,3 +225,5 @@ impl Hello {
 
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,7 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) peer_key_file: Option<PathBuf>,
 
-    /// Sends KV of the tcp transport unencrypted although peers have a key: three times the speed, where the network
+    /// Sends KV of the tcp transport unencrypted although peers have a key: more than twice the speed, where the network
     /// between them is to be trusted; both sides must say it
     #[arg(long = "disaggregation-tcp-plaintext", requires = "peer_key_file")]
     pub(crate) tcp_plaintext: bool,

@@ -130,6 +130,11 @@ impl Dialect {
             "prompt" => self.prompt,
             "max_tokens" | "max_new_tokens" => self.max_tokens,
             "min_new_tokens" => self.min_tokens,
+            "top_logprobs" => match self.prompt {
+                "messages" => "top_logprobs",
+                _ if self.is_openai => "logprobs",
+                _ => "top_logprobs_num",
+            },
             other => other,
         }
     }

@@ -277,3 +277,28 @@ async fn a_key_is_asked_for_but_not_by_probes() {
         401
     );
 }
+
+#[tokio::test]
+async fn lists_of_a_request_have_bounds_that_are_named() {
+    let agent = Agent::start(&[]).await;
+    let bias: serde_json::Map<String, Value> =
+        (0..1025).map(|id| (id.to_string(), json!(1))).collect();
+    let many: Vec<String> = (0..65).map(|nr| nr.to_string()).collect();
+    let ids: Vec<u32> = (0..65).collect();
+    for (field, value, says) in [
+        ("stop", json!(many), "give at most 64"),
+        ("stop", json!(["a".repeat(1025)]), "give at most 1024"),
+        ("stop_token_ids", json!(ids), "give at most 64"),
+        ("logit_bias", json!(bias), "1024"),
+        ("logprobs", json!(129), "128"),
+    ] {
+        let mut body = json!({"prompt": "a", "max_tokens": 1});
+        body[field] = value;
+        let answer = agent.client.post(&agent.url(TEXT), &body).await;
+        assert_eq!(answer.status, 400, "{field}");
+        let error = answer.json()["error"].clone();
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(says), "{message}");
+        assert_eq!(error["param"], field);
+    }
+}

@@ -8,8 +8,9 @@ use anyhow::Result;
 use bytes::Bytes;
 use hyper::Method;
 use serde_json::{Value, json};
+use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 
 /// Prompts that are on their way at once.
 const PROMPTS_AT_ONCE: usize = 4;
@@ -18,7 +19,7 @@ const PROMPT_BYTES: usize = 32_000_000;
 const BODY_BYTES: usize = 31_000_000;
 const BODY_PART_BYTES: usize = 1 << 20;
 /// Within this a long prompt is answered, or is counted as such.
-const ANSWER_LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
 const HEAD: &str = "POST /generate HTTP/1.1\r\nhost: router\r\ncontent-type: application/json\r\n";
 
@@ -101,8 +102,12 @@ pub(super) async fn long_prompts(target: &Target, extent: Extent) -> Result<Outc
     Ok(outcomes)
 }
 
+/// At a rate that leaves the attacked most of their cores, so that others wait for what leaving costs and not for work
+/// that streams with readers would ask as well.
 pub(super) async fn abandoned_streams(target: &Target, extent: Extent) -> Result<Outcomes> {
     const AT_ONCE: usize = 16;
+    const EVERY: Duration = Duration::from_millis(10);
+    let mut starts = interval(EVERY);
     let mut outcomes = Outcomes::default();
     let mut tasks: JoinSet<&str> = JoinSet::new();
     for nr in 0..extent.count {
@@ -111,6 +116,7 @@ pub(super) async fn abandoned_streams(target: &Target, extent: Extent) -> Result
         {
             outcomes.add(ended?);
         }
+        starts.tick().await;
         // A client of its own: an abandoned connection is never used again.
         let (client, url) = (Client::new(), target.generate());
         tasks.spawn(async move {

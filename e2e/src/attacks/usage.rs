@@ -10,8 +10,10 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    pub resident_bytes: u64,
-    /// The most that it was.
+    /// What it has allocated and touched. The KV pool does not count: it is a file in memory, of a size that is fixed at
+    /// the start, and resident from the first token in each of its pages.
+    pub anonymous_bytes: u64,
+    /// The most that was resident, the KV pool included.
     pub peak_bytes: u64,
     pub descriptors: usize,
     pub threads: usize,
@@ -36,7 +38,7 @@ impl Usage {
         };
         let status = fs::read_to_string(format!("/proc/{id}/status"))?;
         Ok(Self {
-            resident_bytes: field(&status, "VmRSS:")?,
+            anonymous_bytes: field(&status, "RssAnon:")?,
             peak_bytes: field(&status, "VmHWM:")?,
             descriptors: entries("fd")?,
             threads: entries("task")?,

@@ -2,6 +2,7 @@
 
 use super::session::SessionId;
 use crate::Transport;
+use crate::bounded;
 use crate::layout::{KvLayout, ParallelLayout, RankId};
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,7 @@ pub struct KvArgsRegisterInfo {
     /// New with every registration.
     pub session_id: SessionId,
     /// Where decode's control socket listens.
+    #[serde(deserialize_with = "bounded::host")]
     pub endpoint: String,
     pub dst_port: u16,
     /// Where decode accepts data connections (tcp).
@@ -18,6 +20,7 @@ pub struct KvArgsRegisterInfo {
     pub rank: RankId,
     pub parallel: ParallelLayout,
     pub layout: KvLayout,
+    #[serde(deserialize_with = "bounded::name")]
     pub kv_compat: String,
 }
 

@@ -1,6 +1,7 @@
 //! State that hybrid models keep beside the pages of their KV groups. Source: docs/sglang-protocol.md#hybrid-state.
 
 use super::{LayoutError, in_range};
+use crate::bounded;
 use serde::{Deserialize, Serialize};
 
 /// Most tensors of one state.
@@ -10,6 +11,7 @@ pub const TENSORS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateLayout {
     /// Equal names are paired.
+    #[serde(deserialize_with = "bounded::name")]
     pub name: String,
     #[serde(rename = "type")]
     pub state_type: StateType,
@@ -36,6 +38,7 @@ pub enum StateType {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateTensor {
     /// Tensors of equal names are parts of one: their layers are apart.
+    #[serde(deserialize_with = "bounded::name")]
     pub name: String,
     /// The whole model's; this rank holds `dim_start..dim_start + dim`.
     pub total_dim: u32,

@@ -43,6 +43,12 @@ impl LegFailure {
         self.fault.counts()
     }
 
+    /// Whether the worker refused what the client asks.
+    pub(crate) fn is_of_client(&self) -> bool {
+        let is_client_error = |head: &Parts| head.status.is_client_error();
+        matches!(&self.fault, LegFault::Answer { head, .. } if is_client_error(head) && !self.is_retriable())
+    }
+
     /// Whether it says nothing of the worker.
     pub(crate) fn is_local(&self) -> bool {
         matches!(&self.fault, LegFault::Transport(error) if error.is_local())

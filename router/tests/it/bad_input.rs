@@ -3,6 +3,10 @@
 use crate::client::Reply;
 use crate::harness::{Pair, Running, config};
 use http::Method;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn each_bad_body_has_its_message() {
@@ -78,4 +82,87 @@ async fn without_workers_the_router_lives_and_says_that_it_cannot_serve() {
     assert_eq!(reply.status(), 503);
     assert!(reply.error().contains("no worker is ready"));
     assert_eq!(reply.headers()["retry-after"], "1");
+}
+
+/// Answers of the router to these bytes: their statuses, in order, until it closes or says nothing more.
+async fn statuses(to: SocketAddr, bytes: &[u8]) -> Vec<String> {
+    let mut stream = TcpStream::connect(to).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut said = Vec::new();
+    let read = stream.read_to_end(&mut said);
+    let _ = tokio::time::timeout(Duration::from_millis(500), read).await;
+    let said = String::from_utf8_lossy(&said);
+    let heads = said.split("HTTP/1.1 ").skip(1);
+    heads.map(|head| head[..3].to_owned()).collect()
+}
+
+#[tokio::test]
+async fn one_request_is_never_taken_for_two() {
+    let pair = Pair::start("").await;
+    let to = pair.running.api_addr;
+    let hidden = "GET /hidden HTTP/1.1\r\nhost: r\r\n\r\n";
+    let len = hidden.len();
+    let post = "POST /v1/nothing HTTP/1.1\r\nhost: r\r\n";
+    let cases: [(String, &[&str]); 12] = [
+        // Two lengths, or one that is none.
+        (
+            format!("{post}content-length: 0\r\ncontent-length: {len}\r\n\r\n{hidden}"),
+            &["400"],
+        ),
+        (
+            format!("{post}content-length: +{len}\r\n\r\n{hidden}"),
+            &["400"],
+        ),
+        (
+            format!("{post}content-length: -1\r\n\r\n{hidden}"),
+            &["400"],
+        ),
+        (
+            format!("{post}content-length: 0x10\r\n\r\n{hidden}"),
+            &["400"],
+        ),
+        (
+            format!("{post}content-length: 18446744073709551616\r\n\r\n{hidden}"),
+            &["400"],
+        ),
+        // A body of chunks and a length: the chunks count, and the connection ends with the answer.
+        (
+            format!(
+                "{post}content-length: {len}\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{hidden}"
+            ),
+            &["404"],
+        ),
+        (
+            format!("{post}transfer-encoding: xchunked\r\n\r\n0\r\n\r\n{hidden}"),
+            &["400"],
+        ),
+        (
+            format!("{post}transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n{hidden}"),
+            &["400"],
+        ),
+        // A folded line, a space before the colon, control characters in a value.
+        (
+            format!("{post}x-a: b\r\n content-length: {len}\r\n\r\n{hidden}"),
+            &["400"],
+        ),
+        (
+            format!("{post}content-length : {len}\r\n\r\n{hidden}"),
+            &["400"],
+        ),
+        (
+            format!("{post}x-a: b\0c\r\ncontent-length: 0\r\n\r\n"),
+            &["400"],
+        ),
+        // Truly two.
+        (
+            format!("{post}content-length: 0\r\n\r\n{hidden}"),
+            &["404", "404"],
+        ),
+    ];
+    for (bytes, wanted) in cases {
+        assert_eq!(statuses(to, bytes.as_bytes()).await, wanted, "{bytes:?}");
+    }
+    for worker in [&pair.prefill, &pair.decode] {
+        assert_eq!(worker.counts().asked, 0);
+    }
 }

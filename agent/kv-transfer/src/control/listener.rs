@@ -1,9 +1,9 @@
 //! The control port of a manager: a PULL that strangers reach. Its connections are bounded, in all and for each
 //! address; each greets and hands over its messages within deadlines, and only whole messages that decode are handled.
 
-use super::admission::{Admission, CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, Counted, Held};
 use super::codec;
-use super::zmtp::{self, SocketType, ZmtpError};
+use super::zmtp::{self, FIRST_MESSAGE_LIMIT, SocketType, ZmtpError};
+use crate::admission::{Admission, CONNECTIONS_PER_ADDRESS_MAX, Counted, Held};
 use crate::config::TransferConfig;
 use crate::log_limit::LogLimit;
 use crate::net::{self, TcpListener, TcpStream};
@@ -16,7 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::BufReader;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
 
+/// Connections at once: one per peer rank.
+const CONNECTIONS_MAX: usize = 4096;
 /// Messages that wait to be handled; their connections wait with the next one.
 const WAITING_MAX: usize = 64;
 
@@ -99,7 +102,10 @@ impl Port {
         let from = peer.peer();
         let mut peer = BufReader::new(peer);
         zmtp::greet(&mut peer, SocketType::Pull).await?;
-        while let Some((frames, held)) = zmtp::read_message(&mut peer, &counted.memory).await? {
+        let first = zmtp::read_message(&mut peer, &counted.memory);
+        let first = timeout(FIRST_MESSAGE_LIMIT, first).await;
+        let mut next = first.map_err(|_| ZmtpError::NoMessage)??;
+        while let Some((frames, held)) = next {
             match codec::decode(&frames) {
                 Ok(message) => {
                     if self.messages.send((message, from, held)).await.is_err() {
@@ -112,6 +118,7 @@ impl Port {
                     }
                 }
             }
+            next = zmtp::read_message(&mut peer, &counted.memory).await?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! ZMTP 3.0 with the NULL mechanism, as far as PUSH and PULL speak it, over any stream of bytes.
 //! Source: RFC 23/ZMTP. The reader bounds every length before it takes memory for it.
 
-use super::admission::{Held, Memory};
+use crate::admission::{Held, Memory};
 use crate::clock::Instant;
 use bytes::Bytes;
 use pd_protocol::control::guard::{FRAME_BYTES_MAX, FRAMES_MAX};
@@ -21,6 +21,8 @@ const COMMAND: u8 = 4;
 const COMMAND_BYTES_MAX: u64 = 4096;
 /// Greeting and handshake take two round trips.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
+/// A peer of ours says who it is right after its greeting: one that is silent for so long is none.
+pub(crate) const FIRST_MESSAGE_LIMIT: Duration = Duration::from_secs(10);
 /// From a message's first byte to its last: it is written in one go.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a message waits for memory that others hold: they end within their own limits, unless they wait for
@@ -45,6 +47,8 @@ pub(crate) enum ZmtpError {
     Io(#[from] std::io::Error),
     #[error("no greeting within {GREETING_LIMIT:?}")]
     NoGreeting,
+    #[error("no message within {FIRST_MESSAGE_LIMIT:?} of its greeting")]
+    NoMessage,
     #[error("it does not greet as ZMTP 3 with the NULL mechanism")]
     Greeting,
     #[error("it does not shake hands as {}", .0.name())]

@@ -17,7 +17,7 @@ fn hello() {
         let Ok(hello) = read.expect("bytes in memory are never waited for") else {
             return;
         };
-        assert!(hello.session_id.0.len() <= SESSION_BYTES_MAX);
+        assert!(hello.session_id.0.len() <= SESSION_ID_BYTES_MAX);
         let written = hello.encode().expect("its length fits");
         assert_eq!([written.as_slice(), stream].concat(), bytes);
     });

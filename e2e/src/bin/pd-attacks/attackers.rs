@@ -2,7 +2,7 @@
 //! clients leave of the cores.
 
 use anyhow::{Context, Result};
-use pd_e2e::attacks::Outcomes;
+use pd_e2e::attacks::{Attack, Extent, Outcomes, Target};
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::gettid;
 use std::sync::LazyLock;
@@ -21,7 +21,16 @@ static THREADS: LazyLock<Runtime> = LazyLock::new(|| {
         .expect("threads start")
 });
 
-/// Runs an attack on them.
+/// Runs an attack, on those threads unless the attacker's own promptness is part of it: a stream whose client gets no
+/// core is not left, and goes on to take more of them.
+pub(crate) async fn attack(attack: Attack, target: Target, extent: Extent) -> Result<Outcomes> {
+    if attack == Attack::AbandonedStreams {
+        return attack.run(&target, extent).await;
+    }
+    run(async move { attack.run(&target, extent).await }).await
+}
+
+/// Runs what strangers do on those threads.
 pub(crate) async fn run(
     attack: impl Future<Output = Result<Outcomes>> + Send + 'static,
 ) -> Result<Outcomes> {

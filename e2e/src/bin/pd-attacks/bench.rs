@@ -50,7 +50,7 @@ fn extent(attack: Attack, percent: usize) -> Extent {
         Attack::LongPrompts => (40, 0),
         Attack::UnfinishedBodies => (400, 40),
         Attack::UnreadStreams => (64, 75),
-        Attack::AbandonedStreams => (500, 0),
+        Attack::AbandonedStreams => (5000, 0),
         Attack::UnfinishedGreetings => (5000, 15),
         Attack::UnfinishedMessages => (2000, 15),
         Attack::Garbage => (5000, 5),
@@ -102,10 +102,10 @@ async fn measure(attack: Attack, args: &BenchArgs) -> Result<Row> {
     let probe = Probe::start(&url, &stand.known);
     let began = Instant::now();
     let target = Target::of(&stand.fleet);
-    let mut outcomes = attackers::run(async move { attack.run(&target, extent).await }).await?;
+    let mut outcomes = attackers::attack(attack, target, extent).await?;
     // Few answers of others say little of the slow ones among them.
     while began.elapsed() < DURING_MIN {
-        outcomes.merge(attackers::run(async move { attack.run(&target, extent).await }).await?);
+        outcomes.merge(attackers::attack(attack, target, extent).await?);
     }
     let took = began.elapsed();
     let during = probe.stop().await;
@@ -120,7 +120,7 @@ async fn measure(attack: Attack, args: &BenchArgs) -> Result<Row> {
     let end = stand.usage()?;
     let memory = start.iter().zip(&end);
     let memory =
-        memory.map(|(start, end)| [start.resident_bytes, end.peak_bytes, end.resident_bytes]);
+        memory.map(|(start, end)| [start.anonymous_bytes, end.peak_bytes, end.anonymous_bytes]);
     let names = stand.names().join("/");
     stand.end().await?;
     Ok(Row {

@@ -59,7 +59,7 @@ pub(crate) async fn run(args: SoakArgs) -> Result<()> {
     let url = stand.fleet.url("/generate");
     let first = settled(&stand, &url).await?;
     println!(
-        "minute: RSS in MiB, descriptors, threads of {}",
+        "minute: memory in MiB, descriptors, threads of {}",
         stand.names().join(", ")
     );
     let began = Instant::now();
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: SoakArgs) -> Result<()> {
         if began.elapsed() >= end {
             break;
         }
-        let ran = attackers::run(async move { attack.run(&target, extent(attack)).await });
+        let ran = attackers::attack(attack, target, extent(attack));
         match timeout(ATTACK_LIMIT, ran).await {
             Ok(outcomes) => tries += outcomes?.total(),
             Err(_) => bail!("{} hangs", attack.name()),
@@ -137,7 +137,7 @@ fn line(at: Duration, usage: &[Usage]) -> String {
     format!(
         "{:>4}: {} | {} | {}",
         at.as_secs() / 60,
-        each(&|usage| (usage.resident_bytes >> 20).to_string()),
+        each(&|usage| (usage.anonymous_bytes >> 20).to_string()),
         each(&|usage| usage.descriptors.to_string()),
         each(&|usage| usage.threads.to_string()),
     )
@@ -176,7 +176,7 @@ fn check_memory(
 fn median(samples: &[&Vec<Usage>], process: usize) -> u64 {
     let mut bytes: Vec<u64> = samples
         .iter()
-        .map(|usage| usage[process].resident_bytes)
+        .map(|usage| usage[process].anonymous_bytes)
         .collect();
     bytes.sort_unstable();
     bytes[bytes.len() / 2]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Of each process: 2 GiB.
 const MEMORY_BYTES: u64 = 2 << 30;
-/// A pool that every attack fits into, and that is taken from memory before the first measurement.
+/// A pool that every attack fits into.
 const AGENT_FLAGS: &str = "--max-total-tokens 65536 --log-level warn";
 const ROUTER_FLAGS: &str = "--log-level warn";
 /// Tokens of a prompt and of an answer of the other clients.

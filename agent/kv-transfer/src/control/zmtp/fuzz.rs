@@ -1,7 +1,7 @@
 //! Any bytes at the control port: messages, and greetings before them.
 
-use super::super::admission::tests::mk_memory;
 use super::*;
+use crate::admission::tests::mk_memory;
 use pd_fuzz::fuzz;
 use std::io::Cursor;
 

@@ -1,7 +1,7 @@
 //! Facts about ZMTP as we speak it.
 
-use super::super::admission::tests::{left, mk_memory};
 use super::*;
+use crate::admission::tests::{left, mk_memory};
 
 const PIECE: usize = 64 << 10;
 

@@ -6,9 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Control connections at once: one per peer rank.
-pub(crate) const CONNECTIONS_MAX: usize = 4096;
-/// Of them from one address: a host's ranks, several times over.
+/// Connections of one address at a port that strangers reach: a host's ranks, several times over.
 pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: usize = 256;
 /// Memory for messages that are larger than a piece and not complete: in all, and for one address.
 const PIECE_BYTES: usize = 64 << 10;
