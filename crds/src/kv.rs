@@ -5,14 +5,15 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[x_kube(validation = rules::SHARING_NEEDS_SHARED_MEMORY.cel())]
 #[serde(rename_all = "camelCase")]
 pub struct KvSpec {
-    /// Tokens of one page, the unit of transfer; at most 64 with `engine.kind` `pdserve`.
-    #[serde(default = "page_size")]
+    /// Tokens of one page, the unit of transfer; at most 64 with `engine.kind` `pdserve`. Default: the engine's, which is
+    /// 16 for `pdserve`, and follows from attention's kernels for `sglang`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = [1, 2, 4, 8, 16, 32, 64, 128]))]
-    pub page_size: i32,
+    pub page_size: Option<i32>,
     /// Element type of the cache. `auto` takes the one of the computation. `pdserve` has `float32` and
     /// `bfloat16`, `sglang` has `bfloat16`, `fp8_e4m3` and `fp8_e5m2`.
     #[serde(default)]
@@ -57,18 +58,7 @@ pub enum KvTransport {
     Fake,
 }
 
-// === impl KvSpec ===
-
-impl Default for KvSpec {
-    fn default() -> Self {
-        Self {
-            page_size: page_size(),
-            dtype: KvDtype::Auto,
-            transport: KvTransport::Auto,
-            node_shared_memory: false,
-        }
-    }
-}
+// === impl KvDtype ===
 
 impl KvDtype {
     /// The word of the engine's `--kv-cache-dtype`.
@@ -83,6 +73,8 @@ impl KvDtype {
         }
     }
 }
+
+// === impl KvTransport ===
 
 impl KvTransport {
     /// The word of the engine's `--disaggregation-transfer-backend`.
@@ -99,8 +91,4 @@ impl KvTransport {
             Self::Fake => "fake",
         }
     }
-}
-
-fn page_size() -> i32 {
-    16
 }

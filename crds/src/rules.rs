@@ -42,8 +42,8 @@ impl CelRule {
 /// Longest name of a `PDDeployment`: `-prefill-NNN-NNN…` must still fit a 63 character label.
 pub const NAME_LEN_MAX: usize = 40;
 
-/// Flags that the operator derives from the spec.
-pub const RESERVED_ARGS: [&str; 30] = [
+/// Flags that the operator derives from the spec, under each of their names, and `config`, a file of others.
+pub const RESERVED_ARGS: [&str; 31] = [
     "model",
     "model-path",
     "revision",
@@ -74,7 +74,15 @@ pub const RESERVED_ARGS: [&str; 30] = [
     "page-size",
     "kv-cache-dtype",
     "drain-timeout-secs",
+    "config",
 ];
+
+/// Whether a name stands for a reserved flag: Python's `argparse` takes the beginning of a flag for the flag.
+pub fn is_reserved_arg(name: &str) -> bool {
+    RESERVED_ARGS
+        .iter()
+        .any(|reserved| reserved.starts_with(name))
+}
 
 pub const NAME: CelRule = CelRule::new(
     "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$')",
@@ -94,14 +102,15 @@ pub const SGLANG_NEEDS_IMAGE: CelRule = CelRule::new(
 );
 
 pub const ARG_NOT_RESERVED: CelRule = CelRule::new(
-    "!(self in ['model', 'model-path', 'revision', 'served-model-name', 'host', 'port', \
+    "!['model', 'model-path', 'revision', 'served-model-name', 'host', 'port', \
      'admin-port', 'api-key', 'admin-token', 'tp', 'pp', 'dp', 'tp-size', 'pp-size', 'dp-size', \
      'tensor-parallel-size', 'pipeline-parallel-size', 'data-parallel-size', 'nnodes', \
      'node-rank', 'dist-init-addr', 'nccl-init-addr', 'disaggregation-mode', \
      'disaggregation-bootstrap-port', 'disaggregation-transfer-backend', \
-     'disaggregation-shm-dir', 'peer-key-file', 'page-size', 'kv-cache-dtype', 'drain-timeout-secs'])",
-    "the operator sets this flag from other fields of the spec (model, pools, kv, security, drain); \
-     set it there",
+     'disaggregation-shm-dir', 'peer-key-file', 'page-size', 'kv-cache-dtype', 'drain-timeout-secs', \
+     'config'].exists(reserved, reserved.startsWith(self))",
+    "the operator sets this flag, or one whose beginning this is, from other fields of the spec (model, \
+     pools, kv, security, drain); set it there",
 );
 
 pub const FIXED_OR_BOUNDS: CelRule = CelRule::new(

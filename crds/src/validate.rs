@@ -172,7 +172,7 @@ fn check_args(args: &[EngineArg], path: &FieldPath, report: &mut Report) {
     for (i, EngineArg { name, value: _ }) in args.iter().enumerate() {
         let path = path.index(i).child("name");
         report.unless(
-            !rules::RESERVED_ARGS.contains(&name.as_str()),
+            !rules::is_reserved_arg(name),
             &path,
             rules::ARG_NOT_RESERVED,
         );

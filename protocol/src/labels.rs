@@ -39,6 +39,8 @@ pub const FINALIZER: &str = "pdserve.io/drain";
 pub const BOOTSTRAP_PORT: &str = "pdserve.io/bootstrap-port";
 /// On workers: scheme of their HTTP API's URL, `http` or `https`.
 pub const SCHEME: &str = "pdserve.io/scheme";
+/// On workers whose engine does not say what its KV means: a digest of the spec that decides it.
+pub const KV_COMPAT: &str = "pdserve.io/kv-compat";
 /// On workers that share their node's network: the first port of their own block.
 pub const FIRST_PORT: &str = "pdserve.io/first-port";
 /// On workers: 0 is the leader of its replica, which speaks for it; of several nodes, or of its own.

@@ -24,6 +24,9 @@ pub struct WorkerSpec {
     /// Port of the bootstrap server; `ports::BOOTSTRAP` if absent on a prefill worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_port: Option<u16>,
+    /// Stands for the worker's `kv_compat` if it has none of its own, such as SGLang's: only equal ones are paired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_kv_compat: Option<String>,
 }
 
 /// Whether a router sends requests to a worker.
@@ -48,7 +51,7 @@ pub struct WorkerStatus {
     pub circuit_open: bool,
     /// Requests that this router has in flight on the worker.
     pub in_flight: u64,
-    /// The worker's own digest of KV meaning; only equal ones are paired.
+    /// The worker's own digest of KV meaning, or the given one; only equal ones are paired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_compat: Option<String>,
     /// Names the process; changes with every start.

@@ -15,7 +15,7 @@ spec:
 fn defaults_are_filled_in() {
     let spec = parse(MINIMAL).unwrap().spec;
     assert_eq!(spec.pools.prefill.initial_replicas(), 1);
-    assert_eq!(spec.kv.page_size, 16);
+    assert_eq!(spec.kv.page_size, None);
     assert_eq!(spec.router.port, 8000);
     assert_eq!(spec.drain.timeout_seconds, 300);
 }

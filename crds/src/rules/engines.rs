@@ -92,7 +92,7 @@ pub const PDSERVE_TRANSPORT: CelRule = CelRule::new(
 pub const PDSERVE_PAGE_MAX: i32 = 64;
 
 pub const PDSERVE_PAGE: CelRule = CelRule::new(
-    "self.engine.kind != 'pdserve' || self.kv.pageSize <= 64",
+    "self.engine.kind != 'pdserve' || !has(self.kv.pageSize) || self.kv.pageSize <= 64",
     "engine.kind pdserve has pages of at most 64 tokens: set kv.pageSize to 1, 2, 4, 8, 16, 32 or \
      64",
 )

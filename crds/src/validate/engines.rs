@@ -54,7 +54,8 @@ fn check_pdserve(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report)
         rules::PDSERVE_TRANSPORT,
     );
     report.unless(
-        kv.page_size <= rules::PDSERVE_PAGE_MAX,
+        kv.page_size
+            .is_none_or(|tokens| tokens <= rules::PDSERVE_PAGE_MAX),
         &at.child("pageSize"),
         rules::PDSERVE_PAGE,
     );

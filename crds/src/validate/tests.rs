@@ -148,6 +148,25 @@ fn the_cel_list_of_reserved_flags_is_the_constant() {
 }
 
 #[test]
+fn each_name_of_a_reserved_flag_of_sglang_is_refused_and_no_other() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/options");
+    let mut versions = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        versions += 1;
+        for line in std::fs::read_to_string(&path).unwrap().lines() {
+            let names = || line.split(' ').map(|name| name.trim_start_matches('-'));
+            let is_reserved = names().any(|name| rules::RESERVED_ARGS.contains(&name));
+            for name in names() {
+                let refused = rules::is_reserved_arg(name);
+                assert_eq!(refused, is_reserved, "{name} of {}", path.display());
+            }
+        }
+    }
+    assert_eq!(versions, 3);
+}
+
+#[test]
 fn the_cel_list_of_dtypes_is_the_constant() {
     let words = rules::engines::PDSERVE_DTYPES.map(|dtype| format!("'{dtype}'"));
     let list = format!("[{}]", words.join(", "));

@@ -7,6 +7,7 @@ pub(crate) mod budget;
 pub(crate) mod component;
 pub(crate) mod config;
 mod devices;
+mod engines;
 pub(crate) mod group;
 pub(crate) mod history;
 pub(crate) mod host_network;

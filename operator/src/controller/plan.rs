@@ -338,11 +338,14 @@ impl ObservedRouter {
             .all(|worker| worker.state == WorkerState::Cordoned)
     }
 
-    /// Whether no request that the router sent to the pod is in flight, and none will come.
+    /// Whether the router says that no request is in flight on the pod, and will send none. One that does not answer may
+    /// have some.
     fn has_nothing_on(&self, pod: &ObservedPod) -> bool {
-        let mut workers = self.workers.iter().flatten();
-        self.sends_nothing_to(pod)
-            && workers.all(|worker| worker.spec.id != pod.name || worker.in_flight == 0)
+        let of_pod = |worker: &&WorkerStatus| worker.spec.id == pod.name;
+        self.workers.as_ref().is_some_and(|workers| {
+            let mut workers = workers.iter().filter(of_pod);
+            self.sends_nothing_to(pod) && workers.all(|worker| worker.in_flight == 0)
+        })
     }
 
     /// Whether the router sends requests to the pod.

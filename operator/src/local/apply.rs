@@ -87,6 +87,7 @@ impl Fleet {
             url: entry.url.clone(),
             bootstrap_host: None,
             bootstrap_port: entry.bootstrap_port,
+            given_kv_compat: None,
         };
         let body = serde_json::to_vec(&spec).expect("a WorkerSpec serializes to JSON");
         self.call_router(router, Method::POST, "/workers", Some(body))

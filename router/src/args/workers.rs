@@ -108,5 +108,6 @@ fn spec(
         url,
         bootstrap_host: None,
         bootstrap_port: None,
+        given_kv_compat: None,
     })
 }

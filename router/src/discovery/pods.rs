@@ -164,6 +164,7 @@ impl Pods {
             url: format!("{}://{address}", scheme(pod).unwrap_or(self.scheme)),
             bootstrap_host: None,
             bootstrap_port: bootstrap_port(pod).filter(|_| self.role == Role::Prefill),
+            given_kv_compat: pod.annotations().get(labels::KV_COMPAT).cloned(),
         }
     }
 }

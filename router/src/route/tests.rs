@@ -54,6 +54,7 @@ impl Pools {
             url: url.to_owned(),
             bootstrap_host: None,
             bootstrap_port: None,
+            given_kv_compat: None,
         };
         let Ok(Registered::New(worker)) = self.registry.register(spec) else {
             panic!("{id} is new");
@@ -245,20 +246,6 @@ async fn default_is_the_only_model_there_is() {
         panic!("a model has that name");
     };
     assert_eq!(lease.worker().id(), "o");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_worker_that_does_not_say_its_models_takes_what_no_other_does() {
-    let mut pools = Pools::new(PolicyName::Random);
-    pools.add("n", Role::Unified, "x");
-    let silent = pools.add("o", Role::Unified, "x");
-    pools.registry.set_ready(&silent, WorkerInfo::default());
-    for (model, id) in [("m", "n"), ("other", "o"), ("default", "n")] {
-        let Ok(Route::Unified(lease)) = pools.choose(Some(model), &[]) else {
-            panic!("{model} is served");
-        };
-        assert_eq!(lease.worker().id(), id, "{model}");
-    }
 }
 
 #[test]

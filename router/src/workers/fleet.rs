@@ -96,16 +96,10 @@ impl Fleet {
         self.known.iter().flatten().any(|name| name == model)
     }
 
-    /// Groups that serve the model. A worker that does not say what it serves takes the requests
-    /// for models that no other serves.
+    /// Groups that serve the model.
     pub(crate) fn serving(&self, model: Option<&str>) -> Vec<&Group> {
-        let groups = || self.groups.iter();
-        let named: Vec<&Group> = groups().filter(|group| group.serves(model)).collect();
-        if named.is_empty() && model.is_some_and(|model| !self.knows(model)) {
-            groups().filter(|group| group.models.is_empty()).collect()
-        } else {
-            named
-        }
+        let groups = self.groups.iter();
+        groups.filter(|group| group.serves(model)).collect()
     }
 
     /// The model that a client means: with only one, SGLang's `default` is that.

@@ -1,8 +1,7 @@
 //! Health checks: one task per worker probes it, quickly while it is not ready or under
 //! suspicion, at leisure while it is well, and notifies the registry.
 //!
-//! A probe asks the health endpoint, then `/server_info`, so that a restarted worker is
-//! read again. The first probe that succeeds makes a worker ready; one that was lost again needs
+//! A probe asks the health endpoint, then what the worker is, so that a restarted one is read again. The first probe that succeeds makes a worker ready; one that was lost again needs
 //! several in a row.
 
 pub(crate) mod probe;
@@ -66,11 +65,12 @@ pub(crate) async fn watch(registry: Arc<Registry>, worker: Arc<Worker>, prober: 
 async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Prober) {
     let config = &prober.config;
     let mut verdict = Verdict::new();
+    let mut known = None;
     let started = Instant::now();
     let mut overdue_reported = false;
     let mut stranger_reported = false;
     loop {
-        let report = prober.probe(worker).await;
+        let report = prober.probe(worker, known.as_ref()).await;
         if report.as_ref().is_err_and(ProbeError::is_local) {
             // No verdict: the worker was not asked.
             sleep(verdict.pause(config)).await;
@@ -88,6 +88,10 @@ async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Probe
             Err(_) => {}
         }
         let change = verdict.settle(report.is_ok(), config);
+        known = match &report {
+            Ok(info) => Some(info.clone()),
+            Err(_) => known.filter(|_| verdict.is_ready),
+        };
         apply(registry, worker, &verdict, change, report);
         worker.probed.cancel();
         if !verdict.was_ready && !overdue_reported && started.elapsed() > config.startup_timeout {

@@ -1,4 +1,4 @@
-//! What a worker says of itself in `/server_info`: its models, what its KV bytes mean, which
+//! What a worker says of itself in `/server_info`, or else in `/v1/models`: its models, what its KV bytes mean, which
 //! process it is and where its bootstrap server listens.
 
 use pd_protocol::Role;
@@ -20,7 +20,7 @@ pub(crate) struct WorkerInfo {
     pub(crate) max_body_bytes: Option<u64>,
 }
 
-/// `/server_info` as far as it is read; SGLang's own servers send some of these.
+/// `/server_info` as far as it is read, of which SGLang's own servers send a part; or the list of OpenAI's `/v1/models`.
 #[derive(Deserialize)]
 struct ServerInfo {
     #[serde(default)]
@@ -43,6 +43,16 @@ struct ServerInfo {
     max_body_bytes: Option<u64>,
     #[serde(default)]
     internal_states: Option<Vec<InternalState>>,
+    #[serde(default)]
+    data: Option<Vec<ModelCard>>,
+}
+
+/// A model in `/v1/models`, with its length as SGLang and vLLM add it.
+#[derive(Deserialize)]
+struct ModelCard {
+    id: String,
+    #[serde(default)]
+    max_model_len: Option<i64>,
 }
 
 /// What SGLang says of each data-parallel rank.
@@ -71,8 +81,11 @@ impl WorkerInfo {
             Some(OneOrMany::Many(names)) => names,
             None => info.model_path.into_iter().collect(),
         };
+        let cards = || info.data.iter().flatten();
+        models.extend(cards().map(|card| card.id.clone()));
         models.sort();
         models.dedup();
+        let length = cards().filter_map(|card| card.max_model_len).min();
         let of_ranks = info.internal_states.iter().flatten();
         let of_ranks = of_ranks.filter_map(|state| state.effective_max_running_requests_per_dp);
         let running = of_ranks
@@ -82,7 +95,7 @@ impl WorkerInfo {
             |number: Option<i64>| u32::try_from(number?).ok().filter(|number| *number > 0);
         Ok(Self {
             max_running_requests: above_0(running),
-            context_length: above_0(info.context_length),
+            context_length: above_0(info.context_length.or(length)),
             max_body_bytes: info.max_body_bytes.filter(|bytes| *bytes > 0),
             models,
             kv_compat: info.kv_compat,

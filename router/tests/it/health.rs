@@ -60,3 +60,50 @@ async fn a_worker_of_another_role_is_not_used() {
     running.until(|_| is_shown()).await;
     assert_eq!(status().state, WorkerState::Unready);
 }
+
+#[tokio::test]
+async fn what_a_worker_is_comes_from_the_first_path_that_names_a_model() {
+    let sglang = json!({"served_model_name": "m", "disaggregation_mode": "null"});
+    let list = json!({"object": "list", "data": [{"id": "m", "max_model_len": 4096}]});
+    for (path, info) in [("/get_server_info", sglang), ("/v1/models", list)] {
+        let worker = Mock::start(Role::Unified).await;
+        worker.say_at(path, info);
+        let running = Running::start(config(""), &[&worker]).await;
+        let reply = running
+            .client
+            .post("/v1/completions", r#"{"model": "m", "prompt": "a"}"#);
+        assert_eq!(reply.await.status(), 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_without_a_model_is_not_used() {
+    let worker = Mock::start(Role::Unified).await;
+    worker.say_at("/server_info", json!({}));
+    let running = Running::start(config(""), &[]).await;
+    running.router.add_worker(worker.spec()).unwrap();
+    let reason = || running.router.worker(&worker.id()).unwrap().reason;
+    let is_shown = || reason().is_some_and(|reason| reason.contains("it names no model"));
+    running.until(|_| is_shown()).await;
+    assert_eq!(running.client.get("/ready").await.status(), 503);
+    worker.set_info("served_model_name", json!("m"));
+    running.until(|router| serving(router) == 1).await;
+}
+
+#[tokio::test]
+async fn of_an_engine_that_is_busy_only_life_is_asked() {
+    let worker = Mock::start(Role::Unified).await;
+    worker.say_at("/server_info", json!({"served_model_name": "m"}));
+    worker.set_pings(true);
+    let flags = "--health-check-interval-secs 1 --health-failure-threshold 1";
+    let running = Running::start(config(flags), &[&worker]).await;
+    // As behind a long prompt, but at once.
+    worker.set_healthy(false);
+    worker.say_at("/nowhere", json!({}));
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(serving(&running.router), 1);
+    worker.set_pings(false);
+    running.until(|router| serving(router) == 0).await;
+    let reason = running.router.worker(&worker.id()).unwrap().reason.unwrap();
+    assert!(reason.contains("/health answered 503"), "{reason}");
+}

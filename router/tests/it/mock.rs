@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Uri};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use pd_http::{Limits, ListenerMetrics, serve_peers};
@@ -74,7 +74,11 @@ pub(crate) struct Mock {
 struct MockState {
     answers: Mutex<Vec<Answer>>,
     info: Mutex<Value>,
+    /// The one path at which it says what it is.
+    info_path: Mutex<&'static str>,
     healthy: Mutex<bool>,
+    /// Whether it answers `/ping`; if not, it has no such path.
+    pings: Mutex<bool>,
     asked: Mutex<Vec<Asked>>,
     counts: watch::Sender<Counts>,
     released: Notify,
@@ -105,7 +109,9 @@ impl Mock {
                 "boot_id": "boot-1",
                 "disaggregation_mode": serde_json::to_value(role).unwrap(),
             })),
+            info_path: Mutex::new("/server_info"),
             healthy: Mutex::new(true),
+            pings: Mutex::new(false),
             asked: Mutex::default(),
             counts: watch::Sender::default(),
             released: Notify::new(),
@@ -113,7 +119,10 @@ impl Mock {
         let addr = listener.local_addr().unwrap();
         let routes = Router::new()
             .route("/health", get(health))
-            .route("/server_info", get(server_info))
+            .route("/ping", get(ping))
+            .route("/server_info", get(info))
+            .route("/get_server_info", get(info))
+            .route("/v1/models", get(info))
             .fallback(any(answer))
             .with_state(Arc::clone(&state));
         let scheme = peers.identity().map_or("http", |_| "https");
@@ -144,6 +153,7 @@ impl Mock {
             url: format!("{}://{}", self.scheme, self.addr),
             bootstrap_host: None,
             bootstrap_port: Some(8998),
+            given_kv_compat: None,
         }
     }
 
@@ -165,6 +175,16 @@ impl Mock {
 
     pub(crate) fn set_info(&self, key: &str, value: Value) {
         self.state.info.lock()[key] = value;
+    }
+
+    /// Says this, and only at this path, as an engine other than ours would.
+    pub(crate) fn say_at(&self, path: &'static str, info: Value) {
+        *self.state.info.lock() = info;
+        *self.state.info_path.lock() = path;
+    }
+
+    pub(crate) fn set_pings(&self, pings: bool) {
+        *self.state.pings.lock() = pings;
     }
 
     pub(crate) fn set_healthy(&self, healthy: bool) {
@@ -234,8 +254,20 @@ async fn health(State(state): State<Arc<MockState>>) -> StatusCode {
     }
 }
 
-async fn server_info(State(state): State<Arc<MockState>>) -> String {
-    state.info.lock().to_string()
+async fn ping(State(state): State<Arc<MockState>>) -> StatusCode {
+    if *state.pings.lock() {
+        StatusCode::OK
+    } else {
+        StatusCode::NOT_FOUND
+    }
+}
+
+async fn info(State(state): State<Arc<MockState>>, uri: Uri) -> Result<String, StatusCode> {
+    if uri.path() == *state.info_path.lock() {
+        Ok(state.info.lock().to_string())
+    } else {
+        Err(StatusCode::NOT_FOUND)
+    }
 }
 
 async fn answer(State(state): State<Arc<MockState>>, request: Request) -> Response {

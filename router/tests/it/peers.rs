@@ -164,6 +164,7 @@ async fn without_a_usable_key_file_no_worker_of_tls_is_taken() {
         url: "https://127.0.0.1:1".to_owned(),
         bootstrap_host: None,
         bootstrap_port: None,
+        given_kv_compat: None,
     }];
     let refused = Server::bind(without).await.err().unwrap().to_string();
     assert!(refused.contains("give --peer-key-file"), "{refused}");

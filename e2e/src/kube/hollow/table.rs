@@ -238,6 +238,7 @@ impl Pod {
                 url: format!("http://{address}:{}", pd_protocol::ports::HTTP),
                 bootstrap_host: None,
                 bootstrap_port: None,
+                given_kv_compat: None,
             },
             state: if self.leaves {
                 WorkerState::Cordoned

@@ -44,7 +44,7 @@ pub(super) fn let_hooks_write(context: &mut SecurityContext, pool: &PoolSpec) {
 /// Ranks of a GPU worker meet in shared memory, and the 64 MB that a container has by itself are too
 /// few for them. It counts as the pod's memory, and kubelet ends it at the pod's memory limit or, if
 /// there is none, at the node's; a limit of ours would be a guess that breaks replicas of many GPUs.
-pub(super) fn shared_memory(pool: &PoolSpec) -> Option<(Volume, VolumeMount)> {
+pub(super) fn shared_memory(pool: &PoolSpec, is_needed: bool) -> Option<(Volume, VolumeMount)> {
     let volume = Volume {
         name: SHARED_MEMORY_VOLUME.to_owned(),
         empty_dir: Some(EmptyDirVolumeSource {
@@ -58,7 +58,7 @@ pub(super) fn shared_memory(pool: &PoolSpec) -> Option<(Volume, VolumeMount)> {
         mount_path: SHARED_MEMORY.to_owned(),
         ..VolumeMount::default()
     };
-    has_gpu(pool).then_some((volume, mount))
+    (is_needed || has_gpu(pool)).then_some((volume, mount))
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
         ] {
             let pool = mk_pool(resources.clone());
             assert_eq!(has_cuda(&pool), cuda, "{resources}");
-            assert_eq!(shared_memory(&pool).is_some(), gpu, "{resources}");
+            assert_eq!(shared_memory(&pool, false).is_some(), gpu, "{resources}");
             let mut context = super::super::pod::security_context();
             let_hooks_write(&mut context, &pool);
             assert_eq!(context.read_only_root_filesystem, Some(!gpu), "{resources}");

@@ -4,7 +4,7 @@ use super::component::Component;
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
     LocalObjectReference, ObjectFieldSelector, Pod, PodSecurityContext, PodSpec, Probe,
-    SeccompProfile, SecretKeySelector, SecurityContext,
+    SeccompProfile, SecretKeySelector, SecurityContext, TCPSocketAction,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
@@ -93,6 +93,15 @@ pub(crate) fn place_env() -> Vec<EnvVar> {
     ]
 }
 
+/// A variable whose value is known now.
+pub(crate) fn value_env(name: &str, value: &str) -> EnvVar {
+    EnvVar {
+        name: name.to_owned(),
+        value: Some(value.to_owned()),
+        value_from: None,
+    }
+}
+
 fn field_env(name: &str, field_path: &str) -> EnvVar {
     let field = ObjectFieldSelector {
         field_path: field_path.to_owned(),
@@ -146,6 +155,19 @@ pub(crate) fn http_probe(path: &str, period_seconds: i32, failures: i32) -> Prob
         }),
         period_seconds: Some(period_seconds),
         timeout_seconds: Some(period_seconds.min(5)),
+        failure_threshold: Some(failures),
+        ..Probe::default()
+    }
+}
+
+/// A connection to the HTTP port every `period_seconds`, failed after `failures` in a row.
+pub(crate) fn tcp_probe(period_seconds: i32, failures: i32) -> Probe {
+    Probe {
+        tcp_socket: Some(TCPSocketAction {
+            port: IntOrString::String(PORT_HTTP.to_owned()),
+            ..TCPSocketAction::default()
+        }),
+        period_seconds: Some(period_seconds),
         failure_threshold: Some(failures),
         ..Probe::default()
     }

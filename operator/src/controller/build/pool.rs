@@ -6,12 +6,12 @@ use super::config::BuildConfig;
 use super::group::{self, Family};
 use super::merge::merge_template;
 use super::slot::Slot;
-use super::{devices, host_network, model, neighbours, peers, placement, pod, revision};
+use super::{devices, engines, host_network, model, neighbours, peers, placement, pod, revision};
 use crate::controller::plan::Desired;
 use k8s_openapi::api::core::v1::{Container, Pod, PodReadinessGate, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use pd_crds::engine::{EngineArg, EngineKind};
+use pd_crds::engine::EngineArg;
 use pd_crds::field::{FieldErrors, FieldPath};
 use pd_crds::kv::KvDtype;
 use pd_crds::pool::PoolSpec;
@@ -22,11 +22,6 @@ use std::net::SocketAddr;
 
 /// Name of the worker's container.
 pub(crate) const AGENT: &str = "agent";
-/// The engine's flag that says what computes.
-const DEVICE: &str = "device";
-
-/// Startup failures, one a second, before a worker counts as stuck: half an hour for large weights.
-const STARTUP_FAILURES_MAX: i32 = 1800;
 
 /// Replicas of one role.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +58,13 @@ pub(crate) fn build_pool(
             ports::BOOTSTRAP.to_string(),
         );
     }
+    let engine = engines::of(deployment.spec.engine.kind);
+    if !engine.names_kv_compat {
+        let compat = revision::kv_compat(&deployment.spec);
+        annotations.insert(labels::KV_COMPAT.to_owned(), compat);
+    }
     let pod_spec = pod.spec.get_or_insert_default();
+    pod_spec.security_context = Some(engine.pod_security_context());
     pod_spec.readiness_gates = Some(vec![PodReadinessGate {
         condition_type: labels::ROUTABLE_GATE.to_owned(),
     }]);
@@ -102,14 +103,12 @@ fn build_container(
     pool: &PoolSpec,
     config: &BuildConfig,
 ) -> Container {
-    let engine = &deployment.spec.engine;
+    let engine = engines::of(deployment.spec.engine.kind);
+    let image = deployment.spec.engine.image.as_ref();
     let source = &deployment.spec.model.source;
-    let command = match engine.kind {
-        EngineKind::Pdserve => vec!["pd-agent"],
-        EngineKind::Sglang => vec!["python3", "-m", "sglang.launch_server"],
-    };
     let mut env = pod::identity_env(deployment);
     env.extend(pod::place_env());
+    env.extend(engine.env());
     if let Some(token) = source
         .hugging_face
         .as_ref()
@@ -121,37 +120,33 @@ fn build_container(
     if role == PoolRole::Prefill {
         container_ports.push(pod::port(pod::PORT_BOOTSTRAP, i32::from(ports::BOOTSTRAP)));
     }
-    if engine.kind == EngineKind::Pdserve {
+    if engine.has_admin_api {
         container_ports.push(pod::admin_port());
     }
     let mounts: Vec<VolumeMount> = volumes(deployment, pool, config)
         .map(|(_, mount)| mount)
         .collect();
-    let mut security_context = pod::security_context();
+    let mut security_context = engine.security_context();
     devices::let_hooks_write(&mut security_context, pool);
-    let probe = |period_seconds, failures| {
-        let probe = pod::http_probe("/health", period_seconds, failures);
-        peers::probe_api(probe, &deployment.spec)
-    };
-    Container {
+    let command = engine.command.iter().map(|word| (*word).to_owned());
+    let mut container = Container {
         name: AGENT.to_owned(),
-        image: Some(engine.image.clone().unwrap_or_else(|| config.image.clone())),
-        command: Some(command.into_iter().map(str::to_owned).collect()),
+        image: Some(image.unwrap_or(&config.image).clone()),
+        command: Some(command.collect()),
         args: Some(build_args(deployment, role, pool, config)),
         env: Some(env),
         ports: Some(container_ports),
         resources: pool.resources.clone(),
         volume_mounts: Some(mounts).filter(|mounts| !mounts.is_empty()),
-        startup_probe: Some(probe(1, STARTUP_FAILURES_MAX)),
-        readiness_probe: Some(probe(2, 3)),
-        liveness_probe: Some(probe(10, 6)),
         security_context: Some(security_context),
         termination_message_policy: Some(pod::LAST_WORDS.to_owned()),
         ..Container::default()
-    }
+    };
+    engine.add_probes(&mut container, &deployment.spec);
+    container
 }
 
-/// Flags of the worker: the operator's, then the engine's and the pool's of the user.
+/// Flags of the worker: those that all engines have, those of its own, then the user's.
 fn build_args(
     deployment: &PdDeployment,
     role: PoolRole,
@@ -180,20 +175,10 @@ fn build_args(
             ports::BOOTSTRAP.to_string(),
         );
     }
-    let ours = spec.engine.kind == EngineKind::Pdserve;
-    if ours {
-        args.flag("admin-port", ports::ADMIN.to_string());
-        args.flag("drain-timeout-secs", spec.drain.timeout_seconds.to_string());
+    (engines::of(spec.engine.kind).add_flags)(&mut args, spec, pool, config);
+    if let Some(tokens) = spec.kv.page_size {
+        args.flag("page-size", tokens.to_string());
     }
-    peers::add_flag(&mut args, spec, config);
-    let transport = spec.kv.transport.flag();
-    if ours || transport != "auto" {
-        args.flag("disaggregation-transfer-backend", transport);
-    }
-    if config.site.shared_memory.is_some() && spec.kv.node_shared_memory {
-        args.flag("disaggregation-shm-dir", neighbours::MOUNT);
-    }
-    args.flag("page-size", spec.kv.page_size.to_string());
     if spec.kv.dtype != KvDtype::Auto {
         args.flag("kv-cache-dtype", spec.kv.dtype.flag());
     }
@@ -208,14 +193,7 @@ fn build_args(
     }
     let inherited = spec.engine.args.iter();
     let inherited = inherited.filter(|arg| pool.args.iter().all(|own| own.name != arg.name));
-    let given: Vec<&EngineArg> = inherited.chain(&pool.args).collect();
-    // A GPU that was asked for is used, or the worker says why it cannot: with `auto` it would serve on
-    // CPUs. Without one `auto` stays, since some runtimes give GPUs to pods that ask for none.
-    let says_device = given.iter().any(|arg| arg.name == DEVICE);
-    if ours && devices::has_cuda(pool) && !says_device {
-        args.flag(DEVICE, "cuda");
-    }
-    for EngineArg { name, value } in given {
+    for EngineArg { name, value } in inherited.chain(&pool.args) {
         args.optional(name, value.as_deref());
     }
     args.0
@@ -229,8 +207,10 @@ fn volumes(
 ) -> impl Iterator<Item = (Volume, VolumeMount)> {
     let model = model::volume(&deployment.spec.model.source);
     let peers = peers::volume(deployment, config);
-    let shared_memory = devices::shared_memory(pool);
-    model.into_iter().chain(shared_memory).chain(peers)
+    let engine = engines::of(deployment.spec.engine.kind);
+    let shared_memory = devices::shared_memory(pool, engine.shares_memory);
+    let volumes = model.into_iter().chain(shared_memory);
+    volumes.chain(engine.scratch()).chain(peers)
 }
 
 /// The worker's own container, beside those that a template adds.

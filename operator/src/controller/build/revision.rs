@@ -53,6 +53,11 @@ pub(crate) fn revision(spec: &PdDeploymentSpec, component: Component) -> String 
     digest(&inputs)
 }
 
+/// What KV means to workers of this spec, both pools' the same: revisions that differ in it must not be paired.
+pub(super) fn kv_compat(spec: &PdDeploymentSpec) -> String {
+    digest(&json!([spec.model, spec.engine, spec.kv]))
+}
+
 /// Revision of both pools together: what a rollout moves between.
 pub(crate) fn of_pools(spec: &PdDeploymentSpec) -> String {
     digest(&json!([

@@ -1,6 +1,7 @@
 //! The objects of the examples, as files, and facts about revisions.
 
 mod cluster;
+mod engines;
 
 use super::component::Component;
 use super::slot::Slot;
@@ -103,31 +104,6 @@ fn routers_mount_their_keys_and_certificate() {
         service::endpoint(&deployment, "ml"),
         "https://smollm2-https.ml.svc:8443/v1"
     );
-}
-
-#[test]
-fn sglang_is_started_by_its_own_words() {
-    let mut deployment = mk_example("qwen3-2p2d");
-    deployment.spec.engine.kind = pd_crds::engine::EngineKind::Sglang;
-    deployment.spec.engine.image = Some("lmsysorg/sglang:v0.5".to_owned());
-    deployment.spec.kv.transport = pd_crds::kv::KvTransport::Mooncake;
-    let pool = pool::build_pool(&deployment, PoolRole::Decode, &mk_config()).unwrap();
-    let container = pool
-        .pod(SLOT, WorkerPorts::WELL_KNOWN)
-        .spec
-        .unwrap()
-        .containers
-        .remove(0);
-    assert_eq!(
-        container.command.unwrap(),
-        ["python3", "-m", "sglang.launch_server"]
-    );
-    let args = container.args.unwrap();
-    assert!(
-        args.windows(2)
-            .any(|pair| pair == ["--disaggregation-transfer-backend", "mooncake"])
-    );
-    assert!(!args.contains(&"--admin-port".to_owned()));
 }
 
 #[test]

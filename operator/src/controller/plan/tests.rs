@@ -1,5 +1,6 @@
 //! Facts about the next step, one state at a time; `runs` follows whole ways.
 
+mod engines;
 mod runs;
 
 use super::*;
@@ -48,6 +49,7 @@ fn mk_listed(pod: &ObservedPod, state: WorkerState) -> WorkerStatus {
             url: "http://127.1.1.1:30000".to_owned(),
             bootstrap_host: None,
             bootstrap_port: None,
+            given_kv_compat: None,
         },
         state,
         circuit_open: false,
@@ -271,31 +273,6 @@ fn a_worker_that_does_not_answer_is_asked_again_until_its_deadline() {
     assert_eq!(plan(&[], &observed), vec![Action::Drain { pod: pod() }]);
     leaving.past_deadline = true;
     observed.pods[2].leaving = Some(leaving);
-    assert_eq!(plan(&[], &observed), vec![Action::Terminate { pod: pod() }]);
-}
-
-#[test]
-fn a_worker_without_an_admin_api_ends_when_routers_have_nothing_on_it() {
-    let mut observed = mk_settled();
-    observed.pods[2].leaving = Some(Leaving {
-        by_routers: true,
-        ..Leaving::default()
-    });
-    let pod = || "decode-0-1".to_owned();
-    let worker = |observed: &mut Observed, state, in_flight| {
-        let workers = observed.routers[0].workers.as_mut().unwrap();
-        workers[1].state = state;
-        workers[1].in_flight = in_flight;
-    };
-    let cordon = Action::Cordon {
-        router: "router-0-1".to_owned(),
-        pod: pod(),
-    };
-    worker(&mut observed, WorkerState::Serving, 0);
-    assert_eq!(plan(&[], &observed), vec![cordon]);
-    worker(&mut observed, WorkerState::Cordoned, 3);
-    assert_eq!(plan(&[], &observed), vec![]);
-    worker(&mut observed, WorkerState::Cordoned, 0);
     assert_eq!(plan(&[], &observed), vec![Action::Terminate { pod: pod() }]);
 }
 

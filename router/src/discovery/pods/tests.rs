@@ -32,6 +32,7 @@ fn spec(name: &str, url: &str) -> WorkerSpec {
         url: url.to_owned(),
         bootstrap_host: None,
         bootstrap_port: None,
+        given_kv_compat: None,
     }
 }
 

@@ -33,6 +33,7 @@ fn add(router: &Router, id: &str, role: Role) -> Arc<Worker> {
         url: "http://127.3.0.1:30000".to_owned(),
         bootstrap_host: None,
         bootstrap_port: None,
+        given_kv_compat: None,
     };
     let Ok(Registered::New(worker)) = router.registry.register(spec) else {
         panic!("{id} is new");

@@ -1,4 +1,8 @@
 //! One probe of one worker: is it well, and what does it say of itself?
+//!
+//! SGLang's `/health` generates a token, and its `/server_info` waits for the scheduler: behind a long prompt both take as long
+//! as a step. So who does not name its process is asked both until it is ready, and then only whether its server lives.
+//! Source: SGLang 0.5.23, `entrypoints/http_server.py`.
 
 use super::HealthConfig;
 use crate::client::ClientError;
@@ -11,8 +15,14 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use pd_protocol::Role;
 
-/// A `/server_info` larger than this is not one.
+/// What a worker says of itself is no larger.
 const INFO_BYTES_MAX: usize = 1 << 20;
+
+/// Where engines say what they are: pd-agent and SGLang; SGLang before December 2025; vLLM and others, of which only models
+/// and lengths are known.
+const INFO_PATHS: [&str; 3] = ["/server_info", "/get_server_info", "/v1/models"];
+/// Answered by SGLang and vLLM without the engine.
+const LIFE_PATH: &str = "/ping";
 
 pub(crate) struct Prober {
     pub(crate) config: HealthConfig,
@@ -37,8 +47,13 @@ pub(crate) enum ProbeError {
         path: PathAndQuery,
         status: StatusCode,
     },
-    #[error("/server_info is not understood: {0}")]
-    Info(#[from] serde_json::Error),
+    #[error("{path} is not understood: {source}")]
+    Info {
+        path: &'static str,
+        source: serde_json::Error,
+    },
+    #[error("it names no model in {}", INFO_PATHS.join(", "))]
+    NoModel,
     #[error(
         "it runs with --disaggregation-mode {reported} but is registered as {registered}; register it under its own role"
     )]
@@ -51,6 +66,11 @@ impl ProbeError {
     /// Whether it says nothing of the worker.
     pub(super) fn is_local(&self) -> bool {
         matches!(self, Self::Unreached { source, .. } if source.is_local())
+    }
+
+    fn is_not_found(&self) -> bool {
+        let status = StatusCode::NOT_FOUND;
+        matches!(self, Self::Status { status: is, .. } if *is == status)
     }
 
     /// Whether the worker and this router are no peers.
@@ -69,18 +89,21 @@ impl Prober {
         }
     }
 
-    pub(super) async fn probe(&self, worker: &Worker) -> Result<WorkerInfo, ProbeError> {
+    /// `known`: what the worker has said, if it is ready.
+    pub(super) async fn probe(
+        &self,
+        worker: &Worker,
+        known: Option<&WorkerInfo>,
+    ) -> Result<WorkerInfo, ProbeError> {
+        if let Some(known) = known.filter(|known| known.boot_id.is_none()) {
+            self.ask_for_life(worker).await?;
+            return Ok(known.clone());
+        }
         self.get(worker, self.config.endpoint.clone()).await?;
-        let path = PathAndQuery::from_static("/server_info");
-        let info = match self.get(worker, path).await {
-            Ok(body) => WorkerInfo::parse(&body)?,
-            // A server without this path is still one that serves.
-            Err(ProbeError::Status {
-                status: StatusCode::NOT_FOUND,
-                ..
-            }) => WorkerInfo::default(),
-            Err(error) => return Err(error),
-        };
+        let mut info = self.ask_who(worker).await?;
+        if info.kv_compat.is_none() {
+            info.kv_compat.clone_from(&worker.spec.given_kv_compat);
+        }
         match info.role {
             Some(reported) if reported != worker.spec.role => Err(ProbeError::Role {
                 reported,
@@ -88,6 +111,33 @@ impl Prober {
             }),
             Some(_) | None => Ok(info),
         }
+    }
+
+    async fn ask_for_life(&self, worker: &Worker) -> Result<(), ProbeError> {
+        let path = PathAndQuery::from_static(LIFE_PATH);
+        let answer = self.get(worker, path).await;
+        if answer.as_ref().is_err_and(ProbeError::is_not_found) {
+            self.get(worker, self.config.endpoint.clone()).await?;
+            return Ok(());
+        }
+        answer.map(drop)
+    }
+
+    /// From the first path that names a model.
+    async fn ask_who(&self, worker: &Worker) -> Result<WorkerInfo, ProbeError> {
+        for path in INFO_PATHS {
+            let body = match self.get(worker, PathAndQuery::from_static(path)).await {
+                Ok(body) => body,
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => return Err(error),
+            };
+            let info = WorkerInfo::parse(&body);
+            let info = info.map_err(|source| ProbeError::Info { path, source })?;
+            if !info.models.is_empty() {
+                return Ok(info);
+            }
+        }
+        Err(ProbeError::NoModel)
     }
 
     async fn get(&self, worker: &Worker, path: PathAndQuery) -> Result<Bytes, ProbeError> {

@@ -32,3 +32,13 @@ fn sglangs_spelling_of_the_bootstrap_port_is_read() {
     assert_eq!(info.bootstrap_port, Some(8999));
     assert_eq!(info.role, Some(Role::Prefill));
 }
+
+#[test]
+fn a_list_of_models_names_them_and_the_shortest_length() {
+    let json = br#"{"object":"list","data":[{"id":"m","max_model_len":8192},{"id":"lora","max_model_len":4096}]}"#;
+    let info = WorkerInfo::parse(json).unwrap();
+    assert_eq!(info.models, ["lora", "m"]);
+    assert_eq!(info.context_length, Some(4096));
+    let empty = WorkerInfo::parse(br#"{"object":"list","data":[]}"#);
+    assert!(empty.unwrap().models.is_empty());
+}

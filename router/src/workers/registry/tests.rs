@@ -26,6 +26,7 @@ fn spec(id: &str, role: Role) -> WorkerSpec {
         url: "http://127.3.0.1:30000".to_owned(),
         bootstrap_host: None,
         bootstrap_port: None,
+        given_kv_compat: None,
     }
 }
 

@@ -1,0 +1,136 @@
+//! What differs by engine, each in a file of its own: everything else of a worker's pod is the same for all of them.
+
+mod pdserve;
+mod sglang;
+
+use super::args::Args;
+use super::config::BuildConfig;
+use super::pod;
+use k8s_openapi::api::core::v1::{
+    Container, EmptyDirVolumeSource, EnvVar, PodSecurityContext, Probe, SecurityContext, Volume,
+    VolumeMount,
+};
+use pd_crds::PdDeploymentSpec;
+use pd_crds::engine::EngineKind;
+use pd_crds::pool::PoolSpec;
+
+/// Where an engine that writes outside of its model has room, and its home.
+const SCRATCH: &str = "/tmp";
+const SCRATCH_VOLUME: &str = "scratch";
+
+/// How the operator runs an engine.
+pub(super) struct Engine {
+    /// The program, and the words before its flags.
+    pub(super) command: &'static [&'static str],
+    /// Adds the flags that the others do not have, or have by other rules.
+    pub(super) add_flags: fn(&mut Args, &PdDeploymentSpec, &PoolSpec, &BuildConfig),
+    pub(super) env: &'static [(&'static str, &'static str)],
+    pub(super) probes: Probes,
+    /// Whether its image is made to run without root and to write to its volumes only.
+    pub(super) is_confined: bool,
+    /// Whether its ranks meet in shared memory also where they have no GPUs.
+    pub(super) shares_memory: bool,
+    /// Whether it has an admin API, through which it drains.
+    pub(super) has_admin_api: bool,
+    /// Whether its workers say what their KV means, so that only those that agree are paired.
+    pub(super) names_kv_compat: bool,
+}
+
+/// How kubelet sees whether a worker starts, serves and lives.
+pub(super) struct Probes {
+    pub(super) startup: Check,
+    pub(super) readiness: Check,
+    pub(super) liveness: Check,
+}
+
+/// Failed after so many failures in a row.
+pub(super) struct Check {
+    pub(super) asks: Asks,
+    pub(super) period_seconds: i32,
+    pub(super) timeout_seconds: i32,
+    pub(super) failures: i32,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Asks {
+    /// For 200 at a path of its HTTP API.
+    Path(&'static str),
+    /// For a connection to that.
+    Port,
+}
+
+pub(super) fn of(kind: EngineKind) -> &'static Engine {
+    match kind {
+        EngineKind::Pdserve => &pdserve::ENGINE,
+        EngineKind::Sglang => &sglang::ENGINE,
+    }
+}
+
+// === impl Engine ===
+
+impl Engine {
+    pub(super) fn env(&self) -> impl Iterator<Item = EnvVar> {
+        let env = self.env.iter();
+        env.map(|(name, value)| pod::value_env(name, value))
+    }
+
+    /// Of its container. What an image needs that expects root is taken back, and no more.
+    pub(super) fn security_context(&self) -> SecurityContext {
+        let mut context = pod::security_context();
+        if !self.is_confined {
+            context.run_as_non_root = None;
+            context.read_only_root_filesystem = None;
+        }
+        context
+    }
+
+    /// Of its pod.
+    pub(super) fn pod_security_context(&self) -> PodSecurityContext {
+        let mut context = pod::pod_security_context();
+        if !self.is_confined {
+            context.run_as_non_root = None;
+        }
+        context
+    }
+
+    pub(super) fn scratch(&self) -> Option<(Volume, VolumeMount)> {
+        let volume = Volume {
+            name: SCRATCH_VOLUME.to_owned(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        };
+        let mount = VolumeMount {
+            name: SCRATCH_VOLUME.to_owned(),
+            mount_path: SCRATCH.to_owned(),
+            ..VolumeMount::default()
+        };
+        (!self.is_confined).then_some((volume, mount))
+    }
+
+    pub(super) fn add_probes(&self, container: &mut Container, spec: &PdDeploymentSpec) {
+        let Probes {
+            startup,
+            readiness,
+            liveness,
+        } = &self.probes;
+        container.startup_probe = Some(startup.probe(spec));
+        container.readiness_probe = Some(readiness.probe(spec));
+        container.liveness_probe = Some(liveness.probe(spec));
+    }
+}
+
+// === impl Check ===
+
+impl Check {
+    fn probe(&self, spec: &PdDeploymentSpec) -> Probe {
+        let probe = match self.asks {
+            Asks::Path(path) => pod::http_probe(path, self.period_seconds, self.failures),
+            Asks::Port => pod::tcp_probe(self.period_seconds, self.failures),
+        };
+        let probe = Probe {
+            timeout_seconds: Some(self.timeout_seconds),
+            ..probe
+        };
+        super::peers::probe_api(probe, spec)
+    }
+}

@@ -1,0 +1,53 @@
+//! pd-agent.
+
+use super::{Asks, Check, Engine, Probes};
+use crate::controller::build::args::Args;
+use crate::controller::build::config::BuildConfig;
+use crate::controller::build::{devices, neighbours, peers};
+use pd_crds::PdDeploymentSpec;
+use pd_crds::pool::PoolSpec;
+use pd_protocol::ports;
+
+/// The flag that says what computes.
+const DEVICE: &str = "device";
+
+pub(super) const ENGINE: Engine = Engine {
+    command: &["pd-agent"],
+    add_flags,
+    env: &[],
+    probes: Probes {
+        // Half an hour for large weights.
+        startup: health(1, 1, 1800),
+        readiness: health(2, 2, 3),
+        liveness: health(10, 5, 6),
+    },
+    is_confined: true,
+    shares_memory: false,
+    has_admin_api: true,
+    names_kv_compat: true,
+};
+
+const fn health(period_seconds: i32, timeout_seconds: i32, failures: i32) -> Check {
+    Check {
+        asks: Asks::Path("/health"),
+        period_seconds,
+        timeout_seconds,
+        failures,
+    }
+}
+
+fn add_flags(args: &mut Args, spec: &PdDeploymentSpec, pool: &PoolSpec, config: &BuildConfig) {
+    args.flag("admin-port", ports::ADMIN.to_string());
+    args.flag("drain-timeout-secs", spec.drain.timeout_seconds.to_string());
+    peers::add_flag(args, spec, config);
+    args.flag("disaggregation-transfer-backend", spec.kv.transport.flag());
+    if config.site.shared_memory.is_some() && spec.kv.node_shared_memory {
+        args.flag("disaggregation-shm-dir", neighbours::MOUNT);
+    }
+    // A GPU that was asked for is used, or the worker says why it cannot: with `auto` it would serve on
+    // CPUs. Without one `auto` stays, since some runtimes give GPUs to pods that ask for none.
+    let mut given = spec.engine.args.iter().chain(&pool.args);
+    if devices::has_cuda(pool) && given.all(|arg| arg.name != DEVICE) {
+        args.flag(DEVICE, "cuda");
+    }
+}
