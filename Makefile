@@ -15,10 +15,10 @@ NVCC = $(if $(filter 1,$(CUDA)),PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)
 # them again. All commands select one of these; xtask's tidy tests hold that those of a profile agree.
 KERNELS = $(if $(filter 1,$(CUDA)),--features pd-agent/cuda)
 DEMO_SET = -p pd-agent -p pd-router -p pd-operator -p pd-e2e $(KERNELS)
-RELEASE_SET = $(DEMO_SET) -p kubectl-pd -p pd-verbs --features pd-e2e/kube,pd-e2e/rdma
+RELEASE_SET = $(DEMO_SET) -p kubectl-pd -p pd-verbs --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma
 # Tests bring the dev-dependencies of what is selected, and pd-router's would change tokio.
 TEST_SET = $(subst -p pd-router,,$(RELEASE_SET))
-DEV_SET = --workspace --features pd-e2e/kube,pd-e2e/rdma
+DEV_SET = --workspace --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma
 
 .PHONY: help
 help: ## List the targets
@@ -77,6 +77,12 @@ e2e-rdma: binaries ## Real verbs, and agents, between virtual hosts with Soft-Ro
 	$(NVCC) cargo test --release $(TEST_SET) --test rdma -- --test-threads=1 --nocapture
 	@# The declarations of libibverbs against the header that was fetched.
 	CPATH=$(CACHE)/rdma/root/usr/include cargo test -q $(DEV_SET) --lib declarations -- --nocapture | grep -v '^$$\|running 0\| 0 passed'
+
+.PHONY: e2e-engines
+e2e-engines: ENGINES := $(or $(ENGINES),$(CACHE)/engines)
+e2e-engines: binaries model ## One suite over pdserve and SGLang as real processes: 10 GB once (ENGINES=FOLDER), ONLY="names" for a part
+	@scripts/engines.sh $(ENGINES) $(MODEL)
+	PDSERVE_ENGINES=$(ENGINES) $(NVCC) cargo test --release $(TEST_SET) --test engines -- --test-threads=1 --nocapture $(ONLY)
 
 .PHONY: simulate
 simulate: rust ## A deployment in one deterministic process, with faults; SEEDS=10000, or SEED=n again with all that happens

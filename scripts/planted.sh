@@ -18,7 +18,7 @@ done
 plant() { (cd "$tree" && GIT_CEILING_DIRECTORIES=$dir git apply "$@"); }
 compile() {
     (cd "$tree" && CARGO_TARGET_DIR=$build CARGO_INCREMENTAL=1 cargo build -q --config simulation/profile.toml --workspace \
-        --features pd-e2e/kube,pd-e2e/rdma --bin pd-simulation)
+        --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma --bin pd-simulation)
 }
 
 here=$PWD missed=0 found=0

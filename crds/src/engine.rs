@@ -16,6 +16,11 @@ pub struct EngineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub image: Option<String>,
+    /// Program, and the words before its flags, such as `[/opt/sglang/bin/python, -m, sglang.launch_server]`. Default: the
+    /// engine's own, of its image, or with `pd-operator local` of the `PATH`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 1024)))]
+    pub command: Vec<String>,
     /// ServiceAccount of the workers' pods, without its token, for what a cluster ties to an account:
     /// a cloud's identity, an image policy. The operator's installation lists those that may be named
     /// (helm value `overrides.serviceAccounts`). Default: the namespace's `default`.

@@ -160,6 +160,7 @@ fn check_engine(engine: &EngineSpec, path: &FieldPath, report: &mut Report) {
     let EngineSpec {
         kind,
         image,
+        command: _,
         service_account_name: _,
         args,
     } = engine;

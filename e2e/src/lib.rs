@@ -11,6 +11,7 @@ pub mod fleet;
 #[cfg(feature = "kube")]
 pub mod kube;
 pub mod load;
+pub mod local;
 pub mod metrics;
 pub mod peer;
 pub mod process;

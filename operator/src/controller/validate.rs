@@ -5,7 +5,6 @@ mod cluster;
 
 use super::build::config::BuildConfig;
 use super::dereference::{Dereferenced, HostModel};
-use pd_crds::engine::EngineKind;
 use pd_crds::field::{FieldError, FieldErrors, FieldPath};
 use pd_crds::kv::KvTransport;
 use pd_crds::model::ModelSource;
@@ -53,10 +52,6 @@ fn check_carried_out(spec: &PdDeploymentSpec) -> Vec<FieldError> {
         errors.push(path.child("model").child("source").error(
             "on this machine only hostPath is carried out; fetch the model and give its path",
         ));
-    }
-    if spec.engine.kind == EngineKind::Sglang {
-        let path = path.child("engine").child("kind");
-        errors.push(path.error("on this machine only pdserve is carried out"));
     }
     errors.extend(check_router(&spec.router, &path.child("router")));
     if spec.kv.transport == KvTransport::Rdma {

@@ -87,11 +87,16 @@ impl Fleet {
             url: entry.url.clone(),
             bootstrap_host: None,
             bootstrap_port: entry.bootstrap_port,
-            given_kv_compat: None,
+            given_kv_compat: entry.given_kv_compat.clone(),
         };
         let body = serde_json::to_vec(&spec).expect("a WorkerSpec serializes to JSON");
         self.call_router(router, Method::POST, "/workers", Some(body))
             .await
+    }
+
+    fn admin_url(&self, pod: &str) -> Result<&String, ApplyError> {
+        let url = self.entry(pod)?.admin_url.as_ref();
+        url.ok_or_else(|| ApplyError::Gone(pod.to_owned()))
     }
 
     async fn call_router(
@@ -101,7 +106,7 @@ impl Fleet {
         path: &str,
         body: Option<Vec<u8>>,
     ) -> Result<(), ApplyError> {
-        let url = format!("{}{path}", self.entry(router)?.admin_url);
+        let url = format!("{}{path}", self.admin_url(router)?);
         self.client
             .call::<WorkerStatus>(method, &url, body, ADMIN_LIMIT)
             .await?;
@@ -110,7 +115,7 @@ impl Fleet {
 
     /// A worker whose admin API is broken counts as asked: it is ended next, and drains upon that.
     async fn drain(&mut self, pod: &str) -> Result<(), ApplyError> {
-        let url = format!("{}/drain", self.entry(pod)?.admin_url);
+        let url = format!("{}/drain", self.admin_url(pod)?);
         let answer = self
             .client
             .call::<DrainStatus>(Method::POST, &url, None, ADMIN_LIMIT)

@@ -31,8 +31,10 @@ pub(crate) struct Entry {
     pub(crate) revision: String,
     pub(crate) address: IpAddr,
     pub(crate) url: String,
-    pub(crate) admin_url: String,
+    /// Of engines that have an admin API.
+    pub(crate) admin_url: Option<String>,
     pub(crate) bootstrap_port: Option<u16>,
+    pub(crate) given_kv_compat: Option<String>,
     pub(crate) process: Process,
     /// Latched: every router has sent requests to it.
     pub(crate) routable: bool,
@@ -209,7 +211,8 @@ impl Fleet {
                 SocketAddr::new(address, port(PORT_HTTP, ports::HTTP))
             }
         };
-        let admin = SocketAddr::new(address, port(PORT_ADMIN, ports::ADMIN));
+        let admin = launch.ports.get(PORT_ADMIN);
+        let admin = admin.map(|port| SocketAddr::new(address, *port));
         let url = |scheme: &str, at: SocketAddr| {
             let at = SocketAddr::new(launch::dialable(at.ip()), at.port());
             format!("{scheme}://{at}")
@@ -222,8 +225,9 @@ impl Fleet {
             revision: revision.cloned().unwrap_or_default(),
             address,
             url: url(scheme.map_or("http", String::as_str), served),
-            admin_url: url("http", admin),
+            admin_url: admin.map(|admin| url("http", admin)),
             bootstrap_port: launch.ports.get(PORT_BOOTSTRAP).copied(),
+            given_kv_compat: pod.annotations().get(labels::KV_COMPAT).cloned(),
             process: spawn_process(
                 launch,
                 self.client.clone(),

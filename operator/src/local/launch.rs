@@ -1,6 +1,6 @@
 //! A Pod to what a process needs: program, arguments, environment, probes.
 
-use super::probe::{ProbeSpec, Probes};
+use super::probe::{ProbeSpec, ProbeTarget, Probes};
 use super::support;
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, EnvVar, EnvVarSource, HostPathVolumeSource, Pod, Probe, Volume,
@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Programs that a container's command may name; they lie beside this one.
+/// Our own programs, which lie beside this one.
 const PROGRAMS: [&str; 2] = ["pd-agent", "pd-router"];
 
 /// What a process needs beside its pod.
@@ -60,10 +60,12 @@ pub(crate) fn launch(pod: &Pod, environment: &LaunchEnvironment) -> Result<Launc
     let env = build_env(pod, container, environment, &path)?;
     let grace = spec.termination_grace_period_seconds.unwrap_or(30);
     let ports = build_ports(container, &path)?;
-    let args = container.args.iter().flatten().map(|arg| expand(arg, &env));
+    let (program, words) = find_program(container, environment, &path)?;
+    let args = words.iter().chain(container.args.iter().flatten());
+    let args = args.map(|arg| expand(arg, &env));
     Ok(Launch {
         pod: pod.metadata.name.clone().unwrap_or_default(),
-        program: find_program(container, environment, &path)?,
+        program,
         args: args.collect(),
         probes: build_probes(container, environment.address, &ports, &path)?,
         env,
@@ -72,35 +74,44 @@ pub(crate) fn launch(pod: &Pod, environment: &LaunchEnvironment) -> Result<Launc
     })
 }
 
-fn find_program(
-    container: &Container,
+/// The program, and the words of the command behind it.
+fn find_program<'a>(
+    container: &'a Container,
     environment: &LaunchEnvironment,
     path: &FieldPath,
-) -> Result<PathBuf, FieldError> {
+) -> Result<(PathBuf, &'a [String]), FieldError> {
     let path = path.child("command");
-    let command: Vec<&str> = container
-        .command
-        .iter()
-        .flatten()
-        .map(String::as_str)
-        .collect();
-    match command.as_slice() {
-        [name] if PROGRAMS.contains(name) => {
-            let program = environment.programs.join(name);
-            if !program.is_file() {
-                return Err(path.error(format!(
-                    "{} is missing; build it with `cargo build -p {name}` in the same profile",
-                    program.display()
-                )));
-            }
-            Ok(program)
+    let command = container.command.as_deref().unwrap_or_default();
+    let Some((name, words)) = command.split_first() else {
+        return Err(path.error("is missing; a process has no image that would name a program"));
+    };
+    if PROGRAMS.contains(&name.as_str()) {
+        let program = environment.programs.join(name);
+        if !program.is_file() {
+            return Err(path.error(format!(
+                "{} is missing; build it with `cargo build -p {name}` in the same profile",
+                program.display()
+            )));
         }
-        other => Err(path.error(format!(
-            "{:?} is not run on this machine; only {} are",
-            other.join(" "),
-            PROGRAMS.join(" and ")
-        ))),
+        return Ok((program, words));
     }
+    let program = find_on_path(name);
+    let program = program.ok_or_else(|| {
+        path.error(format!(
+            "{name} is not on the PATH; install it, or give its path in spec.engine.command"
+        ))
+    })?;
+    Ok((program, words))
+}
+
+/// A program as a shell would find it.
+fn find_on_path(name: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&folders).map(|folder| folder.join(name));
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(|program| program.is_file());
+    }
+    places.find(|program| program.is_file())
 }
 
 /// A process sees the file system as it is, so a volume must lie where it is to be mounted.
@@ -254,18 +265,35 @@ fn build_probe(
     ports: &BTreeMap<String, u16>,
     path: &FieldPath,
 ) -> Result<ProbeSpec, FieldError> {
-    let Some(get) = &probe.http_get else {
-        return Err(path.error("on this machine a probe is an httpGet"));
+    let number = |port: &IntOrString, kind: &str| {
+        let number = match port {
+            IntOrString::Int(number) => u16::try_from(*number).ok(),
+            IntOrString::String(name) => ports.get(name).copied(),
+        };
+        let path = path.child(kind).child("port");
+        number.ok_or_else(|| path.error("is neither a port nor the name of one"))
     };
-    let port = match &get.port {
-        IntOrString::Int(number) => u16::try_from(*number).ok(),
-        IntOrString::String(name) => ports.get(name).copied(),
+    let host = |given: Option<&String>, kind: &str| match given {
+        Some(host) => {
+            let path = path.child(kind).child("host");
+            let parsed = host.parse();
+            parsed.map_err(|_| path.error(format!("{host} is not an IP address")))
+        }
+        None => Ok(address),
     };
-    let port = port.ok_or_else(|| {
-        path.child("httpGet")
-            .child("port")
-            .error("is neither a port nor the name of one")
-    })?;
+    let target = if let Some(get) = &probe.http_get {
+        let scheme = get.scheme.as_deref().unwrap_or("HTTP").to_ascii_lowercase();
+        let host = host(get.host.as_ref(), "httpGet")?;
+        let at = SocketAddr::new(dialable(host), number(&get.port, "httpGet")?);
+        let target = get.path.as_deref().unwrap_or("/");
+        ProbeTarget::Http(format!("{scheme}://{at}{target}"))
+    } else if let Some(socket) = &probe.tcp_socket {
+        let host = host(socket.host.as_ref(), "tcpSocket")?;
+        let port = number(&socket.port, "tcpSocket")?;
+        ProbeTarget::Tcp(SocketAddr::new(dialable(host), port))
+    } else {
+        return Err(path.error("on this machine a probe is an httpGet or a tcpSocket"));
+    };
     let seconds = |value: Option<i32>, default: u64| {
         Duration::from_secs(value.and_then(|v| u64::try_from(v).ok()).unwrap_or(default))
     };
@@ -275,16 +303,8 @@ fn build_probe(
             .unwrap_or(default)
             .max(1)
     };
-    let target = get.path.as_deref().unwrap_or("/");
-    let host = get.host.as_ref().map_or(Ok(address), |host| {
-        let path = path.child("httpGet").child("host");
-        host.parse()
-            .map_err(|_| path.error(format!("{host} is not an IP address")))
-    })?;
-    let scheme = get.scheme.as_deref().unwrap_or("HTTP").to_ascii_lowercase();
-    let at = SocketAddr::new(dialable(host), port);
     Ok(ProbeSpec {
-        url: format!("{scheme}://{at}{target}"),
+        target,
         initial_delay: seconds(probe.initial_delay_seconds, 0),
         period: seconds(probe.period_seconds, 10).max(Duration::from_secs(1)),
         timeout: seconds(probe.timeout_seconds, 1).max(Duration::from_secs(1)),

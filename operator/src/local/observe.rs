@@ -43,7 +43,7 @@ fn observe_pod(name: &str, entry: &Entry, now: Instant) -> ObservedPod {
         drain_asked: leaving.drain_asked,
         drained: leaving.drained,
         unanswered: false,
-        by_routers: false,
+        by_routers: entry.admin_url.is_none(),
         past_deadline: now >= leaving.deadline,
         terminated: leaving.terminated,
     });
@@ -69,7 +69,10 @@ async fn observe_routers(fleet: &Fleet) -> Vec<ObservedRouter> {
         if entry.component != Component::Router || !started {
             continue;
         }
-        let url = format!("{}/workers", entry.admin_url);
+        let Some(admin_url) = &entry.admin_url else {
+            continue;
+        };
+        let url = format!("{admin_url}/workers");
         let list = fleet
             .client
             .call::<WorkerList>(Method::GET, &url, None, ADMIN_LIMIT)
@@ -96,8 +99,8 @@ async fn observe_drain(fleet: &mut Fleet, name: &str) {
         .is_some_and(|leaving| leaving.drain_asked);
     let drained = if !running {
         true
-    } else if asked {
-        let url = format!("{}/drain", entry.admin_url);
+    } else if let (true, Some(admin_url)) = (asked, &entry.admin_url) {
+        let url = format!("{admin_url}/drain");
         let status = fleet
             .client
             .call::<DrainStatus>(Method::GET, &url, None, ADMIN_LIMIT)

@@ -1,5 +1,7 @@
-//! Probes: what a container's health is, from the answers to its HTTP GETs.
+//! Probes: what a container's health is, from the answers to its HTTP GETs, or from connections.
 
+use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The probes of a container.
@@ -13,10 +15,19 @@ pub(crate) struct Probes {
     pub(crate) liveness: Option<ProbeSpec>,
 }
 
-/// An HTTP GET, when to send it, and what its answers mean.
+/// What a probe asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeTarget {
+    /// A GET of this URL.
+    Http(String),
+    /// A connection.
+    Tcp(SocketAddr),
+}
+
+/// What to ask, when, and what its answers mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeSpec {
-    pub(crate) url: String,
+    pub(crate) target: ProbeTarget,
     pub(crate) initial_delay: Duration,
     pub(crate) period: Duration,
     pub(crate) timeout: Duration,
@@ -33,6 +44,17 @@ pub(crate) struct Streak {
     /// Answers in a row that are the last one's kind.
     run: u32,
     last: Option<bool>,
+}
+
+// === impl ProbeTarget ===
+
+impl fmt::Display for ProbeTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(url) => url.fmt(f),
+            Self::Tcp(at) => at.fmt(f),
+        }
+    }
 }
 
 // === impl Streak ===

@@ -49,8 +49,9 @@ pub(crate) struct PodStatus {
     pub(crate) address: String,
     /// Base URL of its HTTP API.
     pub(crate) url: String,
-    /// Base URL of its admin API.
-    pub(crate) admin_url: String,
+    /// Base URL of its admin API, if its engine has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) admin_url: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pid: Option<u32>,
     pub(crate) restarts: u32,

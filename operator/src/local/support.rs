@@ -39,8 +39,8 @@ const CARRIED_OUT: [&str; 25] = [
     "spec.enableServiceLinks",
 ];
 
-/// Probe fields beyond those of an HTTP GET are not carried out.
-const PROBE_FIELDS: [&str; 9] = [
+/// Probe fields beyond those of an HTTP GET or a connection are not carried out.
+const PROBE_FIELDS: [&str; 11] = [
     "httpGet.path",
     "httpGet.port",
     "httpGet.host",
@@ -50,6 +50,8 @@ const PROBE_FIELDS: [&str; 9] = [
     "failureThreshold",
     "successThreshold",
     "httpGet.scheme",
+    "tcpSocket.host",
+    "tcpSocket.port",
 ];
 
 /// Refuses what a process on this machine would not get.

@@ -155,8 +155,11 @@ async fn what_this_machine_cannot_carry_out_is_refused_by_its_field() -> Result<
             &["spec.model.source: ", "only hostPath"],
         ),
         (
-            json!({"/spec/engine": {"kind": "sglang", "image": "sglang"}, "/spec/security/peers": "Plain"}),
-            &["spec.engine.kind: ", "only pdserve"],
+            json!({
+                "/spec/engine": {"kind": "sglang", "image": "sglang", "command": ["no-such-python"]},
+                "/spec/security/peers": "Plain",
+            }),
+            &["no-such-python is not on the PATH", "spec.engine.command"],
         ),
         (
             json!({"/spec/router/replicas": 2}),

@@ -1,4 +1,5 @@
-//! What differs by engine, each in a file of its own: everything else of a worker's pod is the same for all of them.
+//! What differs by engine, each in a file of its own: everything else of a worker's pod is the same for all of them. A process
+//! on this machine is confined as its user is, and has that user's home.
 
 mod pdserve;
 mod sglang;
@@ -24,6 +25,7 @@ pub(super) struct Engine {
     pub(super) command: &'static [&'static str],
     /// Adds the flags that the others do not have, or have by other rules.
     pub(super) add_flags: fn(&mut Args, &PdDeploymentSpec, &PoolSpec, &BuildConfig),
+    /// Variables of its containers.
     pub(super) env: &'static [(&'static str, &'static str)],
     pub(super) probes: Probes,
     /// Whether its image is made to run without root and to write to its volumes only.
@@ -69,22 +71,36 @@ pub(super) fn of(kind: EngineKind) -> &'static Engine {
 // === impl Engine ===
 
 impl Engine {
-    pub(super) fn env(&self) -> impl Iterator<Item = EnvVar> {
-        let env = self.env.iter();
+    /// The program and the words before its flags: the user's, or its own.
+    pub(super) fn command(&self, given: &[String]) -> Vec<String> {
+        if given.is_empty() {
+            let own = self.command.iter();
+            return own.map(|word| (*word).to_owned()).collect();
+        }
+        given.to_vec()
+    }
+
+    pub(super) fn env(&self, config: &BuildConfig) -> impl Iterator<Item = EnvVar> {
+        let home = self.has_scratch(config).then_some(&("HOME", SCRATCH));
+        let env = home.into_iter().chain(self.env);
         env.map(|(name, value)| pod::value_env(name, value))
     }
 
+    fn has_scratch(&self, config: &BuildConfig) -> bool {
+        config.discovery && !self.is_confined
+    }
+
     /// Of its container. What an image needs that expects root is taken back, and no more.
-    pub(super) fn security_context(&self) -> SecurityContext {
+    pub(super) fn security_context(&self, config: &BuildConfig) -> SecurityContext {
         let mut context = pod::security_context();
-        if !self.is_confined {
+        if self.has_scratch(config) {
             context.run_as_non_root = None;
             context.read_only_root_filesystem = None;
         }
         context
     }
 
-    /// Of its pod.
+    /// Of its pod on a cluster.
     pub(super) fn pod_security_context(&self) -> PodSecurityContext {
         let mut context = pod::pod_security_context();
         if !self.is_confined {
@@ -93,7 +109,8 @@ impl Engine {
         context
     }
 
-    pub(super) fn scratch(&self) -> Option<(Volume, VolumeMount)> {
+    /// Room to write, and its home: compiled kernels, and what Hugging Face's libraries keep.
+    pub(super) fn scratch(&self, config: &BuildConfig) -> Option<(Volume, VolumeMount)> {
         let volume = Volume {
             name: SCRATCH_VOLUME.to_owned(),
             empty_dir: Some(EmptyDirVolumeSource::default()),
@@ -104,7 +121,7 @@ impl Engine {
             mount_path: SCRATCH.to_owned(),
             ..VolumeMount::default()
         };
-        (!self.is_confined).then_some((volume, mount))
+        self.has_scratch(config).then_some((volume, mount))
     }
 
     pub(super) fn add_probes(&self, container: &mut Container, spec: &PdDeploymentSpec) {

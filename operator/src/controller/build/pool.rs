@@ -64,7 +64,9 @@ pub(crate) fn build_pool(
         annotations.insert(labels::KV_COMPAT.to_owned(), compat);
     }
     let pod_spec = pod.spec.get_or_insert_default();
-    pod_spec.security_context = Some(engine.pod_security_context());
+    if config.discovery {
+        pod_spec.security_context = Some(engine.pod_security_context());
+    }
     pod_spec.readiness_gates = Some(vec![PodReadinessGate {
         condition_type: labels::ROUTABLE_GATE.to_owned(),
     }]);
@@ -103,12 +105,12 @@ fn build_container(
     pool: &PoolSpec,
     config: &BuildConfig,
 ) -> Container {
-    let engine = engines::of(deployment.spec.engine.kind);
-    let image = deployment.spec.engine.image.as_ref();
+    let (kind, image) = (deployment.spec.engine.kind, &deployment.spec.engine.image);
+    let engine = engines::of(kind);
     let source = &deployment.spec.model.source;
     let mut env = pod::identity_env(deployment);
     env.extend(pod::place_env());
-    env.extend(engine.env());
+    env.extend(engine.env(config));
     if let Some(token) = source
         .hugging_face
         .as_ref()
@@ -126,13 +128,12 @@ fn build_container(
     let mounts: Vec<VolumeMount> = volumes(deployment, pool, config)
         .map(|(_, mount)| mount)
         .collect();
-    let mut security_context = engine.security_context();
+    let mut security_context = engine.security_context(config);
     devices::let_hooks_write(&mut security_context, pool);
-    let command = engine.command.iter().map(|word| (*word).to_owned());
     let mut container = Container {
         name: AGENT.to_owned(),
-        image: Some(image.unwrap_or(&config.image).clone()),
-        command: Some(command.collect()),
+        image: Some(image.as_ref().unwrap_or(&config.image).clone()),
+        command: Some(engine.command(&deployment.spec.engine.command)),
         args: Some(build_args(deployment, role, pool, config)),
         env: Some(env),
         ports: Some(container_ports),
@@ -208,9 +209,9 @@ fn volumes(
     let model = model::volume(&deployment.spec.model.source);
     let peers = peers::volume(deployment, config);
     let engine = engines::of(deployment.spec.engine.kind);
-    let shared_memory = devices::shared_memory(pool, engine.shares_memory);
+    let shared_memory = devices::shared_memory(pool, engine.shares_memory && config.discovery);
     let volumes = model.into_iter().chain(shared_memory);
-    volumes.chain(engine.scratch()).chain(peers)
+    volumes.chain(engine.scratch(config)).chain(peers)
 }
 
 /// The worker's own container, beside those that a template adds.

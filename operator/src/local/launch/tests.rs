@@ -71,7 +71,10 @@ fn a_pod_becomes_a_command_line_with_its_environment() {
     assert_eq!(launch.env["BASE"], "http://127.3.4.5/");
     assert_eq!(launch.grace, Duration::from_secs(7));
     let readiness = launch.probes.readiness.unwrap();
-    assert_eq!(readiness.url, "http://127.3.4.5:30000/health");
+    assert_eq!(
+        readiness.target.to_string(),
+        "http://127.3.4.5:30000/health"
+    );
     assert_eq!(readiness.failures, 4);
 }
 
@@ -94,13 +97,30 @@ fn a_volume_that_lies_elsewhere_is_refused() {
 }
 
 #[test]
-fn other_programs_are_refused() {
-    let found = refused(|container| container["command"] = json!(["python3", "-m", "sglang"]));
-    assert_eq!(
-        found,
-        "spec.containers[0].command: \"python3 -m sglang\" is not run on this machine; only \
-         pd-agent and pd-router are"
-    );
+fn a_program_that_is_not_installed_is_refused() {
+    for name in ["no-such-engine", "/opt/no-such-engine"] {
+        let found = refused(|container| container["command"] = json!([name, "-m", "sglang"]));
+        assert_eq!(
+            found,
+            format!(
+                "spec.containers[0].command: {name} is not on the PATH; install it, or give its path in \
+                 spec.engine.command"
+            )
+        );
+    }
+}
+
+#[test]
+fn another_engines_program_is_found_and_begins_with_the_words_of_its_command() {
+    let pod = mk_pod(|container| {
+        container["command"] = json!(["sh", "-c", "engine"]);
+        container["livenessProbe"] = json!({"tcpSocket": {"port": "http"}});
+    });
+    let launch = launch(&pod, &mk_surroundings()).unwrap();
+    assert!(launch.program.ends_with("sh"), "{:?}", launch.program);
+    assert_eq!(launch.args[..2], ["-c", "engine"]);
+    let liveness = launch.probes.liveness.unwrap();
+    assert_eq!(liveness.target.to_string(), "127.3.4.5:30000");
 }
 
 #[test]

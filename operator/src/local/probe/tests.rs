@@ -4,7 +4,7 @@ use super::*;
 
 fn mk_probe(failures: u32, successes: u32) -> ProbeSpec {
     ProbeSpec {
-        url: String::new(),
+        target: ProbeTarget::Http(String::new()),
         initial_delay: Duration::ZERO,
         period: Duration::from_secs(1),
         timeout: Duration::from_secs(1),

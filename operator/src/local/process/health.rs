@@ -2,9 +2,10 @@
 
 use super::Phase;
 use super::keeper::Keeper;
-use crate::local::probe::{ProbeSpec, Probes, Streak};
+use crate::local::probe::{ProbeSpec, ProbeTarget, Probes, Streak};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
 
 /// How often a probe runs until it first succeeds, instead of its period: a GET on loopback
 /// costs microseconds, and a start of a second should not look like two.
@@ -34,12 +35,26 @@ impl Keeper {
         }
     }
 
+    /// Whether a probe is answered in time.
+    async fn ask(&self, probe: &ProbeSpec) -> bool {
+        match &probe.target {
+            ProbeTarget::Http(url) => self.client.probe(url, probe.timeout).await,
+            ProbeTarget::Tcp(at) => {
+                let connected = timeout(probe.timeout, TcpStream::connect(at)).await;
+                matches!(connected, Ok(Ok(_)))
+            }
+        }
+    }
+
     async fn wait_started(&self, startup: &ProbeSpec) -> Result<(), String> {
         let limit = startup.initial_delay + startup.period * startup.failures;
         let began = Instant::now();
-        while !self.client.probe(&startup.url, startup.timeout).await {
+        while !self.ask(startup).await {
             if began.elapsed() > limit {
-                return Err(format!("{} did not answer within {limit:?}", startup.url));
+                return Err(format!(
+                    "{} did not answer within {limit:?}",
+                    startup.target
+                ));
             }
             sleep(EAGER_PERIOD).await;
         }
@@ -54,7 +69,7 @@ impl Keeper {
         sleep(readiness.initial_delay).await;
         let mut streak = Streak::default();
         loop {
-            let ok = self.client.probe(&readiness.url, readiness.timeout).await;
+            let ok = self.ask(readiness).await;
             let ready = streak.answer(ok, readiness) == Some(true);
             self.publish(|state| {
                 state.phase = if ready { Phase::Ready } else { Phase::Unready };
@@ -75,9 +90,9 @@ impl Keeper {
         sleep(liveness.initial_delay).await;
         let mut streak = Streak::default();
         loop {
-            let ok = self.client.probe(&liveness.url, liveness.timeout).await;
+            let ok = self.ask(liveness).await;
             if streak.answer(ok, liveness) == Some(false) {
-                return format!("{} failed {} times", liveness.url, liveness.failures);
+                return format!("{} failed {} times", liveness.target, liveness.failures);
             }
             sleep(liveness.period).await;
         }

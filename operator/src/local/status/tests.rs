@@ -12,7 +12,7 @@ fn mk_pod(name: &str, state: &str, pid: Option<u32>) -> PodStatus {
         state: state.to_owned(),
         address: "127.3.4.5".to_owned(),
         url: "http://127.3.4.5:30000".to_owned(),
-        admin_url: "http://127.3.4.5:30900".to_owned(),
+        admin_url: Some("http://127.3.4.5:30900".to_owned()),
         pid,
         restarts: 2,
         revision: "0123456789".to_owned(),

@@ -1,6 +1,6 @@
 //! SGLang's server. Source: SGLang 0.5.23, `srt/server_args.py` and `srt/entrypoints/http_server.py`.
 
-use super::{Asks, Check, Engine, Probes, SCRATCH};
+use super::{Asks, Check, Engine, Probes};
 use crate::controller::build::args::Args;
 use crate::controller::build::config::BuildConfig;
 use pd_crds::PdDeploymentSpec;
@@ -14,8 +14,6 @@ pub(super) const ENGINE: Engine = Engine {
     command: &["python3", "-m", "sglang.launch_server"],
     add_flags,
     env: &[
-        // Compiled kernels, and what Hugging Face's libraries keep.
-        ("HOME", SCRATCH),
         // `/health` would generate a token, and wait behind long prompts for the scheduler.
         ("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "false"),
     ],

@@ -37,7 +37,11 @@ fn an_sglang_worker_has_what_its_image_needs() {
     deployment.spec.engine.image = Some("lmsysorg/sglang:v0.5".to_owned());
     deployment.spec.security.peers = PeerTrust::Plain;
     deployment.spec.kv = KvSpec::default();
-    let pool = pool::build_pool(&deployment, PoolRole::Prefill, &mk_config()).unwrap();
+    let config = BuildConfig {
+        discovery: true,
+        ..mk_config()
+    };
+    let pool = pool::build_pool(&deployment, PoolRole::Prefill, &config).unwrap();
     insta::assert_yaml_snapshot!("sglang-prefill", pool.pod(SLOT, WorkerPorts::WELL_KNOWN));
 }
 

@@ -1,0 +1,159 @@
+//! The engines: what of a `PDDeployment` is theirs, and how each is started alone.
+
+use anyhow::{Context, Result};
+use pd_e2e::binaries;
+use pd_e2e::process::Process;
+use serde_json::{Value, json};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Name of the model for clients.
+pub(crate) const MODEL: &str = "smollm2";
+
+pub(crate) struct Engine {
+    pub(crate) name: &'static str,
+    /// `spec.engine`, and what else it needs of a spec, by the path there.
+    spec: Value,
+    over: Vec<(&'static str, Value)>,
+    /// The program and the words before its flags.
+    command: Vec<String>,
+    /// Environment of its processes.
+    pub(crate) env: Vec<(&'static str, String)>,
+    /// From its processes' start until they serve.
+    pub(crate) starts_within: Duration,
+}
+
+/// Where `scripts/engines.sh` put the engines and the model.
+fn folder() -> Result<PathBuf> {
+    let folder = std::env::var("PDSERVE_ENGINES");
+    let folder =
+        folder.context("PDSERVE_ENGINES names the folder that `make e2e-engines` fills")?;
+    Ok(folder.into())
+}
+
+/// The environment variable in front of which a folder is put.
+fn before(name: &'static str, folder: &Path) -> (&'static str, String) {
+    let rest = std::env::var(name).unwrap_or_default();
+    (name, format!("{}:{rest}", folder.display()))
+}
+
+// === impl Engine ===
+
+impl Engine {
+    pub(crate) fn pdserve() -> Self {
+        Self {
+            name: "pdserve",
+            spec: json!({"kind": "pdserve"}),
+            over: Vec::new(),
+            command: vec![binaries::binary("pd-agent").display().to_string()],
+            env: Vec::new(),
+            starts_within: Duration::from_secs(60),
+        }
+    }
+
+    /// SGLang on CPUs, with KV over Mooncake's TCP.
+    pub(crate) fn sglang() -> Result<Self> {
+        let folder = folder()?;
+        let python = folder.join("sglang/bin/python").display().to_string();
+        let command = vec![python, "-m".to_owned(), "sglang.launch_server".to_owned()];
+        let args = [
+            ("device", Some("cpu")),
+            ("disable-overlap-schedule", None),
+            ("mem-fraction-static", Some("0.15")),
+            ("max-total-tokens", Some("8192")),
+            ("max-running-requests", Some("16")),
+        ];
+        let arg = |(name, value): &(&str, Option<&str>)| match value {
+            Some(value) => json!({"name": name, "value": value}),
+            None => json!({"name": name}),
+        };
+        let args: Vec<Value> = args.iter().map(arg).collect();
+        let backup =
+            json!([{"name": "disaggregation-decode-retraction-backup", "value": "cpu_tensor"}]);
+        Ok(Self {
+            name: "sglang",
+            spec: json!({
+                "kind": "sglang",
+                "image": "lmsysorg/sglang:v0.5.23",
+                "command": command,
+                "args": args,
+            }),
+            over: vec![
+                ("/security", json!({"peers": "Plain"})),
+                ("/kv", json!({"pageSize": 16, "transport": "mooncake"})),
+                ("/pools/decode/args", backup),
+            ],
+            command,
+            env: vec![
+                before("LD_LIBRARY_PATH", &folder.join("lib")),
+                before(
+                    "PYTHONPATH",
+                    &binaries::workspace().join("e2e/engines/sglang"),
+                ),
+                ("SGLANG_USE_CPU_ENGINE", "1".to_owned()),
+                ("HF_HUB_OFFLINE", "1".to_owned()),
+                ("CUDA_VISIBLE_DEVICES", String::new()),
+                ("MOONCAKE_PROTOCOL", "tcp".to_owned()),
+                ("MC_FORCE_TCP", "1".to_owned()),
+            ],
+            starts_within: Duration::from_secs(240),
+        })
+    }
+
+    /// One prefill and one decode worker of it, as a `PDDeployment`.
+    pub(crate) fn deployment(&self) -> Result<Value> {
+        let mut spec = json!({
+            "model": {
+                "servedModelName": MODEL,
+                "source": {"hostPath": {"path": model()?}},
+            },
+            "engine": self.spec,
+            "pools": {"prefill": {"replicas": 1}, "decode": {"replicas": 1}},
+        });
+        for (path, value) in &self.over {
+            let (parent, name) = path.rsplit_once('/').context("a path begins with /")?;
+            let parent = spec.pointer_mut(parent).context("the parent is there")?;
+            parent[name] = value.clone();
+        }
+        Ok(json!({
+            "apiVersion": "pdserve.io/v1alpha1",
+            "kind": "PDDeployment",
+            "metadata": {"name": self.name},
+            "spec": spec,
+        }))
+    }
+
+    /// The engine by itself, which computes prompts and answers in one process.
+    pub(crate) fn start_alone(&self, address: Ipv4Addr, port: u16) -> Result<Process> {
+        let (program, words) = self.command.split_first().context("a program")?;
+        let mut args = words.to_vec();
+        let model = model()?.display().to_string();
+        let flags = ["--model-path", &model, "--served-model-name", MODEL];
+        args.extend(flags.map(str::to_owned));
+        let (address, port) = (address.to_string(), port.to_string());
+        let flags = ["--host", &address, "--port", &port];
+        args.extend(flags.map(str::to_owned));
+        for arg in self.spec["args"].as_array().into_iter().flatten() {
+            let text = |key: &str| arg[key].as_str().map(str::to_owned);
+            args.extend(text("name").map(|name| format!("--{name}")));
+            args.extend(text("value"));
+        }
+        let env: Vec<(&str, &str)> = self.env().collect();
+        Process::spawn(
+            &format!("{} alone", self.name),
+            Path::new(program),
+            &args,
+            &env,
+        )
+    }
+
+    pub(crate) fn env(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.env.iter().map(|(name, value)| (*name, value.as_str()))
+    }
+}
+
+/// SmolLM2 as a Hugging Face folder, of which all engines compute the same.
+fn model() -> Result<PathBuf> {
+    Ok(folder()?.join("smollm2"))
+}

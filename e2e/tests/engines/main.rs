@@ -1,0 +1,17 @@
+//! One suite over the engines that a `PDDeployment` can name, each as its own processes under `pd-operator local`;
+//! `make e2e-engines` installs what they need and runs it.
+
+mod engine;
+mod suite;
+
+use engine::Engine;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pdserve() -> anyhow::Result<()> {
+    suite::run(&Engine::pdserve()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sglang() -> anyhow::Result<()> {
+    suite::run(&Engine::sglang()?).await
+}
