@@ -1,4 +1,4 @@
-/* Stands for NVIDIA's driver library where there is none: engines built for CUDA link it, and are here told that there is no
+/* Stands for NVIDIA's driver library where there is none: engines built for CUDA link it, and learn here that there is no
  * device. Results as in cuda.h: 100 is CUDA_ERROR_NO_DEVICE, 500 CUDA_ERROR_NOT_FOUND. */
 
 #define NO_DEVICE 100

@@ -13,6 +13,7 @@ use crate::queue::AdmissionPermit;
 use crate::request::ClientRequest;
 use crate::router::Router;
 use crate::sse;
+use crate::workers::Worker;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -35,7 +36,16 @@ pub(crate) struct Relay {
     /// `None` once the answer has ended.
     in_flight: Option<InFlight>,
     deadline: Pin<Box<Sleep>>,
+    silence: Silence,
     transform: Transform,
+}
+
+/// Watches for a worker that answers no probe while its answer does not go on.
+struct Silence {
+    worker: Arc<Worker>,
+    falls_silent: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Bytes came since it was last looked at.
+    goes_on: bool,
 }
 
 /// Why an answer was cut off: a stream of events ends with this as its last one, any other by closing the connection.
@@ -73,6 +83,7 @@ pub(crate) fn respond(
         ),
         None => (None, None, None),
     };
+    let silence = Silence::of(Arc::clone(lease.worker()));
     let in_flight = InFlight::new(Arc::clone(router), request, lease, rooms, permit);
     in_flight.first_byte();
     let transform = Transform::new(is_stream, logprobs);
@@ -88,6 +99,7 @@ pub(crate) fn respond(
             prefill,
             in_flight: Some(in_flight),
             deadline: Box::pin(sleep_until(deadline)),
+            silence,
             transform,
         }),
     };
@@ -103,6 +115,30 @@ fn trail(prefill: Option<PrefillLeg>) {
                 tracing::debug!("prefill's leg ended after its request: {fault}");
             }
         });
+    }
+}
+
+// === impl Silence ===
+
+impl Silence {
+    fn of(worker: Arc<Worker>) -> Self {
+        let watched = Arc::clone(&worker);
+        Self {
+            worker,
+            falls_silent: Box::pin(async move { watched.silent().await }),
+            goes_on: false,
+        }
+    }
+
+    /// Ready where the worker is silent, and no byte came while it was.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.falls_silent.as_mut().poll(cx));
+            if !self.goes_on {
+                return Poll::Ready(());
+            }
+            *self = Self::of(Arc::clone(&self.worker));
+        }
     }
 }
 
@@ -142,8 +178,15 @@ impl Relay {
         }
         self.poll_prefill(cx);
         match self.decode.poll_data(cx) {
-            Poll::Ready(data) => Poll::Ready(data.map(|data| data.map_err(RelayError::Decode))),
+            Poll::Ready(data) => {
+                self.silence.goes_on = true;
+                Poll::Ready(data.map(|data| data.map_err(RelayError::Decode)))
+            }
             Poll::Pending => {
+                if self.silence.poll(cx).is_ready() {
+                    let silent = RelayError::Decode(ClientError::Silent);
+                    return Poll::Ready(Some(Err(silent)));
+                }
                 ready!(self.deadline.as_mut().poll(cx));
                 Poll::Ready(Some(Err(RelayError::Timeout)))
             }

@@ -1,4 +1,4 @@
-//! What holds for every engine: the answers of one process come from a pair, and whatever happens to a worker, every
+//! What holds for every engine: the answers of one process come from a pair, and if a worker is killed or freezes, every
 //! request ends.
 
 use crate::engine::{Engine, MODEL};
@@ -23,11 +23,13 @@ const QUESTIONS: [&str; 4] = [
 const SHORT: u32 = 24;
 const LONG: u32 = 300;
 const AT_ONCE: usize = 16;
+/// By then streams have begun.
+const STREAMS_AFTER: Duration = Duration::from_secs(4);
 /// A request whose worker was killed has ended by then, and one whose worker froze.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 /// Long answers of `AT_ONCE / 2` streams on two cores.
 const WHOLE_WITHIN: Duration = Duration::from_secs(180);
-const FROZEN_WITHIN: Duration = Duration::from_secs(45);
+const FROZEN_WITHIN: Duration = Duration::from_secs(30);
 /// Nothing of a request is left by then.
 const GONE_WITHIN: Duration = Duration::from_secs(15);
 
@@ -45,13 +47,13 @@ struct Ends {
 pub(crate) async fn run(engine: &Engine) -> Result<()> {
     let name = engine.name;
     let alone = answers_alone(engine).await?;
-    println!("{name}: alone: {alone:?}");
+    eprintln!("{name}: alone: {alone:?}");
     let folder = tempfile::tempdir()?;
     let text = engine.deployment()?.to_string();
     let env: Vec<(&str, &str)> = engine.env().collect();
     let began = Instant::now();
     let local = Local::start_with(folder.path(), &text, &env, engine.starts_within).await?;
-    println!(
+    eprintln!(
         "{name}: a pair is ready after {:.1} s",
         began.elapsed().as_secs_f64()
     );
@@ -75,7 +77,7 @@ async fn prove(engine: &Engine, local: &Local, alone: &[String]) -> Result<()> {
             "{question}, streamed: {streamed:?} instead of {wanted:?}"
         );
     }
-    println!(
+    eprintln!(
         "{name}: {} answers, plain and streamed, are those of one process",
         alone.len()
     );
@@ -99,44 +101,48 @@ async fn prove(engine: &Engine, local: &Local, alone: &[String]) -> Result<()> {
         .settle(KILLED_WITHIN * 6)
         .await?;
     ensure!(ends.whole == AT_ONCE, "of {AT_ONCE} at once: {ends:?}");
-    println!("{name}: {AT_ONCE} at once: {ends}");
+    eprintln!("{name}: {AT_ONCE} at once: {ends}");
 
     leave(local, &chat).await?;
-    println!("{name}: of a client that left nothing stays in flight");
+    eprintln!("{name}: of a client that left nothing stays in flight");
 
-    // Streams whose KV has moved need their prefill no more.
-    for (role, limit, are_whole) in [
-        ("decode", KILLED_WITHIN, false),
-        ("prefill", WHOLE_WITHIN, true),
-    ] {
-        let load = all_at_once(&chat, AT_ONCE / 2, LONG);
-        sleep(Duration::from_secs(5)).await;
-        signal(local, role, Signal::KILL).await?;
-        let ends = load.settle(limit).await;
-        let ends = ends.with_context(|| format!("{role} killed"))?;
-        println!(
-            "{name}: {role} killed under {} streams: {ends}",
-            AT_ONCE / 2
-        );
-        ensure!(
-            !are_whole || ends.whole == AT_ONCE / 2,
-            "{role} killed: {ends}"
-        );
-        local.become_ready(1, 1, engine.starts_within).await?;
+    for role in ["decode", "prefill"] {
+        kill(engine, local, role, &chat).await?;
         serves_again(&client, &chat, &alone[0], engine.starts_within).await?;
     }
+    freeze_decode(engine, local, &chat).await?;
+    serves_again(&client, &chat, &alone[0], engine.starts_within).await
+}
 
-    let load = all_at_once(&chat, AT_ONCE / 2, LONG);
-    sleep(Duration::from_secs(3)).await;
+/// Kills a worker under streams. Those whose KV has moved need their prefill no more.
+async fn kill(engine: &Engine, local: &Local, role: &str, chat: &str) -> Result<()> {
+    let number = AT_ONCE / 2;
+    let load = all_at_once(chat, number, LONG);
+    sleep(STREAMS_AFTER).await;
+    signal(local, role, Signal::KILL).await?;
+    let is_decode = role == "decode";
+    let limit = if is_decode {
+        KILLED_WITHIN
+    } else {
+        WHOLE_WITHIN
+    };
+    let ends = load.settle(limit).await;
+    let ends = ends.with_context(|| format!("{role} killed"))?;
+    let name = engine.name;
+    eprintln!("{name}: {role} killed under {number} streams: {ends}");
+    ensure!(is_decode || ends.whole == number, "{role} killed: {ends}");
+    local.become_ready(1, 1, engine.starts_within).await
+}
+
+async fn freeze_decode(engine: &Engine, local: &Local, chat: &str) -> Result<()> {
+    let (name, number) = (engine.name, AT_ONCE / 2);
+    let load = all_at_once(chat, number, LONG);
+    sleep(STREAMS_AFTER).await;
     signal(local, "decode", Signal::STOP).await?;
     let ends = load.settle(FROZEN_WITHIN).await;
     signal(local, "decode", Signal::CONT).await?;
-    println!(
-        "{name}: decode frozen under {} streams: {}",
-        AT_ONCE / 2,
-        ends?
-    );
-    serves_again(&client, &chat, &alone[0], engine.starts_within).await
+    eprintln!("{name}: decode frozen under {number} streams: {}", ends?);
+    Ok(())
 }
 
 /// What the engine answers without being split.
@@ -279,23 +285,23 @@ async fn leave(local: &Local, url: &str) -> Result<()> {
     let mut events = Client::new().stream(url, &request).await?;
     events.next().await?.context("no event")?;
     ensure!(
-        in_flight(local).await? > 0,
+        in_flight(local).await? > 0.0,
         "nothing is in flight while a stream runs"
     );
     drop(events);
     eventually(GONE_WITHIN, || async {
         let left = in_flight(local).await?;
-        ensure!(left == 0, "{left} in flight");
+        ensure!(left == 0.0, "{left} in flight");
         Ok(())
     })
     .await
 }
 
 /// Requests that the router has on its workers.
-async fn in_flight(local: &Local) -> Result<u64> {
+async fn in_flight(local: &Local) -> Result<f64> {
     let metrics = pd_e2e::metrics::Metrics::scrape(&Client::new(), &local.base).await?;
     ensure!(metrics.has("pd_router_in_flight"), "no such series");
-    Ok(metrics.sum("pd_router_in_flight", &[]) as u64)
+    Ok(metrics.sum("pd_router_in_flight", &[]))
 }
 
 /// Sends a signal to the processes of a worker of `role`.

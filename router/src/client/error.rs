@@ -19,6 +19,9 @@ pub(crate) enum ClientError {
     Broken(#[source] Break),
     #[error("its answer is larger than {0} bytes")]
     TooLarge(usize),
+    /// It is there, and says nothing to anyone: a process that is frozen.
+    #[error("it answers no probe, and its answer does not go on")]
+    Silent,
 }
 
 /// What broke a connection, or made it useless.

@@ -4,6 +4,7 @@
 use super::failure::{LegFailure, LegFault};
 use super::leg::{self, LegStart};
 use super::response::{DecodeResponse, PairResponse, PrefillLeg};
+use crate::client::ClientError;
 use crate::clock;
 use crate::logprobs::{AnswerShape, PromptLogprobs};
 use crate::request::{ClientRequest, RoomCount};
@@ -11,7 +12,7 @@ use crate::rooms::RoomRange;
 use crate::route::{PrefillDecodePair, Route};
 use crate::router::Router;
 use crate::splice::Bootstrap;
-use crate::workers::Lease;
+use crate::workers::{Lease, Worker};
 use bytes::Bytes;
 use http::Method;
 use http::uri::PathAndQuery;
@@ -53,7 +54,11 @@ async fn start_pair(
         logprobs: None,
         wanted,
     };
-    match legs.run(leg::decode(decode, Role::Decode)).await {
+    let started = tokio::select! {
+        started = legs.run(leg::decode(decode, Role::Decode)) => started,
+        role = silent(&workers) => Err((role, ClientError::Silent.into())),
+    };
+    match started {
         Ok((mut response, legs)) => {
             response.pair = Some(PairResponse {
                 prefill: workers.0,
@@ -76,6 +81,14 @@ async fn start_pair(
                 fault,
             })
         }
+    }
+}
+
+/// Waits until one of a pair is silent, and says which.
+async fn silent((prefill, decode): &(Arc<Worker>, Arc<Worker>)) -> Role {
+    tokio::select! {
+        () = prefill.silent() => Role::Prefill,
+        () = decode.silent() => Role::Decode,
     }
 }
 
@@ -139,7 +152,10 @@ async fn start_unified(
 ) -> Result<Box<DecodeResponse>, LegFailure> {
     let worker = Arc::clone(lease.worker());
     let leg = leg_start(router, request, lease, request.body.clone());
-    let response = leg::decode(leg, Role::Unified).await;
+    let response = tokio::select! {
+        response = leg::decode(leg, Role::Unified) => response,
+        () = worker.silent() => Err(ClientError::Silent.into()),
+    };
     response.map_err(|fault| LegFailure {
         role: Role::Unified,
         worker,

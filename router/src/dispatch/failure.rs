@@ -83,6 +83,7 @@ impl LegFault {
             Self::Transport(ClientError::NoSocket(_)) => "no_socket",
             Self::Transport(ClientError::Broken(_)) => "broken",
             Self::Transport(ClientError::TooLarge(_)) => "too_large",
+            Self::Transport(ClientError::Silent) => "silent",
             Self::Answer { head, .. } if head.status.is_client_error() => "4xx",
             Self::Answer { .. } => "5xx",
         }

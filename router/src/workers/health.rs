@@ -88,6 +88,8 @@ async fn probe_forever(registry: &Registry, worker: &Arc<Worker>, prober: &Probe
             Err(_) => {}
         }
         let change = verdict.settle(report.is_ok(), config);
+        let is_unanswered = report.as_ref().is_err_and(ProbeError::is_silence);
+        worker.set_silent(is_unanswered && !verdict.is_ready);
         known = match &report {
             Ok(info) => Some(info.clone()),
             Err(_) => known.filter(|_| verdict.is_ready),

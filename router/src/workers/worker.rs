@@ -3,7 +3,7 @@
 
 use super::circuit::{Admission, Circuit, CircuitConfig};
 use crate::client::{Client, Endpoint, EndpointError};
-use crate::clock::Instant;
+use crate::clock::{Instant, sleep};
 use crate::policy::Load;
 use http::HeaderValue;
 use parking_lot::Mutex;
@@ -11,8 +11,12 @@ use pd_identity::Peers;
 use pd_protocol::workers::WorkerSpec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tokio::sync::Notify;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+
+/// An answer that does not go on for so long, while its worker answers no probe, is given up.
+const SILENT_FOR: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -27,6 +31,8 @@ pub(crate) struct Worker {
     tokens: AtomicU64,
     /// A request could not reach the worker, and no probe has since.
     is_suspect: AtomicBool,
+    /// It is not ready since probes had no answer.
+    is_silent: watch::Sender<bool>,
     /// Wakes its prober.
     pub(super) suspected: Notify,
     /// Cancelled when the first probe has ended, well or not.
@@ -90,6 +96,7 @@ impl Worker {
             requests: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
             is_suspect: AtomicBool::new(false),
+            is_silent: watch::Sender::new(false),
             suspected: Notify::new(),
             probed: CancellationToken::new(),
             removed: CancellationToken::new(),
@@ -149,6 +156,27 @@ impl Worker {
     /// A probe reached the worker; whether it was under suspicion.
     pub(crate) fn clear_suspicion(&self) -> bool {
         self.is_suspect.swap(false, Ordering::Relaxed)
+    }
+
+    pub(super) fn set_silent(&self, is_silent: bool) {
+        self.is_silent.send_if_modified(|was| {
+            let changed = *was != is_silent;
+            *was = is_silent;
+            changed
+        });
+    }
+
+    /// Waits until probes of the worker have had no answer, and for a moment more.
+    pub(crate) async fn silent(&self) {
+        let mut is_silent = self.is_silent.subscribe();
+        loop {
+            // The sender lives as long as the worker.
+            let _ = is_silent.wait_for(|is_silent| *is_silent).await;
+            tokio::select! {
+                () = sleep(SILENT_FOR) => return,
+                _ = is_silent.wait_for(|is_silent| !*is_silent) => {}
+            }
+        }
     }
 
     pub(super) fn reset_circuit(&self) {

@@ -245,3 +245,45 @@ async fn prefill_failing_after_decode_began_does_not_cut_the_answer() {
     pair.prefill.stop();
     assert_eq!(pair.decode.counts().live, 1);
 }
+
+/// Probes that find a frozen worker within a moment.
+const QUICK_PROBES: &str = "--health-check-interval-secs 1 --health-check-timeout-secs 1 \
+                            --health-failure-threshold 1 --retry-max-retries 0";
+
+#[tokio::test]
+async fn a_stream_from_a_frozen_worker_ends_with_an_error_event() {
+    let pair = Pair::start(QUICK_PROBES).await;
+    let event = "data: {\"text\":\"a\"}\n\n";
+    pair.decode
+        .answer(Answer::EventsThenHang(vec![event.to_owned()]));
+    let stream = pair.running.client.open("/generate", r#"{"stream":true}"#);
+    let mut body = stream.await.into_body();
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(first, event);
+    pair.decode.freeze();
+    let rest = body.collect().await.unwrap().to_bytes();
+    let rest = String::from_utf8_lossy(&rest);
+    assert!(rest.contains("it answers no probe"), "{rest}");
+    pair.running.until_idle().await;
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_a_frozen_worker_ends() {
+    for role in [Role::Prefill, Role::Decode] {
+        let pair = Pair::start(QUICK_PROBES).await;
+        pair.decode.answer(Answer::Hang);
+        pair.prefill.answer(Answer::Hang);
+        let client = pair.running.client.clone();
+        let request = tokio::spawn(async move { client.post("/generate", "{}").await });
+        pair.decode.until(|counts| counts.live == 1).await;
+        match role {
+            Role::Prefill => pair.prefill.freeze(),
+            Role::Decode | Role::Unified => pair.decode.freeze(),
+        }
+        let reply = request.await.unwrap();
+        assert_eq!(reply.status(), 502, "{}", reply.text());
+        let named = format!("the {role} worker");
+        assert!(reply.error().contains(&named), "{}", reply.text());
+        pair.running.until_idle().await;
+    }
+}

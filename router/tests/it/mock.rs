@@ -82,6 +82,8 @@ struct MockState {
     asked: Mutex<Vec<Asked>>,
     counts: watch::Sender<Counts>,
     released: Notify,
+    /// Its process stands still: nothing is answered.
+    frozen: Mutex<bool>,
 }
 
 /// A request that is being answered.
@@ -115,6 +117,7 @@ impl Mock {
             asked: Mutex::default(),
             counts: watch::Sender::default(),
             released: Notify::new(),
+            frozen: Mutex::new(false),
         });
         let addr = listener.local_addr().unwrap();
         let routes = Router::new()
@@ -183,6 +186,11 @@ impl Mock {
         *self.state.info_path.lock() = path;
     }
 
+    /// Answers no probe from now on.
+    pub(crate) fn freeze(&self) {
+        *self.state.frozen.lock() = true;
+    }
+
     pub(crate) fn set_pings(&self, pings: bool) {
         *self.state.pings.lock() = pings;
     }
@@ -247,6 +255,9 @@ fn role_name(role: Role) -> &'static str {
 }
 
 async fn health(State(state): State<Arc<MockState>>) -> StatusCode {
+    if *state.frozen.lock() {
+        std::future::pending::<()>().await;
+    }
     if *state.healthy.lock() {
         StatusCode::OK
     } else {

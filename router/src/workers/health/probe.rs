@@ -73,6 +73,11 @@ impl ProbeError {
         matches!(self, Self::Status { status: is, .. } if *is == status)
     }
 
+    /// Whether the worker did not say anything, in time or at all.
+    pub(super) fn is_silence(&self) -> bool {
+        matches!(self, Self::Timeout { .. })
+    }
+
     /// Whether the worker and this router are no peers.
     pub(super) fn is_of_strangers(&self) -> bool {
         matches!(self, Self::Unreached { source, .. } if source.is_of_strangers())
