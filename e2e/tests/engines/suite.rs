@@ -9,6 +9,8 @@ use pd_e2e::fleet::eventually;
 use pd_e2e::local::Local;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -23,8 +25,8 @@ const QUESTIONS: [&str; 4] = [
 const SHORT: u32 = 24;
 const LONG: u32 = 300;
 const AT_ONCE: usize = 16;
-/// By then streams have begun.
-const STREAMS_AFTER: Duration = Duration::from_secs(4);
+/// Streams that run together have all begun by then.
+const BEGUN_WITHIN: Duration = Duration::from_secs(60);
 /// A request whose worker was killed has ended by then, and one whose worker froze.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 /// Long answers of `AT_ONCE / 2` streams on two cores.
@@ -65,13 +67,14 @@ pub(crate) async fn run(engine: &Engine) -> Result<()> {
 async fn prove(engine: &Engine, local: &Local, alone: &[String]) -> Result<()> {
     let (name, client) = (engine.name, Client::new());
     let chat = format!("{}/v1/chat/completions", local.base);
+    let begun = AtomicUsize::new(0);
     for (question, wanted) in QUESTIONS.iter().zip(alone) {
         let plain = text(&client.post(&chat, &ask(question, SHORT)).await?.json()?)?;
         ensure!(
             plain == *wanted,
             "{question}: {plain:?} instead of {wanted:?}"
         );
-        let streamed = stream(&client, &chat, &ask(question, SHORT)).await?;
+        let streamed = stream(&client, &chat, &ask(question, SHORT), &begun).await?;
         ensure!(
             streamed == *wanted,
             "{question}, streamed: {streamed:?} instead of {wanted:?}"
@@ -118,7 +121,7 @@ async fn prove(engine: &Engine, local: &Local, alone: &[String]) -> Result<()> {
 async fn kill(engine: &Engine, local: &Local, role: &str, chat: &str) -> Result<()> {
     let number = AT_ONCE / 2;
     let load = all_at_once(chat, number, LONG);
-    sleep(STREAMS_AFTER).await;
+    load.begun().await?;
     signal(local, role, Signal::KILL).await?;
     let is_decode = role == "decode";
     let limit = if is_decode {
@@ -137,7 +140,7 @@ async fn kill(engine: &Engine, local: &Local, role: &str, chat: &str) -> Result<
 async fn freeze_decode(engine: &Engine, local: &Local, chat: &str) -> Result<()> {
     let (name, number) = (engine.name, AT_ONCE / 2);
     let load = all_at_once(chat, number, LONG);
-    sleep(STREAMS_AFTER).await;
+    load.begun().await?;
     signal(local, "decode", Signal::STOP).await?;
     let ends = load.settle(FROZEN_WITHIN).await;
     signal(local, "decode", Signal::CONT).await?;
@@ -190,12 +193,21 @@ fn text(answer: &Value) -> Result<String> {
 }
 
 /// The text of a stream, which must end as streams do.
-async fn stream(client: &Client, url: &str, request: &Value) -> Result<String> {
+async fn stream(
+    client: &Client,
+    url: &str,
+    request: &Value,
+    begun: &AtomicUsize,
+) -> Result<String> {
     let mut request = request.clone();
     request["stream"] = json!(true);
     let mut events = client.stream(url, &request).await?;
-    let (mut said, mut has_ended) = (String::new(), false);
+    let (mut said, mut has_ended, mut is_first) = (String::new(), false, true);
     while let Some(event) = events.next().await? {
+        if is_first {
+            begun.fetch_add(1, Ordering::Relaxed);
+            is_first = false;
+        }
         if event == "[DONE]" {
             has_ended = true;
             continue;
@@ -213,44 +225,52 @@ async fn stream(client: &Client, url: &str, request: &Value) -> Result<String> {
 }
 
 /// Streams that run together.
-struct Streams(JoinSet<(Result<String>, Duration)>);
+struct Streams {
+    streams: JoinSet<Result<String>>,
+    /// Those whose first event is here.
+    begun: Arc<AtomicUsize>,
+}
 
 fn all_at_once(url: &str, number: usize, max_tokens: u32) -> Streams {
-    let mut streams = JoinSet::new();
+    let (mut streams, begun) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
     for nr in 0..number {
-        let (url, mut request) = (
-            url.to_owned(),
-            ask(QUESTIONS[nr % QUESTIONS.len()], max_tokens),
-        );
+        let mut request = ask(QUESTIONS[nr % QUESTIONS.len()], max_tokens);
         if max_tokens == LONG {
             request["ignore_eos"] = json!(true);
         }
-        streams.spawn(async move {
-            let began = Instant::now();
-            let said = stream(&Client::new(), &url, &request).await;
-            (said, began.elapsed())
-        });
+        let (url, begun) = (url.to_owned(), Arc::clone(&begun));
+        streams.spawn(async move { stream(&Client::new(), &url, &request, &begun).await });
     }
-    Streams(streams)
+    Streams { streams, begun }
 }
 
 // === impl Streams ===
 
 impl Streams {
+    /// Waits until all have their first event: their KV has moved.
+    async fn begun(&self) -> Result<()> {
+        let number = self.streams.len();
+        eventually(BEGUN_WITHIN, || async {
+            let begun = self.begun.load(Ordering::Relaxed);
+            ensure!(begun == number, "{begun} of {number} streams have begun");
+            Ok(())
+        })
+        .await
+    }
+
     /// How they ended, all of them within `limit` from now.
     async fn settle(mut self, limit: Duration) -> Result<Ends> {
         let (mut ends, began) = (Ends::default(), Instant::now());
-        while !self.0.is_empty() {
+        while !self.streams.is_empty() {
             let left = limit.saturating_sub(began.elapsed());
-            let Ok(Some(ended)) = timeout(left, self.0.join_next()).await else {
+            let Ok(Some(ended)) = timeout(left, self.streams.join_next()).await else {
                 bail!(
                     "{} requests have not ended within {limit:?}; {ends}",
-                    self.0.len()
+                    self.streams.len()
                 );
             };
-            let (said, _) = ended?;
             ends.slowest = began.elapsed();
-            match said.map_err(|why| format!("{why:#}")) {
+            match ended?.map_err(|why| format!("{why:#}")) {
                 Ok(_) => ends.whole += 1,
                 Err(why) if why.contains("REFUSED") || why.contains("answered") => {
                     ends.refused += 1
