@@ -287,3 +287,17 @@ async fn a_request_that_waits_for_a_frozen_worker_ends() {
         pair.running.until_idle().await;
     }
 }
+
+#[tokio::test]
+async fn a_stream_that_stands_still_ends_at_its_requests_deadline() {
+    let pair = Pair::start("--request-timeout-secs 1").await;
+    let event = "data: {\"text\":\"a\"}\n\n";
+    pair.decode
+        .answer(Answer::EventsThenHang(vec![event.to_owned()]));
+    let stream = pair.running.client.open("/generate", r#"{"stream":true}"#);
+    let body = stream.await.into_body().collect().await.unwrap();
+    let said = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    let rest = said.strip_prefix(event).unwrap();
+    assert!(rest.contains("--request-timeout-secs"), "{rest}");
+    pair.running.until_idle().await;
+}
