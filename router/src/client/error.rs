@@ -72,6 +72,17 @@ impl ClientError {
         matches!(self, Self::Connect(error) if error.kind() == io::ErrorKind::InvalidData)
     }
 
+    /// Whether the worker did not say anything in time, to a handshake or to a request.
+    pub(crate) fn is_timeout(&self) -> bool {
+        match self {
+            Self::Connect(error) | Self::Broken(Break::Socket(error)) => {
+                error.kind() == io::ErrorKind::TimedOut
+            }
+            Self::Broken(Break::Timeout) => true,
+            Self::NoSocket(_) | Self::Broken(_) | Self::TooLarge(_) | Self::Silent => false,
+        }
+    }
+
     /// Whether it says nothing of the worker.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Self::NoSocket(_))

@@ -1,6 +1,7 @@
 //! Facts about the client, with a worker that writes exactly the given bytes.
 
 use super::*;
+use pd_identity::{Identity, Keyring};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -215,4 +216,19 @@ async fn a_port_without_a_listener_is_reported_as_such() {
     let (listener, client) = listen().await;
     drop(listener);
     assert!(matches!(get(&client).await, Err(ClientError::Connect(_))));
+}
+
+#[tokio::test]
+async fn a_handshake_that_has_no_answer_is_a_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let keyring = Keyring::parse("keys", b"0123456789abcdef0123456789abcdef").unwrap();
+    let peers = Peers::Tls(Identity::new(keyring));
+    let client = Client::new(Endpoint::parse(&url, true).unwrap(), &peers);
+    // The kernel accepts for a process that is frozen.
+    let error = get(&client).await.unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    drop(listener);
+    let error = get(&client).await.unwrap_err();
+    assert!(!error.is_timeout(), "{error}");
 }

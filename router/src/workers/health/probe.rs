@@ -73,9 +73,13 @@ impl ProbeError {
         matches!(self, Self::Status { status: is, .. } if *is == status)
     }
 
-    /// Whether the worker did not say anything, in time or at all.
+    /// Whether the worker did not say anything in time.
     pub(super) fn is_silence(&self) -> bool {
-        matches!(self, Self::Timeout { .. })
+        match self {
+            Self::Timeout { .. } => true,
+            Self::Unreached { source, .. } => source.is_timeout(),
+            Self::Status { .. } | Self::Info { .. } | Self::NoModel | Self::Role { .. } => false,
+        }
     }
 
     /// Whether the worker and this router are no peers.
