@@ -13,7 +13,7 @@ use crate::queue::AdmissionPermit;
 use crate::request::ClientRequest;
 use crate::router::Router;
 use crate::sse;
-use crate::workers::Worker;
+use crate::workers::Silence;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -38,14 +38,6 @@ pub(crate) struct Relay {
     deadline: Pin<Box<Sleep>>,
     silence: Silence,
     transform: Transform,
-}
-
-/// Watches for a worker that answers no probe while its answer does not go on.
-struct Silence {
-    worker: Arc<Worker>,
-    falls_silent: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Bytes came since it was last looked at.
-    goes_on: bool,
 }
 
 /// Why an answer was cut off: a stream of events ends with this as its last one, any other by closing the connection.
@@ -83,7 +75,7 @@ pub(crate) fn respond(
         ),
         None => (None, None, None),
     };
-    let silence = Silence::of(Arc::clone(lease.worker()));
+    let silence = lease.worker().silence();
     let in_flight = InFlight::new(Arc::clone(router), request, lease, rooms, permit);
     in_flight.first_byte();
     let transform = Transform::new(is_stream, logprobs);
@@ -115,30 +107,6 @@ fn trail(prefill: Option<PrefillLeg>) {
                 tracing::debug!("prefill's leg ended after its request: {fault}");
             }
         });
-    }
-}
-
-// === impl Silence ===
-
-impl Silence {
-    fn of(worker: Arc<Worker>) -> Self {
-        let watched = Arc::clone(&worker);
-        Self {
-            worker,
-            falls_silent: Box::pin(async move { watched.silent().await }),
-            goes_on: false,
-        }
-    }
-
-    /// Ready where the worker is silent, and no byte came while it was.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            ready!(self.falls_silent.as_mut().poll(cx));
-            if !self.goes_on {
-                return Poll::Ready(());
-            }
-            *self = Self::of(Arc::clone(&self.worker));
-        }
     }
 }
 
@@ -179,7 +147,7 @@ impl Relay {
         self.poll_prefill(cx);
         match self.decode.poll_data(cx) {
             Poll::Ready(data) => {
-                self.silence.goes_on = true;
+                self.silence.went_on();
                 Poll::Ready(data.map(|data| data.map_err(RelayError::Decode)))
             }
             Poll::Pending => {

@@ -87,8 +87,8 @@ async fn start_pair(
 /// Waits until one of a pair is silent, and says which.
 async fn silent((prefill, decode): &(Arc<Worker>, Arc<Worker>)) -> Role {
     tokio::select! {
-        () = prefill.silent() => Role::Prefill,
-        () = decode.silent() => Role::Decode,
+        () = prefill.silence().wait() => Role::Prefill,
+        () = decode.silence().wait() => Role::Decode,
     }
 }
 
@@ -154,7 +154,7 @@ async fn start_unified(
     let leg = leg_start(router, request, lease, request.body.clone());
     let response = tokio::select! {
         response = leg::decode(leg, Role::Unified) => response,
-        () = worker.silent() => Err(ClientError::Silent.into()),
+        () = worker.silence().wait() => Err(ClientError::Silent.into()),
     };
     response.map_err(|fault| LegFailure {
         role: Role::Unified,

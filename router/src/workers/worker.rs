@@ -2,8 +2,9 @@
 //! router has in flight on it, counted from the moment it is chosen.
 
 use super::circuit::{Admission, Circuit, CircuitConfig};
+use super::silence::Silence;
 use crate::client::{Client, Endpoint, EndpointError};
-use crate::clock::{Instant, sleep};
+use crate::clock::Instant;
 use crate::policy::Load;
 use http::HeaderValue;
 use parking_lot::Mutex;
@@ -11,12 +12,8 @@ use pd_identity::Peers;
 use pd_protocol::workers::WorkerSpec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
-
-/// An answer that does not go on for so long, while its worker answers no probe, is given up.
-const SILENT_FOR: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -166,17 +163,9 @@ impl Worker {
         });
     }
 
-    /// Waits until probes of the worker have had no answer, and for a moment more.
-    pub(crate) async fn silent(&self) {
-        let mut is_silent = self.is_silent.subscribe();
-        loop {
-            // The sender lives as long as the worker.
-            let _ = is_silent.wait_for(|is_silent| *is_silent).await;
-            tokio::select! {
-                () = sleep(SILENT_FOR) => return,
-                _ = is_silent.wait_for(|is_silent| !*is_silent) => {}
-            }
-        }
+    /// Watches for its silence.
+    pub(crate) fn silence(&self) -> Silence {
+        Silence::of(self.is_silent.subscribe())
     }
 
     pub(super) fn reset_circuit(&self) {

@@ -2,7 +2,7 @@
 //! address; each greets and hands over its messages within deadlines, and only whole messages that decode are handled.
 
 use super::codec;
-use super::zmtp::{self, FIRST_MESSAGE_LIMIT, SocketType, ZmtpError};
+use super::zmtp::{self, SocketType, ZmtpError};
 use crate::admission::{Admission, CONNECTIONS_PER_ADDRESS_MAX, Counted, Held};
 use crate::config::TransferConfig;
 use crate::log_limit::LogLimit;
@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::BufReader;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::timeout;
 
 /// Connections at once: one per peer rank.
 const CONNECTIONS_MAX: usize = 4096;
@@ -102,9 +101,7 @@ impl Port {
         let from = peer.peer();
         let mut peer = BufReader::new(peer);
         zmtp::greet(&mut peer, SocketType::Pull).await?;
-        let first = zmtp::read_message(&mut peer, &counted.memory);
-        let first = timeout(FIRST_MESSAGE_LIMIT, first).await;
-        let mut next = first.map_err(|_| ZmtpError::NoMessage)??;
+        let mut next = zmtp::read_first_message(&mut peer, &counted.memory).await?;
         while let Some((frames, held)) = next {
             match codec::decode(&frames) {
                 Ok(message) => {

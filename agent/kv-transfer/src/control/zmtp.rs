@@ -22,7 +22,7 @@ const COMMAND_BYTES_MAX: u64 = 4096;
 /// Greeting and handshake take two round trips.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
 /// A peer of ours says who it is right after its greeting: one that is silent for so long is none.
-pub(crate) const FIRST_MESSAGE_LIMIT: Duration = Duration::from_secs(10);
+const FIRST_MESSAGE_LIMIT: Duration = Duration::from_secs(10);
 /// From a message's first byte to its last: it is written in one go.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a message waits for memory that others hold: they end within their own limits, unless they wait for
@@ -187,11 +187,39 @@ pub(crate) async fn read_message<R: AsyncRead + Unpin>(
     peer: &mut R,
     memory: &Memory,
 ) -> Result<Option<(Vec<Bytes>, Held)>, ZmtpError> {
-    let mut flags = match peer.read_u8().await {
-        Ok(flags) => flags,
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
+    match read_flags(peer).await? {
+        Some(flags) => read_frames(peer, memory, flags).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Reads the first message after the greeting, which has to begin in time.
+pub(crate) async fn read_first_message<R: AsyncRead + Unpin>(
+    peer: &mut R,
+    memory: &Memory,
+) -> Result<Option<(Vec<Bytes>, Held)>, ZmtpError> {
+    let flags = timeout(FIRST_MESSAGE_LIMIT, read_flags(peer)).await;
+    match flags.map_err(|_| ZmtpError::NoMessage)?? {
+        Some(flags) => read_frames(peer, memory, flags).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Flags of a message's first frame; `None` where the peer has closed.
+async fn read_flags<R: AsyncRead + Unpin>(peer: &mut R) -> Result<Option<u8>, ZmtpError> {
+    match peer.read_u8().await {
+        Ok(flags) => Ok(Some(flags)),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads a message from behind the flags of its first frame.
+async fn read_frames<R: AsyncRead + Unpin>(
+    peer: &mut R,
+    memory: &Memory,
+    mut flags: u8,
+) -> Result<(Vec<Bytes>, Held), ZmtpError> {
     let mut deadline = Instant::now() + MESSAGE_LIMIT;
     let (mut frames, mut bytes, mut held) = (Vec::new(), 0, Held::default());
     loop {
@@ -221,7 +249,7 @@ pub(crate) async fn read_message<R: AsyncRead + Unpin>(
         }
         frames.push(Bytes::from(frame));
         if flags & MORE == 0 {
-            return Ok(Some((frames, held)));
+            return Ok((frames, held));
         }
         flags = within(deadline, async { Ok(peer.read_u8().await?) }).await?;
     }

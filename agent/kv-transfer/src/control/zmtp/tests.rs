@@ -131,6 +131,15 @@ async fn a_message_has_a_deadline_and_silence_before_it_has_none() {
     assert_eq!(began.elapsed(), silence + MESSAGE_LIMIT);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_first_message_has_to_begin_in_time() {
+    let (_silent, mut peer) = tokio::io::duplex(4096);
+    let began = Instant::now();
+    let read = read_first_message(&mut peer, &mk_memory(64, 64)).await;
+    assert!(matches!(read, Err(ZmtpError::NoMessage)), "{read:?}");
+    assert_eq!(began.elapsed(), FIRST_MESSAGE_LIMIT);
+}
+
 /// A message of nine pieces, all but its end.
 fn mk_half() -> Vec<u8> {
     let mut half = vec![LONG];
