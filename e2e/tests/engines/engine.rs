@@ -19,7 +19,7 @@ pub(crate) struct Engine {
     /// The program and the words before its flags.
     command: Vec<String>,
     /// Environment of its processes.
-    pub(crate) env: Vec<(&'static str, String)>,
+    env: Vec<(&'static str, String)>,
     /// From its processes' start until they serve.
     pub(crate) starts_within: Duration,
 }
