@@ -1,24 +1,26 @@
-//! Dual dispatch: one client request becomes one request to prefill and one to decode, started
-//! together, up to decode's first byte. An attempt begins with `admission` (a permit and workers) and
-//! continues in `attempt` (rooms and both legs). The first failure of either leg ends the other, and
-//! the next attempt avoids the worker that failed. The answer is `relay`'s to carry.
+//! One client request becomes one request to prefill and one to decode, up to decode's first byte. An attempt begins with
+//! `admission` (a permit and workers) and continues in `attempt`: both legs at once (dual dispatch), or where vLLM serves, one
+//! after the other (`sequential`). The first failure of either leg ends the other, and the next attempt avoids the worker that
+//! failed. The answer is `relay`'s to carry.
 
 mod admission;
 mod attempt;
 mod failure;
 mod leg;
 mod response;
+mod sequential;
 
 pub(crate) use response::{DecodeResponse, PairResponse, PrefillLeg};
 
 use crate::clock::{Instant, sleep};
 use crate::error::ApiError;
 use crate::queue::AdmissionPermit;
-use crate::request::ClientRequest;
-use crate::route::Demand;
+use crate::request::{Api, ClientRequest};
+use crate::route::{Demand, Route};
 use crate::router::Router;
-use crate::workers::Worker;
+use crate::workers::{Handover, Worker};
 use failure::LegFailure;
+use http::StatusCode;
 use pd_protocol::{Role, labels};
 use std::sync::Arc;
 
@@ -40,6 +42,7 @@ pub(crate) async fn dual_dispatch(
         let demand = || demand(request, &excluded);
         let admitted = admission::admit(router, held, demand, &mut budget).await;
         let (permit, route) = admitted.map_err(|refusal| refusal.after(last.as_ref()))?;
+        check_api(request.api, &route)?;
         let failure = match attempt::start(router, request, route).await {
             Ok(response) => return Ok((response, permit)),
             Err(failure) => failure,
@@ -62,6 +65,18 @@ pub(crate) async fn dual_dispatch(
         let backoff = router.retry.backoff;
         sleep(backoff.jittered(retry_idx, rand::random())).await;
         retry_idx += 1;
+    }
+}
+
+/// Refuses what the workers of a route have no path for, in words better than their 404.
+fn check_api(api: Api, route: &Route) -> Result<(), ApiError> {
+    match route {
+        Route::Pair(pair) if api == Api::Generate && pair.handover == Handover::TransferParams => {
+            let message = "the workers of this model run vLLM, which has no /generate: use /v1/completions or \
+                           /v1/chat/completions";
+            Err(ApiError::invalid(StatusCode::NOT_FOUND, message))
+        }
+        Route::Pair(_) | Route::Unified(_) => Ok(()),
     }
 }
 

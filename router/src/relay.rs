@@ -68,11 +68,7 @@ pub(crate) fn respond(
     let is_stream = sse::is_event_stream(&head.headers);
     let response_head = head::build(head, &lease, pair.as_ref());
     let (prefill, rooms, logprobs) = match pair {
-        Some(pair) => (
-            pair.prefill_leg,
-            Some((pair.rooms, pair.timeline)),
-            pair.logprobs,
-        ),
+        Some(pair) => (pair.prefill_leg, pair.rooms, pair.logprobs),
         None => (None, None, None),
     };
     let silence = lease.worker().silence();

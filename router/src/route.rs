@@ -4,7 +4,7 @@
 
 use crate::clock::Instant;
 use crate::policy::{Load, Policies, Policy};
-use crate::workers::{Fleet, Group, Lease, Member, Worker};
+use crate::workers::{Fleet, Group, Handover, Lease, Member, Worker};
 use pd_protocol::Role;
 use rand::Rng;
 use std::sync::Arc;
@@ -40,6 +40,7 @@ pub(crate) enum Route {
 pub(crate) struct PrefillDecodePair {
     pub(crate) prefill: Lease,
     pub(crate) decode: Lease,
+    pub(crate) handover: Handover,
     pub(crate) bootstrap_port: u16,
 }
 
@@ -123,6 +124,7 @@ impl Chooser {
                 return Some(PrefillDecodePair {
                     prefill,
                     decode,
+                    handover: groups[group_idx].handover,
                     bootstrap_port: member.bootstrap_port,
                 });
             }

@@ -1,15 +1,14 @@
-//! The bootstrap fields, put into the client's own bytes. The body is scanned once; values the
-//! client gave for these three fields are overwritten where they stand, missing ones are added
-//! before the closing brace, and every other byte stays as it came: numbers keep their digits and
-//! unknown fields their place. Both legs get the same bytes.
+//! Fields that the router sets, put into the client's own bytes. The body is scanned once; values the client gave for them are
+//! overwritten where they stand, missing ones are added before the closing brace, and every other byte stays as it came:
+//! numbers keep their digits and unknown fields their place. With bootstrap fields both legs get the same bytes.
 
 mod scan;
 
-pub(crate) use scan::{SpliceError, SplicePoints, scan_object, span};
+pub(crate) use scan::{Field, SpliceError, SplicePoints, scan_object, span};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use pd_protocol::BootstrapRoom;
-use scan::FIELDS;
+use scan::{BOOTSTRAP, NAME_LEN_MAX};
 use std::io::Write;
 use std::ops::Range;
 
@@ -27,27 +26,51 @@ pub(crate) struct Bootstrap<'a> {
 // === impl SplicePoints ===
 
 impl SplicePoints {
-    /// `body` must be the bytes that were scanned.
+    /// `body` with the bootstrap fields. It must be the bytes that were scanned.
     pub(crate) fn splice(&self, body: &[u8], bootstrap: &Bootstrap<'_>) -> Bytes {
-        let added_len = bootstrap.len_max();
+        self.set(body, &BOOTSTRAP, bootstrap.len_max(), |field, out| {
+            bootstrap.write(field, out);
+        })
+    }
+
+    /// `body` with these fields, whose values are JSON. It must be the bytes that were scanned.
+    pub(crate) fn overwrite<const N: usize>(
+        &self,
+        body: &[u8],
+        members: &[(Field, &str); N],
+    ) -> Bytes {
+        let fields = members.map(|(field, _)| field);
+        let lens = members.iter().map(|(_, value)| NAME_LEN_MAX + value.len());
+        self.set(body, &fields, lens.sum(), |field, out| {
+            let member = members.iter().find(|(set, _)| *set == field);
+            out.extend_from_slice(member.map_or(b"null", |(_, value)| value.as_bytes()));
+        })
+    }
+
+    /// `added_len`: what names, values and punctuation take at most.
+    fn set(
+        &self,
+        body: &[u8],
+        fields: &[Field],
+        added_len: usize,
+        write: impl Fn(Field, &mut BytesMut),
+    ) -> Bytes {
         let mut out = BytesMut::with_capacity(body.len() + added_len);
-        let mut given: Vec<(usize, &Range<usize>)> = self
-            .given
+        let mut given: Vec<(Field, &Range<usize>)> = fields
             .iter()
-            .enumerate()
-            .filter_map(|(idx, range)| Some((idx, range.as_ref()?)))
+            .filter_map(|&field| Some((field, self.given[field as usize].as_ref()?)))
             .collect();
         given.sort_unstable_by_key(|(_, range)| range.start);
         let mut copied = 0;
-        for (idx, range) in given {
+        for (field, range) in given {
             out.extend_from_slice(&body[copied..range.start]);
-            bootstrap.write(idx, &mut out);
+            write(field, &mut out);
             copied = range.end;
         }
         out.extend_from_slice(&body[copied..self.close_at]);
         let mut needs_comma = !self.is_empty;
-        for (idx, field) in FIELDS.iter().enumerate() {
-            if self.given[idx].is_some() {
+        for &field in fields {
+            if self.given[field as usize].is_some() {
                 continue;
             }
             if needs_comma {
@@ -55,9 +78,9 @@ impl SplicePoints {
             }
             needs_comma = true;
             out.put_u8(b'"');
-            out.extend_from_slice(field.as_bytes());
+            out.extend_from_slice(field.name().as_bytes());
             out.extend_from_slice(b"\":");
-            bootstrap.write(idx, &mut out);
+            write(field, &mut out);
         }
         out.extend_from_slice(&body[self.close_at..]);
         out.freeze()
@@ -74,25 +97,25 @@ impl Bootstrap<'_> {
         64 + self.array_len.unwrap_or(1) as usize * entry_len
     }
 
-    fn write(&self, field_idx: usize, out: &mut BytesMut) {
+    fn write(&self, field: Field, out: &mut BytesMut) {
         let Some(len) = self.array_len else {
-            return self.write_entry(field_idx, 0, out);
+            return self.write_entry(field, 0, out);
         };
         out.put_u8(b'[');
         for entry_idx in 0..len {
             if entry_idx > 0 {
                 out.put_u8(b',');
             }
-            self.write_entry(field_idx, entry_idx, out);
+            self.write_entry(field, entry_idx, out);
         }
         out.put_u8(b']');
     }
 
-    fn write_entry(&self, field_idx: usize, entry_idx: u32, out: &mut BytesMut) {
+    fn write_entry(&self, field: Field, entry_idx: u32, out: &mut BytesMut) {
         let mut out = out.writer();
-        let written = match field_idx {
-            0 => out.write_all(self.host_json.as_bytes()),
-            1 => write!(out, "{}", self.port),
+        let written = match field {
+            Field::BootstrapHost => out.write_all(self.host_json.as_bytes()),
+            Field::BootstrapPort => write!(out, "{}", self.port),
             _ => write!(out, "{}", self.room.get() + u64::from(entry_idx)),
         };
         written.expect("writing to memory does not fail");

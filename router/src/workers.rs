@@ -12,6 +12,7 @@ pub(crate) mod silence;
 pub(crate) mod worker;
 
 pub(crate) use fleet::{Fleet, Group, Member};
+pub(crate) use info::Handover;
 pub(crate) use registry::{Registry, RegistryError};
 pub(crate) use silence::Silence;
 pub(crate) use worker::{InvalidWorker, Lease, Worker};

@@ -1,9 +1,11 @@
-//! One attempt on workers that are leased: it draws rooms, splices the bootstrap fields into the
-//! client's bytes and runs both legs (`leg`) up to decode's first byte.
+//! One attempt on workers that are leased, up to decode's first byte. Of a pair whose workers meet by bootstrap it draws rooms,
+//! splices the bootstrap fields into the client's bytes and runs both legs (`leg`) at once; the other way to hand KV over is
+//! `sequential`.
 
 use super::failure::{LegFailure, LegFault};
 use super::leg::{self, LegStart};
 use super::response::{DecodeResponse, PairResponse, PrefillLeg};
+use super::sequential;
 use crate::client::ClientError;
 use crate::clock;
 use crate::logprobs::{AnswerShape, PromptLogprobs};
@@ -12,7 +14,7 @@ use crate::rooms::RoomRange;
 use crate::route::{PrefillDecodePair, Route};
 use crate::router::Router;
 use crate::splice::Bootstrap;
-use crate::workers::{Lease, Worker};
+use crate::workers::{Handover, Lease, Worker};
 use bytes::Bytes;
 use http::Method;
 use http::uri::PathAndQuery;
@@ -25,7 +27,10 @@ pub(super) async fn start(
     route: Route,
 ) -> Result<Box<DecodeResponse>, LegFailure> {
     match route {
-        Route::Pair(pair) => start_pair(router, request, pair).await,
+        Route::Pair(pair) => match pair.handover {
+            Handover::Bootstrap => start_pair(router, request, pair).await,
+            Handover::TransferParams => sequential::start(router, request, pair).await,
+        },
         Route::Unified(lease) => start_unified(router, request, lease).await,
     }
 }
@@ -41,10 +46,7 @@ async fn start_pair(
     let entry = router
         .timeline
         .open(rooms.first(), rooms.count(), request.accepted_unix_ns, now);
-    let workers = (
-        Arc::clone(pair.prefill.worker()),
-        Arc::clone(pair.decode.worker()),
-    );
+    let workers = Workers::of(&pair);
     let wanted = request.routing.prompt_logprobs;
     let prefill = leg_start(router, request, pair.prefill, body.clone());
     let decode = leg_start(router, request, pair.decode, body);
@@ -56,39 +58,58 @@ async fn start_pair(
     };
     let started = tokio::select! {
         started = legs.run(leg::decode(decode, Role::Decode)) => started,
-        role = silent(&workers) => Err((role, ClientError::Silent.into())),
+        role = workers.silent() => Err((role, ClientError::Silent.into())),
     };
     match started {
         Ok((mut response, legs)) => {
             response.pair = Some(PairResponse {
-                prefill: workers.0,
+                prefill: workers.prefill,
                 prefill_leg: legs.prefill,
-                rooms,
-                timeline: entry,
+                rooms: Some((rooms, entry)),
                 logprobs: legs.logprobs,
             });
             Ok(response)
         }
-        Err((role, fault)) => {
-            let (worker, peer) = match role {
-                Role::Prefill => workers,
-                Role::Decode | Role::Unified => (workers.1, workers.0),
-            };
-            Err(LegFailure {
-                role,
-                worker,
-                peer: Some(peer),
-                fault,
-            })
-        }
+        Err((role, fault)) => Err(workers.failure(role, fault)),
     }
 }
 
-/// Waits until one of a pair is silent, and says which.
-async fn silent((prefill, decode): &(Arc<Worker>, Arc<Worker>)) -> Role {
-    tokio::select! {
-        () = prefill.silence().wait() => Role::Prefill,
-        () = decode.silence().wait() => Role::Decode,
+/// The workers of a pair, whose leases are with its legs.
+pub(super) struct Workers {
+    pub(super) prefill: Arc<Worker>,
+    pub(super) decode: Arc<Worker>,
+}
+
+// === impl Workers ===
+
+impl Workers {
+    pub(super) fn of(pair: &PrefillDecodePair) -> Self {
+        Self {
+            prefill: Arc::clone(pair.prefill.worker()),
+            decode: Arc::clone(pair.decode.worker()),
+        }
+    }
+
+    /// Waits until one of them is silent, and says which.
+    pub(super) async fn silent(&self) -> Role {
+        tokio::select! {
+            () = self.prefill.silence().wait() => Role::Prefill,
+            () = self.decode.silence().wait() => Role::Decode,
+        }
+    }
+
+    /// The failure of the one in `role`.
+    pub(super) fn failure(self, role: Role, fault: LegFault) -> LegFailure {
+        let (worker, peer) = match role {
+            Role::Prefill => (self.prefill, self.decode),
+            Role::Decode | Role::Unified => (self.decode, self.prefill),
+        };
+        LegFailure {
+            role,
+            worker,
+            peer: Some(peer),
+            fault,
+        }
     }
 }
 
@@ -178,7 +199,12 @@ fn spliced(request: &ClientRequest, pair: &PrefillDecodePair, rooms: &RoomRange)
     points.splice(&request.body, &bootstrap)
 }
 
-fn leg_start(router: &Router, request: &ClientRequest, lease: Lease, body: Bytes) -> LegStart {
+pub(super) fn leg_start(
+    router: &Router,
+    request: &ClientRequest,
+    lease: Lease,
+    body: Bytes,
+) -> LegStart {
     let path = PathAndQuery::from_static(request.api.path());
     let client = &lease.worker().client;
     LegStart {

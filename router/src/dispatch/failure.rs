@@ -28,6 +28,11 @@ pub(crate) enum LegFault {
     /// An answer that is no success, or a stream that begins with an error.
     #[error("answered {}", head.status)]
     Answer { head: Box<Parts>, body: Bytes },
+    /// Prefill's answer does not say where decode finds the KV.
+    #[error(
+        "its answer has no kv_transfer_params: start vLLM with --kv-transfer-config, and its kv_role kv_producer on prefill"
+    )]
+    NoTransferParams,
 }
 
 // === impl LegFailure ===
@@ -60,7 +65,7 @@ impl LegFailure {
 impl LegFault {
     fn is_retriable(&self) -> bool {
         match self {
-            Self::Transport(_) => true,
+            Self::Transport(_) | Self::NoTransferParams => true,
             Self::Answer { head, .. } => retry::is_retriable(head.status),
         }
     }
@@ -70,6 +75,7 @@ impl LegFault {
     pub(crate) fn counts(&self) -> bool {
         match self {
             Self::Transport(error) => !error.is_local(),
+            Self::NoTransferParams => true,
             Self::Answer { head, .. } => {
                 head.status.is_server_error() && !matches!(head.status.as_u16(), 501 | 503)
             }
@@ -86,6 +92,7 @@ impl LegFault {
             Self::Transport(ClientError::Silent) => "silent",
             Self::Answer { head, .. } if head.status.is_client_error() => "4xx",
             Self::Answer { .. } => "5xx",
+            Self::NoTransferParams => "no_transfer_params",
         }
     }
 }
@@ -111,7 +118,7 @@ impl From<LegFailure> for ApiError {
             LegFault::Transport(error) if error.is_local() => {
                 Self::unavailable(error.to_string()).code("too_many_open_files")
             }
-            LegFault::Transport(_) => Self::bad_gateway(message),
+            LegFault::Transport(_) | LegFault::NoTransferParams => Self::bad_gateway(message),
         }
     }
 }

@@ -122,10 +122,10 @@ fn settle_failed(lease: Lease, fault: &LegFault) {
     match fault {
         LegFault::Transport(error) if error.is_local() => drop(lease),
         LegFault::Transport(_) => lease.fail_unreached(now),
-        LegFault::Answer { .. } if fault.counts() => lease.fail(now),
+        LegFault::Answer { .. } | LegFault::NoTransferParams if fault.counts() => lease.fail(now),
         // 4xx: the worker is well. 503: it says itself that it is not, which is no verdict.
         LegFault::Answer { head, .. } if head.status.is_client_error() => lease.succeed(),
-        LegFault::Answer { .. } => drop(lease),
+        LegFault::Answer { .. } | LegFault::NoTransferParams => drop(lease),
     }
 }
 

@@ -29,8 +29,8 @@ pub(crate) struct PairResponse {
     pub(crate) prefill: Arc<Worker>,
     /// Prefill's leg, if it has not ended.
     pub(crate) prefill_leg: Option<PrefillLeg>,
-    pub(crate) rooms: RoomRange,
-    pub(crate) timeline: Entry,
+    /// With their timeline; `None` where no bootstrap server is asked.
+    pub(crate) rooms: Option<(RoomRange, Entry)>,
     /// To be merged into decode's answer.
     pub(crate) logprobs: Option<PromptLogprobs>,
 }

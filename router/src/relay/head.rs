@@ -14,9 +14,11 @@ pub(super) fn build(mut head: Parts, decode: &Lease, pair: Option<&PairResponse>
     name_worker(&mut head, HEADER_DECODE, decode.worker());
     if let Some(pair) = pair {
         name_worker(&mut head, HEADER_PREFILL, &pair.prefill);
-        let name = HeaderName::from_static(HEADER_ROOM);
-        let room = HeaderValue::from(pair.rooms.first().get());
-        head.headers.insert(name, room);
+        if let Some((rooms, _)) = &pair.rooms {
+            let name = HeaderName::from_static(HEADER_ROOM);
+            let room = HeaderValue::from(rooms.first().get());
+            head.headers.insert(name, room);
+        }
         if pair.logprobs.is_some() {
             head.headers.remove(CONTENT_LENGTH);
         }

@@ -1,5 +1,5 @@
 //! One pass over a JSON object that borrows each member's value as it stands in the text, and finds
-//! where the bootstrap fields go.
+//! where the fields go that the router sets.
 
 use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -7,14 +7,35 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// The fields, in the order in which they are added.
-pub(super) const FIELDS: [&str; 3] = ["bootstrap_host", "bootstrap_port", "bootstrap_room"];
+/// What the router sets for some workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    BootstrapHost,
+    BootstrapPort,
+    BootstrapRoom,
+    KvTransferParams,
+    MaxTokens,
+    MaxCompletionTokens,
+    MinTokens,
+    N,
+    Stream,
+    StreamOptions,
+}
+
+/// The fields of a bootstrap, in the order in which they are added. They are the router's alone.
+pub(super) const BOOTSTRAP: [Field; 3] = [
+    Field::BootstrapHost,
+    Field::BootstrapPort,
+    Field::BootstrapRoom,
+];
+/// Of a name, its quotes, colon and comma.
+pub(super) const NAME_LEN_MAX: usize = 32;
 
 /// Where the fields go in one body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SplicePoints {
     /// Byte ranges of the values that the client gave.
-    pub(super) given: [Option<Range<usize>>; 3],
+    pub(super) given: [Option<Range<usize>>; Field::ALL.len()],
     /// Position of the closing brace.
     pub(super) close_at: usize,
     pub(super) is_empty: bool,
@@ -37,7 +58,7 @@ struct Scan<'a, 's, F> {
 }
 
 /// Calls `visit` with every member's key, unescaped, and its value. `visit` may refuse a key that
-/// appears twice by returning its name; bootstrap fields are refused so here.
+/// appears twice by returning its name; what the router sets is refused so here, and bootstrap fields are not visited.
 ///
 /// # Errors
 /// Where the text is no JSON object, with line and column.
@@ -75,6 +96,42 @@ pub(crate) fn span(text: &str, part: &str) -> Range<usize> {
     start..start + part.len()
 }
 
+// === impl Field ===
+
+impl Field {
+    const ALL: [Self; 10] = [
+        Self::BootstrapHost,
+        Self::BootstrapPort,
+        Self::BootstrapRoom,
+        Self::KvTransferParams,
+        Self::MaxTokens,
+        Self::MaxCompletionTokens,
+        Self::MinTokens,
+        Self::N,
+        Self::Stream,
+        Self::StreamOptions,
+    ];
+
+    fn of(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|field| field.name() == key)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::BootstrapHost => "bootstrap_host",
+            Self::BootstrapPort => "bootstrap_port",
+            Self::BootstrapRoom => "bootstrap_room",
+            Self::KvTransferParams => "kv_transfer_params",
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCompletionTokens => "max_completion_tokens",
+            Self::MinTokens => "min_tokens",
+            Self::N => "n",
+            Self::Stream => "stream",
+            Self::StreamOptions => "stream_options",
+        }
+    }
+}
+
 // === impl Scan ===
 
 impl<'a, F> DeserializeSeed<'a> for Scan<'a, '_, F>
@@ -102,12 +159,15 @@ where
             let key = unescape(key.get()).map_err(A::Error::custom)?;
             let value: &'a RawValue = map.next_value()?;
             self.points.is_empty = false;
-            if let Some(idx) = field_idx(&key) {
-                let given = &mut self.points.given[idx];
+            let field = Field::of(&key);
+            if let Some(field) = field {
+                let given = &mut self.points.given[field as usize];
                 if given.replace(span(self.text, value.get())).is_some() {
-                    return self.refuse(FIELDS[idx]);
+                    return self.refuse(field.name());
                 }
-            } else if let Err(twice) = (self.visit)(&key, value) {
+            }
+            let is_bootstrap = field.is_some_and(|field| BOOTSTRAP.contains(&field));
+            if !is_bootstrap && let Err(twice) = (self.visit)(&key, value) {
                 return self.refuse(twice);
             }
         }
@@ -129,9 +189,4 @@ fn unescape(quoted: &str) -> Result<Cow<'_, str>, serde_json::Error> {
     } else {
         Ok(Cow::Borrowed(&quoted[1..quoted.len() - 1]))
     }
-}
-
-/// Index among the bootstrap fields of a member's key.
-fn field_idx(key: &str) -> Option<usize> {
-    FIELDS.iter().position(|field| *field == key)
 }

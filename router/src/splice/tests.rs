@@ -33,6 +33,23 @@ fn fields_are_added_before_the_closing_brace() {
 }
 
 #[test]
+fn members_are_overwritten_where_they_stand_or_added() {
+    let body = r#"{"stream" : true ,"x":{"n":3},"n":2}"#;
+    let points = scan_object(body, |_, _| Ok(())).unwrap();
+    let members = [
+        (Field::N, "1"),
+        (Field::MaxTokens, "1"),
+        (Field::Stream, "false"),
+    ];
+    assert_eq!(
+        points.overwrite(body.as_bytes(), &members),
+        r#"{"stream" : false ,"x":{"n":3},"n":1,"max_tokens":1}"#
+    );
+    let points = scan_object("{}", |_, _| Ok(())).unwrap();
+    assert_eq!(points.overwrite(b"{}", &[(Field::N, "1")]), r#"{"n":1}"#);
+}
+
+#[test]
 fn a_batch_has_one_room_for_each_answer() {
     assert_eq!(
         spliced("{\"n\":2}", Some(2)),
@@ -123,7 +140,7 @@ proptest! {
         array_len in prop::option::of(1u32..5),
     ) {
         for (field, value, at) in given {
-            let key = FIELDS[field].to_owned();
+            let key = BOOTSTRAP[field].name().to_owned();
             if body.iter().all(|(other, _)| *other != key) {
                 body.insert(at.min(body.len()), (key, value));
             }

@@ -1,7 +1,7 @@
 //! The routable workers at one moment, grouped by who can serve together: same models, and equal
 //! `kv_compat`. A fleet never changes; the registry makes a new one when a worker does.
 
-use super::info::WorkerInfo;
+use super::info::{Handover, WorkerInfo};
 use super::worker::Worker;
 use pd_protocol::Role;
 use pd_protocol::ports;
@@ -26,10 +26,12 @@ pub(crate) struct Fleet {
 /// of 80 GB with a model of 8 billion parameters is of this order.
 const RUNNING_UNSAID: u32 = 256;
 
-/// Workers of the same models whose KV bytes mean the same, and which all have a key of the deployment, or none.
+/// Workers of the same models whose KV bytes mean the same and are handed over in the same way, and which all have a key of
+/// the deployment, or none.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     pub(crate) models: Vec<String>,
+    pub(crate) handover: Handover,
     /// Tokens of a prompt and its answer that each of them takes, as far as they say.
     pub(crate) context_length: Option<u32>,
     pub(crate) prefill: Vec<Member>,
@@ -51,7 +53,7 @@ impl Fleet {
         ready: impl IntoIterator<Item = (&'a Arc<Worker>, &'a WorkerInfo)>,
         known: impl IntoIterator<Item = &'a [String]>,
     ) -> Self {
-        let mut groups: BTreeMap<(Vec<String>, Option<String>, bool), Group> = BTreeMap::new();
+        let mut groups = BTreeMap::new();
         let mut running_max = 0usize;
         let mut bodies_max = Vec::new();
         for (worker, info) in ready {
@@ -63,10 +65,12 @@ impl Fleet {
                 .entry((
                     info.models.clone(),
                     info.kv_compat.clone(),
+                    info.handover,
                     worker.client.is_tls(),
                 ))
                 .or_insert_with(|| Group {
                     models: info.models.clone(),
+                    handover: info.handover,
                     ..Group::default()
                 });
             bodies_max.push(info.max_body_bytes);

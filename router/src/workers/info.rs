@@ -1,5 +1,5 @@
-//! What a worker says of itself in `/server_info`, or else in `/v1/models`: its models, what its KV bytes mean, which
-//! process it is and where its bootstrap server listens.
+//! What a worker says of itself in `/server_info`, or else in `/v1/models`: its models, what its KV bytes mean and how it hands
+//! them over, which process it is and where its bootstrap server listens.
 
 use pd_protocol::Role;
 use serde::Deserialize;
@@ -9,6 +9,7 @@ pub(crate) struct WorkerInfo {
     /// Names under which clients ask for its model, sorted.
     pub(crate) models: Vec<String>,
     pub(crate) kv_compat: Option<String>,
+    pub(crate) handover: Handover,
     pub(crate) boot_id: Option<String>,
     pub(crate) role: Option<Role>,
     pub(crate) bootstrap_port: Option<u16>,
@@ -18,6 +19,16 @@ pub(crate) struct WorkerInfo {
     pub(crate) context_length: Option<u32>,
     /// Of a request.
     pub(crate) max_body_bytes: Option<u64>,
+}
+
+/// How the KV of a prompt comes from prefill to decode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Handover {
+    /// Both are asked at once and meet in a room of prefill's bootstrap server: SGLang's protocol, and ours.
+    #[default]
+    Bootstrap,
+    /// Prefill is asked first, and its answer holds the `kv_transfer_params` by which decode fetches the KV: vLLM's.
+    TransferParams,
 }
 
 /// `/server_info` as far as it is read, of which SGLang's own servers send a part; or the list of OpenAI's `/v1/models`.
@@ -53,7 +64,12 @@ struct ModelCard {
     id: String,
     #[serde(default)]
     max_model_len: Option<i64>,
+    #[serde(default)]
+    owned_by: Option<String>,
 }
+
+/// In the cards of vLLM's models.
+const OWNED_BY_VLLM: &str = "vllm";
 
 /// What SGLang says of each data-parallel rank.
 #[derive(Deserialize)]
@@ -85,6 +101,12 @@ impl WorkerInfo {
         models.extend(cards().map(|card| card.id.clone()));
         models.sort();
         models.dedup();
+        let is_vllm = |card: &ModelCard| card.owned_by.as_deref() == Some(OWNED_BY_VLLM);
+        let handover = if cards().any(is_vllm) {
+            Handover::TransferParams
+        } else {
+            Handover::Bootstrap
+        };
         let length = cards().filter_map(|card| card.max_model_len).min();
         let of_ranks = info.internal_states.iter().flatten();
         let of_ranks = of_ranks.filter_map(|state| state.effective_max_running_requests_per_dp);
@@ -99,6 +121,7 @@ impl WorkerInfo {
             max_body_bytes: info.max_body_bytes.filter(|bytes| *bytes > 0),
             models,
             kv_compat: info.kv_compat,
+            handover,
             boot_id: info.boot_id,
             role: info.disaggregation_mode.and_then(|mode| mode.parse().ok()),
             bootstrap_port: info.bootstrap_port,

@@ -21,4 +21,5 @@ mod logprobs;
 mod logs;
 mod mock;
 mod peers;
+mod sequential;
 mod waiting;

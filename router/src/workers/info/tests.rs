@@ -39,6 +39,14 @@ fn a_list_of_models_names_them_and_the_shortest_length() {
     let info = WorkerInfo::parse(json).unwrap();
     assert_eq!(info.models, ["lora", "m"]);
     assert_eq!(info.context_length, Some(4096));
+    assert_eq!(info.handover, Handover::Bootstrap);
     let empty = WorkerInfo::parse(br#"{"object":"list","data":[]}"#);
     assert!(empty.unwrap().models.is_empty());
+}
+
+#[test]
+fn who_owns_vllms_models_hands_kv_over_by_parameters() {
+    let json = br#"{"object":"list","data":[{"id":"m","object":"model","owned_by":"vllm","max_model_len":2048}]}"#;
+    let info = WorkerInfo::parse(json).unwrap();
+    assert_eq!(info.handover, Handover::TransferParams);
 }
