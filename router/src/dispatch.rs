@@ -42,7 +42,7 @@ pub(crate) async fn dual_dispatch(
         let demand = || demand(request, &excluded);
         let admitted = admission::admit(router, held, demand, &mut budget).await;
         let (permit, route) = admitted.map_err(|refusal| refusal.after(last.as_ref()))?;
-        check_api(request.api, &route)?;
+        check_pair(request, &route)?;
         let failure = match attempt::start(router, request, route).await {
             Ok(response) => return Ok((response, permit)),
             Err(failure) => failure,
@@ -68,16 +68,23 @@ pub(crate) async fn dual_dispatch(
     }
 }
 
-/// Refuses what the workers of a route have no path for, in words better than their 404.
-fn check_api(api: Api, route: &Route) -> Result<(), ApiError> {
+/// Refuses what a pair of vLLM's cannot serve.
+fn check_pair(request: &ClientRequest, route: &Route) -> Result<(), ApiError> {
     match route {
-        Route::Pair(pair) if api == Api::Generate && pair.handover == Handover::TransferParams => {
-            let message = "the workers of this model run vLLM, which has no /generate: use /v1/completions or \
-                           /v1/chat/completions";
-            Err(ApiError::invalid(StatusCode::NOT_FOUND, message))
-        }
-        Route::Pair(_) | Route::Unified(_) => Ok(()),
+        Route::Pair(pair) if pair.handover == Handover::TransferParams => {}
+        Route::Pair(_) | Route::Unified(_) => return Ok(()),
     }
+    if request.api == Api::Generate {
+        let message = "the workers of this model run vLLM, which has no /generate: use /v1/completions or \
+                       /v1/chat/completions";
+        return Err(ApiError::invalid(StatusCode::NOT_FOUND, message));
+    }
+    if request.routing.rooms.get() > 1 {
+        // They came up while it waited: it would have been split.
+        let message = "the workers of this model came up just now: retry";
+        return Err(ApiError::unavailable(message).code("no_worker"));
+    }
+    Ok(())
 }
 
 fn demand<'a>(request: &'a ClientRequest, excluded: &'a [Arc<Worker>]) -> Demand<'a> {

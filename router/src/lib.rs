@@ -57,6 +57,7 @@ mod route;
 mod router;
 mod server;
 mod splice;
+mod split;
 mod sse;
 mod timeline;
 mod tls;

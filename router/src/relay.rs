@@ -7,7 +7,7 @@ mod in_flight;
 mod transform;
 
 use crate::client::{ClientError, Incoming};
-use crate::clock::{Instant, Sleep, sleep_until, timeout};
+use crate::clock::{Sleep, sleep_until, timeout};
 use crate::dispatch::{DecodeResponse, PrefillLeg};
 use crate::queue::AdmissionPermit;
 use crate::request::ClientRequest;
@@ -55,8 +55,8 @@ pub(crate) fn respond(
     request: &ClientRequest,
     response: Box<DecodeResponse>,
     permit: AdmissionPermit,
-    deadline: Instant,
 ) -> Response {
+    let deadline = request.accepted + router.request_timeout;
     let is_complete = response.is_complete();
     let DecodeResponse {
         head,

@@ -2,8 +2,10 @@
 //! overwritten where they stand, missing ones are added before the closing brace, and every other byte stays as it came:
 //! numbers keep their digits and unknown fields their place. With bootstrap fields both legs get the same bytes.
 
+mod members;
 mod scan;
 
+pub(crate) use members::set_members;
 pub(crate) use scan::{Field, SpliceError, SplicePoints, scan_object, span};
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -34,17 +36,19 @@ impl SplicePoints {
     }
 
     /// `body` with these fields, whose values are JSON. It must be the bytes that were scanned.
-    pub(crate) fn overwrite<const N: usize>(
-        &self,
-        body: &[u8],
-        members: &[(Field, &str); N],
-    ) -> Bytes {
-        let fields = members.map(|(field, _)| field);
+    pub(crate) fn overwrite(&self, body: &[u8], members: &[(Field, &str)]) -> Bytes {
+        let fields: Vec<Field> = members.iter().map(|(field, _)| *field).collect();
         let lens = members.iter().map(|(_, value)| NAME_LEN_MAX + value.len());
         self.set(body, &fields, lens.sum(), |field, out| {
             let member = members.iter().find(|(set, _)| *set == field);
             out.extend_from_slice(member.map_or(b"null", |(_, value)| value.as_bytes()));
         })
+    }
+
+    /// The value of a field in `body`, which must be the bytes that were scanned.
+    pub(crate) fn value<'a>(&self, body: &'a [u8], field: Field) -> Option<&'a str> {
+        let range = self.given[field as usize].clone()?;
+        std::str::from_utf8(body.get(range)?).ok()
     }
 
     /// `added_len`: what names, values and punctuation take at most.

@@ -9,6 +9,7 @@ use crate::headers;
 use crate::relay;
 use crate::request::{Api, ClientRequest, RoutingFields};
 use crate::router::Router;
+use crate::split;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -104,7 +105,9 @@ async fn answer(
         accepted,
         accepted_unix_ns,
     };
+    if split::is_needed(router, &request) {
+        return split::answer(router, request).await;
+    }
     let (response, permit) = dual_dispatch(router, &request).await?;
-    let deadline = accepted + router.request_timeout;
-    Ok(relay::respond(router, &request, response, permit, deadline))
+    Ok(relay::respond(router, &request, response, permit))
 }

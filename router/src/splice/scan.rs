@@ -18,6 +18,8 @@ pub(crate) enum Field {
     MaxCompletionTokens,
     MinTokens,
     N,
+    Prompt,
+    Seed,
     Stream,
     StreamOptions,
 }
@@ -99,7 +101,7 @@ pub(crate) fn span(text: &str, part: &str) -> Range<usize> {
 // === impl Field ===
 
 impl Field {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::BootstrapHost,
         Self::BootstrapPort,
         Self::BootstrapRoom,
@@ -108,6 +110,8 @@ impl Field {
         Self::MaxCompletionTokens,
         Self::MinTokens,
         Self::N,
+        Self::Prompt,
+        Self::Seed,
         Self::Stream,
         Self::StreamOptions,
     ];
@@ -126,6 +130,8 @@ impl Field {
             Self::MaxCompletionTokens => "max_completion_tokens",
             Self::MinTokens => "min_tokens",
             Self::N => "n",
+            Self::Prompt => "prompt",
+            Self::Seed => "seed",
             Self::Stream => "stream",
             Self::StreamOptions => "stream_options",
         }

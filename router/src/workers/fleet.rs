@@ -106,6 +106,12 @@ impl Fleet {
         groups.filter(|group| group.serves(model)).collect()
     }
 
+    /// Whether a prefill of the model may be asked whose KV one decode fetches once.
+    pub(crate) fn hands_over_once(&self, model: Option<&str>) -> bool {
+        let mut groups = self.groups.iter();
+        groups.any(|group| group.handover == Handover::TransferParams && group.serves(model))
+    }
+
     /// The model that a client means: with only one, SGLang's `default` is that.
     pub(crate) fn meant<'a>(&'a self, asked: Option<&'a str>) -> Option<&'a str> {
         let is_default = asked == Some(MODEL_DEFAULT) && !self.knows(MODEL_DEFAULT);

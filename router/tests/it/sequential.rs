@@ -225,3 +225,126 @@ async fn generate_is_refused_in_words() {
     assert!(reply.text().contains("/v1/completions"), "{}", reply.text());
     assert_eq!(pair.prefill.counts().asked, 0);
 }
+
+/// The fields of each request that a worker was asked with, in the order of a field's value.
+fn asked_fields(mock: &Mock, fields: [&str; 3]) -> Vec<[Value; 3]> {
+    let asked = (0..mock.counts().asked).map(|idx| mock.asked_json(idx));
+    let mut asked: Vec<_> = asked
+        .map(|body| fields.map(|field| body[field].clone()))
+        .collect();
+    asked.sort_by_key(|fields| Value::from(fields.to_vec()).to_string());
+    asked
+}
+
+#[tokio::test]
+async fn each_answer_has_a_prefill_of_its_own_and_they_become_one() {
+    let pair = VllmPair::start("").await;
+    let answer = r#"{"id":"d","created":1,"choices":[{"index":0,"text":"t","logprob":-0.10}],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}"#;
+    pair.decode.answer(Answer::Json(answer.to_owned()));
+    let asked = r#"{"prompt":["a","b"],"n":2,"seed":7}"#;
+    let reply = pair.running.client.post("/v1/completions", asked).await;
+    let choice = |idx: u32| format!(r#"{{"index":{idx},"text":"t","logprob":-0.10}}"#);
+    let choices = [0, 1, 2, 3].map(choice).join(",");
+    let usage = r#"{"prompt_tokens":10,"completion_tokens":8,"total_tokens":18}"#;
+    let merged = format!(r#"{{"id":"d","created":1,"choices":[{choices}],"usage":{usage}}}"#);
+    assert_eq!(
+        (reply.status(), reply.text()),
+        (200, merged.as_str().into())
+    );
+
+    let expected = [("a", 7), ("a", 8), ("b", 7), ("b", 8)];
+    let expected = expected.map(|(prompt, seed)| [json!(prompt), json!(1), json!(seed)]);
+    for worker in [&pair.prefill, &pair.decode] {
+        assert_eq!(asked_fields(worker, ["prompt", "n", "seed"]), expected);
+    }
+    pair.assert_released().await;
+}
+
+#[tokio::test]
+async fn the_streams_of_all_answers_are_one_with_one_end() {
+    let pair = VllmPair::start("").await;
+    let event = |text: &str| format!(r#"{{"id":"d","choices":[{{"index":0,"text":"{text}"}}]}}"#);
+    let usage = r#"{"id":"d","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2}}"#;
+    let events = [
+        event("x"),
+        event("y"),
+        usage.to_owned(),
+        "[DONE]".to_owned(),
+    ];
+    let events = events.map(|data| format!("data: {data}\n\n")).to_vec();
+    pair.decode.answer(Answer::Events(events));
+    let asked = r#"{"messages":[],"n":3,"stream":true}"#;
+    let reply = pair
+        .running
+        .client
+        .post("/v1/chat/completions", asked)
+        .await;
+    assert_eq!(
+        reply.headers()["content-type"],
+        "text/event-stream; charset=utf-8"
+    );
+    let text = reply.text();
+    let mut events: Vec<_> = text.split_terminator("\n\n").collect();
+    assert_eq!(events.pop(), Some("data: [DONE]"), "{text}");
+    let usage = r#"{"prompt_tokens":5,"completion_tokens":6,"total_tokens":11}"#;
+    let last = format!(r#"data: {{"id":"d","choices":[],"usage":{usage}}}"#);
+    assert_eq!(events.pop(), Some(last.as_str()));
+    for idx in 0..3 {
+        let of = format!("\"index\":{idx},");
+        let own: Vec<_> = events.iter().filter(|event| event.contains(&of)).collect();
+        assert!(
+            own.len() == 2 && own[0].contains("\"x\"") && own[1].contains("\"y\""),
+            "{text}"
+        );
+    }
+    assert_eq!(events.len(), 6);
+    pair.assert_released().await;
+}
+
+#[tokio::test]
+async fn one_part_that_fails_fails_the_answer_and_ends_the_others() {
+    let pair = VllmPair::start("--retry-max-retries 0").await;
+    let refusal = r#"{"error":{"message":"no"}}"#;
+    pair.decode
+        .answer_in_turn([Answer::Status(400, refusal.to_owned()), Answer::Hang]);
+    let asked = r#"{"prompt":"a","n":4}"#;
+    let reply = pair.running.client.post("/v1/completions", asked).await;
+    assert_eq!((reply.status(), reply.text()), (400, refusal.into()));
+    pair.assert_released().await;
+
+    let broken = vec![
+        "data: {\"choices\":[{\"index\":0}]}\n\n".to_owned(),
+        "event: error\ndata: {\"error\":{\"message\":\"no\"}}\n\n".to_owned(),
+    ];
+    pair.decode
+        .answer_in_turn([Answer::Events(broken), Answer::Hang]);
+    let asked = r#"{"prompt":"a","n":4,"stream":true}"#;
+    let reply = pair.running.client.post("/v1/completions", asked).await;
+    assert!(
+        reply
+            .text()
+            .ends_with("{\"error\":{\"message\":\"no\"}}\n\n"),
+        "{}",
+        reply.text()
+    );
+    pair.assert_released().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_all_parts() {
+    let pair = VllmPair::start("").await;
+    pair.decode.answer(Answer::EventsThenHang(vec![
+        "data: {\"choices\":[{}]}\n\n".to_owned(),
+    ]));
+    let asked = r#"{"prompt":"a","n":4,"stream":true}"#;
+    let mut body = pair
+        .running
+        .client
+        .open("/v1/completions", asked)
+        .await
+        .into_body();
+    assert!(body.frame().await.unwrap().is_ok());
+    pair.decode.until(|counts| counts.live == 4).await;
+    drop(body);
+    pair.assert_released().await;
+}
