@@ -94,8 +94,8 @@ coverage: rust ## Lines of the product that seeds of the simulation run, by fold
 	@scripts/coverage.sh $(or $(SEEDS),1000) $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/coverage
 
 .PHONY: planted
-planted: rust ## Each fault of simulation/planted in a copy of the tree, which seeds must find; SEEDS=4000, ONLY="01 02" for some
-	@scripts/planted.sh $(or $(SEEDS),4000) $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/planted "$(ONLY)"
+planted: rust ## Each fault of simulation/planted in a copy of the tree, which seeds must find; SEEDS=10000, ONLY="01 02" for some
+	@scripts/planted.sh $(or $(SEEDS),10000) $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/planted "$(ONLY)"
 
 .PHONY: attacks
 attacks: attackers ## Every attack at its full count on router and workers, as root in memory cgroups; ONLY="words" for some

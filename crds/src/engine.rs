@@ -6,13 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[x_kube(validation = rules::SGLANG_NEEDS_IMAGE.cel())]
+#[x_kube(validation = rules::OTHERS_NEED_IMAGE.cel())]
 #[serde(rename_all = "camelCase")]
 pub struct EngineSpec {
-    /// `pdserve` is the engine of this project, `sglang` is SGLang's server.
+    /// `pdserve` is the engine of this project, `sglang` and `vllm` are the servers of SGLang and vLLM.
     #[serde(default)]
     pub kind: EngineKind,
-    /// Container image. Default: the operator's for `pdserve`; required for `sglang`.
+    /// Container image. Default: the operator's for `pdserve`; required for the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub image: Option<String>,
@@ -41,6 +41,7 @@ pub enum EngineKind {
     #[default]
     Pdserve,
     Sglang,
+    Vllm,
 }
 
 /// One flag of the engine.

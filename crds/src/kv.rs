@@ -10,16 +10,17 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct KvSpec {
     /// Tokens of one page, the unit of transfer; at most 64 with `engine.kind` `pdserve`. Default: the engine's, which is
-    /// 16 for `pdserve`, and follows from attention's kernels for `sglang`.
+    /// 16 for `pdserve`, and follows from attention's kernels for `sglang` and `vllm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = [1, 2, 4, 8, 16, 32, 64, 128]))]
     pub page_size: Option<i32>,
     /// Element type of the cache. `auto` takes the one of the computation. `pdserve` has `float32` and
-    /// `bfloat16`, `sglang` has `bfloat16`, `fp8_e4m3` and `fp8_e5m2`.
+    /// `bfloat16`, `sglang` has `bfloat16`, `fp8_e4m3` and `fp8_e5m2`, `vllm` those and `float16`.
     #[serde(default)]
     pub dtype: KvDtype,
     /// Path of the KV bytes from prefill to decode. With `pdserve`, `auto` takes the fastest that a pair
-    /// shares, and the names of SGLang's engines mean `auto`; `sglang` has no `shm`, `tcp` and `rdma`.
+    /// shares, and the names of SGLang's engines mean `auto`; `sglang` has no `shm`, `tcp` and `rdma`, and
+    /// `vllm` has `nixl` alone.
     #[serde(default)]
     pub transport: KvTransport,
     /// Let workers of one node share KV memory, through a folder of that node, where `transport` is

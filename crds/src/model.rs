@@ -26,7 +26,7 @@ pub struct ModelSource {
     /// A folder or GGUF file on a PersistentVolumeClaim of the same namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pvc: Option<PvcSource>,
-    /// A repository on the Hugging Face hub, which each worker of `engine.kind` `sglang` downloads as it
+    /// A repository on the Hugging Face hub, which each worker of `engine.kind` `sglang` or `vllm` downloads as it
     /// starts. `pdserve` downloads nothing: put the files on a volume and name that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hugging_face: Option<HuggingFaceSource>,

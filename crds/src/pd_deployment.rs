@@ -90,10 +90,13 @@ use serde::{Deserialize, Serialize};
     validation = rules::engines::PDSERVE_PAGE.cel(),
     validation = rules::engines::PDSERVE_READS_FILES.cel(),
     validation = rules::engines::SGLANG_TRANSPORT.cel(),
-    validation = rules::engines::SGLANG_SHARES_NO_MEMORY.cel(),
     validation = rules::engines::SGLANG_KV_DTYPE.cel(),
-    validation = rules::engines::SGLANG_IS_NOT_SCALED_BY_LOAD.cel(),
-    validation = rules::engines::SGLANG_PEERS_ARE_PLAIN.cel()
+    validation = rules::engines::OTHERS_SHARE_NO_MEMORY.cel(),
+    validation = rules::engines::OTHERS_ARE_PLAIN.cel(),
+    validation = rules::engines::VLLM_TRANSPORT.cel(),
+    validation = rules::engines::VLLM_KV_DTYPE.cel(),
+    validation = rules::engines::VLLM_PREFILL_NODES.cel(),
+    validation = rules::engines::VLLM_DECODE_NODES.cel()
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PdDeploymentSpec {

@@ -43,7 +43,7 @@ impl CelRule {
 pub const NAME_LEN_MAX: usize = 40;
 
 /// Flags that the operator derives from the spec, under each of their names, and `config`, a file of others.
-pub const RESERVED_ARGS: [&str; 31] = [
+pub const RESERVED_ARGS: [&str; 36] = [
     "model",
     "model-path",
     "revision",
@@ -66,14 +66,19 @@ pub const RESERVED_ARGS: [&str; 31] = [
     "node-rank",
     "dist-init-addr",
     "nccl-init-addr",
+    "master-addr",
+    "master-port",
     "disaggregation-mode",
     "disaggregation-bootstrap-port",
     "disaggregation-transfer-backend",
     "disaggregation-shm-dir",
     "peer-key-file",
+    "kv-transfer-config",
     "page-size",
+    "block-size",
     "kv-cache-dtype",
     "drain-timeout-secs",
+    "shutdown-timeout",
     "config",
 ];
 
@@ -96,18 +101,19 @@ pub const ONE_SOURCE: CelRule = CelRule::new(
     "give exactly one of hostPath, pvc, huggingFace and image",
 );
 
-pub const SGLANG_NEEDS_IMAGE: CelRule = CelRule::new(
-    "self.kind != 'sglang' || has(self.image)",
-    "engine.kind sglang needs an image, such as lmsysorg/sglang with a tag",
+pub const OTHERS_NEED_IMAGE: CelRule = CelRule::new(
+    "self.kind == 'pdserve' || has(self.image)",
+    "engine.kind sglang and vllm need an image, such as lmsysorg/sglang or vllm/vllm-openai with a tag",
 );
 
 pub const ARG_NOT_RESERVED: CelRule = CelRule::new(
     "!['model', 'model-path', 'revision', 'served-model-name', 'host', 'port', \
      'admin-port', 'api-key', 'admin-token', 'tp', 'pp', 'dp', 'tp-size', 'pp-size', 'dp-size', \
      'tensor-parallel-size', 'pipeline-parallel-size', 'data-parallel-size', 'nnodes', \
-     'node-rank', 'dist-init-addr', 'nccl-init-addr', 'disaggregation-mode', \
+     'node-rank', 'dist-init-addr', 'nccl-init-addr', 'master-addr', 'master-port', 'disaggregation-mode', \
      'disaggregation-bootstrap-port', 'disaggregation-transfer-backend', \
-     'disaggregation-shm-dir', 'peer-key-file', 'page-size', 'kv-cache-dtype', 'drain-timeout-secs', \
+     'disaggregation-shm-dir', 'peer-key-file', 'kv-transfer-config', 'page-size', 'block-size', \
+     'kv-cache-dtype', 'drain-timeout-secs', 'shutdown-timeout', \
      'config'].exists(reserved, reserved.startsWith(self))",
     "the operator sets this flag, or one whose beginning this is, from other fields of the spec (model, \
      pools, kv, security, drain); set it there",
@@ -206,7 +212,7 @@ pub fn all() -> impl Iterator<Item = CelRule> {
 const BETWEEN_FIELDS: [CelRule; 18] = [
     NAME,
     ONE_SOURCE,
-    SGLANG_NEEDS_IMAGE,
+    OTHERS_NEED_IMAGE,
     ARG_NOT_RESERVED,
     FIXED_OR_BOUNDS,
     BOUNDS_TOGETHER,

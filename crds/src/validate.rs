@@ -164,8 +164,8 @@ fn check_engine(engine: &EngineSpec, path: &FieldPath, report: &mut Report) {
         service_account_name: _,
         args,
     } = engine;
-    let has_image = *kind != EngineKind::Sglang || image.is_some();
-    report.unless(has_image, path, rules::SGLANG_NEEDS_IMAGE);
+    let has_image = *kind == EngineKind::Pdserve || image.is_some();
+    report.unless(has_image, path, rules::OTHERS_NEED_IMAGE);
     check_args(args, &path.child("args"), report);
 }
 

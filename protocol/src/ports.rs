@@ -45,8 +45,9 @@ impl WorkerPorts {
         bootstrap: BOOTSTRAP,
         rendezvous: RENDEZVOUS,
     };
-    /// Ports that a worker takes.
-    pub const BLOCK: u16 = 4;
+    /// Ports that a worker takes: beside those that are named, SGLang takes six beyond the rendezvous, and vLLM one beyond the
+    /// bootstrap's for each further data-parallel rank.
+    pub const BLOCK: u16 = 16;
     /// Last port at which a block can begin.
     pub const FIRST_MAX: u16 = u16::MAX - (Self::BLOCK - 1);
 

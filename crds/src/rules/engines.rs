@@ -50,7 +50,7 @@ macro_rules! of_pool {
 }
 
 const RANKS: &str = "engine.kind pdserve runs one rank per replica so far: set tp, pp, dp and nodes \
-     to 1 and raise replicas, or choose engine.kind sglang";
+     to 1 and raise replicas, or choose engine.kind sglang or vllm";
 const GPUS: &str = "the GPUs of a replica (nvidia.com/gpu × nodes) must be as many as its ranks \
      (tp × pp × dp), because each rank uses one; leave nvidia.com/gpu out to run on CPUs";
 
@@ -113,8 +113,8 @@ pub const SGLANG_TRANSPORT: CelRule = CelRule::new(
 )
 .at(".kv.transport");
 
-pub const SGLANG_SHARES_NO_MEMORY: CelRule = CelRule::new(
-    "self.engine.kind != 'sglang' || !has(self.kv.nodeSharedMemory) || !self.kv.nodeSharedMemory",
+pub const OTHERS_SHARE_NO_MEMORY: CelRule = CelRule::new(
+    "self.engine.kind == 'pdserve' || !has(self.kv.nodeSharedMemory) || !self.kv.nodeSharedMemory",
     "kv.nodeSharedMemory is for engine.kind pdserve: leave it out",
 )
 .at(".kv.nodeSharedMemory");
@@ -127,21 +127,40 @@ pub const SGLANG_KV_DTYPE: CelRule = CelRule::new(
 )
 .at(".kv.dtype");
 
-pub const SGLANG_IS_NOT_SCALED_BY_LOAD: CelRule = CelRule::new(
-    "self.engine.kind != 'sglang' || !(self.autoscaling.mode in ['Auto', 'Advise'])",
-    "autoscaling.mode Auto and Advise read the metrics of engine.kind pdserve, which sglang does not \
-     have: set Off, or External with an autoscaler of your own on the PDPools",
-)
-.at(".autoscaling.mode");
-
-pub const SGLANG_PEERS_ARE_PLAIN: CelRule = CelRule::new(
-    "self.engine.kind != 'sglang' || self.security.peers == 'Plain'",
-    "engine.kind sglang cannot authenticate peers: set security.peers to Plain, and keep others from \
-     its ports by the network",
+pub const OTHERS_ARE_PLAIN: CelRule = CelRule::new(
+    "self.engine.kind == 'pdserve' || self.security.peers == 'Plain'",
+    "engine.kind sglang and vllm cannot authenticate peers: set security.peers to Plain, and keep \
+     others from their ports by the network",
 )
 .at(".security.peers");
 
-pub(super) const ALL: [CelRule; 14] = [
+pub const VLLM_TRANSPORT: CelRule = CelRule::new(
+    "self.engine.kind != 'vllm' || self.kv.transport in ['auto', 'nixl']",
+    "engine.kind vllm moves KV by nixl: set kv.transport to that, or to auto",
+)
+.at(".kv.transport");
+
+pub const VLLM_KV_DTYPE: CelRule = CelRule::new(
+    "self.engine.kind != 'vllm' || self.kv.dtype != 'float32'",
+    "engine.kind vllm keeps KV in float16, bfloat16, fp8_e4m3 or fp8_e5m2: set kv.dtype to one of them, \
+     or to auto for the model's",
+)
+.at(".kv.dtype");
+
+const VLLM_NODES: &str = "engine.kind vllm runs on one node per replica so far: set nodes to 1, or choose engine.kind sglang";
+
+pub const VLLM_PREFILL_NODES: CelRule = CelRule::new(
+    "self.engine.kind != 'vllm' || self.pools.prefill.nodes <= 1",
+    VLLM_NODES,
+)
+.at(".pools.prefill");
+pub const VLLM_DECODE_NODES: CelRule = CelRule::new(
+    "self.engine.kind != 'vllm' || self.pools.decode.nodes <= 1",
+    VLLM_NODES,
+)
+.at(".pools.decode");
+
+pub(super) const ALL: [CelRule; 17] = [
     PREFILL_RANKS,
     DECODE_RANKS,
     PREFILL_GPUS,
@@ -152,8 +171,11 @@ pub(super) const ALL: [CelRule; 14] = [
     PDSERVE_PAGE,
     PDSERVE_READS_FILES,
     SGLANG_TRANSPORT,
-    SGLANG_SHARES_NO_MEMORY,
     SGLANG_KV_DTYPE,
-    SGLANG_IS_NOT_SCALED_BY_LOAD,
-    SGLANG_PEERS_ARE_PLAIN,
+    OTHERS_SHARE_NO_MEMORY,
+    OTHERS_ARE_PLAIN,
+    VLLM_TRANSPORT,
+    VLLM_KV_DTYPE,
+    VLLM_PREFILL_NODES,
+    VLLM_DECODE_NODES,
 ];

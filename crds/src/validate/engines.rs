@@ -8,13 +8,19 @@ use crate::pd_deployment::PdDeploymentSpec;
 use crate::pool::{GPU, PoolSpec};
 use crate::rules::CelRule;
 use crate::rules::engines as rules;
-use crate::scaling::ScalingMode;
 use crate::security::{PeerTrust, SecuritySpec};
 
 pub(super) fn check(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) {
     match spec.engine.kind {
         EngineKind::Pdserve => check_pdserve(spec, path, report),
-        EngineKind::Sglang => check_sglang(spec, path, report),
+        EngineKind::Sglang => {
+            check_sglang(spec, path, report);
+            check_other(spec, path, report);
+        }
+        EngineKind::Vllm => {
+            check_vllm(spec, path, report);
+            check_other(spec, path, report);
+        }
     }
 }
 
@@ -99,26 +105,35 @@ fn check_sglang(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) 
         KvTransport::Shm | KvTransport::Tcp | KvTransport::Rdma => false,
     };
     report.unless(transport, &at.child("transport"), rules::SGLANG_TRANSPORT);
+    let dtype = !matches!(spec.kv.dtype, KvDtype::Float32 | KvDtype::Float16);
+    report.unless(dtype, &at.child("dtype"), rules::SGLANG_KV_DTYPE);
+}
+
+fn check_vllm(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) {
+    let at = path.child("kv");
+    let transport = matches!(spec.kv.transport, KvTransport::Auto | KvTransport::Nixl);
+    report.unless(transport, &at.child("transport"), rules::VLLM_TRANSPORT);
+    let dtype = spec.kv.dtype != KvDtype::Float32;
+    report.unless(dtype, &at.child("dtype"), rules::VLLM_KV_DTYPE);
+    for (name, pool, rule) in [
+        ("prefill", &spec.pools.prefill, rules::VLLM_PREFILL_NODES),
+        ("decode", &spec.pools.decode, rules::VLLM_DECODE_NODES),
+    ] {
+        report.unless(pool.nodes <= 1, &path.child("pools").child(name), rule);
+    }
+}
+
+/// What no engine but ours can do.
+fn check_other(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) {
     report.unless(
         !spec.kv.node_shared_memory,
-        &at.child("nodeSharedMemory"),
-        rules::SGLANG_SHARES_NO_MEMORY,
+        &path.child("kv").child("nodeSharedMemory"),
+        rules::OTHERS_SHARE_NO_MEMORY,
     );
     let SecuritySpec { peers } = &spec.security;
     report.unless(
         *peers == PeerTrust::Plain,
         &path.child("security").child("peers"),
-        rules::SGLANG_PEERS_ARE_PLAIN,
-    );
-    let dtype = !matches!(spec.kv.dtype, KvDtype::Float32 | KvDtype::Float16);
-    report.unless(dtype, &at.child("dtype"), rules::SGLANG_KV_DTYPE);
-    let mode = match spec.autoscaling.mode {
-        ScalingMode::Off | ScalingMode::External => true,
-        ScalingMode::Auto | ScalingMode::Advise => false,
-    };
-    report.unless(
-        mode,
-        &path.child("autoscaling").child("mode"),
-        rules::SGLANG_IS_NOT_SCALED_BY_LOAD,
+        rules::OTHERS_ARE_PLAIN,
     );
 }

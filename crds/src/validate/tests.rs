@@ -163,7 +163,7 @@ fn each_name_of_a_reserved_flag_of_sglang_is_refused_and_no_other() {
             }
         }
     }
-    assert_eq!(versions, 3);
+    assert_eq!(versions, 6);
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl HostPorts {
         pods.each(|pod| {
             let first = pod.annotations().get(labels::FIRST_PORT);
             if let Some(first) = first.and_then(|first| first.parse().ok()) {
-                *taken.entry(first).or_default() += 1;
+                *taken.entry(self.range.block_of(first)).or_default() += 1;
                 unseen.remove(&(pod.namespace().unwrap_or_default(), pod.name_any()));
             }
         });
@@ -84,6 +84,12 @@ impl PortRange {
     fn blocks(&self) -> impl Iterator<Item = u16> {
         let last = *self.0.end() - (WorkerPorts::BLOCK - 1);
         (*self.0.start()..=last).step_by(usize::from(WorkerPorts::BLOCK))
+    }
+
+    /// The block that holds a port; pods of earlier operators have blocks that begin between.
+    fn block_of(&self, port: u16) -> u16 {
+        let ahead = port.saturating_sub(*self.0.start());
+        port - ahead % WorkerPorts::BLOCK
     }
 }
 
@@ -133,26 +139,26 @@ mod tests {
 
     #[test]
     fn each_worker_has_a_block_of_its_own_while_there_are_any() {
-        let ports = HostPorts::new("100-111".parse().expect("a range"));
+        let ports = HostPorts::new("100-147".parse().expect("a range"));
         let give = |name: &str, pods: &[u16]| ports.give("ns", name, &mk_pods(pods)).http;
-        assert_eq!(give("a", &[100]), 104);
-        assert_eq!(give("a", &[100]), 104, "asked for again");
-        assert_eq!(give("b", &[100]), 108);
+        assert_eq!(give("a", &[100]), 116);
+        assert_eq!(give("a", &[100]), 116, "asked for again");
+        assert_eq!(give("b", &[104]), 132);
         assert_eq!(
             give("c", &[100]),
             100,
             "none is left: it shares, on another node"
         );
-        assert_eq!(give("d", &[100, 100, 104, 108]), 104);
+        assert_eq!(give("d", &[100, 100, 116, 132]), 116);
     }
 
     #[test]
     fn a_range_without_room_is_refused() {
-        for wrong in ["", "21000", "21000-21002", "0-10", "9-5", "1-70000", "a-b"] {
+        for wrong in ["", "21000", "21000-21014", "0-20", "9-5", "1-70000", "a-b"] {
             assert_eq!(wrong.parse::<PortRange>(), Err(PortRangeError), "{wrong}");
         }
-        let range: PortRange = "65532-65535".parse().expect("a range");
-        assert_eq!(range.blocks().collect::<Vec<_>>(), [65532]);
+        let range: PortRange = "65520-65535".parse().expect("a range");
+        assert_eq!(range.blocks().collect::<Vec<_>>(), [65520]);
         assert_eq!(PortRange::default().to_string(), "21000-24999");
     }
 }

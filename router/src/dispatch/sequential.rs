@@ -1,6 +1,7 @@
 //! An attempt on a pair of vLLM's, whose legs run one after the other: prefill computes the prompt and one token, and answers
 //! with `kv_transfer_params`; these go as they came into the client's own bytes to decode, which fetches the KV by them. A
-//! prefill whose decode never asks keeps its blocks until their lease ends (`kv_lease_duration`, 30 s).
+//! prefill whose decode never asks keeps its blocks until their lease ends (`kv_lease_duration`, 30 s). Asked for the prompt's
+//! log probabilities, decode computes the prompt itself, so none are to be merged into its answer.
 //!
 //! Source: vLLM 0.32, `distributed/kv_transfer/kv_connector/v1/nixl`, `docs/features/nixl_connector_usage.md`.
 
@@ -9,7 +10,6 @@ use super::failure::{LegFailure, LegFault};
 use super::leg;
 use super::response::{DecodeResponse, PairResponse};
 use crate::client::ClientError;
-use crate::logprobs::PromptLogprobs;
 use crate::request::ClientRequest;
 use crate::route::PrefillDecodePair;
 use crate::router::Router;
@@ -52,12 +52,12 @@ pub(super) async fn start(
         role = workers.silent() => Err((role, ClientError::Silent.into())),
     };
     match started {
-        Ok((mut response, logprobs)) => {
+        Ok(mut response) => {
             response.pair = Some(PairResponse {
                 prefill: workers.prefill,
                 prefill_leg: None,
                 rooms: None,
-                logprobs,
+                logprobs: None,
             });
             Ok(response)
         }
@@ -69,7 +69,7 @@ async fn one_by_one(
     router: &Arc<Router>,
     request: &ClientRequest,
     pair: PrefillDecodePair,
-) -> Result<(Box<DecodeResponse>, Option<PromptLogprobs>), (Role, LegFault)> {
+) -> Result<Box<DecodeResponse>, (Role, LegFault)> {
     let points = &request.routing.splice_points;
     let body = points.overwrite(&request.body, &OF_PREFILL);
     let prefill = leg_start(router, request, pair.prefill, body);
@@ -79,10 +79,7 @@ async fn one_by_one(
     let body = points.overwrite(&request.body, &[(Field::KvTransferParams, params)]);
     let decode = leg_start(router, request, pair.decode, body);
     let response = leg::decode(decode, Role::Decode).await;
-    let response = response.map_err(|fault| (Role::Decode, fault))?;
-    let shape = request.routing.prompt_logprobs;
-    let logprobs = shape.map(|shape| PromptLogprobs::read(shape, &answer));
-    Ok((response, logprobs))
+    response.map_err(|fault| (Role::Decode, fault))
 }
 
 fn transfer_params(answer: &Bytes) -> Option<&str> {

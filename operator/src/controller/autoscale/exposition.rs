@@ -1,10 +1,10 @@
-//! An agent's `/metrics`, read strictly: one line that is not in the format refuses all of it, because its
+//! A worker's `/metrics`, read strictly: one line that is not in the format refuses all of it, because its
 //! writer cannot be trusted with the rest.
 
-use pd_protocol::exposition::{MalformedLine, samples};
+use pd_protocol::exposition::{MalformedLine, Sample, samples};
 use std::collections::HashMap;
 
-/// Longest text that is read; an agent writes some 30 KiB.
+/// Longest text that is read; an agent writes some 30 KiB, SGLang and vLLM 100 and more.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,8 +22,8 @@ pub(crate) enum ExpositionError {
 pub(crate) struct Exposition<'a> {
     /// The series without labels, by name.
     pub(crate) plain: HashMap<&'a str, f64>,
-    /// Name and value of those with labels.
-    pub(crate) labelled: Vec<(&'a str, f64)>,
+    /// Those with labels.
+    pub(crate) labelled: Vec<Sample<'a>>,
 }
 
 pub(crate) fn parse(text: &str) -> Result<Exposition<'_>, ExpositionError> {
@@ -34,7 +34,7 @@ pub(crate) fn parse(text: &str) -> Result<Exposition<'_>, ExpositionError> {
     for sample in samples(text) {
         let sample = sample?;
         if sample.has_labels() {
-            said.labelled.push((sample.name, sample.value));
+            said.labelled.push(sample);
         } else if said.plain.insert(sample.name, sample.value).is_some() {
             return Err(ExpositionError::Twice {
                 name: sample.name.to_owned(),

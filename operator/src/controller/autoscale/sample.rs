@@ -1,11 +1,17 @@
-//! `Sample`: what one agent said of itself at one time, and `Step`: what happened between two.
-//! Nonsense is refused here, so that no estimate ever sees it.
+//! `Sample`: what one worker said of itself at one time, and `Step`: what happened between two. What differs by engine is in a
+//! file of its own; which engine it is the names of the series say. Nonsense is refused here, so that no estimate ever sees it.
 
-use super::exposition::{self, Exposition, ExpositionError};
+mod pdserve;
+mod series;
+mod sglang;
+mod vllm;
+
+use super::exposition::{self, ExpositionError};
 use serde::{Deserialize, Serialize};
+use series::{Series, checked};
 use std::time::Duration;
 
-/// The figures of an agent's `/metrics` that scaling reads. Which of them move depends on the
+/// The figures of a worker's `/metrics` that scaling reads. Which of them move depends on the
 /// role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
@@ -15,6 +21,9 @@ pub(crate) struct Sample {
     pub(crate) gauges: Gauges,
     /// It reports one of its GPUs as degraded.
     pub(crate) degraded: bool,
+    /// `busy_s` adds up the times of requests, not of steps.
+    #[serde(default)]
+    pub(crate) busy_overlaps: bool,
 }
 
 /// Only ever grow while the process lives; between two samples, by how much they grew.
@@ -62,7 +71,7 @@ pub(crate) struct Step {
     pub(crate) queue_grown: f64,
 }
 
-/// Why what an agent says is not believed.
+/// Why what a worker says is not believed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum SampleError {
     #[error(transparent)]
@@ -89,43 +98,35 @@ pub(crate) enum SampleError {
     NotLater,
 }
 
-/// By GPU and reason; agents without a GPU have no such series.
-const DEGRADED: (&str, f64) = ("pdserve_gpu_degraded", 1.0);
-
-/// No figure of an agent reaches this: ten years of the fastest network's bytes.
-const VALUE_MAX: f64 = 1e20;
 /// No counter grows by this in a second: bytes of a hundred 800 Gbit/s links.
 const PER_SECOND_MAX: f64 = 1e13;
 
 // === impl Sample ===
 
 impl Sample {
-    /// Reads an agent's `/metrics`.
+    /// Reads a worker's `/metrics`.
     pub(crate) fn read(text: &str, at: Duration) -> Result<Self, SampleError> {
-        let said = exposition::parse(text)?;
-        let value = |name| value(&said, name);
-        let counters = Counters {
-            requests: value("pdserve_num_requests_total")?,
-            prompts: value("pdserve_time_to_first_token_seconds_count")?,
-            prompt_tokens: value("pdserve_prompt_tokens_total")?,
-            cached_tokens: value("pdserve_cached_tokens_total")?,
-            prefill_tokens: value("pdserve_prefill_tokens_total")?,
-            busy_s: value("pdserve_step_time_seconds_sum")?,
-            answers: value("pdserve_e2e_request_latency_seconds_count")?,
-            answer_tokens: value("pdserve_generation_tokens_total")?,
-            intervals: value("pdserve_inter_token_latency_seconds_count")?,
-            interval_s: value("pdserve_inter_token_latency_seconds_sum")?,
-            kv_bytes: value("pdserve_kv_transfer_bytes_total")?,
-            kv_s: value("pdserve_kv_transfer_seconds_total")?,
-        };
-        let gauges = Gauges {
-            running: value("pdserve_num_running_reqs")?,
-            queue_tokens: value("pdserve_num_queue_tokens")?,
-            queue_age_s: value("pdserve_queue_oldest_age_seconds")?,
-            used_tokens: value("pdserve_num_used_tokens")?,
-            reserved_tokens: value("pdserve_prealloc_tokens")?,
-            capacity_tokens: value("pdserve_max_total_num_tokens")?,
-        };
+        let said = Series::of(exposition::parse(text)?);
+        if said.count(sglang::CAPACITY) > 0.0 {
+            let counters = sglang::counters(&said)?;
+            return Ok(Self {
+                at,
+                counters,
+                gauges: sglang::gauges(&said, &counters)?.within_capacity(),
+                ..Self::default()
+            });
+        }
+        if said.count(vllm::CONFIG) > 0.0 {
+            let counters = vllm::counters(&said)?;
+            return Ok(Self {
+                at,
+                counters,
+                gauges: vllm::gauges(&said, &counters)?.within_capacity(),
+                busy_overlaps: true,
+                ..Self::default()
+            });
+        }
+        let (counters, gauges) = (pdserve::counters(&said)?, pdserve::gauges(&said)?);
         let (used, capacity) = (gauges.used_tokens, gauges.capacity_tokens);
         if used > capacity {
             return Err(SampleError::BeyondCapacity { used, capacity });
@@ -134,7 +135,8 @@ impl Sample {
             at,
             counters,
             gauges,
-            degraded: said.labelled.contains(&DEGRADED),
+            degraded: pdserve::is_degraded(&said),
+            busy_overlaps: false,
         })
     }
 
@@ -143,7 +145,15 @@ impl Sample {
         let elapsed = self.at.checked_sub(earlier.at);
         let elapsed = elapsed.filter(|elapsed| !elapsed.is_zero());
         let seconds = elapsed.ok_or(SampleError::NotLater)?.as_secs_f64();
-        let grown = self.counters.grown_since(&earlier.counters, seconds)?;
+        let mut grown = self.counters.grown_since(&earlier.counters, seconds)?;
+        if self.busy_overlaps {
+            let runs = self.gauges.running > 0.0 && earlier.gauges.running > 0.0;
+            grown.busy_s = if runs {
+                seconds
+            } else {
+                grown.busy_s.min(seconds)
+            };
+        }
         let mean = |of: fn(&Gauges) -> f64| f64::midpoint(of(&self.gauges), of(&earlier.gauges));
         Ok(Step {
             seconds,
@@ -155,19 +165,9 @@ impl Sample {
     }
 }
 
-/// A figure that can be one.
-fn value(said: &Exposition<'_>, name: &'static str) -> Result<f64, SampleError> {
-    let value = *said.plain.get(name).ok_or(SampleError::Missing(name))?;
-    if (0.0..VALUE_MAX).contains(&value) {
-        Ok(value)
-    } else {
-        Err(SampleError::Nonsense { name, value })
-    }
-}
-
 /// Requests that wait in a router for a place, from its `/metrics`.
 pub(crate) fn read_router_queue(text: &str) -> Result<f64, SampleError> {
-    value(&exposition::parse(text)?, "pd_router_queue_waiting")
+    Series::of(exposition::parse(text)?).value("pd_router_queue_waiting")
 }
 
 // === impl Counters ===
@@ -205,6 +205,13 @@ impl Counters {
 // === impl Gauges ===
 
 impl Gauges {
+    /// Of an engine whose figures are of different moments.
+    fn within_capacity(mut self) -> Self {
+        self.used_tokens = self.used_tokens.min(self.capacity_tokens);
+        self.reserved_tokens = self.reserved_tokens.min(self.used_tokens);
+        self
+    }
+
     /// Tokens of requests that run; what is reserved for KV still to come waits on prefill.
     pub(crate) fn running_tokens(&self) -> f64 {
         (self.used_tokens - self.reserved_tokens).max(0.0)

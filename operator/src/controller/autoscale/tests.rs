@@ -174,6 +174,7 @@ impl World {
             counters,
             gauges: self.gauges[role],
             degraded,
+            busy_overlaps: false,
         }
     }
 

@@ -3,17 +3,29 @@
 
 mod pdserve;
 mod sglang;
+mod vllm;
 
 use super::args::Args;
+use super::component::Component;
 use super::config::BuildConfig;
 use super::pod;
 use k8s_openapi::api::core::v1::{
     Container, EmptyDirVolumeSource, EnvVar, PodSecurityContext, Probe, SecurityContext, Volume,
     VolumeMount,
 };
-use pd_crds::PdDeploymentSpec;
 use pd_crds::engine::EngineKind;
 use pd_crds::pool::PoolSpec;
+use pd_crds::{PdDeploymentSpec, PoolRole};
+use pd_protocol::ports;
+
+/// SGLang's, which pd-agent has, too.
+const SGLANG_NAMES: FlagNames = FlagNames {
+    model: "model-path",
+    page_size: "page-size",
+    tp: "tp-size",
+    pp: "pp-size",
+    dp: "dp-size",
+};
 
 /// Where an engine that writes outside of its model has room, and its home.
 const SCRATCH: &str = "/tmp";
@@ -23,11 +35,15 @@ const SCRATCH_VOLUME: &str = "scratch";
 pub(super) struct Engine {
     /// The program, and the words before its flags.
     pub(super) command: &'static [&'static str],
+    /// What it calls the flags that all have.
+    pub(super) names: FlagNames,
     /// Adds the flags that the others do not have, or have by other rules.
-    pub(super) add_flags: fn(&mut Args, &PdDeploymentSpec, &PoolSpec, &BuildConfig),
+    pub(super) add_flags: fn(&mut Args, &Worker<'_>),
     /// Variables of its containers.
     pub(super) env: &'static [(&'static str, &'static str)],
     pub(super) probes: Probes,
+    /// How decode finds a prompt's KV on prefill.
+    pub(super) meeting: Meeting,
     /// Whether its image is made to run without root and to write to its volumes only.
     pub(super) is_confined: bool,
     /// Whether its ranks meet in shared memory also where they have no GPUs.
@@ -36,6 +52,31 @@ pub(super) struct Engine {
     pub(super) has_admin_api: bool,
     /// Whether its workers say what their KV means, so that only those that agree are paired.
     pub(super) names_kv_compat: bool,
+}
+
+pub(super) struct FlagNames {
+    pub(super) model: &'static str,
+    pub(super) page_size: &'static str,
+    pub(super) tp: &'static str,
+    pub(super) pp: &'static str,
+    pub(super) dp: &'static str,
+}
+
+/// What a worker's flags are made from.
+#[derive(Clone, Copy)]
+pub(super) struct Worker<'a> {
+    pub(super) spec: &'a PdDeploymentSpec,
+    pub(super) role: PoolRole,
+    pub(super) pool: &'a PoolSpec,
+    pub(super) config: &'a BuildConfig,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meeting {
+    /// At prefill's bootstrap server, where a flag of SGLang's says.
+    Bootstrap,
+    /// At each worker's own port, where a variable says.
+    SideChannel { variable: &'static str, port: u16 },
 }
 
 /// How kubelet sees whether a worker starts, serves and lives.
@@ -65,6 +106,7 @@ pub(super) fn of(kind: EngineKind) -> &'static Engine {
     match kind {
         EngineKind::Pdserve => &pdserve::ENGINE,
         EngineKind::Sglang => &sglang::ENGINE,
+        EngineKind::Vllm => &vllm::ENGINE,
     }
 }
 
@@ -83,7 +125,19 @@ impl Engine {
     pub(super) fn env(&self, config: &BuildConfig) -> impl Iterator<Item = EnvVar> {
         let home = self.has_scratch(config).then_some(&("HOME", SCRATCH));
         let env = home.into_iter().chain(self.env);
-        env.map(|(name, value)| pod::value_env(name, value))
+        let env = env.map(|(name, value)| pod::value_env(name, value));
+        let meeting = match self.meeting {
+            Meeting::Bootstrap => None,
+            Meeting::SideChannel { variable, port } => {
+                Some(pod::value_env(variable, &port.to_string()))
+            }
+        };
+        env.chain(meeting)
+    }
+
+    /// Whether decode asks a worker of this role for its peers.
+    pub(super) fn has_bootstrap(&self, role: PoolRole) -> bool {
+        self.meeting == Meeting::Bootstrap && role == PoolRole::Prefill
     }
 
     fn has_scratch(&self, config: &BuildConfig) -> bool {
@@ -133,6 +187,25 @@ impl Engine {
         container.startup_probe = Some(startup.probe(spec));
         container.readiness_probe = Some(readiness.probe(spec));
         container.liveness_probe = Some(liveness.probe(spec));
+    }
+}
+
+// === impl Worker ===
+
+impl Worker<'_> {
+    /// Whether the user gives a flag.
+    fn has_arg(&self, name: &str) -> bool {
+        let mut given = self.spec.engine.args.iter().chain(&self.pool.args);
+        given.any(|arg| arg.name == name)
+    }
+
+    /// SGLang's flags of a worker's part, which pd-agent has, too.
+    fn add_disaggregation(&self, args: &mut Args) {
+        args.flag("disaggregation-mode", Component::from(self.role).as_str());
+        if self.role == PoolRole::Prefill {
+            let port = ports::BOOTSTRAP.to_string();
+            args.flag("disaggregation-bootstrap-port", port);
+        }
     }
 }
 

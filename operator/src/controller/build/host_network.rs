@@ -1,6 +1,7 @@
 //! Workers that share their node's network: each has a block of ports of its own.
 
 use super::args::Args;
+use super::engines::Meeting;
 use super::pod::{PORT_ADMIN, PORT_BOOTSTRAP, PORT_HTTP};
 use super::pool::agent_container;
 use k8s_openapi::api::core::v1::Pod;
@@ -9,7 +10,7 @@ use pd_protocol::labels;
 use pd_protocol::ports::WorkerPorts;
 
 /// Writes a worker's ports, where they are not the well-known ones, wherever its pod names them.
-pub(super) fn take_ports(pod: &mut Pod, ports: WorkerPorts) {
+pub(super) fn take_ports(pod: &mut Pod, ports: WorkerPorts, meeting: Meeting) {
     if ports == WorkerPorts::WELL_KNOWN {
         return;
     }
@@ -21,6 +22,12 @@ pub(super) fn take_ports(pod: &mut Pod, ports: WorkerPorts) {
     let Some(agent) = agent_container(pod) else {
         return;
     };
+    if let Meeting::SideChannel { variable, .. } = meeting {
+        let mut env = agent.env.iter_mut().flatten();
+        if let Some(port) = env.find(|env| env.name == variable) {
+            port.value = Some(ports.bootstrap.to_string());
+        }
+    }
     let mut args = Args(agent.args.take().unwrap_or_default());
     for named in agent.ports.iter_mut().flatten() {
         let (flag, port) = match named.name.as_deref() {

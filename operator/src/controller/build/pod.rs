@@ -72,17 +72,21 @@ fn pull_secrets(deployment: &PdDeployment) -> Option<Vec<LocalObjectReference>> 
     (!secrets.is_empty()).then_some(secrets)
 }
 
-/// Environment of every container: who it is, and the token of the admin API.
-pub(crate) fn identity_env(deployment: &PdDeployment) -> Vec<EnvVar> {
+/// Environment of every container: who it is.
+pub(crate) fn identity_env() -> Vec<EnvVar> {
     vec![
         field_env("POD_NAME", "metadata.name"),
         field_env("POD_IP", "status.podIP"),
-        secret_env(
-            labels::ENV_ADMIN_TOKEN,
-            admin_secret(deployment),
-            ADMIN_SECRET_KEY,
-        ),
     ]
+}
+
+/// What opens the admin API of a container that has one.
+pub(crate) fn admin_token_env(deployment: &PdDeployment) -> EnvVar {
+    secret_env(
+        labels::ENV_ADMIN_TOKEN,
+        admin_secret(deployment),
+        ADMIN_SECRET_KEY,
+    )
 }
 
 /// Where a worker runs: its GPUs' metrics say so.

@@ -3,6 +3,7 @@
 use super::args::Args;
 use super::component::Component;
 use super::config::BuildConfig;
+use super::engines::Meeting;
 use super::group::{self, Family};
 use super::merge::merge_template;
 use super::slot::Slot;
@@ -33,6 +34,7 @@ pub(crate) struct Pool {
     pub(crate) nodes: u32,
     /// Of the addresses at which they meet.
     family: Family,
+    meeting: Meeting,
     /// The pod of every slot, but for its name and its ports.
     template: Pod,
 }
@@ -52,13 +54,13 @@ pub(crate) fn build_pool(
     let annotations = pod.metadata.annotations.get_or_insert_default();
     let scheme = peers::scheme(&deployment.spec).to_owned();
     annotations.insert(labels::SCHEME.to_owned(), scheme);
-    if role == PoolRole::Prefill {
+    let engine = engines::of(deployment.spec.engine.kind);
+    if engine.has_bootstrap(role) {
         annotations.insert(
             labels::BOOTSTRAP_PORT.to_owned(),
             ports::BOOTSTRAP.to_string(),
         );
     }
-    let engine = engines::of(deployment.spec.engine.kind);
     if !engine.names_kv_compat {
         let compat = revision::kv_compat(&deployment.spec);
         annotations.insert(labels::KV_COMPAT.to_owned(), compat);
@@ -95,6 +97,7 @@ pub(crate) fn build_pool(
         revision,
         nodes: u32::try_from(spec.nodes).unwrap_or(1),
         family: Family::of(&config.site),
+        meeting: engine.meeting,
         template,
     })
 }
@@ -108,7 +111,10 @@ fn build_container(
     let (kind, image) = (deployment.spec.engine.kind, &deployment.spec.engine.image);
     let engine = engines::of(kind);
     let source = &deployment.spec.model.source;
-    let mut env = pod::identity_env(deployment);
+    let mut env = pod::identity_env();
+    if engine.has_admin_api {
+        env.push(pod::admin_token_env(deployment));
+    }
     env.extend(pod::place_env());
     env.extend(engine.env(config));
     if let Some(token) = source
@@ -119,7 +125,7 @@ fn build_container(
         env.push(pod::secret_env("HF_TOKEN", token.name.clone(), &token.key));
     }
     let mut container_ports = vec![pod::port(pod::PORT_HTTP, i32::from(ports::HTTP))];
-    if role == PoolRole::Prefill {
+    if engine.has_bootstrap(role) {
         container_ports.push(pod::port(pod::PORT_BOOTSTRAP, i32::from(ports::BOOTSTRAP)));
     }
     if engine.has_admin_api {
@@ -155,8 +161,10 @@ fn build_args(
     config: &BuildConfig,
 ) -> Vec<String> {
     let spec = &deployment.spec;
+    let engine = engines::of(spec.engine.kind);
+    let names = &engine.names;
     let mut args = Args::default();
-    args.flag("model-path", model::path(&spec.model.source));
+    args.flag(names.model, model::path(&spec.model.source));
     if let Some(revision) = spec
         .model
         .source
@@ -169,24 +177,23 @@ fn build_args(
     args.flag("served-model-name", deployment.served_model_name());
     args.flag("host", pod::POD_IP_ARG);
     args.flag("port", ports::HTTP.to_string());
-    args.flag("disaggregation-mode", Component::from(role).as_str());
-    if role == PoolRole::Prefill {
-        args.flag(
-            "disaggregation-bootstrap-port",
-            ports::BOOTSTRAP.to_string(),
-        );
-    }
-    (engines::of(spec.engine.kind).add_flags)(&mut args, spec, pool, config);
+    let worker = engines::Worker {
+        spec,
+        role,
+        pool,
+        config,
+    };
+    (engine.add_flags)(&mut args, &worker);
     if let Some(tokens) = spec.kv.page_size {
-        args.flag("page-size", tokens.to_string());
+        args.flag(names.page_size, tokens.to_string());
     }
     if spec.kv.dtype != KvDtype::Auto {
         args.flag("kv-cache-dtype", spec.kv.dtype.flag());
     }
     for (name, ranks) in [
-        ("tp-size", pool.tp),
-        ("pp-size", pool.pp),
-        ("dp-size", pool.dp),
+        (names.tp, pool.tp),
+        (names.pp, pool.pp),
+        (names.dp, pool.dp),
     ] {
         if ranks != 1 {
             args.flag(name, ranks.to_string());
@@ -264,7 +271,7 @@ impl Pool {
     pub(crate) fn pod(&self, slot: Slot, ports: WorkerPorts) -> Pod {
         let mut pod = self.template.clone();
         pod.metadata.name = Some(self.pod_name(slot));
-        host_network::take_ports(&mut pod, ports);
+        host_network::take_ports(&mut pod, ports, self.meeting);
         group::lead(&mut pod, self.nodes, self.family, ports);
         pod
     }
@@ -278,7 +285,7 @@ impl Pool {
         ports: WorkerPorts,
     ) -> Pod {
         let mut pod = self.template.clone();
-        host_network::take_ports(&mut pod, ports);
+        host_network::take_ports(&mut pod, ports, self.meeting);
         group::follow(&mut pod, leader, rank, self.nodes, meet_at);
         pod
     }

@@ -132,12 +132,14 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
         let probe = pod::http_probe(path, period_seconds, failures);
         probe_api(probe, router, host.as_ref())
     };
+    let mut env = pod::identity_env();
+    env.push(pod::admin_token_env(deployment));
     Container {
         name: CONTAINER.to_owned(),
         image: Some(image.clone().unwrap_or_else(|| config.image.clone())),
         command: Some(vec!["pd-router".to_owned()]),
         args: Some(args.0),
-        env: Some(pod::identity_env(deployment)),
+        env: Some(env),
         ports: Some(build_ports(router)),
         resources: resources
             .clone()

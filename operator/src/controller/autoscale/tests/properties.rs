@@ -110,7 +110,7 @@ proptest! {
     fn any_text_is_read_or_refused(text in "(.|\n|[a-z_]{1,3}(\\{[a-z\"=]*\\})? [0-9.e+-]{1,4}\n){0,40}") {
         if let Ok(said) = parse(&text) {
             prop_assert!(said.plain.keys().all(|name| text.contains(name)));
-            prop_assert!(said.labelled.iter().all(|(name, _)| text.contains(name)));
+            prop_assert!(said.labelled.iter().all(|sample| text.contains(sample.name)));
         }
     }
 

@@ -1,12 +1,19 @@
 //! What is read of an agent, and what is not believed.
 
 use super::super::exposition::{ExpositionError, parse};
-use super::super::sample::{Counters, Sample, SampleError};
+use super::super::sample::{Counters, Gauges, Sample, SampleError};
 use super::seconds;
 use pd_protocol::exposition::MalformedLine;
 
 /// `/metrics` of an agent that prefills.
 const PREFILL: &str = include_str!("prefill.prom");
+/// What SGLang 0.5.23 and vLLM 0.32 said after a few requests on CPUs, without buckets.
+const OTHERS: [(&str, &str); 4] = [
+    ("sglang-prefill", include_str!("sglang-prefill.prom")),
+    ("sglang-decode", include_str!("sglang-decode.prom")),
+    ("vllm-prefill", include_str!("vllm-prefill.prom")),
+    ("vllm-decode", include_str!("vllm-decode.prom")),
+];
 
 fn mk_text(series: &str, value: &str) -> String {
     let lines = PREFILL.lines().map(|line| match line.split_once(' ') {
@@ -19,6 +26,68 @@ fn mk_text(series: &str, value: &str) -> String {
 #[test]
 fn an_agents_metrics_are_a_sample() {
     insta::assert_debug_snapshot!(Sample::read(PREFILL, seconds(7)).unwrap());
+}
+
+#[test]
+fn what_other_engines_say_are_samples() {
+    for (name, text) in OTHERS {
+        let sample = Sample::read(text, seconds(7)).unwrap();
+        insta::assert_debug_snapshot!(name, sample);
+    }
+}
+
+#[test]
+fn of_several_ranks_counts_add_up_and_time_is_that_of_one() {
+    let (_, text) = OTHERS[0];
+    let one = Sample::read(text, seconds(7)).unwrap();
+    let of_rank = text.lines().filter(|line| line.contains("tp_rank"));
+    let second: String = of_rank
+        .map(|line| line.replace("tp_rank", "dp_rank=\"1\",tp_rank") + "\n")
+        .collect();
+    let two = Sample::read(&format!("{text}{second}"), seconds(7)).unwrap();
+    let (one, two) = ((one.counters, one.gauges), (two.counters, two.gauges));
+    assert_eq!(two.0.prefill_tokens, 2.0 * one.0.prefill_tokens);
+    assert_eq!(two.1.capacity_tokens, 2.0 * one.1.capacity_tokens);
+    assert_eq!(two.0.busy_s, one.0.busy_s);
+}
+
+#[test]
+fn what_waits_counts_as_much_as_earlier_prompts() {
+    let mk = |series: &str, value: f64| {
+        let (_, text) = OTHERS[3];
+        let lines = text.lines().map(|line| match line.split_once(' ') {
+            Some((name, _)) if name.starts_with(series) => format!("{name} {value}\n"),
+            Some(_) | None => format!("{line}\n"),
+        });
+        Sample::read(&lines.collect::<String>(), seconds(7)).unwrap()
+    };
+    let idle = mk("vllm:none", 0.0);
+    let prompt = idle.counters.prompt_tokens / idle.counters.prompts;
+    let waiting = mk("vllm:num_requests_waiting{", 3.0);
+    assert!((waiting.gauges.queue_tokens - 3.0 * prompt).abs() < 1e-9);
+    let half = mk("vllm:kv_cache_usage_perc", 0.5);
+    assert_eq!(half.gauges.used_tokens, 46592.0 / 2.0);
+}
+
+#[test]
+fn a_replica_that_runs_at_both_ends_was_busy_between() {
+    let mk = |at, running, busy_s| Sample {
+        at: seconds(at),
+        counters: Counters {
+            busy_s,
+            ..Counters::default()
+        },
+        gauges: Gauges {
+            running,
+            ..Gauges::default()
+        },
+        busy_overlaps: true,
+        ..Sample::default()
+    };
+    let busy_s = |from: Sample, to: Sample| to.since(&from).unwrap().grown.busy_s;
+    assert_eq!(busy_s(mk(1, 2.0, 0.0), mk(6, 1.0, 0.5)), 5.0);
+    assert_eq!(busy_s(mk(1, 0.0, 0.0), mk(6, 1.0, 0.5)), 0.5);
+    assert_eq!(busy_s(mk(1, 0.0, 0.0), mk(6, 0.0, 50.0)), 5.0);
 }
 
 #[test]
@@ -89,7 +158,11 @@ fn labels_may_hold_anything() {
     let text = "# HELP a x\na{b=\"}\\\" {\",c=\"d\"} 4 1700000000\n\n b_total 2.5e3\n";
     let said = parse(text).unwrap();
     assert_eq!(said.plain, [("b_total", 2500.0)].into());
-    assert_eq!(said.labelled, [("a", 4.0)]);
+    let [labelled] = said.labelled[..] else {
+        panic!("{said:?}");
+    };
+    assert_eq!((labelled.name, labelled.value), ("a", 4.0));
+    assert_eq!(labelled.label("c").as_deref(), Some("d"));
 }
 
 #[test]

@@ -416,6 +416,7 @@ impl Pod {
             counters: self.counters,
             gauges,
             degraded: self.slowed,
+            busy_overlaps: false,
         };
         let answers = matches!(self.state, ReplicaState::Serving | ReplicaState::Leaving);
         Replica {

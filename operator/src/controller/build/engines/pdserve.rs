@@ -1,11 +1,8 @@
 //! pd-agent.
 
-use super::{Asks, Check, Engine, Probes};
+use super::{Asks, Check, Engine, Meeting, Probes, SGLANG_NAMES, Worker};
 use crate::controller::build::args::Args;
-use crate::controller::build::config::BuildConfig;
 use crate::controller::build::{devices, neighbours, peers};
-use pd_crds::PdDeploymentSpec;
-use pd_crds::pool::PoolSpec;
 use pd_protocol::ports;
 
 /// The flag that says what computes.
@@ -13,6 +10,7 @@ const DEVICE: &str = "device";
 
 pub(super) const ENGINE: Engine = Engine {
     command: &["pd-agent"],
+    names: SGLANG_NAMES,
     add_flags,
     env: &[],
     probes: Probes {
@@ -21,6 +19,7 @@ pub(super) const ENGINE: Engine = Engine {
         readiness: health(2, 2, 3),
         liveness: health(10, 5, 6),
     },
+    meeting: Meeting::Bootstrap,
     is_confined: true,
     shares_memory: false,
     has_admin_api: true,
@@ -36,7 +35,11 @@ const fn health(period_seconds: i32, timeout_seconds: i32, failures: i32) -> Che
     }
 }
 
-fn add_flags(args: &mut Args, spec: &PdDeploymentSpec, pool: &PoolSpec, config: &BuildConfig) {
+fn add_flags(args: &mut Args, worker: &Worker<'_>) {
+    let Worker {
+        spec, pool, config, ..
+    } = *worker;
+    worker.add_disaggregation(args);
     args.flag("admin-port", ports::ADMIN.to_string());
     args.flag("drain-timeout-secs", spec.drain.timeout_seconds.to_string());
     peers::add_flag(args, spec, config);
@@ -46,8 +49,7 @@ fn add_flags(args: &mut Args, spec: &PdDeploymentSpec, pool: &PoolSpec, config: 
     }
     // A GPU that was asked for is used, or the worker says why it cannot: with `auto` it would serve on
     // CPUs. Without one `auto` stays, since some runtimes give GPUs to pods that ask for none.
-    let mut given = spec.engine.args.iter().chain(&pool.args);
-    if devices::has_cuda(pool) && given.all(|arg| arg.name != DEVICE) {
+    if devices::has_cuda(pool) && !worker.has_arg(DEVICE) {
         args.flag(DEVICE, "cuda");
     }
 }

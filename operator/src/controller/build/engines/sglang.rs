@@ -1,17 +1,15 @@
 //! SGLang's server. Source: SGLang 0.5.23, `srt/server_args.py` and `srt/entrypoints/http_server.py`.
 
-use super::{Asks, Check, Engine, Probes};
+use super::{Asks, Check, Engine, Meeting, Probes, SGLANG_NAMES, Worker};
 use crate::controller::build::args::Args;
-use crate::controller::build::config::BuildConfig;
-use pd_crds::PdDeploymentSpec;
 use pd_crds::kv::KvTransport;
-use pd_crds::pool::PoolSpec;
 
 /// Without it there is no `/metrics`.
 const METRICS: &str = "enable-metrics";
 
 pub(super) const ENGINE: Engine = Engine {
     command: &["python3", "-m", "sglang.launch_server"],
+    names: SGLANG_NAMES,
     add_flags,
     env: &[
         // `/health` would generate a token, and wait behind long prompts for the scheduler.
@@ -29,6 +27,7 @@ pub(super) const ENGINE: Engine = Engine {
             failures: 6,
         },
     },
+    meeting: Meeting::Bootstrap,
     // Its published images run as root, and write next to their files.
     is_confined: false,
     shares_memory: true,
@@ -45,12 +44,13 @@ const fn health(period_seconds: i32, failures: i32) -> Check {
     }
 }
 
-fn add_flags(args: &mut Args, spec: &PdDeploymentSpec, pool: &PoolSpec, _config: &BuildConfig) {
-    if spec.kv.transport != KvTransport::Auto {
-        args.flag("disaggregation-transfer-backend", spec.kv.transport.flag());
+fn add_flags(args: &mut Args, worker: &Worker<'_>) {
+    worker.add_disaggregation(args);
+    let transport = worker.spec.kv.transport;
+    if transport != KvTransport::Auto {
+        args.flag("disaggregation-transfer-backend", transport.flag());
     }
-    let mut given = spec.engine.args.iter().chain(&pool.args);
-    if given.all(|arg| arg.name != METRICS) {
+    if !worker.has_arg(METRICS) {
         args.switch(METRICS);
     }
 }

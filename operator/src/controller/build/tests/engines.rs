@@ -45,11 +45,11 @@ fn an_sglang_worker_has_what_its_image_needs() {
     insta::assert_yaml_snapshot!("sglang-prefill", pool.pod(SLOT, WorkerPorts::WELL_KNOWN));
 }
 
-#[test]
-fn what_an_sglang_worker_is_given_are_options_of_each_version() {
+/// Flags that a worker of `kind` is given if the spec says much.
+fn flags(kind: EngineKind, edit: fn(&mut PdDeployment)) -> Vec<String> {
     let mut deployment = mk_example("qwen3-2p2d");
     let spec = &mut deployment.spec;
-    spec.engine.kind = EngineKind::Sglang;
+    spec.engine.kind = kind;
     spec.engine.args.clear();
     spec.kv = KvSpec {
         page_size: Some(64),
@@ -58,23 +58,73 @@ fn what_an_sglang_worker_is_given_are_options_of_each_version() {
         node_shared_memory: false,
     };
     let pool = &mut spec.pools.prefill;
-    (pool.tp, pool.pp, pool.dp, pool.nodes) = (8, 2, 2, 2);
+    (pool.tp, pool.pp, pool.dp) = (8, 2, 2);
+    pool.args.clear();
+    edit(&mut deployment);
     let pool = pool::build_pool(&deployment, PoolRole::Prefill, &mk_config()).unwrap();
     let pod = pool.pod(SLOT, WorkerPorts::block(21000)).spec.unwrap();
     let args = pod.containers[0].args.clone().unwrap();
-    let given: Vec<&String> = args.iter().filter(|arg| arg.starts_with("--")).collect();
-    assert!(given.len() > 15, "{given:?}");
-    for version in ["0.5.5", "0.5.12", "0.5.23"] {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../crds/golden/options");
-        let options = std::fs::read_to_string(format!("{folder}/sglang-{version}.txt")).unwrap();
-        let names: Vec<&str> = options.split_whitespace().collect();
-        for flag in &given {
-            assert!(
-                names.contains(&flag.as_str()),
-                "{flag} is none of {version}"
-            );
+    args.into_iter()
+        .filter(|arg| arg.starts_with("--"))
+        .collect()
+}
+
+#[test]
+fn what_a_worker_is_given_are_options_of_each_version() {
+    let several: fn(&mut PdDeployment) = |it| it.spec.pools.prefill.nodes = 2;
+    let sglang = (
+        EngineKind::Sglang,
+        several,
+        15,
+        ["0.5.5", "0.5.12", "0.5.23"],
+    );
+    let vllm: fn(&mut PdDeployment) = |_| {};
+    let vllm = (EngineKind::Vllm, vllm, 10, ["0.20.2", "0.27.1", "0.32.0"]);
+    for (kind, edit, at_least, versions) in [sglang, vllm] {
+        let given = flags(kind, edit);
+        assert!(given.len() > at_least, "{given:?}");
+        let engine = serde_json::to_value(kind).unwrap();
+        for version in versions {
+            let name = format!("{}-{version}.txt", engine.as_str().unwrap());
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../crds/golden/options");
+            let options = std::fs::read_to_string(format!("{folder}/{name}")).unwrap();
+            let names: Vec<&str> = options.split_whitespace().collect();
+            for flag in &given {
+                assert!(names.contains(&flag.as_str()), "{flag} is none of {name}");
+            }
         }
     }
+}
+
+#[test]
+fn a_vllm_worker_has_what_its_image_needs() {
+    let mut deployment = mk_example("qwen3-2p2d");
+    deployment.spec.engine.kind = EngineKind::Vllm;
+    deployment.spec.engine.image = Some("vllm/vllm-openai:v0.32.0".to_owned());
+    deployment.spec.security.peers = PeerTrust::Plain;
+    deployment.spec.kv = KvSpec::default();
+    let config = BuildConfig {
+        discovery: true,
+        ..mk_config()
+    };
+    let pool = pool::build_pool(&deployment, PoolRole::Prefill, &config).unwrap();
+    insta::assert_yaml_snapshot!("vllm-prefill", pool.pod(SLOT, WorkerPorts::WELL_KNOWN));
+
+    let pool = pool::build_pool(&deployment, PoolRole::Decode, &config).unwrap();
+    let pod = pool.pod(SLOT, WorkerPorts::block(21000));
+    assert_eq!(pod.annotations().get(labels::BOOTSTRAP_PORT), None);
+    let agent = &pod.spec.unwrap().containers[0];
+    let args = agent.args.as_ref().unwrap();
+    let config = args
+        .iter()
+        .skip_while(|arg| *arg != "--kv-transfer-config")
+        .nth(1);
+    assert!(config.unwrap().contains("kv_consumer"), "{args:?}");
+    let mut env = agent.env.iter().flatten();
+    let port = env
+        .find(|env| env.name == "VLLM_NIXL_SIDE_CHANNEL_PORT")
+        .unwrap();
+    assert_eq!(port.value.as_deref(), Some("21002"));
 }
 
 #[test]
