@@ -261,9 +261,7 @@ impl PodFacts {
             component: self.component,
             ip: self.ip()?,
             url: self.api_url()?,
-            bootstrap_port: port
-                .and_then(|port| port.parse().ok())
-                .unwrap_or(self.ports().bootstrap),
+            bootstrap_port: port.and_then(|port| port.parse().ok()),
             kv_compat: registered.and_then(|worker| worker.kv_compat.clone()),
             serves: registered.is_some_and(|worker| worker.state == WorkerState::Serving),
             name: self.pod.name_any(),

@@ -3,20 +3,18 @@
 //! A worker can pass its own health checks and still reach no peer: another fabric, a firewall, a
 //! NIC without its link. Its readiness gate then must not latch, or a rollout would go on and take
 //! the workers away that do serve. Where requests came first, the worker's own count of KV bytes
-//! says it; else one token over the real path does.
+//! says it; else one token over the real path (`token`) does.
 //!
 //! A probe passes once KV moved; or where it cannot: the worker has no peer of its kind, none that could be asked came
 //! within 30 s, or a worker asks for a key, which only routers hold.
 
+mod token;
+
 use crate::controller::build::component::Component;
-use crate::http_client::{CallError, HttpClient};
+use crate::http_client::HttpClient;
 use crate::scrape;
 use futures::FutureExt;
-use futures::future::try_join;
-use http::{Method, StatusCode};
 use parking_lot::Mutex;
-use pd_protocol::BootstrapRoom;
-use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -24,13 +22,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A busy worker answers when it is a probe's turn. As long is a peer waited for that no router
-/// knows yet.
+/// So long is a peer waited for that no router knows yet.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Pause after a probe that failed.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// Tokens of the probe's prompt. Every vocabulary has a token 0.
-const PROMPT_LEN: usize = 8;
 
 /// How far a worker's probe has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +47,8 @@ pub(crate) struct Worker {
     pub(crate) ip: IpAddr,
     /// Base URL of its HTTP API.
     pub(crate) url: String,
-    pub(crate) bootstrap_port: u16,
+    /// Of a prefill worker; nothing where it hands KV over by `kv_transfer_params`, as vLLM does.
+    pub(crate) bootstrap_port: Option<u16>,
     /// What its KV means; nothing while no router knows.
     pub(crate) kv_compat: Option<String>,
     /// A router sends requests to it.
@@ -231,11 +227,7 @@ fn can_pair(worker: &Worker, other: &Worker) -> bool {
 }
 
 async fn see_kv_move(client: &HttpClient, worker: &Worker, peer: &Worker) -> Result<(), String> {
-    let epoch = tokio::time::Instant::now();
-    let has_moved = async || {
-        let sample = scrape::agent(client, &worker.url, epoch).await;
-        sample.is_ok_and(|sample| sample.counters.kv_bytes > 0.0)
-    };
+    let has_moved = async || kv_bytes(client, worker).await > 0.0;
     if has_moved().await {
         return Ok(());
     }
@@ -243,11 +235,11 @@ async fn see_kv_move(client: &HttpClient, worker: &Worker, peer: &Worker) -> Res
         Component::Prefill => (worker, peer),
         Component::Decode | Component::Router => (peer, worker),
     };
-    let Err(error) = send_token(client, prefill, decode).await else {
+    let Err(error) = token::send(client, prefill, decode).await else {
         return Ok(());
     };
     // One that asks for a key admits routers only; one under load may just be late.
-    if asks_for_key(&error) || has_moved().await {
+    if error.asks_for_key() || has_moved().await {
         return Ok(());
     }
     let (from, to) = (&prefill.name, &decode.name);
@@ -255,39 +247,11 @@ async fn see_kv_move(client: &HttpClient, worker: &Worker, peer: &Worker) -> Res
     Err(format!("no KV from {from} to {to}: {error}"))
 }
 
-fn asks_for_key(error: &CallError) -> bool {
-    matches!(error, CallError::Status { status, .. } if *status == StatusCode::UNAUTHORIZED)
-}
-
-/// Asks both for one token, as a router does.
-async fn send_token(
-    client: &HttpClient,
-    prefill: &Worker,
-    decode: &Worker,
-) -> Result<(), CallError> {
-    let body = request(prefill, BootstrapRoom::from_random(rand::random(), 1)).to_string();
-    let ask = |worker: &Worker| {
-        let (url, body) = (
-            format!("{}/generate", worker.url),
-            body.clone().into_bytes(),
-        );
-        async move {
-            let answer = client.call::<Value>(Method::POST, &url, Some(body), LIMIT);
-            answer.await
-        }
-    };
-    try_join(ask(prefill), ask(decode)).await?;
-    Ok(())
-}
-
-fn request(prefill: &Worker, room: BootstrapRoom) -> Value {
-    json!({
-        "input_ids": vec![0; PROMPT_LEN],
-        "sampling_params": {"max_new_tokens": 1, "temperature": 0, "ignore_eos": true},
-        "bootstrap_host": prefill.ip,
-        "bootstrap_port": prefill.bootstrap_port,
-        "bootstrap_room": room,
-    })
+/// What a worker says of KV bytes that it has sent or fetched; 0 if it does not answer.
+async fn kv_bytes(client: &HttpClient, worker: &Worker) -> f64 {
+    let epoch = tokio::time::Instant::now();
+    let sample = scrape::agent(client, &worker.url, epoch).await;
+    sample.map_or(0.0, |sample| sample.counters.kv_bytes)
 }
 
 #[cfg(test)]

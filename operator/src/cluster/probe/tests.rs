@@ -1,8 +1,15 @@
 //! Facts about who probes with whom, and what becomes of it.
 
 use super::*;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use parking_lot::Mutex;
 use pd_identity::Peers;
+use pd_protocol::BootstrapRoom;
+use serde_json::{Value, json};
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::net::TcpListener;
 
 fn mk_worker(name: &str, component: Component, kv_compat: Option<&str>) -> Worker {
     Worker {
@@ -12,7 +19,7 @@ fn mk_worker(name: &str, component: Component, kv_compat: Option<&str>) -> Worke
         ip: Ipv4Addr::LOCALHOST.into(),
         // Port 0 takes no connections.
         url: "http://127.0.0.1:0".to_owned(),
-        bootstrap_port: 8998,
+        bootstrap_port: Some(8998),
         kv_compat: kv_compat.map(str::to_owned),
         serves: true,
     }
@@ -122,7 +129,7 @@ fn a_probe_is_one_token_over_the_pair() {
         "bootstrap_room": 7,
     });
     let prefill = mk_worker("p-0", Prefill, None);
-    assert_eq!(request(&prefill, room), expected);
+    assert_eq!(token::in_a_room(prefill.ip, 8998, room), expected);
 }
 
 #[tokio::test]
@@ -139,4 +146,71 @@ async fn a_probe_that_panics_has_failed() {
         tokio::task::yield_now().await;
     }
     assert_eq!(outcome(), Probed::Failed("the probe panicked".to_owned()));
+}
+
+/// A worker of vLLM's that answers `answer` and, asked with parameters of a prefill, fetches so many bytes.
+async fn serve_vllm(
+    component: Component,
+    answer: Value,
+    bytes: u32,
+) -> (Worker, Arc<Mutex<Vec<Value>>>) {
+    let fetched = Arc::new(AtomicU32::new(0));
+    let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let (counted, kept) = (Arc::clone(&fetched), Arc::clone(&asked));
+    let complete = async move |Json(body): Json<Value>| {
+        if body["kv_transfer_params"]["do_remote_prefill"] == true {
+            fetched.fetch_add(bytes, Ordering::Relaxed);
+        }
+        kept.lock().push(body);
+        Json(answer)
+    };
+    let metrics = async move || {
+        let config = "vllm:cache_config_info{kv_cache_size_tokens=\"64\"} 1\n";
+        let bytes = counted.load(Ordering::Relaxed);
+        format!("{config}vllm:nixl_bytes_transferred_sum{{engine=\"0\"}} {bytes}\n")
+    };
+    let routes = Router::new()
+        .route("/v1/completions", post(complete))
+        .route("/metrics", get(metrics));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let worker = Worker {
+        url: format!("http://{}", listener.local_addr().unwrap()),
+        bootstrap_port: None,
+        ..mk_worker("w", component, Some("a"))
+    };
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    (worker, asked)
+}
+
+#[tokio::test]
+async fn a_token_of_vllms_counts_once_decode_has_fetched_bytes() {
+    let params = json!({"do_remote_prefill": true, "remote_block_ids": [[1]]});
+    let prefilled = json!({"kv_transfer_params": params});
+    let (prefill, of_prefill) = serve_vllm(Prefill, prefilled, 0).await;
+    let (decode, of_decode) = serve_vllm(Decode, json!({}), 4096).await;
+    assert_eq!(see_kv_move(&mk_client(), &decode, &prefill).await, Ok(()));
+    let asked = |by: &Mutex<Vec<Value>>| by.lock()[0].clone();
+    assert_eq!(
+        asked(&of_prefill)["kv_transfer_params"]["do_remote_decode"],
+        true
+    );
+    assert_eq!(asked(&of_decode)["kv_transfer_params"], params);
+
+    let (lacking, _) = serve_vllm(Prefill, json!({}), 0).await;
+    let (fresh, _) = serve_vllm(Decode, json!({}), 4096).await;
+    let error = see_kv_move(&mk_client(), &fresh, &lacking)
+        .await
+        .unwrap_err();
+    assert!(error.contains("no kv_transfer_params"), "{error}");
+}
+
+#[tokio::test]
+async fn a_decode_that_computes_the_prompt_itself_shows_nothing() {
+    let prefilled = json!({"kv_transfer_params": {"do_remote_prefill": true}});
+    let (prefill, _) = serve_vllm(Prefill, prefilled, 0).await;
+    let (decode, _) = serve_vllm(Decode, json!({}), 0).await;
+    let limit = Duration::from_millis(300);
+    let error = token::fetch(&mk_client(), &prefill, &decode, limit).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.to_string(), "decode answered, and has fetched no KV");
 }
