@@ -8,7 +8,7 @@ folders='router/src/client router/src/dispatch router/src/policy router/src/queu
     agent/kv-transfer/src/control agent/kv-transfer/src/decode_side agent/kv-transfer/src/prefill_side agent/kv-transfer/src/transport/tcp
     agent/engine/src/disaggregation agent/engine/src/kvcache agent/engine/src/schedule'
 # What runs outside only: see docs/simulation.md.
-outside='/simulation/|/decode_side/incoming/|/prefill_side/pulled\.rs|/relay/transform\.rs|/kvcache/device\.rs|/schedule/unified\.rs|/http/src/descriptors\.rs'
+outside='/simulation/|/decode_side/incoming/|/prefill_side/pulled\.rs|/relay/transform\.rs|/dispatch/sequential\.rs|/kvcache/device\.rs|/schedule/unified\.rs|/http/src/descriptors\.rs'
 
 tools=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin
 [ -x "$tools/llvm-cov" ] || rustup component add llvm-tools

@@ -16,10 +16,15 @@ pub(crate) struct Engine {
     /// `spec.engine`, and what else it needs of a spec, by the path there.
     spec: Value,
     over: Vec<(&'static str, Value)>,
-    /// The program and the words before its flags.
+    /// The program and the words before its flags, and the flag that names the model.
     command: Vec<String>,
+    model_flag: &'static str,
     /// Environment of its processes.
     env: Vec<(&'static str, String)>,
+    /// Which role counts the KV that moves, in which series, and the bytes of one of its units.
+    pub(crate) kv_bytes: (&'static str, &'static str, f64),
+    /// Bytes of a number of KV.
+    pub(crate) kv_number_bytes: f64,
     /// From its processes' start until they serve.
     pub(crate) starts_within: Duration,
 }
@@ -38,6 +43,14 @@ fn before(name: &'static str, folder: &Path) -> (&'static str, String) {
     (name, format!("{}:{rest}", folder.display()))
 }
 
+/// One of `spec.engine.args`.
+fn arg((name, value): (&str, Option<&str>)) -> Value {
+    match value {
+        Some(value) => json!({"name": name, "value": value}),
+        None => json!({"name": name}),
+    }
+}
+
 // === impl Engine ===
 
 impl Engine {
@@ -47,6 +60,9 @@ impl Engine {
             spec: json!({"kind": "pdserve"}),
             over: Vec::new(),
             command: vec![binaries::binary("pd-agent").display().to_string()],
+            model_flag: "--model-path",
+            kv_bytes: ("decode", "pdserve_kv_transfer_bytes_total", 1.0),
+            kv_number_bytes: 2.0,
             env: Vec::new(),
             starts_within: Duration::from_secs(60),
         }
@@ -64,11 +80,6 @@ impl Engine {
             ("max-total-tokens", Some("8192")),
             ("max-running-requests", Some("16")),
         ];
-        let arg = |(name, value): &(&str, Option<&str>)| match value {
-            Some(value) => json!({"name": name, "value": value}),
-            None => json!({"name": name}),
-        };
-        let args: Vec<Value> = args.iter().map(arg).collect();
         let backup =
             json!([{"name": "disaggregation-decode-retraction-backup", "value": "cpu_tensor"}]);
         Ok(Self {
@@ -77,7 +88,7 @@ impl Engine {
                 "kind": "sglang",
                 "image": "lmsysorg/sglang:v0.5.23",
                 "command": command,
-                "args": args,
+                "args": args.map(arg),
             }),
             over: vec![
                 ("/security", json!({"peers": "Plain"})),
@@ -85,6 +96,9 @@ impl Engine {
                 ("/pools/decode/args", backup),
             ],
             command,
+            model_flag: "--model-path",
+            kv_bytes: ("prefill", "sglang:kv_transfer_total_mb_sum", 1_048_576.0),
+            kv_number_bytes: 2.0,
             env: vec![
                 before("LD_LIBRARY_PATH", &folder.join("lib")),
                 before(
@@ -98,6 +112,45 @@ impl Engine {
                 ("MC_FORCE_TCP", "1".to_owned()),
             ],
             starts_within: Duration::from_secs(240),
+        })
+    }
+
+    /// vLLM on CPUs, with KV over NIXL by UCX's TCP.
+    pub(crate) fn vllm() -> Result<Self> {
+        let folder = folder()?;
+        let python = folder.join("vllm/bin/python").display().to_string();
+        let server = "vllm.entrypoints.openai.api_server";
+        let command = vec![python, "-m".to_owned(), server.to_owned()];
+        let args = [
+            // Decode computes the prompt's last token again, by itself: in bfloat16 that rounds otherwise than within the
+            // prompt, and another word may win.
+            ("dtype", Some("float32")),
+            ("enforce-eager", None),
+            ("max-model-len", Some("2048")),
+        ];
+        Ok(Self {
+            name: "vllm",
+            spec: json!({
+                "kind": "vllm",
+                "image": "vllm/vllm-openai:v0.32.0",
+                "command": command,
+                "args": args.map(arg),
+            }),
+            over: vec![("/security", json!({"peers": "Plain"}))],
+            command,
+            model_flag: "--model",
+            kv_bytes: ("decode", "vllm:nixl_bytes_transferred_sum", 1.0),
+            kv_number_bytes: 4.0,
+            env: vec![
+                before("LD_LIBRARY_PATH", &folder.join("lib")),
+                ("VLLM_CPU_KVCACHE_SPACE", "1".to_owned()),
+                ("VLLM_CPU_OMP_THREADS_BIND", "nobind".to_owned()),
+                ("OMP_NUM_THREADS", "1".to_owned()),
+                ("UCX_TLS", "tcp,self,sm".to_owned()),
+                ("VLLM_NO_USAGE_STATS", "1".to_owned()),
+                ("HF_HUB_OFFLINE", "1".to_owned()),
+            ],
+            starts_within: Duration::from_secs(300),
         })
     }
 
@@ -129,7 +182,7 @@ impl Engine {
         let (program, words) = self.command.split_first().context("a program")?;
         let mut args = words.to_vec();
         let model = model()?.display().to_string();
-        let flags = ["--model-path", &model, "--served-model-name", MODEL];
+        let flags = [self.model_flag, &model, "--served-model-name", MODEL];
         args.extend(flags.map(str::to_owned));
         let (address, port) = (address.to_string(), port.to_string());
         let flags = ["--host", &address, "--port", &port];

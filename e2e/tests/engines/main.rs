@@ -15,3 +15,8 @@ async fn pdserve() -> anyhow::Result<()> {
 async fn sglang() -> anyhow::Result<()> {
     suite::run(&Engine::sglang()?).await
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn vllm() -> anyhow::Result<()> {
+    suite::run(&Engine::vllm()?).await
+}

@@ -106,6 +106,9 @@ async fn prove(engine: &Engine, local: &Local, alone: &[String]) -> Result<()> {
     ensure!(ends.whole == AT_ONCE, "of {AT_ONCE} at once: {ends:?}");
     eprintln!("{name}: {AT_ONCE} at once: {ends}");
 
+    let moved = kv_of_one_request(engine, local, &chat).await?;
+    eprintln!("{name}: {moved}");
+
     leave(local, &chat).await?;
     eprintln!("{name}: of a client that left nothing stays in flight");
 
@@ -115,6 +118,45 @@ async fn prove(engine: &Engine, local: &Local, alone: &[String]) -> Result<()> {
     }
     freeze_decode(engine, local, &chat).await?;
     serves_again(&client, &chat, &alone[0], engine.starts_within).await
+}
+
+/// KV of one token of SmolLM2: 30 layers of keys and values, 3 heads of 64 numbers.
+const KV_TOKEN_NUMBERS: f64 = 30.0 * 2.0 * 3.0 * 64.0;
+/// Tokens of the largest block: vLLM's on CPUs.
+const BLOCK_TOKENS: f64 = 128.0;
+
+/// Decode got what prefill computed: as many bytes as the prompt's tokens take, within a block.
+async fn kv_of_one_request(engine: &Engine, local: &Local, chat: &str) -> Result<String> {
+    let before = kv_bytes(engine, local).await?;
+    let words: Vec<String> = (0..80).map(|nr| format!("{}", nr * 7919 % 1000)).collect();
+    let question = format!("Which is the largest? {}", words.join(" "));
+    let answer = Client::new().post(chat, &ask(&question, 4)).await?.json()?;
+    let prompt = answer["usage"]["prompt_tokens"].as_f64();
+    let prompt = prompt.with_context(|| answer.to_string())?;
+    let token_bytes = KV_TOKEN_NUMBERS * engine.kv_number_bytes;
+    let least = (prompt - BLOCK_TOKENS) * token_bytes;
+    eventually(GONE_WITHIN, || async {
+        let bytes = kv_bytes(engine, local).await? - before;
+        ensure!(bytes > least, "{bytes} bytes of KV of {prompt} tokens");
+        Ok(())
+    })
+    .await?;
+    let moved = kv_bytes(engine, local).await? - before;
+    let most = (prompt + BLOCK_TOKENS) * token_bytes;
+    ensure!(moved <= most, "{moved} bytes of KV of {prompt} tokens");
+    let tokens = moved / token_bytes;
+    Ok(format!(
+        "a prompt of {prompt} tokens moved {moved} bytes of KV, which are {tokens} tokens"
+    ))
+}
+
+async fn kv_bytes(engine: &Engine, local: &Local) -> Result<f64> {
+    let (role, series, unit) = engine.kv_bytes;
+    let pods = local.pods().await?;
+    let pod = pods.iter().find(|pod| pod["component"] == role);
+    let url = pod.and_then(|pod| pod["url"].as_str()).context("a URL")?;
+    let metrics = pd_e2e::metrics::Metrics::scrape(&Client::new(), url).await?;
+    Ok(metrics.sum(series, &[]) * unit)
 }
 
 /// Kills a worker under streams. Those whose KV has moved need their prefill no more.

@@ -12,10 +12,12 @@ use pd_e2e::kube::cluster::{Cluster, Spec};
 use std::time::Instant;
 
 /// File → the name of the object in it.
-const EXAMPLES: [(&str, &str); 5] = [
+const EXAMPLES: [(&str, &str); 7] = [
     ("smollm2", "smollm2"),
     ("smollm2-https", "smollm2-https"),
     ("deepseek-16gpu", "deepseek-v3"),
+    ("qwen3-32b-sglang", "qwen3-32b-sglang"),
+    ("qwen3-32b-vllm", "qwen3-32b-vllm"),
     ("qwen3-2p2d", "qwen3-8b"),
     ("qwen3-autoscaled", "qwen3-autoscaled"),
 ];

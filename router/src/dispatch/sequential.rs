@@ -3,7 +3,7 @@
 //! prefill whose decode never asks keeps its blocks until their lease ends (`kv_lease_duration`, 30 s). Asked for the prompt's
 //! log probabilities, decode computes the prompt itself, so none are to be merged into its answer.
 //!
-//! Source: vLLM 0.32, `distributed/kv_transfer/kv_connector/v1/nixl`, `docs/features/nixl_connector_usage.md`.
+//! Source: vLLM 0.32, `distributed/kv_transfer/kv_connector/v1/nixl`.
 
 use super::attempt::{Workers, leg_start};
 use super::failure::{LegFailure, LegFault};

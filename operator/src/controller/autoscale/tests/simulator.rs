@@ -411,13 +411,9 @@ impl Pod {
             reserved_tokens: 0.0,
             capacity_tokens: CAPACITY_TOKENS,
         };
-        let sample = Sample {
-            at: now,
-            counters: self.counters,
-            gauges,
-            degraded: self.slowed,
-            busy_overlaps: false,
-        };
+        let mut sample = Sample::default();
+        (sample.at, sample.counters, sample.gauges) = (now, self.counters, gauges);
+        sample.degraded = self.slowed;
         let answers = matches!(self.state, ReplicaState::Serving | ReplicaState::Leaving);
         Replica {
             uid: self.uid.clone(),

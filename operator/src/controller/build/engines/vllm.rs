@@ -23,7 +23,7 @@ pub(super) const ENGINE: Engine = Engine {
         // Two hours: weights over a network, then the kernels' compilation.
         startup: health(5, 1440),
         readiness: health(5, 3),
-        // Asked of the server's process, whatever the engine's computes; it fails once that is dead.
+        // Answered by the server's process also while the engine's computes; it fails once that is dead.
         liveness: health(10, 6),
     },
     meeting: Meeting::SideChannel {
