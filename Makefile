@@ -90,8 +90,8 @@ simulate: rust ## A deployment in one deterministic process, with faults; SEEDS=
 	@$(dir $(RELEASE))debug/pd-simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),10000))
 
 .PHONY: coverage
-coverage: rust ## Lines of the product that seeds of the simulation run, by folder; SEEDS=1000
-	@scripts/coverage.sh $(or $(SEEDS),1000) $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/coverage
+coverage: rust ## Lines of the product that seeds of the simulation run, by folder; SEEDS=2500
+	@scripts/coverage.sh $(or $(SEEDS),2500) $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/coverage
 
 .PHONY: planted
 planted: rust ## Each fault of simulation/planted in a copy of the tree, which seeds must find; SEEDS=10000, ONLY="01 02" for some

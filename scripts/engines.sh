@@ -58,4 +58,6 @@ if [ ! -e "$folder/smollm2/tokenizer.json" ]; then
     "$folder/sglang/bin/python" "$here/e2e/engines/model.py" "$gguf" "$folder/smollm2.new" >/dev/null
     mv "$folder/smollm2.new" "$folder/smollm2"
 fi
+# Pods read it as a user of their own.
+chmod -R a+rX "$folder/smollm2"
 echo "engines ready: $folder"

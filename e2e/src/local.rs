@@ -2,9 +2,12 @@
 
 use crate::client::Client;
 use crate::fleet::eventually;
+use crate::metrics::Metrics;
+use crate::peer::Peer;
 use crate::process::Process;
 use crate::{address, binaries};
 use anyhow::{Context, Result, ensure};
+use hyper::Method;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -101,13 +104,45 @@ impl Local {
     /// # Errors
     /// When nothing runs.
     pub async fn pods(&self) -> Result<Vec<Value>> {
+        let status = self.status().await?;
+        status["pods"].as_array().cloned().context("nothing runs")
+    }
+
+    /// The autoscaler's last decisions, newest first.
+    ///
+    /// # Errors
+    /// When nothing runs.
+    pub async fn decisions(&self) -> Result<Vec<Value>> {
+        let status = self.status().await?;
+        let decisions = status["scaling"]["decisions"].as_array();
+        decisions.cloned().context("nothing runs")
+    }
+
+    /// What a worker says of itself, to peers only if it has a key.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(&self, url: &str) -> Result<Metrics> {
+        if url.starts_with("http:") {
+            return Metrics::scrape(&Client::new(), url).await;
+        }
+        let files = std::fs::read_dir(self.cache.join("local"))?;
+        let mut files = files.filter_map(|file| Some(file.ok()?.path()));
+        let keys = files.find(|file| file.extension().is_some_and(|is| is == "peer-keys"));
+        let peer = Peer::with_keys(&keys.context("the deployment's keys")?)?;
+        let answer = peer
+            .send(Method::GET, &format!("{url}/metrics"), "")
+            .await?;
+        Metrics::parse(&answer.text())
+    }
+
+    async fn status(&self) -> Result<Value> {
         let mut status = tokio::process::Command::new(binaries::binary("pd-operator"));
         status
             .args(["local", "status", "--json"])
             .env("PDSERVE_CACHE_DIR", &self.cache);
         let states: Vec<Value> = serde_json::from_slice(&status.output().await?.stdout)?;
-        let pods = states.first().and_then(|s| s["pods"].as_array());
-        pods.cloned().context("nothing runs")
+        states.first().cloned().context("nothing runs")
     }
 
     /// Waits for so many workers of each pool, all of them ready.

@@ -14,7 +14,12 @@ impl Metrics {
     /// # Errors
     /// When `/metrics` does not answer, or a line is not `series value`.
     pub async fn scrape(client: &Client, base: &str) -> Result<Self> {
-        let text = client.get(&format!("{base}/metrics")).await?.text();
+        Self::parse(&client.get(&format!("{base}/metrics")).await?.text())
+    }
+
+    /// # Errors
+    /// When a line is not `series value`.
+    pub fn parse(text: &str) -> Result<Self> {
         let series = text
             .lines()
             .filter(|line| !line.starts_with('#') && !line.is_empty());

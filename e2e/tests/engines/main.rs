@@ -2,6 +2,7 @@
 //! `make e2e-engines` installs what they need and runs it.
 
 mod engine;
+mod scaling;
 mod suite;
 
 use engine::Engine;
@@ -19,4 +20,14 @@ async fn sglang() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn vllm() -> anyhow::Result<()> {
     suite::run(&Engine::vllm()?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scaling_by_vllm() -> anyhow::Result<()> {
+    scaling::run(&Engine::vllm()?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scaling_by_sglang() -> anyhow::Result<()> {
+    scaling::run(&Engine::sglang()?).await
 }

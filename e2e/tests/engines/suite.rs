@@ -23,7 +23,7 @@ const QUESTIONS: [&str; 4] = [
 ];
 /// Tokens of an answer that is compared, and of one that takes a while.
 const SHORT: u32 = 24;
-const LONG: u32 = 300;
+const LONG: u32 = 200;
 const AT_ONCE: usize = 16;
 /// Streams that run together have all begun by then.
 const BEGUN_WITHIN: Duration = Duration::from_secs(60);
@@ -155,8 +155,7 @@ async fn kv_bytes(engine: &Engine, local: &Local) -> Result<f64> {
     let pods = local.pods().await?;
     let pod = pods.iter().find(|pod| pod["component"] == role);
     let url = pod.and_then(|pod| pod["url"].as_str()).context("a URL")?;
-    let metrics = pd_e2e::metrics::Metrics::scrape(&Client::new(), url).await?;
-    Ok(metrics.sum(series, &[]) * unit)
+    Ok(local.metrics(url).await?.sum(series, &[]) * unit)
 }
 
 /// Kills a worker under streams. Those whose KV has moved need their prefill no more.

@@ -5,6 +5,7 @@ mod control_plane;
 mod dashboards;
 mod documents;
 mod door;
+mod engines;
 mod extremes;
 mod groups;
 mod hostile;

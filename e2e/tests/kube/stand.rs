@@ -1,20 +1,20 @@
 //! Two nodes with everything installed, as a user's cluster has it: kinds, accounts, the operator as
 //! a pod, our image on every node.
 
+mod answers;
 mod charts;
 
+pub(crate) use answers::{chat, chat_over};
 pub(crate) use charts::Charts;
 
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
 use pd_e2e::binaries::{smollm2, workspace};
 use pd_e2e::client::Client;
-use pd_e2e::fleet::{FleetSpec, eventually};
+use pd_e2e::fleet::eventually;
 use pd_e2e::kube::cluster::{Cluster, Spec};
 use pd_e2e::load::{Known, Traffic};
 use pd_e2e::metrics::Metrics;
-use pd_e2e::prompts::{greedy, ids};
-use pd_protocol::Role;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::net::SocketAddrV4;
@@ -24,10 +24,6 @@ use std::time::Duration;
 
 /// Pods start and leave in seconds; the rest is for two busy cores.
 const SOON: Duration = Duration::from_secs(120);
-/// Questions whose answers traffic knows, and their lengths in tokens.
-const QUESTIONS: u64 = 8;
-const PROMPT_LEN: usize = 96;
-const ANSWER_LEN: u32 = 24;
 const CLIENTS: usize = 4;
 /// Where the operator runs.
 pub(crate) const NAMESPACE: &str = "pdserve-system";
@@ -68,20 +64,26 @@ impl Stand {
 
     /// The same on a cluster of some kind.
     pub(crate) async fn on(site: &Site, object: &Value) -> Result<Self> {
-        let mut stand = Self::bare().await?;
+        let mut stand = Self::installed(site).await?;
+        stand.serve(object).await?;
+        Ok(stand)
+    }
+
+    /// The same before any deployment.
+    pub(crate) async fn installed(site: &Site) -> Result<Self> {
+        let stand = Self::bare().await?;
         stand.cluster.import(&image()?)?;
         for object in &site.objects {
             stand.apply(object)?;
         }
         let open = [OPEN_FOLDERS.to_owned()];
         stand.install(&Charts::ours(), &[&open, &site.settings[..]].concat())?;
-        stand.serve(object).await?;
         Ok(stand)
     }
 
     /// Two nodes, and nothing of ours on them.
     pub(crate) async fn bare() -> Result<Self> {
-        let (known, said) = learn().await?;
+        let (known, said) = answers::learn().await?;
         Ok(Self {
             cluster: Cluster::start(Spec::with_nodes(2)).await?,
             url: String::new(),
@@ -101,6 +103,11 @@ impl Stand {
                 .unwrap_or(1)
         };
         self.settled(least("prefill"), least("decode")).await?;
+        self.find_service()
+    }
+
+    /// Learns where the deployment's Service answers.
+    pub(crate) fn find_service(&mut self) -> Result<()> {
         let service = "get service smollm2 -o jsonpath={.spec.clusterIP}:{.spec.ports[0].port}";
         let service: SocketAddrV4 = self.kubectl(service)?.parse()?;
         self.url = format!("http://{}", self.cluster.forward(service)?);
@@ -154,18 +161,19 @@ impl Stand {
 
     /// Waits until everything is as the spec wants it, with so many workers.
     pub(crate) async fn settled(&self, prefill: u32, decode: u32) -> Result<()> {
-        self.becomes(|| {
-            self.is_whole(prefill, decode)?;
-            let object = self.json("get pdd smollm2")?;
-            let status = &object["status"];
-            for role in ["prefill", "decode"] {
-                let pool = &status["pools"][role];
-                ensure!(pool["draining"] == 0, "{role} still drains: {pool}");
-            }
-            ensure!(holds(status, "RouterReady"), "no router: {status}");
-            Ok(())
-        })
-        .await
+        self.becomes(|| self.is_settled(prefill, decode)).await
+    }
+
+    pub(crate) fn is_settled(&self, prefill: u32, decode: u32) -> Result<()> {
+        self.is_whole(prefill, decode)?;
+        let object = self.json("get pdd smollm2")?;
+        let status = &object["status"];
+        for role in ["prefill", "decode"] {
+            let pool = &status["pools"][role];
+            ensure!(pool["draining"] == 0, "{role} still drains: {pool}");
+        }
+        ensure!(holds(status, "RouterReady"), "no router: {status}");
+        Ok(())
     }
 
     /// Waits until a node alone has so many workers of each role that serve; those of a lost node
@@ -361,41 +369,6 @@ pub(crate) fn holds(status: &Value, condition: &str) -> bool {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let mut of_type = conditions.filter(|is| is["type"] == condition);
     of_type.any(|is| is["status"] == "True")
-}
-
-/// What a unified agent answers.
-async fn learn() -> Result<(Vec<Known>, String)> {
-    let mut spec = FleetSpec::new(smollm2());
-    spec.agent_args = vec!["--served-model-name".to_owned(), "smollm2".to_owned()];
-    let agent = spec
-        .start_worker(Role::Unified, pd_e2e::address::fresh())
-        .await?;
-    let (client, url) = (Client::new(), format!("{}/generate", agent.url()));
-    let mut known = Vec::new();
-    for seed in 0..QUESTIONS {
-        let request = greedy(&ids(seed, PROMPT_LEN), ANSWER_LEN);
-        known.push(Known::learn(&client, &url, request).await?);
-    }
-    let said = chat(&agent.url()).await?;
-    Ok((known, said))
-}
-
-/// A chat, streamed, from an OpenAI endpoint.
-pub(crate) async fn chat(base: &str) -> Result<String> {
-    chat_over(&Client::new(), base).await
-}
-
-pub(crate) async fn chat_over(client: &Client, base: &str) -> Result<String> {
-    let request = json!({
-        "model": "smollm2", "stream": true, "temperature": 0, "max_tokens": 24,
-        "messages": [{"role": "user", "content": "Name three colours."}],
-    });
-    let url = format!("{base}/v1/chat/completions");
-    let events = client.stream(&url, &request).await?.rest().await?;
-    let deltas = events
-        .iter()
-        .map(|event| &event["choices"][0]["delta"]["content"]);
-    Ok(deltas.filter_map(Value::as_str).collect())
 }
 
 pub(crate) fn image() -> Result<std::path::PathBuf> {

@@ -77,6 +77,23 @@ async fn what_a_worker_is_comes_from_the_first_path_that_names_a_model() {
 }
 
 #[tokio::test]
+async fn sglangs_context_is_that_of_its_models() {
+    let worker = Mock::start(Role::Unified).await;
+    worker.say_at(
+        "/server_info",
+        json!({"served_model_name": "m", "context_length": null}),
+    );
+    worker.list_models(json!({"data": [{"id": "m", "max_model_len": 4096}]}));
+    let running = Running::start(config(""), &[&worker]).await;
+    let models = running.client.get("/v1/models").await;
+    assert!(
+        models.text().contains("\"max_model_len\":4096"),
+        "{}",
+        models.text()
+    );
+}
+
+#[tokio::test]
 async fn a_worker_without_a_model_is_not_used() {
     let worker = Mock::start(Role::Unified).await;
     worker.say_at("/server_info", json!({}));

@@ -77,6 +77,8 @@ struct MockState {
     /// The one path at which it says what it is.
     info_path: Mutex<&'static str>,
     healthy: Mutex<bool>,
+    /// What it says at `/v1/models` beside that.
+    models: Mutex<Option<Value>>,
     /// Whether it answers `/ping`; if not, it has no such path.
     pings: Mutex<bool>,
     asked: Mutex<Vec<Asked>>,
@@ -112,6 +114,7 @@ impl Mock {
                 "disaggregation_mode": serde_json::to_value(role).unwrap(),
             })),
             info_path: Mutex::new("/server_info"),
+            models: Mutex::default(),
             healthy: Mutex::new(true),
             pings: Mutex::new(false),
             asked: Mutex::default(),
@@ -184,6 +187,11 @@ impl Mock {
     pub(crate) fn say_at(&self, path: &'static str, info: Value) {
         *self.state.info.lock() = info;
         *self.state.info_path.lock() = path;
+    }
+
+    /// Says this at `/v1/models`, too.
+    pub(crate) fn list_models(&self, models: Value) {
+        *self.state.models.lock() = Some(models);
     }
 
     /// Answers no probe from now on.
@@ -274,6 +282,10 @@ async fn ping(State(state): State<Arc<MockState>>) -> StatusCode {
 }
 
 async fn info(State(state): State<Arc<MockState>>, uri: Uri) -> Result<String, StatusCode> {
+    let models = state.models.lock().clone();
+    if let (Some(models), "/v1/models") = (models, uri.path()) {
+        return Ok(models.to_string());
+    }
     if uri.path() == *state.info_path.lock() {
         Ok(state.info.lock().to_string())
     } else {

@@ -167,7 +167,6 @@ const LONGER: &[(&str, usize)] = &[
     ("agent/kv-transfer/src/tests/faults.rs", 427),
     ("agent/kv-transfer/src/tests/fixture.rs", 423),
     ("agent/verbs/src/ffi.rs", 438),
-    ("e2e/tests/kube/stand.rs", 426),
     ("operator/src/controller/autoscale/tests/simulator.rs", 437),
     ("operator/src/controller/plan/tests.rs", 451),
 ];

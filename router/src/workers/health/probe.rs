@@ -20,7 +20,8 @@ const INFO_BYTES_MAX: usize = 1 << 20;
 
 /// Where engines say what they are: pd-agent and SGLang; SGLang before December 2025; vLLM and others, of which only models
 /// and lengths are known.
-const INFO_PATHS: [&str; 3] = ["/server_info", "/get_server_info", "/v1/models"];
+const INFO_PATHS: [&str; 3] = ["/server_info", "/get_server_info", MODELS_PATH];
+const MODELS_PATH: &str = "/v1/models";
 /// Answered by SGLang and vLLM without the engine.
 const LIFE_PATH: &str = "/ping";
 
@@ -141,12 +142,24 @@ impl Prober {
                 Err(error) => return Err(error),
             };
             let info = WorkerInfo::parse(&body);
-            let info = info.map_err(|source| ProbeError::Info { path, source })?;
-            if !info.models.is_empty() {
-                return Ok(info);
+            let mut info = info.map_err(|source| ProbeError::Info { path, source })?;
+            if info.models.is_empty() {
+                continue;
             }
+            let is_known = info.boot_id.is_some() || info.context_length.is_some();
+            if !is_known && path != MODELS_PATH {
+                info.context_length = self.ask_for_length(worker).await;
+            }
+            return Ok(info);
         }
         Err(ProbeError::NoModel)
+    }
+
+    /// SGLang says it of its models alone.
+    async fn ask_for_length(&self, worker: &Worker) -> Option<u32> {
+        let path = PathAndQuery::from_static(MODELS_PATH);
+        let models = self.get(worker, path).await.ok()?;
+        WorkerInfo::parse(&models).ok()?.context_length
     }
 
     async fn get(&self, worker: &Worker, path: PathAndQuery) -> Result<Bytes, ProbeError> {
