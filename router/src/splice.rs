@@ -117,10 +117,12 @@ impl Bootstrap<'_> {
 
     fn write_entry(&self, field: Field, entry_idx: u32, out: &mut BytesMut) {
         let mut out = out.writer();
-        let written = match field {
-            Field::BootstrapHost => out.write_all(self.host_json.as_bytes()),
-            Field::BootstrapPort => write!(out, "{}", self.port),
-            _ => write!(out, "{}", self.room.get() + u64::from(entry_idx)),
+        let written = if field == Field::BootstrapHost {
+            out.write_all(self.host_json.as_bytes())
+        } else if field == Field::BootstrapPort {
+            write!(out, "{}", self.port)
+        } else {
+            write!(out, "{}", self.room.get() + u64::from(entry_idx))
         };
         written.expect("writing to memory does not fail");
     }

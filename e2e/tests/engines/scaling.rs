@@ -88,7 +88,7 @@ async fn grows(
     let mut clients = JoinSet::new();
     for nr in 0..load.clients {
         let (url, load) = (format!("{}/v1/chat/completions", local.base), *load);
-        clients.spawn(async move { ask_for_ever(&url, &load, nr).await });
+        clients.spawn(async move { ask_again_and_again(&url, &load, nr).await });
     }
     loop {
         let size = sizes(local).await?;
@@ -118,7 +118,7 @@ async fn grows(
     }
 }
 
-async fn ask_for_ever(url: &str, load: &Load, client: usize) {
+async fn ask_again_and_again(url: &str, load: &Load, client: usize) {
     for nr in 0_usize.. {
         // No two prompts begin alike, so that no cache has them.
         let words = (0..load.prompt_words)

@@ -54,10 +54,7 @@ async fn prefill_computes_one_token_and_decode_gets_the_clients_bytes_with_its_p
         .client
         .post("/v1/chat/completions", asked)
         .await;
-    assert_eq!(
-        (reply.status(), reply.text()),
-        (200, r#"{"id":"d"}"#.into())
-    );
+    assert_eq!((reply.status(), reply.text()), (200, r#"{"id":"d"}"#));
     assert_eq!(reply.headers()["x-pdserve-prefill"], pair.prefill.id());
     assert_eq!(reply.headers()["x-pdserve-decode"], pair.decode.id());
 
@@ -164,7 +161,7 @@ async fn what_prefill_refuses_is_the_clients_answer_and_decode_is_not_asked() {
         .client
         .post("/v1/completions", r#"{"prompt":"a"}"#)
         .await;
-    assert_eq!((reply.status(), reply.text()), (400, refusal.into()));
+    assert_eq!((reply.status(), reply.text()), (400, refusal));
     assert_eq!(pair.decode.counts().asked, 0);
 }
 
@@ -247,10 +244,7 @@ async fn each_answer_has_a_prefill_of_its_own_and_they_become_one() {
     let choices = [0, 1, 2, 3].map(choice).join(",");
     let usage = r#"{"prompt_tokens":10,"completion_tokens":8,"total_tokens":18}"#;
     let merged = format!(r#"{{"id":"d","created":1,"choices":[{choices}],"usage":{usage}}}"#);
-    assert_eq!(
-        (reply.status(), reply.text()),
-        (200, merged.as_str().into())
-    );
+    assert_eq!((reply.status(), reply.text()), (200, merged.as_str()));
 
     let expected = [("a", 7), ("a", 8), ("b", 7), ("b", 8)];
     let expected = expected.map(|(prompt, seed)| [json!(prompt), json!(1), json!(seed)]);
@@ -309,7 +303,7 @@ async fn one_part_that_fails_fails_the_answer_and_ends_the_others() {
         .answer_in_turn([Answer::Status(400, refusal.to_owned()), Answer::Hang]);
     let asked = r#"{"prompt":"a","n":4}"#;
     let reply = pair.running.client.post("/v1/completions", asked).await;
-    assert_eq!((reply.status(), reply.text()), (400, refusal.into()));
+    assert_eq!((reply.status(), reply.text()), (400, refusal));
     pair.assert_released().await;
 
     let broken = vec![
