@@ -87,6 +87,8 @@ fn examples_are_valid() {
         names,
         [
             "deepseek-v3",
+            "qwen3-32b-sglang",
+            "qwen3-32b-vllm",
             "qwen3-8b",
             "qwen3-autoscaled",
             "smollm2",
