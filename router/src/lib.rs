@@ -9,6 +9,7 @@
 //!    has failed. For each, its `admission` acquires a permit of `queue` and leases of the workers
 //!    that `route` chooses by `policy`; its `attempt` draws `rooms`, has `splice` write them into
 //!    the client's bytes, and sends both legs through `client`.
+//!    To a pair of vLLM's the legs go one after the other, and `split` asks for each answer by itself.
 //! 4. `relay` carries decode's answer to its last byte, by `sse` events, `logprobs` merged in.
 //!
 //! A module knows only modules below its own line:
@@ -17,6 +18,7 @@
 //! server                                        the process: bind, serve, drain
 //! admin                                         the operator's paths
 //! api                                           the clients' paths
+//! split                                         several answers, where each has a prefill of its own
 //! relay                                         the answer
 //! dispatch  discovery                           what acts on the router's state
 //! args  router                                  flags; the state that all requests share
