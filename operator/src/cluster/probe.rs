@@ -227,7 +227,11 @@ fn can_pair(worker: &Worker, other: &Worker) -> bool {
 }
 
 async fn see_kv_move(client: &HttpClient, worker: &Worker, peer: &Worker) -> Result<(), String> {
-    let has_moved = async || kv_bytes(client, worker).await > 0.0;
+    let has_moved = async || {
+        kv_bytes(client, worker)
+            .await
+            .is_some_and(|bytes| bytes > 0.0)
+    };
     if has_moved().await {
         return Ok(());
     }
@@ -247,11 +251,11 @@ async fn see_kv_move(client: &HttpClient, worker: &Worker, peer: &Worker) -> Res
     Err(format!("no KV from {from} to {to}: {error}"))
 }
 
-/// What a worker says of KV bytes that it has sent or fetched; 0 if it does not answer.
-async fn kv_bytes(client: &HttpClient, worker: &Worker) -> f64 {
+/// What a worker says of KV bytes that it has sent or fetched; nothing if it does not answer.
+async fn kv_bytes(client: &HttpClient, worker: &Worker) -> Option<f64> {
     let epoch = tokio::time::Instant::now();
     let sample = scrape::agent(client, &worker.url, epoch).await;
-    sample.map_or(0.0, |sample| sample.counters.kv_bytes)
+    sample.ok().map(|sample| sample.counters.kv_bytes)
 }
 
 #[cfg(test)]

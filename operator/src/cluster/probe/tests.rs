@@ -214,3 +214,15 @@ async fn a_decode_that_computes_the_prompt_itself_shows_nothing() {
     let error = error.unwrap_err();
     assert_eq!(error.to_string(), "decode answered, and has fetched no KV");
 }
+
+#[tokio::test]
+async fn a_decode_without_figures_shows_nothing() {
+    let prefilled = json!({"kv_transfer_params": {"do_remote_prefill": true}});
+    let (prefill, _) = serve_vllm(Prefill, prefilled, 0).await;
+    let silent = mk_worker("d-0", Decode, Some("a"));
+    let error = token::send(&mk_client(), &prefill, &silent).await;
+    assert!(
+        matches!(error, Err(token::TokenError::NoFigures)),
+        "{error:?}"
+    );
+}

@@ -23,6 +23,8 @@ pub(super) enum TokenError {
     Call(#[from] CallError),
     #[error("prefill's answer has no kv_transfer_params")]
     NoTransferParams,
+    #[error("decode does not say how many bytes it has fetched")]
+    NoFigures,
     #[error("decode answered, and has fetched no KV")]
     NothingFetched,
 }
@@ -58,6 +60,7 @@ pub(super) async fn fetch(
     figures_limit: Duration,
 ) -> Result<(), TokenError> {
     let before = kv_bytes(client, decode).await;
+    let before = before.ok_or(TokenError::NoFigures)?;
     let kept = json!({"do_remote_decode": true, "do_remote_prefill": false});
     let answer = ask(client, prefill, "/v1/completions", &with_params(&kept)).await?;
     let params = &answer["kv_transfer_params"];
@@ -66,7 +69,10 @@ pub(super) async fn fetch(
     }
     ask(client, decode, "/v1/completions", &with_params(params)).await?;
     let has_fetched = async {
-        while kv_bytes(client, decode).await <= before {
+        while kv_bytes(client, decode)
+            .await
+            .is_none_or(|now| now <= before)
+        {
             tokio::time::sleep(FIGURES_PAUSE).await;
         }
     };
