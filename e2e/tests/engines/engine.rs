@@ -62,7 +62,7 @@ impl Engine {
             command: vec![binaries::binary("pd-agent").display().to_string()],
             model_flag: "--model-path",
             kv_bytes: ("decode", "pdserve_kv_transfer_bytes_total", 1.0),
-            kv_number_bytes: 2.0,
+            kv_number_bytes: 4.0,
             env: Vec::new(),
             starts_within: Duration::from_secs(60),
         }

@@ -1,0 +1,133 @@
+//! Fetches a whole model.
+
+use crate::cache::{Cache, RepoCache};
+use crate::choose::choose;
+use crate::client::{Hub, RemoteFile};
+use crate::download::Route;
+use crate::error::HubError;
+use crate::names::{Commit, RepoName};
+use crate::progress::Progress;
+use futures_util::{TryStreamExt, stream};
+use std::path::PathBuf;
+
+/// What is to be fetched, and where to.
+#[derive(Clone, Debug)]
+pub struct Fetch {
+    pub repo: RepoName,
+    /// Branch, tag or commit.
+    pub revision: String,
+    /// Only this file of it, such as one GGUF of many.
+    pub file: Option<String>,
+    pub cache: Cache,
+    /// Files that are fetched at once, at least 1.
+    pub connections: usize,
+}
+
+/// A model that is there, whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    pub commit: Commit,
+    /// The folder of its files, or the one file.
+    pub path: PathBuf,
+    pub bytes: u64,
+}
+
+// === impl Fetch ===
+
+impl Fetch {
+    /// Fetches what is missing.
+    ///
+    /// # Errors
+    /// The hub does not have it or does not let this one see it; it stays unreachable; there is no room; a file cannot be
+    /// written, or keeps coming with another hash. What came is kept, and the next call goes on from there.
+    pub async fn run(&self, hub: &Hub, progress: &Progress) -> Result<Fetched, HubError> {
+        let listing = hub.list(&self.repo, &self.revision).await?;
+        let mut files = choose(&listing, &self.repo, self.file.as_deref())?;
+        // The largest first, so that no large one is left over at the end.
+        files.sort_by_key(|file| std::cmp::Reverse(file.size));
+        let (commit, cache) = (&listing.commit, &self.cache.of(&self.repo));
+        cache.prepare()?;
+        let have: Vec<u64> = files.iter().map(|file| bytes_there(cache, file)).collect();
+        let total = files.iter().map(|file| file.size).sum();
+        let there = have.iter().sum();
+        self.check_room(total - there)?;
+        progress.begin(there, total);
+        tracing::info!(repo = %self.repo, %commit, files = files.len(), bytes = total, there, "fetching");
+        let route = Route {
+            hub,
+            repo: &self.repo,
+            commit,
+            cache,
+            progress,
+        };
+        stream::iter(files.iter().zip(have).map(Ok))
+            .try_for_each_concurrent(self.connections.max(1), |(file, have)| {
+                route.fetch(file, have)
+            })
+            .await?;
+        cache.write_ref(&self.revision, commit)?;
+        cache.write_whole(commit, &files)?;
+        progress.done();
+        Ok(self.fetched(commit.clone(), total))
+    }
+
+    /// What is there already, without asking the hub.
+    ///
+    /// # Errors
+    /// The cache does not have all of it.
+    pub fn find(&self) -> Result<Fetched, HubError> {
+        let cache = self.cache.of(&self.repo);
+        let commit = Commit::parse(&self.revision).or_else(|| cache.read_ref(&self.revision));
+        let missing = || {
+            let what = format!("{} at {}", self.repo, self.revision);
+            HubError::Offline(what, self.cache.root().to_owned())
+        };
+        let commit = commit.ok_or_else(missing)?;
+        let paths = match &self.file {
+            Some(path) => vec![path.clone()],
+            None => cache.whole(&commit).unwrap_or_default(),
+        };
+        let folder = cache.snapshot(&commit);
+        let sizes = paths.iter().map(|path| {
+            let found = std::fs::metadata(folder.join(path)).ok()?;
+            Some(found.len())
+        });
+        let bytes = sizes.sum::<Option<u64>>().filter(|bytes| *bytes > 0);
+        Ok(self.fetched(commit, bytes.ok_or_else(missing)?))
+    }
+
+    fn fetched(&self, commit: Commit, bytes: u64) -> Fetched {
+        let folder = self.cache.snapshot(&self.repo, &commit);
+        let path = match &self.file {
+            Some(file) => folder.join(file),
+            None => folder,
+        };
+        Fetched {
+            commit,
+            path,
+            bytes,
+        }
+    }
+
+    fn check_room(&self, needed: u64) -> Result<(), HubError> {
+        let free = self.cache.free_bytes()?;
+        if needed > free {
+            return Err(HubError::NoRoom {
+                folder: self.cache.root().to_owned(),
+                needed,
+                free,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a file that need not be fetched, as far as its size says.
+fn bytes_there(cache: &RepoCache, file: &RemoteFile) -> u64 {
+    let whole = std::fs::metadata(cache.blob(&file.hash)).map_or(0, |found| found.len());
+    if whole == file.size {
+        return whole;
+    }
+    let partial = cache.incomplete_bytes(&file.hash);
+    if partial > file.size { 0 } else { partial }
+}

@@ -1,0 +1,191 @@
+//! `pd-fetch`: fetches a model into a cache folder of the hub, and says how far it is.
+
+use clap::Parser;
+use pd_hub::{Cache, Fetch, Fetched, Hub, HubError, Progress, Report};
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+use tracing_subscriber::EnvFilter;
+
+/// How often it is logged how far it is.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+/// Exit status where asking again cannot help before someone has changed something.
+const FINAL: u8 = 2;
+
+/// Fetches a model from the Hugging Face hub: resumed where it was cut, checked by hash, once for all that share the
+/// folder.
+///
+/// HF_ENDPOINT names a mirror, HF_TOKEN the token of a gated repository; HTTPS_PROXY and SSL_CERT_FILE hold, too.
+#[derive(Debug, Parser)]
+#[command(name = "pd-fetch", version)]
+struct Args {
+    /// Repository, such as Qwen/Qwen3-8B.
+    repo: String,
+    /// Branch, tag or commit.
+    #[arg(long, default_value = "main")]
+    revision: String,
+    /// Only this file of it, such as one GGUF of many.
+    #[arg(long, value_name = "PATH")]
+    file: Option<String>,
+    /// Cache folder of the hub. Default: HF_HUB_CACHE, or hub in HF_HOME.
+    #[arg(long, value_name = "FOLDER")]
+    cache_dir: Option<PathBuf>,
+    /// Print the commit of the revision, and fetch nothing.
+    #[arg(long)]
+    resolve: bool,
+    /// Files that are fetched at once.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    connections: u16,
+    /// Answer GET /progress here.
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
+    /// Write the outcome here as JSON.
+    #[arg(long, value_name = "FILE")]
+    result: Option<PathBuf>,
+}
+
+/// How it ended.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase", untagged)]
+enum Outcome {
+    Fetched {
+        commit: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        path: Option<PathBuf>,
+        bytes: u64,
+    },
+    Failed {
+        error: String,
+    },
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let filter = EnvFilter::try_from_default_env();
+    pd_log::init(filter.unwrap_or_else(|_| EnvFilter::new("info")));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let code = match runtime {
+        Ok(runtime) => runtime.block_on(run(&args)),
+        Err(error) => {
+            pd_log::to_stderr(format_args!("error: cannot start threads: {error}"));
+            ExitCode::FAILURE
+        }
+    };
+    pd_log::flush();
+    code
+}
+
+async fn run(args: &Args) -> ExitCode {
+    let (outcome, code) = match fetch(args).await {
+        Ok((commit, fetched)) => {
+            let path = fetched.as_ref().map(|fetched| fetched.path.clone());
+            match &path {
+                Some(path) => pd_log::to_stdout(path.display()),
+                None => pd_log::to_stdout(&commit),
+            }
+            let bytes = fetched.map_or(0, |fetched| fetched.bytes);
+            let outcome = Outcome::Fetched {
+                commit,
+                path,
+                bytes,
+            };
+            (outcome, ExitCode::SUCCESS)
+        }
+        Err(why) => {
+            pd_log::to_stderr(format_args!("error: {why}"));
+            let is_final = why.downcast_ref().is_some_and(HubError::is_final);
+            let code = if is_final {
+                ExitCode::from(FINAL)
+            } else {
+                ExitCode::FAILURE
+            };
+            let error = why.to_string();
+            (Outcome::Failed { error }, code)
+        }
+    };
+    if let Some(path) = &args.result
+        && let Err(why) = write_outcome(path, &outcome)
+    {
+        pd_log::to_stderr(format_args!(
+            "error: cannot write {}: {why}",
+            path.display()
+        ));
+    }
+    code
+}
+
+/// The commit, and what was fetched of it where that was asked for.
+async fn fetch(args: &Args) -> anyhow::Result<(String, Option<Fetched>)> {
+    let repo = args.repo.parse().map_err(HubError::from)?;
+    let hub = Hub::from_env()?;
+    if args.resolve {
+        let listing = until_ended(hub.list(&repo, &args.revision)).await??;
+        return Ok((listing.commit.to_string(), None));
+    }
+    let cache = match &args.cache_dir {
+        Some(folder) => Cache::new(folder),
+        None => Cache::from_env()?,
+    };
+    let fetch = Fetch {
+        repo,
+        revision: args.revision.clone(),
+        file: args.file.clone(),
+        cache,
+        connections: args.connections.into(),
+    };
+    let progress = Arc::new(Progress::default());
+    if let Some(listen) = args.listen {
+        answer(listen, Arc::clone(&progress)).await?;
+    }
+    let said = say(Arc::clone(&progress));
+    let fetched = until_ended(fetch.run(&hub, &progress)).await;
+    said.abort();
+    let fetched = fetched??;
+    tracing::info!(commit = %fetched.commit, bytes = fetched.bytes, path = %fetched.path.display(), "fetched");
+    Ok((fetched.commit.to_string(), Some(fetched)))
+}
+
+/// Ends with a signal, which the first process of a container must see to itself.
+async fn until_ended<T>(work: impl Future<Output = T>) -> anyhow::Result<T> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        done = work => Ok(done),
+        _ = terminate.recv() => anyhow::bail!("ended by SIGTERM; what came is kept"),
+        _ = interrupt.recv() => anyhow::bail!("interrupted; what came is kept"),
+    }
+}
+
+/// Answers how far it is, to everyone who asks.
+async fn answer(listen: SocketAddr, progress: Arc<Progress>) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(listen).await;
+    let listener = listener.map_err(|why| anyhow::anyhow!("cannot listen on {listen}: {why}"))?;
+    let report = move || async move { axum::Json::<Report>(progress.report()) };
+    let routes = axum::Router::new().route("/progress", axum::routing::get(report));
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    Ok(())
+}
+
+fn say(progress: Arc<Progress>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(SAY_EVERY);
+        // The first is at once.
+        ticks.tick().await;
+        loop {
+            ticks.tick().await;
+            tracing::info!("{}", progress.report());
+        }
+    })
+}
+
+fn write_outcome(path: &Path, outcome: &Outcome) -> anyhow::Result<()> {
+    Ok(std::fs::write(path, serde_json::to_string(outcome)?)?)
+}
