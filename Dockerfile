@@ -19,9 +19,9 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     --mount=type=cache,target=/src/.cache \
     if [ -n "$KERNELS" ]; then PDSERVE_NVCC=$(scripts/cuda-toolkit.sh .cache) && export PDSERVE_NVCC; fi \
-    && cargo build --release --locked -p pd-agent -p pd-router -p pd-operator $KERNELS --bins \
+    && cargo build --release --locked -p pd-agent -p pd-router -p pd-operator -p pd-hub $KERNELS --bins \
     && mkdir /programs \
-    && for name in pd-agent pd-router pd-operator; do strip -o /programs/$name target/release/$name; done
+    && for name in pd-agent pd-router pd-operator pd-fetch; do strip -o /programs/$name target/release/$name; done
 
 # What RDMA NICs are spoken to by, opened at run time.
 FROM --platform=linux/amd64 ${DEBIAN} AS rdma

@@ -14,10 +14,11 @@ NVCC = $(if $(filter 1,$(CUDA)),PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)
 # Cargo chooses the features of external crates by the packages that a command selects, so a selection of its own compiles
 # them again. All commands select one of these; xtask's tidy tests hold that those of a profile agree.
 KERNELS = $(if $(filter 1,$(CUDA)),--features pd-agent/cuda)
-DEMO_SET = -p pd-agent -p pd-router -p pd-operator -p pd-e2e $(KERNELS)
-RELEASE_SET = $(DEMO_SET) -p kubectl-pd -p pd-verbs --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma
-# Tests bring the dev-dependencies of what is selected, and pd-router's would change tokio.
-TEST_SET = $(subst -p pd-router,,$(RELEASE_SET))
+DEMO_SET = -p pd-agent -p pd-router -p pd-operator -p pd-hub -p pd-e2e $(KERNELS)
+RELEASE_SET = $(DEMO_SET) -p pd-hub-server -p kubectl-pd -p pd-verbs --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma
+# Tests bring the dev-dependencies of what is selected, and those of pd-router and pd-hub would change tokio.
+NO_ROUTER = $(subst -p pd-router,,$(RELEASE_SET))
+TEST_SET = $(subst -p pd-hub ,,$(NO_ROUTER))
 DEV_SET = --workspace --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma
 
 .PHONY: help
@@ -67,7 +68,7 @@ documents: binaries model ## The commands of README, docs, charts and examples, 
 	$(NVCC) cargo test --release $(TEST_SET) --test documents -- --nocapture
 
 .PHONY: e2e-kube
-e2e-kube: image plugin ## A real Kubernetes here (root, Go, containerd); ONLY="names" for a part
+e2e-kube: image plugin hub-server ## A real Kubernetes here (root, Go, containerd); ONLY="names" for a part
 	@scripts/fetch-prometheus.sh $(CACHE) >/dev/null
 	$(NVCC) cargo test --release $(TEST_SET) --test kube -- --test-threads=1 --nocapture $(ONLY)
 
@@ -80,7 +81,7 @@ e2e-rdma: binaries ## Real verbs, and agents, between virtual hosts with Soft-Ro
 
 .PHONY: e2e-engines
 e2e-engines: ENGINES := $(or $(ENGINES),$(CACHE)/engines)
-e2e-engines: binaries model ## One suite over pdserve and SGLang as real processes: 10 GB once (ENGINES=FOLDER), ONLY="names" for a part
+e2e-engines: binaries model hub-server ## One suite over pdserve and SGLang as real processes: 10 GB once (ENGINES=FOLDER), ONLY="names" for a part
 	@scripts/engines.sh $(ENGINES) $(MODEL)
 	PDSERVE_ENGINES=$(ENGINES) $(NVCC) cargo test --release $(TEST_SET) --test engines -- --test-threads=1 --nocapture $(ONLY)
 
@@ -195,7 +196,7 @@ manifests: kube ## Render manifests/ from the charts
 .PHONY: binaries
 binaries: rust ## Release binaries under target/release; CUDA=1 for GPUs
 	@echo "building release binaries (the first build takes some minutes)"
-	@$(NVCC) cargo build --release $(DEMO_SET) --bin pd-agent --bin pd-router --bin pd-operator --bin pd-demo
+	@$(NVCC) cargo build --release $(DEMO_SET) --bin pd-agent --bin pd-router --bin pd-operator --bin pd-fetch --bin pd-demo
 
 .PHONY: attackers
 attackers: rust
@@ -205,9 +206,13 @@ attackers: rust
 plugin: rust ## kubectl-pd, under target/release
 	@$(NVCC) cargo build --release $(RELEASE_SET) --bin kubectl-pd
 
+.PHONY: hub-server
+hub-server: rust
+	@$(NVCC) cargo build --release $(RELEASE_SET) --bin pd-hub-server
+
 .PHONY: image
 image: CUDA := $(or $(CUDA),1)
-image: binaries ## A container image with all three programs, as target/image/pdserve-VERSION.tar; CUDA=0 for CPUs alone
+image: binaries ## A container image with all programs, as target/image/pdserve-VERSION.tar; CUDA=0 for CPUs alone
 	@scripts/image.sh $(RELEASE) $(dir $(RELEASE))image
 
 .PHONY: kube

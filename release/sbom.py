@@ -20,7 +20,7 @@ import tarfile
 import tomllib
 import urllib.parse
 
-PROGRAMS = ["pd-agent", "pd-router", "pd-operator", "kubectl-pd"]
+PROGRAMS = ["pd-agent", "pd-router", "pd-operator", "pd-hub", "kubectl-pd"]
 FEATURES = "pd-agent/cuda"
 TARGET = "x86_64-unknown-linux-gnu"
 

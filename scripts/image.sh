@@ -4,7 +4,7 @@
 # usage: image.sh FOLDER_WITH_BINARIES OUTPUT_FOLDER     SOURCE_DATE_EPOCH: time of every file (0)
 set -euo pipefail
 bin=$1 out=$2
-binaries=(pd-agent pd-router pd-operator)
+binaries=(pd-agent pd-router pd-operator pd-fetch)
 # The last four are what RDMA NICs are spoken to by, opened at run time.
 packages=(libc6 libgcc-s1 ca-certificates libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200)
 epoch=${SOURCE_DATE_EPOCH:-0}

@@ -7,6 +7,7 @@ mod device;
 mod drain;
 mod gpu;
 mod http;
+mod hub_model;
 mod kv_probe;
 mod listeners;
 mod lost_threads;
@@ -25,7 +26,7 @@ static ALLOCATOR: pd_allocator::Allocator = pd_allocator::Allocator;
 fn main() -> ExitCode {
     let ended = match kv_probe::KvProbeArgs::from_command_line() {
         Some(args) => kv_probe::run(&args),
-        None => wiring::run(&args::Args::from_command_line()),
+        None => wiring::run(args::Args::from_command_line()),
     };
     let code = match ended {
         Ok(()) => ExitCode::SUCCESS,

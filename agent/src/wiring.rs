@@ -10,6 +10,7 @@ use crate::delivery::delivered;
 use crate::drain::{EndSignals, drain};
 use crate::gpu::sampler::GpuSampler;
 use crate::http::metrics::HttpMetrics;
+use crate::hub_model;
 use crate::listeners::{Listeners, Ports, serve};
 use crate::lost_threads::LostThreads;
 use crate::peers;
@@ -39,7 +40,7 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When a port is taken, the model cannot be loaded, or a server or a vital thread fails.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     log_to_stderr(&args.server.log_level)?;
     pd_http::raise_limit();
     args.sglang.log();
@@ -62,10 +63,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ended
 }
 
-async fn run_until_signal(args: &Args) -> Result<()> {
+async fn run_until_signal(mut args: Args) -> Result<()> {
     let started = Instant::now();
     let mut signals = EndSignals::listen()?;
-    let listeners = Listeners::bind(args).await?;
+    let listeners = Listeners::bind(&args).await?;
     let ports = listeners.ports()?;
     let metrics = HttpMetrics::new();
     let changed = metrics.key_changes();
@@ -74,21 +75,27 @@ async fn run_until_signal(args: &Args) -> Result<()> {
         move |is_taken| changed[usize::from(is_taken)].inc(),
     )?;
     report_strangers(args.disaggregation.role, &peers);
-    let app = Arc::new(App::new(app_spec(args, ports, peers, metrics)));
-    let config = engine_config::build(args, ports, &app)?;
-    let sizes = (config.chunked_prefill_size, config.max_running_requests);
+    let app = Arc::new(App::new(app_spec(&args, ports, peers, metrics)));
     let end = CancellationToken::new();
     let Listeners {
         http,
         admin,
         bootstrap,
     } = listeners;
-    let mut tasks = spawn_servers(args, http, admin, &app, &end);
+    let mut tasks = spawn_servers(&args, http, admin, &app, &end);
     let until = end.clone();
     tasks.spawn(async move {
         until.run_until_cancelled(follow_keys).await;
         "poll of the key file"
     });
+    let fetched = tokio::select! {
+        path = hub_model::path(&args.model) => path?,
+        failed = task_failed(&mut tasks) => return Err(failed),
+        () = signals.next() => return Ok(()),
+    };
+    args.model.read_from(fetched);
+    let config = engine_config::build(&args, ports, &app)?;
+    let sizes = (config.chunked_prefill_size, config.max_running_requests);
     let service = tokio::select! {
         loaded = load(config) => loaded?,
         failed = task_failed(&mut tasks) => return Err(failed),

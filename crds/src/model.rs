@@ -26,8 +26,8 @@ pub struct ModelSource {
     /// A folder or GGUF file on a PersistentVolumeClaim of the same namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pvc: Option<PvcSource>,
-    /// A repository on the Hugging Face hub, which each worker of `engine.kind` `sglang` or `vllm` downloads as it
-    /// starts. `pdserve` downloads nothing: put the files on a volume and name that.
+    /// A repository on the Hugging Face hub. It is fetched once to a volume, checked, and resumed where it was cut;
+    /// workers start when it is whole, and read it there. `pd-operator local` fetches it to the user's own cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hugging_face: Option<HuggingFaceSource>,
     /// An OCI image or artifact that holds the files, mounted as an image volume.
@@ -64,13 +64,52 @@ pub struct HuggingFaceSource {
         regex(pattern = r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+$")
     )]
     pub repo: String,
-    /// Branch, tag or commit. Pin a commit, so that all replicas hold the same weights.
+    /// Branch, tag or commit. A branch is resolved once, to the commit in `status.model.commit`. Default: `main`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub revision: Option<String>,
+    /// Only this file of it, such as one GGUF of many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^[^/]"))]
+    pub file: Option<String>,
+    /// Address of a mirror that speaks the hub's API. Default: https://huggingface.co.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 8, max = 512), regex(pattern = r"^https?://"))]
+    pub endpoint: Option<String>,
     /// Secret key with the access token of a gated repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_secret_ref: Option<SecretKeyRef>,
+    /// Where it is fetched to; on a cluster it has to be given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<ModelCache>,
+}
+
+/// A volume that holds models as the hub's own tools lay them out; several PDDeployments may share one.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelCache {
+    /// A PersistentVolumeClaim of the same namespace that pods of several nodes can mount at once.
+    pub pvc: CachePvc,
+}
+
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CachePvc {
+    /// Its name. Workers mount it read-only.
+    #[schemars(length(min = 1, max = 253))]
+    pub claim_name: String,
+}
+
+/// What the hub calls the branch that is meant where none is named.
+const MAIN: &str = "main";
+
+// === impl HuggingFaceSource ===
+
+impl HuggingFaceSource {
+    /// The branch, tag or commit that is meant.
+    pub fn revision(&self) -> &str {
+        self.revision.as_deref().unwrap_or(MAIN)
+    }
 }
 
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]

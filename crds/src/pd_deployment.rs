@@ -39,6 +39,12 @@ use serde::{Deserialize, Serialize};
         description = "Whether a prefill and a decode worker serve behind the router."
     ),
     printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = ".status.summary",
+        description = "In a word how it is; how far while a model is fetched."
+    ),
+    printcolumn(
         name = "Prefill",
         type_ = "string",
         json_path = ".status.pools.prefill.summary",
@@ -88,7 +94,6 @@ use serde::{Deserialize, Serialize};
     validation = rules::engines::PDSERVE_KV_DTYPE.cel(),
     validation = rules::engines::PDSERVE_TRANSPORT.cel(),
     validation = rules::engines::PDSERVE_PAGE.cel(),
-    validation = rules::engines::PDSERVE_READS_FILES.cel(),
     validation = rules::engines::SGLANG_TRANSPORT.cel(),
     validation = rules::engines::SGLANG_KV_DTYPE.cel(),
     validation = rules::engines::OTHERS_SHARE_NO_MEMORY.cel(),

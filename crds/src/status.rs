@@ -23,6 +23,14 @@ pub struct PdDeploymentStatus {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(schema_with = "crate::kube_schema::conditions")]
     pub conditions: Vec<Condition>,
+    /// In a word how it is, and how far where a model is fetched.
+    #[serde(default)]
+    pub summary: String,
+    /// The model that is fetched from a hub; nothing where it comes from elsewhere.
+    // Written also when there is none: a merge patch keeps what it does not name.
+    #[serde(default)]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
+    pub model: Option<ModelStatus>,
     /// Counts of each pool.
     #[serde(default)]
     pub pools: PoolsStatus,
@@ -41,6 +49,34 @@ pub struct PdDeploymentStatus {
     #[serde(default)]
     #[schemars(length(max = 10))]
     pub decisions: Vec<Decision>,
+}
+
+/// A model from a hub. Everything is written each time, because a merge patch keeps what it does not name.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelStatus {
+    /// Repository.
+    pub repo: String,
+    /// Branch, tag or commit as the spec names it.
+    pub revision: String,
+    /// The one file that is wanted; empty where all are.
+    #[serde(default)]
+    pub file: String,
+    /// The claim of the volume it is on.
+    #[serde(default)]
+    pub claim_name: String,
+    /// What the revision was resolved to; empty until all of it is there.
+    #[serde(default)]
+    pub commit: String,
+    /// Bytes that are there.
+    #[serde(default)]
+    pub bytes: i64,
+    /// Bytes in all; 0 until the hub has said.
+    #[serde(default)]
+    pub total_bytes: i64,
+    /// How far it is, or what keeps it.
+    #[serde(default)]
+    pub message: String,
 }
 
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]

@@ -117,19 +117,16 @@ impl Hub {
         })
     }
 
-    /// The hub that the environment names, as the hub's own tools read it: `HF_ENDPOINT`, and the token from
-    /// `HF_TOKEN`, or from the file that `huggingface-cli login` writes.
+    /// The hub at `endpoint`, or at the one that the environment names, as the hub's own tools read it: `HF_ENDPOINT`, and
+    /// the token from `HF_TOKEN`, or from the file that `huggingface-cli login` writes.
     ///
     /// # Errors
     /// As of [`Self::new`].
-    pub fn from_env() -> Result<Self, HubError> {
-        let endpoint = std::env::var("HF_ENDPOINT").unwrap_or_default();
-        let endpoint = if endpoint.is_empty() {
-            ENDPOINT
-        } else {
-            &endpoint
-        };
-        Self::new(endpoint, token_of_env().as_ref())
+    pub fn from_env(endpoint: Option<&str>) -> Result<Self, HubError> {
+        let of_env = std::env::var("HF_ENDPOINT").ok();
+        let of_env = of_env.filter(|text| !text.is_empty());
+        let endpoint = endpoint.or(of_env.as_deref());
+        Self::new(endpoint.unwrap_or(ENDPOINT), token_of_env().as_ref())
     }
 
     /// The files of a branch, a tag or a commit.

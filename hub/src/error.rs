@@ -71,8 +71,12 @@ pub enum HubError {
         why: String,
         attempts: u32,
     },
-    #[error("{0} is not whole in {1}, and HF_HUB_OFFLINE forbids to fetch it")]
-    Offline(String, PathBuf),
+    #[error("{repo} at {revision} is not whole in {}: fetch it by `pd-fetch {repo} --revision {revision}`", .folder.display())]
+    NotHere {
+        repo: RepoName,
+        revision: String,
+        folder: PathBuf,
+    },
 }
 
 /// What one request ran into.

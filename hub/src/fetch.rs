@@ -78,9 +78,10 @@ impl Fetch {
     pub fn find(&self) -> Result<Fetched, HubError> {
         let cache = self.cache.of(&self.repo);
         let commit = Commit::parse(&self.revision).or_else(|| cache.read_ref(&self.revision));
-        let missing = || {
-            let what = format!("{} at {}", self.repo, self.revision);
-            HubError::Offline(what, self.cache.root().to_owned())
+        let missing = || HubError::NotHere {
+            repo: self.repo.clone(),
+            revision: self.revision.clone(),
+            folder: self.cache.root().to_owned(),
         };
         let commit = commit.ok_or_else(missing)?;
         let paths = match &self.file {

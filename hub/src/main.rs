@@ -1,9 +1,10 @@
 //! `pd-fetch`: fetches a model into a cache folder of the hub, and says how far it is.
 
+use anyhow::Context;
 use clap::Parser;
 use pd_hub::{Cache, Fetch, Fetched, Hub, HubError, Progress, Report};
 use serde::Serialize;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -42,27 +43,32 @@ struct Args {
     /// Files that are fetched at once.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     connections: u16,
-    /// Answer GET /progress here.
-    #[arg(long, value_name = "IP:PORT")]
-    listen: Option<SocketAddr>,
-    /// Write the outcome here as JSON.
+    /// Address at which GET /progress is answered.
+    #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
+    host: IpAddr,
+    /// Port of that; without one, nothing listens.
+    #[arg(long)]
+    port: Option<u16>,
+    /// Write commit, path and bytes here as JSON, once all is there.
     #[arg(long, value_name = "FILE")]
     result: Option<PathBuf>,
 }
 
-/// How it ended.
+/// What was fetched.
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase", untagged)]
-enum Outcome {
-    Fetched {
-        commit: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        path: Option<PathBuf>,
-        bytes: u64,
-    },
-    Failed {
-        error: String,
-    },
+struct Outcome<'a> {
+    commit: &'a str,
+    path: Option<&'a Path>,
+    bytes: u64,
+}
+
+/// How far it is, with the words for it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Said {
+    #[serde(flatten)]
+    report: Report,
+    text: String,
 }
 
 fn main() -> ExitCode {
@@ -84,48 +90,44 @@ fn main() -> ExitCode {
 }
 
 async fn run(args: &Args) -> ExitCode {
-    let (outcome, code) = match fetch(args).await {
-        Ok((commit, fetched)) => {
-            let path = fetched.as_ref().map(|fetched| fetched.path.clone());
-            match &path {
-                Some(path) => pd_log::to_stdout(path.display()),
-                None => pd_log::to_stdout(&commit),
-            }
-            let bytes = fetched.map_or(0, |fetched| fetched.bytes);
-            let outcome = Outcome::Fetched {
-                commit,
-                path,
-                bytes,
-            };
-            (outcome, ExitCode::SUCCESS)
-        }
-        Err(why) => {
-            pd_log::to_stderr(format_args!("error: {why}"));
-            let is_final = why.downcast_ref().is_some_and(HubError::is_final);
-            let code = if is_final {
-                ExitCode::from(FINAL)
-            } else {
-                ExitCode::FAILURE
-            };
-            let error = why.to_string();
-            (Outcome::Failed { error }, code)
-        }
+    let done = match fetch(args).await {
+        Ok((commit, fetched)) => report(args, &commit, fetched.as_ref()),
+        Err(why) => Err(why),
     };
-    if let Some(path) = &args.result
-        && let Err(why) = write_outcome(path, &outcome)
-    {
-        pd_log::to_stderr(format_args!(
-            "error: cannot write {}: {why}",
-            path.display()
-        ));
+    let Err(why) = done else {
+        return ExitCode::SUCCESS;
+    };
+    pd_log::to_stderr(format_args!("error: {why}"));
+    if why.downcast_ref().is_some_and(HubError::is_final) {
+        return ExitCode::from(FINAL);
     }
-    code
+    ExitCode::FAILURE
+}
+
+/// Says where all of it is.
+fn report(args: &Args, commit: &str, fetched: Option<&Fetched>) -> anyhow::Result<()> {
+    let path = fetched.map(|fetched| fetched.path.as_path());
+    match path {
+        Some(path) => pd_log::to_stdout(path.display()),
+        None => pd_log::to_stdout(commit),
+    }
+    let Some(result) = &args.result else {
+        return Ok(());
+    };
+    let bytes = fetched.map_or(0, |fetched| fetched.bytes);
+    let outcome = Outcome {
+        commit,
+        path,
+        bytes,
+    };
+    let written = std::fs::write(result, serde_json::to_string(&outcome)?);
+    written.with_context(|| format!("cannot write {}", result.display()))
 }
 
 /// The commit, and what was fetched of it where that was asked for.
 async fn fetch(args: &Args) -> anyhow::Result<(String, Option<Fetched>)> {
     let repo = args.repo.parse().map_err(HubError::from)?;
-    let hub = Hub::from_env()?;
+    let hub = Hub::from_env(None)?;
     if args.resolve {
         let listing = until_ended(hub.list(&repo, &args.revision)).await??;
         return Ok((listing.commit.to_string(), None));
@@ -142,8 +144,8 @@ async fn fetch(args: &Args) -> anyhow::Result<(String, Option<Fetched>)> {
         connections: args.connections.into(),
     };
     let progress = Arc::new(Progress::default());
-    if let Some(listen) = args.listen {
-        answer(listen, Arc::clone(&progress)).await?;
+    if let Some(port) = args.port {
+        answer(SocketAddr::new(args.host, port), Arc::clone(&progress)).await?;
     }
     let said = say(Arc::clone(&progress));
     let fetched = until_ended(fetch.run(&hub, &progress)).await;
@@ -168,7 +170,11 @@ async fn until_ended<T>(work: impl Future<Output = T>) -> anyhow::Result<T> {
 async fn answer(listen: SocketAddr, progress: Arc<Progress>) -> anyhow::Result<()> {
     let listener = TcpListener::bind(listen).await;
     let listener = listener.map_err(|why| anyhow::anyhow!("cannot listen on {listen}: {why}"))?;
-    let report = move || async move { axum::Json::<Report>(progress.report()) };
+    let report = move || async move {
+        let report = progress.report();
+        let text = report.to_string();
+        axum::Json(Said { report, text })
+    };
     let routes = axum::Router::new().route("/progress", axum::routing::get(report));
     tokio::spawn(async move { axum::serve(listener, routes).await });
     Ok(())
@@ -184,8 +190,4 @@ fn say(progress: Arc<Progress>) -> JoinHandle<()> {
             tracing::info!("{}", progress.report());
         }
     })
-}
-
-fn write_outcome(path: &Path, outcome: &Outcome) -> anyhow::Result<()> {
-    Ok(std::fs::write(path, serde_json::to_string(outcome)?)?)
 }

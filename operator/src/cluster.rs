@@ -30,6 +30,7 @@ mod index;
 pub(crate) mod lease;
 pub(crate) mod memory;
 pub(crate) mod metrics;
+mod models;
 pub(crate) mod nodes;
 pub(crate) mod observe;
 pub(crate) mod peer_keys;

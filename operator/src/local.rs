@@ -11,6 +11,7 @@ pub(crate) mod child;
 pub(crate) mod console;
 pub(crate) mod fleet;
 pub(crate) mod launch;
+mod model;
 pub(crate) mod observe;
 pub(crate) mod probe;
 pub(crate) mod process;

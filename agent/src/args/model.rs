@@ -8,9 +8,14 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
-    /// Hugging Face directory or GGUF file
+    /// Hugging Face directory or GGUF file; or a repository of the hub, such as Qwen/Qwen3-8B, which is fetched to the
+    /// hub's cache folder (HF_HOME, HF_TOKEN and HF_ENDPOINT hold)
     #[arg(long, alias = "model", value_name = "PATH")]
     pub(crate) model_path: PathBuf,
+
+    /// Branch, tag or commit of that repository
+    #[arg(long, default_value = "main", value_name = "REVISION")]
+    pub(crate) revision: String,
 
     /// Name that clients request; `--model-path` as given if absent
     #[arg(long, value_name = "NAME")]
@@ -98,6 +103,12 @@ fn chat_template(name: &str) -> Result<PathBuf, &'static str> {
 // === impl ModelArgs ===
 
 impl ModelArgs {
+    /// Reads the model from where it was fetched to, under the name that was given.
+    pub(crate) fn read_from(&mut self, path: PathBuf) {
+        self.served_model_name = Some(self.served_name());
+        self.model_path = path;
+    }
+
     /// The name that requests put in `model`.
     pub(crate) fn served_name(&self) -> String {
         match &self.served_model_name {

@@ -98,13 +98,6 @@ pub const PDSERVE_PAGE: CelRule = CelRule::new(
 )
 .at(".kv.pageSize");
 
-pub const PDSERVE_READS_FILES: CelRule = CelRule::new(
-    "self.engine.kind != 'pdserve' || !has(self.model.source.huggingFace)",
-    "engine.kind pdserve reads files and downloads nothing: put the repository's files on a volume \
-     (`hf download REPO --local-dir FOLDER`) and name it by pvc, hostPath or image",
-)
-.at(".model.source.huggingFace");
-
 pub const SGLANG_TRANSPORT: CelRule = CelRule::new(
     "self.engine.kind != 'sglang' || \
      self.kv.transport in ['auto', 'mooncake', 'nixl', 'ascend', 'mori', 'fake']",
@@ -160,7 +153,7 @@ pub const VLLM_DECODE_NODES: CelRule = CelRule::new(
 )
 .at(".pools.decode");
 
-pub(super) const ALL: [CelRule; 17] = [
+pub(super) const ALL: [CelRule; 16] = [
     PREFILL_RANKS,
     DECODE_RANKS,
     PREFILL_GPUS,
@@ -169,7 +162,6 @@ pub(super) const ALL: [CelRule; 17] = [
     PDSERVE_KV_DTYPE,
     PDSERVE_TRANSPORT,
     PDSERVE_PAGE,
-    PDSERVE_READS_FILES,
     SGLANG_TRANSPORT,
     SGLANG_KV_DTYPE,
     OTHERS_SHARE_NO_MEMORY,

@@ -65,9 +65,6 @@ fn check_pdserve(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report)
         &at.child("pageSize"),
         rules::PDSERVE_PAGE,
     );
-    let source = path.child("model").child("source").child("huggingFace");
-    let reads = spec.model.source.hugging_face.is_none();
-    report.unless(reads, &source, rules::PDSERVE_READS_FILES);
 }
 
 fn check_pool(pool: &PoolSpec, path: &FieldPath, [ranks, gpus]: [CelRule; 2], report: &mut Report) {

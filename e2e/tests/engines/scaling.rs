@@ -21,9 +21,10 @@ struct Load {
     max_tokens: u32,
 }
 
+/// Together they are fewer tokens than a decode worker has room for: the context of an engine is 2,048 and more.
 const LONG_PROMPTS: Load = Load {
-    clients: 8,
-    prompt_words: 900,
+    clients: 6,
+    prompt_words: 250,
     max_tokens: 4,
 };
 const LONG_ANSWERS: Load = Load {
@@ -114,12 +115,19 @@ async fn grows(
             began.elapsed() < GROWS_WITHIN,
             "{what}: {size:?} after {GROWS_WITHIN:?}"
         );
+        if let Some(ended) = clients.try_join_next() {
+            let error = ended?;
+            return Err(error.context(format!("{what}: a request failed")));
+        }
         sleep(LOOK_EVERY).await;
     }
 }
 
-async fn ask_again_and_again(url: &str, load: &Load, client: usize) {
-    for nr in 0_usize.. {
+/// Ends with the first request that fails.
+async fn ask_again_and_again(url: &str, load: &Load, client: usize) -> anyhow::Error {
+    let mut nr: usize = 0;
+    loop {
+        nr += 1;
         // No two prompts begin alike, so that no cache has them.
         let words = (0..load.prompt_words)
             .map(|word| format!("{}", (client * 7919 + nr * 104_729 + word * 31) % 1000));
@@ -130,9 +138,10 @@ async fn ask_again_and_again(url: &str, load: &Load, client: usize) {
             "max_tokens": load.max_tokens,
             "ignore_eos": true,
         });
-        let answer = Client::new().post(url, &request).await;
-        if !answer.is_ok_and(|answer| answer.status == 200) {
-            sleep(Duration::from_secs(1)).await;
+        match Client::new().post(url, &request).await {
+            Ok(answer) if answer.status == 200 => {}
+            Ok(answer) => return anyhow::anyhow!("{}: {}", answer.status, answer.text()),
+            Err(error) => return error,
         }
     }
 }

@@ -23,7 +23,7 @@ fn deployment() -> Value {
         "kind": "PDDeployment",
         "metadata": {"name": "smollm2"},
         "spec": {
-            "model": {"source": {"huggingFace": {"repo": "deepseek-ai/DeepSeek-V3"}}},
+            "model": {"source": {"pvc": {"claimName": "deepseek-v3"}}},
             "engine": {"kind": "sglang", "image": "lmsysorg/sglang:v0.5"},
             "security": {"peers": "Plain"},
             "pools": {"prefill": pool(16, 2), "decode": pool(8, 1)},

@@ -13,6 +13,7 @@ mod hpa;
 mod karpenter;
 mod killed_owner;
 mod left_behind;
+mod model;
 mod nodes;
 mod objects;
 mod operator;

@@ -12,14 +12,14 @@ use std::time::Duration;
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
 /// Who asks: an account that may edit what is in its namespace.
-struct Person {
+pub(crate) struct Person {
     kubeconfig: PathBuf,
 }
 
 // === impl Person ===
 
 impl Person {
-    async fn new(stand: &Stand) -> Result<Self> {
+    pub(crate) async fn new(stand: &Stand) -> Result<Self> {
         stand.kubectl("create serviceaccount person")?;
         stand.kubectl(
             "create rolebinding person --clusterrole=edit --serviceaccount=default:person",
@@ -41,7 +41,7 @@ impl Person {
     }
 
     /// What `kubectl pd` prints.
-    fn pd(&self, words: &str) -> Result<String> {
+    pub(crate) fn pd(&self, words: &str) -> Result<String> {
         let output = self.run(words)?;
         let error = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "kubectl pd {words}: {error}");

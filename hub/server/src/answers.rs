@@ -27,6 +27,8 @@ const LINKED_SIZE: HeaderName = HeaderName::from_static("x-linked-size");
 const ERROR_CODE: HeaderName = HeaderName::from_static("x-error-code");
 
 type Answer = Response<Body>;
+/// A commit and its files.
+type Revision = (String, BTreeMap<String, Bytes>);
 
 pub(crate) async fn list_main(
     State(shared): State<Arc<Shared>>,
@@ -139,7 +141,7 @@ impl ServerState {
         name: &str,
         revision: &str,
         headers: &HeaderMap,
-    ) -> Result<(String, BTreeMap<String, Bytes>), (StatusCode, &'static str)> {
+    ) -> Result<Revision, (StatusCode, &'static str)> {
         let authorization = headers.get(AUTHORIZATION);
         let repo = self.repos.get(name);
         // Who is not let in does not learn whether it is there.
@@ -180,6 +182,7 @@ impl ServerState {
         let range = headers.get(RANGE).and_then(|range| range.to_str().ok());
         let from = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
         let mut from: usize = from.and_then(|(from, _)| from.parse().ok()).unwrap_or(0);
+        tracing::info!(path, from, "asked");
         self.asked.push(Asked {
             path: path.to_owned(),
             from,

@@ -44,7 +44,7 @@ async fn what_is_there_is_not_fetched_again() {
     let offline = stand.fetch_of("main").find().expect("all of it");
     assert_eq!(offline, again);
     let other = stand.fetch_of("other").find().expect_err("nothing");
-    assert!(matches!(other, HubError::Offline(..)), "{other}");
+    assert!(matches!(other, HubError::NotHere { .. }), "{other}");
 }
 
 #[tokio::test]

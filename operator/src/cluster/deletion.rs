@@ -6,6 +6,7 @@ use super::admin_token::AdminToken;
 use super::apply::{Writer, merge_params};
 use super::error::{ApplyError, ReconcileError, bounded, failed};
 use super::facts::PodFacts;
+use super::models;
 use super::observe::{Clients, POLL_INTERVAL, observe_pods};
 use super::report::{Report, write_report};
 use super::snapshot::pods;
@@ -18,6 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Patch;
 use kube::runtime::controller::Action;
+use pd_crds::status::ModelStatus;
 use pd_crds::{PdDeployment, PdDeploymentStatus};
 use pd_protocol::labels;
 use serde_json::json;
@@ -37,6 +39,17 @@ pub(super) async fn refuse(
     let outcome = Outcome::default();
     let status = status::refused(writer.deployment, status::INVALID_SPEC, refused, now);
     end_leaving(writer, token.as_ref(), status, outcome, now).await
+}
+
+/// Says how far the model is without which nothing is made.
+pub(super) async fn await_model(
+    writer: &Writer<'_>,
+    model: ModelStatus,
+    now: Timestamp,
+) -> Result<Action, ReconcileError> {
+    let status = status::fetching(writer.deployment, model, now);
+    end_leaving(writer, None, status, Outcome::default(), now).await?;
+    Ok(Action::requeue(models::INTERVAL))
 }
 
 /// Says that there is no admin token, without which nothing is made; workers on their way out go on.

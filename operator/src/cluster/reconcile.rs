@@ -10,10 +10,11 @@ use super::admin_secret::{Ensured, ensure_token};
 use super::apply::Writer;
 use super::context::Context;
 use super::decide::{Writes, decide_writes};
-use super::deletion::{delete_all, ensure_finalizer, refuse, refuse_without_token};
-use super::effective_spec::EffectiveSpec;
+use super::deletion::{await_model, delete_all, ensure_finalizer, refuse, refuse_without_token};
+use super::effective_spec::{Chosen, EffectiveSpec};
 use super::error::{ApplyError, ReconcileError};
 use super::facts::PodFacts;
+use super::models;
 use super::observe::{Clients, POLL_INTERVAL, observe};
 use super::peer_keys::{Rotation, ensure_peer_keys, observe_rotation, write_rotation};
 use super::report::report;
@@ -73,8 +74,9 @@ async fn reconcile_deployment(
     }
     let now = Timestamp::now();
     let effective = match EffectiveSpec::choose(&writer).await? {
-        Ok(effective) => effective,
-        Err(refused) => return refuse(&writer, &refused, now).await,
+        Chosen::Spec(effective) => effective,
+        Chosen::Refused(refused) => return refuse(&writer, &refused, now).await,
+        Chosen::Fetching(model) => return await_model(&writer, model, now).await,
     };
     // From here on the spec is the one that is carried out.
     let deployment = effective.deployment();
@@ -189,6 +191,7 @@ fn first_timer(
         polls.then_some(POLL_INTERVAL),
         spec.scales_by_load().then_some(INTERVAL),
         overdue_in.map(|left| left + POLL_INTERVAL),
+        snapshot.effective.fetching().map(|_| models::INTERVAL),
     ];
     timers.into_iter().flatten().min()
 }

@@ -5,6 +5,7 @@
 
 use super::apply::Writer;
 use super::error::ApplyError;
+use super::models::is_other;
 use super::status;
 use super::version::resource_version;
 use super::write::Outcome;
@@ -121,8 +122,11 @@ pub(crate) async fn report(
     };
     let is_news =
         writer.deployment.status.as_ref() != Some(&report.status) || !report.pools.is_empty();
-    // A failure is said at once.
-    if outcome.failure.is_none()
+    // A failure is said at once, and so is a commit: a branch is resolved once.
+    let before = writer.deployment.status.as_ref();
+    let before = before.and_then(|before| before.model.as_ref());
+    let is_urgent = outcome.failure.is_some() || is_other(before, report.status.model.as_ref());
+    if !is_urgent
         && is_news
         && let Some(left) = statuses(writer, |written| written.debounce(Instant::now()))
     {

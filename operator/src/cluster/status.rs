@@ -3,14 +3,17 @@
 mod conditions;
 mod inputs;
 
-pub(crate) use conditions::{CANNOT_APPLY, INVALID_SPEC, PEER_KEYS_ROTATED, ROTATION_HELD};
+pub(crate) use conditions::{
+    CANNOT_APPLY, FETCHING_MODEL, INVALID_SPEC, PEER_KEYS_ROTATED, ROTATION_HELD,
+};
 pub(crate) use inputs::{KeyRotation, StatusInputs};
 
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, Observed, ObservedPod};
 use conditions::{conditions, refused_conditions, true_since};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
-use pd_crds::status::{PdDeploymentStatus, PoolStatus, PoolsStatus, RevisionStatus};
+use pd_crds::status::{ModelStatus, PdDeploymentStatus, PoolStatus, PoolsStatus, RevisionStatus};
 use pd_crds::{PdDeployment, PdPoolStatus};
 
 /// The status of a deployment that could be built.
@@ -52,9 +55,12 @@ pub(crate) fn status(
         .flat_map(|router| router.workers.iter().flatten())
         .filter(|worker| is_wanted(&worker.spec.id))
         .find_map(|worker| worker.kv_compat.clone());
+    let conditions = conditions(deployment, &pools, inputs, now);
     PdDeploymentStatus {
         observed_generation: deployment.metadata.generation,
-        conditions: conditions(deployment, &pools, inputs, now),
+        summary: summary(&conditions, inputs.model.as_ref()),
+        model: inputs.model.clone(),
+        conditions,
         endpoint: Some(inputs.endpoint.clone()),
         kv_compat: kv_compat.or(before.kv_compat),
         revision,
@@ -71,11 +77,49 @@ pub(crate) fn refused(
     now: Timestamp,
 ) -> PdDeploymentStatus {
     let before = deployment.status.clone().unwrap_or_default();
+    let conditions = refused_conditions(deployment, reason, message, now);
     PdDeploymentStatus {
         observed_generation: deployment.metadata.generation,
-        conditions: refused_conditions(deployment, reason, message, now),
+        summary: summary(&conditions, None),
+        conditions,
         ..before
     }
+}
+
+/// The status of a deployment whose first model is fetched.
+pub(crate) fn fetching(
+    deployment: &PdDeployment,
+    model: ModelStatus,
+    now: Timestamp,
+) -> PdDeploymentStatus {
+    let before = deployment.status.clone().unwrap_or_default();
+    let conditions = refused_conditions(deployment, FETCHING_MODEL, &model.message, now);
+    PdDeploymentStatus {
+        observed_generation: deployment.metadata.generation,
+        summary: summary(&conditions, Some(&model)),
+        conditions,
+        model: Some(model),
+        ..before
+    }
+}
+
+/// The reason of `Ready`, and how far a model is that is fetched.
+fn summary(conditions: &[Condition], model: Option<&ModelStatus>) -> String {
+    let mut conditions = conditions.iter();
+    let ready = conditions.find(|condition| condition.type_ == "Ready");
+    let reason = ready.map_or("", |ready| ready.reason.as_str());
+    let fetched = model.filter(|model| model.commit.is_empty());
+    match fetched.map(|model| model.message.as_str()) {
+        None | Some("") => reason.to_owned(),
+        Some(message) if reason == FETCHING_MODEL => capitalized(message),
+        Some(message) => format!("{reason}; {message}"),
+    }
+}
+
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
 }
 
 /// Whether a reason of `Ready` says that something is wrong, and not only on its way.

@@ -29,6 +29,7 @@ pub(super) fn status_inputs(
         revision: revision::of_pools(spec),
         suspended: spec.suspend,
         refused: snapshot.effective.refused.clone(),
+        model: snapshot.effective.model.clone(),
         drifted: image_drift(pods, &snapshot.effective.resources),
         replaces_routers: replaces_routers(snapshot.routers(), spec),
         trouble: outcome.failure.as_ref().map(bounded),

@@ -8,6 +8,7 @@ pub(crate) mod component;
 pub(crate) mod config;
 mod devices;
 mod engines;
+pub(crate) mod fetch;
 pub(crate) mod group;
 pub(crate) mod history;
 pub(crate) mod host_network;

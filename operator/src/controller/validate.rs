@@ -48,9 +48,10 @@ fn check_carried_out(spec: &PdDeploymentSpec) -> Vec<FieldError> {
         hugging_face: _,
         image: _,
     } = &spec.model.source;
+    // One from the hub was put in its place.
     if host_path.is_none() {
         errors.push(path.child("model").child("source").error(
-            "on this machine only hostPath is carried out; fetch the model and give its path",
+            "on this machine only hostPath and huggingFace are carried out; give one of them",
         ));
     }
     errors.extend(check_router(&spec.router, &path.child("router")));
@@ -116,6 +117,15 @@ impl Valid {
     /// A deployment that passed the rules of its time, even if it breaks today's.
     pub(crate) fn accepted_before(deployment: PdDeployment) -> Self {
         Self(deployment)
+    }
+
+    /// The same with the commit that its model's revision was resolved to.
+    pub(crate) fn at_commit(mut self, commit: &str) -> Result<Self, FieldErrors> {
+        if let Some(source) = &mut self.0.spec.model.source.hugging_face {
+            source.revision = Some(commit.to_owned());
+        }
+        pd_crds::validate(&self.0)?;
+        Ok(self)
     }
 
     pub(crate) fn deployment(&self) -> &PdDeployment {

@@ -6,6 +6,7 @@ use super::cache::{self, CacheError, StateFile};
 use super::console::Console;
 use super::fleet::{Fleet, FleetConfig};
 use super::launch::dialable;
+use super::model;
 use super::observe::observe;
 use super::scaler::Scaler;
 use super::signals::Signals;
@@ -83,6 +84,10 @@ struct Runtime {
 /// Runs a deployment until a signal, or with `once` until it is ready; then drains and ends it.
 pub(crate) async fn run(config: LocalConfig) -> Result<(), RunError> {
     let mut signals = Signals::new().map_err(RunError::Signals)?;
+    tokio::select! {
+        fetched = model::fetch(&config.file, Console::new()) => fetched?,
+        () = signals.next() => return Ok(()),
+    }
     let mut runtime = Runtime::new(config)?;
     let result = runtime.serve(&mut signals).await;
     let stopped = runtime.stop(&mut signals).await;

@@ -3,6 +3,7 @@
 use super::cache;
 use super::fleet::{Fleet, pod_of};
 use super::launch::{self, LaunchEnvironment};
+use super::model;
 use crate::controller::build::component::Component;
 use crate::controller::build::config::BuildConfig;
 use crate::controller::build::slot::Slot;
@@ -13,6 +14,7 @@ use crate::controller::validate::{self, Valid};
 use kube::ResourceExt;
 use pd_crds::field::FieldErrors;
 use pd_crds::{PdDeployment, PdDeploymentSpec};
+use pd_hub::HubError;
 use pd_protocol::labels;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,6 +31,8 @@ pub(crate) struct Target {
 pub(crate) enum TargetError {
     #[error(transparent)]
     Dereference(#[from] DereferenceError),
+    #[error("{file}: {source}")]
+    Model { file: PathBuf, source: HubError },
     #[error("{file} cannot run on this machine:\n{source}")]
     Invalid { file: PathBuf, source: FieldErrors },
     #[error("{file} cannot run on this machine: the {component} pod's\n{source}")]
@@ -49,7 +53,12 @@ impl Target {
         programs: &Path,
         cache: &Path,
     ) -> Result<Self, TargetError> {
-        let dereferenced = dereference::file(file, listen)?;
+        let mut dereferenced = dereference::file(file, listen)?;
+        let missing = |source| TargetError::Model {
+            file: file.to_owned(),
+            source,
+        };
+        model::place(&mut dereferenced).map_err(missing)?;
         let invalid = |source| TargetError::Invalid {
             file: file.to_owned(),
             source,

@@ -22,7 +22,7 @@ fn selection(name: &str) -> Vec<String> {
         let what = parts.next().unwrap_or_default().to_owned();
         let from = parts.nth(1).unwrap_or_default();
         let from = from.trim_start_matches("$(").trim_end_matches(')');
-        let words = selection(from).join(" ").replace(&what, "");
+        let words = format!("{} ", selection(from).join(" ")).replace(&what, "");
         return words.split_whitespace().map(str::to_owned).collect();
     }
     value

@@ -17,6 +17,7 @@ const NOT_REASONS: &[&str] = &[
     "DecodeReady",
     "False",
     "ImagesAlike",
+    "ModelReady",
     "PeerKeysRotated",
     "PrefillReady",
     "Progressing",

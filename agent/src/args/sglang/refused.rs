@@ -64,7 +64,7 @@ pub(super) const GROUPS: &[Group] = &[
             "the model's files are used unchanged; give the folder that holds what you want as \
              --model-path, and leave it out",
         ),
-        flags: "revision= decrypted-config-file= checkpoint-engine-wait-weights-before-ready \
+        flags: "decrypted-config-file= checkpoint-engine-wait-weights-before-ready \
                 forward-hooks=",
     },
     Group {

@@ -26,6 +26,7 @@ pub(crate) fn mk_effective(deployment: &PdDeployment) -> EffectiveSpec {
         resources: build::build(&valid, &mk_config()).expect("objects"),
         valid,
         refused: None,
+        model: None,
     }
 }
 

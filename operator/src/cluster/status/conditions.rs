@@ -5,12 +5,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
-use pd_crds::status::{PdDeploymentStatus, PoolStatus, PoolsStatus};
+use pd_crds::status::{ModelStatus, PdDeploymentStatus, PoolStatus, PoolsStatus};
 use pd_crds::stuck::Cause;
 
 /// Reasons of a deployment that cannot be carried out.
 pub(crate) const CANNOT_APPLY: &str = "CannotApply";
 pub(crate) const INVALID_SPEC: &str = "InvalidSpec";
+/// The model that the spec asks for is on its way from the hub.
+pub(crate) const FETCHING_MODEL: &str = "FetchingModel";
 /// The condition of the peer keys, and its reason for one who has to act.
 pub(crate) const PEER_KEYS_ROTATED: &str = "PeerKeysRotated";
 pub(crate) const ROTATION_HELD: &str = "RotationHeld";
@@ -59,7 +61,9 @@ pub(super) fn refused_conditions(
         reason,
         message: message.to_owned(),
     };
-    let mut claims = vec![claim("Ready", false), claim("Progressing", false)];
+    let is_fetching = reason == FETCHING_MODEL;
+    let mut claims = vec![claim("Ready", false), claim("Progressing", is_fetching)];
+    claims.extend(is_fetching.then(|| claim("ModelReady", false)));
     let is_invalid = reason == INVALID_SPEC;
     let invalid = is_invalid.then(|| claim("SpecValid", false));
     claims.push(invalid.unwrap_or_else(|| spec_claim(None)));
@@ -101,8 +105,24 @@ fn claims(
         },
         images_claim(deployment, inputs.drifted.as_deref()),
     ];
+    claims.extend(inputs.model.as_ref().map(model_claim));
     claims.extend(inputs.rotation.as_ref().map(rotation_claim));
     claims
+}
+
+/// Whether the model that the spec asks for is there.
+fn model_claim(model: &ModelStatus) -> Claim {
+    let holds = !model.commit.is_empty();
+    Claim {
+        name: "ModelReady",
+        holds,
+        reason: if holds { "Fetched" } else { FETCHING_MODEL },
+        message: if holds {
+            format!("{} at {}: {}", model.repo, model.commit, model.message)
+        } else {
+            model.message.clone()
+        },
+    }
 }
 
 /// Whether the spec is carried out as it is.
@@ -174,7 +194,13 @@ fn kstatus_claims(
         )),
         None => None,
     };
-    let moves = if progressing.reason != AS_WANTED {
+    let fetched = inputs
+        .model
+        .as_ref()
+        .filter(|model| model.commit.is_empty());
+    let moves = if let Some(model) = fetched {
+        Some((FETCHING_MODEL, model.message.as_str()))
+    } else if progressing.reason != AS_WANTED {
         Some((progressing.reason, progressing.message.as_str()))
     } else if routers != Routers::AsWanted {
         Some(("RoutersMove", "routers start or are replaced"))

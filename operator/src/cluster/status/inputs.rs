@@ -1,7 +1,7 @@
 //! What a status is made of beside the pods.
 
 use k8s_openapi::jiff::Timestamp;
-use pd_crds::status::Decision;
+use pd_crds::status::{Decision, ModelStatus};
 use pd_crds::stuck::Stuck;
 
 /// What the status says beside the pods.
@@ -15,6 +15,8 @@ pub(crate) struct StatusInputs {
     pub(crate) suspended: bool,
     /// Why the spec's last edit is not carried out, and the one before is.
     pub(crate) refused: Option<String>,
+    /// The model that the spec's last edit has fetched, or is fetched for it.
+    pub(crate) model: Option<ModelStatus>,
     /// Which workers run another image than new ones would.
     pub(crate) drifted: Option<String>,
     /// Whether a router runs that is not as the spec wants it.

@@ -54,6 +54,7 @@ fn mk_inputs(routers: i32) -> StatusInputs {
         revision: "r1".to_owned(),
         suspended: false,
         refused: None,
+        model: None,
         drifted: None,
         replaces_routers: false,
         trouble: None,

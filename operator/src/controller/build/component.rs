@@ -78,28 +78,43 @@ impl Component {
 
     /// All labels of the component's objects.
     pub(crate) fn labels(self, deployment: &PdDeployment) -> BTreeMap<String, String> {
-        let mut all = self.selector_labels(deployment);
-        for (name, value) in [
-            ("app.kubernetes.io/name", "pdserve"),
-            ("app.kubernetes.io/instance", &deployment.name_any()),
-            ("app.kubernetes.io/component", self.as_str()),
-            labels::MANAGED_BY,
-        ] {
-            all.insert(name.to_owned(), value.to_owned());
-        }
+        let mut all = common_labels(deployment, self.as_str());
+        all.extend(self.selector_labels(deployment));
         all
     }
 
     /// Metadata of an object that the deployment owns.
     pub(crate) fn metadata(self, deployment: &PdDeployment, name: String) -> ObjectMeta {
         ObjectMeta {
-            name: Some(name),
-            namespace: deployment.namespace(),
             labels: Some(self.labels(deployment)),
-            owner_references: owner(deployment).map(|owner| vec![owner]),
-            ..ObjectMeta::default()
+            ..owned(deployment, self.as_str(), name)
         }
     }
+}
+
+/// Metadata of an object that the deployment owns and that is of no component.
+pub(super) fn owned(deployment: &PdDeployment, part: &str, name: String) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: deployment.namespace(),
+        labels: Some(common_labels(deployment, part)),
+        owner_references: owner(deployment).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn common_labels(deployment: &PdDeployment, part: &str) -> BTreeMap<String, String> {
+    let name = deployment.name_any();
+    let all = [
+        (labels::DEPLOYMENT, name.as_str()),
+        ("app.kubernetes.io/name", "pdserve"),
+        ("app.kubernetes.io/instance", &name),
+        ("app.kubernetes.io/component", part),
+        labels::MANAGED_BY,
+    ];
+    let all = all.into_iter();
+    all.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// Only an object that an apiserver has stored has a UID to refer to.

@@ -1,12 +1,13 @@
 //! How a model's files get into a worker's container.
 
+use super::fetch::claim_name;
 use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, ImageVolumeSource, PersistentVolumeClaimVolumeSource, Volume, VolumeMount,
 };
-use pd_crds::model::ModelSource;
+use pd_crds::model::{HuggingFaceSource, ModelSource};
 
 /// Where a model lies in the container that comes from a volume of its own.
-const MOUNT: &str = "/model";
+pub(super) const MOUNT: &str = "/model";
 pub(super) const VOLUME: &str = "model";
 
 /// What the engine is given as the model. A `hostPath` is mounted where it lies on the node, so that a
@@ -24,7 +25,7 @@ pub(super) fn path(source: &ModelSource) -> String {
     };
     match (host_path, hugging_face) {
         (Some(host_path), _) => host_path.path.clone(),
-        (None, Some(hugging_face)) => hugging_face.repo.clone(),
+        (None, Some(source)) => inside(Some(&fetched_path(source))),
         (None, None) => inside(
             pvc.as_ref()
                 .and_then(|pvc| pvc.path.as_ref())
@@ -33,25 +34,37 @@ pub(super) fn path(source: &ModelSource) -> String {
     }
 }
 
-/// The volume, and where it is mounted; nothing where the engine downloads the files.
-pub(super) fn volume(source: &ModelSource) -> Option<(Volume, VolumeMount)> {
+/// Where a fetch leaves the files on its volume: of a commit, once the branch is resolved.
+fn fetched_path(source: &HuggingFaceSource) -> String {
+    let folder = format!(
+        "models--{}/snapshots/{}",
+        source.repo.replace('/', "--"),
+        source.revision()
+    );
+    match &source.file {
+        Some(file) => format!("{folder}/{file}"),
+        None => folder,
+    }
+}
+
+/// The volume, and where it is mounted.
+pub(super) fn volume(source: &ModelSource) -> (Volume, VolumeMount) {
     let ModelSource {
         host_path,
         pvc,
         hugging_face,
         image,
     } = source;
-    if hugging_face.is_some() {
-        return None;
-    }
+    let claim = pvc.as_ref().map(|pvc| pvc.claim_name.as_str());
+    let claim = claim.or(hugging_face.as_ref().map(claim_name));
     let volume = Volume {
         name: VOLUME.to_owned(),
         host_path: host_path.as_ref().map(|source| HostPathVolumeSource {
             path: source.path.clone(),
             type_: None,
         }),
-        persistent_volume_claim: pvc.as_ref().map(|pvc| PersistentVolumeClaimVolumeSource {
-            claim_name: pvc.claim_name.clone(),
+        persistent_volume_claim: claim.map(|claim_name| PersistentVolumeClaimVolumeSource {
+            claim_name: claim_name.to_owned(),
             read_only: Some(true),
         }),
         image: image.as_ref().map(|image| ImageVolumeSource {
@@ -67,5 +80,5 @@ pub(super) fn volume(source: &ModelSource) -> Option<(Volume, VolumeMount)> {
         read_only: Some(true),
         ..VolumeMount::default()
     };
-    Some((volume, mount))
+    (volume, mount)
 }

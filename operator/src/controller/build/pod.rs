@@ -63,7 +63,7 @@ pub(crate) fn build_pod(
     }
 }
 
-fn pull_secrets(deployment: &PdDeployment) -> Option<Vec<LocalObjectReference>> {
+pub(super) fn pull_secrets(deployment: &PdDeployment) -> Option<Vec<LocalObjectReference>> {
     let secrets = deployment.spec.image_pull_secrets.iter();
     let secrets = secrets.map(|secret| LocalObjectReference {
         name: secret.name.clone(),

@@ -9,7 +9,7 @@ use super::merge::merge_template;
 use super::slot::Slot;
 use super::{devices, engines, host_network, model, neighbours, peers, placement, pod, revision};
 use crate::controller::plan::Desired;
-use k8s_openapi::api::core::v1::{Container, Pod, PodReadinessGate, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, Pod, PodReadinessGate, PodSpec, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use pd_crds::engine::EngineArg;
@@ -19,6 +19,7 @@ use pd_crds::pool::PoolSpec;
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdPool, PdPoolSpec, PoolRole};
 use pd_protocol::labels;
 use pd_protocol::ports::{self, WorkerPorts};
+use std::iter;
 use std::net::SocketAddr;
 
 /// Name of the worker's container.
@@ -110,19 +111,15 @@ fn build_container(
 ) -> Container {
     let (kind, image) = (deployment.spec.engine.kind, &deployment.spec.engine.image);
     let engine = engines::of(kind);
-    let source = &deployment.spec.model.source;
     let mut env = pod::identity_env();
     if engine.has_admin_api {
         env.push(pod::admin_token_env(deployment));
     }
     env.extend(pod::place_env());
     env.extend(engine.env(config));
-    if let Some(token) = source
-        .hugging_face
-        .as_ref()
-        .and_then(|s| s.token_secret_ref.as_ref())
-    {
-        env.push(pod::secret_env("HF_TOKEN", token.name.clone(), &token.key));
+    if deployment.spec.model.source.hugging_face.is_some() {
+        // All that it needs is there, and what is not there is not looked for elsewhere.
+        env.push(pod::value_env("HF_HUB_OFFLINE", "1"));
     }
     let mut container_ports = vec![pod::port(pod::PORT_HTTP, i32::from(ports::HTTP))];
     if engine.has_bootstrap(role) {
@@ -165,15 +162,6 @@ fn build_args(
     let names = &engine.names;
     let mut args = Args::default();
     args.flag(names.model, model::path(&spec.model.source));
-    if let Some(revision) = spec
-        .model
-        .source
-        .hugging_face
-        .as_ref()
-        .and_then(|s| s.revision.clone())
-    {
-        args.flag("revision", revision);
-    }
     args.flag("served-model-name", deployment.served_model_name());
     args.flag("host", pod::POD_IP_ARG);
     args.flag("port", ports::HTTP.to_string());
@@ -217,7 +205,7 @@ fn volumes(
     let peers = peers::volume(deployment, config);
     let engine = engines::of(deployment.spec.engine.kind);
     let shared_memory = devices::shared_memory(pool, engine.shares_memory && config.discovery);
-    let volumes = model.into_iter().chain(shared_memory);
+    let volumes = iter::once(model).chain(shared_memory);
     volumes.chain(engine.scratch(config)).chain(peers)
 }
 
@@ -290,16 +278,21 @@ impl Pool {
         pod
     }
 
+    /// What its pods are, with what a `podTemplate` says.
+    pub(super) fn template_spec(&self) -> Option<&PodSpec> {
+        self.template.spec.as_ref()
+    }
+
     /// The image of its workers.
     pub(crate) fn image(&self) -> Option<&str> {
-        let spec = self.template.spec.as_ref()?;
+        let spec = self.template_spec()?;
         let agent = spec.containers.iter().find(|is| is.name == AGENT)?;
         agent.image.as_deref()
     }
 
     /// Whether its pods share their node's addresses, so that each needs ports of its own.
     pub(crate) fn shares_host_network(&self) -> bool {
-        let spec = self.template.spec.as_ref();
+        let spec = self.template_spec();
         spec.is_some_and(|spec| spec.host_network == Some(true))
     }
 }

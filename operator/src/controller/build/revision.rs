@@ -6,6 +6,7 @@
 
 use super::component::Component;
 use pd_crds::PdDeploymentSpec;
+use pd_crds::model::{HuggingFaceSource, ModelSpec};
 use pd_crds::pool::{PoolSpec, PoolsSpec};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -30,8 +31,8 @@ pub(crate) fn revision(spec: &PdDeploymentSpec, component: Component) -> String 
         suspend: _,
     } = spec;
     let mut inputs = match component {
-        Component::Prefill => json!([model, engine, kv, shape(prefill)]),
-        Component::Decode => json!([model, engine, kv, shape(decode)]),
+        Component::Prefill => json!([read(model), engine, kv, shape(prefill)]),
+        Component::Decode => json!([read(model), engine, kv, shape(decode)]),
         Component::Router => {
             let mut router = json!(router);
             if let Some(fields) = router.as_object_mut() {
@@ -55,7 +56,7 @@ pub(crate) fn revision(spec: &PdDeploymentSpec, component: Component) -> String 
 
 /// What KV means to workers of this spec, both pools' the same: revisions that differ in it must not be paired.
 pub(super) fn kv_compat(spec: &PdDeploymentSpec) -> String {
-    digest(&json!([spec.model, spec.engine, spec.kv]))
+    digest(&json!([read(&spec.model), spec.engine, spec.kv]))
 }
 
 /// Revision of both pools together: what a rollout moves between.
@@ -64,6 +65,22 @@ pub(crate) fn of_pools(spec: &PdDeploymentSpec) -> String {
         revision(spec, Component::Prefill),
         revision(spec, Component::Decode)
     ]))
+}
+
+/// A pod that fetches a model from this source.
+pub(super) fn of_fetch(source: &HuggingFaceSource) -> String {
+    digest(&json!(source))
+}
+
+/// What of a model pods read: not how it was fetched.
+fn read(model: &ModelSpec) -> Value {
+    let mut read = json!(model);
+    let source = read.pointer_mut("/source/huggingFace");
+    if let Some(source) = source.and_then(Value::as_object_mut) {
+        source.remove("tokenSecretRef");
+        source.remove("endpoint");
+    }
+    read
 }
 
 fn shape(pool: &PoolSpec) -> Value {

@@ -51,9 +51,19 @@ fn check_source(
     let ModelSource {
         host_path,
         pvc: _,
-        hugging_face: _,
+        hugging_face,
         image,
     } = source;
+    if hugging_face
+        .as_ref()
+        .is_some_and(|source| source.cache.is_none())
+    {
+        return Some(path.child("huggingFace").child("cache").error(
+            "it is not said where the model is fetched to; make a PersistentVolumeClaim that has \
+             room for it and that several nodes can mount (ReadWriteMany), and name it in \
+             pvc.claimName",
+        ));
+    }
     if let (Some(_), Some(minor)) = (image, config.site.lacks_image_volumes()) {
         return Some(path.child("image").error(format!(
             "image volumes are off in this Kubernetes 1.{minor}, and on from 1.35; put the files on a \

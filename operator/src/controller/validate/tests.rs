@@ -57,7 +57,7 @@ fn what_only_a_cluster_has_is_refused_by_path() {
   imagePullSecrets: [{name: pull}]
 ";
     insta::assert_snapshot!(refused(mk_dereferenced(spec, true)), @r"
-    spec.model.source: on this machine only hostPath is carried out; fetch the model and give its path
+    spec.model.source: on this machine only hostPath and huggingFace are carried out; give one of them
     spec.router.replicas: on this machine one router serves, because it stands for the Service; set it to 1
     spec.router.apiKeys: there are no Secrets on this machine; remove it and set PDSERVE_API_KEY for pd-operator, which its processes inherit
     spec.router.service: there are no Services on this machine; remove it, and give `pd-operator local` the address by --listen

@@ -30,7 +30,9 @@ pub(super) fn counters(said: &Series<'_>) -> Result<Counters, SampleError> {
         intervals: said.sum("sglang:inter_token_latency_seconds_count")?,
         interval_s: said.sum("sglang:inter_token_latency_seconds_sum")?,
         kv_bytes: said.sum("sglang:kv_transfer_total_mb_sum")? * MIB,
-        kv_s: said.sum("sglang:kv_transfer_latency_ms_sum")? / 1e3,
+        // Its latency begins when a prompt is computed and counts every wait until decode has all: no link's speed
+        // follows from it.
+        kv_s: 0.0,
     })
 }
 

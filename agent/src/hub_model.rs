@@ -1,0 +1,96 @@
+//! A `--model-path` that names a repository of the Hugging Face hub, and no file of this machine: it is fetched to the
+//! user's own cache first.
+
+use crate::args::ModelArgs;
+use anyhow::Result;
+use pd_hub::{Cache, Fetch, Hub, HubError, Progress, RepoName};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How often it is logged how far it is.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+/// Files that are fetched at once.
+const CONNECTIONS: usize = 8;
+
+/// Where the model lies, once it is fetched if it has to be.
+pub(crate) async fn path(args: &ModelArgs) -> Result<PathBuf> {
+    let Some(repo) = repository(args) else {
+        return Ok(args.model_path.clone());
+    };
+    let fetch = Fetch {
+        repo,
+        revision: args.revision.clone(),
+        file: None,
+        cache: Cache::from_env()?,
+        connections: CONNECTIONS,
+    };
+    let is_offline = std::env::var("HF_HUB_OFFLINE").is_ok_and(|text| text == "1");
+    if is_offline {
+        return Ok(fetch.find()?.path);
+    }
+    let progress = Progress::default();
+    let hub = Hub::from_env(None)?;
+    let running = fetch.run(&hub, &progress);
+    tokio::pin!(running);
+    let mut ticks = tokio::time::interval(SAY_EVERY);
+    let fetched = loop {
+        tokio::select! {
+            fetched = &mut running => break fetched,
+            _ = ticks.tick() => tracing::info!(model = %fetch.repo, "{}", progress.report()),
+        }
+    };
+    let fetched = match fetched {
+        Ok(fetched) => fetched,
+        // What is there serves also where the hub does not answer.
+        Err(error) if !error.is_final() => fetch.find().map_err(|_| error)?,
+        Err(error) => return Err(explained(error, args)),
+    };
+    tracing::info!(commit = %fetched.commit, path = %fetched.path.display(), "model fetched");
+    Ok(fetched.path)
+}
+
+/// The repository that is meant; nothing where a file or folder is.
+fn repository(args: &ModelArgs) -> Option<RepoName> {
+    if args.model_path.exists() {
+        return None;
+    }
+    args.model_path.to_str()?.parse().ok()
+}
+
+/// A path that was mistyped looks like a repository, too.
+fn explained(error: HubError, args: &ModelArgs) -> anyhow::Error {
+    let path = args.model_path.display();
+    let why = format!(
+        "--model-path {path}: there is no such file or folder, and the hub has no such model"
+    );
+    match error {
+        HubError::NoRepo { .. } => anyhow::Error::from(error).context(why),
+        other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about what a model path means.
+
+    use super::*;
+    use crate::args::Args;
+    use clap::Parser;
+
+    #[test]
+    fn only_what_is_no_file_here_names_a_repository() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let here = folder.path().display().to_string();
+        for (path, expected) in [
+            ("Qwen/Qwen3-8B", Some("Qwen/Qwen3-8B")),
+            ("./Qwen/Qwen3-8B", None),
+            ("/models/Qwen3-8B", None),
+            (here.as_str(), None),
+        ] {
+            let args = Args::try_parse_from(["pd-agent", "--model-path", path]).expect("arguments");
+            let found = repository(&args.model);
+            let found = found.as_ref().map(RepoName::as_str);
+            assert_eq!(found, expected, "{path}");
+        }
+    }
+}

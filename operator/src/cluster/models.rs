@@ -1,0 +1,190 @@
+//! Fetches a model from the hub before a worker is made that reads it: one pod per source, whose progress the status
+//! shows. A branch is resolved once: from then on the status says its commit.
+//!
+//! ```text
+//! no pod → made → it answers how far it is → it ended: its last words are the commit → the status says so → it goes
+//!            └ it failed: kubelet starts it again, and the status says its last words
+//! ```
+
+use super::apply::Writer;
+use super::error::ApplyError;
+use super::observe::Clients;
+use crate::controller::build::Resources;
+use crate::controller::build::fetch::{build_fetcher, claim_name, is_fetcher};
+use http::Method;
+use kube::ResourceExt;
+use pd_crds::PdDeployment;
+use pd_crds::model::HuggingFaceSource;
+use pd_crds::pod::Pod;
+use pd_crds::status::ModelStatus;
+use pd_crds::stuck::stuck;
+use pd_protocol::ports;
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest wait for how far a fetch is.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// How often that is asked.
+pub(super) const INTERVAL: Duration = Duration::from_secs(3);
+
+/// What a pod that fetches answers, in parts.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Progress {
+    bytes: i64,
+    total_bytes: i64,
+    text: String,
+}
+
+/// The last words of one that has ended well.
+#[derive(Deserialize)]
+struct Outcome {
+    commit: String,
+    bytes: i64,
+}
+
+/// How far the model is that a spec asks for; nothing where it is fetched from no hub.
+pub(super) async fn fetch(
+    writer: &Writer<'_>,
+    deployment: &PdDeployment,
+    resources: &Resources,
+) -> Result<Option<ModelStatus>, ApplyError> {
+    let Some(source) = &deployment.spec.model.source.hugging_face else {
+        remove_fetchers(writer, "").await?;
+        return Ok(None);
+    };
+    let mut model = status_of(source);
+    let status = writer.deployment.status.as_ref();
+    let before = status.and_then(|status| status.model.clone());
+    let before = before.filter(|before| is_of(before, &model));
+    if let Some(before) = before.as_ref().filter(|before| !before.commit.is_empty()) {
+        // It is known now, so that its pod may go.
+        remove_fetchers(writer, "").await?;
+        return Ok(Some(before.clone()));
+    }
+    if let Some(before) = before {
+        model = before;
+    }
+    let config = &writer.context.config;
+    let wanted = build_fetcher(deployment, source, &resources.prefill, config);
+    let name = wanted.name_any();
+    remove_fetchers(writer, &name).await?;
+    let pods = &writer.context.index.pods;
+    match pods.find(&writer.key(), &name) {
+        None => {
+            writer.create(&wanted, pods, |pod| pod).await?;
+            "its pod starts".clone_into(&mut model.message);
+        }
+        Some(pod) => observe(writer, &pod, &mut model).await?,
+    }
+    Ok(Some(model))
+}
+
+/// Takes in what the pod says; one that is of no use any more is deleted, so that the next reconcile makes another.
+async fn observe(
+    writer: &Writer<'_>,
+    pod: &Arc<Pod>,
+    model: &mut ModelStatus,
+) -> Result<(), ApplyError> {
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    match phase {
+        Some("Succeeded") => match outcome(pod) {
+            Some(outcome) => {
+                model.commit = outcome.commit;
+                (model.bytes, model.total_bytes) = (outcome.bytes, outcome.bytes);
+                model.message = format!("fetched {}", size(outcome.bytes));
+                return Ok(());
+            }
+            None => "its pod ended without a word; another is made".clone_into(&mut model.message),
+        },
+        Some("Failed") => "its pod was lost; another is made".clone_into(&mut model.message),
+        _ => {
+            if let Some(stuck) = stuck(pod) {
+                model.message = super::error::bounded(&stuck.message);
+            } else if let Some(progress) = ask(writer, pod).await {
+                (model.bytes, model.total_bytes) = (progress.bytes, progress.total_bytes);
+                model.message = format!("fetching: {}", progress.text);
+            }
+            return Ok(());
+        }
+    }
+    if pod.metadata.deletion_timestamp.is_none() {
+        writer.remove::<Pod>(&pod.name_any(), pod.uid()).await?;
+    }
+    Ok(())
+}
+
+/// How far a pod is; nothing where it does not say.
+async fn ask(writer: &Writer<'_>, pod: &Pod) -> Option<Progress> {
+    let ip = pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()?;
+    let url = format!("http://{}/progress", SocketAddr::new(ip, ports::HTTP));
+    let client = Clients::of(writer, None).http;
+    let answer = client.call(Method::GET, &url, None, ANSWER_LIMIT).await;
+    answer.ok()
+}
+
+fn outcome(pod: &Pod) -> Option<Outcome> {
+    let mut containers = pod.status.as_ref()?.container_statuses.iter().flatten();
+    let words = containers.find_map(|container| {
+        let ended = container.state.as_ref()?.terminated.as_ref()?;
+        ended.message.clone()
+    });
+    serde_json::from_str(&words?).ok()
+}
+
+/// Deletes pods that fetch for this deployment, but for one.
+async fn remove_fetchers(writer: &Writer<'_>, keep: &str) -> Result<(), ApplyError> {
+    for pod in writer.context.index.pods.of(&writer.key()) {
+        let name = pod.name_any();
+        let is_old = name != keep && is_fetcher(writer.deployment, &name);
+        if is_old && pod.metadata.deletion_timestamp.is_none() {
+            writer.remove::<Pod>(&name, pod.uid()).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The status of a source of which nothing is known yet.
+fn status_of(source: &HuggingFaceSource) -> ModelStatus {
+    ModelStatus {
+        repo: source.repo.clone(),
+        revision: source.revision().to_owned(),
+        file: source.file.clone().unwrap_or_default(),
+        claim_name: claim_name(source).to_owned(),
+        ..ModelStatus::default()
+    }
+}
+
+/// Whether a status is of another model than one before, and not only of how far it is.
+pub(super) fn is_other(before: Option<&ModelStatus>, now: Option<&ModelStatus>) -> bool {
+    match (before, now) {
+        (Some(before), Some(now)) => !is_of(before, now) || before.commit != now.commit,
+        (before, now) => before.is_some() != now.is_some(),
+    }
+}
+
+/// Whether two statuses are of one source.
+fn is_of(one: &ModelStatus, other: &ModelStatus) -> bool {
+    let ModelStatus {
+        repo,
+        revision,
+        file,
+        claim_name,
+        commit: _,
+        bytes: _,
+        total_bytes: _,
+        message: _,
+    } = one;
+    (repo, revision, file, claim_name)
+        == (&other.repo, &other.revision, &other.file, &other.claim_name)
+}
+
+fn size(bytes: i64) -> String {
+    format!("{:.1} GB", bytes as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests;

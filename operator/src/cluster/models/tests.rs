@@ -1,0 +1,202 @@
+//! Facts about models that are fetched.
+
+use crate::cluster::context::Context;
+use crate::cluster::fake::{FakeApi, mk_config, mk_deployment, reconciled};
+use pd_crds::PdDeployment;
+use pd_crds::model::{CachePvc, HuggingFaceSource, ModelCache, ModelSource};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const PODS: &str = "/api/v1/namespaces/ns/pods";
+const DEPLOYMENT: &str = "/apis/pdserve.io/v1alpha1/namespaces/ns/pddeployments/a";
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+const NEXT: &str = "fedcba9876543210fedcba9876543210fedcba98";
+
+fn mk_fetched(revision: &str) -> PdDeployment {
+    let mut deployment = mk_deployment("a", "ns");
+    deployment.spec.model.source = ModelSource {
+        hugging_face: Some(HuggingFaceSource {
+            repo: "Qwen/Qwen3-8B".to_owned(),
+            revision: Some(revision.to_owned()),
+            file: None,
+            endpoint: None,
+            token_secret_ref: None,
+            cache: Some(ModelCache {
+                pvc: CachePvc {
+                    claim_name: "models".to_owned(),
+                },
+            }),
+        }),
+        ..ModelSource::default()
+    };
+    deployment
+}
+
+/// Paths of the pods that fetch, and of all others.
+fn pods(api: &FakeApi) -> (Vec<String>, Vec<String>) {
+    let pods = api.stored(|object| object["kind"] == "Pod");
+    pods.into_iter()
+        .partition(|path| path.contains("/a-fetch-"))
+}
+
+/// Gives the one pod that fetches a status, as its node would.
+fn report_fetcher(api: &FakeApi, context: &Context, deployment: &PdDeployment, status: Value) {
+    let (fetchers, _) = pods(api);
+    let [path] = &fetchers[..] else {
+        panic!("{fetchers:?}");
+    };
+    let mut pod = api.find(path);
+    pod["status"] = status;
+    api.put(path, pod);
+    api.report_pods(context, deployment);
+}
+
+fn mk_succeeded(commit: &str) -> Value {
+    let words = json!({"commit": commit, "path": "/model", "bytes": 16_400_000_000_i64});
+    let ended = json!({"exitCode": 0, "message": words.to_string()});
+    json!({
+        "phase": "Succeeded",
+        "containerStatuses": [{"name": "fetch", "state": {"terminated": ended}}],
+    })
+}
+
+fn status(api: &FakeApi) -> Value {
+    api.find(DEPLOYMENT)["status"].clone()
+}
+
+fn condition(api: &FakeApi, name: &str) -> (String, String) {
+    let status = status(api);
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let found = conditions.find(|condition| condition["type"] == name);
+    let text = |field: &str| {
+        let value = found.and_then(|found| found[field].as_str());
+        value.unwrap_or_default().to_owned()
+    };
+    (text("status"), text("reason"))
+}
+
+/// The value of a worker's `--model-path`.
+fn model_path(pod: &Value) -> String {
+    let args = pod["spec"]["containers"][0]["args"].as_array();
+    let mut args = args.into_iter().flatten();
+    args.find(|arg| *arg == "--model-path").expect("a model");
+    args.next()
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[tokio::test]
+async fn workers_are_made_once_the_model_is_there() {
+    let api = FakeApi::default();
+    let context = Arc::new(api.context(mk_config()));
+    let deployment = mk_fetched("main");
+    reconciled(&api, &context, &deployment).await;
+    let (fetchers, workers) = pods(&api);
+    assert_eq!((fetchers.len(), workers.len()), (1, 0));
+    assert_eq!(status(&api)["summary"], "Its pod starts");
+    assert_eq!(
+        condition(&api, "Ready"),
+        ("False".into(), "FetchingModel".into())
+    );
+    assert_eq!(condition(&api, "SpecValid").0, "True");
+
+    // What it waits for is said in the words of the one who knows.
+    let words = "error: Qwen/Qwen3-8B is gated: accept its terms";
+    let waits = json!({
+        "phase": "Running",
+        "containerStatuses": [{
+            "name": "fetch",
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"exitCode": 2, "message": words}},
+        }],
+    });
+    report_fetcher(&api, &context, &deployment, waits);
+    reconciled(&api, &context, &deployment).await;
+    let said = status(&api)["summary"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(said.ends_with(words), "{said}");
+    assert_eq!(pods(&api).1.len(), 0);
+
+    report_fetcher(&api, &context, &deployment, mk_succeeded(COMMIT));
+    reconciled(&api, &context, &deployment).await;
+    let (fetchers, workers) = pods(&api);
+    assert_eq!(
+        (fetchers.len(), workers.len()),
+        (1, 2),
+        "its outcome is written first"
+    );
+    for worker in workers {
+        let pod = api.find(&worker);
+        let expected = format!("/model/models--Qwen--Qwen3-8B/snapshots/{COMMIT}");
+        assert_eq!(model_path(&pod), expected);
+        let claim = &pod["spec"]["volumes"][0]["persistentVolumeClaim"];
+        assert_eq!(
+            (&claim["claimName"], &claim["readOnly"]),
+            (&json!("models"), &json!(true))
+        );
+    }
+    assert_eq!(status(&api)["model"]["commit"], COMMIT);
+    assert_eq!(condition(&api, "ModelReady").0, "True");
+
+    reconciled(&api, &context, &deployment).await;
+    assert_eq!(
+        pods(&api).0,
+        Vec::<String>::new(),
+        "it is of no use any more"
+    );
+}
+
+#[tokio::test]
+async fn what_serves_stays_until_the_next_model_is_there() {
+    let api = FakeApi::default();
+    let context = Arc::new(api.context(mk_config()));
+    let mut deployment = mk_fetched("main");
+    reconciled(&api, &context, &deployment).await;
+    report_fetcher(&api, &context, &deployment, mk_succeeded(COMMIT));
+    reconciled(&api, &context, &deployment).await;
+    let revision = status(&api)["revision"]["update"].clone();
+    reconciled(&api, &context, &deployment).await;
+
+    deployment = mk_fetched("v2");
+    deployment.metadata.generation = Some(2);
+    deployment.metadata.resource_version = Some("2".to_owned());
+    reconciled(&api, &context, &deployment).await;
+    let (fetchers, workers) = pods(&api);
+    assert_eq!((fetchers.len(), workers.len()), (1, 2));
+    assert_eq!(status(&api)["revision"]["update"], revision);
+    assert_eq!(
+        condition(&api, "ModelReady"),
+        ("False".into(), "FetchingModel".into())
+    );
+    assert_eq!(
+        condition(&api, "Reconciling"),
+        ("True".into(), "FetchingModel".into())
+    );
+
+    report_fetcher(&api, &context, &deployment, mk_succeeded(NEXT));
+    reconciled(&api, &context, &deployment).await;
+    assert_ne!(status(&api)["revision"]["update"], revision);
+    assert_eq!(status(&api)["model"]["commit"], NEXT);
+}
+
+#[tokio::test]
+async fn a_pod_that_was_lost_is_made_again() {
+    let api = FakeApi::default();
+    let context = Arc::new(api.context(mk_config()));
+    let deployment = mk_fetched("main");
+    reconciled(&api, &context, &deployment).await;
+    let uid = |api: &FakeApi| {
+        let (fetchers, _) = pods(api);
+        let path = fetchers.first().cloned().unwrap_or_default();
+        api.find(&path)["metadata"]["uid"].clone()
+    };
+    let first = uid(&api);
+    report_fetcher(&api, &context, &deployment, json!({"phase": "Failed"}));
+    reconciled(&api, &context, &deployment).await;
+    api.report_pods(&context, &deployment);
+    reconciled(&api, &context, &deployment).await;
+    assert!(uid(&api).is_string() && uid(&api) != first, "{PODS}");
+}

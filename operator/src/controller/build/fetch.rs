@@ -1,0 +1,152 @@
+//! The pod that fetches a deployment's model to its volume. It holds no GPU, is started again until all is there, and
+//! ends with the commit in its last words.
+
+use super::component;
+use super::config::BuildConfig;
+use super::model;
+use super::placement;
+use super::pod;
+use super::pool::Pool;
+use super::revision;
+use k8s_openapi::api::core::v1::{
+    Container, EnvVar, PersistentVolumeClaimVolumeSource, Pod, PodSpec, ResourceRequirements,
+    Toleration, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::ResourceExt;
+use pd_crds::PdDeployment;
+use pd_crds::model::{CachePvc, HuggingFaceSource, ModelCache};
+use pd_crds::pool::GPU;
+use pd_protocol::ports;
+use std::collections::BTreeMap;
+
+/// Value of `app.kubernetes.io/component`: it has no role, so that nothing takes it for a worker.
+const COMPONENT: &str = "fetch";
+const CONTAINER: &str = "fetch";
+/// Where its outcome is read from.
+const LAST_WORDS: &str = "/dev/termination-log";
+/// The group of our image's user, which a new volume is given to.
+const GROUP: i64 = 65_532;
+const GRACE_SECONDS: i64 = 10;
+
+/// Whether a pod of this name fetches for a deployment.
+pub(crate) fn is_fetcher(deployment: &PdDeployment, pod: &str) -> bool {
+    pod.starts_with(&format!("{}-{COMPONENT}-", deployment.name_any()))
+}
+
+/// The pod for a source. It goes where prefill's workers may go: a volume that is made for it is made near them.
+pub(crate) fn build_fetcher(
+    deployment: &PdDeployment,
+    source: &HuggingFaceSource,
+    beside: &Pool,
+    config: &BuildConfig,
+) -> Pod {
+    let digest = revision::of_fetch(source);
+    let name = format!("{}-{COMPONENT}-{digest}", deployment.name_any());
+    let metadata = component::owned(deployment, COMPONENT, name);
+    let mut spec = PodSpec {
+        containers: vec![build_container(source, config)],
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        image_pull_secrets: pod::pull_secrets(deployment),
+        restart_policy: Some("OnFailure".to_owned()),
+        security_context: Some(pod::pod_security_context()),
+        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        volumes: Some(vec![Volume {
+            name: model::VOLUME.to_owned(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: claim_name(source).to_owned(),
+                read_only: None,
+            }),
+            ..Volume::default()
+        }]),
+        ..PodSpec::default()
+    };
+    let context = spec.security_context.get_or_insert_default();
+    context.fs_group = Some(GROUP);
+    // A volume of terabytes is not walked each time.
+    context.fs_group_change_policy = Some("OnRootMismatch".to_owned());
+    place(&mut spec, beside);
+    Pod {
+        metadata,
+        spec: Some(spec),
+        status: None,
+    }
+}
+
+/// The claim of a source's volume; empty where it names none, which validation refuses.
+pub(crate) fn claim_name(source: &HuggingFaceSource) -> &str {
+    let cache = source.cache.as_ref();
+    cache.map_or(
+        "",
+        |ModelCache {
+             pvc: CachePvc { claim_name },
+         }| claim_name,
+    )
+}
+
+fn build_container(source: &HuggingFaceSource, config: &BuildConfig) -> Container {
+    let port = ports::HTTP;
+    let mut args = vec![source.repo.clone()];
+    let mut flag = |name: &str, value: &str| args.extend([format!("--{name}"), value.to_owned()]);
+    flag("revision", source.revision());
+    if let Some(file) = &source.file {
+        flag("file", file);
+    }
+    flag("cache-dir", model::MOUNT);
+    flag("host", pod::POD_IP_ARG);
+    flag("port", &port.to_string());
+    flag("result", LAST_WORDS);
+    Container {
+        name: CONTAINER.to_owned(),
+        image: Some(config.image.clone()),
+        command: Some(vec!["pd-fetch".to_owned()]),
+        args: Some(args),
+        env: Some(env(source)),
+        ports: Some(vec![pod::port(pod::PORT_HTTP, i32::from(port))]),
+        resources: Some(ResourceRequirements {
+            requests: Some(BTreeMap::from([
+                ("cpu".to_owned(), Quantity("500m".to_owned())),
+                ("memory".to_owned(), Quantity("128Mi".to_owned())),
+            ])),
+            ..ResourceRequirements::default()
+        }),
+        volume_mounts: Some(vec![VolumeMount {
+            name: model::VOLUME.to_owned(),
+            mount_path: model::MOUNT.to_owned(),
+            ..VolumeMount::default()
+        }]),
+        security_context: Some(pod::security_context()),
+        termination_message_policy: Some(pod::LAST_WORDS.to_owned()),
+        ..Container::default()
+    }
+}
+
+fn env(source: &HuggingFaceSource) -> Vec<EnvVar> {
+    let mut env = pod::identity_env();
+    if let Some(endpoint) = &source.endpoint {
+        env.push(pod::value_env("HF_ENDPOINT", endpoint));
+    }
+    if let Some(token) = &source.token_secret_ref {
+        env.push(pod::secret_env("HF_TOKEN", token.name.clone(), &token.key));
+    }
+    env
+}
+
+fn place(spec: &mut PodSpec, beside: &Pool) {
+    placement::keep_to_our_architecture(spec, None);
+    let Some(template) = beside.template_spec() else {
+        return;
+    };
+    let selector = spec.node_selector.get_or_insert_default();
+    selector.extend(template.node_selector.clone().unwrap_or_default());
+    spec.affinity.clone_from(&template.affinity);
+    let mut tolerations = template.tolerations.clone().unwrap_or_default();
+    // Clusters of nothing but GPU nodes have this taint on each, which only those that ask for GPUs tolerate of themselves.
+    tolerations.push(Toleration {
+        key: Some(GPU.to_owned()),
+        operator: Some("Exists".to_owned()),
+        ..Toleration::default()
+    });
+    spec.tolerations = Some(tolerations);
+}

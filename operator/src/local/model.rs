@@ -1,0 +1,76 @@
+//! A model of the hub on this machine: fetched to the user's own cache before anything starts, and found there from then
+//! on. What runs is not held up by a fetch: an edit that names another model is refused until that is there.
+
+use super::console::Console;
+use super::target::TargetError;
+use crate::controller::dereference::{self, Dereferenced, HostModel};
+use pd_crds::model::{HostPathSource, HuggingFaceSource};
+use pd_hub::{Cache, Fetch, Hub, HubError, Progress};
+use std::path::Path;
+use std::time::Duration;
+
+/// How often it is said how far it is.
+const SAY_EVERY: Duration = Duration::from_secs(2);
+/// Files that are fetched at once.
+const CONNECTIONS: usize = 8;
+
+/// Fetches the model that a file names, if it names one of the hub.
+pub(super) async fn fetch(file: &Path, console: Console) -> Result<(), TargetError> {
+    let deployment = dereference::file(file, None)?.deployment;
+    let Some(source) = &deployment.spec.model.source.hugging_face else {
+        return Ok(());
+    };
+    let failed = |source| TargetError::Model {
+        file: file.to_owned(),
+        source,
+    };
+    let fetch = fetch_of(source).map_err(failed)?;
+    if std::env::var("HF_HUB_OFFLINE").is_ok_and(|text| text == "1") {
+        return Ok(());
+    }
+    // There are no Secrets here: the token is the user's own.
+    let hub = Hub::from_env(source.endpoint.as_deref()).map_err(failed)?;
+    let progress = Progress::default();
+    let running = fetch.run(&hub, &progress);
+    tokio::pin!(running);
+    let mut ticks = tokio::time::interval(SAY_EVERY);
+    // The first is at once, and most often all is there.
+    ticks.tick().await;
+    loop {
+        tokio::select! {
+            fetched = &mut running => return match fetched {
+                // What is there serves also where the hub does not answer.
+                Err(error) if error.is_final() || fetch.find().is_err() => Err(failed(error)),
+                Ok(_) | Err(_) => Ok(()),
+            },
+            _ = ticks.tick() => {
+                console.progress(&format!("{}: {}", fetch.repo, progress.report()));
+            }
+        }
+    }
+}
+
+/// Puts the folder of a fetched model in the place of its repository.
+pub(super) fn place(dereferenced: &mut Dereferenced) -> Result<(), HubError> {
+    let source = &mut dereferenced.deployment.spec.model.source;
+    let Some(repository) = &source.hugging_face else {
+        return Ok(());
+    };
+    let path = fetch_of(repository)?.find()?.path;
+    source.hugging_face = None;
+    source.host_path = Some(HostPathSource {
+        path: path.display().to_string(),
+    });
+    dereferenced.host_model = Some(HostModel { path, exists: true });
+    Ok(())
+}
+
+fn fetch_of(source: &HuggingFaceSource) -> Result<Fetch, HubError> {
+    Ok(Fetch {
+        repo: source.repo.parse()?,
+        revision: source.revision().to_owned(),
+        file: source.file.clone(),
+        cache: Cache::from_env()?,
+        connections: CONNECTIONS,
+    })
+}
