@@ -110,6 +110,17 @@ impl HuggingFaceSource {
     pub fn revision(&self) -> &str {
         self.revision.as_deref().unwrap_or(MAIN)
     }
+
+    /// The claim of the volume; empty where none is named, which a cluster refuses.
+    pub fn claim_name(&self) -> &str {
+        let cache = self.cache.as_ref();
+        cache.map_or(
+            "",
+            |ModelCache {
+                 pvc: CachePvc { claim_name },
+             }| claim_name,
+        )
+    }
 }
 
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]

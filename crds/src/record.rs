@@ -1,8 +1,9 @@
 //! Records of revisions: the parts of a spec that pods are made of, as the user wrote them. The
 //! operator keeps them as the data of `ControllerRevision`s, to be gone back to.
 
-use crate::pd_deployment::PdDeploymentSpec;
+use crate::pd_deployment::{PdDeployment, PdDeploymentSpec};
 use crate::pool::PoolSpec;
+use crate::status::ModelStatus;
 use serde_json::{Value, json};
 
 /// Fields of a pool that change its size, and are in no revision.
@@ -30,6 +31,20 @@ pub fn recorded(spec: &PdDeploymentSpec) -> Value {
         parts[PULL_SECRETS] = json!(spec.image_pull_secrets);
     }
     json!({"spec": parts})
+}
+
+/// A spec as it is carried out: a branch of a model's repository is the commit that it was resolved to.
+pub fn resolved(deployment: &PdDeployment) -> PdDeploymentSpec {
+    let mut spec = deployment.spec.clone();
+    let status = deployment.status.as_ref();
+    let model = status.and_then(|status| status.model.as_ref());
+    if let (Some(source), Some(model)) = (&mut spec.model.source.hugging_face, model)
+        && model.is_fetched()
+        && model.is_of_source(&ModelStatus::of(source))
+    {
+        source.revision = Some(model.commit.clone());
+    }
+    spec
 }
 
 /// `spec` with the recorded parts in place of its own; sizes and all else stay. Nothing if `record`

@@ -1,5 +1,6 @@
 //! Status of a `PDDeployment`: what the operator saw and did.
 
+use crate::model::HuggingFaceSource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -125,6 +126,42 @@ pub struct RevisionStatus {
     /// Revision that the spec asks for; equal to `current` when no rollout is under way.
     #[serde(default)]
     pub update: String,
+}
+
+// === impl ModelStatus ===
+
+impl ModelStatus {
+    /// The status of a source of which nothing is known yet.
+    pub fn of(source: &HuggingFaceSource) -> Self {
+        Self {
+            repo: source.repo.clone(),
+            revision: source.revision().to_owned(),
+            file: source.file.clone().unwrap_or_default(),
+            claim_name: source.claim_name().to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether two are of one source.
+    pub fn is_of_source(&self, other: &Self) -> bool {
+        let Self {
+            repo,
+            revision,
+            file,
+            claim_name,
+            commit: _,
+            bytes: _,
+            total_bytes: _,
+            message: _,
+        } = self;
+        let theirs = [&other.repo, &other.revision, &other.file, &other.claim_name];
+        [repo, revision, file, claim_name] == theirs
+    }
+
+    /// Whether all of it is there.
+    pub fn is_fetched(&self) -> bool {
+        !self.commit.is_empty()
+    }
 }
 
 /// One decision of the autoscaler.

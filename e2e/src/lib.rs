@@ -7,6 +7,7 @@ pub mod binaries;
 pub mod certs;
 pub mod client;
 pub mod docs;
+pub mod engines;
 pub mod fleet;
 #[cfg(feature = "kube")]
 pub mod kube;

@@ -73,3 +73,25 @@ fn what_is_no_record_restores_nothing() {
     assert_eq!(restored(&spec, &json!({})), None);
     assert_eq!(restored(&spec, &json!({"spec": {"model": {}}})), None);
 }
+
+#[test]
+fn a_branch_that_is_resolved_is_its_commit() {
+    let source = json!({"repo": "a/b", "cache": {"pvc": {"claimName": "models"}}});
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    let model = |repo: &str, commit: &str| json!({"repo": repo, "revision": "main", "claimName": "models", "commit": commit});
+    for (model, expected) in [
+        (model("a/b", commit), Some(commit)),
+        (model("a/b", ""), None),
+        (model("a/other", commit), None),
+    ] {
+        let object = json!({
+            "apiVersion": "pdserve.io/v1alpha1", "kind": "PDDeployment", "metadata": {"name": "a"},
+            "spec": {"model": {"source": {"huggingFace": source}}, "pools": {"prefill": {}, "decode": {}}},
+            "status": {"model": model},
+        });
+        let deployment: PdDeployment = serde_json::from_value(object).expect("a deployment");
+        let spec = resolved(&deployment);
+        let revision = spec.model.source.hugging_face.and_then(|is| is.revision);
+        assert_eq!(revision.as_deref(), expected);
+    }
+}

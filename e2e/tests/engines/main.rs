@@ -1,11 +1,10 @@
 //! One suite over the engines that a `PDDeployment` can name, each as its own processes under `pd-operator local`;
 //! `make e2e-engines` installs what they need and runs it.
 
-mod engine;
 mod scaling;
 mod suite;
 
-use engine::Engine;
+use pd_e2e::engines::Engine;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pdserve() -> anyhow::Result<()> {

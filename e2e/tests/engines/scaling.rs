@@ -1,8 +1,8 @@
 //! The autoscaler by what real engines say of themselves: long prompts make prefill grow, then long answers decode.
 
-use crate::engine::{Engine, MODEL};
 use anyhow::{Context, Result, ensure};
 use pd_e2e::client::Client;
+use pd_e2e::engines::{Engine, MODEL};
 use pd_e2e::local::Local;
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! What holds for every engine: the answers of one process come from a pair, and if a worker is killed or freezes, every
 //! request ends.
 
-use crate::engine::{Engine, MODEL};
 use anyhow::{Context, Result, bail, ensure};
 use pd_e2e::address;
 use pd_e2e::client::Client;
+use pd_e2e::engines::{Engine, MODEL};
 use pd_e2e::fleet::eventually;
 use pd_e2e::local::Local;
 use rustix::process::{Pid, Signal, kill_process_group};

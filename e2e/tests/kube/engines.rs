@@ -1,11 +1,18 @@
-//! The real vLLM in pods: a deployment comes, is rolled, grows and shrinks under streams, and nothing of them is lost. The
-//! folder of `make e2e-engines` (PDSERVE_ENGINES) has the engine; pods see it, and the Python of this machine, by hostPath.
+//! The real SGLang and the real vLLM in pods: a model is fetched by its name, a deployment comes, is rolled, grows, shrinks and
+//! loses a node under streams, and nothing of them is lost. The folder of `make e2e-engines` (PDSERVE_ENGINES) has the engines;
+//! pods see it, and the Python of this machine, by hostPath.
 
+use crate::plugin::Person;
+use crate::stand::hub::{CLAIM, ENDPOINT, Hub};
 use crate::stand::{Site, Stand};
 use anyhow::{Context, Result, bail, ensure};
+use pd_e2e::binaries::workspace;
 use pd_e2e::client::Client;
+use pd_e2e::engines::{self, Engine};
 use pd_e2e::fleet::eventually;
+use pd_protocol::labels::{HEADER_DECODE, HEADER_PREFILL};
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +25,10 @@ const TOKENS: u32 = 500;
 /// Two engines start beside two that serve, on two cores.
 const SETTLED_WITHIN: Duration = Duration::from_secs(480);
 /// A stream that has begun has ended by then.
-const STREAM_WITHIN: Duration = Duration::from_secs(180);
+const STREAM_WITHIN: Duration = Duration::from_secs(240);
+/// A fetch of 269 MB in several files takes some ten seconds.
+const BYTES_PER_SECOND: u32 = 25_000_000;
+const REPO: &str = "HuggingFaceTB/SmolLM2-135M-Instruct";
 /// What of this machine the engine's Python needs.
 const HOST_FOLDERS: [(&str, &str); 4] = [
     ("/usr", "/usr"),
@@ -27,25 +37,66 @@ const HOST_FOLDERS: [(&str, &str); 4] = [
     ("/usr/lib64", "/lib64"),
 ];
 
-#[tokio::test]
+/// What is done to a deployment under streams.
+enum Step {
+    /// An argument of the engine, or the size of its pages: workers before and after are not to be paired.
+    Edit(Value),
+    Scale(u32),
+    /// Of the node that the hub is not on.
+    DrainNode,
+    /// Back to what was before the edit.
+    Undo,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn vllm_in_pods_is_rolled_and_scaled_under_streams() -> Result<()> {
-    let folder = std::env::var("PDSERVE_ENGINES");
-    let Ok(folder) = folder.map(PathBuf::from) else {
+    let edit = json!({"engine": {"args": [
+        {"name": "dtype", "value": "float32"},
+        {"name": "enforce-eager"},
+        {"name": "max-model-len", "value": "2048"},
+        {"name": "max-num-seqs", "value": "32"},
+    ]}});
+    let steps = [Step::Edit(edit), Step::Scale(2), Step::Scale(1)];
+    in_pods(Engine::vllm, "vllm", &steps).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sglang_in_pods_is_rolled_and_scaled_and_loses_a_node_under_streams() -> Result<()> {
+    let edit = json!({"kv": {"pageSize": 32}});
+    let steps = [
+        Step::Edit(edit),
+        Step::Scale(2),
+        Step::Scale(1),
+        Step::DrainNode,
+        Step::Undo,
+    ];
+    in_pods(Engine::sglang, "sglang", &steps).await
+}
+
+async fn in_pods(engine: fn() -> Result<Engine>, venv: &str, steps: &[Step]) -> Result<()> {
+    if std::env::var_os("PDSERVE_ENGINES").is_none() {
         eprintln!("NOT RUN: PDSERVE_ENGINES names no folder of `make e2e-engines`");
         return Ok(());
-    };
+    }
+    let mut hub = Hub::new(BYTES_PER_SECOND)?;
+    let model = engines::model()?;
+    hub.repos.push(format!("{REPO}={}", model.display()));
+    hub.folders.push(model);
     let site = Site {
         settings: vec!["overrides.privileged=true".to_owned()],
         ..Site::default()
     };
+    let deployment = deployment(&engine()?, venv)?;
     let mut stand = Stand::installed(&site).await?;
-    let result = lives(&mut stand, &folder).await;
+    let result = lives(&mut stand, &hub, &deployment, steps).await;
     stand.end(result)
 }
 
-async fn lives(stand: &mut Stand, folder: &Path) -> Result<()> {
+async fn lives(stand: &mut Stand, hub: &Hub, deployment: &Value, steps: &[Step]) -> Result<()> {
+    hub.apply(stand)?;
     let began = Instant::now();
-    stand.apply(&deployment(folder)?)?;
+    stand.apply(deployment)?;
+    fetched(stand).await?;
     settled(stand, 1).await?;
     stand.find_service()?;
     let at = began.elapsed().as_secs_f64();
@@ -56,66 +107,140 @@ async fn lives(stand: &mut Stand, folder: &Path) -> Result<()> {
     let url = format!("{}/v1/chat/completions", stand.url);
     let mut known = Vec::new();
     for nr in 0..STREAMS {
-        known.push(stream(&url, nr).await?);
+        known.push(stream(&url, nr).await?.text);
     }
     let load = Load::start(&url, known);
-    let steps: [(&str, Value, u32); 3] = [
-        ("an argument of the engine is edited", argument("32"), 1),
-        ("scaled 1 -> 2", replicas(2), 2),
-        ("scaled 2 -> 1", replicas(1), 1),
-    ];
-    for (what, patch, count) in steps {
-        let before = load.ended();
-        let step = Instant::now();
-        stand.edit(&patch)?;
+    let (mut revisions, mut count) = (BTreeMap::new(), 1);
+    for step in steps {
+        note_revisions(stand, &mut revisions)?;
+        let (before, began) = (load.ended(), Instant::now());
+        let what = take(stand, step, &mut count).await?;
+        note_revisions(stand, &mut revisions)?;
         settled(stand, count).await?;
-        let (took, whole) = (step.elapsed().as_secs_f64(), load.ended() - before);
+        note_revisions(stand, &mut revisions)?;
+        let (took, whole) = (began.elapsed().as_secs_f64(), load.ended() - before);
         eprintln!(
             "{took:.0} s: {what}: {whole} streams ended whole meanwhile, {STREAMS} open\n{}",
             stand.kubectl("get pdd")?
         );
         load.check()?;
     }
-    load.stop().await?;
+    let pairs = load.stop().await?;
+    are_unmixed(&pairs, &revisions)?;
+    let name = &deployment["metadata"]["name"];
+    ensure!(name == "smollm2", "{name}");
     stand.kubectl("delete pdd smollm2 --wait=true --timeout=120s")?;
     Ok(())
 }
 
-fn replicas(count: u32) -> Value {
-    let pool = json!({"replicas": count});
-    json!({"spec": {"pools": {"prefill": pool, "decode": pool}}})
+/// Says how far the fetch is, until workers are made.
+async fn fetched(stand: &Stand) -> Result<()> {
+    eventually(SETTLED_WITHIN, || async {
+        if stand.workers("prefill")?.is_empty() {
+            eprintln!("Status: {}", stand.said()?);
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            bail!("no worker is made yet");
+        }
+        Ok(())
+    })
+    .await
 }
 
-fn argument(sequences: &str) -> Value {
-    let mut args = args();
-    args.push(json!({"name": "max-num-seqs", "value": sequences}));
-    json!({"spec": {"engine": {"args": args}}})
+async fn take(stand: &Stand, step: &Step, count: &mut u32) -> Result<String> {
+    Ok(match step {
+        Step::Edit(spec) => {
+            stand.edit(&json!({"spec": spec}))?;
+            format!("an edit of {spec}")
+        }
+        Step::Scale(replicas) => {
+            let pool = json!({"replicas": replicas});
+            stand.edit(&json!({"spec": {"pools": {"prefill": pool, "decode": pool}}}))?;
+            let before = std::mem::replace(count, *replicas);
+            format!("scaled {before} -> {replicas}")
+        }
+        Step::DrainNode => {
+            // The streams go on in threads of their own.
+            stand.kubectl(
+                "drain node-1 --ignore-daemonsets --delete-emptydir-data --timeout=420s",
+            )?;
+            stand.kubectl("uncordon node-1")?;
+            "node-1 was drained".to_owned()
+        }
+        Step::Undo => {
+            Person::new(stand).await?.pd("rollout undo smollm2")?;
+            "the edit was undone".to_owned()
+        }
+    })
 }
 
-fn args() -> Vec<Value> {
-    vec![
-        json!({"name": "dtype", "value": "float32"}),
-        json!({"name": "enforce-eager"}),
-        json!({"name": "max-model-len", "value": "2048"}),
-    ]
+/// Of every pod that there was, its revision.
+fn note_revisions(stand: &Stand, revisions: &mut BTreeMap<String, String>) -> Result<()> {
+    let pods = stand.json("get pods")?;
+    for pod in pods["items"].as_array().into_iter().flatten() {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let revision = text(&pod["metadata"]["labels"]["pdserve.io/revision"]);
+        revisions.insert(text(&pod["metadata"]["name"]), revision);
+    }
+    Ok(())
 }
 
-fn deployment(folder: &Path) -> Result<Value> {
-    let env = [
-        ("PATH", "/usr/local/bin:/usr/bin:/bin".to_owned()),
-        ("LD_LIBRARY_PATH", folder.join("lib").display().to_string()),
-        ("VLLM_CPU_KVCACHE_SPACE", "1".to_owned()),
-        ("VLLM_CPU_OMP_THREADS_BIND", "nobind".to_owned()),
-        ("OMP_NUM_THREADS", "1".to_owned()),
-        ("UCX_TLS", "tcp,self,sm".to_owned()),
-        ("VLLM_NO_USAGE_STATS", "1".to_owned()),
-        ("HF_HUB_OFFLINE", "1".to_owned()),
-    ];
-    let env = env.map(|(name, value)| json!({"name": name, "value": value}));
-    let engines = folder.display().to_string();
-    let python = python_home(folder)?;
+/// No prefill of one revision answered with a decode of another. Roles have revisions of their own, so those that were
+/// paired most belong together.
+fn are_unmixed(
+    pairs: &BTreeMap<(String, String), usize>,
+    revisions: &BTreeMap<String, String>,
+) -> Result<()> {
+    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for ((prefill, decode), count) in pairs {
+        let of = |pod: &String| revisions.get(pod).map(String::as_str);
+        let pair = of(prefill).zip(of(decode));
+        let pair = pair.with_context(|| format!("{prefill} or {decode} was never seen"))?;
+        *counts.entry(pair).or_default() += count;
+    }
+    let once = |of: fn(&(&str, &str)) -> String| {
+        let seen: BTreeSet<String> = counts.keys().map(of).collect();
+        seen.len() == counts.len()
+    };
+    eprintln!("answers by (revision of prefill, revision of decode): {counts:?}");
+    ensure!(
+        once(|(prefill, _)| (*prefill).to_owned()) && once(|(_, decode)| (*decode).to_owned()),
+        "revisions were mixed"
+    );
+    Ok(())
+}
+
+/// An engine of this machine in pods, its model by name.
+fn deployment(engine: &Engine, venv: &str) -> Result<Value> {
+    let mut object = engine.deployment()?;
+    object["metadata"]["name"] = json!("smollm2");
+    let spec = &mut object["spec"];
+    spec["model"]["source"] = json!({"huggingFace": {
+        "repo": REPO, "endpoint": ENDPOINT, "cache": {"pvc": {"claimName": CLAIM}},
+    }});
+    spec["engine"]["image"] = json!(format!("pdserve:{}", env!("CARGO_PKG_VERSION")));
+    spec["router"] = json!({"replicas": 1});
+    spec["drain"] = json!({"timeoutSeconds": 240});
+    let template = template(engine, venv)?;
+    for role in ["prefill", "decode"] {
+        spec["pools"][role]["podTemplate"] = template.clone();
+    }
+    Ok(object)
+}
+
+/// The folders of this machine that its Python reads, and its environment.
+fn template(engine: &Engine, venv: &str) -> Result<Value> {
+    let folder = engines::folder()?;
+    let path = ("PATH", "/usr/local/bin:/usr/bin:/bin");
+    let env = engine.env().chain([path]);
+    let env: Vec<Value> = env
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
+    let display = |path: PathBuf| path.display().to_string();
+    let engines = display(folder.clone());
+    let python = python_home(&folder.join(venv))?;
+    let ours = display(workspace().join("e2e/engines"));
     let mut folders: Vec<(&str, &str)> = HOST_FOLDERS.to_vec();
-    folders.push((&engines, &engines));
+    folders.extend([(engines.as_str(), engines.as_str()), (&ours, &ours)]);
     if !python.starts_with("/usr") {
         folders.push((&python, &python));
     }
@@ -129,35 +254,15 @@ fn deployment(folder: &Path) -> Result<Value> {
     let mounts =
         named().map(|(name, (_, path))| json!({"name": name, "mountPath": path, "readOnly": true}));
     let (volumes, mounts): (Vec<Value>, Vec<Value>) = (volumes.collect(), mounts.collect());
-    let template = json!({"spec": {
+    Ok(json!({"spec": {
         "containers": [{"name": "agent", "env": env, "volumeMounts": mounts}],
         "volumes": volumes,
-    }});
-    let pool = json!({"replicas": 1, "podTemplate": template});
-    let python = folder.join("vllm/bin/python").display().to_string();
-    Ok(json!({
-        "apiVersion": "pdserve.io/v1alpha1",
-        "kind": "PDDeployment",
-        "metadata": {"name": "smollm2"},
-        "spec": {
-            "model": {"servedModelName": "smollm2", "source": {"hostPath": {"path": folder.join("smollm2")}}},
-            "engine": {
-                "kind": "vllm",
-                "image": format!("pdserve:{}", env!("CARGO_PKG_VERSION")),
-                "command": [python, "-m", "vllm.entrypoints.openai.api_server"],
-                "args": args(),
-            },
-            "security": {"peers": "Plain"},
-            "pools": {"prefill": pool, "decode": pool},
-            "router": {"replicas": 1},
-            "drain": {"timeoutSeconds": 240},
-        },
-    }))
+    }}))
 }
 
-/// Where the Python is installed that the environment was made with.
-fn python_home(folder: &Path) -> Result<String> {
-    let file = folder.join("vllm/pyvenv.cfg");
+/// Where the Python is installed that an environment was made with.
+fn python_home(venv: &Path) -> Result<String> {
+    let file = venv.join("pyvenv.cfg");
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let home = text.lines().find_map(|line| line.strip_prefix("home = "));
     let home = Path::new(home.context("a home in pyvenv.cfg")?).parent();
@@ -171,14 +276,30 @@ async fn settled(stand: &Stand, count: u32) -> Result<()> {
     whole.await.with_context(|| stand.story())
 }
 
+/// A whole answer, and the workers that it came from.
+struct Said {
+    text: String,
+    pair: (String, String),
+}
+
 /// One greedy answer, streamed to its end.
-async fn stream(url: &str, nr: usize) -> Result<String> {
+async fn stream(url: &str, nr: usize) -> Result<Said> {
     let request = json!({
         "model": "smollm2", "stream": true, "temperature": 0, "max_tokens": TOKENS, "ignore_eos": true,
         "messages": [{"role": "user", "content": format!("Count from {} on.", nr * 100)}],
     });
     let answer = async {
         let mut events = Client::new().stream(url, &request).await?;
+        let worker = |name: &str| {
+            let value = events
+                .headers
+                .get(name)
+                .and_then(|value| value.to_str().ok());
+            value
+                .map(str::to_owned)
+                .with_context(|| format!("no {name}"))
+        };
+        let pair = (worker(HEADER_PREFILL)?, worker(HEADER_DECODE)?);
         let (mut said, mut has_ended) = (String::new(), false);
         while let Some(event) = events.next().await? {
             if event == "[DONE]" {
@@ -194,7 +315,7 @@ async fn stream(url: &str, nr: usize) -> Result<String> {
             );
         }
         ensure!(has_ended, "cut after {} bytes", said.len());
-        Ok(said)
+        Ok(Said { text: said, pair })
     };
     tokio::time::timeout(STREAM_WITHIN, answer)
         .await
@@ -207,6 +328,8 @@ struct Load {
     ends: Arc<AtomicBool>,
     ended: Arc<AtomicUsize>,
     failures: Arc<parking_lot::Mutex<Vec<String>>>,
+    /// How often each pair of workers answered.
+    pairs: Arc<parking_lot::Mutex<BTreeMap<(String, String), usize>>>,
 }
 
 // === impl Load ===
@@ -218,18 +341,23 @@ impl Load {
             ends: Arc::default(),
             ended: Arc::default(),
             failures: Arc::default(),
+            pairs: Arc::default(),
         };
         let mut load = load;
         for (nr, wanted) in known.into_iter().enumerate() {
             let (url, ends) = (url.to_owned(), Arc::clone(&load.ends));
             let (ended, failures) = (Arc::clone(&load.ended), Arc::clone(&load.failures));
+            let pairs = Arc::clone(&load.pairs);
             load.streams.spawn(async move {
                 while !ends.load(Ordering::Relaxed) {
                     match stream(&url, nr).await {
-                        Ok(said) if said == wanted => drop(ended.fetch_add(1, Ordering::Relaxed)),
+                        Ok(said) if said.text == wanted => {
+                            *pairs.lock().entry(said.pair).or_default() += 1;
+                            ended.fetch_add(1, Ordering::Relaxed);
+                        }
                         Ok(said) => failures
                             .lock()
-                            .push(format!("{said:?} instead of {wanted:?}")),
+                            .push(format!("{:?} instead of {wanted:?}", said.text)),
                         Err(error) => failures.lock().push(format!("{error:#}")),
                     }
                 }
@@ -253,7 +381,7 @@ impl Load {
         Ok(())
     }
 
-    async fn stop(mut self) -> Result<()> {
+    async fn stop(mut self) -> Result<BTreeMap<(String, String), usize>> {
         self.ends.store(true, Ordering::Relaxed);
         while let Some(ended) = self.streams.join_next().await {
             ended??;
@@ -263,6 +391,8 @@ impl Load {
         if whole == 0 {
             bail!("no stream has ended");
         }
-        self.check()
+        self.check()?;
+        let pairs = self.pairs.lock();
+        Ok(pairs.clone())
     }
 }

@@ -2,70 +2,47 @@
 //! on with after a crash, replaced under traffic, and gone back to.
 
 use crate::plugin::Person;
+use crate::stand::hub::{CLAIM, ENDPOINT, Hub};
 use crate::stand::{Site, Stand, chat, deployment};
-use anyhow::{Context, Result, ensure};
-use pd_e2e::binaries::{binary, smollm2};
+use anyhow::{Result, ensure};
+use pd_e2e::binaries::smollm2;
 use pd_e2e::fleet::eventually;
 use serde_json::{Value, json};
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::time::Duration;
-use tempfile::TempDir;
 
 const REPO: &str = "HuggingFaceTB/SmolLM2-135M-Instruct-GGUF";
 const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 const TOKEN: &str = "hf_of_the_gated_model";
 /// So slow that a fetch of 98 MB takes 16 s.
-const BYTES_PER_SECOND: &str = "6000000";
+const BYTES_PER_SECOND: u32 = 6_000_000;
 const SOON: Duration = Duration::from_secs(90);
 const SETTLED: Duration = Duration::from_secs(180);
 
-/// Folders of this machine that both nodes see.
-struct Folders {
-    root: TempDir,
-}
-
-// === impl Folders ===
-
-impl Folders {
-    /// Two branches of a repository, whose weights are the same, and an empty volume.
-    fn make() -> Result<Self> {
-        let root = tempfile::tempdir()?;
-        fs::set_permissions(root.path(), Permissions::from_mode(0o755))?;
-        for branch in ["main", "v2"] {
-            let folder = root.path().join(branch);
-            fs::create_dir(&folder)?;
-            fs::write(folder.join("README.md"), branch)?;
-            symlink(smollm2(), folder.join(FILE))?;
-        }
-        let cache = root.path().join("cache");
-        fs::create_dir(&cache)?;
-        // A volume of this kind is not given to a pod's group.
-        fs::set_permissions(&cache, Permissions::from_mode(0o777))?;
-        Ok(Self { root })
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.root.path().join(name)
-    }
-}
-
 #[tokio::test]
 async fn a_model_by_its_name_is_fetched_once_and_replaced_under_traffic() -> Result<()> {
-    let folders = Folders::make()?;
+    let mut hub = Hub::new(BYTES_PER_SECOND)?;
+    hub.token = Some(TOKEN);
+    let weights = smollm2();
+    hub.folders.extend(weights.parent().map(Path::to_owned));
+    // Two branches of a repository, whose weights are the same.
+    for branch in ["main", "v2"] {
+        let folder = hub.root().join(branch);
+        fs::create_dir(&folder)?;
+        fs::write(folder.join("README.md"), branch)?;
+        symlink(&weights, folder.join(FILE))?;
+        hub.repos
+            .push(format!("{REPO}@{branch}={}", folder.display()));
+    }
     let mut stand = Stand::installed(&Site::default()).await?;
-    let result = lives(&mut stand, &folders).await;
+    let result = lives(&mut stand, &hub).await;
     stand.end(result)
 }
 
-async fn lives(stand: &mut Stand, folders: &Folders) -> Result<()> {
-    stand.apply(&hub(folders)?)?;
-    stand.apply(&hub_service())?;
-    for object in volume(&folders.path("cache")) {
-        stand.apply(&object)?;
-    }
-    stand.kubectl("wait pod/hub --for=condition=Ready --timeout=60s")?;
+async fn lives(stand: &mut Stand, hub: &Hub) -> Result<()> {
+    hub.apply(stand)?;
     is_refused_in_words(stand).await?;
     is_fetched(stand).await?;
     is_shared(stand).await?;
@@ -100,21 +77,28 @@ async fn is_fetched(stand: &mut Stand) -> Result<()> {
     says(stand, "Serving").await?;
     stand.settled(1, 1).await?;
     eprintln!("{}", stand.kubectl("get pdd,pods -o wide")?);
-    let asked = asked(stand)?;
-    eprintln!("the hub was asked for bytes {} times: {asked:?}", asked.len());
+    let asked = stand.asked_of_hub()?;
+    eprintln!(
+        "the hub was asked for bytes {} times: {asked:?}",
+        asked.len()
+    );
     ensure!(
         asked.len() == 2 && asked[0] == 0 && asked[1] > 0,
         "it was not gone on with: {asked:?}"
     );
     stand.find_service()?;
     let answer = chat(&stand.url).await?;
-    ensure!(answer == stand.said, "{answer:?} instead of {:?}", stand.said);
+    ensure!(
+        answer == stand.said,
+        "{answer:?} instead of {:?}",
+        stand.said
+    );
     Ok(())
 }
 
 /// Another deployment on the same volume fetches nothing.
 async fn is_shared(stand: &Stand) -> Result<()> {
-    let before = asked(stand)?.len();
+    let before = stand.asked_of_hub()?.len();
     let mut second = by_name("second", token_ref());
     second["spec"]["pools"] = json!({"prefill": {"replicas": 0}, "decode": {"replicas": 0}});
     stand.apply(&second)?;
@@ -124,7 +108,10 @@ async fn is_shared(stand: &Stand) -> Result<()> {
         Ok(())
     })
     .await?;
-    ensure!(asked(stand)?.len() == before, "it was fetched twice");
+    ensure!(
+        stand.asked_of_hub()?.len() == before,
+        "it was fetched twice"
+    );
     stand.kubectl("delete pdd second --timeout=60s")?;
     Ok(())
 }
@@ -137,7 +124,10 @@ async fn is_replaced(stand: &mut Stand) -> Result<()> {
     let traffic = stand.traffic();
     stand.edit(&revision("gone"))?;
     says(stand, "has no revision").await?;
-    ensure!(stand.kubectl("get pdd smollm2")?.contains("True"), "it does not serve");
+    ensure!(
+        stand.kubectl("get pdd smollm2")?.contains("True"),
+        "it does not serve"
+    );
     stand.edit(&revision("v2"))?;
     eventually(SETTLED, || async {
         let now = stand.kubectl(commit)?;
@@ -147,7 +137,7 @@ async fn is_replaced(stand: &mut Stand) -> Result<()> {
     .await?;
     stand.settled(1, 1).await?;
     eprintln!("{}", stand.kubectl("get pdd,pods -o wide")?);
-    Person::new(stand).await?.pd("undo smollm2")?;
+    Person::new(stand).await?.pd("rollout undo smollm2")?;
     eventually(SETTLED, || async {
         let now = stand.kubectl(commit)?;
         ensure!(now == first, "{now} and not {first}");
@@ -155,9 +145,8 @@ async fn is_replaced(stand: &mut Stand) -> Result<()> {
     })
     .await?;
     stand.settled(1, 1).await?;
-    let named = stand.kubectl(
-        "get pdd smollm2 -o jsonpath={.spec.model.source.huggingFace.revision}",
-    )?;
+    let named =
+        stand.kubectl("get pdd smollm2 -o jsonpath={.spec.model.source.huggingFace.revision}")?;
     ensure!(named == first, "undo names {named}");
     let tally = traffic.stop(SOON).await?;
     eprintln!("replaced and gone back to under traffic: {tally:?}");
@@ -165,79 +154,10 @@ async fn is_replaced(stand: &mut Stand) -> Result<()> {
     Ok(())
 }
 
-fn hub(folders: &Folders) -> Result<Value> {
-    let folder = folders.root.path();
-    let program = binary("pd-hub-server");
-    let programs = program.parent().context("a folder")?;
-    let models = smollm2();
-    let models = models.parent().context("a folder")?;
-    let mut command = vec![program.display().to_string()];
-    command.extend(["--listen", "$(POD_IP):80", "--token", TOKEN].map(str::to_owned));
-    command.extend(["--bytes-per-second", BYTES_PER_SECOND].map(str::to_owned));
-    for branch in ["main", "v2"] {
-        let served = format!("{REPO}@{branch}={}", folder.join(branch).display());
-        command.extend(["--repo".to_owned(), served]);
-    }
-    let paths = [folder, programs, models];
-    let volumes = (0..).zip(paths).map(|(nr, path): (usize, &Path)| {
-        json!({"name": format!("folder-{nr}"), "hostPath": {"path": path}})
-    });
-    let mounts = (0..).zip(paths).map(|(nr, path): (usize, &Path)| {
-        json!({"name": format!("folder-{nr}"), "mountPath": path, "readOnly": true})
-    });
-    let field = json!({"fieldRef": {"fieldPath": "status.podIP"}});
-    Ok(json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "hub", "labels": {"app": "hub"}},
-        "spec": {
-            "containers": [{
-                "name": "hub",
-                "image": format!("pdserve:{}", env!("CARGO_PKG_VERSION")),
-                "command": command,
-                "env": [{"name": "POD_IP", "valueFrom": field}],
-                "volumeMounts": mounts.collect::<Vec<Value>>(),
-                "securityContext": {"runAsUser": 0},
-            }],
-            "volumes": volumes.collect::<Vec<Value>>(),
-        },
-    }))
-}
-
-fn hub_service() -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hub"},
-        "spec": {"selector": {"app": "hub"}, "ports": [{"port": 80}], "clusterIP": "10.96.77.77"},
-    })
-}
-
-/// A volume that pods of both nodes mount.
-fn volume(folder: &Path) -> [Value; 2] {
-    let size = json!({"storage": "1Gi"});
-    let modes = json!(["ReadWriteMany"]);
-    [
-        json!({
-            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "models"},
-            "spec": {
-                "capacity": size, "accessModes": modes, "storageClassName": "",
-                "hostPath": {"path": folder},
-            },
-        }),
-        json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "models"},
-            "spec": {
-                "resources": {"requests": size}, "accessModes": modes, "storageClassName": "",
-                "volumeName": "models",
-            },
-        }),
-    ]
-}
-
 fn by_name(name: &str, more: Value) -> Value {
     let mut object = deployment(1, 1);
     let mut source = json!({
-        "repo": REPO, "file": FILE, "endpoint": "http://10.96.77.77",
-        "cache": {"pvc": {"claimName": "models"}},
+        "repo": REPO, "file": FILE, "endpoint": ENDPOINT, "cache": {"pvc": {"claimName": CLAIM}},
     });
     for (field, value) in more.as_object().into_iter().flatten() {
         source[field.as_str()] = value.clone();
@@ -258,7 +178,7 @@ fn revision(revision: &str) -> Value {
 /// Waits until the Status column of the deployment says something.
 async fn says(stand: &Stand, words: &str) -> Result<()> {
     eventually(SOON, || async {
-        let said = stand.kubectl("get pdd smollm2 -o jsonpath={.status.summary}")?;
+        let said = stand.said()?;
         ensure!(said.contains(words), "{said:?} says nothing of {words:?}");
         eprintln!("Status: {said}");
         Ok(())
@@ -270,12 +190,4 @@ fn percent(stand: &Stand) -> Result<u64> {
     let model = "get pdd smollm2 -o jsonpath={.status.model.bytes}";
     let bytes: u64 = stand.kubectl(model)?.parse().unwrap_or(0);
     Ok(bytes * 100 / fs::metadata(smollm2())?.len())
-}
-
-/// First bytes that the hub was asked for, of each request.
-fn asked(stand: &Stand) -> Result<Vec<u64>> {
-    let log = stand.kubectl("logs hub")?;
-    let asked = log.lines().filter_map(|line| line.split_once("from="));
-    let numbers = asked.filter_map(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
-    Ok(numbers.collect())
 }

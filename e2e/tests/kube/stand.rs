@@ -3,6 +3,7 @@
 
 mod answers;
 mod charts;
+pub(crate) mod hub;
 
 pub(crate) use answers::{chat, chat_over};
 pub(crate) use charts::Charts;

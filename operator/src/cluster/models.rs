@@ -7,14 +7,13 @@
 //! ```
 
 use super::apply::Writer;
-use super::error::ApplyError;
+use super::error::{ApplyError, bounded};
 use super::observe::Clients;
 use crate::controller::build::Resources;
-use crate::controller::build::fetch::{build_fetcher, claim_name, is_fetcher};
+use crate::controller::build::fetch::{build_fetcher, is_fetcher};
 use http::Method;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
-use pd_crds::model::HuggingFaceSource;
 use pd_crds::pod::Pod;
 use pd_crds::status::ModelStatus;
 use pd_crds::stuck::stuck;
@@ -55,11 +54,11 @@ pub(super) async fn fetch(
         remove_fetchers(writer, "").await?;
         return Ok(None);
     };
-    let mut model = status_of(source);
+    let mut model = ModelStatus::of(source);
     let status = writer.deployment.status.as_ref();
     let before = status.and_then(|status| status.model.clone());
-    let before = before.filter(|before| is_of(before, &model));
-    if let Some(before) = before.as_ref().filter(|before| !before.commit.is_empty()) {
+    let before = before.filter(|before| before.is_of_source(&model));
+    if let Some(before) = before.as_ref().filter(|before| before.is_fetched()) {
         // It is known now, so that its pod may go.
         remove_fetchers(writer, "").await?;
         return Ok(Some(before.clone()));
@@ -103,7 +102,9 @@ async fn observe(
         Some("Failed") => "its pod was lost; another is made".clone_into(&mut model.message),
         _ => {
             if let Some(stuck) = stuck(pod) {
-                model.message = super::error::bounded(&stuck.message);
+                let why = stuck.message.split_once("error: ");
+                let why = why.map_or(stuck.message.as_str(), |(_, why)| why);
+                model.message = bounded(&format!("cannot be fetched: {why}"));
             } else if let Some(progress) = ask(writer, pod).await {
                 (model.bytes, model.total_bytes) = (progress.bytes, progress.total_bytes);
                 model.message = format!("fetching: {}", progress.text);
@@ -147,39 +148,12 @@ async fn remove_fetchers(writer: &Writer<'_>, keep: &str) -> Result<(), ApplyErr
     Ok(())
 }
 
-/// The status of a source of which nothing is known yet.
-fn status_of(source: &HuggingFaceSource) -> ModelStatus {
-    ModelStatus {
-        repo: source.repo.clone(),
-        revision: source.revision().to_owned(),
-        file: source.file.clone().unwrap_or_default(),
-        claim_name: claim_name(source).to_owned(),
-        ..ModelStatus::default()
-    }
-}
-
 /// Whether a status is of another model than one before, and not only of how far it is.
 pub(super) fn is_other(before: Option<&ModelStatus>, now: Option<&ModelStatus>) -> bool {
     match (before, now) {
-        (Some(before), Some(now)) => !is_of(before, now) || before.commit != now.commit,
+        (Some(before), Some(now)) => !before.is_of_source(now) || before.commit != now.commit,
         (before, now) => before.is_some() != now.is_some(),
     }
-}
-
-/// Whether two statuses are of one source.
-fn is_of(one: &ModelStatus, other: &ModelStatus) -> bool {
-    let ModelStatus {
-        repo,
-        revision,
-        file,
-        claim_name,
-        commit: _,
-        bytes: _,
-        total_bytes: _,
-        message: _,
-    } = one;
-    (repo, revision, file, claim_name)
-        == (&other.repo, &other.revision, &other.file, &other.claim_name)
 }
 
 fn size(bytes: i64) -> String {

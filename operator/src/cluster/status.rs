@@ -108,7 +108,7 @@ fn summary(conditions: &[Condition], model: Option<&ModelStatus>) -> String {
     let mut conditions = conditions.iter();
     let ready = conditions.find(|condition| condition.type_ == "Ready");
     let reason = ready.map_or("", |ready| ready.reason.as_str());
-    let fetched = model.filter(|model| model.commit.is_empty());
+    let fetched = model.filter(|model| !model.is_fetched());
     match fetched.map(|model| model.message.as_str()) {
         None | Some("") => reason.to_owned(),
         Some(message) if reason == FETCHING_MODEL => capitalized(message),

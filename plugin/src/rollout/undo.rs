@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use kube::api::{DynamicObject, PostParams};
 use kube::core::ApiResource;
 use kube::{Api, ResourceExt};
-use pd_crds::record::{recorded, restored};
+use pd_crds::record::{recorded, resolved, restored};
 use pd_crds::{PdDeployment, PdDeploymentSpec};
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(crate) async fn undo(cluster: &Cluster, name: &str, to: Option<&str>) -> Res
         .try_parse()
         .with_context(|| format!("PDDeployment {name} is of a newer kind than this plugin"))?;
     let records = records(cluster, &deployment).await?;
-    let now = recorded(&deployment.spec);
+    let now = recorded(&resolved(&deployment));
     let record = pick(&records, &now, name, to)?;
     let spec = restored(&object.data["spec"], &record.data).with_context(|| {
         let revision = &record.revision;

@@ -112,7 +112,7 @@ fn claims(
 
 /// Whether the model that the spec asks for is there.
 fn model_claim(model: &ModelStatus) -> Claim {
-    let holds = !model.commit.is_empty();
+    let holds = model.is_fetched();
     Claim {
         name: "ModelReady",
         holds,
@@ -194,10 +194,7 @@ fn kstatus_claims(
         )),
         None => None,
     };
-    let fetched = inputs
-        .model
-        .as_ref()
-        .filter(|model| model.commit.is_empty());
+    let fetched = inputs.model.as_ref().filter(|model| !model.is_fetched());
     let moves = if let Some(model) = fetched {
         Some((FETCHING_MODEL, model.message.as_str()))
     } else if progressing.reason != AS_WANTED {

@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
-use pd_crds::model::{CachePvc, HuggingFaceSource, ModelCache};
+use pd_crds::model::HuggingFaceSource;
 use pd_crds::pool::GPU;
 use pd_protocol::ports;
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ pub(crate) fn build_fetcher(
         volumes: Some(vec![Volume {
             name: model::VOLUME.to_owned(),
             persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                claim_name: claim_name(source).to_owned(),
+                claim_name: source.claim_name().to_owned(),
                 read_only: None,
             }),
             ..Volume::default()
@@ -72,17 +72,6 @@ pub(crate) fn build_fetcher(
         spec: Some(spec),
         status: None,
     }
-}
-
-/// The claim of a source's volume; empty where it names none, which validation refuses.
-pub(crate) fn claim_name(source: &HuggingFaceSource) -> &str {
-    let cache = source.cache.as_ref();
-    cache.map_or(
-        "",
-        |ModelCache {
-             pvc: CachePvc { claim_name },
-         }| claim_name,
-    )
 }
 
 fn build_container(source: &HuggingFaceSource, config: &BuildConfig) -> Container {

@@ -1,6 +1,5 @@
 //! How a model's files get into a worker's container.
 
-use super::fetch::claim_name;
 use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, ImageVolumeSource, PersistentVolumeClaimVolumeSource, Volume, VolumeMount,
 };
@@ -56,7 +55,7 @@ pub(super) fn volume(source: &ModelSource) -> (Volume, VolumeMount) {
         image,
     } = source;
     let claim = pvc.as_ref().map(|pvc| pvc.claim_name.as_str());
-    let claim = claim.or(hugging_face.as_ref().map(claim_name));
+    let claim = claim.or(hugging_face.as_ref().map(HuggingFaceSource::claim_name));
     let volume = Volume {
         name: VOLUME.to_owned(),
         host_path: host_path.as_ref().map(|source| HostPathVolumeSource {

@@ -1,18 +1,19 @@
-//! The engines: what of a `PDDeployment` is theirs, and how each is started alone.
+//! The engines that a `PDDeployment` can name: what of it is theirs, and how each is started alone.
 
+use crate::binaries;
+use crate::process::Process;
 use anyhow::{Context, Result};
-use pd_e2e::binaries;
-use pd_e2e::process::Process;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Name of the model for clients.
-pub(crate) const MODEL: &str = "smollm2";
+pub const MODEL: &str = "smollm2";
 
-pub(crate) struct Engine {
-    pub(crate) name: &'static str,
+/// An engine on CPUs.
+pub struct Engine {
+    pub name: &'static str,
     /// `spec.engine`, and what else it needs of a spec, by the path there.
     spec: Value,
     over: Vec<(&'static str, Value)>,
@@ -22,15 +23,18 @@ pub(crate) struct Engine {
     /// Environment of its processes.
     env: Vec<(&'static str, String)>,
     /// Which role counts the KV that moves, in which series, and the bytes of one of its units.
-    pub(crate) kv_bytes: (&'static str, &'static str, f64),
+    pub kv_bytes: (&'static str, &'static str, f64),
     /// Bytes of a number of KV.
-    pub(crate) kv_number_bytes: f64,
+    pub kv_number_bytes: f64,
     /// From its processes' start until they serve.
-    pub(crate) starts_within: Duration,
+    pub starts_within: Duration,
 }
 
 /// Where `scripts/engines.sh` put the engines and the model.
-fn folder() -> Result<PathBuf> {
+///
+/// # Errors
+/// Nothing names it.
+pub fn folder() -> Result<PathBuf> {
     let folder = std::env::var("PDSERVE_ENGINES");
     let folder =
         folder.context("PDSERVE_ENGINES names the folder that `make e2e-engines` fills")?;
@@ -54,7 +58,8 @@ fn arg((name, value): (&str, Option<&str>)) -> Value {
 // === impl Engine ===
 
 impl Engine {
-    pub(crate) fn pdserve() -> Self {
+    /// Ours.
+    pub fn pdserve() -> Self {
         Self {
             name: "pdserve",
             spec: json!({"kind": "pdserve"}),
@@ -69,7 +74,10 @@ impl Engine {
     }
 
     /// SGLang on CPUs, with KV over Mooncake's TCP.
-    pub(crate) fn sglang() -> Result<Self> {
+    ///
+    /// # Errors
+    /// Nothing says where it is.
+    pub fn sglang() -> Result<Self> {
         let folder = folder()?;
         let python = folder.join("sglang/bin/python").display().to_string();
         let command = vec![python, "-m".to_owned(), "sglang.launch_server".to_owned()];
@@ -116,7 +124,10 @@ impl Engine {
     }
 
     /// vLLM on CPUs, with KV over NIXL by UCX's TCP.
-    pub(crate) fn vllm() -> Result<Self> {
+    ///
+    /// # Errors
+    /// Nothing says where it is.
+    pub fn vllm() -> Result<Self> {
         let folder = folder()?;
         let python = folder.join("vllm/bin/python").display().to_string();
         let server = "vllm.entrypoints.openai.api_server";
@@ -155,7 +166,10 @@ impl Engine {
     }
 
     /// One prefill and one decode worker of it, as a `PDDeployment`.
-    pub(crate) fn deployment(&self) -> Result<Value> {
+    ///
+    /// # Errors
+    /// Nothing says where the model is.
+    pub fn deployment(&self) -> Result<Value> {
         let mut spec = json!({
             "model": {
                 "servedModelName": MODEL,
@@ -178,7 +192,10 @@ impl Engine {
     }
 
     /// The engine by itself, which computes prompts and answers in one process.
-    pub(crate) fn start_alone(&self, address: Ipv4Addr, port: u16) -> Result<Process> {
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_alone(&self, address: Ipv4Addr, port: u16) -> Result<Process> {
         let (program, words) = self.command.split_first().context("a program")?;
         let mut args = words.to_vec();
         let model = model()?.display().to_string();
@@ -201,12 +218,16 @@ impl Engine {
         )
     }
 
-    pub(crate) fn env(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// Environment of its processes.
+    pub fn env(&self) -> impl Iterator<Item = (&str, &str)> {
         self.env.iter().map(|(name, value)| (*name, value.as_str()))
     }
 }
 
 /// SmolLM2 as a Hugging Face folder, of which all engines compute the same.
-fn model() -> Result<PathBuf> {
+///
+/// # Errors
+/// Nothing says where the engines are.
+pub fn model() -> Result<PathBuf> {
     Ok(folder()?.join("smollm2"))
 }
