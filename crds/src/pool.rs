@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// The resource that NVIDIA's device plugin offers: one GPU.
 pub const GPU: &str = "nvidia.com/gpu";
+/// SGLang's flag by which ranks of tensor parallelism share out the requests between them.
+const DP_ATTENTION: &str = "enable-dp-attention";
 
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -130,7 +132,29 @@ impl PoolSpec {
         self.max_replicas.or(self.replicas).unwrap_or(1) > 1
     }
 
-    /// GPUs of one replica, where it runs on GPUs: one for each rank.
+    /// GPUs of one replica: those that it asks for on all its nodes, or else one for each rank.
+    pub fn gpus(&self) -> i64 {
+        let limit = self.limit(GPU).map(|limit| limit.0.as_str());
+        let is_number = |text: &&str| {
+            (1..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        let asked = limit
+            .filter(is_number)
+            .and_then(|text| text.parse::<i64>().ok());
+        asked.map_or_else(|| self.ranks(), |gpus| gpus * i64::from(self.nodes))
+    }
+
+    /// Ranks of one replica, each of which uses a GPU, under the arguments of the engine: with SGLang's data-parallel
+    /// attention the ranks of tensor parallelism are those of data parallelism, too.
+    pub fn ranks_under(&self, engine: &[EngineArg]) -> i64 {
+        let mut args = engine.iter().chain(&self.args);
+        if args.any(|arg| arg.name == DP_ATTENTION) {
+            return i64::from(self.tp).saturating_mul(self.pp.into());
+        }
+        self.ranks()
+    }
+
+    /// tp × pp × dp.
     pub fn ranks(&self) -> i64 {
         let sizes = [self.tp, self.pp, self.dp].map(i64::from);
         sizes.into_iter().fold(1, i64::saturating_mul)
@@ -154,4 +178,40 @@ fn free_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         "nullable": true,
         "x-kubernetes-preserve-unknown-fields": true,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Facts about the GPUs of a pool.
+
+    use super::*;
+    use serde_json::json;
+
+    fn mk_pool(pool: serde_json::Value) -> PoolSpec {
+        serde_json::from_value(pool).expect("a pool")
+    }
+
+    #[test]
+    fn a_replica_costs_the_gpus_that_it_asks_for() {
+        let limits = |gpus: &str| json!({"limits": {"nvidia.com/gpu": gpus}});
+        // DeepSeek with data-parallel attention: 16 ranks of each kind on 16 GPUs.
+        let wide = json!({"tp": 16, "dp": 16, "nodes": 2, "resources": limits("8")});
+        assert_eq!(mk_pool(wide).gpus(), 16);
+        assert_eq!(mk_pool(json!({"tp": 4, "pp": 2})).gpus(), 8);
+        assert_eq!(
+            mk_pool(json!({"tp": 4, "resources": limits("4k")})).gpus(),
+            4
+        );
+    }
+
+    #[test]
+    fn with_data_parallel_attention_the_ranks_are_those_of_tensor_parallelism() {
+        let flag = EngineArg {
+            name: "enable-dp-attention".to_owned(),
+            value: None,
+        };
+        let pool = mk_pool(json!({"tp": 16, "dp": 16}));
+        assert_eq!(pool.ranks_under(&[]), 256);
+        assert_eq!(pool.ranks_under(&[flag]), 16);
+    }
 }

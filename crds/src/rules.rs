@@ -156,13 +156,21 @@ pub const BUDGET_COVERS_MINIMUM: CelRule = CelRule::new(
     "!has(self.autoscaling.budget.maxGpus) || \
      (has(self.pools.prefill.replicas) ? self.pools.prefill.replicas : \
      (has(self.pools.prefill.minReplicas) ? self.pools.prefill.minReplicas : 1)) * \
-     self.pools.prefill.tp * self.pools.prefill.pp * self.pools.prefill.dp + \
+     (has(self.pools.prefill.resources) && has(self.pools.prefill.resources.limits) && \
+     'nvidia.com/gpu' in self.pools.prefill.resources.limits && \
+     string(self.pools.prefill.resources.limits['nvidia.com/gpu']).matches('^[0-9]{1,9}$') ? \
+     int(string(self.pools.prefill.resources.limits['nvidia.com/gpu'])) * self.pools.prefill.nodes : \
+     self.pools.prefill.tp * self.pools.prefill.pp * self.pools.prefill.dp) + \
      (has(self.pools.decode.replicas) ? self.pools.decode.replicas : \
      (has(self.pools.decode.minReplicas) ? self.pools.decode.minReplicas : 1)) * \
-     self.pools.decode.tp * self.pools.decode.pp * self.pools.decode.dp <= \
+     (has(self.pools.decode.resources) && has(self.pools.decode.resources.limits) && \
+     'nvidia.com/gpu' in self.pools.decode.resources.limits && \
+     string(self.pools.decode.resources.limits['nvidia.com/gpu']).matches('^[0-9]{1,9}$') ? \
+     int(string(self.pools.decode.resources.limits['nvidia.com/gpu'])) * self.pools.decode.nodes : \
+     self.pools.decode.tp * self.pools.decode.pp * self.pools.decode.dp) <= \
      self.autoscaling.budget.maxGpus",
     "autoscaling.budget.maxGpus is below what the least replicas of both pools need \
-     (replicas × tp × pp × dp)",
+     (replicas × the GPUs of one)",
 );
 
 pub const ROLLOUT_CAN_MOVE: CelRule = CelRule::new(

@@ -236,7 +236,7 @@ fn check_scaling(
 }
 
 fn least_gpus(pool: &PoolSpec) -> i64 {
-    i64::from(pool.initial_replicas()).saturating_mul(pool.ranks())
+    i64::from(pool.initial_replicas()).saturating_mul(pool.gpus())
 }
 
 /// The regular expression of [`rules::NAME`].

@@ -25,7 +25,7 @@ macro_rules! of_pool {
     ($pool:literal, gpus) => {
         CelRule::new(
             concat!(
-                "self.engine.kind != 'pdserve' || !has(self.pools.",
+                "!has(self.pools.",
                 $pool,
                 ".resources) || !has(self.pools.",
                 $pool,
@@ -37,9 +37,14 @@ macro_rules! of_pool {
                 $pool,
                 ".tp * self.pools.",
                 $pool,
-                ".pp * self.pools.",
+                ".pp * ((has(self.engine.args) && self.engine.args.exists(a, a.name == 'enable-dp-attention')) || \
+                 (has(self.pools.",
                 $pool,
-                ".dp / self.pools.",
+                ".args) && self.pools.",
+                $pool,
+                ".args.exists(a, a.name == 'enable-dp-attention')) ? 1 : self.pools.",
+                $pool,
+                ".dp) / self.pools.",
                 $pool,
                 ".nodes)]"
             ),
@@ -52,7 +57,8 @@ macro_rules! of_pool {
 const RANKS: &str = "engine.kind pdserve runs one rank per replica so far: set tp, pp, dp and nodes \
      to 1 and raise replicas, or choose engine.kind sglang or vllm";
 const GPUS: &str = "the GPUs of a replica (nvidia.com/gpu × nodes) must be as many as its ranks \
-     (tp × pp × dp), because each rank uses one; leave nvidia.com/gpu out to run on CPUs";
+     (tp × pp × dp; with enable-dp-attention tp × pp), because each rank uses one; leave nvidia.com/gpu out to run \
+     on CPUs";
 
 pub const PREFILL_RANKS: CelRule = of_pool!("prefill", ranks);
 pub const DECODE_RANKS: CelRule = of_pool!("decode", ranks);

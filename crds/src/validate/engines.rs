@@ -11,6 +11,18 @@ use crate::rules::engines as rules;
 use crate::security::{PeerTrust, SecuritySpec};
 
 pub(super) fn check(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) {
+    let pools = &spec.pools;
+    for (pool, name, rule) in [
+        (&pools.prefill, "prefill", rules::PREFILL_GPUS),
+        (&pools.decode, "decode", rules::DECODE_GPUS),
+    ] {
+        let ranks = pool.ranks_under(&spec.engine.args) / i64::from(pool.nodes.max(1));
+        let limit = pool.limit(GPU).map(|limit| limit.0.as_str());
+        let each_has_one = limit.is_none_or(|limit| limit == "0" || limit == ranks.to_string());
+        let path = path.child("pools").child(name);
+        let at = path.child("resources").child("limits").child(GPU);
+        report.unless(each_has_one, &at, rule);
+    }
     match spec.engine.kind {
         EngineKind::Pdserve => check_pdserve(spec, path, report),
         EngineKind::Sglang => {
@@ -26,22 +38,12 @@ pub(super) fn check(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Repo
 
 fn check_pdserve(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) {
     let (pools, kv) = (&spec.pools, &spec.kv);
-    for (pool, name, ranks, gpus) in [
-        (
-            &pools.prefill,
-            "prefill",
-            rules::PREFILL_RANKS,
-            rules::PREFILL_GPUS,
-        ),
-        (
-            &pools.decode,
-            "decode",
-            rules::DECODE_RANKS,
-            rules::DECODE_GPUS,
-        ),
+    for (pool, name, rule) in [
+        (&pools.prefill, "prefill", rules::PREFILL_RANKS),
+        (&pools.decode, "decode", rules::DECODE_RANKS),
     ] {
         let path = path.child("pools").child(name);
-        check_pool(pool, &path, [ranks, gpus], report);
+        check_pool(pool, &path, rule, report);
     }
     check_dtype(
         &spec.engine.args,
@@ -67,16 +69,10 @@ fn check_pdserve(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report)
     );
 }
 
-fn check_pool(pool: &PoolSpec, path: &FieldPath, [ranks, gpus]: [CelRule; 2], report: &mut Report) {
+fn check_pool(pool: &PoolSpec, path: &FieldPath, ranks: CelRule, report: &mut Report) {
     let sizes = [pool.tp, pool.pp, pool.dp, pool.nodes];
     let one = sizes.iter().all(|size| *size <= 1);
     report.unless(one, path, ranks);
-    let limit = pool.limit(GPU).map(|limit| limit.0.as_str());
-    let each_has_one = limit.is_none_or(|limit| {
-        limit == "0" || limit == (pool.ranks() / i64::from(pool.nodes.max(1))).to_string()
-    });
-    let at = path.child("resources").child("limits").child(GPU);
-    report.unless(each_has_one, &at, gpus);
     check_dtype(&pool.args, &path.child("args"), report);
 }
 

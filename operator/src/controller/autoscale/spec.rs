@@ -96,7 +96,7 @@ fn kinds(pool: &PoolSpec) -> BTreeSet<&str> {
 }
 
 fn gpus(pool: &PoolSpec) -> u32 {
-    u32::try_from(pool.ranks()).unwrap_or(u32::MAX).max(1)
+    u32::try_from(pool.gpus()).unwrap_or(u32::MAX).max(1)
 }
 
 fn count(number: i32) -> u32 {
