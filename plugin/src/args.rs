@@ -2,7 +2,7 @@
 
 use crate::connection::{Cluster, Target};
 use crate::text::print;
-use crate::{drain, explain, rollout, rotate_keys, status};
+use crate::{doctor, drain, explain, rollout, rotate_keys, status};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
@@ -31,6 +31,8 @@ enum Command {
         /// PDDeployment to explain
         name: String,
     },
+    /// Whether the cluster has what PDDeployments need: Kubernetes, operator, GPUs, driver, RDMA, volumes, images
+    Doctor,
     /// Have a worker finish its requests and leave; another takes its place
     Drain {
         /// Pod of the worker
@@ -107,6 +109,7 @@ impl Command {
             } => status::one(cluster, &name).await?,
             Self::Status { all_namespaces, .. } => status::all(cluster, all_namespaces).await?,
             Self::Explain { name } => explain::explain(cluster, &name).await?,
+            Self::Doctor => doctor::doctor(cluster).await?,
             Self::Drain { pod, wait } => return drain::drain(cluster, &pod, wait).await,
             Self::Restart { name } => rollout::restart::restart(cluster, &name).await?,
             Self::RotateKeys { name } => rotate_keys::rotate_keys(cluster, &name).await?,

@@ -2,6 +2,7 @@
 
 mod args;
 mod connection;
+mod doctor;
 mod drain;
 mod explain;
 #[cfg(test)]
