@@ -63,10 +63,10 @@ fn explained(error: HubError, args: &ModelArgs) -> anyhow::Error {
     let why = format!(
         "--model-path {path}: there is no such file or folder, and the hub has no such model"
     );
-    match error {
-        HubError::NoRepo { .. } => anyhow::Error::from(error).context(why),
-        other => other.into(),
+    if matches!(error, HubError::NoRepo { .. }) {
+        return anyhow::Error::from(error).context(why);
     }
+    error.into()
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use crate::connection::{Cluster, Target};
 use crate::text::print;
-use crate::{doctor, drain, explain, rollout, rotate_keys, status};
+use crate::{bundle, doctor, drain, explain, rollout, rotate_keys, status};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 
 /// Shows the PDDeployments of a cluster, says what holds them back, and moves them.
 #[derive(Debug, Parser)]
@@ -33,6 +34,14 @@ enum Command {
     },
     /// Whether the cluster has what PDDeployments need: Kubernetes, operator, GPUs, driver, RDMA, volumes, images
     Doctor,
+    /// One archive of all that support needs of a PDDeployment: objects, events, logs; without secrets
+    Bundle {
+        /// PDDeployment that is meant
+        name: String,
+        /// File to write [default: pdserve-NAME-TIME.tar.gz]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
     /// Have a worker finish its requests and leave; another takes its place
     Drain {
         /// Pod of the worker
@@ -110,6 +119,7 @@ impl Command {
             Self::Status { all_namespaces, .. } => status::all(cluster, all_namespaces).await?,
             Self::Explain { name } => explain::explain(cluster, &name).await?,
             Self::Doctor => doctor::doctor(cluster).await?,
+            Self::Bundle { name, output } => bundle::bundle(cluster, &name, output).await?,
             Self::Drain { pod, wait } => return drain::drain(cluster, &pod, wait).await,
             Self::Restart { name } => rollout::restart::restart(cluster, &name).await?,
             Self::RotateKeys { name } => rotate_keys::rotate_keys(cluster, &name).await?,

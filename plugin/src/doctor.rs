@@ -35,18 +35,20 @@ type Read<T> = Result<T, String>;
 
 /// Prints what it found; fails where something keeps deployments from serving.
 pub(crate) async fn doctor(cluster: &Cluster) -> Result<String> {
-    let facts = Facts::read(cluster).await;
-    let findings = findings(&facts, Timestamp::now());
-    let text: String = findings.iter().map(Finding::line).collect();
-    let bad = findings.iter().filter(|is| is.level == Level::Bad).count();
+    let (text, bad) = examine(cluster).await;
     if bad > 0 {
         crate::text::print(&text)?;
-        bail!(
-            "{bad} of {} findings keep deployments from serving",
-            findings.len()
-        );
+        bail!("{bad} of these keep deployments from serving");
     }
     Ok(text)
+}
+
+/// What it found, and how much of it is bad.
+pub(crate) async fn examine(cluster: &Cluster) -> (String, usize) {
+    let facts = Facts::read(cluster).await;
+    let findings = findings(&facts, Timestamp::now());
+    let bad = findings.iter().filter(|is| is.level == Level::Bad).count();
+    (findings.iter().map(Finding::line).collect(), bad)
 }
 
 // === impl Facts ===

@@ -1,6 +1,7 @@
 //! `kubectl pd`: shows the `PDDeployment`s of a cluster, says what holds them back, and moves them.
 
 mod args;
+mod bundle;
 mod connection;
 mod doctor;
 mod drain;

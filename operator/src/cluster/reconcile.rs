@@ -73,7 +73,7 @@ async fn reconcile_deployment(
         return Ok(Action::requeue(POLL_INTERVAL));
     }
     let now = Timestamp::now();
-    let effective = match EffectiveSpec::choose(&writer).await? {
+    let effective = match Box::pin(EffectiveSpec::choose(&writer)).await? {
         Chosen::Spec(effective) => effective,
         Chosen::Refused(refused) => return refuse(&writer, &refused, now).await,
         Chosen::Fetching(model) => return await_model(&writer, model, now).await,
