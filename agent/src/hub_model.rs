@@ -24,13 +24,9 @@ pub(crate) async fn path(args: &ModelArgs) -> Result<PathBuf> {
         cache: Cache::from_env()?,
         connections: CONNECTIONS,
     };
-    let is_offline = std::env::var("HF_HUB_OFFLINE").is_ok_and(|text| text == "1");
-    if is_offline {
-        return Ok(fetch.find()?.path);
-    }
     let progress = Progress::default();
     let hub = Hub::from_env(None)?;
-    let running = fetch.run(&hub, &progress);
+    let running = fetch.run_if_online(&hub, &progress);
     tokio::pin!(running);
     let mut ticks = tokio::time::interval(SAY_EVERY);
     let fetched = loop {
@@ -39,12 +35,7 @@ pub(crate) async fn path(args: &ModelArgs) -> Result<PathBuf> {
             _ = ticks.tick() => tracing::info!(model = %fetch.repo, "{}", progress.report()),
         }
     };
-    let fetched = match fetched {
-        Ok(fetched) => fetched,
-        // What is there serves also where the hub does not answer.
-        Err(error) if !error.is_final() => fetch.find().map_err(|_| error)?,
-        Err(error) => return Err(explained(error, args)),
-    };
+    let fetched = fetched.map_err(|error| explained(error, args))?;
     tracing::info!(commit = %fetched.commit, path = %fetched.path.display(), "model fetched");
     Ok(fetched.path)
 }

@@ -1,5 +1,6 @@
 //! Asks the hub: which files a revision has, and for the bytes of one.
 
+use crate::download::{FRUITLESS_MAX, persist};
 use crate::error::{HubError, RequestError};
 use crate::hash::FileHash;
 use crate::names::{Commit, RepoName};
@@ -134,11 +135,21 @@ impl Hub {
     /// # Errors
     /// The hub knows none of that name, does not let this one see it, or stays unreachable.
     pub async fn list(&self, repo: &RepoName, revision: &str) -> Result<Listing, HubError> {
+        self.list_within(repo, revision, FRUITLESS_MAX).await
+    }
+
+    /// The same with so many attempts.
+    pub(crate) async fn list_within(
+        &self,
+        repo: &RepoName,
+        revision: &str,
+        attempts_max: u32,
+    ) -> Result<Listing, HubError> {
         let [owner, name] = repo.parts();
         let mut url = self.url(&["api", "models", owner, name, "revision", revision]);
         url.query_pairs_mut().append_pair("blobs", "true");
         let what = format!("{repo} on {}", self.endpoint);
-        let text = crate::download::persist(&what, || async {
+        let text = persist(&what, attempts_max, || async {
             let response = self.get(url.clone(), None).await?;
             let response = self.check(response, repo, || HubError::NoRevision {
                 repo: repo.clone(),

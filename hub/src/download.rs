@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 /// Attempts in a row that bring no byte, after which a fetch ends with what it ran into.
-const FRUITLESS_MAX: u32 = 8;
+pub(crate) const FRUITLESS_MAX: u32 = 8;
 /// Times that a file may come with a wrong hash.
 const WRONG_MAX: u32 = 3;
 const RETRY: Backoff =
@@ -52,8 +52,12 @@ enum Piece {
     Bytes(bytes::Bytes),
 }
 
-/// Repeats a request while what it runs into may go by.
-pub(crate) async fn persist<T, F>(what: &str, mut request: impl FnMut() -> F) -> Result<T, HubError>
+/// Repeats a request while what it runs into may go by, so many times.
+pub(crate) async fn persist<T, F>(
+    what: &str,
+    attempts_max: u32,
+    mut request: impl FnMut() -> F,
+) -> Result<T, HubError>
 where
     F: Future<Output = Result<T, RequestError>>,
 {
@@ -61,19 +65,23 @@ where
     loop {
         match request().await {
             Ok(answer) => return Ok(answer),
-            Err(error) => pause(what, error, &mut failures).await?,
+            Err(error) => pause(what, error, (&mut failures, attempts_max)).await?,
         }
     }
 }
 
 /// Waits before the next attempt, or gives up.
-async fn pause(what: &str, error: RequestError, failures: &mut u32) -> Result<(), HubError> {
+async fn pause(
+    what: &str,
+    error: RequestError,
+    (failures, attempts_max): (&mut u32, u32),
+) -> Result<(), HubError> {
     let (why, asked_for) = match error {
         RequestError::Final(error) => return Err(error),
         RequestError::Passing { why, pause } => (why, pause),
     };
     *failures += 1;
-    if *failures >= FRUITLESS_MAX {
+    if *failures >= attempts_max {
         return Err(HubError::GaveUp {
             what: what.to_owned(),
             why,
@@ -143,7 +151,7 @@ impl Route<'_> {
                         failures = 0;
                     }
                     let what = format!("{} of {}", file.path, self.repo);
-                    pause(&what, error, &mut failures).await?;
+                    pause(&what, error, (&mut failures, FRUITLESS_MAX)).await?;
                 }
             }
         }

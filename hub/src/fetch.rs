@@ -2,7 +2,7 @@
 
 use crate::cache::{Cache, RepoCache};
 use crate::choose::choose;
-use crate::client::{Hub, RemoteFile};
+use crate::client::{Hub, Listing, RemoteFile};
 use crate::download::Route;
 use crate::error::HubError;
 use crate::names::{Commit, RepoName};
@@ -42,7 +42,40 @@ impl Fetch {
     /// written, or keeps coming with another hash. What came is kept, and the next call goes on from there.
     pub async fn run(&self, hub: &Hub, progress: &Progress) -> Result<Fetched, HubError> {
         let listing = hub.list(&self.repo, &self.revision).await?;
-        let mut files = choose(&listing, &self.repo, self.file.as_deref())?;
+        self.take(hub, progress, &listing).await
+    }
+
+    /// Fetches what is missing, or with `HF_HUB_OFFLINE=1` takes what is there; so it does where all of it is there and
+    /// the hub does not answer.
+    ///
+    /// # Errors
+    /// As of [`Self::run`] and [`Self::find`].
+    pub async fn run_if_online(&self, hub: &Hub, progress: &Progress) -> Result<Fetched, HubError> {
+        let known = self.find();
+        if std::env::var("HF_HUB_OFFLINE").is_ok_and(|text| text == "1") {
+            return known;
+        }
+        let Ok(known) = known else {
+            return self.run(hub, progress).await;
+        };
+        match hub.list_within(&self.repo, &self.revision, 1).await {
+            Ok(listing) => self.take(hub, progress, &listing).await,
+            Err(error) if error.is_final() => Err(error),
+            Err(error) => {
+                tracing::warn!(%error, path = %known.path.display(), "the model that is there is used");
+                Ok(known)
+            }
+        }
+    }
+
+    /// Fetches what is missing of a listing.
+    async fn take(
+        &self,
+        hub: &Hub,
+        progress: &Progress,
+        listing: &Listing,
+    ) -> Result<Fetched, HubError> {
+        let mut files = choose(listing, &self.repo, self.file.as_deref())?;
         // The largest first, so that no large one is left over at the end.
         files.sort_by_key(|file| std::cmp::Reverse(file.size));
         let (commit, cache) = (&listing.commit, &self.cache.of(&self.repo));

@@ -1,6 +1,7 @@
 //! One suite over the engines that a `PDDeployment` can name, each as its own processes under `pd-operator local`;
 //! `make e2e-engines` installs what they need and runs it.
 
+mod hub;
 mod scaling;
 mod suite;
 
@@ -19,6 +20,11 @@ async fn sglang() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn vllm() -> anyhow::Result<()> {
     suite::run(&Engine::vllm()?).await
+}
+
+#[tokio::test]
+async fn hub() -> anyhow::Result<()> {
+    hub::run().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 const REPO: &str = "HuggingFaceTB/SmolLM2-135M-Instruct-GGUF";
@@ -45,6 +46,7 @@ async fn lives(stand: &mut Stand, hub: &Hub) -> Result<()> {
     hub.apply(stand)?;
     is_refused_in_words(stand).await?;
     is_fetched(stand).await?;
+    is_packed(stand, hub.root()).await?;
     is_shared(stand).await?;
     is_replaced(stand).await
 }
@@ -54,6 +56,13 @@ async fn is_refused_in_words(stand: &Stand) -> Result<()> {
     stand.apply(&by_name("smollm2", json!({})))?;
     says(stand, "or give a token that may read it").await?;
     ensure!(stand.workers("prefill")?.is_empty(), "a worker was made");
+    let examined = Person::admin(stand).run("doctor")?;
+    let found = String::from_utf8_lossy(&examined.stdout);
+    eprintln!("$ kubectl pd doctor\n{found}");
+    ensure!(
+        !examined.status.success() && found.contains("BAD   pod default/smollm2-fetch-"),
+        "the pod that cannot fetch is not found"
+    );
     stand.apply(&json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub-token"},
         "stringData": {"token": TOKEN},
@@ -93,6 +102,31 @@ async fn is_fetched(stand: &mut Stand) -> Result<()> {
         "{answer:?} instead of {:?}",
         stand.said
     );
+    Ok(())
+}
+
+/// An archive for support has what happened, and no key of it.
+async fn is_packed(stand: &Stand, folder: &Path) -> Result<()> {
+    let file = folder.join("bundle.tar.gz").display().to_string();
+    Person::new(stand)
+        .await?
+        .pd(&format!("bundle smollm2 --output {file}"))?;
+    let tar = |flags: &str| -> Result<String> {
+        let output = Command::new("tar").args([flags, &file]).output()?;
+        ensure!(output.status.success(), "tar {flags}: {output:?}");
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let names = tar("tzf")?;
+    for part in [
+        "deployment.json",
+        "status.txt",
+        "objects/Pod.json",
+        "events.json",
+        "router.log",
+    ] {
+        ensure!(names.contains(part), "{part} is not in it: {names}");
+    }
+    ensure!(!tar("xzOf")?.contains(TOKEN), "the token is in it");
     Ok(())
 }
 

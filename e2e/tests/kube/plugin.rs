@@ -31,7 +31,14 @@ impl Person {
         })
     }
 
-    fn run(&self, words: &str) -> Result<Output> {
+    /// Who may do everything.
+    pub(crate) fn admin(stand: &Stand) -> Self {
+        Self {
+            kubeconfig: stand.cluster.kubeconfig(),
+        }
+    }
+
+    pub(crate) fn run(&self, words: &str) -> Result<Output> {
         let output = Command::new(binary("kubectl-pd"))
             .args(words.split(' '))
             .args(["--namespace", "default"])

@@ -5,5 +5,6 @@ mod attacks;
 mod bad_input;
 mod equality;
 mod faults;
+mod hub;
 mod local;
 mod logs;

@@ -46,6 +46,31 @@ pub(crate) async fn list(
     list_of(&shared, &format!("{owner}/{name}"), &revision, &headers)
 }
 
+/// The files of a revision in the form that the hub's newer clients ask for.
+pub(crate) async fn tree(
+    State(shared): State<Arc<Shared>>,
+    Path((owner, name, revision)): Path<(String, String, String)>,
+    headers: HeaderMap,
+) -> Answer {
+    let state = shared.state.lock();
+    let (_, files) = match state.find(&format!("{owner}/{name}"), &revision, &headers) {
+        Ok(found) => found,
+        Err((status, code)) => return error(status, code),
+    };
+    let entries = files.iter().map(|(path, bytes)| {
+        let mut entry = json!({
+            "type": "file", "path": path, "size": bytes.len(), "oid": git_hash(bytes),
+        });
+        if bytes.len() >= LARGE_BYTES {
+            entry["lfs"] = json!({"oid": sha256(bytes), "size": bytes.len(), "pointerSize": 134});
+        }
+        entry
+    });
+    let text = json!(entries.collect::<Vec<Value>>()).to_string();
+    let answer = Response::builder().header("content-type", "application/json");
+    answer.body(Body::from(text)).expect("an answer")
+}
+
 fn list_of(shared: &Shared, name: &str, revision: &str, headers: &HeaderMap) -> Answer {
     let mut state = shared.state.lock();
     state.lists += 1;

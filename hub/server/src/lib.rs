@@ -93,6 +93,10 @@ impl HubServer {
                 "/api/models/{owner}/{name}/revision/{revision}",
                 get(answers::list),
             )
+            .route(
+                "/api/models/{owner}/{name}/tree/{revision}",
+                get(answers::tree),
+            )
             .route("/api/models/{owner}/{name}", get(answers::list_main))
             .route(
                 "/{owner}/{name}/resolve/{revision}/{*path}",

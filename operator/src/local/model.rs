@@ -25,24 +25,17 @@ pub(super) async fn fetch(file: &Path, console: Console) -> Result<(), TargetErr
         source,
     };
     let fetch = fetch_of(source).map_err(failed)?;
-    if std::env::var("HF_HUB_OFFLINE").is_ok_and(|text| text == "1") {
-        return Ok(());
-    }
     // There are no Secrets here: the token is the user's own.
     let hub = Hub::from_env(source.endpoint.as_deref()).map_err(failed)?;
     let progress = Progress::default();
-    let running = fetch.run(&hub, &progress);
+    let running = fetch.run_if_online(&hub, &progress);
     tokio::pin!(running);
     let mut ticks = tokio::time::interval(SAY_EVERY);
     // The first is at once, and most often all is there.
     ticks.tick().await;
     loop {
         tokio::select! {
-            fetched = &mut running => return match fetched {
-                // What is there serves also where the hub does not answer.
-                Err(error) if error.is_final() || fetch.find().is_err() => Err(failed(error)),
-                Ok(_) | Err(_) => Ok(()),
-            },
+            fetched = &mut running => return fetched.map(drop).map_err(failed),
             _ = ticks.tick() => {
                 console.progress(&format!("{}: {}", fetch.repo, progress.report()));
             }
