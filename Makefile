@@ -81,7 +81,7 @@ e2e-rdma: binaries ## Real verbs, and agents, between virtual hosts with Soft-Ro
 
 .PHONY: e2e-engines
 e2e-engines: ENGINES := $(or $(ENGINES),$(CACHE)/engines)
-e2e-engines: binaries model hub-server ## One suite over pdserve and SGLang as real processes: 10 GB once (ENGINES=FOLDER), ONLY="names" for a part
+e2e-engines: binaries model hub-server ## One suite over pdserve, SGLang and vLLM as real processes: 18 GB once (ENGINES=FOLDER), ONLY="names" for a part
 	@scripts/engines.sh $(ENGINES) $(MODEL)
 	PDSERVE_ENGINES=$(ENGINES) $(NVCC) cargo test --release $(TEST_SET) --test engines -- --test-threads=1 --nocapture $(ONLY)
 

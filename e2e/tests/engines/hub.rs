@@ -33,7 +33,9 @@ pub(crate) async fn run() -> Result<()> {
     let endpoint = format!("http://{listen}");
     let list = format!("{endpoint}/api/models/{REPO}");
     eventually(SOON, || async {
-        Client::new().get(&list).await?;
+        let answer = Client::new().get(&list).await?;
+        // It listens before it has read its folders.
+        ensure!(answer.status == 200, "{}", answer.text());
         Ok(())
     })
     .await
