@@ -84,6 +84,7 @@ impl Engine {
         let args = [
             ("device", Some("cpu")),
             ("disable-overlap-schedule", None),
+            ("sleep-on-idle", None),
             ("mem-fraction-static", Some("0.15")),
             ("max-total-tokens", Some("8192")),
             ("max-running-requests", Some("16")),

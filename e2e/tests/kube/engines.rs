@@ -2,30 +2,23 @@
 //! loses a node under streams, and nothing of them is lost. The folder of `make e2e-engines` (PDSERVE_ENGINES) has the engines;
 //! pods see it, and the Python of this machine, by hostPath.
 
+mod load;
+
 use crate::plugin::Person;
 use crate::stand::hub::{CLAIM, ENDPOINT, Hub};
 use crate::stand::{Site, Stand};
 use anyhow::{Context, Result, bail, ensure};
+use load::{Load, STREAMS, stream};
 use pd_e2e::binaries::workspace;
-use pd_e2e::client::Client;
 use pd_e2e::engines::{self, Engine};
 use pd_e2e::fleet::eventually;
-use pd_protocol::labels::{HEADER_DECODE, HEADER_PREFILL};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
 
-/// Streams that are open at every time, and their length: 20 s and more on two busy cores.
-const STREAMS: usize = 4;
-const TOKENS: u32 = 500;
 /// Two engines start beside two that serve, on two cores.
 const SETTLED_WITHIN: Duration = Duration::from_secs(480);
-/// A stream that has begun has ended by then.
-const STREAM_WITHIN: Duration = Duration::from_secs(240);
 /// A fetch of 269 MB in several files takes some ten seconds.
 const BYTES_PER_SECOND: u32 = 25_000_000;
 const REPO: &str = "HuggingFaceTB/SmolLM2-135M-Instruct";
@@ -217,21 +210,29 @@ fn deployment(engine: &Engine, venv: &str) -> Result<Value> {
     spec["model"]["source"] = json!({"huggingFace": {
         "repo": REPO, "endpoint": ENDPOINT, "cache": {"pvc": {"claimName": CLAIM}},
     }});
+    // In bfloat16 four answers at once round otherwise than each alone, and other words may win.
+    let args = spec["engine"]["args"].as_array_mut();
+    let args = args.context("arguments of the engine")?;
+    if !args.iter().any(|arg| arg["name"] == "dtype") {
+        args.push(json!({"name": "dtype", "value": "float32"}));
+    }
     spec["engine"]["image"] = json!(format!("pdserve:{}", env!("CARGO_PKG_VERSION")));
     spec["router"] = json!({"replicas": 1});
     spec["drain"] = json!({"timeoutSeconds": 240});
-    let template = template(engine, venv)?;
-    for role in ["prefill", "decode"] {
-        spec["pools"][role]["podTemplate"] = template.clone();
+    for (role, core) in [("prefill", "0"), ("decode", "1")] {
+        spec["pools"][role]["podTemplate"] = template(engine, venv, core)?;
     }
     Ok(object)
 }
 
 /// The folders of this machine that its Python reads, and its environment.
-fn template(engine: &Engine, venv: &str) -> Result<Value> {
+fn template(engine: &Engine, venv: &str, core: &str) -> Result<Value> {
     let folder = engines::folder()?;
     let path = ("PATH", "/usr/local/bin:/usr/bin:/bin");
-    let env = engine.env().chain([path]);
+    // Threads of one pod that wait for each other, and get half of a core each beside those of another, wait for most of
+    // the time: SGLang computes with one.
+    let bind = ("SGLANG_CPU_OMP_THREADS_BIND", core);
+    let env = engine.env().chain([path, bind]);
     let env: Vec<Value> = env
         .map(|(name, value)| json!({"name": name, "value": value}))
         .collect();
@@ -274,125 +275,4 @@ async fn settled(stand: &Stand, count: u32) -> Result<()> {
         std::future::ready(stand.is_settled(count, count))
     });
     whole.await.with_context(|| stand.story())
-}
-
-/// A whole answer, and the workers that it came from.
-struct Said {
-    text: String,
-    pair: (String, String),
-}
-
-/// One greedy answer, streamed to its end.
-async fn stream(url: &str, nr: usize) -> Result<Said> {
-    let request = json!({
-        "model": "smollm2", "stream": true, "temperature": 0, "max_tokens": TOKENS, "ignore_eos": true,
-        "messages": [{"role": "user", "content": format!("Count from {} on.", nr * 100)}],
-    });
-    let answer = async {
-        let mut events = Client::new().stream(url, &request).await?;
-        let worker = |name: &str| {
-            let value = events
-                .headers
-                .get(name)
-                .and_then(|value| value.to_str().ok());
-            value
-                .map(str::to_owned)
-                .with_context(|| format!("no {name}"))
-        };
-        let pair = (worker(HEADER_PREFILL)?, worker(HEADER_DECODE)?);
-        let (mut said, mut has_ended) = (String::new(), false);
-        while let Some(event) = events.next().await? {
-            if event == "[DONE]" {
-                has_ended = true;
-                continue;
-            }
-            let event: Value = serde_json::from_str(&event)?;
-            ensure!(event["error"].is_null(), "{event}");
-            said.push_str(
-                event["choices"][0]["delta"]["content"]
-                    .as_str()
-                    .unwrap_or_default(),
-            );
-        }
-        ensure!(has_ended, "cut after {} bytes", said.len());
-        Ok(Said { text: said, pair })
-    };
-    tokio::time::timeout(STREAM_WITHIN, answer)
-        .await
-        .context("a stream takes too long")?
-}
-
-/// Streams that follow each other, so many at a time; each must be whole and say what it said before.
-struct Load {
-    streams: JoinSet<Result<()>>,
-    ends: Arc<AtomicBool>,
-    ended: Arc<AtomicUsize>,
-    failures: Arc<parking_lot::Mutex<Vec<String>>>,
-    /// How often each pair of workers answered.
-    pairs: Arc<parking_lot::Mutex<BTreeMap<(String, String), usize>>>,
-}
-
-// === impl Load ===
-
-impl Load {
-    fn start(url: &str, known: Vec<String>) -> Self {
-        let load = Self {
-            streams: JoinSet::new(),
-            ends: Arc::default(),
-            ended: Arc::default(),
-            failures: Arc::default(),
-            pairs: Arc::default(),
-        };
-        let mut load = load;
-        for (nr, wanted) in known.into_iter().enumerate() {
-            let (url, ends) = (url.to_owned(), Arc::clone(&load.ends));
-            let (ended, failures) = (Arc::clone(&load.ended), Arc::clone(&load.failures));
-            let pairs = Arc::clone(&load.pairs);
-            load.streams.spawn(async move {
-                while !ends.load(Ordering::Relaxed) {
-                    match stream(&url, nr).await {
-                        Ok(said) if said.text == wanted => {
-                            *pairs.lock().entry(said.pair).or_default() += 1;
-                            ended.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Ok(said) => failures
-                            .lock()
-                            .push(format!("{:?} instead of {wanted:?}", said.text)),
-                        Err(error) => failures.lock().push(format!("{error:#}")),
-                    }
-                }
-                Ok(())
-            });
-        }
-        load
-    }
-
-    fn ended(&self) -> usize {
-        self.ended.load(Ordering::Relaxed)
-    }
-
-    fn check(&self) -> Result<()> {
-        let failures = self.failures.lock();
-        ensure!(
-            failures.is_empty(),
-            "{} streams failed: {failures:#?}",
-            failures.len()
-        );
-        Ok(())
-    }
-
-    async fn stop(mut self) -> Result<BTreeMap<(String, String), usize>> {
-        self.ends.store(true, Ordering::Relaxed);
-        while let Some(ended) = self.streams.join_next().await {
-            ended??;
-        }
-        let (whole, failed) = (self.ended(), self.failures.lock().len());
-        eprintln!("{whole} streams of {TOKENS} tokens whole, {failed} failed");
-        if whole == 0 {
-            bail!("no stream has ended");
-        }
-        self.check()?;
-        let pairs = self.pairs.lock();
-        Ok(pairs.clone())
-    }
 }

@@ -56,6 +56,11 @@ async fn is_refused_in_words(stand: &Stand) -> Result<()> {
     stand.apply(&by_name("smollm2", json!({})))?;
     says(stand, "or give a token that may read it").await?;
     ensure!(stand.workers("prefill")?.is_empty(), "a worker was made");
+    let explained = Person::admin(stand).pd("explain smollm2")?;
+    ensure!(
+        explained.contains("is not on its volume yet, and workers are made when it is"),
+        "{explained}"
+    );
     let examined = Person::admin(stand).run("doctor")?;
     let found = String::from_utf8_lossy(&examined.stdout);
     eprintln!("$ kubectl pd doctor\n{found}");

@@ -73,8 +73,12 @@ pub(super) async fn fetch(
     let pods = &writer.context.index.pods;
     match pods.find(&writer.key(), &name) {
         None => {
-            writer.create(&wanted, pods, |pod| pod).await?;
-            "its pod starts".clone_into(&mut model.message);
+            let created = writer.create(&wanted, pods, |pod| pod).await;
+            model.message = match created {
+                Ok(_) => "its pod starts".to_owned(),
+                // A quota, a policy: it is tried again as long as it is wanted.
+                Err(error) => bounded(&format!("cannot be fetched: {error}")),
+            };
         }
         Some(pod) => observe(writer, &pod, &mut model).await?,
     }

@@ -13,6 +13,7 @@ use pd_crds::pod::Pod;
 use pd_crds::scaling::ScalingMode;
 use pd_crds::status::RevisionStatus;
 use pd_crds::stuck::{Cause, stuck};
+use pd_protocol::labels;
 use std::collections::BTreeMap;
 
 const FIND_OPERATOR: &str = "see whether one runs: \
@@ -24,6 +25,7 @@ pub(super) fn blockers(view: &View, dispositions: &Dispositions, now: Timestamp)
         deleted(view, now),
         suspended(view),
         refused(view),
+        fetching(view),
         stuck_pods(view),
         unpaired(view),
         overdue(view),
@@ -107,10 +109,29 @@ fn refused(view: &View) -> Vec<String> {
     found.into_iter().collect()
 }
 
+/// A model that is not there yet.
+fn fetching(view: &View) -> Vec<String> {
+    let model = view.status().and_then(|status| status.model.as_ref());
+    let model = model.filter(|model| !model.is_fetched());
+    let sentence = model.map(|model| {
+        let meanwhile = match view.workers().count() {
+            0 => "workers are made when it is",
+            _ => "what runs stays until it is",
+        };
+        format!(
+            "The model {} at {} is not on its volume yet, and {meanwhile}: {}.",
+            model.repo, model.revision, model.message
+        )
+    });
+    sentence.into_iter().collect()
+}
+
 /// Pods that cannot start, those with one cause together; no node before no image.
 fn stuck_pods(view: &View) -> Vec<String> {
     let mut by_cause: BTreeMap<(Cause, String), Vec<&Pod>> = BTreeMap::new();
-    for pod in view.pods.iter().filter(|pod| stays(pod)) {
+    // Of one that fetches its model is said before.
+    let has_role = |pod: &&Pod| pod.labels().contains_key(labels::ROLE);
+    for pod in view.pods.iter().filter(has_role).filter(|pod| stays(pod)) {
         if let Some(stuck) = stuck(pod) {
             let cause = (stuck.cause, why(pod, &stuck));
             by_cause.entry(cause).or_default().push(pod);
