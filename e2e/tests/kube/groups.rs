@@ -23,7 +23,7 @@ fn deployment() -> Value {
         "kind": "PDDeployment",
         "metadata": {"name": "smollm2"},
         "spec": {
-            "model": {"source": {"pvc": {"claimName": "deepseek-v3"}}},
+            "model": {"source": {"image": {"reference": "models/deepseek-v3:1"}}},
             "engine": {"kind": "sglang", "image": "lmsysorg/sglang:v0.5"},
             "security": {"peers": "Plain"},
             "pools": {"prefill": pool(16, 2), "decode": pool(8, 1)},

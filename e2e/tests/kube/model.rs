@@ -65,8 +65,9 @@ async fn is_refused_in_words(stand: &Stand) -> Result<()> {
     let found = String::from_utf8_lossy(&examined.stdout);
     eprintln!("$ kubectl pd doctor\n{found}");
     ensure!(
-        !examined.status.success() && found.contains("BAD   pod default/smollm2-fetch-"),
-        "the pod that cannot fetch is not found"
+        !examined.status.success()
+            && found.contains("BAD   the model of PDDeployment default/smollm2 cannot be"),
+        "the model that cannot be fetched is not found"
     );
     stand.apply(&json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub-token"},

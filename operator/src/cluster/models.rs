@@ -23,6 +23,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How the message of one begins that does not go forward.
+const REFUSED: &str = "cannot be fetched";
 /// Longest wait for how far a fetch is.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// How often that is asked.
@@ -77,7 +79,7 @@ pub(super) async fn fetch(
             model.message = match created {
                 Ok(_) => "its pod starts".to_owned(),
                 // A quota, a policy: it is tried again as long as it is wanted.
-                Err(error) => bounded(&format!("cannot be fetched: {error}")),
+                Err(error) => bounded(&format!("{REFUSED}: {error}")),
             };
         }
         Some(pod) => observe(writer, &pod, &mut model).await?,
@@ -108,8 +110,11 @@ async fn observe(
             if let Some(stuck) = stuck(pod) {
                 let why = stuck.message.split_once("error: ");
                 let why = why.map_or(stuck.message.as_str(), |(_, why)| why);
-                model.message = bounded(&format!("cannot be fetched: {why}"));
-            } else if let Some(progress) = ask(writer, pod).await {
+                model.message = bounded(&format!("{REFUSED}: {why}"));
+            } else if let Some(progress) = ask(writer, pod).await
+                // What it was refused before stands until it gets further.
+                && (progress.total_bytes > 0 || !model.message.starts_with(REFUSED))
+            {
                 (model.bytes, model.total_bytes) = (progress.bytes, progress.total_bytes);
                 model.message = format!("fetching: {}", progress.text);
             }

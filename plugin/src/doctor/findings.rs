@@ -62,7 +62,8 @@ pub(super) fn findings(facts: &Facts, now: Timestamp) -> Vec<Finding> {
         )),
         Ok(deployments) => {
             let of = deployments.iter();
-            findings.extend(of.filter_map(|deployment| claim(deployment, facts)));
+            findings.extend(of.clone().filter_map(|deployment| claim(deployment, facts)));
+            findings.extend(of.filter_map(unfetched));
         }
     }
     findings.extend(stuck_pods(facts));
@@ -235,6 +236,18 @@ fn demand(deployment: &PdDeployment, nodes: &[Node]) -> Option<Finding> {
         ),
         "lower replicas or tp, or add nodes",
     ))
+}
+
+/// A model that cannot be fetched.
+fn unfetched(deployment: &PdDeployment) -> Option<Finding> {
+    let model = deployment.status.as_ref()?.model.as_ref()?;
+    let is_refused = !model.is_fetched() && model.message.starts_with("cannot");
+    is_refused.then(|| {
+        bad(
+            format!("the model of {} {}", named(deployment), model.message),
+            "docs/troubleshooting/FetchingModel.md goes through the causes",
+        )
+    })
 }
 
 /// A volume for models that workers of several nodes cannot mount.

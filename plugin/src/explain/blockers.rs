@@ -20,12 +20,19 @@ const FIND_OPERATOR: &str = "see whether one runs: \
     `kubectl get pods -A -l app.kubernetes.io/name=pdserve,app.kubernetes.io/component=operator`";
 
 pub(super) fn blockers(view: &View, dispositions: &Dispositions, now: Timestamp) -> Vec<String> {
+    let fetching = fetching(view);
+    let is_made = view.pods.iter().any(has_role);
+    if !fetching.is_empty() && !is_made {
+        // There is nothing yet that could hold anything back.
+        let before = [unseen(view), deleted(view, now), refused(view), fetching];
+        return before.into_iter().flatten().collect();
+    }
     let by_weight = [
         unseen(view),
         deleted(view, now),
         suspended(view),
         refused(view),
-        fetching(view),
+        fetching,
         stuck_pods(view),
         unpaired(view),
         overdue(view),
@@ -109,6 +116,11 @@ fn refused(view: &View) -> Vec<String> {
     found.into_iter().collect()
 }
 
+/// Whether a pod is a worker or a router: of one that fetches a model, the model is spoken of.
+fn has_role(pod: &Pod) -> bool {
+    pod.labels().contains_key(labels::ROLE)
+}
+
 /// A model that is not there yet.
 fn fetching(view: &View) -> Vec<String> {
     let model = view.status().and_then(|status| status.model.as_ref());
@@ -129,9 +141,7 @@ fn fetching(view: &View) -> Vec<String> {
 /// Pods that cannot start, those with one cause together; no node before no image.
 fn stuck_pods(view: &View) -> Vec<String> {
     let mut by_cause: BTreeMap<(Cause, String), Vec<&Pod>> = BTreeMap::new();
-    // Of one that fetches its model is said before.
-    let has_role = |pod: &&Pod| pod.labels().contains_key(labels::ROLE);
-    for pod in view.pods.iter().filter(has_role).filter(|pod| stays(pod)) {
+    for pod in view.pods.iter().filter(|pod| has_role(pod) && stays(pod)) {
         if let Some(stuck) = stuck(pod) {
             let cause = (stuck.cause, why(pod, &stuck));
             by_cause.entry(cause).or_default().push(pod);
