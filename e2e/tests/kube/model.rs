@@ -177,7 +177,7 @@ async fn is_replaced(stand: &mut Stand) -> Result<()> {
     .await?;
     stand.settled(1, 1).await?;
     eprintln!("{}", stand.kubectl("get pdd,pods -o wide")?);
-    Person::new(stand).await?.pd("rollout undo smollm2")?;
+    Person::admin(stand).pd("rollout undo smollm2")?;
     eventually(SETTLED, || async {
         let now = stand.kubectl(commit)?;
         ensure!(now == first, "{now} and not {first}");
