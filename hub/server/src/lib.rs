@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -76,13 +76,13 @@ struct Repo {
 // === impl HubServer ===
 
 impl HubServer {
-    /// Starts on an address and a second one of the same host.
+    /// Starts on an address, and on a second one for large files.
     ///
     /// # Errors
     /// An address cannot be had.
     pub async fn start(listen: SocketAddr) -> io::Result<Self> {
         let hub = TcpListener::bind(listen).await?;
-        let cdn = TcpListener::bind(SocketAddr::new(listen.ip(), 0)).await?;
+        let cdn = TcpListener::bind(SocketAddr::new(cdn_ip(listen.ip()), 0)).await?;
         let address = hub.local_addr()?;
         let shared = Arc::new(Shared {
             cdn: cdn.local_addr()?,
@@ -174,6 +174,14 @@ impl HubServer {
     #[must_use]
     pub fn lists(&self) -> usize {
         self.shared.state.lock().lists
+    }
+}
+
+/// Another host than the hub's, as clients treat it so, where this machine has one at hand.
+fn cdn_ip(hub: IpAddr) -> IpAddr {
+    match hub {
+        IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::from(u32::from(ip) ^ 2).into(),
+        IpAddr::V4(_) | IpAddr::V6(_) => hub,
     }
 }
 

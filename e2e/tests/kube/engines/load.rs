@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 
 /// Streams that are open at every time, and their length: 20 s and more on two busy cores.
 pub(super) const STREAMS: usize = 4;
-const TOKENS: u32 = 500;
+const TOKENS: u32 = 200;
 /// A stream that has begun has ended by then.
-const STREAM_WITHIN: Duration = Duration::from_secs(240);
+const STREAM_WITHIN: Duration = Duration::from_secs(420);
 
 /// A whole answer, and the workers that it came from.
 pub(super) struct Said {
