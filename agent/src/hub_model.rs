@@ -3,14 +3,12 @@
 
 use crate::args::ModelArgs;
 use anyhow::Result;
-use pd_hub::{Cache, Fetch, Hub, HubError, Progress, RepoName};
+use pd_hub::{CONNECTIONS, Cache, Fetch, Hub, HubError, Progress, RepoName, Report};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// How often it is logged how far it is.
 const SAY_EVERY: Duration = Duration::from_secs(10);
-/// Files that are fetched at once.
-const CONNECTIONS: usize = 8;
 
 /// Where the model lies, once it is fetched if it has to be.
 pub(crate) async fn path(args: &ModelArgs) -> Result<PathBuf> {
@@ -26,15 +24,9 @@ pub(crate) async fn path(args: &ModelArgs) -> Result<PathBuf> {
     };
     let progress = Progress::default();
     let hub = Hub::from_env(None)?;
+    let say = |report: Report| tracing::info!(model = %fetch.repo, "{report}");
     let running = fetch.run_if_online(&hub, &progress);
-    tokio::pin!(running);
-    let mut ticks = tokio::time::interval(SAY_EVERY);
-    let fetched = loop {
-        tokio::select! {
-            fetched = &mut running => break fetched,
-            _ = ticks.tick() => tracing::info!(model = %fetch.repo, "{}", progress.report()),
-        }
-    };
+    let fetched = progress.said_until(SAY_EVERY, say, running).await;
     let fetched = fetched.map_err(|error| explained(error, args))?;
     tracing::info!(commit = %fetched.commit, path = %fetched.path.display(), "model fetched");
     Ok(fetched.path)

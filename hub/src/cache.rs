@@ -14,7 +14,7 @@
 use crate::client::RemoteFile;
 use crate::error::HubError;
 use crate::hash::FileHash;
-use crate::names::{Commit, RepoName};
+use crate::names::{Commit, RepoName, is_inside};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -224,8 +224,7 @@ impl RepoCache {
 
     /// Notes which commit a branch or tag is.
     pub(crate) fn write_ref(&self, revision: &str, commit: &Commit) -> Result<(), HubError> {
-        let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
-        if Commit::parse(revision).is_some() || !revision.split('/').all(is_plain) {
+        if Commit::parse(revision).is_some() || !is_inside(revision) {
             return Ok(());
         }
         let path = self.folder.join("refs").join(revision);
@@ -236,30 +235,23 @@ impl RepoCache {
 
     /// The commit that a branch or tag was last resolved to here.
     pub(crate) fn read_ref(&self, revision: &str) -> Option<Commit> {
-        let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
         let path = self.folder.join("refs").join(revision);
-        let text = revision
-            .split('/')
-            .all(is_plain)
-            .then(|| fs::read_to_string(path));
+        let text = is_inside(revision).then(|| fs::read_to_string(path));
         Commit::parse(text?.ok()?.trim())
     }
 
-    /// Notes that files of a commit are whole.
+    /// Notes that all that is wanted of a commit is there.
     pub(crate) fn write_whole(
         &self,
         commit: &Commit,
         files: &[RemoteFile],
     ) -> Result<(), HubError> {
-        let mut paths: Vec<String> = self.whole(commit).unwrap_or_default();
-        paths.extend(files.iter().map(|file| file.path.clone()));
-        paths.sort();
-        paths.dedup();
+        let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
         let text = serde_json::json!(paths).to_string();
         write_whole(&self.own(commit.as_str()), &text)
     }
 
-    /// The files of a commit that were whole; nothing where none were.
+    /// The files of a commit that was whole; nothing where it was not.
     pub(crate) fn whole(&self, commit: &Commit) -> Option<Vec<String>> {
         let text = fs::read_to_string(self.own(commit.as_str())).ok()?;
         serde_json::from_str(&text).ok()

@@ -3,7 +3,7 @@
 use crate::download::{FRUITLESS_MAX, persist};
 use crate::error::{HubError, RequestError};
 use crate::hash::FileHash;
-use crate::names::{Commit, RepoName};
+use crate::names::{Commit, RepoName, is_inside};
 use pd_protocol::secret::Secret;
 use reqwest::header::{AUTHORIZATION, CONTENT_RANGE, HeaderMap, HeaderValue, RANGE, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url};
@@ -308,8 +308,7 @@ impl RevisionAnswer {
                 Some(lfs) => FileHash::sha256(&lfs.sha256),
                 None => sibling.blob_id.as_deref().and_then(FileHash::git),
             };
-            let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
-            if !path.split('/').all(is_plain) || path.contains(['\\', '\0']) {
+            if !is_inside(&path) {
                 return Err(wrong(&path, "it leads out of the repository"));
             }
             match (size, hash) {

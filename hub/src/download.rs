@@ -8,7 +8,6 @@ use crate::hash::Hasher;
 use crate::names::{Commit, RepoName};
 use crate::progress::Progress;
 use pd_protocol::Backoff;
-use reqwest::StatusCode;
 use std::fs::{self, File, OpenOptions};
 use std::future::Future;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -43,6 +42,16 @@ enum Ended {
     Disk(HubError),
     /// All bytes came, and they hash to this.
     WrongHash(String),
+}
+
+/// How far a writer got.
+enum Written {
+    /// The file is there, by its name.
+    Whole,
+    /// Some of it; the next attempt goes on from there.
+    Part,
+    /// All of it, and it hashes to this: it is gone again.
+    Wrong(String),
 }
 
 /// What is asked of the thread that writes.
@@ -182,8 +191,13 @@ impl Route<'_> {
         match (written, received) {
             (Err(error), _) => Err(Ended::Disk(error)),
             (Ok(_), Err(error)) => Err(Ended::Request(error)),
-            (Ok(None), Ok(())) => cache.enter(&file.hash).map_err(Ended::Disk),
-            (Ok(Some(found)), Ok(())) => {
+            (Ok(Written::Whole), Ok(())) => cache.enter(&file.hash).map_err(Ended::Disk),
+            // It is shorter than when its length was read: someone else cut it.
+            (Ok(Written::Part), Ok(())) => Err(Ended::Request(RequestError::Passing {
+                why: "the file was cut while it came".to_owned(),
+                pause: None,
+            })),
+            (Ok(Written::Wrong(found)), Ok(())) => {
                 self.progress.move_to(counted, 0);
                 Err(Ended::WrongHash(found))
             }
@@ -201,7 +215,6 @@ impl Route<'_> {
         let cut = |why: String| RequestError::Passing { why, pause: None };
         let content = self.hub.open(self.repo, self.commit, &file.path, have);
         let Content { mut response, from } = content.await?;
-        debug_assert!(response.status() == StatusCode::OK || from > 0);
         let mut got = from;
         if from < have && pieces.send(Piece::FromStart).await.is_err() {
             return Ok(());
@@ -236,9 +249,8 @@ struct Writer {
 // === impl Writer ===
 
 impl Writer {
-    /// Ends when no piece comes any more. Nothing where the file is whole or goes on later; where it is whole and wrong,
-    /// its hash, and it is gone.
-    fn run(self, mut pieces: mpsc::Receiver<Piece>) -> Result<Option<String>, HubError> {
+    /// Ends when no piece comes any more.
+    fn run(self, mut pieces: mpsc::Receiver<Piece>) -> Result<Written, HubError> {
         let at = &self.incomplete;
         let opened = OpenOptions::new()
             .create(true)
@@ -264,16 +276,16 @@ impl Writer {
             }
         }
         if len < self.file.size {
-            return Ok(None);
+            return Ok(Written::Part);
         }
         let found = hasher.finish();
         if found != self.file.hash.as_str() {
             fs::remove_file(at).map_err(HubError::file("remove", at))?;
-            return Ok(Some(found));
+            return Ok(Written::Wrong(found));
         }
         out.sync_all().map_err(HubError::file("write", at))?;
         fs::rename(at, &self.blob).map_err(HubError::file("name", &self.blob))?;
-        Ok(None)
+        Ok(Written::Whole)
     }
 
     /// Goes to the end of the first `have` bytes, which are hashed, and cuts what is behind.

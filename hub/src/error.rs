@@ -93,7 +93,7 @@ pub(crate) enum RequestError {
 
 /// A number of bytes as people read it: `1.5 GB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bytes(pub(crate) u64);
+pub struct Bytes(pub u64);
 
 // === impl HubError ===
 

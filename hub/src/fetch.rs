@@ -10,6 +10,9 @@ use crate::progress::Progress;
 use futures_util::{TryStreamExt, stream};
 use std::path::PathBuf;
 
+/// Files that are fetched at once where nothing else is said: a CDN gives one connection a part of a fast link.
+pub const CONNECTIONS: usize = 8;
+
 /// What is to be fetched, and where to.
 #[derive(Clone, Debug)]
 pub struct Fetch {
@@ -99,7 +102,9 @@ impl Fetch {
             })
             .await?;
         cache.write_ref(&self.revision, commit)?;
-        cache.write_whole(commit, &files)?;
+        if self.file.is_none() {
+            cache.write_whole(commit, &files)?;
+        }
         progress.done();
         Ok(self.fetched(commit.clone(), total))
     }

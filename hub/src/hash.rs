@@ -70,7 +70,8 @@ impl Hasher {
     }
 }
 
-fn is_hex(text: &str, digits: usize) -> bool {
+/// Whether a text is so many hexadecimal digits, as the hub writes them.
+pub(crate) fn is_hex(text: &str, digits: usize) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     text.len() == digits && text.bytes().all(is_digit)
 }

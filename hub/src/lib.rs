@@ -21,8 +21,8 @@ mod progress;
 
 pub use cache::Cache;
 pub use client::{Hub, Listing, RemoteFile, Token};
-pub use error::HubError;
-pub use fetch::{Fetch, Fetched};
+pub use error::{Bytes, HubError};
+pub use fetch::{CONNECTIONS, Fetch, Fetched};
 pub use hash::FileHash;
 pub use names::{Commit, RepoName};
 pub use progress::{Phase, Progress, Report};

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 
 /// How often it is logged how far it is.
@@ -60,15 +59,6 @@ struct Outcome<'a> {
     commit: &'a str,
     path: Option<&'a Path>,
     bytes: u64,
-}
-
-/// How far it is, with the words for it.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Said {
-    #[serde(flatten)]
-    report: Report,
-    text: String,
 }
 
 fn main() -> ExitCode {
@@ -147,9 +137,9 @@ async fn fetch(args: &Args) -> anyhow::Result<(String, Option<Fetched>)> {
     if let Some(port) = args.port {
         answer(SocketAddr::new(args.host, port), Arc::clone(&progress)).await?;
     }
-    let said = say(Arc::clone(&progress));
-    let fetched = until_ended(fetch.run(&hub, &progress)).await;
-    said.abort();
+    let say = |report: Report| tracing::info!("{report}");
+    let work = until_ended(fetch.run(&hub, &progress));
+    let fetched = progress.said_until(SAY_EVERY, say, work).await;
     let fetched = fetched??;
     tracing::info!(commit = %fetched.commit, bytes = fetched.bytes, path = %fetched.path.display(), "fetched");
     Ok((fetched.commit.to_string(), Some(fetched)))
@@ -170,24 +160,8 @@ async fn until_ended<T>(work: impl Future<Output = T>) -> anyhow::Result<T> {
 async fn answer(listen: SocketAddr, progress: Arc<Progress>) -> anyhow::Result<()> {
     let listener = TcpListener::bind(listen).await;
     let listener = listener.map_err(|why| anyhow::anyhow!("cannot listen on {listen}: {why}"))?;
-    let report = move || async move {
-        let report = progress.report();
-        let text = report.to_string();
-        axum::Json(Said { report, text })
-    };
+    let report = move || async move { axum::Json(progress.report()) };
     let routes = axum::Router::new().route("/progress", axum::routing::get(report));
     tokio::spawn(async move { axum::serve(listener, routes).await });
     Ok(())
-}
-
-fn say(progress: Arc<Progress>) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        let mut ticks = tokio::time::interval(SAY_EVERY);
-        // The first is at once.
-        ticks.tick().await;
-        loop {
-            ticks.tick().await;
-            tracing::info!("{}", progress.report());
-        }
-    })
 }

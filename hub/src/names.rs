@@ -1,5 +1,6 @@
 //! Names on the hub, which become parts of paths and URLs.
 
+use crate::hash::is_hex;
 use std::fmt;
 use std::str::FromStr;
 
@@ -15,6 +16,12 @@ pub struct Commit(String);
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0:?} is no repository of the hub; give organization/name, such as Qwen/Qwen3-8B")]
 pub struct NotARepo(String);
+
+/// Whether a path of a repository stays in it, wherever it is put.
+pub(crate) fn is_inside(path: &str) -> bool {
+    let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+    path.split('/').all(is_plain) && !path.contains(['\\', '\0'])
+}
 
 // === impl RepoName ===
 
@@ -65,8 +72,7 @@ impl Commit {
     /// Nothing where the text is a branch, a tag or part of a commit.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        (text.len() == 40 && text.bytes().all(is_digit)).then(|| Self(text.to_owned()))
+        is_hex(text, 40).then(|| Self(text.to_owned()))
     }
 
     #[must_use]

@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt;
+use std::pin::pin;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -71,6 +72,25 @@ impl Progress {
             bytes.saturating_sub(*before).checked_div(seconds)
         });
         report
+    }
+
+    /// Waits for work that moves this, and says at every interval how far it is.
+    pub async fn said_until<T>(
+        &self,
+        every: Duration,
+        mut say: impl FnMut(Report),
+        work: impl Future<Output = T>,
+    ) -> T {
+        let mut ticks = tokio::time::interval(every);
+        // The first is at once, and most often all is there.
+        ticks.tick().await;
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                _ = ticks.tick() => say(self.report()),
+            }
+        }
     }
 
     pub(crate) fn begin(&self, bytes: u64, total_bytes: u64) {

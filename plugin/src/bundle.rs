@@ -199,7 +199,7 @@ impl Bundle {
     /// The logs of operators, which are where their Leases are.
     async fn add_operators(&mut self, cluster: &Cluster) -> Result<()> {
         let api = Api::<Lease>::all(cluster.client.clone());
-        let named = ListParams::default().fields("metadata.name=pd-operator");
+        let named = ListParams::default().fields(&format!("metadata.name={}", doctor::LEASE));
         match api.list(&named).await {
             Ok(leases) => {
                 for lease in leases {

@@ -18,7 +18,7 @@ use pd_protocol::labels;
 use std::fmt::Debug;
 
 /// The Lease of the operator that leads.
-const LEASE: &str = "pd-operator";
+pub(crate) const LEASE: &str = "pd-operator";
 
 /// What a cluster says of itself; what could not be read is why.
 struct Facts {

@@ -243,8 +243,12 @@ async fn one_file_may_be_all_that_is_wanted() {
     assert_eq!(content, mk_bytes("tokenizer/vocab.json", 900));
     assert_eq!(stand.server.asked().len(), 1);
     // The rest is not there, and is not said to be.
-    let whole = stand.fetch_of("main").find().expect("what there is");
-    assert_eq!(whole.bytes, 900);
+    assert_eq!(fetch.find().expect("the file"), fetched);
+    let whole = stand
+        .fetch_of("main")
+        .find()
+        .expect_err("one file is no model");
+    assert!(matches!(whole, HubError::NotHere { .. }), "{whole}");
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use pd_crds::PdDeployment;
 use pd_crds::pod::Pod;
 use pd_crds::status::ModelStatus;
 use pd_crds::stuck::stuck;
+use pd_hub::{Bytes, Report};
 use pd_protocol::ports;
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -30,20 +31,11 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// How often that is asked.
 pub(super) const INTERVAL: Duration = Duration::from_secs(3);
 
-/// What a pod that fetches answers, in parts.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Progress {
-    bytes: i64,
-    total_bytes: i64,
-    text: String,
-}
-
 /// The last words of one that has ended well.
 #[derive(Deserialize)]
 struct Outcome {
     commit: String,
-    bytes: i64,
+    bytes: u64,
 }
 
 /// How far the model is that a spec asks for; nothing where it is fetched from no hub.
@@ -99,8 +91,9 @@ async fn observe(
         Some("Succeeded") => match outcome(pod) {
             Some(outcome) => {
                 model.commit = outcome.commit;
-                (model.bytes, model.total_bytes) = (outcome.bytes, outcome.bytes);
-                model.message = format!("fetched {}", size(outcome.bytes));
+                model.bytes = number(outcome.bytes);
+                model.total_bytes = model.bytes;
+                model.message = format!("fetched {}", Bytes(outcome.bytes));
                 return Ok(());
             }
             None => "its pod ended without a word; another is made".clone_into(&mut model.message),
@@ -111,12 +104,8 @@ async fn observe(
                 let why = stuck.message.split_once("error: ");
                 let why = why.map_or(stuck.message.as_str(), |(_, why)| why);
                 model.message = bounded(&format!("{REFUSED}: {why}"));
-            } else if let Some(progress) = ask(writer, pod).await
-                // What it was refused before stands until it gets further.
-                && (progress.total_bytes > 0 || !model.message.starts_with(REFUSED))
-            {
-                (model.bytes, model.total_bytes) = (progress.bytes, progress.total_bytes);
-                model.message = format!("fetching: {}", progress.text);
+            } else if phase == Some("Running") {
+                observe_running(ask(writer, pod).await, model);
             }
             return Ok(());
         }
@@ -127,8 +116,27 @@ async fn observe(
     Ok(())
 }
 
+/// Takes in how far a pod is that runs; nothing is known of one that does not answer.
+fn observe_running(report: Option<Report>, model: &mut ModelStatus) {
+    let Some(report) = report else {
+        if model.total_bytes == 0 && !model.message.starts_with(REFUSED) {
+            "its pod runs, and does not answer how far it is".clone_into(&mut model.message);
+        }
+        return;
+    };
+    // What it was refused before stands until it gets further.
+    if report.total_bytes > 0 || !model.message.starts_with(REFUSED) {
+        (model.bytes, model.total_bytes) = (number(report.bytes), number(report.total_bytes));
+        model.message = format!("fetching: {report}");
+    }
+}
+
+fn number(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
 /// How far a pod is; nothing where it does not say.
-async fn ask(writer: &Writer<'_>, pod: &Pod) -> Option<Progress> {
+async fn ask(writer: &Writer<'_>, pod: &Pod) -> Option<Report> {
     let ip = pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()?;
     let url = format!("http://{}/progress", SocketAddr::new(ip, ports::HTTP));
     let client = Clients::of(writer, None).http;
@@ -163,10 +171,6 @@ pub(super) fn is_other(before: Option<&ModelStatus>, now: Option<&ModelStatus>) 
         (Some(before), Some(now)) => !before.is_of_source(now) || before.commit != now.commit,
         (before, now) => before.is_some() != now.is_some(),
     }
-}
-
-fn size(bytes: i64) -> String {
-    format!("{:.1} GB", bytes as f64 / 1e9)
 }
 
 #[cfg(test)]

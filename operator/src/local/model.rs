@@ -5,14 +5,12 @@ use super::console::Console;
 use super::target::TargetError;
 use crate::controller::dereference::{self, Dereferenced, HostModel};
 use pd_crds::model::{HostPathSource, HuggingFaceSource};
-use pd_hub::{Cache, Fetch, Hub, HubError, Progress};
+use pd_hub::{CONNECTIONS, Cache, Fetch, Hub, HubError, Progress, Report};
 use std::path::Path;
 use std::time::Duration;
 
 /// How often it is said how far it is.
 const SAY_EVERY: Duration = Duration::from_secs(2);
-/// Files that are fetched at once.
-const CONNECTIONS: usize = 8;
 
 /// Fetches the model that a file names, if it names one of the hub.
 pub(super) async fn fetch(file: &Path, console: Console) -> Result<(), TargetError> {
@@ -28,19 +26,10 @@ pub(super) async fn fetch(file: &Path, console: Console) -> Result<(), TargetErr
     // There are no Secrets here: the token is the user's own.
     let hub = Hub::from_env(source.endpoint.as_deref()).map_err(failed)?;
     let progress = Progress::default();
+    let say = |report: Report| console.progress(&format!("{}: {report}", fetch.repo));
     let running = fetch.run_if_online(&hub, &progress);
-    tokio::pin!(running);
-    let mut ticks = tokio::time::interval(SAY_EVERY);
-    // The first is at once, and most often all is there.
-    ticks.tick().await;
-    loop {
-        tokio::select! {
-            fetched = &mut running => return fetched.map(drop).map_err(failed),
-            _ = ticks.tick() => {
-                console.progress(&format!("{}: {}", fetch.repo, progress.report()));
-            }
-        }
-    }
+    let fetched = progress.said_until(SAY_EVERY, say, running).await;
+    fetched.map(drop).map_err(failed)
 }
 
 /// Puts the folder of a fetched model in the place of its repository.
