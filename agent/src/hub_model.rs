@@ -25,7 +25,7 @@ pub(crate) async fn path(args: &ModelArgs) -> Result<PathBuf> {
     let progress = Progress::default();
     let hub = Hub::from_env(None)?;
     let say = |report: Report| tracing::info!(model = %fetch.repo, "{report}");
-    let running = fetch.run_if_online(&hub, &progress);
+    let running = Box::pin(fetch.run_if_online(&hub, &progress));
     let fetched = progress.said_until(SAY_EVERY, say, running).await;
     let fetched = fetched.map_err(|error| explained(error, args))?;
     tracing::info!(commit = %fetched.commit, path = %fetched.path.display(), "model fetched");

@@ -138,7 +138,7 @@ async fn fetch(args: &Args) -> anyhow::Result<(String, Option<Fetched>)> {
         answer(SocketAddr::new(args.host, port), Arc::clone(&progress)).await?;
     }
     let say = |report: Report| tracing::info!("{report}");
-    let work = until_ended(fetch.run(&hub, &progress));
+    let work = Box::pin(until_ended(fetch.run(&hub, &progress)));
     let fetched = progress.said_until(SAY_EVERY, say, work).await;
     let fetched = fetched??;
     tracing::info!(commit = %fetched.commit, bytes = fetched.bytes, path = %fetched.path.display(), "fetched");

@@ -27,7 +27,7 @@ pub(super) async fn fetch(file: &Path, console: Console) -> Result<(), TargetErr
     let hub = Hub::from_env(source.endpoint.as_deref()).map_err(failed)?;
     let progress = Progress::default();
     let say = |report: Report| console.progress(&format!("{}: {report}", fetch.repo));
-    let running = fetch.run_if_online(&hub, &progress);
+    let running = Box::pin(fetch.run_if_online(&hub, &progress));
     let fetched = progress.said_until(SAY_EVERY, say, running).await;
     fetched.map(drop).map_err(failed)
 }
