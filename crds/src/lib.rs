@@ -29,6 +29,7 @@ pub mod rollout;
 pub mod router;
 pub mod rules;
 pub mod scaling;
+pub mod scheduling;
 pub mod schema_check;
 pub mod security;
 pub mod service;

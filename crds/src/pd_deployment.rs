@@ -9,6 +9,7 @@ use crate::rollout::RolloutSpec;
 use crate::router::RouterSpec;
 use crate::rules;
 use crate::scaling::{AutoscalingSpec, ScalingMode};
+use crate::scheduling::SchedulingSpec;
 use crate::security::{PeerTrust, SecuritySpec};
 use crate::slo::SloSpec;
 use crate::status::PdDeploymentStatus;
@@ -130,6 +131,9 @@ pub struct PdDeploymentSpec {
     /// How a changed spec replaces running workers.
     #[serde(default)]
     pub rollout: RolloutSpec,
+    /// Which pods get their nodes together.
+    #[serde(default)]
+    pub scheduling: SchedulingSpec,
     /// How a worker leaves.
     #[serde(default)]
     pub drain: DrainSpec,

@@ -3,6 +3,7 @@
 use crate::engine::EngineArg;
 use crate::pd_pool::PoolRole;
 use crate::rules;
+use crate::scheduling::TopologySpec;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::KubeSchema;
@@ -71,6 +72,9 @@ pub struct PoolSpec {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 64))]
     pub nodes: i32,
+    /// How close to each other the pods of a replica go. Default: anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<TopologySpec>,
     /// Engine flags of this pool, on top of `spec.engine.args`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
@@ -114,6 +118,7 @@ impl Default for PoolSpec {
             pp: one(),
             dp: one(),
             nodes: one(),
+            topology: None,
             args: Vec::new(),
             resources: None,
             pod_template: None,

@@ -22,6 +22,7 @@ pub(crate) mod error;
 pub(crate) mod facts;
 #[cfg(test)]
 pub(crate) mod fake;
+mod gangs;
 mod handover;
 mod held_back;
 pub(crate) mod history;

@@ -8,7 +8,7 @@ use crate::cluster::check::CheckError;
 use crate::cluster::run::ClusterConfig;
 use crate::controller::build::config::BuildConfig;
 use crate::controller::build::network::Admins;
-use crate::controller::site::Site;
+use crate::controller::site::{GangApis, Site};
 use crate::local::run::{LocalConfig, run};
 use crate::local::status::{LocalStatus, table};
 use crate::local::{cache, child};
@@ -104,6 +104,7 @@ fn build_config(args: BuildArgs, namespaced: bool) -> BuildConfig {
             kubernetes_minor: None,
             shared_memory: args.shared_memory_path,
             ipv6: is_ipv6_cluster(),
+            gangs: GangApis::default(),
         },
         router_host: None,
         peer_key_file: None,

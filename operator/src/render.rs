@@ -35,7 +35,7 @@ pub(crate) enum RenderError {
 }
 
 /// The objects of the deployment in `file`, after those that its namespace shares, in the order in which they are made; of each pool the first
-/// replica's pod, or its leader's, since followers are made when that has an address.
+/// replica's pod, or its leader's.
 pub(crate) fn render(
     file: &Path,
     namespace: &str,
@@ -68,6 +68,7 @@ fn documents(
         decode,
         router,
         service,
+        names,
     } = resources;
     let Shared {
         account: Account { account, binding },
@@ -77,7 +78,11 @@ fn documents(
     for policy in &policies {
         all.push(yaml(policy)?);
     }
-    all.extend([yaml(service)?, yaml(router)?]);
+    all.push(yaml(service)?);
+    if let Some(names) = names {
+        all.push(yaml(names)?);
+    }
+    all.push(yaml(router)?);
     let pods = [prefill, decode].map(|pool| pool.replicas * pool.nodes);
     let routers = deployment.spec.router.replicas.unwrap_or(1);
     for budget in build_budgets(deployment, pods.iter().sum(), routers, Mover::Operator) {

@@ -47,6 +47,16 @@ pub const FIRST_PORT: &str = "pdserve.io/first-port";
 pub const NODE_RANK: &str = "pdserve.io/node-rank";
 /// On such a leader: how many nodes its replica spans.
 pub const NODES: &str = "pdserve.io/nodes";
+/// On workers: name of the leader of its replica, which is its own where it is alone.
+pub const REPLICA: &str = "pdserve.io/replica";
+/// On workers of a gang: its name, which is that of the PodGroup where a scheduler places gangs.
+pub const GANG: &str = "pdserve.io/gang";
+/// On workers of a gang: how many pods it has.
+pub const GANG_SIZE: &str = "pdserve.io/gang-size";
+/// `true` on workers of a gang that had all of its nodes once.
+pub const GANG_WHOLE: &str = "pdserve.io/gang-whole";
+/// `true` on workers whose replica has its topology domain to itself.
+pub const EXCLUSIVE: &str = "pdserve.io/exclusive";
 /// On such a leader: digest of which pods its replica had when it was admitted, and how often each was
 /// restarted before.
 pub const MEMBERS: &str = "pdserve.io/members";

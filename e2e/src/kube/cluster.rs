@@ -2,6 +2,7 @@
 
 mod access;
 mod faults;
+mod names;
 mod ready;
 mod seat;
 
@@ -33,6 +34,10 @@ pub struct Spec {
     pub nodes: u8,
     /// `nvidia.com/gpu` that each node pretends to have.
     pub gpus_per_node: u32,
+    /// Whether Kubernetes itself places gangs, which is behind feature gates.
+    pub gangs: bool,
+    /// Whether pods can resolve the names of Services and pods: by CoreDNS, which is built for it once.
+    pub names: bool,
     /// Where the cluster's files go: absent or empty. A fresh temporary folder unless given.
     pub dir: Option<PathBuf>,
     /// Tools are built, and running clusters recorded, below.
@@ -63,6 +68,8 @@ impl Spec {
         Self {
             nodes: 0,
             gpus_per_node: 0,
+            gangs: false,
+            names: false,
             dir: None,
             cache: tools::cache(),
         }
@@ -157,6 +164,8 @@ impl Cluster {
             authority: Authority::new(&entry.dir.join("certs"))?,
             address: seat.address(),
             serves_pods: spec.nodes > 0,
+            gangs: spec.gangs,
+            dns: spec.names.then(|| *seat.address().ip()),
         };
         let admin = Subject {
             user: "admin",
@@ -181,6 +190,9 @@ impl Cluster {
         cluster.start_nodes().await?;
         cluster.wait_controllers().await?;
         cluster.wait_nodes().await?;
+        if spec.names {
+            cluster.start_names()?;
+        }
         cluster.set_gpus(spec.gpus_per_node).await?;
         Ok(cluster)
     }

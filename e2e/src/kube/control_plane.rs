@@ -10,13 +10,17 @@ use crate::kube::node;
 use anyhow::{Context, Result};
 use rustix::process::Pid;
 use std::fs;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 /// The apiserver's own Service.
 const APISERVER_SERVICE: &str = "10.96.0.1";
 /// Requests per second of the controllers, lifted: a test cluster's apiserver has no other clients.
 const CONTROLLER_QPS: &str = "2000";
+
+/// What lets Kubernetes place gangs, and the API by which it learns of them.
+const GANG_GATES: &str = "GenericWorkload=true,GangScheduling=true";
+const GANG_API: &str = "scheduling.k8s.io/v1alpha2=true";
 
 pub struct ControlPlane {
     pub plan: Plan,
@@ -34,6 +38,10 @@ pub struct Plan {
     pub address: SocketAddrV4,
     /// Whether pods reach the apiserver through its Service.
     pub serves_pods: bool,
+    /// Whether the scheduler places gangs.
+    pub gangs: bool,
+    /// Where pods resolve names.
+    pub dns: Option<Ipv4Addr>,
 }
 
 // === impl ControlPlane ===
@@ -108,6 +116,18 @@ impl Plan {
         Ok(path)
     }
 
+    /// A kubeconfig of an administrator for what runs beside the apiserver.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn own_kubeconfig(&self) -> Result<PathBuf> {
+        let admin = Subject {
+            user: "beside",
+            group: Some("system:masters"),
+        };
+        self.kubeconfig("beside", admin, &self.url())
+    }
+
     fn path(&self, name: &str) -> String {
         self.site.dir.join(name).display().to_string()
     }
@@ -159,7 +179,7 @@ impl Plan {
         let policy = self.path("audit-policy.json");
         fs::write(&policy, audit::POLICY).context("write the audit policy")?;
         let reconciler = if self.serves_pods { "lease" } else { "none" };
-        Ok(flags(
+        let own = flags(
             &self.site.tool("kube-apiserver"),
             &[
                 (
@@ -193,13 +213,24 @@ impl Plan {
                 // A write is in the log before it is answered.
                 ("audit-log-mode", "blocking"),
             ],
-        ))
+        );
+        Ok(self.with_gates(own, &[("runtime-config", GANG_API)]))
+    }
+
+    /// The flags of a program, and those that let it know of gangs.
+    fn with_gates(&self, mut words: Vec<String>, more: &[(&str, &str)]) -> Vec<String> {
+        if self.gangs {
+            let gates = [("feature-gates", GANG_GATES)];
+            let all = gates.iter().chain(more);
+            words.extend(all.map(|(name, value)| format!("--{name}={value}")));
+        }
+        words
     }
 
     fn controller_manager_command(&self) -> Result<Vec<String>> {
         let config = self.component("kube-controller-manager")?;
         let Identity { cert, key } = self.authority.identity();
-        Ok(flags(
+        let own = flags(
             &self.site.tool("kube-controller-manager"),
             &[
                 ("kubeconfig", &config),
@@ -220,12 +251,13 @@ impl Plan {
                 ("node-monitor-grace-period", "16s"),
                 ("node-monitor-period", "1s"),
             ],
-        ))
+        );
+        Ok(self.with_gates(own, &[]))
     }
 
     fn scheduler_command(&self) -> Result<Vec<String>> {
         let config = self.component("kube-scheduler")?;
-        Ok(flags(
+        let own = flags(
             &self.site.tool("kube-scheduler"),
             &[
                 ("kubeconfig", &config),
@@ -234,7 +266,8 @@ impl Plan {
                 ("kube-api-qps", CONTROLLER_QPS),
                 ("kube-api-burst", CONTROLLER_QPS),
             ],
-        ))
+        );
+        Ok(self.with_gates(own, &[]))
     }
 
     /// kube-proxy beside the apiserver, which calls webhooks by their Services. It waits for a Node of

@@ -3,6 +3,8 @@
 
 mod config;
 
+pub(crate) use config::DOMAIN;
+
 use crate::certs::Subject;
 use crate::kube::cgroups;
 use crate::kube::control_plane::{Plan, flags};
@@ -168,6 +170,7 @@ impl Node {
             ip: &ip,
             ca: &plan.authority.identity().cert,
             serving: &serving,
+            dns: plan.dns,
         };
         let path = |name: &str| self.dir.join(name).display().to_string();
         Ok(flags(

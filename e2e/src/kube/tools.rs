@@ -81,7 +81,11 @@ impl ExtraTool {
     /// # Errors
     /// When Go is missing or too old, or the build fails.
     pub fn ready(cache: &Path, extra: &'static Extra) -> Result<Self> {
-        let Extra { source, folders } = extra;
+        let Extra {
+            source,
+            folders,
+            main,
+        } = extra;
         let (name, package) = source.commands[0];
         let root = cache.join("kube");
         let home = root.join(format!("{name}-{}", source.version));
@@ -110,6 +114,9 @@ impl ExtraTool {
         let module = Path::new(module["Dir"].as_str().context("go names no folder")?);
         for (folder, copy) in folders.iter().zip(&tool.folders) {
             copy_files(&module.join(folder), copy)?;
+        }
+        if let Some(main) = main {
+            fs::write(workshop.wrapper(source)?.join("main.go"), main)?;
         }
         let context = || format!("build {name} from {}@{}", source.module, source.version);
         workshop

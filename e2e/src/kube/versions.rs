@@ -60,6 +60,8 @@ pub const SOURCES: &[Source] = &[
 pub struct Extra {
     pub source: Source,
     pub folders: &'static [&'static str],
+    /// A `main` of ours, in place of the module's own, which would bring a hundred modules that no proof needs.
+    pub main: Option<&'static str>,
 }
 
 /// Karpenter, whose cloud only makes Node objects.
@@ -70,7 +72,30 @@ pub const KARPENTER: Extra = Extra {
         commands: &[("karpenter-kwok", "sigs.k8s.io/karpenter/kwok")],
     },
     folders: &["pkg/apis/crds", "kwok/apis/crds"],
+    main: None,
 };
+
+/// CoreDNS, which resolves the names of Services and pods, as in most clusters.
+pub const COREDNS: Extra = Extra {
+    source: Source {
+        module: "github.com/coredns/coredns",
+        version: "v1.15.0",
+        commands: &[("coredns", ".")],
+    },
+    folders: &[],
+    main: Some(COREDNS_MAIN),
+};
+
+const COREDNS_MAIN: &str = r#"package main
+
+import (
+	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+)
+
+func main() { coremain.Run() }
+"#;
 
 /// Names the set: a folder of tools holds exactly these versions.
 pub fn folder_name() -> String {

@@ -3,12 +3,15 @@
 //! pods see it, and the Python of this machine, by hostPath.
 
 mod load;
+mod ranks;
 
 use crate::plugin::Person;
 use crate::stand::hub::{CLAIM, ENDPOINT, Hub};
 use crate::stand::{Site, Stand};
 use anyhow::{Context, Result, bail, ensure};
-use load::{Load, STREAMS, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use load::{Load, Pair, STREAMS, stream};
 use pd_e2e::binaries::workspace;
 use pd_e2e::engines::{self, Engine};
 use pd_e2e::fleet::eventually;
@@ -21,6 +24,8 @@ use std::time::{Duration, Instant};
 const SETTLED_WITHIN: Duration = Duration::from_secs(480);
 /// A fetch of 269 MB in several files takes some ten seconds.
 const BYTES_PER_SECOND: u32 = 25_000_000;
+/// The revision that serves.
+const CURRENT: &str = "get pdd smollm2 -o jsonpath={.status.revision.current}";
 const REPO: &str = "HuggingFaceTB/SmolLM2-135M-Instruct";
 /// What of this machine the engine's Python needs.
 const HOST_FOLDERS: [(&str, &str); 4] = [
@@ -98,19 +103,21 @@ async fn lives(stand: &mut Stand, hub: &Hub, deployment: &Value, steps: &[Step])
         stand.kubectl("get pdd,pods -o wide")?
     );
     let url = format!("{}/v1/chat/completions", stand.url);
+    let pods: Api<Pod> = Api::default_namespaced(stand.cluster.kube_client().await?);
     let mut known = Vec::new();
     for nr in 0..STREAMS {
-        known.push(stream(&url, nr).await?.text);
+        known.push(stream(&url, &pods, nr).await?.text);
     }
-    let load = Load::start(&url, known);
-    let (mut revisions, mut count) = (BTreeMap::new(), 1);
+    let load = Load::start(&url, &pods, known);
+    let first = stand.kubectl(CURRENT)?;
+    let mut count = 1;
     for step in steps {
-        note_revisions(stand, &mut revisions)?;
         let (before, began) = (load.ended(), Instant::now());
         let what = take(stand, step, &mut count).await?;
-        note_revisions(stand, &mut revisions)?;
+        if matches!(step, Step::Undo) {
+            is_back(stand, &first).await?;
+        }
         settled(stand, count).await?;
-        note_revisions(stand, &mut revisions)?;
         let (took, whole) = (began.elapsed().as_secs_f64(), load.ended() - before);
         eprintln!(
             "{took:.0} s: {what}: {whole} streams ended whole meanwhile, {STREAMS} open\n{}",
@@ -119,7 +126,7 @@ async fn lives(stand: &mut Stand, hub: &Hub, deployment: &Value, steps: &[Step])
         load.check()?;
     }
     let pairs = load.stop().await?;
-    are_unmixed(&pairs, &revisions)?;
+    are_unmixed(&pairs)?;
     let name = &deployment["metadata"]["name"];
     ensure!(name == "smollm2", "{name}");
     stand.kubectl("delete pdd smollm2 --wait=true --timeout=120s")?;
@@ -166,39 +173,29 @@ async fn take(stand: &Stand, step: &Step, count: &mut u32) -> Result<String> {
     })
 }
 
-/// Of every pod that there was, its revision.
-fn note_revisions(stand: &Stand, revisions: &mut BTreeMap<String, String>) -> Result<()> {
-    let pods = stand.json("get pods")?;
-    for pod in pods["items"].as_array().into_iter().flatten() {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let revision = text(&pod["metadata"]["labels"]["pdserve.io/revision"]);
-        revisions.insert(text(&pod["metadata"]["name"]), revision);
-    }
-    Ok(())
+/// Waits until a revision serves again; its model is looked for on its volume first.
+async fn is_back(stand: &Stand, revision: &str) -> Result<()> {
+    let back = eventually(SETTLED_WITHIN, || async {
+        let current = stand.kubectl(CURRENT)?;
+        ensure!(current == revision, "{current} serves, not {revision}");
+        Ok(())
+    });
+    back.await.with_context(|| stand.story())
 }
 
 /// No prefill of one revision answered with a decode of another. Roles have revisions of their own, so those that were
 /// paired most belong together.
-fn are_unmixed(
-    pairs: &BTreeMap<(String, String), usize>,
-    revisions: &BTreeMap<String, String>,
-) -> Result<()> {
-    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    for ((prefill, decode), count) in pairs {
-        let of = |pod: &String| revisions.get(pod).map(String::as_str);
-        let pair = of(prefill).zip(of(decode));
-        let pair = pair.with_context(|| format!("{prefill} or {decode} was never seen"))?;
-        *counts.entry(pair).or_default() += count;
-    }
-    let once = |of: fn(&(&str, &str)) -> String| {
-        let seen: BTreeSet<String> = counts.keys().map(of).collect();
-        seen.len() == counts.len()
+fn are_unmixed(pairs: &BTreeMap<Pair, usize>) -> Result<()> {
+    eprintln!("answers by (revision of prefill, revision of decode): {pairs:?}");
+    let once = |of: fn(&Pair) -> &String| {
+        let seen: BTreeSet<&String> = pairs.keys().map(of).collect();
+        seen.len() == pairs.len()
     };
-    eprintln!("answers by (revision of prefill, revision of decode): {counts:?}");
     ensure!(
-        once(|(prefill, _)| (*prefill).to_owned()) && once(|(_, decode)| (*decode).to_owned()),
+        once(|(prefill, _)| prefill) && once(|(_, decode)| decode),
         "revisions were mixed"
     );
+    ensure!(pairs.len() > 1, "one revision alone has answered");
     Ok(())
 }
 

@@ -146,11 +146,13 @@ fn meet(pods: &[Value]) -> Result<()> {
         args.nth(1).unwrap_or_default()
     };
     let (leader, follower) = (of_rank("0")?, of_rank("1")?);
-    let address = leader["status"]["podIP"].as_str().context("an address")?;
+    let name = leader["metadata"]["name"].as_str().context("a name")?;
+    assert_eq!(leader["spec"]["hostname"], name);
+    assert_eq!(leader["spec"]["subdomain"], "smollm2-workers");
     assert_eq!(flag(leader, "--dist-init-addr"), "$(POD_IP):29500");
     assert_eq!(
         flag(follower, "--dist-init-addr"),
-        format!("{address}:29500")
+        format!("{name}.smollm2-workers:29500")
     );
     for (pod, rank) in [(leader, "0"), (follower, "1")] {
         assert_eq!(flag(pod, "--node-rank"), rank);

@@ -7,6 +7,7 @@ mod documents;
 mod door;
 mod engines;
 mod extremes;
+mod gangs;
 mod groups;
 mod hostile;
 mod hpa;

@@ -33,7 +33,12 @@ impl Bench {
 
     /// With an environment for the operator.
     pub(crate) async fn start_with(env: &[(&str, &str)]) -> Result<Self> {
-        let cluster = Cluster::start(Spec::control_plane()).await?;
+        Self::start_on(Spec::control_plane(), env).await
+    }
+
+    /// On a cluster of some kind.
+    pub(crate) async fn start_on(spec: Spec, env: &[(&str, &str)]) -> Result<Self> {
+        let cluster = Cluster::start(spec).await?;
         let file = |path: &str| workspace().join(path).display().to_string();
         for manifest in ["manifests/crds.yaml", "manifests/operator.yaml"] {
             cluster.kubectl(&["apply", "--server-side", "-f", &file(manifest)])?;

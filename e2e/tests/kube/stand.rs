@@ -4,6 +4,7 @@
 mod answers;
 mod charts;
 pub(crate) mod hub;
+mod operators;
 
 pub(crate) use answers::{chat, chat_over};
 pub(crate) use charts::Charts;
@@ -48,6 +49,8 @@ pub(crate) struct Site {
     pub(crate) settings: Vec<String>,
     /// Objects that are there before anything of ours.
     pub(crate) objects: Vec<Value>,
+    /// Whether pods can resolve names.
+    pub(crate) names: bool,
 }
 
 // === impl Stand ===
@@ -72,7 +75,11 @@ impl Stand {
 
     /// The same before any deployment.
     pub(crate) async fn installed(site: &Site) -> Result<Self> {
-        let stand = Self::bare().await?;
+        let stand = Self::on_nodes(Spec {
+            names: site.names,
+            ..Spec::with_nodes(2)
+        })
+        .await?;
         stand.cluster.import(&image()?)?;
         for object in &site.objects {
             stand.apply(object)?;
@@ -84,9 +91,13 @@ impl Stand {
 
     /// Two nodes, and nothing of ours on them.
     pub(crate) async fn bare() -> Result<Self> {
+        Self::on_nodes(Spec::with_nodes(2)).await
+    }
+
+    async fn on_nodes(spec: Spec) -> Result<Self> {
         let (known, said) = answers::learn().await?;
         Ok(Self {
-            cluster: Cluster::start(Spec::with_nodes(2)).await?,
+            cluster: Cluster::start(spec).await?,
             url: String::new(),
             known: Arc::new(known),
             said,
@@ -302,27 +313,6 @@ impl Stand {
 
     pub(crate) fn kv_compat(&self) -> Result<String> {
         self.kubectl("get pdd smollm2 -o jsonpath={.status.kvCompat}")
-    }
-
-    /// The pod that holds the Lease.
-    pub(crate) fn leader(&self) -> Result<String> {
-        let holder = self.kubectl(&format!(
-            "get lease pd-operator -n {NAMESPACE} -o jsonpath={{.spec.holderIdentity}}"
-        ))?;
-        let pod = holder.rsplit_once('_').map(|(pod, _)| pod.to_owned());
-        pod.with_context(|| format!("{holder:?} names no pod"))
-    }
-
-    pub(crate) async fn scale_operator(&self, replicas: u32) -> Result<()> {
-        let what = format!("deploy/pdserve-operator -n {NAMESPACE}");
-        self.kubectl(&format!("scale {what} --replicas={replicas}"))?;
-        self.becomes(|| {
-            let count = format!("get {what} -o jsonpath={{.status.readyReplicas}}");
-            let ready = self.kubectl(&count)?.parse().unwrap_or(0);
-            ensure!(ready == replicas, "{ready} operators are ready");
-            Ok(())
-        })
-        .await
     }
 
     /// Kills every process whose command line contains some words, as the kernel would.

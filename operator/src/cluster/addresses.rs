@@ -29,11 +29,6 @@ impl PodFacts {
         WorkerPorts::of(self.pod.annotations())
     }
 
-    /// Where its nodes meet.
-    pub(crate) fn meets_at(&self) -> Option<SocketAddr> {
-        Some(SocketAddr::new(self.ip()?, self.ports().rendezvous))
-    }
-
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         self.pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()
     }

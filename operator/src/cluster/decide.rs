@@ -1,6 +1,7 @@
 //! What a reconcile writes on a cluster: a function of a [`Snapshot`], of what was observed, and of what the autoscaler
 //! remembers. Steps and scaling are decided as on a single machine, by [`decide_steps`].
 
+use super::gangs::{self, Released};
 use super::sizes::{PoolWrite, decide_budgets, decide_sizes};
 use super::snapshot::Snapshot;
 use super::workers::{WorkerWrite, steps, upkeep};
@@ -23,6 +24,8 @@ pub(crate) struct Writes<'a> {
     /// Towards what is desired.
     pub(crate) steps: Vec<WorkerWrite<'a>>,
     pub(crate) scaling: Option<Decision>,
+    /// To be remembered: that a gang gave back its nodes.
+    pub(crate) released: Option<Released>,
     /// Of each pool, once `pools` is written.
     pub(crate) desired: Vec<Desired>,
 }
@@ -32,17 +35,20 @@ pub(crate) fn decide_writes<'a>(
     observed: &Observed,
     scaler: Option<&mut Scaler>,
 ) -> Writes<'a> {
-    let resources = &snapshot.effective.resources;
     let (desired, pools) = decide_sizes(snapshot);
     let Decided {
         steps: actions,
         scaling,
     } = decide_steps(snapshot.spec(), &desired, observed, scaler);
+    let mut steps = steps(&actions, snapshot, observed, &desired);
+    let released = gangs::to_release(snapshot);
+    steps.extend(released.map(|(facts, it)| WorkerWrite::Release(facts, it)));
     Writes {
         routers: routers(snapshot),
         budgets: decide_budgets(snapshot, &desired),
-        upkeep: upkeep(&snapshot.pods, observed, resources),
-        steps: steps(&actions, &snapshot.pods, observed, Some(resources)),
+        upkeep: upkeep(snapshot, observed),
+        released: gangs::remembered(snapshot),
+        steps,
         pools,
         scaling,
         desired,

@@ -11,7 +11,7 @@ use super::observe::{Clients, POLL_INTERVAL, observe_pods};
 use super::report::{Report, write_report};
 use super::snapshot::pods;
 use super::status;
-use super::workers::{WorkerWrite, steps};
+use super::workers::{WorkerWrite, leaving_steps};
 use super::write::{Outcome, write_workers};
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, plan};
@@ -143,7 +143,7 @@ async fn step_towards(
     let pods = pods(writer, token);
     let clients = Clients::of(writer, token);
     let observed = observe_pods(writer.deployment, &pods, &clients, now).await;
-    let steps = steps(&plan(desired, &observed), &pods, &observed, None);
+    let steps = leaving_steps(&plan(desired, &observed), &pods, &observed, None);
     let steps: Vec<&WorkerWrite> = steps.iter().collect();
     write_workers(writer, clients.admin.as_ref(), &steps, outcome).await;
 }

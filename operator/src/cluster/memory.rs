@@ -3,6 +3,7 @@
 
 use super::admin_token::AdminToken;
 use super::children::Stored;
+use super::gangs::Released;
 use super::peer_keys::PeerKeys;
 use super::probe::Probes;
 use super::router_template::Template;
@@ -13,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What is remembered of one deployment, or of the objects that the deployments of a namespace share.
 #[derive(Default)]
@@ -30,6 +31,10 @@ pub(crate) struct DeploymentMemory {
     pub(crate) failures: u32,
     pub(crate) applied: ApplyCache,
     pub(crate) statuses: WrittenStatuses,
+    /// That a gang of it gave back its nodes.
+    pub(crate) released: Option<Released>,
+    /// Gangs whose PodGroups were made.
+    pub(crate) pod_groups: HashSet<String>,
     /// Of its workers whose readiness gate has not latched yet.
     pub(crate) probes: Probes,
 }

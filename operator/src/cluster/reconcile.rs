@@ -14,6 +14,7 @@ use super::deletion::{await_model, delete_all, ensure_finalizer, refuse, refuse_
 use super::effective_spec::{Chosen, EffectiveSpec};
 use super::error::{ApplyError, ReconcileError};
 use super::facts::PodFacts;
+use super::gangs;
 use super::models;
 use super::observe::{Clients, POLL_INTERVAL, observe};
 use super::peer_keys::{Rotation, ensure_peer_keys, observe_rotation, write_rotation};
@@ -123,6 +124,7 @@ async fn run_phases(
     if let Some(rotation) = &rotation {
         outcome.note(write_rotation(writer, rotation).await);
     }
+    remember_gangs(writer, &snapshot, &writes);
     let decision = writes.scaling.as_ref().filter(|_| outcome.scaled);
     if let Some((scaler, decision)) = scaler.as_mut().zip(decision) {
         scaler.record(decision, snapshot.now);
@@ -131,9 +133,24 @@ async fn run_phases(
     let status = status_of(&snapshot, &observed, &writes, said, scaler.as_ref());
     put_scaler(writer, scaler);
     let timer = first_timer(&snapshot, &observed, &status);
-    let timer = timer.into_iter().chain(rotation.and_then(|it| it.timer()));
+    let timer = timer
+        .into_iter()
+        .chain(gangs::timer(&snapshot, writes.released));
+    let timer = timer.chain(rotation.and_then(|it| it.timer()));
     let debounce = report(writer, &effective.resources, status, &mut outcome).await;
     (timer.chain(debounce).min(), outcome.failure)
+}
+
+/// Remembers what gangs gave back, and of those that gather which have PodGroups.
+fn remember_gangs(writer: &Writer<'_>, snapshot: &Snapshot<'_>, writes: &Writes<'_>) {
+    let gathers = |name: &String| {
+        let mut gathering = snapshot.gangs.gathering.iter();
+        gathering.any(|it| it.gang.name == *name)
+    };
+    writer.context.memories.update(&writer.uid(), |memory| {
+        memory.released = writes.released;
+        memory.pod_groups.retain(gathers);
+    });
 }
 
 /// What there is to say, with how the writes went.
@@ -147,6 +164,7 @@ fn status_of(
     let decisions = scaler.map(|scaler| scaler.decisions.clone());
     let mut inputs = status_inputs(snapshot, observed, outcome, decisions.unwrap_or_default());
     inputs.rotation = rotation.map(Rotation::said);
+    inputs.half_placed = gangs::said(snapshot, writes.released);
     let (deployment, desired) = (snapshot.deployment(), &writes.desired);
     status::status(deployment, desired, observed, &inputs, snapshot.now)
 }

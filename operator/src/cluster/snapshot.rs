@@ -4,8 +4,10 @@ use super::admin_token::AdminToken;
 use super::apply::Writer;
 use super::effective_spec::EffectiveSpec;
 use super::facts::{PodFacts, all_facts};
+use super::gangs::{Gangs, gatherings};
 use crate::controller::autoscale::per_role::PerRole;
 use crate::controller::build::component::Component;
+use crate::controller::build::gang::Gang;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdPool};
@@ -22,6 +24,7 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) pods: Vec<PodFacts>,
     /// As they are stored; nothing for one that is to be made.
     pub(crate) pools: PerRole<Option<Arc<PdPool>>>,
+    pub(crate) gangs: Gangs,
     /// Whether nodes are watched, so that workers can be moved off them.
     pub(crate) watches_nodes: bool,
     pub(crate) now: Timestamp,
@@ -38,6 +41,18 @@ impl<'a> Snapshot<'a> {
     ) -> Self {
         let index = &writer.context.index;
         let resources = &effective.resources;
+        let pods = pods(writer, Some(token));
+        let memories = &writer.context.memories;
+        let released = memories
+            .read(&writer.uid(), |memory| memory.released)
+            .flatten();
+        let gangs = Gangs::of(&pods, released, || {
+            let mut all = Vec::new();
+            index
+                .pods
+                .each(|pod| all.extend(Gang::of(&pod.metadata).map(|_| pod.clone())));
+            gatherings(all.iter())
+        });
         let stored = |role| {
             let name = resources
                 .pool(role)
@@ -49,7 +64,8 @@ impl<'a> Snapshot<'a> {
             namespace: writer.namespace,
             effective,
             token_since: token.since,
-            pods: pods(writer, Some(token)),
+            pods,
+            gangs,
             pools: PerRole::of(stored),
             watches_nodes: index.nodes.is_watched(),
             now,

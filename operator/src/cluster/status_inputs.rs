@@ -34,6 +34,7 @@ pub(super) fn status_inputs(
         replaces_routers: replaces_routers(snapshot.routers(), spec),
         trouble: outcome.failure.as_ref().map(bounded),
         stuck: pods.iter().find_map(PodFacts::stuck),
+        half_placed: None,
         unpaired: observed.unpaired.as_ref().map(bounded),
         decisions,
         progressed: snapshot.progressed(),

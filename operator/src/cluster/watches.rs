@@ -11,7 +11,7 @@ use super::nodes::Nodes;
 use super::run::{ClusterConfig, RunError};
 use super::version::request_version;
 use super::vital_tasks::VitalTasks;
-use crate::controller::site;
+use crate::controller::site::{self, GangApis};
 use futures::channel::mpsc;
 use futures::future::try_join_all;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
@@ -49,6 +49,7 @@ pub(super) async fn start(
     };
     let mut build = config.build.clone();
     build.site.kubernetes_minor = kubernetes_minor(&client).await;
+    build.site.gangs = gang_apis(&client).await;
     let context = Context {
         recorder: Recorder::new(client.clone(), reporter),
         config: build,
@@ -191,4 +192,36 @@ async fn kubernetes_minor(client: &Client) -> Option<u32> {
         tracing::warn!(%error, "cannot read the apiserver's version");
     });
     site::minor(&version.ok()?.minor)
+}
+
+/// Which PodGroups the apiserver serves. What cannot be read is not used.
+async fn gang_apis(client: &Client) -> GangApis {
+    let mut kubernetes = None;
+    for version in GangApis::KUBERNETES_VERSIONS {
+        if kubernetes.is_none() && serves_pod_groups(client, GangApis::KUBERNETES, version).await {
+            kubernetes = Some(version.to_owned());
+        }
+    }
+    let (coscheduling, volcano) = (GangApis::COSCHEDULING, GangApis::VOLCANO);
+    let apis = GangApis {
+        kubernetes,
+        coscheduling: serves_pod_groups(client, coscheduling.0, coscheduling.1).await,
+        volcano: serves_pod_groups(client, volcano.0, volcano.1).await,
+    };
+    tracing::info!(?apis, "looked for PodGroups");
+    apis
+}
+
+async fn serves_pod_groups(client: &Client, group: &str, version: &str) -> bool {
+    let listed = client
+        .list_api_group_resources(&format!("{group}/{version}"))
+        .await;
+    match listed {
+        Ok(list) => list.resources.iter().any(|is| is.name == "podgroups"),
+        Err(kube::Error::Api(status)) if status.is_not_found() => false,
+        Err(error) => {
+            tracing::warn!(%error, group, version, "cannot read which kinds the apiserver serves");
+            false
+        }
+    }
 }

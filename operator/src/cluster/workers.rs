@@ -1,46 +1,63 @@
 //! Writes to workers' pods: what is to be written, decided without I/O, and the writes.
 
+mod events;
+mod patches;
+mod pod_groups;
+
 use super::admin::Admin;
-use super::apply::{Writer, merge_params, now};
-use super::error::{ApplyError, failed};
+use super::apply::Writer;
+use super::error::ApplyError;
 use super::facts::PodFacts;
+use super::gangs::{Gathering, Placing, placing};
 use super::held_back::HeldBackBy;
 use super::metrics::DrainOutcome;
+use super::snapshot::Snapshot;
 use crate::controller::build::Resources;
+use crate::controller::build::gang::{Gang, GangScheduler};
 use crate::controller::build::group::follower_name;
 use crate::controller::build::pool::Pool;
 use crate::controller::build::slot::Slot;
-use crate::controller::plan::{Action, Leaving, Observed};
+use crate::controller::plan::{Action, Desired, Leaving, Observed};
+use events::{nodes_released, worker_replaced};
 use k8s_openapi::api::core::v1;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::Patch;
-use kube::runtime::events::{Event, EventType};
+use patches::{admit, label, leave};
 use pd_crds::node_disposition::NodeDisposition;
 use pd_crds::pod::Pod;
-use pd_protocol::labels::{self, ROUTABLE_GATE};
+use pd_protocol::labels;
 use pd_protocol::ports::WorkerPorts;
-use serde_json::{Value, json};
+use pod_groups::{create_pod_group, pod_groups};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 /// One write to a worker's pods. Each is safe to repeat.
 #[derive(Debug)]
 pub(crate) enum WorkerWrite<'a> {
     /// Latch the readiness gate: every ready router sends to it, and its KV probe passed.
-    Admit(&'a PodFacts),
+    Admit {
+        facts: &'a PodFacts,
+        gang_is_whole: bool,
+    },
     /// Add labels that selectors need.
     Label(&'a PodFacts, BTreeMap<&'static str, &'static str>),
     /// Make the pods of a leader's other nodes, which meet it.
     CreateFollowers {
         leader: &'a PodFacts,
         pool: &'a Pool,
-        meet_at: SocketAddr,
+    },
+    /// Say to the scheduler of gangs how many pods one has.
+    CreatePodGroup {
+        gang: &'a Gang,
+        scheduler: &'a GangScheduler,
+        leaders: Vec<&'a PodFacts>,
     },
     Create {
         pool: &'a Pool,
         slot: Slot,
+        gang: Option<Gang>,
     },
+    /// Have a gang's replica give back its nodes.
+    Release(&'a PodFacts, &'a Gathering),
     /// Mark it as leaving, for routers to see; nothing leads back.
     Leave(&'a PodFacts, HeldBackBy),
     /// Ask it to finish what it has and take nothing new.
@@ -48,20 +65,26 @@ pub(crate) enum WorkerWrite<'a> {
     Delete(&'a PodFacts, Leaving),
 }
 
-/// What workers need at any size of their pools: gates, labels and followers. One that leaves gets labels, too.
-pub(crate) fn upkeep<'a>(
-    pods: &'a [PodFacts],
-    observed: &Observed,
-    resources: &'a Resources,
-) -> Vec<WorkerWrite<'a>> {
-    let admitted = to_admit(pods, observed).map(WorkerWrite::Admit);
+/// What workers need at any size of their pools: gates, labels, followers and what schedulers read of gangs. One that
+/// leaves gets labels, too.
+pub(crate) fn upkeep<'a>(snapshot: &'a Snapshot<'_>, observed: &Observed) -> Vec<WorkerWrite<'a>> {
+    let (pods, resources) = (&snapshot.pods, &snapshot.effective.resources);
+    let admitted = to_admit(pods, observed).map(|facts| WorkerWrite::Admit {
+        facts,
+        gang_is_whole: snapshot.gangs.is_whole(facts),
+    });
     let rest = pods.iter().flat_map(|facts| {
-        let lacking = facts.lacking_labels();
+        let mut lacking = facts.lacking_labels();
+        // One that was admitted before its gang was whole.
+        let is_marked = facts.pod.labels().contains_key(labels::GANG_WHOLE);
+        if facts.routable() && !is_marked && snapshot.gangs.is_whole(facts) {
+            lacking.insert(labels::GANG_WHOLE, "true");
+        }
         let is_due = !lacking.is_empty() && facts.pod.metadata.deletion_timestamp.is_none();
         let label = is_due.then_some(WorkerWrite::Label(facts, lacking));
         label.into_iter().chain(followers(facts, resources))
     });
-    admitted.chain(rest).collect()
+    admitted.chain(rest).chain(pod_groups(snapshot)).collect()
 }
 
 /// Workers whose gate is to latch: every ready router sends to them, and their KV probe passed.
@@ -73,7 +96,7 @@ fn to_admit<'a>(pods: &'a [PodFacts], observed: &Observed) -> impl Iterator<Item
     })
 }
 
-/// The followers that a replica lacks, as soon as its leader has an address.
+/// The followers that a replica lacks.
 fn followers<'a>(facts: &'a PodFacts, resources: &'a Resources) -> Option<WorkerWrite<'a>> {
     let pool = resources.pool(facts.component.pool_role()?);
     let is_lost = facts.disposition == NodeDisposition::Lost;
@@ -85,12 +108,51 @@ fn followers<'a>(facts: &'a PodFacts, resources: &'a Resources) -> Option<Worker
     Some(WorkerWrite::CreateFollowers {
         leader: facts,
         pool,
-        meet_at: facts.meets_at()?,
     })
 }
 
-/// What the steps of the plan write; without resources nothing is created.
+/// What the steps of the plan write.
 pub(crate) fn steps<'a>(
+    actions: &[Action],
+    snapshot: &'a Snapshot<'_>,
+    observed: &Observed,
+    desired: &[Desired],
+) -> Vec<WorkerWrite<'a>> {
+    let resources = &snapshot.effective.resources;
+    let mut first = Vec::new();
+    let creates = actions.iter().filter_map(|action| {
+        let Action::Create { component, ordinal } = action else {
+            return None;
+        };
+        // A Deployment makes the routers.
+        let role = component.pool_role()?;
+        let (pool, slot) = (resources.pool(role), Slot::first(*ordinal));
+        let gang = match placing(snapshot, desired, role, slot) {
+            Placing::Later => return None,
+            Placing::Alone => None,
+            Placing::In(gang) => Some(gang),
+        };
+        // Of each pool one replica is in the first pair.
+        if gang.as_ref().is_some_and(|gang| gang.size > pool.nodes) {
+            if first.contains(&role) {
+                return None;
+            }
+            first.push(role);
+        }
+        Some(WorkerWrite::Create { pool, slot, gang })
+    });
+    let mut writes: Vec<_> = creates.collect();
+    writes.extend(leaving_steps(
+        actions,
+        &snapshot.pods,
+        observed,
+        Some(resources),
+    ));
+    writes
+}
+
+/// What they write to workers that leave.
+pub(crate) fn leaving_steps<'a>(
     actions: &[Action],
     pods: &'a [PodFacts],
     observed: &Observed,
@@ -98,14 +160,6 @@ pub(crate) fn steps<'a>(
 ) -> Vec<WorkerWrite<'a>> {
     let find = |name: &str| pods.iter().find(|facts| facts.pod.name_any() == name);
     let writes = actions.iter().filter_map(|action| match action {
-        Action::Create { component, ordinal } => {
-            // A Deployment makes the routers.
-            let role = component.pool_role()?;
-            Some(WorkerWrite::Create {
-                pool: resources?.pool(role),
-                slot: Slot::first(*ordinal),
-            })
-        }
         Action::Leave { pod } => {
             let facts = find(pod)?;
             Some(WorkerWrite::Leave(facts, HeldBackBy::of(facts, resources)))
@@ -118,6 +172,7 @@ pub(crate) fn steps<'a>(
         }
         // Routers watch the pods and find out by themselves: router/src/discovery/pods.rs.
         Action::Register { .. } | Action::Cordon { .. } | Action::Deregister { .. } => None,
+        Action::Create { .. } => None,
     });
     writes.collect()
 }
@@ -131,20 +186,31 @@ pub(crate) async fn write_worker(
     let (verb, pod) = write.named();
     tracing::debug!(deployment = %writer.key(), verb, pod, "writing to a worker");
     match write {
-        WorkerWrite::Admit(facts) => admit(writer, facts).await,
+        WorkerWrite::Admit {
+            facts,
+            gang_is_whole,
+        } => admit(writer, facts, *gang_is_whole).await,
         WorkerWrite::Label(facts, labels) => label(writer, &facts.pod, labels).await,
-        WorkerWrite::CreateFollowers {
-            leader,
-            pool,
-            meet_at,
-        } => {
-            create_followers(writer, leader, pool, *meet_at).await?;
+        WorkerWrite::CreateFollowers { leader, pool } => {
+            create_followers(writer, leader, pool).await?;
             Ok(true)
         }
-        WorkerWrite::Create { pool, slot } => {
+        WorkerWrite::CreatePodGroup {
+            gang,
+            scheduler,
+            leaders,
+        } => create_pod_group(writer, gang, scheduler, leaders).await,
+        WorkerWrite::Create { pool, slot, gang } => {
             let ports = ports_for(writer, pool, &pool.pod_name(*slot));
-            create_worker(writer, &pool.pod(*slot, ports)).await?;
+            create_worker(writer, &pool.pod_of(*slot, ports, gang.as_ref())).await?;
             Ok(true)
+        }
+        WorkerWrite::Release(facts, gathering) => {
+            let leaves = leave(writer, &facts.pod).await?;
+            if leaves {
+                writer.publish(&nodes_released(facts, gathering)).await;
+            }
+            Ok(leaves)
         }
         WorkerWrite::Leave(facts, _) => {
             let leaves = leave(writer, &facts.pod).await?;
@@ -167,19 +233,21 @@ impl WorkerWrite<'_> {
     /// Whether it is a step towards the size of a pool.
     pub(crate) fn follows_size(&self) -> bool {
         match self {
-            Self::Create { .. } | Self::Leave(..) => true,
-            Self::Admit(_) | Self::Label(..) | Self::CreateFollowers { .. } => false,
-            Self::Drain(_) | Self::Delete(..) => false,
+            Self::Create { .. } | Self::Leave(..) | Self::Release(..) => true,
+            Self::Admit { .. } | Self::Label(..) | Self::CreateFollowers { .. } => false,
+            Self::CreatePodGroup { .. } | Self::Drain(_) | Self::Delete(..) => false,
         }
     }
 
     /// What is done to which pod, for the log.
     pub(crate) fn named(&self) -> (&'static str, String) {
         match self {
-            Self::Admit(facts) => ("admit", facts.pod.name_any()),
+            Self::Admit { facts, .. } => ("admit", facts.pod.name_any()),
             Self::Label(facts, _) => ("label", facts.pod.name_any()),
             Self::CreateFollowers { leader, .. } => ("create followers of", leader.pod.name_any()),
-            Self::Create { pool, slot } => ("create", pool.pod_name(*slot)),
+            Self::CreatePodGroup { gang, .. } => ("create pod group", gang.name.clone()),
+            Self::Create { pool, slot, .. } => ("create", pool.pod_name(*slot)),
+            Self::Release(facts, _) => ("release", facts.pod.name_any()),
             Self::Leave(facts, _) => ("leave", facts.pod.name_any()),
             Self::Drain(facts) => ("drain", facts.pod.name_any()),
             Self::Delete(facts, _) => ("delete", facts.pod.name_any()),
@@ -187,65 +255,10 @@ impl WorkerWrite<'_> {
     }
 }
 
-async fn admit(writer: &Writer<'_>, facts: &PodFacts) -> Result<bool, ApplyError> {
-    let worker = &facts.pod;
-    let mut metadata = as_seen(worker);
-    if facts.nodes() > 1 {
-        metadata["annotations"] = json!({labels::MEMBERS: facts.members_digest()});
-    }
-    let patch = json!({
-        "metadata": metadata,
-        "status": {"conditions": [{
-            "type": ROUTABLE_GATE,
-            "status": "True",
-            "reason": "RoutersAcknowledged",
-            "message": "every router sends requests to this worker",
-            "lastTransitionTime": now(),
-        }]},
-    });
-    let name = worker.name_any();
-    let patched = writer
-        .api::<Pod>()
-        .patch_status(&name, &merge_params(), &Patch::Strategic(patch))
-        .await;
-    took_effect(patched).map_err(|source| failed::<Pod>("admit", &name, source))
-}
-
-async fn label(
-    writer: &Writer<'_>,
-    worker: &Pod,
-    labels: &BTreeMap<&'static str, &'static str>,
-) -> Result<bool, ApplyError> {
-    let mut metadata = as_seen(worker);
-    metadata["labels"] = json!(labels);
-    patch_metadata(writer, worker, metadata, "label").await
-}
-
-async fn leave(writer: &Writer<'_>, worker: &Pod) -> Result<bool, ApplyError> {
-    let mut metadata = as_seen(worker);
-    metadata["annotations"] = json!({labels::LEAVING_SINCE: now()});
-    metadata["labels"] = json!({labels::LEAVING: "true"});
-    patch_metadata(writer, worker, metadata, "mark").await
-}
-
-async fn patch_metadata(
-    writer: &Writer<'_>,
-    worker: &Pod,
-    metadata: Value,
-    verb: &'static str,
-) -> Result<bool, ApplyError> {
-    let name = worker.name_any();
-    let patch = Patch::Merge(json!({"metadata": metadata}));
-    let api = writer.api::<Pod>();
-    let patched = api.patch(&name, &merge_params(), &patch).await;
-    took_effect(patched).map_err(|source| failed::<Pod>(verb, &name, source))
-}
-
 async fn create_followers(
     writer: &Writer<'_>,
     leader: &PodFacts,
     pool: &Pool,
-    meet_at: SocketAddr,
 ) -> Result<(), ApplyError> {
     for rank in leader.missing() {
         let name = follower_name(&leader.pod.name_any(), rank);
@@ -255,7 +268,7 @@ async fn create_followers(
             continue;
         }
         let ports = ports_for(writer, pool, &name);
-        let follower = pool.follower(&leader.pod.metadata, rank, meet_at, ports);
+        let follower = pool.follower(&leader.pod.metadata, rank, ports);
         create_worker(writer, &follower).await?;
     }
     Ok(())
@@ -312,23 +325,6 @@ async fn delete_pod(writer: &Writer<'_>, pod: &Pod) -> Result<bool, ApplyError> 
     writer.remove::<Pod>(&pod.name_any(), pod.uid()).await
 }
 
-/// Says that a worker is replaced because of its node.
-fn worker_replaced(facts: &PodFacts) -> Option<Event> {
-    let why = match facts.disposition {
-        NodeDisposition::Keep => return None,
-        NodeDisposition::Evacuate => "its node is being emptied, and its successor serves",
-        NodeDisposition::Lost => "its node, or a pod of its replica, is lost",
-    };
-    let name = facts.pod.name_any();
-    Some(Event {
-        type_: EventType::Normal,
-        reason: "WorkerReplaced".to_owned(),
-        note: Some(format!("{name} leaves: {why}")),
-        action: "Replace".to_owned(),
-        secondary: None,
-    })
-}
-
 fn outcome_of(disposition: NodeDisposition, leaving: Leaving) -> DrainOutcome {
     if disposition == NodeDisposition::Lost {
         DrainOutcome::Lost
@@ -340,21 +336,6 @@ fn outcome_of(disposition: NodeDisposition, leaving: Leaving) -> DrainOutcome {
         }
     } else {
         DrainOutcome::Drained
-    }
-}
-
-/// Metadata of a patch that is for a pod as it was seen, and for no other: where the watch is late, a
-/// second patch would only move a time, and cause another event.
-fn as_seen(pod: &Pod) -> Value {
-    json!({"uid": pod.uid(), "resourceVersion": pod.resource_version()})
-}
-
-/// Whether a pod was patched. One that has changed or gone since is no failure: the watch reports it, and the next
-/// reconcile decides by that.
-fn took_effect<T>(patched: kube::Result<T>) -> kube::Result<bool> {
-    match patched {
-        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(false),
-        patched => patched.map(|_| true),
     }
 }
 

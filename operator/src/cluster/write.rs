@@ -14,6 +14,7 @@ use super::shared::{self, FormerAccount, apply_shared};
 use super::sizes::PoolWrite;
 use super::snapshot::Snapshot;
 use super::workers::{WorkerWrite, write_worker};
+use crate::controller::build::Resources;
 use futures::future::join_all;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Resource, ResourceExt};
@@ -55,6 +56,7 @@ pub(crate) async fn write(
     let index = &writer.context.index;
     let service = &snapshot.effective.resources.service;
     outcome.note(writer.apply(service, &index.services).await);
+    outcome.note(apply_names(writer, snapshot).await);
     if outcome.note(apply_shared(writer).await) {
         outcome.note(apply_routers(writer, snapshot, writes).await);
     }
@@ -97,7 +99,7 @@ pub(crate) async fn write_workers(
             continue;
         }
         let written = write_worker(writer, admin, write).await;
-        if let (WorkerWrite::Admit(facts), Ok(false) | Err(_)) = (write, &written) {
+        if let (WorkerWrite::Admit { facts, .. }, Ok(false) | Err(_)) = (write, &written) {
             unadmitted.push(facts.component);
         }
         outcome.note(written.map(drop));
@@ -109,6 +111,19 @@ pub(crate) async fn write_workers(
     for written in join_all(drains).await {
         outcome.note(written.map(drop));
     }
+}
+
+/// The Service by which replicas meet that span nodes, where there are any.
+async fn apply_names(writer: &Writer<'_>, snapshot: &Snapshot<'_>) -> Result<(), ApplyError> {
+    let Resources { service, names, .. } = &snapshot.effective.resources;
+    let known = &writer.context.index.services;
+    if let Some(names) = names {
+        writer.apply(names, known).await?;
+    }
+    let wanted = [Some(service), names.as_ref()];
+    let wanted = wanted.map(|service| service.map(ResourceExt::name_any));
+    let is_wanted = |name: &str| wanted.iter().flatten().any(|wanted| wanted == name);
+    writer.remove_rest(known, is_wanted).await
 }
 
 /// The routers, which run under the account that the namespace shares.

@@ -9,6 +9,7 @@ pub(crate) mod config;
 mod devices;
 mod engines;
 pub(crate) mod fetch;
+pub(crate) mod gang;
 pub(crate) mod group;
 pub(crate) mod history;
 pub(crate) mod host_network;
@@ -43,6 +44,8 @@ pub(crate) struct Resources {
     pub(crate) decode: Pool,
     pub(crate) router: Deployment,
     pub(crate) service: Service,
+    /// Names for replicas that span nodes to meet by.
+    pub(crate) names: Option<Service>,
 }
 
 impl Resources {
@@ -62,6 +65,7 @@ pub(crate) fn build(valid: &Valid, config: &BuildConfig) -> Result<Resources, Fi
         decode: pool::build_pool(deployment, PoolRole::Decode, config)?,
         router: router::build_router(deployment, config)?,
         service: service::build_service(deployment),
+        names: group::build_names(deployment),
     })
 }
 

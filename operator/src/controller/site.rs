@@ -19,6 +19,17 @@ pub(crate) struct Site {
     pub(crate) shared_memory: Option<PathBuf>,
     /// The first address of a pod is an IPv6 one.
     pub(crate) ipv6: bool,
+    /// Which schedulers' PodGroups the apiserver serves.
+    pub(crate) gangs: GangApis,
+}
+
+/// APIs that have a PodGroup.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GangApis {
+    /// The version of Kubernetes' own.
+    pub(crate) kubernetes: Option<String>,
+    pub(crate) coscheduling: bool,
+    pub(crate) volcano: bool,
 }
 
 // === impl Site ===
@@ -41,6 +52,17 @@ impl Site {
             .filter(|minor| *minor < IMAGE_VOLUMES_SINCE);
         old.filter(|_| !self.image_volumes)
     }
+}
+
+// === impl GangApis ===
+
+impl GangApis {
+    /// Group of Kubernetes' own, and the versions of which a PodGroup is written alike, the newest first.
+    pub(crate) const KUBERNETES: &str = "scheduling.k8s.io";
+    pub(crate) const KUBERNETES_VERSIONS: [&str; 3] = ["v1beta1", "v1alpha3", "v1alpha2"];
+    /// Group and version.
+    pub(crate) const COSCHEDULING: (&str, &str) = ("scheduling.x-k8s.io", "v1alpha1");
+    pub(crate) const VOLCANO: (&str, &str) = ("scheduling.volcano.sh", "v1beta1");
 }
 
 /// The number in an apiserver's minor version, which some distributions end with a `+`.

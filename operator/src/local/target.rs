@@ -120,6 +120,7 @@ impl Target {
             decode,
             router,
             service: _,
+            names: _,
         } = &self.resources;
         let rollout = &self.spec().rollout;
         let router_spec = router.spec.as_ref();

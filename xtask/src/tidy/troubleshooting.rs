@@ -8,7 +8,7 @@ const PAGES: &str = "docs/troubleshooting";
 const RULES: &str = "charts/pdserve/rules/pdserve.yaml";
 /// Where conditions get their reasons.
 const STATUS: &[&str] = &[
-    "operator/src/cluster/workers.rs",
+    "operator/src/cluster/workers/patches.rs",
     "operator/src/cluster/status.rs",
     "operator/src/cluster/status",
 ];

@@ -62,14 +62,12 @@ impl Cluster {
         let status = answer
             .status
             .context("a token request is answered in its status")?;
+        let token = status
+            .token
+            .context("a token request is answered with a token")?;
         let path = self.dir().join(format!("{namespace}.{name}.kubeconfig"));
         let ca = self.control_plane.plan.authority.identity().cert;
-        kubeconfig::write(
-            &path,
-            &self.seat.url(),
-            &ca,
-            Credential::Token(&status.token),
-        )?;
+        kubeconfig::write(&path, &self.seat.url(), &ca, Credential::Token(&token))?;
         Ok(path)
     }
 

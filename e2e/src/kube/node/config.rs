@@ -6,8 +6,11 @@ use crate::kube::network::{NodeAddress, REGISTRY};
 use anyhow::{Context, Result};
 use serde_json::json;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
+/// Where the names of Services end.
+pub(crate) const DOMAIN: &str = "cluster.local";
 /// Inside the node's own /run.
 pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
@@ -81,6 +84,8 @@ pub(super) struct Kubelet<'a> {
     pub(super) ip: &'a str,
     pub(super) ca: &'a Path,
     pub(super) serving: &'a Identity,
+    /// Where pods resolve names.
+    pub(super) dns: Option<Ipv4Addr>,
 }
 
 // === impl Kubelet ===
@@ -94,8 +99,9 @@ impl Kubelet<'_> {
             ip,
             ca,
             serving,
+            dns,
         } = self;
-        // No cluster has a name server, and the machine's is out of reach.
+        // The machine's name server is out of reach.
         let resolv = write(&dir.join("resolv.conf"), "")?;
         let config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -107,6 +113,8 @@ impl Kubelet<'_> {
                 "x509": {"clientCAFile": ca},
             },
             "authorization": {"mode": "Webhook"},
+            "clusterDNS": dns.iter().collect::<Vec<_>>(),
+            "clusterDomain": DOMAIN,
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": cgroup_root,
             "containerRuntimeEndpoint": format!("unix://{CONTAINERD_SOCKET}"),

@@ -1,8 +1,10 @@
 //! Streams under which a deployment is moved: so many open at every time, each whole and word for word as it was before.
 
 use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt};
 use pd_e2e::client::Client;
-use pd_protocol::labels::{HEADER_DECODE, HEADER_PREFILL};
+use pd_protocol::labels::{self, HEADER_DECODE, HEADER_PREFILL};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +18,17 @@ const TOKENS: u32 = 200;
 /// A stream that has begun has ended by then.
 const STREAM_WITHIN: Duration = Duration::from_secs(420);
 
-/// A whole answer, and the workers that it came from.
+/// Revision of the prefill and of the decode worker that an answer came from.
+pub(super) type Pair = (String, String);
+
+/// A whole answer, and where it came from.
 pub(super) struct Said {
     pub(super) text: String,
-    pair: (String, String),
+    pair: Pair,
 }
 
 /// One greedy answer, streamed to its end.
-pub(super) async fn stream(url: &str, nr: usize) -> Result<Said> {
+pub(super) async fn stream(url: &str, pods: &Api<Pod>, nr: usize) -> Result<Said> {
     let request = json!({
         "model": "smollm2", "stream": true, "temperature": 0, "max_tokens": TOKENS, "ignore_eos": true,
         "messages": [{"role": "user", "content": format!("Count from {} on.", nr * 100)}],
@@ -39,7 +44,11 @@ pub(super) async fn stream(url: &str, nr: usize) -> Result<Said> {
                 .map(str::to_owned)
                 .with_context(|| format!("no {name}"))
         };
-        let pair = (worker(HEADER_PREFILL)?, worker(HEADER_DECODE)?);
+        // While they run: another pod may bear the name later.
+        let pair = (
+            revision(pods, &worker(HEADER_PREFILL)?).await?,
+            revision(pods, &worker(HEADER_DECODE)?).await?,
+        );
         let (mut said, mut has_ended) = (String::new(), false);
         while let Some(event) = events.next().await? {
             if event == "[DONE]" {
@@ -62,20 +71,25 @@ pub(super) async fn stream(url: &str, nr: usize) -> Result<Said> {
         .context("a stream takes too long")?
 }
 
+async fn revision(pods: &Api<Pod>, name: &str) -> Result<String> {
+    let pod = pods.get_metadata(name).await?;
+    let revision = pod.labels().get(labels::REVISION);
+    Ok(revision.context("a worker's revision")?.clone())
+}
+
 /// Streams that follow each other, so many at a time; each must be whole and say what it said before.
 pub(super) struct Load {
     streams: JoinSet<Result<()>>,
     ends: Arc<AtomicBool>,
     ended: Arc<AtomicUsize>,
     failures: Arc<parking_lot::Mutex<Vec<String>>>,
-    /// How often each pair of workers answered.
-    pairs: Arc<parking_lot::Mutex<BTreeMap<(String, String), usize>>>,
+    pairs: Arc<parking_lot::Mutex<BTreeMap<Pair, usize>>>,
 }
 
 // === impl Load ===
 
 impl Load {
-    pub(super) fn start(url: &str, known: Vec<String>) -> Self {
+    pub(super) fn start(url: &str, pods: &Api<Pod>, known: Vec<String>) -> Self {
         let load = Self {
             streams: JoinSet::new(),
             ends: Arc::default(),
@@ -87,10 +101,10 @@ impl Load {
         for (nr, wanted) in known.into_iter().enumerate() {
             let (url, ends) = (url.to_owned(), Arc::clone(&load.ends));
             let (ended, failures) = (Arc::clone(&load.ended), Arc::clone(&load.failures));
-            let pairs = Arc::clone(&load.pairs);
+            let (pairs, pods) = (Arc::clone(&load.pairs), pods.clone());
             load.streams.spawn(async move {
                 while !ends.load(Ordering::Relaxed) {
-                    match stream(&url, nr).await {
+                    match stream(&url, &pods, nr).await {
                         Ok(said) if said.text == wanted => {
                             *pairs.lock().entry(said.pair).or_default() += 1;
                             ended.fetch_add(1, Ordering::Relaxed);
@@ -121,7 +135,8 @@ impl Load {
         Ok(())
     }
 
-    pub(super) async fn stop(mut self) -> Result<BTreeMap<(String, String), usize>> {
+    /// How many answers came from each pair.
+    pub(super) async fn stop(mut self) -> Result<BTreeMap<Pair, usize>> {
         self.ends.store(true, Ordering::Relaxed);
         while let Some(ended) = self.streams.join_next().await {
             ended??;

@@ -4,6 +4,7 @@ use super::Snapshot;
 use crate::cluster::effective_spec::EffectiveSpec;
 use crate::cluster::facts::all_facts;
 use crate::cluster::fake::mk_config;
+use crate::cluster::gangs::Gangs;
 use crate::cluster::nodes::Nodes;
 use crate::controller::autoscale::per_role::PerRole;
 use crate::controller::build;
@@ -38,6 +39,7 @@ pub(crate) fn mk_new(effective: &EffectiveSpec) -> Snapshot<'_> {
         token_since: None,
         pods: Vec::new(),
         pools: PerRole::default(),
+        gangs: Gangs::default(),
         watches_nodes: true,
         now: Timestamp::UNIX_EPOCH,
     }

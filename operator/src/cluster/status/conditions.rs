@@ -301,6 +301,9 @@ fn progressing_claim(pools: &PoolsStatus, inputs: &StatusInputs, is_overdue: boo
                 .obstacle()
                 .unwrap_or("nothing went forward within spec.rollout.progressDeadlineSeconds"),
         ),
+        (None, _) if inputs.half_placed.is_some() => {
+            (true, "HalfPlaced", inputs.obstacle().unwrap_or_default())
+        }
         (None, Some(stuck)) => match stuck.cause {
             // The pods of the old revision serve on until there is room.
             Cause::Unschedulable if replaces => (true, "NoSurgeCapacity", stuck.message.as_str()),

@@ -25,6 +25,8 @@ pub(crate) struct StatusInputs {
     pub(crate) trouble: Option<String>,
     /// What keeps the first pod that does not start from starting.
     pub(crate) stuck: Option<Stuck>,
+    /// What holds up a gang of which only some pods have nodes, or that gave these back.
+    pub(crate) half_placed: Option<String>,
     /// Why a worker that runs is not admitted: its KV reaches no peer.
     pub(crate) unpaired: Option<String>,
     /// The last decisions of the autoscaler.
@@ -50,6 +52,7 @@ impl StatusInputs {
     /// What keeps a worker from serving, in the words of the component that knows.
     pub(super) fn obstacle(&self) -> Option<&str> {
         let stuck = self.stuck.as_ref().map(|stuck| stuck.message.as_str());
-        stuck.or(self.unpaired.as_deref())
+        let half_placed = self.half_placed.as_deref();
+        half_placed.or(stuck).or(self.unpaired.as_deref())
     }
 }

@@ -60,6 +60,7 @@ fn mk_inputs(routers: i32) -> StatusInputs {
         trouble: None,
         decisions: vec![],
         stuck: None,
+        half_placed: None,
         unpaired: None,
         progressed: None,
         rotation: None,

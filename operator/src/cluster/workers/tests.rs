@@ -1,10 +1,12 @@
 //! Marks under a watch that is late, and what events say.
 
+use super::patches::{as_seen, took_effect};
 use super::*;
 use crate::cluster::facts::all_facts;
 use crate::cluster::fake::mk_deployment;
 use crate::cluster::nodes::Nodes;
 use kube::core::Status;
+use serde_json::json;
 use std::sync::Arc;
 
 #[test]

@@ -47,7 +47,7 @@ pub(super) fn build_account(metadata: ObjectMeta, config: &BuildConfig) -> Accou
         binding: RoleBinding {
             metadata,
             role_ref: RoleRef {
-                api_group: "rbac.authorization.k8s.io".to_owned(),
+                api_group: Some("rbac.authorization.k8s.io".to_owned()),
                 kind: kind.to_owned(),
                 name: config.router_role.clone(),
             },

@@ -2,8 +2,11 @@
 //! and apart from pods of their kind.
 
 use super::component::Component;
-use k8s_openapi::api::core::v1::{PodSpec, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube::ResourceExt;
 use pd_crds::PdDeployment;
+use pd_crds::scheduling::TopologySpec;
 use pd_protocol::labels;
 use std::collections::BTreeMap;
 
@@ -49,4 +52,54 @@ pub(super) fn spread(spec: &mut PodSpec, deployment: &PdDeployment, component: C
         match_label_keys: Some(vec![labels::REVISION.to_owned()]),
         ..TopologySpreadConstraint::default()
     }]);
+}
+
+/// The pods of a replica go to one domain, and where it is exclusive no other replica that wants one for itself does.
+/// The first of them finds none of its own anywhere, which the scheduler lets go where it likes.
+pub(super) fn keep_together(pod: &mut Pod, topology: &TopologySpec) {
+    let TopologySpec { key, exclusive } = topology;
+    let replica = pod
+        .labels()
+        .get(labels::REPLICA)
+        .cloned()
+        .unwrap_or_default();
+    if *exclusive {
+        let labels = pod.labels_mut();
+        labels.insert(labels::EXCLUSIVE.to_owned(), "true".to_owned());
+    }
+    let spec = pod.spec.get_or_insert_default();
+    let affinity = spec.affinity.get_or_insert_default();
+    let together = affinity.pod_affinity.get_or_insert_default();
+    let together = &mut together.required_during_scheduling_ignored_during_execution;
+    together.get_or_insert_default().push(PodAffinityTerm {
+        topology_key: key.clone(),
+        label_selector: Some(LabelSelector {
+            match_expressions: Some(vec![replicas("In", &replica)]),
+            ..LabelSelector::default()
+        }),
+        ..PodAffinityTerm::default()
+    });
+    if *exclusive {
+        let apart = affinity.pod_anti_affinity.get_or_insert_default();
+        let apart = &mut apart.required_during_scheduling_ignored_during_execution;
+        apart.get_or_insert_default().push(PodAffinityTerm {
+            topology_key: key.clone(),
+            label_selector: Some(LabelSelector {
+                match_labels: Some(BTreeMap::from([(
+                    labels::EXCLUSIVE.to_owned(),
+                    "true".to_owned(),
+                )])),
+                match_expressions: Some(vec![replicas("NotIn", &replica)]),
+            }),
+            ..PodAffinityTerm::default()
+        });
+    }
+}
+
+fn replicas(operator: &str, replica: &str) -> LabelSelectorRequirement {
+    LabelSelectorRequirement {
+        key: labels::REPLICA.to_owned(),
+        operator: operator.to_owned(),
+        values: Some(vec![replica.to_owned()]),
+    }
 }

@@ -4,6 +4,7 @@ use super::args::Args;
 use super::component::Component;
 use super::config::BuildConfig;
 use super::engines::Meeting;
+use super::gang::{Gang, GangScheduler};
 use super::group::{self, Family};
 use super::merge::merge_template;
 use super::slot::Slot;
@@ -16,11 +17,11 @@ use pd_crds::engine::EngineArg;
 use pd_crds::field::{FieldErrors, FieldPath};
 use pd_crds::kv::KvDtype;
 use pd_crds::pool::PoolSpec;
+use pd_crds::scheduling::TopologySpec;
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdPool, PdPoolSpec, PoolRole};
 use pd_protocol::labels;
 use pd_protocol::ports::{self, WorkerPorts};
 use std::iter;
-use std::net::SocketAddr;
 
 /// Name of the worker's container.
 pub(crate) const AGENT: &str = "agent";
@@ -36,6 +37,9 @@ pub(crate) struct Pool {
     /// Of the addresses at which they meet.
     family: Family,
     meeting: Meeting,
+    /// Who gives nodes to its gangs; none is the pods' scheduler, pod by pod.
+    pub(crate) gangs: Option<GangScheduler>,
+    topology: Option<TopologySpec>,
     /// The pod of every slot, but for its name and its ports.
     template: Pod,
 }
@@ -85,12 +89,15 @@ pub(crate) fn build_pool(
             placement::spread(pod_spec, deployment, component);
         }
     }
-    let template = merge_template(
+    let mut template = merge_template(
         &pod,
         spec.pod_template.as_ref(),
         &path.child("podTemplate"),
         config.may_raise_privileges,
     )?;
+    if spec.nodes > 1 {
+        group::resolve_names(template.spec.get_or_insert_default());
+    }
     let replicas = u32::try_from(spec.initial_replicas()).unwrap_or(0);
     Ok(Pool {
         role,
@@ -99,6 +106,8 @@ pub(crate) fn build_pool(
         nodes: u32::try_from(spec.nodes).unwrap_or(1),
         family: Family::of(&config.site),
         meeting: engine.meeting,
+        gangs: GangScheduler::choose(deployment.spec.scheduling.gang, &config.site.gangs),
+        topology: spec.topology.clone(),
         template,
     })
 }
@@ -257,25 +266,36 @@ impl Pool {
     /// The pod of a slot; of several, their leader. Its name is a function of the slot, so that
     /// creating it twice collides.
     pub(crate) fn pod(&self, slot: Slot, ports: WorkerPorts) -> Pod {
+        self.pod_of(slot, ports, None)
+    }
+
+    /// The same, of a gang.
+    pub(crate) fn pod_of(&self, slot: Slot, ports: WorkerPorts, gang: Option<&Gang>) -> Pod {
         let mut pod = self.template.clone();
         pod.metadata.name = Some(self.pod_name(slot));
         host_network::take_ports(&mut pod, ports, self.meeting);
         group::lead(&mut pod, self.nodes, self.family, ports);
+        self.place(&mut pod, gang);
         pod
     }
 
-    /// The pod of a node beyond the first, which joins its leader there.
-    pub(crate) fn follower(
-        &self,
-        leader: &ObjectMeta,
-        rank: u32,
-        meet_at: SocketAddr,
-        ports: WorkerPorts,
-    ) -> Pod {
+    /// The pod of a node beyond the first, which meets its leader.
+    pub(crate) fn follower(&self, leader: &ObjectMeta, rank: u32, ports: WorkerPorts) -> Pod {
         let mut pod = self.template.clone();
         host_network::take_ports(&mut pod, ports, self.meeting);
-        group::follow(&mut pod, leader, rank, self.nodes, meet_at);
+        group::follow(&mut pod, leader, rank, self.nodes);
+        self.place(&mut pod, Gang::of(leader).as_ref());
         pod
+    }
+
+    /// Says with which other pods, and how close to them, a pod gets its node.
+    fn place(&self, pod: &mut Pod, gang: Option<&Gang>) {
+        if let Some(topology) = &self.topology {
+            placement::keep_together(pod, topology);
+        }
+        if let Some(gang) = gang {
+            gang.take_in(pod, self.gangs.as_ref());
+        }
     }
 
     /// What its pods are, with what a `podTemplate` says.

@@ -2,7 +2,7 @@
 //!
 //! A revision hashes the spec as the user wrote it, never what the operator made of it, so a newer
 //! operator replaces no running pod. Replica counts, suspension, scaling, goals, rollout and drain
-//! are left out: they change a pool's size or its handling, not its pods.
+//! are left out: they change a pool's size or its handling, not its pods; and so is who gives them nodes.
 
 use super::component::Component;
 use pd_crds::PdDeploymentSpec;
@@ -26,6 +26,7 @@ pub(crate) fn revision(spec: &PdDeploymentSpec, component: Component) -> String 
         slo: _,
         autoscaling: _,
         rollout: _,
+        scheduling: _,
         drain: _,
         image_pull_secrets,
         suspend: _,
@@ -92,6 +93,7 @@ fn shape(pool: &PoolSpec) -> Value {
         pp,
         dp,
         nodes,
+        topology,
         args,
         resources,
         pod_template,
@@ -100,6 +102,9 @@ fn shape(pool: &PoolSpec) -> Value {
     // Revisions from before there were several are those of one.
     if let (Some(shape), 2..) = (shape.as_array_mut(), nodes) {
         shape.push(json!(nodes));
+    }
+    if let (Some(shape), Some(topology)) = (shape.as_array_mut(), topology) {
+        shape.push(json!(topology));
     }
     shape
 }

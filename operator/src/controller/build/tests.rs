@@ -2,6 +2,7 @@
 
 mod cluster;
 mod engines;
+mod groups;
 
 use super::component::Component;
 use super::slot::Slot;
@@ -240,113 +241,9 @@ fn a_suspended_deployment_wants_no_worker_and_keeps_its_pools_size() {
     assert_eq!(pool.replicas, 1);
 }
 
-fn mk_spanning(nodes: i32, host_network: bool) -> pool::Pool {
-    let mut deployment = mk_example("qwen3-2p2d");
-    let pool = &mut deployment.spec.pools.prefill;
-    (pool.tp, pool.nodes) = (16, nodes);
-    let spec = serde_json::json!({"hostNetwork": host_network});
-    pool.pod_template = Some(pd_crds::pool::PodTemplate {
-        metadata: None,
-        spec: Some(spec),
-    });
-    let config = BuildConfig {
-        may_raise_privileges: true,
-        ..mk_config()
-    };
-    pool::build_pool(&deployment, PoolRole::Prefill, &config).unwrap()
-}
-
 fn args(pod: &Pod) -> &[String] {
     let spec = pod.spec.as_ref().expect("a spec");
     spec.containers[0].args.as_deref().expect("arguments")
-}
-
-#[track_caller]
-fn assert_flag(pod: &Pod, flag: &str, value: &str) {
-    let found = args(pod).windows(2).filter(|pair| pair[0] == flag);
-    let found: Vec<&str> = found.map(|pair| pair[1].as_str()).collect();
-    assert_eq!(found, [value], "{flag}");
-}
-
-#[test]
-fn a_replica_of_two_nodes_is_a_leader_and_a_follower_that_goes_to_meet_it() {
-    let pool = mk_spanning(2, false);
-    let mut leader = pool.pod(SLOT, WorkerPorts::WELL_KNOWN);
-    assert_eq!(
-        leader.metadata.name.as_deref(),
-        Some("qwen3-8b-prefill-1-2")
-    );
-    assert_flag(&leader, "--dist-init-addr", "$(POD_IP):29500");
-    assert_flag(&leader, "--node-rank", "0");
-    assert!(!labels::is_follower(leader.labels()));
-    assert_eq!(leader.annotations()[labels::NODES], "2");
-
-    leader.metadata.uid = Some("u".to_owned());
-    let meet_at = "10.1.0.7:29500".parse().unwrap();
-    let follower = pool.follower(&leader.metadata, 1, meet_at, WorkerPorts::WELL_KNOWN);
-    assert_eq!(
-        follower.metadata.name.as_deref(),
-        Some("qwen3-8b-prefill-1-2-1")
-    );
-    assert_eq!(follower.owner_references()[0].uid, "u");
-    assert!(labels::is_follower(follower.labels()));
-    for (flag, value) in [
-        ("--dist-init-addr", "10.1.0.7:29500"),
-        ("--nnodes", "2"),
-        ("--node-rank", "1"),
-        ("--tp-size", "16"),
-    ] {
-        assert_flag(&follower, flag, value);
-    }
-    assert!(!follower.annotations().contains_key(labels::BOOTSTRAP_PORT));
-    let spec = follower.spec.as_ref().unwrap();
-    assert_eq!(spec.readiness_gates.as_deref(), Some(&[][..]));
-}
-
-#[test]
-fn a_replica_of_one_node_is_its_leader_and_knows_of_no_others() {
-    let pool = mk_spanning(1, false);
-    let pod = pool.pod(SLOT, WorkerPorts::WELL_KNOWN);
-    assert!(!args(&pod).iter().any(|arg| arg == "--nnodes"));
-    assert!(!pod.annotations().contains_key(labels::NODES));
-    assert_eq!(pod.labels()[labels::NODE_RANK], "0");
-}
-
-#[test]
-fn a_pod_on_its_nodes_network_has_its_own_ports_wherever_they_are_named() {
-    let pool = mk_spanning(2, true);
-    assert!(pool.shares_host_network() && !mk_spanning(2, false).shares_host_network());
-    let pod = pool.pod(SLOT, WorkerPorts::block(21004));
-    for (flag, value) in [
-        ("--port", "21004"),
-        ("--admin-port", "21005"),
-        ("--disaggregation-bootstrap-port", "21006"),
-        ("--dist-init-addr", "$(POD_IP):21007"),
-    ] {
-        assert_flag(&pod, flag, value);
-    }
-    assert_eq!(pod.annotations()[labels::BOOTSTRAP_PORT], "21006");
-    assert_eq!(
-        WorkerPorts::of(pod.annotations()),
-        WorkerPorts::block(21004)
-    );
-    let ports = pod.spec.unwrap().containers.remove(0).ports.unwrap();
-    let ports: Vec<_> = ports.iter().map(|port| port.container_port).collect();
-    assert_eq!(ports, [21004, 21006, 21005]);
-}
-
-#[test]
-fn where_pods_have_ipv6_addresses_a_leader_is_met_in_brackets() {
-    let mut deployment = mk_example("deepseek-16gpu");
-    deployment.spec.pools.decode.replicas = Some(1);
-    let mut config = mk_config();
-    config.site.ipv6 = true;
-    let pool = pool::build_pool(&deployment, PoolRole::Decode, &config).unwrap();
-    let leader = pool.pod(SLOT, WorkerPorts::WELL_KNOWN);
-    assert_flag(&leader, "--dist-init-addr", "[$(POD_IP)]:29500");
-    let meet_at = "[fd00::7]:29500".parse().unwrap();
-    let follower = pool.follower(&leader.metadata, 1, meet_at, WorkerPorts::WELL_KNOWN);
-    assert_flag(&follower, "--dist-init-addr", "[fd00::7]:29500");
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! What this cluster cannot carry out, or does not let everybody have.
 
 use crate::controller::build::config::BuildConfig;
+use crate::controller::build::gang::GangScheduler;
+use crate::controller::site::GangApis;
 use pd_crds::PdDeploymentSpec;
 use pd_crds::field::{FieldError, FieldPath};
 use pd_crds::kv::{KvSpec, KvTransport};
 use pd_crds::model::{HostPathSource, ModelSource};
+use pd_crds::scheduling::GangScheduling;
 use std::path::Path;
 
 /// All of it, each with the path of its field.
@@ -19,7 +22,36 @@ pub(super) fn check(spec: &PdDeploymentSpec, config: &BuildConfig) -> Vec<FieldE
     let at = path.child("engine").child("serviceAccountName");
     let account = account.and_then(|name| check_account(name, config, &at));
     let kv = check_kv(&spec.kv, config, &path.child("kv"));
-    source.into_iter().chain(account).chain(kv).collect()
+    let gang = check_gang(spec, config, &path.child("scheduling").child("gang"));
+    let all = source.into_iter().chain(account).chain(kv).chain(gang);
+    all.collect()
+}
+
+/// A scheduler that is asked for by name must be there.
+fn check_gang(
+    spec: &PdDeploymentSpec,
+    config: &BuildConfig,
+    path: &FieldPath,
+) -> Option<FieldError> {
+    let apis = &config.site.gangs;
+    let asked = spec.scheduling.gang;
+    let (api, remedy) = match asked {
+        GangScheduling::Auto | GangScheduling::None => return None,
+        GangScheduling::Kubernetes => (
+            GangApis::KUBERNETES,
+            "turn its feature gates on (GenericWorkload and GangScheduling)",
+        ),
+        GangScheduling::Coscheduling => (GangApis::COSCHEDULING.0, "install scheduler-plugins"),
+        GangScheduling::Volcano => (GangApis::VOLCANO.0, "install Volcano"),
+    };
+    let is_served = GangScheduler::choose(asked, apis).is_some();
+    (!is_served).then(|| {
+        path.error(format!(
+            "this cluster serves no PodGroup of {api}, so no scheduler would place {} gangs; {remedy} and restart the \
+             operator, or set Auto",
+            asked.as_str()
+        ))
+    })
 }
 
 fn check_kv(kv: &KvSpec, config: &BuildConfig, path: &FieldPath) -> Option<FieldError> {

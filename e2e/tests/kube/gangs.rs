@@ -1,0 +1,248 @@
+//! Two deployments on a cluster that has room for one and a half: one serves, and the other waits as a whole. First by
+//! Kubernetes' own scheduler of gangs, then without any, where pods get nodes one by one and give them back.
+
+use crate::operator::{Bench, COLLECTED};
+use crate::stand::holds;
+use anyhow::{Context, Result, ensure};
+use pd_e2e::kube::cluster::Spec;
+use pd_e2e::kube::hollow::HollowNodes;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// GPUs of a node; each pod takes a node.
+const GPUS: u32 = 8;
+/// What waits is looked at for so long.
+const WAITS: Duration = Duration::from_secs(10);
+const RELEASE_AFTER_SECONDS: u64 = 10;
+
+/// A deployment whose replicas of prefill span so many nodes, and those of decode one.
+fn deployment(name: &str, nodes: u32, node_labels: [Value; 2]) -> Value {
+    let [prefill, decode] = node_labels;
+    let pool = |nodes: u32, labels: Value| {
+        json!({
+            "replicas": 1, "tp": GPUS * nodes, "nodes": nodes,
+            "resources": {"limits": {"nvidia.com/gpu": GPUS.to_string()}},
+            "podTemplate": {"spec": {"nodeSelector": labels}},
+        })
+    };
+    json!({
+        "apiVersion": "pdserve.io/v1alpha1",
+        "kind": "PDDeployment",
+        "metadata": {"name": name},
+        "spec": {
+            "model": {"source": {"image": {"reference": "models/deepseek-v3:1"}}},
+            "engine": {"kind": "sglang", "image": "lmsysorg/sglang:v0.5"},
+            "security": {"peers": "Plain"},
+            "pools": {"prefill": pool(nodes, prefill), "decode": pool(1, decode)},
+            "scheduling": {"releaseAfterSeconds": RELEASE_AFTER_SECONDS},
+            "drain": {"timeoutSeconds": 10},
+        },
+    })
+}
+
+struct Gangs {
+    bench: Bench,
+    _hollow: HollowNodes,
+}
+
+// === impl Gangs ===
+
+impl Gangs {
+    async fn start(spec: Spec, nodes: usize) -> Result<Self> {
+        let bench = Bench::start_on(spec, &[]).await?;
+        let client = bench.cluster.kube_client().await?;
+        let hollow = HollowNodes::start(client, &vec![GPUS; nodes]).await?;
+        Ok(Self {
+            bench,
+            _hollow: hollow,
+        })
+    }
+
+    fn workers(&self, name: &str) -> Result<Vec<Value>> {
+        let selector = format!("pdserve.io/deployment={name},pdserve.io/replica");
+        self.bench.items(&format!("get pods -l {selector}"))
+    }
+
+    /// Workers of a deployment that have a node.
+    fn placed(&self, name: &str) -> Result<usize> {
+        let pods = self.workers(name)?;
+        let has_node = |pod: &&Value| pod["spec"]["nodeName"].is_string();
+        Ok(pods.iter().filter(has_node).count())
+    }
+
+    fn serves(&self, name: &str) -> Result<bool> {
+        let status = self.bench.json(&format!("get pdd {name}"))?["status"].clone();
+        Ok(holds(&status, "Ready"))
+    }
+
+    async fn becomes(&self, holds: impl Fn() -> Result<()>) -> Result<()> {
+        let became = self.bench.becomes_within(COLLECTED, holds).await;
+        became.with_context(|| self.story())
+    }
+
+    /// Waits until the one serves and the other holds no node.
+    async fn comes_first(&self, first: &str, second: &str) -> Result<()> {
+        self.becomes(|| {
+            ensure!(self.serves(first)?, "{first} does not serve");
+            let workers = format!("pdserve.io/deployment={first},pdserve.io/node-rank=0");
+            for worker in self.bench.items(&format!("get pods -l {workers}"))? {
+                let metadata = &worker["metadata"];
+                let mark = &metadata["labels"]["pdserve.io/gang-whole"];
+                ensure!(
+                    mark == "true",
+                    "{} is not of a whole gang",
+                    metadata["name"]
+                );
+            }
+            let placed = self.placed(second)?;
+            ensure!(placed == 0, "{second} holds {placed} nodes");
+            Ok(())
+        })
+        .await
+    }
+
+    fn show(&self, what: &str) -> Result<()> {
+        eprintln!("{what}");
+        let pods = "get pdd,pods -L pdserve.io/gang -o wide";
+        eprintln!("{}", self.bench.kubectl(pods)?);
+        Ok(())
+    }
+
+    fn story(&self) -> String {
+        let looks = [
+            "get pdd,pods -o wide",
+            "get events",
+            "get podgroups.scheduling.k8s.io -o yaml",
+            "get pdd -o yaml",
+        ];
+        let shown = looks.map(|look| self.bench.kubectl(look).unwrap_or_default());
+        shown.join("\n")
+    }
+}
+
+#[tokio::test]
+async fn kubernetes_gives_a_gang_all_of_its_nodes_or_none() -> Result<()> {
+    let spec = Spec {
+        gangs: true,
+        ..Spec::control_plane()
+    };
+    // Each takes three: prefill two, decode one.
+    let is = Gangs::start(spec, 5).await?;
+    let any = || [json!({}), json!({})];
+    for (first, second) in [("a", "b"), ("d", "c")] {
+        is.bench.apply(&deployment(first, 2, any()))?;
+        is.becomes(|| {
+            ensure!(is.placed(first)? == 3, "{first} has not all of its nodes");
+            Ok(())
+        })
+        .await?;
+        is.bench.apply(&deployment(second, 2, any()))?;
+        is.becomes(|| {
+            let pods = is.workers(second)?;
+            ensure!(pods.len() == 3, "{} pods of {second}", pods.len());
+            let status = is.bench.json(&format!("get pdd {second}"))?["status"].clone();
+            let conditions = status["conditions"].to_string();
+            ensure!(conditions.contains("Unschedulable"), "{conditions}");
+            Ok(())
+        })
+        .await?;
+        is.comes_first(first, second).await?;
+        tokio::time::sleep(WAITS).await;
+        ensure!(is.placed(second)? == 0, "{}", is.story());
+        is.show(&format!("{first} serves, {second} waits as a whole"))?;
+        is.bench
+            .kubectl(&format!("delete pdd {first} --wait=false"))?;
+        is.becomes(|| {
+            ensure!(is.serves(second)?, "{second} does not serve");
+            Ok(())
+        })
+        .await?;
+        is.show(&format!("{first} went, {second} serves"))?;
+        is.bench
+            .kubectl(&format!("delete pdd {second} --wait=false"))?;
+        is.becomes(|| {
+            let left = is
+                .bench
+                .kubectl("get pdd,pods,podgroups.scheduling.k8s.io")?;
+            ensure!(left.is_empty(), "{left} is left");
+            Ok(())
+        })
+        .await?;
+    }
+    is.bench.stop()
+}
+
+#[tokio::test]
+async fn without_a_scheduler_of_gangs_half_of_one_gives_its_nodes_back() -> Result<()> {
+    let is = Gangs::start(Spec::control_plane(), 2).await?;
+    for (first, second) in [("a", "b"), ("d", "c")] {
+        // Both get a node for prefill, and then neither finds one for decode.
+        let labels = |node: u32| {
+            [
+                json!({"prefill": node.to_string()}),
+                json!({"decode": "yes"}),
+            ]
+        };
+        for (nr, name) in [first, second].into_iter().enumerate() {
+            is.bench
+                .kubectl(&format!("label node hollow-{nr} prefill={nr} --overwrite"))?;
+            let node = u32::try_from(nr)?;
+            is.bench.apply(&deployment(name, 1, labels(node)))?;
+            is.becomes(|| {
+                ensure!(is.placed(name)? == 1, "{name} has no node");
+                Ok(())
+            })
+            .await?;
+            // An age is in whole seconds.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        is.bench
+            .kubectl("label node hollow-0 hollow-1 decode=yes")?;
+        is.becomes(|| {
+            let status = is.bench.json(&format!("get pdd {second}"))?["status"].clone();
+            let conditions = status["conditions"].to_string();
+            ensure!(conditions.contains("HalfPlaced"), "{conditions}");
+            Ok(())
+        })
+        .await?;
+        is.show("each holds half of what it needs")?;
+        is.comes_first(first, second).await?;
+        is.show(&format!("{second} gave its node back, {first} serves"))?;
+        is.becomes(|| {
+            let status = is.bench.json(&format!("get pdd {second}"))?["status"].clone();
+            let conditions = status["conditions"].to_string();
+            ensure!(conditions.contains("it tries again at"), "{conditions}");
+            let pods = is.workers(second)?;
+            ensure!(pods.is_empty(), "{} pods of {second}", pods.len());
+            Ok(())
+        })
+        .await?;
+        let events = is
+            .bench
+            .kubectl("get events --field-selector reason=NodesReleased")?;
+        ensure!(
+            events.contains(&format!("{second}-prefill-0-1 leaves")),
+            "{events}"
+        );
+        ensure!(!events.contains(&format!("{first}-prefill")), "{events}");
+        is.bench
+            .kubectl(&format!("delete pdd {first} --wait=false"))?;
+        is.becomes(|| {
+            ensure!(is.serves(second)?, "{second} does not serve");
+            Ok(())
+        })
+        .await?;
+        is.show(&format!("{first} went, {second} tried again and serves"))?;
+        is.bench
+            .kubectl(&format!("delete pdd {second} --wait=false"))?;
+        is.bench.kubectl("label node hollow-0 hollow-1 decode-")?;
+        is.bench.kubectl("delete events --all")?;
+        is.becomes(|| {
+            let left = is.bench.kubectl("get pdd,pods")?;
+            ensure!(left.is_empty(), "{left} is left");
+            Ok(())
+        })
+        .await?;
+    }
+    is.bench.stop()
+}

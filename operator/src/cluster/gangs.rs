@@ -1,0 +1,341 @@
+//! Gangs of a deployment: which pods are made as one, and when one gives back nodes that it cannot use.
+//!
+//! A scheduler that places gangs gives one all of its nodes or none. Any other places pods one by one, and two gangs
+//! that each got half of what is left would wait for each other forever. So a gang keeps nodes for
+//! `spec.scheduling.releaseAfterSeconds` while no node has room for the rest of it, and the eldest of those that wait
+//! twice as long, so that what the others give back reaches it; one that gave back waits longer each time.
+
+use super::facts::PodFacts;
+use super::snapshot::Snapshot;
+use crate::controller::autoscale::per_role::ROLES;
+use crate::controller::build::component::Component;
+use crate::controller::build::gang::Gang;
+use crate::controller::build::slot::Slot;
+use crate::controller::plan::Desired;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use pd_crds::PoolRole;
+use pd_crds::node_disposition::NodeDisposition;
+use pd_crds::pod::Pod;
+use pd_crds::scheduling::GangScheduling;
+use pd_crds::stuck::{Cause, stuck};
+use pd_protocol::labels;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often the time is doubled for which a gang waits that gave back its nodes.
+const DOUBLINGS_MAX: u32 = 3;
+
+/// A gang that has not got all of its nodes yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gathering {
+    pub(crate) gang: Gang,
+    /// Pods of it that there are.
+    pub(crate) members: u32,
+    /// Those that have a node.
+    pub(crate) placed: u32,
+    /// When its first pod was made.
+    began: Timestamp,
+    /// When its last pod was made, or got a node.
+    since: Timestamp,
+    /// No node has room for one of its pods.
+    is_refused: bool,
+}
+
+/// That a gang gave back its nodes, and how often in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    at: Timestamp,
+    times: u32,
+    placed: u32,
+    size: u32,
+}
+
+/// How a deployment's gangs stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gangs {
+    pub(crate) gathering: Vec<Gathering>,
+    /// Name of the eldest of all deployments' that are half placed.
+    pub(crate) eldest: Option<String>,
+    pub(crate) released: Option<Released>,
+}
+
+/// How a pod that is to be made gets its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Placing {
+    Alone,
+    In(Gang),
+    /// It is not made yet.
+    Later,
+}
+
+/// The gangs among pods that have not got all of their nodes yet.
+pub(crate) fn gatherings<'a>(pods: impl Iterator<Item = &'a Pod>) -> Vec<Gathering> {
+    let mut all: BTreeMap<String, (Gathering, bool)> = BTreeMap::new();
+    for pod in pods {
+        let Some(gang) = Gang::of(&pod.metadata).filter(|_| stays(pod)) else {
+            continue;
+        };
+        let made = pod.creation_timestamp().map(|time| time.0);
+        let made = made.unwrap_or(Timestamp::UNIX_EPOCH);
+        let key = format!("{}/{}", pod.namespace().unwrap_or_default(), gang.name);
+        let (gathering, was_whole) = all.entry(key).or_insert_with(|| {
+            let empty = Gathering {
+                gang,
+                members: 0,
+                placed: 0,
+                began: made,
+                since: made,
+                is_refused: false,
+            };
+            (empty, false)
+        });
+        let placed_at = true_since(pod, "PodScheduled");
+        gathering.members += 1;
+        gathering.placed += u32::from(is_placed(pod));
+        gathering.began = gathering.began.min(made);
+        gathering.since = gathering.since.max(made).max(placed_at.unwrap_or(made));
+        gathering.is_refused |= stuck(pod).is_some_and(|it| it.cause == Cause::Unschedulable);
+        *was_whole |= pod.labels().contains_key(labels::GANG_WHOLE);
+    }
+    let all = all.into_values();
+    let gather = all.filter(|(it, was_whole)| !was_whole && it.placed < it.gang.size);
+    gather.map(|(it, _)| it).collect()
+}
+
+fn stays(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_none()
+        && !pod.annotations().contains_key(labels::LEAVING_SINCE)
+}
+
+fn is_placed(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref();
+    spec.is_some_and(|spec| spec.node_name.is_some())
+}
+
+fn true_since(pod: &Pod, name: &str) -> Option<Timestamp> {
+    let status = pod.status.as_ref()?;
+    let mut conditions = status.conditions.iter().flatten();
+    let holds = conditions.find(|is| is.type_ == name && is.status == "True")?;
+    let since = holds.last_transition_time.as_ref().map(|time| time.0);
+    Some(since.unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+// === impl Gathering ===
+
+impl Gathering {
+    /// Whether it holds nodes that are of no use before others come, and none does.
+    pub(crate) fn is_half_placed(&self) -> bool {
+        self.placed > 0 && self.is_refused
+    }
+}
+
+// === impl Released ===
+
+impl Released {
+    fn retry_at(&self, keeps: SignedDuration) -> Timestamp {
+        let doubled = 1 << self.times.saturating_sub(1).min(DOUBLINGS_MAX);
+        self.at.saturating_add(keeps * doubled).unwrap_or(self.at)
+    }
+}
+
+// === impl Gangs ===
+
+impl Gangs {
+    /// Those of a deployment; `all` are the pods of all deployments, looked at only where one of its own is half placed.
+    pub(crate) fn of(
+        pods: &[PodFacts],
+        released: Option<Released>,
+        all: impl FnOnce() -> Vec<Gathering>,
+    ) -> Self {
+        let workers = pods.iter().filter(|facts| facts.is_worker());
+        let gathering = gatherings(workers.flat_map(PodFacts::members).map(|pod| &**pod));
+        let half_placed = gathering.iter().any(Gathering::is_half_placed);
+        let all = if half_placed { all() } else { Vec::new() };
+        let waiting = all.iter().filter(|it| it.is_half_placed());
+        let eldest = waiting.min_by_key(|it| (it.began, &it.gang.name));
+        Self {
+            eldest: eldest.map(|it| it.gang.name.clone()),
+            gathering,
+            released,
+        }
+    }
+
+    /// When a gang gives back its nodes; nothing for one that waits as a whole, or whose pods get theirs.
+    fn due(&self, gathering: &Gathering, keeps: SignedDuration) -> Option<Timestamp> {
+        let is_eldest = self.eldest.as_ref() == Some(&gathering.gang.name);
+        let keeps = if is_eldest { keeps * 2 } else { keeps };
+        let due = gathering.since.saturating_add(keeps);
+        due.ok().filter(|_| gathering.is_half_placed())
+    }
+
+    /// Whether a replica is of a gang that has all of its nodes.
+    pub(crate) fn is_whole(&self, facts: &PodFacts) -> bool {
+        Gang::of(&facts.pod.metadata).is_some() && self.find(facts).is_none()
+    }
+
+    fn find(&self, facts: &PodFacts) -> Option<&Gathering> {
+        let gang = Gang::of(&facts.pod.metadata)?;
+        let mut gathering = self.gathering.iter();
+        gathering.find(|it| it.gang.name == gang.name)
+    }
+}
+
+/// How long a gang keeps nodes that it cannot use.
+fn keeps(snapshot: &Snapshot<'_>) -> SignedDuration {
+    SignedDuration::from_secs(snapshot.spec().scheduling.release_after_seconds.into())
+}
+
+/// How the pod of a slot gets its node.
+pub(crate) fn placing(
+    snapshot: &Snapshot<'_>,
+    desired: &[Desired],
+    role: PoolRole,
+    slot: Slot,
+) -> Placing {
+    if snapshot.spec().scheduling.gang == GangScheduling::None {
+        return Placing::Alone;
+    }
+    let gangs = &snapshot.gangs;
+    let nodes = snapshot.effective.resources.pool(role).nodes;
+    let is_first = comes_first(snapshot, desired);
+    if !is_first && nodes < 2 {
+        return Placing::Alone;
+    }
+    let retry_at = gangs.released.map(|it| it.retry_at(keeps(snapshot)));
+    if retry_at.is_some_and(|at| snapshot.now < at) {
+        return Placing::Later;
+    }
+    let drawn = snapshot.now.as_millisecond();
+    let deployment = snapshot.deployment().name_any();
+    if !is_first {
+        let (role, ordinal) = (Component::from(role).as_str(), slot.ordinal);
+        return Placing::In(Gang {
+            name: format!("{deployment}-{role}{ordinal}-{drawn:x}"),
+            size: nodes,
+        });
+    }
+    if of_role(snapshot, role).next().is_some() {
+        // The rest of the pool comes once its first has a node, and so has its peer's.
+        return Placing::Later;
+    }
+    let mut begun = ROLES.into_iter().flat_map(|role| of_role(snapshot, role));
+    let begun = begun.find_map(|facts| gangs.find(facts));
+    Placing::In(begun.map_or_else(
+        || Gang {
+            name: format!("{deployment}-{drawn:x}"),
+            size: size_of_pair(snapshot),
+        },
+        |it| it.gang.clone(),
+    ))
+}
+
+/// Whether a deployment has nothing but what gathers for its first pair.
+fn comes_first(snapshot: &Snapshot<'_>, desired: &[Desired]) -> bool {
+    let wants = |role: PoolRole| {
+        let mut desired = desired.iter();
+        desired.any(|pool| pool.component == Component::from(role) && pool.replicas > 0)
+    };
+    let gathers = |facts: &PodFacts| {
+        let gathering = snapshot.gangs.find(facts);
+        gathering.is_some_and(|it| it.gang.size > facts.nodes())
+    };
+    let mut roles = ROLES.into_iter();
+    roles.all(|role| wants(role) && of_role(snapshot, role).all(gathers))
+}
+
+/// Replicas that there are, and stay.
+fn of_role<'a>(snapshot: &'a Snapshot<'_>, role: PoolRole) -> impl Iterator<Item = &'a PodFacts> {
+    snapshot.pods.iter().filter(move |facts| {
+        facts.component == Component::from(role)
+            && !facts.leaves()
+            && !facts.has_ended()
+            && facts.disposition != NodeDisposition::Lost
+    })
+}
+
+/// Pods of the first replicas of both pools.
+fn size_of_pair(snapshot: &Snapshot<'_>) -> u32 {
+    let resources = &snapshot.effective.resources;
+    resources.prefill.nodes + resources.decode.nodes
+}
+
+/// Replicas whose gangs give back their nodes now, or cannot become whole: an edit made them of another size.
+pub(crate) fn to_release<'a>(
+    snapshot: &'a Snapshot<'_>,
+) -> impl Iterator<Item = (&'a PodFacts, &'a Gathering)> {
+    let pair = size_of_pair(snapshot);
+    let replicas = ROLES.into_iter().flat_map(|role| of_role(snapshot, role));
+    replicas.filter_map(move |facts| {
+        let gathering = snapshot.gangs.find(facts)?;
+        let is_due = is_due(snapshot, gathering);
+        let size = gathering.gang.size;
+        let is_misfit = size > facts.nodes() && size != pair;
+        (is_due || is_misfit).then_some((facts, gathering))
+    })
+}
+
+fn is_due(snapshot: &Snapshot<'_>, gathering: &Gathering) -> bool {
+    let due = snapshot.gangs.due(gathering, keeps(snapshot));
+    due.is_some_and(|due| due <= snapshot.now)
+}
+
+/// What is to be remembered of nodes that were given back.
+pub(crate) fn remembered(snapshot: &Snapshot<'_>) -> Option<Released> {
+    let before = snapshot.gangs.released;
+    let mut gathering = snapshot.gangs.gathering.iter();
+    let Some(gathering) = gathering.find(|it| is_due(snapshot, it)) else {
+        // Then its next one waits as if it were the first.
+        let is_whole = |facts: &PodFacts| {
+            !facts.leaves() && facts.pod.labels().contains_key(labels::GANG_WHOLE)
+        };
+        let was_whole = snapshot.pods.iter().any(is_whole);
+        return before.filter(|_| !was_whole);
+    };
+    Some(Released {
+        at: snapshot.now,
+        times: before.map_or(0, |it| it.times) + 1,
+        placed: gathering.placed,
+        size: gathering.gang.size,
+    })
+}
+
+/// What holds a gang up, and what is done about it.
+pub(crate) fn said(snapshot: &Snapshot<'_>, released: Option<Released>) -> Option<String> {
+    let keeps = keeps(snapshot);
+    let gathering = &snapshot.gangs.gathering;
+    let due = |it| Some((it, snapshot.gangs.due(it, keeps)?));
+    if let Some((it, due)) = gathering.iter().find_map(due)
+        && due > snapshot.now
+    {
+        let Gathering { gang, placed, .. } = it;
+        return Some(format!(
+            "{placed} of the {} pods of gang {} have nodes, and no node has room for the others; unless room comes, \
+             it gives the nodes back at {due:.0}",
+            gang.size, gang.name
+        ));
+    }
+    let released = released?;
+    let retry_at = released.retry_at(keeps);
+    let Released { placed, size, .. } = released;
+    (retry_at > snapshot.now).then(|| {
+        format!(
+            "no node had room for all {size} pods of a gang, so the nodes of {placed} were given back; it tries \
+             again at {retry_at:.0}"
+        )
+    })
+}
+
+/// When a gang is next to be looked at though no watch reports anything.
+pub(crate) fn timer(snapshot: &Snapshot<'_>, released: Option<Released>) -> Option<Duration> {
+    let keeps = keeps(snapshot);
+    let gangs = &snapshot.gangs;
+    let due = gangs.gathering.iter().filter_map(|it| gangs.due(it, keeps));
+    let retry = released.map(|it| it.retry_at(keeps));
+    let next = due.chain(retry).filter(|at| *at > snapshot.now).min()?;
+    let left = Duration::try_from(next.duration_since(snapshot.now)).ok()?;
+    Some(left + Duration::from_millis(100))
+}
+
+#[cfg(test)]
+mod tests;
