@@ -14,6 +14,7 @@ pub mod document;
 pub mod drain;
 pub mod engine;
 pub mod field;
+pub mod gpus;
 mod kube_schema;
 pub mod kv;
 pub mod limits;

@@ -78,6 +78,9 @@ pub struct ModelStatus {
     /// How far it is, or what keeps it.
     #[serde(default)]
     pub message: String,
+    /// Whether it does not go forward: the hub, the volume or the cluster refuses it, and the message says why.
+    #[serde(default)]
+    pub refused: bool,
 }
 
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -153,6 +156,7 @@ impl ModelStatus {
             bytes: _,
             total_bytes: _,
             message: _,
+            refused: _,
         } = self;
         let theirs = [&other.repo, &other.revision, &other.file, &other.claim_name];
         [repo, revision, file, claim_name] == theirs

@@ -108,7 +108,20 @@ fn build_config(args: BuildArgs, namespaced: bool) -> BuildConfig {
         },
         router_host: None,
         peer_key_file: None,
+        proxy: Vec::new(),
     }
+}
+
+/// The variables of proxies that this process has.
+fn proxy() -> Vec<(String, String)> {
+    let names = ["HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"].map(str::to_owned);
+    let names = names.into_iter();
+    let both = names.flat_map(|name| [name.to_ascii_lowercase(), name]);
+    let set = both.filter_map(|name| {
+        let value = std::env::var(&name).ok()?;
+        Some((name, value))
+    });
+    set.collect()
 }
 
 /// Whether the Services of the cluster around this process have IPv6 addresses first, as pods then
@@ -119,7 +132,10 @@ fn is_ipv6_cluster() -> bool {
 
 fn run_on_cluster(args: RunArgs) -> Result<()> {
     let image = args.build.image.clone();
-    let build = build_config(args.build, args.namespace.is_some());
+    let build = BuildConfig {
+        proxy: proxy(),
+        ..build_config(args.build, args.namespace.is_some())
+    };
     let admins = build.admins.as_ref();
     if admins.is_some_and(Admins::lock_out_the_operator) {
         bail!(

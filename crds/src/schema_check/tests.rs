@@ -38,7 +38,7 @@ fn a_mistyped_field_is_named_with_the_one_meant() {
         "pools": {"prefil": {}, "decode": {"min_replicas": 1, "replica": 2, "colour": "red"}},
     }));
     insta::assert_snapshot!(found(spec).join("\n"), @r"
-    spec.pools.decode.colour: unknown field; known here: args, dp, maxReplicas, minReplicas, nodes, podTemplate, pp, replicas, resources, tp
+    spec.pools.decode.colour: unknown field; known here: args, dp, maxReplicas, minReplicas, nodes, podTemplate, pp, replicas, resources, topology, tp
     spec.pools.decode.min_replicas: unknown field; did you mean minReplicas?
     spec.pools.decode.replica: unknown field; did you mean replicas?
     spec.pools.prefil: unknown field; did you mean prefill?

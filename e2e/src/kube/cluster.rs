@@ -189,10 +189,10 @@ impl Cluster {
         cluster.control_plane.start_controllers()?;
         cluster.start_nodes().await?;
         cluster.wait_controllers().await?;
-        cluster.wait_nodes().await?;
         if spec.names {
             cluster.start_names()?;
         }
+        cluster.wait_nodes().await?;
         cluster.set_gpus(spec.gpus_per_node).await?;
         Ok(cluster)
     }

@@ -1,6 +1,7 @@
 //! One suite over the engines that a `PDDeployment` can name, each as its own processes under `pd-operator local`;
 //! `make e2e-engines` installs what they need and runs it.
 
+mod arguments;
 mod hub;
 mod scaling;
 mod suite;
@@ -20,6 +21,16 @@ async fn sglang() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn vllm() -> anyhow::Result<()> {
     suite::run(&Engine::vllm()?).await
+}
+
+#[test]
+fn arguments_of_sglang() -> anyhow::Result<()> {
+    arguments::run(&Engine::sglang()?)
+}
+
+#[test]
+fn arguments_of_vllm() -> anyhow::Result<()> {
+    arguments::run(&Engine::vllm()?)
 }
 
 #[tokio::test]

@@ -123,10 +123,12 @@ async fn lives(stand: &mut Stand, hub: &Hub, deployment: &Value, steps: &[Step])
             "{took:.0} s: {what}: {whole} streams ended whole meanwhile, {STREAMS} open\n{}",
             stand.kubectl("get pdd")?
         );
+        are_unmixed(&load.pairs())?;
         load.check()?;
     }
     let pairs = load.stop().await?;
     are_unmixed(&pairs)?;
+    ensure!(pairs.len() > 1, "one revision alone has answered");
     let name = &deployment["metadata"]["name"];
     ensure!(name == "smollm2", "{name}");
     stand.kubectl("delete pdd smollm2 --wait=true --timeout=120s")?;
@@ -195,7 +197,6 @@ fn are_unmixed(pairs: &BTreeMap<Pair, usize>) -> Result<()> {
         once(|(prefill, _)| prefill) && once(|(_, decode)| decode),
         "revisions were mixed"
     );
-    ensure!(pairs.len() > 1, "one revision alone has answered");
     Ok(())
 }
 

@@ -129,6 +129,17 @@ async fn kubernetes_gives_a_gang_all_of_its_nodes_or_none() -> Result<()> {
     // Each takes three: prefill two, decode one.
     let is = Gangs::start(spec, 5).await?;
     let any = || [json!({}), json!({})];
+    is.bench.apply(&deployment("vast", 5, any()))?;
+    is.becomes(|| {
+        let message =
+            "get pdd vast -o jsonpath={.status.conditions[?(@.type==\"Progressing\")].message}";
+        let message = is.bench.kubectl(message)?;
+        let needs = "vast needs 48 GPUs (prefill 1 × 40, decode 1 × 8), and the cluster has 40";
+        ensure!(message.starts_with(needs), "{message:?}");
+        Ok(())
+    })
+    .await?;
+    is.bench.kubectl("delete pdd vast --wait=true")?;
     for (first, second) in [("a", "b"), ("d", "c")] {
         is.bench.apply(&deployment(first, 2, any()))?;
         is.becomes(|| {

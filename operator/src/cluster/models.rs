@@ -20,12 +20,11 @@ use pd_crds::stuck::stuck;
 use pd_hub::{Bytes, Report};
 use pd_protocol::ports;
 use serde::Deserialize;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the message of one begins that does not go forward.
-const REFUSED: &str = "cannot be fetched";
 /// Longest wait for how far a fetch is.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// How often that is asked.
@@ -67,12 +66,11 @@ pub(super) async fn fetch(
     let pods = &writer.context.index.pods;
     match pods.find(&writer.key(), &name) {
         None => {
-            let created = writer.create(&wanted, pods, |pod| pod).await;
-            model.message = match created {
-                Ok(_) => "its pod starts".to_owned(),
+            match writer.create(&wanted, pods, |pod| pod).await {
+                Ok(_) => goes_on(&mut model, "the pod starts that fetches it"),
                 // A quota, a policy: it is tried again as long as it is wanted.
-                Err(error) => bounded(&format!("{REFUSED}: {error}")),
-            };
+                Err(error) => is_refused(&mut model, &error),
+            }
         }
         Some(pod) => observe(writer, &pod, &mut model).await?,
     }
@@ -93,17 +91,20 @@ async fn observe(
                 model.commit = outcome.commit;
                 model.bytes = number(outcome.bytes);
                 model.total_bytes = model.bytes;
-                model.message = format!("fetched {}", Bytes(outcome.bytes));
+                goes_on(model, &format!("fetched {}", Bytes(outcome.bytes)));
                 return Ok(());
             }
-            None => "its pod ended without a word; another is made".clone_into(&mut model.message),
+            None => goes_on(
+                model,
+                "the pod that fetches it ended without a word; another is made",
+            ),
         },
-        Some("Failed") => "its pod was lost; another is made".clone_into(&mut model.message),
+        Some("Failed") => goes_on(model, "the pod that fetches it was lost; another is made"),
         _ => {
             if let Some(stuck) = stuck(pod) {
                 let why = stuck.message.split_once("error: ");
                 let why = why.map_or(stuck.message.as_str(), |(_, why)| why);
-                model.message = bounded(&format!("{REFUSED}: {why}"));
+                is_refused(model, &why);
             } else if phase == Some("Running") {
                 observe_running(ask(writer, pod).await, model);
             }
@@ -119,16 +120,29 @@ async fn observe(
 /// Takes in how far a pod is that runs; nothing is known of one that does not answer.
 fn observe_running(report: Option<Report>, model: &mut ModelStatus) {
     let Some(report) = report else {
-        if model.total_bytes == 0 && !model.message.starts_with(REFUSED) {
-            "its pod runs, and does not answer how far it is".clone_into(&mut model.message);
+        if model.total_bytes == 0 && !model.refused {
+            goes_on(
+                model,
+                "the pod that fetches it does not answer how far it is",
+            );
         }
         return;
     };
     // What it was refused before stands until it gets further.
-    if report.total_bytes > 0 || !model.message.starts_with(REFUSED) {
+    if report.total_bytes > 0 || !model.refused {
         (model.bytes, model.total_bytes) = (number(report.bytes), number(report.total_bytes));
-        model.message = format!("fetching: {report}");
+        goes_on(model, &format!("fetching: {report}"));
     }
+}
+
+fn goes_on(model: &mut ModelStatus, how: &str) {
+    how.clone_into(&mut model.message);
+    model.refused = false;
+}
+
+fn is_refused(model: &mut ModelStatus, why: &impl Display) {
+    model.message = bounded(&format!("cannot be fetched: {why}"));
+    model.refused = true;
 }
 
 fn number(bytes: u64) -> i64 {

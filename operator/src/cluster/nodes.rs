@@ -14,6 +14,7 @@ use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
+use pd_crds::gpus::gpus_of;
 use pd_crds::node_disposition::{NodeDisposition, node_disposition};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::pin::pin;
@@ -94,6 +95,13 @@ impl Nodes {
     /// When a node last came, came back, or had more or other things to give.
     pub(crate) fn room_came(&self) -> Option<Instant> {
         self.known.read().room_came
+    }
+
+    /// GPUs of all nodes; nothing while nodes are not watched.
+    pub(crate) fn gpus(&self) -> Option<i64> {
+        let known = self.known.read();
+        let gpus = known.room.values().map(gpus_of);
+        self.is_watched().then(|| gpus.fold(0, i64::saturating_add))
     }
 
     /// Whether workers are moved off nodes that are to be emptied.

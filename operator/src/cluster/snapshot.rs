@@ -10,6 +10,7 @@ use crate::controller::build::component::Component;
 use crate::controller::build::gang::Gang;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
+use pd_crds::stuck::{Cause, Stuck};
 use pd_crds::{PdDeployment, PdDeploymentSpec, PdPool};
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ pub(crate) struct Snapshot<'a> {
     /// As they are stored; nothing for one that is to be made.
     pub(crate) pools: PerRole<Option<Arc<PdPool>>>,
     pub(crate) gangs: Gangs,
+    /// Of all nodes, looked at only where a pod waits for room; nothing where nodes are not watched.
+    pub(crate) cluster_gpus: Option<i64>,
     /// Whether nodes are watched, so that workers can be moved off them.
     pub(crate) watches_nodes: bool,
     pub(crate) now: Timestamp,
@@ -42,6 +45,10 @@ impl<'a> Snapshot<'a> {
         let index = &writer.context.index;
         let resources = &effective.resources;
         let pods = pods(writer, Some(token));
+        let lacks_room = |stuck: Stuck| stuck.cause == Cause::Unschedulable;
+        let waits = pods
+            .iter()
+            .any(|facts| facts.stuck().is_some_and(lacks_room));
         let memories = &writer.context.memories;
         let released = memories
             .read(&writer.uid(), |memory| memory.released)
@@ -64,6 +71,7 @@ impl<'a> Snapshot<'a> {
             namespace: writer.namespace,
             effective,
             token_since: token.since,
+            cluster_gpus: index.nodes.gpus().filter(|_| waits),
             pods,
             gangs,
             pools: PerRole::of(stored),

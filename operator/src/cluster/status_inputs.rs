@@ -8,8 +8,11 @@ use super::write::Outcome;
 use crate::controller::build::component::Component;
 use crate::controller::build::{Resources, revision, router, service};
 use crate::controller::plan::Observed;
+use kube::ResourceExt;
 use pd_crds::PdDeploymentSpec;
+use pd_crds::gpus::GpuDemand;
 use pd_crds::status::Decision;
+use pd_crds::stuck::{Cause, Stuck};
 
 pub(super) fn status_inputs(
     snapshot: &Snapshot<'_>,
@@ -33,13 +36,25 @@ pub(super) fn status_inputs(
         drifted: image_drift(pods, &snapshot.effective.resources),
         replaces_routers: replaces_routers(snapshot.routers(), spec),
         trouble: outcome.failure.as_ref().map(bounded),
-        stuck: pods.iter().find_map(PodFacts::stuck),
+        stuck: stuck(snapshot),
         half_placed: None,
         unpaired: observed.unpaired.as_ref().map(bounded),
         decisions,
         progressed: snapshot.progressed(),
         rotation: None,
     }
+}
+
+/// What keeps the first pod that does not start, and whether any cluster of this one's size could run it all.
+fn stuck(snapshot: &Snapshot<'_>) -> Option<Stuck> {
+    let mut stuck = snapshot.pods.iter().find_map(PodFacts::stuck)?;
+    let demand = GpuDemand::of(&snapshot.spec().pools);
+    let exceeds = snapshot.cluster_gpus.and_then(|has| demand.exceeding(has));
+    if let Some(exceeds) = exceeds.filter(|_| stuck.cause == Cause::Unschedulable) {
+        let name = snapshot.deployment().name_any();
+        stuck.message = format!("{name} {exceeds}; {}", stuck.message);
+    }
+    Some(stuck)
 }
 
 fn replaces_routers<'a>(

@@ -23,6 +23,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use pd_crds::PdDeployment;
 use pd_crds::pod::Pod;
 use pd_protocol::labels;
+use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
 
@@ -196,31 +197,43 @@ async fn kubernetes_minor(client: &Client) -> Option<u32> {
 
 /// Which PodGroups the apiserver serves. What cannot be read is not used.
 async fn gang_apis(client: &Client) -> GangApis {
+    let groups = match client.list_api_groups().await {
+        Ok(list) => list.groups,
+        Err(error) => {
+            tracing::warn!(%error, "cannot read which APIs the apiserver serves");
+            return GangApis::default();
+        }
+    };
+    let served: HashSet<String> = groups
+        .into_iter()
+        .flat_map(|group| group.versions)
+        .map(|version| version.group_version)
+        .collect();
+    let serves = async |group: &str, version: &str| {
+        let version = format!("{group}/{version}");
+        served.contains(&version) && serves_pod_groups(client, &version).await
+    };
     let mut kubernetes = None;
     for version in GangApis::KUBERNETES_VERSIONS {
-        if kubernetes.is_none() && serves_pod_groups(client, GangApis::KUBERNETES, version).await {
+        if kubernetes.is_none() && serves(GangApis::KUBERNETES, version).await {
             kubernetes = Some(version.to_owned());
         }
     }
     let (coscheduling, volcano) = (GangApis::COSCHEDULING, GangApis::VOLCANO);
     let apis = GangApis {
         kubernetes,
-        coscheduling: serves_pod_groups(client, coscheduling.0, coscheduling.1).await,
-        volcano: serves_pod_groups(client, volcano.0, volcano.1).await,
+        coscheduling: serves(coscheduling.0, coscheduling.1).await,
+        volcano: serves(volcano.0, volcano.1).await,
     };
     tracing::info!(?apis, "looked for PodGroups");
     apis
 }
 
-async fn serves_pod_groups(client: &Client, group: &str, version: &str) -> bool {
-    let listed = client
-        .list_api_group_resources(&format!("{group}/{version}"))
-        .await;
-    match listed {
+async fn serves_pod_groups(client: &Client, version: &str) -> bool {
+    match client.list_api_group_resources(version).await {
         Ok(list) => list.resources.iter().any(|is| is.name == "podgroups"),
-        Err(kube::Error::Api(status)) if status.is_not_found() => false,
         Err(error) => {
-            tracing::warn!(%error, group, version, "cannot read which kinds the apiserver serves");
+            tracing::warn!(%error, version, "cannot read which kinds the apiserver serves");
             false
         }
     }

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
+use pd_crds::gpus::{self, GpuDemand};
 use pd_crds::pool::GPU;
 use pd_crds::stuck::stuck;
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,7 +135,7 @@ fn architecture(nodes: &[Node]) -> Finding {
 }
 
 fn gpus(nodes: &[Node]) -> Finding {
-    let with: Vec<u64> = nodes.iter().map(gpus_of).filter(|gpus| *gpus > 0).collect();
+    let with: Vec<i64> = nodes.iter().map(gpus_of).filter(|gpus| *gpus > 0).collect();
     let has_nvidia = |node: &&Node| node.labels().contains_key(NVIDIA_LABEL);
     let silent = nodes
         .iter()
@@ -158,7 +159,7 @@ fn gpus(nodes: &[Node]) -> Finding {
             remedy,
         );
     }
-    let total: u64 = with.iter().sum();
+    let total: i64 = with.iter().sum();
     good(format!("{total} GPUs on {} nodes", with.len()))
 }
 
@@ -216,24 +217,10 @@ fn rdma(nodes: &[Node]) -> Finding {
 
 /// A deployment that asks for more GPUs than the cluster has.
 fn demand(deployment: &PdDeployment, nodes: &[Node]) -> Option<Finding> {
-    let pools = &deployment.spec.pools;
-    let parts = [&pools.prefill, &pools.decode].map(|pool| {
-        let asks = pool.limit(GPU).is_some_and(|limit| limit.0 != "0");
-        let replicas = if asks { pool.initial_replicas() } else { 0 };
-        (i64::from(replicas), pool.gpus())
-    });
-    let needs: i64 = parts.iter().map(|(replicas, gpus)| replicas * gpus).sum();
-    let has: u64 = nodes.iter().map(gpus_of).sum();
-    if needs <= i64::try_from(has).unwrap_or(i64::MAX) {
-        return None;
-    }
-    let [(prefill, of_prefill), (decode, of_decode)] = parts;
+    let has = nodes.iter().map(gpus_of).fold(0, i64::saturating_add);
+    let exceeds = GpuDemand::of(&deployment.spec.pools).exceeding(has)?;
     Some(bad(
-        format!(
-            "{} needs {needs} GPUs (prefill {prefill} × {of_prefill}, decode {decode} × {of_decode}), and the cluster \
-             has {has}",
-            named(deployment)
-        ),
+        format!("{} {exceeds}", named(deployment)),
         "lower replicas or tp, or add nodes",
     ))
 }
@@ -241,7 +228,7 @@ fn demand(deployment: &PdDeployment, nodes: &[Node]) -> Option<Finding> {
 /// A model that cannot be fetched.
 fn unfetched(deployment: &PdDeployment) -> Option<Finding> {
     let model = deployment.status.as_ref()?.model.as_ref()?;
-    let is_refused = !model.is_fetched() && model.message.starts_with("cannot");
+    let is_refused = !model.is_fetched() && model.refused;
     is_refused.then(|| {
         bad(
             format!("the model of {} {}", named(deployment), model.message),
@@ -309,13 +296,10 @@ fn stuck_pods(facts: &Facts) -> Vec<Finding> {
     stuck.collect()
 }
 
-fn gpus_of(node: &Node) -> u64 {
-    let allocatable = node
-        .status
-        .as_ref()
-        .and_then(|status| status.allocatable.as_ref());
-    let gpus = allocatable.and_then(|resources| resources.get(GPU));
-    gpus.and_then(|gpus| gpus.0.parse().ok()).unwrap_or(0)
+fn gpus_of(node: &Node) -> i64 {
+    let status = node.status.as_ref();
+    let allocatable = status.and_then(|status| status.allocatable.as_ref());
+    allocatable.map_or(0, gpus::gpus_of)
 }
 
 fn named(deployment: &PdDeployment) -> String {

@@ -14,11 +14,10 @@ impl Cluster {
     /// When CoreDNS cannot be built or started.
     pub(super) fn start_names(&mut self) -> Result<()> {
         let tool = ExtraTool::ready(&self.cache, &COREDNS)?;
-        let ip = self.control_plane.plan.dns.context("a place for it")?;
         let kubeconfig = self.control_plane.plan.own_kubeconfig()?;
         let file = self.dir().join("Corefile");
         let text = format!(
-            ".:53 {{\n    bind {ip}\n    errors\n    kubernetes {DOMAIN} {{\n        kubeconfig {}\n    }}\n}}\n",
+            ".:53 {{\n    errors\n    kubernetes {DOMAIN} {{\n        kubeconfig {}\n    }}\n}}\n",
             kubeconfig.display()
         );
         fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;

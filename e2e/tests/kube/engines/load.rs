@@ -136,6 +136,11 @@ impl Load {
     }
 
     /// How many answers came from each pair.
+    pub(super) fn pairs(&self) -> BTreeMap<Pair, usize> {
+        self.pairs.lock().clone()
+    }
+
+    /// Ends with the streams that are open.
     pub(super) async fn stop(mut self) -> Result<BTreeMap<Pair, usize>> {
         self.ends.store(true, Ordering::Relaxed);
         while let Some(ended) = self.streams.join_next().await {
@@ -147,7 +152,6 @@ impl Load {
             bail!("no stream has ended");
         }
         self.check()?;
-        let pairs = self.pairs.lock();
-        Ok(pairs.clone())
+        Ok(self.pairs())
     }
 }

@@ -197,3 +197,17 @@ async fn a_pod_that_was_lost_is_made_again() {
     reconciled(&api, &context, &deployment).await;
     assert!(uid(&api).is_string() && uid(&api) != first);
 }
+
+#[tokio::test]
+async fn a_fetch_takes_the_way_out_that_the_operator_has() {
+    let api = FakeApi::default();
+    let mut config = mk_config();
+    config.proxy = vec![("HTTPS_PROXY".to_owned(), "http://proxy:3128".to_owned())];
+    let context = Arc::new(api.context(config));
+    reconciled(&api, &context, &mk_fetched("main")).await;
+    let (fetchers, _) = pods(&api);
+    let pod = api.find(&fetchers[0]);
+    let env = pod["spec"]["containers"][0]["env"].as_array().cloned();
+    let wanted = json!({"name": "HTTPS_PROXY", "value": "http://proxy:3128"});
+    assert!(env.is_some_and(|env| env.contains(&wanted)), "{pod}");
+}

@@ -40,6 +40,7 @@ pub(crate) fn mk_new(effective: &EffectiveSpec) -> Snapshot<'_> {
         pods: Vec::new(),
         pools: PerRole::default(),
         gangs: Gangs::default(),
+        cluster_gpus: None,
         watches_nodes: true,
         now: Timestamp::UNIX_EPOCH,
     }

@@ -25,6 +25,8 @@ pub(crate) struct BuildConfig {
     pub(crate) admins: Option<Admins>,
     /// Whether a `podTemplate` may raise a pod's privileges.
     pub(crate) may_raise_privileges: bool,
+    /// Variables by which pods that fetch models find the way out of the cluster.
+    pub(crate) proxy: Vec<(String, String)>,
     /// What the cluster has and allows.
     pub(crate) site: Site,
 }
@@ -42,6 +44,7 @@ impl Default for BuildConfig {
             router_role: "pdserve-router".to_owned(),
             admins: None,
             may_raise_privileges: false,
+            proxy: Vec::new(),
             site: Site::default(),
         }
     }

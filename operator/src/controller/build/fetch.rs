@@ -91,7 +91,7 @@ fn build_container(source: &HuggingFaceSource, config: &BuildConfig) -> Containe
         image: Some(config.image.clone()),
         command: Some(vec!["pd-fetch".to_owned()]),
         args: Some(args),
-        env: Some(env(source)),
+        env: Some(env(source, config)),
         ports: Some(vec![pod::port(pod::PORT_HTTP, i32::from(port))]),
         resources: Some(ResourceRequirements {
             requests: Some(BTreeMap::from([
@@ -111,8 +111,10 @@ fn build_container(source: &HuggingFaceSource, config: &BuildConfig) -> Containe
     }
 }
 
-fn env(source: &HuggingFaceSource) -> Vec<EnvVar> {
+fn env(source: &HuggingFaceSource, config: &BuildConfig) -> Vec<EnvVar> {
     let mut env = pod::identity_env();
+    let proxy = config.proxy.iter();
+    env.extend(proxy.map(|(name, value)| pod::value_env(name, value)));
     if let Some(endpoint) = &source.endpoint {
         env.push(pod::value_env("HF_ENDPOINT", endpoint));
     }
