@@ -1,7 +1,7 @@
 //! An HTTP client: JSON in and out, and server-sent events as they arrive; over TLS where the URL
 //! says so.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use http::{HeaderName, HeaderValue};
@@ -307,5 +307,29 @@ impl EventStream {
             events.push(serde_json::from_str(&data).with_context(|| format!("event {data}"))?);
         }
         Ok(events)
+    }
+
+    /// The text of a streamed chat, whole; `begins` is called when its first event is here.
+    ///
+    /// # Errors
+    /// As [`EventStream::next`]; also `REFUSED` for an error among the events, and `CUT` where it ends without `[DONE]`.
+    pub async fn said(&mut self, begins: impl FnOnce()) -> Result<String> {
+        let (mut said, mut has_ended, mut begins) = (String::new(), false, Some(begins));
+        while let Some(data) = self.next().await? {
+            if let Some(begins) = begins.take() {
+                begins();
+            }
+            if data == "[DONE]" {
+                has_ended = true;
+                continue;
+            }
+            let event: Value =
+                serde_json::from_str(&data).with_context(|| format!("event {data}"))?;
+            ensure!(event["error"].is_null(), "REFUSED {event}");
+            let delta = &event["choices"][0]["delta"]["content"];
+            said.push_str(delta.as_str().unwrap_or_default());
+        }
+        ensure!(has_ended, "CUT after {said:?}");
+        Ok(said)
     }
 }

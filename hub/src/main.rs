@@ -1,11 +1,14 @@
 //! `pd-fetch`: fetches a model into a cache folder of the hub, and says how far it is.
 
+mod args;
+
 use anyhow::Context;
+use args::Args;
 use clap::Parser;
 use pd_hub::{Cache, Fetch, Fetched, Hub, HubError, Progress, Report};
 use serde::Serialize;
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,41 +20,6 @@ use tracing_subscriber::EnvFilter;
 const SAY_EVERY: Duration = Duration::from_secs(10);
 /// Exit status where asking again cannot help before someone has changed something.
 const FINAL: u8 = 2;
-
-/// Fetches a model from the Hugging Face hub: resumed where it was cut, checked by hash, once for all that share the
-/// folder.
-///
-/// HF_ENDPOINT names a mirror, HF_TOKEN the token of a gated repository; HTTPS_PROXY and SSL_CERT_FILE hold, too.
-#[derive(Debug, Parser)]
-#[command(name = "pd-fetch", version)]
-struct Args {
-    /// Repository, such as Qwen/Qwen3-8B.
-    repo: String,
-    /// Branch, tag or commit.
-    #[arg(long, default_value = "main")]
-    revision: String,
-    /// Only this file of it, such as one GGUF of many.
-    #[arg(long, value_name = "PATH")]
-    file: Option<String>,
-    /// Cache folder of the hub. Default: HF_HUB_CACHE, or hub in HF_HOME.
-    #[arg(long, value_name = "FOLDER")]
-    cache_dir: Option<PathBuf>,
-    /// Print the commit of the revision, and fetch nothing.
-    #[arg(long)]
-    resolve: bool,
-    /// Files that are fetched at once.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
-    connections: u16,
-    /// Address at which GET /progress is answered.
-    #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
-    host: IpAddr,
-    /// Port of that; without one, nothing listens.
-    #[arg(long)]
-    port: Option<u16>,
-    /// Write commit, path and bytes here as JSON, once all is there.
-    #[arg(long, value_name = "FILE")]
-    result: Option<PathBuf>,
-}
 
 /// What was fetched.
 #[derive(Serialize)]

@@ -29,6 +29,7 @@ const HELP: &[(&str, &str)] = &[
         "kubectl pd",
         "plugin/src/args/snapshots/kubectl_pd__args__tests__",
     ),
+    ("pd-fetch", "hub/src/args/snapshots/pd_fetch__args__tests__"),
 ];
 /// What each of these tests is called.
 const HELP_TEST: &str = "the_help_as_documents_have_it.snap";

@@ -243,26 +243,10 @@ async fn stream(
     let mut request = request.clone();
     request["stream"] = json!(true);
     let mut events = client.stream(url, &request).await?;
-    let (mut said, mut has_ended, mut is_first) = (String::new(), false, true);
-    while let Some(event) = events.next().await? {
-        if is_first {
-            begun.fetch_add(1, Ordering::Relaxed);
-            is_first = false;
-        }
-        if event == "[DONE]" {
-            has_ended = true;
-            continue;
-        }
-        let event: Value = serde_json::from_str(&event)?;
-        ensure!(event["error"].is_null(), "REFUSED {event}");
-        said.push_str(
-            event["choices"][0]["delta"]["content"]
-                .as_str()
-                .unwrap_or_default(),
-        );
-    }
-    ensure!(has_ended, "CUT after {said:?}");
-    Ok(said)
+    let begins = || {
+        begun.fetch_add(1, Ordering::Relaxed);
+    };
+    events.said(begins).await
 }
 
 /// Streams that run together.

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use pd_e2e::kube::cluster::Spec;
 use pd_e2e::kube::hollow::HollowNodes;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// GPUs of a node; each pod takes a node.
@@ -180,6 +181,53 @@ async fn kubernetes_gives_a_gang_all_of_its_nodes_or_none() -> Result<()> {
         })
         .await?;
     }
+    is.bench.stop()
+}
+
+/// Two racks of two nodes: each replica that spans two has one for itself.
+#[tokio::test]
+async fn a_replica_has_a_rack_for_itself() -> Result<()> {
+    let spec = Spec {
+        gangs: true,
+        ..Spec::control_plane()
+    };
+    let is = Gangs::start(spec, 4).await?;
+    let rack_of = |node: &str| {
+        if matches!(node, "hollow-0" | "hollow-2") {
+            "x"
+        } else {
+            "y"
+        }
+    };
+    for nr in 0..4 {
+        let node = format!("hollow-{nr}");
+        let rack = rack_of(&node);
+        is.bench
+            .kubectl(&format!("label node {node} example.com/rack={rack}"))?;
+    }
+    let mut object = deployment("a", 2, [json!({}), json!({})]);
+    let pools = &mut object["spec"]["pools"];
+    pools["decode"] = pools["prefill"].clone();
+    for role in ["prefill", "decode"] {
+        pools[role]["topology"] = json!({"key": "example.com/rack", "exclusive": true});
+    }
+    is.bench.apply(&object)?;
+    is.becomes(|| {
+        ensure!(is.serves("a")?, "it does not serve");
+        Ok(())
+    })
+    .await?;
+    let mut racks: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for pod in is.workers("a")? {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let replica = text(&pod["metadata"]["labels"]["pdserve.io/replica"]);
+        let rack = rack_of(pod["spec"]["nodeName"].as_str().unwrap_or_default());
+        racks.entry(replica).or_default().insert(rack);
+    }
+    eprintln!("racks by replica: {racks:?}");
+    let all: BTreeSet<&str> = racks.values().flatten().copied().collect();
+    ensure!(racks.len() == 2 && all.len() == 2, "{racks:?}");
+    ensure!(racks.values().all(|of| of.len() == 1), "{racks:?}");
     is.bench.stop()
 }
 

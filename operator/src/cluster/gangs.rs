@@ -49,6 +49,8 @@ pub(crate) struct Released {
     times: u32,
     placed: u32,
     size: u32,
+    /// Of the spec that it was made for; another one is tried at once.
+    generation: Option<i64>,
 }
 
 /// How a deployment's gangs stand.
@@ -202,8 +204,7 @@ pub(crate) fn placing(
     if !is_first && nodes < 2 {
         return Placing::Alone;
     }
-    let retry_at = gangs.released.map(|it| it.retry_at(keeps(snapshot)));
-    if retry_at.is_some_and(|at| snapshot.now < at) {
+    if waits_until(snapshot, gangs.released).is_some() {
         return Placing::Later;
     }
     let drawn = snapshot.now.as_millisecond();
@@ -228,6 +229,14 @@ pub(crate) fn placing(
         },
         |it| it.gang.clone(),
     ))
+}
+
+/// Until when no gang is made, where that is not yet.
+fn waits_until(snapshot: &Snapshot<'_>, released: Option<Released>) -> Option<Timestamp> {
+    let generation = snapshot.deployment().metadata.generation;
+    let released = released.filter(|it| it.generation == generation)?;
+    let retry_at = released.retry_at(keeps(snapshot));
+    (snapshot.now < retry_at).then_some(retry_at)
 }
 
 /// Whether a deployment has nothing but what gathers for its first pair.
@@ -297,6 +306,7 @@ pub(crate) fn remembered(snapshot: &Snapshot<'_>) -> Option<Released> {
         times: before.map_or(0, |it| it.times) + 1,
         placed: gathering.placed,
         size: gathering.gang.size,
+        generation: snapshot.deployment().metadata.generation,
     })
 }
 
@@ -315,15 +325,12 @@ pub(crate) fn said(snapshot: &Snapshot<'_>, released: Option<Released>) -> Optio
             gang.size, gang.name
         ));
     }
-    let released = released?;
-    let retry_at = released.retry_at(keeps);
-    let Released { placed, size, .. } = released;
-    (retry_at > snapshot.now).then(|| {
-        format!(
-            "no node had room for all {size} pods of a gang, so the nodes of {placed} were given back; it tries \
-             again at {retry_at:.0}"
-        )
-    })
+    let retry_at = waits_until(snapshot, released)?;
+    let Released { placed, size, .. } = released?;
+    Some(format!(
+        "no node had room for all {size} pods of a gang, so the nodes of {placed} were given back; it tries again at \
+         {retry_at:.0}, or when the spec is edited"
+    ))
 }
 
 /// When a gang is next to be looked at though no watch reports anything.
@@ -331,7 +338,7 @@ pub(crate) fn timer(snapshot: &Snapshot<'_>, released: Option<Released>) -> Opti
     let keeps = keeps(snapshot);
     let gangs = &snapshot.gangs;
     let due = gangs.gathering.iter().filter_map(|it| gangs.due(it, keeps));
-    let retry = released.map(|it| it.retry_at(keeps));
+    let retry = waits_until(snapshot, released);
     let next = due.chain(retry).filter(|at| *at > snapshot.now).min()?;
     let left = Duration::try_from(next.duration_since(snapshot.now)).ok()?;
     Some(left + Duration::from_millis(100))

@@ -67,7 +67,7 @@ pub(super) async fn fetch(
     match pods.find(&writer.key(), &name) {
         None => {
             match writer.create(&wanted, pods, |pod| pod).await {
-                Ok(_) => goes_on(&mut model, "the pod starts that fetches it"),
+                Ok(_) => goes_on(&mut model, "fetching: its pod starts"),
                 // A quota, a policy: it is tried again as long as it is wanted.
                 Err(error) => is_refused(&mut model, &error),
             }
@@ -96,10 +96,10 @@ async fn observe(
             }
             None => goes_on(
                 model,
-                "the pod that fetches it ended without a word; another is made",
+                "fetching: its pod ended without a word; another is made",
             ),
         },
-        Some("Failed") => goes_on(model, "the pod that fetches it was lost; another is made"),
+        Some("Failed") => goes_on(model, "fetching: its pod was lost; another is made"),
         _ => {
             if let Some(stuck) = stuck(pod) {
                 let why = stuck.message.split_once("error: ");
@@ -121,10 +121,7 @@ async fn observe(
 fn observe_running(report: Option<Report>, model: &mut ModelStatus) {
     let Some(report) = report else {
         if model.total_bytes == 0 && !model.refused {
-            goes_on(
-                model,
-                "the pod that fetches it does not answer how far it is",
-            );
+            goes_on(model, "fetching: its pod does not answer how far it is");
         }
         return;
     };

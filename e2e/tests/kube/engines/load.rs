@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
 use pd_e2e::client::Client;
 use pd_protocol::labels::{self, HEADER_DECODE, HEADER_PREFILL};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -49,22 +49,8 @@ pub(super) async fn stream(url: &str, pods: &Api<Pod>, nr: usize) -> Result<Said
             revision(pods, &worker(HEADER_PREFILL)?).await?,
             revision(pods, &worker(HEADER_DECODE)?).await?,
         );
-        let (mut said, mut has_ended) = (String::new(), false);
-        while let Some(event) = events.next().await? {
-            if event == "[DONE]" {
-                has_ended = true;
-                continue;
-            }
-            let event: Value = serde_json::from_str(&event)?;
-            ensure!(event["error"].is_null(), "{event}");
-            said.push_str(
-                event["choices"][0]["delta"]["content"]
-                    .as_str()
-                    .unwrap_or_default(),
-            );
-        }
-        ensure!(has_ended, "cut after {} bytes", said.len());
-        Ok(Said { text: said, pair })
+        let text = events.said(|| ()).await?;
+        Ok(Said { text, pair })
     };
     tokio::time::timeout(STREAM_WITHIN, answer)
         .await

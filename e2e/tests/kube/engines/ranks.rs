@@ -143,11 +143,11 @@ async fn answer(base: &str, tokens: u32) -> Result<String> {
         "messages": [{"role": "user", "content": "Count from 1 on."}],
     });
     let url = format!("{base}/v1/chat/completions");
-    let events = Client::new().stream(&url, &request).await?.rest().await?;
-    let deltas = events
-        .iter()
-        .map(|event| &event["choices"][0]["delta"]["content"]);
-    Ok(deltas.filter_map(Value::as_str).collect())
+    Client::new()
+        .stream(&url, &request)
+        .await?
+        .said(|| ())
+        .await
 }
 
 /// Prefill over two pods, which keep apart where they can, and decode in one, each of two ranks.

@@ -7,7 +7,7 @@ use pd_e2e::fleet::FleetSpec;
 use pd_e2e::load::Known;
 use pd_e2e::prompts::{greedy, ids};
 use pd_protocol::Role;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Questions whose answers traffic knows, and their lengths in tokens.
 const QUESTIONS: u64 = 8;
@@ -42,9 +42,5 @@ pub(crate) async fn chat_over(client: &Client, base: &str) -> Result<String> {
         "messages": [{"role": "user", "content": "Name three colours."}],
     });
     let url = format!("{base}/v1/chat/completions");
-    let events = client.stream(&url, &request).await?.rest().await?;
-    let deltas = events
-        .iter()
-        .map(|event| &event["choices"][0]["delta"]["content"]);
-    Ok(deltas.filter_map(Value::as_str).collect())
+    client.stream(&url, &request).await?.said(|| ()).await
 }

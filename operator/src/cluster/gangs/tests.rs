@@ -169,6 +169,7 @@ fn nodes_that_it_cannot_use_are_given_back_in_time() {
         times: 1,
         placed: 1,
         size: 2,
+        generation: Some(1),
     });
     let both = ["a-prefill-0-1", "a-decode-0-1"]
         .map(str::to_owned)
@@ -233,6 +234,7 @@ fn one_that_gave_back_its_nodes_waits_longer_each_time_and_says_so() {
             times,
             placed: 1,
             size: 2,
+            generation: Some(1),
         })
     };
     for (times, waits) in [(1, 300), (2, 600), (4, 2400), (9, 2400)] {
@@ -261,6 +263,7 @@ fn what_is_whole_is_remembered_as_never_having_given_back() {
         times: 3,
         placed: 1,
         size: 2,
+        generation: Some(1),
     });
     assert_eq!(remembered(&snapshot), None);
     snapshot.pods = Vec::new();
@@ -274,4 +277,21 @@ fn one_that_an_edit_left_with_another_size_begins_again() {
     let snapshot = mk_snapshot(&effective, &half, 2);
     assert_eq!(to_release(&snapshot).count(), 2);
     assert_eq!(remembered(&snapshot), None, "and at once");
+}
+
+#[test]
+fn an_edit_is_tried_at_once() {
+    let mut deployment = mk_deployment("a", "ns");
+    deployment.metadata.generation = Some(2);
+    let effective = mk_effective(&deployment);
+    let mut snapshot = mk_snapshot(&effective, &[], 1001);
+    snapshot.gangs.released = Some(Released {
+        at: at(1000),
+        times: 1,
+        placed: 1,
+        size: 2,
+        generation: Some(1),
+    });
+    let placing = placed(&snapshot, PoolRole::Prefill, 0);
+    assert!(matches!(placing, Placing::In(_)), "{placing:?}");
 }

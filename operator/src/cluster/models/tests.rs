@@ -93,7 +93,7 @@ async fn workers_are_made_once_the_model_is_there() {
     reconciled(&api, &context, &deployment).await;
     let (fetchers, workers) = pods(&api);
     assert_eq!((fetchers.len(), workers.len()), (1, 0));
-    assert_eq!(status(&api)["summary"], "Its pod starts");
+    assert_eq!(status(&api)["summary"], "Fetching: its pod starts");
     assert_eq!(
         condition(&api, "Ready"),
         ("False".into(), "FetchingModel".into())
