@@ -134,6 +134,11 @@ impl PodFacts {
         condition(&self.pod, ROUTABLE_GATE)
     }
 
+    /// Whether one of its pods has a node.
+    pub(crate) fn has_node(&self) -> bool {
+        self.members().any(is_placed)
+    }
+
     /// Pods of which it consists when it is whole.
     pub(crate) fn nodes(&self) -> u32 {
         self.group.nodes
@@ -146,10 +151,6 @@ impl PodFacts {
 
     /// Whether it is not broken, and not all of its nodes are known yet.
     pub(crate) fn gathers(&self) -> bool {
-        let is_placed = |pod: &Arc<Pod>| {
-            let spec = pod.spec.as_ref();
-            spec.is_some_and(|spec| spec.node_name.is_some())
-        };
         let has_all = self.group.is_whole() && self.members().all(is_placed);
         self.group.nodes > 1 && !has_all && self.disposition != NodeDisposition::Lost
     }
@@ -354,6 +355,11 @@ fn program(pod: &Pod) -> Option<&Container> {
 
 fn has_ended(pod: &Pod) -> bool {
     matches!(phase(pod), Some("Failed" | "Succeeded"))
+}
+
+fn is_placed(pod: &Arc<Pod>) -> bool {
+    let spec = pod.spec.as_ref();
+    spec.is_some_and(|spec| spec.node_name.is_some())
 }
 
 fn phase(pod: &Pod) -> Option<&str> {

@@ -163,12 +163,13 @@ impl Gangs {
         }
     }
 
-    /// When a gang gives back its nodes; nothing for one that waits as a whole, or whose pods get theirs.
-    fn due(&self, gathering: &Gathering, keeps: SignedDuration) -> Option<Timestamp> {
-        let is_eldest = self.eldest.as_ref() == Some(&gathering.gang.name);
-        let keeps = if is_eldest { keeps * 2 } else { keeps };
-        let due = gathering.since.saturating_add(keeps);
-        due.ok().filter(|_| gathering.is_half_placed())
+    /// The first pair, while it gathers: no replica by itself is of a gang that large.
+    fn first(&self, snapshot: &Snapshot<'_>) -> Option<&Gathering> {
+        let mut replicas = ROLES.into_iter().flat_map(|role| of_role(snapshot, role));
+        replicas.find_map(|facts| {
+            let gathering = self.find(facts);
+            gathering.filter(|it| it.gang.size > facts.nodes())
+        })
     }
 
     /// Whether a replica is of a gang that has all of its nodes.
@@ -188,47 +189,43 @@ fn keeps(snapshot: &Snapshot<'_>) -> SignedDuration {
     SignedDuration::from_secs(snapshot.spec().scheduling.release_after_seconds.into())
 }
 
-/// How the pod of a slot gets its node.
+/// How the pod of a slot gets its node. `begun` are the pools whose first replica this reconcile makes.
 pub(crate) fn placing(
     snapshot: &Snapshot<'_>,
     desired: &[Desired],
-    role: PoolRole,
-    slot: Slot,
+    (role, slot): (PoolRole, Slot),
+    begun: &mut Vec<PoolRole>,
 ) -> Placing {
     if snapshot.spec().scheduling.gang == GangScheduling::None {
         return Placing::Alone;
     }
-    let gangs = &snapshot.gangs;
     let nodes = snapshot.effective.resources.pool(role).nodes;
-    let is_first = comes_first(snapshot, desired);
-    if !is_first && nodes < 2 {
+    let comes_first = comes_first(snapshot, desired);
+    if !comes_first && nodes < 2 {
         return Placing::Alone;
     }
-    if waits_until(snapshot, gangs.released).is_some() {
+    if waits_until(snapshot, snapshot.gangs.released).is_some() {
         return Placing::Later;
     }
     let drawn = snapshot.now.as_millisecond();
     let deployment = snapshot.deployment().name_any();
-    if !is_first {
-        let (role, ordinal) = (Component::from(role).as_str(), slot.ordinal);
-        return Placing::In(Gang {
-            name: format!("{deployment}-{role}{ordinal}-{drawn:x}"),
-            size: nodes,
-        });
-    }
-    if of_role(snapshot, role).next().is_some() {
-        // The rest of the pool comes once its first has a node, and so has its peer's.
-        return Placing::Later;
-    }
-    let mut begun = ROLES.into_iter().flat_map(|role| of_role(snapshot, role));
-    let begun = begun.find_map(|facts| gangs.find(facts));
-    Placing::In(begun.map_or_else(
-        || Gang {
+    let has_begun = begun.contains(&role) || of_role(snapshot, role).next().is_some();
+    if comes_first && !has_begun {
+        begun.push(role);
+        let first = snapshot.gangs.first(snapshot).map(|it| it.gang.clone());
+        return Placing::In(first.unwrap_or_else(|| Gang {
             name: format!("{deployment}-{drawn:x}"),
             size: size_of_pair(snapshot),
-        },
-        |it| it.gang.clone(),
-    ))
+        }));
+    }
+    if nodes < 2 {
+        return Placing::Alone;
+    }
+    let (role, ordinal) = (Component::from(role).as_str(), slot.ordinal);
+    Placing::In(Gang {
+        name: format!("{deployment}-{role}{ordinal}-{drawn:x}"),
+        size: nodes,
+    })
 }
 
 /// Until when no gang is made, where that is not yet.
@@ -239,18 +236,27 @@ fn waits_until(snapshot: &Snapshot<'_>, released: Option<Released>) -> Option<Ti
     (snapshot.now < retry_at).then_some(retry_at)
 }
 
-/// Whether a deployment has nothing but what gathers for its first pair.
+/// Whether nothing of a deployment was ever whole, so that it begins with its first pair.
 fn comes_first(snapshot: &Snapshot<'_>, desired: &[Desired]) -> bool {
     let wants = |role: PoolRole| {
         let mut desired = desired.iter();
         desired.any(|pool| pool.component == Component::from(role) && pool.replicas > 0)
     };
-    let gathers = |facts: &PodFacts| {
-        let gathering = snapshot.gangs.find(facts);
-        gathering.is_some_and(|it| it.gang.size > facts.nodes())
-    };
+    let first = snapshot.gangs.first(snapshot);
+    let is_of_first = |facts: &PodFacts| first.is_some() && snapshot.gangs.find(facts) == first;
     let mut roles = ROLES.into_iter();
-    roles.all(|role| wants(role) && of_role(snapshot, role).all(gathers))
+    roles.all(|role| {
+        let mut there = of_role(snapshot, role).peekable();
+        let begins = there.peek().is_none() || of_role(snapshot, role).any(is_of_first);
+        wants(role) && begins && !there.any(|facts| is_established(snapshot, facts))
+    })
+}
+
+/// Whether a replica serves, or is of a gang that has all of its nodes.
+fn is_established(snapshot: &Snapshot<'_>, facts: &PodFacts) -> bool {
+    let is_marked = facts.pod.labels().contains_key(labels::GANG_WHOLE);
+    let gathers = snapshot.gangs.find(facts).is_some();
+    is_marked || snapshot.gangs.is_whole(facts) || (facts.routable() && !gathers)
 }
 
 /// Replicas that there are, and stay.
@@ -269,24 +275,39 @@ fn size_of_pair(snapshot: &Snapshot<'_>) -> u32 {
     resources.prefill.nodes + resources.decode.nodes
 }
 
-/// Replicas whose gangs give back their nodes now, or cannot become whole: an edit made them of another size.
+/// Replicas that give back their nodes now: of gangs that hold theirs for too long, or that an edit left with another
+/// size; with the first pair all that came beside it.
 pub(crate) fn to_release<'a>(
     snapshot: &'a Snapshot<'_>,
 ) -> impl Iterator<Item = (&'a PodFacts, &'a Gathering)> {
     let pair = size_of_pair(snapshot);
+    let first = snapshot.gangs.first(snapshot);
+    let first_is_due = first.filter(|it| is_due(snapshot, it));
     let replicas = ROLES.into_iter().flat_map(|role| of_role(snapshot, role));
     replicas.filter_map(move |facts| {
-        let gathering = snapshot.gangs.find(facts)?;
-        let is_due = is_due(snapshot, gathering);
-        let size = gathering.gang.size;
-        let is_misfit = size > facts.nodes() && size != pair;
-        (is_due || is_misfit).then_some((facts, gathering))
+        let Some(gathering) = snapshot.gangs.find(facts) else {
+            return Some((facts, first_is_due?)).filter(|_| !is_established(snapshot, facts));
+        };
+        let is_misfit = Some(gathering) == first && gathering.gang.size != pair;
+        let goes = is_misfit || first_is_due.is_some() || is_due(snapshot, gathering);
+        goes.then_some((facts, gathering))
     })
 }
 
 fn is_due(snapshot: &Snapshot<'_>, gathering: &Gathering) -> bool {
-    let due = snapshot.gangs.due(gathering, keeps(snapshot));
-    due.is_some_and(|due| due <= snapshot.now)
+    due(snapshot, gathering).is_some_and(|due| due <= snapshot.now)
+}
+
+/// When a gang gives back what it holds; nothing for one that waits as a whole, or whose pods get their nodes.
+fn due(snapshot: &Snapshot<'_>, gathering: &Gathering) -> Option<Timestamp> {
+    let is_first = snapshot.gangs.first(snapshot) == Some(gathering);
+    let mut beside = ROLES.into_iter().flat_map(|role| of_role(snapshot, role));
+    let holds = gathering.placed > 0 || is_first && beside.any(PodFacts::has_node);
+    let keeps = keeps(snapshot);
+    let is_eldest = snapshot.gangs.eldest.as_ref() == Some(&gathering.gang.name);
+    let keeps = if is_eldest { keeps * 2 } else { keeps };
+    let due = gathering.since.saturating_add(keeps);
+    due.ok().filter(|_| holds && gathering.is_refused)
 }
 
 /// What is to be remembered of nodes that were given back.
@@ -312,16 +333,15 @@ pub(crate) fn remembered(snapshot: &Snapshot<'_>) -> Option<Released> {
 
 /// What holds a gang up, and what is done about it.
 pub(crate) fn said(snapshot: &Snapshot<'_>, released: Option<Released>) -> Option<String> {
-    let keeps = keeps(snapshot);
     let gathering = &snapshot.gangs.gathering;
-    let due = |it| Some((it, snapshot.gangs.due(it, keeps)?));
+    let due = |it| Some((it, due(snapshot, it)?));
     if let Some((it, due)) = gathering.iter().find_map(due)
         && due > snapshot.now
     {
         let Gathering { gang, placed, .. } = it;
         return Some(format!(
             "{placed} of the {} pods of gang {} have nodes, and no node has room for the others; unless room comes, \
-             it gives the nodes back at {due:.0}",
+             nodes are given back at {due:.0}",
             gang.size, gang.name
         ));
     }
@@ -335,9 +355,8 @@ pub(crate) fn said(snapshot: &Snapshot<'_>, released: Option<Released>) -> Optio
 
 /// When a gang is next to be looked at though no watch reports anything.
 pub(crate) fn timer(snapshot: &Snapshot<'_>, released: Option<Released>) -> Option<Duration> {
-    let keeps = keeps(snapshot);
-    let gangs = &snapshot.gangs;
-    let due = gangs.gathering.iter().filter_map(|it| gangs.due(it, keeps));
+    let gathering = snapshot.gangs.gathering.iter();
+    let due = gathering.filter_map(|it| due(snapshot, it));
     let retry = waits_until(snapshot, released);
     let next = due.chain(retry).filter(|at| *at > snapshot.now).min()?;
     let left = Duration::try_from(next.duration_since(snapshot.now)).ok()?;

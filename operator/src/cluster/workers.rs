@@ -119,7 +119,7 @@ pub(crate) fn steps<'a>(
     desired: &[Desired],
 ) -> Vec<WorkerWrite<'a>> {
     let resources = &snapshot.effective.resources;
-    let mut first = Vec::new();
+    let mut begun = Vec::new();
     let creates = actions.iter().filter_map(|action| {
         let Action::Create { component, ordinal } = action else {
             return None;
@@ -127,18 +127,11 @@ pub(crate) fn steps<'a>(
         // A Deployment makes the routers.
         let role = component.pool_role()?;
         let (pool, slot) = (resources.pool(role), Slot::first(*ordinal));
-        let gang = match placing(snapshot, desired, role, slot) {
+        let gang = match placing(snapshot, desired, (role, slot), &mut begun) {
             Placing::Later => return None,
             Placing::Alone => None,
             Placing::In(gang) => Some(gang),
         };
-        // Of each pool one replica is in the first pair.
-        if gang.as_ref().is_some_and(|gang| gang.size > pool.nodes) {
-            if first.contains(&role) {
-                return None;
-            }
-            first.push(role);
-        }
         Some(WorkerWrite::Create { pool, slot, gang })
     });
     let mut writes: Vec<_> = creates.collect();

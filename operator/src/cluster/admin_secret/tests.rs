@@ -8,7 +8,6 @@ use crate::cluster::observe::POLL_INTERVAL;
 use crate::cluster::reconcile::reconcile;
 use http::Method;
 use pd_crds::document;
-use pd_crds::scheduling::GangScheduling;
 use pd_protocol::labels::LEAVING_SINCE;
 use serde_json::json;
 use std::sync::Arc;
@@ -79,8 +78,6 @@ async fn a_known_token_serves_on_while_its_secret_cannot_be_read() {
     let api = FakeApi::default();
     let context = Arc::new(api.context(mk_config()));
     let mut deployment = mk_deployment("a", "ns");
-    // No node comes for the first pair.
-    deployment.spec.scheduling.gang = GangScheduling::None;
     reconciled(&api, &context, &deployment).await;
     lose_secret(&api, &context, &deployment);
     api.refuse(Method::GET, SECRET, 500);
@@ -112,7 +109,6 @@ async fn a_secret_that_is_another_owners_or_cannot_be_made_again_is_reported_and
         let api = FakeApi::default();
         let context = Arc::new(api.context(mk_config()));
         let mut deployment = mk_deployment("a", "ns");
-        deployment.spec.scheduling.gang = GangScheduling::None;
         reconciled(&api, &context, &deployment).await;
         lose_secret(&api, &context, &deployment);
         api.remove(SECRET);

@@ -98,7 +98,8 @@ fn wants(effective: &EffectiveSpec) -> Vec<Desired> {
 
 fn placed(snapshot: &Snapshot<'_>, role: PoolRole, ordinal: u32) -> Placing {
     let desired = wants(snapshot.effective);
-    placing(snapshot, &desired, role, Slot::first(ordinal))
+    let slot = Slot::first(ordinal);
+    placing(snapshot, &desired, (role, slot), &mut Vec::new())
 }
 
 fn pair(size: u32) -> Gang {
@@ -109,17 +110,57 @@ fn pair(size: u32) -> Gang {
 }
 
 #[test]
-fn the_first_of_both_pools_are_a_gang_and_the_rest_come_after_it() {
-    let effective = mk_effective(&mk_spanning(2, 1));
+fn the_first_of_both_pools_are_a_gang_and_the_rest_comes_beside_it() {
+    let effective = mk_effective(&mk_spanning(1, 1));
     let nothing = mk_snapshot(&effective, &[], 1);
-    let both = [PoolRole::Prefill, PoolRole::Decode].map(|role| placed(&nothing, role, 0));
-    assert_eq!(both, [Placing::In(pair(3)), Placing::In(pair(3))]);
+    let (desired, mut begun) = (wants(&effective), Vec::new());
+    let all = [
+        (PoolRole::Prefill, 0),
+        (PoolRole::Prefill, 1),
+        (PoolRole::Decode, 0),
+        (PoolRole::Decode, 1),
+    ];
+    let all = all.map(|(role, ordinal)| {
+        placing(&nothing, &desired, (role, Slot::first(ordinal)), &mut begun)
+    });
+    let first = || Placing::In(pair(2));
+    assert_eq!(all, [first(), Placing::Alone, first(), Placing::Alone]);
 
-    let prefill = (Some(&pair(3)), 1, Is::Placed);
-    let prefill = mk_pod(&effective, PoolRole::Prefill, 0, prefill);
-    let begun = mk_snapshot(&effective, std::slice::from_ref(&prefill), 9);
-    assert_eq!(placed(&begun, PoolRole::Prefill, 1), Placing::Later);
-    assert_eq!(placed(&begun, PoolRole::Decode, 0), Placing::In(pair(3)));
+    let prefill = (Some(&pair(2)), 1, Is::Placed);
+    let begun = [
+        mk_pod(&effective, PoolRole::Prefill, 0, prefill),
+        mk_pod(&effective, PoolRole::Prefill, 1, (None, 1, Is::Placed)),
+    ];
+    let begun = mk_snapshot(&effective, &begun, 9);
+    assert_eq!(placed(&begun, PoolRole::Decode, 0), first());
+}
+
+#[test]
+fn one_that_began_without_gangs_goes_on_without() {
+    let effective = mk_effective(&mk_spanning(1, 1));
+    let pods = [mk_pod(
+        &effective,
+        PoolRole::Prefill,
+        0,
+        (None, 1, Is::Placed),
+    )];
+    let begun = mk_snapshot(&effective, &pods, 9);
+    assert_eq!(placed(&begun, PoolRole::Decode, 0), Placing::Alone);
+}
+
+#[test]
+fn with_the_first_pair_all_is_given_back_that_came_beside_it() {
+    let effective = mk_effective(&mk_spanning(1, 1));
+    let (gang, refused) = (pair(2), Is::Refused);
+    let pods = [
+        mk_pod(&effective, PoolRole::Prefill, 0, (Some(&gang), 1, refused)),
+        mk_pod(&effective, PoolRole::Decode, 0, (Some(&gang), 1, refused)),
+        mk_pod(&effective, PoolRole::Decode, 1, (None, 1, Is::Placed)),
+    ];
+    assert_eq!(to_release(&mk_snapshot(&effective, &pods, 300)).count(), 0);
+    let snapshot = mk_snapshot(&effective, &pods, 301);
+    assert_eq!(to_release(&snapshot).count(), 3);
+    assert_eq!(remembered(&snapshot).map(|it| it.times), Some(1));
 }
 
 #[test]
@@ -188,7 +229,7 @@ fn the_eldest_that_waits_keeps_its_nodes_for_twice_as_long() {
     assert_eq!(to_release(&snapshot).count(), 0);
     let text = said(&snapshot, None).expect("a word");
     assert!(
-        text.ends_with("gives the nodes back at 1970-01-01T00:10:01Z"),
+        text.ends_with("nodes are given back at 1970-01-01T00:10:01Z"),
         "{text}"
     );
     assert_eq!(timer(&snapshot, None).map(|it| it.as_secs()), Some(300));

@@ -6,7 +6,6 @@ use crate::cluster::fake::{FakeApi, create, mk_config, mk_deployment, reconciled
 use crate::cluster::reconcile::reconcile;
 use http::Method;
 use pd_crds::PdDeployment;
-use pd_crds::scheduling::GangScheduling;
 use pd_crds::security::PeerTrust;
 use pd_identity::KeyId;
 use serde_json::json;
@@ -108,8 +107,6 @@ async fn changed_keys_are_followed_and_lost_ones_come_back() {
 #[tokio::test]
 async fn keys_that_cannot_be_used_are_reported_and_the_rest_goes_on() {
     let mut stand = Stand::new();
-    // No node comes for the first pair.
-    stand.deployment.spec.scheduling.gang = GangScheduling::None;
     stand.reconcile().await;
     let known = stand.known();
     stand.store("short\n");
