@@ -55,8 +55,6 @@ pub enum KvTransport {
     Nixl,
     Ascend,
     Mori,
-    /// Moves nothing: for trials of SGLang without a network.
-    Fake,
 }
 
 // === impl KvDtype ===
@@ -89,7 +87,6 @@ impl KvTransport {
             Self::Nixl => "nixl",
             Self::Ascend => "ascend",
             Self::Mori => "mori",
-            Self::Fake => "fake",
         }
     }
 }

@@ -93,7 +93,6 @@ use serde::{Deserialize, Serialize};
     validation = rules::engines::DECODE_GPUS.cel(),
     validation = rules::engines::PDSERVE_DTYPE.cel(),
     validation = rules::engines::PDSERVE_KV_DTYPE.cel(),
-    validation = rules::engines::PDSERVE_TRANSPORT.cel(),
     validation = rules::engines::PDSERVE_PAGE.cel(),
     validation = rules::engines::SGLANG_TRANSPORT.cel(),
     validation = rules::engines::SGLANG_KV_DTYPE.cel(),

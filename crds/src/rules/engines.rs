@@ -87,13 +87,6 @@ pub const PDSERVE_KV_DTYPE: CelRule = CelRule::new(
 )
 .at(".kv.dtype");
 
-pub const PDSERVE_TRANSPORT: CelRule = CelRule::new(
-    "self.engine.kind != 'pdserve' || self.kv.transport != 'fake'",
-    "kv.transport fake moves no KV, and engine.kind pdserve would answer from empty pages: set \
-     auto, shm, tcp or rdma",
-)
-.at(".kv.transport");
-
 /// Attention folds blocks of 64 keys, so a page is at most one block.
 pub const PDSERVE_PAGE_MAX: i32 = 64;
 
@@ -106,8 +99,8 @@ pub const PDSERVE_PAGE: CelRule = CelRule::new(
 
 pub const SGLANG_TRANSPORT: CelRule = CelRule::new(
     "self.engine.kind != 'sglang' || \
-     self.kv.transport in ['auto', 'mooncake', 'nixl', 'ascend', 'mori', 'fake']",
-    "engine.kind sglang has the transports mooncake, nixl, ascend, mori and fake: set kv.transport \
+     self.kv.transport in ['auto', 'mooncake', 'nixl', 'ascend', 'mori']",
+    "engine.kind sglang has the transports mooncake, nixl, ascend and mori: set kv.transport \
      to one of them, or to auto for SGLang's default",
 )
 .at(".kv.transport");
@@ -159,14 +152,13 @@ pub const VLLM_DECODE_NODES: CelRule = CelRule::new(
 )
 .at(".pools.decode");
 
-pub(super) const ALL: [CelRule; 16] = [
+pub(super) const ALL: [CelRule; 15] = [
     PREFILL_RANKS,
     DECODE_RANKS,
     PREFILL_GPUS,
     DECODE_GPUS,
     PDSERVE_DTYPE,
     PDSERVE_KV_DTYPE,
-    PDSERVE_TRANSPORT,
     PDSERVE_PAGE,
     SGLANG_TRANSPORT,
     SGLANG_KV_DTYPE,

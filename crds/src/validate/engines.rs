@@ -57,11 +57,6 @@ fn check_pdserve(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report)
     );
     report.unless(dtype, &at.child("dtype"), rules::PDSERVE_KV_DTYPE);
     report.unless(
-        kv.transport != KvTransport::Fake,
-        &at.child("transport"),
-        rules::PDSERVE_TRANSPORT,
-    );
-    report.unless(
         kv.page_size
             .is_none_or(|tokens| tokens <= rules::PDSERVE_PAGE_MAX),
         &at.child("pageSize"),
@@ -93,8 +88,7 @@ fn check_sglang(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) 
         | KvTransport::Mooncake
         | KvTransport::Nixl
         | KvTransport::Ascend
-        | KvTransport::Mori
-        | KvTransport::Fake => true,
+        | KvTransport::Mori => true,
         KvTransport::Shm | KvTransport::Tcp | KvTransport::Rdma => false,
     };
     report.unless(transport, &at.child("transport"), rules::SGLANG_TRANSPORT);

@@ -31,7 +31,7 @@ pub(crate) fn run(engine: &Engine) -> Result<()> {
     let (venv, transports, dtypes, ranks): (_, &[&str], &[&str], &[Ranks]) = match engine.name {
         "sglang" => (
             "sglang",
-            &["auto", "mooncake", "nixl", "fake"],
+            &["auto", "mooncake", "nixl"],
             &["auto", "bfloat16", "fp8_e4m3", "fp8_e5m2"],
             &SGLANG_RANKS,
         ),
