@@ -102,6 +102,30 @@ impl Gangs {
         .await
     }
 
+    /// Deletes the one, and waits until the other serves in its place.
+    async fn gives_way(&self, first: &str, second: &str) -> Result<()> {
+        let delete = format!("delete pdd {first} --wait=false");
+        self.bench.kubectl(&delete)?;
+        self.becomes(|| {
+            ensure!(self.serves(second)?, "{second} does not serve");
+            Ok(())
+        })
+        .await?;
+        self.show(&format!("{first} went, {second} serves"))
+    }
+
+    /// Deletes a deployment, and waits until nothing is left of these kinds.
+    async fn goes(&self, name: &str, kinds: &str) -> Result<()> {
+        let delete = format!("delete pdd {name} --wait=false");
+        self.bench.kubectl(&delete)?;
+        self.becomes(|| {
+            let left = self.bench.kubectl(&format!("get {kinds}"))?;
+            ensure!(left.is_empty(), "{left} is left");
+            Ok(())
+        })
+        .await
+    }
+
     fn show(&self, what: &str) -> Result<()> {
         eprintln!("{what}");
         let pods = "get pdd,pods -L pdserve.io/gang -o wide";
@@ -162,24 +186,9 @@ async fn kubernetes_gives_a_gang_all_of_its_nodes_or_none() -> Result<()> {
         tokio::time::sleep(WAITS).await;
         ensure!(is.placed(second)? == 0, "{}", is.story());
         is.show(&format!("{first} serves, {second} waits as a whole"))?;
-        is.bench
-            .kubectl(&format!("delete pdd {first} --wait=false"))?;
-        is.becomes(|| {
-            ensure!(is.serves(second)?, "{second} does not serve");
-            Ok(())
-        })
-        .await?;
-        is.show(&format!("{first} went, {second} serves"))?;
-        is.bench
-            .kubectl(&format!("delete pdd {second} --wait=false"))?;
-        is.becomes(|| {
-            let left = is
-                .bench
-                .kubectl("get pdd,pods,podgroups.scheduling.k8s.io")?;
-            ensure!(left.is_empty(), "{left} is left");
-            Ok(())
-        })
-        .await?;
+        is.gives_way(first, second).await?;
+        is.goes(second, "pdd,pods,podgroups.scheduling.k8s.io")
+            .await?;
     }
     is.bench.stop()
 }
@@ -284,24 +293,10 @@ async fn without_a_scheduler_of_gangs_half_of_one_gives_its_nodes_back() -> Resu
             "{events}"
         );
         ensure!(!events.contains(&format!("{first}-prefill")), "{events}");
-        is.bench
-            .kubectl(&format!("delete pdd {first} --wait=false"))?;
-        is.becomes(|| {
-            ensure!(is.serves(second)?, "{second} does not serve");
-            Ok(())
-        })
-        .await?;
-        is.show(&format!("{first} went, {second} tried again and serves"))?;
-        is.bench
-            .kubectl(&format!("delete pdd {second} --wait=false"))?;
+        is.gives_way(first, second).await?;
         is.bench.kubectl("label node hollow-0 hollow-1 decode-")?;
         is.bench.kubectl("delete events --all")?;
-        is.becomes(|| {
-            let left = is.bench.kubectl("get pdd,pods")?;
-            ensure!(left.is_empty(), "{left} is left");
-            Ok(())
-        })
-        .await?;
+        is.goes(second, "pdd,pods").await?;
     }
     is.bench.stop()
 }

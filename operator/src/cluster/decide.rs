@@ -42,7 +42,7 @@ pub(crate) fn decide_writes<'a>(
     } = decide_steps(snapshot.spec(), &desired, observed, scaler);
     let mut steps = steps(&actions, snapshot, observed, &desired);
     let released = gangs::to_release(snapshot);
-    steps.extend(released.map(|(facts, it)| WorkerWrite::Release(facts, it)));
+    steps.extend(released.map(|(facts, why)| WorkerWrite::Release(facts, why)));
     Writes {
         routers: routers(snapshot),
         budgets: decide_budgets(snapshot, &desired),

@@ -136,7 +136,7 @@ impl PodFacts {
 
     /// Whether one of its pods has a node.
     pub(crate) fn has_node(&self) -> bool {
-        self.members().any(is_placed)
+        self.members().any(|pod| is_placed(pod))
     }
 
     /// Pods of which it consists when it is whole.
@@ -151,7 +151,7 @@ impl PodFacts {
 
     /// Whether it is not broken, and not all of its nodes are known yet.
     pub(crate) fn gathers(&self) -> bool {
-        let has_all = self.group.is_whole() && self.members().all(is_placed);
+        let has_all = self.group.is_whole() && self.members().all(|pod| is_placed(pod));
         self.group.nodes > 1 && !has_all && self.disposition != NodeDisposition::Lost
     }
 
@@ -357,7 +357,8 @@ fn has_ended(pod: &Pod) -> bool {
     matches!(phase(pod), Some("Failed" | "Succeeded"))
 }
 
-fn is_placed(pod: &Arc<Pod>) -> bool {
+/// Whether it has a node.
+pub(super) fn is_placed(pod: &Pod) -> bool {
     let spec = pod.spec.as_ref();
     spec.is_some_and(|spec| spec.node_name.is_some())
 }

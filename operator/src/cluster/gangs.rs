@@ -5,7 +5,7 @@
 //! `spec.scheduling.releaseAfterSeconds` while no node has room for the rest of it, and the eldest of those that wait
 //! twice as long, so that what the others give back reaches it; one that gave back waits longer each time.
 
-use super::facts::PodFacts;
+use super::facts::{PodFacts, is_placed};
 use super::snapshot::Snapshot;
 use crate::controller::autoscale::per_role::ROLES;
 use crate::controller::build::component::Component;
@@ -110,11 +110,6 @@ fn stays(pod: &Pod) -> bool {
         && !pod.annotations().contains_key(labels::LEAVING_SINCE)
 }
 
-fn is_placed(pod: &Pod) -> bool {
-    let spec = pod.spec.as_ref();
-    spec.is_some_and(|spec| spec.node_name.is_some())
-}
-
 fn true_since(pod: &Pod, name: &str) -> Option<Timestamp> {
     let status = pod.status.as_ref()?;
     let mut conditions = status.conditions.iter().flatten();
@@ -174,7 +169,7 @@ impl Gangs {
 
     /// Whether a replica is of a gang that has all of its nodes.
     pub(crate) fn is_whole(&self, facts: &PodFacts) -> bool {
-        Gang::of(&facts.pod.metadata).is_some() && self.find(facts).is_none()
+        !facts.leaves() && Gang::of(&facts.pod.metadata).is_some() && self.find(facts).is_none()
     }
 
     fn find(&self, facts: &PodFacts) -> Option<&Gathering> {
@@ -275,23 +270,37 @@ fn size_of_pair(snapshot: &Snapshot<'_>) -> u32 {
     resources.prefill.nodes + resources.decode.nodes
 }
 
-/// Replicas that give back their nodes now: of gangs that hold theirs for too long, or that an edit left with another
-/// size; with the first pair all that came beside it.
+/// Replicas that give back their nodes now, and why: of gangs that hold theirs for too long, or that an edit left with
+/// another size; with the first pair all that came beside it.
 pub(crate) fn to_release<'a>(
     snapshot: &'a Snapshot<'_>,
-) -> impl Iterator<Item = (&'a PodFacts, &'a Gathering)> {
-    let pair = size_of_pair(snapshot);
+) -> impl Iterator<Item = (&'a PodFacts, String)> {
     let first = snapshot.gangs.first(snapshot);
+    let first = first.filter(|_| !serves_beside(snapshot));
+    let pair = size_of_pair(snapshot);
+    let misfit = first.filter(|it| it.gang.size != pair);
     let first_is_due = first.filter(|it| is_due(snapshot, it));
     let replicas = ROLES.into_iter().flat_map(|role| of_role(snapshot, role));
     replicas.filter_map(move |facts| {
-        let Some(gathering) = snapshot.gangs.find(facts) else {
-            return Some((facts, first_is_due?)).filter(|_| !is_established(snapshot, facts));
-        };
-        let is_misfit = Some(gathering) == first && gathering.gang.size != pair;
-        let goes = is_misfit || first_is_due.is_some() || is_due(snapshot, gathering);
-        goes.then_some((facts, gathering))
+        let own = snapshot.gangs.find(facts);
+        if own.is_some() && own == misfit {
+            let why = format!("a first pair has {pair} pods now, and not as many as its gang");
+            return Some((facts, why));
+        }
+        let due = own.filter(|it| is_due(snapshot, it)).or(first_is_due)?;
+        let Gathering { gang, placed, .. } = due;
+        let why = format!(
+            "only {placed} of the {} pods of gang {} have nodes, and no node has room for the others",
+            gang.size, gang.name
+        );
+        Some((facts, why))
     })
+}
+
+/// Whether a replica serves, or could, that is not of the first pair: then that is as any other that finds no room.
+fn serves_beside(snapshot: &Snapshot<'_>) -> bool {
+    let mut replicas = ROLES.into_iter().flat_map(|role| of_role(snapshot, role));
+    replicas.any(|facts| is_established(snapshot, facts))
 }
 
 fn is_due(snapshot: &Snapshot<'_>, gathering: &Gathering) -> bool {
@@ -301,6 +310,9 @@ fn is_due(snapshot: &Snapshot<'_>, gathering: &Gathering) -> bool {
 /// When a gang gives back what it holds; nothing for one that waits as a whole, or whose pods get their nodes.
 fn due(snapshot: &Snapshot<'_>, gathering: &Gathering) -> Option<Timestamp> {
     let is_first = snapshot.gangs.first(snapshot) == Some(gathering);
+    if is_first && serves_beside(snapshot) {
+        return None;
+    }
     let mut beside = ROLES.into_iter().flat_map(|role| of_role(snapshot, role));
     let holds = gathering.placed > 0 || is_first && beside.any(PodFacts::has_node);
     let keeps = keeps(snapshot);

@@ -124,7 +124,7 @@ async fn run_phases(
     if let Some(rotation) = &rotation {
         outcome.note(write_rotation(writer, rotation).await);
     }
-    remember_gangs(writer, &snapshot, &writes);
+    remember_gangs(writer, &snapshot, &writes, &outcome);
     let decision = writes.scaling.as_ref().filter(|_| outcome.scaled);
     if let Some((scaler, decision)) = scaler.as_mut().zip(decision) {
         scaler.record(decision, snapshot.now);
@@ -142,13 +142,21 @@ async fn run_phases(
 }
 
 /// Remembers what gangs gave back, and of those that gather which have PodGroups.
-fn remember_gangs(writer: &Writer<'_>, snapshot: &Snapshot<'_>, writes: &Writes<'_>) {
+fn remember_gangs(
+    writer: &Writer<'_>,
+    snapshot: &Snapshot<'_>,
+    writes: &Writes<'_>,
+    outcome: &Outcome,
+) {
     let gathers = |name: &String| {
         let mut gathering = snapshot.gangs.gathering.iter();
         gathering.any(|it| it.gang.name == *name)
     };
     writer.context.memories.update(&writer.uid(), |memory| {
-        memory.released = writes.released;
+        // What failed is done again, and is not counted twice.
+        if outcome.failure.is_none() {
+            memory.released = writes.released;
+        }
         memory.pod_groups.retain(gathers);
     });
 }

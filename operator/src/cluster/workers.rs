@@ -8,7 +8,7 @@ use super::admin::Admin;
 use super::apply::Writer;
 use super::error::ApplyError;
 use super::facts::PodFacts;
-use super::gangs::{Gathering, Placing, placing};
+use super::gangs::{Placing, placing};
 use super::held_back::HeldBackBy;
 use super::metrics::DrainOutcome;
 use super::snapshot::Snapshot;
@@ -56,8 +56,8 @@ pub(crate) enum WorkerWrite<'a> {
         slot: Slot,
         gang: Option<Gang>,
     },
-    /// Have a gang's replica give back its nodes.
-    Release(&'a PodFacts, &'a Gathering),
+    /// Have a gang's replica give back its nodes, for a reason.
+    Release(&'a PodFacts, String),
     /// Mark it as leaving, for routers to see; nothing leads back.
     Leave(&'a PodFacts, HeldBackBy),
     /// Ask it to finish what it has and take nothing new.
@@ -198,10 +198,10 @@ pub(crate) async fn write_worker(
             create_worker(writer, &pool.pod_of(*slot, ports, gang.as_ref())).await?;
             Ok(true)
         }
-        WorkerWrite::Release(facts, gathering) => {
+        WorkerWrite::Release(facts, why) => {
             let leaves = leave(writer, &facts.pod).await?;
             if leaves {
-                writer.publish(&nodes_released(facts, gathering)).await;
+                writer.publish(&nodes_released(facts, why)).await;
             }
             Ok(leaves)
         }

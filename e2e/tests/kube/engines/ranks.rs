@@ -9,6 +9,7 @@ use pd_e2e::engines::{self, Engine};
 use pd_e2e::fleet::eventually;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 /// Where everything is that is not to be lost.
 const SAFE: &str = "node-1";
@@ -49,7 +50,7 @@ async fn lives(stand: &mut Stand) -> Result<()> {
         before.iter().any(|member| member.node != SAFE) && before.len() == 2,
         "{before:?}"
     );
-    let said = answer(&stand.url, 24).await?;
+    let said = answer(&stand.url, 24, || ()).await?;
     eprintln!("it says {said:?}");
     ensure!(said.len() > 20, "{said:?}");
 
@@ -64,12 +65,13 @@ async fn lives(stand: &mut Stand) -> Result<()> {
         began.elapsed().as_secs_f64(),
         stand.kubectl("get pdd,pods -o wide")?
     );
-    let again = answer(&stand.url, 24).await?;
+    let again = answer(&stand.url, 24, || ()).await?;
     ensure!(again == said, "{again:?} instead of {said:?}");
 
     let url = stand.url.clone();
-    let stream = tokio::spawn(async move { answer(&url, LONG).await });
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (begins, begun) = oneshot::channel();
+    let stream = tokio::spawn(async move { answer(&url, LONG, || drop(begins.send(()))).await });
+    begun.await.context("the stream did not begin")?;
     stand.kubectl("delete pdd smollm2 --wait=false")?;
     leaves_in_order(stand).await?;
     let long = stream.await??;
@@ -137,7 +139,7 @@ async fn leaves_in_order(stand: &Stand) -> Result<()> {
 }
 
 /// A greedy answer of so many tokens, streamed to its end.
-async fn answer(base: &str, tokens: u32) -> Result<String> {
+async fn answer(base: &str, tokens: u32, begins: impl FnOnce()) -> Result<String> {
     let request = json!({
         "model": "smollm2", "stream": true, "temperature": 0, "max_tokens": tokens, "ignore_eos": true,
         "messages": [{"role": "user", "content": "Count from 1 on."}],
@@ -146,7 +148,7 @@ async fn answer(base: &str, tokens: u32) -> Result<String> {
     Client::new()
         .stream(&url, &request)
         .await?
-        .said(|| ())
+        .said(begins)
         .await
 }
 

@@ -336,3 +336,30 @@ fn an_edit_is_tried_at_once() {
     let placing = placed(&snapshot, PoolRole::Prefill, 0);
     assert!(matches!(placing, Placing::In(_)), "{placing:?}");
 }
+
+#[test]
+fn a_first_pair_beside_which_others_serve_keeps_its_nodes() {
+    let effective = mk_effective(&mk_spanning(1, 1));
+    let mut pods = mk_half(&effective, &pair(2)).to_vec();
+    assert_eq!(to_release(&mk_snapshot(&effective, &pods, 301)).count(), 2);
+    pods.extend(ROLES.map(|role| mk_pod(&effective, role, 1, (None, 1, Is::Whole))));
+    let snapshot = mk_snapshot(&effective, &pods, 301);
+    assert_eq!(to_release(&snapshot).count(), 0);
+    assert_eq!(
+        (said(&snapshot, None), timer(&snapshot, None)),
+        (None, None)
+    );
+}
+
+#[test]
+fn one_that_leaves_is_of_no_whole_gang() {
+    let effective = mk_effective(&mk_deployment("a", "ns"));
+    let mut pods = mk_half(&effective, &pair(2));
+    for pod in &mut pods {
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(labels::LEAVING_SINCE.to_owned(), at(1).to_string());
+    }
+    let snapshot = mk_snapshot(&effective, &pods, 2);
+    let mut facts = snapshot.pods.iter();
+    assert!(facts.all(|facts| !snapshot.gangs.is_whole(facts)));
+}

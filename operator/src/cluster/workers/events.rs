@@ -1,7 +1,6 @@
 //! What Events say of workers.
 
 use crate::cluster::facts::PodFacts;
-use crate::cluster::gangs::Gathering;
 use kube::ResourceExt;
 use kube::runtime::events::{Event, EventType};
 use pd_crds::node_disposition::NodeDisposition;
@@ -24,15 +23,12 @@ pub(super) fn worker_replaced(facts: &PodFacts) -> Option<Event> {
 }
 
 /// Says that a gang's replica gives back its nodes.
-pub(super) fn nodes_released(facts: &PodFacts, gathering: &Gathering) -> Event {
-    let Gathering { gang, placed, .. } = gathering;
-    let (name, size) = (facts.pod.name_any(), gang.size);
+pub(super) fn nodes_released(facts: &PodFacts, why: &str) -> Event {
+    let name = facts.pod.name_any();
     Event {
         type_: EventType::Warning,
         reason: "NodesReleased".to_owned(),
-        note: Some(format!(
-            "{name} leaves: only {placed} of the {size} pods of its gang have nodes, and no node has room for the others"
-        )),
+        note: Some(format!("{name} leaves: {why}")),
         action: "Release".to_owned(),
         secondary: None,
     }
