@@ -70,7 +70,11 @@ async fn lives(stand: &mut Stand) -> Result<()> {
 
     let url = stand.url.clone();
     let (begins, begun) = oneshot::channel();
-    let stream = tokio::spawn(async move { answer(&url, LONG, || drop(begins.send(()))).await });
+    let begins = move || {
+        // Where it is not awaited any more, the proof has failed already.
+        let _unheard = begins.send(());
+    };
+    let stream = tokio::spawn(async move { answer(&url, LONG, begins).await });
     begun.await.context("the stream did not begin")?;
     stand.kubectl("delete pdd smollm2 --wait=false")?;
     leaves_in_order(stand).await?;
