@@ -50,6 +50,7 @@ mod status_inputs;
 mod version;
 mod vital_tasks;
 mod watches;
+mod worker_key;
 mod workers;
 mod write;
 pub(crate) mod write_fence;

@@ -69,6 +69,7 @@ fn documents(
         router,
         service,
         names,
+        policy: own_policy,
     } = resources;
     let Shared {
         account: Account { account, binding },
@@ -76,6 +77,10 @@ fn documents(
     } = build_shared(deployment.namespace().as_deref(), config);
     let mut all = vec![yaml(&account)?, yaml(&binding)?];
     for policy in &policies {
+        all.push(yaml(policy)?);
+    }
+    let is_plain = !deployment.spec.authenticates_peers();
+    if let Some(policy) = own_policy.as_ref().filter(|_| is_plain) {
         all.push(yaml(policy)?);
     }
     all.push(yaml(service)?);

@@ -49,6 +49,8 @@ pub const NODE_RANK: &str = "pdserve.io/node-rank";
 pub const NODES: &str = "pdserve.io/nodes";
 /// On workers: name of the leader of its replica, which is its own where it is alone.
 pub const REPLICA: &str = "pdserve.io/replica";
+/// `true` on workers that do not know their peers: a network policy of their deployment's own says who reaches them.
+pub const OWN_POLICY: &str = "pdserve.io/own-policy";
 /// On workers of a gang: its name, which is that of the PodGroup where a scheduler places gangs.
 pub const GANG: &str = "pdserve.io/gang";
 /// On workers of a gang: how many pods it has.
@@ -76,6 +78,8 @@ pub const HEADER_KV_COMPAT: &str = "x-pdserve-kv-compat";
 
 /// Environment variable with the bearer token of the HTTP API, of routers and of agents.
 pub const ENV_API_KEY: &str = "PDSERVE_API_KEY";
+/// Environment variable with the bearer token that routers present to workers.
+pub const ENV_WORKER_API_KEY: &str = "PDSERVE_WORKER_API_KEY";
 /// Environment variable with the bearer token of the admin API. Unset: loopback callers only.
 pub const ENV_ADMIN_TOKEN: &str = "PDSERVE_ADMIN_TOKEN";
 /// Probability in 0..=1 that a poll of a transfer fails on purpose. Source: docs/sglang-protocol.md#fake-transfers.

@@ -1,8 +1,8 @@
 //! Who may ask: the keys that clients present as bearer tokens, and what workers are sent in their
 //! place.
 //!
-//! `--api-key` is SGLang's one key, which the router presents to its workers too. The keys of
-//! `--api-key-file` are the router's alone. A file is a key and a folder holds one in each of its
+//! `--api-key` is SGLang's one key, which the router presents to its workers too, unless they have one of their own
+//! (`--worker-api-key`). The keys of `--api-key-file` are the router's alone. A file is a key and a folder holds one in each of its
 //! files, since that is how a Secret is mounted: each entry is named after who holds the key, and
 //! comes and goes by itself. A file with a line for each key would be one entry that everybody's
 //! keys share.
@@ -25,6 +25,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ApiKeyConfig {
     pub(crate) own: Option<Secret>,
+    /// What workers are sent; `own` where there is none.
+    pub(crate) for_workers: Option<Secret>,
     pub(crate) files: Option<KeyFiles>,
 }
 
@@ -32,7 +34,7 @@ pub(crate) struct ApiKeyConfig {
 pub(crate) struct ApiKeys {
     own: Option<Secret>,
     files: Option<Reloaded<Vec<Secret>>>,
-    /// `own`, as workers are sent it.
+    /// As workers are sent it.
     authorization: Option<HeaderValue>,
 }
 
@@ -49,11 +51,15 @@ impl ApiKeys {
         let files = config.files.clone();
         let own = config.own.clone();
         Ok(Self {
-            authorization: own.as_ref().and_then(|key| {
-                let mut value = HeaderValue::try_from(key.to_bearer()).ok()?;
-                value.set_sensitive(true);
-                Some(value)
-            }),
+            authorization: config
+                .for_workers
+                .as_ref()
+                .or(own.as_ref())
+                .and_then(|key| {
+                    let mut value = HeaderValue::try_from(key.to_bearer()).ok()?;
+                    value.set_sensitive(true);
+                    Some(value)
+                }),
             own,
             files: files
                 .map(|files| Reloaded::open(files, metrics, vitals))
@@ -93,7 +99,7 @@ impl ApiKeys {
     /// Puts the router's own `Authorization` in the place of the client's, whose key
     /// stays here. A router without keys passes the client's on to workers, which may ask for one.
     pub(crate) fn replace(&self, headers: &mut HeaderMap) {
-        if self.is_asked_for() {
+        if self.is_asked_for() || self.authorization.is_some() {
             headers.remove(AUTHORIZATION);
             headers.extend(
                 self.authorization()

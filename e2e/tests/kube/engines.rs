@@ -13,8 +13,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use load::{Load, Pair, STREAMS, stream};
 use pd_e2e::binaries::workspace;
+use pd_e2e::client::Client;
 use pd_e2e::engines::{self, Engine};
 use pd_e2e::fleet::eventually;
+use pd_protocol::ports;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -81,7 +83,10 @@ async fn in_pods(engine: fn() -> Result<Engine>, venv: &str, steps: &[Step]) -> 
     hub.repos.push(format!("{REPO}={}", model.display()));
     hub.folders.push(model);
     let site = Site {
-        settings: vec!["overrides.privileged=true".to_owned()],
+        settings: vec![
+            "overrides.privileged=true".to_owned(),
+            "networkPolicy.workloads=true".to_owned(),
+        ],
         ..Site::default()
     };
     let deployment = deployment(&engine()?, venv)?;
@@ -102,6 +107,7 @@ async fn lives(stand: &mut Stand, hub: &Hub, deployment: &Value, steps: &[Step])
         "{at:.0} s from apply to Ready\n{}",
         stand.kubectl("get pdd,pods -o wide")?
     );
+    refuse_others(stand).await?;
     let url = format!("{}/v1/chat/completions", stand.url);
     let pods: Api<Pod> = Api::default_namespaced(stand.cluster.kube_client().await?);
     let mut known = Vec::new();
@@ -132,6 +138,24 @@ async fn lives(stand: &mut Stand, hub: &Hub, deployment: &Value, steps: &[Step])
     let name = &deployment["metadata"]["name"];
     ensure!(name == "smollm2", "{name}");
     stand.kubectl("delete pdd smollm2 --wait=true --timeout=120s")?;
+    Ok(())
+}
+
+/// Workers answer routers, and no one who does not know their key; the operator, which does, saw their KV move.
+async fn refuse_others(stand: &Stand) -> Result<()> {
+    let ask = json!({"model": "smollm2", "messages": [{"role": "user", "content": "Hello"}]});
+    let ips = "get pods -l pdserve.io/replica -o jsonpath={.items[*].status.podIP}";
+    let ips = stand.kubectl(ips)?;
+    ensure!(ips.split_whitespace().count() == 2, "{ips}");
+    for ip in ips.split_whitespace() {
+        let url = format!("http://{ip}:{}/v1/chat/completions", ports::HTTP);
+        let status = Client::new().post(&url, &ask).await?.status;
+        ensure!(status == 401, "{url} answers anyone: {status}");
+        eprintln!("{url} without the key: {status}");
+    }
+    let guarded = "wait pdd/smollm2 --for=condition=WorkersGuarded --timeout=10s";
+    eprintln!("{}", stand.kubectl(guarded)?);
+    eprintln!("{}", stand.kubectl("get networkpolicies")?);
     Ok(())
 }
 

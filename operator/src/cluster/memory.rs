@@ -8,6 +8,7 @@ use super::peer_keys::PeerKeys;
 use super::probe::Probes;
 use super::router_template::Template;
 use super::version::version_of;
+use super::worker_key::WorkerKey;
 use super::written_statuses::WrittenStatuses;
 use crate::scaler::Scaler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -23,6 +24,8 @@ pub(crate) struct DeploymentMemory {
     pub(crate) token: Option<AdminToken>,
     /// Those of its processes, once they were read.
     pub(crate) peer_keys: Option<PeerKeys>,
+    /// That of its workers, once it was read.
+    pub(crate) worker_key: Option<WorkerKey>,
     /// Of the routers.
     pub(crate) template: Option<Template>,
     /// Of a deployment that scales by load; taken out while that is reconciled.

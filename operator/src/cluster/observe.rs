@@ -185,13 +185,20 @@ async fn observe_leaving(
 impl Clients {
     pub(crate) fn of(writer: &Writer<'_>, token: Option<&AdminToken>) -> Self {
         let memories = &writer.context.memories;
-        let (probes, keys) = memories.update(&writer.uid(), |memory| {
-            (memory.probes.clone(), memory.peer_keys.clone())
+        let (probes, keys, worker_key) = memories.update(&writer.uid(), |memory| {
+            (
+                memory.probes.clone(),
+                memory.peer_keys.clone(),
+                memory.worker_key.clone(),
+            )
         });
         let peers = keys.map_or(Peers::Plain, |keys| keys.peers());
         Self {
             admin: token.map(|token| token.admin.clone()),
-            http: HttpClient::new(String::new(), peers),
+            http: HttpClient::new(
+                worker_key.map_or_else(String::new, |key| key.text().to_owned()),
+                peers,
+            ),
             probes,
         }
     }

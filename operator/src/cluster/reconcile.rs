@@ -23,6 +23,7 @@ use super::scaling::{INTERVAL, put_scaler, take_scaler};
 use super::snapshot::Snapshot;
 use super::status;
 use super::status_inputs::status_inputs;
+use super::worker_key::ensure_worker_key;
 use super::write::{Outcome, write};
 use crate::controller::plan::{Observed, ObservedPod};
 use crate::scaler::Scaler;
@@ -89,7 +90,10 @@ async fn reconcile_deployment(
         Ok(ensured) => ensured,
         Err(error) => return refuse_without_token(&writer, error, now).await,
     };
-    let keyed = ensure_peer_keys(&writer).await;
+    let keyed = match ensure_peer_keys(&writer).await {
+        Ok(()) => ensure_worker_key(&writer).await,
+        failed => failed,
+    };
     let (requeue_after, failure) = run_phases(&writer, &effective, (ensured, keyed), now).await;
     if let Some(error) = failure {
         return Err(ReconcileError::Apply {

@@ -41,18 +41,31 @@ impl Kept {
     }
 }
 
-/// What of the spec, and of the admin token, a template was made for: the revision, since when the
-/// token holds, and how long routers may drain, which no revision has.
-pub(super) fn made_for(template: &PodTemplateSpec) -> (Option<&str>, Option<&str>, Option<i64>) {
+/// What of the spec, and of the Secrets, a template was made for.
+#[derive(PartialEq, Eq)]
+pub(super) struct MadeFor<'a> {
+    revision: Option<&'a str>,
+    /// Since when the admin token holds.
+    token_since: Option<&'a str>,
+    /// How long routers may drain, which no revision has.
+    grace_seconds: Option<i64>,
+    /// Whether routers hold a key of the workers.
+    has_worker_key: bool,
+}
+
+pub(super) fn made_for(template: &PodTemplateSpec) -> MadeFor<'_> {
     let metadata = template.metadata.as_ref();
     let labels = metadata.and_then(|it| it.labels.as_ref());
     let annotations = metadata.and_then(|it| it.annotations.as_ref());
-    let grace = template.spec.as_ref();
-    (
-        labels.and_then(|it| it.get(labels::REVISION).map(String::as_str)),
-        annotations.and_then(|it| it.get(labels::TOKEN_SINCE).map(String::as_str)),
-        grace.and_then(|it| it.termination_grace_period_seconds),
-    )
+    let pod = template.spec.as_ref();
+    let containers = pod.iter().flat_map(|it| &it.containers);
+    let mut env = containers.flat_map(|it| it.env.iter().flatten());
+    MadeFor {
+        revision: labels.and_then(|it| it.get(labels::REVISION).map(String::as_str)),
+        token_since: annotations.and_then(|it| it.get(labels::TOKEN_SINCE).map(String::as_str)),
+        grace_seconds: pod.and_then(|it| it.termination_grace_period_seconds),
+        has_worker_key: env.any(|it| it.name == labels::ENV_WORKER_API_KEY),
+    }
 }
 
 pub(super) fn template_of(deployment: &Deployment) -> Option<&PodTemplateSpec> {

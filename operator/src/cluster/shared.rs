@@ -162,12 +162,8 @@ pub(crate) async fn remove_former(
     account: FormerAccount,
 ) -> Result<(), ApplyError> {
     let Index {
-        accounts,
-        bindings,
-        policies,
-        ..
+        accounts, bindings, ..
     } = &writer.context.index;
-    writer.remove_rest(policies, |_| false).await?;
     if account == FormerAccount::Unused {
         writer.remove_rest(bindings, |_| false).await?;
         writer.remove_rest(accounts, |_| false).await?;

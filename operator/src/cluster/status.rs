@@ -6,7 +6,7 @@ mod inputs;
 pub(crate) use conditions::{
     CANNOT_APPLY, FETCHING_MODEL, INVALID_SPEC, PEER_KEYS_ROTATED, ROTATION_HELD,
 };
-pub(crate) use inputs::{KeyRotation, StatusInputs};
+pub(crate) use inputs::{Guard, KeyRotation, StatusInputs};
 
 use crate::controller::build::component::Component;
 use crate::controller::plan::{Desired, Observed, ObservedPod};

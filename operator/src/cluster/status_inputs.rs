@@ -3,7 +3,7 @@
 use super::error::bounded;
 use super::facts::PodFacts;
 use super::snapshot::Snapshot;
-use super::status::StatusInputs;
+use super::status::{Guard, StatusInputs};
 use super::write::Outcome;
 use crate::controller::build::component::Component;
 use crate::controller::build::{Resources, revision, router, service};
@@ -42,7 +42,22 @@ pub(super) fn status_inputs(
         decisions,
         progressed: snapshot.progressed(),
         rotation: None,
+        guard: guard(snapshot),
     }
+}
+
+/// Workers that know their peers need none.
+fn guard(snapshot: &Snapshot<'_>) -> Option<Guard> {
+    let resources = &snapshot.effective.resources;
+    let pools = [&resources.prefill, &resources.decode];
+    let guard = if resources.policy.is_none() {
+        Guard::Nothing
+    } else if pools.iter().any(|pool| pool.shares_host_network()) {
+        Guard::NothingOnNodes
+    } else {
+        Guard::OwnPolicy
+    };
+    (!snapshot.spec().authenticates_peers()).then_some(guard)
 }
 
 /// What keeps the first pod that does not start, and whether any cluster of this one's size could run it all.

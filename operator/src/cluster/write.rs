@@ -6,6 +6,7 @@ use super::admin::Admin;
 use super::apply::Writer;
 use super::decide::Writes;
 use super::error::ApplyError;
+use super::facts::PodFacts;
 use super::handover::hand_over_replicas;
 use super::history::record_revision;
 use super::routers::with_kept_template;
@@ -19,6 +20,7 @@ use futures::future::join_all;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Resource, ResourceExt};
 use pd_crds::PdPool;
+use pd_protocol::labels;
 
 /// How the writes went.
 #[derive(Debug, Default)]
@@ -57,6 +59,7 @@ pub(crate) async fn write(
     let service = &snapshot.effective.resources.service;
     outcome.note(writer.apply(service, &index.services).await);
     outcome.note(apply_names(writer, snapshot).await);
+    outcome.note(apply_policy(writer, snapshot).await);
     if outcome.note(apply_shared(writer).await) {
         outcome.note(apply_routers(writer, snapshot, writes).await);
     }
@@ -124,6 +127,23 @@ async fn apply_names(writer: &Writer<'_>, snapshot: &Snapshot<'_>) -> Result<(),
     let wanted = wanted.map(|service| service.map(ResourceExt::name_any));
     let is_wanted = |name: &str| wanted.iter().flatten().any(|wanted| wanted == name);
     writer.remove_rest(known, is_wanted).await
+}
+
+/// The policy of workers that do not know their peers, as long as there are any, or are to be.
+async fn apply_policy(writer: &Writer<'_>, snapshot: &Snapshot<'_>) -> Result<(), ApplyError> {
+    let known = &writer.context.index.policies;
+    let has_own = |facts: &PodFacts| facts.pod.labels().contains_key(labels::OWN_POLICY);
+    let is_wanted =
+        !writer.deployment.spec.authenticates_peers() || snapshot.pods.iter().any(has_own);
+    let policy = &snapshot.effective.resources.policy;
+    let policy = policy.as_ref().filter(|_| is_wanted);
+    if let Some(policy) = policy {
+        writer.apply(policy, known).await?;
+    }
+    let name = policy.map(ResourceExt::name_any);
+    writer
+        .remove_rest(known, |other| name.as_deref() == Some(other))
+        .await
 }
 
 /// The routers, which run under the account that the namespace shares.

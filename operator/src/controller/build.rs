@@ -28,11 +28,13 @@ pub(crate) mod router;
 pub(crate) mod service;
 pub(crate) mod shared;
 pub(crate) mod slot;
+pub(crate) mod worker_key;
 
 use super::validate::Valid;
 use config::BuildConfig;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use pd_crds::PoolRole;
 use pd_crds::field::FieldErrors;
 use pool::Pool;
@@ -46,6 +48,8 @@ pub(crate) struct Resources {
     pub(crate) service: Service,
     /// Names for replicas that span nodes to meet by.
     pub(crate) names: Option<Service>,
+    /// Of workers that do not know their peers; none unless network policies are made.
+    pub(crate) policy: Option<NetworkPolicy>,
 }
 
 impl Resources {
@@ -66,6 +70,10 @@ pub(crate) fn build(valid: &Valid, config: &BuildConfig) -> Result<Resources, Fi
         router: router::build_router(deployment, config)?,
         service: service::build_service(deployment),
         names: group::build_names(deployment),
+        policy: config
+            .admins
+            .as_ref()
+            .map(|admins| network::build_own_policy(deployment, admins)),
     })
 }
 

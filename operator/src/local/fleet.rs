@@ -11,6 +11,7 @@ use crate::controller::build::component::Component;
 use crate::controller::build::pod::{PORT_ADMIN, PORT_BOOTSTRAP, PORT_HTTP};
 use crate::controller::build::slot::Slot;
 use crate::http_client::HttpClient;
+use crate::random_text::random_text;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use pd_identity::Peers;
@@ -23,6 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+/// Bytes of the workers' key before they are written in hexadecimal.
+const WORKER_KEY_BYTES: usize = 24;
 
 /// A pod on this machine.
 pub(crate) struct Entry {
@@ -72,6 +76,8 @@ pub(crate) struct FleetConfig {
     pub(crate) admin_token: String,
     /// Name and key of the Secret that holds the token on a cluster.
     pub(crate) admin_secret: (String, String),
+    /// Of the one that holds the workers' key there.
+    pub(crate) worker_secret: (String, String),
     pub(crate) peers: Peers,
     pub(crate) console: Console,
     pub(crate) wake: Arc<Notify>,
@@ -117,6 +123,7 @@ impl Fleet {
             programs,
             admin_token,
             admin_secret,
+            worker_secret,
             peers,
             console,
             wake,
@@ -130,7 +137,10 @@ impl Fleet {
             listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), ports::HTTP),
             subnet: Subnet::of(&namespace, &name),
             programs,
-            secrets: BTreeMap::from([(admin_secret, admin_token)]),
+            secrets: BTreeMap::from([
+                (admin_secret, admin_token),
+                (worker_secret, random_text::<WORKER_KEY_BYTES>()),
+            ]),
             incarnations: BTreeMap::new(),
         }
     }

@@ -123,6 +123,7 @@ impl Runtime {
             programs: config.programs.clone(),
             admin_token: config.admin_token.clone(),
             admin_secret: target.admin_secret(),
+            worker_secret: target.worker_secret(),
             peers: Peers::Tls(identity),
             console: Console::new(),
             wake: Arc::new(Notify::new()),

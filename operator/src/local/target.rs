@@ -7,7 +7,7 @@ use super::model;
 use crate::controller::build::component::Component;
 use crate::controller::build::config::BuildConfig;
 use crate::controller::build::slot::Slot;
-use crate::controller::build::{self, Resources, pod};
+use crate::controller::build::{self, Resources, pod, worker_key};
 use crate::controller::dereference::{self, DereferenceError};
 use crate::controller::plan::{Desired, Observed};
 use crate::controller::validate::{self, Valid};
@@ -16,7 +16,6 @@ use pd_crds::field::FieldErrors;
 use pd_crds::{PdDeployment, PdDeploymentSpec};
 use pd_hub::HubError;
 use pd_protocol::labels;
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -80,7 +79,9 @@ impl Target {
         let environment = LaunchEnvironment {
             address: Ipv4Addr::LOCALHOST.into(),
             programs: programs.to_owned(),
-            secrets: BTreeMap::from([(self.admin_secret(), String::new())]),
+            secrets: [self.admin_secret(), self.worker_secret()]
+                .map(|secret| (secret, String::new()))
+                .into(),
         };
         let slot = Slot {
             ordinal: 0,
@@ -113,6 +114,12 @@ impl Target {
         (name, pod::ADMIN_SECRET_KEY.to_owned())
     }
 
+    /// The same of the Secret with the workers' key.
+    pub(crate) fn worker_secret(&self) -> (String, String) {
+        let name = worker_key::worker_secret(self.valid.deployment());
+        (name, worker_key::WORKER_SECRET_KEY.to_owned())
+    }
+
     /// What is wanted of each component. Routers cannot surge: two would need one address.
     pub(crate) fn desired(&self) -> Vec<Desired> {
         let Resources {
@@ -121,6 +128,7 @@ impl Target {
             router,
             service: _,
             names: _,
+            policy: _,
         } = &self.resources;
         let rollout = &self.spec().rollout;
         let router_spec = router.spec.as_ref();

@@ -18,6 +18,7 @@ fn mk_folder(files: &[(&str, &str)]) -> TempDir {
 fn mk_keys(own: Option<&str>, path: Option<&Path>) -> ApiKeys {
     let config = ApiKeyConfig {
         own: own.map(|key| Secret::from(key.to_owned())),
+        for_workers: None,
         files: path.map(|path| KeyFiles(path.to_owned())),
     };
     ApiKeys::open(&config, &Arc::default(), &Vitals::default()).expect("usable keys")
@@ -76,6 +77,22 @@ async fn workers_are_sent_the_routers_own_key_and_never_a_clients() {
     assert_eq!(sent(None, None).unwrap(), "Bearer ka", "workers may ask");
 }
 
+#[tokio::test]
+async fn a_key_of_the_workers_opens_nothing_here_and_is_what_they_are_sent() {
+    for own in [None, Some("k1")] {
+        let config = ApiKeyConfig {
+            own: own.map(|key| Secret::from(key.to_owned())),
+            for_workers: Some(Secret::from("kw".to_owned())),
+            files: None,
+        };
+        let keys = ApiKeys::open(&config, &Arc::default(), &Vitals::default()).expect("usable");
+        assert_eq!(keys.check(&mk_headers("kw")).is_ok(), own.is_none());
+        let mut headers = mk_headers("k1");
+        keys.replace(&mut headers);
+        assert_eq!(headers[AUTHORIZATION], "Bearer kw");
+    }
+}
+
 #[test]
 fn what_cannot_be_a_key_is_refused_by_file_and_not_printed() {
     let folder = mk_folder(&[("team-a", "ka"), ("team-b", "hush hush\n")]);
@@ -109,6 +126,7 @@ fn a_path_without_keys_is_refused_with_what_to_do() {
 fn keys_are_never_shown() {
     let config = ApiKeyConfig {
         own: Some(Secret::from("hush".to_owned())),
+        for_workers: Some(Secret::from("hush too".to_owned())),
         files: None,
     };
     assert!(!format!("{config:?}").contains("hush"));

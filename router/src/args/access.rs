@@ -16,6 +16,10 @@ pub(crate) struct AccessArgs {
     /// environment: a command line is shown to everyone on the machine.
     #[arg(long, env = labels::ENV_API_KEY, hide_env_values = true, value_name = "KEY")]
     pub(crate) api_key: Option<Secret>,
+    /// Key that the router presents to its workers in the place of `--api-key` and of what clients present: that of
+    /// SGLang's or vLLM's `--api-key`, for one. Give it in the environment, too.
+    #[arg(long, env = labels::ENV_WORKER_API_KEY, hide_env_values = true, value_name = "KEY")]
+    pub(crate) worker_api_key: Option<Secret>,
     /// More keys that clients may present: a file that is a key, or a folder of such files, as a
     /// Secret is mounted. They are read again when they change; workers never see them.
     #[arg(long, value_name = "PATH")]
@@ -51,6 +55,11 @@ pub enum AccessArgsError {
     )]
     ApiKey(#[source] SecretError),
     #[error(
+        "the value of --worker-api-key, or of {env}, is no key: {0}; leave it out if workers ask for none, or give one",
+        env = labels::ENV_WORKER_API_KEY
+    )]
+    WorkerApiKey(#[source] SecretError),
+    #[error(
         "the value of {env} is no token: {0}; leave it out to serve this machine only, or give one",
         env = labels::ENV_ADMIN_TOKEN
     )]
@@ -82,14 +91,18 @@ impl AccessArgs {
     }
 
     /// # Errors
-    /// Why no client could present `--api-key`. Found here and not where flags are parsed, because
-    /// clap shows what it refuses.
+    /// Why no one could present `--api-key`, or `--worker-api-key`. Found here and not where flags are parsed,
+    /// because clap shows what it refuses.
     pub(crate) fn into_api_keys(self) -> Result<ApiKeyConfig, AccessArgsError> {
         if let Some(key) = &self.api_key {
             key.check().map_err(AccessArgsError::ApiKey)?;
         }
+        if let Some(key) = &self.worker_api_key {
+            key.check().map_err(AccessArgsError::WorkerApiKey)?;
+        }
         Ok(ApiKeyConfig {
             own: self.api_key,
+            for_workers: self.worker_api_key,
             files: self.api_key_file.map(KeyFiles),
         })
     }

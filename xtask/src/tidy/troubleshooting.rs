@@ -27,6 +27,7 @@ const NOT_REASONS: &[&str] = &[
     "SpecValid",
     "Stalled",
     "True",
+    "WorkersGuarded",
     "Replace",
     "WorkerReplaced",
 ];

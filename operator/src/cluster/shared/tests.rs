@@ -11,6 +11,7 @@ use crate::controller::build::shared::ROUTERS;
 use http::Method;
 use kube::runtime::{reflector, watcher};
 use pd_crds::pod::Pod;
+use pd_crds::security::PeerTrust;
 use pd_protocol::labels;
 use serde_json::{Value, json};
 
@@ -228,6 +229,32 @@ fn a_former_account_stays_as_long_as_routers_run_under_it_or_are_to() {
     assert_eq!(of(own, &[]), FormerAccount::Kept);
     assert_eq!(of(ROUTERS, &[own, ROUTERS]), FormerAccount::Leaves);
     assert_eq!(of(ROUTERS, &[ROUTERS]), FormerAccount::Unused);
+}
+
+#[tokio::test]
+async fn a_policy_of_ones_own_stays_as_long_as_a_worker_needs_it() {
+    let api = FakeApi::default();
+    let context = Arc::new(api.context(with_policies()));
+    let mut deployment = mk_deployment("a", "ns");
+    deployment.spec.security.peers = PeerTrust::Plain;
+    let own = || {
+        let named = api.stored(|it| it["metadata"]["name"] == "a-workers");
+        named
+            .iter()
+            .filter(|path| path.contains("policies"))
+            .count()
+    };
+    reconciled(&api, &context, &deployment).await;
+    assert_eq!(own(), 1);
+    let key = ObjectRef::from_obj(&deployment);
+    let stored = "/apis/networking.k8s.io/v1/namespaces/ns/networkpolicies/a-workers";
+    let stored: NetworkPolicy = serde_json::from_value(api.find(stored)).expect("a policy");
+    context.index.policies.put_metadata(&key, &stored.metadata);
+    api.report_pods(&context, &deployment);
+    deployment.spec.security.peers = PeerTrust::Authenticated;
+    deployment.metadata.generation = Some(2);
+    reconciled(&api, &context, &deployment).await;
+    assert_eq!(own(), 1, "its workers still know no peers");
 }
 
 /// A namespace as an earlier operator left it: an account and policies for each deployment.

@@ -1,6 +1,6 @@
 //! The conditions of a deployment: what each claims, and since when.
 
-use super::inputs::{KeyRotation, StatusInputs};
+use super::inputs::{Guard, KeyRotation, StatusInputs};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -107,6 +107,7 @@ fn claims(
     ];
     claims.extend(inputs.model.as_ref().map(model_claim));
     claims.extend(inputs.rotation.as_ref().map(rotation_claim));
+    claims.extend(inputs.guard.map(guard_claim));
     claims
 }
 
@@ -150,6 +151,31 @@ fn rotation_claim(rotation: &KeyRotation) -> Claim {
         holds,
         reason,
         message: message.clone(),
+    }
+}
+
+/// Whether ports on which workers admit everybody are closed to others.
+fn guard_claim(guard: Guard) -> Claim {
+    let (reason, message) = match guard {
+        Guard::OwnPolicy => (
+            "OwnPolicy",
+            "a network policy keeps all but this deployment's pods from its workers' bootstrap server and KV, where the              network enforces policies",
+        ),
+        Guard::Nothing => (
+            "OpenPorts",
+            "the workers' bootstrap server and KV admit everybody who reaches them; set the chart's networkPolicy.workloads",
+        ),
+        Guard::NothingOnNodes => (
+            "OpenPorts",
+            "the workers' bootstrap server and KV admit everybody who reaches their nodes: no network policy sees pods on \
+             the host's network",
+        ),
+    };
+    Claim {
+        name: "WorkersGuarded",
+        holds: guard == Guard::OwnPolicy,
+        reason,
+        message: message.to_owned(),
     }
 }
 

@@ -35,6 +35,19 @@ pub(crate) struct StatusInputs {
     pub(crate) progressed: Option<Timestamp>,
     /// How far the replacement of its peer keys is, where one was asked for.
     pub(crate) rotation: Option<KeyRotation>,
+    /// What guards the ports of workers that do not know their peers.
+    pub(crate) guard: Option<Guard>,
+}
+
+/// Who is kept from ports on which workers admit everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guard {
+    /// All but the deployment's own pods, by a network policy.
+    OwnPolicy,
+    /// None: no policies are made.
+    Nothing,
+    /// None: a policy does not see pods that share their node's network.
+    NothingOnNodes,
 }
 
 /// How far the peer keys' replacement is.

@@ -64,6 +64,7 @@ fn mk_inputs(routers: i32) -> StatusInputs {
         unpaired: None,
         progressed: None,
         rotation: None,
+        guard: None,
     }
 }
 

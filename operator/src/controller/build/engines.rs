@@ -9,13 +9,14 @@ use super::args::Args;
 use super::component::Component;
 use super::config::BuildConfig;
 use super::pod;
+use super::worker_key::{self, TakesKey};
 use k8s_openapi::api::core::v1::{
     Container, EmptyDirVolumeSource, EnvVar, PodSecurityContext, Probe, SecurityContext, Volume,
     VolumeMount,
 };
 use pd_crds::engine::EngineKind;
 use pd_crds::pool::PoolSpec;
-use pd_crds::{PdDeploymentSpec, PoolRole};
+use pd_crds::{PdDeployment, PdDeploymentSpec, PoolRole};
 use pd_protocol::ports;
 
 /// SGLang's, which pd-agent has, too.
@@ -48,6 +49,8 @@ pub(super) struct Engine {
     pub(super) is_confined: bool,
     /// Whether its ranks meet in shared memory also where they have no GPUs.
     pub(super) shares_memory: bool,
+    /// How it is given the key that its HTTP API asks for.
+    pub(super) takes_key: TakesKey,
     /// Whether it has an admin API, through which it drains.
     pub(super) has_admin_api: bool,
     /// Whether its workers say what their KV means, so that only those that agree are paired.
@@ -122,7 +125,11 @@ impl Engine {
         given.to_vec()
     }
 
-    pub(super) fn env(&self, config: &BuildConfig) -> impl Iterator<Item = EnvVar> {
+    pub(super) fn env(
+        &self,
+        deployment: &PdDeployment,
+        config: &BuildConfig,
+    ) -> impl Iterator<Item = EnvVar> {
         let home = self.has_scratch(config).then_some(&("HOME", SCRATCH));
         let env = home.into_iter().chain(self.env);
         let env = env.map(|(name, value)| pod::value_env(name, value));
@@ -133,6 +140,7 @@ impl Engine {
             }
         };
         env.chain(meeting)
+            .chain(worker_key::engine_env(self, deployment))
     }
 
     /// Whether decode asks a worker of this role for its peers.

@@ -1,12 +1,13 @@
 //! Network policies: who may open connections to the pods of a namespace's deployments.
 //!
-//! They reach each other's workers on every port, because a KV transfer takes ports as it needs them, and
-//! a policy cannot ask whether two pods are of one deployment without being one per deployment.
-//! Clients reach the routers from anywhere: who may ask is the API keys' to say. Workers of plain peers ask for no
-//! key, so only their namespace's deployments and the operator reach any, and the namespaces that
-//! scrape. The admin port is the operator's. Where no network plugin enforces policies they do nothing.
+//! Workers reach each other on every port, because a KV transfer takes ports as it needs them. Those that know their
+//! peers are reached by all deployments of the namespace: a policy cannot ask whether two pods are of one deployment
+//! without being one per deployment. Those of plain peers admit everybody to their bootstrap server and KV, so their
+//! deployment has a policy of its own, and only its own pods reach them. Clients reach the routers from anywhere: who may ask
+//! is the API keys' to say. The operator reaches all, and the namespaces that scrape, the workers' metrics. Where no
+//! network plugin enforces policies they do nothing.
 
-use super::component::Component;
+use super::component::{Component, owned};
 use super::pod::{PORT_ADMIN, PORT_HTTP, PORT_HTTPS, PORT_METRICS};
 use k8s_openapi::api::networking::v1::{
     IPBlock, NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort,
@@ -16,10 +17,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     LabelSelector, LabelSelectorRequirement, ObjectMeta,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use pd_crds::PdDeployment;
 use pd_protocol::labels;
 
 /// Where clients of a router and Prometheus go; it has those of its kind.
 const CLIENT_PORTS: [&str; 3] = [PORT_HTTP, PORT_HTTPS, PORT_METRICS];
+
+const WORKERS: [Component; 2] = [Component::Prefill, Component::Decode];
 
 /// What peers other than the deployments' own pods may reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,10 +43,35 @@ pub(super) fn build_router_policy(metadata: ObjectMeta, admins: &Admins) -> Netw
         Some(from_anyone(&CLIENT_PORTS)),
         from(admins.peers(), &[PORT_ADMIN]),
     ];
-    build_policy(metadata, &[Component::Router], rules)
+    build_policy(metadata, of_roles(&[Component::Router]), rules)
 }
 
-/// The policy of all workers of a namespace.
+/// The policy of a deployment's workers that do not know their peers.
+pub(super) fn build_own_policy(deployment: &PdDeployment, admins: &Admins) -> NetworkPolicy {
+    let of_this = |components: &[Component]| LabelSelector {
+        match_labels: Some([(labels::DEPLOYMENT.to_owned(), deployment.name_any())].into()),
+        ..of_roles(components)
+    };
+    let pods = |components: &[Component]| {
+        vec![NetworkPolicyPeer {
+            pod_selector: Some(of_this(components)),
+            ..NetworkPolicyPeer::default()
+        }]
+    };
+    let rules = [
+        from(pods(&WORKERS), &[]),
+        from(pods(&[Component::Router]), &[PORT_HTTP]),
+        from(admins.peers(), &[PORT_ADMIN, PORT_HTTP]),
+        from(admins.scrapers(), &[PORT_HTTP]),
+    ];
+    let mut workers = of_this(&WORKERS);
+    let labelled = workers.match_labels.get_or_insert_default();
+    labelled.insert(labels::OWN_POLICY.to_owned(), "true".to_owned());
+    let name = format!("{}-workers", deployment.name_any());
+    build_policy(owned(deployment, "workers", name), workers, rules)
+}
+
+/// The policy of the workers of a namespace that have none of their own.
 pub(super) fn build_worker_policy(metadata: ObjectMeta, admins: &Admins) -> NetworkPolicy {
     let peers = NetworkPolicyPeer {
         pod_selector: Some(of_roles(&Component::ALL)),
@@ -52,18 +82,25 @@ pub(super) fn build_worker_policy(metadata: ObjectMeta, admins: &Admins) -> Netw
         from(admins.peers(), &[PORT_ADMIN, PORT_HTTP]),
         from(admins.scrapers(), &[PORT_HTTP]),
     ];
-    build_policy(metadata, &[Component::Prefill, Component::Decode], rules)
+    let mut workers = of_roles(&WORKERS);
+    let expressions = workers.match_expressions.get_or_insert_default();
+    expressions.push(LabelSelectorRequirement {
+        key: labels::OWN_POLICY.to_owned(),
+        operator: "DoesNotExist".to_owned(),
+        values: None,
+    });
+    build_policy(metadata, workers, rules)
 }
 
 fn build_policy(
     metadata: ObjectMeta,
-    components: &[Component],
+    pods: LabelSelector,
     rules: impl IntoIterator<Item = Option<NetworkPolicyIngressRule>>,
 ) -> NetworkPolicy {
     NetworkPolicy {
         metadata,
         spec: Some(NetworkPolicySpec {
-            pod_selector: Some(of_roles(components)),
+            pod_selector: Some(pods),
             policy_types: Some(vec!["Ingress".to_owned()]),
             ingress: Some(rules.into_iter().flatten().collect()),
             egress: None,

@@ -59,6 +59,10 @@ pub(crate) fn build_pool(
     let annotations = pod.metadata.annotations.get_or_insert_default();
     let scheme = peers::scheme(&deployment.spec).to_owned();
     annotations.insert(labels::SCHEME.to_owned(), scheme);
+    if !deployment.spec.authenticates_peers() {
+        let own = (labels::OWN_POLICY.to_owned(), "true".to_owned());
+        pod.metadata.labels.get_or_insert_default().extend([own]);
+    }
     let engine = engines::of(deployment.spec.engine.kind);
     if engine.has_bootstrap(role) {
         annotations.insert(
@@ -125,7 +129,7 @@ fn build_container(
         env.push(pod::admin_token_env(deployment));
     }
     env.extend(pod::place_env());
-    env.extend(engine.env(config));
+    env.extend(engine.env(deployment, config));
     if deployment.spec.model.source.hugging_face.is_some() {
         // All that it needs is there, and what is not there is not looked for elsewhere.
         env.push(pod::value_env("HF_HUB_OFFLINE", "1"));

@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::PoolRole;
 use pd_crds::document::parse;
+use pd_crds::security::PeerTrust;
 use pd_protocol::labels;
 use pd_protocol::ports::WorkerPorts;
 
@@ -219,6 +220,26 @@ fn policies_let_the_namespaces_deployments_in_and_the_operator_to_its_port() {
     let [routers, workers] = policies(&admins);
     insta::assert_yaml_snapshot!("router-policy", routers);
     insta::assert_yaml_snapshot!("worker-policy", workers);
+}
+
+#[test]
+fn workers_of_plain_peers_are_reached_by_their_own_deployments_pods_alone() {
+    let config = BuildConfig {
+        admins: Some(network::Admins {
+            operator_namespace: Some("pdserve-system".to_owned()),
+            blocks: Vec::new(),
+            metrics_namespaces: vec!["monitoring".to_owned()],
+        }),
+        ..mk_config()
+    };
+    let valid = mk_local(|deployment| deployment.spec.security.peers = PeerTrust::Plain);
+    let built = build(&valid, &config).unwrap();
+    let pod = built.prefill.pod(SLOT, WorkerPorts::WELL_KNOWN);
+    assert_eq!(pod.labels()[labels::OWN_POLICY], "true");
+    insta::assert_yaml_snapshot!("own-policy", built.policy.expect("policies are made"));
+    let pod = build(&mk_local(|_| ()), &config).unwrap().prefill;
+    let pod = pod.pod(SLOT, WorkerPorts::WELL_KNOWN);
+    assert!(!pod.labels().contains_key(labels::OWN_POLICY));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! pd-agent.
 
-use super::{Asks, Check, Engine, Meeting, Probes, SGLANG_NAMES, Worker};
+use super::{Asks, Check, Engine, Meeting, Probes, SGLANG_NAMES, TakesKey, Worker};
 use crate::controller::build::args::Args;
 use crate::controller::build::{devices, neighbours, peers};
 use pd_protocol::ports;
@@ -22,6 +22,7 @@ pub(super) const ENGINE: Engine = Engine {
     meeting: Meeting::Bootstrap,
     is_confined: true,
     shares_memory: false,
+    takes_key: TakesKey::No,
     has_admin_api: true,
     names_kv_compat: true,
 };

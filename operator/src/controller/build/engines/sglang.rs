@@ -1,11 +1,14 @@
 //! SGLang's server. Source: SGLang 0.5.23, `srt/server_args.py` and `srt/entrypoints/http_server.py`.
 
-use super::{Asks, Check, Engine, Meeting, Probes, SGLANG_NAMES, Worker};
+use super::{Asks, Check, Engine, Meeting, Probes, SGLANG_NAMES, TakesKey, Worker};
 use crate::controller::build::args::Args;
+use crate::controller::build::worker_key;
 use pd_crds::kv::KvTransport;
 
 /// Without it there is no `/metrics`.
 const METRICS: &str = "enable-metrics";
+/// Asked for by everything but its health and metrics.
+const KEY: &str = "api-key";
 
 pub(super) const ENGINE: Engine = Engine {
     command: &["python3", "-m", "sglang.launch_server"],
@@ -31,6 +34,7 @@ pub(super) const ENGINE: Engine = Engine {
     // Its published images run as root, and write next to their files.
     is_confined: false,
     shares_memory: true,
+    takes_key: TakesKey::Flag(KEY),
     has_admin_api: false,
     names_kv_compat: false,
 };
@@ -50,6 +54,7 @@ fn add_flags(args: &mut Args, worker: &Worker<'_>) {
     if transport != KvTransport::Auto {
         args.flag("disaggregation-transfer-backend", transport.flag());
     }
+    args.flag(KEY, worker_key::flag_value());
     if !worker.has_arg(METRICS) {
         args.switch(METRICS);
     }

@@ -1,7 +1,7 @@
 //! vLLM's OpenAI server, with KV over NIXL. Source: vLLM 0.32, `entrypoints/launchers/cli_args.py`, `envs.py` and
 //! `distributed/kv_transfer/kv_connector/v1/nixl`.
 
-use super::{Asks, Check, Engine, FlagNames, Meeting, Probes, Worker};
+use super::{Asks, Check, Engine, FlagNames, Meeting, Probes, TakesKey, Worker};
 use crate::controller::build::args::Args;
 use crate::controller::build::pod::POD_IP_ARG;
 use pd_crds::PoolRole;
@@ -33,6 +33,8 @@ pub(super) const ENGINE: Engine = Engine {
     // Its published images run as root, and write next to their files.
     is_confined: false,
     shares_memory: true,
+    // Asked for by what is under `/v1`. As a flag it would stand in its log.
+    takes_key: TakesKey::Variable("VLLM_API_KEY"),
     has_admin_api: false,
     names_kv_compat: false,
 };
