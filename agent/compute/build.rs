@@ -6,7 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const KERNELS: &str = "src/cuda/kernels";
-const FILES: [&str; 5] = ["attention", "elementwise", "linear", "qkv", "sample"];
+const FILES: [&str; 7] = [
+    "attention",
+    "elementwise",
+    "hopper",
+    "linear",
+    "qkv",
+    "sample",
+    "sample_partials",
+];
 /// Bytes that a kernel may spill; register tiles that do not fit cost more than they bring.
 const SPILL_BYTES_MAX: u32 = 0;
 

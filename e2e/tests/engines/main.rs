@@ -4,7 +4,9 @@
 mod arguments;
 mod hub;
 mod scaling;
+mod starts;
 mod suite;
+mod workers;
 
 use pd_e2e::engines::Engine;
 
@@ -31,6 +33,16 @@ fn arguments_of_sglang() -> anyhow::Result<()> {
 #[test]
 fn arguments_of_vllm() -> anyhow::Result<()> {
     arguments::run(&Engine::vllm()?)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn starts_of_sglang() -> anyhow::Result<()> {
+    starts::run(&Engine::sglang()?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn starts_of_vllm() -> anyhow::Result<()> {
+    starts::run(&Engine::vllm()?).await
 }
 
 #[tokio::test]

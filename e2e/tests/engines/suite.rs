@@ -1,6 +1,7 @@
 //! What holds for every engine: the answers of one process come from a pair, and if a worker is killed or freezes, every
 //! request ends.
 
+use crate::workers;
 use anyhow::{Context, Result, bail, ensure};
 use pd_e2e::address;
 use pd_e2e::client::Client;
@@ -85,7 +86,7 @@ async fn prove(engine: &Engine, local: &Local, alone: &[String]) -> Result<()> {
         alone.len()
     );
 
-    eprintln!("{name}: {}", refuse_others(local).await?);
+    eprintln!("{name}: {}", workers::refuse_others(local).await?);
 
     let mut request = ask(QUESTIONS[0], SHORT);
     (request["logprobs"], request["top_logprobs"]) = (json!(true), json!(2));
@@ -111,6 +112,8 @@ async fn prove(engine: &Engine, local: &Local, alone: &[String]) -> Result<()> {
     let moved = kv_of_one_request(engine, local, &chat).await?;
     eprintln!("{name}: {moved}");
 
+    eprintln!("{name}: {}", workers::shows(engine, local).await?);
+
     leave(local, &chat).await?;
     eprintln!("{name}: of a client that left nothing stays in flight");
 
@@ -120,29 +123,6 @@ async fn prove(engine: &Engine, local: &Local, alone: &[String]) -> Result<()> {
     }
     freeze_decode(engine, local, &chat).await?;
     serves_again(&client, &chat, &alone[0], engine.starts_within).await
-}
-
-/// Workers answer routers, and no one who does not know their key.
-async fn refuse_others(local: &Local) -> Result<String> {
-    let mut said = Vec::new();
-    for pod in local.pods().await? {
-        if pod["component"] == "router" {
-            continue;
-        }
-        let url = pod["url"].as_str().context("a URL")?;
-        let url = format!("{url}/v1/chat/completions");
-        let answer = Client::new().post(&url, &ask(QUESTIONS[0], SHORT)).await;
-        said.push(match answer {
-            // Workers of ours are not spoken with at all.
-            Err(_) => "no connection".to_owned(),
-            Ok(answer) if answer.status == 401 => "401".to_owned(),
-            Ok(answer) => bail!("{url} answers anyone: {}", answer.status),
-        });
-    }
-    Ok(format!(
-        "a client without a key gets of workers: {}",
-        said.join(", ")
-    ))
 }
 
 /// KV of one token of SmolLM2: 30 layers of keys and values, 3 heads of 64 numbers.

@@ -155,8 +155,6 @@ const LONGER: &[(&str, usize)] = &[
     ("agent/compute/examples/step.rs", 430),
     ("agent/compute/proof/src/emulation.rs", 621),
     ("agent/compute/proof/src/speed.rs", 470),
-    ("agent/compute/proof/src/suite.rs", 564),
-    ("agent/compute/proof/tests/emulated.rs", 404),
     ("agent/compute/src/cuda/gpu.rs", 574),
     ("agent/kv-transfer/examples/soak/worker.rs", 534),
     (

@@ -26,13 +26,28 @@ struct Copy {
   bool wanted;
 };
 
+// A warpgroup's product, of which each lane has its share.
+struct Product {
+  float* d;
+  int len;
+  uint32_t a[4];
+  const uint16_t* matrix;
+  bool transposed;
+  uint32_t plane_bytes;
+  bool adds;
+};
+
 struct Fibre {
   State state;
   Index index;
-  // Which half of the exchange the next collective uses.
+  bool has_waited;
+  // Which half of the exchange the next collective uses, and which of the counts.
   uint32_t turn;
+  uint32_t count_turn;
   std::vector<std::vector<Copy>> groups;
   std::vector<Copy> open_group;
+  std::vector<std::vector<Product>> product_groups;
+  std::vector<Product> open_products;
 #if defined(__x86_64__)
   void* stack_pointer;
 #else
@@ -55,6 +70,8 @@ struct Machine {
   Index block{}, block_dim{}, grid{};
   void* shared = nullptr;
   uint64_t exchange[2][THREADS_MAX][3];
+  // Of this count of the block, the one before and the next.
+  uint32_t counts[3];
 };
 
 thread_local Machine machine;
@@ -156,21 +173,30 @@ void run_block(uint32_t threads, bool descending, char* error, size_t error_len)
     Fibre& fibre = machine.fibres[i];
     fibre.state = State::Ready;
     fibre.index = Index{i, 0, 0};
+    fibre.has_waited = false;
     fibre.turn = 0;
+    fibre.count_turn = 0;
     fibre.groups.clear();
     fibre.open_group.clear();
+    fibre.product_groups.clear();
+    fibre.open_products.clear();
     prepare(fibre, machine.stacks + size_t(i) * STACK_BYTES);
   }
+  machine.counts[0] = 0;
   uint32_t warps = (threads + WARP - 1) / WARP;
   for (;;) {
     // Each warp goes as far as it can before the next one starts: none may rely on the others' pace.
     for (uint32_t i = 0; i < warps; ++i) run_warp(descending ? warps - 1 - i : i, threads, descending);
-    uint32_t done = 0, at_barrier = 0;
+    uint32_t done = 0, at_barrier = 0, unwaited = 0;
     for (uint32_t i = 0; i < threads; ++i) {
       done += machine.fibres[i].state == State::Done;
       at_barrier += machine.fibres[i].state == State::AtBlockBarrier;
+      unwaited += !machine.fibres[i].has_waited;
     }
-    if (done == threads) return;
+    if (done == threads) {
+      if (unwaited > 0) snprintf(error, error_len, "%u threads end before the kernels before theirs", unwaited);
+      return;
+    }
     if (at_barrier > 0 && at_barrier + done == threads) {
       for (uint32_t i = 0; i < threads; ++i) {
         if (machine.fibres[i].state == State::AtBlockBarrier) machine.fibres[i].state = State::Ready;
@@ -206,6 +232,33 @@ void check_aligned(const void* place) {
   abort();
 }
 
+// Element (row, column) of a matrix that a product reads, in Hopper's 128-byte swizzle: rows of 64 elements, groups of 64
+// columns a plane apart; the address bits of the row's number are added, without carry, to those of the word.
+float swizzled_at(const uint16_t* start, uint32_t plane_bytes, uint32_t row, uint32_t column) {
+  uint64_t at = reinterpret_cast<uint64_t>(start) + column / 64 * uint64_t(plane_bytes) + row * 128 + column % 64 * 2;
+  at ^= (at >> 7 & 7) << 4;
+  return bf16_at(*reinterpret_cast<const uint16_t*>(at), 0, 0);
+}
+
+// Products are exact, sums rounded once, which is what the hardware does within a bit or two.
+void multiply(const Product& product) {
+  auto places = exchange_of_warp();
+  uint32_t me = lane();
+  places[me][0] = uint64_t(product.a[1]) << 32 | product.a[0];
+  places[me][1] = uint64_t(product.a[3]) << 32 | product.a[2];
+  sync_warp();
+  for (int i = 0; i < product.len; ++i) {
+    uint32_t row = me / 4, upper = i % 4 / 2, column = i / 4 * 8 + me % 4 * 2 + i % 2;
+    double sum = product.adds ? product.d[i] : 0.0;
+    for (uint32_t k = 0; k < 16; ++k) {
+      double x = bf16_at(places[row * 4 + k % 8 / 2][k / 8], upper, k % 2);
+      sum += x * (product.transposed ? swizzled_at(product.matrix, product.plane_bytes, k, column)
+                                     : swizzled_at(product.matrix, product.plane_bytes, column, k));
+    }
+    product.d[i] = float(sum);
+  }
+}
+
 }  // namespace
 
 Registration::Registration(const char* name, size_t args_bytes, uint32_t threads, void (*run)(const void*))
@@ -222,6 +275,18 @@ void* shared_memory() { return machine.shared; }
 void sync_block() {
   machine.running->state = State::AtBlockBarrier;
   to_scheduler();
+}
+uint32_t count_block(bool says) {
+  uint32_t turn = machine.running->count_turn++;
+  machine.counts[turn % 3] += says;
+  machine.counts[(turn + 1) % 3] = 0;
+  sync_block();
+  return machine.counts[turn % 3];
+}
+void await_kernels_before() { machine.running->has_waited = true; }
+void check_readable(const void* from, size_t bytes) {
+  check_aligned(from);
+  for (size_t i = 0; i < bytes; ++i) (void)static_cast<const volatile uint8_t*>(from)[i];
 }
 void sync_warp() {
   machine.running->state = State::AtWarpBarrier;
@@ -272,6 +337,25 @@ void load_matrices_transposed(uint32_t (&r)[4], const uint16_t* row) {
     auto at = [&](uint32_t i) { return reinterpret_cast<const uint16_t*>(places[8 * m + i][0])[me / 4]; };
     uint32_t first = me % 4 * 2;
     r[m] = uint32_t(at(first)) | uint32_t(at(first + 1)) << 16;
+  }
+}
+
+// It is made when it is waited for, of what the matrix then holds.
+void multiply_warpgroup(float* d, int len, const uint32_t (&a)[4], const uint16_t* matrix, bool transposed,
+                        uint32_t plane_bytes, bool adds) {
+  Product product{d, len, {a[0], a[1], a[2], a[3]}, matrix, transposed, plane_bytes, adds};
+  machine.running->open_products.push_back(product);
+}
+void commit_products() {
+  Fibre& fibre = *machine.running;
+  fibre.product_groups.push_back(std::move(fibre.open_products));
+  fibre.open_products.clear();
+}
+void wait_products(int pending) {
+  auto& groups = machine.running->product_groups;
+  while (groups.size() > size_t(pending)) {
+    for (const Product& product : groups.front()) multiply(product);
+    groups.erase(groups.begin());
   }
 }
 
@@ -346,7 +430,9 @@ extern "C" void pd_emulation_launch(const void* kernel, const uint32_t* grid, ui
   munmap(shared, shared_pages + page);
 }
 
-#include "args.cuh"
+#include "attention.cuh"
+#include "sample.cuh"
+#include "warpgroup.cuh"
 
 // Each file's own names stay its own.
 namespace attention {
@@ -354,6 +440,9 @@ namespace attention {
 }
 namespace elementwise {
 #include "elementwise.cu"
+}
+namespace hopper {
+#include "hopper.cu"
 }
 namespace linear {
 #include "linear.cu"
@@ -363,6 +452,9 @@ namespace qkv {
 }
 namespace sample {
 #include "sample.cu"
+}
+namespace sample_partials {
+#include "sample_partials.cu"
 }
 
 namespace {
@@ -374,15 +466,22 @@ struct Constant {
 };
 constexpr Constant CONSTANTS[] = {
     {"LINEAR_SEGMENTS", linear::SEGMENTS},
-    {"LINEAR_M_TILE", linear::M_TILE},
-    {"LINEAR_N_TILE", linear::N_TILE},
+    {"LINEAR_SUMS_STRIDE", linear::SUMS_STRIDE},
     {"LINEAR_TILE", linear::TILE},
     {"LINEAR_STAGES", linear::STAGES},
     {"LINEAR_K_STEP", linear::K_STEP},
     {"LINEAR_ROWS_F32", linear::ROWS_F32},
+    {"QKV_HEAD_DIM_MAX", qkv::HEAD_DIM_MAX},
     {"ATTENTION_TOKEN_WARPS", attention::TOKEN_WARPS},
     {"ATTENTION_TILE_QUERIES", attention::TILE_QUERIES},
-    {"ATTENTION_BLOCK", attention::BLOCK},
+    {"ATTENTION_BLOCK", pd::BLOCK},
+    {"HOPPER_QUERIES", hopper::QUERIES},
+    {"HOPPER_STAGES", hopper::STAGES},
+    {"HOPPER_SWIZZLE_ALIGN", pd::SWIZZLE_ALIGN},
+    {"SAMPLE_SPLIT", pd::sampling::SPLIT},
+    {"SAMPLE_LISTED", pd::sampling::LISTED},
+    {"SAMPLE_PARTIAL", sizeof(pd::SamplePartial)},
+    {"SAMPLE_PARTIALS_SHARED", sizeof(sample_partials::Shared)},
     {"SAMPLE_SHARED", sizeof(sample::Shared)},
 };
 

@@ -68,7 +68,12 @@ pub fn compare(actual: &[f32], expected: &[f32], bound: f32) -> Result<f32, Stri
     }
     let mut largest = 0.0f32;
     for (i, (a, e)) in actual.iter().zip(expected).enumerate() {
-        let off = (a - e).abs() / e.abs().max(1.0);
+        // Infinities too are equal.
+        let off = if a.total_cmp(e).is_eq() {
+            0.0
+        } else {
+            (a - e).abs() / e.abs().max(1.0)
+        };
         if (off > bound || off.is_nan()) && !(a.is_nan() && e.is_nan()) {
             return Err(format!(
                 "element {i} is {a}, not {e}: off by {off:e}, bound {bound:e}"

@@ -5,7 +5,9 @@
 //! too early shows. Memory is limited to the claimed size of the device. See `cpp/emulation.h` for
 //! the checks within a kernel.
 
-use half::bf16;
+mod gemm;
+
+use gemm::multiply;
 use parking_lot::Mutex;
 use pd_compute::cuda::driver::{
     DeviceInfo, Driver, DriverError, Event, Gemm, Graph, IpcHandle, Launch, Work,
@@ -162,13 +164,20 @@ impl EmulatedDriver {
             kernels: kernels.collect(),
             device: DeviceInfo {
                 name: "host emulation".to_owned(),
-                // As many as an H100, so that launches divide work as they do there.
+                // As an H100's, so that launches divide work as they do there.
                 num_sms: 132,
                 memory_bytes,
                 compute_capability: (9, 0),
             },
             state: Mutex::default(),
         }
+    }
+
+    /// The same as an older or newer device, which takes other kernels.
+    #[must_use]
+    pub fn with_compute_capability(mut self, major: u32, minor: u32) -> Self {
+        self.device.compute_capability = (major, minor);
+        self
     }
 
     /// Kernels run so far, in order.
@@ -283,8 +292,8 @@ impl EmulatedDriver {
                 args,
             } if state.fault.is_none() => {
                 state.log.push(kernel);
-                // By turns in ascending and descending order: who relies on one is found out.
-                let descending = state.launches % 2 == 1;
+                // Ascending and descending order follow no period: a kernel that relies on one is found out.
+                let descending = state.launches.count_ones() % 2 == 1;
                 state.launches += 1;
                 let mut error = [0; ERROR_BYTES];
                 // Kernels take their argument as aligned as a struct of pointers.
@@ -355,38 +364,6 @@ impl State {
             call,
             reason: "CUDA_ERROR_UNKNOWN (as a test wants it)".to_owned(),
         })
-    }
-}
-
-/// The library's product, as a textbook would do it.
-///
-/// # Safety
-/// The matrices are as large as `gemm` says, and no other thread uses them meanwhile.
-unsafe fn multiply(gemm: &Gemm) {
-    let bf16s = |addr: u64, len: usize| {
-        // SAFETY: the caller's.
-        unsafe { std::slice::from_raw_parts(addr as *const bf16, len) }
-    };
-    let (x, weight) = (
-        bf16s(gemm.x, gemm.rows * gemm.k),
-        bf16s(gemm.weight, gemm.n * gemm.k),
-    );
-    for (row, x) in x.chunks_exact(gemm.k).enumerate() {
-        for (column, w) in weight.chunks_exact(gemm.k).enumerate() {
-            let y: f32 = x.iter().zip(w).map(|(x, w)| x.to_f32() * w.to_f32()).sum();
-            let at = row * gemm.n + column;
-            // SAFETY: the caller's; `at` is within rows × n.
-            unsafe {
-                if gemm.to_f32 {
-                    let out = (gemm.out as *mut f32).add(at);
-                    *out = if gemm.adds { *out + y } else { y };
-                } else {
-                    let out = (gemm.out as *mut bf16).add(at);
-                    let before = if gemm.adds { (*out).to_f32() } else { 0.0 };
-                    *out = bf16::from_f32(before + y);
-                }
-            }
-        }
     }
 }
 

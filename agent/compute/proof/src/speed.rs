@@ -3,10 +3,11 @@
 
 use crate::cases::Subject;
 use crate::cases::attention::KvShape;
+use crate::cases::sampling::{SampleCase, Sampling};
 use pd_compute::cuda::driver::{Driver, DriverError, Gemm, Work};
 use pd_compute::{
-    AttnPaged, Backend, BatchView, DType, Epilogue, GatherRows, Linear, NO_SLOT, RmsNorm, Sample,
-    SampleOut, SamplingRow, SamplingView, Ticket, WeightFormat, WeightSource,
+    AttnPaged, Backend, BatchView, DType, Epilogue, GatherRows, Linear, NO_SLOT, RmsNorm,
+    SamplingRow, Ticket, WeightFormat, WeightSource,
 };
 use serde::Serialize;
 use std::time::Instant;
@@ -396,40 +397,27 @@ impl<B: Backend> Bench<'_, B> {
     }
 
     fn sampling(&mut self, model: &ModelShape) {
-        let subject = self.subject;
-        let noisy = SamplingRow {
-            temperature: 0.7,
-            top_p: 0.95,
-            top_k: 50,
-            ..SamplingRow::greedy()
-        };
-        let logits = crate::cases::values(1, model.vocab);
-        for (name, row) in [("greedy", SamplingRow::greedy()), ("top-k, top-p", noisy)] {
+        let values = crate::cases::values(1, model.vocab);
+        let logits: Vec<f32> = values.into_iter().map(|v| 12.0 * v).collect();
+        for (name, top_k, top_p) in [
+            ("greedy", 1, 1.0),
+            ("top-k, top-p", 50, 0.95),
+            ("all tokens", 0, 1.0),
+            // Keeps more tokens than the CUDA backend lists.
+            ("flat top-p", 0, 0.95),
+        ] {
+            let row = SamplingRow {
+                temperature: 0.7,
+                top_k,
+                top_p,
+                ..SamplingRow::greedy()
+            };
             for rows in self.plan.rows.iter().copied().filter(|rows| *rows <= 64) {
-                let all: Vec<f32> = logits.iter().map(|l| 12.0 * l).collect();
-                let params = SamplingView {
-                    rows: subject.words(bytemuck::cast_slice(&vec![row; rows])),
-                    token_counts: subject.words(&[]),
-                    logit_bias: subject.words(&[]),
-                };
-                let out = SampleOut {
-                    tokens: subject.zeros(DType::U32, rows),
-                    logprobs: subject.zeros(DType::F32, rows),
-                    top_n_max: 0,
-                    top_tokens: subject.zeros(DType::U32, 0),
-                    top_logprobs: subject.zeros(DType::F32, 0),
-                };
-                let logits = subject.floats(&all.repeat(rows));
+                let case = SampleCase::new(vec![row; rows], model.vocab);
+                let sampling = Sampling::new(self.subject, &case);
+                sampling.fill(&case.rows, &logits.repeat(rows));
                 let what = format!("{} sampling, {name}, {rows} rows", model.name);
-                self.time(what, 4 * rows * model.vocab, 0, |_| {
-                    subject.backend.sample(Sample {
-                        logits: &logits,
-                        vocab: model.vocab,
-                        rows,
-                        params: &params,
-                        out: &out,
-                    });
-                });
+                self.time(what, 4 * rows * model.vocab, 0, |_| sampling.enqueue());
             }
         }
     }

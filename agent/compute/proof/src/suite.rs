@@ -1,16 +1,23 @@
 //! What must hold on every device: each op beside the CPU backend's, and what a backend promises
 //! beyond numbers. A check panics with what is wrong.
 
+mod linears;
+mod order;
+mod sampling;
+
 use crate::cases::attention::{AttnCase, KvShape};
-use crate::cases::linear::{LinearCase, linear};
 use crate::cases::rows::{self, QkvCase};
-use crate::cases::sampling::SampleCase;
 use crate::cases::steps::{Steps, indices};
 use crate::cases::{Subject, compare, pages, reference, values};
-use pd_compute::sampling::SamplingRow;
-use pd_compute::{
-    Backend, DType, Embed, Epilogue, LogitBias, NO_TOKEN, Ticket, TokenCount, WeightFormat,
-    WeightSource,
+use linears::{a_linears_bits_do_not_depend_on_the_number_of_rows, linears_multiply_add_and_gate};
+use order::kernels_in_a_row_see_what_those_before_wrote;
+use pd_compute::{Backend, DType, Embed, NO_TOKEN, Ticket, WeightFormat, WeightSource};
+use sampling::{
+    draws_fall_where_the_cpus_do, draws_over_many_splits_fall_where_the_cpus_do,
+    equal_logits_are_drawn_by_id, greedy_rows_take_the_first_of_the_likeliest,
+    penalties_and_bias_come_before_the_draw, penalties_and_bias_reach_every_split,
+    rows_without_a_finite_logit_yield_no_token, sampling_reads_its_parameters_at_every_replay,
+    splits_without_numbers_are_passed_over, the_likeliest_are_found_in_all_splits,
 };
 use std::cell::RefCell;
 
@@ -53,9 +60,16 @@ checks! {
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw
     rows_without_a_finite_logit_yield_no_token
+    draws_over_many_splits_fall_where_the_cpus_do
+    equal_logits_are_drawn_by_id
+    splits_without_numbers_are_passed_over
+    penalties_and_bias_reach_every_split
+    the_likeliest_are_found_in_all_splits
+    sampling_reads_its_parameters_at_every_replay
     pages_come_back_from_the_host_as_they_went
     large_buffers_go_and_come_in_parts
     steps_that_come_again_yield_what_new_ones_do
+    kernels_in_a_row_see_what_those_before_wrote
     a_wrong_index_faults_the_stream_and_names_the_op
     weights_that_the_kernels_cannot_load_are_refused
 }
@@ -176,67 +190,6 @@ fn qkv_becomes_queries_and_cached_keys_and_values<D: Device>(device: &D) {
     }
 }
 
-fn linears_multiply_add_and_gate<D: Device>(device: &D) {
-    // Many rows go through the vendor's library or, deterministically, through a kernel of our own.
-    for (dtype, deterministic) in [
-        (DType::F32, false),
-        (DType::BF16, false),
-        (DType::BF16, true),
-    ] {
-        let subject = device.start(dtype, deterministic);
-        for rows in [1, 7, 8, 9, 17, 33, 64, 65, 130] {
-            for (n, k) in [(16, 8), (40, 264), (160, 72), (150, 520)] {
-                for (epilogue, to_f32) in [
-                    (Epilogue::Store, true),
-                    (Epilogue::Store, false),
-                    (Epilogue::AddResidual, false),
-                    (Epilogue::SwiGlu, false),
-                ] {
-                    let case = LinearCase {
-                        rows,
-                        n,
-                        k,
-                        epilogue,
-                        dtype,
-                        to_f32,
-                    };
-                    let bound = if to_f32 {
-                        2e-6
-                    } else {
-                        2.0 * subject.rounding()
-                    };
-                    let expected = linear(&reference(), &case);
-                    assert_close(&linear(&subject, &case), &expected, bound, &case);
-                }
-            }
-        }
-    }
-}
-
-fn a_linears_bits_do_not_depend_on_the_number_of_rows<D: Device>(device: &D) {
-    for dtype in DTYPES {
-        let subject = device.start(dtype, true);
-        for k in [40, 264, 520] {
-            let case = |rows| LinearCase {
-                rows,
-                n: 48,
-                k,
-                epilogue: Epilogue::Store,
-                dtype,
-                to_f32: true,
-            };
-            let bits = |rows: usize| -> Vec<u32> {
-                let out = linear(&subject, &case(rows));
-                out.iter().map(|y| y.to_bits()).collect()
-            };
-            let all = bits(130);
-            for rows in [1, 8, 20, 64, 65] {
-                assert_eq!(bits(rows), all[..rows * 48], "{dtype:?} {rows} rows of {k}");
-            }
-        }
-    }
-}
-
 fn attn_case(dtype: DType, head_dim: usize, group: usize, seqs: &[(usize, usize)]) -> AttnCase {
     AttnCase {
         seqs: seqs.to_vec(),
@@ -256,10 +209,12 @@ fn attention_of_one_query_each_is_the_cpus<D: Device>(device: &D) {
             for (head_dim, group) in [
                 (16, 1),
                 (16, 3),
+                (64, 2),
                 (64, 4),
                 (64, 7),
                 (80, 8),
                 (128, 1),
+                (128, 2),
                 (128, 9),
                 (256, 2),
             ] {
@@ -277,11 +232,11 @@ fn attention_of_one_query_each_is_the_cpus<D: Device>(device: &D) {
 }
 
 fn attention_of_many_queries_is_the_cpus<D: Device>(device: &D) {
-    let seqs = [(70, 70), (1, 1), (200, 65), (129, 2), (64, 64)];
+    let seqs = [(70, 70), (1, 1), (200, 65), (129, 2), (64, 64), (333, 150)];
     for dtype in DTYPES {
         let subject = device.start(dtype, false);
         for (head_dim, group) in [(16, 2), (64, 1), (64, 3), (128, 2)] {
-            for page_size in [1, 16, 64] {
+            for page_size in [1, 24, 64] {
                 let case = AttnCase {
                     page_size,
                     ..attn_case(dtype, head_dim, group, &seqs)
@@ -329,145 +284,6 @@ fn a_querys_bits_depend_on_its_own_keys_only<D: Device>(device: &D) {
             assert_eq!(bits(&several[..width]), bits(&one), "{dtype:?} {head_dim}");
         }
     }
-}
-
-fn drawing(temperature: f32, position: u32) -> SamplingRow {
-    SamplingRow {
-        temperature,
-        seed_lo: 7,
-        position,
-        ..SamplingRow::greedy()
-    }
-}
-
-fn sample_case(rows: Vec<SamplingRow>, vocab: usize) -> SampleCase {
-    SampleCase {
-        rows,
-        vocab,
-        counts: Vec::new(),
-        bias: Vec::new(),
-        top_n_max: 0,
-        spread: 6.0,
-        seed: 1,
-    }
-}
-
-fn assert_sampled_alike<D: Device>(device: &D, case: &SampleCase) {
-    let (expected, actual) = (
-        case.run(&reference()),
-        case.run(&device.start(DType::BF16, false)),
-    );
-    assert_eq!(actual.tokens, expected.tokens, "{case:?}");
-    assert_eq!(actual.top_tokens, expected.top_tokens, "{case:?}");
-    assert_close(&actual.logprobs, &expected.logprobs, 2e-6, &case);
-    assert_close(&actual.top_logprobs, &expected.top_logprobs, 2e-6, &case);
-}
-
-fn greedy_rows_take_the_first_of_the_likeliest<D: Device>(device: &D) {
-    let mut case = sample_case(vec![SamplingRow::greedy(); 6], 1200);
-    case.rows[1].given = 700;
-    case.rows[2].top_n = 5;
-    case.rows[3].top_n = 20;
-    case.top_n_max = 20;
-    assert_sampled_alike(device, &case);
-    let tiny = SampleCase {
-        top_n_max: 8,
-        ..sample_case(
-            vec![SamplingRow {
-                top_n: 8,
-                ..SamplingRow::greedy()
-            }],
-            5,
-        )
-    };
-    assert_sampled_alike(device, &tiny);
-}
-
-fn draws_fall_where_the_cpus_do<D: Device>(device: &D) {
-    let filters: [fn(&mut SamplingRow); 7] = [
-        |_| {},
-        |row| row.top_k = 1,
-        |row| row.top_k = 40,
-        |row| row.top_p = 0.8,
-        |row| row.min_p = 0.05,
-        |row| (row.top_k, row.top_p) = (100, 0.5),
-        |row| (row.top_k, row.top_p, row.min_p) = (300, 0.95, 0.01),
-    ];
-    for (vocab, spread) in [(100, 1.0), (1000, 6.0), (3000, 20.0)] {
-        for temperature in [0.3, 1.0, 2.5] {
-            let mut rows = Vec::new();
-            for filter in &filters {
-                for position in 0..6 {
-                    let mut row = drawing(temperature, position);
-                    filter(&mut row);
-                    rows.push(row);
-                }
-            }
-            assert_sampled_alike(
-                device,
-                &SampleCase {
-                    spread,
-                    ..sample_case(rows, vocab)
-                },
-            );
-        }
-    }
-}
-
-fn penalties_and_bias_come_before_the_draw<D: Device>(device: &D) {
-    let mut rows = vec![drawing(1.0, 3), drawing(0.0, 4), drawing(0.7, 5)];
-    for row in &mut rows {
-        row.repetition_penalty = 1.3;
-        row.presence_penalty = 0.5;
-        row.frequency_penalty = 0.25;
-        row.top_n = 4;
-    }
-    (rows[0].counts_begin, rows[0].counts_end) = (0, 3);
-    (rows[1].counts_begin, rows[1].counts_end) = (3, 5);
-    (rows[1].bias_begin, rows[1].bias_end) = (0, 4);
-    (rows[2].bias_begin, rows[2].bias_end) = (2, 4);
-    let count = |token, output_count| TokenCount {
-        token,
-        output_count,
-    };
-    let bias = |token, bias| LogitBias { token, bias };
-    let case = SampleCase {
-        counts: vec![
-            count(1, 0),
-            count(5, 2),
-            count(99, 1),
-            count(17, 4),
-            count(5000, 1),
-        ],
-        bias: vec![
-            bias(17, 3.0),
-            bias(40, f32::NEG_INFINITY),
-            bias(17, 0.3),
-            bias(9000, 1.0),
-        ],
-        top_n_max: 4,
-        ..sample_case(rows, 300)
-    };
-    assert_sampled_alike(device, &case);
-}
-
-fn rows_without_a_finite_logit_yield_no_token<D: Device>(device: &D) {
-    let mut case = sample_case(
-        vec![drawing(1.0, 1), SamplingRow::greedy(), drawing(1.0, 2)],
-        40,
-    );
-    case.top_n_max = 2;
-    case.rows[2].top_n = 2;
-    let mut logits = case.logits();
-    logits[..40].fill(f32::NEG_INFINITY);
-    logits[40..80].fill(f32::NAN);
-    logits[85] = f32::NAN;
-    logits[90] = f32::NEG_INFINITY;
-    let expected = case.run_on(&reference(), &logits);
-    let actual = case.run_on(&device.start(DType::BF16, false), &logits);
-    assert_eq!(actual.tokens, expected.tokens);
-    assert_eq!(actual.top_tokens, expected.top_tokens);
-    assert_close(&actual.logprobs, &expected.logprobs, 2e-6, &"logprobs");
 }
 
 fn pages_come_back_from_the_host_as_they_went<D: Device>(device: &D) {

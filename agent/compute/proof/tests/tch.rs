@@ -66,9 +66,16 @@ torch! {
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw
     rows_without_a_finite_logit_yield_no_token
+    draws_over_many_splits_fall_where_the_cpus_do
+    equal_logits_are_drawn_by_id
+    splits_without_numbers_are_passed_over
+    penalties_and_bias_reach_every_split
+    the_likeliest_are_found_in_all_splits
+    sampling_reads_its_parameters_at_every_replay
     pages_come_back_from_the_host_as_they_went
     large_buffers_go_and_come_in_parts
     steps_that_come_again_yield_what_new_ones_do
+    kernels_in_a_row_see_what_those_before_wrote
     a_wrong_index_faults_the_stream_and_names_the_op
 }
 

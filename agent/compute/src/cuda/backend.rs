@@ -49,6 +49,8 @@ pub(super) struct Shared {
     /// Of attention over several splits.
     pub(super) partials: Scratch,
     pub(super) arrivals: Scratch,
+    /// Of sampling: lists and partial results.
+    pub(super) sampling: Scratch,
     recording: Recording,
     steps: Steps,
     pub(super) driver: Arc<dyn Driver>,
@@ -85,6 +87,7 @@ impl CudaBackend {
                 gate_up: Scratch::new("gate and up of a product"),
                 partials: Scratch::new("attention's partial sums"),
                 arrivals: Scratch::new("attention's arrivals"),
+                sampling: Scratch::new("sampling's lists and partial results"),
                 recording: Recording::default(),
                 steps: Steps::new(&driver),
                 driver,
@@ -198,11 +201,8 @@ impl Backend for CudaBackend {
 
     fn upload<T: NoUninit>(&self, dst: &CudaBuffer, src: &[T]) {
         let bytes: &[u8] = bytemuck::cast_slice(src);
-        assert!(
-            bytes.len() <= dst.size_bytes(),
-            "{} bytes exceed {dst:?}",
-            bytes.len()
-        );
+        let len = bytes.len();
+        assert!(len <= dst.size_bytes(), "{len} bytes exceed {dst:?}");
         self.shared.enqueue("upload", |shared| {
             let mut to = dst.addr();
             for part in bytes.chunks(BLOCK_BYTES_MAX) {

@@ -2,8 +2,9 @@
 //! are in this binary.
 
 mod blas;
+mod launch;
 
-use super::driver::{DeviceInfo, Driver, DriverError, Event, Graph, IpcHandle, Launch, Work};
+use super::driver::{DeviceInfo, Driver, DriverError, Event, Graph, IpcHandle, Work};
 use super::kernels::Kernel;
 use blas::Blas;
 use cudarc::driver::result;
@@ -40,6 +41,8 @@ pub struct GpuDriver {
     modules: Vec<sys::CUmodule>,
     /// In the order of [`Kernel::ALL`].
     functions: Vec<sys::CUfunction>,
+    /// A kernel may start while the one before it ends.
+    kernels_overlap: bool,
     /// Peers' memory, as often as it was opened.
     opened: Mutex<Vec<Opened>>,
     /// Not in use.
@@ -113,6 +116,7 @@ impl GpuDriver {
         let context = unsafe { result::primary_ctx::retain(handle) }
             .map_err(failed("cuDevicePrimaryCtxRetain"))?;
         let mut driver = Self {
+            kernels_overlap: launch::kernels_overlap(&device),
             device,
             handle,
             context,
@@ -181,30 +185,6 @@ impl GpuDriver {
             ENTERED.set(self.context);
         }
         Ok(())
-    }
-
-    /// # Safety
-    /// As for [`Driver::enqueue`].
-    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), DriverError> {
-        let Launch {
-            kernel,
-            grid: [x, y, z],
-            shared_bytes,
-            args,
-        } = *launch;
-        let mut params = [args.as_ptr().cast_mut().cast::<c_void>()];
-        // SAFETY: the caller's; the driver copies the one argument before it returns.
-        unsafe {
-            result::launch_kernel(
-                self.functions[kernel as usize],
-                (x, y, z),
-                (kernel.threads(), 1, 1),
-                shared_bytes,
-                self.stream,
-                &mut params,
-            )
-        }
-        .map_err(failed(kernel.name()))
     }
 
     /// Zeroes memory at once: neither kernels nor copies beside the stream find what was there before.
@@ -346,8 +326,11 @@ unsafe impl Driver for GpuDriver {
     unsafe fn enqueue(&self, work: &Work<'_>) -> Result<(), DriverError> {
         self.enter()?;
         match work {
-            // SAFETY: the caller's.
-            Work::Launch(launch) => unsafe { self.launch(launch) },
+            Work::Launch(kernel) => {
+                let function = self.functions[kernel.kernel as usize];
+                // SAFETY: the caller's; only Hopper's code, which waits, overlaps.
+                unsafe { launch::launch(function, self.stream, self.kernels_overlap, kernel) }
+            }
             Work::Gemm(gemm) => {
                 let blas = self.blas.as_ref();
                 let blas = blas.ok_or_else(|| {

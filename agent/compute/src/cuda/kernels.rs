@@ -14,25 +14,58 @@ macro_rules! constants {
 // The part before the first `_` is the file: `SEGMENTS` in `linear.cu`.
 constants! {
     LINEAR_SEGMENTS = 8;
-    LINEAR_M_TILE = 8;
-    LINEAR_N_TILE = 16;
+    LINEAR_SUMS_STRIDE = 20;
     LINEAR_TILE = 128;
     LINEAR_STAGES = 4;
     LINEAR_K_STEP = 32;
     LINEAR_ROWS_F32 = 4;
+    QKV_HEAD_DIM_MAX = 256;
     ATTENTION_TOKEN_WARPS = 4;
     ATTENTION_TILE_QUERIES = 64;
     ATTENTION_BLOCK = 64;
-    // Bytes of `Shared`.
-    SAMPLE_SHARED = 9432;
+    HOPPER_QUERIES = 128;
+    HOPPER_STAGES = 3;
+    // Bytes, so that swizzled matrices begin where they must.
+    HOPPER_SWIZZLE_ALIGN = 1024;
+    SAMPLE_SPLIT = 8192;
+    SAMPLE_LISTED = 2048;
+    // Bytes of `SamplePartial` and of the kernels' `Shared`.
+    SAMPLE_PARTIAL = 32;
+    SAMPLE_PARTIALS_SHARED = 200;
+    SAMPLE_SHARED = 33264;
 }
 
-/// Rows of x that the few-rows kernels take at most, per kernel.
-pub(super) const FEW_ROWS: [usize; 4] = [
-    LINEAR_M_TILE,
-    2 * LINEAR_M_TILE,
-    4 * LINEAR_M_TILE,
-    8 * LINEAR_M_TILE,
+/// A kernel for few rows by what a block of it makes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FewRows {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// Steps of k that are on their way at once.
+    pub(super) steps: usize,
+    /// By the output's type.
+    pub(super) bf16: Kernel,
+    pub(super) f32: Kernel,
+}
+
+const fn few_rows(tile: (usize, usize, usize), bf16: Kernel, f32: Kernel) -> FewRows {
+    let (rows, columns, steps) = tile;
+    FewRows {
+        rows,
+        columns,
+        steps,
+        bf16,
+        f32,
+    }
+}
+
+/// By rows.
+pub(super) const FEW_ROWS: [FewRows; 6] = [
+    few_rows((8, 16, 4), Kernel::Linear8x16Bf16, Kernel::Linear8x16F32),
+    few_rows((16, 16, 4), Kernel::Linear16x16Bf16, Kernel::Linear16x16F32),
+    few_rows((16, 32, 3), Kernel::Linear16x32Bf16, Kernel::Linear16x32F32),
+    few_rows((32, 32, 3), Kernel::Linear32x32Bf16, Kernel::Linear32x32F32),
+    few_rows((32, 64, 2), Kernel::Linear32x64Bf16, Kernel::Linear32x64F32),
+    few_rows((64, 64, 2), Kernel::Linear64x64Bf16, Kernel::Linear64x64F32),
 ];
 
 macro_rules! kernels {
@@ -71,14 +104,18 @@ kernels! {
     CopyPages "pd_copy_pages" CopyPagesArgs, 128;
     QkvPrepBf16 "pd_qkv_prep_bf16" QkvPrepArgs, 256;
     QkvPrepF32 "pd_qkv_prep_f32" QkvPrepArgs, 256;
-    Linear8Bf16 "pd_linear_8_bf16" LinearArgs, 256;
-    Linear16Bf16 "pd_linear_16_bf16" LinearArgs, 256;
-    Linear32Bf16 "pd_linear_32_bf16" LinearArgs, 256;
-    Linear64Bf16 "pd_linear_64_bf16" LinearArgs, 256;
-    Linear8F32 "pd_linear_8_f32" LinearArgs, 256;
-    Linear16F32 "pd_linear_16_f32" LinearArgs, 256;
-    Linear32F32 "pd_linear_32_f32" LinearArgs, 256;
-    Linear64F32 "pd_linear_64_f32" LinearArgs, 256;
+    Linear8x16Bf16 "pd_linear_8x16_bf16" LinearArgs, 256;
+    Linear16x16Bf16 "pd_linear_16x16_bf16" LinearArgs, 256;
+    Linear16x32Bf16 "pd_linear_16x32_bf16" LinearArgs, 256;
+    Linear32x32Bf16 "pd_linear_32x32_bf16" LinearArgs, 256;
+    Linear32x64Bf16 "pd_linear_32x64_bf16" LinearArgs, 256;
+    Linear64x64Bf16 "pd_linear_64x64_bf16" LinearArgs, 256;
+    Linear8x16F32 "pd_linear_8x16_f32" LinearArgs, 256;
+    Linear16x16F32 "pd_linear_16x16_f32" LinearArgs, 256;
+    Linear16x32F32 "pd_linear_16x32_f32" LinearArgs, 256;
+    Linear32x32F32 "pd_linear_32x32_f32" LinearArgs, 256;
+    Linear32x64F32 "pd_linear_32x64_f32" LinearArgs, 256;
+    Linear64x64F32 "pd_linear_64x64_f32" LinearArgs, 256;
     LinearTiledBf16 "pd_linear_tiled_bf16" LinearArgs, 256;
     LinearTiledF32 "pd_linear_tiled_f32" LinearArgs, 256;
     LinearFullF32 "pd_linear_full_f32" LinearArgs, 256;
@@ -86,9 +123,11 @@ kernels! {
     AttendToken4x1Bf16 "pd_attend_token_4x1_bf16" AttnArgs, 128;
     AttendToken4x4Bf16 "pd_attend_token_4x4_bf16" AttnArgs, 128;
     AttendToken8x1Bf16 "pd_attend_token_8x1_bf16" AttnArgs, 128;
+    AttendToken8x2Bf16 "pd_attend_token_8x2_bf16" AttnArgs, 128;
     AttendToken8x4Bf16 "pd_attend_token_8x4_bf16" AttnArgs, 128;
     AttendToken8x8Bf16 "pd_attend_token_8x8_bf16" AttnArgs, 128;
     AttendToken16x1Bf16 "pd_attend_token_16x1_bf16" AttnArgs, 128;
+    AttendToken16x2Bf16 "pd_attend_token_16x2_bf16" AttnArgs, 128;
     AttendToken16x4Bf16 "pd_attend_token_16x4_bf16" AttnArgs, 128;
     AttendToken16x8Bf16 "pd_attend_token_16x8_bf16" AttnArgs, 128;
     AttendToken32x1Bf16 "pd_attend_token_32x1_bf16" AttnArgs, 128;
@@ -96,15 +135,20 @@ kernels! {
     AttendToken4x1F32 "pd_attend_token_4x1_f32" AttnArgs, 128;
     AttendToken4x4F32 "pd_attend_token_4x4_f32" AttnArgs, 128;
     AttendToken8x1F32 "pd_attend_token_8x1_f32" AttnArgs, 128;
+    AttendToken8x2F32 "pd_attend_token_8x2_f32" AttnArgs, 128;
     AttendToken8x4F32 "pd_attend_token_8x4_f32" AttnArgs, 128;
     AttendToken8x8F32 "pd_attend_token_8x8_f32" AttnArgs, 128;
     AttendToken16x1F32 "pd_attend_token_16x1_f32" AttnArgs, 128;
+    AttendToken16x2F32 "pd_attend_token_16x2_f32" AttnArgs, 128;
     AttendToken16x4F32 "pd_attend_token_16x4_f32" AttnArgs, 128;
     AttendToken16x8F32 "pd_attend_token_16x8_f32" AttnArgs, 128;
     AttendToken32x1F32 "pd_attend_token_32x1_f32" AttnArgs, 128;
     AttendToken32x4F32 "pd_attend_token_32x4_f32" AttnArgs, 128;
     AttendTile64 "pd_attend_tile_64" AttnArgs, 128;
     AttendTile128 "pd_attend_tile_128" AttnArgs, 128;
+    AttendHopper64 "pd_attend_hopper_64" AttnArgs, 256;
+    AttendHopper128 "pd_attend_hopper_128" AttnArgs, 256;
+    SamplePartials "pd_sample_partials" SampleArgs, 512;
     Sample "pd_sample" SampleArgs, 512;
 }
 
@@ -270,6 +314,8 @@ pub(super) struct SampleArgs {
     pub(super) logprobs: u64,
     pub(super) top_tokens: u64,
     pub(super) top_logprobs: u64,
+    pub(super) partials: u64,
+    pub(super) listed: u64,
     pub(super) vocab: u32,
     pub(super) top_n_max: u32,
     pub(super) num_token_counts: u32,

@@ -100,7 +100,12 @@ async fn ask(site: &Site, flags: &str, launches: Launches) -> Result<Vec<Value>>
     for lens in [[3, 17, 64, 90, 150, 260], [5, 18, 61, 95, 170, 250]] {
         let mut requests = ragged(&lens, 16);
         for (request, tokens) in requests.iter_mut().zip((16..).step_by(16)) {
-            request["sampling_params"]["max_new_tokens"] = Value::from(tokens);
+            let params = &mut request["sampling_params"];
+            params["max_new_tokens"] = Value::from(tokens);
+            // Penalties end the lookahead: those that go on alone in the end have none.
+            if tokens > 48 {
+                params["repetition_penalty"] = Value::from(1.0);
+            }
         }
         answers.extend(client.post_all(&url, &requests).await?);
     }

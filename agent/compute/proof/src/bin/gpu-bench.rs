@@ -16,7 +16,7 @@ use std::sync::Arc;
 fn plan() -> Plan {
     Plan {
         models: QWEN3.to_vec(),
-        rows: vec![1, 8, 64, 256, 2048, 8192],
+        rows: vec![1, 8, 16, 32, 64, 256, 2048, 8192],
         decodes: vec![(1024, 1), (8192, 1), (32_768, 1), (1024, 64), (8192, 16)],
         prompts: vec![2048, 8192, 32_768],
         repeats: 50,

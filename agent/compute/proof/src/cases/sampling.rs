@@ -29,6 +29,19 @@ pub struct Sampled {
 // === impl SampleCase ===
 
 impl SampleCase {
+    /// Of rows that report, have seen and are biased towards nothing.
+    pub fn new(rows: Vec<SamplingRow>, vocab: usize) -> Self {
+        Self {
+            rows,
+            vocab,
+            counts: Vec::new(),
+            bias: Vec::new(),
+            top_n_max: 0,
+            spread: 6.0,
+            seed: 1,
+        }
+    }
+
     /// Coarse ones: equal logits occur.
     pub fn logits(&self) -> Vec<f32> {
         let logits = values(self.seed, self.rows.len() * self.vocab);
@@ -43,26 +56,69 @@ impl SampleCase {
     }
 
     pub fn run_on<B: Backend>(&self, subject: &Subject<B>, logits: &[f32]) -> Sampled {
-        let rows = self.rows.len();
-        let out = SampleOut {
-            tokens: subject.zeros(DType::U32, rows),
-            logprobs: subject.zeros(DType::F32, rows),
-            top_n_max: self.top_n_max,
-            top_tokens: subject.zeros(DType::U32, rows * self.top_n_max),
-            top_logprobs: subject.zeros(DType::F32, rows * self.top_n_max),
-        };
-        let view = SamplingView {
-            rows: subject.words(bytemuck::cast_slice(&self.rows)),
-            token_counts: subject.words(bytemuck::cast_slice(&self.counts)),
-            logit_bias: subject.words(bytemuck::cast_slice(&self.bias)),
-        };
-        subject.backend.sample(Sample {
-            logits: &subject.floats(logits),
-            vocab: self.vocab,
+        let sampling = Sampling::new(subject, self);
+        sampling.fill(&self.rows, logits);
+        sampling.enqueue();
+        sampling.read()
+    }
+}
+
+/// The buffers of a case.
+#[derive(Debug)]
+pub struct Sampling<B: Backend> {
+    subject: Subject<B>,
+    rows: usize,
+    vocab: usize,
+    logits: B::Buffer,
+    view: SamplingView<B>,
+    out: SampleOut<B>,
+}
+
+// === impl Sampling ===
+
+impl<B: Backend> Sampling<B> {
+    pub fn new(subject: &Subject<B>, case: &SampleCase) -> Self {
+        let rows = case.rows.len();
+        let top = rows * case.top_n_max;
+        Self {
+            subject: subject.clone(),
             rows,
-            params: &view,
-            out: &out,
+            vocab: case.vocab,
+            logits: subject.zeros(DType::F32, rows * case.vocab),
+            view: SamplingView {
+                rows: subject.zeros(DType::U32, rows * SamplingRow::WORDS),
+                token_counts: subject.words(bytemuck::cast_slice(&case.counts)),
+                logit_bias: subject.words(bytemuck::cast_slice(&case.bias)),
+            },
+            out: SampleOut {
+                tokens: subject.zeros(DType::U32, rows),
+                logprobs: subject.zeros(DType::F32, rows),
+                top_n_max: case.top_n_max,
+                top_tokens: subject.zeros(DType::U32, top),
+                top_logprobs: subject.zeros(DType::F32, top),
+            },
+        }
+    }
+
+    /// Parameters and logits of as many rows as the case has.
+    pub fn fill(&self, rows: &[SamplingRow], logits: &[f32]) {
+        let backend = &self.subject.backend;
+        backend.upload(&self.view.rows, rows);
+        backend.upload(&self.logits, logits);
+    }
+
+    pub fn enqueue(&self) {
+        self.subject.backend.sample(Sample {
+            logits: &self.logits,
+            vocab: self.vocab,
+            rows: self.rows,
+            params: &self.view,
+            out: &self.out,
         });
+    }
+
+    pub fn read(&self) -> Sampled {
+        let Self { subject, out, .. } = self;
         Sampled {
             tokens: subject.read_words(&out.tokens),
             logprobs: subject.read(&out.logprobs),

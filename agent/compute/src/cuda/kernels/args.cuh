@@ -176,6 +176,16 @@ struct LogitBias {
   float bias;
 };
 
+// What a split of a row comes to.
+struct SamplePartial {
+  uint64_t best;      // its likeliest token, `Ranked`; 0 if all logits are NaN
+  uint64_t mass;      // of as many ids in a row, the first split's first; 0 if the row wants none
+  float sum;          // of 2^((logit − largest of the split) · log2 e)
+  uint32_t cut;       // ordered bits of the lowest logit that is listed, as are all above; NONE if none is
+  uint32_t listed;    // how many are
+  uint32_t arrivals;  // of the row's blocks, in its first split
+};
+
 struct SampleArgs {
   float* logits;  // [rows][vocab]
   const SamplingRow* rows;
@@ -185,6 +195,8 @@ struct SampleArgs {
   float* logprobs;
   uint32_t* top_tokens;  // [rows][top_n_max]
   float* top_logprobs;
+  SamplePartial* partials;  // [rows][splits]
+  uint64_t* listed;         // [rows][LISTED] of `Ranked`, an equal share of the places for each split
   uint32_t vocab;
   uint32_t top_n_max;
   uint32_t num_token_counts;

@@ -1,15 +1,10 @@
 // Causal attention over the paged pool: one kernel for steps of one query per sequence (and for f32), one on tensor
-// cores for prefill.
-#include "args.cuh"
+// cores for prefill, which Hopper has a better one for (hopper.cu).
+#include "attention.cuh"
 
 using namespace pd;
 
 namespace {
-
-constexpr float NO_SCORE = -INFINITY;
-
-// Keys that blocks of the fold hold; they stand at absolute positions.
-constexpr uint32_t BLOCK = 64;
 
 struct Query {
   uint32_t seq;
@@ -36,19 +31,6 @@ DEVICE Query find_query(const Batch& batch, uint32_t token) {
   return Query{low, kv_len >= after ? kv_len - after + 1 : 0};
 }
 
-// First element of a key's head, or null with a fault reported; the value is `kv_stride` on.
-template <typename Kv>
-DEVICE const Kv* key_at(const AttnArgs& args, uint32_t seq, uint32_t kv_head, uint32_t key) {
-  const KvLayer& kv = args.kv;
-  uint32_t page = args.batch.page_table[uint64_t(seq) * args.batch.page_table_stride + key / kv.page_size];
-  if (page >= kv.num_pages) {
-    report_fault(args.fault, OP_ATTN_PAGED, FAULT_PAGE, page, kv.num_pages);
-    return nullptr;
-  }
-  return static_cast<const Kv*>(kv.base) + page * kv.page_stride + kv_head * kv.head_stride +
-         (key % kv.page_size) * kv.slot_stride;
-}
-
 // 2^(x − largest), 0 where there was no score.
 DEVICE float weight_of(float x, float largest) { return x == NO_SCORE ? 0.0f : exp2_fast(x - largest); }
 
@@ -56,8 +38,8 @@ DEVICE float weight_of(float x, float largest) { return x == NO_SCORE ? 0.0f : e
 
 constexpr uint32_t TOKEN_WARPS = 4;
 // Keys that a lane loads before it uses them, as far as registers go.
-template <typename Kv>
-constexpr int KEYS_AHEAD_OF = sizeof(Kv) == 2 ? 4 : 2;
+template <typename Kv, int HEADS>
+constexpr int KEYS_AHEAD_OF = sizeof(Kv) == 2 ? (HEADS < 8 ? 4 : 2) : (HEADS < 4 ? 2 : 1);
 
 // The result so far of one head: largest score, sum of weights, weighted sum of values.
 template <int HEADS>
@@ -69,7 +51,7 @@ struct Fold {
 
 template <typename T, typename Kv, int LANES, int HEADS>
 DEVICE void attend_token(const AttnArgs& args) {
-  constexpr int KEYS_AHEAD = KEYS_AHEAD_OF<Kv>;
+  constexpr int KEYS_AHEAD = KEYS_AHEAD_OF<Kv, HEADS>;
   constexpr uint32_t KEYS = WARP / LANES;
   constexpr uint32_t DIM = LANES * 8;
   constexpr uint32_t STATE = DIM + 2;
@@ -82,6 +64,9 @@ DEVICE void attend_token(const AttnArgs& args) {
   Query query = find_query(args.batch, token);
   uint32_t per_split = ceil_div(ceil_div(query.num_keys, args.splits), BLOCK) * BLOCK;
   uint32_t begin = blockIdx.x * per_split, end = min_of(begin + per_split, query.num_keys);
+  // Few keys leave splits without any.
+  uint32_t splits = per_split > 0 ? ceil_div(query.num_keys, per_split) : 1;
+  if (blockIdx.x >= splits) return;
 
   uint32_t d = lane % LANES * 8;
   bool has_dims = d < kv.head_dim;
@@ -104,20 +89,33 @@ DEVICE void attend_token(const AttnArgs& args) {
     for (int i = 0; i < 8; ++i) fold.out[h][i] = 0.0f;
   }
 
+  Pages pages(args, query.seq);
+  uint32_t found[KEYS_AHEAD];
+  auto find_pages = [&](uint32_t base) {
+#pragma unroll
+    for (int a = 0; a < KEYS_AHEAD; ++a) {
+      uint32_t key = base + a * KEYS + lane / LANES;
+      found[a] = key < end ? pages.page_of(key) : NONE;
+    }
+  };
   // All lanes of a warp go round equally often, for the shuffles.
-  for (uint32_t base = begin + warp_id() * KEYS * KEYS_AHEAD; base < end; base += TOKEN_WARPS * KEYS * KEYS_AHEAD) {
+  uint32_t base = begin + warp_id() * KEYS * KEYS_AHEAD;
+  find_pages(base);
+  while (base < end) {
     Pack8<Kv> k[KEYS_AHEAD] = {}, v[KEYS_AHEAD] = {};
     bool is_key[KEYS_AHEAD];
 #pragma unroll
     for (int a = 0; a < KEYS_AHEAD; ++a) {
-      uint32_t key = base + a * KEYS + lane / LANES;
-      const Kv* at = key < end ? key_at<Kv>(args, query.seq, kv_head, key) : nullptr;
-      is_key[a] = at != nullptr;
-      if (at && has_dims) {
-        k[a] = load8(at + d);
-        v[a] = load8(at + kv.kv_stride + d);
+      is_key[a] = found[a] != NONE;
+      if (is_key[a] && has_dims) {
+        const Kv* at = pages.key_in<Kv>(found[a], kv_head, base + a * KEYS + lane / LANES) + d;
+        k[a] = load8(at);
+        v[a] = load8(at + kv.kv_stride);
       }
     }
+    // Pages of the next ones come while these do.
+    base += TOKEN_WARPS * KEYS * KEYS_AHEAD;
+    find_pages(base);
 #pragma unroll
     for (int h = 0; h < HEADS; ++h) {
       float scores[KEYS_AHEAD];
@@ -184,7 +182,7 @@ DEVICE void attend_token(const AttnArgs& args) {
       sum += keep * state[1];
       out += keep * state[2 + i];
     }
-    if (args.splits == 1) {
+    if (splits == 1) {
       out_row[at] = from_float<T>(sum > 0.0f ? out / sum : 0.0f);
     } else {
       float* partial = args.partials + (place + uint64_t(h) * args.splits + blockIdx.x) * state_len;
@@ -195,31 +193,37 @@ DEVICE void attend_token(const AttnArgs& args) {
       partial[2 + i] = out;
     }
   }
-  if (args.splits == 1) return;
+  if (splits == 1) return;
 
-  // The last block of this token and these heads folds what all have left, in order.
+  // The last block of this token and these heads folds what all have left, in order: a warp finds what each split of a
+  // head is worth, a lane per split.
   SHARED(uint32_t, is_last);
+  float* worths = states + 1;  // [HEADS][WARP]
   fence_device();
   __syncthreads();
   if (threadIdx.x == 0) {
     uint32_t* arrivals = args.arrivals + uint64_t(token) * gridDim.y + blockIdx.y;
-    *is_last = atomic_add(arrivals, 1) + 1 == args.splits;
+    *is_last = atomic_add(arrivals, 1) + 1 == splits;
     if (*is_last) *arrivals = 0;
   }
   __syncthreads();
   if (!*is_last) return;
   fence_device();
+  for (uint32_t h = warp_id(); h < heads; h += TOKEN_WARPS) {
+    const float* partial = args.partials + (place + uint64_t(h) * args.splits + lane) * state_len;
+    float largest = lane < splits ? partial[0] : NO_SCORE, sum = lane < splits ? partial[1] : 0.0f;
+    float worth = weight_of(largest, warp_max(largest));
+    sum = warp_sum(sum * worth);
+    worths[h * WARP + lane] = sum > 0.0f ? worth / sum : 0.0f;
+  }
+  __syncthreads();
   for (uint32_t at = threadIdx.x; at < heads * kv.head_dim; at += blockDim.x) {
     uint32_t h = at / kv.head_dim, i = at % kv.head_dim;
-    const float* partial = args.partials + (place + uint64_t(h) * args.splits) * state_len;
-    float largest = NO_SCORE, sum = 0.0f, out = 0.0f;
-    for (uint32_t s = 0; s < args.splits; ++s) largest = fmaxf(largest, partial[s * state_len]);
-    for (uint32_t s = 0; s < args.splits; ++s) {
-      float keep = weight_of(partial[s * state_len], largest);
-      sum += keep * partial[s * state_len + 1];
-      out += keep * partial[s * state_len + 2 + i];
-    }
-    out_row[at] = from_float<T>(sum > 0.0f ? out / sum : 0.0f);
+    const float* partial = args.partials + (place + uint64_t(h) * args.splits) * state_len + 2 + i;
+    float out = 0.0f;
+#pragma unroll 8
+    for (uint32_t s = 0; s < splits; ++s) out += worths[h * WARP + s] * partial[s * state_len];
+    out_row[at] = from_float<T>(out);
   }
 }
 
@@ -227,31 +231,6 @@ DEVICE void attend_token(const AttnArgs& args) {
 
 constexpr uint32_t TILE_QUERIES = 64;
 constexpr uint32_t TILE_THREADS = 128;
-
-struct TilePlace {
-  uint32_t seq;
-  uint32_t first;  // row of the batch
-  uint32_t rows;
-  uint32_t position;  // of the first query
-};
-
-// Tiles are numbered over the sequences; false beyond the last.
-DEVICE bool find_tile(const Batch& batch, uint32_t tile, TilePlace& place) {
-  for (uint32_t seq = 0; seq < batch.num_seqs; ++seq) {
-    uint32_t begin = batch.q_indptr[seq], len = batch.q_indptr[seq + 1] - begin;
-    uint32_t tiles = ceil_div(len, TILE_QUERIES);
-    if (tile < tiles) {
-      uint32_t within = tile * TILE_QUERIES;
-      place.seq = seq;
-      place.first = begin + within;
-      place.rows = min_of(len - within, TILE_QUERIES);
-      place.position = batch.kv_lens[seq] - len + within;
-      return batch.kv_lens[seq] >= len;
-    }
-    tile -= tiles;
-  }
-  return false;
-}
 
 // Where 16-byte word `word` of a row of DIM elements lies in shared memory: rows that are read together lie in
 // different banks.
@@ -266,7 +245,7 @@ DEVICE void attend_tile(const AttnArgs& args) {
   constexpr int WORDS = DIM / 8, STEPS = DIM / 32, KEY_TILES = BLOCK / 8, DIM_TILES = DIM / 8;
   SHARED(bf16, shared);  // [2][K, V][BLOCK][DIM]
   TilePlace place;
-  if (!find_tile(args.batch, blockIdx.x, place)) return;
+  if (!find_tile<TILE_QUERIES>(args.batch, blockIdx.x, place)) return;
   const KvLayer& kv = args.kv;
   uint32_t q_head = blockIdx.y, kv_head = q_head / (args.num_q_heads / kv.num_kv_heads);
   uint32_t lane = lane_id(), g = lane / 4, t = lane % 4;
@@ -274,12 +253,13 @@ DEVICE void attend_tile(const AttnArgs& args) {
   uint32_t last_key = place.position + place.rows - 1;
   uint32_t blocks = last_key / BLOCK + 1;
 
+  Pages pages(args, place.seq);
   auto stage = [&](uint32_t block) { return shared + block % 2 * 2 * BLOCK * DIM; };
   auto fetch = [&](uint32_t block) {
     bf16* to = stage(block);
     for (uint32_t i = threadIdx.x; i < BLOCK * WORDS; i += blockDim.x) {
       uint32_t row = i / WORDS, word = i % WORDS, key = block * BLOCK + row;
-      const bf16* at = key <= last_key ? key_at<bf16>(args, place.seq, kv_head, key) : nullptr;
+      const bf16* at = key <= last_key ? pages.key_at<bf16>(kv_head, key) : nullptr;
       const bf16* from = at ? at + word * 8 : static_cast<const bf16*>(kv.base);
       copy_async(to + swizzled<DIM>(row, word), from, at != nullptr);
       copy_async(to + BLOCK * DIM + swizzled<DIM>(row, word), at ? from + kv.kv_stride : from, at != nullptr);
@@ -410,7 +390,9 @@ ATTEND_TOKEN(16, 1)
 ATTEND_TOKEN(16, 4)
 ATTEND_TOKEN(32, 1)
 ATTEND_TOKEN(32, 4)
-// Where many query heads share a KV head.
+// For the head dims that most models have: where two query heads share a KV head, and where many do.
+ATTEND_TOKEN(8, 2)
+ATTEND_TOKEN(16, 2)
 ATTEND_TOKEN(8, 8)
 ATTEND_TOKEN(16, 8)
 

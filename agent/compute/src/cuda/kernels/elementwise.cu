@@ -32,18 +32,29 @@ DEVICE float block_sum(float value, float* warps) {
   return sum;
 }
 
+// Packs of 8 weights that a thread loads before it waits for the kernels that make x: those of rows up to 4096.
+constexpr int EARLY_PACKS = 2;
+
 // One row per block. Shared memory: a float per warp, then the row.
 template <typename T>
 DEVICE void rms_norm(const RmsNormArgs& args) {
   SHARED(float, shared);
   float* row = shared + NORM_THREADS / WARP;
+  bool in_packs = args.hidden % 8 == 0;
+  Pack8<float> early[EARLY_PACKS] = {};
+#pragma unroll
+  for (int p = 0; p < EARLY_PACKS; ++p) {
+    uint32_t i = 8 * (threadIdx.x + p * NORM_THREADS);
+    if (in_packs && i < args.hidden) early[p] = load8(args.weight + i);
+  }
+  await_kernels_before();
   uint64_t at = uint64_t(blockIdx.x) * args.hidden;
   T* x = static_cast<T*>(args.x) + at;
   const T* add = args.add ? static_cast<const T*>(args.add) + at : nullptr;
   T* out = static_cast<T*>(args.out) + at;
   float squares = 0.0f;
-  if (args.hidden % 8 == 0) {
-    for (uint32_t i = 8 * threadIdx.x; i < args.hidden; i += 8 * blockDim.x) {
+  if (in_packs) {
+    for (uint32_t i = 8 * threadIdx.x; i < args.hidden; i += 8 * NORM_THREADS) {
       Pack8<T> pack = load8(x + i);
       if (add) {
         Pack8<T> more = load8(add + i);
@@ -59,7 +70,7 @@ DEVICE void rms_norm(const RmsNormArgs& args) {
       }
     }
   } else {
-    for (uint32_t i = threadIdx.x; i < args.hidden; i += blockDim.x) {
+    for (uint32_t i = threadIdx.x; i < args.hidden; i += NORM_THREADS) {
       T sum = x[i];
       if (add) {
         sum = from_float<T>(to_float(sum) + to_float(add[i]));
@@ -71,19 +82,27 @@ DEVICE void rms_norm(const RmsNormArgs& args) {
     }
   }
   float scale = inv_sqrt(block_sum(squares, shared) / float(args.hidden) + args.eps);
-  if (args.hidden % 8 == 0) {
-    for (uint32_t i = 8 * threadIdx.x; i < args.hidden; i += 8 * blockDim.x) {
-      Pack8<T> pack;
+  auto store_pack = [&](uint32_t i, const Pack8<float>& weight) {
+    Pack8<T> pack;
 #pragma unroll
-      for (int j = 0; j < 8; j += 2) {
-        float a = row[i + j] * scale * args.weight[i + j];
-        float b = row[i + j + 1] * scale * args.weight[i + j + 1];
-        pack.set2(j, a, b);
-      }
-      store8(out + i, pack);
+    for (int j = 0; j < 8; j += 2) {
+      float a = row[i + j] * scale * weight.get(j);
+      float b = row[i + j + 1] * scale * weight.get(j + 1);
+      pack.set2(j, a, b);
+    }
+    store8(out + i, pack);
+  };
+  if (in_packs) {
+#pragma unroll
+    for (int p = 0; p < EARLY_PACKS; ++p) {
+      uint32_t i = 8 * (threadIdx.x + p * NORM_THREADS);
+      if (i < args.hidden) store_pack(i, early[p]);
+    }
+    for (uint32_t i = 8 * (threadIdx.x + EARLY_PACKS * NORM_THREADS); i < args.hidden; i += 8 * NORM_THREADS) {
+      store_pack(i, load8(args.weight + i));
     }
   } else {
-    for (uint32_t i = threadIdx.x; i < args.hidden; i += blockDim.x) {
+    for (uint32_t i = threadIdx.x; i < args.hidden; i += NORM_THREADS) {
       out[i] = from_float<T>(row[i] * scale * args.weight[i]);
     }
   }
@@ -137,8 +156,8 @@ KERNEL(pd_embed, EmbedArgs, COPY_THREADS) {
 }
 
 // Grid: rows.
-KERNEL(pd_rms_norm_bf16, RmsNormArgs, NORM_THREADS) { rms_norm<bf16>(args); }
-KERNEL(pd_rms_norm_f32, RmsNormArgs, NORM_THREADS) { rms_norm<float>(args); }
+KERNEL_EARLY(pd_rms_norm_bf16, RmsNormArgs, NORM_THREADS) { rms_norm<bf16>(args); }
+KERNEL_EARLY(pd_rms_norm_f32, RmsNormArgs, NORM_THREADS) { rms_norm<float>(args); }
 
 // Grid: rows · half, by threads.
 KERNEL(pd_rope_table, RopeTableArgs, COPY_THREADS) {

@@ -31,8 +31,13 @@ DEVICE void multiply_step(float (&acc)[4], const Words4& w0, const Words4& w1, c
 }
 
 template <typename Out>
+DEVICE Out* out_at(const LinearArgs& args, uint32_t row, uint32_t column) {
+  return static_cast<Out*>(args.out) + uint64_t(row) * args.n + column;
+}
+
+template <typename Out>
 DEVICE void finish(const LinearArgs& args, uint32_t row, uint32_t column, float y) {
-  Out* out = static_cast<Out*>(args.out) + uint64_t(row) * args.n + column;
+  Out* out = out_at<Out>(args, row, column);
   if (args.epilogue == ADD_RESIDUAL) y += to_float(*out);
   *out = from_float<Out>(y);
 }
@@ -43,73 +48,132 @@ DEVICE void finish_gated(const LinearArgs& args, uint32_t row, uint32_t column, 
   *out = from_float<Out>(silu(gate) * up);
 }
 
-// Up to 8·TILES rows. A block makes 16 columns of the output, a warp adds one segment of k; STEPS steps of k are
-// loaded before they are used.
-template <int TILES, int STEPS, typename Out>
+// --- Few rows: a block makes 8·TILES rows of 16·COLUMN_TILES columns, a warp adds one segment of k. ---
+
+// Steps of k that are on their way while a warp multiplies, of W in registers, of x in shared memory.
+template <int COLUMN_TILES>
+constexpr int STEPS_AHEAD = COLUMN_TILES == 1 ? 4 : COLUMN_TILES == 2 ? 3 : 2;
+// Floats from a row of sums to the next, so that the lanes of a product store to different banks.
+constexpr uint32_t SUMS_STRIDE = N_TILE + 4;
+// Matrices of up to so many elements, 16 MB, fit the L2 cache beside other things.
+constexpr uint64_t CACHED_LEN_MAX = 8 << 20;
+
+// Loads what a block needs of W before it waits for the kernels that make x.
+template <int TILES, int COLUMN_TILES, typename Out>
 DEVICE void linear_few(const LinearArgs& args) {
-  constexpr uint32_t ROWS = M_TILE * TILES;
-  SHARED(float, sums);  // [SEGMENTS][ROWS][N_TILE]
+  constexpr int STEPS = STEPS_AHEAD<COLUMN_TILES>;
+  constexpr uint32_t ROWS = M_TILE * TILES, COLUMNS = N_TILE * COLUMN_TILES;
+  SHARED(Words4, shared);  // x: [SEGMENTS][STEPS][TILES][WARP], then sums: [SEGMENTS][ROWS][SUMS_STRIDE] floats
   uint32_t lane = lane_id(), g = lane / 4, t = lane % 4;
-  uint32_t n0 = blockIdx.x * N_TILE;
-  const bf16* w0 = static_cast<const bf16*>(args.weight) + uint64_t(min_of(n0 + g, args.n - 1)) * args.k;
-  const bf16* w1 = static_cast<const bf16*>(args.weight) + uint64_t(min_of(n0 + g + 8, args.n - 1)) * args.k;
-  const bf16* x = static_cast<const bf16*>(args.x) + uint64_t(g) * args.k;
+  uint32_t m0 = blockIdx.x * ROWS, n0 = blockIdx.y * COLUMNS;
   uint32_t begin = warp_id() * segment_len(args.k);
   uint32_t end = min_of(begin + segment_len(args.k), args.k);
-  float acc[TILES][4] = {};
-  for (uint32_t k0 = begin; k0 < end; k0 += K_STEP * STEPS) {
-    Words4 w[STEPS][2] = {};
-    Words4 xs[STEPS][TILES] = {};
+
+  auto row_of_w = [&](uint32_t i) {
+    return static_cast<const bf16*>(args.weight) + uint64_t(min_of(n0 + i, args.n - 1)) * args.k;
+  };
+  const bf16* w_rows[2 * COLUMN_TILES];
 #pragma unroll
-    for (int s = 0; s < STEPS; ++s) {
-      uint32_t k = k0 + K_STEP * s + 8 * t;
-      if (k < end) {
-        w[s][0] = load_streaming(w0 + k);
-        w[s][1] = load_streaming(w1 + k);
-      }
+  for (int i = 0; i < 2 * COLUMN_TILES; ++i) w_rows[i] = row_of_w(8 * i + g) + 8 * t;
+  // Of the step that begins at `k`; the last one may end early.
+  Words4 w[STEPS][2 * COLUMN_TILES];
+  auto load_w = [&](int slot, uint32_t k) {
+#pragma unroll
+    for (int i = 0; i < 2 * COLUMN_TILES; ++i) {
+      w[slot][i] = Words4{};
+      if (k + 8 * t < end) w[slot][i] = load_streaming(w_rows[i] + k);
     }
+  };
+  // A lane reads the words that it copied, so nothing but its own copies is waited for.
+  Words4* xs = shared + warp_id() * STEPS * TILES * WARP + lane;
+  const bf16* x = static_cast<const bf16*>(args.x) + uint64_t(m0 + g) * args.k + 8 * t;
+  auto copy_x = [&](int slot, uint32_t k) {
+#pragma unroll
+    for (int i = 0; i < TILES; ++i) {
+      bool wanted = k + 8 * t < end && m0 + M_TILE * i + g < args.rows;
+      const bf16* from = wanted ? x + uint64_t(M_TILE) * i * args.k + k : static_cast<const bf16*>(args.x);
+      copy_async_cached(xs + (slot * TILES + i) * WARP, from, wanted);
+    }
+  };
+
+#pragma unroll
+  for (int s = 0; s < STEPS; ++s) load_w(s, begin + K_STEP * s);
+  if (segment_len(args.k) > K_STEP * STEPS && uint64_t(args.n) * args.k <= CACHED_LEN_MAX) {
+    uint32_t row = warp_id() + lane * SEGMENTS;
+    if (row < COLUMNS) prefetch_weights(row_of_w(row), 2 * args.k);
+  }
+  await_kernels_before();
+#pragma unroll
+  for (int s = 0; s < STEPS; ++s) {
+    if (begin + K_STEP * s < end) copy_x(s, begin + K_STEP * s);
+    commit_copies();
+  }
+
+  // What the first sum of each thread is added to.
+  uint32_t rows = min_of(args.rows - m0, ROWS);
+  uint32_t own_row = threadIdx.x / N_TILE, own_column = n0 + threadIdx.x % N_TILE;
+  float own_residual = 0.0f;
+  if (args.epilogue == ADD_RESIDUAL && own_row < rows && own_column < args.n) {
+    own_residual = to_float(*out_at<Out>(args, m0 + own_row, own_column));
+  }
+
+  float acc[COLUMN_TILES][TILES][4] = {};
+  for (uint32_t k0 = begin; k0 < end; k0 += K_STEP * STEPS) {
 #pragma unroll
     for (int s = 0; s < STEPS; ++s) {
-      uint32_t k = k0 + K_STEP * s + 8 * t;
+      if (k0 + K_STEP * s >= end) break;
+      wait_copies<STEPS - 1>();
 #pragma unroll
       for (int i = 0; i < TILES; ++i) {
-        if (k < end && M_TILE * i + g < args.rows) {
-          xs[s][i] = *reinterpret_cast<const Words4*>(x + uint64_t(M_TILE) * i * args.k + k);
-        }
+        Words4 x_words = xs[(s * TILES + i) * WARP];
+#pragma unroll
+        for (int j = 0; j < COLUMN_TILES; ++j) multiply_step(acc[j][i], w[s][2 * j], w[s][2 * j + 1], x_words);
       }
-    }
-#pragma unroll
-    for (int s = 0; s < STEPS; ++s) {
-#pragma unroll
-      for (int i = 0; i < TILES; ++i) multiply_step(acc[i], w[s][0], w[s][1], xs[s][i]);
-    }
-  }
-  float* mine = sums + warp_id() * ROWS * N_TILE;
-#pragma unroll
-  for (int i = 0; i < TILES; ++i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      uint32_t row = M_TILE * i + 2 * t + j % 2, column = g + 8 * (j / 2);
-      mine[row * N_TILE + column] = acc[i][j];
+      uint32_t next = k0 + K_STEP * (STEPS + s);
+      if (next < end) {
+        load_w(s, next);
+        copy_x(s, next);
+      }
+      commit_copies();
     }
   }
-  __syncthreads();
-  auto total = [&](uint32_t at) {
+
+  // No copy is on its way any more.
+  auto sums = reinterpret_cast<float*>(shared);
+  auto total = [&](uint32_t row, uint32_t column) {
     float sum = 0.0f;
-    for (uint32_t s = 0; s < SEGMENTS; ++s) sum += sums[s * ROWS * N_TILE + at];
+    for (uint32_t s = 0; s < SEGMENTS; ++s) sum += sums[(s * ROWS + row) * SUMS_STRIDE + column];
     return sum;
   };
-  if (args.epilogue == SWIGLU) {
-    for (uint32_t i = threadIdx.x; i < args.rows * N_TILE / 2; i += blockDim.x) {
-      uint32_t row = i / (N_TILE / 2), column = i % (N_TILE / 2) * 2;
-      if (n0 + column >= args.n) continue;
-      float gate = total(row * N_TILE + column), up = total(row * N_TILE + column + 1);
-      finish_gated<Out>(args, row, n0 + column, gate, up);
+#pragma unroll
+  for (int j = 0; j < COLUMN_TILES; ++j) {
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < TILES; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        uint32_t row = M_TILE * i + 2 * t + e % 2, column = g + 8 * (e / 2);
+        sums[(warp_id() * ROWS + row) * SUMS_STRIDE + column] = acc[j][i][e];
+      }
     }
-  } else {
-    for (uint32_t i = threadIdx.x; i < args.rows * N_TILE; i += blockDim.x) {
-      uint32_t row = i / N_TILE, column = i % N_TILE;
-      if (n0 + column < args.n) finish<Out>(args, row, n0 + column, total(i));
+    __syncthreads();
+    uint32_t first = n0 + N_TILE * j;
+    if (args.epilogue == SWIGLU) {
+      for (uint32_t at = threadIdx.x; at < rows * N_TILE / 2; at += blockDim.x) {
+        uint32_t row = at / (N_TILE / 2), column = at % (N_TILE / 2) * 2;
+        if (first + column >= args.n) continue;
+        finish_gated<Out>(args, m0 + row, first + column, total(row, column), total(row, column + 1));
+      }
+    } else {
+      for (uint32_t at = threadIdx.x; at < rows * N_TILE; at += blockDim.x) {
+        uint32_t row = at / N_TILE, column = at % N_TILE;
+        if (first + column >= args.n) continue;
+        if (j == 0 && at == threadIdx.x) {
+          *out_at<Out>(args, m0 + row, first + column) = from_float<Out>(total(row, column) + own_residual);
+        } else {
+          finish<Out>(args, m0 + row, first + column, total(row, column));
+        }
+      }
     }
   }
 }
@@ -230,15 +294,20 @@ DEVICE void linear_f32(const LinearArgs& args) {
 
 }  // namespace
 
-// Grid: n / 16. Shared memory: SEGMENTS · rows · 16 floats.
-KERNEL(pd_linear_8_bf16, LinearArgs, 256) { linear_few<1, 4, bf16>(args); }
-KERNEL(pd_linear_16_bf16, LinearArgs, 256) { linear_few<2, 4, bf16>(args); }
-KERNEL(pd_linear_32_bf16, LinearArgs, 256) { linear_few<4, 2, bf16>(args); }
-KERNEL(pd_linear_64_bf16, LinearArgs, 256) { linear_few<8, 1, bf16>(args); }
-KERNEL(pd_linear_8_f32, LinearArgs, 256) { linear_few<1, 4, float>(args); }
-KERNEL(pd_linear_16_f32, LinearArgs, 256) { linear_few<2, 4, float>(args); }
-KERNEL(pd_linear_32_f32, LinearArgs, 256) { linear_few<4, 2, float>(args); }
-KERNEL(pd_linear_64_f32, LinearArgs, 256) { linear_few<8, 1, float>(args); }
+// Grid: rows and columns by what a block makes. Shared memory: the larger of x and sums.
+#define LINEAR_FEW(tiles, column_tiles, rows, columns)                     \
+  KERNEL_EARLY(pd_linear_##rows##x##columns##_bf16, LinearArgs, 256) {     \
+    linear_few<tiles, column_tiles, bf16>(args);                           \
+  }                                                                        \
+  KERNEL_EARLY(pd_linear_##rows##x##columns##_f32, LinearArgs, 256) {      \
+    linear_few<tiles, column_tiles, float>(args);                          \
+  }
+LINEAR_FEW(1, 1, 8, 16)
+LINEAR_FEW(2, 1, 16, 16)
+LINEAR_FEW(2, 2, 16, 32)
+LINEAR_FEW(4, 2, 32, 32)
+LINEAR_FEW(4, 4, 32, 64)
+LINEAR_FEW(8, 4, 64, 64)
 
 // Grid: rows / 128, n / 128. Shared memory: STAGES · 2 · TILE · K_STEP elements.
 KERNEL(pd_linear_tiled_bf16, LinearArgs, 256) { linear_tiled<bf16>(args); }

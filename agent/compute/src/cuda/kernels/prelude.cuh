@@ -10,8 +10,17 @@
 #define HD __host__ __device__ __forceinline__
 #define DEVICE __device__ __forceinline__
 // KERNEL(name, Args, threads) { body using `args` }: an entry that takes one struct by value.
-#define KERNEL(name, Args, threads) \
-  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args args)
+#define KERNEL(name, Args, threads) KERNEL_OF(name, Args, threads, ::pd::await_kernels_before())
+// One whose body calls `await_kernels_before` itself, in every thread, and touches nothing but weights before it.
+#define KERNEL_EARLY(name, Args, threads) KERNEL_OF(name, Args, threads, (void)0)
+#define KERNEL_OF(name, Args, threads, begin)                                                     \
+  DEVICE void name##_body(const Args& args);                                                      \
+  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args args) { \
+    ::pd::start_next_kernel();                                                                    \
+    begin;                                                                                        \
+    name##_body(args);                                                                            \
+  }                                                                                               \
+  DEVICE void name##_body(const Args& args)
 // The block's dynamic shared memory, 16-byte aligned.
 #define SHARED(type, name) \
   extern __shared__ __align__(16) unsigned char pd_shared[]; \
@@ -157,6 +166,15 @@ HD T max_of(T a, T b) {
 }
 HD uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
+// Of a power of two.
+DEVICE uint32_t log2_of(uint32_t value) {
+#ifdef __CUDACC__
+  return 31 - __clz(int(value));
+#else
+  return uint32_t(__builtin_ctz(value));
+#endif
+}
+
 // High 64 bits of a 128-bit product.
 DEVICE uint64_t mul_high(uint64_t a, uint64_t b) {
 #ifdef __CUDACC__
@@ -206,6 +224,15 @@ DEVICE float warp_max(float value) {
   return value;
 }
 
+// How many of the block's threads say so; a barrier too.
+DEVICE uint32_t block_count(bool says) {
+#ifdef __CUDACC__
+  return uint32_t(__syncthreads_count(says));
+#else
+  return emulation::count_block(says);
+#endif
+}
+
 // --- Tensor cores. ---
 
 // d += a·b for a 16×16 (rows g and g+8 of lane 4g+t), b 16×8 (column g), d 16×8 in f32.
@@ -249,6 +276,18 @@ DEVICE void copy_async(void* to, const void* from, bool wanted) {
   emulation::copy_async(to, from, wanted);
 #endif
 }
+// The same by way of the L1 cache: for what several blocks of a multiprocessor read.
+DEVICE void copy_async_cached(void* to, const void* from, bool wanted) {
+#ifdef __CUDACC__
+  uint32_t address = uint32_t(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 16, %2;"
+               :
+               : "r"(address), "l"(from), "r"(wanted ? 16 : 0)
+               : "memory");
+#else
+  emulation::copy_async(to, from, wanted);
+#endif
+}
 DEVICE void commit_copies() {
 #ifdef __CUDACC__
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -263,6 +302,33 @@ DEVICE void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 #else
   emulation::wait_copies(PENDING);
+#endif
+}
+
+// --- Kernels that overlap: on devices that can, a kernel's blocks start while those of the one before it end. ---
+
+// Lets the next kernel's blocks start as soon as there is room beside this one's.
+DEVICE void start_next_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Until all kernels before this one have ended and what they wrote is there. A kernel ends after those before it, since
+// every one waits; so what holds of the last one holds of all.
+DEVICE void await_kernels_before() {
+#ifndef __CUDACC__
+  emulation::await_kernels_before();
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Brings weights to the L2 cache, without waiting: both numbers are multiples of 16.
+DEVICE void prefetch_weights(const bf16* from, uint32_t bytes) {
+#ifndef __CUDACC__
+  emulation::check_readable(from, bytes);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(from), "r"(bytes) : "memory");
 #endif
 }
 

@@ -6,38 +6,61 @@ using namespace pd;
 namespace {
 
 constexpr uint32_t WARPS = 8;
+// Values of a head that a lane has at most.
+constexpr int VALUES = 8;
+constexpr uint32_t HEAD_DIM_MAX = VALUES * WARP;
 
-// One warp per head of a row: q heads, then k, then v. Shared memory: `head_dim` floats per warp.
+// One warp per head of a row: q heads, then k, then v. All that it reads is asked for at once, weights before it waits
+// for the kernels that make qkv. Shared memory: `head_dim` floats per warp.
 template <typename T, typename Kv>
 DEVICE void qkv_prep(const QkvPrepArgs& args) {
   SHARED(float, shared);
   const KvLayer& kv = args.kv;
   uint32_t head_dim = kv.head_dim, num_kv = kv.num_kv_heads, num_q = args.num_q_heads;
   uint32_t heads = num_q + 2 * num_kv;
-  uint32_t head = blockIdx.y * WARPS + warp_id();
-  if (head >= heads) return;
-  uint32_t row = blockIdx.x, lane = lane_id();
-  float* values = shared + warp_id() * head_dim;
-  T* in = static_cast<T*>(args.qkv) + (uint64_t(row) * heads + head) * head_dim;
-  const float* bias = args.bias ? args.bias + head * head_dim : nullptr;
-  float squares = 0.0f;
-  for (uint32_t i = lane; i < head_dim; i += WARP) {
-    float value = to_float(in[i]) + (bias ? bias[i] : 0.0f);
-    values[i] = value;
-    squares += value * value;
-  }
-  bool is_q = head < num_q, is_k = !is_q && head < num_q + num_kv;
+  uint32_t head = blockIdx.y * WARPS + warp_id(), row = blockIdx.x, lane = lane_id();
+  bool is_head = head < heads, is_q = head < num_q, is_k = !is_q && head < num_q + num_kv;
   const float* norm = is_q ? args.q_norm : is_k ? args.k_norm : nullptr;
-  if (norm) {
-    float scale = inv_sqrt(warp_sum(squares) / float(head_dim) + args.eps);
-    for (uint32_t i = lane; i < head_dim; i += WARP) values[i] = values[i] * scale * norm[i];
+  float biases[VALUES] = {}, gains[VALUES] = {};
+#pragma unroll
+  for (int v = 0; v < VALUES; ++v) {
+    uint32_t i = lane + v * WARP;
+    if (is_head && i < head_dim && args.bias) biases[v] = args.bias[head * head_dim + i];
+    if (is_head && i < head_dim && norm) gains[v] = norm[i];
+  }
+  await_kernels_before();
+  if (!is_head) return;
+
+  T* in = static_cast<T*>(args.qkv) + (uint64_t(row) * heads + head) * head_dim;
+  uint32_t half = args.rotary_dim / 2, rotary_dim = is_q || is_k ? args.rotary_dim : 0;
+  const float* rope = args.rope + uint64_t(row) * args.rotary_dim;
+  uint32_t slot = is_q ? NONE : args.out_slots[row];
+  float values[VALUES], cos[VALUES] = {}, sin[VALUES] = {};
+  float squares = 0.0f;
+#pragma unroll
+  for (int v = 0; v < VALUES; ++v) {
+    uint32_t i = lane + v * WARP;
+    values[v] = i < head_dim ? to_float(in[i]) + biases[v] : 0.0f;
+    if (i < rotary_dim) {
+      const float* pair = rope + (i < half ? i : i - half);
+      cos[v] = pair[0];
+      sin[v] = pair[half];
+    }
+  }
+#pragma unroll
+  for (int v = 0; v < VALUES; ++v) squares += values[v] * values[v];
+  float scale = norm ? inv_sqrt(warp_sum(squares) / float(head_dim) + args.eps) : 1.0f;
+  float* all = shared + warp_id() * head_dim;
+#pragma unroll
+  for (int v = 0; v < VALUES; ++v) {
+    uint32_t i = lane + v * WARP;
+    if (norm) values[v] = values[v] * scale * gains[v];
+    if (i < head_dim) all[i] = values[v];
   }
   warp_sync();
 
-  T* q_out = in;
   Kv* kv_out = nullptr;
   if (!is_q) {
-    uint32_t slot = args.out_slots[row];
     if (slot == NONE) return;
     uint32_t page = slot / kv.page_size;
     if (page >= kv.num_pages) {
@@ -48,18 +71,18 @@ DEVICE void qkv_prep(const QkvPrepArgs& args) {
     kv_out = static_cast<Kv*>(kv.base) + page * kv.page_stride + kv_head * kv.head_stride +
              (slot % kv.page_size) * kv.slot_stride + (is_k ? 0 : kv.kv_stride);
   }
-  uint32_t half = args.rotary_dim / 2;
-  const float* cos = args.rope + uint64_t(row) * args.rotary_dim;
-  const float* sin = cos + half;
-  for (uint32_t i = lane; i < head_dim; i += WARP) {
-    float value = values[i];
-    if ((is_q || is_k) && i < half) {
-      value = value * cos[i] - values[i + half] * sin[i];
-    } else if ((is_q || is_k) && i < args.rotary_dim) {
-      value = value * cos[i - half] + values[i - half] * sin[i - half];
+#pragma unroll
+  for (int v = 0; v < VALUES; ++v) {
+    uint32_t i = lane + v * WARP;
+    if (i >= head_dim) continue;
+    float value = values[v];
+    if (i < half && i < rotary_dim) {
+      value = value * cos[v] - all[i + half] * sin[v];
+    } else if (i < rotary_dim) {
+      value = value * cos[v] + all[i - half] * sin[v];
     }
     if (is_q) {
-      q_out[i] = from_float<T>(value);
+      in[i] = from_float<T>(value);
     } else {
       kv_out[i] = from_float<Kv>(value);
     }
@@ -69,5 +92,5 @@ DEVICE void qkv_prep(const QkvPrepArgs& args) {
 }  // namespace
 
 // Grid: rows, heads / WARPS.
-KERNEL(pd_qkv_prep_bf16, QkvPrepArgs, WARPS * 32) { qkv_prep<bf16, bf16>(args); }
-KERNEL(pd_qkv_prep_f32, QkvPrepArgs, WARPS * 32) { qkv_prep<float, float>(args); }
+KERNEL_EARLY(pd_qkv_prep_bf16, QkvPrepArgs, WARPS * 32) { qkv_prep<bf16, bf16>(args); }
+KERNEL_EARLY(pd_qkv_prep_f32, QkvPrepArgs, WARPS * 32) { qkv_prep<float, float>(args); }

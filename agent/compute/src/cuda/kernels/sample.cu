@@ -1,232 +1,186 @@
-// Sampling, a block per row, by the rules of sampling.rs: penalties and bias on the logits, log-sum-exp, one token, the
-// likeliest ones.
+// The second half of sampling, by the rules of sampling.rs, from what the splits of a row came to: one token, its log
+// probability, the likeliest tokens.
 //
 // Weights are 2^((logit − largest) / temperature · log2 e), and masses their sums in whole units of 2^-40: integers, so
-// a sum is the same in any order. Ranks are never sorted: the key of a weight is its bits, and what is wanted (where
-// the kept ranks end, which rank a point of their mass falls on) is found digit by digit from the top, with counts and
-// masses per digit; ties go by id.
-#include "args.cuh"
+// a sum is the same in any order. Nothing is sorted. A token's place in the order of ranks is a number, and what is
+// wanted (where the kept ranks end, which rank a point of their mass falls on) is found by bins of places: first over
+// all of them, then over those of the bin that holds it, until it is alone. That goes over the row's list, and over the
+// whole row where the list ends too early.
+#include "sample.cuh"
 
 using namespace pd;
+using namespace pd::sampling;
 
 namespace {
 
-constexpr uint32_t THREADS = 512;
-constexpr uint32_t WARPS = THREADS / 32;
-constexpr float MASS_UNIT = 1099511627776.0f;  // 2^40
-constexpr uint32_t DIGITS = 4, BINS = 256;
+constexpr float MASS_UNIT = 1099511627776.0f;   // 2^40
+constexpr float WEIGHT_MIN = 1.0f / MASS_UNIT;  // Lighter tokens have no mass: they are never drawn.
+constexpr uint32_t ONE = 0x3f800000u;           // the largest weight's bits
+// 2^x is wrong by less than this in the last bits: a weight that is larger by as much is of a larger logit.
+constexpr uint32_t WRONG_BITS = 16;
+constexpr uint32_t LOG2_BINS = 10, BINS = 1 << LOG2_BINS;
+// Logits that a thread loads before it uses them.
+constexpr uint32_t AHEAD = 8;
 
-// A candidate: a logit's bits, ordered like the logit, above the complement of its id.
-using Ranked = uint64_t;
+struct Sum {
+  uint32_t count;
+  uint64_t mass;
+  DEVICE void add(const Sum& other) {
+    count += other.count;
+    mass += other.mass;
+  }
+};
 
 struct Shared {
-  uint64_t words[WARPS];
-  float floats[WARPS];
+  Reduction reduction;
+  Sum warps[WARPS];
+  // The row's likeliest tokens: all whose logits' bits are `cut` at least. NONE if none is listed.
+  Ranked list[LISTED];
+  uint32_t listed;
+  uint32_t cut;
   uint32_t counts[BINS];
+  uint32_t ids[BINS];  // some token of the bin
   uint64_t masses[BINS];
-  uint32_t thread_counts[THREADS];
-  uint64_t thread_masses[THREADS];
-  uint64_t mass;
-  uint32_t key, count, chosen;
+  // The bin that is found: sums up to it, and with it.
+  Sum before, after;
+  uint32_t bin;
+  uint32_t arrived;
 };
 
-struct Row {
-  float* logits;
-  uint32_t vocab;
+// A logit's weight, 1 at most.
+struct Weigh {
   float largest;
   float log2_scale;  // log2(e) / temperature
-  float weight_min;
+  DEVICE float operator()(float logit) const {
+    float weight = exp2_fast((logit - largest) * log2_scale);
+    return weight > 1.0f ? 1.0f : weight;
+  }
 };
+// 0 for NaN too.
+DEVICE uint64_t mass_of(float weight) { return weight >= WEIGHT_MIN ? uint64_t(weight * MASS_UNIT) : 0; }
 
-// Bits that order as the floats do, −0 as 0; NaN is below everything.
-DEVICE uint32_t ordered(float value) {
-  uint32_t bits = float_to_bits(value + 0.0f);
-  if (value != value) return 0;
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-DEVICE Ranked block_max(Ranked value, Shared& shared) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) value = max_of(value, shuffle_xor(value, mask));
-  __syncthreads();
-  if (lane_id() == 0) shared.words[warp_id()] = value;
-  __syncthreads();
-  for (uint32_t w = 0; w < WARPS; ++w) value = max_of(value, shared.words[w]);
-  return value;
-}
-
-DEVICE float block_sum(float value, Shared& shared) {
-  value = warp_sum(value);
-  __syncthreads();
-  if (lane_id() == 0) shared.floats[warp_id()] = value;
-  __syncthreads();
-  float sum = 0.0f;
-  for (uint32_t w = 0; w < WARPS; ++w) sum += shared.floats[w];
-  return sum;
-}
-
-DEVICE uint64_t block_sum(uint64_t value, Shared& shared) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
-  __syncthreads();
-  if (lane_id() == 0) shared.words[warp_id()] = value;
-  __syncthreads();
-  uint64_t sum = 0;
-  for (uint32_t w = 0; w < WARPS; ++w) sum += shared.words[w];
-  return sum;
-}
-
-// Largest of those below `below`, or 0.
-DEVICE Ranked next_ranked(const float* logits, uint32_t vocab, Ranked below, Shared& shared) {
-  Ranked best = 0;
-  for (uint32_t id = threadIdx.x; id < vocab; id += THREADS) {
-    uint32_t key = ordered(logits[id]);
-    Ranked ranked = uint64_t(key) << 32 | uint32_t(~id);
-    if (key != 0 && ranked < below) best = max_of(best, ranked);
-  }
-  return block_max(best, shared);
-}
-DEVICE uint32_t id_of(Ranked ranked) { return ~uint32_t(ranked); }
-
-DEVICE void penalise(const SampleArgs& args, const SamplingRow& row, float* logits) {
-  uint32_t end = min_of(row.counts_end, args.num_token_counts);
-  // A token occurs once per row.
-  for (uint32_t i = row.counts_begin + threadIdx.x; i < end; i += THREADS) {
-    TokenCount seen = args.token_counts[i];
-    if (seen.token >= args.vocab) continue;
-    float logit = logits[seen.token];
-    logit = logit > 0.0f ? logit / row.repetition_penalty : logit * row.repetition_penalty;
-    if (seen.output_count > 0) {
-      logit -= row.presence_penalty + row.frequency_penalty * float(seen.output_count);
-    }
-    logits[seen.token] = logit;
-  }
-  __syncthreads();
-  end = min_of(row.bias_end, args.num_logit_bias);
-  for (uint32_t i = row.bias_begin + threadIdx.x; i < end; i += THREADS) {
-    uint32_t token = args.logit_bias[i].token;
-    if (token >= args.vocab) continue;
-    // The first entry of a token adds all of its, in their order.
-    bool is_first = true;
-    for (uint32_t j = row.bias_begin; j < i; ++j) is_first = is_first && args.logit_bias[j].token != token;
-    if (!is_first) continue;
-    float logit = logits[token];
-    for (uint32_t j = i; j < end; ++j) {
-      if (args.logit_bias[j].token == token) logit += args.logit_bias[j].bias;
-    }
-    logits[token] = logit;
-  }
-  __syncthreads();
-}
-
-// 0 for what min-p leaves out, for −∞ and for NaN.
-DEVICE float eligible_weight(const Row& row, uint32_t id) {
-  float weight = exp2_fast((row.logits[id] - row.largest) * row.log2_scale);
-  return weight >= row.weight_min ? weight : 0.0f;
-}
-DEVICE uint64_t mass_of(float weight) { return uint64_t(weight * MASS_UNIT); }
-
-// Fills the bins with the weights whose key begins as `key` does above digit `digit`.
-DEVICE void fill_bins(const Row& row, uint32_t key, uint32_t digit, Shared& shared) {
-  uint32_t shift = 8 * (DIGITS - 1 - digit);
-  __syncthreads();
-  for (uint32_t i = threadIdx.x; i < BINS; i += THREADS) {
-    shared.counts[i] = 0;
-    shared.masses[i] = 0;
-  }
-  __syncthreads();
-  for (uint32_t id = threadIdx.x; id < row.vocab; id += THREADS) {
-    float weight = eligible_weight(row, id);
-    uint32_t bits = float_to_bits(weight);
-    if (!(weight > 0.0f) || (digit > 0 && bits >> (shift + 8) != key >> (shift + 8))) continue;
-    uint32_t bin = bits >> shift & (BINS - 1);
-    atomic_add(&shared.counts[bin], 1);
-    atomic_add(&shared.masses[bin], mass_of(weight));
-  }
-  __syncthreads();
-}
-
-// Walks the ranks from the top, whole digits at a time, until `stops(count, mass)` of what lies above and in a bin.
-// Leaves the key reached, and the count and mass above it; false when it never stops.
-template <typename Stops>
-DEVICE bool descend(const Row& row, Shared& shared, Stops stops) {
-  uint32_t key = 0, count = 0;
-  uint64_t mass = 0;
-  for (uint32_t digit = 0; digit < DIGITS; ++digit) {
-    fill_bins(row, key, digit, shared);
-    if (threadIdx.x == 0) {
-      uint32_t bin = BINS;
-      while (bin-- > 0) {
-        if (shared.counts[bin] > 0 && stops(count + shared.counts[bin], mass + shared.masses[bin])) break;
-        count += shared.counts[bin];
-        mass += shared.masses[bin];
-      }
-      shared.chosen = bin;
-      shared.key = key | bin << 8 * (DIGITS - 1 - digit);
-      shared.count = count;
-      shared.mass = mass;
-    }
-    __syncthreads();
-    if (shared.chosen >= BINS) return false;
-    key = shared.key;
-    count = shared.count;
-    mass = shared.mass;
-  }
-  return true;
-}
-
-// Ids in order, an equal share for each thread; the one whose share `ends` falls into finds it.
-struct Share {
+// Tokens among which one is looked for: a row's ids from `begin` to `end`, or those of the list.
+struct Source {
+  const float* logits;  // null for the list
   uint32_t begin, end;
 };
-DEVICE Share share_of(uint32_t vocab) {
-  uint32_t len = ceil_div(vocab, THREADS);
-  uint32_t begin = min_of(threadIdx.x * len, vocab);
-  return Share{begin, min_of(begin + len, vocab)};
-}
 
-// The `nth` id, from 0, whose weight has exactly this key.
-DEVICE uint32_t nth_of_key(const Row& row, uint32_t key, uint32_t nth, Shared& shared) {
-  Share share = share_of(row.vocab);
-  uint32_t count = 0;
-  for (uint32_t id = share.begin; id < share.end; ++id) count += float_to_bits(eligible_weight(row, id)) == key;
-  __syncthreads();
-  shared.thread_counts[threadIdx.x] = count;
-  if (threadIdx.x == 0) shared.chosen = NONE;
-  __syncthreads();
-  uint32_t before = 0;
-  for (uint32_t i = 0; i < threadIdx.x; ++i) before += shared.thread_counts[i];
-  if (before <= nth && nth < before + count) {
-    for (uint32_t id = share.begin; id < share.end; ++id) {
-      if (float_to_bits(eligible_weight(row, id)) == key && before++ == nth) shared.chosen = id;
-    }
+// The order of tokens, by weight or by id, and which of them count.
+struct Order {
+  Weigh weigh;
+  float weight_min;
+  uint32_t vocab;
+  bool is_by_id;
+  DEVICE uint64_t place(uint32_t weight_bits, uint32_t id) const {
+    return uint64_t(is_by_id ? 0 : ONE - weight_bits) * vocab + id;
   }
-  __syncthreads();
-  return shared.chosen;
+};
+
+// Calls `visit(logit, id)` for each token of a source.
+template <typename Visit>
+DEVICE void each_token(const Source& source, bool in_runs, const Shared& shared, Visit visit) {
+  if (!source.logits) {
+    for (uint32_t i = threadIdx.x; i < source.end; i += THREADS) visit(logit_of(shared.list[i]), id_of(shared.list[i]));
+    return;
+  }
+  // In runs of ids, threads of a warp meet in no bin of ids.
+  uint32_t run = in_runs ? threadIdx.x * AHEAD : threadIdx.x, step = in_runs ? 1 : THREADS;
+  for (uint32_t id = source.begin + run; id < source.end; id += THREADS * AHEAD) {
+    float logits[AHEAD];
+#pragma unroll
+    for (uint32_t a = 0; a < AHEAD; ++a) {
+      logits[a] = id + a * step < source.end ? source.logits[id + a * step] : no_number();
+    }
+#pragma unroll
+    for (uint32_t a = 0; a < AHEAD; ++a) visit(logits[a], id + a * step);
+  }
 }
 
-// The first id at which the mass so far exceeds `target`.
-DEVICE uint32_t at_mass(const Row& row, uint64_t target, Shared& shared) {
-  Share share = share_of(row.vocab);
-  uint64_t mass = 0;
-  for (uint32_t id = share.begin; id < share.end; ++id) mass += mass_of(eligible_weight(row, id));
+// Calls `visit(place, mass, id)` for each token that counts and stands before `place_end`.
+template <typename Visit>
+DEVICE void each_place(const Source& source, const Order& order, uint64_t place_end, const Shared& shared,
+                       Visit visit) {
+  each_token(source, order.is_by_id, shared, [&](float logit, uint32_t id) {
+    float weight = order.weigh(logit);
+    if (!(weight >= order.weight_min)) return;
+    uint64_t place = order.place(float_to_bits(weight), id);
+    if (place < place_end) visit(place, mass_of(weight), id);
+  });
+}
+
+// The sum of all threads before this one.
+DEVICE Sum block_before(const Sum& own, Shared& shared) {
+  Sum before{0, 0}, all = own;
+#pragma unroll
+  for (int mask = 1; mask < 32; mask *= 2) {
+    Sum other{shuffle_xor(all.count, mask), shuffle_xor(all.mass, mask)};
+    if (lane_id() & mask) before.add(other);
+    all.add(other);
+  }
+  if (lane_id() == 0) shared.warps[warp_id()] = all;
   __syncthreads();
-  shared.thread_masses[threadIdx.x] = mass;
-  if (threadIdx.x == 0) shared.chosen = NONE;
-  __syncthreads();
-  uint64_t before = 0;
-  for (uint32_t i = 0; i < threadIdx.x; ++i) before += shared.thread_masses[i];
-  if (before <= target && target < before + mass) {
-    for (uint32_t id = share.begin; id < share.end; ++id) {
-      before += mass_of(eligible_weight(row, id));
-      if (before > target) {
-        shared.chosen = id;
-        break;
+  for (uint32_t w = 0; w < warp_id(); ++w) before.add(shared.warps[w]);
+  return before;
+}
+
+struct Found {
+  bool is_there;
+  uint32_t id;
+  uint64_t mass;  // up to the token and with it; of all tokens where none is found
+};
+
+// The first token with which they are `count_max` or have a mass above `mass_max`.
+DEVICE Found find(const Source& source, const Order& order, uint64_t place_end, uint32_t count_max, uint64_t mass_max,
+                  Shared& shared) {
+  constexpr uint32_t OWN = BINS / THREADS;
+  auto reaches = [&](const Sum& sum) { return sum.count >= count_max || sum.mass > mass_max; };
+  uint64_t first = 0, last = 0;
+  each_place(source, order, place_end, shared, [&](uint64_t place, uint64_t, uint32_t) { last = max_of(last, place); });
+  last = block_max(last, shared.reduction);
+  Sum before{0, 0};
+  // By its exponent as a float, `last` falls into the bins.
+  int log2 = int(float_to_bits(float(last)) >> 23) - 127;
+  uint32_t shift = uint32_t(max_of(log2 + 1 - int(LOG2_BINS), 0));
+  for (;; shift -= min_of(shift, LOG2_BINS)) {
+    __syncthreads();
+    for (uint32_t bin = threadIdx.x; bin < BINS; bin += THREADS) {
+      shared.counts[bin] = 0;
+      shared.masses[bin] = 0;
+    }
+    __syncthreads();
+    each_place(source, order, place_end, shared, [&](uint64_t place, uint64_t mass, uint32_t id) {
+      if (place < first || place > last) return;
+      uint32_t bin = uint32_t((place - first) >> shift);
+      atomic_add(&shared.counts[bin], 1);
+      atomic_add(&shared.masses[bin], mass);
+      shared.ids[bin] = id;
+    });
+    __syncthreads();
+    Sum own{0, 0};
+    for (uint32_t bin = threadIdx.x * OWN; bin < (threadIdx.x + 1) * OWN; ++bin) {
+      own.add(Sum{shared.counts[bin], shared.masses[bin]});
+    }
+    Sum sum = block_before(own, shared);
+    sum.add(before);
+    for (uint32_t bin = threadIdx.x * OWN; bin < (threadIdx.x + 1) * OWN; ++bin) {
+      Sum after = sum;
+      after.add(Sum{shared.counts[bin], shared.masses[bin]});
+      bool is_last = bin == BINS - 1 && !reaches(after);
+      if (is_last || (reaches(after) && !reaches(sum))) {
+        shared.bin = is_last ? BINS : bin;
+        shared.before = sum;
+        shared.after = after;
       }
+      sum = after;
     }
+    __syncthreads();
+    uint32_t bin = shared.bin;
+    if (bin == BINS) return Found{false, NONE, shared.after.mass};
+    before = shared.before;
+    if (shared.after.count - before.count == 1) return Found{true, shared.ids[bin], shared.after.mass};
+    first += uint64_t(bin) << shift;
+    last = min_of(last, first + (uint64_t(1) << shift) - 1);
   }
-  __syncthreads();
-  return shared.chosen;
 }
 
 DEVICE uint64_t mix(uint64_t bits) {
@@ -246,93 +200,161 @@ DEVICE uint64_t point_of(const SamplingRow& row, uint64_t mass) {
   return mul_high(mass, bits >> 11 << 11);
 }
 
-DEVICE uint32_t draw(const SamplingRow& params, const Row& row, Shared& shared) {
-  bool all_ranks = params.top_k == 0 || params.top_k >= row.vocab;
-  if (all_ranks && params.top_p >= 1.0f) {
-    uint64_t mass = 0;
-    for (uint32_t id = threadIdx.x; id < row.vocab; id += THREADS) mass += mass_of(eligible_weight(row, id));
-    return at_mass(row, point_of(params, block_sum(mass, shared)), shared);
+// Lists what the splits have listed and no other split may have left out.
+DEVICE void gather(const SampleArgs& args, const SamplePartial* partials, Shared& shared) {
+  uint64_t cut = 0;
+  for (uint32_t s = threadIdx.x; s < gridDim.x; s += THREADS) cut = max_of(cut, uint64_t(partials[s].cut));
+  cut = block_max(cut, shared.reduction);
+  if (threadIdx.x == 0) {
+    shared.cut = uint32_t(cut);
+    shared.listed = 0;
   }
-  uint32_t ranks_max = all_ranks ? row.vocab : params.top_k;
-  uint64_t mass_max = ~0ull;
-  if (params.top_p < 1.0f) {
-    // Of all tokens, those that min-p leaves out too.
-    Row whole = row;
-    whole.weight_min = 0.0f;
-    uint64_t mass = 0;
-    for (uint32_t id = threadIdx.x; id < row.vocab; id += THREADS) mass += mass_of(eligible_weight(whole, id));
-    mass_max = uint64_t(double(block_sum(mass, shared)) * double(params.top_p));
-  }
-  // A rank is kept while fewer than `ranks_max` and at most `mass_max` lie above it.
-  uint64_t kept;
-  bool ends = descend(row, shared, [&](uint32_t count, uint64_t mass) { return count >= ranks_max || mass > mass_max; });
-  if (ends) {
-    uint64_t each = mass_of(bits_to_float(shared.key));
-    uint64_t ties = min_of(shared.counts[shared.key & (BINS - 1)], ranks_max - shared.count);
-    if (each > 0) ties = min_of(ties, (mass_max - shared.mass) / each + 1);
-    kept = shared.mass + ties * each;
-  } else {
-    kept = shared.mass;
-  }
-  uint64_t target = point_of(params, kept);
   __syncthreads();
-  if (!descend(row, shared, [&](uint32_t, uint64_t mass) { return mass > target; })) return NONE;
-  uint64_t each = mass_of(bits_to_float(shared.key));
-  uint32_t nth = uint32_t((target - shared.mass) / each), key = shared.key;
-  return nth_of_key(row, key, nth, shared);
+  uint32_t places = LISTED / gridDim.x;
+  const Ranked* listed = args.listed + uint64_t(blockIdx.y) * LISTED;
+  for (uint32_t i = threadIdx.x; i < gridDim.x * places; i += THREADS) {
+    if (i % places >= partials[i / places].listed || bits_of(listed[i]) < cut) continue;
+    shared.list[atomic_add(&shared.listed, 1)] = listed[i];
+  }
+  __syncthreads();
+}
+
+// Whether this is the row's last block to come here, which then sees what the others wrote.
+DEVICE bool arrives_last(uint32_t* arrivals, Shared& shared) {
+  fence_device();
+  __syncthreads();
+  if (threadIdx.x == 0) shared.arrived = atomic_add(arrivals, 1) + 1;
+  __syncthreads();
+  fence_device();
+  return shared.arrived == gridDim.x;
+}
+
+DEVICE Source split_of(const SampleArgs& args, const float* logits, uint32_t split) {
+  return Source{logits, split * SPLIT, min_of((split + 1) * SPLIT, args.vocab)};
+}
+
+DEVICE uint32_t draw(const SampleArgs& args, const SamplingRow& row, const SamplePartial* partials,
+                     const float* logits, const Order& order, Shared& shared) {
+  uint64_t mass = 0;
+  for (uint32_t s = threadIdx.x; s < gridDim.x; s += THREADS) mass += partials[s].mass;
+  mass = block_sum(mass, shared.reduction);
+  Source source{nullptr, 0, 0};
+  uint64_t place_end = ~0ull, mass_max = ~0ull;
+  uint32_t count_max = NONE;
+  bool is_whole = true;
+  if (order.is_by_id) {
+    mass_max = point_of(row, mass);
+    uint32_t split = 0;
+    while (split + 1 < gridDim.x && mass_max >= partials[split].mass) mass_max -= partials[split++].mass;
+    source = split_of(args, logits, split);
+  } else {
+    source.end = shared.listed;
+    // Ranks are kept up to the first with which they are so many, or have more than this mass.
+    count_max = row.top_k == 0 ? args.vocab : row.top_k;
+    if (row.top_p < 1.0f) mass_max = uint64_t(double(mass) * double(row.top_p));
+    if (shared.cut > FINITE) {
+      // All tokens of more weight than this are listed.
+      uint32_t sure = shared.cut == NONE ? ONE : float_to_bits(order.weigh(unordered(shared.cut))) + WRONG_BITS;
+      is_whole = sure < float_to_bits(order.weight_min);
+      place_end = order.place(min_of(sure, ONE), 0);
+    }
+  }
+  // First where the kept ranks end, then the one drawn of them.
+  for (bool is_end_known = order.is_by_id;;) {
+    Found found = find(source, order, place_end, count_max, mass_max, shared);
+    if (is_end_known) return found.id;
+    if (found.is_there || is_whole) {
+      is_end_known = true;
+      count_max = NONE;
+      mass_max = point_of(row, found.mass);
+    } else {
+      is_whole = true;
+      place_end = ~0ull;
+      source = Source{logits, 0, args.vocab};
+    }
+  }
+}
+
+// The largest below `below`, or 0.
+DEVICE Ranked next_ranked(const Source& source, Ranked below, Shared& shared) {
+  Ranked best = 0;
+  each_token(source, false, shared, [&](float logit, uint32_t id) {
+    Ranked ranked = rank(logit, id);
+    if (ranked < below) best = max_of(best, ranked);
+  });
+  return block_max(best, shared.reduction);
+}
+
+// Fills the row's tables up to `top_n`, or as far as there are numbers.
+DEVICE void report_likeliest(const SampleArgs& args, uint32_t top_n, const Source& source, double log_sum,
+                             Shared& shared) {
+  uint64_t at = uint64_t(blockIdx.y) * args.top_n_max;
+  Ranked ranked = ~uint64_t(0);
+  for (uint32_t i = 0; i < args.top_n_max; ++i) {
+    if (i < top_n && ranked != 0) ranked = next_ranked(source, ranked, shared);
+    if (threadIdx.x > 0) continue;
+    bool is_there = i < top_n && ranked != 0;
+    args.top_tokens[at + i] = is_there ? id_of(ranked) : NONE;
+    args.top_logprobs[at + i] = is_there ? float(double(logit_of(ranked)) - log_sum) : no_number();
+  }
 }
 
 }  // namespace
 
-// Grid: rows. Shared memory: a `Shared`.
+// Grid: splits, rows. Shared memory: a `Shared`. Where a row wants masses, its blocks sum them up and the last one goes
+// on; elsewhere there is work for one.
 KERNEL(pd_sample, SampleArgs, THREADS) {
   SHARED(Shared, shared_memory);
   Shared& shared = *shared_memory;
-  SamplingRow params = args.rows[blockIdx.x];
-  float* logits = args.logits + uint64_t(blockIdx.x) * args.vocab;
-  uint32_t* top_tokens = args.top_tokens + uint64_t(blockIdx.x) * args.top_n_max;
-  float* top_logprobs = args.top_logprobs + uint64_t(blockIdx.x) * args.top_n_max;
-  for (uint32_t i = threadIdx.x; i < args.top_n_max; i += THREADS) {
-    top_tokens[i] = NONE;
-    top_logprobs[i] = bits_to_float(0x7fc00000u);
+  const SamplingRow& row = args.rows[blockIdx.y];
+  SamplePartial* partials = args.partials + blockIdx.y * gridDim.x;
+  const float* logits = args.logits + uint64_t(blockIdx.y) * args.vocab;
+  bool is_by_id = keeps_all(row, args.vocab), wants_mass = is_drawn(row) && (is_by_id || row.top_p < 1.0f);
+  if (blockIdx.x > 0 && !wants_mass) return;
+  Ranked best = 0;
+  for (uint32_t s = threadIdx.x; s < gridDim.x; s += THREADS) best = max_of(best, partials[s].best);
+  best = block_max(best, shared.reduction);
+  float largest = logit_of(best);
+  // A temperature next to 0 leaves the largest its weight.
+  Weigh weigh{largest, fminf(LOG2_E / row.temperature, 1e30f)};
+  Order order{weigh, max_of(row.min_p, WEIGHT_MIN), args.vocab, is_by_id};
+  if (wants_mass) {
+    // Top-p is of all tokens, those that min-p leaves out too.
+    float weight_min = is_by_id ? order.weight_min : WEIGHT_MIN;
+    uint64_t mass = 0;
+    each_token(split_of(args, logits, blockIdx.x), false, shared, [&](float logit, uint32_t) {
+      float weight = weigh(logit);
+      if (weight >= weight_min) mass += mass_of(weight);
+    });
+    mass = block_sum(mass, shared.reduction);
+    if (threadIdx.x == 0) partials[blockIdx.x].mass = mass;
+    if (!arrives_last(&partials[0].arrivals, shared)) return;
   }
-  penalise(args, params, logits);
 
-  Ranked best = next_ranked(logits, args.vocab, ~0ull, shared);
-  float largest = best == 0 ? -INFINITY : logits[id_of(best)];
-  if (!(fabsf(largest) < INFINITY)) {
-    if (threadIdx.x == 0) {
-      args.tokens[blockIdx.x] = NONE;
-      args.logprobs[blockIdx.x] = bits_to_float(0x7fc00000u);
-    }
-    return;
+  uint32_t token = row.given;
+  bool is_finite = fabsf(largest) < INFINITY;
+  if (is_finite && wants_list(args, row)) gather(args, partials, shared);
+  if (!is_finite) {
+    token = NONE;
+  } else if (is_drawn(row)) {
+    token = draw(args, row, partials, logits, order, shared);
+  } else if (token == NONE) {
+    token = id_of(best);
   }
-  float part = 0.0f;
-  for (uint32_t id = threadIdx.x; id < args.vocab; id += THREADS) {
-    float weight = exp2_fast((logits[id] - largest) * LOG2_E);
-    if (weight == weight) part += weight;
+  float sum = 0.0f;
+  for (uint32_t s = threadIdx.x; s < gridDim.x; s += THREADS) {
+    // A split without a finite logit has no sum.
+    if (partials[s].sum > 0.0f) sum += partials[s].sum * exp2_fast((logit_of(partials[s].best) - largest) * LOG2_E);
   }
-  double log_sum = double(largest) + log(double(block_sum(part, shared)));
-
-  uint32_t token = id_of(best);
-  if (params.given != NONE) {
-    token = params.given;
-  } else if (params.temperature > 0.0f && params.top_k != 1) {
-    Row row{logits, args.vocab, largest, LOG2_E / params.temperature, params.min_p};
-    token = draw(params, row, shared);
-  }
+  sum = block_sum(sum, shared.reduction);
+  double log_sum = 0.0;
   if (threadIdx.x == 0) {
-    args.tokens[blockIdx.x] = token;
-    args.logprobs[blockIdx.x] =
-        token < args.vocab ? float(double(logits[token]) - log_sum) : bits_to_float(0x7fc00000u);
+    log_sum = double(largest) + log(double(sum));
+    args.tokens[blockIdx.y] = token;
+    args.logprobs[blockIdx.y] = token < args.vocab ? float(double(logits[token]) - log_sum) : no_number();
   }
-  Ranked below = ~0ull;
-  for (uint32_t i = 0; i < min_of(params.top_n, args.top_n_max); ++i) {
-    below = next_ranked(logits, args.vocab, below, shared);
-    if (below == 0) return;
-    if (threadIdx.x == 0) {
-      top_tokens[i] = id_of(below);
-      top_logprobs[i] = float(double(logits[id_of(below)]) - log_sum);
-    }
-  }
+  uint32_t top_n = is_finite ? min_of(row.top_n, args.top_n_max) : 0;
+  bool is_listed = top_n > 0 && top_n <= shared.listed;
+  report_likeliest(args, top_n, is_listed ? Source{nullptr, 0, shared.listed} : Source{logits, 0, args.vocab}, log_sum,
+                   shared);
 }

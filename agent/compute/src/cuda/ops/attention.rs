@@ -3,14 +3,18 @@
 use super::super::backend::{CudaBackend, Shared, to_u32};
 use super::super::driver::DriverError;
 use super::super::kernels::{
-    ATTENTION_BLOCK, ATTENTION_TILE_QUERIES, ATTENTION_TOKEN_WARPS, AttnArgs, Kernel,
+    ATTENTION_BLOCK, ATTENTION_TILE_QUERIES, ATTENTION_TOKEN_WARPS, AttnArgs, HOPPER_QUERIES,
+    HOPPER_STAGES, HOPPER_SWIZZLE_ALIGN, Kernel,
 };
 use crate::dtype::DType;
 use crate::ops::AttnPaged;
 
-/// Blocks of one-query attention that are wanted per multiprocessor, and splits of a sequence at most.
-const BLOCKS_PER_SM: usize = 2;
+/// Blocks of one-query attention that are wanted per multiprocessor, so that the last ones to run are few among many,
+/// and splits of a sequence at most: a warp folds them.
+const BLOCKS_PER_SM: usize = 12;
 const SPLITS_MAX: usize = 32;
+/// The only devices with the instructions of the kernels for Hopper.
+const HOPPER: (u32, u32) = (9, 0);
 
 pub(in crate::cuda) fn attn_paged(
     shared: &Shared,
@@ -52,16 +56,26 @@ pub(in crate::cuda) fn attn_paged(
     };
     // A chunk may have one query too, so one kernel for all is what keeps a row's bits the same.
     let is_decode = rows == seqs && !shared.config.deterministic;
+    let is_hopper = shared.driver.device().compute_capability == HOPPER;
     let tile = match (dtype, kv.head_dim) {
+        (DType::BF16, 64) if is_hopper => Some(Kernel::AttendHopper64),
+        (DType::BF16, 128) if is_hopper => Some(Kernel::AttendHopper128),
         (DType::BF16, 64) => Some(Kernel::AttendTile64),
         (DType::BF16, 128) => Some(Kernel::AttendTile128),
         _ => None,
     };
     if !is_decode && let Some(kernel) = tile {
+        let heads = to_u32(op.num_q_heads);
         // A sequence may end within a tile.
-        let tiles = rows / ATTENTION_TILE_QUERIES + seqs;
-        let grid = [to_u32(tiles), to_u32(op.num_q_heads), 1];
-        let shared_bytes = 2 * 4 * ATTENTION_BLOCK * kv.head_dim;
+        let tiles = |queries: usize| to_u32(rows / queries + seqs);
+        // Keys and values, in bfloat16.
+        let block_bytes = 2 * 2 * ATTENTION_BLOCK * kv.head_dim;
+        let (grid, shared_bytes) = if is_hopper {
+            let bytes = HOPPER_STAGES * block_bytes + HOPPER_SWIZZLE_ALIGN;
+            ([heads, tiles(HOPPER_QUERIES), 1], bytes)
+        } else {
+            ([tiles(ATTENTION_TILE_QUERIES), heads, 1], 2 * block_bytes)
+        };
         return shared.launch(kernel, grid, shared_bytes, &args);
     }
     let form = TokenForm::of(dtype, kv.head_dim, op.num_q_heads / kv.num_kv_heads);
@@ -108,6 +122,7 @@ impl TokenForm {
         let lanes = (head_dim / 8).next_power_of_two().max(4);
         let heads = match (group, lanes) {
             (1, _) => 1,
+            (2, 8 | 16) => 2,
             (5.., 8 | 16) => 8,
             _ => 4,
         };
@@ -115,9 +130,11 @@ impl TokenForm {
             (4, 1) => (Kernel::AttendToken4x1Bf16, Kernel::AttendToken4x1F32),
             (4, _) => (Kernel::AttendToken4x4Bf16, Kernel::AttendToken4x4F32),
             (8, 1) => (Kernel::AttendToken8x1Bf16, Kernel::AttendToken8x1F32),
+            (8, 2) => (Kernel::AttendToken8x2Bf16, Kernel::AttendToken8x2F32),
             (8, 4) => (Kernel::AttendToken8x4Bf16, Kernel::AttendToken8x4F32),
             (8, _) => (Kernel::AttendToken8x8Bf16, Kernel::AttendToken8x8F32),
             (16, 1) => (Kernel::AttendToken16x1Bf16, Kernel::AttendToken16x1F32),
+            (16, 2) => (Kernel::AttendToken16x2Bf16, Kernel::AttendToken16x2F32),
             (16, 4) => (Kernel::AttendToken16x4Bf16, Kernel::AttendToken16x4F32),
             (16, _) => (Kernel::AttendToken16x8Bf16, Kernel::AttendToken16x8F32),
             (_, 1) => (Kernel::AttendToken32x1Bf16, Kernel::AttendToken32x1F32),

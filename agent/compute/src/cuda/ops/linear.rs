@@ -3,13 +3,20 @@
 use super::super::backend::{CudaBackend, Shared, to_u32};
 use super::super::driver::{DriverError, Gemm, Work};
 use super::super::kernels::{
-    FEW_ROWS, Kernel, LINEAR_K_STEP, LINEAR_N_TILE, LINEAR_ROWS_F32, LINEAR_SEGMENTS,
-    LINEAR_STAGES, LINEAR_TILE, LinearArgs, SwiGluArgs,
+    FEW_ROWS, FewRows, Kernel, LINEAR_K_STEP, LINEAR_ROWS_F32, LINEAR_SEGMENTS, LINEAR_STAGES,
+    LINEAR_SUMS_STRIDE, LINEAR_TILE, LinearArgs, SwiGluArgs,
 };
 use super::super::weights::CudaLinear;
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::ops::{Epilogue, Linear};
+
+/// Rows up to which our own kernel multiplies where the vendor's library is too: it starts while the kernel before it
+/// ends, and joins gate and up by itself.
+const OWN_ROWS_MAX: usize = 16;
+/// Rows up to which blocks that share k among their warps take less time than tiles, which few rows leave most
+/// multiprocessors without: those of decode steps.
+const FEW_ROWS_MAX: usize = 256;
 
 pub(in crate::cuda) fn linear(
     shared: &Shared,
@@ -46,33 +53,20 @@ pub(in crate::cuda) fn linear(
         ];
         return shared.launch(Kernel::LinearFullF32, grid, 0, &args);
     }
-    let to_f32 = op.out.dtype() == DType::F32;
-    if let Some(i) = FEW_ROWS.iter().position(|most| rows <= *most) {
-        let kernels = if to_f32 {
-            [
-                Kernel::Linear8F32,
-                Kernel::Linear16F32,
-                Kernel::Linear32F32,
-                Kernel::Linear64F32,
-            ]
-        } else {
-            [
-                Kernel::Linear8Bf16,
-                Kernel::Linear16Bf16,
-                Kernel::Linear32Bf16,
-                Kernel::Linear64Bf16,
-            ]
-        };
-        let shared_bytes = 4 * LINEAR_SEGMENTS * FEW_ROWS[i] * LINEAR_N_TILE;
-        let blocks = if rows == 0 {
-            0
-        } else {
-            n.div_ceil(LINEAR_N_TILE)
-        };
-        return shared.launch(kernels[i], [to_u32(blocks), 1, 1], shared_bytes, &args);
-    }
-    if !shared.config.deterministic && by_library(shared, op, &args)? {
+    let by_own = rows <= OWN_ROWS_MAX || shared.config.deterministic;
+    if !by_own && by_library(shared, op, &args)? {
         return Ok(());
+    }
+    let to_f32 = op.out.dtype() == DType::F32;
+    if rows <= FEW_ROWS_MAX {
+        let tile = few_rows(shared.driver.device().num_sms, rows, n);
+        let kernel = if to_f32 { tile.f32 } else { tile.bf16 };
+        let grid = [
+            to_u32(rows.div_ceil(tile.rows)),
+            to_u32(n.div_ceil(tile.columns)),
+            1,
+        ];
+        return shared.launch(kernel, grid, few_rows_bytes(tile), &args);
     }
     let kernel = if to_f32 {
         Kernel::LinearTiledF32
@@ -85,6 +79,25 @@ pub(in crate::cuda) fn linear(
     shared.launch(kernel, [tiles(rows), tiles(n), 1], shared_bytes, &args)
 }
 
+/// The kernel whose busiest multiprocessor reads least: each block reads its rows of x and its rows of the weight.
+fn few_rows(num_sms: u32, rows: usize, n: usize) -> &'static FewRows {
+    let read = |tile: &&FewRows| {
+        let blocks = rows.div_ceil(tile.rows) * n.div_ceil(tile.columns);
+        blocks.div_ceil(num_sms as usize) * (rows.min(tile.rows) + tile.columns)
+    };
+    // Blocks whose rows are mostly missing multiply for nothing.
+    let rows_max = rows.next_power_of_two().max(FEW_ROWS[0].rows);
+    let fitting = FEW_ROWS.iter().filter(|tile| tile.rows <= rows_max);
+    fitting.min_by_key(read).expect("the first one fits")
+}
+
+/// Shared memory: steps of x, each 16 bytes a lane, and later sums.
+fn few_rows_bytes(tile: &FewRows) -> usize {
+    let x = tile.steps * tile.rows * LINEAR_K_STEP * 2;
+    let sums = tile.rows * LINEAR_SUMS_STRIDE * 4;
+    LINEAR_SEGMENTS * x.max(sums)
+}
+
 /// Words of 32 bits that linears of up to `rows` rows need beside their buffers.
 pub(in crate::cuda) fn scratch_words(
     shared: &Shared,
@@ -92,12 +105,11 @@ pub(in crate::cuda) fn scratch_words(
     epilogue: Epilogue,
     rows: usize,
 ) -> usize {
-    let few = FEW_ROWS.last().is_some_and(|most| rows <= *most);
     let config = shared.config;
     if epilogue != Epilogue::SwiGlu
         || config.deterministic
         || config.dtype == DType::F32
-        || few
+        || rows <= OWN_ROWS_MAX
         || !shared.driver.has_gemm()
     {
         return 0;
@@ -150,3 +162,6 @@ fn by_library(
     shared.launch(Kernel::SwiGluBf16, [to_u32(blocks), 1, 1], 0, &joined)?;
     Ok(true)
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,12 +25,18 @@ pub(in crate::cuda) fn rms_norm(
         "rms_norm: x and out overlap without being the same"
     );
     let len = op.rows * hidden;
+    let weight = op.weight.addr_of("rms_norm weight", &[DType::F32], hidden);
+    assert!(
+        weight.is_multiple_of(16),
+        "rms_norm: {:?} begins at no multiple of 16 bytes",
+        op.weight
+    );
     let args = RmsNormArgs {
         x: op.x.addr_of("rms_norm x", &[dtype], len),
         add: op
             .add
             .map_or(0, |add| add.addr_of("rms_norm add", &[dtype], len)),
-        weight: op.weight.addr_of("rms_norm weight", &[DType::F32], hidden),
+        weight,
         out: op.out.addr_of("rms_norm out", &[dtype], len),
         hidden: to_u32(hidden),
         eps: op.eps,

@@ -2,7 +2,7 @@
 
 use super::super::backend::{CudaBackend, Shared, to_u32};
 use super::super::driver::DriverError;
-use super::super::kernels::{Kernel, QkvPrepArgs};
+use super::super::kernels::{Kernel, QKV_HEAD_DIM_MAX, QkvPrepArgs};
 use crate::dtype::DType;
 use crate::ops::QkvPrep;
 
@@ -14,6 +14,10 @@ pub(in crate::cuda) fn qkv_prep(
     let (rows, head_dim) = (op.batch.num_tokens, op.kv.head_dim);
     let heads = op.num_q_heads + 2 * op.kv.num_kv_heads;
     let rotary_dim = op.rotary_dim;
+    assert!(
+        head_dim <= QKV_HEAD_DIM_MAX,
+        "qkv_prep: heads of {head_dim} exceed {QKV_HEAD_DIM_MAX}"
+    );
     assert!(
         rotary_dim <= head_dim && rotary_dim.is_multiple_of(2),
         "rotary_dim {rotary_dim} is odd or exceeds head_dim {head_dim}"

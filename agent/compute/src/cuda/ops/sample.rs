@@ -1,8 +1,11 @@
-//! The sample op: a block per row.
+//! The sample op: two kernels, a block for each split of a row.
 
 use super::super::backend::{CudaBackend, Shared, to_u32};
 use super::super::driver::DriverError;
-use super::super::kernels::{Kernel, SAMPLE_SHARED, SampleArgs};
+use super::super::kernels::{
+    Kernel, SAMPLE_LISTED, SAMPLE_PARTIAL, SAMPLE_PARTIALS_SHARED, SAMPLE_SHARED, SAMPLE_SPLIT,
+    SampleArgs,
+};
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::ops::Sample;
@@ -20,10 +23,21 @@ pub(in crate::cuda) fn sample(
         out,
     } = *op;
     assert!(vocab > 0, "sample: a vocabulary of nothing");
+    if rows == 0 {
+        return Ok(());
+    }
     let (words, floats) = ([DType::U32], [DType::F32]);
+    let logits_addr = logits.addr_of("logits", &floats, rows * vocab);
     let top = rows * out.top_n_max;
+    let splits = vocab.div_ceil(SAMPLE_SPLIT);
+    // For all rows that the logits have room for: then it is made once, and no recorded step ever moves it.
+    let rows_max = logits.len() / vocab;
+    // A listed token has two words.
+    let listed = rows_max * SAMPLE_LISTED * 2;
+    let partials = rows_max * splits * SAMPLE_PARTIAL / 4;
+    let scratch = shared.scratch(&shared.sampling, listed + partials)?;
     let args = SampleArgs {
-        logits: logits.addr_of("logits", &floats, rows * vocab),
+        logits: logits_addr,
         rows: params
             .rows
             .addr_of("sampling rows", &words, rows * SamplingRow::WORDS),
@@ -33,11 +47,15 @@ pub(in crate::cuda) fn sample(
         logprobs: out.logprobs.addr_of("logprobs", &floats, rows),
         top_tokens: out.top_tokens.addr_of("top_tokens", &words, top),
         top_logprobs: out.top_logprobs.addr_of("top_logprobs", &floats, top),
+        partials: scratch + 4 * listed as u64,
+        listed: scratch,
         vocab: to_u32(vocab),
         top_n_max: to_u32(out.top_n_max),
         // Two words per entry.
         num_token_counts: to_u32(params.token_counts.len() / 2),
         num_logit_bias: to_u32(params.logit_bias.len() / 2),
     };
-    shared.launch(Kernel::Sample, [to_u32(rows), 1, 1], SAMPLE_SHARED, &args)
+    let grid = [to_u32(splits), to_u32(rows), 1];
+    shared.launch(Kernel::SamplePartials, grid, SAMPLE_PARTIALS_SHARED, &args)?;
+    shared.launch(Kernel::Sample, grid, SAMPLE_SHARED, &args)
 }

@@ -1,0 +1,90 @@
+//! The linear op: beside the CPU backend's, and its bits.
+
+use super::{DTYPES, Device, assert_close};
+use crate::cases::linear::{LinearCase, linear};
+use crate::cases::reference;
+use pd_compute::{DType, Epilogue};
+
+pub(super) fn linears_multiply_add_and_gate<D: Device>(device: &D) {
+    // Many rows go through the vendor's library or, deterministically, through a kernel of our own.
+    for (dtype, deterministic) in [
+        (DType::F32, false),
+        (DType::BF16, false),
+        (DType::BF16, true),
+    ] {
+        let subject = device.start(dtype, deterministic);
+        let narrow = [(16, 8), (40, 264), (160, 72), (150, 520)].map(|(n, k)| {
+            let counts: &[usize] = &[1, 7, 8, 9, 17, 33, 64, 65, MANY_ROWS];
+            (n, k, counts)
+        });
+        let wide = FEW_ROWS.iter().filter(|(n, ..)| *n > 48 && deterministic);
+        for (n, k, counts) in narrow.iter().chain(wide).copied() {
+            for rows in counts.iter().copied() {
+                for (epilogue, to_f32) in [
+                    (Epilogue::Store, true),
+                    (Epilogue::Store, false),
+                    (Epilogue::AddResidual, false),
+                    (Epilogue::SwiGlu, false),
+                ] {
+                    let case = LinearCase {
+                        rows,
+                        n,
+                        k,
+                        epilogue,
+                        dtype,
+                        to_f32,
+                    };
+                    let bound = if to_f32 {
+                        2e-6
+                    } else {
+                        2.0 * subject.rounding()
+                    };
+                    let expected = linear(&reference(), &case);
+                    assert_close(&linear(&subject, &case), &expected, bound, &case);
+                }
+            }
+        }
+    }
+}
+
+/// Columns, k and numbers of rows that make a device of some 130 multiprocessors take each of its kernels for few rows.
+const FEW_ROWS: [(usize, usize, &[usize]); 7] = [
+    (48, 40, &[1, 8, 20, 64, 65, 256]),
+    (48, 264, &[1, 8, 20, 64, 130]),
+    (48, 520, &[1, 20]),
+    (40, 1304, &[5, 64]),
+    (1160, 264, &[16]),
+    (2184, 808, &[16, 32, 64]),
+    (4360, 264, &[50, 64]),
+];
+/// Tiles multiply so many.
+const MANY_ROWS: usize = 257;
+
+pub(super) fn a_linears_bits_do_not_depend_on_the_number_of_rows<D: Device>(device: &D) {
+    for dtype in DTYPES {
+        let subject = device.start(dtype, true);
+        for (n, k, counts) in FEW_ROWS {
+            // In f32 there is one kernel.
+            if n > 48 && dtype == DType::F32 {
+                continue;
+            }
+            let bits = |rows: usize| -> Vec<u32> {
+                let case = LinearCase {
+                    rows,
+                    n,
+                    k,
+                    epilogue: Epilogue::Store,
+                    dtype,
+                    to_f32: true,
+                };
+                let out = linear(&subject, &case);
+                out.iter().map(|y| y.to_bits()).collect()
+            };
+            let all = bits(MANY_ROWS);
+            for rows in counts {
+                let is_same = bits(*rows) == all[..rows * n];
+                assert!(is_same, "{dtype:?} {rows} rows of {k} to {n} differ");
+            }
+        }
+    }
+}
