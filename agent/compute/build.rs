@@ -96,6 +96,10 @@ fn compile(out: &Path) -> Result<String, String> {
                 lines.collect::<Vec<_>>().join("; ")
             ));
         }
+        // Products of a warpgroup that wait for each other: ptxas then says so, and goes on.
+        if let Some(line) = text.lines().find(|line| line.contains("are serialized")) {
+            return Err(format!("{file}.cu: {line}"));
+        }
         add_to_report(&text, &mut report)?;
     }
     Ok(report)

@@ -46,6 +46,17 @@ def run(name, command):
         return json.loads(pathlib.Path(out.name).read_text())
 
 
+def conditions(found, models):
+    """What device it was, what it does at best, and who was measured beside us."""
+    for model in models:
+        ours, theirs = found.get(f"model {model}"), found.get(f"peer {model}", {})
+        if ours and ours["bounds"]:
+            bounds = ours["bounds"]
+            yield (f"{ours['device']}: {bounds['gb_per_s']:.0f} GB/s copied, {bounds['tflop_per_s']:.0f} TFLOP/s of bfloat16 "
+                   f"by cuBLASLt; transformers {theirs.get('transformers', '-')} with torch {theirs.get('torch', '-')}")
+            return
+
+
 def table(found, models):
     yield f"{'model':12} {'what':24} {'ours, ms':>10} {'p99':>9} {'of bound':>9} {'goal':>6} {'transformers, ms':>17}"
     for model in models:
@@ -78,7 +89,7 @@ def main():
                 continue
             found[name] = result
             args.json.write_text(json.dumps(found, indent=1) + "\n")
-    lines = list(table(found, args.models))
+    lines = [*conditions(found, args.models), *table(found, args.models)]
     args.txt.write_text("\n".join(lines) + "\n")
     print("", *lines, sep="\n")
     # A peer that is not there is no fault of ours.

@@ -30,7 +30,9 @@ struct Copy {
 struct Product {
   float* d;
   int len;
+  // This lane's share of the left side, or the matrix that it is.
   uint32_t a[4];
+  const uint16_t* left;
   const uint16_t* matrix;
   bool transposed;
   uint32_t plane_bytes;
@@ -251,7 +253,9 @@ void multiply(const Product& product) {
     uint32_t row = me / 4, upper = i % 4 / 2, column = i / 4 * 8 + me % 4 * 2 + i % 2;
     double sum = product.adds ? product.d[i] : 0.0;
     for (uint32_t k = 0; k < 16; ++k) {
-      double x = bf16_at(places[row * 4 + k % 8 / 2][k / 8], upper, k % 2);
+      uint32_t left_row = machine.running->index.x / WARP % 4 * 16 + 8 * upper + row;
+      double x = product.left ? swizzled_at(product.left, 0, left_row, k)
+                              : bf16_at(places[row * 4 + k % 8 / 2][k / 8], upper, k % 2);
       sum += x * (product.transposed ? swizzled_at(product.matrix, product.plane_bytes, k, column)
                                      : swizzled_at(product.matrix, product.plane_bytes, column, k));
     }
@@ -341,9 +345,10 @@ void load_matrices_transposed(uint32_t (&r)[4], const uint16_t* row) {
 }
 
 // It is made when it is waited for, of what the matrix then holds.
-void multiply_warpgroup(float* d, int len, const uint32_t (&a)[4], const uint16_t* matrix, bool transposed,
-                        uint32_t plane_bytes, bool adds) {
-  Product product{d, len, {a[0], a[1], a[2], a[3]}, matrix, transposed, plane_bytes, adds};
+void multiply_warpgroup(float* d, int len, const uint32_t* a, const uint16_t* left, const uint16_t* matrix,
+                        bool transposed, uint32_t plane_bytes, bool adds) {
+  Product product{d, len, {}, left, matrix, transposed, plane_bytes, adds};
+  if (a) memcpy(product.a, a, sizeof(product.a));
   machine.running->open_products.push_back(product);
 }
 void commit_products() {
@@ -476,7 +481,9 @@ constexpr Constant CONSTANTS[] = {
     {"ATTENTION_TILE_QUERIES", attention::TILE_QUERIES},
     {"ATTENTION_BLOCK", pd::BLOCK},
     {"HOPPER_QUERIES", hopper::QUERIES},
+    {"HOPPER_KEYS", hopper::KEYS},
     {"HOPPER_STAGES", hopper::STAGES},
+    {"HOPPER_FOUND", hopper::FOUND},
     {"HOPPER_SWIZZLE_ALIGN", pd::SWIZZLE_ALIGN},
     {"SAMPLE_SPLIT", pd::sampling::SPLIT},
     {"SAMPLE_LISTED", pd::sampling::LISTED},

@@ -216,6 +216,16 @@ pub struct DeviceInfo {
     pub compute_capability: (u32, u32),
 }
 
+// === impl DeviceInfo ===
+
+impl DeviceInfo {
+    /// Whether it runs what `build.rs` compiles for Hopper: the only code with products of a warpgroup, and whose kernels
+    /// wait for those before them.
+    pub fn is_hopper(&self) -> bool {
+        self.compute_capability == (9, 0)
+    }
+}
+
 /// What a stream computes.
 #[derive(Clone, Copy, Debug)]
 pub enum Work<'a> {

@@ -41,8 +41,6 @@ pub struct GpuDriver {
     modules: Vec<sys::CUmodule>,
     /// In the order of [`Kernel::ALL`].
     functions: Vec<sys::CUfunction>,
-    /// A kernel may start while the one before it ends.
-    kernels_overlap: bool,
     /// Peers' memory, as often as it was opened.
     opened: Mutex<Vec<Opened>>,
     /// Not in use.
@@ -116,7 +114,6 @@ impl GpuDriver {
         let context = unsafe { result::primary_ctx::retain(handle) }
             .map_err(failed("cuDevicePrimaryCtxRetain"))?;
         let mut driver = Self {
-            kernels_overlap: launch::kernels_overlap(&device),
             device,
             handle,
             context,
@@ -328,8 +325,9 @@ unsafe impl Driver for GpuDriver {
         match work {
             Work::Launch(kernel) => {
                 let function = self.functions[kernel.kernel as usize];
+                let overlaps = self.device.is_hopper();
                 // SAFETY: the caller's; only Hopper's code, which waits, overlaps.
-                unsafe { launch::launch(function, self.stream, self.kernels_overlap, kernel) }
+                unsafe { launch::launch(function, self.stream, overlaps, kernel) }
             }
             Work::Gemm(gemm) => {
                 let blas = self.blas.as_ref();

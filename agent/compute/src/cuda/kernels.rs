@@ -24,7 +24,9 @@ constants! {
     ATTENTION_TILE_QUERIES = 64;
     ATTENTION_BLOCK = 64;
     HOPPER_QUERIES = 128;
-    HOPPER_STAGES = 3;
+    HOPPER_KEYS = 128;
+    HOPPER_STAGES = 2;
+    HOPPER_FOUND = 4;
     // Bytes, so that swizzled matrices begin where they must.
     HOPPER_SWIZZLE_ALIGN = 1024;
     SAMPLE_SPLIT = 8192;
@@ -300,7 +302,8 @@ pub(super) struct AttnArgs {
     pub(super) num_q_heads: u32,
     pub(super) splits: u32,
     pub(super) scale_log2: f32,
-    pub(super) pad: u32,
+    /// By which kernels divide by the page size.
+    pub(super) page_multiplier: u32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

@@ -2,19 +2,9 @@
 //! CUDA's programmatic dependent launch.
 
 use super::failed;
-use crate::cuda::driver::{DeviceInfo, DriverError, Launch};
+use crate::cuda::driver::{DriverError, Launch};
 use cudarc::driver::sys;
 use std::ffi::c_void;
-
-/// The only devices whose code waits by itself: what `build.rs` compiles for others leaves that out.
-const HOPPER: (u32, u32) = (9, 0);
-/// Set to anything, kernels start after one another; to measure what it costs.
-const NO_DEPENDENT_LAUNCH: &str = "PDSERVE_NO_DEPENDENT_LAUNCH";
-
-/// Whether kernels may start before those before them have ended.
-pub(super) fn kernels_overlap(device: &DeviceInfo) -> bool {
-    device.compute_capability == HOPPER && std::env::var_os(NO_DEPENDENT_LAUNCH).is_none()
-}
 
 /// Enqueues the kernel that `function` is. Behind anything but a kernel it starts when that has ended.
 ///

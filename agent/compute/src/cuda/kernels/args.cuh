@@ -144,7 +144,7 @@ struct AttnArgs {
   uint32_t num_q_heads;
   uint32_t splits;
   float scale_log2;  // scale · log2(e)
-  uint32_t pad;
+  uint32_t page_multiplier;  // by which kernels divide by kv.page_size: see `Pages`
 };
 
 struct SamplingRow {

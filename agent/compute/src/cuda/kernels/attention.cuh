@@ -6,35 +6,46 @@ namespace pd {
 
 constexpr float NO_SCORE = -INFINITY;
 
-// Keys that blocks of the fold hold; they stand at absolute positions.
+// Keys that blocks of the fold hold, at least; they stand at absolute positions.
 constexpr uint32_t BLOCK = 64;
 
 // Where the keys of one sequence lie.
 struct Pages {
   const AttnArgs& args;
-  uint32_t seq;
-  uint32_t shift;  // a page's keys as a power of two; NONE where they are no such number
+  uint32_t first;  // of the table
+  uint32_t shift;
 
-  DEVICE Pages(const AttnArgs& args, uint32_t seq) : args(args), seq(seq) {
-    uint32_t size = args.kv.page_size;
-    shift = (size & (size - 1)) == 0 ? log2_of(size) : NONE;
-  }
+  DEVICE Pages(const AttnArgs& args, uint32_t seq)
+      : args(args), first(seq * args.batch.page_table_stride), shift(ceil_log2(args.kv.page_size)) {}
+
+  // key / page_size. Source: Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994.
+  DEVICE uint32_t index_of(uint32_t key) const { return (mul_high(args.page_multiplier, key) + key) >> shift; }
+
+  // As the table names it.
+  DEVICE uint32_t named_page(uint32_t key) const { return args.batch.page_table[first + index_of(key)]; }
 
   // NONE with a fault reported where the table names a page that does not exist.
   DEVICE uint32_t page_of(uint32_t key) const {
-    uint32_t index = shift == NONE ? key / args.kv.page_size : key >> shift;
-    uint32_t page = args.batch.page_table[uint64_t(seq) * args.batch.page_table_stride + index];
+    uint32_t page = named_page(key);
     if (page < args.kv.num_pages) return page;
-    report_fault(args.fault, OP_ATTN_PAGED, FAULT_PAGE, page, args.kv.num_pages);
+    report(page);
     return NONE;
+  }
+  DEVICE void report(uint32_t page) const {
+    report_fault(args.fault, OP_ATTN_PAGED, FAULT_PAGE, page, args.kv.num_pages);
+  }
+
+  // Elements from the pool's first key of a head to a key in its page; pages are fewer than 2^32 elements apart.
+  DEVICE uint64_t offset_in(uint32_t page, uint32_t key) const {
+    const KvLayer& kv = args.kv;
+    uint32_t slot = key - index_of(key) * kv.page_size;
+    return page * uint64_t(uint32_t(kv.page_stride)) + slot * uint32_t(kv.slot_stride);
   }
 
   // First element of a head's key in its page; the value is `kv_stride` on.
   template <typename Kv>
   DEVICE const Kv* key_in(uint32_t page, uint32_t kv_head, uint32_t key) const {
-    const KvLayer& kv = args.kv;
-    uint32_t slot = shift == NONE ? key % kv.page_size : key & ((1u << shift) - 1);
-    return static_cast<const Kv*>(kv.base) + page * kv.page_stride + kv_head * kv.head_stride + slot * kv.slot_stride;
+    return static_cast<const Kv*>(args.kv.base) + kv_head * args.kv.head_stride + offset_in(page, key);
   }
   // The same of a key whose page is not known yet, or null.
   template <typename Kv>

@@ -166,15 +166,23 @@ HD T max_of(T a, T b) {
 }
 HD uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
-// Of a power of two.
-DEVICE uint32_t log2_of(uint32_t value) {
+// The least n for which 2^n is not below `value`, which is not 0.
+DEVICE uint32_t ceil_log2(uint32_t value) {
 #ifdef __CUDACC__
-  return 31 - __clz(int(value));
+  return 32 - __clz(int(value - 1));
 #else
-  return uint32_t(__builtin_ctz(value));
+  return value == 1 ? 0 : 32 - uint32_t(__builtin_clz(value - 1));
 #endif
 }
 
+// High 32 bits of a 64-bit product.
+DEVICE uint32_t mul_high(uint32_t a, uint32_t b) {
+#ifdef __CUDACC__
+  return __umulhi(a, b);
+#else
+  return uint32_t(uint64_t(a) * b >> 32);
+#endif
+}
 // High 64 bits of a 128-bit product.
 DEVICE uint64_t mul_high(uint64_t a, uint64_t b) {
 #ifdef __CUDACC__

@@ -3,8 +3,8 @@
 use super::super::backend::{CudaBackend, Shared, to_u32};
 use super::super::driver::DriverError;
 use super::super::kernels::{
-    ATTENTION_BLOCK, ATTENTION_TILE_QUERIES, ATTENTION_TOKEN_WARPS, AttnArgs, HOPPER_QUERIES,
-    HOPPER_STAGES, HOPPER_SWIZZLE_ALIGN, Kernel,
+    ATTENTION_BLOCK, ATTENTION_TILE_QUERIES, ATTENTION_TOKEN_WARPS, AttnArgs, HOPPER_FOUND,
+    HOPPER_KEYS, HOPPER_QUERIES, HOPPER_STAGES, HOPPER_SWIZZLE_ALIGN, Kernel,
 };
 use crate::dtype::DType;
 use crate::ops::AttnPaged;
@@ -13,8 +13,6 @@ use crate::ops::AttnPaged;
 /// and splits of a sequence at most: a warp folds them.
 const BLOCKS_PER_SM: usize = 12;
 const SPLITS_MAX: usize = 32;
-/// The only devices with the instructions of the kernels for Hopper.
-const HOPPER: (u32, u32) = (9, 0);
 
 pub(in crate::cuda) fn attn_paged(
     shared: &Shared,
@@ -24,18 +22,7 @@ pub(in crate::cuda) fn attn_paged(
     let kv = op.kv;
     let (rows, seqs) = (op.batch.num_tokens, op.batch.num_seqs);
     let row_len = op.num_q_heads * kv.head_dim;
-    assert!(
-        op.num_q_heads > 0 && op.num_q_heads.is_multiple_of(kv.num_kv_heads),
-        "{} query heads are no multiple of {} KV heads",
-        op.num_q_heads,
-        kv.num_kv_heads
-    );
-    assert!(
-        op.q_row_stride >= row_len && op.q_row_stride.is_multiple_of(8),
-        "q rows of {} hold no {row_len} elements, or are not aligned to 8",
-        op.q_row_stride
-    );
-    assert!(!op.out.overlaps(op.q), "attn_paged: out overlaps q");
+    check(op, row_len);
     if rows == 0 {
         return Ok(());
     }
@@ -52,31 +39,20 @@ pub(in crate::cuda) fn attn_paged(
         num_q_heads: to_u32(op.num_q_heads),
         splits: 1,
         scale_log2: op.scale * std::f32::consts::LOG2_E,
-        pad: 0,
+        page_multiplier: multiplier(to_u32(kv.page_size)),
     };
     // A chunk may have one query too, so one kernel for all is what keeps a row's bits the same.
     let is_decode = rows == seqs && !shared.config.deterministic;
-    let is_hopper = shared.driver.device().compute_capability == HOPPER;
-    let tile = match (dtype, kv.head_dim) {
-        (DType::BF16, 64) if is_hopper => Some(Kernel::AttendHopper64),
-        (DType::BF16, 128) if is_hopper => Some(Kernel::AttendHopper128),
-        (DType::BF16, 64) => Some(Kernel::AttendTile64),
-        (DType::BF16, 128) => Some(Kernel::AttendTile128),
-        _ => None,
-    };
-    if !is_decode && let Some(kernel) = tile {
-        let heads = to_u32(op.num_q_heads);
+    if !is_decode && let Some(tiles) = Tiles::of(shared, dtype, kv.head_dim) {
         // A sequence may end within a tile.
-        let tiles = |queries: usize| to_u32(rows / queries + seqs);
-        // Keys and values, in bfloat16.
-        let block_bytes = 2 * 2 * ATTENTION_BLOCK * kv.head_dim;
-        let (grid, shared_bytes) = if is_hopper {
-            let bytes = HOPPER_STAGES * block_bytes + HOPPER_SWIZZLE_ALIGN;
-            ([heads, tiles(HOPPER_QUERIES), 1], bytes)
+        let number = to_u32(rows / tiles.queries + seqs);
+        let heads = to_u32(op.num_q_heads);
+        let grid = if tiles.heads_first {
+            [heads, number, 1]
         } else {
-            ([tiles(ATTENTION_TILE_QUERIES), heads, 1], 2 * block_bytes)
+            [number, heads, 1]
         };
-        return shared.launch(kernel, grid, shared_bytes, &args);
+        return shared.launch(tiles.kernel, grid, tiles.shared_bytes, &args);
     }
     let form = TokenForm::of(dtype, kv.head_dim, op.num_q_heads / kv.num_kv_heads);
     let columns = kv.num_kv_heads * form.tiles;
@@ -95,9 +71,55 @@ pub(in crate::cuda) fn attn_paged(
     shared.launch(form.kernel, grid, 4 * states, &args)
 }
 
+/// # Panics
+/// Says what the kernels do not take.
+fn check(op: &AttnPaged<'_, CudaBackend>, row_len: usize) {
+    let kv = op.kv;
+    assert!(
+        op.num_q_heads > 0 && op.num_q_heads.is_multiple_of(kv.num_kv_heads),
+        "{} query heads are no multiple of {} KV heads",
+        op.num_q_heads,
+        kv.num_kv_heads
+    );
+    assert!(
+        op.q_row_stride >= row_len && op.q_row_stride.is_multiple_of(8),
+        "q rows of {} hold no {row_len} elements, or are not aligned to 8",
+        op.q_row_stride
+    );
+    assert!(!op.out.overlaps(op.q), "attn_paged: out overlaps q");
+    let mut strides = kv.cuts.iter().map(|cut| cut.page_stride);
+    assert!(
+        strides.all(|stride| u32::try_from(stride).is_ok()),
+        "pages of one layer are at most 2^32 elements apart"
+    );
+    let table_len = op.batch.num_seqs * op.batch.page_table_stride;
+    assert!(
+        u32::try_from(table_len).is_ok(),
+        "a page table of {table_len} entries"
+    );
+}
+
+/// By which kernels divide a number below 2^31: (high half of the product + number) >> ceil(log2 divisor). Source: Granlund
+/// and Montgomery, "Division by Invariant Integers using Multiplication", 1994, figure 4.1.
+fn multiplier(divisor: u32) -> u32 {
+    let divisor = u64::from(divisor);
+    let power = divisor.next_power_of_two();
+    let multiplier = ((power - divisor) << 32) / divisor + 1;
+    u32::try_from(multiplier).expect("a power of two is less than twice its divisor")
+}
+
 /// Whether a kernel takes heads of so many elements.
 pub(in crate::cuda) fn takes_head_dim(head_dim: usize) -> bool {
     head_dim.is_multiple_of(8) && (1..=256).contains(&head_dim)
+}
+
+/// A kernel that takes queries by tiles, on tensor cores.
+struct Tiles {
+    kernel: Kernel,
+    queries: usize,
+    shared_bytes: usize,
+    /// Which of heads and tiles the grid's first number counts.
+    heads_first: bool,
 }
 
 /// A one-query kernel: lanes per key, query heads at a time, and how often that takes to go through
@@ -107,6 +129,40 @@ struct TokenForm {
     lanes: usize,
     heads: usize,
     tiles: usize,
+}
+
+// === impl Tiles ===
+
+impl Tiles {
+    /// Nothing where no kernel takes such heads.
+    fn of(shared: &Shared, dtype: DType, head_dim: usize) -> Option<Self> {
+        let is_hopper = shared.driver.device().is_hopper();
+        let kernel = match (dtype, head_dim) {
+            (DType::BF16, 64) if is_hopper => Kernel::AttendHopper64,
+            (DType::BF16, 128) if is_hopper => Kernel::AttendHopper128,
+            (DType::BF16, 64) => Kernel::AttendTile64,
+            (DType::BF16, 128) => Kernel::AttendTile128,
+            _ => return None,
+        };
+        // In bfloat16; of keys and values in each stage of the ring.
+        let row_bytes = 2 * head_dim;
+        if !is_hopper {
+            return Some(Self {
+                kernel,
+                queries: ATTENTION_TILE_QUERIES,
+                shared_bytes: 2 * 2 * ATTENTION_BLOCK * row_bytes,
+                heads_first: false,
+            });
+        }
+        let rows = HOPPER_QUERIES + HOPPER_STAGES * 2 * HOPPER_KEYS;
+        let places_bytes = 8 * HOPPER_FOUND * HOPPER_KEYS;
+        Some(Self {
+            kernel,
+            queries: HOPPER_QUERIES,
+            shared_bytes: rows * row_bytes + places_bytes + HOPPER_SWIZZLE_ALIGN,
+            heads_first: true,
+        })
+    }
 }
 
 // === impl TokenForm ===
@@ -148,3 +204,6 @@ impl TokenForm {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
