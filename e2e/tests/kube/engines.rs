@@ -19,6 +19,7 @@ use pd_e2e::fleet::eventually;
 use pd_protocol::ports;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -142,16 +143,20 @@ async fn lives(stand: &mut Stand, hub: &Hub, deployment: &Value, steps: &[Step])
 }
 
 /// Workers answer routers, and no one who does not know their key; the operator, which does, saw their KV move.
-async fn refuse_others(stand: &Stand) -> Result<()> {
+async fn refuse_others(stand: &mut Stand) -> Result<()> {
     let ask = json!({"model": "smollm2", "messages": [{"role": "user", "content": "Hello"}]});
     let ips = "get pods -l pdserve.io/replica -o jsonpath={.items[*].status.podIP}";
     let ips = stand.kubectl(ips)?;
     ensure!(ips.split_whitespace().count() == 2, "{ips}");
     for ip in ips.split_whitespace() {
-        let url = format!("http://{ip}:{}/v1/chat/completions", ports::HTTP);
+        let worker = SocketAddrV4::new(ip.parse()?, ports::HTTP);
+        let url = format!(
+            "http://{}/v1/chat/completions",
+            stand.cluster.forward(worker)?
+        );
         let status = Client::new().post(&url, &ask).await?.status;
-        ensure!(status == 401, "{url} answers anyone: {status}");
-        eprintln!("{url} without the key: {status}");
+        ensure!(status == 401, "{worker} answers anyone: {status}");
+        eprintln!("a client without the key gets of {worker}: {status}");
     }
     let guarded = "wait pdd/smollm2 --for=condition=WorkersGuarded --timeout=10s";
     eprintln!("{}", stand.kubectl(guarded)?);
