@@ -49,6 +49,8 @@ pub const NODE_RANK: &str = "pdserve.io/node-rank";
 pub const NODES: &str = "pdserve.io/nodes";
 /// On workers: name of the leader of its replica, which is its own where it is alone.
 pub const REPLICA: &str = "pdserve.io/replica";
+/// `true` on workers whose HTTP API asks for the deployment's worker key.
+pub const ASKS_FOR_KEY: &str = "pdserve.io/asks-for-key";
 /// `true` on workers that do not know their peers: a network policy of their deployment's own says who reaches them.
 pub const OWN_POLICY: &str = "pdserve.io/own-policy";
 /// On workers of a gang: its name, which is that of the PodGroup where a scheduler places gangs.

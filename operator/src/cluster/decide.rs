@@ -6,11 +6,13 @@ use super::sizes::{PoolWrite, decide_budgets, decide_sizes};
 use super::snapshot::Snapshot;
 use super::workers::{WorkerWrite, steps, upkeep};
 use crate::controller::autoscale::Decision;
+use crate::controller::build::worker_key;
 use crate::controller::plan::{Desired, Observed};
 use crate::decide::{Decided, decide_steps};
 use crate::scaler::Scaler;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
 use pd_protocol::labels;
 
 /// What is decided, in the order in which it is written. The rest follows from the spec alone: the Service, what the
@@ -55,13 +57,19 @@ pub(crate) fn decide_writes<'a>(
     }
 }
 
-/// The routers' Deployment. Those that hold another token are replaced.
+/// The routers' Deployment. Those that hold another token are replaced. While workers run that ask for a key, routers hold
+/// it, also where the spec names another engine by now.
 fn routers(snapshot: &Snapshot<'_>) -> Deployment {
     let mut routers = snapshot.effective.resources.router.clone();
     if let (Some(spec), Some(since)) = (&mut routers.spec, snapshot.token_since) {
         let metadata = spec.template.metadata.get_or_insert_default();
         let annotations = metadata.annotations.get_or_insert_default();
         annotations.insert(labels::TOKEN_SINCE.to_owned(), since.to_string());
+    }
+    let deployment = snapshot.deployment();
+    let mut pods = snapshot.pods.iter();
+    if pods.any(|facts| facts.pod.annotations().contains_key(labels::ASKS_FOR_KEY)) {
+        worker_key::give_key(&mut routers, deployment);
     }
     routers
 }

@@ -75,6 +75,27 @@ async fn routers_and_workers_are_given_it_by_name() {
 }
 
 #[tokio::test]
+async fn routers_hold_it_as_long_as_a_worker_asks_for_it() {
+    let api = FakeApi::default();
+    let context = Arc::new(api.context(mk_config()));
+    let mut deployment = mk_sglang();
+    reconciled(&api, &context, &deployment).await;
+    api.report_pods(&context, &deployment);
+    api.report_pools(&context, &deployment);
+    deployment.spec.engine.kind = EngineKind::Pdserve;
+    deployment.metadata.generation = Some(2);
+    reconciled(&api, &context, &deployment).await;
+    let env = || {
+        let routers = api.find("/apis/apps/v1/namespaces/ns/deployments/a-router");
+        routers["spec"]["template"]["spec"]["containers"][0]["env"].to_string()
+    };
+    assert!(
+        env().contains("a-worker-key"),
+        "workers of SGLang still run"
+    );
+}
+
+#[tokio::test]
 async fn an_engine_whose_peers_know_each_other_has_none() {
     let api = FakeApi::default();
     let context = Arc::new(api.context(mk_config()));

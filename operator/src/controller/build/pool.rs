@@ -8,7 +8,9 @@ use super::gang::{Gang, GangScheduler};
 use super::group::{self, Family};
 use super::merge::merge_template;
 use super::slot::Slot;
-use super::{devices, engines, host_network, model, neighbours, peers, placement, pod, revision};
+use super::{
+    devices, engines, host_network, model, neighbours, peers, placement, pod, revision, worker_key,
+};
 use crate::controller::plan::Desired;
 use k8s_openapi::api::core::v1::{Container, Pod, PodReadinessGate, PodSpec, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -64,6 +66,9 @@ pub(crate) fn build_pool(
         pod.metadata.labels.get_or_insert_default().extend([own]);
     }
     let engine = engines::of(deployment.spec.engine.kind);
+    if worker_key::asks_for_key(&deployment.spec) {
+        annotations.insert(labels::ASKS_FOR_KEY.to_owned(), "true".to_owned());
+    }
     if engine.has_bootstrap(role) {
         annotations.insert(
             labels::BOOTSTRAP_PORT.to_owned(),

@@ -2,10 +2,12 @@
 
 use super::engines::{self, Engine};
 use super::pod::secret_env;
+use super::router;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::EnvVar;
 use kube::ResourceExt;
 use pd_crds::{PdDeployment, PdDeploymentSpec};
-use pd_protocol::labels::ENV_WORKER_API_KEY;
+use pd_protocol::labels::{ENV_ADMIN_TOKEN, ENV_WORKER_API_KEY};
 
 pub(crate) const WORKER_SECRET_KEY: &str = "key";
 
@@ -27,6 +29,24 @@ pub(crate) fn worker_secret(deployment: &PdDeployment) -> String {
 /// Whether a deployment's workers ask for a key.
 pub(crate) fn asks_for_key(spec: &PdDeploymentSpec) -> bool {
     engines::of(spec.engine.kind).takes_key != TakesKey::No
+}
+
+/// Gives routers the key that their spec does not ask for any more, at the place where it would stand.
+pub(crate) fn give_key(routers: &mut Deployment, deployment: &PdDeployment) {
+    let template = routers
+        .spec
+        .as_mut()
+        .and_then(|it| it.template.spec.as_mut());
+    let mut containers = template.into_iter().flat_map(|it| &mut it.containers);
+    let router = containers.find(|it| it.name == router::CONTAINER);
+    let Some(env) = router.and_then(|it| it.env.as_mut()) else {
+        return;
+    };
+    if env.iter().all(|it| it.name != ENV_WORKER_API_KEY) {
+        let token = env.iter().position(|it| it.name == ENV_ADMIN_TOKEN);
+        let at = token.map_or(env.len(), |token| token + 1);
+        env.insert(at, key_env(ENV_WORKER_API_KEY, deployment));
+    }
 }
 
 /// The key in a router's environment.
