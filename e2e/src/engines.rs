@@ -166,6 +166,11 @@ impl Engine {
         })
     }
 
+    /// Whether its workers know their peers, and so need no key.
+    pub fn is_ours(&self) -> bool {
+        self.name == "pdserve"
+    }
+
     /// One prefill and one decode worker of it, as a `PDDeployment`.
     ///
     /// # Errors

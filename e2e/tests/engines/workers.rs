@@ -9,7 +9,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 
 /// Workers answer routers, and no one who does not know their key.
-pub(crate) async fn refuse_others(local: &Local) -> Result<String> {
+pub(crate) async fn refuse_others(engine: &Engine, local: &Local) -> Result<String> {
     let ask = json!({"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]});
     let mut said = Vec::new();
     for pod in local.pods().await? {
@@ -20,14 +20,15 @@ pub(crate) async fn refuse_others(local: &Local) -> Result<String> {
         let url = format!("{url}/v1/chat/completions");
         let answer = Client::new().post(&url, &ask).await;
         said.push(match answer {
-            // Workers of ours are not spoken with at all.
-            Err(_) => "no connection".to_owned(),
+            // With ours a stranger makes no connection.
+            Err(_) if engine.is_ours() => "no connection".to_owned(),
+            Err(error) => return Err(error.context(url)),
             Ok(answer) if answer.status == 401 => "401".to_owned(),
             Ok(answer) => bail!("{url} answers anyone: {}", answer.status),
         });
     }
     Ok(format!(
-        "a client without a key gets of workers: {}",
+        "of the workers, a client without a key gets {}",
         said.join(", ")
     ))
 }

@@ -15,7 +15,12 @@ use pd_compute_proof::speed::{ModelShape, Plan, measure};
 use pd_compute_proof::suite::{Device, checks};
 use std::sync::Arc;
 
-struct Emulated;
+/// A device of this compute capability.
+struct Emulated(u32, u32);
+
+const HOPPER: Emulated = Emulated(9, 0);
+/// Of the time before Hopper.
+const OLDER: Emulated = Emulated(8, 0);
 
 impl Device for Emulated {
     type Backend = CudaBackend;
@@ -25,9 +30,9 @@ impl Device for Emulated {
             dtype,
             deterministic,
         };
-        let driver = Arc::new(EmulatedDriver::new(1 << 30));
-        let backend =
-            CudaBackend::start(driver, config).expect("the host has memory for a backend");
+        let driver = EmulatedDriver::new(1 << 30).with_compute_capability(self.0, self.1);
+        let backend = CudaBackend::start(Arc::new(driver), config);
+        let backend = backend.expect("the host has memory for a backend");
         Subject { backend }
     }
 }
@@ -38,7 +43,7 @@ macro_rules! emulated {
         fn $name() {
             let checks = checks::<Emulated>();
             let check = checks.iter().find(|check| check.name == stringify!($name));
-            (check.unwrap().run)(&Emulated);
+            (check.unwrap().run)(&HOPPER);
         })*
 
         #[test]
@@ -78,40 +83,21 @@ emulated! {
     weights_that_the_kernels_cannot_load_are_refused
 }
 
-/// Of the time before Hopper.
-struct Older;
-
-impl Device for Older {
-    type Backend = CudaBackend;
-
-    fn start(&self, dtype: DType, deterministic: bool) -> Subject<CudaBackend> {
-        let config = CudaConfig {
-            dtype,
-            deterministic,
-        };
-        let driver = EmulatedDriver::new(1 << 30).with_compute_capability(8, 0);
-        let backend = CudaBackend::start(Arc::new(driver), config);
-        Subject {
-            backend: backend.expect("the host has memory for a backend"),
-        }
-    }
-}
-
 #[test]
 fn attention_is_the_cpus_on_devices_before_hopper() {
     for name in [
         "attention_of_many_queries_is_the_cpus",
         "a_querys_bits_depend_on_its_own_keys_only",
     ] {
-        let checks = checks::<Older>();
+        let checks = checks::<Emulated>();
         let check = checks.iter().find(|check| check.name == name);
-        (check.unwrap().run)(&Older);
+        (check.unwrap().run)(&OLDER);
     }
 }
 
 #[test]
 fn commands_run_in_the_order_they_were_given() {
-    let subject = Emulated.start(DType::BF16, false);
+    let subject = HOPPER.start(DType::BF16, false);
     let buffer = subject.words(&[1, 2, 3]);
     let before = subject.backend.read(&buffer);
     subject
@@ -360,7 +346,7 @@ fn every_measurement_of_speed_runs() {
         cold_bytes: 100_000,
     };
     let mut reported = 0;
-    let measured = measure(&Emulated.start(DType::BF16, false), &plan, &mut |_| {
+    let measured = measure(&HOPPER.start(DType::BF16, false), &plan, &mut |_| {
         reported += 1;
     });
     // Copies, five linears and norms with one row and 70, attention of both kinds, sampling of four kinds.
