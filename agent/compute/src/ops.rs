@@ -148,6 +148,14 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     fn embed(&self, op: Embed<'_, Self>);
     fn rms_norm(&self, op: RmsNorm<'_, Self>);
     fn linear(&self, op: Linear<'_, Self>);
+
+    /// [`Self::rms_norm`], then [`Self::linear`] over the rows that it makes. A backend may do both at once: what
+    /// `norm.out` holds afterwards is open.
+    fn norm_linear(&self, norm: RmsNorm<'_, Self>, linear: Linear<'_, Self>) {
+        self.rms_norm(norm);
+        self.linear(linear);
+    }
+
     fn rope_table(&self, op: RopeTable<'_, Self>);
     fn qkv_prep(&self, op: QkvPrep<'_, Self>);
     fn attn_paged(&self, op: AttnPaged<'_, Self>);

@@ -9,7 +9,10 @@ use crate::cases::attention::{AttnCase, KvShape};
 use crate::cases::rows::{self, QkvCase};
 use crate::cases::steps::{Steps, indices};
 use crate::cases::{Subject, compare, pages, reference, values};
-use linears::{a_linears_bits_do_not_depend_on_the_number_of_rows, linears_multiply_add_and_gate};
+use linears::{
+    a_linears_bits_do_not_depend_on_the_number_of_rows, linears_multiply_add_and_gate,
+    normed_rows_multiply_as_after_a_norm,
+};
 use order::kernels_in_a_row_see_what_those_before_wrote;
 use pd_compute::{Backend, DType, Embed, NO_TOKEN, Ticket, WeightFormat, WeightSource};
 use sampling::{
@@ -52,6 +55,7 @@ checks! {
     gathered_rows_leave_those_that_are_not_wanted
     qkv_becomes_queries_and_cached_keys_and_values
     linears_multiply_add_and_gate
+    normed_rows_multiply_as_after_a_norm
     a_linears_bits_do_not_depend_on_the_number_of_rows
     attention_of_one_query_each_is_the_cpus
     attention_of_many_queries_is_the_cpus

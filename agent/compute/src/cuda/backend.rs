@@ -3,7 +3,7 @@
 use super::driver::{Driver, DriverError, Launch, Work};
 use super::export::{CudaMemory, EXPORT_GRANULE};
 use super::fault::FaultWord;
-use super::kernels::Kernel;
+use super::kernels::{Kernel, to_u32};
 use super::memory::{CudaBuffer, MemoryKind};
 use super::ops::{attention, copy, linear, norm, qkv, sample};
 use super::pinned::{BLOCK_BYTES_MAX, PinnedPool};
@@ -257,6 +257,11 @@ impl Backend for CudaBackend {
             .enqueue("linear", |shared| linear::linear(shared, &op));
     }
 
+    fn norm_linear(&self, norm: RmsNorm<'_, Self>, op: Linear<'_, Self>) {
+        let run = |shared: &Shared| linear::norm_linear(shared, &norm, &op);
+        self.shared.enqueue("norm_linear", run);
+    }
+
     fn rope_table(&self, op: RopeTable<'_, Self>) {
         self.shared
             .enqueue("rope_table", |shared| norm::rope_table(shared, &op));
@@ -392,8 +397,4 @@ impl Shared {
             end,
         })
     }
-}
-
-pub(super) fn to_u32(value: usize) -> u32 {
-    u32::try_from(value).expect("sizes of one step fit 32 bits")
 }

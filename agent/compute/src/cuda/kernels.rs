@@ -42,19 +42,22 @@ constants! {
 pub(super) struct FewRows {
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// Steps of k that are on their way at once.
-    pub(super) steps: usize,
+    /// Parts of k that are on their way at once.
+    pub(super) slots: usize,
+    /// Of 16 bytes in a part of a row.
+    pub(super) words: usize,
     /// By the output's type.
     pub(super) bf16: Kernel,
     pub(super) f32: Kernel,
 }
 
-const fn few_rows(tile: (usize, usize, usize), bf16: Kernel, f32: Kernel) -> FewRows {
-    let (rows, columns, steps) = tile;
+const fn few_rows(tile: (usize, usize, usize, usize), bf16: Kernel, f32: Kernel) -> FewRows {
+    let (rows, columns, slots, words) = tile;
     FewRows {
         rows,
         columns,
-        steps,
+        slots,
+        words,
         bf16,
         f32,
     }
@@ -62,12 +65,28 @@ const fn few_rows(tile: (usize, usize, usize), bf16: Kernel, f32: Kernel) -> Few
 
 /// By rows.
 pub(super) const FEW_ROWS: [FewRows; 6] = [
-    few_rows((8, 16, 4), Kernel::Linear8x16Bf16, Kernel::Linear8x16F32),
-    few_rows((16, 16, 4), Kernel::Linear16x16Bf16, Kernel::Linear16x16F32),
-    few_rows((16, 32, 3), Kernel::Linear16x32Bf16, Kernel::Linear16x32F32),
-    few_rows((32, 32, 3), Kernel::Linear32x32Bf16, Kernel::Linear32x32F32),
-    few_rows((32, 64, 2), Kernel::Linear32x64Bf16, Kernel::Linear32x64F32),
-    few_rows((64, 64, 2), Kernel::Linear64x64Bf16, Kernel::Linear64x64F32),
+    few_rows((8, 8, 4, 8), Kernel::Linear8x8Bf16, Kernel::Linear8x8F32),
+    few_rows((8, 16, 3, 8), Kernel::Linear8x16Bf16, Kernel::Linear8x16F32),
+    few_rows(
+        (16, 16, 3, 8),
+        Kernel::Linear16x16Bf16,
+        Kernel::Linear16x16F32,
+    ),
+    few_rows(
+        (16, 32, 3, 4),
+        Kernel::Linear16x32Bf16,
+        Kernel::Linear16x32F32,
+    ),
+    few_rows(
+        (32, 32, 3, 4),
+        Kernel::Linear32x32Bf16,
+        Kernel::Linear32x32F32,
+    ),
+    few_rows(
+        (32, 64, 2, 4),
+        Kernel::Linear32x64Bf16,
+        Kernel::Linear32x64F32,
+    ),
 ];
 
 macro_rules! kernels {
@@ -106,18 +125,19 @@ kernels! {
     CopyPages "pd_copy_pages" CopyPagesArgs, 128;
     QkvPrepBf16 "pd_qkv_prep_bf16" QkvPrepArgs, 256;
     QkvPrepF32 "pd_qkv_prep_f32" QkvPrepArgs, 256;
+    Linear8x8Bf16 "pd_linear_8x8_bf16" LinearArgs, 256;
     Linear8x16Bf16 "pd_linear_8x16_bf16" LinearArgs, 256;
     Linear16x16Bf16 "pd_linear_16x16_bf16" LinearArgs, 256;
     Linear16x32Bf16 "pd_linear_16x32_bf16" LinearArgs, 256;
     Linear32x32Bf16 "pd_linear_32x32_bf16" LinearArgs, 256;
     Linear32x64Bf16 "pd_linear_32x64_bf16" LinearArgs, 256;
-    Linear64x64Bf16 "pd_linear_64x64_bf16" LinearArgs, 256;
+    Linear8x8F32 "pd_linear_8x8_f32" LinearArgs, 256;
     Linear8x16F32 "pd_linear_8x16_f32" LinearArgs, 256;
     Linear16x16F32 "pd_linear_16x16_f32" LinearArgs, 256;
     Linear16x32F32 "pd_linear_16x32_f32" LinearArgs, 256;
     Linear32x32F32 "pd_linear_32x32_f32" LinearArgs, 256;
     Linear32x64F32 "pd_linear_32x64_f32" LinearArgs, 256;
-    Linear64x64F32 "pd_linear_64x64_f32" LinearArgs, 256;
+    NormLinear8x16Bf16 "pd_norm_linear_8x16_bf16" LinearArgs, 256;
     LinearTiledBf16 "pd_linear_tiled_bf16" LinearArgs, 256;
     LinearTiledF32 "pd_linear_tiled_f32" LinearArgs, 256;
     LinearFullF32 "pd_linear_full_f32" LinearArgs, 256;
@@ -152,6 +172,11 @@ kernels! {
     AttendHopper128 "pd_attend_hopper_128" AttnArgs, 256;
     SamplePartials "pd_sample_partials" SampleArgs, 512;
     Sample "pd_sample" SampleArgs, 512;
+}
+
+/// As arguments have sizes.
+pub(super) fn to_u32(value: usize) -> u32 {
+    u32::try_from(value).expect("sizes of one step fit 32 bits")
 }
 
 /// `Fault` of the kernels: what a wrong index was.
@@ -273,10 +298,13 @@ pub(super) struct LinearArgs {
     pub(super) x: u64,
     pub(super) weight: u64,
     pub(super) out: u64,
+    pub(super) norm: u64,
     pub(super) rows: u32,
     pub(super) n: u32,
     pub(super) k: u32,
     pub(super) epilogue: u32,
+    pub(super) eps: f32,
+    pub(super) pad: u32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

@@ -7,8 +7,8 @@ pub(super) mod norm;
 pub(super) mod qkv;
 pub(super) mod sample;
 
-use super::backend::{CudaBackend, to_u32};
-use super::kernels;
+use super::backend::CudaBackend;
+use super::kernels::{self, to_u32};
 use crate::dtype::DType;
 use crate::kv::KvGroupView;
 use crate::ops::BatchView;

@@ -133,21 +133,22 @@ impl<B: Backend> DenseDecoder<B> {
     fn write_kv(&self, step: &Step<'_, B>, index: usize, layer: &Layer<B>) {
         let (space, config) = (&self.workspace, &self.config);
         let rows = step.batch.num_tokens;
-        self.backend.rms_norm(RmsNorm {
+        let norm = RmsNorm {
             x: &space.x,
             add: None,
             weight: &layer.attn_norm,
             eps: config.rms_norm_eps,
             out: &space.normed,
             rows,
-        });
-        self.backend.linear(Linear {
+        };
+        let qkv = Linear {
             x: &space.normed,
             weight: &layer.qkv,
             epilogue: Epilogue::Store,
             out: &space.qkv,
             rows,
-        });
+        };
+        self.backend.norm_linear(norm, qkv);
         self.backend.qkv_prep(QkvPrep {
             qkv: &space.qkv,
             bias: None,
@@ -188,21 +189,22 @@ impl<B: Backend> DenseDecoder<B> {
             out: rows.x,
             rows: count,
         });
-        self.backend.rms_norm(RmsNorm {
+        let norm = RmsNorm {
             x: rows.x,
             add: None,
             weight: &layer.ffn_norm,
             eps: self.config.rms_norm_eps,
             out: &space.normed,
             rows: count,
-        });
-        self.backend.linear(Linear {
+        };
+        let gate_up = Linear {
             x: &space.normed,
             weight: &layer.gate_up,
             epilogue: Epilogue::SwiGlu,
             out: &space.gated,
             rows: count,
-        });
+        };
+        self.backend.norm_linear(norm, gate_up);
         self.backend.linear(Linear {
             x: &space.gated,
             weight: &layer.down,

@@ -1,7 +1,7 @@
 //! The linear op.
 
 use super::{Subject, rounded, values};
-use pd_compute::{Backend, DType, Epilogue, Linear, WeightFormat, WeightSource};
+use pd_compute::{Backend, DType, Epilogue, Linear, RmsNorm, WeightFormat, WeightSource};
 
 /// A call of `linear`: rows of x, n of the weight, k of both.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,47 @@ pub struct LinearCase {
 }
 
 pub fn linear<B: Backend>(subject: &Subject<B>, case: &LinearCase) -> Vec<f32> {
+    multiply(subject, case, |x, weight, out| {
+        subject.backend.linear(Linear {
+            x,
+            weight,
+            epilogue: case.epilogue,
+            out,
+            rows: case.rows,
+        });
+    })
+}
+
+/// The same of rows that are normed first.
+pub fn norm_linear<B: Backend>(subject: &Subject<B>, case: &LinearCase) -> Vec<f32> {
+    let gains = subject.floats(&values(4, case.k));
+    let normed = subject.zeros(subject.dtype(), case.rows * case.k);
+    multiply(subject, case, |x, weight, out| {
+        let norm = RmsNorm {
+            x,
+            add: None,
+            weight: &gains,
+            eps: 1e-6,
+            out: &normed,
+            rows: case.rows,
+        };
+        let linear = Linear {
+            x: &normed,
+            weight,
+            epilogue: case.epilogue,
+            out,
+            rows: case.rows,
+        };
+        subject.backend.norm_linear(norm, linear);
+    })
+}
+
+/// What `op` makes of x, the weight and `out`.
+fn multiply<B: Backend>(
+    subject: &Subject<B>,
+    case: &LinearCase,
+    op: impl FnOnce(&B::Buffer, &B::Weight, &B::Buffer),
+) -> Vec<f32> {
     let LinearCase {
         rows,
         n,
@@ -57,12 +98,6 @@ pub fn linear<B: Backend>(subject: &Subject<B>, case: &LinearCase) -> Vec<f32> {
     let out_dtype = if to_f32 { DType::F32 } else { subject.dtype() };
     let out = subject.zeros(out_dtype, rows * out_len);
     subject.write(&out, &rounded(dtype, values(3, rows * out_len)));
-    subject.backend.linear(Linear {
-        x: &subject.activations(&x),
-        weight: &weight.expect("it fits"),
-        epilogue,
-        out: &out,
-        rows,
-    });
+    op(&subject.activations(&x), &weight.expect("it fits"), &out);
     subject.read(&out)
 }

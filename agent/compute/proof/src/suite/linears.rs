@@ -1,7 +1,7 @@
 //! The linear op: beside the CPU backend's, and its bits.
 
 use super::{DTYPES, Device, assert_close};
-use crate::cases::linear::{LinearCase, linear};
+use crate::cases::linear::{LinearCase, linear, norm_linear};
 use crate::cases::reference;
 use pd_compute::{DType, Epilogue};
 
@@ -47,13 +47,40 @@ pub(super) fn linears_multiply_add_and_gate<D: Device>(device: &D) {
     }
 }
 
+pub(super) fn normed_rows_multiply_as_after_a_norm<D: Device>(device: &D) {
+    for (dtype, deterministic) in [
+        (DType::F32, false),
+        (DType::BF16, false),
+        (DType::BF16, true),
+    ] {
+        let subject = device.start(dtype, deterministic);
+        for (n, k) in [(16, 8), (40, 264), (160, 72), (48, 2600), (24, 6400)] {
+            for rows in [1, 3, 8, 9] {
+                for epilogue in [Epilogue::Store, Epilogue::AddResidual, Epilogue::SwiGlu] {
+                    let case = LinearCase {
+                        rows,
+                        n,
+                        k,
+                        epilogue,
+                        dtype,
+                        to_f32: false,
+                    };
+                    let expected = norm_linear(&reference(), &case);
+                    let bound = 4.0 * subject.rounding();
+                    assert_close(&norm_linear(&subject, &case), &expected, bound, &case);
+                }
+            }
+        }
+    }
+}
+
 /// Columns, k and numbers of rows that make a device of some 130 multiprocessors take each of its kernels for few rows.
 const FEW_ROWS: [(usize, usize, &[usize]); 7] = [
     (48, 40, &[1, 8, 20, 64, 65, 256]),
     (48, 264, &[1, 8, 20, 64, 130]),
     (48, 520, &[1, 20]),
     (40, 1304, &[5, 64]),
-    (1160, 264, &[16]),
+    (1160, 264, &[1, 8, 16]),
     (2184, 808, &[16, 32, 64]),
     (4360, 264, &[50, 64]),
 ];

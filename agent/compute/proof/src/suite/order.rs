@@ -66,17 +66,30 @@ impl<B: Backend> Chain<B> {
             });
             after(backend);
         };
-        for _ in 0..ROUNDS {
-            backend.rms_norm(RmsNorm {
+        for round in 0..ROUNDS {
+            let norm = RmsNorm {
                 x: &self.x,
                 add: None,
                 weight: &self.gains,
                 eps: 1e-6,
                 out: &self.normed,
                 rows: self.rows,
-            });
+            };
+            let gate_up = Linear {
+                x: &self.normed,
+                weight: &self.gate_up,
+                epilogue: Epilogue::SwiGlu,
+                out: &self.gated,
+                rows: self.rows,
+            };
+            if round % 2 == 0 {
+                backend.rms_norm(norm);
+                after(backend);
+                backend.linear(gate_up);
+            } else {
+                backend.norm_linear(norm, gate_up);
+            }
             after(backend);
-            linear(&self.normed, &self.gate_up, Epilogue::SwiGlu, &self.gated);
             linear(&self.gated, &self.down, Epilogue::AddResidual, &self.x);
         }
     }

@@ -117,10 +117,13 @@ struct LinearArgs {
   const void* x;       // [rows][k]
   const void* weight;  // [n][k]
   void* out;           // [rows][n], with SwiGLU [rows][n / 2]
+  const float* norm;   // [k] of a kernel that norms x
   uint32_t rows;
   uint32_t n;
   uint32_t k;
   uint32_t epilogue;  // Epilogue
+  float eps;          // of the norm
+  uint32_t pad;
 };
 enum Epilogue : uint32_t { STORE = 0, ADD_RESIDUAL = 1, SWIGLU = 2 };
 

@@ -61,12 +61,30 @@ DEVICE void attend_token(const AttnArgs& args) {
   uint32_t group = args.num_q_heads / kv.num_kv_heads, tiles = ceil_div(group, HEADS);
   uint32_t kv_head = blockIdx.y / tiles, first = blockIdx.y % tiles * HEADS;
   uint32_t q_head = kv_head * group + first, heads = min_of(group - first, uint32_t(HEADS));
+  // What the host wrote is there before the kernels that make q, k and v have ended.
   Query query = find_query(args.batch, token);
   uint32_t per_split = ceil_div(ceil_div(query.num_keys, args.splits), BLOCK) * BLOCK;
   uint32_t begin = blockIdx.x * per_split, end = min_of(begin + per_split, query.num_keys);
   // Few keys leave splits without any.
   uint32_t splits = per_split > 0 ? ceil_div(query.num_keys, per_split) : 1;
-  if (blockIdx.x >= splits) return;
+  if (blockIdx.x >= splits) {
+    await_kernels_before();
+    return;
+  }
+
+  Pages pages(args, query.seq);
+  uint32_t found[KEYS_AHEAD];
+  auto find_pages = [&](uint32_t base) {
+#pragma unroll
+    for (int a = 0; a < KEYS_AHEAD; ++a) {
+      uint32_t key = base + a * KEYS + lane / LANES;
+      found[a] = key < end ? pages.page_of(key) : NONE;
+    }
+  };
+  // All lanes of a warp go round equally often, for the shuffles.
+  uint32_t base = begin + warp_id() * KEYS * KEYS_AHEAD;
+  find_pages(base);
+  await_kernels_before();
 
   uint32_t d = lane % LANES * 8;
   bool has_dims = d < kv.head_dim;
@@ -89,18 +107,6 @@ DEVICE void attend_token(const AttnArgs& args) {
     for (int i = 0; i < 8; ++i) fold.out[h][i] = 0.0f;
   }
 
-  Pages pages(args, query.seq);
-  uint32_t found[KEYS_AHEAD];
-  auto find_pages = [&](uint32_t base) {
-#pragma unroll
-    for (int a = 0; a < KEYS_AHEAD; ++a) {
-      uint32_t key = base + a * KEYS + lane / LANES;
-      found[a] = key < end ? pages.page_of(key) : NONE;
-    }
-  };
-  // All lanes of a warp go round equally often, for the shuffles.
-  uint32_t base = begin + warp_id() * KEYS * KEYS_AHEAD;
-  find_pages(base);
   while (base < end) {
     Pack8<Kv> k[KEYS_AHEAD] = {}, v[KEYS_AHEAD] = {};
     bool is_key[KEYS_AHEAD];
@@ -376,10 +382,10 @@ DEVICE void attend_tile(const AttnArgs& args) {
 
 // Grid: splits, KV heads · tiles of query heads, tokens. Shared memory: TOKEN_WARPS · HEADS · (8 · LANES + 2) floats.
 #define ATTEND_TOKEN(lanes, heads)                                                                       \
-  KERNEL(pd_attend_token_##lanes##x##heads##_bf16, AttnArgs, TOKEN_WARPS * 32) {                          \
+  KERNEL_EARLY(pd_attend_token_##lanes##x##heads##_bf16, AttnArgs, TOKEN_WARPS * 32) {                    \
     attend_token<bf16, bf16, lanes, heads>(args);                                                         \
   }                                                                                                       \
-  KERNEL(pd_attend_token_##lanes##x##heads##_f32, AttnArgs, TOKEN_WARPS * 32) {                           \
+  KERNEL_EARLY(pd_attend_token_##lanes##x##heads##_f32, AttnArgs, TOKEN_WARPS * 32) {                     \
     attend_token<float, float, lanes, heads>(args);                                                       \
   }
 ATTEND_TOKEN(4, 1)

@@ -48,90 +48,133 @@ DEVICE void finish_gated(const LinearArgs& args, uint32_t row, uint32_t column, 
   *out = from_float<Out>(silu(gate) * up);
 }
 
-// --- Few rows: a block makes 8·TILES rows of 16·COLUMN_TILES columns, a warp adds one segment of k. ---
+// --- Few rows: a block makes a few rows of a few columns, a warp adds one segment of k. ---
 
-// Steps of k that are on their way while a warp multiplies, of W in registers, of x in shared memory.
-template <int COLUMN_TILES>
-constexpr int STEPS_AHEAD = COLUMN_TILES == 1 ? 4 : COLUMN_TILES == 2 ? 3 : 2;
 // Floats from a row of sums to the next, so that the lanes of a product store to different banks.
 constexpr uint32_t SUMS_STRIDE = N_TILE + 4;
 // Matrices of up to so many elements, 16 MB, fit the L2 cache beside other things.
 constexpr uint64_t CACHED_LEN_MAX = 8 << 20;
 
-// Loads what a block needs of W before it waits for the kernels that make x.
-template <int TILES, int COLUMN_TILES, typename Out>
+// Copies what a block needs of W before it waits for the kernels that make x. SLOTS parts of k are on their way while a
+// warp multiplies, by way of shared memory: a load to a register is waited for with all those after it that share its
+// counter, of which a warp has six. A part has WORDS words of 16 bytes of each row; eight are a line of the cache, and
+// a multiprocessor has requests for so many lines on their way, whole or not.
+//
+// With NORMS, x is normed as pd_rms_norm does it, but each row's scale, which its squares yield on the way, multiplies y.
+template <uint32_t ROWS, uint32_t COLUMNS, int SLOTS, uint32_t WORDS, bool NORMS, typename Out>
 DEVICE void linear_few(const LinearArgs& args) {
-  constexpr int STEPS = STEPS_AHEAD<COLUMN_TILES>;
-  constexpr uint32_t ROWS = M_TILE * TILES, COLUMNS = N_TILE * COLUMN_TILES;
-  SHARED(Words4, shared);  // x: [SEGMENTS][STEPS][TILES][WARP], then sums: [SEGMENTS][ROWS][SUMS_STRIDE] floats
+  constexpr uint32_t SLOT_K = 8 * WORDS, ROWS_AT_ONCE = WARP / WORDS;
+  constexpr int TILES = ROWS / M_TILE, COLUMN_TILES = COLUMNS < N_TILE ? 1 : COLUMNS / N_TILE;
+  // Columns of a product that are wanted.
+  constexpr uint32_t WIDTH = COLUMNS < N_TILE ? COLUMNS : N_TILE;
+  static_assert(!NORMS || (TILES == 1 && COLUMN_TILES == 1), "a lane sums the squares of one row");
+  // With NORMS the norm's weight, [k] floats. Then the parts, [SLOTS][SEGMENTS][COLUMNS of W, ROWS of x][WORDS], and in
+  // their place sums, [SEGMENTS][ROWS][SUMS_STRIDE] floats, and squares, [SEGMENTS][M_TILE] floats.
+  SHARED(Words4, shared);
+  float* gains = reinterpret_cast<float*>(shared);
+  Words4* ring = shared + (NORMS ? args.k / 4 : 0);
   uint32_t lane = lane_id(), g = lane / 4, t = lane % 4;
   uint32_t m0 = blockIdx.x * ROWS, n0 = blockIdx.y * COLUMNS;
   uint32_t begin = warp_id() * segment_len(args.k);
   uint32_t end = min_of(begin + segment_len(args.k), args.k);
 
+  // Odd rows of whole lines are turned by half a line: the lanes of a quarter of a warp read two rows.
+  auto place = [&](int slot, uint32_t row, uint32_t word) {
+    uint32_t turn = WORDS == 8 ? row % 2 * 4 : 0;
+    return ring + ((slot * SEGMENTS + warp_id()) * (COLUMNS + ROWS) + row) * WORDS + (word ^ turn);
+  };
   auto row_of_w = [&](uint32_t i) {
     return static_cast<const bf16*>(args.weight) + uint64_t(min_of(n0 + i, args.n - 1)) * args.k;
   };
-  const bf16* w_rows[2 * COLUMN_TILES];
+  // Copying, a lane takes one word of every so many rows.
+  uint32_t first = lane / WORDS, word = lane % WORDS;
+  const bf16* w_rows[COLUMNS / ROWS_AT_ONCE];
 #pragma unroll
-  for (int i = 0; i < 2 * COLUMN_TILES; ++i) w_rows[i] = row_of_w(8 * i + g) + 8 * t;
-  // Of the step that begins at `k`; the last one may end early.
-  Words4 w[STEPS][2 * COLUMN_TILES];
-  auto load_w = [&](int slot, uint32_t k) {
+  for (uint32_t i = 0; i < COLUMNS / ROWS_AT_ONCE; ++i) w_rows[i] = row_of_w(first + i * ROWS_AT_ONCE) + 8 * word;
+  // Of the part that begins at `k`; the last one may end early.
+  auto copy_w = [&](int slot, uint32_t k) {
+    bool wanted = k + 8 * word < end;
 #pragma unroll
-    for (int i = 0; i < 2 * COLUMN_TILES; ++i) {
-      w[slot][i] = Words4{};
-      if (k + 8 * t < end) w[slot][i] = load_streaming(w_rows[i] + k);
+    for (uint32_t i = 0; i < COLUMNS / ROWS_AT_ONCE; ++i) {
+      copy_async(place(slot, first + i * ROWS_AT_ONCE, word), w_rows[i] + (wanted ? k : 0), wanted);
     }
   };
-  // A lane reads the words that it copied, so nothing but its own copies is waited for.
-  Words4* xs = shared + warp_id() * STEPS * TILES * WARP + lane;
-  const bf16* x = static_cast<const bf16*>(args.x) + uint64_t(m0 + g) * args.k + 8 * t;
+  const bf16* x = static_cast<const bf16*>(args.x) + uint64_t(m0 + first) * args.k + 8 * word;
   auto copy_x = [&](int slot, uint32_t k) {
 #pragma unroll
-    for (int i = 0; i < TILES; ++i) {
-      bool wanted = k + 8 * t < end && m0 + M_TILE * i + g < args.rows;
-      const bf16* from = wanted ? x + uint64_t(M_TILE) * i * args.k + k : static_cast<const bf16*>(args.x);
-      copy_async_cached(xs + (slot * TILES + i) * WARP, from, wanted);
+    for (uint32_t i = 0; i < ROWS; i += ROWS_AT_ONCE) {
+      bool wanted = k + 8 * word < end && m0 + first + i < args.rows;
+      const bf16* from = wanted ? x + uint64_t(i) * args.k + k : static_cast<const bf16*>(args.x);
+      copy_async_cached(place(slot, COLUMNS + first + i, word), from, wanted);
     }
   };
 
+  if (NORMS) {
+    for (uint32_t k = begin + 4 * lane; k < end; k += 4 * WARP) copy_async_cached(gains + k, args.norm + k, true);
+  }
 #pragma unroll
-  for (int s = 0; s < STEPS; ++s) load_w(s, begin + K_STEP * s);
-  if (segment_len(args.k) > K_STEP * STEPS && uint64_t(args.n) * args.k <= CACHED_LEN_MAX) {
+  for (int s = 0; s < SLOTS; ++s) {
+    if (begin + SLOT_K * s < end) copy_w(s, begin + SLOT_K * s);
+  }
+  if (segment_len(args.k) > SLOT_K * SLOTS && uint64_t(args.n) * args.k <= CACHED_LEN_MAX) {
     uint32_t row = warp_id() + lane * SEGMENTS;
     if (row < COLUMNS) prefetch_weights(row_of_w(row), 2 * args.k);
   }
   await_kernels_before();
 #pragma unroll
-  for (int s = 0; s < STEPS; ++s) {
-    if (begin + K_STEP * s < end) copy_x(s, begin + K_STEP * s);
+  for (int s = 0; s < SLOTS; ++s) {
+    if (begin + SLOT_K * s < end) copy_x(s, begin + SLOT_K * s);
     commit_copies();
   }
 
   // What the first sum of each thread is added to.
   uint32_t rows = min_of(args.rows - m0, ROWS);
-  uint32_t own_row = threadIdx.x / N_TILE, own_column = n0 + threadIdx.x % N_TILE;
+  uint32_t own_row = threadIdx.x / WIDTH, own_column = n0 + threadIdx.x % WIDTH;
   float own_residual = 0.0f;
   if (args.epilogue == ADD_RESIDUAL && own_row < rows && own_column < args.n) {
     own_residual = to_float(*out_at<Out>(args, m0 + own_row, own_column));
   }
 
   float acc[COLUMN_TILES][TILES][4] = {};
-  for (uint32_t k0 = begin; k0 < end; k0 += K_STEP * STEPS) {
+  float squares = 0.0f;
+  // Of the lane's 8 values of x from `k` on.
+  auto gain = [&](Words4& words, uint32_t k) {
+    if (k >= end) return;
+    Pack8<bf16> pack = {{words}};
+    Pack8<float> by = load8(gains + k);
 #pragma unroll
-    for (int s = 0; s < STEPS; ++s) {
-      if (k0 + K_STEP * s >= end) break;
-      wait_copies<STEPS - 1>();
+    for (int i = 0; i < 8; i += 2) {
+      float a = pack.get(i), b = pack.get(i + 1);
+      squares += a * a;
+      squares += b * b;
+      pack.set2(i, a * by.get(i), b * by.get(i + 1));
+    }
+    words = pack.words[0];
+  };
+  for (uint32_t k0 = begin; k0 < end; k0 += SLOT_K * SLOTS) {
 #pragma unroll
-      for (int i = 0; i < TILES; ++i) {
-        Words4 x_words = xs[(s * TILES + i) * WARP];
+    for (int s = 0; s < SLOTS; ++s) {
+      uint32_t k = k0 + SLOT_K * s;
+      if (k >= end) break;
+      wait_copies<SLOTS - 1>();
+      warp_sync();
 #pragma unroll
-        for (int j = 0; j < COLUMN_TILES; ++j) multiply_step(acc[j][i], w[s][2 * j], w[s][2 * j + 1], x_words);
+      for (uint32_t step = 0; step < WORDS / 4; ++step) {
+        Words4 w[2 * COLUMN_TILES] = {};
+#pragma unroll
+        for (uint32_t i = 0; i < COLUMNS / 8; ++i) w[i] = *place(s, 8 * i + g, 4 * step + t);
+#pragma unroll
+        for (uint32_t i = 0; i < TILES; ++i) {
+          Words4 x_words = *place(s, COLUMNS + M_TILE * i + g, 4 * step + t);
+          if (NORMS) gain(x_words, k + K_STEP * step + 8 * t);
+#pragma unroll
+          for (int j = 0; j < COLUMN_TILES; ++j) multiply_step(acc[j][i], w[2 * j], w[2 * j + 1], x_words);
+        }
       }
-      uint32_t next = k0 + K_STEP * (STEPS + s);
+      uint32_t next = k + SLOT_K * SLOTS;
       if (next < end) {
-        load_w(s, next);
+        warp_sync();
+        copy_w(s, next);
         copy_x(s, next);
       }
       commit_copies();
@@ -139,39 +182,45 @@ DEVICE void linear_few(const LinearArgs& args) {
   }
 
   // No copy is on its way any more.
-  auto sums = reinterpret_cast<float*>(shared);
+  auto sums = reinterpret_cast<float*>(ring);
+  float* all_squares = sums + SEGMENTS * ROWS * SUMS_STRIDE;
   auto total = [&](uint32_t row, uint32_t column) {
     float sum = 0.0f;
     for (uint32_t s = 0; s < SEGMENTS; ++s) sum += sums[(s * ROWS + row) * SUMS_STRIDE + column];
-    return sum;
+    if (!NORMS) return sum;
+    float of_row = 0.0f;
+    for (uint32_t s = 0; s < SEGMENTS; ++s) of_row += all_squares[s * M_TILE + row];
+    return sum * inv_sqrt(of_row / float(args.k) + args.eps);
   };
+  if (NORMS) squares = warp_sum<4>(squares);
 #pragma unroll
   for (int j = 0; j < COLUMN_TILES; ++j) {
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < TILES; ++i) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
+      for (uint32_t e = 0; e < WIDTH / 4; ++e) {
         uint32_t row = M_TILE * i + 2 * t + e % 2, column = g + 8 * (e / 2);
         sums[(warp_id() * ROWS + row) * SUMS_STRIDE + column] = acc[j][i][e];
       }
     }
+    if (NORMS && t == 0) all_squares[warp_id() * M_TILE + g] = squares;
     __syncthreads();
-    uint32_t first = n0 + N_TILE * j;
+    uint32_t n = n0 + N_TILE * j;
     if (args.epilogue == SWIGLU) {
-      for (uint32_t at = threadIdx.x; at < rows * N_TILE / 2; at += blockDim.x) {
-        uint32_t row = at / (N_TILE / 2), column = at % (N_TILE / 2) * 2;
-        if (first + column >= args.n) continue;
-        finish_gated<Out>(args, m0 + row, first + column, total(row, column), total(row, column + 1));
+      for (uint32_t at = threadIdx.x; at < rows * WIDTH / 2; at += blockDim.x) {
+        uint32_t row = at / (WIDTH / 2), column = at % (WIDTH / 2) * 2;
+        if (n + column >= args.n) continue;
+        finish_gated<Out>(args, m0 + row, n + column, total(row, column), total(row, column + 1));
       }
     } else {
-      for (uint32_t at = threadIdx.x; at < rows * N_TILE; at += blockDim.x) {
-        uint32_t row = at / N_TILE, column = at % N_TILE;
-        if (first + column >= args.n) continue;
+      for (uint32_t at = threadIdx.x; at < rows * WIDTH; at += blockDim.x) {
+        uint32_t row = at / WIDTH, column = at % WIDTH;
+        if (n + column >= args.n) continue;
         if (j == 0 && at == threadIdx.x) {
-          *out_at<Out>(args, m0 + row, first + column) = from_float<Out>(total(row, column) + own_residual);
+          *out_at<Out>(args, m0 + row, n + column) = from_float<Out>(total(row, column) + own_residual);
         } else {
-          finish<Out>(args, m0 + row, first + column, total(row, column));
+          finish<Out>(args, m0 + row, n + column, total(row, column));
         }
       }
     }
@@ -294,20 +343,21 @@ DEVICE void linear_f32(const LinearArgs& args) {
 
 }  // namespace
 
-// Grid: rows and columns by what a block makes. Shared memory: the larger of x and sums.
-#define LINEAR_FEW(tiles, column_tiles, rows, columns)                     \
-  KERNEL_EARLY(pd_linear_##rows##x##columns##_bf16, LinearArgs, 256) {     \
-    linear_few<tiles, column_tiles, bf16>(args);                           \
-  }                                                                        \
-  KERNEL_EARLY(pd_linear_##rows##x##columns##_f32, LinearArgs, 256) {      \
-    linear_few<tiles, column_tiles, float>(args);                          \
+// Grid: rows and columns by what a block makes. Shared memory: as `linear_few` says, of parts no more than there are.
+#define LINEAR_FEW(rows, columns, slots, words)                             \
+  KERNEL_EARLY(pd_linear_##rows##x##columns##_bf16, LinearArgs, 256) {      \
+    linear_few<rows, columns, slots, words, false, bf16>(args);             \
+  }                                                                         \
+  KERNEL_EARLY(pd_linear_##rows##x##columns##_f32, LinearArgs, 256) {       \
+    linear_few<rows, columns, slots, words, false, float>(args);            \
   }
-LINEAR_FEW(1, 1, 8, 16)
-LINEAR_FEW(2, 1, 16, 16)
-LINEAR_FEW(2, 2, 16, 32)
-LINEAR_FEW(4, 2, 32, 32)
-LINEAR_FEW(4, 4, 32, 64)
-LINEAR_FEW(8, 4, 64, 64)
+LINEAR_FEW(8, 8, 4, 8)
+LINEAR_FEW(8, 16, 3, 8)
+LINEAR_FEW(16, 16, 3, 8)
+LINEAR_FEW(16, 32, 3, 4)
+LINEAR_FEW(32, 32, 3, 4)
+LINEAR_FEW(32, 64, 2, 4)
+KERNEL_EARLY(pd_norm_linear_8x16_bf16, LinearArgs, 256) { linear_few<8, 16, 3, 8, true, bf16>(args); }
 
 // Grid: rows / 128, n / 128. Shared memory: STAGES · 2 · TILE · K_STEP elements.
 KERNEL(pd_linear_tiled_bf16, LinearArgs, 256) { linear_tiled<bf16>(args); }

@@ -11,7 +11,8 @@
 #define DEVICE __device__ __forceinline__
 // KERNEL(name, Args, threads) { body using `args` }: an entry that takes one struct by value.
 #define KERNEL(name, Args, threads) KERNEL_OF(name, Args, threads, ::pd::await_kernels_before())
-// One whose body calls `await_kernels_before` itself, in every thread, and touches nothing but weights before it.
+// One whose body calls `await_kernels_before` itself, in every thread, and touches nothing before it but weights and what
+// the host uploads for a step: no kernel of the step writes those.
 #define KERNEL_EARLY(name, Args, threads) KERNEL_OF(name, Args, threads, (void)0)
 #define KERNEL_OF(name, Args, threads, begin)                                                     \
   DEVICE void name##_body(const Args& args);                                                      \
@@ -120,18 +121,6 @@ DEVICE Pack8<T> load8(const T* from) {
 template <typename T>
 DEVICE void store8(T* to, const Pack8<T>& pack) {
   *reinterpret_cast<Pack8<T>*>(to) = pack;
-}
-// For weights: read once, kept out of the L1 cache.
-DEVICE Words4 load_streaming(const bf16* from) {
-#ifdef __CUDACC__
-  Words4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
-               : "l"(from));
-  return v;
-#else
-  return *reinterpret_cast<const Words4*>(from);
-#endif
 }
 
 // --- Arithmetic. ---

@@ -10,8 +10,8 @@ constexpr uint32_t WARPS = 8;
 constexpr int VALUES = 8;
 constexpr uint32_t HEAD_DIM_MAX = VALUES * WARP;
 
-// One warp per head of a row: q heads, then k, then v. All that it reads is asked for at once, weights before it waits
-// for the kernels that make qkv. Shared memory: `head_dim` floats per warp.
+// One warp per head of a row: q heads, then k, then v. All that it reads is asked for at once, what no kernel makes
+// before it waits for those that make qkv. Shared memory: `head_dim` floats per warp.
 template <typename T, typename Kv>
 DEVICE void qkv_prep(const QkvPrepArgs& args) {
   SHARED(float, shared);
@@ -28,13 +28,13 @@ DEVICE void qkv_prep(const QkvPrepArgs& args) {
     if (is_head && i < head_dim && args.bias) biases[v] = args.bias[head * head_dim + i];
     if (is_head && i < head_dim && norm) gains[v] = norm[i];
   }
+  uint32_t slot = is_head && !is_q ? args.out_slots[row] : NONE;
   await_kernels_before();
   if (!is_head) return;
 
   T* in = static_cast<T*>(args.qkv) + (uint64_t(row) * heads + head) * head_dim;
   uint32_t half = args.rotary_dim / 2, rotary_dim = is_q || is_k ? args.rotary_dim : 0;
   const float* rope = args.rope + uint64_t(row) * args.rotary_dim;
-  uint32_t slot = is_q ? NONE : args.out_slots[row];
   float values[VALUES], cos[VALUES] = {}, sin[VALUES] = {};
   float squares = 0.0f;
 #pragma unroll

@@ -1,10 +1,10 @@
 //! Paged attention: a kernel by the step's shape.
 
-use super::super::backend::{CudaBackend, Shared, to_u32};
+use super::super::backend::{CudaBackend, Shared};
 use super::super::driver::DriverError;
 use super::super::kernels::{
     ATTENTION_BLOCK, ATTENTION_TILE_QUERIES, ATTENTION_TOKEN_WARPS, AttnArgs, HOPPER_FOUND,
-    HOPPER_KEYS, HOPPER_QUERIES, HOPPER_STAGES, HOPPER_SWIZZLE_ALIGN, Kernel,
+    HOPPER_KEYS, HOPPER_QUERIES, HOPPER_STAGES, HOPPER_SWIZZLE_ALIGN, Kernel, to_u32,
 };
 use crate::dtype::DType;
 use crate::ops::AttnPaged;

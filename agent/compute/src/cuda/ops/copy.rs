@@ -1,8 +1,8 @@
 //! Embedding, gathered rows, pages between the pool and the host.
 
-use super::super::backend::{CudaBackend, Shared, to_u32};
+use super::super::backend::{CudaBackend, Shared};
 use super::super::driver::DriverError;
-use super::super::kernels::{CopyPagesArgs, EmbedArgs, GatherRowsArgs, Kernel};
+use super::super::kernels::{CopyPagesArgs, EmbedArgs, GatherRowsArgs, Kernel, to_u32};
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::ops::{CopyDirection, CopyPages, Embed, GatherRows};

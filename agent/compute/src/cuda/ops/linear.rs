@@ -1,15 +1,16 @@
 //! The linear op: a kernel by the number of rows.
 
-use super::super::backend::{CudaBackend, Shared, to_u32};
+use super::super::backend::{CudaBackend, Shared};
 use super::super::driver::{DriverError, Gemm, Work};
 use super::super::kernels::{
     FEW_ROWS, FewRows, Kernel, LINEAR_K_STEP, LINEAR_ROWS_F32, LINEAR_SEGMENTS, LINEAR_STAGES,
-    LINEAR_SUMS_STRIDE, LINEAR_TILE, LinearArgs, SwiGluArgs,
+    LINEAR_SUMS_STRIDE, LINEAR_TILE, LinearArgs, SwiGluArgs, to_u32,
 };
 use super::super::weights::CudaLinear;
+use super::norm;
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
-use crate::ops::{Epilogue, Linear};
+use crate::ops::{Epilogue, Linear, RmsNorm};
 
 /// Rows up to which our own kernel multiplies where the vendor's library is too: it starts while the kernel before it
 /// ends, and joins gate and up by itself.
@@ -17,34 +18,18 @@ const OWN_ROWS_MAX: usize = 16;
 /// Rows up to which blocks that share k among their warps take less time than tiles, which few rows leave most
 /// multiprocessors without: those of decode steps.
 const FEW_ROWS_MAX: usize = 256;
+/// What a linear that norms its rows, too, makes of them, and their length at most: the norm's weight lies beside the
+/// parts in 99 KiB, which every device's blocks may have.
+const NORM_TILE: FewRows = FEW_ROWS[1];
+const NORM_K_MAX: usize = 6144;
 
 pub(in crate::cuda) fn linear(
     shared: &Shared,
     op: &Linear<'_, CudaBackend>,
 ) -> Result<(), DriverError> {
-    let dtype = shared.config.dtype;
     let (rows, n, k) = (op.rows, op.weight.n, op.weight.k);
-    assert!(!op.x.overlaps(op.out), "linear: x and out overlap");
-    let (epilogue, out_len) = match op.epilogue {
-        Epilogue::Store => (0, n),
-        Epilogue::AddResidual => (1, n),
-        Epilogue::SwiGlu => {
-            assert!(n.is_multiple_of(2), "gate and up have {n} rows together");
-            (2, n / 2)
-        }
-    };
-    let args = LinearArgs {
-        x: op.x.addr_of("linear x", &[dtype], rows * k),
-        weight: op.weight.weight.addr(),
-        out: op
-            .out
-            .addr_of("linear out", &[dtype, DType::F32], rows * out_len),
-        rows: to_u32(rows),
-        n: to_u32(n),
-        k: to_u32(k),
-        epilogue,
-    };
-    if dtype == DType::F32 {
+    let args = args_of(shared, op);
+    if shared.config.dtype == DType::F32 {
         let columns = Kernel::LinearFullF32.threads() as usize / 32 * 2;
         let grid = [
             to_u32(n.div_ceil(columns)),
@@ -66,7 +51,7 @@ pub(in crate::cuda) fn linear(
             to_u32(n.div_ceil(tile.columns)),
             1,
         ];
-        return shared.launch(kernel, grid, few_rows_bytes(tile), &args);
+        return shared.launch(kernel, grid, few_rows_bytes(tile, k), &args);
     }
     let kernel = if to_f32 {
         Kernel::LinearTiledF32
@@ -77,6 +62,70 @@ pub(in crate::cuda) fn linear(
     // bfloat16 of both matrices.
     let shared_bytes = 2 * LINEAR_STAGES * 2 * LINEAR_TILE * LINEAR_K_STEP;
     shared.launch(kernel, [tiles(rows), tiles(n), 1], shared_bytes, &args)
+}
+
+/// Few rows by one kernel; each block norms them for itself, which many would not be worth.
+pub(in crate::cuda) fn norm_linear(
+    shared: &Shared,
+    norm: &RmsNorm<'_, CudaBackend>,
+    op: &Linear<'_, CudaBackend>,
+) -> Result<(), DriverError> {
+    let dtype = shared.config.dtype;
+    let (rows, n, k) = (op.rows, op.weight.n, op.weight.k);
+    assert!(
+        op.x.begins_with(norm.out) && norm.rows == rows && norm.weight.len() == k,
+        "norm_linear: the linear's x is not what the norm makes"
+    );
+    let takes_both = dtype == DType::BF16
+        && !shared.config.deterministic
+        && rows <= NORM_TILE.rows
+        && k <= NORM_K_MAX
+        && norm.add.is_none()
+        && op.out.dtype() == dtype
+        && !norm.x.overlaps(op.out);
+    if !takes_both {
+        norm::rms_norm(shared, norm)?;
+        return linear(shared, op);
+    }
+    let args = LinearArgs {
+        x: norm.x.addr_of("norm_linear x", &[dtype], rows * k),
+        norm: norm::weight_addr(norm.weight),
+        eps: norm.eps,
+        ..args_of(shared, op)
+    };
+    let grid = [1, to_u32(n.div_ceil(NORM_TILE.columns)), 1];
+    let kernel = Kernel::NormLinear8x16Bf16;
+    shared.launch(kernel, grid, norm_linear_bytes(k), &args)
+}
+
+/// # Panics
+/// When a buffer is no such matrix.
+fn args_of(shared: &Shared, op: &Linear<'_, CudaBackend>) -> LinearArgs {
+    let dtype = shared.config.dtype;
+    let (rows, n, k) = (op.rows, op.weight.n, op.weight.k);
+    assert!(!op.x.overlaps(op.out), "linear: x and out overlap");
+    let (epilogue, out_len) = match op.epilogue {
+        Epilogue::Store => (0, n),
+        Epilogue::AddResidual => (1, n),
+        Epilogue::SwiGlu => {
+            assert!(n.is_multiple_of(2), "gate and up have {n} rows together");
+            (2, n / 2)
+        }
+    };
+    LinearArgs {
+        x: op.x.addr_of("linear x", &[dtype], rows * k),
+        weight: op.weight.weight.addr(),
+        out: op
+            .out
+            .addr_of("linear out", &[dtype, DType::F32], rows * out_len),
+        norm: 0,
+        rows: to_u32(rows),
+        n: to_u32(n),
+        k: to_u32(k),
+        epilogue,
+        eps: 0.0,
+        pad: 0,
+    }
 }
 
 /// The kernel whose busiest multiprocessor reads least: each block reads its rows of x and its rows of the weight.
@@ -91,11 +140,18 @@ fn few_rows(num_sms: u32, rows: usize, n: usize) -> &'static FewRows {
     fitting.min_by_key(read).expect("the first one fits")
 }
 
-/// Shared memory: steps of x, each 16 bytes a lane, and later sums.
-fn few_rows_bytes(tile: &FewRows) -> usize {
-    let x = tile.steps * tile.rows * LINEAR_K_STEP * 2;
+/// Shared memory: parts of both matrices, no more than k has, and later sums.
+fn few_rows_bytes(tile: &FewRows, k: usize) -> usize {
+    let segment = LINEAR_K_STEP * k.div_ceil(LINEAR_K_STEP * LINEAR_SEGMENTS);
+    let slots = tile.slots.min(segment.div_ceil(8 * tile.words));
+    let ring = slots * (tile.rows + tile.columns) * 16 * tile.words;
     let sums = tile.rows * LINEAR_SUMS_STRIDE * 4;
-    LINEAR_SEGMENTS * x.max(sums)
+    LINEAR_SEGMENTS * ring.max(sums)
+}
+
+/// As [`few_rows_bytes`], with the norm's weight, and squares behind the sums.
+fn norm_linear_bytes(k: usize) -> usize {
+    4 * k + few_rows_bytes(&NORM_TILE, k) + 4 * LINEAR_SEGMENTS * NORM_TILE.rows
 }
 
 /// Words of 32 bits that linears of up to `rows` rows need beside their buffers.

@@ -1,8 +1,9 @@
 //! RMS norm and the rotary table.
 
-use super::super::backend::{CudaBackend, Shared, to_u32};
+use super::super::backend::{CudaBackend, Shared};
 use super::super::driver::DriverError;
-use super::super::kernels::{Kernel, RmsNormArgs, RopeTableArgs};
+use super::super::kernels::{Kernel, RmsNormArgs, RopeTableArgs, to_u32};
+use super::super::memory::CudaBuffer;
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::ops::{RmsNorm, RopeTable};
@@ -25,18 +26,12 @@ pub(in crate::cuda) fn rms_norm(
         "rms_norm: x and out overlap without being the same"
     );
     let len = op.rows * hidden;
-    let weight = op.weight.addr_of("rms_norm weight", &[DType::F32], hidden);
-    assert!(
-        weight.is_multiple_of(16),
-        "rms_norm: {:?} begins at no multiple of 16 bytes",
-        op.weight
-    );
     let args = RmsNormArgs {
         x: op.x.addr_of("rms_norm x", &[dtype], len),
         add: op
             .add
             .map_or(0, |add| add.addr_of("rms_norm add", &[dtype], len)),
-        weight,
+        weight: weight_addr(op.weight),
         out: op.out.addr_of("rms_norm out", &[dtype], len),
         hidden: to_u32(hidden),
         eps: op.eps,
@@ -49,6 +44,17 @@ pub(in crate::cuda) fn rms_norm(
     // A float per warp, and the row.
     let warps = kernel.threads() as usize / 32;
     shared.launch(kernel, [to_u32(op.rows), 1, 1], 4 * (warps + hidden), &args)
+}
+
+/// # Panics
+/// When kernels cannot load it by 16 bytes.
+pub(super) fn weight_addr(weight: &CudaBuffer) -> u64 {
+    let addr = weight.addr_of("rms_norm weight", &[DType::F32], weight.len());
+    assert!(
+        addr.is_multiple_of(16),
+        "rms_norm: {weight:?} begins at no multiple of 16 bytes"
+    );
+    addr
 }
 
 pub(in crate::cuda) fn rope_table(

@@ -1,8 +1,8 @@
 //! From the qkv product to rotated queries and cached keys and values.
 
-use super::super::backend::{CudaBackend, Shared, to_u32};
+use super::super::backend::{CudaBackend, Shared};
 use super::super::driver::DriverError;
-use super::super::kernels::{Kernel, QKV_HEAD_DIM_MAX, QkvPrepArgs};
+use super::super::kernels::{Kernel, QKV_HEAD_DIM_MAX, QkvPrepArgs, to_u32};
 use crate::dtype::DType;
 use crate::ops::QkvPrep;
 

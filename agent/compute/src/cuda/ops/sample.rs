@@ -1,10 +1,10 @@
 //! The sample op: two kernels, a block for each split of a row.
 
-use super::super::backend::{CudaBackend, Shared, to_u32};
+use super::super::backend::{CudaBackend, Shared};
 use super::super::driver::DriverError;
 use super::super::kernels::{
     Kernel, SAMPLE_LISTED, SAMPLE_PARTIAL, SAMPLE_PARTIALS_SHARED, SAMPLE_SHARED, SAMPLE_SPLIT,
-    SampleArgs,
+    SampleArgs, to_u32,
 };
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;

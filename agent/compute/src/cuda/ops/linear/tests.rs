@@ -1,6 +1,6 @@
 //! Facts about the blocks that a linear is cut into.
 
-use super::{few_rows, few_rows_bytes};
+use super::{NORM_K_MAX, few_rows, few_rows_bytes, norm_linear_bytes};
 use crate::cuda::kernels::FEW_ROWS;
 
 const H100_SMS: u32 = 132;
@@ -15,7 +15,10 @@ fn tile(rows: usize, n: usize) -> (usize, usize) {
 
 #[test]
 fn blocks_grow_with_rows_and_columns() {
-    for n in [1024, 6144, 151_936] {
+    for n in [1024, 2560] {
+        assert_eq!([1, 8].map(|rows| tile(rows, n)), [(8, 8); 2]);
+    }
+    for n in [4096, 6144, 151_936] {
         assert_eq!([1, 8].map(|rows| tile(rows, n)), [(8, 16); 2]);
     }
     assert_eq!(
@@ -28,13 +31,17 @@ fn blocks_grow_with_rows_and_columns() {
     );
     assert_eq!(
         [16, 32, 64].map(|rows| tile(rows, 24_576)),
-        [(16, 32), (32, 64), (64, 64)]
+        [(16, 32), (32, 64), (32, 64)]
     );
 }
 
 #[test]
 fn every_kernel_for_few_rows_fits_every_device() {
     for tile in &FEW_ROWS {
-        assert!(few_rows_bytes(tile) <= SHARED_BYTES_MAX, "{tile:?}");
+        assert!(
+            few_rows_bytes(tile, 1 << 20) <= SHARED_BYTES_MAX,
+            "{tile:?}"
+        );
     }
+    assert!(norm_linear_bytes(NORM_K_MAX) <= SHARED_BYTES_MAX);
 }
