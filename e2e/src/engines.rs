@@ -14,9 +14,8 @@ pub const MODEL: &str = "smollm2";
 /// An engine on CPUs.
 pub struct Engine {
     pub name: &'static str,
-    /// `spec.engine`, and what else it needs of a spec, by the path there.
-    spec: Value,
-    over: Vec<(&'static str, Value)>,
+    /// The deployment of `examples/` that it computes for.
+    example: Value,
     /// The program and the words before its flags, and the flag that names the model.
     command: Vec<String>,
     model_flag: &'static str,
@@ -47,30 +46,31 @@ fn before(name: &'static str, folder: &Path) -> (&'static str, String) {
     (name, format!("{}:{rest}", folder.display()))
 }
 
-/// One of `spec.engine.args`.
-fn arg((name, value): (&str, Option<&str>)) -> Value {
-    match value {
-        Some(value) => json!({"name": name, "value": value}),
-        None => json!({"name": name}),
-    }
+/// What a file of `examples/` says.
+fn example(name: &str) -> Result<Value> {
+    let path = binaries::workspace().join(format!("examples/{name}.yaml"));
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
 }
 
 // === impl Engine ===
 
 impl Engine {
     /// Ours.
-    pub fn pdserve() -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// The example cannot be read.
+    pub fn pdserve() -> Result<Self> {
+        Ok(Self {
             name: "pdserve",
-            spec: json!({"kind": "pdserve"}),
-            over: Vec::new(),
+            example: example("smollm2")?,
             command: vec![binaries::binary("pd-agent").display().to_string()],
             model_flag: "--model-path",
             kv_bytes: ("decode", "pdserve_kv_transfer_bytes_total", 1.0),
             kv_number_bytes: 4.0,
             env: Vec::new(),
             starts_within: Duration::from_secs(60),
-        }
+        })
     }
 
     /// SGLang on CPUs, with KV over Mooncake's TCP.
@@ -81,29 +81,9 @@ impl Engine {
         let folder = folder()?;
         let python = folder.join("sglang/bin/python").display().to_string();
         let command = vec![python, "-m".to_owned(), "sglang.launch_server".to_owned()];
-        let args = [
-            ("device", Some("cpu")),
-            ("disable-overlap-schedule", None),
-            ("sleep-on-idle", None),
-            ("mem-fraction-static", Some("0.15")),
-            ("max-total-tokens", Some("8192")),
-            ("max-running-requests", Some("16")),
-        ];
-        let backup =
-            json!([{"name": "disaggregation-decode-retraction-backup", "value": "cpu_tensor"}]);
         Ok(Self {
             name: "sglang",
-            spec: json!({
-                "kind": "sglang",
-                "image": "lmsysorg/sglang:v0.5.23",
-                "command": command,
-                "args": args.map(arg),
-            }),
-            over: vec![
-                ("/security", json!({"peers": "Plain"})),
-                ("/kv", json!({"pageSize": 16, "transport": "mooncake"})),
-                ("/pools/decode/args", backup),
-            ],
+            example: example("smollm2-sglang")?,
             command,
             model_flag: "--model-path",
             kv_bytes: ("prefill", "sglang:kv_transfer_total_mb_sum", 1_048_576.0),
@@ -133,22 +113,9 @@ impl Engine {
         let python = folder.join("vllm/bin/python").display().to_string();
         let server = "vllm.entrypoints.openai.api_server";
         let command = vec![python, "-m".to_owned(), server.to_owned()];
-        let args = [
-            // Decode computes the prompt's last token again, by itself: in bfloat16 that rounds otherwise than within the
-            // prompt, and another word may win.
-            ("dtype", Some("float32")),
-            ("enforce-eager", None),
-            ("max-model-len", Some("2048")),
-        ];
         Ok(Self {
             name: "vllm",
-            spec: json!({
-                "kind": "vllm",
-                "image": "vllm/vllm-openai:v0.32.0",
-                "command": command,
-                "args": args.map(arg),
-            }),
-            over: vec![("/security", json!({"peers": "Plain"}))],
+            example: example("smollm2-vllm")?,
             command,
             model_flag: "--model",
             kv_bytes: ("decode", "vllm:nixl_bytes_transferred_sum", 1.0),
@@ -171,30 +138,19 @@ impl Engine {
         self.name == "pdserve"
     }
 
-    /// One prefill and one decode worker of it, as a `PDDeployment`.
+    /// Its example, with this machine's model and Python.
     ///
     /// # Errors
     /// Nothing says where the model is.
     pub fn deployment(&self) -> Result<Value> {
-        let mut spec = json!({
-            "model": {
-                "servedModelName": MODEL,
-                "source": {"hostPath": {"path": model()?}},
-            },
-            "engine": self.spec,
-            "pools": {"prefill": {"replicas": 1}, "decode": {"replicas": 1}},
-        });
-        for (path, value) in &self.over {
-            let (parent, name) = path.rsplit_once('/').context("a path begins with /")?;
-            let parent = spec.pointer_mut(parent).context("the parent is there")?;
-            parent[name] = value.clone();
+        let mut object = self.example.clone();
+        object["metadata"]["name"] = json!(self.name);
+        let spec = &mut object["spec"];
+        spec["model"]["source"] = json!({"hostPath": {"path": model()?}});
+        if !self.is_ours() {
+            spec["engine"]["command"] = json!(self.command);
         }
-        Ok(json!({
-            "apiVersion": "pdserve.io/v1alpha1",
-            "kind": "PDDeployment",
-            "metadata": {"name": self.name},
-            "spec": spec,
-        }))
+        Ok(object)
     }
 
     /// The engine by itself, which computes prompts and answers in one process.
@@ -210,7 +166,8 @@ impl Engine {
         let (address, port) = (address.to_string(), port.to_string());
         let flags = ["--host", &address, "--port", &port];
         args.extend(flags.map(str::to_owned));
-        for arg in self.spec["args"].as_array().into_iter().flatten() {
+        let given = &self.example["spec"]["engine"]["args"];
+        for arg in given.as_array().into_iter().flatten() {
             let text = |key: &str| arg[key].as_str().map(str::to_owned);
             args.extend(text("name").map(|name| format!("--{name}")));
             args.extend(text("value"));

@@ -1,7 +1,7 @@
 //! Fetches one file: resumed where an earlier attempt ended, repeated while the hub or the network fails, and checked
 //! by its hash before it gets its name.
 
-use crate::cache::RepoCache;
+use crate::cache::{Lock, RepoCache};
 use crate::client::{Content, Hub, RemoteFile, passing};
 use crate::error::{HubError, RequestError};
 use crate::hash::Hasher;
@@ -12,6 +12,7 @@ use std::fs::{self, File, OpenOptions};
 use std::future::Future;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -119,24 +120,33 @@ impl Route<'_> {
             progress.waits_for(Some(format!("another process fetches {}", file.path)));
             progress.move_to(&mut counted, cache.incomplete_bytes(&file.hash));
         };
-        let _lock = cache.lock(&file.hash, wait).await?;
+        let lock = Arc::new(cache.lock(&file.hash, wait).await?);
         progress.waits_for(None);
         if !cache.is_checked(file) {
-            let (cache, unchecked) = (cache.clone(), file.clone());
-            let is_there = spawn_blocking(move || cache.check(&unchecked)).await;
+            let (cache, unchecked, held) = (cache.clone(), file.clone(), lock.clone());
+            let is_there = spawn_blocking(move || {
+                let _held = held;
+                cache.check(&unchecked)
+            });
+            let is_there = is_there.await;
             if !is_there.expect("a check does not panic")? {
-                self.download(file, &mut counted).await?;
+                self.download(file, &lock, &mut counted).await?;
             }
         }
         progress.move_to(&mut counted, file.size);
         cache.link(self.commit, file)
     }
 
-    async fn download(self, file: &RemoteFile, counted: &mut u64) -> Result<(), HubError> {
+    async fn download(
+        self,
+        file: &RemoteFile,
+        lock: &Arc<Lock>,
+        counted: &mut u64,
+    ) -> Result<(), HubError> {
         let (mut failures, mut wrong) = (0, 0);
         loop {
             let before = self.cache.incomplete_bytes(&file.hash);
-            let ended = match self.attempt(file, counted).await {
+            let ended = match self.attempt(file, lock, counted).await {
                 Ok(()) => return Ok(()),
                 Err(ended) => ended,
             };
@@ -167,7 +177,12 @@ impl Route<'_> {
     }
 
     /// One request for what is missing.
-    async fn attempt(self, file: &RemoteFile, counted: &mut u64) -> Result<(), Ended> {
+    async fn attempt(
+        self,
+        file: &RemoteFile,
+        lock: &Arc<Lock>,
+        counted: &mut u64,
+    ) -> Result<(), Ended> {
         let cache = self.cache;
         let mut have = cache.incomplete_bytes(&file.hash);
         if have > file.size {
@@ -179,6 +194,7 @@ impl Route<'_> {
             incomplete: cache.incomplete(&file.hash),
             blob: cache.blob(&file.hash),
             have,
+            _lock: lock.clone(),
         };
         let (pieces_tx, pieces) = mpsc::channel(PIECES_MAX);
         let written: JoinHandle<_> = spawn_blocking(move || writer.run(pieces));
@@ -244,6 +260,8 @@ struct Writer {
     blob: PathBuf,
     /// Bytes that are there already.
     have: u64,
+    /// Held until the thread ends, which may be after a fetch that another file's failure ended.
+    _lock: Arc<Lock>,
 }
 
 // === impl Writer ===

@@ -92,7 +92,9 @@ fn examples_are_valid() {
             "qwen3-8b",
             "qwen3-autoscaled",
             "smollm2",
-            "smollm2-https"
+            "smollm2-https",
+            "smollm2-sglang",
+            "smollm2-vllm"
         ]
     );
 }

@@ -3,6 +3,7 @@
 mod access;
 mod faults;
 mod names;
+mod policies;
 mod ready;
 mod seat;
 
@@ -38,6 +39,8 @@ pub struct Spec {
     pub gangs: bool,
     /// Whether pods can resolve the names of Services and pods: by CoreDNS, which is built for it once.
     pub names: bool,
+    /// Whether network policies are kept: by kube-router, which is built for it once.
+    pub policies: bool,
     /// Where the cluster's files go: absent or empty. A fresh temporary folder unless given.
     pub dir: Option<PathBuf>,
     /// Tools are built, and running clusters recorded, below.
@@ -70,6 +73,7 @@ impl Spec {
             gpus_per_node: 0,
             gangs: false,
             names: false,
+            policies: false,
             dir: None,
             cache: tools::cache(),
         }
@@ -193,6 +197,9 @@ impl Cluster {
             cluster.start_names()?;
         }
         cluster.wait_nodes().await?;
+        if spec.policies {
+            cluster.start_policies()?;
+        }
         cluster.set_gpus(spec.gpus_per_node).await?;
         Ok(cluster)
     }

@@ -86,6 +86,16 @@ pub fn check_node() -> Result<()> {
     }
 }
 
+/// # Errors
+/// When there is no `ipset`, with which network policies are kept.
+pub fn check_policies() -> Result<()> {
+    if on_path("ipset").is_some() {
+        return Ok(());
+    }
+    let message = missing_programs(&[("ipset", "ipset")]);
+    bail!(message.expect("one is missing"))
+}
+
 fn missing_programs(missing: &[(&str, &str)]) -> Option<String> {
     if missing.is_empty() {
         return None;

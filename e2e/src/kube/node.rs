@@ -11,7 +11,7 @@ use crate::kube::control_plane::{Plan, flags};
 use crate::kube::daemon::{Daemon, NamespaceScope, Site};
 use crate::kube::host;
 use crate::kube::machine::{self, Machine};
-use crate::kube::network::{Network, NodeAddress, PODS};
+use crate::kube::network::{Network, NodeAddress, PODS, SERVICES};
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -32,6 +32,7 @@ pub struct Node {
     containerd: Daemon,
     kubelet: Option<Daemon>,
     proxy: Option<Daemon>,
+    policies: Option<Daemon>,
 }
 
 // === impl Node ===
@@ -67,6 +68,7 @@ impl Node {
             containerd,
             kubelet: None,
             proxy: None,
+            policies: None,
         })
     }
 
@@ -79,6 +81,26 @@ impl Node {
         let proxy = self.proxy_command(plan)?;
         self.kubelet = Some(self.spawn("kubelet", kubelet)?);
         self.proxy = Some(self.spawn("kube-proxy", proxy)?);
+        Ok(())
+    }
+
+    /// kube-router, `program`, for network policies alone.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_policies(&mut self, program: &Path, kubeconfig: &Path) -> Result<()> {
+        let command = flags(
+            &program.display().to_string(),
+            &[
+                ("kubeconfig", &kubeconfig.display().to_string()),
+                ("hostname-override", &self.name),
+                ("run-firewall", "true"),
+                ("run-router", "false"),
+                ("run-service-proxy", "false"),
+                ("service-cluster-ip-range", SERVICES),
+            ],
+        );
+        self.policies = Some(self.spawn("kube-router", command)?);
         Ok(())
     }
 
@@ -142,6 +164,7 @@ impl Node {
 
     pub fn daemons(&mut self) -> impl Iterator<Item = &mut Daemon> {
         let agents = self.kubelet.iter_mut().chain(&mut self.proxy);
+        let agents = agents.chain(&mut self.policies);
         [self.machine.holder(), &mut self.containerd]
             .into_iter()
             .chain(agents)

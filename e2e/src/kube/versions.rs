@@ -86,6 +86,20 @@ pub const COREDNS: Extra = Extra {
     main: Some(COREDNS_MAIN),
 };
 
+/// kube-router, of which the part that keeps network policies runs.
+pub const KUBE_ROUTER: Extra = Extra {
+    source: Source {
+        module: "github.com/cloudnativelabs/kube-router/v2",
+        version: "v2.1.0",
+        commands: &[(
+            "kube-router",
+            "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
+        )],
+    },
+    folders: &[],
+    main: None,
+};
+
 const COREDNS_MAIN: &str = r#"package main
 
 import (

@@ -12,7 +12,7 @@ use pd_e2e::engines::Engine;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pdserve() -> anyhow::Result<()> {
-    suite::run(&Engine::pdserve()).await
+    suite::run(&Engine::pdserve()?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,9 +12,11 @@ use pd_e2e::kube::cluster::{Cluster, Spec};
 use std::time::Instant;
 
 /// File → the name of the object in it.
-const EXAMPLES: [(&str, &str); 7] = [
+const EXAMPLES: [(&str, &str); 9] = [
     ("smollm2", "smollm2"),
     ("smollm2-https", "smollm2-https"),
+    ("smollm2-sglang", "smollm2-sglang"),
+    ("smollm2-vllm", "smollm2-vllm"),
     ("deepseek-16gpu", "deepseek-v3"),
     ("qwen3-32b-sglang", "qwen3-32b-sglang"),
     ("qwen3-32b-vllm", "qwen3-32b-vllm"),

@@ -6,6 +6,7 @@ mod load;
 mod ranks;
 
 use crate::plugin::Person;
+use crate::policies::{self, STRANGER, apply_stranger, ask};
 use crate::stand::hub::{CLAIM, ENDPOINT, Hub};
 use crate::stand::{Site, Stand};
 use anyhow::{Context, Result, bail, ensure};
@@ -13,13 +14,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use load::{Load, Pair, STREAMS, stream};
 use pd_e2e::binaries::workspace;
-use pd_e2e::client::Client;
 use pd_e2e::engines::{self, Engine};
 use pd_e2e::fleet::eventually;
 use pd_protocol::ports;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -31,7 +30,7 @@ const BYTES_PER_SECOND: u32 = 25_000_000;
 const CURRENT: &str = "get pdd smollm2 -o jsonpath={.status.revision.current}";
 const REPO: &str = "HuggingFaceTB/SmolLM2-135M-Instruct";
 /// What of this machine the engine's Python needs.
-const HOST_FOLDERS: [(&str, &str); 4] = [
+pub(crate) const HOST_FOLDERS: [(&str, &str); 4] = [
     ("/usr", "/usr"),
     ("/usr/bin", "/bin"),
     ("/usr/lib", "/lib"),
@@ -86,8 +85,9 @@ async fn in_pods(engine: fn() -> Result<Engine>, venv: &str, steps: &[Step]) -> 
     let site = Site {
         settings: vec![
             "overrides.privileged=true".to_owned(),
-            "networkPolicy.workloads=true".to_owned(),
+            policies::MADE.to_owned(),
         ],
+        policies: true,
         ..Site::default()
     };
     let deployment = deployment(&engine()?, venv)?;
@@ -144,20 +144,23 @@ async fn lives(stand: &mut Stand, hub: &Hub, deployment: &Value, steps: &[Step])
 
 /// Workers answer routers, and no one who does not know their key; the operator, which does, saw their KV move.
 async fn refuse_others(stand: &mut Stand) -> Result<()> {
-    let ask = json!({"model": "smollm2", "messages": [{"role": "user", "content": "Hello"}]});
     let ips = "get pods -l pdserve.io/replica -o jsonpath={.items[*].status.podIP}";
     let ips = stand.kubectl(ips)?;
     ensure!(ips.split_whitespace().count() == 2, "{ips}");
+    apply_stranger(stand)?;
+    let peer = stand.workers("decode")?;
+    let peer = peer.first().context("a pod of decode")?;
     for ip in ips.split_whitespace() {
-        let worker = SocketAddrV4::new(ip.parse()?, ports::HTTP);
-        let url = format!(
-            "http://{}/v1/chat/completions",
-            stand.cluster.forward(worker)?
-        );
-        let status = Client::new().post(&url, &ask).await?.status;
-        ensure!(status == 401, "{worker} answers anyone: {status}");
-        eprintln!("a client without the key gets of {worker}: {status}");
+        let ip = ip.parse()?;
+        let answer = ask(stand, peer, ip, ports::HTTP)?;
+        let answer = answer.with_context(|| format!("{peer} does not reach {ip}"))?;
+        ensure!(answer.contains(" 401 "), "{ip} answers anyone: {answer}");
+        let reached = ask(stand, STRANGER, ip, ports::HTTP)?;
+        ensure!(reached.is_none(), "a stranger gets of {ip} {reached:?}");
+        eprintln!("a peer without the key gets of {ip}: {answer}; a stranger does not reach it");
     }
+    // A drain would stop at a pod without a controller.
+    stand.kubectl(&format!("delete pod {STRANGER}"))?;
     let guarded = "wait pdd/smollm2 --for=condition=WorkersGuarded --timeout=10s";
     eprintln!("{}", stand.kubectl(guarded)?);
     eprintln!("{}", stand.kubectl("get networkpolicies")?);

@@ -19,6 +19,7 @@ mod nodes;
 mod objects;
 mod operator;
 mod plugin;
+mod policies;
 mod refused;
 mod release;
 mod rotation;

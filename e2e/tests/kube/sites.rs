@@ -56,7 +56,7 @@ async fn a_cluster_that_assigns_users_serves() -> Result<()> {
     let site = Site {
         settings: vec![unset("runAsUser"), unset("runAsGroup")],
         objects: assigns_users().into_iter().chain(volume(folder)).collect(),
-        names: false,
+        ..Site::default()
     };
     let stand = Stand::on(&site, &object).await?;
     let result = runs_as_assigned(&stand).await;

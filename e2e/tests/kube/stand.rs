@@ -51,6 +51,8 @@ pub(crate) struct Site {
     pub(crate) objects: Vec<Value>,
     /// Whether pods can resolve names.
     pub(crate) names: bool,
+    /// Whether network policies are kept.
+    pub(crate) policies: bool,
 }
 
 // === impl Stand ===
@@ -77,6 +79,7 @@ impl Stand {
     pub(crate) async fn installed(site: &Site) -> Result<Self> {
         let stand = Self::on_nodes(Spec {
             names: site.names,
+            policies: site.policies,
             ..Spec::with_nodes(2)
         })
         .await?;

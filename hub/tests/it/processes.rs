@@ -116,3 +116,68 @@ async fn its_outcome_is_written_for_the_one_who_started_it() {
     let output = ended(started.spawn().expect("pd-fetch")).await;
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), commit);
 }
+
+/// Runs a shell script with pd-fetch as `$FETCH`, whose cache, `$CACHE`, is a disk of its own of so many bytes; nothing
+/// where this user may not mount one.
+async fn on_disk_of(stand: &Stand, bytes: usize, script: &str) -> Option<String> {
+    let mount = format!("mount -t tmpfs -o size={bytes} none \"$CACHE\" || exit 77\n");
+    let fetch = format!(
+        "{} {REPO} --cache-dir {}",
+        env!("CARGO_BIN_EXE_pd-fetch"),
+        stand.cache().display()
+    );
+    let mut command = Command::new("unshare");
+    let output = command
+        .args(["--map-root-user", "--mount", "sh", "-c"])
+        .arg(mount + script)
+        .env("FETCH", fetch)
+        .env("CACHE", stand.cache())
+        .env("HF_ENDPOINT", stand.server.endpoint())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn();
+    let output = ended(output.ok()?).await;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(77) || said.contains("unshare failed") {
+        eprintln!("NOT RUN: {said}");
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    Some(said)
+}
+
+#[tokio::test]
+async fn a_disk_without_room_is_refused_before_a_byte_comes() {
+    let stand = Stand::start().await;
+    stand.push("main");
+    let script = "$FETCH; test $? = 1";
+    let Some(said) = on_disk_of(&stand, 1 << 20, script).await else {
+        return;
+    };
+    assert!(said.contains("has room for"), "{said}");
+    let asked = stand.server.asked();
+    assert!(
+        asked.iter().all(|asked| !asked.path.contains("/resolve/")),
+        "{asked:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_disk_that_fills_up_ends_a_fetch_in_words_and_the_next_goes_on() {
+    let stand = Stand::start().await;
+    stand.push("main");
+    stand.server.slow_down(Some(400_000));
+    // Something else fills it while files come, and is removed.
+    let script = "(sleep 1; cat /dev/zero >\"$CACHE/other\") 2>/dev/null &
+        $FETCH; test $? = 1 || exit 1
+        wait; rm \"$CACHE/other\"
+        $FETCH || exit 1
+        test $(du -sb \"$CACHE/models--Qwen--Tiny/blobs\" | cut -f 1) -ge 1151200";
+    let Some(said) = on_disk_of(&stand, 2 << 20, script).await else {
+        return;
+    };
+    assert!(said.contains("No space left on device"), "{said}");
+    let resumed: usize = stand.server.asked().iter().map(|asked| asked.from).sum();
+    assert!(resumed > 0, "nothing was gone on with");
+}

@@ -1,9 +1,12 @@
 //! Facts about models that are fetched.
 
+use super::{is_refused, observe_running};
 use crate::cluster::context::Context;
 use crate::cluster::fake::{FakeApi, mk_config, mk_deployment, reconciled};
 use pd_crds::PdDeployment;
 use pd_crds::model::{CachePvc, HuggingFaceSource, ModelCache, ModelSource};
+use pd_crds::status::ModelStatus;
+use pd_hub::{Phase, Report};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -210,4 +213,37 @@ async fn a_fetch_takes_the_way_out_that_the_operator_has() {
     let env = pod["spec"]["containers"][0]["env"].as_array().cloned();
     let wanted = json!({"name": "HTTPS_PROXY", "value": "http://proxy:3128"});
     assert!(env.is_some_and(|env| env.contains(&wanted)), "{pod}");
+}
+
+#[test]
+fn a_refusal_stands_until_the_fetch_gets_further() {
+    let source = mk_fetched("main").spec.model.source.hugging_face;
+    let mut model = ModelStatus::of(&source.expect("it is set"));
+    let silent = "fetching: its pod does not answer how far it is";
+    observe_running(None, &mut model);
+    assert_eq!((model.message.as_str(), model.refused), (silent, false));
+
+    is_refused(&mut model, &"the hub asks for a token");
+    for report in [None, Some(Report::default())] {
+        observe_running(report, &mut model);
+        let why = "cannot be fetched: the hub asks for a token";
+        assert_eq!((model.message.as_str(), model.refused), (why, true));
+    }
+
+    let report = Report {
+        phase: Phase::Fetching,
+        bytes: 250,
+        total_bytes: 1000,
+        ..Report::default()
+    };
+    observe_running(Some(report), &mut model);
+    assert!(
+        model.message.starts_with("fetching: 25 %"),
+        "{}",
+        model.message
+    );
+    assert_eq!((model.bytes, model.refused), (250, false));
+    // One that stops answering is not forgotten.
+    observe_running(None, &mut model);
+    assert_eq!(model.bytes, 250);
 }
