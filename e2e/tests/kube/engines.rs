@@ -275,20 +275,22 @@ fn template(engine: &Engine, venv: &str, core: &str) -> Result<Value> {
     if !python.starts_with("/usr") {
         folders.push((&python, &python));
     }
-    let named = || {
-        (0..)
-            .zip(&folders)
-            .map(|(nr, of)| (format!("host-{nr}"), of))
-    };
-    let volumes =
-        named().map(|(name, (host, _))| json!({"name": name, "hostPath": {"path": host}}));
-    let mounts =
-        named().map(|(name, (_, path))| json!({"name": name, "mountPath": path, "readOnly": true}));
-    let (volumes, mounts): (Vec<Value>, Vec<Value>) = (volumes.collect(), mounts.collect());
+    let (volumes, mounts) = mounted(&folders);
     Ok(json!({"spec": {
         "containers": [{"name": "agent", "env": env, "volumeMounts": mounts}],
         "volumes": volumes,
     }}))
+}
+
+/// Volumes of folders of this machine, and where a container has them.
+pub(crate) fn mounted(folders: &[(&str, &str)]) -> (Vec<Value>, Vec<Value>) {
+    let of_one = |(nr, (host, path)): (usize, &(&str, &str))| {
+        let name = format!("host-{nr}");
+        let volume = json!({"name": name, "hostPath": {"path": host}});
+        let mount = json!({"name": name, "mountPath": path, "readOnly": true});
+        (volume, mount)
+    };
+    folders.iter().enumerate().map(of_one).unzip()
 }
 
 /// Where the Python is installed that an environment was made with.

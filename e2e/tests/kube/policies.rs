@@ -1,12 +1,12 @@
 //! The operator's network policies, kept by kube-router, as clusters keep them: what a deployment needs passes, and nothing else
 //! reaches a worker.
 
-use crate::engines::HOST_FOLDERS;
+use crate::engines::{HOST_FOLDERS, mounted};
 use crate::stand::{Site, Stand, deployment};
 use anyhow::{Result, ensure};
 use pd_e2e::fleet::eventually;
 use pd_protocol::{labels, ports};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -74,14 +74,7 @@ async fn stranger_stays_out(stand: &Stand) -> Result<()> {
 pub(crate) const STRANGER: &str = "stranger";
 
 pub(crate) fn apply_stranger(stand: &Stand) -> Result<()> {
-    let folder = |(nr, (host, path)): (usize, (&str, &str))| {
-        let name = format!("host-{nr}");
-        let volume = json!({"name": name, "hostPath": {"path": host}});
-        let mount = json!({"name": name, "mountPath": path, "readOnly": true});
-        (volume, mount)
-    };
-    let (volumes, mounts): (Vec<Value>, Vec<Value>) =
-        HOST_FOLDERS.into_iter().enumerate().map(folder).unzip();
+    let (volumes, mounts) = mounted(&HOST_FOLDERS);
     stand.apply(&json!({
         "apiVersion": "v1",
         "kind": "Pod",
