@@ -21,6 +21,7 @@ pub(crate) async fn path(args: &ModelArgs) -> Result<PathBuf> {
         file: None,
         cache: Cache::from_env()?,
         connections: CONNECTIONS,
+        clean_up: None,
     };
     let progress = Progress::default();
     let hub = Hub::from_env(None)?;

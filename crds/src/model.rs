@@ -26,8 +26,8 @@ pub struct ModelSource {
     /// A folder or GGUF file on a PersistentVolumeClaim of the same namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pvc: Option<PvcSource>,
-    /// A repository on the Hugging Face hub. It is fetched once to a volume, checked, and resumed where it was cut;
-    /// workers start when it is whole, and read it there. `pd-operator local` fetches it to the user's own cache.
+    /// A repository on the Hugging Face hub. It is fetched once to a volume, or once to each node; checked, and resumed
+    /// where it was cut. `pd-operator local` fetches it to the user's own cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hugging_face: Option<HuggingFaceSource>,
     /// An OCI image or artifact that holds the files, mounted as an image volume.
@@ -84,12 +84,20 @@ pub struct HuggingFaceSource {
     pub cache: Option<ModelCache>,
 }
 
-/// A volume that holds models as the hub's own tools lay them out; several PDDeployments may share one.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+/// Where models are kept, laid out as the hub's own tools do: exactly one kind of place, which several PDDeployments may
+/// share.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[x_kube(validation = rules::ONE_CACHE.cel())]
 #[serde(rename_all = "camelCase")]
 pub struct ModelCache {
-    /// A PersistentVolumeClaim of the same namespace that pods of several nodes can mount at once.
-    pub pvc: CachePvc,
+    /// A PersistentVolumeClaim of the same namespace that pods of several nodes can mount at once. One pod without a GPU
+    /// fetches, and workers are made when all is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pvc: Option<CachePvc>,
+    /// A folder of each node, such as one on its NVMe disks. Each worker fetches what its node lacks before its engine starts,
+    /// and holds its GPUs meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_path: Option<CacheHostPath>,
 }
 
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -98,6 +106,29 @@ pub struct CachePvc {
     /// Its name. Workers mount it read-only.
     #[schemars(length(min = 1, max = 253))]
     pub claim_name: String,
+    /// Remove commits from the volume, before another is fetched to it, that the operator fetched, that no PDDeployment of
+    /// the namespace has now or in its history, and that none fetched in so many days. Default: nothing is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3650))]
+    pub remove_unused_after_days: Option<i32>,
+}
+
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CacheHostPath {
+    /// Absolute path of a folder that the operator's installation opens. Models of a namespace are in a folder of its name
+    /// therein, which is made where it lacks. Engines mount it read-only.
+    #[schemars(length(min = 1, max = 4096), regex(pattern = r"^/"))]
+    pub path: String,
+}
+
+/// The one place of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CachePlace<'a> {
+    /// The volume of this claim.
+    Claim(&'a str),
+    /// This folder of each node.
+    Nodes(&'a str),
 }
 
 /// What the hub calls the branch that is meant where none is named.
@@ -111,15 +142,22 @@ impl HuggingFaceSource {
         self.revision.as_deref().unwrap_or(MAIN)
     }
 
-    /// The claim of the volume; empty where none is named, which a cluster refuses.
-    pub fn claim_name(&self) -> &str {
-        let cache = self.cache.as_ref();
-        cache.map_or(
-            "",
-            |ModelCache {
-                 pvc: CachePvc { claim_name },
-             }| claim_name,
-        )
+    /// Where it is fetched to; nothing where no place is named, which a cluster refuses.
+    pub fn place(&self) -> Option<CachePlace<'_>> {
+        self.cache.as_ref().and_then(ModelCache::place)
+    }
+}
+
+// === impl ModelCache ===
+
+impl ModelCache {
+    fn place(&self) -> Option<CachePlace<'_>> {
+        let Self { pvc, host_path } = self;
+        match (pvc, host_path) {
+            (Some(pvc), _) => Some(CachePlace::Claim(&pvc.claim_name)),
+            (None, Some(folder)) => Some(CachePlace::Nodes(&folder.path)),
+            (None, None) => None,
+        }
     }
 }
 

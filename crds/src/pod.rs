@@ -39,6 +39,7 @@ pub struct PodStatus {
     #[serde(rename = "podIP")]
     pub pod_ip: Option<String>,
     pub conditions: Option<Vec<PodCondition>>,
+    pub init_container_statuses: Option<Vec<ContainerStatus>>,
     pub container_statuses: Option<Vec<ContainerStatus>>,
 }
 

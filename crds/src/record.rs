@@ -39,7 +39,7 @@ pub fn resolved(deployment: &PdDeployment) -> PdDeploymentSpec {
     let status = deployment.status.as_ref();
     let model = status.and_then(|status| status.model.as_ref());
     if let (Some(source), Some(model)) = (&mut spec.model.source.hugging_face, model)
-        && model.is_fetched()
+        && model.is_resolved()
         && model.is_of_source(&ModelStatus::of(source))
     {
         source.revision = Some(model.commit.clone());

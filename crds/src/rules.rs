@@ -101,6 +101,11 @@ pub const ONE_SOURCE: CelRule = CelRule::new(
     "give exactly one of hostPath, pvc, huggingFace and image",
 );
 
+pub const ONE_CACHE: CelRule = CelRule::new(
+    "has(self.pvc) != has(self.hostPath)",
+    "give exactly one of pvc and hostPath",
+);
+
 pub const OTHERS_NEED_IMAGE: CelRule = CelRule::new(
     "self.kind == 'pdserve' || has(self.image)",
     "engine.kind sglang and vllm need an image, such as lmsysorg/sglang or vllm/vllm-openai with a tag",
@@ -217,9 +222,10 @@ pub fn all() -> impl Iterator<Item = CelRule> {
     BETWEEN_FIELDS.into_iter().chain(engines::ALL)
 }
 
-const BETWEEN_FIELDS: [CelRule; 18] = [
+const BETWEEN_FIELDS: [CelRule; 19] = [
     NAME,
     ONE_SOURCE,
+    ONE_CACHE,
     OTHERS_NEED_IMAGE,
     ARG_NOT_RESERVED,
     FIXED_OR_BOUNDS,

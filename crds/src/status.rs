@@ -1,6 +1,6 @@
 //! Status of a `PDDeployment`: what the operator saw and did.
 
-use crate::model::HuggingFaceSource;
+use crate::model::{CachePlace, HuggingFaceSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -63,13 +63,16 @@ pub struct ModelStatus {
     /// The one file that is wanted; empty where all are.
     #[serde(default)]
     pub file: String,
-    /// The claim of the volume it is on.
+    /// The claim of the volume it is on; empty where nodes keep it.
     #[serde(default)]
     pub claim_name: String,
-    /// What the revision was resolved to; empty until all of it is there.
+    /// The folder of the nodes that keep it; empty where it is on a volume.
+    #[serde(default)]
+    pub host_path: String,
+    /// What the revision was resolved to; empty until that is known, and on a volume until all of it is there.
     #[serde(default)]
     pub commit: String,
-    /// Bytes that are there.
+    /// Bytes that are there; of nodes, on the one that lacks most.
     #[serde(default)]
     pub bytes: i64,
     /// Bytes in all; 0 until the hub has said.
@@ -136,11 +139,17 @@ pub struct RevisionStatus {
 impl ModelStatus {
     /// The status of a source of which nothing is known yet.
     pub fn of(source: &HuggingFaceSource) -> Self {
+        let (claim_name, host_path) = match source.place() {
+            Some(CachePlace::Claim(name)) => (name, ""),
+            Some(CachePlace::Nodes(path)) => ("", path),
+            None => ("", ""),
+        };
         Self {
             repo: source.repo.clone(),
             revision: source.revision().to_owned(),
             file: source.file.clone().unwrap_or_default(),
-            claim_name: source.claim_name().to_owned(),
+            claim_name: claim_name.to_owned(),
+            host_path: host_path.to_owned(),
             ..Self::default()
         }
     }
@@ -152,19 +161,26 @@ impl ModelStatus {
             revision,
             file,
             claim_name,
+            host_path,
             commit: _,
             bytes: _,
             total_bytes: _,
             message: _,
             refused: _,
         } = self;
-        let theirs = [&other.repo, &other.revision, &other.file, &other.claim_name];
-        [repo, revision, file, claim_name] == theirs
+        let theirs = [&other.repo, &other.revision, &other.file];
+        let is_there = [claim_name, host_path] == [&other.claim_name, &other.host_path];
+        is_there && [repo, revision, file] == theirs
     }
 
-    /// Whether all of it is there.
-    pub fn is_fetched(&self) -> bool {
+    /// Whether workers can be made that read it: they find all of it, or fetch it themselves.
+    pub fn is_resolved(&self) -> bool {
         !self.commit.is_empty()
+    }
+
+    /// Whether all of it is there, wherever a worker is that reads it.
+    pub fn is_fetched(&self) -> bool {
+        self.is_resolved() && self.bytes >= self.total_bytes
     }
 }
 

@@ -34,7 +34,8 @@ pub fn stuck(pod: &Pod) -> Option<Stuck> {
         let why = condition.message.clone().unwrap_or_default();
         (Cause::Unschedulable, why)
     } else {
-        let mut containers = status.container_statuses.iter().flatten();
+        let first = status.init_container_statuses.iter().flatten();
+        let mut containers = first.chain(status.container_statuses.iter().flatten());
         (Cause::Broken, containers.find_map(broken)?)
     };
     let name = pod.name_any();
@@ -129,6 +130,26 @@ mod tests {
                 "p: ImagePullBackOff: Back-off pulling image x"
             )
         );
+    }
+
+    #[test]
+    fn a_first_container_that_fails_is_what_keeps_the_others() {
+        let ended = json!({"exitCode": 1, "message": "error: the hub does not answer"});
+        let waiting = json!({"reason": "PodInitializing"});
+        let mut status = mk_container(json!({"state": {"waiting": waiting}}));
+        status["initContainerStatuses"] = json!([{
+            "name": "fetch", "ready": false, "state": {"terminated": ended},
+        }]);
+        assert_eq!(
+            found(status.clone()),
+            mk_stuck(
+                Cause::Broken,
+                "p: fetch ended: error: the hub does not answer"
+            )
+        );
+        let ended = json!({"exitCode": 0, "message": "{}"});
+        status["initContainerStatuses"][0]["state"] = json!({"terminated": ended});
+        assert_eq!(found(status), None);
     }
 
     #[test]

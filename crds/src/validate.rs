@@ -6,7 +6,7 @@ mod engines;
 use crate::engine::{EngineArg, EngineKind, EngineSpec};
 use crate::field::{FieldError, FieldErrors, FieldPath};
 use crate::kv::KvTransport;
-use crate::model::{ModelSource, ModelSpec};
+use crate::model::{ModelCache, ModelSource, ModelSpec};
 use crate::pd_deployment::{PdDeployment, PdDeploymentSpec};
 use crate::pool::{PoolSpec, PoolsSpec};
 use crate::rollout::RolloutSpec;
@@ -155,6 +155,14 @@ fn check_source(source: &ModelSource, path: &FieldPath, report: &mut Report) {
         path,
         rules::ONE_SOURCE,
     );
+    let cache = hugging_face.as_ref().and_then(|it| it.cache.as_ref());
+    if let Some(ModelCache { pvc, host_path }) = cache {
+        report.unless(
+            pvc.is_some() != host_path.is_some(),
+            &path.child("huggingFace").child("cache"),
+            rules::ONE_CACHE,
+        );
+    }
 }
 
 fn check_engine(engine: &EngineSpec, path: &FieldPath, report: &mut Report) {

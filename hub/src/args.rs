@@ -1,6 +1,7 @@
 //! The command line of `pd-fetch`.
 
 use clap::Parser;
+use pd_hub::{Commit, NotARepo, RepoName};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -25,6 +26,13 @@ pub(crate) struct Args {
     /// Print the commit of the revision, and fetch nothing.
     #[arg(long)]
     pub(crate) resolve: bool,
+    /// Before that, remove commits that pd-fetch put into the folder and was not asked for in so many days, but for the one
+    /// that comes and those of --keep; what other tools wrote stays.
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub(crate) remove_unused_after_days: Option<u32>,
+    /// A commit that stays, such as Qwen/Qwen3-8B@0123…; may be given again.
+    #[arg(long, value_name = "REPO@COMMIT", requires = "remove_unused_after_days", value_parser = kept)]
+    pub(crate) keep: Vec<(RepoName, Commit)>,
     /// Files that are fetched at once.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) connections: u16,
@@ -34,9 +42,18 @@ pub(crate) struct Args {
     /// Port of that; without one, nothing listens.
     #[arg(long)]
     pub(crate) port: Option<u16>,
-    /// Write commit, path and bytes here as JSON, once all is there.
+    /// Write commit, path and bytes here as JSON, once all is there, or with --resolve once they are known.
     #[arg(long, value_name = "FILE")]
     pub(crate) result: Option<PathBuf>,
+}
+
+/// Reads `REPO@COMMIT`.
+fn kept(text: &str) -> Result<(RepoName, Commit), String> {
+    let (repo, commit) = text.split_once('@').unwrap_or((text, ""));
+    let repo = repo.parse().map_err(|error: NotARepo| error.to_string())?;
+    let commit = Commit::parse(commit);
+    let commit = commit.ok_or("give REPO@COMMIT, the commit as 40 hexadecimal digits")?;
+    Ok((repo, commit))
 }
 
 #[cfg(test)]

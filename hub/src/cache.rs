@@ -25,6 +25,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const LEDGER: &str = "ledger";
+/// Of all of a repository.
+const ALL: &str = "pd-fetch.lock";
 /// How often a lock that another process holds is tried again.
 const LOCK_EVERY: Duration = Duration::from_millis(500);
 const READ_BYTES: usize = 1 << 20;
@@ -92,9 +94,13 @@ impl Cache {
     }
 
     pub(crate) fn of(&self, repo: &RepoName) -> RepoCache {
+        self.in_folder(&repo.folder())
+    }
+
+    pub(crate) fn in_folder(&self, folder: &str) -> RepoCache {
         RepoCache {
-            folder: self.root.join(repo.folder()),
-            locks: self.root.join(".locks").join(repo.folder()),
+            folder: self.root.join(folder),
+            locks: self.root.join(".locks").join(folder),
         }
     }
 
@@ -141,16 +147,45 @@ impl RepoCache {
         hash: &FileHash,
         mut waits: impl FnMut(),
     ) -> Result<Lock, HubError> {
-        let path = self.locks.join(format!("{hash}.lock"));
-        let file = OpenOptions::new().create(true).append(true).open(&path);
-        let file = file.map_err(HubError::file("open the lock", &path))?;
+        let name = format!("{hash}.lock");
         loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Lock(file)),
-                Err(Errno::WOULDBLOCK | Errno::INTR) => waits(),
-                Err(errno) => return Err(HubError::file("lock", &path)(errno.into())),
+            let lock = self.try_lock(&name, FlockOperation::NonBlockingLockExclusive)?;
+            if let Some(lock) = lock {
+                return Ok(lock);
+            }
+            waits();
+            tokio::time::sleep(LOCK_EVERY).await;
+        }
+    }
+
+    /// Keeps everything from being removed; waits while something is.
+    pub(crate) async fn share(&self) -> Result<Lock, HubError> {
+        loop {
+            if let Some(lock) = self.try_lock(ALL, FlockOperation::NonBlockingLockShared)? {
+                return Ok(lock);
             }
             tokio::time::sleep(LOCK_EVERY).await;
+        }
+    }
+
+    /// The right to remove; nothing while something is fetched.
+    pub(crate) fn lock_alone(&self) -> Result<Option<Lock>, HubError> {
+        self.try_lock(ALL, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn try_lock(&self, name: &str, operation: FlockOperation) -> Result<Option<Lock>, HubError> {
+        let path = self.locks.join(name);
+        // NFS shares a lock only of what can be read.
+        let file = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .append(true)
+            .open(&path);
+        let file = file.map_err(HubError::file("open the lock", &path))?;
+        match flock(&file, operation) {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(None),
+            Err(errno) => Err(HubError::file("lock", &path)(errno.into())),
         }
     }
 
@@ -159,6 +194,20 @@ impl RepoCache {
         let found = fs::metadata(self.blob(&file.hash));
         let found = found.ok().filter(|found| found.len() == file.size);
         found.is_some_and(|found| self.ledger().get(file.hash.as_str()) == Some(&stamp(&found)))
+    }
+
+    /// Whether a file of a snapshot is what was checked when it got its name.
+    pub(crate) fn is_unchanged(&self, commit: &Commit, path: &str) -> bool {
+        let link = self.snapshot(commit).join(path);
+        let (target, found) = (fs::read_link(&link), fs::metadata(&link));
+        let hash = target.ok().and_then(|target| {
+            let name = target.file_name()?.to_str()?;
+            Some(name.to_owned())
+        });
+        let (Some(hash), Ok(found)) = (hash, found) else {
+            return false;
+        };
+        self.ledger().get(&hash) == Some(&stamp(&found))
     }
 
     /// Whether a blob that is there holds what its hash says; one that does not is removed. It is read whole, unless
@@ -219,7 +268,8 @@ impl RepoCache {
         // Another fetch may make it at the same time: whole links replace whole links.
         let fresh = folder.join(format!(".{}.{}.pd-fetch", file.hash, std::process::id()));
         let made = symlink(&target, &fresh).and_then(|()| fs::rename(&fresh, &link));
-        made.map_err(HubError::file("make the link", &link))
+        made.map_err(HubError::file("make the link", &link))?;
+        self.note_link(commit, file)
     }
 
     /// Notes which commit a branch or tag is.
@@ -257,7 +307,12 @@ impl RepoCache {
         serde_json::from_str(&text).ok()
     }
 
-    fn own(&self, name: &str) -> PathBuf {
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A record of this code's own.
+    pub(crate) fn own(&self, name: &str) -> PathBuf {
         self.folder.join(".pd-fetch").join(name)
     }
 

@@ -207,7 +207,12 @@ impl Route<'_> {
         match (written, received) {
             (Err(error), _) => Err(Ended::Disk(error)),
             (Ok(_), Err(error)) => Err(Ended::Request(error)),
-            (Ok(Written::Whole), Ok(())) => cache.enter(&file.hash).map_err(Ended::Disk),
+            (Ok(Written::Whole), Ok(())) => {
+                let noted = cache.note_written(&file.hash);
+                noted
+                    .and_then(|()| cache.enter(&file.hash))
+                    .map_err(Ended::Disk)
+            }
             // It is shorter than when its length was read: someone else cut it.
             (Ok(Written::Part), Ok(())) => Err(Ended::Request(RequestError::Passing {
                 why: "the file was cut while it came".to_owned(),

@@ -2,6 +2,7 @@
 
 use crate::cache::{Cache, RepoCache};
 use crate::choose::choose;
+use crate::clean::CleanUp;
 use crate::client::{Hub, Listing, RemoteFile};
 use crate::download::Route;
 use crate::error::HubError;
@@ -9,6 +10,7 @@ use crate::names::{Commit, RepoName};
 use crate::progress::Progress;
 use futures_util::{TryStreamExt, stream};
 use std::path::PathBuf;
+use tokio::task::spawn_blocking;
 
 /// Files that are fetched at once where nothing else is said: a CDN gives one connection a part of a fast link.
 pub const CONNECTIONS: usize = 8;
@@ -24,6 +26,8 @@ pub struct Fetch {
     pub cache: Cache,
     /// Files that are fetched at once, at least 1.
     pub connections: usize,
+    /// What is removed from the cache to make room, once it is known which commit comes; nothing by default.
+    pub clean_up: Option<CleanUp>,
 }
 
 /// A model that is there, whole.
@@ -38,14 +42,57 @@ pub struct Fetched {
 // === impl Fetch ===
 
 impl Fetch {
-    /// Fetches what is missing.
+    /// Fetches what is missing. For a commit that is there, whole and unchanged, the hub is not
+    /// asked: a commit stays what it is.
     ///
     /// # Errors
     /// The hub does not have it or does not let this one see it; it stays unreachable; there is no room; a file cannot be
     /// written, or keeps coming with another hash. What came is kept, and the next call goes on from there.
     pub async fn run(&self, hub: &Hub, progress: &Progress) -> Result<Fetched, HubError> {
+        if let Some(fetched) = self.find_commit().await? {
+            progress.begin(fetched.bytes, fetched.bytes);
+            progress.done();
+            return Ok(fetched);
+        }
         let listing = hub.list(&self.repo, &self.revision).await?;
         self.take(hub, progress, &listing).await
+    }
+
+    /// What is there of a commit that the revision names itself, if no file of it has changed since it was checked.
+    async fn find_commit(&self) -> Result<Option<Fetched>, HubError> {
+        let cache = self.cache.of(&self.repo);
+        let Some(commit) = Commit::parse(&self.revision).filter(|_| self.find().is_ok()) else {
+            return Ok(None);
+        };
+        cache.prepare()?;
+        let _shared = cache.share().await?;
+        let paths = self.paths(&cache, &commit);
+        let mut paths = paths.iter();
+        let is_unchanged = paths.all(|path| cache.is_unchanged(&commit, path));
+        let found = self.find().ok().filter(|_| is_unchanged);
+        if found.is_some() {
+            cache.note_use(&commit)?;
+        }
+        Ok(found)
+    }
+
+    /// Files that are wanted of a commit, as far as it is known to be whole.
+    fn paths(&self, cache: &RepoCache, commit: &Commit) -> Vec<String> {
+        match &self.file {
+            Some(path) => vec![path.clone()],
+            None => cache.whole(commit).unwrap_or_default(),
+        }
+    }
+
+    /// What would be there after [`Self::run`].
+    ///
+    /// # Errors
+    /// The hub does not have it or does not let this one see it, or stays unreachable.
+    pub async fn look_up(&self, hub: &Hub) -> Result<Fetched, HubError> {
+        let listing = hub.list(&self.repo, &self.revision).await?;
+        let files = choose(&listing, &self.repo, self.file.as_deref())?;
+        let bytes = files.iter().map(|file| file.size).sum();
+        Ok(self.fetched(listing.commit, bytes))
     }
 
     /// Fetches what is missing, or with `HF_HUB_OFFLINE=1` takes what is there; so it does where all of it is there and
@@ -83,6 +130,8 @@ impl Fetch {
         files.sort_by_key(|file| std::cmp::Reverse(file.size));
         let (commit, cache) = (&listing.commit, &self.cache.of(&self.repo));
         cache.prepare()?;
+        self.remove_unused(commit).await;
+        let _shared = cache.share().await?;
         let have: Vec<u64> = files.iter().map(|file| bytes_there(cache, file)).collect();
         let total = files.iter().map(|file| file.size).sum();
         let there = have.iter().sum();
@@ -105,8 +154,27 @@ impl Fetch {
         if self.file.is_none() {
             cache.write_whole(commit, &files)?;
         }
+        cache.note_use(commit)?;
         progress.done();
         Ok(self.fetched(commit.clone(), total))
+    }
+
+    /// Makes room. What cannot be removed keeps nothing from being fetched.
+    async fn remove_unused(&self, comes: &Commit) {
+        let Some(mut rule) = self.clean_up.clone() else {
+            return;
+        };
+        rule.keep.push((self.repo.clone(), comes.clone()));
+        let cache = self.cache.clone();
+        let removed = spawn_blocking(move || cache.remove_unused(&rule)).await;
+        match removed.expect("a removal does not panic") {
+            Ok(removed) => {
+                for it in removed {
+                    tracing::info!(folder = it.folder, commit = %it.commit, bytes = it.bytes, "removed, unused");
+                }
+            }
+            Err(error) => tracing::warn!(%error, "what is unused was not removed"),
+        }
     }
 
     /// What is there already, without asking the hub.
@@ -122,10 +190,7 @@ impl Fetch {
             folder: self.cache.root().to_owned(),
         };
         let commit = commit.ok_or_else(missing)?;
-        let paths = match &self.file {
-            Some(path) => vec![path.clone()],
-            None => cache.whole(&commit).unwrap_or_default(),
-        };
+        let paths = self.paths(&cache, &commit);
         let folder = cache.snapshot(&commit);
         let sizes = paths.iter().map(|path| {
             let found = std::fs::metadata(folder.join(path)).ok()?;

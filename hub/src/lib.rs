@@ -2,7 +2,8 @@
 //! finds it.
 //!
 //! Life of a fetch: [`Hub::list`] resolves a branch to its commit and learns each file's size and hash → [`choose`]
-//! leaves out what no engine reads → what the [`Cache`] has is kept → room for the rest is checked → files are fetched
+//! leaves out what no engine reads → what is unused goes, where that was asked for → what the [`Cache`] has is kept → room
+//! for the rest is checked → files are fetched
 //! side by side, each by its one holder of a lock, resumed where an earlier fetch ended, and checked by its hash before
 //! it gets its name → the snapshot's links are made → a record says that it is whole.
 //!
@@ -11,6 +12,7 @@
 
 mod cache;
 mod choose;
+mod clean;
 mod client;
 mod download;
 mod error;
@@ -20,11 +22,12 @@ mod names;
 mod progress;
 
 pub use cache::Cache;
+pub use clean::{CleanUp, Removed};
 pub use client::{Hub, Listing, RemoteFile, Token};
 pub use error::{Bytes, HubError};
 pub use fetch::{CONNECTIONS, Fetch, Fetched};
 pub use hash::FileHash;
-pub use names::{Commit, RepoName};
+pub use names::{Commit, NotARepo, RepoName};
 pub use progress::{Phase, Progress, Report};
 
 #[cfg(doc)]

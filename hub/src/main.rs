@@ -5,10 +5,10 @@ mod args;
 use anyhow::Context;
 use args::Args;
 use clap::Parser;
-use pd_hub::{Cache, Fetch, Fetched, Hub, HubError, Progress, Report};
+use pd_hub::{Cache, CleanUp, Fetch, Hub, HubError, Progress, Report};
 use serde::Serialize;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,11 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 /// Exit status where asking again cannot help before someone has changed something.
 const FINAL: u8 = 2;
 
-/// What was fetched.
+/// What was fetched, or without a path what would be.
 #[derive(Serialize)]
-struct Outcome<'a> {
-    commit: &'a str,
-    path: Option<&'a Path>,
+struct Outcome {
+    commit: String,
+    path: Option<PathBuf>,
     bytes: u64,
 }
 
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 
 async fn run(args: &Args) -> ExitCode {
     let done = match fetch(args).await {
-        Ok((commit, fetched)) => report(args, &commit, fetched.as_ref()),
+        Ok(outcome) => report(args, &outcome),
         Err(why) => Err(why),
     };
     let Err(why) = done else {
@@ -63,33 +63,22 @@ async fn run(args: &Args) -> ExitCode {
 }
 
 /// Says where all of it is.
-fn report(args: &Args, commit: &str, fetched: Option<&Fetched>) -> anyhow::Result<()> {
-    let path = fetched.map(|fetched| fetched.path.as_path());
-    match path {
+fn report(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
+    match &outcome.path {
         Some(path) => pd_log::to_stdout(path.display()),
-        None => pd_log::to_stdout(commit),
+        None => pd_log::to_stdout(&outcome.commit),
     }
     let Some(result) = &args.result else {
         return Ok(());
     };
-    let bytes = fetched.map_or(0, |fetched| fetched.bytes);
-    let outcome = Outcome {
-        commit,
-        path,
-        bytes,
-    };
-    let written = std::fs::write(result, serde_json::to_string(&outcome)?);
+    let written = std::fs::write(result, serde_json::to_string(outcome)?);
     written.with_context(|| format!("cannot write {}", result.display()))
 }
 
-/// The commit, and what was fetched of it where that was asked for.
-async fn fetch(args: &Args) -> anyhow::Result<(String, Option<Fetched>)> {
+/// What was fetched, or would be where only that is asked.
+async fn fetch(args: &Args) -> anyhow::Result<Outcome> {
     let repo = args.repo.parse().map_err(HubError::from)?;
     let hub = Hub::from_env(None)?;
-    if args.resolve {
-        let listing = until_ended(hub.list(&repo, &args.revision)).await??;
-        return Ok((listing.commit.to_string(), None));
-    }
     let cache = match &args.cache_dir {
         Some(folder) => Cache::new(folder),
         None => Cache::from_env()?,
@@ -100,17 +89,33 @@ async fn fetch(args: &Args) -> anyhow::Result<(String, Option<Fetched>)> {
         file: args.file.clone(),
         cache,
         connections: args.connections.into(),
+        clean_up: args.remove_unused_after_days.map(|days| CleanUp {
+            keep: args.keep.clone(),
+            unused_for: Duration::from_hours(24) * days,
+        }),
     };
     let progress = Arc::new(Progress::default());
     if let Some(port) = args.port {
         answer(SocketAddr::new(args.host, port), Arc::clone(&progress)).await?;
+    }
+    if args.resolve {
+        let wanted = until_ended(fetch.look_up(&hub)).await??;
+        return Ok(Outcome {
+            commit: wanted.commit.to_string(),
+            path: None,
+            bytes: wanted.bytes,
+        });
     }
     let say = |report: Report| tracing::info!("{report}");
     let work = Box::pin(until_ended(fetch.run(&hub, &progress)));
     let fetched = progress.said_until(SAY_EVERY, say, work).await;
     let fetched = fetched??;
     tracing::info!(commit = %fetched.commit, bytes = fetched.bytes, path = %fetched.path.display(), "fetched");
-    Ok((fetched.commit.to_string(), Some(fetched)))
+    Ok(Outcome {
+        commit: fetched.commit.to_string(),
+        path: Some(fetched.path),
+        bytes: fetched.bytes,
+    })
 }
 
 /// Ends with a signal, which the first process of a container must see to itself.

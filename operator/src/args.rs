@@ -86,6 +86,10 @@ pub(crate) struct BuildArgs {
     /// [default: none]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) allow_host_path: Vec<PathBuf>,
+    /// Folder of the nodes into which models may be fetched (spec.model.source.huggingFace.cache.hostPath), with all
+    /// below it; may be given again [default: none]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) allow_cache_path: Vec<PathBuf>,
     /// Account that workers may run under (spec.engine.serviceAccountName), in any namespace; may be
     /// given again [default: none]
     #[arg(long, value_name = "NAME")]

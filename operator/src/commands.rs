@@ -99,6 +99,7 @@ fn build_config(args: BuildArgs, namespaced: bool) -> BuildConfig {
         may_raise_privileges: args.allow_privileged_overrides,
         site: Site {
             host_paths: args.allow_host_path,
+            cache_paths: args.allow_cache_path,
             service_accounts: args.allow_service_account,
             image_volumes: args.allow_image_volumes,
             kubernetes_minor: None,

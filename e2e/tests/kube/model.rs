@@ -8,11 +8,11 @@ use anyhow::{Result, ensure};
 use pd_e2e::binaries::smollm2;
 use pd_e2e::fleet::eventually;
 use serde_json::{Value, json};
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 const REPO: &str = "HuggingFaceTB/SmolLM2-135M-Instruct-GGUF";
 const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
@@ -37,7 +37,12 @@ async fn a_model_by_its_name_is_fetched_once_and_replaced_under_traffic() -> Res
         hub.repos
             .push(format!("{REPO}@{branch}={}", folder.display()));
     }
-    let mut stand = Stand::installed(&Site::default()).await?;
+    let open = format!("overrides.cachePaths={{{}}}", hub.root().display());
+    let site = Site {
+        settings: vec![open],
+        ..Site::default()
+    };
+    let mut stand = Stand::installed(&site).await?;
     let result = lives(&mut stand, &hub).await;
     stand.end(result)
 }
@@ -48,7 +53,9 @@ async fn lives(stand: &mut Stand, hub: &Hub) -> Result<()> {
     is_fetched(stand).await?;
     is_packed(stand, hub.root()).await?;
     is_shared(stand).await?;
-    is_replaced(stand).await
+    is_replaced(stand).await?;
+    is_cleaned_up(stand, hub.root()).await?;
+    is_kept_by_nodes(stand, hub.root()).await
 }
 
 /// Without a token the hub says no, and the status says what to do.
@@ -191,6 +198,103 @@ async fn is_replaced(stand: &mut Stand) -> Result<()> {
     let tally = traffic.stop(SOON).await?;
     eprintln!("replaced and gone back to under traffic: {tally:?}");
     ensure!(tally.failures.is_empty() && tally.answered > 0, "{tally:?}");
+    Ok(())
+}
+
+/// Before another model is fetched, commits go that no deployment has or can go back to; asked for or not, the others stay.
+async fn is_cleaned_up(stand: &Stand, folder: &Path) -> Result<()> {
+    let repo = format!("cache/models--{}", REPO.replace('/', "--"));
+    let repo = folder.join(repo);
+    let commits = || -> Result<usize> { Ok(fs::read_dir(repo.join("snapshots"))?.count()) };
+    // As if they had been fetched the day before yesterday.
+    let age = || -> Result<()> {
+        let then = SystemTime::now() - Duration::from_hours(48);
+        for record in fs::read_dir(repo.join(".pd-fetch"))? {
+            let record = File::options().append(true).open(record?.path())?;
+            record.set_modified(then)?;
+        }
+        Ok(())
+    };
+    let mut second = by_name("second", token_ref());
+    let source = &mut second["spec"]["model"]["source"]["huggingFace"];
+    source["cache"]["pvc"]["removeUnusedAfterDays"] = json!(1);
+    source["revision"] = json!("v2");
+    second["spec"]["pools"] = json!({"prefill": {"replicas": 0}, "decode": {"replicas": 0}});
+    let fetched = async || -> Result<()> {
+        stand.apply(&second)?;
+        let commit = || stand.kubectl("get pdd second -o jsonpath={.status.model.commit}");
+        eventually(SOON, || async {
+            ensure!(commit()?.len() == 40, "{}", commit()?);
+            Ok(())
+        })
+        .await
+    };
+    ensure!(commits()? == 2, "{} commits", commits()?);
+    age()?;
+    fetched().await?;
+    ensure!(commits()? == 2, "the first deployment lost a commit");
+    stand.kubectl("delete pdd second smollm2 --timeout=120s")?;
+    age()?;
+    fetched().await?;
+    ensure!(commits()? == 1, "{} commits", commits()?);
+    stand.kubectl("delete pdd second --timeout=60s")?;
+    eprintln!("a commit that no deployment has was removed, and no other");
+    Ok(())
+}
+
+/// The same model, which each node keeps: its workers fetch it before their engines start, and only those that come first.
+async fn is_kept_by_nodes(stand: &mut Stand, folder: &Path) -> Result<()> {
+    let kept = |path: &Path| {
+        let mut source = token_ref();
+        source["cache"] = json!({"hostPath": {"path": path}});
+        by_name("smollm2", source)
+    };
+    stand.apply(&kept(Path::new("/var/lib/models")))?;
+    says(stand, "InvalidSpec").await?;
+    let why = stand.kubectl("get pdd smollm2 -o yaml")?;
+    ensure!(why.contains("helm value overrides.cachePaths"), "{why}");
+    let before = stand.asked_of_hub()?.len();
+    stand.apply(&kept(&folder.join("nodes")))?;
+    says(stand, "% of 98 MB").await?;
+    eventually(SOON, || async {
+        let percent = percent(stand)?;
+        ensure!(percent >= 20, "{percent} %");
+        Ok(())
+    })
+    .await?;
+    eprintln!("{}", stand.kubectl("get pdd,pods -o wide")?);
+    let explained = Person::admin(stand).pd("explain smollm2")?;
+    ensure!(
+        explained.contains("is on its way to its workers' nodes"),
+        "{explained}"
+    );
+    stand.settled(1, 1).await?;
+    says(stand, "Serving").await?;
+    eprintln!("{}", stand.kubectl("get pdd,pods -o wide")?);
+    let model = "get pdd smollm2 -o jsonpath={.status.model}";
+    eprintln!("status.model: {}", stand.kubectl(model)?);
+    stand.find_service()?;
+    let answer = chat(&stand.url).await?;
+    ensure!(
+        answer == stand.said,
+        "{answer:?} instead of {:?}",
+        stand.said
+    );
+    // Both nodes are one machine here, so one worker has waited for the other's fetch.
+    let asked = stand.asked_of_hub()?.len() - before;
+    ensure!(asked == 1, "its bytes were asked for {asked} times");
+    let blobs = folder
+        .join("nodes/default")
+        .join(format!("models--{}", REPO.replace('/', "--")));
+    ensure!(
+        blobs.join("blobs").is_dir(),
+        "nothing is in {}",
+        blobs.display()
+    );
+    stand.edit(&json!({"spec": {"pools": {"decode": {"replicas": 2}}}}))?;
+    stand.settled(1, 2).await?;
+    let again = stand.asked_of_hub()?.len() - before;
+    ensure!(again == asked, "what the node had was fetched again");
     Ok(())
 }
 

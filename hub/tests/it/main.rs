@@ -1,10 +1,11 @@
 //! Fetches over real connections from a server that speaks the hub's API, as it should be and with faults.
 
+mod clean;
 mod processes;
 mod stand;
 
 use bytes::Bytes;
-use pd_hub::{Commit, Fetch, HubError};
+use pd_hub::{Commit, Fetch, Hub, HubError, Phase};
 use pd_hub_server::{Asked, Fault};
 use stand::{MODEL, REPO, Stand, mk_bytes};
 use std::fs;
@@ -117,6 +118,44 @@ async fn a_file_that_rotted_in_the_cache_is_found_and_fetched_again() {
         fs::read(&path).expect("weights"),
         mk_bytes(WEIGHTS, 700_000)
     );
+}
+
+#[tokio::test]
+async fn a_commit_that_is_whole_and_unchanged_needs_no_hub() {
+    let stand = Stand::start().await;
+    let commit = stand.push("main");
+    let fetched = stand.fetch("main").await.expect("a model");
+    let silent = Hub::new("http://127.0.0.1:9", None).expect("a hub");
+    let pinned = stand.fetch_of(&commit);
+    let alone = pinned.run(&silent, &stand.progress).await;
+    assert_eq!(alone.expect("a model"), fetched);
+    assert_eq!(stand.progress.report().phase, Phase::Done);
+
+    let mut one = stand.fetch_of(&commit);
+    one.file = Some("tokenizer/vocab.json".to_owned());
+    let alone = one.run(&silent, &stand.progress).await.expect("a file");
+    assert_eq!(alone.bytes, 900);
+
+    let path = fetched.path.join(WEIGHTS);
+    fs::write(&path, b"rotten").expect("a change");
+    let mended = stand.fetch(&commit).await.expect("a model");
+    assert_eq!(mended, fetched);
+    assert_eq!(
+        fs::read(&path).expect("weights"),
+        mk_bytes(WEIGHTS, 700_000)
+    );
+}
+
+#[tokio::test]
+async fn what_would_be_fetched_is_known_before() {
+    let stand = Stand::start().await;
+    let commit = stand.push("main");
+    let fetch = stand.fetch_of("main");
+    let known = fetch.look_up(&stand.hub(None)).await.expect("a listing");
+    assert_eq!(known.commit.as_str(), commit);
+    assert!(!known.path.exists());
+    let fetched = stand.fetch("main").await.expect("a model");
+    assert_eq!(known, fetched);
 }
 
 #[tokio::test]

@@ -73,6 +73,7 @@ impl Stand {
             file: None,
             cache: Cache::new(self.cache()),
             connections: 3,
+            clean_up: None,
         }
     }
 

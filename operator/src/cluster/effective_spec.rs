@@ -47,7 +47,7 @@ impl EffectiveSpec {
                 let model = models::fetch(writer, deployment, &spec.resources).await?;
                 match &model {
                     None => return Ok(Chosen::Spec(Box::new(spec))),
-                    Some(fetched) if fetched.is_fetched() => {
+                    Some(fetched) if fetched.is_resolved() => {
                         return Ok(
                             match Self::of(spec.valid.at_commit(&fetched.commit), context) {
                                 Ok(pinned) => Chosen::Spec(Box::new(Self { model, ..pinned })),
@@ -87,9 +87,9 @@ impl EffectiveSpec {
         })
     }
 
-    /// The model that is fetched for the spec as last edited, while it is.
+    /// The model that is fetched for the spec as last edited, while no worker can be made that reads it.
     pub(crate) fn fetching(&self) -> Option<&ModelStatus> {
-        self.model.as_ref().filter(|model| !model.is_fetched())
+        self.model.as_ref().filter(|model| !model.is_resolved())
     }
 
     /// The deployment with the spec that is carried out.

@@ -8,9 +8,10 @@
 
 use super::apply::Writer;
 use super::error::{ApplyError, bounded};
+use super::kept_models::clean_up;
 use super::observe::Clients;
 use crate::controller::build::Resources;
-use crate::controller::build::fetch::{build_fetcher, is_fetcher};
+use crate::controller::build::fetch::{build_fetcher, clean_first, is_fetcher};
 use http::Method;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest wait for how far a fetch is.
-const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// How often that is asked.
 pub(super) const INTERVAL: Duration = Duration::from_secs(3);
 
@@ -37,7 +38,7 @@ struct Outcome {
     bytes: u64,
 }
 
-/// How far the model is that a spec asks for; nothing where it is fetched from no hub.
+/// How far the model is that a spec asks for, up to where workers are made; nothing where it is fetched from no hub.
 pub(super) async fn fetch(
     writer: &Writer<'_>,
     deployment: &PdDeployment,
@@ -51,7 +52,7 @@ pub(super) async fn fetch(
     let status = writer.deployment.status.as_ref();
     let before = status.and_then(|status| status.model.clone());
     let before = before.filter(|before| before.is_of_source(&model));
-    if let Some(before) = before.as_ref().filter(|before| before.is_fetched()) {
+    if let Some(before) = before.as_ref().filter(|before| before.is_resolved()) {
         // It is known now, so that its pod may go.
         remove_fetchers(writer, "").await?;
         return Ok(Some(before.clone()));
@@ -60,12 +61,15 @@ pub(super) async fn fetch(
         model = before;
     }
     let config = &writer.context.config;
-    let wanted = build_fetcher(deployment, source, &resources.prefill, config);
+    let mut wanted = build_fetcher(deployment, source, &resources.prefill, config);
     let name = wanted.name_any();
     remove_fetchers(writer, &name).await?;
     let pods = &writer.context.index.pods;
     match pods.find(&writer.key(), &name) {
         None => {
+            if let Some(clean_up) = clean_up(writer, source).await? {
+                clean_first(&mut wanted, &clean_up);
+            }
             match writer.create(&wanted, pods, |pod| pod).await {
                 Ok(_) => goes_on(&mut model, "fetching: its pod starts"),
                 // A quota, a policy: it is tried again as long as it is wanted.
@@ -89,9 +93,15 @@ async fn observe(
         Some("Succeeded") => match outcome(pod) {
             Some(outcome) => {
                 model.commit = outcome.commit;
-                model.bytes = number(outcome.bytes);
-                model.total_bytes = model.bytes;
-                goes_on(model, &format!("fetched {}", Bytes(outcome.bytes)));
+                model.total_bytes = number(outcome.bytes);
+                let total = Bytes(outcome.bytes);
+                if model.host_path.is_empty() {
+                    model.bytes = model.total_bytes;
+                    goes_on(model, &format!("fetched {total}"));
+                } else {
+                    let how = format!("each worker fetches {total} to its node, or finds it there");
+                    goes_on(model, &how);
+                }
                 return Ok(());
             }
             None => goes_on(

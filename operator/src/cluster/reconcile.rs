@@ -16,6 +16,7 @@ use super::error::{ApplyError, ReconcileError};
 use super::facts::PodFacts;
 use super::gangs;
 use super::models;
+use super::node_fetches::{self, NodeFetches};
 use super::observe::{Clients, POLL_INTERVAL, observe};
 use super::peer_keys::{Rotation, ensure_peer_keys, observe_rotation, write_rotation};
 use super::report::report;
@@ -27,6 +28,7 @@ use super::worker_key::ensure_worker_key;
 use super::write::{Outcome, write};
 use crate::controller::plan::{Observed, ObservedPod};
 use crate::scaler::Scaler;
+use futures::future::join;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
@@ -117,7 +119,8 @@ async fn run_phases(
     let snapshot = Snapshot::read(writer, effective, &token, now);
     let nodes = &writer.context.index.nodes;
     let (clients, mut scaler) = (Clients::of(writer, Some(&token)), take_scaler(writer));
-    let observed = observe(&snapshot, &clients, nodes, scaler.as_mut()).await;
+    let observed = observe(&snapshot, &clients, nodes, scaler.as_mut());
+    let (observed, fetches) = join(observed, node_fetches::observe(&snapshot, &clients.http)).await;
     let rotation = match &keyed {
         Ok(()) => observe_rotation(writer, &snapshot, &clients.http).await,
         Err(_) => None,
@@ -133,7 +136,7 @@ async fn run_phases(
     if let Some((scaler, decision)) = scaler.as_mut().zip(decision) {
         scaler.record(decision, snapshot.now);
     }
-    let said = (&outcome, rotation.as_ref());
+    let said = (&outcome, rotation.as_ref(), &fetches);
     let status = status_of(&snapshot, &observed, &writes, said, scaler.as_ref());
     put_scaler(writer, scaler);
     let timer = first_timer(&snapshot, &observed, &status);
@@ -141,6 +144,7 @@ async fn run_phases(
         .into_iter()
         .chain(gangs::timer(&snapshot, writes.released));
     let timer = timer.chain(rotation.and_then(|it| it.timer()));
+    let timer = timer.chain(fetches.go_on().then_some(models::INTERVAL));
     let debounce = report(writer, &effective.resources, status, &mut outcome).await;
     (timer.chain(debounce).min(), outcome.failure)
 }
@@ -170,13 +174,19 @@ fn status_of(
     snapshot: &Snapshot<'_>,
     observed: &Observed,
     writes: &Writes<'_>,
-    (outcome, rotation): (&Outcome, Option<&Rotation>),
+    (outcome, rotation, fetches): (&Outcome, Option<&Rotation>, &NodeFetches),
     scaler: Option<&Scaler>,
 ) -> PdDeploymentStatus {
     let decisions = scaler.map(|scaler| scaler.decisions.clone());
     let mut inputs = status_inputs(snapshot, observed, outcome, decisions.unwrap_or_default());
     inputs.rotation = rotation.map(Rotation::said);
     inputs.half_placed = gangs::said(snapshot, writes.released);
+    if let Some(model) = &mut inputs.model {
+        fetches.write_to(model);
+    }
+    if fetches.go_on() {
+        inputs.progressed = Some(snapshot.now);
+    }
     let (deployment, desired) = (snapshot.deployment(), &writes.desired);
     status::status(deployment, desired, observed, &inputs, snapshot.now)
 }

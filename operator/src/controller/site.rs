@@ -9,6 +9,8 @@ const IMAGE_VOLUMES_SINCE: u32 = 35;
 pub(crate) struct Site {
     /// Folders of the nodes whose files may be models; none if empty.
     pub(crate) host_paths: Vec<PathBuf>,
+    /// Folders of the nodes into which models may be fetched; none if empty.
+    pub(crate) cache_paths: Vec<PathBuf>,
     /// Accounts that workers may run under; none if empty.
     pub(crate) service_accounts: Vec<String>,
     /// The apiserver's minor version, where one was asked.
@@ -37,12 +39,12 @@ pub(crate) struct GangApis {
 impl Site {
     /// Whether a model may lie there. A path that leads upwards could lead out of an allowed folder.
     pub(crate) fn allows_model_at(&self, path: &Path) -> bool {
-        let leads_up = path.components().any(|part| part == Component::ParentDir);
-        !leads_up
-            && self
-                .host_paths
-                .iter()
-                .any(|folder| path.starts_with(folder))
+        lies_in_one_of(&self.host_paths, path)
+    }
+
+    /// Whether models may be fetched to there.
+    pub(crate) fn allows_cache_at(&self, path: &Path) -> bool {
+        lies_in_one_of(&self.cache_paths, path)
     }
 
     /// The version that is too old for image volumes, if it is known to be.
@@ -71,6 +73,11 @@ pub(crate) fn minor(reported: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
+fn lies_in_one_of(folders: &[PathBuf], path: &Path) -> bool {
+    let leads_up = path.components().any(|part| part == Component::ParentDir);
+    !leads_up && folders.iter().any(|folder| path.starts_with(folder))
+}
+
 #[cfg(test)]
 mod tests {
     //! Facts about a cluster's bounds.
@@ -81,6 +88,7 @@ mod tests {
     fn a_model_lies_in_an_allowed_folder_and_no_path_leads_out_of_it() {
         let site = Site {
             host_paths: vec!["/mnt/models".into()],
+            cache_paths: vec!["/mnt/nvme".into()],
             ..Site::default()
         };
         let allows = |path: &str| site.allows_model_at(Path::new(path));
@@ -94,6 +102,8 @@ mod tests {
             assert!(!allows(path), "{path}");
         }
         assert!(!Site::default().allows_model_at(Path::new("/mnt/models")));
+        let fetches_to = |path: &str| site.allows_cache_at(Path::new(path));
+        assert!(fetches_to("/mnt/nvme/models") && !fetches_to("/mnt/models"));
     }
 
     #[test]

@@ -54,5 +54,6 @@ fn fetch_of(source: &HuggingFaceSource) -> Result<Fetch, HubError> {
         file: source.file.clone(),
         cache: Cache::from_env()?,
         connections: CONNECTIONS,
+        clean_up: None,
     })
 }

@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::gpus::{self, GpuDemand};
+use pd_crds::model::CachePlace;
 use pd_crds::pool::GPU;
 use pd_crds::stuck::stuck;
 use std::collections::{BTreeMap, BTreeSet};
@@ -240,10 +241,11 @@ fn unfetched(deployment: &PdDeployment) -> Option<Finding> {
 /// A volume for models that workers of several nodes cannot mount.
 fn claim(deployment: &PdDeployment, facts: &Facts) -> Option<Finding> {
     let source = &deployment.spec.model.source;
-    let fetched = source
-        .hugging_face
-        .as_ref()
-        .map(|source| source.claim_name());
+    let place = source.hugging_face.as_ref().and_then(|it| it.place());
+    let fetched = match place {
+        Some(CachePlace::Claim(name)) => Some(name),
+        Some(CachePlace::Nodes(_)) | None => None,
+    };
     let name = fetched.or(source.pvc.as_ref().map(|pvc| pvc.claim_name.as_str()))?;
     let claims = facts.claims.as_ref().ok()?;
     let found = claims

@@ -126,6 +126,12 @@ fn fetching(view: &View) -> Vec<String> {
     let model = view.status().and_then(|status| status.model.as_ref());
     let model = model.filter(|model| !model.is_fetched());
     let sentence = model.map(|model| {
+        if model.is_resolved() {
+            return format!(
+                "The model {} at {} is on its way to its workers' nodes, and their engines start when it is there: {}.",
+                model.repo, model.commit, model.message
+            );
+        }
         let meanwhile = match view.workers().count() {
             0 => "workers are made when it is",
             _ => "what runs stays until it is",

@@ -3,9 +3,9 @@
 use super::{is_refused, observe_running};
 use crate::cluster::context::Context;
 use crate::cluster::fake::{FakeApi, mk_config, mk_deployment, reconciled};
-use pd_crds::PdDeployment;
-use pd_crds::model::{CachePvc, HuggingFaceSource, ModelCache, ModelSource};
+use pd_crds::model::{CacheHostPath, CachePvc, HuggingFaceSource, ModelCache, ModelSource};
 use pd_crds::status::ModelStatus;
+use pd_crds::{PdDeployment, PdDeploymentStatus};
 use pd_hub::{Phase, Report};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -24,13 +24,28 @@ fn mk_fetched(revision: &str) -> PdDeployment {
             endpoint: None,
             token_secret_ref: None,
             cache: Some(ModelCache {
-                pvc: CachePvc {
+                pvc: Some(CachePvc {
                     claim_name: "models".to_owned(),
-                },
+                    remove_unused_after_days: None,
+                }),
+                host_path: None,
             }),
         }),
         ..ModelSource::default()
     };
+    deployment
+}
+
+/// The same, kept by each node.
+fn mk_on_nodes() -> PdDeployment {
+    let mut deployment = mk_fetched("main");
+    let source = deployment.spec.model.source.hugging_face.as_mut();
+    source.expect("it is set").cache = Some(ModelCache {
+        pvc: None,
+        host_path: Some(CacheHostPath {
+            path: "/mnt/nvme/".to_owned(),
+        }),
+    });
     deployment
 }
 
@@ -150,6 +165,52 @@ async fn workers_are_made_once_the_model_is_there() {
 }
 
 #[tokio::test]
+async fn where_nodes_keep_the_model_each_worker_fetches_what_its_node_lacks() {
+    let api = FakeApi::default();
+    let mut config = mk_config();
+    config.site.cache_paths = vec!["/mnt/nvme".into()];
+    let context = Arc::new(api.context(config));
+    let deployment = mk_on_nodes();
+    reconciled(&api, &context, &deployment).await;
+    let (fetchers, workers) = pods(&api);
+    assert_eq!((fetchers.len(), workers.len()), (1, 0));
+    let resolver = api.find(&fetchers[0]);
+    let args = resolver["spec"]["containers"][0]["args"]
+        .as_array()
+        .cloned();
+    assert!(args.is_some_and(|args| args.contains(&json!("--resolve"))));
+    assert_eq!(resolver["spec"]["volumes"], Value::Null);
+
+    report_fetcher(&api, &context, &deployment, mk_succeeded(COMMIT));
+    reconciled(&api, &context, &deployment).await;
+    let said = "each worker fetches 16 GB to its node, or finds it there";
+    assert_eq!(status(&api)["model"]["message"], said);
+    assert_eq!(condition(&api, "ModelReady").0, "False");
+    let (_, workers) = pods(&api);
+    assert_eq!(workers.len(), 2);
+    for path in workers {
+        let pod = api.find(&path);
+        let spec = &pod["spec"];
+        let folder = &spec["volumes"][0]["hostPath"];
+        assert_eq!(
+            folder,
+            &json!({"path": "/mnt/nvme/ns", "type": "DirectoryOrCreate"})
+        );
+        let (fetch, agent) = (&spec["initContainers"][0], &spec["containers"][0]);
+        let args = fetch["args"].as_array().cloned().unwrap_or_default();
+        let at_commit = [json!("Qwen/Qwen3-8B"), json!("--revision"), json!(COMMIT)];
+        assert!(args.starts_with(&at_commit), "{args:?}");
+        assert_eq!(fetch["volumeMounts"][0]["readOnly"], Value::Null);
+        assert_eq!(fetch["securityContext"]["runAsUser"], 0);
+        assert_eq!(fetch["securityContext"]["capabilities"]["drop"][0], "ALL");
+        assert_eq!(agent["volumeMounts"][0]["readOnly"], true);
+        assert_ne!(agent["securityContext"]["runAsUser"], 0);
+        let snapshot = format!("/model/models--Qwen--Qwen3-8B/snapshots/{COMMIT}");
+        assert_eq!(model_path(&pod), snapshot);
+    }
+}
+
+#[tokio::test]
 async fn what_serves_stays_until_the_next_model_is_there() {
     let api = FakeApi::default();
     let context = Arc::new(api.context(mk_config()));
@@ -180,6 +241,64 @@ async fn what_serves_stays_until_the_next_model_is_there() {
     reconciled(&api, &context, &deployment).await;
     assert_ne!(status(&api)["revision"]["update"], revision);
     assert_eq!(status(&api)["model"]["commit"], NEXT);
+}
+
+#[tokio::test]
+async fn a_clean_up_leaves_what_deployments_have_and_can_go_back_to() {
+    const OLD: &str = "1111111111111111111111111111111111111111";
+    const OLDEST: &str = "2222222222222222222222222222222222222222";
+    let api = FakeApi::default();
+    let context = Arc::new(api.context(mk_config()));
+    let mut other = mk_fetched(NEXT);
+    other.metadata.name = Some("b".to_owned());
+    other.status = Some(PdDeploymentStatus {
+        model: Some(ModelStatus {
+            repo: "Qwen/Qwen3-4B".to_owned(),
+            commit: COMMIT.to_owned(),
+            ..ModelStatus::default()
+        }),
+        ..PdDeploymentStatus::default()
+    });
+    let list = |kind: &str, items: Value| json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": items});
+    let deployments = list("PDDeploymentList", json!([other, mk_fetched("main")]));
+    let path = DEPLOYMENT.strip_suffix("/a").expect("a path");
+    api.put(path, deployments);
+    let model = |revision: &str| json!({"source": {"huggingFace": {"repo": "Qwen/Qwen3-8B", "revision": revision}}});
+    let accepted = json!({"model": model(OLDEST)}).to_string();
+    let record = json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 1,
+        "metadata": {"name": "a-1", "annotations": {"pdserve.io/accepted-spec": accepted}},
+        "data": {"spec": {"model": model(OLD)}},
+    });
+    let records = list("ControllerRevisionList", json!([record]));
+    api.put("/apis/apps/v1/namespaces/ns/controllerrevisions", records);
+
+    let mut deployment = mk_fetched("main");
+    let source = deployment.spec.model.source.hugging_face.as_mut();
+    let cache = source.and_then(|source| source.cache.as_mut());
+    let claim = cache.and_then(|cache| cache.pvc.as_mut());
+    claim.expect("a claim").remove_unused_after_days = Some(30);
+    reconciled(&api, &context, &deployment).await;
+    let (fetchers, _) = pods(&api);
+    let pod = api.find(&fetchers[0]);
+    let args = pod["spec"]["containers"][0]["args"].as_array().cloned();
+    let args = args.unwrap_or_default();
+    let from = args
+        .iter()
+        .position(|arg| arg == "--remove-unused-after-days");
+    let expected = [
+        "--remove-unused-after-days".to_owned(),
+        "30".to_owned(),
+        "--keep".to_owned(),
+        format!("Qwen/Qwen3-4B@{COMMIT}"),
+        "--keep".to_owned(),
+        format!("Qwen/Qwen3-8B@{OLD}"),
+        "--keep".to_owned(),
+        format!("Qwen/Qwen3-8B@{OLDEST}"),
+        "--keep".to_owned(),
+        format!("Qwen/Qwen3-8B@{NEXT}"),
+    ];
+    assert_eq!(json!(args[from.expect("a flag")..]), json!(expected));
 }
 
 #[tokio::test]

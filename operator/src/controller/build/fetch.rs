@@ -1,6 +1,8 @@
-//! The pod that fetches a deployment's model to its volume. It holds no GPU, is started again until all is there, and
-//! ends with the commit in its last words.
+//! How a deployment's model comes from the hub. To a volume, by one pod: it holds no GPU, is started again until all is
+//! there, and ends with the commit in its last words. To nodes, by a first container of each worker, since only with the
+//! worker is its node known; the one pod then only asks which commit is meant.
 
+use super::args::Args;
 use super::component;
 use super::config::BuildConfig;
 use super::model;
@@ -15,19 +17,28 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
-use pd_crds::model::HuggingFaceSource;
+use pd_crds::model::{CachePlace, HuggingFaceSource};
 use pd_crds::pool::GPU;
 use pd_protocol::ports;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Value of `app.kubernetes.io/component`: it has no role, so that nothing takes it for a worker.
 const COMPONENT: &str = "fetch";
-const CONTAINER: &str = "fetch";
+pub(crate) const CONTAINER: &str = "fetch";
 /// Where its outcome is read from.
 const LAST_WORDS: &str = "/dev/termination-log";
 /// The group of our image's user, which a new volume is given to.
 const GROUP: i64 = 65_532;
 const GRACE_SECONDS: i64 = 10;
+
+/// What a volume is cleaned up by, before a model is fetched to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CleanUp {
+    /// For how long a commit must not have been asked for.
+    pub(crate) unused_days: i32,
+    /// `REPO@COMMIT` of those that stay.
+    pub(crate) keep: BTreeSet<String>,
+}
 
 /// Whether a pod of this name fetches for a deployment.
 pub(crate) fn is_fetcher(deployment: &PdDeployment, pod: &str) -> bool {
@@ -44,22 +55,35 @@ pub(crate) fn build_fetcher(
     let digest = revision::of_fetch(source);
     let name = format!("{}-{COMPONENT}-{digest}", deployment.name_any());
     let metadata = component::owned(deployment, COMPONENT, name);
+    let claim = match source.place() {
+        Some(CachePlace::Claim(name)) => Some(name.to_owned()),
+        Some(CachePlace::Nodes(_)) | None => None,
+    };
+    let mut container = build_container(source, config);
+    let args = container.args.get_or_insert_default();
+    args.extend(["--result".to_owned(), LAST_WORDS.to_owned()]);
+    match claim {
+        Some(_) => container.volume_mounts = Some(vec![mount()]),
+        None => args.push("--resolve".to_owned()),
+    }
     let mut spec = PodSpec {
-        containers: vec![build_container(source, config)],
+        containers: vec![container],
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         image_pull_secrets: pod::pull_secrets(deployment),
         restart_policy: Some("OnFailure".to_owned()),
         security_context: Some(pod::pod_security_context()),
         termination_grace_period_seconds: Some(GRACE_SECONDS),
-        volumes: Some(vec![Volume {
-            name: model::VOLUME.to_owned(),
-            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                claim_name: source.claim_name().to_owned(),
-                read_only: None,
-            }),
-            ..Volume::default()
-        }]),
+        volumes: claim.map(|claim_name| {
+            vec![Volume {
+                name: model::VOLUME.to_owned(),
+                persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                    claim_name,
+                    read_only: None,
+                }),
+                ..Volume::default()
+            }]
+        }),
         ..PodSpec::default()
     };
     let context = spec.security_context.get_or_insert_default();
@@ -74,6 +98,56 @@ pub(crate) fn build_fetcher(
     }
 }
 
+/// Has the pod make room on the volume before it fetches.
+pub(crate) fn clean_first(pod: &mut Pod, clean_up: &CleanUp) {
+    let CleanUp { unused_days, keep } = clean_up;
+    let spec = pod.spec.iter_mut();
+    for container in spec.flat_map(|spec| &mut spec.containers) {
+        let mut args = Args(container.args.take().unwrap_or_default());
+        args.flag("remove-unused-after-days", unused_days.to_string());
+        for commit in keep {
+            args.flag("keep", commit);
+        }
+        container.args = Some(args.0);
+    }
+}
+
+/// The first container of a worker, where nodes keep the model: it fetches what its node lacks.
+pub(super) fn on_node(deployment: &PdDeployment, config: &BuildConfig) -> Option<Container> {
+    let source = deployment.spec.model.source.hugging_face.as_ref()?;
+    match source.place()? {
+        CachePlace::Claim(_) => return None,
+        CachePlace::Nodes(_) => {}
+    }
+    let mut container = build_container(source, config);
+    container.volume_mounts = Some(vec![mount()]);
+    // The worker's own container names the port, which is that one's later.
+    container.ports = None;
+    // The folder is root's, as the kubelet makes it. Without a capability root is its owner and no more.
+    let context = container.security_context.get_or_insert_default();
+    (context.run_as_user, context.run_as_non_root) = (Some(0), Some(false));
+    Some(container)
+}
+
+/// Where that container says how far it is, on a worker that shares its node's network.
+pub(super) fn take_port(pod: &mut Pod, port: u16) {
+    let spec = pod.spec.iter_mut();
+    let first = spec.flat_map(|spec| spec.init_containers.iter_mut().flatten());
+    for container in first.filter(|container| container.name == CONTAINER) {
+        let mut args = Args(container.args.take().unwrap_or_default());
+        args.set("port", port.to_string());
+        container.args = Some(args.0);
+    }
+}
+
+fn mount() -> VolumeMount {
+    VolumeMount {
+        name: model::VOLUME.to_owned(),
+        mount_path: model::MOUNT.to_owned(),
+        ..VolumeMount::default()
+    }
+}
+
 fn build_container(source: &HuggingFaceSource, config: &BuildConfig) -> Container {
     let port = ports::HTTP;
     let mut args = vec![source.repo.clone()];
@@ -85,7 +159,6 @@ fn build_container(source: &HuggingFaceSource, config: &BuildConfig) -> Containe
     flag("cache-dir", model::MOUNT);
     flag("host", pod::POD_IP_ARG);
     flag("port", &port.to_string());
-    flag("result", LAST_WORDS);
     Container {
         name: CONTAINER.to_owned(),
         image: Some(config.image.clone()),
@@ -100,11 +173,6 @@ fn build_container(source: &HuggingFaceSource, config: &BuildConfig) -> Containe
             ])),
             ..ResourceRequirements::default()
         }),
-        volume_mounts: Some(vec![VolumeMount {
-            name: model::VOLUME.to_owned(),
-            mount_path: model::MOUNT.to_owned(),
-            ..VolumeMount::default()
-        }]),
         security_context: Some(pod::security_context()),
         termination_message_policy: Some(pod::LAST_WORDS.to_owned()),
         ..Container::default()

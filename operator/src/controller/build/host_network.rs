@@ -2,6 +2,7 @@
 
 use super::args::Args;
 use super::engines::Meeting;
+use super::fetch;
 use super::pod::{PORT_ADMIN, PORT_BOOTSTRAP, PORT_HTTP};
 use super::pool::agent_container;
 use k8s_openapi::api::core::v1::Pod;
@@ -19,6 +20,7 @@ pub(super) fn take_ports(pod: &mut Pod, ports: WorkerPorts, meeting: Meeting) {
     if let Some(bootstrap) = annotations.get_mut(labels::BOOTSTRAP_PORT) {
         *bootstrap = ports.bootstrap.to_string();
     }
+    fetch::take_port(pod, ports.http);
     let Some(agent) = agent_container(pod) else {
         return;
     };

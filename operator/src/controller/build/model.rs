@@ -3,7 +3,9 @@
 use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, ImageVolumeSource, PersistentVolumeClaimVolumeSource, Volume, VolumeMount,
 };
-use pd_crds::model::{HuggingFaceSource, ModelSource};
+use kube::ResourceExt;
+use pd_crds::PdDeployment;
+use pd_crds::model::{CachePlace, HuggingFaceSource, ModelSource};
 
 /// Where a model lies in the container that comes from a volume of its own.
 pub(super) const MOUNT: &str = "/model";
@@ -46,22 +48,38 @@ fn fetched_path(source: &HuggingFaceSource) -> String {
     }
 }
 
+/// The folder of the nodes that keeps the models of a deployment: none of another namespace can change what it reads.
+fn node_folder(path: &str, deployment: &PdDeployment) -> HostPathVolumeSource {
+    let namespace = deployment.namespace().unwrap_or_default();
+    HostPathVolumeSource {
+        path: format!("{}/{namespace}", path.trim_end_matches('/')),
+        type_: Some("DirectoryOrCreate".to_owned()),
+    }
+}
+
 /// The volume, and where it is mounted.
-pub(super) fn volume(source: &ModelSource) -> (Volume, VolumeMount) {
+pub(super) fn volume(deployment: &PdDeployment) -> (Volume, VolumeMount) {
     let ModelSource {
         host_path,
         pvc,
         hugging_face,
         image,
-    } = source;
+    } = &deployment.spec.model.source;
+    let place = hugging_face.as_ref().and_then(HuggingFaceSource::place);
+    let (fetched_claim, fetched_folder) = match place {
+        Some(CachePlace::Claim(name)) => (Some(name), None),
+        Some(CachePlace::Nodes(path)) => (None, Some(node_folder(path, deployment))),
+        None => (None, None),
+    };
     let claim = pvc.as_ref().map(|pvc| pvc.claim_name.as_str());
-    let claim = claim.or(hugging_face.as_ref().map(HuggingFaceSource::claim_name));
+    let claim = claim.or(fetched_claim);
+    let given_folder = host_path.as_ref().map(|source| HostPathVolumeSource {
+        path: source.path.clone(),
+        type_: None,
+    });
     let volume = Volume {
         name: VOLUME.to_owned(),
-        host_path: host_path.as_ref().map(|source| HostPathVolumeSource {
-            path: source.path.clone(),
-            type_: None,
-        }),
+        host_path: given_folder.or(fetched_folder),
         persistent_volume_claim: claim.map(|claim_name| PersistentVolumeClaimVolumeSource {
             claim_name: claim_name.to_owned(),
             read_only: Some(true),
@@ -72,10 +90,10 @@ pub(super) fn volume(source: &ModelSource) -> (Volume, VolumeMount) {
         }),
         ..Volume::default()
     };
-    let host_path = host_path.as_ref().map(|source| source.path.clone());
+    let given_path = host_path.as_ref().map(|source| source.path.clone());
     let mount = VolumeMount {
         name: VOLUME.to_owned(),
-        mount_path: host_path.unwrap_or_else(|| MOUNT.to_owned()),
+        mount_path: given_path.unwrap_or_else(|| MOUNT.to_owned()),
         read_only: Some(true),
         ..VolumeMount::default()
     };

@@ -9,7 +9,8 @@ use super::group::{self, Family};
 use super::merge::merge_template;
 use super::slot::Slot;
 use super::{
-    devices, engines, host_network, model, neighbours, peers, placement, pod, revision, worker_key,
+    devices, engines, fetch, host_network, model, neighbours, peers, placement, pod, revision,
+    worker_key,
 };
 use crate::controller::plan::Desired;
 use k8s_openapi::api::core::v1::{Container, Pod, PodReadinessGate, PodSpec, Volume, VolumeMount};
@@ -90,6 +91,7 @@ pub(crate) fn build_pool(
         .map(|(volume, _)| volume)
         .collect();
     pod_spec.volumes = Some(volumes).filter(|volumes| !volumes.is_empty());
+    pod_spec.init_containers = fetch::on_node(deployment, config).map(|fetch| vec![fetch]);
     neighbours::join(pod_spec, deployment, config);
     pod_spec.service_account_name = deployment.spec.engine.service_account_name.clone();
     if config.discovery {
@@ -219,7 +221,7 @@ fn volumes(
     pool: &PoolSpec,
     config: &BuildConfig,
 ) -> impl Iterator<Item = (Volume, VolumeMount)> {
-    let model = model::volume(&deployment.spec.model.source);
+    let model = model::volume(deployment);
     let peers = peers::volume(deployment, config);
     let engine = engines::of(deployment.spec.engine.kind);
     let shared_memory = devices::shared_memory(pool, engine.shares_memory && config.discovery);

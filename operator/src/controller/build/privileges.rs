@@ -6,6 +6,7 @@
 //! others. Secrets of the namespace are not on it: a pod may mount them, and so may a deployment.
 //! Source: kubernetes.io, Pod Security Standards.
 
+use super::fetch;
 use super::model;
 use pd_crds::field::{FieldError, FieldPath};
 use serde_json::{Value, json};
@@ -56,7 +57,11 @@ pub(crate) fn raised(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     }
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for (i, container) in items(&spec[list]) {
-            errors.extend(of_container(container, &path.child(list).index(i)));
+            let path = path.child(list).index(i);
+            errors.extend(of_container(container, &path));
+            if container["name"] == fetch::CONTAINER {
+                errors.extend(of_fetch(container, &path));
+            }
         }
     }
     errors
@@ -112,6 +117,16 @@ fn of_container(container: &Value, path: &FieldPath) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+/// The container that fetches a model to its node may write there, so what it runs is the operator's.
+fn of_fetch(container: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let fields = container.as_object().into_iter().flatten();
+    let own = fields.filter(|(name, value)| {
+        !["name", "resources"].contains(&name.as_str()) && !value.is_null()
+    });
+    own.map(|(name, _)| path.child(name).error(REMEDY))
+        .collect()
 }
 
 fn of_security(context: &Value, path: &FieldPath) -> Vec<FieldError> {
@@ -172,6 +187,7 @@ mod tests {
                 ],
                 "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
             }],
+            "initContainers": [{"name": "fetch", "resources": {"limits": {"memory": "1Gi"}}}],
         });
         assert_eq!(refused(&spec), Vec::<String>::new());
     }
@@ -207,7 +223,10 @@ mod tests {
                     "capabilities": {"add": ["IPC_LOCK", "SYS_ADMIN"]},
                 },
             }],
-            "initContainers": [{"name": "i", "securityContext": {"privileged": true}}],
+            "initContainers": [
+                {"name": "i", "securityContext": {"privileged": true}},
+                {"name": "fetch", "image": "mine", "command": ["sh"]},
+            ],
         });
         let expected = [
             "t.hostNetwork",
@@ -232,6 +251,8 @@ mod tests {
             "t.containers[0].volumeMounts[1]",
             "t.containers[0].ports[0].hostPort",
             "t.initContainers[0].securityContext.privileged",
+            "t.initContainers[1].command",
+            "t.initContainers[1].image",
         ];
         assert_eq!(refused(&spec), expected);
     }

@@ -80,6 +80,10 @@ fn read(model: &ModelSpec) -> Value {
     if let Some(source) = source.and_then(Value::as_object_mut) {
         source.remove("tokenSecretRef");
         source.remove("endpoint");
+        let claim = source.get_mut("cache").and_then(|it| it.get_mut("pvc"));
+        if let Some(claim) = claim.and_then(Value::as_object_mut) {
+            claim.remove("removeUnusedAfterDays");
+        }
     }
     read
 }

@@ -6,9 +6,9 @@ use crate::controller::site::GangApis;
 use pd_crds::PdDeploymentSpec;
 use pd_crds::field::{FieldError, FieldPath};
 use pd_crds::kv::{KvSpec, KvTransport};
-use pd_crds::model::{HostPathSource, ModelSource};
+use pd_crds::model::{CachePlace, HostPathSource, HuggingFaceSource, ModelSource};
 use pd_crds::scheduling::GangScheduling;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// All of it, each with the path of its field.
 pub(super) fn check(spec: &PdDeploymentSpec, config: &BuildConfig) -> Vec<FieldError> {
@@ -86,15 +86,9 @@ fn check_source(
         hugging_face,
         image,
     } = source;
-    if hugging_face
-        .as_ref()
-        .is_some_and(|source| source.cache.is_none())
-    {
-        return Some(path.child("huggingFace").child("cache").error(
-            "it is not said where the model is fetched to; make a PersistentVolumeClaim that has \
-             room for it and that several nodes can mount (ReadWriteMany), and name it in \
-             pvc.claimName",
-        ));
+    if let Some(source) = hugging_face {
+        let path = path.child("huggingFace").child("cache");
+        return check_cache(source, config, &path);
     }
     if let (Some(_), Some(minor)) = (image, config.site.lacks_image_volumes()) {
         return Some(path.child("image").error(format!(
@@ -107,6 +101,44 @@ fn check_source(
     host_path
         .as_ref()
         .and_then(|source| check_host_path(source, config, &path))
+}
+
+/// On a cluster a model is fetched to a place that the spec names.
+fn check_cache(
+    source: &HuggingFaceSource,
+    config: &BuildConfig,
+    path: &FieldPath,
+) -> Option<FieldError> {
+    let folder = match source.place() {
+        Some(CachePlace::Claim(_)) => return None,
+        Some(CachePlace::Nodes(folder)) => folder,
+        None => {
+            return Some(path.error(
+                "it is not said where the model is fetched to; make a PersistentVolumeClaim that \
+                 has room for it and that several nodes can mount (ReadWriteMany), and name it in \
+                 pvc.claimName, or name a folder of the nodes in hostPath.path",
+            ));
+        }
+    };
+    if config.may_raise_privileges || config.site.allows_cache_at(Path::new(folder)) {
+        return None;
+    }
+    let allowed = allowed(folder, "open to fetched models", &config.site.cache_paths);
+    Some(path.child("hostPath").child("path").error(format!(
+        "{allowed}; use pvc, or have the folder opened: helm value overrides.cachePaths"
+    )))
+}
+
+/// Why a folder of the nodes is none of those that are open to something.
+fn allowed(path: &str, open: &str, folders: &[PathBuf]) -> String {
+    let folders: Vec<String> = folders.iter().map(|it| it.display().to_string()).collect();
+    match folders.as_slice() {
+        [] => format!("nodes' folders are not {open} here"),
+        folders => format!(
+            "{path} lies in no folder of the nodes that is {open} here ({})",
+            folders.join(", ")
+        ),
+    }
 }
 
 /// Every user of the model can read a path of the node, so the one who installed the operator says
@@ -126,15 +158,7 @@ fn check_host_path(
     if config.may_raise_privileges || config.site.allows_model_at(place) {
         return None;
     }
-    let folders = config.site.host_paths.iter();
-    let folders: Vec<String> = folders.map(|it| it.display().to_string()).collect();
-    let allowed = match folders.as_slice() {
-        [] => "nodes' folders are not open to models here".to_owned(),
-        folders => format!(
-            "{path} lies in no folder of the nodes that is open to models here ({})",
-            folders.join(", ")
-        ),
-    };
+    let allowed = allowed(path, "open to models", &config.site.host_paths);
     Some(at.error(format!(
         "{allowed}; use pvc or image, or have the folder opened: helm value overrides.hostPaths"
     )))

@@ -4,6 +4,7 @@ use super::*;
 use k8s_openapi::api::core::v1::PodSpec;
 use pd_crds::PoolRole;
 use pd_crds::engine::{EngineArg, EngineKind};
+use pd_crds::model::HuggingFaceSource;
 use pd_crds::service::ServiceType;
 use serde_json::json;
 
@@ -53,6 +54,27 @@ fn a_gpu_that_was_asked_for_is_used_unless_the_user_says_otherwise() {
     assert_eq!(devices(none), Vec::<String>::new());
     let other = |it: &mut PdDeployment| it.spec.engine.kind = EngineKind::Sglang;
     assert_eq!(devices(other), Vec::<String>::new());
+}
+
+#[test]
+fn how_a_model_is_fetched_replaces_no_worker() {
+    let revision_of = |edit: fn(&mut HuggingFaceSource)| {
+        let mut deployment = mk_example("qwen3-2p2d");
+        let source = deployment.spec.model.source.hugging_face.as_mut();
+        edit(source.expect("the example is fetched"));
+        revision::of_pools(&deployment.spec)
+    };
+    let as_it_is = revision_of(|_| {});
+    let mirror: fn(&mut HuggingFaceSource) = |it| it.endpoint = Some("http://mirror".to_owned());
+    let cleans: fn(&mut HuggingFaceSource) = |it| {
+        let claim = it.cache.as_mut().and_then(|cache| cache.pvc.as_mut());
+        claim.expect("a claim").remove_unused_after_days = Some(30);
+    };
+    for edit in [mirror, cleans] {
+        assert_eq!(revision_of(edit), as_it_is);
+    }
+    let other: fn(&mut HuggingFaceSource) = |it| it.revision = Some("v2".to_owned());
+    assert_ne!(revision_of(other), as_it_is);
 }
 
 #[test]
