@@ -106,6 +106,11 @@ pub const ONE_CACHE: CelRule = CelRule::new(
     "give exactly one of pvc and hostPath",
 );
 
+pub const KUEUE_NEEDS_QUEUE: CelRule = CelRule::new(
+    "has(self.queue) == (has(self.gang) && self.gang == 'Kueue')",
+    "queue names Kueue's LocalQueue: give it with gang Kueue, and only then",
+);
+
 pub const OTHERS_NEED_IMAGE: CelRule = CelRule::new(
     "self.kind == 'pdserve' || has(self.image)",
     "engine.kind sglang and vllm need an image, such as lmsysorg/sglang or vllm/vllm-openai with a tag",
@@ -222,10 +227,11 @@ pub fn all() -> impl Iterator<Item = CelRule> {
     BETWEEN_FIELDS.into_iter().chain(engines::ALL)
 }
 
-const BETWEEN_FIELDS: [CelRule; 19] = [
+const BETWEEN_FIELDS: [CelRule; 20] = [
     NAME,
     ONE_SOURCE,
     ONE_CACHE,
+    KUEUE_NEEDS_QUEUE,
     OTHERS_NEED_IMAGE,
     ARG_NOT_RESERVED,
     FIXED_OR_BOUNDS,

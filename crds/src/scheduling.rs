@@ -1,18 +1,29 @@
 //! Scheduling: which pods are placed together, and how close.
 
+use crate::rules;
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How the pods of a deployment get their nodes.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[x_kube(validation = rules::KUEUE_NEEDS_QUEUE.cel())]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulingSpec {
     /// Who gives nodes to a gang: pods that are of use only together, which are those of a replica that spans nodes,
     /// and the first prefill and decode replica of a deployment. `Auto` is Kubernetes itself where the cluster serves
     /// PodGroups of `scheduling.k8s.io`, and else the pods' scheduler, pod by pod; `Coscheduling` and `Volcano` are the
-    /// schedulers of these names; `None` makes no gangs.
+    /// schedulers of these names; with `Kueue` each gang, and each other replica, waits in a queue until there is quota for
+    /// all of it; `None` makes no gangs.
     #[serde(default)]
     pub gang: GangScheduling,
+    /// Kueue's LocalQueue of the same namespace in which workers wait; with `gang: Kueue`, and only then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
+    pub queue: Option<String>,
     /// How long a gang may keep nodes while no node has room for the rest of it. Then it gives them back, and tries
     /// again later. Where nodes are made on demand, longer than that takes.
     #[serde(default = "release_after")]
@@ -27,6 +38,7 @@ pub enum GangScheduling {
     Kubernetes,
     Coscheduling,
     Volcano,
+    Kueue,
     None,
 }
 
@@ -49,6 +61,7 @@ impl Default for SchedulingSpec {
     fn default() -> Self {
         Self {
             gang: GangScheduling::Auto,
+            queue: None,
             release_after_seconds: release_after(),
         }
     }
@@ -64,6 +77,7 @@ impl GangScheduling {
             Self::Kubernetes => "Kubernetes",
             Self::Coscheduling => "Coscheduling",
             Self::Volcano => "Volcano",
+            Self::Kueue => "Kueue",
             Self::None => "None",
         }
     }

@@ -14,6 +14,8 @@ pub struct Stuck {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
+    /// It waits until it may have a node at all, as in a queue for quota.
+    Queued,
     /// No node has room for it.
     Unschedulable,
     /// Its image or configuration cannot be had, or its program ends.
@@ -29,10 +31,9 @@ pub fn stuck(pod: &Pod) -> Option<Stuck> {
     let conditions = status.conditions.iter().flatten();
     let unscheduled = conditions
         .filter(|is| is.type_ == "PodScheduled" && is.status == "False")
-        .find(|is| is.reason.as_deref() == Some("Unschedulable"));
-    let (cause, why) = if let Some(condition) = unscheduled {
-        let why = condition.message.clone().unwrap_or_default();
-        (Cause::Unschedulable, why)
+        .find_map(|is| Some((cause(is.reason.as_deref()?)?, is)));
+    let (cause, why) = if let Some((cause, condition)) = unscheduled {
+        (cause, condition.message.clone().unwrap_or_default())
     } else {
         let first = status.init_container_statuses.iter().flatten();
         let mut containers = first.chain(status.container_statuses.iter().flatten());
@@ -43,6 +44,15 @@ pub fn stuck(pod: &Pod) -> Option<Stuck> {
         cause,
         message: format!("{name}: {}", why.trim()),
     })
+}
+
+/// What a reason for having no node means.
+fn cause(reason: &str) -> Option<Cause> {
+    match reason {
+        "SchedulingGated" => Some(Cause::Queued),
+        "Unschedulable" => Some(Cause::Unschedulable),
+        _ => None,
+    }
 }
 
 fn broken(container: &ContainerStatus) -> Option<String> {
@@ -117,6 +127,12 @@ mod tests {
         assert_eq!(
             found(json!({"conditions": [condition]})),
             mk_stuck(Cause::Unschedulable, "p: 2 Insufficient nvidia.com/gpu.")
+        );
+        let condition = json!({"type": "PodScheduled", "status": "False",
+            "reason": "SchedulingGated", "message": "gated"});
+        assert_eq!(
+            found(json!({"conditions": [condition]})),
+            mk_stuck(Cause::Queued, "p: gated")
         );
     }
 

@@ -13,6 +13,7 @@ use crate::rollout::RolloutSpec;
 use crate::router::{METRICS_PORT, RouterSpec};
 use crate::rules::{self, CelRule};
 use crate::scaling::{AutoscalingSpec, ScalingMode};
+use crate::scheduling::{GangScheduling, SchedulingSpec};
 use crate::schema_check;
 use crate::service::{RouterServiceSpec, ServiceType};
 
@@ -59,7 +60,7 @@ fn check_spec(spec: &PdDeploymentSpec, report: &mut Report) {
         slo: _,
         autoscaling,
         rollout,
-        scheduling: _,
+        scheduling,
         drain: _,
         image_pull_secrets: _,
         suspend: _,
@@ -82,6 +83,16 @@ fn check_spec(spec: &PdDeploymentSpec, report: &mut Report) {
     check_router(router, &path.child("router"), report);
     check_scaling(autoscaling, pools, &path, report);
     check_rollout(rollout, &path.child("rollout"), report);
+    let SchedulingSpec {
+        gang,
+        queue,
+        release_after_seconds: _,
+    } = scheduling;
+    report.unless(
+        queue.is_some() == (*gang == GangScheduling::Kueue),
+        &path.child("scheduling"),
+        rules::KUEUE_NEEDS_QUEUE,
+    );
     engines::check(spec, &path, report);
 }
 

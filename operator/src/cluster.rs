@@ -38,6 +38,7 @@ pub(crate) mod nodes;
 pub(crate) mod observe;
 pub(crate) mod peer_keys;
 mod probe;
+mod queue;
 pub(crate) mod reconcile;
 pub(crate) mod report;
 mod router_template;

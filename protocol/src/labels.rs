@@ -57,6 +57,8 @@ pub const OWN_POLICY: &str = "pdserve.io/own-policy";
 pub const GANG: &str = "pdserve.io/gang";
 /// On workers of a gang: how many pods it has.
 pub const GANG_SIZE: &str = "pdserve.io/gang-size";
+/// On workers that Kueue queues: revision of both pools together for which their gang asks for quota.
+pub const GANG_SHAPES: &str = "pdserve.io/gang-shapes";
 /// `true` on workers of a gang that had all of its nodes once.
 pub const GANG_WHOLE: &str = "pdserve.io/gang-whole";
 /// `true` on workers whose replica has its topology domain to itself.

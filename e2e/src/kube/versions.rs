@@ -86,6 +86,17 @@ pub const COREDNS: Extra = Extra {
     main: Some(COREDNS_MAIN),
 };
 
+/// Kueue, which lets pods to their scheduler when there is quota for all of a group.
+pub const KUEUE: Extra = Extra {
+    source: Source {
+        module: "sigs.k8s.io/kueue",
+        version: "v0.17.0",
+        commands: &[("kueue", "sigs.k8s.io/kueue/cmd/kueue")],
+    },
+    folders: &["config/components/crd/bases"],
+    main: None,
+};
+
 /// kube-router, of which the part that keeps network policies runs.
 pub const KUBE_ROUTER: Extra = Extra {
     source: Source {

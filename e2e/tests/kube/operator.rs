@@ -48,7 +48,7 @@ impl Bench {
         Ok(Self { cluster, operator })
     }
 
-    async fn restart_operator(&mut self) -> Result<()> {
+    pub(crate) async fn restart_operator(&mut self) -> Result<()> {
         self.operator.signal(Signal::TERM)?;
         let status = self.operator.wait_exit(SOON).await?;
         ensure!(

@@ -5,23 +5,25 @@
 //! `spec.scheduling.releaseAfterSeconds` while no node has room for the rest of it, and the eldest of those that wait
 //! twice as long, so that what the others give back reaches it; one that gave back waits longer each time.
 
+mod placing;
+
 use super::facts::{PodFacts, is_placed};
 use super::snapshot::Snapshot;
 use crate::controller::autoscale::per_role::ROLES;
 use crate::controller::build::component::Component;
 use crate::controller::build::gang::Gang;
-use crate::controller::build::slot::Slot;
-use crate::controller::plan::Desired;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use pd_crds::PoolRole;
 use pd_crds::node_disposition::NodeDisposition;
 use pd_crds::pod::Pod;
-use pd_crds::scheduling::GangScheduling;
 use pd_crds::stuck::{Cause, stuck};
 use pd_protocol::labels;
+use placing::to_move_up;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+pub(crate) use placing::{Placing, placing};
 
 /// How often the time is doubled for which a gang waits that gave back its nodes.
 const DOUBLINGS_MAX: u32 = 3;
@@ -60,15 +62,6 @@ pub(crate) struct Gangs {
     /// Name of the eldest of all deployments' that are half placed.
     pub(crate) eldest: Option<String>,
     pub(crate) released: Option<Released>,
-}
-
-/// How a pod that is to be made gets its node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Placing {
-    Alone,
-    In(Gang),
-    /// It is not made yet.
-    Later,
 }
 
 /// The gangs among pods that have not got all of their nodes yet.
@@ -184,67 +177,12 @@ fn keeps(snapshot: &Snapshot<'_>) -> SignedDuration {
     SignedDuration::from_secs(snapshot.spec().scheduling.release_after_seconds.into())
 }
 
-/// How the pod of a slot gets its node. `begun` are the pools whose first replica this reconcile makes.
-pub(crate) fn placing(
-    snapshot: &Snapshot<'_>,
-    desired: &[Desired],
-    (role, slot): (PoolRole, Slot),
-    begun: &mut Vec<PoolRole>,
-) -> Placing {
-    if snapshot.spec().scheduling.gang == GangScheduling::None {
-        return Placing::Alone;
-    }
-    let nodes = snapshot.effective.resources.pool(role).nodes;
-    let comes_first = comes_first(snapshot, desired);
-    if !comes_first && nodes < 2 {
-        return Placing::Alone;
-    }
-    if waits_until(snapshot, snapshot.gangs.released).is_some() {
-        return Placing::Later;
-    }
-    let drawn = snapshot.now.as_millisecond();
-    let deployment = snapshot.deployment().name_any();
-    let has_begun = begun.contains(&role) || of_role(snapshot, role).next().is_some();
-    if comes_first && !has_begun {
-        begun.push(role);
-        let first = snapshot.gangs.first(snapshot).map(|it| it.gang.clone());
-        return Placing::In(first.unwrap_or_else(|| Gang {
-            name: format!("{deployment}-{drawn:x}"),
-            size: size_of_pair(snapshot),
-        }));
-    }
-    if nodes < 2 {
-        return Placing::Alone;
-    }
-    let (role, ordinal) = (Component::from(role).as_str(), slot.ordinal);
-    Placing::In(Gang {
-        name: format!("{deployment}-{role}{ordinal}-{drawn:x}"),
-        size: nodes,
-    })
-}
-
 /// Until when no gang is made, where that is not yet.
 fn waits_until(snapshot: &Snapshot<'_>, released: Option<Released>) -> Option<Timestamp> {
     let generation = snapshot.deployment().metadata.generation;
     let released = released.filter(|it| it.generation == generation)?;
     let retry_at = released.retry_at(keeps(snapshot));
     (snapshot.now < retry_at).then_some(retry_at)
-}
-
-/// Whether nothing of a deployment was ever whole, so that it begins with its first pair.
-fn comes_first(snapshot: &Snapshot<'_>, desired: &[Desired]) -> bool {
-    let wants = |role: PoolRole| {
-        let mut desired = desired.iter();
-        desired.any(|pool| pool.component == Component::from(role) && pool.replicas > 0)
-    };
-    let first = snapshot.gangs.first(snapshot);
-    let is_of_first = |facts: &PodFacts| first.is_some() && snapshot.gangs.find(facts) == first;
-    let mut roles = ROLES.into_iter();
-    roles.all(|role| {
-        let mut there = of_role(snapshot, role).peekable();
-        let begins = there.peek().is_none() || of_role(snapshot, role).any(is_of_first);
-        wants(role) && begins && !there.any(|facts| is_established(snapshot, facts))
-    })
 }
 
 /// Whether a replica serves, or is of a gang that has all of its nodes.
@@ -271,7 +209,7 @@ fn size_of_pair(snapshot: &Snapshot<'_>) -> u32 {
 }
 
 /// Replicas that give back their nodes now, and why: of gangs that hold theirs for too long, or that an edit left with
-/// another size; with the first pair all that came beside it.
+/// another size; with the first pair all that came beside it; and those for which quota is kept elsewhere.
 pub(crate) fn to_release<'a>(
     snapshot: &'a Snapshot<'_>,
 ) -> impl Iterator<Item = (&'a PodFacts, String)> {
@@ -281,7 +219,7 @@ pub(crate) fn to_release<'a>(
     let misfit = first.filter(|it| it.gang.size != pair);
     let first_is_due = first.filter(|it| is_due(snapshot, it));
     let replicas = ROLES.into_iter().flat_map(|role| of_role(snapshot, role));
-    replicas.filter_map(move |facts| {
+    let released = replicas.filter_map(move |facts| {
         let own = snapshot.gangs.find(facts);
         if own.is_some() && own == misfit {
             let why = format!("a first pair has {pair} pods now, and not as many as its gang");
@@ -294,7 +232,8 @@ pub(crate) fn to_release<'a>(
             gang.size, gang.name
         );
         Some((facts, why))
-    })
+    });
+    released.chain(to_move_up(snapshot))
 }
 
 /// Whether a replica serves, or could, that is not of the first pair: then that is as any other that finds no room.

@@ -19,6 +19,7 @@ use super::models;
 use super::node_fetches::{self, NodeFetches};
 use super::observe::{Clients, POLL_INTERVAL, observe};
 use super::peer_keys::{Rotation, ensure_peer_keys, observe_rotation, write_rotation};
+use super::queue;
 use super::report::report;
 use super::scaling::{INTERVAL, put_scaler, take_scaler};
 use super::snapshot::Snapshot;
@@ -28,11 +29,12 @@ use super::worker_key::ensure_worker_key;
 use super::write::{Outcome, write};
 use crate::controller::plan::{Observed, ObservedPod};
 use crate::scaler::Scaler;
-use futures::future::join;
+use futures::future::join3;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
+use pd_crds::stuck::Stuck;
 use pd_crds::{PdDeployment, PdDeploymentStatus};
 use pd_protocol::Backoff;
 use std::sync::Arc;
@@ -120,7 +122,9 @@ async fn run_phases(
     let nodes = &writer.context.index.nodes;
     let (clients, mut scaler) = (Clients::of(writer, Some(&token)), take_scaler(writer));
     let observed = observe(&snapshot, &clients, nodes, scaler.as_mut());
-    let (observed, fetches) = join(observed, node_fetches::observe(&snapshot, &clients.http)).await;
+    let fetches = node_fetches::observe(&snapshot, &clients.http);
+    let (observed, fetches, queued) =
+        join3(observed, fetches, queue::verdict(writer, &snapshot)).await;
     let rotation = match &keyed {
         Ok(()) => observe_rotation(writer, &snapshot, &clients.http).await,
         Err(_) => None,
@@ -136,13 +140,19 @@ async fn run_phases(
     if let Some((scaler, decision)) = scaler.as_mut().zip(decision) {
         scaler.record(decision, snapshot.now);
     }
-    let said = (&outcome, rotation.as_ref(), &fetches);
+    let timer = queued.as_ref().map(|_| queue::INTERVAL);
+    let said = Said {
+        outcome: &outcome,
+        rotation: rotation.as_ref(),
+        fetches: &fetches,
+        queued,
+    };
     let status = status_of(&snapshot, &observed, &writes, said, scaler.as_ref());
     put_scaler(writer, scaler);
-    let timer = first_timer(&snapshot, &observed, &status);
     let timer = timer
         .into_iter()
-        .chain(gangs::timer(&snapshot, writes.released));
+        .chain(first_timer(&snapshot, &observed, &status));
+    let timer = timer.chain(gangs::timer(&snapshot, writes.released));
     let timer = timer.chain(rotation.and_then(|it| it.timer()));
     let timer = timer.chain(fetches.go_on().then_some(models::INTERVAL));
     let debounce = report(writer, &effective.resources, status, &mut outcome).await;
@@ -169,18 +179,36 @@ fn remember_gangs(
     });
 }
 
+/// What a status says beside the pods.
+struct Said<'a> {
+    outcome: &'a Outcome,
+    rotation: Option<&'a Rotation>,
+    fetches: &'a NodeFetches,
+    /// Why a gang has no quota.
+    queued: Option<Stuck>,
+}
+
 /// What there is to say, with how the writes went.
 fn status_of(
     snapshot: &Snapshot<'_>,
     observed: &Observed,
     writes: &Writes<'_>,
-    (outcome, rotation, fetches): (&Outcome, Option<&Rotation>, &NodeFetches),
+    said: Said<'_>,
     scaler: Option<&Scaler>,
 ) -> PdDeploymentStatus {
+    let Said {
+        outcome,
+        rotation,
+        fetches,
+        queued,
+    } = said;
     let decisions = scaler.map(|scaler| scaler.decisions.clone());
     let mut inputs = status_inputs(snapshot, observed, outcome, decisions.unwrap_or_default());
     inputs.rotation = rotation.map(Rotation::said);
     inputs.half_placed = gangs::said(snapshot, writes.released);
+    if queued.is_some() {
+        inputs.stuck = queued;
+    }
     if let Some(model) = &mut inputs.model {
         fetches.write_to(model);
     }

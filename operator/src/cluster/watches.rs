@@ -195,7 +195,7 @@ async fn kubernetes_minor(client: &Client) -> Option<u32> {
     site::minor(&version.ok()?.minor)
 }
 
-/// Which PodGroups the apiserver serves. What cannot be read is not used.
+/// By whom gangs can be placed. What cannot be read is not used.
 async fn gang_apis(client: &Client) -> GangApis {
     let groups = match client.list_api_groups().await {
         Ok(list) => list.groups,
@@ -211,7 +211,7 @@ async fn gang_apis(client: &Client) -> GangApis {
         .collect();
     let serves = async |group: &str, version: &str| {
         let version = format!("{group}/{version}");
-        served.contains(&version) && serves_pod_groups(client, &version).await
+        served.contains(&version) && serves_kind(client, &version, "podgroups").await
     };
     let mut kubernetes = None;
     for version in GangApis::KUBERNETES_VERSIONS {
@@ -219,19 +219,28 @@ async fn gang_apis(client: &Client) -> GangApis {
             kubernetes = Some(version.to_owned());
         }
     }
+    let mut kueue = None;
+    for version in GangApis::KUEUE_VERSIONS {
+        let is = format!("{}/{version}", GangApis::KUEUE);
+        let is_served = kueue.is_none() && served.contains(&is);
+        if is_served && serves_kind(client, &is, "workloads").await {
+            kueue = Some(version.to_owned());
+        }
+    }
     let (coscheduling, volcano) = (GangApis::COSCHEDULING, GangApis::VOLCANO);
     let apis = GangApis {
         kubernetes,
         coscheduling: serves(coscheduling.0, coscheduling.1).await,
         volcano: serves(volcano.0, volcano.1).await,
+        kueue,
     };
-    tracing::info!(?apis, "looked for PodGroups");
+    tracing::info!(?apis, "looked for what places gangs");
     apis
 }
 
-async fn serves_pod_groups(client: &Client, version: &str) -> bool {
+async fn serves_kind(client: &Client, version: &str, kind: &str) -> bool {
     match client.list_api_group_resources(version).await {
-        Ok(list) => list.resources.iter().any(|is| is.name == "podgroups"),
+        Ok(list) => list.resources.iter().any(|is| is.name == kind),
         Err(error) => {
             tracing::warn!(%error, version, "cannot read which kinds the apiserver serves");
             false

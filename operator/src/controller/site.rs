@@ -21,17 +21,19 @@ pub(crate) struct Site {
     pub(crate) shared_memory: Option<PathBuf>,
     /// The first address of a pod is an IPv6 one.
     pub(crate) ipv6: bool,
-    /// Which schedulers' PodGroups the apiserver serves.
+    /// By whom gangs can be placed or admitted, as the apiserver says.
     pub(crate) gangs: GangApis,
 }
 
-/// APIs that have a PodGroup.
+/// APIs by which gangs are placed or admitted: those that have a PodGroup, and Kueue's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GangApis {
     /// The version of Kubernetes' own.
     pub(crate) kubernetes: Option<String>,
     pub(crate) coscheduling: bool,
     pub(crate) volcano: bool,
+    /// The version of Kueue's Workloads.
+    pub(crate) kueue: Option<String>,
 }
 
 // === impl Site ===
@@ -65,6 +67,9 @@ impl GangApis {
     /// Group and version.
     pub(crate) const COSCHEDULING: (&str, &str) = ("scheduling.x-k8s.io", "v1alpha1");
     pub(crate) const VOLCANO: (&str, &str) = ("scheduling.volcano.sh", "v1beta1");
+    /// Group of Kueue's, and the versions of which a Workload's conditions are read alike, the newest first.
+    pub(crate) const KUEUE: &str = "kueue.x-k8s.io";
+    pub(crate) const KUEUE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 }
 
 /// The number in an apiserver's minor version, which some distributions end with a `+`.

@@ -166,6 +166,10 @@ fn stuck_pods(view: &View) -> Vec<String> {
             Cause::Unschedulable => format!(
                 "No node has room for {names}: {why} Add nodes, free some, or ask for fewer replicas."
             ),
+            Cause::Queued => format!(
+                "{names} may have no node yet: {why} With spec.scheduling.queue the condition Progressing says what Kueue \
+                 waits for."
+            ),
             Cause::Broken => {
                 let first = pods.first().map(|pod| pod.name_any()).unwrap_or_default();
                 format!("{names} cannot start: {why}; `kubectl describe pod {first}` says more.")

@@ -1,12 +1,17 @@
 //! Facts about gangs: who is in one, and when one gives back its nodes.
 
+mod queued;
+
 use super::*;
 use crate::cluster::effective_spec::EffectiveSpec;
 use crate::cluster::facts::all_facts;
 use crate::cluster::fake::mk_deployment;
 use crate::cluster::nodes::Nodes;
 use crate::cluster::snapshot::fixture::{mk_effective, mk_new};
+use crate::controller::build::slot::Slot;
+use crate::controller::plan::Desired;
 use pd_crds::PdDeployment;
+use pd_crds::scheduling::GangScheduling;
 use pd_protocol::ports::WorkerPorts;
 use serde_json::json;
 use std::sync::Arc;

@@ -335,6 +335,7 @@ fn progressing_claim(pools: &PoolsStatus, inputs: &StatusInputs, is_overdue: boo
             Cause::Unschedulable if replaces => (true, "NoSurgeCapacity", stuck.message.as_str()),
             Cause::Unschedulable => (true, "Unschedulable", stuck.message.as_str()),
             Cause::Broken => (true, "WorkerDoesNotStart", stuck.message.as_str()),
+            Cause::Queued => (true, "Queued", stuck.message.as_str()),
         },
         (None, None) => match &inputs.unpaired {
             Some(why) => (true, "KvDoesNotArrive", why.as_str()),

@@ -22,7 +22,8 @@ pub(super) fn pod_groups<'a>(snapshot: &'a Snapshot<'_>) -> impl Iterator<Item =
         };
         let leaders: Vec<&PodFacts> = snapshot.pods.iter().filter(is_of).collect();
         let role = leaders.first()?.component.pool_role()?;
-        let scheduler = snapshot.effective.resources.pool(role).gangs.as_ref()?;
+        let scheduler = snapshot.effective.resources.pool(role).gangs.as_ref();
+        let scheduler = scheduler.filter(|it| it.reads_pod_groups())?;
         Some(WorkerWrite::CreatePodGroup {
             gang: &it.gang,
             scheduler,
@@ -48,7 +49,10 @@ pub(super) async fn create_pod_group(
         controller: None,
         ..owner(&facts.pod.metadata)
     });
-    let (api, group) = gang.pod_group(scheduler, writer.namespace, owners.collect());
+    let made = gang.pod_group(scheduler, writer.namespace, owners.collect());
+    let Some((api, group)) = made else {
+        return Ok(false);
+    };
     let client = writer.context.client.clone();
     let api: Api<DynamicObject> = Api::namespaced_with(client, writer.namespace, &api);
     match api.create(&post_params(), &group).await {

@@ -4,17 +4,33 @@
 //! Schedulers that place gangs read how many pods one has from an object of their own, a PodGroup, which a pod names in
 //! a way of that scheduler. Source: their APIs `scheduling.k8s.io` (KEP 4671), `scheduling.x-k8s.io` and
 //! `scheduling.volcano.sh`.
+//!
+//! Kueue places nothing: it keeps pods from any scheduler until there is quota for all of a group, and knows groups by what
+//! their pods say. Source: kueue.sigs.k8s.io, plain pods, and `pod-suspending-parent` in its changelog (0.12 to 0.16).
 
+use super::revision;
 use crate::controller::site::GangApis;
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGroup};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use pd_crds::PdDeploymentSpec;
 use pd_crds::scheduling::GangScheduling;
 use pd_protocol::labels;
 use serde_json::json;
 
 const KIND: &str = "PodGroup";
+/// Labels and annotations that Kueue reads.
+const QUEUE_NAME: &str = "kueue.x-k8s.io/queue-name";
+const POD_GROUP_NAME: &str = "kueue.x-k8s.io/pod-group-name";
+const MANAGED: &str = "kueue.x-k8s.io/managed";
+const TOTAL_COUNT: &str = "kueue.x-k8s.io/pod-group-total-count";
+/// Its pods run until they are deleted: one that ends gives no quota back by itself.
+const SERVING: &str = "kueue.x-k8s.io/pod-group-serving";
+/// Another controller makes and deletes them, so that no finalizer keeps their names.
+const SUSPENDING_PARENT: &str = "kueue.x-k8s.io/pod-suspending-parent";
+/// Pods of one value are counted as the first of them looks.
+const ROLE_HASH: &str = "kueue.x-k8s.io/role-hash";
 const COSCHEDULING_LABEL: &str = "scheduling.x-k8s.io/pod-group";
 const VOLCANO_ANNOTATION: &str = "scheduling.k8s.io/group-name";
 /// Names under which the other schedulers run, as their own charts install them; a `podTemplate` may say otherwise.
@@ -36,6 +52,12 @@ pub(crate) enum GangScheduler {
     Kubernetes(String),
     Coscheduling,
     Volcano,
+    /// None: it lets all pods of a gang to the pods' own scheduler, or none.
+    Kueue {
+        queue: String,
+        /// Revision of both pools together: what quota is asked for.
+        shapes: String,
+    },
 }
 
 // === impl Gang ===
@@ -66,6 +88,10 @@ impl Gang {
         let spec = pod.spec.get_or_insert_default();
         let program = match scheduler {
             None => return,
+            Some(GangScheduler::Kueue { queue, shapes }) => {
+                self.wait_in(pod, queue, shapes);
+                return;
+            }
             Some(GangScheduler::Kubernetes(_)) => {
                 spec.scheduling_group = Some(PodSchedulingGroup {
                     pod_group_name: Some(self.name.clone()),
@@ -81,15 +107,44 @@ impl Gang {
         }
     }
 
-    /// What its scheduler reads of how many pods it has; gone when its owners are.
+    fn wait_in(&self, pod: &mut Pod, queue: &str, shapes: &str) {
+        let labels = pod.labels_mut();
+        let role = labels.get(labels::ROLE).cloned().unwrap_or_default();
+        let leads = labels.get(labels::NODE_RANK).is_none_or(|rank| rank == "0");
+        let role = if leads {
+            role
+        } else {
+            format!("{role}-follower")
+        };
+        for (name, value) in [
+            (QUEUE_NAME, queue),
+            (POD_GROUP_NAME, &self.name),
+            (MANAGED, "true"),
+        ] {
+            labels.insert(name.to_owned(), value.to_owned());
+        }
+        let annotations = pod.annotations_mut();
+        for (name, value) in [
+            (TOTAL_COUNT, self.size.to_string().as_str()),
+            (SERVING, "true"),
+            (SUSPENDING_PARENT, labels::GROUP),
+            (ROLE_HASH, &role),
+            (labels::GANG_SHAPES, shapes),
+        ] {
+            annotations.insert(name.to_owned(), value.to_owned());
+        }
+    }
+
+    /// What its scheduler reads of how many pods it has; gone when its owners are. Nothing where the pods say so themselves.
     pub(crate) fn pod_group(
         &self,
         scheduler: &GangScheduler,
         namespace: &str,
         owners: Vec<OwnerReference>,
-    ) -> (ApiResource, DynamicObject) {
-        let resource = scheduler.api();
+    ) -> Option<(ApiResource, DynamicObject)> {
+        let resource = scheduler.api()?;
         let spec = match scheduler {
+            GangScheduler::Kueue { .. } => return None,
             GangScheduler::Kubernetes(_) => {
                 json!({"schedulingPolicy": {"gang": {"minCount": self.size}}})
             }
@@ -100,7 +155,7 @@ impl Gang {
         let mut group = DynamicObject::new(&self.name, &resource).within(namespace);
         group.metadata.owner_references = Some(owners);
         group.data = json!({"spec": spec});
-        (resource, group)
+        Some((resource, group))
     }
 }
 
@@ -108,24 +163,39 @@ impl Gang {
 
 impl GangScheduler {
     /// The one that a spec asks for, as far as the cluster has it.
-    pub(crate) fn choose(asked: GangScheduling, apis: &GangApis) -> Option<Self> {
-        match asked {
+    pub(crate) fn choose(spec: &PdDeploymentSpec, apis: &GangApis) -> Option<Self> {
+        match spec.scheduling.gang {
             GangScheduling::Auto | GangScheduling::Kubernetes => {
                 apis.kubernetes.clone().map(Self::Kubernetes)
             }
             GangScheduling::Coscheduling => apis.coscheduling.then_some(Self::Coscheduling),
             GangScheduling::Volcano => apis.volcano.then_some(Self::Volcano),
+            GangScheduling::Kueue => {
+                apis.kueue.as_ref()?;
+                Some(Self::Kueue {
+                    queue: spec.scheduling.queue.clone()?,
+                    shapes: revision::of_pools(spec),
+                })
+            }
             GangScheduling::None => None,
         }
     }
 
-    fn api(&self) -> ApiResource {
+    /// Whether it reads PodGroups.
+    pub(crate) fn reads_pod_groups(&self) -> bool {
+        self.api().is_some()
+    }
+
+    fn api(&self) -> Option<ApiResource> {
         let (group, version) = match self {
+            Self::Kueue { .. } => return None,
             Self::Kubernetes(version) => (GangApis::KUBERNETES, version.as_str()),
             Self::Coscheduling => GangApis::COSCHEDULING,
             Self::Volcano => GangApis::VOLCANO,
         };
-        ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, KIND))
+        Some(ApiResource::from_gvk(&GroupVersionKind::gvk(
+            group, version, KIND,
+        )))
     }
 }
 
@@ -134,8 +204,13 @@ mod tests {
     //! Facts about pods of a gang, and about its PodGroup.
 
     use super::*;
+    use pd_crds::document;
 
-    const ASKED: [(GangScheduling, &str); 3] = [
+    const ASKED: [(GangScheduling, &str); 4] = [
+        (
+            GangScheduling::Kueue,
+            "/metadata/labels/kueue.x-k8s.io~1pod-group-name",
+        ),
         (
             GangScheduling::Kubernetes,
             "/spec/schedulingGroup/podGroupName",
@@ -155,7 +230,17 @@ mod tests {
             kubernetes: Some("v1alpha2".to_owned()),
             coscheduling: true,
             volcano: true,
+            kueue: Some("v1beta2".to_owned()),
         }
+    }
+
+    fn choose(asked: GangScheduling, apis: &GangApis) -> Option<GangScheduler> {
+        let text = "{apiVersion: pdserve.io/v1alpha1, kind: PDDeployment, metadata: {name: a},
+            spec: {model: {source: {hostPath: {path: /m}}}, pools: {}}}";
+        let mut spec = document::parse(text).expect("a deployment").spec;
+        spec.scheduling.gang = asked;
+        spec.scheduling.queue = (asked == GangScheduling::Kueue).then(|| "gpus".to_owned());
+        GangScheduler::choose(&spec, apis)
     }
 
     fn mk_gang() -> Gang {
@@ -168,7 +253,7 @@ mod tests {
     #[test]
     fn a_pod_names_its_gang_where_its_scheduler_looks_and_where_the_operator_does() {
         for (asked, place) in ASKED {
-            let scheduler = GangScheduler::choose(asked, &mk_apis());
+            let scheduler = choose(asked, &mk_apis());
             let mut pod = Pod::default();
             mk_gang().take_in(&mut pod, scheduler.as_ref());
             assert_eq!(Gang::of(&pod.metadata), Some(mk_gang()), "{asked:?}");
@@ -197,7 +282,8 @@ mod tests {
     #[test]
     fn a_pod_group_says_how_many_pods_there_are() {
         let said = |scheduler: &GangScheduler, place: &str| {
-            let (api, group) = mk_gang().pod_group(scheduler, "ns", Vec::new());
+            let made = mk_gang().pod_group(scheduler, "ns", Vec::new());
+            let (api, group) = made.expect("a PodGroup");
             let count = json!(group).pointer(place).cloned();
             assert_eq!(count, Some(json!(3)), "{group:?}");
             (api.api_version, api.plural)
@@ -219,17 +305,46 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_kueue_queues_says_all_of_its_group() {
+        let scheduler = choose(GangScheduling::Kueue, &mk_apis()).expect("Kueue");
+        assert!(mk_gang().pod_group(&scheduler, "ns", Vec::new()).is_none());
+        let said = |rank: &str| {
+            let mut pod = Pod::default();
+            let labels = pod.labels_mut();
+            labels.insert(labels::ROLE.to_owned(), "prefill".to_owned());
+            labels.insert(labels::NODE_RANK.to_owned(), rank.to_owned());
+            mk_gang().take_in(&mut pod, Some(&scheduler));
+            let spec = pod.spec.unwrap_or_default();
+            assert_eq!((spec.scheduling_group, spec.scheduler_name), (None, None));
+            let labels = pod.metadata.labels.unwrap_or_default();
+            assert_eq!(labels[QUEUE_NAME], "gpus");
+            assert_eq!(labels[MANAGED], "true");
+            let annotations = pod.metadata.annotations.unwrap_or_default();
+            assert_eq!(
+                (&*annotations[TOTAL_COUNT], &*annotations[SERVING]),
+                ("3", "true")
+            );
+            annotations[ROLE_HASH].clone()
+        };
+        assert_eq!([said("0"), said("2")], ["prefill", "prefill-follower"]);
+    }
+
+    #[test]
     fn what_the_cluster_does_not_serve_is_not_chosen() {
         let nothing = GangApis::default();
-        for asked in [GangScheduling::Auto, GangScheduling::Volcano] {
-            assert_eq!(GangScheduler::choose(asked, &nothing), None, "{asked:?}");
+        for asked in [
+            GangScheduling::Auto,
+            GangScheduling::Volcano,
+            GangScheduling::Kueue,
+        ] {
+            assert_eq!(choose(asked, &nothing), None, "{asked:?}");
         }
-        let chosen = GangScheduler::choose(GangScheduling::Auto, &mk_apis());
+        let chosen = choose(GangScheduling::Auto, &mk_apis());
         assert_eq!(
             chosen,
             Some(GangScheduler::Kubernetes("v1alpha2".to_owned()))
         );
-        let none = GangScheduler::choose(GangScheduling::None, &mk_apis());
+        let none = choose(GangScheduling::None, &mk_apis());
         assert_eq!(none, None);
     }
 }

@@ -117,7 +117,7 @@ pub(crate) fn build_pool(
         nodes: u32::try_from(spec.nodes).unwrap_or(1),
         family: Family::of(&config.site),
         meeting: engine.meeting,
-        gangs: GangScheduler::choose(deployment.spec.scheduling.gang, &config.site.gangs),
+        gangs: GangScheduler::choose(&deployment.spec, &config.site.gangs),
         topology: spec.topology.clone(),
         template,
     })

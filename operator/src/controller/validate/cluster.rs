@@ -43,8 +43,17 @@ fn check_gang(
         ),
         GangScheduling::Coscheduling => (GangApis::COSCHEDULING.0, "install scheduler-plugins"),
         GangScheduling::Volcano => (GangApis::VOLCANO.0, "install Volcano"),
+        GangScheduling::Kueue => {
+            return apis.kueue.is_none().then(|| {
+                path.error(format!(
+                    "this cluster serves no Workload of {}, so no quota would ever be given; install Kueue with its \
+                     integration pod and restart the operator, or set Auto",
+                    GangApis::KUEUE
+                ))
+            });
+        }
     };
-    let is_served = GangScheduler::choose(asked, apis).is_some();
+    let is_served = GangScheduler::choose(spec, apis).is_some();
     (!is_served).then(|| {
         path.error(format!(
             "this cluster serves no PodGroup of {api}, so no scheduler would place {} gangs; {remedy} and restart the \
