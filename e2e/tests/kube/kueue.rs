@@ -280,15 +280,14 @@ impl Queue {
 
     /// Loses a replica of the first pair with no quota left, and sees that all of the deployment is as large again, for good.
     async fn loses_one_of_the_pair(&self, name: &str, role: &str) -> Result<()> {
-        let pod = self.one_of_the_pair(name, role)?;
+        let (pod, uid) = self.one_of_the_pair(name, role)?;
         self.bench
             .kubectl(&format!("delete pod {pod} --wait=false"))?;
         self.becomes(|| {
             let placed = self.placed(name)?;
-            let is_gone = placed.iter().all(|(name, _)| *name != pod);
-            ensure!(is_gone, "{pod} is there");
-            let successor = self.one_of_the_pair(name, role)?;
-            ensure!(successor != pod, "{pod} is there");
+            let (successor, its_uid) = self.one_of_the_pair(name, role)?;
+            let is_gone = its_uid != uid && placed.iter().all(|(_, other)| *other != uid);
+            ensure!(is_gone, "{pod} is there, and so is {successor}");
             Ok(())
         })
         .await?;
@@ -320,16 +319,21 @@ impl Queue {
         shown.join("\n")
     }
 
-    /// The leader of the replica of a role that is of the first pair.
-    fn one_of_the_pair(&self, name: &str, role: &str) -> Result<String> {
+    /// Name and UID of the leader of a role's replica that is of the first pair.
+    fn one_of_the_pair(&self, name: &str, role: &str) -> Result<(String, String)> {
         let selector = format!("pdserve.io/deployment={name},pdserve.io/role={role}");
         let leaders = format!("get pods -l {selector},pdserve.io/node-rank=0");
         let pods = self.bench.items(&leaders)?;
         let is_of_pair =
             |pod: &&Value| pod["metadata"]["annotations"]["pdserve.io/gang-size"] == "3";
         let found = pods.iter().find(is_of_pair).context("none of the pair")?;
-        let found = found["metadata"]["name"].as_str().context("a name")?;
-        Ok(found.to_owned())
+        let text = |field: &str| {
+            found["metadata"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        Ok((text("name"), text("uid")))
     }
 }
 

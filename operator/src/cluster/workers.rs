@@ -126,15 +126,11 @@ pub(crate) fn steps<'a>(
         };
         // A Deployment makes the routers.
         let role = component.pool_role()?;
-        let (pool, mut slot) = (resources.pool(role), Slot::first(*ordinal));
+        let (pool, slot) = (resources.pool(role), Slot::first(*ordinal));
         let gang = match placing(snapshot, desired, (role, slot), &mut begun) {
             Placing::Later => return None,
             Placing::Alone => None,
             Placing::In(gang) => Some(gang),
-            Placing::InPlaceIn(gang) => {
-                slot = slot.renamed(snapshot.now);
-                Some(gang)
-            }
         };
         Some(WorkerWrite::Create { pool, slot, gang })
     });

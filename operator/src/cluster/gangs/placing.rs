@@ -21,8 +21,6 @@ use std::sync::Arc;
 pub(crate) enum Placing {
     Alone,
     In(Gang),
-    /// In the place of one that is gone, of a gang for which there is quota.
-    InPlaceIn(Gang),
     /// It is not made yet.
     Later,
 }
@@ -65,7 +63,7 @@ pub(crate) fn placing(
     let vacant = vacant_place(snapshot, role).filter(|_| !begun.contains(&role));
     if let Some(gang) = vacant {
         begun.push(role);
-        return Placing::InPlaceIn(gang);
+        return Placing::In(gang);
     }
     let (role, ordinal) = (Component::from(role).as_str(), slot.ordinal);
     Placing::In(Gang {

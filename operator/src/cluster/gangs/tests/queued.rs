@@ -38,10 +38,7 @@ fn the_quota_of_a_pair_goes_to_a_replica_in_the_place_of_one_that_went() {
     let decode = (Some(&pair(2)), 1, Is::Whole);
     let decode = mk_pod(&effective, PoolRole::Decode, 0, decode);
     let alone = mk_snapshot(&effective, std::slice::from_ref(&decode), 9);
-    assert_eq!(
-        placed(&alone, PoolRole::Prefill, 0),
-        Placing::InPlaceIn(pair(2))
-    );
+    assert_eq!(placed(&alone, PoolRole::Prefill, 0), Placing::In(pair(2)));
     let own = |role: &str, ordinal: u32| {
         Placing::In(Gang {
             name: format!("a-{role}{ordinal}-2328"),
