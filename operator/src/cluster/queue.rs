@@ -1,15 +1,17 @@
 //! What Kueue says of gangs that wait for quota: the verdict of its Workload, which has the gang's name.
 
 use super::apply::Writer;
+use super::error::bounded;
 use super::snapshot::Snapshot;
 use crate::controller::build::gang::{Gang, GangScheduler};
 use crate::controller::site::GangApis;
+use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
-use kube::{Api, ResourceExt};
 use pd_crds::pod::Pod;
 use pd_crds::stuck::{Cause, Stuck, stuck};
 use serde::Deserialize;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often it is asked while something waits.
@@ -25,22 +27,12 @@ struct Condition {
     message: String,
 }
 
-/// Why the first worker waits that does, in Kueue's words.
+/// Why the first gang waits that does, in Kueue's words.
 pub(super) async fn verdict(writer: &Writer<'_>, snapshot: &Snapshot<'_>) -> Option<Stuck> {
-    let waits = |pod: &&Pod| stuck(pod).is_some_and(|it| it.cause == Cause::Queued);
-    let workers = snapshot.pods.iter().filter(|facts| facts.is_worker());
-    let mut members = workers
-        .filter(|facts| !facts.leaves())
-        .flat_map(|facts| facts.members())
-        .map(AsRef::as_ref);
-    let pod = members.find(waits)?;
-    let gang = Gang::of(&pod.metadata)?;
-    let role = snapshot.pods.iter().find(|facts| {
-        facts
-            .members()
-            .any(|member| member.name_any() == pod.name_any())
-    });
-    let role = role?.component.pool_role()?;
+    let waits = |pod: &Arc<Pod>| stuck(pod).is_some_and(|it| it.cause == Cause::Queued);
+    let mut workers = snapshot.pods.iter().filter(|facts| facts.is_worker());
+    let first = workers.find(|facts| !facts.leaves() && facts.members().any(waits))?;
+    let (gang, role) = (Gang::of(&first.pod.metadata)?, first.component.pool_role()?);
     let scheduler = snapshot.effective.resources.pool(role).gangs.as_ref()?;
     let queue = match scheduler {
         GangScheduler::Kueue { queue, .. } => queue,
@@ -57,9 +49,10 @@ pub(super) async fn verdict(writer: &Writer<'_>, snapshot: &Snapshot<'_>) -> Opt
         Ok(workload) => said(workload.as_ref()),
         Err(error) => format!("its Workload cannot be read: {error}"),
     };
+    let message = format!("gang {} waits in the queue {queue}: {why}", gang.name);
     Some(Stuck {
         cause: Cause::Queued,
-        message: format!("{} waits in the queue {queue}: {why}", gang.name),
+        message: bounded(&message),
     })
 }
 

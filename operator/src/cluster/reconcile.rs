@@ -34,7 +34,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use pd_crds::stuck::Stuck;
+use pd_crds::stuck::{Cause, Stuck};
 use pd_crds::{PdDeployment, PdDeploymentStatus};
 use pd_protocol::Backoff;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ async fn run_phases(
     if let Some((scaler, decision)) = scaler.as_mut().zip(decision) {
         scaler.record(decision, snapshot.now);
     }
-    let timer = queued.as_ref().map(|_| queue::INTERVAL);
+    let ask_again = queued.as_ref().map(|_| queue::INTERVAL);
     let said = Said {
         outcome: &outcome,
         rotation: rotation.as_ref(),
@@ -149,9 +149,8 @@ async fn run_phases(
     };
     let status = status_of(&snapshot, &observed, &writes, said, scaler.as_ref());
     put_scaler(writer, scaler);
-    let timer = timer
-        .into_iter()
-        .chain(first_timer(&snapshot, &observed, &status));
+    let first = first_timer(&snapshot, &observed, &status);
+    let timer = ask_again.into_iter().chain(first);
     let timer = timer.chain(gangs::timer(&snapshot, writes.released));
     let timer = timer.chain(rotation.and_then(|it| it.timer()));
     let timer = timer.chain(fetches.go_on().then_some(models::INTERVAL));
@@ -206,14 +205,15 @@ fn status_of(
     let mut inputs = status_inputs(snapshot, observed, outcome, decisions.unwrap_or_default());
     inputs.rotation = rotation.map(Rotation::said);
     inputs.half_placed = gangs::said(snapshot, writes.released);
-    if queued.is_some() {
-        inputs.stuck = queued;
+    // To wait for one's turn is no failure, and neither is a fetch that goes on.
+    if fetches.go_on() || queued.is_some() {
+        inputs.progressed = Some(snapshot.now);
     }
+    let stuck = inputs.stuck.take();
+    let is_gated = stuck.as_ref().is_none_or(|it| it.cause == Cause::Queued);
+    inputs.stuck = queued.filter(|_| is_gated).or(stuck);
     if let Some(model) = &mut inputs.model {
         fetches.write_to(model);
-    }
-    if fetches.go_on() {
-        inputs.progressed = Some(snapshot.now);
     }
     let (deployment, desired) = (snapshot.deployment(), &writes.desired);
     status::status(deployment, desired, observed, &inputs, snapshot.now)
