@@ -31,6 +31,9 @@ const ALL: &str = "pd-fetch.lock";
 const LOCK_EVERY: Duration = Duration::from_millis(500);
 const READ_BYTES: usize = 1 << 20;
 
+/// Size and time of change of blobs, by their hashes.
+pub(crate) type Stamps = HashMap<String, (u64, i64)>;
+
 /// A cache folder of the hub: of a user, or the root of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
@@ -192,22 +195,23 @@ impl RepoCache {
     /// Whether a file's blob is there, and what it holds was checked and has not changed since.
     pub(crate) fn is_checked(&self, file: &RemoteFile) -> bool {
         let found = fs::metadata(self.blob(&file.hash));
-        let found = found.ok().filter(|found| found.len() == file.size);
-        found.is_some_and(|found| self.ledger().get(file.hash.as_str()) == Some(&stamp(&found)))
+        let is_as_large = found.is_ok_and(|found| found.len() == file.size);
+        is_as_large && self.is_stamped(file.hash.as_str(), &self.stamps(LEDGER))
     }
 
-    /// Whether a file of a snapshot is what was checked when it got its name.
-    pub(crate) fn is_unchanged(&self, commit: &Commit, path: &str) -> bool {
-        let link = self.snapshot(commit).join(path);
-        let (target, found) = (fs::read_link(&link), fs::metadata(&link));
-        let hash = target.ok().and_then(|target| {
-            let name = target.file_name()?.to_str()?;
-            Some(name.to_owned())
-        });
-        let (Some(hash), Ok(found)) = (hash, found) else {
-            return false;
-        };
-        self.ledger().get(&hash) == Some(&stamp(&found))
+    /// Whether files of a snapshot are what was checked when they got their names.
+    pub(crate) fn are_unchanged(&self, commit: &Commit, paths: &[String]) -> bool {
+        let (snapshot, ledger) = (self.snapshot(commit), self.stamps(LEDGER));
+        paths.iter().all(|path| {
+            let hash = blob_of(&snapshot.join(path));
+            hash.is_some_and(|hash| self.is_stamped(&hash, &ledger))
+        })
+    }
+
+    /// Whether a blob is what it was when a record was written.
+    pub(crate) fn is_stamped(&self, hash: &str, record: &Stamps) -> bool {
+        let found = fs::metadata(self.folder.join("blobs").join(hash));
+        found.is_ok_and(|found| record.get(hash) == Some(&stamp(&found)))
     }
 
     /// Whether a blob that is there holds what its hash says; one that does not is removed. It is read whole, unless
@@ -244,15 +248,15 @@ impl RepoCache {
 
     /// Notes that a blob was checked.
     pub(crate) fn enter(&self, hash: &FileHash) -> Result<(), HubError> {
+        self.write_stamp(LEDGER, hash)
+    }
+
+    /// Notes a blob in a record, as it is now.
+    pub(crate) fn write_stamp(&self, record: &str, hash: &FileHash) -> Result<(), HubError> {
         let blob = self.blob(hash);
         let found = fs::metadata(&blob).map_err(HubError::file("look at", &blob))?;
         let (size, changed) = stamp(&found);
-        let path = self.own(LEDGER);
-        // One write, so that two processes do not mix their lines.
-        let line = format!("{hash} {size} {changed}\n");
-        let ledger = OpenOptions::new().create(true).append(true).open(&path);
-        let written = ledger.and_then(|mut ledger| ledger.write_all(line.as_bytes()));
-        written.map_err(HubError::file("write", &path))
+        append(&self.own(record), &format!("{hash} {size} {changed}\n"))
     }
 
     /// Gives a blob its name in a snapshot.
@@ -316,9 +320,9 @@ impl RepoCache {
         self.folder.join(".pd-fetch").join(name)
     }
 
-    /// Checked blobs, with their size and time of change. A line that a crash cut is no line.
-    fn ledger(&self) -> HashMap<String, (u64, i64)> {
-        let text = fs::read_to_string(self.own(LEDGER)).unwrap_or_default();
+    /// Blobs of a record, with their size and time of change. A line that a crash cut is no line.
+    pub(crate) fn stamps(&self, record: &str) -> Stamps {
+        let text = fs::read_to_string(self.own(record)).unwrap_or_default();
         let entry = |line: &str| {
             let mut words = line.split(' ');
             let (hash, size, changed) = (words.next()?, words.next()?, words.next()?);
@@ -326,6 +330,19 @@ impl RepoCache {
         };
         text.lines().filter_map(entry).collect()
     }
+}
+
+/// The blob to which a link of a snapshot leads.
+pub(crate) fn blob_of(link: &Path) -> Option<String> {
+    let target = fs::read_link(link).ok()?;
+    Some(target.file_name()?.to_str()?.to_owned())
+}
+
+/// One write, so that two processes do not mix their lines.
+pub(crate) fn append(path: &Path, line: &str) -> Result<(), HubError> {
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    written.map_err(HubError::file("write", path))
 }
 
 /// Size and time of change, by which a file is known not to have changed.

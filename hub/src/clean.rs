@@ -5,19 +5,18 @@
 //! stays, and so does a blob that another snapshot links to.
 //!
 //! ```text
-//! .pd-fetch/written        blobs that were fetched, and not only checked
+//! .pd-fetch/written        blobs that were fetched, and not only checked: hash, size, time of change
 //! .pd-fetch/COMMIT.links   links that were made, and their blobs; its time is when the commit was last asked for
 //! .locks/…/pd-fetch.lock   shared by those that fetch, of the one that removes alone
 //! ```
 
-use crate::cache::{Cache, RepoCache};
+use crate::cache::{Cache, RepoCache, append, blob_of};
 use crate::client::RemoteFile;
 use crate::error::HubError;
 use crate::hash::FileHash;
 use crate::names::{Commit, RepoName, is_inside};
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -68,7 +67,7 @@ impl Cache {
 impl RepoCache {
     /// Notes that a blob was fetched.
     pub(crate) fn note_written(&self, hash: &FileHash) -> Result<(), HubError> {
-        append(&self.own(WRITTEN), &format!("{hash}\n"))
+        self.write_stamp(WRITTEN, hash)
     }
 
     /// Notes that a link was made.
@@ -143,13 +142,14 @@ impl RepoCache {
     /// Removes a commit; gives the bytes that are free now. Its record goes last, so that after a crash the next removal goes
     /// on.
     fn remove(&self, commit: &Commit) -> Result<u64, HubError> {
-        let written = lines(&self.own(WRITTEN));
+        let written = self.stamps(WRITTEN);
         let links = lines(&self.links(commit));
         let snapshot = self.snapshot(commit);
         // From here on it is no longer whole.
         remove_file(&self.own(commit.as_str()))?;
         let links = links.iter().filter_map(|line| line.split_once(' '));
-        let links = links.filter(|(hash, path)| written.contains(*hash) && is_inside(path));
+        // One that another tool has written anew since is not ours.
+        let links = links.filter(|(hash, path)| self.is_stamped(hash, &written) && is_inside(path));
         let mut hashes = HashSet::new();
         for (hash, path) in links {
             let link = snapshot.join(path);
@@ -190,12 +190,6 @@ impl RepoCache {
     }
 }
 
-/// The blob to which a link of a snapshot leads.
-fn blob_of(link: &Path) -> Option<String> {
-    let target = fs::read_link(link).ok()?;
-    Some(target.file_name()?.to_str()?.to_owned())
-}
-
 /// Names in a folder; none where it is not there.
 fn names_in(folder: &Path) -> Result<Vec<String>, HubError> {
     let entries = match fs::read_dir(folder) {
@@ -215,13 +209,6 @@ fn names_in(folder: &Path) -> Result<Vec<String>, HubError> {
 fn lines(path: &Path) -> HashSet<String> {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
-}
-
-/// One write, so that two processes do not mix their lines.
-fn append(path: &Path, line: &str) -> Result<(), HubError> {
-    let file = OpenOptions::new().create(true).append(true).open(path);
-    let written = file.and_then(|mut file: File| file.write_all(line.as_bytes()));
-    written.map_err(HubError::file("write", path))
 }
 
 fn remove_file(path: &Path) -> Result<(), HubError> {

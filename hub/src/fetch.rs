@@ -39,6 +39,22 @@ pub struct Fetched {
     pub bytes: u64,
 }
 
+/// The commit that a revision means, and the bytes that a fetch of it would bring to an empty cache.
+///
+/// # Errors
+/// The hub does not have it or does not let this one see it, or stays unreachable.
+pub async fn look_up(
+    hub: &Hub,
+    repo: &RepoName,
+    revision: &str,
+    file: Option<&str>,
+) -> Result<(Commit, u64), HubError> {
+    let listing = hub.list(repo, revision).await?;
+    let files = choose(&listing, repo, file)?;
+    let bytes = files.iter().map(|file| file.size).sum();
+    Ok((listing.commit, bytes))
+}
+
 // === impl Fetch ===
 
 impl Fetch {
@@ -67,8 +83,7 @@ impl Fetch {
         cache.prepare()?;
         let _shared = cache.share().await?;
         let paths = self.paths(&cache, &commit);
-        let mut paths = paths.iter();
-        let is_unchanged = paths.all(|path| cache.is_unchanged(&commit, path));
+        let is_unchanged = cache.are_unchanged(&commit, &paths);
         let found = self.find().ok().filter(|_| is_unchanged);
         if found.is_some() {
             cache.note_use(&commit)?;
@@ -82,17 +97,6 @@ impl Fetch {
             Some(path) => vec![path.clone()],
             None => cache.whole(commit).unwrap_or_default(),
         }
-    }
-
-    /// What would be there after [`Self::run`].
-    ///
-    /// # Errors
-    /// The hub does not have it or does not let this one see it, or stays unreachable.
-    pub async fn look_up(&self, hub: &Hub) -> Result<Fetched, HubError> {
-        let listing = hub.list(&self.repo, &self.revision).await?;
-        let files = choose(&listing, &self.repo, self.file.as_deref())?;
-        let bytes = files.iter().map(|file| file.size).sum();
-        Ok(self.fetched(listing.commit, bytes))
     }
 
     /// Fetches what is missing, or with `HF_HUB_OFFLINE=1` takes what is there; so it does where all of it is there and

@@ -25,7 +25,7 @@ pub use cache::Cache;
 pub use clean::{CleanUp, Removed};
 pub use client::{Hub, Listing, RemoteFile, Token};
 pub use error::{Bytes, HubError};
-pub use fetch::{CONNECTIONS, Fetch, Fetched};
+pub use fetch::{CONNECTIONS, Fetch, Fetched, look_up};
 pub use hash::FileHash;
 pub use names::{Commit, NotARepo, RepoName};
 pub use progress::{Phase, Progress, Report};

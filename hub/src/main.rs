@@ -5,7 +5,7 @@ mod args;
 use anyhow::Context;
 use args::Args;
 use clap::Parser;
-use pd_hub::{Cache, CleanUp, Fetch, Hub, HubError, Progress, Report};
+use pd_hub::{Cache, CleanUp, Fetch, Hub, HubError, Progress, Report, look_up};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -79,6 +79,19 @@ fn report(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
 async fn fetch(args: &Args) -> anyhow::Result<Outcome> {
     let repo = args.repo.parse().map_err(HubError::from)?;
     let hub = Hub::from_env(None)?;
+    let progress = Arc::new(Progress::default());
+    if let Some(port) = args.port {
+        answer(SocketAddr::new(args.host, port), Arc::clone(&progress)).await?;
+    }
+    if args.resolve {
+        let wanted = look_up(&hub, &repo, &args.revision, args.file.as_deref());
+        let (commit, bytes) = until_ended(wanted).await??;
+        return Ok(Outcome {
+            commit: commit.to_string(),
+            path: None,
+            bytes,
+        });
+    }
     let cache = match &args.cache_dir {
         Some(folder) => Cache::new(folder),
         None => Cache::from_env()?,
@@ -94,18 +107,6 @@ async fn fetch(args: &Args) -> anyhow::Result<Outcome> {
             unused_for: Duration::from_hours(24) * days,
         }),
     };
-    let progress = Arc::new(Progress::default());
-    if let Some(port) = args.port {
-        answer(SocketAddr::new(args.host, port), Arc::clone(&progress)).await?;
-    }
-    if args.resolve {
-        let wanted = until_ended(fetch.look_up(&hub)).await??;
-        return Ok(Outcome {
-            commit: wanted.commit.to_string(),
-            path: None,
-            bytes: wanted.bytes,
-        });
-    }
     let say = |report: Report| tracing::info!("{report}");
     let work = Box::pin(until_ended(fetch.run(&hub, &progress)));
     let fetched = progress.said_until(SAY_EVERY, say, work).await;

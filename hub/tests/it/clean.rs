@@ -137,6 +137,21 @@ async fn what_others_wrote_stays() {
 }
 
 #[tokio::test]
+async fn a_file_that_another_tool_wrote_anew_stays() {
+    let stand = Stand::start().await;
+    stand.push("main");
+    let old = stand.fetch("main").await.expect("a model");
+    let blob = fs::canonicalize(old.path.join(WEIGHTS)).expect("a blob");
+    let bytes = fs::read(&blob).expect("weights");
+    fs::remove_file(&blob).expect("a removal");
+    fs::write(&blob, bytes).expect("the same weights");
+    age(&stand, &old.commit, 31);
+    let removed = remove(&stand, &[], 30);
+    assert_eq!(removed[0].bytes, old.bytes - 700_000);
+    assert!(exists(&old.path, WEIGHTS) && !exists(&old.path, SHARED));
+}
+
+#[tokio::test]
 async fn a_folder_of_other_tools_is_left_alone() {
     let stand = Stand::start().await;
     stand.push("main");

@@ -5,7 +5,7 @@ mod processes;
 mod stand;
 
 use bytes::Bytes;
-use pd_hub::{Commit, Fetch, Hub, HubError, Phase};
+use pd_hub::{Commit, Fetch, Hub, HubError, Phase, look_up};
 use pd_hub_server::{Asked, Fault};
 use stand::{MODEL, REPO, Stand, mk_bytes};
 use std::fs;
@@ -150,12 +150,13 @@ async fn a_commit_that_is_whole_and_unchanged_needs_no_hub() {
 async fn what_would_be_fetched_is_known_before() {
     let stand = Stand::start().await;
     let commit = stand.push("main");
-    let fetch = stand.fetch_of("main");
-    let known = fetch.look_up(&stand.hub(None)).await.expect("a listing");
-    assert_eq!(known.commit.as_str(), commit);
-    assert!(!known.path.exists());
+    let repo = REPO.parse().expect("a name");
+    let known = look_up(&stand.hub(None), &repo, "main", None).await;
+    let known = known.expect("a listing");
+    assert_eq!(known.0.as_str(), commit);
+    assert!(!stand.cache().join("models--Qwen--Tiny").exists());
     let fetched = stand.fetch("main").await.expect("a model");
-    assert_eq!(known, fetched);
+    assert_eq!(known, (fetched.commit, fetched.bytes));
 }
 
 #[tokio::test]
