@@ -87,7 +87,86 @@ mod tests {
     //! Facts about what a Workload says.
 
     use super::*;
+    use crate::cluster::fake::{FakeApi, mk_config, mk_deployment, reconciled};
+    use crate::cluster::written_statuses::DEBOUNCE;
+    use k8s_openapi::jiff::Timestamp;
+    use pd_crds::PdDeploymentStatus;
+    use pd_crds::scheduling::GangScheduling;
     use serde_json::{Value, json};
+
+    const LONG_AGO: &str = "2020-01-01T00:00:00Z";
+
+    /// What the status says of a deployment whose workers wait for long, in the words of a Workload.
+    async fn progressing(words: &str) -> (Value, Value) {
+        let api = FakeApi::default();
+        let mut config = mk_config();
+        config.site.gangs.kueue = Some("v1beta2".to_owned());
+        let mut deployment = mk_deployment("a", "ns");
+        let scheduling = &mut deployment.spec.scheduling;
+        scheduling.gang = GangScheduling::Kueue;
+        scheduling.queue = Some("gpus".to_owned());
+        let context = Arc::new(api.context(config.clone()));
+        reconciled(&api, &context, &deployment).await;
+        for path in api.stored(|object| object["kind"] == "Pod") {
+            let mut pod = api.find(&path);
+            pod["metadata"]["creationTimestamp"] = json!(LONG_AGO);
+            let gated = json!({
+                "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                "message": "gated",
+            });
+            pod["status"] = json!({"phase": "Pending", "conditions": [gated]});
+            let group = &pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"];
+            let group = group.as_str().expect("a group");
+            let condition = json!({"type": "QuotaReserved", "status": "False", "message": words});
+            api.put(
+                &format!("/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads/{group}"),
+                json!({
+                    "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+                    "metadata": {"name": group}, "status": {"conditions": [condition]},
+                }),
+            );
+            api.put(&path, pod);
+        }
+        let moves = json!({
+            "type": "Progressing", "status": "True", "reason": "Moving", "message": "",
+            "lastTransitionTime": LONG_AGO,
+        });
+        deployment.status = Some(PdDeploymentStatus {
+            conditions: vec![serde_json::from_value(moves).expect("a condition")],
+            ..PdDeploymentStatus::default()
+        });
+        // An operator that has just started.
+        let context = Arc::new(api.context(config));
+        api.report_pods(&context, &deployment);
+        api.report_pools(&context, &deployment);
+        reconciled(&api, &context, &deployment).await;
+        // What is news is written a little later.
+        tokio::time::sleep(DEBOUNCE).await;
+        reconciled(&api, &context, &deployment).await;
+        let path = "/apis/pdserve.io/v1alpha1/namespaces/ns/pddeployments/a";
+        let status = api.find(path)["status"].clone();
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        let mut conditions = conditions.into_iter();
+        let found = conditions.find(|it| it["type"] == "Progressing");
+        let found = found.expect("a condition");
+        (found["reason"].clone(), found["message"].clone())
+    }
+
+    #[tokio::test]
+    async fn to_wait_in_a_queue_is_said_in_kueues_words_and_is_no_standstill() {
+        let age = Timestamp::now().duration_since(LONG_AGO.parse().expect("a time"));
+        let deadline = mk_deployment("a", "ns")
+            .spec
+            .rollout
+            .progress_deadline_seconds;
+        assert!(age.as_secs() > i64::from(deadline));
+        let (reason, message) = progressing("2 more needed").await;
+        assert_eq!(reason, "Queued");
+        let message = message.as_str().expect("a message");
+        assert!(message.starts_with("gang a-"), "{message}");
+        let end = " waits in the queue gpus: 2 more needed";
+        assert!(message.ends_with(end), "{message}");
+    }
 
     fn said_by(conditions: &Value) -> String {
         let workload = json!({

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A change is written this long after it was first seen, with other changes until then.
-const DEBOUNCE: Duration = Duration::from_millis(250);
+pub(super) const DEBOUNCE: Duration = Duration::from_millis(250);
 
 /// Statuses of a deployment as this process last wrote them: what the watches reported may be older.
 #[derive(Debug, Default)]
