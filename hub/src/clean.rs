@@ -148,7 +148,7 @@ impl RepoCache {
         // From here on it is no longer whole.
         remove_file(&self.own(commit.as_str()))?;
         let links = links.iter().filter_map(|line| line.split_once(' '));
-        // One that another tool has written anew since is not ours.
+        // One that another tool has written since is not ours.
         let links = links.filter(|(hash, path)| self.is_stamped(hash, &written) && is_inside(path));
         let mut hashes = HashSet::new();
         for (hash, path) in links {

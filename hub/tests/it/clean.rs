@@ -137,7 +137,7 @@ async fn what_others_wrote_stays() {
 }
 
 #[tokio::test]
-async fn a_file_that_another_tool_wrote_anew_stays() {
+async fn a_file_that_another_tool_wrote_since_stays() {
     let stand = Stand::start().await;
     stand.push("main");
     let old = stand.fetch("main").await.expect("a model");

@@ -153,7 +153,8 @@ fn build_secret(deployment: &PdDeployment, name: String, token: &AdminToken) -> 
             ADMIN_SECRET_KEY.to_owned(),
             ByteString(token.text.clone().into_bytes()),
         )])),
-        immutable: Some(true),
+        // Not immutable: a kubelet keeps such a one for as long as a pod of its node names it, and would give new pods the
+        // token of a Secret that is gone.
         ..Secret::default()
     };
     if let Some(since) = token.since {

@@ -88,7 +88,7 @@ fn build_secret(deployment: &PdDeployment, text: &str) -> Secret {
             WORKER_SECRET_KEY.to_owned(),
             ByteString(text.as_bytes().to_vec()),
         )])),
-        immutable: Some(true),
+        // Not immutable, as the admin token's is not.
         ..Secret::default()
     }
 }

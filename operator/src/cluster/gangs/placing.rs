@@ -102,22 +102,39 @@ fn vacant_place(snapshot: &Snapshot<'_>, role: PoolRole) -> Option<Gang> {
     pairs.into_iter().find(|gang| !is_taken(gang))
 }
 
-/// A replica of each role that waits for quota of its own while that of one before it is kept: it makes way for one in
-/// that place.
+/// Replicas that wait for quota by themselves, and should not. One makes way for one in the place of a replica before it,
+/// whose quota is kept. All do where nothing else is there, so that prefill and decode wait as a pair again: Kueue has
+/// taken their pods one after the other.
 pub(super) fn to_move_up<'a>(
     snapshot: &'a Snapshot<'_>,
 ) -> impl Iterator<Item = (&'a PodFacts, String)> {
-    ROLES.into_iter().filter_map(move |role| {
+    let all = || ROLES.into_iter().flat_map(|role| of_role(snapshot, role));
+    let waits_with = |role: PoolRole| {
+        queued_as(snapshot, role).is_some() && of_role(snapshot, role).next().is_some()
+    };
+    let is_pair_gone = ROLES.into_iter().all(waits_with)
+        && all().all(is_queued)
+        && snapshot.gangs.first(snapshot).is_none();
+    let alone = all().filter(move |_| is_pair_gone).map(|facts| {
+        let why = "it waits for quota without the other half of a first pair";
+        (facts, why.to_owned())
+    });
+    let moved_up = ROLES.into_iter().filter_map(move |role| {
         let gang = vacant_place(snapshot, role)?;
-        let is_queued = |pod: &Arc<Pod>| stuck(pod).is_some_and(|it| it.cause == Cause::Queued);
-        let mut queued = of_role(snapshot, role);
-        let queued = queued.find(|facts| facts.members().all(is_queued))?;
+        let queued = of_role(snapshot, role).find(|facts| is_queued(facts))?;
         let why = format!(
             "it waits for quota, and gang {} keeps some for a replica in the place of one that went",
             gang.name
         );
         Some((queued, why))
-    })
+    });
+    alone.chain(moved_up)
+}
+
+/// Whether a replica waits for quota as a whole.
+fn is_queued(facts: &PodFacts) -> bool {
+    let waits = |pod: &Arc<Pod>| stuck(pod).is_some_and(|it| it.cause == Cause::Queued);
+    facts.members().all(waits)
 }
 
 /// Whether nothing of a deployment was ever whole, so that it begins with its first pair.

@@ -16,6 +16,14 @@ fn mk_queued(shapes: &str) -> EffectiveSpec {
     effective
 }
 
+/// The pod of a gang for which there is no quota.
+fn mk_queued_pod(effective: &EffectiveSpec, role: PoolRole, ordinal: u32, gang: &Gang) -> Pod {
+    let mut pod = mk_pod(effective, role, ordinal, (Some(gang), 2, Is::Refused));
+    let conditions = pod.status.as_mut().and_then(|it| it.conditions.as_mut());
+    conditions.expect("conditions")[0].reason = Some("SchedulingGated".to_owned());
+    pod
+}
+
 #[test]
 fn what_kueue_queues_is_never_alone() {
     let effective = mk_queued("r1");
@@ -57,21 +65,14 @@ fn the_quota_of_a_pair_goes_to_a_replica_in_the_place_of_one_that_went() {
     let both = mk_snapshot(&effective, &[prefill.clone(), decode.clone()], 9);
     assert_eq!(placed(&both, PoolRole::Prefill, 1), own("prefill", 1));
     // One that waits meanwhile makes way once the place is free.
-    let waiting = Gang {
-        name: "a-prefill1-2".to_owned(),
-        size: 1,
+    let alone = |role, ordinal| {
+        let gang = Gang {
+            name: format!("a-{role:?}{ordinal}-2"),
+            size: 1,
+        };
+        mk_queued_pod(&effective, role, ordinal, &gang)
     };
-    let mut waiting = mk_pod(
-        &effective,
-        PoolRole::Prefill,
-        1,
-        (Some(&waiting), 2, Is::Refused),
-    );
-    let conditions = waiting
-        .status
-        .as_mut()
-        .and_then(|it| it.conditions.as_mut());
-    conditions.expect("conditions")[0].reason = Some("SchedulingGated".to_owned());
+    let waiting = alone(PoolRole::Prefill, 1);
     let names = |pods: &[Pod]| -> Vec<String> {
         let snapshot = mk_snapshot(&effective, pods, 9);
         to_release(&snapshot)
@@ -80,7 +81,19 @@ fn the_quota_of_a_pair_goes_to_a_replica_in_the_place_of_one_that_went() {
     };
     let held = [prefill, decode.clone(), waiting.clone()];
     assert_eq!(names(&held), Vec::<String>::new());
-    assert_eq!(names(&[decode.clone(), waiting]), ["a-prefill-1-1"]);
+    let free = [decode.clone(), waiting.clone()];
+    assert_eq!(names(&free), ["a-prefill-1-1"]);
+    // Where nothing else is there, the two halves wait as a pair again.
+    let halves = [waiting, alone(PoolRole::Decode, 1)];
+    assert_eq!(names(&halves), ["a-prefill-1-1", "a-decode-1-1"]);
+    assert_eq!(
+        names(&halves[..1]),
+        Vec::<String>::new(),
+        "no decode is wanted"
+    );
+    let as_pair = |role| mk_queued_pod(&effective, role, 0, &pair(2));
+    let whole = [PoolRole::Prefill, PoolRole::Decode].map(as_pair);
+    assert_eq!(names(&whole), Vec::<String>::new());
     // What asks for other quota does not get this one.
     let edited = mk_queued("r2");
     let edited = mk_snapshot(&edited, &[decode], 9);
