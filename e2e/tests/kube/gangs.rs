@@ -1,6 +1,8 @@
 //! Two deployments on a cluster that has room for one and a half: one serves, and the other waits as a whole. First by
 //! Kubernetes' own scheduler of gangs, then without any, where pods get nodes one by one and give them back.
 
+mod kueue;
+
 use crate::operator::{Bench, COLLECTED};
 use crate::stand::holds;
 use anyhow::{Context, Result, ensure};
@@ -50,7 +52,11 @@ struct Gangs {
 
 impl Gangs {
     async fn start(spec: Spec, nodes: usize) -> Result<Self> {
-        let bench = Bench::start_on(spec, &[]).await?;
+        Self::on(Bench::start_on(spec, &[]).await?, nodes).await
+    }
+
+    /// On so many nodes.
+    async fn on(bench: Bench, nodes: usize) -> Result<Self> {
         let client = bench.cluster.kube_client().await?;
         let hollow = HollowNodes::start(client, &vec![GPUS; nodes]).await?;
         Ok(Self {
@@ -72,8 +78,11 @@ impl Gangs {
     }
 
     fn serves(&self, name: &str) -> Result<bool> {
-        let status = self.bench.json(&format!("get pdd {name}"))?["status"].clone();
-        Ok(holds(&status, "Ready"))
+        Ok(holds(&self.status(name)?, "Ready"))
+    }
+
+    fn status(&self, name: &str) -> Result<Value> {
+        Ok(self.bench.json(&format!("get pdd {name}"))?["status"].clone())
     }
 
     async fn becomes(&self, holds: impl Fn() -> Result<()>) -> Result<()> {
@@ -176,7 +185,7 @@ async fn kubernetes_gives_a_gang_all_of_its_nodes_or_none() -> Result<()> {
         is.becomes(|| {
             let pods = is.workers(second)?;
             ensure!(pods.len() == 3, "{} pods of {second}", pods.len());
-            let status = is.bench.json(&format!("get pdd {second}"))?["status"].clone();
+            let status = is.status(second)?;
             let conditions = status["conditions"].to_string();
             ensure!(conditions.contains("Unschedulable"), "{conditions}");
             Ok(())
@@ -267,7 +276,7 @@ async fn without_a_scheduler_of_gangs_half_of_one_gives_its_nodes_back() -> Resu
         is.bench
             .kubectl("label node hollow-0 hollow-1 decode=yes")?;
         is.becomes(|| {
-            let status = is.bench.json(&format!("get pdd {second}"))?["status"].clone();
+            let status = is.status(second)?;
             let conditions = status["conditions"].to_string();
             ensure!(conditions.contains("HalfPlaced"), "{conditions}");
             Ok(())
@@ -277,7 +286,7 @@ async fn without_a_scheduler_of_gangs_half_of_one_gives_its_nodes_back() -> Resu
         is.comes_first(first, second).await?;
         is.show(&format!("{second} gave its node back, {first} serves"))?;
         is.becomes(|| {
-            let status = is.bench.json(&format!("get pdd {second}"))?["status"].clone();
+            let status = is.status(second)?;
             let conditions = status["conditions"].to_string();
             ensure!(conditions.contains("it tries again at"), "{conditions}");
             let pods = is.workers(second)?;

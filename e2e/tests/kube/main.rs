@@ -13,7 +13,6 @@ mod hostile;
 mod hpa;
 mod karpenter;
 mod killed_owner;
-mod kueue;
 mod left_behind;
 mod model;
 mod nodes;

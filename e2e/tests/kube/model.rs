@@ -86,12 +86,7 @@ async fn is_refused_in_words(stand: &Stand) -> Result<()> {
 async fn is_fetched(stand: &mut Stand) -> Result<()> {
     stand.edit(&json!({"spec": {"model": {"source": {"huggingFace": token_ref()}}}}))?;
     says(stand, "% of 98 MB").await?;
-    eventually(SOON, || async {
-        let percent = percent(stand)?;
-        ensure!(percent >= 30, "{percent} %");
-        Ok(())
-    })
-    .await?;
+    reaches(stand, 30).await?;
     eprintln!("{}", stand.kubectl("get pdd,pods -o wide")?);
     ensure!(stand.workers("prefill")?.is_empty(), "a worker was made");
     let selector = "-l app.kubernetes.io/component=fetch";
@@ -108,13 +103,7 @@ async fn is_fetched(stand: &mut Stand) -> Result<()> {
         asked.len() == 2 && asked[0] == 0 && asked[1] > 0,
         "it was not gone on with: {asked:?}"
     );
-    stand.find_service()?;
-    let answer = chat(&stand.url).await?;
-    ensure!(
-        answer == stand.said,
-        "{answer:?} instead of {:?}",
-        stand.said
-    );
+    answers(stand).await?;
     Ok(())
 }
 
@@ -256,30 +245,23 @@ async fn is_kept_by_nodes(stand: &mut Stand, folder: &Path) -> Result<()> {
     let before = stand.asked_of_hub()?.len();
     stand.apply(&kept(&folder.join("nodes")))?;
     says(stand, "% of 98 MB").await?;
-    eventually(SOON, || async {
-        let percent = percent(stand)?;
-        ensure!(percent >= 20, "{percent} %");
-        Ok(())
-    })
-    .await?;
+    reaches(stand, 20).await?;
     eprintln!("{}", stand.kubectl("get pdd,pods -o wide")?);
     let explained = Person::admin(stand).pd("explain smollm2")?;
     ensure!(
         explained.contains("is on its way to its workers' nodes"),
         "{explained}"
     );
+    // As docs/troubleshooting/FetchingModel.md has it.
+    let fetchers = "-l pdserve.io/deployment=smollm2,pdserve.io/replica -c fetch";
+    let said = stand.kubectl(&format!("logs -n default {fetchers}"))?;
+    ensure!(said.contains("fetching"), "{said}");
     stand.settled(1, 1).await?;
     says(stand, "Serving").await?;
     eprintln!("{}", stand.kubectl("get pdd,pods -o wide")?);
     let model = "get pdd smollm2 -o jsonpath={.status.model}";
     eprintln!("status.model: {}", stand.kubectl(model)?);
-    stand.find_service()?;
-    let answer = chat(&stand.url).await?;
-    ensure!(
-        answer == stand.said,
-        "{answer:?} instead of {:?}",
-        stand.said
-    );
+    answers(stand).await?;
     // Both nodes are one machine here, so one worker has waited for the other's fetch.
     let asked = stand.asked_of_hub()?.len() - before;
     ensure!(asked == 1, "its bytes were asked for {asked} times");
@@ -328,6 +310,24 @@ async fn says(stand: &Stand, words: &str) -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// Waits until so much of the model is there.
+async fn reaches(stand: &Stand, wanted: u64) -> Result<()> {
+    eventually(SOON, || async {
+        let percent = percent(stand)?;
+        ensure!(percent >= wanted, "{percent} %");
+        Ok(())
+    })
+    .await
+}
+
+async fn answers(stand: &mut Stand) -> Result<()> {
+    stand.find_service()?;
+    let answer = chat(&stand.url).await?;
+    let expected = &stand.said;
+    ensure!(answer == *expected, "{answer:?} instead of {expected:?}");
+    Ok(())
 }
 
 fn percent(stand: &Stand) -> Result<u64> {

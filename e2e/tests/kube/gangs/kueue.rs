@@ -1,12 +1,12 @@
 //! Two deployments in a queue of the real Kueue, whose quota is for one and a half: the first serves, the second waits as a
 //! whole and says for what. A replica of the first that is lost comes back under the quota that it had.
 
+use super::{GPUS, Gangs, deployment};
 use crate::operator::{Bench, COLLECTED};
 use crate::stand::holds;
 use anyhow::{Context, Result, ensure};
 use pd_e2e::certs::Authority;
 use pd_e2e::kube::cluster::Spec;
-use pd_e2e::kube::hollow::HollowNodes;
 use pd_e2e::kube::tools::{self, ExtraTool};
 use pd_e2e::kube::versions::KUEUE;
 use serde_json::{Value, json};
@@ -15,8 +15,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// GPUs of a node; each pod takes a node.
-const GPUS: u32 = 8;
 /// For four pods; a deployment has three.
 const QUOTA: u32 = 4 * GPUS;
 const NODES: usize = 6;
@@ -75,40 +73,33 @@ fn webhooks(ca: &str) -> Vec<Value> {
             json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["default"]});
         Some(json!({"matchExpressions": [default]}))
     };
-    let own = |kind: &str, plural: &str, verb: &str, resources: &[&str], operations: &[&str]| {
-        let path = format!("{verb}-kueue-x-k8s-io-v1beta2-{kind}");
-        let rule = rule("kueue.x-k8s.io", "v1beta2", resources, operations);
-        webhook(&format!("{verb}{plural}.kb.io"), &path, ca, rule, None)
-    };
-    let (create, both) = (["CREATE"], ["CREATE", "UPDATE"]);
     let kinds = [
         ("clusterqueue", "clusterqueues"),
         ("resourceflavor", "resourceflavors"),
         ("workload", "workloads"),
     ];
-    let mut mutating: Vec<Value> = kinds
-        .iter()
-        .map(|(kind, plural)| own(kind, plural, "mutate", &[plural], &create))
-        .collect();
-    let pods = rule("", "v1", &["pods"], &create);
-    mutating.push(webhook("mpod.kb.io", "mutate--v1-pod", ca, pods, ours()));
-    let mut validating: Vec<Value> = kinds
-        .iter()
-        .map(|(kind, plural)| own(kind, plural, "validate", &[plural], &both))
-        .collect();
-    let pods = rule("", "v1", &["pods"], &both);
-    validating.push(webhook("vpod.kb.io", "validate--v1-pod", ca, pods, ours()));
-    [("Mutating", mutating), ("Validating", validating)]
-        .into_iter()
-        .map(|(verb, webhooks)| {
-            json!({
-                "apiVersion": "admissionregistration.k8s.io/v1",
-                "kind": format!("{verb}WebhookConfiguration"),
-                "metadata": {"name": "kueue"},
-                "webhooks": webhooks,
-            })
+    let verbs: [(&str, &str, &[&str]); 2] = [
+        ("Mutating", "mutate", &["CREATE"]),
+        ("Validating", "validate", &["CREATE", "UPDATE"]),
+    ];
+    let configurations = verbs.into_iter().map(|(adjective, verb, operations)| {
+        let own = kinds.iter().map(|(kind, plural)| {
+            let path = format!("{verb}-kueue-x-k8s-io-v1beta2-{kind}");
+            let rule = rule("kueue.x-k8s.io", "v1beta2", &[plural], operations);
+            webhook(&format!("{plural}.kb.io"), &path, ca, rule, None)
+        });
+        let pods = rule("", "v1", &["pods"], operations);
+        let path = format!("{verb}--v1-pod");
+        let pods = webhook("pods.kb.io", &path, ca, pods, ours());
+        let webhooks: Vec<Value> = own.chain([pods]).collect();
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": format!("{adjective}WebhookConfiguration"),
+            "metadata": {"name": "kueue"},
+            "webhooks": webhooks,
         })
-        .collect()
+    });
+    configurations.collect()
 }
 
 fn quota() -> [Value; 3] {
@@ -135,31 +126,14 @@ fn quota() -> [Value; 3] {
 }
 
 /// Prefill spans two nodes, decode one.
-fn deployment(name: &str) -> Value {
-    let pool = |nodes: u32| {
-        json!({
-            "replicas": 1, "tp": GPUS * nodes, "nodes": nodes,
-            "resources": {"limits": {"nvidia.com/gpu": GPUS.to_string()}},
-        })
-    };
-    json!({
-        "apiVersion": "pdserve.io/v1alpha1",
-        "kind": "PDDeployment",
-        "metadata": {"name": name},
-        "spec": {
-            "model": {"source": {"image": {"reference": "models/deepseek-v3:1"}}},
-            "engine": {"kind": "sglang", "image": "lmsysorg/sglang:v0.5"},
-            "security": {"peers": "Plain"},
-            "pools": {"prefill": pool(2), "decode": pool(1)},
-            "scheduling": {"gang": "Kueue", "queue": QUEUE},
-            "drain": {"timeoutSeconds": 10},
-        },
-    })
+fn queued(name: &str) -> Value {
+    let mut object = deployment(name, 2, [json!({}), json!({})]);
+    object["spec"]["scheduling"] = json!({"gang": "Kueue", "queue": QUEUE});
+    object
 }
 
 struct Queue {
-    bench: Bench,
-    _hollow: HollowNodes,
+    is: Gangs,
 }
 
 // === impl Queue ===
@@ -210,22 +184,13 @@ impl Queue {
         }
         // It looks once at what there is.
         bench.restart_operator().await?;
-        let client = bench.cluster.kube_client().await?;
-        let hollow = HollowNodes::start(client, &[GPUS; NODES]).await?;
-        Ok(Self {
-            bench,
-            _hollow: hollow,
-        })
+        let is = Gangs::on(bench, NODES).await?;
+        Ok(Self { is })
     }
 
-    fn workers(&self, name: &str) -> Result<Vec<Value>> {
-        let selector = format!("pdserve.io/deployment={name},pdserve.io/replica");
-        self.bench.items(&format!("get pods -l {selector}"))
-    }
-
-    /// Names of workers that have a node, and their objects' own.
+    /// Names and UIDs of workers that have a node.
     fn placed(&self, name: &str) -> Result<Vec<(String, String)>> {
-        let pods = self.workers(name)?.into_iter();
+        let pods = self.is.workers(name)?.into_iter();
         let placed = pods.filter(|pod| pod["spec"]["nodeName"].is_string());
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Ok(placed
@@ -242,7 +207,7 @@ impl Queue {
         self.becomes(|| {
             let placed = self.placed(name)?;
             ensure!(placed.len() == pods, "{name} has {placed:?}");
-            let status = self.bench.json(&format!("get pdd {name}"))?["status"].clone();
+            let status = self.is.status(name)?;
             ensure!(holds(&status, "Ready"), "{name} does not serve: {status}");
             ensure!(!holds(&status, "Progressing"), "{name} moves: {status}");
             Ok(())
@@ -265,7 +230,7 @@ impl Queue {
     }
 
     fn progressing(&self, name: &str) -> Result<String> {
-        let status = self.bench.json(&format!("get pdd {name}"))?["status"].clone();
+        let status = self.is.status(name)?;
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
         let found = conditions.iter().find(|it| it["type"] == "Progressing");
         let found = found.context("no condition Progressing")?;
@@ -274,14 +239,15 @@ impl Queue {
     }
 
     async fn becomes(&self, holds: impl Fn() -> Result<()>) -> Result<()> {
-        let became = self.bench.becomes_within(COLLECTED, holds).await;
-        became.with_context(|| self.story())
+        let became = self.is.becomes(holds).await;
+        became.with_context(|| self.workloads("yaml"))
     }
 
     /// Loses a replica of the first pair with no quota left, and sees that all of the deployment is as large again, for good.
     async fn loses_one_of_the_pair(&self, name: &str, role: &str) -> Result<()> {
         let (pod, uid) = self.one_of_the_pair(name, role)?;
-        self.bench
+        self.is
+            .bench
             .kubectl(&format!("delete pod {pod} --wait=false"))?;
         self.becomes(|| {
             let placed = self.placed(name)?;
@@ -298,32 +264,27 @@ impl Queue {
         ensure!(
             before == after,
             "{before:?}, and then {after:?}: {}",
-            self.story()
+            self.is.story()
         );
         self.show(&format!("{name} lost {pod}"))
     }
 
     fn show(&self, what: &str) -> Result<()> {
-        let looks = "get pdd,pods,workloads.kueue.x-k8s.io -o wide";
-        eprintln!("{what}\n{}", self.bench.kubectl(looks)?);
+        self.is.show(what)?;
+        eprintln!("{}", self.workloads("wide"));
         Ok(())
     }
 
-    fn story(&self) -> String {
-        let looks = [
-            "get pdd,pods,workloads.kueue.x-k8s.io -o wide",
-            "get events",
-            "get workloads.kueue.x-k8s.io -o yaml",
-        ];
-        let shown = looks.map(|look| self.bench.kubectl(look).unwrap_or_default());
-        shown.join("\n")
+    fn workloads(&self, form: &str) -> String {
+        let look = format!("get workloads.kueue.x-k8s.io -o {form}");
+        self.is.bench.kubectl(&look).unwrap_or_default()
     }
 
     /// Name and UID of the leader of a role's replica that is of the first pair.
     fn one_of_the_pair(&self, name: &str, role: &str) -> Result<(String, String)> {
         let selector = format!("pdserve.io/deployment={name},pdserve.io/role={role}");
         let leaders = format!("get pods -l {selector},pdserve.io/node-rank=0");
-        let pods = self.bench.items(&leaders)?;
+        let pods = self.is.bench.items(&leaders)?;
         let is_of_pair =
             |pod: &&Value| pod["metadata"]["annotations"]["pdserve.io/gang-size"] == "3";
         let found = pods.iter().find(is_of_pair).context("none of the pair")?;
@@ -339,36 +300,53 @@ impl Queue {
 
 #[tokio::test]
 async fn a_deployment_waits_in_a_queue_as_a_whole_and_keeps_its_quota() -> Result<()> {
-    let is = Queue::start().await?;
-    is.bench.apply(&deployment("a"))?;
-    is.serves("a", 3).await?;
-    is.bench.apply(&deployment("b"))?;
-    is.waits("b", "insufficient unused quota for nvidia.com/gpu")
-        .await?;
-    is.show("a serves, b waits as a whole")?;
+    let queue = Queue::start().await?;
+    let bench = &queue.is.bench;
+    bench.apply(&queued("a"))?;
+    queue.serves("a", 3).await?;
+    bench.apply(&queued("b"))?;
+    let why = "insufficient unused quota for nvidia.com/gpu";
+    queue.waits("b", why).await?;
+    queue.show("a serves, b waits as a whole")?;
 
     // Quota that is left goes to one more replica by itself.
     let two = r#"{"spec":{"pools":{"decode":{"replicas":2}}}}"#;
-    is.bench
-        .kubectl(&format!("patch pdd a --type=merge -p {two}"))?;
-    is.serves("a", 4).await?;
-    is.show("a has grown into what was left")?;
+    bench.kubectl(&format!("patch pdd a --type=merge -p {two}"))?;
+    queue.serves("a", 4).await?;
+    queue.show("a has grown into what was left")?;
 
     // Each replica of the pair in turn, so that in the end none is left of those that the quota was given to.
     for role in ["decode", "prefill", "decode"] {
-        is.loses_one_of_the_pair("a", role).await?;
+        queue.loses_one_of_the_pair("a", role).await?;
     }
-    is.waits("b", "insufficient unused quota").await?;
+    queue.waits("b", why).await?;
 
-    is.bench.kubectl("delete pdd a --wait=false")?;
-    is.serves("b", 3).await?;
-    is.show("a went, b serves")?;
-    is.bench.kubectl("delete pdd b --wait=false")?;
-    is.becomes(|| {
-        let left = is.bench.kubectl("get pdd,pods,workloads.kueue.x-k8s.io")?;
-        ensure!(left.is_empty(), "{left} is left");
-        Ok(())
-    })
-    .await?;
-    is.bench.stop()
+    bench.kubectl("delete pdd a --wait=false")?;
+    queue.serves("b", 3).await?;
+    queue.show("a went, b serves")?;
+
+    // What takes quota back deletes the pods; they wait for it again.
+    let stop = |policy: &str| {
+        let patch = format!(r#"{{"spec":{{"stopPolicy":"{policy}"}}}}"#);
+        bench.kubectl(&format!(
+            "patch clusterqueue {QUEUE} --type=merge -p {patch}"
+        ))
+    };
+    stop("HoldAndDrain")?;
+    queue.waits("b", "inactive").await?;
+    queue
+        .becomes(|| {
+            let pods = queue.is.workers("b")?;
+            let group = |pod: &Value| pod["metadata"]["labels"]["pdserve.io/gang"].clone();
+            let is_one = pods.iter().all(|pod| group(pod) == group(&pods[0]));
+            ensure!(pods.len() == 3 && is_one, "b is in several groups");
+            Ok(())
+        })
+        .await?;
+    stop("None")?;
+    queue.serves("b", 3).await?;
+    queue.show("b lost its quota, and has it again")?;
+    let kinds = "pdd,pods,workloads.kueue.x-k8s.io";
+    queue.is.goes("b", kinds).await?;
+    queue.is.bench.stop()
 }
