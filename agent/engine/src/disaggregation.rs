@@ -1,16 +1,16 @@
-//! Prefill and decode in separate engines. Each mode is a type with the queues of its side; the
-//! header of each queue's file describes the life of a request. Both share the KV manager, the
-//! metadata rows, and the fence that holds an ended request's memory until no peer can touch it
-//! (ARCHITECTURE.md, invariant 10).
+//! Prefill and decode in separate engines: their queues, whose headers describe the life of a request there, the
+//! transfer that moves KV between them, the metadata rows, and the fence that holds an ended request's memory until
+//! no peer can touch it (ARCHITECTURE.md, invariant 10). The modes of `mode` move requests through the queues.
 
-pub(crate) mod decode;
 pub(crate) mod decode_prealloc_queue;
 pub(crate) mod decode_transfer_queue;
 pub(crate) mod fence;
-pub(crate) mod prefill;
+pub(crate) mod headroom;
+pub(crate) mod outgoing;
 pub(crate) mod prefill_bootstrap_queue;
 pub(crate) mod prefill_inflight_queue;
 pub(crate) mod start;
+pub(crate) mod transfer;
 
 use pd_kv_transfer::{KvManager, MetadataBuffers, MetadataIndexAllocator};
 

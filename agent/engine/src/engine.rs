@@ -10,31 +10,31 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 
-mod answer;
-mod commands;
 pub mod config;
 mod device;
 mod identity;
-pub mod info;
-pub mod request;
 mod scheduler;
 mod shared;
 mod sizes;
 mod start;
+mod stream;
 
+use crate::answer::answer;
+use crate::command::{Command, RequestId, Submission, stopped};
 use crate::metrics::EngineMetrics;
 use crate::text::{ChatTemplate, Tokenizer};
-pub(crate) use answer::AnswerSender;
-pub(crate) use commands::CommandSender;
+use shared::{Shared, StopOnDrop};
+use stream::AbortOnDrop;
+
+pub use crate::command::EngineStopped;
+pub use crate::info::EngineInfo;
+pub use crate::request::{FinishReason, GenerateRequest, LogprobOptions, StopMatch, SubmitError};
+pub use crate::request::{TokenEvent, TokenLogprob};
 pub use config::{DecodeConfig, Device, DisaggregationMode, EngineConfig, PrefillConfig};
-pub use info::EngineInfo;
 pub use pd_compute::dtype::ComputeDtype;
-pub use request::{FinishReason, GenerateRequest, LogprobOptions, RequestStream, StopMatch};
-pub use request::{SubmitError, TokenEvent, TokenLogprob};
 pub use scheduler::{Scheduler, Turn};
-pub(crate) use shared::InFlight;
-use shared::{AbortOnDrop, Shared, StopOnDrop};
 pub use start::StartError;
+pub use stream::RequestStream;
 
 /// Starts engines; see [`Engine::start`].
 #[derive(Debug)]
@@ -45,38 +45,6 @@ pub struct Engine;
 pub struct EngineHandle {
     shared: Arc<Shared>,
     _stop: Arc<StopOnDrop>,
-}
-
-/// The scheduler's thread has ended; `reason` says why.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the engine has stopped: {reason}")]
-pub struct EngineStopped {
-    pub reason: String,
-}
-
-/// Identifies a request within this process. Never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct RequestId(pub(crate) u64);
-
-/// Commands to the scheduler's thread, which `start` spawns; `EventLoop::receive` takes them.
-#[derive(Debug)]
-pub(crate) enum Command {
-    Generate(Box<Submission>),
-    Abort(RequestId),
-    /// Answers whether no request used the cache and it was cleared.
-    FlushCache(oneshot::Sender<bool>),
-    /// A change outside the engine: poll the transfers.
-    Wake,
-    Stop,
-}
-
-/// A validated request on its way to the scheduler.
-#[derive(Debug)]
-pub(crate) struct Submission {
-    pub(crate) id: RequestId,
-    pub(crate) request: GenerateRequest,
-    pub(crate) answer: AnswerSender,
-    pub(crate) in_flight: InFlight,
 }
 
 // === impl Engine ===
@@ -108,7 +76,7 @@ impl EngineHandle {
     /// Refuses requests that can never be served, and all new ones while cordoned or full.
     pub fn submit(&self, request: GenerateRequest) -> Result<RequestStream, SubmitError> {
         let shared = &self.shared;
-        if shared.cordoned.load(Ordering::Acquire) {
+        if shared.state.cordoned.load(Ordering::Acquire) {
             return Err(SubmitError::Cordoned);
         }
         let info = &shared.info;
@@ -116,9 +84,9 @@ impl EngineHandle {
         info.check_tokens(&request)?;
         request.sampling.validate(info.vocab_size)?;
         let room = info.room_of(&request)?;
-        let in_flight = InFlight::enter(shared, room)?;
-        let id = RequestId(shared.next_id.fetch_add(1, Ordering::Relaxed));
-        let (answer_tx, answer_rx) = answer::answer(id, shared.commands_tx.clone());
+        let in_flight = shared.in_flight.enter(room)?;
+        let id = RequestId(shared.state.last_id.fetch_add(1, Ordering::Relaxed) + 1);
+        let (answer_tx, answer_rx) = answer(id, shared.commands_tx.clone());
         let submission = Box::new(Submission {
             id,
             request,
@@ -154,7 +122,7 @@ impl EngineHandle {
     /// The scheduler's thread has ended, by [`Self::stop`] or by a fault that the log names, or the
     /// KV transfer has failed.
     pub fn health(&self) -> Result<(), EngineStopped> {
-        if self.shared.stopped.load(Ordering::Acquire) {
+        if self.shared.state.stopped.load(Ordering::Acquire) {
             return Err(stopped());
         }
         let failure = self.shared.transfer_failure.as_ref();
@@ -197,26 +165,26 @@ impl EngineHandle {
 
     /// Refuses new requests, retriably; those in flight continue.
     pub fn cordon(&self) {
-        self.shared.cordoned.store(true, Ordering::Release);
+        self.shared.state.cordoned.store(true, Ordering::Release);
     }
 
     /// Accepts new requests again, unless draining.
     pub fn uncordon(&self) {
-        if !self.shared.draining.load(Ordering::Acquire) {
-            self.shared.cordoned.store(false, Ordering::Release);
+        if !self.shared.state.draining.load(Ordering::Acquire) {
+            self.shared.state.cordoned.store(false, Ordering::Release);
         }
     }
 
     /// Cordons permanently: the process will exit when no request is left in flight.
     pub fn drain(&self) {
-        self.shared.draining.store(true, Ordering::Release);
+        self.shared.state.draining.store(true, Ordering::Release);
         self.cordon();
     }
 
     pub fn drain_status(&self) -> DrainStatus {
-        let in_flight = self.shared.in_flight.load(Ordering::Acquire);
-        let draining = self.shared.draining.load(Ordering::Acquire);
-        let cordoned = self.shared.cordoned.load(Ordering::Acquire);
+        let in_flight = self.shared.in_flight.count();
+        let draining = self.shared.state.draining.load(Ordering::Acquire);
+        let cordoned = self.shared.state.cordoned.load(Ordering::Acquire);
         let state = match (draining, cordoned, in_flight) {
             (true, _, 0) => DrainState::Drained,
             (true, ..) => DrainState::Draining,
@@ -247,9 +215,4 @@ impl EngineHandle {
         // If the scheduler has ended, there is nothing left to stop.
         let _ = self.shared.commands_tx.send(Command::Stop);
     }
-}
-
-fn stopped() -> EngineStopped {
-    let reason = "its scheduler has ended; see the log".to_owned();
-    EngineStopped { reason }
 }

@@ -1,76 +1,22 @@
 //! The scheduler, on a thread that `engine::start` spawns, or by its turns alone. A [`Turns::turn`] is: `receive` the
-//! commands, let the mode `advance` its queues, `step` (the mode's `schedule`, or `resume` where the
-//! step was launched ahead, then `compute`, then the mode's `settle`), `observe`. The loop only
-//! sequences; what a step computes and where requests go next is decided by the [`Mode`]:
-//! `schedule::unified::Unified`, `disaggregation::prefill::Prefill` or
-//! `disaggregation::decode::Decode`.
+//! commands, let the mode `advance` its queues, launch the steps that it can `schedule`, wait for the oldest in flight,
+//! let the mode `settle` it, `observe`. The loop only sequences; what a step computes and where requests go next is
+//! decided by the [`Mode`].
+//!
+//! With overlap two steps are in flight: the device goes from one to the other without waiting for the scheduler. For
+//! requests that have ended in between, the result of the second is discarded.
 
-use crate::batch::{Batch, RowOutput};
-use crate::engine::{Command, CommandSender, RequestId, Turn};
-use crate::model_runner::Launched;
-use crate::req::{Req, ReqFactory};
+use crate::command::{Command, CommandSender};
+use crate::mode::Mode;
+use crate::req::ReqFactory;
 use crate::resources::Resources;
+use crate::step::{Step, StepPlan};
 use crossbeam_channel::Receiver;
-use pd_compute::{Backend, ComputeError};
+use pd_compute::ComputeError;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// A mode of serving: queues, and the rules by which requests move through them.
-pub(crate) trait Mode<B: Backend> {
-    /// A new request.
-    fn admit(&mut self, resources: &mut Resources<B>, req: Req);
-
-    /// The reader of a request is gone; a request that has ended is unknown.
-    fn abort(&mut self, resources: &mut Resources<B>, id: RequestId);
-
-    /// The engine is ending.
-    fn abort_all(&mut self, resources: &mut Resources<B>, reason: &str);
-
-    /// Moves requests from queue to queue as far as transfers and memory allow.
-    fn advance(&mut self, resources: &mut Resources<B>);
-
-    /// The next step; empty if there is nothing to compute.
-    fn schedule(&mut self, resources: &mut Resources<B>) -> Batch;
-
-    /// Whether nothing waits that could join the next step: it would have the same requests as this
-    /// one.
-    fn is_steady(&self) -> bool {
-        false
-    }
-
-    /// Those of `ids` that still run, in this order: their step was launched early. A mode that is
-    /// never steady has no such steps.
-    fn resume(&mut self, _ids: &mut dyn Iterator<Item = RequestId>) -> Batch {
-        Batch::default()
-    }
-
-    /// Advances each request of a step.
-    fn settle(&mut self, resources: &mut Resources<B>, batch: Batch, outputs: Vec<RowOutput>);
-
-    fn queues(&self) -> QueueSizes;
-}
-
-/// The number of requests in each state.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct QueueSizes {
-    pub(crate) running: usize,
-    pub(crate) waiting: usize,
-    /// Of those that wait for a step; on decode, of all that have no memory yet, those among them that look for prefill.
-    pub(crate) waiting_tokens: usize,
-    pub(crate) oldest: Option<Instant>,
-    pub(crate) retracted: usize,
-    pub(crate) bootstrap: usize,
-    pub(crate) inflight: usize,
-    pub(crate) prealloc: usize,
-    pub(crate) transfer: usize,
-    pub(crate) prealloc_tokens: usize,
-    /// Ended requests whose pages a peer may still touch.
-    pub(crate) fenced: usize,
-    pub(crate) metadata_rows_used: usize,
-    pub(crate) metadata_rows_total: usize,
-    pub(crate) new_token_ratio: f64,
-}
 
 /// Wakes the event loop from other threads; calls before the next wake-up are merged.
 #[derive(Clone, Debug)]
@@ -79,33 +25,53 @@ pub(crate) struct LoopWaker {
     commands_tx: CommandSender,
 }
 
-/// An event loop on any device.
-pub(crate) trait Turns: Send {
-    /// Does what there is to do and does not wait.
-    fn turn(&mut self) -> Turn;
-
-    /// Takes turns until the last, and waits between them while there is nothing to do.
-    fn run(self: Box<Self>);
+/// What a turn has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It has computed a step.
+    Worked,
+    /// There was nothing to compute.
+    Idle,
+    /// The engine has ended.
+    Last,
 }
 
-pub(crate) struct EventLoop<B: Backend> {
+pub(crate) struct EventLoop {
+    commands_rx: Receiver<Command>,
+    waker: LoopWaker,
+    resources: Resources,
+    mode: Box<dyn Mode + Send>,
+    req_factory: ReqFactory,
+    /// The last turn found nothing to compute.
+    is_idle: bool,
+    /// Steps in flight at most.
+    depth: usize,
+    in_flight: VecDeque<Launched>,
+    /// When the last step ended.
+    last_ended: Instant,
+    _stopped: SetOnDrop,
+}
+
+/// What an event loop is made of.
+pub(crate) struct EventLoopParts {
     pub(crate) commands_rx: Receiver<Command>,
     pub(crate) waker: LoopWaker,
-    pub(crate) resources: Resources<B>,
-    pub(crate) mode: Box<dyn Mode<B> + Send>,
+    pub(crate) resources: Resources,
+    pub(crate) mode: Box<dyn Mode + Send>,
     pub(crate) req_factory: ReqFactory,
-    /// The last step found nothing to compute.
-    pub(crate) is_idle: bool,
-    /// Whether steps are launched early.
+    /// Whether a step is launched while the one before is in flight.
     pub(crate) overlaps: bool,
-    /// The next step, launched before the results of the last one were known: the device goes from
-    /// one to the other without waiting for the scheduler. For requests that have ended in between,
-    /// its result is discarded.
-    pub(crate) ahead: Option<Launched<B>>,
-    pub(crate) _stopped: SetOnDrop,
+    pub(crate) stopped: SetOnDrop,
+}
+
+/// A step in flight.
+struct Launched {
+    step: Step,
+    at: Instant,
 }
 
 /// Reports that the loop has ended, even by a panic.
+#[derive(Debug)]
 pub(crate) struct SetOnDrop(pub(crate) Arc<AtomicBool>);
 
 /// Transfers wake the loop; this only bounds the delay after a lost wake-up.
@@ -113,7 +79,50 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 // === impl EventLoop ===
 
-impl<B: Backend> EventLoop<B> {
+impl EventLoop {
+    pub(crate) fn new(parts: EventLoopParts) -> Self {
+        let EventLoopParts {
+            commands_rx,
+            waker,
+            resources,
+            mode,
+            req_factory,
+            overlaps,
+            stopped,
+        } = parts;
+        Self {
+            commands_rx,
+            waker,
+            resources,
+            mode,
+            req_factory,
+            is_idle: true,
+            depth: if overlaps { 2 } else { 1 },
+            in_flight: VecDeque::new(),
+            last_ended: Instant::now(),
+            _stopped: stopped,
+        }
+    }
+
+    /// Does what there is to do and does not wait but for the device.
+    pub(crate) fn turn(&mut self) -> Turn {
+        self.turn_with(None)
+    }
+
+    /// Takes turns until the last, and waits between them while there is nothing to do.
+    pub(crate) fn run(mut self) {
+        loop {
+            let mut waited = None;
+            if self.is_idle {
+                pd_allocator::collect_if_due();
+                waited = self.wait();
+            }
+            if self.turn_with(waited) == Turn::Last {
+                return;
+            }
+        }
+    }
+
     /// A turn that begins with the command that was waited for, if any.
     fn turn_with(&mut self, waited: Option<Command>) -> Turn {
         if !self.receive(waited) {
@@ -121,7 +130,7 @@ impl<B: Backend> EventLoop<B> {
             return Turn::Last;
         }
         self.mode.advance(&mut self.resources);
-        if let Err(fault) = self.step() {
+        if let Err(fault) = self.launch_steps().and_then(|()| self.settle_oldest()) {
             tracing::error!(%fault, "device faulted; stopping the engine");
             self.end(&fault.to_string());
             return Turn::Last;
@@ -135,69 +144,53 @@ impl<B: Backend> EventLoop<B> {
     }
 
     fn end(&mut self, reason: &str) {
-        if let Some(ahead) = self.ahead.take()
-            && let Err(fault) = ahead.wait()
-        {
-            tracing::debug!(%fault, "last step failed");
+        while let Some(Launched { step, .. }) = self.in_flight.pop_front() {
+            if let Err(fault) = self.resources.ranks.wait() {
+                tracing::debug!(%fault, "last step failed");
+            }
+            self.resources.step_ended(step.id);
         }
-        self.resources.step_ended(false);
         self.mode.abort_all(&mut self.resources, reason);
     }
 
-    /// Computes a step, the one launched ahead or the next that the mode schedules, and settles it.
-    fn step(&mut self) -> Result<(), ComputeError> {
-        let started = Instant::now();
-        let batch = match &self.ahead {
-            Some(launched) => self.mode.resume(&mut launched.ids()),
-            None => self.mode.schedule(&mut self.resources),
-        };
-        self.is_idle = self.ahead.is_none() && batch.rows.is_empty();
-        if self.is_idle {
-            return Ok(());
+    /// Launches steps while the mode has some, up to `depth` in flight.
+    fn launch_steps(&mut self) -> Result<(), ComputeError> {
+        while self.in_flight.len() < self.depth {
+            let Some((step, plan)) = self.mode.schedule(&mut self.resources) else {
+                break;
+            };
+            self.launch(step, &plan)?;
         }
-        let computed = self.compute(&batch);
-        let resources = &mut self.resources;
-        match computed {
-            Ok(outputs) => {
-                resources.metrics.counters.steps.inc();
-                resources.record_step(&batch, started.elapsed());
-                self.mode.settle(resources, batch, outputs);
-                Ok(())
-            }
-            Err(fault) => {
-                for mut row in batch.rows {
-                    resources.fail(&row.req, &fault.to_string(), true);
-                    resources.release_kv(&mut row.req);
-                }
-                Err(fault)
-            }
-        }
+        self.is_idle = self.in_flight.is_empty();
+        Ok(())
     }
 
-    /// Launches the step unless it was launched ahead, launches the next one early if possible, and
-    /// waits for one output per row.
-    fn compute(&mut self, batch: &Batch) -> Result<Vec<RowOutput>, ComputeError> {
-        let resources = &mut self.resources;
-        let launched = match self.ahead.take() {
-            Some(launched) => launched,
-            None => {
-                let req_to_token = resources.cache.req_to_token();
-                resources.runner.launch(batch, req_to_token)?
-            }
+    fn launch(&mut self, step: Step, plan: &StepPlan) -> Result<(), ComputeError> {
+        let at = Instant::now();
+        self.resources.ranks.launch(plan)?;
+        self.in_flight.push_back(Launched { step, at });
+        let in_flight = self.in_flight.len();
+        self.resources.recorder.step_launched(in_flight);
+        Ok(())
+    }
+
+    /// Waits for the oldest step in flight, and lets the mode settle it.
+    fn settle_oldest(&mut self) -> Result<(), ComputeError> {
+        let Some(Launched { step, at }) = self.in_flight.pop_front() else {
+            return Ok(());
         };
-        if self.overlaps && self.mode.is_steady() {
-            self.ahead = resources.launch_ahead(batch, &launched)?;
-        }
-        let is_graph = u64::from(launched.is_graph());
-        resources.metrics.counters.graph_replays.inc_by(is_graph);
-        let ids: Vec<_> = launched.ids().collect();
-        let outputs = launched.wait()?;
-        resources.step_ended(self.ahead.is_some());
-        // Some may have ended since the step was launched.
-        let mut alive = batch.rows.iter().map(|row| row.req.id).peekable();
-        let outputs = ids.iter().zip(outputs);
-        let outputs = outputs.filter_map(|(id, output)| alive.next_if_eq(id).map(|_| output));
-        Ok(outputs.collect())
+        let resources = &mut self.resources;
+        let output = resources.ranks.wait()?;
+        let began = at.max(self.last_ended);
+        self.last_ended = Instant::now();
+        let duration = self.last_ended.duration_since(began);
+        resources.step_ended(step.id);
+        let in_flight = self.in_flight.len();
+        resources
+            .recorder
+            .step_ended(duration, output.is_graph, in_flight);
+        self.mode.settle(resources, output.settle(step, duration));
+        Ok(())
     }
 
     /// Handles the commands since the last step. Returns `false` to stop.
@@ -221,13 +214,13 @@ impl<B: Backend> EventLoop<B> {
     fn execute(&mut self, command: Command) -> bool {
         match command {
             Command::Generate(submission) => {
-                self.resources.metrics.counters.requests.inc();
+                self.resources.recorder.metrics.counters.requests.inc();
                 let req = self.req_factory.make(*submission);
                 self.mode.admit(&mut self.resources, req);
             }
             Command::Abort(id) => self.mode.abort(&mut self.resources, id),
             Command::FlushCache(done_tx) => {
-                let idle = self.mode.queues().is_empty() && self.ahead.is_none();
+                let idle = self.mode.queues().is_empty() && self.in_flight.is_empty();
                 if idle {
                     self.resources.cache.flush();
                 }
@@ -244,7 +237,7 @@ impl<B: Backend> EventLoop<B> {
     fn observe(&self) {
         let queues = self.mode.queues();
         self.resources.observe(&queues);
-        if queues.is_empty() && self.ahead.is_none() {
+        if queues.is_empty() && self.in_flight.is_empty() {
             let usage = self.resources.cache.usage();
             assert!(
                 usage.is_conserved_when_idle(),
@@ -252,47 +245,6 @@ impl<B: Backend> EventLoop<B> {
             );
             assert_eq!(queues.metadata_rows_used, 0, "metadata rows are lost");
         }
-    }
-}
-
-impl<B: Backend> Turns for EventLoop<B> {
-    fn turn(&mut self) -> Turn {
-        self.turn_with(None)
-    }
-
-    fn run(mut self: Box<Self>) {
-        loop {
-            let mut waited = None;
-            if self.is_idle {
-                pd_allocator::collect_if_due();
-                waited = self.wait();
-            }
-            if self.turn_with(waited) == Turn::Last {
-                return;
-            }
-        }
-    }
-}
-
-// === impl QueueSizes ===
-
-impl QueueSizes {
-    /// Whether no request is left, and no peer can touch a page.
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self {
-            running,
-            waiting,
-            retracted,
-            bootstrap,
-            inflight,
-            prealloc,
-            transfer,
-            ..
-        } = self;
-        let all = [
-            running, waiting, retracted, bootstrap, inflight, prealloc, transfer,
-        ];
-        all.iter().all(|&&len| len == 0) && self.fenced == 0
     }
 }
 
@@ -321,3 +273,6 @@ impl LoopWaker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,18 +3,27 @@
 //! of tokens. In between it belongs to the scheduler (`event_loop`), one OS thread; the backend and
 //! the KV transfer have threads of their own. Nothing here opens a socket or knows HTTP.
 
-mod batch;
+mod active;
+mod answer;
+mod command;
 mod disaggregation;
 pub mod engine;
 mod event_loop;
+mod in_flight;
+mod info;
 mod kvcache;
 pub mod metrics;
+mod mode;
 pub mod model;
-mod model_runner;
+mod queues;
+mod ranks;
+mod recorder;
 mod req;
+mod request;
 mod resources;
 pub mod sample;
 mod schedule;
+mod step;
 pub mod text;
 pub mod timeline;
 pub mod weights;

@@ -44,6 +44,7 @@ pub(crate) struct Gauges {
     pub(crate) metadata_rows_used: IntGauge,
     pub(crate) metadata_rows_total: IntGauge,
     pub(crate) rooms_in_flight: IntGauge,
+    pub(crate) steps_in_flight: IntGauge,
 }
 
 #[derive(Clone, Debug)]
@@ -188,6 +189,7 @@ impl Gauges {
                 "rooms_in_flight",
                 "Requests whose KV transfer has not ended",
             ),
+            steps_in_flight: gauge("num_steps_in_flight", "Forward passes in flight"),
         }
     }
 }

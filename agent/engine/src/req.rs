@@ -1,25 +1,18 @@
-//! `Req`: one request inside the scheduler. It moves from queue to queue, and its queue is its
-//! state. Lengths describe its progress:
-//!
-//! ```text
-//! tokens   [ prompt ............ | answer ... ]
-//! KV       [ kv_len() ................ )          of these the device has K and V
-//! to do                                [ .... ]  extend_len(), at least 1
-//! ```
-//! A prefill step extends by many, a decode step by one, a request that lost its KV by all it had.
+//! `Req`: one request inside the scheduler: its tokens so far, its parameters, its reader. It moves from queue to queue,
+//! and its queue is its state: what a phase needs beside it (pages, an end of a transfer) is in the queue's entry.
 
-use crate::engine::{
-    AnswerSender, EngineInfo, FinishReason, InFlight, LogprobOptions, RequestId, Submission,
-};
-use crate::engine::{TokenEvent, TokenLogprob};
-use crate::kvcache::pool::ReqKv;
+use crate::answer::AnswerSender;
+use crate::command::{RequestId, Submission};
+use crate::in_flight::InFlight;
+use crate::info::EngineInfo;
+use crate::request::{FinishReason, LogprobOptions, TokenEvent, TokenLogprob};
 use crate::sample::params::SamplingParams;
 use crate::sample::penalties::Penalties;
 use crate::sample::stop::StopChecker;
 use crate::text::{Detokenizer, Tokenizer};
-use pd_kv_transfer::{KvReceiver, KvSender};
+use pd_protocol::BootstrapRoom;
 use pd_protocol::workers::BootstrapFields;
-use pd_protocol::{BootstrapRoom, KvPoll};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -38,27 +31,14 @@ pub(crate) struct Req {
     pub(crate) seed: u64,
     pub(crate) stop: StopChecker,
     pub(crate) penalties: Penalties,
-    pub(crate) kv: Option<ReqKv>,
     /// Prompt tokens found in the cache.
     pub(crate) cached_tokens: usize,
     pub(crate) bootstrap: Option<BootstrapFields>,
-    pub(crate) transfer: Transfer,
-    pub(crate) metadata_buffer_index: Option<u32>,
     pub(crate) times: ReqTimes,
     prompt_logprobs: Vec<TokenLogprob>,
     answer: AnswerSender,
     /// Dropped with the request, which then is no longer in flight.
     _in_flight: InFlight,
-}
-
-/// The request's end of its KV transfer.
-#[derive(Default)]
-pub(crate) enum Transfer {
-    #[default]
-    None,
-    /// With the number of pages handed over.
-    Sender(KvSender, usize),
-    Receiver(KvReceiver),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,49 +59,6 @@ pub(crate) struct ReqFactory {
     /// Tokens that the KV pool holds.
     capacity: usize,
     random_seed: u64,
-}
-
-// === impl Transfer ===
-
-impl Transfer {
-    /// `Success` if there is no transfer.
-    pub(crate) fn poll(&self) -> KvPoll {
-        match self {
-            Self::None => KvPoll::Success,
-            Self::Sender(sender, _) => sender.poll(),
-            Self::Receiver(receiver) => receiver.poll(),
-        }
-    }
-
-    pub(crate) fn abort(&self) {
-        match self {
-            Self::None => {}
-            Self::Sender(sender, _) => sender.abort(),
-            Self::Receiver(receiver) => receiver.abort(),
-        }
-    }
-
-    /// No peer can touch the request's memory any more.
-    pub(crate) fn released(&self) -> bool {
-        match self {
-            Self::None => true,
-            Self::Sender(sender, _) => sender.released(),
-            Self::Receiver(receiver) => receiver.released(),
-        }
-    }
-
-    /// Why `poll` returns `Failed`, as a message.
-    pub(crate) fn failure(&self) -> String {
-        let reason = match self {
-            Self::None => None,
-            Self::Sender(sender, _) => sender.failure_reason(),
-            Self::Receiver(receiver) => receiver.failure_reason(),
-        };
-        reason.map_or_else(
-            || "the KV transfer failed".to_owned(),
-            |reason| format!("the KV transfer failed: {reason}"),
-        )
-    }
 }
 
 // === impl ReqFactory ===
@@ -168,11 +105,8 @@ impl ReqFactory {
             logprobs: request.logprobs,
             choice: request.choice,
             stop,
-            kv: None,
             cached_tokens: 0,
             bootstrap: request.bootstrap,
-            transfer: Transfer::None,
-            metadata_buffer_index: None,
             times: ReqTimes {
                 received: Instant::now(),
                 queued: None,
@@ -202,15 +136,6 @@ impl Req {
     /// Tokens that the answer may still get.
     pub(crate) fn remaining_len(&self) -> usize {
         self.len_max.saturating_sub(self.tokens.len())
-    }
-
-    pub(crate) fn kv_len(&self) -> usize {
-        self.kv.as_ref().map_or(0, |kv| kv.len)
-    }
-
-    /// Tokens whose KV must be computed before the next one can be sampled.
-    pub(crate) fn extend_len(&self) -> usize {
-        self.tokens.len() - self.kv_len()
     }
 
     pub(crate) fn top_logprobs_num(&self) -> u32 {
@@ -251,8 +176,17 @@ impl Req {
         }
     }
 
-    pub(crate) fn push_prompt_logprob(&mut self, logprob: TokenLogprob) {
-        self.prompt_logprobs.push(logprob);
+    /// Of `positions`, those whose logits yield a prompt logprob: the next token is the prompt's.
+    pub(crate) fn prompt_logprob_positions(&self, positions: &Range<usize>) -> Range<usize> {
+        let Some(from) = self.prompt_logprobs_from() else {
+            return 0..0;
+        };
+        let end = positions.end.min(self.prompt_len - 1);
+        from.max(positions.start).min(end)..end
+    }
+
+    pub(crate) fn push_prompt_logprobs(&mut self, logprobs: Vec<TokenLogprob>) {
+        self.prompt_logprobs.extend(logprobs);
     }
 
     /// Only the prompt was requested: a token is sampled, as for any prompt, and discarded.
@@ -306,7 +240,6 @@ impl std::fmt::Debug for Req {
             .field("rid", &self.rid)
             .field("prompt_len", &self.prompt_len)
             .field("output_len", &self.output_len())
-            .field("kv_len", &self.kv_len())
             .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,5 @@
 
 pub mod params;
 
-pub(crate) mod logprobs;
 pub(crate) mod penalties;
-pub(crate) mod rows;
 pub(crate) mod stop;

@@ -1,13 +1,11 @@
-//! Which requests the next step computes: admission (`prefill`, by the budget of `prefill_adder`),
-//! the running batch (`decode`), and retraction when memory runs out (`retract`). `unified` is the
-//! mode of an engine that does both; the modes of `disaggregation` use these parts too.
+//! Which requests the next step computes: admission (`prefill`, by the budget of `prefill_adder`), the running batch
+//! (`running`), and retraction when memory runs out (`retract`). The modes use these parts.
 
-pub(crate) mod decode;
 pub(crate) mod new_token_ratio;
 pub(crate) mod prefill;
 pub(crate) mod prefill_adder;
 pub(crate) mod retract;
-pub(crate) mod unified;
+pub(crate) mod running;
 
 /// SGLang's `CLIP_MAX_NEW_TOKENS`: estimates count at most this much of an answer, since few get
 /// longer and reserving for all of them would leave the pool idle. Source:

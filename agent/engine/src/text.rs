@@ -113,4 +113,4 @@ fn load_tokenizer(sources: &TextSources) -> Result<(Tokenizer, Option<ChatTempla
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

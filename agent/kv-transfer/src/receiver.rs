@@ -5,6 +5,7 @@ use crate::decode_side::DecodeSide;
 use crate::decode_side::room::{OfferedMemory, ReceiverRoom};
 use crate::failure::FailureReason;
 use pd_protocol::{BootstrapRoom, KvPoll};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,6 +80,15 @@ impl KvReceiver {
     /// What arrived; `None` before the first part is in place (over rdma, all that one prefill rank writes).
     pub fn report(&self) -> Option<TransferReport> {
         self.room.report()
+    }
+}
+
+impl fmt::Debug for KvReceiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KvReceiver")
+            .field("room", &self.room.id)
+            .field("poll", &self.poll())
+            .finish_non_exhaustive()
     }
 }
 

@@ -4,6 +4,7 @@ use crate::failure::FailureReason;
 use crate::prefill_side::PrefillSide;
 use crate::prefill_side::room::SenderRoom;
 use pd_protocol::{BootstrapRoom, KvPoll};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,6 +81,15 @@ impl KvSender {
     /// Chunks that have left since the last call.
     pub fn take_reports(&self) -> Vec<ChunkReport> {
         self.room.take_reports()
+    }
+}
+
+impl fmt::Debug for KvSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KvSender")
+            .field("room", &self.room.id)
+            .field("poll", &self.poll())
+            .finish_non_exhaustive()
     }
 }
 

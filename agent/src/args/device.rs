@@ -18,7 +18,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long)]
     pub(crate) enable_deterministic_inference: bool,
 
-    /// Wait for a decode step's tokens before launching the next; on a GPU the next is launched
+    /// Wait for a step's tokens before launching the next; on a GPU the next is launched
     /// early
     #[arg(long)]
     pub(crate) disable_overlap_schedule: bool,

@@ -5,20 +5,23 @@
 //! 2. `pop_transferred` sees `Success` (every byte has arrived, and the transfer found our room in the
 //!    row) and `released` (no write can land any more). The row is read, its room checked again (an
 //!    old or foreign row would be another request's answer), and freed.
-//! 3. `decode.rs::receive_first_token`: the first token, which prefill sampled, joins the request's tokens; its
+//! 3. `mode/decode.rs::receive_first_token`: the first token, which prefill sampled, joins the request's tokens; its
 //!    prompt counts as computed.
 //! 4. Or `Failed`: the reader gets a retriable error, and the memory goes behind the fence.
 
 use super::TransferEnd;
 use super::fence::Fence;
-use crate::engine::{RequestId, TokenLogprob};
-use crate::req::{Req, Transfer};
+use super::transfer::failure;
+use crate::active::Active;
+use crate::command::RequestId;
+use crate::kvcache::pool::{KvCache, ReqKv};
+use crate::recorder::Recorder;
+use crate::req::Req;
+use crate::request::TokenLogprob;
 use crate::resources::Resources;
-use crate::timeline::stage_now;
-use pd_compute::Backend;
+use pd_kv_transfer::KvReceiver;
 use pd_protocol::KvPoll;
 use pd_protocol::metadata::MetadataRow;
-use pd_protocol::timeline::{Stage, StageEvent};
 use std::time::Instant;
 
 /// SGLang's `DecodeTransferQueue`.
@@ -27,10 +30,15 @@ pub(crate) struct DecodeTransferQueue {
     entries: Vec<Arriving>,
 }
 
+/// A request with memory for what arrives.
 #[derive(Debug)]
-struct Arriving {
-    req: Req,
-    since: Instant,
+pub(crate) struct Arriving {
+    pub(crate) req: Req,
+    pub(crate) receiver: KvReceiver,
+    pub(crate) kv: ReqKv,
+    /// SGLang's `metadata_buffer_index`.
+    pub(crate) row: u32,
+    pub(crate) since: Instant,
 }
 
 // === impl DecodeTransferQueue ===
@@ -45,83 +53,85 @@ impl DecodeTransferQueue {
         self.entries.iter().map(|entry| entry.req.prompt_len).sum()
     }
 
-    pub(crate) fn push(&mut self, req: Req) {
-        self.entries.push(Arriving {
-            req,
-            since: Instant::now(),
-        });
+    pub(crate) fn push(&mut self, arriving: Arriving) {
+        self.entries.push(arriving);
     }
 
     /// Removes the requests whose KV has arrived, each with its first token.
-    pub(crate) fn pop_transferred<B: Backend>(
+    pub(crate) fn pop_transferred(
         &mut self,
-        resources: &mut Resources<B>,
+        resources: &mut Resources,
         end: &mut TransferEnd,
         fence: &mut Fence,
-    ) -> Vec<(Req, TokenLogprob)> {
+    ) -> Vec<(Active, TokenLogprob)> {
         let mut transferred = Vec::new();
-        let done = |entry: &mut Arriving| {
-            let poll = entry.req.transfer.poll();
-            poll == KvPoll::Failed || (poll == KvPoll::Success && entry.req.transfer.released())
+        let done = |entry: &mut Arriving| match entry.receiver.poll() {
+            KvPoll::Failed => true,
+            KvPoll::Success => entry.receiver.released(),
+            KvPoll::Bootstrapping | KvPoll::WaitingForInput | KvPoll::Transferring => false,
         };
-        for Arriving { mut req, since } in self.entries.extract_if(.., done) {
-            let first = match req.transfer.poll() {
-                KvPoll::Failed => Err(req.transfer.failure()),
-                KvPoll::Bootstrapping
-                | KvPoll::WaitingForInput
-                | KvPoll::Transferring
-                | KvPoll::Success => receive(&mut req, end),
-            };
-            match first {
+        for mut arriving in self.entries.extract_if(.., done) {
+            match arriving.take_first_token(end) {
                 Ok(first) => {
-                    let waited = since.elapsed().as_secs_f64();
-                    resources.metrics.histograms.transfer_time.observe(waited);
-                    record_transfer(resources, &req);
-                    transferred.push((req, first));
+                    let active = arriving.arrived(end, &resources.recorder);
+                    transferred.push((active, first));
                 }
                 Err(reason) => {
-                    resources.metrics.counters.transfer_failed_reqs.inc();
-                    resources.fail(&req, &reason, true);
-                    fence.take(&mut req, &mut resources.cache);
+                    resources.recorder.fail_transfer(&arriving.req, &reason);
+                    arriving.fence(fence, &mut resources.cache);
                 }
             }
         }
         transferred
     }
 
-    pub(crate) fn take(&mut self, id: RequestId) -> Option<Req> {
+    pub(crate) fn take(&mut self, id: RequestId) -> Option<Arriving> {
         let place = self.entries.iter().position(|entry| entry.req.id == id)?;
-        Some(self.entries.remove(place).req)
+        Some(self.entries.remove(place))
     }
 
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Req> {
-        std::mem::take(&mut self.entries)
-            .into_iter()
-            .map(|entry| entry.req)
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Arriving> {
+        std::mem::take(&mut self.entries).into_iter()
     }
 }
 
-/// Takes over prefill's results: the prompt's KV and the first token.
-fn receive(req: &mut Req, end: &mut TransferEnd) -> Result<TokenLogprob, String> {
-    let index = req
-        .metadata_buffer_index
-        .expect("an arriving request has a row");
-    let room = req.room().expect("a decode request has a room");
-    let row = end
-        .metadata
-        .read_row(index, room)
-        .map_err(|error| error.to_string())?;
-    let first = first_token(&row).ok_or("prefill's metadata row has no first token")?;
-    req.metadata_buffer_index = None;
-    end.metadata_rows.free(index);
-    let cached = row
-        .cached_tokens
-        .first()
-        .and_then(|&cached| usize::try_from(cached).ok());
-    req.cached_tokens = cached.unwrap_or(0).min(req.prompt_len);
-    let kv = req.kv.as_mut().expect("an arriving request holds pages");
-    kv.len = req.prompt_len;
-    Ok(first)
+// === impl Arriving ===
+
+impl Arriving {
+    /// Holds the memory until no peer can touch it.
+    pub(crate) fn fence(self, fence: &mut Fence, cache: &mut KvCache) {
+        fence.take_arriving(self.receiver.into(), self.kv, self.row, cache);
+    }
+
+    /// Prefill's results, or why there are none.
+    fn take_first_token(&mut self, end: &TransferEnd) -> Result<TokenLogprob, String> {
+        if self.receiver.poll() == KvPoll::Failed {
+            return Err(failure(self.receiver.failure_reason()));
+        }
+        let room = self.req.room().expect("a decode request has a room");
+        let row = end.metadata.read_row(self.row, room);
+        let row = row.map_err(|error| error.to_string())?;
+        let first = first_token(&row).ok_or("prefill's metadata row has no first token")?;
+        let cached = row.cached_tokens.first();
+        let cached = cached.and_then(|&cached| usize::try_from(cached).ok());
+        self.req.cached_tokens = cached.unwrap_or(0).min(self.req.prompt_len);
+        Ok(first)
+    }
+
+    /// The prompt's KV is here, and nothing writes to it any more: the transfer's end and the row are returned.
+    fn arrived(self, end: &mut TransferEnd, recorder: &Recorder) -> Active {
+        let Self {
+            req,
+            receiver,
+            mut kv,
+            row,
+            since,
+        } = self;
+        recorder.received(&req, &receiver, since.elapsed());
+        end.metadata_rows.free(row);
+        kv.len = req.prompt_len;
+        Active::new(req, kv, ())
+    }
 }
 
 fn first_token(row: &MetadataRow) -> Option<TokenLogprob> {
@@ -133,27 +143,4 @@ fn first_token(row: &MetadataRow) -> Option<TokenLogprob> {
             .map(|pair| (pair.token_id.cast_unsigned(), pair.logprob))
             .collect(),
     })
-}
-
-fn record_transfer<B: Backend>(resources: &Resources<B>, req: &Req) {
-    let Transfer::Receiver(receiver) = &req.transfer else {
-        unreachable!("queued with a receiver");
-    };
-    let report = receiver.report();
-    let bytes = report.map(|report| report.bytes);
-    let duration = report.and_then(|report| u64::try_from(report.duration.as_nanos()).ok());
-    resources
-        .metrics
-        .counters
-        .kv_transfer_bytes
-        .inc_by(bytes.unwrap_or(0));
-    let event = stage_now(Stage::TransferDone);
-    resources.record(
-        req,
-        StageEvent {
-            bytes,
-            duration_ns: duration,
-            ..event
-        },
-    );
 }

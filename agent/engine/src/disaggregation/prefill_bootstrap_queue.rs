@@ -9,12 +9,13 @@
 
 use super::TransferEnd;
 use super::fence::Fence;
-use crate::engine::RequestId;
-use crate::req::{Req, Transfer};
+use super::outgoing::Outgoing;
+use super::transfer::failure;
+use crate::command::RequestId;
+use crate::recorder::Recorder;
+use crate::req::Req;
 use crate::resources::Resources;
-use crate::timeline::stage_now;
-use pd_compute::Backend;
-use pd_kv_transfer::SenderRequest;
+use pd_kv_transfer::{KvSender, SenderRequest};
 use pd_protocol::KvPoll;
 use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::timeline::Stage;
@@ -23,7 +24,7 @@ use std::collections::VecDeque;
 /// SGLang's `PrefillBootstrapQueue`.
 #[derive(Debug, Default)]
 pub(crate) struct PrefillBootstrapQueue {
-    reqs: VecDeque<Req>,
+    reqs: VecDeque<(Req, KvSender)>,
 }
 
 // === impl PrefillBootstrapQueue ===
@@ -33,76 +34,60 @@ impl PrefillBootstrapQueue {
         self.reqs.len()
     }
 
-    pub(crate) fn push<B: Backend>(
-        &mut self,
-        resources: &Resources<B>,
-        end: &TransferEnd,
-        mut req: Req,
-    ) {
-        let bootstrap = req
-            .bootstrap
-            .as_ref()
-            .expect("submission checks the bootstrap fields");
-        let fake = bootstrap.bootstrap_host == FAKE_BOOTSTRAP_HOST;
-        match end.manager.sender(SenderRequest {
+    pub(crate) fn push(&mut self, recorder: &Recorder, end: &TransferEnd, req: Req) {
+        let bootstrap = req.bootstrap.as_ref();
+        let bootstrap = bootstrap.expect("submission checks the bootstrap fields");
+        let opened = end.manager.sender(SenderRequest {
             room: bootstrap.bootstrap_room,
-            fake,
-        }) {
+            fake: bootstrap.bootstrap_host == FAKE_BOOTSTRAP_HOST,
+        });
+        match opened {
             Ok(sender) => {
-                req.transfer = Transfer::Sender(sender, 0);
-                resources.record(&req, stage_now(Stage::PrefillQueued));
-                self.reqs.push_back(req);
+                recorder.stage(&req, Stage::PrefillQueued);
+                self.reqs.push_back((req, sender));
             }
-            Err(error) => {
-                resources.metrics.counters.bootstrap_failed_reqs.inc();
-                resources.fail(&req, &error.to_string(), false);
-            }
+            Err(error) => recorder.fail_bootstrap(&req, &error.to_string(), false),
         }
     }
 
     /// Removes the requests that may be computed now, and failed ones, which go behind the fence.
-    pub(crate) fn pop_bootstrapped<B: Backend>(
+    pub(crate) fn pop_bootstrapped(
         &mut self,
-        resources: &mut Resources<B>,
+        resources: &mut Resources,
         end: &mut TransferEnd,
         fence: &mut Fence,
-    ) -> Vec<Req> {
+    ) -> Vec<(Req, Outgoing)> {
         let page_size = resources.cache.page_size();
+        let recorder = &resources.recorder;
         let mut bootstrapped = Vec::new();
-        for mut req in std::mem::take(&mut self.reqs) {
-            let Transfer::Sender(sender, _) = &req.transfer else {
-                unreachable!("queued with a sender");
-            };
+        for (req, sender) in std::mem::take(&mut self.reqs) {
             match sender.poll() {
                 KvPoll::Failed => {
-                    resources.metrics.counters.bootstrap_failed_reqs.inc();
-                    resources.fail(&req, &req.transfer.failure(), true);
-                    fence.take(&mut req, &mut resources.cache);
+                    let reason = failure(sender.failure_reason());
+                    recorder.fail_bootstrap(&req, &reason, true);
+                    fence.take_transfer(sender.into());
                 }
-                KvPoll::Bootstrapping => self.reqs.push_back(req),
+                KvPoll::Bootstrapping => self.reqs.push_back((req, sender)),
                 KvPoll::WaitingForInput | KvPoll::Transferring | KvPoll::Success => {
-                    let Some(index) = end.metadata_rows.alloc() else {
-                        self.reqs.push_back(req);
+                    let Some(row) = end.metadata_rows.alloc() else {
+                        self.reqs.push_back((req, sender));
                         continue;
                     };
-                    sender.init(req.prompt_len.div_ceil(page_size), index);
-                    req.metadata_buffer_index = Some(index);
-                    let waited = req.times.received.elapsed().as_secs_f64();
-                    resources.metrics.histograms.bootstrap_time.observe(waited);
-                    resources.record(&req, stage_now(Stage::PrefillBootstrapped));
-                    bootstrapped.push(req);
+                    sender.init(req.prompt_len.div_ceil(page_size), row);
+                    recorder.bootstrapped(&req, Stage::PrefillBootstrapped);
+                    bootstrapped.push((req, Outgoing::new(sender, row)));
                 }
             }
         }
         bootstrapped
     }
 
-    pub(crate) fn take(&mut self, id: RequestId) -> Option<Req> {
-        let place = self.reqs.iter().position(|req| req.id == id)?;
+    pub(crate) fn take(&mut self, id: RequestId) -> Option<(Req, KvSender)> {
+        let place = self.reqs.iter().position(|(req, _)| req.id == id)?;
         self.reqs.remove(place)
     }
 
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Req> {
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (Req, KvSender)> {
         std::mem::take(&mut self.reqs).into_iter()
     }
 }

@@ -8,13 +8,12 @@
 
 use super::TransferEnd;
 use super::fence::Fence;
-use crate::engine::{FinishReason, RequestId, TokenLogprob};
-use crate::req::Req;
+use super::outgoing::Outgoing;
+use crate::active::Active;
+use crate::command::RequestId;
+use crate::request::{FinishReason, TokenLogprob};
 use crate::resources::Resources;
-use crate::timeline::stage_now;
-use pd_compute::Backend;
 use pd_protocol::KvPoll;
-use pd_protocol::timeline::Stage;
 use std::time::Instant;
 
 /// SGLang's `disagg_prefill_inflight_queue`.
@@ -24,12 +23,12 @@ pub(crate) struct PrefillInflightQueue {
 }
 
 #[derive(Debug)]
-struct Inflight {
-    req: Req,
+pub(crate) struct Inflight {
+    pub(crate) active: Active<Outgoing>,
     /// The first token, sent to the reader when the transfer has ended.
-    first: TokenLogprob,
-    finish: FinishReason,
-    since: Instant,
+    pub(crate) first: TokenLogprob,
+    pub(crate) finish: FinishReason,
+    pub(crate) since: Instant,
 }
 
 // === impl PrefillInflightQueue ===
@@ -39,64 +38,53 @@ impl PrefillInflightQueue {
         self.entries.len()
     }
 
-    pub(crate) fn push(&mut self, req: Req, first: TokenLogprob, finish: FinishReason) {
-        self.entries.push(Inflight {
-            req,
-            first,
-            finish,
-            since: Instant::now(),
-        });
+    pub(crate) fn push(&mut self, inflight: Inflight) {
+        self.entries.push(inflight);
     }
 
     /// Answers and ends the requests whose transfer has ended.
-    pub(crate) fn pop_done<B: Backend>(
+    pub(crate) fn pop_done(
         &mut self,
-        resources: &mut Resources<B>,
+        resources: &mut Resources,
         end: &mut TransferEnd,
         fence: &mut Fence,
     ) {
-        let done = |entry: &mut Inflight| entry.req.transfer.poll().is_terminal();
-        for Inflight {
-            mut req,
-            first,
-            finish,
-            since,
-        } in self.entries.extract_if(.., done)
-        {
-            resources.record_chunks(&req);
-            if req.transfer.poll() == KvPoll::Failed {
-                resources.metrics.counters.transfer_failed_reqs.inc();
-                resources.fail(&req, &req.transfer.failure(), true);
-                fence.take(&mut req, &mut resources.cache);
+        let done = |entry: &mut Inflight| entry.active.with.sender.poll().is_terminal();
+        for inflight in self.entries.extract_if(.., done) {
+            let Inflight {
+                mut active,
+                first,
+                finish,
+                since,
+            } = inflight;
+            let sender = &active.with.sender;
+            resources.recorder.chunks_sent(&active.req, sender);
+            if sender.poll() == KvPoll::Failed {
+                let reason = active.with.failure();
+                resources.recorder.fail_transfer(&active.req, &reason);
+                fence.take_active(active, &mut resources.cache);
                 continue;
             }
-            resources
-                .metrics
-                .histograms
-                .transfer_time
-                .observe(since.elapsed().as_secs_f64());
-            resources.record(&req, stage_now(Stage::LastWrite));
-            req.emit(first, Some(finish));
-            resources.commit_kv(&mut req);
-            if req.transfer.released() {
-                resources.release_kv(&mut req);
-                let index = req.metadata_buffer_index.take();
-                end.metadata_rows
-                    .free(index.expect("an inflight request has a row"));
+            resources.recorder.sent(&active.req, since.elapsed());
+            active.req.emit(first, Some(finish));
+            resources.commit_kv(&mut active);
+            if active.with.sender.released() {
+                let (active, outgoing) = active.without();
+                end.metadata_rows.free(outgoing.row);
+                resources.release(active);
             } else {
-                fence.take(&mut req, &mut resources.cache);
+                fence.take_active(active, &mut resources.cache);
             }
         }
     }
 
-    pub(crate) fn take(&mut self, id: RequestId) -> Option<Req> {
-        let place = self.entries.iter().position(|entry| entry.req.id == id)?;
-        Some(self.entries.remove(place).req)
+    pub(crate) fn take(&mut self, id: RequestId) -> Option<Inflight> {
+        let mut entries = self.entries.iter();
+        let place = entries.position(|entry| entry.active.req.id == id)?;
+        Some(self.entries.remove(place))
     }
 
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Req> {
-        std::mem::take(&mut self.entries)
-            .into_iter()
-            .map(|entry| entry.req)
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Inflight> {
+        std::mem::take(&mut self.entries).into_iter()
     }
 }

@@ -43,8 +43,8 @@ pub struct EngineConfig {
     pub schedule_conservativeness: f32,
     pub disable_radix_cache: bool,
     pub device: Device,
-    /// SGLang's overlap schedule: a decode step is launched before the tokens of the previous one
-    /// are known. If absent, on where steps are replayed (on GPUs).
+    /// SGLang's overlap schedule: a step is launched before the tokens of the previous one are
+    /// known. If absent, on where steps are replayed (on GPUs).
     pub overlap_schedule: Option<bool>,
     /// Seeds the requests that carry no seed.
     pub random_seed: u64,

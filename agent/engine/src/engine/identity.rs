@@ -2,7 +2,7 @@
 //! bytes to mean the same on two engines.
 
 use super::config::EngineConfig;
-use super::info::EngineInfo;
+use crate::info::EngineInfo;
 use crate::kvcache::group::KvPoolShape;
 use crate::model::config::SamplingDefaults;
 use crate::model::{ModelConfig, ModelFiles};

@@ -1,37 +1,27 @@
 //! A scheduler that takes its turns where its owner lets it, such as in a simulation, instead of on its own thread.
 
-use crate::event_loop::Turns;
+use crate::event_loop::EventLoop;
+pub use crate::event_loop::Turn;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// See [`Engine::start_by_turns`](super::Engine::start_by_turns).
 pub struct Scheduler {
-    turns: Box<dyn Turns>,
+    event_loop: EventLoop,
     sent: Arc<Notify>,
-}
-
-/// What a scheduler has done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// It has computed a step.
-    Worked,
-    /// There was nothing to compute.
-    Idle,
-    /// The engine has ended.
-    Last,
 }
 
 // === impl Scheduler ===
 
 impl Scheduler {
-    pub(super) fn new(turns: Box<dyn Turns>, sent: Arc<Notify>) -> Self {
-        Self { turns, sent }
+    pub(super) fn new(event_loop: EventLoop, sent: Arc<Notify>) -> Self {
+        Self { event_loop, sent }
     }
 
     /// Does what there is to do, and waits for nothing but the device.
     pub fn turn(&mut self) -> Turn {
-        self.turns.turn()
+        self.event_loop.turn()
     }
 
     /// Waits for a command since the last turn. An idle engine with requests takes a turn every 100 ms, too.
@@ -41,7 +31,7 @@ impl Scheduler {
 
     /// Takes turns until the engine has ended.
     pub(super) fn run(self) {
-        self.turns.run();
+        self.event_loop.run();
     }
 }
 

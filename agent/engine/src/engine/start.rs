@@ -5,24 +5,29 @@
 use super::config::{DecodeConfig, Device, DisaggregationMode, EngineConfig};
 use super::device::{self, Numbers};
 use super::identity::Identity;
-use super::info::EngineInfo;
-use super::shared::{Shared, SharedParts, StopOnDrop};
+use super::shared::{Shared, State, StopOnDrop};
 use super::sizes;
-use super::{EngineHandle, Scheduler, commands};
+use super::{EngineHandle, Scheduler};
+use crate::command;
 use crate::disaggregation::TransferEnd;
-use crate::disaggregation::decode::{Decode, DecodeLimits};
-use crate::disaggregation::prefill::Prefill;
-use crate::disaggregation::start::TransferStart;
-use crate::event_loop::{EventLoop, LoopWaker, Mode, SetOnDrop};
-use crate::kvcache::group::{KvGroups, KvPoolShape};
+use crate::disaggregation::start::{TransferStart, TransferStartError};
+use crate::event_loop::{EventLoop, EventLoopParts, LoopWaker, SetOnDrop};
+use crate::in_flight::InFlightRequests;
+use crate::info::EngineInfo;
+use crate::kvcache::group::{ExportError, KvGroups, KvPoolShape, RankMemory};
 use crate::kvcache::pool::KvCache;
-use crate::metrics::{EngineMetrics, Throughput};
+use crate::mode::Mode;
+use crate::mode::decode::{Decode, DecodeLimits};
+use crate::mode::prefill::Prefill;
+use crate::mode::unified::Unified;
 use crate::model::{self, ModelFiles};
-use crate::model_runner::ModelRunner;
+use crate::ranks::Ranks;
+use crate::ranks::local::LocalRank;
+use crate::recorder::Recorder;
 use crate::req::ReqFactory;
-use crate::resources::{DeferredFree, Resources};
+use crate::resources::Resources;
 use crate::schedule::ScheduleLimits;
-use crate::schedule::unified::Unified;
+use crate::step::{Padding, StepBuilder};
 use crate::text::{self, ChatTemplate, Tokenizer};
 use crate::weights::Weights;
 use crate::weights::digest::DigestCache;
@@ -45,18 +50,24 @@ pub enum StartError {
     #[error("cannot set up the device: {0}")]
     Device(#[from] ComputeError),
     #[error("cannot start the KV transfer: {0}")]
-    Transfer(String),
+    Transfer(#[from] TransferStartError),
+    #[error("cannot share the KV pool with a transfer: {0}")]
+    Export(#[from] ExportError),
     #[error("cannot start the scheduler's thread: {0}")]
     Thread(std::io::Error),
 }
 
 /// Everything that is read or allocated before the scheduler is assembled.
-struct Loaded<B: Backend> {
-    backend: B,
-    runner: ModelRunner<B>,
+struct Loaded {
+    ranks: Box<dyn Ranks>,
+    /// For a transfer, if there is one.
+    memory: Option<RankMemory>,
     info: EngineInfo,
     limits: ScheduleLimits,
     shape: KvPoolShape,
+    padding: Padding,
+    /// Whether steps overlap unless the user says otherwise.
+    overlaps: bool,
     hidden_size: usize,
     tokenizer: Arc<Tokenizer>,
     chat_template: Option<ChatTemplate>,
@@ -76,16 +87,17 @@ pub(super) fn start_by_turns(
 ) -> Result<(EngineHandle, Scheduler), StartError> {
     let started = Instant::now();
     sizes::check(config)?;
-    let (handle, scheduler) = match &config.device {
+    let loaded = match &config.device {
         Device::Cpu { threads, .. } => {
-            start_on(config, |weights| device::cpu(config, *threads, weights))
+            load(config, |weights| device::cpu(config, *threads, weights))
         }
         Device::Cuda {
             driver,
             deterministic,
             ..
-        } => start_on(config, |_| device::cuda(config, driver, *deterministic)),
+        } => load(config, |_| device::cuda(config, driver, *deterministic)),
     }?;
+    let (handle, scheduler) = assemble(loaded, config)?;
     let info = &handle.shared.info;
     tracing::info!(
         seconds = started.elapsed().as_secs_f64(),
@@ -96,18 +108,11 @@ pub(super) fn start_by_turns(
     Ok((handle, scheduler))
 }
 
-/// Loads and assembles on the backend that `make` starts for the model's weights.
-fn start_on<B: Backend>(
-    config: &EngineConfig,
-    make: impl FnOnce(&Weights) -> Result<Numbers<B>, StartError>,
-) -> Result<(EngineHandle, Scheduler), StartError> {
-    assemble(load(config, make)?, config)
-}
-
+/// Loads onto the backend that `make` starts for the model's weights.
 fn load<B: Backend>(
     config: &EngineConfig,
     make: impl FnOnce(&Weights) -> Result<Numbers<B>, StartError>,
-) -> Result<Loaded<B>, StartError> {
+) -> Result<Loaded, StartError> {
     let files = ModelFiles::open(&config.model_path).map_err(model_error)?;
     let sources = config.text_sources();
     let digested = [files.files(), sources.replacements()].concat();
@@ -129,9 +134,18 @@ fn load<B: Backend>(
         backend.check_kv(shape.dtype, group.head_dim)?;
     }
     let kv = KvGroups::alloc(&backend, spec, shape)?;
-    let graph_max_seqs = device::graph_max_seqs(&config.device);
-    let max_seqs = limits.max_running_requests;
-    let runner = ModelRunner::new(backend.clone(), model, kv, max_seqs, graph_max_seqs)?;
+    let transfers = config.mode.transfer().is_some();
+    let memory = transfers.then(|| kv.memory(&backend)).transpose()?;
+    let overlaps = backend.replays();
+    let padding = Padding {
+        graph_max_seqs: if overlaps {
+            device::graph_max_seqs(&config.device)
+        } else {
+            0
+        },
+        max_seqs: limits.max_running_requests,
+    };
+    let rank = LocalRank::new(backend, model, kv, padding.max_seqs)?;
 
     let (tokenizer, chat_template) = text
         .join()
@@ -141,10 +155,12 @@ fn load<B: Backend>(
     let identity = Identity::new(&files.config, shape, dtype, &digests);
     Ok(Loaded {
         info: identity.info(config, &files, shape, context_length),
-        backend,
-        runner,
+        ranks: Box::new(rank),
+        memory,
         limits,
         shape,
+        padding,
+        overlaps,
         hidden_size: files.config.hidden_size,
         tokenizer: Arc::new(tokenizer),
         chat_template,
@@ -152,57 +168,49 @@ fn load<B: Backend>(
 }
 
 /// Assembles the scheduler.
-fn assemble<B: Backend>(
-    loaded: Loaded<B>,
+fn assemble(
+    mut loaded: Loaded,
     config: &EngineConfig,
 ) -> Result<(EngineHandle, Scheduler), StartError> {
-    let (commands_tx, commands_rx) = commands::queue();
+    let (commands_tx, commands_rx) = command::queue();
     let waker = LoopWaker::new(commands_tx.clone());
-    let (mode, transfer_failure) = mode(&loaded, config, &waker)?;
-    let Loaded {
-        backend,
-        runner,
-        info,
-        shape,
-        tokenizer,
-        chat_template,
-        ..
-    } = loaded;
-    let resources = Resources {
-        runner,
-        cache: KvCache::new(sizes::cache_sizes(config, shape)),
-        metrics: EngineMetrics::new(),
-        timelines: Arc::default(),
-        throughput: Throughput::new(Instant::now()),
-        deferred_free: DeferredFree::default(),
-    };
+    let (mode, transfer_failure) = mode(&mut loaded, config, &waker)?;
+    let resources = Resources::new(
+        loaded.ranks,
+        KvCache::new(sizes::cache_sizes(config, loaded.shape)),
+        StepBuilder::new(loaded.padding),
+        Recorder::new(),
+    );
+    let metrics = &resources.recorder.metrics;
     if let Some(transfer) = config.mode.transfer() {
-        transfer.metrics.register(resources.metrics.registry());
+        transfer.metrics.register(metrics.registry());
     }
-    let req_factory = ReqFactory::new(&info, config.random_seed, tokenizer.clone());
-    let shared = Arc::new(Shared::new(SharedParts {
+    let max_requests =
+        u64::from(config.max_running_requests) + u64::from(config.max_queued_requests);
+    let state = State::default();
+    let stopped = SetOnDrop(state.stopped.clone());
+    let req_factory = ReqFactory::new(&loaded.info, config.random_seed, loaded.tokenizer.clone());
+    let shared = Arc::new(Shared {
         commands_tx: commands_tx.clone(),
-        info,
-        tokenizer,
-        chat_template,
-        metrics: resources.metrics.clone(),
-        timelines: resources.timelines.clone(),
-        max_requests: u64::from(config.max_running_requests)
-            + u64::from(config.max_queued_requests),
+        info: loaded.info,
+        tokenizer: loaded.tokenizer,
+        chat_template: loaded.chat_template,
+        metrics: metrics.clone(),
+        timelines: resources.recorder.timelines.clone(),
+        in_flight: Arc::new(InFlightRequests::new(max_requests)),
         transfer_failure,
-    }));
-    let event_loop = EventLoop {
+        state,
+    });
+    let event_loop = EventLoop::new(EventLoopParts {
         commands_rx,
         waker,
         resources,
         mode,
         req_factory,
-        is_idle: true,
-        overlaps: config.overlap_schedule.unwrap_or(backend.replays()),
-        ahead: None,
-        _stopped: SetOnDrop(shared.stopped.clone()),
-    };
-    let scheduler = Scheduler::new(Box::new(event_loop), commands_tx.sent());
+        overlaps: config.overlap_schedule.unwrap_or(loaded.overlaps),
+        stopped,
+    });
+    let scheduler = Scheduler::new(event_loop, commands_tx.sent());
     let handle = EngineHandle {
         shared,
         _stop: Arc::new(StopOnDrop { commands_tx }),
@@ -211,25 +219,26 @@ fn assemble<B: Backend>(
 }
 
 /// A mode, and the failure of its KV transfer, if it has one.
-type StartedMode<B> = (Box<dyn Mode<B> + Send>, Option<Failure>);
+type StartedMode = (Box<dyn Mode + Send>, Option<Failure>);
 
-fn mode<B: Backend>(
-    loaded: &Loaded<B>,
+fn mode(
+    loaded: &mut Loaded,
     config: &EngineConfig,
     waker: &LoopWaker,
-) -> Result<StartedMode<B>, StartError> {
-    let end = |transfer: &TransferConfig, ports| {
+) -> Result<StartedMode, StartError> {
+    let (limits, vocab_size) = (loaded.limits, loaded.info.vocab_size);
+    let mut end = |transfer: &TransferConfig, ports| {
         let waker = waker.clone();
-        let start = TransferStart {
+        let memory = loaded.memory.take();
+        TransferEnd::start(TransferStart {
             info: &loaded.info,
+            memory: memory.expect("the pool of a mode with a transfer is exported"),
             hidden_size: loaded.hidden_size,
             transfer: transfer.clone(),
             ports,
             waker: Arc::new(move || waker.wake()),
-        };
-        TransferEnd::start(&loaded.backend, loaded.runner.kv(), loaded.shape, start)
+        })
     };
-    let limits = loaded.limits;
     Ok(match &config.mode {
         DisaggregationMode::Unified => {
             let unified = Unified::new(limits, config.schedule_conservativeness);
@@ -242,7 +251,7 @@ fn mode<B: Backend>(
             (Box::new(Prefill::new(limits, end)), Some(failure))
         }
         DisaggregationMode::Decode(decode) => {
-            let limits = decode_limits(decode, loaded.info.vocab_size);
+            let limits = decode_limits(decode, vocab_size);
             let end = end(&decode.transfer, None)?;
             let failure = end.manager.failure();
             (Box::new(Decode::new(limits, end)), Some(failure))

@@ -24,9 +24,20 @@ pub(crate) struct KvPoolShape {
     pub(crate) dtype: DType,
 }
 
+/// A rank's memory as a transfer sees it.
+#[derive(Debug)]
+pub(crate) struct RankMemory {
+    pub(crate) num_pages: usize,
+    pub(crate) groups: Vec<KvGroup>,
+    /// Every cut's memory, in the order of `groups`.
+    pub(crate) regions: Vec<Region>,
+    /// Of hidden states in metadata rows.
+    pub(crate) activations: KvDtype,
+}
+
 /// Why the pool's memory cannot be exposed to a transfer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ExportError {
+pub enum ExportError {
     #[error(transparent)]
     Compute(#[from] ComputeError),
     #[error(transparent)]
@@ -92,11 +103,24 @@ impl<B: Backend> KvGroups<B> {
         cuts.map(|cut| cut.page_stride).sum()
     }
 
+    /// The pool for a transfer.
+    ///
+    /// # Errors
+    /// When its dtype has no name on the wire, or the memory cannot be exported or mapped.
+    pub(crate) fn memory(&self, backend: &B) -> Result<RankMemory, ExportError> {
+        Ok(RankMemory {
+            num_pages: self.shape.num_pages,
+            groups: self.describe()?,
+            regions: self.regions(backend)?,
+            activations: wire_dtype(backend.activation_dtype())?,
+        })
+    }
+
     /// The groups as peers see them; one tensor-parallel rank holds every head.
     ///
     /// # Errors
     /// When the pool's dtype has no name on the wire.
-    pub(crate) fn describe(&self) -> Result<Vec<KvGroup>, ExportError> {
+    fn describe(&self) -> Result<Vec<KvGroup>, ExportError> {
         let dtype = wire_dtype(self.shape.dtype)?;
         let describe = |(spec, view): (&crate::model::KvGroupSpec, &KvGroupView<B>)| KvGroup {
             name: spec.name.to_owned(),
@@ -124,11 +148,9 @@ impl<B: Backend> KvGroups<B> {
             .collect())
     }
 
-    /// Every cut's memory for a transfer, in the order of [`Self::describe`].
-    ///
     /// # Errors
     /// When the memory cannot be exported or mapped.
-    pub(crate) fn regions(&self, backend: &B) -> Result<Vec<Region>, ExportError> {
+    fn regions(&self, backend: &B) -> Result<Vec<Region>, ExportError> {
         let cuts = self.views.iter().flat_map(|view| view.cuts.iter());
         cuts.map(|cut| {
             let export = backend.export(&cut.region)?;

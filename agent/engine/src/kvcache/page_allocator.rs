@@ -60,6 +60,11 @@ impl PageAllocator {
         self.free.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn free_pages(&self) -> std::collections::HashSet<PageIdx> {
+        self.free.iter().copied().collect()
+    }
+
     /// Appends `len` pages to `pages`, or none if fewer are free.
     pub(crate) fn try_alloc(&mut self, len: usize, pages: &mut Vec<PageIdx>) -> bool {
         let Some(rest) = self.free.len().checked_sub(len) else {

@@ -82,6 +82,12 @@ impl KvCache {
         &self.req_to_token
     }
 
+    /// The request's pages, as a transfer names them.
+    pub(crate) fn page_ids(&self, kv: &ReqKv) -> Vec<u32> {
+        let pages = self.req_to_token.pages(kv.idx);
+        pages.iter().map(|page| page.0).collect()
+    }
+
     /// Pages that can be allocated, by eviction if necessary.
     pub(crate) fn available_pages(&self) -> usize {
         self.allocator.free_len() + self.radix.unlocked_pages()
@@ -211,6 +217,11 @@ impl KvCache {
             unlocked: self.radix.unlocked_pages(),
             rows: self.req_to_token.in_use(),
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn free_pages(&self) -> std::collections::HashSet<PageIdx> {
+        self.allocator.free_pages()
     }
 
     /// Frees the row and returns the pages in it that the radix cache does not own.

@@ -2,7 +2,7 @@
 //! strings may begin in one token and end in another, so the text that could still become one is
 //! kept. The agent's `StopStringFilter` cuts the answer's text before the stop string found here.
 
-use crate::engine::{FinishReason, StopMatch};
+use crate::request::{FinishReason, StopMatch};
 use crate::sample::params::SamplingParams;
 
 /// Finds, of several strings, the one that is complete first in text that arrives in pieces, and

@@ -1,65 +1,108 @@
 //! `PrefillScheduler`: requests that wait for their prompt to be computed, first come first served,
-//! and the one whose prompt is computed in chunks.
+//! and the one whose prompt is computed in chunks. A request leaves with its last chunk.
 
 use super::prefill_adder::{Admission, Candidate, PrefillAdder};
-use crate::batch::BatchRow;
-use crate::engine::RequestId;
-use crate::kvcache::pool::KvCache;
+use crate::active::Active;
+use crate::command::RequestId;
+use crate::kvcache::pool::{KvCache, ReqKv};
 use crate::req::Req;
+use crate::step::StepBuilder;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-#[derive(Debug, Default)]
-pub(crate) struct PrefillScheduler {
-    waiting: VecDeque<Req>,
-    /// Holds pages; precedes all waiting requests.
-    chunked: Option<Req>,
+/// `T` is what the mode keeps beside a request.
+#[derive(Debug)]
+pub(crate) struct PrefillScheduler<T = ()> {
+    waiting: VecDeque<Waiting<T>>,
+    /// Precedes all waiting requests.
+    chunked: Option<Active<T>>,
+}
+
+/// A request without pages.
+#[derive(Debug)]
+pub(crate) struct Waiting<T = ()> {
+    pub(crate) req: Req,
+    pub(crate) with: T,
+}
+
+/// A request that is taken out before its prompt is computed.
+#[derive(Debug)]
+pub(crate) enum Taken<T = ()> {
+    Waiting(Waiting<T>),
+    Chunked(Active<T>),
+}
+
+// === impl Taken ===
+
+impl<T> Taken<T> {
+    pub(crate) fn req(&self) -> &Req {
+        match self {
+            Self::Waiting(waiting) => &waiting.req,
+            Self::Chunked(active) => &active.req,
+        }
+    }
+
+    pub(crate) fn with(&self) -> &T {
+        match self {
+            Self::Waiting(waiting) => &waiting.with,
+            Self::Chunked(active) => &active.with,
+        }
+    }
 }
 
 // === impl PrefillScheduler ===
 
-impl PrefillScheduler {
+impl<T> Default for PrefillScheduler<T> {
+    fn default() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            chunked: None,
+        }
+    }
+}
+
+impl<T> PrefillScheduler<T> {
     pub(crate) fn len(&self) -> usize {
         self.waiting.len() + usize::from(self.chunked.is_some())
     }
 
     /// Tokens that no step has taken yet; for waiting requests, as if none were cached.
     pub(crate) fn waiting_tokens(&self) -> usize {
-        let reqs = self.waiting.iter().chain(&self.chunked);
-        reqs.map(Req::extend_len).sum()
+        let waiting = self.waiting.iter().map(|waiting| waiting.req.tokens.len());
+        let chunked = self.chunked.iter().map(Active::todo_len);
+        waiting.chain(chunked).sum()
     }
 
     /// When the first waiting request began to wait.
     pub(crate) fn oldest(&self) -> Option<Instant> {
-        self.waiting.front()?.times.queued
+        self.waiting.front()?.req.times.queued
     }
 
-    pub(crate) fn push_back(&mut self, mut req: Req) {
+    pub(crate) fn push_back(&mut self, mut req: Req, with: T) {
         req.times.queued = Some(Instant::now());
-        self.waiting.push_back(req);
+        self.waiting.push_back(Waiting { req, with });
     }
 
     /// For a request that had begun and lost its pages.
-    pub(crate) fn push_front(&mut self, req: Req) {
-        self.waiting.push_front(req);
+    pub(crate) fn push_front(&mut self, req: Req, with: T) {
+        self.waiting.push_front(Waiting { req, with });
     }
 
-    /// Takes back a request after a chunk that was not its last.
-    pub(crate) fn set_chunked(&mut self, req: Req) {
-        assert!(
-            self.chunked.is_none(),
-            "one request is computed in chunks at a time"
-        );
-        self.chunked = Some(req);
+    /// The request that is computed in chunks, if it is this one.
+    pub(crate) fn chunked_mut(&mut self, id: RequestId) -> Option<&mut Active<T>> {
+        self.chunked.as_mut().filter(|active| active.req.id == id)
     }
 
     /// Removes the requests for which `gone` holds, in order.
-    pub(crate) fn take_if(&mut self, mut gone: impl FnMut(&mut Req) -> bool) -> Vec<Req> {
-        let mut taken: Vec<_> = self.chunked.take_if(|req| gone(req)).into_iter().collect();
+    pub(crate) fn take_if(&mut self, gone: impl Fn(&Req, &T) -> bool) -> Vec<Taken<T>> {
+        let chunked = self
+            .chunked
+            .take_if(|active| gone(&active.req, &active.with));
+        let mut taken: Vec<_> = chunked.map(Taken::Chunked).into_iter().collect();
         let mut place = 0;
-        while place < self.waiting.len() {
-            if gone(&mut self.waiting[place]) {
-                taken.extend(self.waiting.remove(place));
+        while let Some(waiting) = self.waiting.get(place) {
+            if gone(&waiting.req, &waiting.with) {
+                taken.extend(self.waiting.remove(place).map(Taken::Waiting));
             } else {
                 place += 1;
             }
@@ -67,82 +110,107 @@ impl PrefillScheduler {
         taken
     }
 
-    pub(crate) fn take(&mut self, id: RequestId) -> Option<Req> {
-        self.take_if(|req| req.id == id).pop()
+    pub(crate) fn take(&mut self, id: RequestId) -> Option<Taken<T>> {
+        self.take_if(|req, _| req.id == id).pop()
     }
 
-    /// The prompts, or chunks, of the next step. Their pages are allocated.
-    pub(crate) fn next_rows(
+    /// Adds prompts, or chunks of them, to the step. Returns the requests whose last chunk that is.
+    pub(crate) fn push_rows(
         &mut self,
         cache: &mut KvCache,
+        step: &mut StepBuilder,
         mut adder: PrefillAdder,
-    ) -> Vec<BatchRow> {
-        let mut rows = Vec::new();
-        if let Some(req) = self.chunked.take() {
-            let admission = adder.go_on(candidate(&req));
-            let Some(extend_len) = extend(cache, &req, admission) else {
+    ) -> Vec<Active<T>> {
+        let mut whole = Vec::new();
+        if let Some(mut active) = self.chunked.take() {
+            let candidate = candidate(&active.req, active.handed());
+            let admission = adder.go_on(candidate);
+            let extended = extend(cache, &active.kv, active.handed(), candidate, admission);
+            let Some(len) = extended else {
                 // The present holder of the memory will return it; no other request may start
                 // before.
-                self.chunked = Some(req);
-                return rows;
+                self.chunked = Some(active);
+                return whole;
             };
-            rows.push(BatchRow { req, extend_len });
+            step.push(&mut active, len, cache.req_to_token());
+            self.keep(active, &mut whole);
         }
-        while let Some(mut req) = self.waiting.pop_front() {
-            let Some(extend_len) = start(cache, &mut req, &mut adder) else {
-                self.waiting.push_front(req);
+        while let Some(waiting) = self.waiting.front() {
+            let Some((kv, len)) = start(cache, &waiting.req, &mut adder) else {
                 break;
             };
-            rows.push(BatchRow { req, extend_len });
+            let waiting = self.waiting.pop_front();
+            let Waiting { req, with } = waiting.expect("the front was seen above");
+            let mut active = Active::new(req, kv, with);
+            note_start(&mut active.req, active.kv.len);
+            step.push(&mut active, len, cache.req_to_token());
+            self.keep(active, &mut whole);
         }
-        rows
+        whole
+    }
+
+    fn keep(&mut self, active: Active<T>, whole: &mut Vec<Active<T>>) {
+        if active.drawing() > 0 {
+            whole.push(active);
+            return;
+        }
+        assert!(
+            self.chunked.is_none(),
+            "one request is computed in chunks at a time"
+        );
+        self.chunked = Some(active);
     }
 }
 
-/// Gives the request a row, its cached prefix, and pages for the returned number of tokens; or
-/// nothing.
-fn start(cache: &mut KvCache, req: &mut Req, adder: &mut PrefillAdder) -> Option<usize> {
+/// A row with the request's cached prefix, and pages for the returned number of tokens; or nothing.
+fn start(cache: &mut KvCache, req: &Req, adder: &mut PrefillAdder) -> Option<(ReqKv, usize)> {
     let kv = cache.begin(&req.tokens[..req.cacheable_len()])?;
-    let cached_len = kv.len;
-    req.kv = Some(kv);
-    let admission = adder.admit(candidate(req), cache.available_tokens());
-    let Some(extend_len) = extend(cache, req, admission) else {
-        cache.discard(req.kv.take().expect("the request was given a row above"));
-        return None;
-    };
+    let candidate = candidate(req, kv.len);
+    let admission = adder.admit(candidate, cache.available_tokens());
+    match extend(cache, &kv, kv.len, candidate, admission) {
+        Some(len) => Some((kv, len)),
+        None => {
+            cache.discard(kv);
+            None
+        }
+    }
+}
+
+/// The request's first step is scheduled.
+fn note_start(req: &mut Req, cached_len: usize) {
     if req.times.first_scheduled.is_none() {
         req.times.first_scheduled = Some(Instant::now());
         req.cached_tokens = cached_len;
         req.open_prompt_logprobs();
     }
-    Some(extend_len)
 }
 
-fn extend(cache: &mut KvCache, req: &Req, admission: Admission) -> Option<usize> {
-    let extend_len = match admission {
-        Admission::Whole => req.extend_len(),
+/// Pages for as many tokens behind `from` as were admitted, if there are enough.
+fn extend(
+    cache: &mut KvCache,
+    kv: &ReqKv,
+    from: usize,
+    candidate: Candidate,
+    admission: Admission,
+) -> Option<usize> {
+    let len = match admission {
+        Admission::Whole => candidate.extend_len,
         Admission::Chunk(len) => len,
         Admission::NoTokens | Admission::Full => return None,
     };
-    let kv = req
-        .kv
-        .as_ref()
-        .expect("a request is given a row before it is extended");
-    cache
-        .try_extend(kv, kv.len + extend_len)
-        .then_some(extend_len)
+    cache.try_extend(kv, from + len).then_some(len)
 }
 
-fn candidate(req: &Req) -> Candidate {
-    let extend_len = req.extend_len();
+/// The demand of a request whose tokens before `from` are computed or in flight.
+fn candidate(req: &Req, from: usize) -> Candidate {
+    let extend_len = req.tokens.len() - from;
     let without_logits = match req.prompt_logprobs_from() {
-        Some(from) if from + 1 < req.prompt_len => from.saturating_sub(req.kv_len()),
+        Some(first) if first + 1 < req.prompt_len => first.saturating_sub(from),
         Some(_) | None => extend_len - 1,
     };
-    let without_logits = without_logits.min(extend_len - 1);
     Candidate {
         extend_len,
         remaining_len: req.remaining_len(),
-        without_logits,
+        without_logits: without_logits.min(extend_len - 1),
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use std::path::{Path, PathBuf};
 
-pub(super) fn golden(name: &str) -> PathBuf {
+pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("golden")
         .join(name)

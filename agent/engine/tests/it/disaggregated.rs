@@ -103,6 +103,27 @@ fn decode_launches_steps_ahead() {
 }
 
 #[test]
+fn prefill_computes_a_chunk_while_the_one_before_it_is_in_flight() {
+    for overlap in [true, false] {
+        let pair = Pair::start(TransportChoice::Only(Transport::Tcp), |config| {
+            EngineConfig {
+                chunked_prefill_size: Some(16),
+                page_size: 16,
+                overlap_schedule: Some(overlap),
+                ..config
+            }
+        });
+        let request = mk_unpenalised(&mk_prompt(1, 8 * 16), 4);
+        let (prefill, decode) = pair.submit(&request, 7);
+        collect(prefill);
+        let answer = collect(decode).without_prompt();
+        assert_same(&answer, &alone(&request).without_prompt());
+        let steps = metric(&pair.prefill, "pdserve_num_overlapped_steps_total");
+        assert_eq!(steps > 6.5, overlap, "{steps} of 8 chunks");
+    }
+}
+
+#[test]
 fn a_request_that_its_first_token_ends_takes_no_step() {
     let engine = start(mk_decode(TransportChoice::Fake));
     let mut request = mk_request(&mk_prompt(1, 60), 1);

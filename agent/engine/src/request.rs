@@ -1,6 +1,5 @@
-//! An engine's input and output: a request, its stream of tokens, and the reasons for refusing one.
+//! An engine's input and output: a request, the events of its answer, and the reasons for refusing one.
 
-use super::answer::AnswerReceiver;
 use crate::sample::params::{ParamsError, SamplingParams};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::workers::BootstrapFields;
@@ -126,13 +125,6 @@ pub enum SubmitError {
     Stopped { reason: String },
 }
 
-/// The answer while it is produced. Dropping it before the last event aborts the request.
-#[derive(Debug)]
-pub struct RequestStream {
-    pub(super) events: AnswerReceiver,
-    pub(crate) abort: super::shared::AbortOnDrop,
-}
-
 // === impl SubmitError ===
 
 impl SubmitError {
@@ -155,53 +147,6 @@ impl SubmitError {
             Self::AnswerExceedsContext { .. } => Some("max_tokens"),
             Self::BootstrapMissing { .. } | Self::RoomInUse(_) => Some("bootstrap_room"),
             Self::Cordoned | Self::QueueFull { .. } | Self::Stopped { .. } => None,
-        }
-    }
-}
-
-// === impl RequestStream ===
-
-impl RequestStream {
-    /// The next step of the answer; `None` after the last. If the engine stops, the last event
-    /// is an abort.
-    pub async fn recv(&mut self) -> Option<TokenEvent> {
-        let event = self.events.recv().await;
-        self.note(event)
-    }
-
-    /// The next step if it is here.
-    pub fn try_recv(&mut self) -> Option<TokenEvent> {
-        let event = self.events.try_recv()?;
-        self.note(Some(event))
-    }
-
-    /// As [`Self::recv`], from a thread that may block.
-    pub fn blocking_recv(&mut self) -> Option<TokenEvent> {
-        let event = self.events.blocking_recv();
-        self.note(event)
-    }
-
-    fn note(&mut self, event: Option<TokenEvent>) -> Option<TokenEvent> {
-        match event {
-            Some(event) => {
-                if event.finish.is_some() {
-                    self.abort.disarm();
-                }
-                Some(event)
-            }
-            None if self.abort.is_armed() => {
-                self.abort.disarm();
-                let reason = "the engine has stopped".to_owned();
-                let finish = Some(FinishReason::Abort {
-                    reason,
-                    retriable: true,
-                });
-                Some(TokenEvent {
-                    finish,
-                    ..TokenEvent::default()
-                })
-            }
-            None => None,
         }
     }
 }

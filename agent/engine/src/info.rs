@@ -1,7 +1,7 @@
 //! `EngineInfo`: properties of an engine, fixed at its start, and the checks that follow from them.
 
-use super::request::{GenerateRequest, SubmitError};
 use crate::model::config::SamplingDefaults;
+use crate::request::{GenerateRequest, SubmitError};
 use crate::sample::params::{ParamsError, TOP_LOGPROBS_MAX};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::Role;

@@ -3,8 +3,8 @@
 //! The scheduler cannot wait for a reader: the request's pages and its slot in the batch are everybody's. A reader that
 //! falls too far behind therefore loses its answer.
 
-use super::request::{FinishReason, TokenEvent, TokenLogprob};
-use super::{Command, CommandSender, RequestId};
+use crate::command::{Command, CommandSender, RequestId};
+use crate::request::{FinishReason, TokenEvent, TokenLogprob};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
@@ -23,13 +23,13 @@ pub(crate) struct AnswerSender {
 }
 
 #[derive(Debug)]
-pub(super) struct AnswerReceiver {
+pub(crate) struct AnswerReceiver {
     events_rx: mpsc::UnboundedReceiver<TokenEvent>,
     waiting: Arc<AtomicUsize>,
 }
 
 /// The queue for a request's answer; `commands_tx` takes the abort of one that is not read.
-pub(super) fn answer(id: RequestId, commands_tx: CommandSender) -> (AnswerSender, AnswerReceiver) {
+pub(crate) fn answer(id: RequestId, commands_tx: CommandSender) -> (AnswerSender, AnswerReceiver) {
     // Bounded by `WAITING_BYTES_MAX`.
     let (events_tx, events_rx) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
@@ -93,17 +93,17 @@ impl AnswerSender {
 // === impl AnswerReceiver ===
 
 impl AnswerReceiver {
-    pub(super) async fn recv(&mut self) -> Option<TokenEvent> {
+    pub(crate) async fn recv(&mut self) -> Option<TokenEvent> {
         let event = self.events_rx.recv().await;
         self.taken(event)
     }
 
-    pub(super) fn try_recv(&mut self) -> Option<TokenEvent> {
+    pub(crate) fn try_recv(&mut self) -> Option<TokenEvent> {
         let event = self.events_rx.try_recv().ok();
         self.taken(event)
     }
 
-    pub(super) fn blocking_recv(&mut self) -> Option<TokenEvent> {
+    pub(crate) fn blocking_recv(&mut self) -> Option<TokenEvent> {
         let event = self.events_rx.blocking_recv();
         self.taken(event)
     }

@@ -1,7 +1,7 @@
 //! Facts about readers that fall behind.
 
-use super::super::commands;
 use super::*;
+use crate::command;
 
 fn mk_event(top: usize) -> TokenEvent {
     TokenEvent {
@@ -17,7 +17,7 @@ fn mk_event(top: usize) -> TokenEvent {
 
 #[test]
 fn a_reader_that_keeps_up_gets_everything_and_leaves_nothing() {
-    let (commands_tx, commands_rx) = commands::queue();
+    let (commands_tx, commands_rx) = command::queue();
     let (mut sender, mut receiver) = answer(RequestId(1), commands_tx);
     let per_event = bytes_of(&mk_event(100));
     for _ in 0..2 * WAITING_BYTES_MAX / per_event {
@@ -30,7 +30,7 @@ fn a_reader_that_keeps_up_gets_everything_and_leaves_nothing() {
 
 #[test]
 fn a_reader_that_does_not_read_loses_its_answer_once() {
-    let (commands_tx, commands_rx) = commands::queue();
+    let (commands_tx, commands_rx) = command::queue();
     let (mut sender, mut receiver) = answer(RequestId(1), commands_tx);
     let per_event = bytes_of(&mk_event(100));
     for _ in 0..4 * WAITING_BYTES_MAX / per_event {
@@ -56,7 +56,7 @@ fn a_reader_that_does_not_read_loses_its_answer_once() {
 
 #[test]
 fn one_event_may_be_of_any_size() {
-    let (commands_tx, commands_rx) = commands::queue();
+    let (commands_tx, commands_rx) = command::queue();
     let (mut sender, mut receiver) = answer(RequestId(1), commands_tx);
     let large = WAITING_BYTES_MAX / 4;
     sender.send(mk_event(large));

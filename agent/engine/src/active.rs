@@ -1,0 +1,141 @@
+//! `Active`: a request with a row and pages, and how far steps have got with it:
+//!
+//! ```text
+//! tokens   [ prompt ............ | answer ... | drawing ]
+//! KV       [ kv.len ...... )                             known to be there
+//! handed   [ kv.len ...... handed )                      steps in flight compute these
+//! to do                           [ ................... ] todo_len()
+//! ```
+//! A token that a step in flight draws is not known yet; the step right after may still compute its position, since the
+//! device carries the token over. A prefill chunk hands over many positions, a decode step one.
+
+use crate::kvcache::pool::ReqKv;
+use crate::req::Req;
+use crate::step::{StepId, StepRow};
+
+/// A request that steps compute, with what its mode keeps beside it.
+#[derive(Debug)]
+pub(crate) struct Active<T = ()> {
+    pub(crate) req: Req,
+    pub(crate) kv: ReqKv,
+    pub(crate) with: T,
+    handed: usize,
+    /// Tokens that steps in flight draw.
+    drawing: usize,
+    last_step: Option<StepId>,
+    /// Where the token lies that was drawn last.
+    drawn: Option<Carried>,
+}
+
+/// A token that is known to the device only, as an output of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carried {
+    pub(crate) step: StepId,
+    pub(crate) output: usize,
+}
+
+// === impl Active ===
+
+impl<T> Active<T> {
+    /// A request whose first `kv.len` tokens have KV.
+    pub(crate) fn new(req: Req, kv: ReqKv, with: T) -> Self {
+        Self {
+            handed: kv.len,
+            req,
+            kv,
+            with,
+            drawing: 0,
+            last_step: None,
+            drawn: None,
+        }
+    }
+
+    /// The request by itself, and what its mode kept beside it.
+    pub(crate) fn without(self) -> (Active, T) {
+        let Self {
+            req,
+            kv,
+            with,
+            handed,
+            drawing,
+            last_step,
+            drawn,
+        } = self;
+        let active = Active {
+            req,
+            kv,
+            with: (),
+            handed,
+            drawing,
+            last_step,
+            drawn,
+        };
+        (active, with)
+    }
+
+    /// The first position that no step has taken.
+    pub(crate) fn handed(&self) -> usize {
+        self.handed
+    }
+
+    /// Tokens that steps in flight draw.
+    pub(crate) fn drawing(&self) -> usize {
+        self.drawing
+    }
+
+    /// Tokens, those that steps in flight draw included.
+    pub(crate) fn len(&self) -> usize {
+        self.req.tokens.len() + self.drawing
+    }
+
+    /// Positions that a step must compute before the next token can be drawn.
+    pub(crate) fn todo_len(&self) -> usize {
+        self.len() - self.handed
+    }
+
+    /// The last step that computes some of it.
+    pub(crate) fn last_step(&self) -> Option<StepId> {
+        self.last_step
+    }
+
+    /// Whether the request continues after the tokens that are being drawn, unless they end it.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.drawing == 0 || self.len() < self.req.len_max
+    }
+
+    /// Whether its next step needs a token that is not known yet, to penalise it.
+    pub(crate) fn needs_outcome(&self) -> bool {
+        self.drawing > 0 && self.req.penalties.are_on()
+    }
+
+    /// The token of its first position to do, if a step in flight draws it.
+    pub(crate) fn carried(&self) -> Option<Carried> {
+        self.drawn.filter(|_| self.drawing > 0)
+    }
+
+    /// Hands the next `len` positions to `step`. The row draws if that is all there is to do.
+    pub(crate) fn hand(&mut self, len: usize, step: StepId) -> StepRow {
+        let positions = self.handed..self.handed + len;
+        let draws = positions.end == self.len();
+        self.handed = positions.end;
+        self.last_step = Some(step);
+        StepRow {
+            id: self.req.id,
+            prompt_logprobs: self.req.prompt_logprob_positions(&positions).len(),
+            positions,
+            draws,
+        }
+    }
+
+    /// The step that took the last positions draws a token, which will be its output number `output`.
+    pub(crate) fn draw(&mut self, step: StepId, output: usize) {
+        self.drawing += 1;
+        self.drawn = Some(Carried { step, output });
+    }
+
+    /// A step has computed the row.
+    pub(crate) fn computed(&mut self, row: &StepRow) {
+        self.kv.len = row.positions.end;
+        self.drawing -= usize::from(row.draws);
+    }
+}

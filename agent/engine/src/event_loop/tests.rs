@@ -1,0 +1,399 @@
+//! The loop over a device that computes no logits but checks everything: requests come, go and run out of memory in
+//! random order, with one step or two in flight, and every answer is what the request would have got by itself.
+
+mod device;
+
+use super::*;
+use crate::answer::{AnswerReceiver, answer};
+use crate::command::{RequestId, Submission, queue};
+use crate::in_flight::InFlightRequests;
+use crate::info::EngineInfo;
+use crate::kvcache::pool::{KvCache, KvCacheSizes};
+use crate::mode::unified::Unified;
+use crate::model::config::SamplingDefaults;
+use crate::recorder::Recorder;
+use crate::request::{FinishReason, GenerateRequest, LogprobOptions, StopMatch};
+use crate::sample::params::SamplingParams;
+use crate::schedule::ScheduleLimits;
+use crate::step::{Padding, StepBuilder};
+use crate::text::Tokenizer;
+use device::{Device, VOCAB, next_token};
+use pd_protocol::Role;
+use proptest::prelude::*;
+use std::sync::LazyLock;
+
+static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
+    let folder = crate::text::tests::golden("tiny-llama");
+    Arc::new(Tokenizer::from_folder(&folder).expect("the tiny tokenizer is read"))
+});
+
+/// Ends answers now and then, while the next step is in flight.
+const END: u32 = 3;
+
+#[derive(Clone, Debug)]
+struct Sizes {
+    overlaps: bool,
+    /// The device executes a step when it is waited for, not when it is launched.
+    is_late: bool,
+    page_size: usize,
+    num_pages: usize,
+    max_running_requests: usize,
+    chunk: Option<usize>,
+    radix: bool,
+    graphs: bool,
+}
+
+/// A request, by what its tokens follow from.
+#[derive(Clone, Debug)]
+struct Asked {
+    /// Prompts of one family share their beginning.
+    family: u32,
+    prompt_len: usize,
+    max_new_tokens: u32,
+    penalised: bool,
+    prompt_logprobs: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Submit(Asked),
+    /// Of the requests so far, by index modulo their number.
+    Abort(usize),
+    Turns(usize),
+}
+
+struct Stand {
+    event_loop: EventLoop,
+    commands_tx: CommandSender,
+    device: Device,
+    in_flight: Arc<InFlightRequests>,
+    asked: Vec<(Asked, AnswerReceiver)>,
+    capacity: usize,
+}
+
+impl Stand {
+    fn new(sizes: &Sizes) -> Self {
+        let (commands_tx, commands_rx) = queue();
+        let capacity = sizes.num_pages * sizes.page_size;
+        let limits = ScheduleLimits {
+            max_running_requests: sizes.max_running_requests,
+            chunked_prefill_size: sizes.chunk,
+            max_prefill_tokens: 64,
+            prompt_logprob_rows: 32,
+        };
+        let cache = KvCache::new(KvCacheSizes {
+            num_pages: sizes.num_pages,
+            page_size: sizes.page_size,
+            max_running_requests: sizes.max_running_requests,
+            pre_alloc_size: 0,
+            radix: sizes.radix,
+        });
+        let device = Device::new(sizes.page_size, sizes.num_pages, sizes.is_late);
+        let padding = Padding {
+            graph_max_seqs: if sizes.graphs { 4 } else { 0 },
+            max_seqs: sizes.max_running_requests,
+        };
+        let resources = Resources::new(
+            Box::new(device.clone()),
+            cache,
+            StepBuilder::new(padding),
+            Recorder::new(),
+        );
+        let event_loop = EventLoop::new(EventLoopParts {
+            commands_rx,
+            waker: LoopWaker::new(commands_tx.clone()),
+            resources,
+            mode: Box::new(Unified::new(limits, 1.0)),
+            req_factory: ReqFactory::new(&mk_info(capacity), 0, TOKENIZER.clone()),
+            overlaps: sizes.overlaps,
+            stopped: SetOnDrop(Arc::default()),
+        });
+        Self {
+            event_loop,
+            commands_tx,
+            device,
+            in_flight: Arc::new(InFlightRequests::new(u64::MAX)),
+            asked: Vec::new(),
+            capacity,
+        }
+    }
+
+    fn submit(&mut self, asked: Asked) {
+        let id = RequestId(self.asked.len() as u64);
+        let (answer, receiver) = answer(id, self.commands_tx.clone());
+        let submission = Submission {
+            id,
+            request: asked.request(),
+            answer,
+            in_flight: self.in_flight.enter(None).unwrap(),
+        };
+        let command = Command::Generate(Box::new(submission));
+        self.commands_tx.send(command).unwrap();
+        self.asked.push((asked, receiver));
+    }
+
+    fn abort(&mut self, index: usize) {
+        if !self.asked.is_empty() {
+            let id = RequestId((index % self.asked.len()) as u64);
+            self.commands_tx.send(Command::Abort(id)).unwrap();
+        }
+    }
+
+    fn turn(&mut self) -> Turn {
+        let turn = self.event_loop.turn();
+        let free = self.event_loop.resources.cache.free_pages();
+        self.device.assert_uses_none_of(&free);
+        turn
+    }
+
+    fn finish(&mut self) {
+        let turns = (0..100_000).take_while(|_| self.turn() == Turn::Worked);
+        assert!(turns.count() < 100_000, "the loop does not come to an end");
+    }
+}
+
+impl Asked {
+    fn prompt(&self) -> Vec<u32> {
+        let token = |place: u32| next_token(&[self.family, place / 20 * (self.family % 2), place]);
+        (0..u32::try_from(self.prompt_len).unwrap())
+            .map(token)
+            .collect()
+    }
+
+    fn request(&self) -> GenerateRequest {
+        GenerateRequest {
+            rid: "test".to_owned(),
+            input_ids: self.prompt(),
+            sampling: SamplingParams {
+                max_new_tokens: Some(self.max_new_tokens),
+                temperature: 0.0,
+                frequency_penalty: if self.penalised { 0.5 } else { 0.0 },
+                stop_token_ids: vec![END],
+                ..SamplingParams::default()
+            },
+            logprobs: LogprobOptions {
+                return_logprob: self.prompt_logprobs,
+                logprob_start_len: self.prompt_logprobs.then_some(0),
+                top_logprobs_num: 0,
+            },
+            bootstrap: None,
+            choice: 0,
+        }
+    }
+
+    /// The answer, and why it ends.
+    fn expected(&self, capacity: usize) -> (Vec<u32>, FinishReason) {
+        let mut tokens = self.prompt();
+        let len_max = (self.prompt_len + self.max_new_tokens as usize).min(capacity);
+        while tokens.len() < len_max {
+            let token = next_token(&tokens);
+            tokens.push(token);
+            if token == END {
+                let matched = StopMatch::Token(END);
+                return (
+                    tokens.split_off(self.prompt_len),
+                    FinishReason::Stop { matched },
+                );
+            }
+        }
+        (tokens.split_off(self.prompt_len), FinishReason::Length)
+    }
+
+    /// Whether what has arrived is the answer, or the beginning of it if the request was aborted.
+    fn check(&self, mut answer: AnswerReceiver, aborted: bool, capacity: usize) {
+        let (expected, reason) = self.expected(capacity);
+        let mut tokens = Vec::new();
+        let mut prompt = Vec::new();
+        let mut finish = None;
+        while let Some(event) = answer.try_recv() {
+            tokens.extend(event.token_ids);
+            prompt.extend(
+                event
+                    .prompt_logprobs
+                    .into_iter()
+                    .map(|logprob| logprob.token),
+            );
+            finish = event.finish.or(finish);
+        }
+        assert!(
+            expected.starts_with(&tokens),
+            "{self:?}: {tokens:?}, not {expected:?}"
+        );
+        if !aborted {
+            assert_eq!(tokens, expected, "{self:?}");
+            assert_eq!(finish, Some(reason), "{self:?}");
+        }
+        if self.prompt_logprobs && !tokens.is_empty() {
+            assert_eq!(prompt, self.prompt(), "{self:?}");
+        }
+    }
+}
+
+fn mk_info(capacity: usize) -> EngineInfo {
+    EngineInfo {
+        role: Role::Unified,
+        model_path: String::new(),
+        tokenizer_path: String::new(),
+        sampling_defaults: SamplingDefaults::default(),
+        served_model_name: String::new(),
+        weight_version: String::new(),
+        model_type: String::new(),
+        context_length: 4096,
+        max_total_tokens: u32::try_from(capacity).unwrap(),
+        page_size: 1,
+        max_running_requests: 8,
+        vocab_size: VOCAB,
+        eos_token_ids: Vec::new(),
+        dtype: String::new(),
+        kv_cache_dtype: String::new(),
+        kv_compat: String::new(),
+        boot_id: String::new(),
+    }
+}
+
+fn sizes() -> impl Strategy<Value = Sizes> {
+    (
+        any::<[bool; 4]>(),
+        prop::sample::select(vec![1usize, 4, 16]),
+        60..200usize,
+        1..6usize,
+        prop::option::of(prop::sample::select(vec![16usize, 32])),
+    )
+        .prop_map(
+            |(
+                [overlaps, is_late, radix, graphs],
+                page_size,
+                slots,
+                max_running_requests,
+                chunk,
+            )| {
+                Sizes {
+                    overlaps,
+                    is_late,
+                    page_size,
+                    num_pages: slots / page_size,
+                    max_running_requests,
+                    chunk,
+                    radix,
+                    graphs,
+                }
+            },
+        )
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let asked = (0..3u32, 1..40usize, 1..30u32, 0..8u8).prop_map(
+        |(family, prompt_len, max_new_tokens, kind)| Asked {
+            family,
+            prompt_len,
+            max_new_tokens,
+            penalised: kind == 0,
+            prompt_logprobs: kind == 1,
+        },
+    );
+    prop_oneof![
+        4 => asked.prop_map(Event::Submit),
+        1 => any::<usize>().prop_map(Event::Abort),
+        6 => (1..6usize).prop_map(Event::Turns),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn every_answer_is_what_the_request_would_have_got_alone(
+        sizes in sizes(),
+        events in prop::collection::vec(event(), 1..60),
+    ) {
+        let mut stand = Stand::new(&sizes);
+        let mut aborted = Vec::new();
+        for event in events {
+            match event {
+                Event::Submit(asked) => stand.submit(asked),
+                Event::Abort(index) => {
+                    stand.abort(index);
+                    aborted.push(index % stand.asked.len().max(1));
+                }
+                Event::Turns(turns) => {
+                    for _ in 0..turns {
+                        stand.turn();
+                    }
+                }
+            }
+        }
+        stand.finish();
+        prop_assert!(stand.event_loop.resources.cache.usage().is_conserved_when_idle());
+        for (index, (asked, answer)) in stand.asked.into_iter().enumerate() {
+            asked.check(answer, aborted.contains(&index), stand.capacity);
+        }
+    }
+}
+
+const ROOMY: Sizes = Sizes {
+    overlaps: true,
+    is_late: true,
+    page_size: 16,
+    num_pages: 64,
+    max_running_requests: 4,
+    chunk: Some(16),
+    radix: false,
+    graphs: false,
+};
+
+fn mk_asked(prompt_len: usize, max_new_tokens: u32) -> Asked {
+    Asked {
+        family: 1,
+        prompt_len,
+        max_new_tokens,
+        penalised: false,
+        prompt_logprobs: false,
+    }
+}
+
+/// How many steps were launched, and how many of them with another in flight.
+fn steps(stand: &Stand) -> (u64, u64) {
+    let counters = &stand.event_loop.resources.recorder.metrics.counters;
+    (counters.steps.get(), counters.overlapped_steps.get())
+}
+
+#[test]
+fn chunks_of_a_prompt_overlap_and_so_do_the_tokens_after_them() {
+    let mut stand = Stand::new(&ROOMY);
+    stand.submit(mk_asked(8 * 16, 1));
+    stand.finish();
+    assert_eq!(steps(&stand), (8, 7), "eight chunks");
+    stand.submit(mk_asked(16, 10));
+    stand.finish();
+    let (asked, answer) = stand.asked.pop().unwrap();
+    let (tokens, _) = asked.expected(stand.capacity);
+    asked.check(answer, false, stand.capacity);
+    let (all, overlapped) = steps(&stand);
+    assert!(
+        overlapped >= 7 + tokens.len() as u64 - 1,
+        "{overlapped} of {all}"
+    );
+}
+
+#[test]
+fn a_penalised_request_waits_for_each_of_its_tokens() {
+    let mut stand = Stand::new(&ROOMY);
+    stand.submit(Asked {
+        penalised: true,
+        ..mk_asked(16, 10)
+    });
+    stand.finish();
+    let (asked, answer) = stand.asked.pop().unwrap();
+    asked.check(answer, false, stand.capacity);
+    assert_eq!(steps(&stand).1, 0);
+}
+
+#[test]
+fn without_overlap_one_step_is_in_flight_at_a_time() {
+    let mut stand = Stand::new(&Sizes {
+        overlaps: false,
+        ..ROOMY
+    });
+    stand.submit(mk_asked(8 * 16, 10));
+    stand.finish();
+    assert_eq!(steps(&stand).1, 0);
+}

@@ -1,0 +1,218 @@
+//! A device whose "KV" of a slot is the token there with its position, and whose next token is a hash of all the tokens
+//! before it, as it finds them by the page table. A stale slot, a wrong page or a token of another request is noticed.
+
+use crate::kvcache::PageIdx;
+use crate::ranks::{HostKv, Ranks};
+use crate::step::{StepOutput, StepPlan};
+use parking_lot::Mutex;
+use pd_compute::kv::NO_SLOT;
+use pd_compute::{ComputeError, NO_ROW, NO_TOKEN, SamplingRow};
+use std::collections::{HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::sync::Arc;
+
+pub(super) const VOCAB: u32 = 40;
+
+/// The token after `tokens`.
+pub(super) fn next_token(tokens: &[u32]) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    tokens.hash(&mut hasher);
+    u32::try_from(hasher.finish() % u64::from(VOCAB)).unwrap()
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Device(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    page_size: usize,
+    /// Token and position.
+    slots: Vec<Option<(u32, u32)>>,
+    is_late: bool,
+    in_flight: VecDeque<Pending>,
+    /// What the last executed step drew.
+    drawn: Vec<u32>,
+}
+
+#[derive(Debug)]
+enum Pending {
+    Plan(StepPlan),
+    Done(Vec<u32>, StepPlan),
+}
+
+impl Device {
+    pub(super) fn new(page_size: usize, num_pages: usize, is_late: bool) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            page_size,
+            slots: vec![None; page_size * num_pages],
+            is_late,
+            in_flight: VecDeque::new(),
+            drawn: Vec::new(),
+        })))
+    }
+
+    /// # Panics
+    /// When a step in flight reads or writes a page that is free.
+    pub(super) fn assert_uses_none_of(&self, free: &HashSet<PageIdx>) {
+        let state = self.0.lock();
+        for pending in &state.in_flight {
+            let (Pending::Plan(plan) | Pending::Done(_, plan)) = pending;
+            let inputs = Inputs::of(plan);
+            for seq in 0..plan.shape.num_seqs {
+                let free_page = inputs
+                    .pages(seq, state.page_size)
+                    .iter()
+                    .find(|&&page| free.contains(&PageIdx(page)));
+                assert_eq!(
+                    free_page, None,
+                    "page given back while step {:?} uses it",
+                    plan.id
+                );
+            }
+        }
+    }
+}
+
+impl State {
+    fn execute(&mut self, plan: &StepPlan) -> Vec<u32> {
+        let inputs = Inputs::of(plan);
+        let mut tokens = inputs.token_ids.to_vec();
+        for (token, &row) in tokens.iter_mut().zip(inputs.carried_rows) {
+            if row != NO_ROW {
+                *token = self.drawn[row as usize];
+            }
+        }
+        for ((&slot, &token), &position) in
+            inputs.out_slots.iter().zip(&tokens).zip(inputs.positions)
+        {
+            if slot != NO_SLOT {
+                self.slots[slot as usize] = Some((token, position));
+            }
+        }
+        let rows = inputs.logit_rows.iter().zip(inputs.sampling);
+        let drawn = rows.map(|(&row, sampling)| self.draw(&inputs, row as usize, sampling));
+        let drawn: Vec<u32> = drawn.collect();
+        self.drawn.clone_from(&drawn);
+        drawn
+    }
+
+    fn draw(&self, inputs: &Inputs<'_>, row: usize, sampling: &SamplingRow) -> u32 {
+        if sampling.given != NO_TOKEN {
+            return sampling.given;
+        }
+        let seq = inputs
+            .q_indptr
+            .partition_point(|&first| first as usize <= row)
+            - 1;
+        if inputs.out_slots[row] == NO_SLOT {
+            return 0;
+        }
+        let pages = inputs.pages(seq, self.page_size);
+        let seen = |position: u32| {
+            let page = pages[position as usize / self.page_size] as usize;
+            let slot = page * self.page_size + position as usize % self.page_size;
+            let (token, at) = self.slots[slot].expect("a visible slot was written");
+            assert_eq!(at, position, "a slot holds the token of its position");
+            token
+        };
+        let position = inputs.positions[row];
+        assert_eq!(sampling.position, position + 1, "the token that is drawn");
+        let is_carried = inputs
+            .carried_rows
+            .get(row)
+            .is_some_and(|&row| row != NO_ROW);
+        assert!(
+            !is_carried || sampling.counts_begin == sampling.counts_end,
+            "a penalised row knows all its tokens"
+        );
+        let tokens: Vec<u32> = (0..=position).map(seen).collect();
+        next_token(&tokens)
+    }
+}
+
+impl Ranks for Device {
+    fn launch(&mut self, plan: &StepPlan) -> Result<(), ComputeError> {
+        let state = &mut *self.0.lock();
+        let plan = StepPlan {
+            id: plan.id,
+            shape: plan.shape,
+            words: plan.words.clone(),
+            places: plan.places.clone(),
+        };
+        let pending = if state.is_late {
+            Pending::Plan(plan)
+        } else {
+            Pending::Done(state.execute(&plan), plan)
+        };
+        state.in_flight.push_back(pending);
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<StepOutput, ComputeError> {
+        let state = &mut *self.0.lock();
+        let (tokens, plan) = match state.in_flight.pop_front().expect("a step is in flight") {
+            Pending::Plan(plan) => (state.execute(&plan), plan),
+            Pending::Done(tokens, plan) => (tokens, plan),
+        };
+        let len = plan.shape.num_outputs;
+        Ok(StepOutput {
+            tokens: tokens[..len].to_vec(),
+            logprobs: vec![0.0; len],
+            ..StepOutput::default()
+        })
+    }
+
+    fn offload(&mut self, _pages: &[PageIdx]) -> Result<HostKv, ComputeError> {
+        unreachable!("a unified engine computes again what it lost")
+    }
+
+    fn reload(&mut self, _kv: HostKv, _pages: &[PageIdx]) -> Result<(), ComputeError> {
+        unreachable!("a unified engine computes again what it lost")
+    }
+
+    fn forget(&mut self, _kv: HostKv) {}
+}
+
+/// A plan's lists.
+struct Inputs<'a> {
+    token_ids: &'a [u32],
+    positions: &'a [u32],
+    q_indptr: &'a [u32],
+    kv_lens: &'a [u32],
+    out_slots: &'a [u32],
+    logit_rows: &'a [u32],
+    carried_rows: &'a [u32],
+    sampling: &'a [SamplingRow],
+    page_table: &'a [u32],
+    stride: usize,
+}
+
+impl<'a> Inputs<'a> {
+    fn of(plan: &'a StepPlan) -> Self {
+        let list = |place: &Range<usize>| &plan.words[place.clone()];
+        let places = &plan.places;
+        Self {
+            token_ids: list(&places.token_ids),
+            positions: list(&places.positions),
+            q_indptr: list(&places.q_indptr),
+            kv_lens: list(&places.kv_lens),
+            out_slots: list(&places.out_slots),
+            logit_rows: list(&places.logit_rows),
+            carried_rows: list(&places.carried_rows),
+            sampling: bytemuck::cast_slice(list(&places.sampling_rows)),
+            page_table: list(&places.page_table),
+            stride: plan.shape.page_table_stride,
+        }
+    }
+
+    /// The pages of a sequence; none for padding.
+    fn pages(&self, seq: usize, page_size: usize) -> &'a [u32] {
+        let first = self.q_indptr[seq] as usize;
+        if self.out_slots[first] == NO_SLOT {
+            return &[];
+        }
+        let len = (self.kv_lens[seq] as usize).div_ceil(page_size);
+        &self.page_table[seq * self.stride..][..len]
+    }
+}

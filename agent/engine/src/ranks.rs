@@ -1,0 +1,43 @@
+//! `Ranks`: those who carry out steps. The scheduler sends them plans and gets what was drawn; it knows neither the
+//! device nor the model. One rank runs on the scheduler's own backend ([`local::LocalRank`]).
+
+pub(crate) mod local;
+
+use crate::kvcache::PageIdx;
+use crate::step::{StepOutput, StepPlan};
+use pd_compute::ComputeError;
+use std::fmt::Debug;
+
+/// Carries out steps, in the order of their launches.
+pub(crate) trait Ranks: Debug + Send {
+    /// Enqueues a step and returns without waiting for it.
+    ///
+    /// # Errors
+    /// If allocating larger tables fails.
+    fn launch(&mut self, plan: &StepPlan) -> Result<(), ComputeError>;
+
+    /// Waits for the oldest step in flight.
+    ///
+    /// # Errors
+    /// When a device faulted; it executes nothing more.
+    fn wait(&mut self) -> Result<StepOutput, ComputeError>;
+
+    /// Copies pages to host memory and waits for the copy, so that they may be reused.
+    ///
+    /// # Errors
+    /// When there is too little host memory, or the device faulted.
+    fn offload(&mut self, pages: &[PageIdx]) -> Result<HostKv, ComputeError>;
+
+    /// Copies offloaded KV back into as many pages, in order with the steps: the next one finds it there.
+    ///
+    /// # Errors
+    /// If allocating the indices fails.
+    fn reload(&mut self, kv: HostKv, pages: &[PageIdx]) -> Result<(), ComputeError>;
+
+    /// Frees the host memory of KV that is not needed any more.
+    fn forget(&mut self, kv: HostKv);
+}
+
+/// KV of a request in host memory. Goes back by [`Ranks::reload`] or [`Ranks::forget`].
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HostKv(pub(crate) u64);

@@ -1,0 +1,112 @@
+//! A step's inputs and outputs on the device. All inputs are uploaded in one copy.
+
+use crate::sample::params::TOP_LOGPROBS_MAX;
+use crate::step::{StepPlan, StepShape};
+use pd_compute::{Backend, BatchView, ComputeError, DType, DeviceBuffer, SampleOut};
+use pd_compute::{SamplingRow, SamplingView};
+use std::ops::Range;
+
+#[derive(Debug)]
+pub(super) struct StepBuffers<B: Backend> {
+    /// Every input; grows with the requests' needs.
+    words: B::Buffer,
+    tokens: B::Buffer,
+    logprobs: B::Buffer,
+    top_tokens: B::Buffer,
+    top_logprobs: B::Buffer,
+}
+
+/// A plan's lists on the device.
+#[derive(Debug)]
+pub(super) struct StepInputs<B: Backend> {
+    pub(super) batch: BatchView<B>,
+    /// `U32 [num_logit_rows]`.
+    pub(super) logit_rows: B::Buffer,
+    pub(super) num_logit_rows: usize,
+    /// `U32 [num_tokens]`, if the step carries tokens.
+    pub(super) carried_rows: Option<B::Buffer>,
+    pub(super) sampling: SamplingView<B>,
+}
+
+// === impl StepBuffers ===
+
+impl<B: Backend> StepBuffers<B> {
+    pub(super) fn alloc(
+        backend: &B,
+        max_tokens: usize,
+        max_seqs: usize,
+        max_logit_rows: usize,
+    ) -> Result<Self, ComputeError> {
+        let u32s = |name: &str, len: usize| backend.alloc(name, DType::U32, len);
+        let f32s = |name: &str, len: usize| backend.alloc(name, DType::F32, len);
+        let top_len = max_logit_rows * TOP_LOGPROBS_MAX as usize;
+        let words = 3 * max_tokens + 4 * max_seqs + max_logit_rows * (SamplingRow::WORDS + 1);
+        Ok(Self {
+            words: u32s(INPUTS, words.next_power_of_two())?,
+            tokens: u32s("sampled tokens", max_logit_rows)?,
+            logprobs: f32s("logprobs", max_logit_rows)?,
+            top_tokens: u32s("top tokens", top_len)?,
+            top_logprobs: f32s("top logprobs", top_len)?,
+        })
+    }
+
+    /// The tokens that the last step drew, by output.
+    pub(super) fn tokens(&self) -> &B::Buffer {
+        &self.tokens
+    }
+
+    pub(super) fn outputs(&self, shape: &StepShape) -> SampleOut<B> {
+        let (rows, top_n_max) = (shape.num_logit_rows, shape.top_n_max);
+        SampleOut {
+            tokens: self.tokens.slice(0..rows),
+            logprobs: self.logprobs.slice(0..rows),
+            top_n_max,
+            top_tokens: self.top_tokens.slice(0..rows * top_n_max),
+            top_logprobs: self.top_logprobs.slice(0..rows * top_n_max),
+        }
+    }
+
+    /// # Errors
+    /// If allocating longer lists fails.
+    pub(super) fn upload(
+        &mut self,
+        backend: &B,
+        plan: &StepPlan,
+    ) -> Result<StepInputs<B>, ComputeError> {
+        let StepPlan {
+            id: _,
+            shape,
+            words,
+            places,
+        } = plan;
+        if self.words.len() < words.len() {
+            // Doubled, so that growing contexts cause few allocations.
+            self.words = backend.alloc(INPUTS, DType::U32, words.len().next_power_of_two())?;
+        }
+        backend.upload(&self.words, words);
+        let at = |place: &Range<usize>| self.words.slice(place.clone());
+        Ok(StepInputs {
+            batch: BatchView {
+                num_tokens: shape.num_tokens,
+                num_seqs: shape.num_seqs,
+                token_ids: at(&places.token_ids),
+                positions: at(&places.positions),
+                q_indptr: at(&places.q_indptr),
+                kv_lens: at(&places.kv_lens),
+                page_table: at(&places.page_table),
+                page_table_stride: shape.page_table_stride,
+                out_slots: at(&places.out_slots),
+            },
+            logit_rows: at(&places.logit_rows),
+            num_logit_rows: shape.num_logit_rows,
+            carried_rows: shape.carries.then(|| at(&places.carried_rows)),
+            sampling: SamplingView {
+                rows: at(&places.sampling_rows),
+                token_counts: at(&places.token_counts),
+                logit_bias: at(&places.logit_bias),
+            },
+        })
+    }
+}
+
+const INPUTS: &str = "a step's inputs";

@@ -1,0 +1,174 @@
+//! A step: what the device computes at once, as plain data. [`StepBuilder`] makes a [`StepPlan`] for those who carry it
+//! out and the [`Step`] by which its mode settles it. Requests stay in their queues meanwhile.
+//!
+//! Prefill chunks and decode steps differ only in the number of positions.
+
+mod builder;
+mod sampling;
+
+use crate::command::RequestId;
+use crate::request::TokenLogprob;
+use pd_compute::NO_TOKEN;
+use std::ops::Range;
+use std::time::Duration;
+
+pub(crate) use builder::{Padding, StepBuilder};
+
+/// The number of a step; later steps have higher ones, by 1 each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StepId(pub(crate) u64);
+
+/// A scheduled step.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) id: StepId,
+    pub(crate) rows: Vec<StepRow>,
+}
+
+/// What a step computes of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StepRow {
+    pub(crate) id: RequestId,
+    pub(crate) positions: Range<usize>,
+    /// How many of the positions yield a prompt logprob.
+    pub(crate) prompt_logprobs: usize,
+    /// Whether the step reaches the request's last token, so that it draws the next one.
+    pub(crate) draws: bool,
+}
+
+/// Everything that is needed to carry out a step.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct StepPlan {
+    pub(crate) id: StepId,
+    pub(crate) shape: StepShape,
+    /// The inputs, as they are uploaded; `places` says which list lies where.
+    pub(crate) words: Vec<u32>,
+    pub(crate) places: Places,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StepShape {
+    pub(crate) num_tokens: usize,
+    pub(crate) num_seqs: usize,
+    pub(crate) num_logit_rows: usize,
+    /// Of the logit rows, the first ones, whose outputs are read back; the others are padding.
+    pub(crate) num_outputs: usize,
+    pub(crate) page_table_stride: usize,
+    /// Largest number of likeliest tokens that a row asks for.
+    pub(crate) top_n_max: usize,
+    /// Some tokens are those that the step before this one draws.
+    pub(crate) carries: bool,
+    /// Padded to one of few shapes, to be replayed as a graph.
+    pub(crate) is_padded: bool,
+}
+
+/// The place of each list in a plan's words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// `[num_tokens]`.
+    pub(crate) token_ids: Range<usize>,
+    /// `[num_tokens]`.
+    pub(crate) positions: Range<usize>,
+    /// `[num_seqs + 1]`.
+    pub(crate) q_indptr: Range<usize>,
+    /// `[num_seqs]`.
+    pub(crate) kv_lens: Range<usize>,
+    /// `[num_tokens]`.
+    pub(crate) out_slots: Range<usize>,
+    /// `[num_logit_rows]`.
+    pub(crate) logit_rows: Range<usize>,
+    /// `[num_tokens]`: the output of the step before that is the token, or `NO_ROW`. Empty unless the step carries.
+    pub(crate) carried_rows: Range<usize>,
+    /// `[num_logit_rows]` of `SamplingRow`.
+    pub(crate) sampling_rows: Range<usize>,
+    /// `[num_seqs][page_table_stride]`.
+    pub(crate) page_table: Range<usize>,
+    pub(crate) token_counts: Range<usize>,
+    pub(crate) logit_bias: Range<usize>,
+}
+
+/// What a step drew, one entry per output.
+#[derive(Debug, Default)]
+pub(crate) struct StepOutput {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) logprobs: Vec<f32>,
+    pub(crate) top_n_max: usize,
+    /// `[outputs][top_n_max]`.
+    pub(crate) top_tokens: Vec<u32>,
+    /// `[outputs][top_n_max]`.
+    pub(crate) top_logprobs: Vec<f32>,
+    /// The device replayed the step as a graph.
+    pub(crate) is_graph: bool,
+}
+
+/// A step that has ended.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    pub(crate) rows: Vec<(StepRow, RowOutput)>,
+    /// How long the device took.
+    pub(crate) duration: Duration,
+}
+
+/// The result of a step for a row.
+#[derive(Debug, Default)]
+pub(crate) struct RowOutput {
+    /// Of the prompt tokens after the computed ones, if requested.
+    pub(crate) prompt_logprobs: Vec<TokenLogprob>,
+    pub(crate) sampled: Sampled,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(crate) enum Sampled {
+    /// The prompt has more chunks to come.
+    #[default]
+    NotYet,
+    Token(TokenLogprob),
+    /// No logit is finite: the model or its weights are broken for this input.
+    NotFinite,
+}
+
+// === impl StepOutput ===
+
+impl StepOutput {
+    /// Deals the outputs out to the step's rows: prompt logprobs first, then what the row draws.
+    pub(crate) fn settle(&self, step: Step, duration: Duration) -> Settled {
+        let mut outputs = 0..;
+        let mut next = || self.output(outputs.next().expect("outputs are counted"));
+        let mut settle = |row: StepRow| {
+            let prompt_logprobs = (0..row.prompt_logprobs).filter_map(|_| next()).collect();
+            let sampled = match row.draws.then(&mut next) {
+                None => Sampled::NotYet,
+                Some(None) => Sampled::NotFinite,
+                Some(Some(token)) => Sampled::Token(token),
+            };
+            let output = RowOutput {
+                prompt_logprobs,
+                sampled,
+            };
+            (row, output)
+        };
+        Settled {
+            rows: step.rows.into_iter().map(&mut settle).collect(),
+            duration,
+        }
+    }
+
+    /// `None`: no logit of the row is finite.
+    fn output(&self, row: usize) -> Option<TokenLogprob> {
+        let token = self.tokens[row];
+        if token == NO_TOKEN {
+            return None;
+        }
+        let tops = row * self.top_n_max..(row + 1) * self.top_n_max;
+        let tokens = self.top_tokens[tops.clone()].iter().copied();
+        let top = tokens
+            .zip(self.top_logprobs[tops].iter().copied())
+            .take_while(|&(token, _)| token != NO_TOKEN)
+            .collect();
+        Some(TokenLogprob {
+            token,
+            logprob: Some(self.logprobs[row]),
+            top,
+        })
+    }
+}
