@@ -133,9 +133,8 @@ impl<T> Active<T> {
         self.drawn = Some(Carried { step, output });
     }
 
-    /// A step has computed the row.
-    pub(crate) fn computed(&mut self, row: &StepRow) {
-        self.kv.len = row.positions.end;
+    /// A step that drew a token, if the row did, has ended.
+    pub(crate) fn settled(&mut self, row: &StepRow) {
         self.drawing -= usize::from(row.draws);
     }
 }

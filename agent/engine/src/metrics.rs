@@ -40,6 +40,8 @@ pub(crate) struct Gauges {
     pub(crate) gen_throughput: Gauge,
     /// By `state`: free, cached, locked, held, quarantined; they add up to the pool.
     pub(crate) kv_pages: IntGaugeVec,
+    /// By the same states; none of a model without recurrent state.
+    pub(crate) state_slots: IntGaugeVec,
     pub(crate) req_pool_rows_used: IntGauge,
     pub(crate) metadata_rows_used: IntGauge,
     pub(crate) metadata_rows_total: IntGauge,
@@ -136,6 +138,8 @@ impl Gauges {
         };
         let kv_pages = opts("kv_pages", "Pages of the KV pool by state");
         let kv_pages = IntGaugeVec::new(kv_pages, &["state"]).expect("a valid name");
+        let state_slots = opts("state_slots", "Slots of recurrent states by state");
+        let state_slots = IntGaugeVec::new(state_slots, &["state"]).expect("a valid name");
         Self {
             num_running_reqs: gauge("num_running_reqs", "Requests in the running batch"),
             num_queue_reqs: gauge("num_queue_reqs", "Requests that wait for a step"),
@@ -182,6 +186,7 @@ impl Gauges {
             ),
             gen_throughput: ratio("gen_throughput", "Answer tokens per second"),
             kv_pages: register(registry, kv_pages),
+            state_slots: register(registry, state_slots),
             req_pool_rows_used: gauge("req_pool_rows_used", "Request rows in use"),
             metadata_rows_used: gauge("metadata_rows_used", "Metadata rows in use"),
             metadata_rows_total: gauge("metadata_rows_total", "Metadata rows"),

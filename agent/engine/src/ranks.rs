@@ -3,7 +3,7 @@
 
 pub(crate) mod local;
 
-use crate::kvcache::PageIdx;
+use crate::kvcache::{PageIdx, StateSlot};
 use crate::step::{StepOutput, StepPlan};
 use pd_compute::ComputeError;
 use std::fmt::Debug;
@@ -22,17 +22,26 @@ pub(crate) trait Ranks: Debug + Send {
     /// When a device faulted; it executes nothing more.
     fn wait(&mut self) -> Result<StepOutput, ComputeError>;
 
-    /// Copies pages to host memory and waits for the copy, so that they may be reused.
+    /// Copies pages, and the state of a model that has one, to host memory and waits for the copy, so that they may be reused.
     ///
     /// # Errors
     /// When there is too little host memory, or the device faulted.
-    fn offload(&mut self, pages: &[PageIdx]) -> Result<HostKv, ComputeError>;
+    fn offload(
+        &mut self,
+        pages: &[PageIdx],
+        slot: Option<StateSlot>,
+    ) -> Result<HostKv, ComputeError>;
 
-    /// Copies offloaded KV back into as many pages, in order with the steps: the next one finds it there.
+    /// Copies offloaded KV back into as many pages, and the state into a slot, in order with the steps: the next one finds it there.
     ///
     /// # Errors
     /// If allocating the indices fails.
-    fn reload(&mut self, kv: HostKv, pages: &[PageIdx]) -> Result<(), ComputeError>;
+    fn reload(
+        &mut self,
+        kv: HostKv,
+        pages: &[PageIdx],
+        slot: Option<StateSlot>,
+    ) -> Result<(), ComputeError>;
 
     /// Frees the host memory of KV that is not needed any more.
     fn forget(&mut self, kv: HostKv);

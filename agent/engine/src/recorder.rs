@@ -1,5 +1,6 @@
 //! `Recorder`: what the scheduler reports about requests and steps: metrics, timelines, log lines.
 
+use crate::kvcache::allocator::Counts;
 use crate::kvcache::pool::Usage;
 use crate::metrics::{EngineMetrics, Throughput};
 use crate::queues::QueueSizes;
@@ -8,7 +9,7 @@ use crate::step::StepRow;
 use crate::timeline::{Timelines, stage_now};
 use pd_kv_transfer::{KvReceiver, KvSender};
 use pd_protocol::timeline::{Stage, StageEvent};
-use prometheus::IntGauge;
+use prometheus::{IntGauge, IntGaugeVec};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -207,15 +208,10 @@ impl Recorder {
         self.observe_queues(queues);
         let gauges = &self.metrics.gauges;
         let pages = usage.pages;
-        let by_state = [
-            ("free", pages.free),
-            ("cached", usage.unlocked),
-            ("locked", usage.locked),
-            ("held", pages.held),
-            ("quarantined", pages.quarantined),
-        ];
-        for (state, len) in by_state {
-            set(&gauges.kv_pages.with_label_values(&[state]), len);
+        set_by_state(&gauges.kv_pages, &pages, usage.locked, usage.unlocked);
+        if usage.slots.total > 0 {
+            let (locked, unlocked) = (usage.locked_states, usage.unlocked_states);
+            set_by_state(&gauges.state_slots, &usage.slots, locked, unlocked);
         }
         let used = pages.total - pages.free - usage.unlocked;
         set(&gauges.num_used_tokens, used * page_size);
@@ -252,6 +248,19 @@ impl Recorder {
             gauges.gen_throughput.set(0.0);
         }
         gauges.new_token_ratio.set(queues.new_token_ratio);
+    }
+}
+
+fn set_by_state(gauges: &IntGaugeVec, counts: &Counts, locked: usize, unlocked: usize) {
+    let by_state = [
+        ("free", counts.free),
+        ("cached", unlocked),
+        ("locked", locked),
+        ("held", counts.held),
+        ("quarantined", counts.quarantined),
+    ];
+    for (state, len) in by_state {
+        set(&gauges.with_label_values(&[state]), len);
     }
 }
 

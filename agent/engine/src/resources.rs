@@ -79,7 +79,9 @@ impl Resources {
         output: RowOutput,
         duration: Duration,
     ) -> Sampled {
-        active.computed(row);
+        active.settled(row);
+        let Active { req, kv, .. } = active;
+        self.cache.computed(kv, row.positions.end, &req.tokens);
         if active.req.output_len() == 0 {
             self.recorder.chunk(&active.req, row, duration);
         }

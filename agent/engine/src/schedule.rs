@@ -1,11 +1,13 @@
 //! Which requests the next step computes: admission (`prefill`, by the budget of `prefill_adder`), the running batch
-//! (`running`), and retraction when memory runs out (`retract`). The modes use these parts.
+//! (`running`), and retraction when memory runs out (`retract`); and where
+//! recurrent states are kept for later requests (`snapshots`). The modes use these parts.
 
 pub(crate) mod new_token_ratio;
 pub(crate) mod prefill;
 pub(crate) mod prefill_adder;
 pub(crate) mod retract;
 pub(crate) mod running;
+pub(crate) mod snapshots;
 
 /// SGLang's `CLIP_MAX_NEW_TOKENS`: estimates count at most this much of an answer, since few get
 /// longer and reserving for all of them would leave the pool idle. Source:

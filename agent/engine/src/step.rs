@@ -60,6 +60,8 @@ pub(crate) struct StepShape {
     pub(crate) carries: bool,
     /// Padded to one of few shapes, to be replayed as a graph.
     pub(crate) is_padded: bool,
+    /// The model has recurrent state.
+    pub(crate) has_states: bool,
 }
 
 /// The place of each list in a plan's words.
@@ -79,6 +81,13 @@ pub(crate) struct Places {
     pub(crate) logit_rows: Range<usize>,
     /// `[num_tokens]`: the output of the step before that is the token, or `NO_ROW`. Empty unless the step carries.
     pub(crate) carried_rows: Range<usize>,
+    /// `[num_seqs]`: the slot with the sequence's recurrent state before the step, or `NO_SLOT` for zeros. This list and
+    /// the next two are empty unless the model has such state.
+    pub(crate) state_read: Range<usize>,
+    /// `[num_seqs]`: the slot for the state after the step, or `NO_SLOT` for padding.
+    pub(crate) state_write: Range<usize>,
+    /// `[num_tokens]`: the slot that keeps the state after this row, too, or `NO_SLOT`.
+    pub(crate) state_snapshots: Range<usize>,
     /// `[num_logit_rows]` of `SamplingRow`.
     pub(crate) sampling_rows: Range<usize>,
     /// `[num_seqs][page_table_stride]`.

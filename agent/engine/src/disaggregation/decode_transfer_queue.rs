@@ -129,7 +129,7 @@ impl Arriving {
         } = self;
         recorder.received(&req, &receiver, since.elapsed());
         end.metadata_rows.free(row);
-        kv.len = req.prompt_len;
+        kv.received(req.prompt_len);
         Active::new(req, kv, ())
     }
 }

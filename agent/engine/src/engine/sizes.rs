@@ -160,6 +160,7 @@ pub(super) fn cache_sizes(config: &EngineConfig, shape: KvPoolShape) -> KvCacheS
     KvCacheSizes {
         num_pages,
         page_size,
+        num_slots: None,
         max_running_requests,
         pre_alloc_size,
         radix,

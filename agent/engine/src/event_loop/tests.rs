@@ -41,6 +41,8 @@ struct Sizes {
     chunk: Option<usize>,
     radix: bool,
     graphs: bool,
+    /// Of a model with recurrent state.
+    num_slots: Option<usize>,
 }
 
 /// A request, by what its tokens follow from.
@@ -84,6 +86,7 @@ impl Stand {
         let cache = KvCache::new(KvCacheSizes {
             num_pages: sizes.num_pages,
             page_size: sizes.page_size,
+            num_slots: sizes.num_slots,
             max_running_requests: sizes.max_running_requests,
             pre_alloc_size: 0,
             radix: sizes.radix,
@@ -141,8 +144,9 @@ impl Stand {
 
     fn turn(&mut self) -> Turn {
         let turn = self.event_loop.turn();
-        let free = self.event_loop.resources.cache.free_pages();
-        self.device.assert_uses_none_of(&free);
+        let cache = &self.event_loop.resources.cache;
+        self.device
+            .assert_uses_none_of(&cache.free_pages(), &cache.free_slots());
         turn
     }
 
@@ -251,34 +255,27 @@ fn mk_info(capacity: usize) -> EngineInfo {
     }
 }
 
-fn sizes() -> impl Strategy<Value = Sizes> {
-    (
-        any::<[bool; 4]>(),
-        prop::sample::select(vec![1usize, 4, 16]),
-        60..200usize,
-        1..6usize,
-        prop::option::of(prop::sample::select(vec![16usize, 32])),
-    )
-        .prop_map(
-            |(
-                [overlaps, is_late, radix, graphs],
-                page_size,
-                slots,
-                max_running_requests,
-                chunk,
-            )| {
-                Sizes {
-                    overlaps,
-                    is_late,
-                    page_size,
-                    num_pages: slots / page_size,
-                    max_running_requests,
-                    chunk,
-                    radix,
-                    graphs,
-                }
-            },
-        )
+prop_compose! {
+    fn sizes()(
+        [overlaps, is_late, radix, graphs] in any::<[bool; 4]>(),
+        page_size in prop::sample::select(vec![1usize, 4, 16]),
+        positions in 60..200usize,
+        max_running_requests in 1..6usize,
+        chunk in prop::option::of(prop::sample::select(vec![16usize, 32])),
+        spare_slots in prop::option::of(0..6usize),
+    ) -> Sizes {
+        Sizes {
+            overlaps,
+            is_late,
+            page_size,
+            num_pages: positions / page_size,
+            max_running_requests,
+            chunk,
+            radix,
+            graphs,
+            num_slots: spare_slots.map(|spare| max_running_requests + spare),
+        }
+    }
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -338,6 +335,7 @@ const ROOMY: Sizes = Sizes {
     chunk: Some(16),
     radix: false,
     graphs: false,
+    num_slots: None,
 };
 
 fn mk_asked(prompt_len: usize, max_new_tokens: u32) -> Asked {

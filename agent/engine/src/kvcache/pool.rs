@@ -1,19 +1,30 @@
-//! `KvCache`: the allocator, the radix cache and the request rows as one, so that no page is lost
+//! `KvCache`: the allocators, the radix cache and the request rows as one, so that no page and no state slot is lost
 //! between them. Its verbs are the life of a request's KV: `begin` (`begin_received` on decode),
 //! `try_extend`, `commit`, then `end`, `discard` or `quarantine`.
 //!
 //! Owner of page `i` of a row: the radix cache, if the path to the request's locked node has that
 //! very page at index `i`; the request otherwise. So a page that two requests computed concurrently
 //! is cached once and held once, and both are returned.
+//!
+//! A request of a model with recurrent state holds a working slot, which steps write. What it begins from is a state of
+//! the cache, which they only read ([`state`]).
 
-use super::page_allocator::{PageAllocator, PageCounts, PageState};
-use super::radix::{NodeId, RadixCache};
+pub(crate) mod state;
+mod usage;
+
+use super::allocator::{Allocator, Counts, Owner};
+use super::radix::{Caching, NodeId, RadixCache};
 use super::req_to_token::ReqToTokenPool;
-use super::{PageIdx, ReqPoolIdx};
+use super::{PageIdx, ReqPoolIdx, StateSlot};
+use state::{ReqState, StateSource};
+
+pub(crate) use usage::Usage;
 
 #[derive(Debug)]
 pub(crate) struct KvCache {
-    allocator: PageAllocator,
+    pages: Allocator<PageIdx>,
+    /// None of a model without recurrent state.
+    slots: Option<Allocator<StateSlot>>,
     radix: RadixCache,
     req_to_token: ReqToTokenPool,
 }
@@ -23,6 +34,8 @@ pub(crate) struct KvCache {
 pub(crate) struct KvCacheSizes {
     pub(crate) num_pages: usize,
     pub(crate) page_size: usize,
+    /// `None`: the model has no recurrent state.
+    pub(crate) num_slots: Option<usize>,
     pub(crate) max_running_requests: usize,
     pub(crate) pre_alloc_size: usize,
     pub(crate) radix: bool,
@@ -37,23 +50,18 @@ pub(crate) struct ReqKv {
     pub(crate) len: usize,
     /// Locked while the request lives.
     node: NodeId,
+    /// Of a model with recurrent state.
+    pub(crate) state: Option<ReqState>,
 }
 
-/// Pages of an ended request that a peer may still touch.
+/// Pages and slots of an ended request that a peer may still touch.
 #[derive(Debug)]
 pub(crate) struct Quarantined {
     pages: Vec<PageIdx>,
+    slots: Vec<StateSlot>,
+    /// A state of the cache that the request's first step may still read.
+    source: Option<StateSource>,
     node: NodeId,
-}
-
-/// Where every page is, and how many request rows are in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Usage {
-    pub(crate) pages: PageCounts,
-    /// Cached pages that some request uses.
-    pub(crate) locked: usize,
-    pub(crate) unlocked: usize,
-    pub(crate) rows: usize,
 }
 
 // === impl KvCache ===
@@ -63,13 +71,20 @@ impl KvCache {
         let KvCacheSizes {
             num_pages,
             page_size,
+            num_slots,
             max_running_requests,
             pre_alloc_size,
             radix,
         } = sizes;
+        let caching = match (radix, num_slots) {
+            (false, _) => Caching::Off,
+            (true, None) => Caching::Pages,
+            (true, Some(_)) => Caching::PagesAndStates,
+        };
         Self {
-            allocator: PageAllocator::new(num_pages),
-            radix: RadixCache::new(page_size, radix),
+            pages: Allocator::new(num_pages),
+            slots: num_slots.map(Allocator::new),
+            radix: RadixCache::new(page_size, caching),
             req_to_token: ReqToTokenPool::new(max_running_requests, pre_alloc_size, page_size),
         }
     }
@@ -90,7 +105,7 @@ impl KvCache {
 
     /// Pages that can be allocated, by eviction if necessary.
     pub(crate) fn available_pages(&self) -> usize {
-        self.allocator.free_len() + self.radix.unlocked_pages()
+        self.pages.free_len() + self.radix.unlocked_pages()
     }
 
     /// The same in tokens.
@@ -104,29 +119,45 @@ impl KvCache {
         len.div_ceil(self.page_size()).saturating_sub(has)
     }
 
-    /// A row for a running request, with the cached part of `tokens`. `None`: no row is free.
+    /// A row for a running request, with the cached part of `tokens`. `None`: no row is free, or no state slot.
     pub(crate) fn begin(&mut self, tokens: &[u32]) -> Option<ReqKv> {
         let idx = self.req_to_token.alloc()?;
         let found = self.radix.match_prefix(tokens);
         self.radix.lock(found.node);
+        let source = found.state.map(|slot| self.lock_source(found.node, slot));
         let len = found.pages.len() * self.page_size();
+        let Ok(state) = self.begin_state(source, len, found.branch_at) else {
+            self.radix.unlock(found.node);
+            self.req_to_token.free(idx);
+            return None;
+        };
         *self.req_to_token.pages_mut(idx) = found.pages;
         Some(ReqKv {
             idx,
             len,
             node: found.node,
+            state,
         })
     }
 
-    /// A row and pages for `len` tokens that will be received. `None`: there are too few rows or
-    /// pages, and nothing was taken.
+    /// A row, pages for `len` tokens that will be received, and a state slot. `None`: there are too few of them, and
+    /// nothing was taken.
     pub(crate) fn begin_received(&mut self, len: usize) -> Option<ReqKv> {
         if len.div_ceil(self.page_size()) > self.available_pages() {
             return None;
         }
         let idx = self.req_to_token.pre_alloc()?;
+        let Ok(state) = self.begin_state(None, 0, None) else {
+            self.req_to_token.free(idx);
+            return None;
+        };
         let node = self.radix.match_prefix(&[]).node;
-        let kv = ReqKv { idx, len: 0, node };
+        let kv = ReqKv {
+            idx,
+            len: 0,
+            node,
+            state,
+        };
         assert!(
             self.try_extend(&kv, len),
             "available pages can be allocated"
@@ -146,28 +177,54 @@ impl KvCache {
         if short > self.available_pages() {
             return false;
         }
-        let missing = short.saturating_sub(self.allocator.free_len());
+        let missing = short.saturating_sub(self.pages.free_len());
         if missing > 0 {
-            let evicted = self.radix.evict(missing);
-            self.allocator.free(&evicted, PageState::Cached);
+            self.evict(missing);
         }
-        self.allocator
+        self.pages
             .try_alloc(short, self.req_to_token.pages_mut(kv.idx))
     }
 
-    /// Caches the full pages that hold `tokens[..kv.len]` for others; the request continues.
+    /// A step has computed the request up to `len` of `tokens`.
+    pub(crate) fn computed(&mut self, kv: &mut ReqKv, len: usize, tokens: &[u32]) {
+        kv.len = len;
+        if let Some(state) = &mut kv.state {
+            // The first step has read it.
+            let source = state.source.take();
+            let is_due = state.has_snapshot_of(len);
+            self.unlock_source(source);
+            if is_due {
+                self.commit(kv, tokens);
+            }
+        }
+    }
+
+    /// Caches the full pages that hold `tokens[..kv.len]` for others, those of a model with recurrent state up to the
+    /// last state that was kept; the request continues.
     pub(crate) fn commit(&mut self, kv: &mut ReqKv, tokens: &[u32]) {
-        let num_pages = kv.len.min(tokens.len()) / self.page_size();
+        let computed = kv.len.min(tokens.len());
+        let (cached_len, snapshots) = match &mut kv.state {
+            None => (computed, Vec::new()),
+            Some(state) => {
+                let snapshots = state.take_snapshots(computed);
+                let Some(last) = snapshots.iter().map(|snapshot| snapshot.len).max() else {
+                    return;
+                };
+                (last, snapshots)
+            }
+        };
+        let num_pages = cached_len / self.page_size();
         let pages = &self.req_to_token.pages(kv.idx)[..num_pages];
         let inserted = self
             .radix
             .insert(&tokens[..num_pages * self.page_size()], pages);
         for &page in &pages[inserted.new_from..] {
-            self.allocator.set(page, PageState::Held, PageState::Cached);
+            self.pages.set(page, Owner::Held, Owner::Cached);
         }
         self.radix.lock(inserted.node);
         self.radix.unlock(kv.node);
         kv.node = inserted.node;
+        self.commit_states(snapshots, tokens);
     }
 
     /// Caches what the request computed of `tokens` and returns everything else.
@@ -176,52 +233,84 @@ impl KvCache {
         self.discard(kv);
     }
 
-    /// Returns everything that the request held; its cached pages stay cached.
+    /// Returns everything that the request held; what it has cached stays cached.
     pub(crate) fn discard(&mut self, kv: ReqKv) {
         let own = self.take_own(&kv);
-        self.allocator.free(&own, PageState::Held);
+        self.pages.free(&own, Owner::Held);
+        if let Some(state) = kv.state {
+            let (slots, source) = state.into_slots();
+            self.return_slots(&slots, Owner::Held);
+            self.unlock_source(source);
+        }
         self.radix.unlock(kv.node);
     }
 
-    /// Ends a request whose pages a peer may still touch. Its row is free immediately, its pages
+    /// Ends a request whose pages a peer may still touch. Its row is free immediately, its pages and slots
     /// after [`Self::release`].
     pub(crate) fn quarantine(&mut self, kv: ReqKv) -> Quarantined {
         let pages = self.take_own(&kv);
         for &page in &pages {
-            self.allocator
-                .set(page, PageState::Held, PageState::Quarantined);
+            self.pages.set(page, Owner::Held, Owner::Quarantined);
         }
+        let (slots, source) = kv.state.map(ReqState::into_slots).unwrap_or_default();
+        self.quarantine_slots(&slots);
         Quarantined {
             pages,
+            slots,
+            source,
             node: kv.node,
         }
     }
 
-    /// No peer can touch the pages any more.
+    /// No peer can touch the pages and slots any more.
     pub(crate) fn release(&mut self, quarantined: Quarantined) {
-        self.allocator
-            .free(&quarantined.pages, PageState::Quarantined);
-        self.radix.unlock(quarantined.node);
+        let Quarantined {
+            pages,
+            slots,
+            source,
+            node,
+        } = quarantined;
+        self.pages.free(&pages, Owner::Quarantined);
+        self.return_slots(&slots, Owner::Quarantined);
+        self.unlock_source(source);
+        self.radix.unlock(node);
     }
 
     /// Drops every prefix that no request uses.
     pub(crate) fn flush(&mut self) {
-        let evicted = self.radix.evict(usize::MAX);
-        self.allocator.free(&evicted, PageState::Cached);
+        self.evict(usize::MAX);
     }
 
     pub(crate) fn usage(&self) -> Usage {
         Usage {
-            pages: self.allocator.counts(),
+            pages: self.pages.counts(),
             locked: self.radix.locked_pages(),
             unlocked: self.radix.unlocked_pages(),
+            slots: self
+                .slots
+                .as_ref()
+                .map_or_else(Counts::default, Allocator::counts),
+            locked_states: self.radix.locked_states(),
+            unlocked_states: self.radix.unlocked_states(),
             rows: self.req_to_token.in_use(),
         }
     }
 
     #[cfg(test)]
     pub(crate) fn free_pages(&self) -> std::collections::HashSet<PageIdx> {
-        self.allocator.free_pages()
+        self.pages.all_free()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn free_slots(&self) -> std::collections::HashSet<StateSlot> {
+        let slots = self.slots.as_ref();
+        slots.map(Allocator::all_free).unwrap_or_default()
+    }
+
+    fn evict(&mut self, pages: usize) {
+        let evicted = self.radix.evict(pages);
+        self.pages.free(&evicted.pages, Owner::Cached);
+        self.return_slots(&evicted.states, Owner::Cached);
     }
 
     /// Frees the row and returns the pages in it that the radix cache does not own.
@@ -231,21 +320,6 @@ impl KvCache {
         let mut place = 0..;
         pages.retain(|page| place.next().and_then(|i: usize| cached.get(i)) != Some(page));
         pages
-    }
-}
-
-// === impl Usage ===
-
-impl Usage {
-    /// Invariant 7 (ARCHITECTURE.md) while the engine is idle: a page that is not free, cached or
-    /// quarantined is lost, and so is a row in use. Only quarantined KV locks cached pages.
-    pub(crate) fn is_conserved_when_idle(&self) -> bool {
-        let pages = &self.pages;
-        pages.free + self.unlocked + self.locked + pages.quarantined == pages.total
-            && pages.held == 0
-            && pages.cached == self.locked + self.unlocked
-            && (self.locked == 0 || pages.quarantined > 0)
-            && self.rows == 0
     }
 }
 

@@ -1,33 +1,48 @@
 //! `RadixCache`: cached prefixes, as a tree of token runs. Whole pages only. A node in use is
 //! locked with all its ancestors; unlocked leaves are evicted, least recently used first. The cache
-//! names pages; the allocator keeps their states.
+//! names pages and state slots; the allocators keep their owners.
+//!
+//! A model with recurrent state can go on from a prefix only where its state was kept, so then a match ends at the
+//! deepest node with a state (`states`). States are locked and evicted by themselves, since there are far fewer of them
+//! than pages; SGLang's `MambaRadixCache`.
 
-use super::PageIdx;
-use std::collections::{BTreeSet, HashMap};
+mod states;
+mod tree;
+
+use super::{PageIdx, StateSlot};
+use states::StateIndex;
+use tree::Tree;
+
+pub(crate) use tree::NodeId;
 
 #[derive(Debug)]
 pub(crate) struct RadixCache {
-    page_size: usize,
     enabled: bool,
-    nodes: Vec<Node>,
-    free_nodes: Vec<NodeId>,
-    /// Unlocked leaves by last use.
-    evictable: BTreeSet<(u64, NodeId)>,
-    /// Counts uses instead of time.
-    clock: u64,
-    locked_pages: usize,
-    unlocked_pages: usize,
+    tree: Tree,
+    /// Of models with recurrent state.
+    states: Option<StateIndex>,
 }
 
-/// A position in the tree: all tokens from the root to the end of this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct NodeId(u32);
+/// What a cache may keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caching {
+    /// Nothing, and so it matches nothing.
+    Off,
+    Pages,
+    /// A prefix is of use where there is a state at its end.
+    PagesAndStates,
+}
 
-/// The longest cached prefix of some tokens.
+/// The longest cached prefix of some tokens that a request can begin with.
 #[derive(Debug)]
 pub(crate) struct PrefixMatch {
     pub(crate) node: NodeId,
     pub(crate) pages: Vec<PageIdx>,
+    /// The state at its end.
+    pub(crate) state: Option<StateSlot>,
+    /// Tokens of the longest cached prefix, where pages without a state go on behind this one: if they are computed
+    /// again, their state is worth keeping.
+    pub(crate) branch_at: Option<usize>,
 }
 
 /// The result of an insertion: pages before `new_from` were already cached, later ones were the
@@ -38,64 +53,67 @@ pub(crate) struct Insertion {
     pub(crate) new_from: usize,
 }
 
-#[derive(Debug)]
-struct Node {
-    parent: NodeId,
-    /// Keyed by the tokens of the child's first page.
-    children: HashMap<Box<[u32]>, NodeId>,
-    /// `pages.len() · page_size` of them.
-    tokens: Vec<u32>,
-    pages: Vec<PageIdx>,
-    /// Requests that use this node or one below it.
-    locks: u32,
-    last_use: u64,
+/// What an eviction gives back.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Evicted {
+    pub(crate) pages: Vec<PageIdx>,
+    pub(crate) states: Vec<StateSlot>,
 }
-
-const ROOT: NodeId = NodeId(0);
 
 // === impl RadixCache ===
 
 impl RadixCache {
-    /// A cache that is not `enabled` matches nothing and keeps nothing.
-    pub(crate) fn new(page_size: usize, enabled: bool) -> Self {
-        let root = Node {
-            parent: ROOT,
-            children: HashMap::new(),
-            tokens: Vec::new(),
-            pages: Vec::new(),
-            locks: 1,
-            last_use: 0,
-        };
+    pub(crate) fn new(page_size: usize, caching: Caching) -> Self {
         Self {
-            page_size,
-            enabled,
-            nodes: vec![root],
-            free_nodes: Vec::new(),
-            evictable: BTreeSet::new(),
-            clock: 0,
-            locked_pages: 0,
-            unlocked_pages: 0,
+            enabled: caching != Caching::Off,
+            tree: Tree::new(page_size),
+            states: (caching == Caching::PagesAndStates).then(StateIndex::default),
         }
+    }
+
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.enabled
     }
 
     /// Pages that no request uses; each can be evicted, leaves first.
     pub(crate) fn unlocked_pages(&self) -> usize {
-        self.unlocked_pages
+        self.tree.unlocked_pages()
     }
 
     pub(crate) fn locked_pages(&self) -> usize {
-        self.locked_pages
+        self.tree.locked_pages()
     }
 
-    /// The longest cached prefix of `tokens`, in whole pages.
+    /// States that no request reads; each can be evicted.
+    pub(crate) fn unlocked_states(&self) -> usize {
+        self.states.as_ref().map_or(0, StateIndex::unlocked)
+    }
+
+    pub(crate) fn locked_states(&self) -> usize {
+        self.states.as_ref().map_or(0, StateIndex::locked)
+    }
+
+    /// The longest cached prefix of `tokens` that a request can begin with, in whole pages.
     pub(crate) fn match_prefix(&mut self, tokens: &[u32]) -> PrefixMatch {
-        let mut pages = Vec::new();
-        let node = if self.enabled {
-            self.descend(tokens, &mut pages)
-        } else {
-            ROOT
+        let mut found = PrefixMatch {
+            node: Tree::ROOT,
+            pages: Vec::new(),
+            state: None,
+            branch_at: None,
         };
-        PrefixMatch { node, pages }
+        if !self.enabled {
+            return found;
+        }
+        found.node = self.tree.descend(tokens, &mut found.pages);
+        if let Some(states) = &mut self.states {
+            let all = found.pages.len() * self.tree.page_size();
+            let (node, len) = self.tree.up_to(found.node, |id| states.has(id));
+            found.branch_at = (found.pages.len() > len).then_some(all);
+            found.pages.truncate(len);
+            found.node = node;
+            found.state = states.touch(node, self.tree.clock());
+        }
+        found
     }
 
     /// Caches `pages`, which hold the KV of `tokens`; both in whole pages. Where a prefix is
@@ -103,215 +121,103 @@ impl RadixCache {
     pub(crate) fn insert(&mut self, tokens: &[u32], pages: &[PageIdx]) -> Insertion {
         assert_eq!(
             tokens.len(),
-            pages.len() * self.page_size,
+            pages.len() * self.tree.page_size(),
             "only whole pages are cached"
         );
         if !self.enabled {
             return Insertion {
-                node: ROOT,
+                node: Tree::ROOT,
                 new_from: pages.len(),
             };
         }
         let mut known = Vec::new();
-        let parent = self.descend(tokens, &mut known);
+        let parent = self.tree.descend(tokens, &mut known);
         let new_from = known.len();
-        if new_from == pages.len() {
-            return Insertion {
-                node: parent,
-                new_from,
-            };
-        }
-        let tokens = tokens[new_from * self.page_size..].to_vec();
-        let pages = pages[new_from..].to_vec();
-        self.unlocked_pages += pages.len();
-        let last_use = self.tick();
-        let key = tokens[..self.page_size].into();
-        let children = HashMap::new();
-        let node = Node {
-            parent,
-            children,
-            tokens,
-            pages,
-            locks: 0,
-            last_use,
+        let node = if new_from == pages.len() {
+            parent
+        } else {
+            let tokens = &tokens[new_from * self.tree.page_size()..];
+            self.tree.append(parent, tokens, &pages[new_from..])
         };
-        let node = self.add(node);
-        self.unindex(parent);
-        self.node_mut(parent).children.insert(key, node);
-        self.index(node);
         Insertion { node, new_from }
+    }
+
+    /// Keeps `slot` as the state after `tokens`, whose pages are cached; `false` if there is one already.
+    ///
+    /// # Panics
+    /// If the pages are not cached, or the model has no state.
+    pub(crate) fn insert_state(&mut self, tokens: &[u32], slot: StateSlot) -> bool {
+        let mut pages = Vec::new();
+        let node = self.tree.descend(tokens, &mut pages);
+        assert_eq!(
+            pages.len() * self.tree.page_size(),
+            tokens.len(),
+            "a state is kept behind cached pages"
+        );
+        let clock = self.tree.clock();
+        let states = self.states.as_mut().expect("the model has states");
+        states.insert(node, slot, clock)
     }
 
     /// Keeps `node` and its ancestors from eviction until [`Self::unlock`].
     pub(crate) fn lock(&mut self, node: NodeId) {
-        self.each_on_path(node, |cache, id| {
-            cache.unindex(id);
-            let node = cache.node_mut(id);
-            node.locks += 1;
-            let (first, len) = (node.locks == 1, node.pages.len());
-            if first {
-                cache.unlocked_pages -= len;
-                cache.locked_pages += len;
-            }
-        });
+        self.tree.lock(node);
     }
 
     pub(crate) fn unlock(&mut self, node: NodeId) {
-        let last_use = self.tick();
-        self.each_on_path(node, |cache, id| {
-            let node = cache.node_mut(id);
-            node.locks = node
-                .locks
-                .checked_sub(1)
-                .expect("unlocked as often as locked");
-            node.last_use = last_use;
-            let (last, len) = (node.locks == 0, node.pages.len());
-            if last {
-                cache.locked_pages -= len;
-                cache.unlocked_pages += len;
-                cache.index(id);
-            }
-        });
+        self.tree.unlock(node);
     }
 
-    /// Drops unlocked leaves, least recently used first, until at least `len` pages are returned or
-    /// none is left.
-    pub(crate) fn evict(&mut self, len: usize) -> Vec<PageIdx> {
-        let page_size = self.page_size;
-        let mut pages = Vec::new();
-        while pages.len() < len
-            && let Some((_, id)) = self.evictable.pop_first()
+    /// Keeps the state at the end of `node` from eviction until [`Self::unlock_state`]. The caller has locked the node.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub(crate) fn lock_state(&mut self, node: NodeId) {
+        self.states_mut().lock(node);
+    }
+
+    pub(crate) fn unlock_state(&mut self, node: NodeId) {
+        let clock = self.tree.tick();
+        self.states_mut().unlock(node, clock);
+    }
+
+    fn states_mut(&mut self) -> &mut StateIndex {
+        self.states.as_mut().expect("the model has states")
+    }
+
+    /// Drops unlocked leaves, the useless ones first, then least recently used first, until at least `len` pages are
+    /// returned or none is left.
+    pub(crate) fn evict(&mut self, len: usize) -> Evicted {
+        let mut evicted = Evicted::default();
+        while evicted.pages.len() < len
+            && let Some(leaf) = self.tree.pop_leaf()
         {
-            let node = self.node_mut(id);
-            let parent = node.parent;
-            let tokens = std::mem::take(&mut node.tokens);
-            let evicted = std::mem::take(&mut node.pages);
-            self.unlocked_pages -= evicted.len();
-            pages.extend(evicted);
-            self.node_mut(parent).children.remove(&tokens[..page_size]);
-            self.free_nodes.push(id);
-            self.index(parent);
+            evicted.pages.extend(leaf.pages);
+            if let Some(states) = &mut self.states {
+                evicted.states.extend(states.remove(leaf.node));
+                if !states.has(leaf.parent) {
+                    self.tree.discount(leaf.parent);
+                }
+            }
         }
-        pages
+        evicted
     }
 
     /// The pages from the root to the end of `node`.
     pub(crate) fn path_pages(&self, node: NodeId) -> Vec<PageIdx> {
-        let mut runs = Vec::new();
-        let mut id = node;
-        while id != ROOT {
-            runs.push(&self.nodes[id.0 as usize]);
-            id = self.nodes[id.0 as usize].parent;
-        }
-        runs.iter()
-            .rev()
-            .flat_map(|node| node.pages.iter().copied())
-            .collect()
+        self.tree.path_pages(node)
     }
 
-    /// Walks down as far as `tokens` are cached, splitting the node where they diverge.
-    fn descend(&mut self, tokens: &[u32], pages: &mut Vec<PageIdx>) -> NodeId {
-        let last_use = self.tick();
-        let mut id = ROOT;
-        let mut rest = tokens;
-        while rest.len() >= self.page_size
-            && let Some(&child) = self.node(id).children.get(&rest[..self.page_size])
+    /// Drops unlocked states, least recently used first, until `len` are returned or none is left.
+    pub(crate) fn evict_states(&mut self, len: usize) -> Vec<StateSlot> {
+        let mut evicted = Vec::new();
+        while evicted.len() < len
+            && let Some((node, slot)) = self.states.as_mut().and_then(StateIndex::pop)
         {
-            let common = self.common_pages(child, rest);
-            id = if common < self.node(child).pages.len() {
-                self.split(child, common)
-            } else {
-                child
-            };
-            self.touch(id, last_use);
-            pages.extend_from_slice(&self.node(id).pages);
-            rest = &rest[common * self.page_size..];
+            evicted.push(slot);
+            self.tree.discount(node);
         }
-        id
-    }
-
-    fn common_pages(&self, id: NodeId, tokens: &[u32]) -> usize {
-        let chunks = self.node(id).tokens.chunks_exact(self.page_size);
-        let others = tokens.chunks_exact(self.page_size);
-        chunks.zip(others).take_while(|(a, b)| a == b).count()
-    }
-
-    /// Moves the first `len` pages of `id` to a new parent, which is returned. `id` keeps its end,
-    /// so locks on it still name the same tokens.
-    fn split(&mut self, id: NodeId, len: usize) -> NodeId {
-        let cut = len * self.page_size;
-        let page_size = self.page_size;
-        let lower = self.node_mut(id);
-        let tail = lower.tokens.split_off(cut);
-        let tokens = std::mem::replace(&mut lower.tokens, tail);
-        let tail = lower.pages.split_off(len);
-        let pages = std::mem::replace(&mut lower.pages, tail);
-        let (parent, locks, last_use) = (lower.parent, lower.locks, lower.last_use);
-        let lower_key: Box<[u32]> = lower.tokens[..page_size].into();
-        let upper_key: Box<[u32]> = tokens[..page_size].into();
-        let children = HashMap::from([(lower_key, id)]);
-        let upper = self.add(Node {
-            parent,
-            children,
-            tokens,
-            pages,
-            locks,
-            last_use,
-        });
-        self.node_mut(id).parent = upper;
-        self.node_mut(parent).children.insert(upper_key, upper);
-        upper
-    }
-
-    fn touch(&mut self, id: NodeId, last_use: u64) {
-        self.unindex(id);
-        self.node_mut(id).last_use = last_use;
-        self.index(id);
-    }
-
-    /// Adds `id` to the evictable nodes if it is an unlocked leaf.
-    fn index(&mut self, id: NodeId) {
-        let node = self.node(id);
-        if node.locks == 0 && node.children.is_empty() {
-            let entry = (node.last_use, id);
-            self.evictable.insert(entry);
-        }
-    }
-
-    fn unindex(&mut self, id: NodeId) {
-        let entry = (self.node(id).last_use, id);
-        self.evictable.remove(&entry);
-    }
-
-    fn each_on_path(&mut self, node: NodeId, mut act: impl FnMut(&mut Self, NodeId)) {
-        let mut id = node;
-        while id != ROOT {
-            act(self, id);
-            id = self.node(id).parent;
-        }
-    }
-
-    fn add(&mut self, node: Node) -> NodeId {
-        if let Some(id) = self.free_nodes.pop() {
-            self.nodes[id.0 as usize] = node;
-            return id;
-        }
-        let id = u32::try_from(self.nodes.len()).expect("no more nodes than pages");
-        self.nodes.push(node);
-        NodeId(id)
-    }
-
-    fn tick(&mut self) -> u64 {
-        self.clock += 1;
-        self.clock
-    }
-
-    fn node(&self, id: NodeId) -> &Node {
-        &self.nodes[id.0 as usize]
-    }
-
-    fn node_mut(&mut self, id: NodeId) -> &mut Node {
-        &mut self.nodes[id.0 as usize]
+        evicted
     }
 }
 

@@ -6,7 +6,7 @@
 //! prefill is not blocked. `running ≤ size`, `pre-allocated ≤ pre_alloc_size`. Source:
 //! docs/sglang-protocol.md#decode-memory.
 
-use super::{PageIdx, ReqPoolIdx};
+use super::{Index, PageIdx, ReqPoolIdx};
 
 #[derive(Debug)]
 pub(crate) struct ReqToTokenPool {

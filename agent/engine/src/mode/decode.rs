@@ -100,12 +100,12 @@ impl Decode {
             let Retracted { req, host, kv_len } = first.expect("the front was seen above");
             let held = kv_len.div_ceil(resources.cache.page_size());
             let pages = &resources.cache.req_to_token().pages(kv.idx)[..held];
-            if let Err(error) = resources.ranks.reload(host, pages) {
+            if let Err(error) = resources.ranks.reload(host, pages, kv.slot()) {
                 resources.cache.discard(kv);
                 resources.recorder.fail(&req, &error.to_string(), true);
                 continue;
             }
-            kv.len = kv_len;
+            kv.received(kv_len);
             self.arrived.push_front(Active::new(req, kv, ()));
         }
     }
@@ -150,7 +150,7 @@ impl Decode {
             let kv_len = kv.len;
             let held = kv_len.div_ceil(resources.cache.page_size());
             let pages = &resources.cache.req_to_token().pages(kv.idx)[..held];
-            let offloaded = resources.ranks.offload(pages);
+            let offloaded = resources.ranks.offload(pages, kv.slot());
             resources.cache.discard(kv);
             match offloaded {
                 Ok(host) => {

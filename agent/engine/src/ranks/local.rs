@@ -3,8 +3,8 @@
 mod inputs;
 
 use super::{HostKv, Ranks};
-use crate::kvcache::PageIdx;
 use crate::kvcache::group::KvGroups;
+use crate::kvcache::{PageIdx, StateSlot};
 use crate::model::{Model, Step};
 use crate::step::{StepOutput, StepPlan};
 use inputs::{StepBuffers, StepInputs};
@@ -134,7 +134,12 @@ impl<B: Backend> Ranks for LocalRank<B> {
         oldest.expect("a step is in flight").wait()
     }
 
-    fn offload(&mut self, pages: &[PageIdx]) -> Result<HostKv, ComputeError> {
+    fn offload(
+        &mut self,
+        pages: &[PageIdx],
+        slot: Option<StateSlot>,
+    ) -> Result<HostKv, ComputeError> {
+        assert_eq!(slot, None, "no model of this engine has recurrent state");
         let elements = pages.len() * self.kv.page_elements();
         let host = self
             .backend
@@ -146,7 +151,13 @@ impl<B: Backend> Ranks for LocalRank<B> {
         Ok(HostKv(self.last_offload))
     }
 
-    fn reload(&mut self, kv: HostKv, pages: &[PageIdx]) -> Result<(), ComputeError> {
+    fn reload(
+        &mut self,
+        kv: HostKv,
+        pages: &[PageIdx],
+        slot: Option<StateSlot>,
+    ) -> Result<(), ComputeError> {
+        assert_eq!(slot, None, "no model of this engine has recurrent state");
         let host = self.offloaded.remove(&kv);
         let host = host.expect("offloaded KV is kept until it is reloaded");
         self.copy_pages(pages, &host, CopyDirection::HostToPool)

@@ -2,6 +2,7 @@
 //! and the one whose prompt is computed in chunks. A request leaves with its last chunk.
 
 use super::prefill_adder::{Admission, Candidate, PrefillAdder};
+use super::snapshots;
 use crate::active::Active;
 use crate::command::RequestId;
 use crate::kvcache::pool::{KvCache, ReqKv};
@@ -132,7 +133,8 @@ impl<T> PrefillScheduler<T> {
                 self.chunked = Some(active);
                 return whole;
             };
-            step.push(&mut active, len, cache.req_to_token());
+            let snapshots = snapshots::keep(cache, &mut active, len);
+            step.push(&mut active, len, &snapshots, cache.req_to_token());
             self.keep(active, &mut whole);
         }
         while let Some(waiting) = self.waiting.front() {
@@ -143,7 +145,8 @@ impl<T> PrefillScheduler<T> {
             let Waiting { req, with } = waiting.expect("the front was seen above");
             let mut active = Active::new(req, kv, with);
             note_start(&mut active.req, active.kv.len);
-            step.push(&mut active, len, cache.req_to_token());
+            let snapshots = snapshots::keep(cache, &mut active, len);
+            step.push(&mut active, len, &snapshots, cache.req_to_token());
             self.keep(active, &mut whole);
         }
         whole

@@ -1,6 +1,6 @@
 //! `RunningBatch`: requests that produce one token per step. All their known tokens are computed or in flight.
 
-use super::retract;
+use super::{retract, snapshots};
 use crate::active::Active;
 use crate::command::RequestId;
 use crate::kvcache::pool::KvCache;
@@ -96,7 +96,8 @@ impl RunningBatch {
                 cache.try_extend(&active.kv, active.len()),
                 "victims have made room"
             );
-            step.push(active, active.todo_len(), cache.req_to_token());
+            let snapshots = snapshots::keep(cache, active, 1);
+            step.push(active, 1, &snapshots, cache.req_to_token());
         }
     }
 }

@@ -3,6 +3,8 @@
 use super::sampling::SamplingRows;
 use super::{Places, Step, StepId, StepPlan, StepRow, StepShape};
 use crate::active::Active;
+use crate::kvcache::pool::ReqKv;
+use crate::kvcache::pool::state::Snapshot;
 use crate::kvcache::req_to_token::ReqToTokenPool;
 use pd_compute::NO_ROW;
 use pd_compute::kv::NO_SLOT;
@@ -41,6 +43,9 @@ struct Lists {
     out_slots: Vec<u32>,
     logit_rows: Vec<u32>,
     carried_rows: Vec<u32>,
+    state_read: Vec<u32>,
+    state_write: Vec<u32>,
+    state_snapshots: Vec<u32>,
     /// Of all requests, one after another; the ends are in `page_ends`.
     pages: Vec<u32>,
     page_ends: Vec<usize>,
@@ -71,7 +76,7 @@ impl StepBuilder {
         self.rows.len()
     }
 
-    /// Adds the next `len` positions of a request, which has pages for them.
+    /// Adds the next `len` positions of a request, which has pages for them, and keeps the states of `snapshots`.
     ///
     /// # Panics
     /// If it needs the token of a step other than the one before this.
@@ -79,6 +84,7 @@ impl StepBuilder {
         &mut self,
         active: &mut Active<T>,
         len: usize,
+        snapshots: &[Snapshot],
         req_to_token: &ReqToTokenPool,
     ) {
         let id = StepId(self.last.0 + 1);
@@ -117,8 +123,9 @@ impl StepBuilder {
             sampling.push_sample(&active.req, drawing);
         }
         self.is_decode &= row.draws && len == 1 && row.prompt_logprobs == 0;
-        self.lists
-            .push_places(&row.positions, req_to_token, active.kv.idx);
+        let kv = &mut active.kv;
+        self.lists.push_places(&row.positions, req_to_token, kv);
+        self.lists.push_state(&row.positions, kv, snapshots);
         self.rows.push(row);
     }
 
@@ -143,6 +150,7 @@ impl StepBuilder {
                 page_table_stride,
                 carries: self.carries,
                 is_padded,
+                has_states: !self.lists.state_read.is_empty(),
                 ..StepShape::default()
             },
             ..StepPlan::default()
@@ -195,6 +203,9 @@ impl Lists {
             out_slots,
             logit_rows,
             carried_rows,
+            state_read,
+            state_write,
+            state_snapshots,
             pages,
             page_ends,
             sampling,
@@ -207,6 +218,9 @@ impl Lists {
             out_slots,
             logit_rows,
             carried_rows,
+            state_read,
+            state_write,
+            state_snapshots,
             pages,
         ] {
             list.clear();
@@ -215,12 +229,7 @@ impl Lists {
         sampling.clear();
     }
 
-    fn push_places(
-        &mut self,
-        positions: &Range<usize>,
-        req_to_token: &ReqToTokenPool,
-        idx: crate::kvcache::ReqPoolIdx,
-    ) {
+    fn push_places(&mut self, positions: &Range<usize>, req_to_token: &ReqToTokenPool, kv: &ReqKv) {
         if self.q_indptr.is_empty() {
             self.q_indptr.push(0);
         }
@@ -228,12 +237,28 @@ impl Lists {
         self.kv_lens.push(to_u32(positions.end));
         for position in positions.clone() {
             self.positions.push(to_u32(position));
-            self.out_slots.push(req_to_token.slot(idx, position));
+            self.out_slots.push(req_to_token.slot(kv.idx, position));
         }
         let used = positions.end.div_ceil(req_to_token.page_size());
-        let pages = &req_to_token.pages(idx)[..used];
+        let pages = &req_to_token.pages(kv.idx)[..used];
         self.pages.extend(pages.iter().map(|page| page.0));
         self.page_ends.push(self.pages.len());
+    }
+
+    /// Where the request's recurrent state is read and written, if it has one.
+    fn push_state(&mut self, positions: &Range<usize>, kv: &mut ReqKv, snapshots: &[Snapshot]) {
+        let Some(state) = &mut kv.state else {
+            return;
+        };
+        let read = state.read().map_or(NO_SLOT, |slot| slot.0);
+        self.state_read.push(read);
+        self.state_write.push(state.working().0);
+        let first = self.state_snapshots.len();
+        self.state_snapshots
+            .resize(first + positions.len(), NO_SLOT);
+        for snapshot in snapshots {
+            self.state_snapshots[first + snapshot.len - 1 - positions.start] = snapshot.slot.0;
+        }
     }
 
     /// The pages of each request in a row of `stride`.
@@ -251,7 +276,13 @@ impl Lists {
     /// Pads to `num_seqs` with rows of one token each whose results are discarded, and rounds up
     /// lengths that vary with requests, so that steps have few shapes.
     fn pad(&mut self, num_seqs: usize) {
+        let has_states = !self.state_read.is_empty();
         for row in self.kv_lens.len()..num_seqs {
+            if has_states {
+                self.state_read.push(NO_SLOT);
+                self.state_write.push(NO_SLOT);
+                self.state_snapshots.push(NO_SLOT);
+            }
             self.token_ids.push(0);
             self.positions.push(0);
             self.out_slots.push(NO_SLOT);
@@ -296,6 +327,9 @@ impl Lists {
             out_slots: put(&self.out_slots),
             logit_rows: put(&self.logit_rows),
             carried_rows: put(carried_rows),
+            state_read: put(&self.state_read),
+            state_write: put(&self.state_write),
+            state_snapshots: put(&self.state_snapshots),
             sampling_rows: put(bytemuck::cast_slice(&self.sampling.rows)),
             page_table: put(&page_table),
             token_counts: put(bytemuck::cast_slice(&self.sampling.token_counts)),

@@ -1,13 +1,13 @@
 //! A device whose "KV" of a slot is the token there with its position, and whose next token is a hash of all the tokens
 //! before it, as it finds them by the page table. A stale slot, a wrong page or a token of another request is noticed.
 
-use crate::kvcache::PageIdx;
+use crate::kvcache::{PageIdx, StateSlot};
 use crate::ranks::{HostKv, Ranks};
 use crate::step::{StepOutput, StepPlan};
 use parking_lot::Mutex;
 use pd_compute::kv::NO_SLOT;
 use pd_compute::{ComputeError, NO_ROW, NO_TOKEN, SamplingRow};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ struct State {
     page_size: usize,
     /// Token and position.
     slots: Vec<Option<(u32, u32)>>,
+    /// The recurrent state after these tokens.
+    states: HashMap<u32, Vec<u32>>,
     is_late: bool,
     in_flight: VecDeque<Pending>,
     /// What the last executed step drew.
@@ -46,6 +48,7 @@ impl Device {
         Self(Arc::new(Mutex::new(State {
             page_size,
             slots: vec![None; page_size * num_pages],
+            states: HashMap::new(),
             is_late,
             in_flight: VecDeque::new(),
             drawn: Vec::new(),
@@ -53,8 +56,12 @@ impl Device {
     }
 
     /// # Panics
-    /// When a step in flight reads or writes a page that is free.
-    pub(super) fn assert_uses_none_of(&self, free: &HashSet<PageIdx>) {
+    /// When a step in flight reads or writes a page or a state slot that is free.
+    pub(super) fn assert_uses_none_of(
+        &self,
+        free: &HashSet<PageIdx>,
+        free_slots: &HashSet<StateSlot>,
+    ) {
         let state = self.0.lock();
         for pending in &state.in_flight {
             let (Pending::Plan(plan) | Pending::Done(_, plan)) = pending;
@@ -67,6 +74,13 @@ impl Device {
                 assert_eq!(
                     free_page, None,
                     "page given back while step {:?} uses it",
+                    plan.id
+                );
+            }
+            for slot in inputs.used_slots() {
+                assert!(
+                    !free_slots.contains(&StateSlot(slot)),
+                    "state slot {slot} given back while step {:?} uses it",
                     plan.id
                 );
             }
@@ -90,14 +104,54 @@ impl State {
                 self.slots[slot as usize] = Some((token, position));
             }
         }
+        let states = self.advance_states(&inputs, &tokens);
         let rows = inputs.logit_rows.iter().zip(inputs.sampling);
-        let drawn = rows.map(|(&row, sampling)| self.draw(&inputs, row as usize, sampling));
+        let drawn =
+            rows.map(|(&row, sampling)| self.draw(&inputs, row as usize, sampling, &states));
         let drawn: Vec<u32> = drawn.collect();
         self.drawn.clone_from(&drawn);
         drawn
     }
 
-    fn draw(&self, inputs: &Inputs<'_>, row: usize, sampling: &SamplingRow) -> u32 {
+    /// The state of each sequence from before the step to after it, with all its tokens.
+    fn advance_states(&mut self, inputs: &Inputs<'_>, tokens: &[u32]) -> Vec<Vec<u32>> {
+        let mut after = Vec::new();
+        for (seq, (&read, &write)) in inputs.state_read.iter().zip(inputs.state_write).enumerate() {
+            let rows = inputs.q_indptr[seq] as usize..inputs.q_indptr[seq + 1] as usize;
+            let mut state = match read {
+                NO_SLOT => Vec::new(),
+                slot => self.states[&slot].clone(),
+            };
+            if write != NO_SLOT {
+                let first = inputs.positions[rows.start] as usize;
+                assert_eq!(
+                    state.len(),
+                    first,
+                    "a state is of the positions before the step"
+                );
+            }
+            for row in rows {
+                state.push(tokens[row]);
+                let kept = inputs.state_snapshots[row];
+                if kept != NO_SLOT {
+                    self.states.insert(kept, state.clone());
+                }
+            }
+            if write != NO_SLOT {
+                self.states.insert(write, state.clone());
+            }
+            after.push(state);
+        }
+        after
+    }
+
+    fn draw(
+        &self,
+        inputs: &Inputs<'_>,
+        row: usize,
+        sampling: &SamplingRow,
+        states: &[Vec<u32>],
+    ) -> u32 {
         if sampling.given != NO_TOKEN {
             return sampling.given;
         }
@@ -127,6 +181,12 @@ impl State {
             "a penalised row knows all its tokens"
         );
         let tokens: Vec<u32> = (0..=position).map(seen).collect();
+        if let Some(state) = states.get(seq) {
+            assert!(
+                state.starts_with(&tokens),
+                "the state of another request or place"
+            );
+        }
         next_token(&tokens)
     }
 }
@@ -163,11 +223,20 @@ impl Ranks for Device {
         })
     }
 
-    fn offload(&mut self, _pages: &[PageIdx]) -> Result<HostKv, ComputeError> {
+    fn offload(
+        &mut self,
+        _pages: &[PageIdx],
+        _slot: Option<StateSlot>,
+    ) -> Result<HostKv, ComputeError> {
         unreachable!("a unified engine computes again what it lost")
     }
 
-    fn reload(&mut self, _kv: HostKv, _pages: &[PageIdx]) -> Result<(), ComputeError> {
+    fn reload(
+        &mut self,
+        _kv: HostKv,
+        _pages: &[PageIdx],
+        _slot: Option<StateSlot>,
+    ) -> Result<(), ComputeError> {
         unreachable!("a unified engine computes again what it lost")
     }
 
@@ -183,6 +252,9 @@ struct Inputs<'a> {
     out_slots: &'a [u32],
     logit_rows: &'a [u32],
     carried_rows: &'a [u32],
+    state_read: &'a [u32],
+    state_write: &'a [u32],
+    state_snapshots: &'a [u32],
     sampling: &'a [SamplingRow],
     page_table: &'a [u32],
     stride: usize,
@@ -200,10 +272,19 @@ impl<'a> Inputs<'a> {
             out_slots: list(&places.out_slots),
             logit_rows: list(&places.logit_rows),
             carried_rows: list(&places.carried_rows),
+            state_read: list(&places.state_read),
+            state_write: list(&places.state_write),
+            state_snapshots: list(&places.state_snapshots),
             sampling: bytemuck::cast_slice(list(&places.sampling_rows)),
             page_table: list(&places.page_table),
             stride: plan.shape.page_table_stride,
         }
+    }
+
+    fn used_slots(&self) -> impl Iterator<Item = u32> {
+        let written = self.state_write.iter().chain(self.state_snapshots);
+        let all = self.state_read.iter().chain(written);
+        all.copied().filter(|&slot| slot != NO_SLOT)
     }
 
     /// The pages of a sequence; none for padding.

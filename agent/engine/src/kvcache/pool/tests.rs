@@ -1,13 +1,25 @@
 //! No page is lost between allocator, radix cache and request rows, for any sequence of actions.
 
+mod states;
+
 use super::*;
 use proptest::prelude::*;
 
 fn mk_cache(num_pages: usize, page_size: usize, radix: bool) -> KvCache {
+    mk_cache_with(num_pages, page_size, radix, None)
+}
+
+fn mk_cache_with(
+    num_pages: usize,
+    page_size: usize,
+    radix: bool,
+    num_slots: Option<usize>,
+) -> KvCache {
     let (max_running_requests, pre_alloc_size) = (4, 2);
     KvCache::new(KvCacheSizes {
         num_pages,
         page_size,
+        num_slots,
         max_running_requests,
         pre_alloc_size,
         radix,

@@ -1,5 +1,7 @@
 //! The radix cache against a naive one, with locks and evictions.
 
+mod states;
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -25,6 +27,10 @@ impl NaiveCache {
                 .entry(tokens[..(i + 1) * PAGE_SIZE].to_vec())
                 .or_insert(page);
         }
+    }
+
+    fn len(&self) -> usize {
+        self.pages.len()
     }
 
     fn forget(&mut self, evicted: &[PageIdx]) {
@@ -58,7 +64,7 @@ fn mk_action() -> impl Strategy<Value = Action> {
 proptest! {
     #[test]
     fn agrees_with_a_naive_cache(actions in prop::collection::vec(mk_action(), 1..60)) {
-        let mut cache = RadixCache::new(PAGE_SIZE, true);
+        let mut cache = RadixCache::new(PAGE_SIZE, Caching::Pages);
         let mut naive = NaiveCache::default();
         let mut locked: Vec<(NodeId, Vec<u32>, Vec<PageIdx>)> = Vec::new();
         let mut next_page = 0u32;
@@ -89,7 +95,7 @@ proptest! {
                 },
                 Action::Evict(len) => {
                     let unlocked = cache.unlocked_pages();
-                    let evicted = cache.evict(len);
+                    let evicted = cache.evict(len).pages;
                     prop_assert!(evicted.len() >= len.min(unlocked));
                     naive.forget(&evicted);
                 }
@@ -104,25 +110,25 @@ proptest! {
         for (node, ..) in locked {
             cache.unlock(node);
         }
-        prop_assert_eq!(cache.evict(usize::MAX).len(), naive.pages.len());
-        prop_assert_eq!(cache.nodes.len(), cache.free_nodes.len() + 1);
+        prop_assert_eq!(cache.evict(usize::MAX).pages.len(), naive.pages.len());
+        prop_assert_eq!(cache.tree.len(), 0);
     }
 }
 
 #[test]
 fn the_least_recently_used_leaf_goes_first() {
-    let mut cache = RadixCache::new(1, true);
+    let mut cache = RadixCache::new(1, Caching::Pages);
     cache.insert(&[1, 2], &[PageIdx(0), PageIdx(1)]);
     cache.insert(&[1, 3], &[PageIdx(9), PageIdx(2)]);
     cache.match_prefix(&[1, 2]);
-    assert_eq!(cache.evict(1), [PageIdx(2)]);
-    assert_eq!(cache.evict(1), [PageIdx(1)]);
-    assert_eq!(cache.evict(1), [PageIdx(0)]);
+    assert_eq!(cache.evict(1).pages, [PageIdx(2)]);
+    assert_eq!(cache.evict(1).pages, [PageIdx(1)]);
+    assert_eq!(cache.evict(1).pages, [PageIdx(0)]);
 }
 
 #[test]
 fn a_disabled_cache_keeps_nothing() {
-    let mut cache = RadixCache::new(1, false);
+    let mut cache = RadixCache::new(1, Caching::Off);
     assert_eq!(cache.insert(&[1], &[PageIdx(0)]).new_from, 1);
     assert!(cache.match_prefix(&[1]).pages.is_empty());
 }

@@ -1,0 +1,45 @@
+//! `Usage`: where every page and state slot is.
+
+use crate::kvcache::allocator::Counts;
+
+/// Where every page and state slot is, and how many request rows are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) pages: Counts,
+    /// Cached pages that some request uses.
+    pub(crate) locked: usize,
+    pub(crate) unlocked: usize,
+    pub(crate) slots: Counts,
+    /// Cached states that a request is about to read.
+    pub(crate) locked_states: usize,
+    pub(crate) unlocked_states: usize,
+    pub(crate) rows: usize,
+}
+
+// === impl Usage ===
+
+impl Usage {
+    /// Invariant 7 (ARCHITECTURE.md) while the engine is idle: a page or slot that is not free, cached or
+    /// quarantined is lost, and so is a row in use. Only quarantined KV locks what is cached.
+    pub(crate) fn is_conserved_when_idle(&self) -> bool {
+        let is_conserved = |counts: &Counts, locked: usize, unlocked: usize, quarantined: bool| {
+            counts.free + unlocked + locked + counts.quarantined == counts.total
+                && counts.held == 0
+                && counts.cached == locked + unlocked
+                && (locked == 0 || quarantined)
+        };
+        let Self {
+            pages,
+            slots,
+            locked,
+            unlocked,
+            locked_states,
+            unlocked_states,
+            rows,
+        } = self;
+        let quarantined = pages.quarantined + slots.quarantined > 0;
+        is_conserved(pages, *locked, *unlocked, quarantined)
+            && is_conserved(slots, *locked_states, *unlocked_states, quarantined)
+            && *rows == 0
+    }
+}

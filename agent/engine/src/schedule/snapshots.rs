@@ -1,0 +1,68 @@
+//! Where a step keeps a request's recurrent state for later requests. A prefix can be gone on from only where its state
+//! was kept, and states are large, so they are kept where a later request most likely parts: at the prompt's end, where
+//! this request parted from an earlier one, and now and then on long stretches.
+
+use crate::active::Active;
+use crate::kvcache::pool::KvCache;
+use crate::kvcache::pool::state::Snapshot;
+use std::ops::Range;
+
+/// SGLang's `--mamba-track-interval`: tokens between two states on a stretch without branches.
+const INTERVAL: usize = 256;
+
+/// What a request's places follow from.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    page_size: usize,
+    prompt_len: usize,
+    branch_at: Option<usize>,
+    kept_len: usize,
+}
+
+/// Slots for the states that the step over the request's next `len` positions keeps, as far as there are free ones.
+pub(crate) fn keep<T>(cache: &mut KvCache, active: &mut Active<T>, len: usize) -> Vec<Snapshot> {
+    if !cache.keeps_states() {
+        return Vec::new();
+    }
+    let from = active.handed();
+    let kv = &mut active.kv;
+    let state = kv.state.as_ref().expect("the model has recurrent state");
+    let stretch = Stretch {
+        page_size: cache.page_size(),
+        prompt_len: active.req.prompt_len,
+        branch_at: state.branch_at(),
+        kept_len: state.kept_len(),
+    };
+    let places = stretch.places(&(from..from + len));
+    let keep = |place| cache.snapshot(kv, place);
+    places.into_iter().map_while(keep).collect()
+}
+
+// === impl Stretch ===
+
+impl Stretch {
+    /// Lengths, ascending, after which a step over `positions` keeps the state.
+    fn places(self, positions: &Range<usize>) -> Vec<usize> {
+        let Self {
+            page_size,
+            prompt_len,
+            branch_at,
+            kept_len,
+        } = self;
+        let aligned = |len: usize| len / page_size * page_size;
+        let end = aligned(positions.end);
+        let due = (end >= kept_len + INTERVAL).then_some(end);
+        let mut places: Vec<usize> = [branch_at, Some(aligned(prompt_len)), due]
+            .into_iter()
+            .flatten()
+            .filter(|place| (positions.start + 1..=positions.end).contains(place))
+            .filter(|&place| place > kept_len)
+            .collect();
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+}
+
+#[cfg(test)]
+mod tests;
