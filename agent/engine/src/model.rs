@@ -4,20 +4,25 @@
 //! rows with logits are the caller's. It knows neither requests nor the scheduler.
 
 pub mod config;
-mod dense;
+mod decoder;
+pub mod family;
+mod ffn;
 pub mod files;
-mod llama;
-mod qwen3;
+mod kv_pool_spec;
+mod mixer;
 mod rope;
 
 use crate::weights::WeightsError;
-use dense::{DenseDecoder, DenseFamily};
+use decoder::Decoder;
 use pd_compute::{Backend, BatchView, ComputeError, KvGroupView};
 use std::fmt::Debug;
-use std::ops::Range;
 
-pub use config::{Family, ModelConfig, RopeScaling};
+pub use config::{ModelConfig, RopeScaling};
+pub use family::Family;
 pub use files::{ModelFiles, ModelPath, OpenError};
+pub use kv_pool_spec::{KvGroupSpec, KvPoolSpec};
+
+use kv_pool_spec::LayerPlace;
 
 /// The largest step for which a model's activations are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,54 +86,7 @@ pub fn load<B: Backend>(
     files: &ModelFiles,
     limits: StepLimits,
 ) -> Result<Box<dyn Model<B>>, LoadError> {
-    let family: &DenseFamily = match files.config.family {
-        Family::Llama => &llama::LLAMA,
-        Family::Qwen3 => &qwen3::QWEN3,
-    };
-    Ok(Box::new(DenseDecoder::load(
-        backend, files, family, limits,
-    )?))
-}
-
-/// The KV groups of a model: layers that share a page table, dtype, heads and head dim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KvPoolSpec {
-    pub groups: Vec<KvGroupSpec>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KvGroupSpec {
-    /// For messages and descriptors; `"full"` for full attention.
-    pub name: &'static str,
-    /// Layers of the model in this group.
-    pub layers: Range<usize>,
-    pub num_kv_heads: usize,
-    pub head_dim: usize,
-}
-
-// === impl KvPoolSpec ===
-
-impl KvPoolSpec {
-    /// Every layer in one group of full attention.
-    pub fn full_attention(config: &ModelConfig) -> Self {
-        Self {
-            groups: vec![KvGroupSpec {
-                name: "full",
-                layers: 0..config.num_layers,
-                num_kv_heads: config.num_kv_heads,
-                head_dim: config.head_dim,
-            }],
-        }
-    }
-}
-
-// === impl KvGroupSpec ===
-
-impl KvGroupSpec {
-    /// Elements that one token's K and V take in this group.
-    pub fn elements_per_token(&self) -> usize {
-        self.layers.len() * self.num_kv_heads * 2 * self.head_dim
-    }
+    Ok(Box::new(Decoder::load(backend, files, limits)?))
 }
 
 #[cfg(test)]

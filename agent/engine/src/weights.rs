@@ -5,21 +5,33 @@ pub mod digest;
 pub mod gguf;
 pub mod hf;
 pub mod names;
+mod unused;
 
 use half::{bf16, f16};
 use pd_compute::{WeightFormat, WeightSource};
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::Path;
 
 pub use gguf::{Gguf, GgufError};
 pub use hf::{HfError, Safetensors};
-pub use names::TensorRole;
+pub use names::{GgufNames, HfNames, LayerRole, Role};
 
-/// The weights of one model.
+/// The weights of one model, and how its family names and stores them in this kind of file.
 #[derive(Debug)]
 pub enum Weights {
-    Hf(Safetensors),
-    Gguf(Gguf),
+    Hf {
+        files: Safetensors,
+        names: HfNames,
+        /// The names of the decoder's tensors begin with it.
+        prefix: &'static str,
+    },
+    Gguf {
+        file: Gguf,
+        names: GgufNames,
+        /// Rows of Q and K are stored in the order of an interleaved rotation.
+        permuted_qk: bool,
+    },
 }
 
 /// A tensor in a mapped file. A vector has one row.
@@ -73,35 +85,56 @@ pub enum WeightsError {
 
 // === impl Weights ===
 
+/// Where decoders lie in a folder: alone, or beside the towers of a multimodal model.
+const PREFIXES: [&str; 2] = ["model.", "model.language_model."];
+
 impl Weights {
+    /// The weights of a folder. The prefix of the decoder's names is found by looking for the embedding.
+    pub fn of_folder(files: Safetensors, names: HfNames) -> Self {
+        let holds_embedding = |prefix: &&str| {
+            let name = names(Role::Embedding, prefix);
+            name.is_some_and(|name| files.contains(&name))
+        };
+        let prefix = PREFIXES.into_iter().find(holds_embedding);
+        Self::Hf {
+            prefix: prefix.unwrap_or(PREFIXES[0]),
+            files,
+            names,
+        }
+    }
+
     /// The folder or file, for messages.
     pub fn path(&self) -> &Path {
         match self {
-            Self::Hf(safetensors) => safetensors.path(),
-            Self::Gguf(gguf) => gguf.path(),
+            Self::Hf { files, .. } => files.path(),
+            Self::Gguf { file, .. } => file.path(),
         }
     }
 
-    /// The tensor's name in this kind of file.
-    fn name(&self, role: TensorRole) -> String {
+    /// The tensor's name in this kind of file, if such files have one of the role.
+    pub fn name(&self, role: Role) -> Option<String> {
         match self {
-            Self::Hf(_) => role.hf_name(),
-            Self::Gguf(_) => role.gguf_name(),
+            Self::Hf { names, prefix, .. } => names(role, prefix),
+            Self::Gguf { names, .. } => names(role),
         }
     }
 
-    pub fn tensor(&self, role: TensorRole) -> Option<TensorView<'_>> {
-        let name = self.name(role);
-        match self {
-            Self::Hf(safetensors) => safetensors.tensor(&name),
-            Self::Gguf(gguf) => gguf.tensor(&name),
-        }
+    /// # Errors
+    /// When no op reads the tensor's dtype.
+    pub fn tensor(&self, role: Role) -> Result<Option<TensorView<'_>>, WeightsError> {
+        let Some(name) = self.name(role) else {
+            return Ok(None);
+        };
+        Ok(match self {
+            Self::Hf { files, .. } => files.tensor(&name)?,
+            Self::Gguf { file, .. } => file.tensor(&name),
+        })
     }
 
-    fn require(&self, role: TensorRole) -> Result<TensorView<'_>, WeightsError> {
-        self.tensor(role).ok_or_else(|| WeightsError::Missing {
+    fn require(&self, role: Role) -> Result<TensorView<'_>, WeightsError> {
+        self.tensor(role)?.ok_or_else(|| WeightsError::Missing {
             file: self.path().display().to_string(),
-            name: self.name(role),
+            name: self.name(role).unwrap_or_else(|| format!("{role:?}")),
         })
     }
 
@@ -111,7 +144,7 @@ impl Weights {
     /// When it is missing or of another shape.
     pub fn matrix(
         &self,
-        role: TensorRole,
+        role: Role,
         rows: usize,
         columns: usize,
     ) -> Result<Matrix<'_>, WeightsError> {
@@ -135,11 +168,31 @@ impl Weights {
         })
     }
 
+    /// The matrix of a role whose `heads × head_dim` rows are rotated, in the order of a rotation
+    /// by halves.
+    ///
+    /// # Errors
+    /// When it is missing or of another shape.
+    pub fn rotated(
+        &self,
+        role: Role,
+        (heads, head_dim): (usize, usize),
+        columns: usize,
+    ) -> Result<Matrix<'_>, WeightsError> {
+        let matrix = self.matrix(role, heads * head_dim, columns)?;
+        Ok(match self {
+            Self::Gguf {
+                permuted_qk: true, ..
+            } => matrix.unpermuted(heads),
+            Self::Gguf { .. } | Self::Hf { .. } => matrix,
+        })
+    }
+
     /// The values of a vector of `len`.
     ///
     /// # Errors
     /// When it is missing, of another length or quantised.
-    pub fn vector(&self, role: TensorRole, len: usize) -> Result<Vec<f32>, WeightsError> {
+    pub fn vector(&self, role: Role, len: usize) -> Result<Vec<f32>, WeightsError> {
         let tensor = self.matrix(role, 1, len)?;
         tensor.to_f32().ok_or_else(|| WeightsError::VectorFormat {
             file: self.path().display().to_string(),
@@ -147,11 +200,27 @@ impl Weights {
             format: tensor.format,
         })
     }
+
+    /// Logs the tensors that are not among `used`, counted by the beginning of their names: a
+    /// tower of a multimodal model, or a sign that the configuration describes another network.
+    pub fn log_unused(&self, used: &HashSet<String>) {
+        let counts = match self {
+            Self::Hf { files, .. } => unused::by_prefix(files.names(), used),
+            Self::Gguf { file, .. } => unused::by_prefix(file.names(), used),
+        };
+        for (prefix, tensors) in counts {
+            tracing::info!(prefix, tensors, "left tensors of the model unused");
+        }
+    }
 }
 
 // === impl Matrix ===
 
 impl Matrix<'_> {
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
     pub fn source(&self) -> WeightSource<'_> {
         WeightSource {
             name: self.name,
@@ -168,8 +237,7 @@ impl Matrix<'_> {
 
     /// Undoes llama.cpp's order of Q and K rows, which pairs dimension i of a head with i + half
     /// as neighbours. Rows move whole, so quantised values stay as they are.
-    #[must_use]
-    pub fn unpermuted(self, heads: usize) -> Self {
+    fn unpermuted(self, heads: usize) -> Self {
         let row_bytes = self.bytes.len() / self.rows;
         let head_dim = self.rows / heads;
         let half = head_dim / 2;

@@ -6,8 +6,7 @@ use crate::kvcache::group::KvPoolShape;
 use crate::kvcache::pool::KvCacheSizes;
 use crate::model::{KvPoolSpec, ModelConfig, StepLimits};
 use crate::schedule::ScheduleLimits;
-use crate::weights::Weights;
-use crate::weights::names::TensorRole;
+use crate::weights::{LayerRole, Role, Weights};
 use pd_compute::dtype::ComputeDtype;
 use pd_compute::{DType, WeightFormat};
 use pd_protocol::layout::KvDtype;
@@ -180,9 +179,12 @@ fn pool_dtype(dtype: KvDtype) -> Result<DType, StartError> {
     }
 }
 
-/// The dtype of the file unless the user sets one: bfloat16 where its weights are.
+/// The dtype of the file unless the user sets one: bfloat16 where its weights are. The first layer
+/// counts before the embedding, which quantised files keep in a larger format. A tensor of a dtype
+/// that no op reads is refused when the model is loaded.
 pub(super) fn compute_dtype(dtype: Option<ComputeDtype>, weights: &Weights) -> ComputeDtype {
-    let written = weights.tensor(TensorRole::Q(0)).map(|tensor| tensor.format);
+    let format = |role| Some(weights.tensor(role).ok()??.format);
+    let written = format(Role::Layer(0, LayerRole::Q)).or_else(|| format(Role::Embedding));
     dtype.unwrap_or(match written {
         Some(WeightFormat::BF16) => ComputeDtype::BF16,
         _ => ComputeDtype::F32,

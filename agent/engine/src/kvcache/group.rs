@@ -75,7 +75,7 @@ impl<B: Backend> KvGroups<B> {
         for group in &spec.groups {
             let len = group.elements_per_token() * page_size * num_pages;
             let region = backend.alloc_exportable(group.name, dtype, len)?;
-            let (layers, heads) = (group.layers.len(), group.num_kv_heads);
+            let (layers, heads) = (group.layers.len(), group.total_heads);
             let cut = KvCutView::page_first(region, 0, layers, heads, page_size, group.head_dim);
             views.push(KvGroupView {
                 dtype,
@@ -126,15 +126,15 @@ impl<B: Backend> KvGroups<B> {
             name: spec.name.to_owned(),
             dtype,
             head_dim: to_u32(view.head_dim),
-            tensors: 2,
-            total_heads: to_u32(view.num_kv_heads),
+            tensors: to_u32(spec.tensors),
+            total_heads: to_u32(spec.total_heads),
             head_start: 0,
             heads: to_u32(view.num_kv_heads),
             cuts: view
                 .cuts
                 .iter()
                 .map(|cut| KvCut {
-                    first_layer: to_u32(spec.layers.start + cut.first_layer),
+                    first_layer: to_u32(cut.first_layer),
                     layers: to_u32(cut.num_layers),
                 })
                 .collect(),

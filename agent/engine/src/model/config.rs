@@ -1,47 +1,88 @@
-//! `ModelConfig`: the description of a model, in one struct for all families, read from a Hugging
-//! Face folder ([`hf`]) or from a GGUF file's metadata ([`gguf`]) and checked before any weight is
-//! read.
+//! `ModelConfig`: the description of a model layer by layer, in one struct for all families, read
+//! from a Hugging Face folder ([`hf`]) or from a GGUF file's metadata ([`gguf`]) and checked before
+//! any weight is read. A family (`model/family/*.rs`) says which keys make which layers.
 
-mod fields;
+mod check;
+pub(in crate::model) mod fields;
 pub mod gguf;
 pub mod hf;
 
+use super::family::Family;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
-
-/// A family of networks that this engine runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Family {
-    Llama,
-    /// Like llama, with a norm over each query and key head, and a separate head dim.
-    Qwen3,
-}
 
 /// The description of a model. Its JSON form is part of `kv_compat`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelConfig {
     pub family: Family,
     pub hidden_size: usize,
-    /// Width of the feed-forward layer.
-    pub intermediate_size: usize,
-    pub num_layers: usize,
-    /// Query heads.
-    pub num_heads: usize,
-    pub num_kv_heads: usize,
-    pub head_dim: usize,
     pub vocab_size: usize,
     /// Longest sequence that the model supports, in tokens.
     pub context_len: usize,
     pub rms_norm_eps: f32,
-    pub rope_theta: f64,
-    pub rope_scaling: RopeScaling,
+    /// What layers rotate by; attention names one by its place here.
+    pub ropes: Vec<Rope>,
+    pub layers: Vec<LayerConfig>,
     /// The output head is the embedding table.
     pub tie_word_embeddings: bool,
     pub bos_token_id: Option<u32>,
     /// Tokens that end an answer; may be empty.
     pub eos_token_ids: Vec<u32>,
+}
+
+/// A layer: a mixer and a feed-forward, each after a norm and added to the residual stream.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LayerConfig {
+    pub mixer: Mixer,
+    pub ffn: Ffn,
+}
+
+/// What lets the tokens of a sequence see each other in a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mixer {
+    Attention(Attention),
+}
+
+/// Grouped-query attention.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Attention {
+    /// Query heads.
+    pub num_heads: usize,
+    pub num_kv_heads: usize,
+    pub head_dim: usize,
+    /// Of the products of queries and keys.
+    pub scale: f32,
+    /// A place in [`ModelConfig::ropes`].
+    pub rope: usize,
+    /// Queries and keys are normed per head before they are rotated.
+    pub qk_norm: bool,
+    pub qkv_bias: bool,
+    /// Keys that a query sees, its own included; `None`: all before it.
+    pub window: Option<usize>,
+}
+
+/// What works on each token alone.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ffn {
+    Dense(DenseFfn),
+}
+
+/// `down(silu(gate(x)) ⊙ up(x))`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct DenseFfn {
+    pub width: usize,
+}
+
+/// A rotation of queries and keys by their position.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Rope {
+    /// Elements of a head that are rotated, from the first on.
+    pub rotary_dim: usize,
+    pub theta: f64,
+    pub scaling: RopeScaling,
 }
 
 /// How rotary frequencies are stretched beyond the trained context.
@@ -102,60 +143,21 @@ pub enum ConfigError {
         value: String,
         supported: String,
     },
+    #[error(
+        "{file}: {key} is {value}, a key that {family} models are not known to have, so it may \
+         change what the model computes; remove it if it does not"
+    )]
+    Unknown {
+        file: String,
+        key: String,
+        value: String,
+        family: Family,
+    },
 }
 
-// === impl Family ===
+// === impl Attention ===
 
-impl Family {
-    pub const ALL: [Self; 2] = [Self::Llama, Self::Qwen3];
-
-    /// `model_type` of config.json and `general.architecture` of GGUF, which agree here.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Llama => "llama",
-            Self::Qwen3 => "qwen3",
-        }
-    }
-
-    /// The class in config.json's `architectures`.
-    pub const fn architecture(self) -> &'static str {
-        match self {
-            Self::Llama => "LlamaForCausalLM",
-            Self::Qwen3 => "Qwen3ForCausalLM",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|family| family.name() == name)
-    }
-
-    /// The names of all families, for messages.
-    pub fn supported() -> String {
-        Self::ALL.map(Self::name).join(", ")
-    }
-
-    /// Queries and keys are normed per head before they are rotated.
-    pub const fn has_qk_norm(self) -> bool {
-        matches!(self, Self::Qwen3)
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-// === impl ModelConfig ===
-
-/// Bounds beyond which a number in a config is a mistake.
-const MAX_LAYERS: usize = 1024;
-const MAX_WIDTH: usize = 1 << 20;
-const MAX_VOCAB: usize = 1 << 22;
-const MAX_HEAD_DIM: usize = 1024;
-const MAX_CONTEXT: usize = 1 << 26;
-
-impl ModelConfig {
+impl Attention {
     /// Width of the joined q, k and v rows.
     pub const fn qkv_width(&self) -> usize {
         (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
@@ -164,57 +166,6 @@ impl ModelConfig {
     /// Width of the joined query heads.
     pub const fn q_width(&self) -> usize {
         self.num_heads * self.head_dim
-    }
-
-    /// Checks that involve several keys.
-    ///
-    /// # Errors
-    /// Names the key, its value and what was expected.
-    pub(crate) fn check(&self, file: &str) -> Result<(), ConfigError> {
-        let within = |key: &str, value: usize, max: usize| {
-            if (1..=max).contains(&value) {
-                Ok(())
-            } else {
-                Err(invalid(file, key, value, format!("1 to {max}")))
-            }
-        };
-        within("hidden size", self.hidden_size, MAX_WIDTH)?;
-        within("feed-forward size", self.intermediate_size, MAX_WIDTH)?;
-        within("number of layers", self.num_layers, MAX_LAYERS)?;
-        within("number of attention heads", self.num_heads, MAX_WIDTH)?;
-        within("number of key-value heads", self.num_kv_heads, MAX_WIDTH)?;
-        within("head size", self.head_dim, MAX_HEAD_DIM)?;
-        within("vocabulary size", self.vocab_size, MAX_VOCAB)?;
-        within("context length", self.context_len, MAX_CONTEXT)?;
-        if !self.num_heads.is_multiple_of(self.num_kv_heads) {
-            let expected = format!("a divisor of the {} attention heads", self.num_heads);
-            let key = "number of key-value heads";
-            return Err(invalid(file, key, self.num_kv_heads, expected));
-        }
-        if !self.head_dim.is_multiple_of(2) {
-            let expected = "an even number, since RoPE rotates pairs".to_owned();
-            return Err(invalid(file, "head size", self.head_dim, expected));
-        }
-        if !(self.rms_norm_eps.is_finite() && self.rms_norm_eps > 0.0) {
-            let expected = "a positive number".to_owned();
-            return Err(invalid(file, "norm epsilon", self.rms_norm_eps, expected));
-        }
-        if !(self.rope_theta.is_finite() && self.rope_theta > 0.0) {
-            let expected = "a positive number".to_owned();
-            return Err(invalid(file, "rope theta", self.rope_theta, expected));
-        }
-        self.check_token_ids(file)
-    }
-
-    fn check_token_ids(&self, file: &str) -> Result<(), ConfigError> {
-        let special = self.eos_token_ids.iter().chain(&self.bos_token_id);
-        for &id in special {
-            if id as usize >= self.vocab_size {
-                let expected = format!("an id below the vocabulary size {}", self.vocab_size);
-                return Err(invalid(file, "a begin or end token", id, expected));
-            }
-        }
-        Ok(())
     }
 }
 

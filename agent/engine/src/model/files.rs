@@ -115,17 +115,23 @@ impl ModelFiles {
             ModelPath::Folder(folder) => {
                 let config = config::hf::read_config(&folder)?;
                 let weights = Safetensors::open(&folder).map_err(WeightsError::from)?;
+                let names = config.family.def().hf_names;
                 Ok(Self {
                     config,
-                    weights: Weights::Hf(weights),
+                    weights: Weights::of_folder(weights, names),
                     sampling_defaults: config::hf::read_sampling_defaults(&folder)?,
                 })
             }
             ModelPath::Gguf(file) => {
-                let gguf = Gguf::open(&file).map_err(WeightsError::from)?;
+                let file = Gguf::open(&file).map_err(WeightsError::from)?;
+                let (config, form) = config::gguf::read_config(&file)?;
                 Ok(Self {
-                    config: config::gguf::read_config(&gguf)?,
-                    weights: Weights::Gguf(gguf),
+                    config,
+                    weights: Weights::Gguf {
+                        file,
+                        names: form.names,
+                        permuted_qk: form.permuted_qk,
+                    },
                     sampling_defaults: SamplingDefaults::default(),
                 })
             }
@@ -136,10 +142,10 @@ impl ModelFiles {
     /// tokenizer and the chat template. In a fixed order.
     pub fn files(&self) -> Vec<PathBuf> {
         match &self.weights {
-            Weights::Gguf(gguf) => vec![gguf.path().to_owned()],
-            Weights::Hf(safetensors) => {
-                let shards = safetensors.headers().map(|(path, _)| path.to_owned());
-                let beside = tokenizer_files(safetensors.path());
+            Weights::Gguf { file, .. } => vec![file.path().to_owned()],
+            Weights::Hf { files, .. } => {
+                let shards = files.headers().map(|(path, _)| path.to_owned());
+                let beside = tokenizer_files(files.path());
                 shards.chain(beside).collect()
             }
         }

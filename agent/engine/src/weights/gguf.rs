@@ -127,6 +127,11 @@ impl Gguf {
         })
     }
 
+    /// Of all tensors, in no order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.header.tensors.keys().map(String::as_str)
+    }
+
     pub fn tensor_count(&self) -> usize {
         self.header.tensors.len()
     }

@@ -19,7 +19,6 @@ const INDEX_FILE: &str = "model.safetensors.index.json";
 pub struct Safetensors {
     folder: PathBuf,
     shards: Vec<Shard>,
-    /// Tensors whose format an op supports.
     tensors: HashMap<String, TensorSpan>,
 }
 
@@ -27,7 +26,8 @@ pub struct Safetensors {
 #[derive(Debug)]
 struct TensorSpan {
     shard: usize,
-    format: WeightFormat,
+    /// One that no op reads is refused once the tensor is asked for.
+    dtype: Dtype,
     rows: usize,
     columns: usize,
     start: usize,
@@ -92,7 +92,7 @@ impl Safetensors {
     /// Maps the weights in `folder` and reads their headers.
     ///
     /// # Errors
-    /// When a file is missing, truncated, corrupt, or holds a dtype that no op reads.
+    /// When a file is missing, truncated or corrupt.
     pub fn open(folder: &Path) -> Result<Self, HfError> {
         let single = folder.join(SINGLE_FILE);
         let index = folder.join(INDEX_FILE);
@@ -121,15 +121,34 @@ impl Safetensors {
         &self.folder
     }
 
-    pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
-        let (name, place) = self.tensors.get_key_value(name)?;
-        Some(TensorView {
+    /// # Errors
+    /// When no op reads the tensor's dtype.
+    pub fn tensor(&self, name: &str) -> Result<Option<TensorView<'_>>, HfError> {
+        let Some((name, place)) = self.tensors.get_key_value(name) else {
+            return Ok(None);
+        };
+        let shard = &self.shards[place.shard];
+        let format = format_of(place.dtype).ok_or_else(|| HfError::Dtype {
+            path: shard.path().to_owned(),
+            name: name.clone(),
+            dtype: place.dtype,
+        })?;
+        Ok(Some(TensorView {
             name,
-            format: place.format,
+            format,
             rows: place.rows,
             columns: place.columns,
-            bytes: &self.shards[place.shard].data()[place.start..place.end],
-        })
+            bytes: &shard.data()[place.start..place.end],
+        }))
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// Of all tensors, in no order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
     }
 
     /// Each file's path and header bytes.
@@ -144,18 +163,13 @@ fn places(shards: &[Shard]) -> Result<HashMap<String, TensorSpan>, HfError> {
     let mut places = HashMap::new();
     for (index, shard) in shards.iter().enumerate() {
         for (name, info) in shard.tensors() {
-            let format = format_of(info.dtype).ok_or_else(|| HfError::Dtype {
-                path: shard.path().to_owned(),
-                name: name.clone(),
-                dtype: info.dtype,
-            })?;
             let (columns, leading) = info
                 .shape
                 .split_last()
                 .map_or((1, &[][..]), |(c, l)| (*c, l));
             let place = TensorSpan {
                 shard: index,
-                format,
+                dtype: info.dtype,
                 // The header was checked: the product of the shape does not overflow.
                 rows: leading.iter().product(),
                 columns,

@@ -1,68 +1,96 @@
-//! The role of each tensor, and its name in each kind of file.
+//! The role of each tensor, and the names that most families give them in each kind of file. A
+//! family with names of its own has a function of its own, which falls back on these.
 
-/// A tensor's role in a dense decoder. Layer numbers count from 0.
+/// A tensor's role in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TensorRole {
+pub enum Role {
     Embedding,
     OutputNorm,
     LmHead,
-    AttnNorm(usize),
-    Q(usize),
-    K(usize),
-    V(usize),
-    O(usize),
-    QNorm(usize),
-    KNorm(usize),
-    FfnNorm(usize),
-    Gate(usize),
-    Up(usize),
-    Down(usize),
     /// Divisors of the rotary frequencies; only GGUF files of llama 3 have them.
     RopeFactors,
+    /// Layers count from 0.
+    Layer(usize, LayerRole),
 }
 
-// === impl TensorRole ===
+/// A tensor's role in a layer, of any mixer and feed-forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LayerRole {
+    InputNorm,
+    Q,
+    K,
+    V,
+    QBias,
+    KBias,
+    VBias,
+    QNorm,
+    KNorm,
+    O,
+    FfnNorm,
+    Gate,
+    Up,
+    Down,
+}
 
-impl TensorRole {
-    pub fn hf_name(self) -> String {
-        let (layer, name) = match self {
-            Self::Embedding => return "model.embed_tokens.weight".to_owned(),
-            Self::OutputNorm => return "model.norm.weight".to_owned(),
-            Self::LmHead => return "lm_head.weight".to_owned(),
-            Self::RopeFactors => return "model.rope_factors".to_owned(),
-            Self::AttnNorm(layer) => (layer, "input_layernorm"),
-            Self::Q(layer) => (layer, "self_attn.q_proj"),
-            Self::K(layer) => (layer, "self_attn.k_proj"),
-            Self::V(layer) => (layer, "self_attn.v_proj"),
-            Self::O(layer) => (layer, "self_attn.o_proj"),
-            Self::QNorm(layer) => (layer, "self_attn.q_norm"),
-            Self::KNorm(layer) => (layer, "self_attn.k_norm"),
-            Self::FfnNorm(layer) => (layer, "post_attention_layernorm"),
-            Self::Gate(layer) => (layer, "mlp.gate_proj"),
-            Self::Up(layer) => (layer, "mlp.up_proj"),
-            Self::Down(layer) => (layer, "mlp.down_proj"),
-        };
-        format!("model.layers.{layer}.{name}.weight")
-    }
+/// A tensor's name in a Hugging Face folder, where names of the decoder begin with the prefix;
+/// `None` where such folders have no tensor of the role.
+pub type HfNames = fn(Role, prefix: &str) -> Option<String>;
 
-    pub fn gguf_name(self) -> String {
-        let (layer, name) = match self {
-            Self::Embedding => return "token_embd.weight".to_owned(),
-            Self::OutputNorm => return "output_norm.weight".to_owned(),
-            Self::LmHead => return "output.weight".to_owned(),
-            Self::RopeFactors => return "rope_freqs.weight".to_owned(),
-            Self::AttnNorm(layer) => (layer, "attn_norm"),
-            Self::Q(layer) => (layer, "attn_q"),
-            Self::K(layer) => (layer, "attn_k"),
-            Self::V(layer) => (layer, "attn_v"),
-            Self::O(layer) => (layer, "attn_output"),
-            Self::QNorm(layer) => (layer, "attn_q_norm"),
-            Self::KNorm(layer) => (layer, "attn_k_norm"),
-            Self::FfnNorm(layer) => (layer, "ffn_norm"),
-            Self::Gate(layer) => (layer, "ffn_gate"),
-            Self::Up(layer) => (layer, "ffn_up"),
-            Self::Down(layer) => (layer, "ffn_down"),
-        };
-        format!("blk.{layer}.{name}.weight")
-    }
+/// A tensor's name in a GGUF file; `None` where such files have no tensor of the role.
+pub type GgufNames = fn(Role) -> Option<String>;
+
+/// The names that transformers gives the tensors of a llama, and of most families after it.
+pub fn hf(role: Role, prefix: &str) -> Option<String> {
+    let (layer, role) = match role {
+        Role::Embedding => return Some(format!("{prefix}embed_tokens.weight")),
+        Role::OutputNorm => return Some(format!("{prefix}norm.weight")),
+        Role::LmHead => return Some("lm_head.weight".to_owned()),
+        Role::RopeFactors => return None,
+        Role::Layer(layer, role) => (layer, role),
+    };
+    let name = match role {
+        LayerRole::InputNorm => "input_layernorm.weight",
+        LayerRole::Q => "self_attn.q_proj.weight",
+        LayerRole::K => "self_attn.k_proj.weight",
+        LayerRole::V => "self_attn.v_proj.weight",
+        LayerRole::QBias => "self_attn.q_proj.bias",
+        LayerRole::KBias => "self_attn.k_proj.bias",
+        LayerRole::VBias => "self_attn.v_proj.bias",
+        LayerRole::QNorm => "self_attn.q_norm.weight",
+        LayerRole::KNorm => "self_attn.k_norm.weight",
+        LayerRole::O => "self_attn.o_proj.weight",
+        LayerRole::FfnNorm => "post_attention_layernorm.weight",
+        LayerRole::Gate => "mlp.gate_proj.weight",
+        LayerRole::Up => "mlp.up_proj.weight",
+        LayerRole::Down => "mlp.down_proj.weight",
+    };
+    Some(format!("{prefix}layers.{layer}.{name}"))
+}
+
+/// The names that llama.cpp gives tensors, which are the same in all its architectures.
+pub fn gguf(role: Role) -> Option<String> {
+    let (layer, role) = match role {
+        Role::Embedding => return Some("token_embd.weight".to_owned()),
+        Role::OutputNorm => return Some("output_norm.weight".to_owned()),
+        Role::LmHead => return Some("output.weight".to_owned()),
+        Role::RopeFactors => return Some("rope_freqs.weight".to_owned()),
+        Role::Layer(layer, role) => (layer, role),
+    };
+    let name = match role {
+        LayerRole::InputNorm => "attn_norm.weight",
+        LayerRole::Q => "attn_q.weight",
+        LayerRole::K => "attn_k.weight",
+        LayerRole::V => "attn_v.weight",
+        LayerRole::QBias => "attn_q.bias",
+        LayerRole::KBias => "attn_k.bias",
+        LayerRole::VBias => "attn_v.bias",
+        LayerRole::QNorm => "attn_q_norm.weight",
+        LayerRole::KNorm => "attn_k_norm.weight",
+        LayerRole::O => "attn_output.weight",
+        LayerRole::FfnNorm => "ffn_norm.weight",
+        LayerRole::Gate => "ffn_gate.weight",
+        LayerRole::Up => "ffn_up.weight",
+        LayerRole::Down => "ffn_down.weight",
+    };
+    Some(format!("blk.{layer}.{name}"))
 }

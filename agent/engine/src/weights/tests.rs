@@ -9,54 +9,77 @@ fn golden(name: &str) -> std::path::PathBuf {
         .join(name)
 }
 
+fn hf(folder: &Path) -> Weights {
+    Weights::of_folder(Safetensors::open(folder).unwrap(), names::hf)
+}
+
+fn gguf(file: &str, permuted_qk: bool) -> Weights {
+    Weights::Gguf {
+        file: Gguf::open(&golden(file)).unwrap(),
+        names: names::gguf,
+        permuted_qk,
+    }
+}
+
 #[test]
 fn unpermuted_gguf_rows_are_the_hugging_face_rows() {
-    let hf = Weights::Hf(Safetensors::open(&golden("tiny-llama")).unwrap());
-    let gguf = Weights::Gguf(Gguf::open(&golden("tiny-gguf/llama-f32.gguf")).unwrap());
-    for (role, heads) in [(TensorRole::Q(1), 4), (TensorRole::K(2), 2)] {
-        let (rows, columns) = (heads * 16, 64);
-        let expected = hf.matrix(role, rows, columns).unwrap();
-        let stored = gguf.matrix(role, rows, columns).unwrap();
-        assert_ne!(stored.bytes, expected.bytes);
-        assert_eq!(stored.unpermuted(heads).bytes, expected.bytes);
+    let hf = hf(&golden("tiny-llama"));
+    let stored = gguf("tiny-gguf/llama-f32.gguf", false);
+    let rotated = gguf("tiny-gguf/llama-f32.gguf", true);
+    for (role, heads) in [
+        (Role::Layer(1, LayerRole::Q), 4),
+        (Role::Layer(2, LayerRole::K), 2),
+    ] {
+        let shape = (heads, 16);
+        let expected = hf.rotated(role, shape, 64).unwrap();
+        let as_stored = stored.rotated(role, shape, 64).unwrap();
+        assert_ne!(as_stored.bytes, expected.bytes);
+        let unpermuted = rotated.rotated(role, shape, 64).unwrap();
+        assert_eq!(unpermuted.bytes, expected.bytes);
     }
 }
 
 #[test]
 fn a_vector_is_read_in_each_float_format() {
-    let hf = Weights::Hf(Safetensors::open(&golden("tiny-qwen3")).unwrap());
-    let norm = hf.vector(TensorRole::OutputNorm, 96).unwrap();
+    let norm = hf(&golden("tiny-qwen3"))
+        .vector(Role::OutputNorm, 96)
+        .unwrap();
     assert!(norm.iter().any(|value| (value - 1.0).abs() > 0.1));
     assert!(norm.iter().all(|value| (value - 1.0).abs() < 2.0));
 }
 
 #[test]
 fn a_wrong_shape_and_a_missing_tensor_are_named() {
-    let weights = Weights::Gguf(Gguf::open(&golden("tiny-gguf/llama-q8_0.gguf")).unwrap());
-    let message = weights
-        .matrix(TensorRole::Q(0), 128, 64)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        message.ends_with(
-            "tensor blk.0.attn_q.weight is 64×64, but the configuration asks for 128×64"
+    let weights = gguf("tiny-gguf/llama-q8_0.gguf", true);
+    let layer = |role| Role::Layer(0, role);
+    let message = weights.matrix(layer(LayerRole::Q), 128, 64).unwrap_err();
+    let expected = "tensor blk.0.attn_q.weight is 64×64, but the configuration asks for 128×64";
+    assert!(message.to_string().ends_with(expected), "{message}");
+    let message = weights.matrix(layer(LayerRole::QNorm), 1, 16).unwrap_err();
+    let expected = "tensor blk.0.attn_q_norm.weight is missing";
+    assert!(message.to_string().contains(expected), "{message}");
+    let message = weights.vector(layer(LayerRole::Up), 64).unwrap_err();
+    let expected = "blk.0.ffn_up.weight is 160×64";
+    assert!(message.to_string().contains(expected), "{message}");
+}
+
+#[test]
+fn a_decoder_in_a_multimodal_folder_is_found_by_its_embedding() {
+    for (embedding, prefix) in [
+        ("model.embed_tokens.weight", "model."),
+        (
+            "model.language_model.embed_tokens.weight",
+            "model.language_model.",
         ),
-        "{message}"
-    );
-    let message = weights
-        .matrix(TensorRole::QNorm(0), 1, 16)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        message.contains("tensor blk.0.attn_q_norm.weight is missing"),
-        "{message}"
-    );
-    let message = weights
-        .vector(TensorRole::Up(0), 64)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        message.contains("blk.0.ffn_up.weight is 160×64"),
-        "{message}"
-    );
+        ("transformer.wte.weight", "model."),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let info = serde_json::json!({"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]});
+        let header = serde_json::json!({ embedding: info }).to_string();
+        let length = (header.len() as u64).to_le_bytes();
+        let bytes = [&length, header.as_bytes(), &[0; 4]].concat();
+        std::fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+        let norm = hf(folder.path()).name(Role::OutputNorm).unwrap();
+        assert_eq!(norm, format!("{prefix}norm.weight"));
+    }
 }

@@ -1,21 +1,29 @@
-//! The keys of a JSON configuration, read by type; every refusal names file, key and value.
+//! The keys of a JSON configuration, read by type; every refusal names file, key and value. What was
+//! read is remembered, so that a key which no reader knows can be refused.
 
-use super::{ConfigError, invalid};
+use super::{ConfigError, Family, invalid};
 use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::Path;
 
+/// The most of an unknown value that a refusal shows, in characters.
+const SHOWN_CHARS: usize = 80;
+
 /// The keys of one JSON object, with their path for messages.
-pub(super) struct Fields {
+pub(in crate::model) struct Fields {
     file: String,
     /// `""` at the root, `"rope_scaling."` inside that object.
     prefix: String,
     map: Map<String, Value>,
+    /// Keys that were read.
+    known: RefCell<BTreeSet<&'static str>>,
 }
 
 // === impl Fields ===
 
 impl Fields {
-    pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
+    pub(in crate::model) fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read(path).map_err(|source| ConfigError::Read {
             path: path.to_owned(),
             source,
@@ -27,36 +35,43 @@ impl Fields {
         Ok(Self::new(path.display().to_string(), map))
     }
 
-    pub(super) fn new(file: String, map: Map<String, Value>) -> Self {
+    pub(in crate::model) fn new(file: String, map: Map<String, Value>) -> Self {
         Self {
             file,
             prefix: String::new(),
             map,
+            known: RefCell::default(),
         }
     }
 
-    pub(super) fn file(&self) -> &str {
+    pub(in crate::model) fn file(&self) -> &str {
         &self.file
     }
 
     /// The key's value; JSON null counts as absent.
-    pub(super) fn get(&self, key: &str) -> Option<&Value> {
+    pub(in crate::model) fn get(&self, key: &'static str) -> Option<&Value> {
+        self.known.borrow_mut().insert(key);
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    pub(super) fn expect(&self, key: &str, value: &Value, expected: &str) -> ConfigError {
+    pub(in crate::model) fn expect(&self, key: &str, value: &Value, expected: &str) -> ConfigError {
         let key = format!("{}{key}", self.prefix);
         invalid(&self.file, &key, value, expected.to_owned())
     }
 
-    pub(super) fn missing(&self, key: &str) -> ConfigError {
+    pub(in crate::model) fn missing(&self, key: &str) -> ConfigError {
         ConfigError::Missing {
             file: self.file.clone(),
             key: format!("{}{key}", self.prefix),
         }
     }
 
-    pub(super) fn unsupported(&self, key: &str, value: &str, supported: &str) -> ConfigError {
+    pub(in crate::model) fn unsupported(
+        &self,
+        key: &str,
+        value: &str,
+        supported: &str,
+    ) -> ConfigError {
         ConfigError::Unsupported {
             file: self.file.clone(),
             key: format!("{}{key}", self.prefix),
@@ -65,7 +80,10 @@ impl Fields {
         }
     }
 
-    pub(super) fn size_opt(&self, key: &str) -> Result<Option<usize>, ConfigError> {
+    pub(in crate::model) fn size_opt(
+        &self,
+        key: &'static str,
+    ) -> Result<Option<usize>, ConfigError> {
         self.get(key)
             .map(|value| {
                 let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
@@ -74,11 +92,24 @@ impl Fields {
             .transpose()
     }
 
-    pub(super) fn size(&self, key: &str) -> Result<usize, ConfigError> {
+    pub(in crate::model) fn size(&self, key: &'static str) -> Result<usize, ConfigError> {
         self.size_opt(key)?.ok_or_else(|| self.missing(key))
     }
 
-    pub(super) fn number(&self, key: &str) -> Result<Option<f64>, ConfigError> {
+    /// Like [`Self::size_opt`], with the value that the family gives a key which is not written.
+    pub(in crate::model) fn size_or(
+        &self,
+        key: &'static str,
+        absent: Option<usize>,
+    ) -> Result<Option<usize>, ConfigError> {
+        if self.map.contains_key(key) {
+            self.size_opt(key)
+        } else {
+            Ok(absent)
+        }
+    }
+
+    pub(in crate::model) fn number(&self, key: &'static str) -> Result<Option<f64>, ConfigError> {
         self.get(key)
             .map(|value| {
                 let number = value.as_f64().filter(|number| number.is_finite());
@@ -87,7 +118,7 @@ impl Fields {
             .transpose()
     }
 
-    pub(super) fn positive(&self, key: &str) -> Result<f64, ConfigError> {
+    pub(in crate::model) fn positive(&self, key: &'static str) -> Result<f64, ConfigError> {
         let number = self.number(key)?.ok_or_else(|| self.missing(key))?;
         if number > 0.0 {
             Ok(number)
@@ -96,7 +127,7 @@ impl Fields {
         }
     }
 
-    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, ConfigError> {
+    pub(in crate::model) fn flag(&self, key: &'static str) -> Result<Option<bool>, ConfigError> {
         self.get(key)
             .map(|value| {
                 value
@@ -106,7 +137,7 @@ impl Fields {
             .transpose()
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, ConfigError> {
+    pub(in crate::model) fn text(&self, key: &'static str) -> Result<Option<&str>, ConfigError> {
         self.get(key)
             .map(|value| {
                 value
@@ -116,13 +147,14 @@ impl Fields {
             .transpose()
     }
 
-    pub(super) fn object(&self, key: &str) -> Result<Option<Self>, ConfigError> {
+    pub(in crate::model) fn object(&self, key: &'static str) -> Result<Option<Self>, ConfigError> {
         self.get(key)
             .map(|value| match value.as_object() {
                 Some(map) => Ok(Self {
                     file: self.file.clone(),
                     prefix: format!("{}{key}.", self.prefix),
                     map: map.clone(),
+                    known: RefCell::default(),
                 }),
                 None => Err(self.expect(key, value, "an object")),
             })
@@ -130,7 +162,7 @@ impl Fields {
     }
 
     /// A token id or a list of them; none when absent.
-    pub(super) fn ids(&self, key: &str) -> Result<Vec<u32>, ConfigError> {
+    pub(in crate::model) fn ids(&self, key: &'static str) -> Result<Vec<u32>, ConfigError> {
         let Some(value) = self.get(key) else {
             return Ok(Vec::new());
         };
@@ -141,5 +173,75 @@ impl Fields {
         let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
         let ids: Option<Vec<u32>> = list.iter().map(id).collect();
         ids.ok_or_else(|| self.expect(key, value, "a token id or a list of them"))
+    }
+
+    /// A list of `len` strings.
+    pub(in crate::model) fn texts(
+        &self,
+        key: &'static str,
+        len: usize,
+    ) -> Result<Option<Vec<&str>>, ConfigError> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        let list = value.as_array().filter(|list| list.len() == len);
+        let texts: Option<Vec<&str>> =
+            list.and_then(|list| list.iter().map(Value::as_str).collect());
+        let expected = || self.expect(key, value, &format!("a list of {len} strings"));
+        texts.ok_or_else(expected).map(Some)
+    }
+
+    /// Refuses a setting other than the one that the family computes, if it is written.
+    pub(in crate::model) fn expect_text(
+        &self,
+        key: &'static str,
+        supported: &str,
+    ) -> Result<(), ConfigError> {
+        match self.text(key)? {
+            Some(text) if text != supported => Err(self.unsupported(key, text, supported)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a setting that the family does not compute.
+    pub(in crate::model) fn expect_off(&self, key: &'static str) -> Result<(), ConfigError> {
+        match self.flag(key)? {
+            Some(true) => Err(self.unsupported(key, "true", "false")),
+            Some(false) | None => Ok(()),
+        }
+    }
+
+    /// Refuses keys that were not read and are not `neutral`, but for what is off or empty.
+    pub(in crate::model) fn refuse_unknown(
+        &self,
+        family: Family,
+        neutral: &[&str],
+    ) -> Result<(), ConfigError> {
+        let known = self.known.borrow();
+        let is_known = |key: &str| known.contains(key) || neutral.contains(&key);
+        let unknown = self.map.iter();
+        match unknown
+            .filter(|(_, value)| says_something(value))
+            .find(|(key, _)| !is_known(key))
+        {
+            None => Ok(()),
+            Some((key, value)) => Err(ConfigError::Unknown {
+                file: self.file.clone(),
+                key: format!("{}{key}", self.prefix),
+                value: value.to_string().chars().take(SHOWN_CHARS).collect(),
+                family,
+            }),
+        }
+    }
+}
+
+/// Whether a value differs from what "there is no such thing" looks like.
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Bool(true) | Value::Number(_) => true,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
     }
 }

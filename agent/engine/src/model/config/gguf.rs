@@ -1,73 +1,66 @@
 //! The configuration in a GGUF file's metadata: `general.architecture`, then keys that begin with
 //! its name. The sizes the metadata leaves out are taken from the tensors' shapes.
 
-use super::{ConfigError, Family, ModelConfig, RopeScaling, invalid, narrow};
-use crate::weights::gguf::{Gguf, MetadataError};
+use super::{
+    Attention, ConfigError, DenseFfn, Family, Ffn, LayerConfig, Mixer, ModelConfig, Rope,
+    RopeScaling, check, invalid, narrow,
+};
+use crate::model::family::GgufFamily;
+use crate::weights::gguf::{Gguf, MetadataError, Value};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 const DEFAULT_ROPE_THETA: f64 = 10_000.0;
+/// Keys of an architecture that change no number that the model computes.
+const NEUTRAL: &[&str] = &[
+    "rope.scaling.finetuned",
+    "rope.scaling.original_context_length",
+    "vocab_size",
+];
 
-/// Reads the configuration of the model in `gguf`.
+/// Reads the configuration of the model in `gguf`, and how its family lies in such files.
 ///
 /// # Errors
 /// Names the file, the key, its value, and what is supported.
-pub fn read_config(gguf: &Gguf) -> Result<ModelConfig, ConfigError> {
-    let keys = Keys::new(gguf)?;
-    let num_heads = keys.size("attention.head_count")?;
-    let hidden_size = keys.size("embedding_length")?;
-    let head_dim = match keys.size_opt("attention.key_length")? {
-        Some(head_dim) => head_dim,
-        None if num_heads > 0 && hidden_size.is_multiple_of(num_heads) => hidden_size / num_heads,
-        None => {
-            let expected = format!(
-                "a divisor of the embedding length {hidden_size}, since attention.key_length is \
-                 not given"
-            );
-            let key = keys.name("attention.head_count");
-            return Err(invalid(&keys.file, &key, num_heads, expected));
-        }
+pub(crate) fn read_config(gguf: &Gguf) -> Result<(ModelConfig, &'static GgufFamily), ConfigError> {
+    let file = gguf.path().display().to_string();
+    let key = "general.architecture";
+    let architecture = gguf.metadata().text(key);
+    let architecture = architecture.map_err(|error| from_metadata(&file, error))?;
+    let Some(architecture) = architecture else {
+        return Err(ConfigError::Missing {
+            file,
+            key: key.to_owned(),
+        });
     };
-    if let Some(value_length) = keys.size_opt("attention.value_length")?
-        && value_length != head_dim
-    {
-        let expected = format!("the key length {head_dim}");
-        let key = keys.name("attention.value_length");
-        return Err(invalid(&keys.file, &key, value_length, expected));
-    }
-    if let Some(rotary_dim) = keys.size_opt("rope.dimension_count")?
-        && rotary_dim != head_dim
-    {
-        let expected = format!("the key length {head_dim}: partial rotation is not supported");
-        let key = keys.name("rope.dimension_count");
-        return Err(invalid(&keys.file, &key, rotary_dim, expected));
-    }
-    let config = ModelConfig {
-        family: keys.family,
-        hidden_size,
-        intermediate_size: keys.size("feed_forward_length")?,
-        num_layers: keys.size("block_count")?,
-        num_heads,
-        num_kv_heads: keys
-            .size_opt("attention.head_count_kv")?
-            .unwrap_or(num_heads),
-        head_dim,
-        vocab_size: vocab_size(&keys)?,
-        context_len: keys.size("context_length")?,
-        rms_norm_eps: narrow(keys.require_number("attention.layer_norm_rms_epsilon")?),
-        rope_theta: keys.number("rope.freq_base")?.unwrap_or(DEFAULT_ROPE_THETA),
-        rope_scaling: rope_scaling(&keys)?,
-        tie_word_embeddings: gguf.tensor("output.weight").is_none(),
-        bos_token_id: keys.token_id("tokenizer.ggml.bos_token_id")?,
-        eos_token_ids: eos_token_ids(&keys)?,
+    let found = Family::of_gguf(architecture);
+    let (family, form) = found.ok_or_else(|| ConfigError::Unsupported {
+        file: file.clone(),
+        key: key.to_owned(),
+        value: format!("{architecture:?}"),
+        supported: Family::gguf_architectures().join(", "),
+    })?;
+    let keys = Keys {
+        gguf,
+        file,
+        family,
+        architecture: form.architecture,
+        known: RefCell::default(),
     };
+    let config = (form.config)(&keys)?;
     config.check(&keys.file)?;
-    Ok(config)
+    keys.refuse_unknown()?;
+    Ok((config, form))
 }
 
-/// The metadata with the architecture's prefix.
-struct Keys<'a> {
+/// The metadata with the architecture's prefix. What was read is remembered, so that a key which
+/// no reader knows can be refused.
+pub(in crate::model) struct Keys<'a> {
     gguf: &'a Gguf,
     file: String,
     family: Family,
+    architecture: &'static str,
+    known: RefCell<BTreeSet<&'static str>>,
 }
 
 fn vocab_size(keys: &Keys<'_>) -> Result<usize, ConfigError> {
@@ -77,27 +70,21 @@ fn vocab_size(keys: &Keys<'_>) -> Result<usize, ConfigError> {
 }
 
 fn rope_scaling(keys: &Keys<'_>) -> Result<RopeScaling, ConfigError> {
-    let key = keys.name("rope.scaling.type");
-    let kind = keys.read(keys.gguf.metadata().text(&key))?;
+    let kind = keys.text("rope.scaling.type")?;
     match kind.unwrap_or("none") {
         "none" => Ok(RopeScaling::None),
         "linear" => {
             let factor = keys.require_number("rope.scaling.factor")?;
-            if factor > 0.0 && factor.is_finite() {
-                Ok(RopeScaling::Linear { factor })
-            } else {
-                let key = keys.name("rope.scaling.factor");
-                Err(invalid(
-                    &keys.file,
-                    &key,
-                    factor,
-                    "a positive number".to_owned(),
-                ))
+            if factor > 0.0 {
+                return Ok(RopeScaling::Linear { factor });
             }
+            let key = keys.name("rope.scaling.factor");
+            let expected = "a positive number".to_owned();
+            Err(invalid(&keys.file, &key, factor, expected))
         }
         other => Err(ConfigError::Unsupported {
             file: keys.file.clone(),
-            key,
+            key: keys.name("rope.scaling.type"),
             value: format!("{other:?}"),
             supported: "none, linear, and llama3's factors as the tensor rope_freqs.weight"
                 .to_owned(),
@@ -123,31 +110,108 @@ fn eos_token_ids(keys: &Keys<'_>) -> Result<Vec<u32>, ConfigError> {
 
 // === impl Keys ===
 
-impl<'a> Keys<'a> {
-    fn new(gguf: &'a Gguf) -> Result<Self, ConfigError> {
-        let file = gguf.path().display().to_string();
-        let key = "general.architecture";
-        let architecture = gguf
-            .metadata()
-            .text(key)
-            .map_err(|error| from_metadata(&file, error))?;
-        let Some(architecture) = architecture else {
-            return Err(ConfigError::Missing {
-                file,
-                key: key.to_owned(),
-            });
+impl Keys<'_> {
+    /// A decoder of dense layers that are all alike; `adapt` makes their attention the family's.
+    pub(in crate::model) fn dense_decoder(
+        &self,
+        adapt: fn(Attention) -> Attention,
+    ) -> Result<ModelConfig, ConfigError> {
+        let attention = adapt(self.attention()?);
+        let layer = LayerConfig {
+            mixer: Mixer::Attention(attention),
+            ffn: Ffn::Dense(DenseFfn {
+                width: self.size("feed_forward_length")?,
+            }),
         };
-        let family = Family::from_name(architecture).ok_or_else(|| ConfigError::Unsupported {
-            file: file.clone(),
-            key: key.to_owned(),
-            value: format!("{architecture:?}"),
-            supported: Family::supported(),
-        })?;
-        Ok(Self { gguf, file, family })
+        let num_layers = check::num_layers(&self.file, self.size("block_count")?)?;
+        Ok(ModelConfig {
+            family: self.family,
+            hidden_size: self.size("embedding_length")?,
+            vocab_size: vocab_size(self)?,
+            context_len: self.size("context_length")?,
+            rms_norm_eps: narrow(self.require_number("attention.layer_norm_rms_epsilon")?),
+            ropes: vec![self.rope(attention.head_dim)?],
+            layers: vec![layer; num_layers],
+            tie_word_embeddings: self.gguf.tensor("output.weight").is_none(),
+            bos_token_id: self.token_id("tokenizer.ggml.bos_token_id")?,
+            eos_token_ids: eos_token_ids(self)?,
+        })
+    }
+
+    /// Attention over all earlier keys, without norms and biases.
+    fn attention(&self) -> Result<Attention, ConfigError> {
+        let num_heads = self.size("attention.head_count")?;
+        let hidden_size = self.size("embedding_length")?;
+        let head_dim = match self.size_opt("attention.key_length")? {
+            Some(head_dim) => head_dim,
+            None if num_heads > 0 && hidden_size.is_multiple_of(num_heads) => {
+                hidden_size / num_heads
+            }
+            None => {
+                let expected = format!(
+                    "a divisor of the embedding length {hidden_size}, since attention.key_length \
+                     is not given"
+                );
+                let key = self.name("attention.head_count");
+                return Err(invalid(&self.file, &key, num_heads, expected));
+            }
+        };
+        self.expect_size("attention.value_length", head_dim, "the key length")?;
+        let num_kv_heads = self.size_opt("attention.head_count_kv")?;
+        Ok(Attention {
+            num_heads,
+            num_kv_heads: num_kv_heads.unwrap_or(num_heads),
+            head_dim,
+            scale: narrow((head_dim as f64).powf(-0.5)),
+            rope: 0,
+            qk_norm: false,
+            qkv_bias: false,
+            window: None,
+        })
+    }
+
+    fn rope(&self, head_dim: usize) -> Result<Rope, ConfigError> {
+        let whole = "the key length, since partial rotation is not supported:";
+        self.expect_size("rope.dimension_count", head_dim, whole)?;
+        Ok(Rope {
+            rotary_dim: head_dim,
+            theta: self.number("rope.freq_base")?.unwrap_or(DEFAULT_ROPE_THETA),
+            scaling: rope_scaling(self)?,
+        })
+    }
+
+    /// Refuses another size than the one that is computed, if it is written.
+    fn expect_size(&self, key: &'static str, size: usize, what: &str) -> Result<(), ConfigError> {
+        match self.size_opt(key)? {
+            Some(other) if other != size => {
+                let expected = format!("{what} {size}");
+                Err(invalid(&self.file, &self.name(key), other, expected))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Refuses keys of the architecture that were not read, but for what is off or empty.
+    fn refuse_unknown(&self) -> Result<(), ConfigError> {
+        let prefix = format!("{}.", self.architecture);
+        let known = self.known.borrow();
+        let is_known = |key: &str| known.contains(key) || NEUTRAL.contains(&key);
+        for (key, value) in self.gguf.metadata().iter() {
+            let own = key.strip_prefix(&prefix);
+            if own.is_some_and(|own| !is_known(own)) && says_something(value) {
+                return Err(ConfigError::Unknown {
+                    file: self.file.clone(),
+                    key: key.to_owned(),
+                    value: value.describe(),
+                    family: self.family,
+                });
+            }
+        }
+        Ok(())
     }
 
     fn name(&self, key: &str) -> String {
-        format!("{}.{key}", self.family.name())
+        format!("{}.{key}", self.architecture)
     }
 
     fn read<T>(&self, result: Result<T, MetadataError>) -> Result<T, ConfigError> {
@@ -168,19 +232,26 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn size_opt(&self, key: &str) -> Result<Option<usize>, ConfigError> {
+    fn size_opt(&self, key: &'static str) -> Result<Option<usize>, ConfigError> {
+        self.known.borrow_mut().insert(key);
         self.read(self.gguf.metadata().size(&self.name(key)))
     }
 
-    fn size(&self, key: &str) -> Result<usize, ConfigError> {
+    fn size(&self, key: &'static str) -> Result<usize, ConfigError> {
         self.size_opt(key)?.ok_or_else(|| self.missing(key))
     }
 
-    fn number(&self, key: &str) -> Result<Option<f64>, ConfigError> {
+    fn text(&self, key: &'static str) -> Result<Option<&str>, ConfigError> {
+        self.known.borrow_mut().insert(key);
+        self.read(self.gguf.metadata().text(&self.name(key)))
+    }
+
+    fn number(&self, key: &'static str) -> Result<Option<f64>, ConfigError> {
+        self.known.borrow_mut().insert(key);
         self.read(self.gguf.metadata().number(&self.name(key)))
     }
 
-    fn require_number(&self, key: &str) -> Result<f64, ConfigError> {
+    fn require_number(&self, key: &'static str) -> Result<f64, ConfigError> {
         self.number(key)?.ok_or_else(|| self.missing(key))
     }
 
@@ -195,4 +266,16 @@ impl<'a> Keys<'a> {
 
 fn from_metadata(file: &str, error: MetadataError) -> ConfigError {
     invalid(file, &error.key, error.found, error.expected.to_owned())
+}
+
+/// Whether a value differs from what "there is no such thing" looks like.
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Unsigned(number) => *number != 0,
+        Value::Signed(number) => *number != 0,
+        Value::Float(number) => *number != 0.0,
+        Value::Bool(flag) => *flag,
+        Value::Text(text) => !text.is_empty(),
+        Value::Array(_) => true,
+    }
 }

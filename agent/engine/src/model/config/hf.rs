@@ -1,13 +1,46 @@
-//! `config.json` and `generation_config.json` of a Hugging Face folder. Both forms of RoPE settings
-//! are read: `rope_parameters` (transformers 5) and `rope_theta` with `rope_scaling` (before).
+//! `config.json` and `generation_config.json` of a Hugging Face folder. The keys of a
+//! family are its own business; [`decoder`] reads what several have in common.
+
+mod decoder;
 
 use super::fields::Fields;
-use super::{ConfigError, Family, ModelConfig, RopeScaling, SamplingDefaults, invalid, narrow};
+use super::{ConfigError, Family, ModelConfig, SamplingDefaults, narrow};
 use serde_json::Value;
 use std::path::Path;
 
-const DEFAULT_ROPE_THETA: f64 = 10_000.0;
-const DEFAULT_NORM_EPS: f64 = 1e-6;
+pub(in crate::model) use decoder::AttentionDefaults;
+
+/// Keys that any family's file may have and that change no number that the model computes: notes
+/// of the library and of tools, numbers of the training, and how text is chosen.
+const NEUTRAL: &[&str] = &[
+    "_attn_implementation_autoset",
+    "_commit_hash",
+    "_name_or_path",
+    "architectures",
+    "attention_dropout",
+    "auto_map",
+    "do_sample",
+    "dtype",
+    "id2label",
+    "initializer_range",
+    "label2id",
+    "max_length",
+    "max_new_tokens",
+    "min_length",
+    "model_type",
+    "pad_token_id",
+    "repetition_penalty",
+    "temperature",
+    "tokenizer_class",
+    "top_k",
+    "top_p",
+    "torch_dtype",
+    "transformers.js_config",
+    "transformers_version",
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_cache",
+];
 
 /// Reads the configuration of the model in `folder`.
 ///
@@ -39,7 +72,9 @@ fn generation_config(folder: &Path) -> Result<Option<Fields>, ConfigError> {
 const LEAST: f64 = f32::MIN_POSITIVE as f64;
 
 fn sampling(fields: &Fields) -> Result<SamplingDefaults, ConfigError> {
-    let number = |key: &str, is_fit: fn(f64) -> bool, expected: &str| match fields.number(key)? {
+    let number = |key: &'static str, is_fit: fn(f64) -> bool, expected: &str| match fields
+        .number(key)?
+    {
         Some(number) if !is_fit(number) => Err(fields.expect(key, &Value::from(number), expected)),
         number => Ok(number.map(narrow)),
     };
@@ -67,141 +102,40 @@ pub(super) fn build_config(
     generation: Option<&Fields>,
 ) -> Result<ModelConfig, ConfigError> {
     let family = family(fields)?;
-    refuse_unsupported(fields)?;
-    let hidden_size = fields.size("hidden_size")?;
-    let num_heads = fields.size("num_attention_heads")?;
-    let head_dim = match fields.size_opt("head_dim")? {
-        Some(head_dim) => head_dim,
-        None => head_dim_from(fields, hidden_size, num_heads)?,
-    };
-    let (rope_theta, rope_scaling) = rope(fields)?;
-    let mut eos_token_ids = fields.ids("eos_token_id")?;
-    if let Some(generation) = generation {
-        for id in generation.ids("eos_token_id")? {
-            if !eos_token_ids.contains(&id) {
-                eos_token_ids.push(id);
-            }
-        }
-    }
-    let config = ModelConfig {
-        family,
-        hidden_size,
-        intermediate_size: fields.size("intermediate_size")?,
-        num_layers: fields.size("num_hidden_layers")?,
-        num_heads,
-        num_kv_heads: fields.size_opt("num_key_value_heads")?.unwrap_or(num_heads),
-        head_dim,
-        vocab_size: fields.size("vocab_size")?,
-        context_len: fields.size("max_position_embeddings")?,
-        rms_norm_eps: narrow(fields.number("rms_norm_eps")?.unwrap_or(DEFAULT_NORM_EPS)),
-        rope_theta,
-        rope_scaling,
-        tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(false),
-        bos_token_id: fields.ids("bos_token_id")?.first().copied(),
-        eos_token_ids,
-    };
-    config.check(fields.file())?;
-    Ok(config)
-}
-
-fn family(fields: &Fields) -> Result<Family, ConfigError> {
-    let unsupported = |key: &str, value: &str, supported: String| ConfigError::Unsupported {
-        file: fields.file().to_owned(),
-        key: key.to_owned(),
-        value: format!("{value:?}"),
-        supported,
-    };
-    let model_type = fields.text("model_type")?;
-    let model_type = model_type.ok_or_else(|| fields.missing("model_type"))?;
-    let family = Family::from_name(model_type)
-        .ok_or_else(|| unsupported("model_type", model_type, Family::supported()))?;
-    let architectures = fields.get("architectures").and_then(Value::as_array);
-    let architecture = architectures.and_then(|list| list.first()?.as_str());
-    if let Some(architecture) = architecture
-        && architecture != family.architecture()
-    {
-        let supported = Family::ALL.map(Family::architecture).join(", ");
-        return Err(unsupported("architectures[0]", architecture, supported));
-    }
-    Ok(family)
-}
-
-/// Settings that change the network in an unsupported way.
-fn refuse_unsupported(fields: &Fields) -> Result<(), ConfigError> {
-    for key in ["attention_bias", "mlp_bias", "use_sliding_window"] {
-        if fields.flag(key)?.unwrap_or(false) {
-            return Err(fields.unsupported(key, "true", "false"));
-        }
-    }
-    if let Some(activation) = fields.text("hidden_act")?
-        && activation != "silu"
-    {
-        return Err(fields.unsupported("hidden_act", activation, "silu"));
-    }
     if fields.get("quantization_config").is_some() {
         let supported = "unquantised safetensors, or a quantised GGUF file";
         return Err(fields.unsupported("quantization_config", "present", supported));
     }
-    Ok(())
-}
-
-fn head_dim_from(fields: &Fields, hidden: usize, heads: usize) -> Result<usize, ConfigError> {
-    if heads == 0 || !hidden.is_multiple_of(heads) {
-        let expected = format!("a divisor of hidden_size {hidden}, since head_dim is not given");
-        return Err(invalid(
-            fields.file(),
-            "num_attention_heads",
-            heads,
-            expected,
-        ));
-    }
-    Ok(hidden / heads)
-}
-
-fn rope(fields: &Fields) -> Result<(f64, RopeScaling), ConfigError> {
-    let parameters = match fields.object("rope_parameters")? {
-        Some(parameters) => Some(parameters),
-        None => fields.object("rope_scaling")?,
-    };
-    let Some(parameters) = parameters else {
-        let theta = fields.number("rope_theta")?;
-        return Ok((theta.unwrap_or(DEFAULT_ROPE_THETA), RopeScaling::None));
-    };
-    let theta = match parameters.number("rope_theta")? {
-        Some(theta) => theta,
-        None => fields.number("rope_theta")?.unwrap_or(DEFAULT_ROPE_THETA),
-    };
-    let kind = match parameters.text("rope_type")? {
-        Some(kind) => kind,
-        None => parameters.text("type")?.unwrap_or("default"),
-    };
-    let scaling = match kind {
-        "default" => RopeScaling::None,
-        "linear" => RopeScaling::Linear {
-            factor: parameters.positive("factor")?,
-        },
-        "llama3" => llama3_scaling(&parameters)?,
-        other => {
-            return Err(parameters.unsupported("rope_type", other, "default, linear, llama3"));
+    let mut config = (family.def().config)(fields)?;
+    if let Some(generation) = generation {
+        for id in generation.ids("eos_token_id")? {
+            if !config.eos_token_ids.contains(&id) {
+                config.eos_token_ids.push(id);
+            }
         }
-    };
-    Ok((theta, scaling))
+    }
+    config.check(fields.file())?;
+    fields.refuse_unknown(family, &[NEUTRAL, family.def().neutral].concat())?;
+    Ok(config)
 }
 
-fn llama3_scaling(parameters: &Fields) -> Result<RopeScaling, ConfigError> {
-    let low_freq_factor = parameters.positive("low_freq_factor")?;
-    let high_freq_factor = parameters.positive("high_freq_factor")?;
-    if high_freq_factor <= low_freq_factor {
-        let expected = format!("more than low_freq_factor {low_freq_factor}");
-        let high = Value::from(high_freq_factor);
-        return Err(parameters.expect("high_freq_factor", &high, &expected));
+fn family(fields: &Fields) -> Result<Family, ConfigError> {
+    let model_type = fields.text("model_type")?;
+    let model_type = model_type.ok_or_else(|| fields.missing("model_type"))?;
+    let family = Family::of_model_type(model_type).ok_or_else(|| {
+        let supported = Family::model_types().join(", ");
+        fields.unsupported("model_type", &format!("{model_type:?}"), &supported)
+    })?;
+    let architectures = fields.get("architectures").and_then(Value::as_array);
+    let architecture = architectures.and_then(|list| list.first()?.as_str());
+    let known = family.def().architectures;
+    match architecture {
+        Some(name) if !known.contains(&name) => {
+            let name = format!("{name:?}");
+            Err(fields.unsupported("architectures[0]", &name, &known.join(", ")))
+        }
+        Some(_) | None => Ok(family),
     }
-    Ok(RopeScaling::Llama3 {
-        factor: parameters.positive("factor")?,
-        low_freq_factor,
-        high_freq_factor,
-        original_context_len: parameters.positive("original_max_position_embeddings")?,
-    })
 }
 
 #[cfg(test)]

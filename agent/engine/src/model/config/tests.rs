@@ -33,8 +33,11 @@ fn refusal(key: &str, value: Value) -> String {
 
 #[test]
 fn head_dim_defaults_to_hidden_over_heads() {
-    assert_eq!(with("head_dim", Value::Null).unwrap().head_dim, 16);
-    assert_eq!(with("head_dim", json!(32)).unwrap().head_dim, 32);
+    let head_dim = |value| match with("head_dim", value).unwrap().layers[1].mixer {
+        Mixer::Attention(attention) => (attention.head_dim, attention.scale),
+    };
+    assert_eq!(head_dim(Value::Null), (16, 0.25));
+    assert_eq!(head_dim(json!(64)), (64, 0.125));
 }
 
 #[test]
@@ -86,16 +89,16 @@ fn sampling_defaults_are_those_that_the_file_sets() {
 #[test]
 fn both_forms_of_rope_settings_are_read() {
     let old = with("rope_scaling", json!({"type": "linear", "factor": 2.0})).unwrap();
-    assert_eq!(old.rope_theta, 5000.0);
-    assert_eq!(old.rope_scaling, RopeScaling::Linear { factor: 2.0 });
+    assert_eq!(old.ropes[0].theta, 5000.0);
+    assert_eq!(old.ropes[0].scaling, RopeScaling::Linear { factor: 2.0 });
     let new = with(
         "rope_parameters",
         json!({"rope_type": "llama3", "rope_theta": 7.0, "factor": 8.0, "low_freq_factor": 1.0,
                "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}),
     )
     .unwrap();
-    assert_eq!(new.rope_theta, 7.0);
-    assert!(matches!(new.rope_scaling, RopeScaling::Llama3 { factor, .. } if factor == 8.0));
+    assert_eq!(new.ropes[0].theta, 7.0);
+    assert!(matches!(new.ropes[0].scaling, RopeScaling::Llama3 { factor, .. } if factor == 8.0));
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl<B: Backend> Runner<B> {
             region,
             0,
             spec.layers.len(),
-            spec.num_kv_heads,
+            spec.total_heads,
             page_size,
             spec.head_dim,
         );
@@ -81,7 +81,7 @@ impl<B: Backend> Runner<B> {
             dtype,
             page_size,
             num_pages,
-            num_kv_heads: spec.num_kv_heads,
+            num_kv_heads: spec.total_heads,
             head_dim: spec.head_dim,
             cuts: vec![cut].into(),
         }];

@@ -40,7 +40,7 @@ fn gguf_model() {
         let Ok(gguf) = Gguf::open(file.path()) else {
             return;
         };
-        if let Ok(config) = config::gguf::read_config(&gguf) {
+        if let Ok((config, _)) = config::gguf::read_config(&gguf) {
             config.check("read").expect("what was read was checked");
         }
         if let Ok(tokenizer) = Tokenizer::from_gguf(&gguf) {

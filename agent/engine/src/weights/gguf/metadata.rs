@@ -47,6 +47,11 @@ impl Metadata {
         self.values.get(key)
     }
 
+    /// All keys with their values, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.values.iter().map(|(key, value)| (key.as_str(), value))
+    }
+
     fn read<'a, T>(
         &'a self,
         key: &str,

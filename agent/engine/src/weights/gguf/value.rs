@@ -56,7 +56,7 @@ impl Value {
     }
 
     /// A description of the value, short enough for a message.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             Self::Unsigned(number) => number.to_string(),
             Self::Signed(number) => number.to_string(),

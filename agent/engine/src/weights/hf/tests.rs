@@ -33,13 +33,14 @@ fn refusal(folder: &Path) -> String {
 fn shards_are_found_through_the_index() {
     let model = Safetensors::open(&golden("tiny-qwen3")).unwrap();
     assert_eq!(model.shards.len(), 2);
-    let head = model.tensor("lm_head.weight").unwrap();
+    let head = model.tensor("lm_head.weight").unwrap().unwrap();
     assert_eq!(
         (head.rows, head.columns, head.format),
         (384, 96, WeightFormat::BF16)
     );
     let norm = model
         .tensor("model.layers.2.self_attn.k_norm.weight")
+        .unwrap()
         .unwrap();
     assert_eq!((norm.rows, norm.columns), (1, 32));
 }
@@ -73,9 +74,16 @@ fn a_header_that_is_no_json_is_refused() {
 }
 
 #[test]
-fn a_dtype_that_no_op_reads_is_refused_by_name() {
-    let header = r#"{"w":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}}"#;
-    let message = refusal(folder_of(header, &[0; 8]).path());
+fn a_dtype_that_no_op_reads_is_refused_when_its_tensor_is_asked_for() {
+    let header = r#"{"w":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},
+                     "v":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}}"#;
+    let folder = folder_of(header, &[0; 12]);
+    let model = Safetensors::open(folder.path()).unwrap();
+    assert_eq!(
+        model.tensor("v").unwrap().unwrap().format,
+        WeightFormat::F32
+    );
+    let message = model.tensor("w").unwrap_err().to_string();
     assert!(
         message.ends_with("tensor w has dtype I64; supported: F32, F16, BF16"),
         "{message}"

@@ -1,0 +1,124 @@
+//! Bounds of a configuration's numbers, and what must hold between them. Numbers beyond these
+//! bounds are mistakes.
+
+use super::{Attention, ConfigError, DenseFfn, Ffn, Mixer, ModelConfig, Rope, invalid};
+use std::fmt::Display;
+
+const MAX_LAYERS: usize = 1024;
+const MAX_WIDTH: usize = 1 << 20;
+const MAX_VOCAB: usize = 1 << 22;
+const MAX_HEAD_DIM: usize = 1024;
+const MAX_CONTEXT: usize = 1 << 26;
+
+/// A number of layers, before they are listed.
+///
+/// # Errors
+/// When no model has that many.
+pub(super) fn num_layers(file: &str, num_layers: usize) -> Result<usize, ConfigError> {
+    Check(file).within("number of layers", num_layers, MAX_LAYERS)?;
+    Ok(num_layers)
+}
+
+/// Checks for a file, which refusals name.
+struct Check<'a>(&'a str);
+
+// === impl ModelConfig ===
+
+impl ModelConfig {
+    /// Checks that involve several keys, and that every layer can be computed.
+    ///
+    /// # Errors
+    /// Names the key, its value and what was expected.
+    pub(crate) fn check(&self, file: &str) -> Result<(), ConfigError> {
+        let check = Check(file);
+        check.within("hidden size", self.hidden_size, MAX_WIDTH)?;
+        check.within("vocabulary size", self.vocab_size, MAX_VOCAB)?;
+        check.within("context length", self.context_len, MAX_CONTEXT)?;
+        check.positive("norm epsilon", f64::from(self.rms_norm_eps))?;
+        num_layers(file, self.layers.len())?;
+        for (index, layer) in self.layers.iter().enumerate() {
+            match &layer.mixer {
+                Mixer::Attention(attention) => {
+                    check.attention(attention)?;
+                    check.rope(&self.ropes[attention.rope], attention.head_dim)?;
+                    check.window(index, attention.window)?;
+                }
+            }
+            match layer.ffn {
+                Ffn::Dense(DenseFfn { width }) => {
+                    check.within("feed-forward size", width, MAX_WIDTH)?;
+                }
+            }
+        }
+        let special = self.eos_token_ids.iter().chain(&self.bos_token_id);
+        for &id in special {
+            if id as usize >= self.vocab_size {
+                let expected = format!("an id below the vocabulary size {}", self.vocab_size);
+                return Err(invalid(file, "a begin or end token", id, expected));
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl Check ===
+
+impl Check<'_> {
+    fn invalid(&self, key: &str, value: impl Display, expected: String) -> ConfigError {
+        invalid(self.0, key, value, expected)
+    }
+
+    fn within(&self, key: &str, value: usize, max: usize) -> Result<(), ConfigError> {
+        if (1..=max).contains(&value) {
+            Ok(())
+        } else {
+            Err(self.invalid(key, value, format!("1 to {max}")))
+        }
+    }
+
+    fn positive(&self, key: &str, value: f64) -> Result<(), ConfigError> {
+        if value.is_finite() && value > 0.0 {
+            Ok(())
+        } else {
+            Err(self.invalid(key, value, "a positive number".to_owned()))
+        }
+    }
+
+    fn attention(&self, attention: &Attention) -> Result<(), ConfigError> {
+        let Attention {
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            ..
+        } = *attention;
+        self.within("number of attention heads", num_heads, MAX_WIDTH)?;
+        self.within("number of key-value heads", num_kv_heads, MAX_WIDTH)?;
+        self.within("head size", head_dim, MAX_HEAD_DIM)?;
+        if !num_heads.is_multiple_of(num_kv_heads) {
+            let expected = format!("a divisor of the {num_heads} attention heads");
+            return Err(self.invalid("number of key-value heads", num_kv_heads, expected));
+        }
+        Ok(())
+    }
+
+    fn rope(&self, rope: &Rope, head_dim: usize) -> Result<(), ConfigError> {
+        let rotary_dim = rope.rotary_dim;
+        if !rotary_dim.is_multiple_of(2) || !(1..=head_dim).contains(&rotary_dim) {
+            let expected = format!("an even number up to {head_dim}, since RoPE rotates pairs");
+            return Err(self.invalid("size of the rotated part of a head", rotary_dim, expected));
+        }
+        self.positive("rope theta", rope.theta)
+    }
+
+    /// No backend computes windows yet.
+    fn window(&self, layer: usize, window: Option<usize>) -> Result<(), ConfigError> {
+        window.map_or(Ok(()), |window| {
+            Err(ConfigError::Unsupported {
+                file: self.0.to_owned(),
+                key: format!("the window of attention in layer {layer}"),
+                value: format!("{window} keys"),
+                supported: "layers that attend to all keys before".to_owned(),
+            })
+        })
+    }
+}

@@ -1,0 +1,262 @@
+//! A decoder of any family: the embedding, layers of a mixer and a feed-forward, each after a norm
+//! and added to the residual stream, and the head.
+//!
+//! A step enqueues some ten ops per layer and allocates nothing. Rows without wanted logits stop
+//! in the last layer once their keys and values are written, or after its mixer where another row
+//! of the step wants logits.
+
+pub(super) mod loader;
+pub(super) mod workspace;
+
+use super::ffn::FfnLayer;
+use super::mixer::MixerLayer;
+use super::{KvPoolSpec, LayerPlace, LoadError, Model, ModelConfig, ModelFiles, Step, StepLimits};
+use loader::Loader;
+use pd_compute::{Backend, Embed, Epilogue, GatherRows, Linear, RmsNorm, RopeTable};
+use workspace::Workspace;
+
+/// A decoder on a device.
+#[derive(Debug)]
+pub(super) struct Decoder<B: Backend> {
+    backend: B,
+    config: ModelConfig,
+    kv: KvPoolSpec,
+    limits: StepLimits,
+    embedding: B::Embedding,
+    layers: Vec<Layer<B>>,
+    /// `F32 [hidden]`.
+    output_norm: B::Buffer,
+    lm_head: B::Weight,
+    /// `F32 [rotary_dim / 2]` of each of the config's ropes.
+    inv_freqs: Vec<B::Buffer>,
+    workspace: Workspace<B>,
+}
+
+/// A layer on a device. Norm weights are `F32 [hidden]`.
+#[derive(Debug)]
+struct Layer<B: Backend> {
+    place: LayerPlace,
+    mixer_norm: B::Buffer,
+    mixer: MixerLayer<B>,
+    ffn_norm: B::Buffer,
+    ffn: FfnLayer<B>,
+}
+
+/// What a layer's parts work with in a step.
+pub(super) struct LayerCx<'a, B: Backend> {
+    pub(super) backend: &'a B,
+    pub(super) step: &'a Step<'a, B>,
+    pub(super) space: &'a Workspace<B>,
+    pub(super) place: LayerPlace,
+    pub(super) eps: f32,
+}
+
+/// Rows that go through a layer to its end.
+pub(super) struct Rows<'a, B: Backend> {
+    /// `[count][hidden]`: the residual stream.
+    pub(super) x: &'a B::Buffer,
+    /// `[count][the mixer's width]`: what the mixer made, before its output projection.
+    pub(super) mixed: &'a B::Buffer,
+    pub(super) count: usize,
+}
+
+// === impl Decoder ===
+
+impl<B: Backend> Model<B> for Decoder<B> {
+    fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    fn kv_pool_spec(&self) -> KvPoolSpec {
+        self.kv.clone()
+    }
+
+    fn limits(&self) -> StepLimits {
+        self.limits
+    }
+
+    fn forward(&mut self, step: &Step<'_, B>) {
+        self.check(step);
+        self.embed(step);
+        let space = &self.workspace;
+        let all = Rows {
+            x: &space.x,
+            mixed: &space.mixed,
+            count: step.batch.num_tokens,
+        };
+        let last = self.layers.len() - 1;
+        for (index, layer) in self.layers.iter().enumerate() {
+            let cx = self.cx(step, layer);
+            layer.mixer.write(&cx, &layer.mixer_norm);
+            if index < last {
+                layer.mixer.mix(&cx);
+                layer.finish(&cx, &all);
+            } else if step.num_logit_rows > 0 {
+                layer.mixer.mix(&cx);
+                layer.finish(&cx, &self.gather_wanted(step, layer));
+                self.head(step);
+            }
+        }
+    }
+
+    fn logits(&self) -> &B::Buffer {
+        &self.workspace.logits
+    }
+
+    fn hidden(&self) -> &B::Buffer {
+        &self.workspace.hidden
+    }
+}
+
+impl<B: Backend> Decoder<B> {
+    /// Packs the weights of `files` and allocates activations for steps up to `limits`.
+    pub(super) fn load(
+        backend: &B,
+        files: &ModelFiles,
+        limits: StepLimits,
+    ) -> Result<Self, LoadError> {
+        let config = &files.config;
+        let kv = KvPoolSpec::of(config);
+        let mut loader = Loader::new(backend, files, limits);
+        let (embedding, lm_head) = loader.tables()?;
+        let mut layers = Vec::with_capacity(config.layers.len());
+        for (index, layer) in config.layers.iter().enumerate() {
+            layers.push(Layer {
+                place: kv.place(index),
+                mixer_norm: loader.input_norm(index)?,
+                mixer: MixerLayer::load(&mut loader, index, &layer.mixer)?,
+                ffn_norm: loader.ffn_norm(index)?,
+                ffn: FfnLayer::load(&mut loader, index, &layer.ffn)?,
+            });
+        }
+        let model = Self {
+            backend: backend.clone(),
+            kv,
+            limits,
+            embedding,
+            layers,
+            output_norm: loader.output_norm()?,
+            lm_head,
+            inv_freqs: loader.inv_freqs()?,
+            workspace: Workspace::alloc(backend, config, limits)?,
+            config: config.clone(),
+        };
+        loader.finish();
+        Ok(model)
+    }
+
+    fn check(&self, step: &Step<'_, B>) {
+        let limits = self.limits;
+        assert!(
+            step.batch.num_tokens <= limits.max_tokens
+                && step.num_logit_rows <= limits.max_logit_rows,
+            "a step of {} tokens and {} logit rows exceeds {limits:?}",
+            step.batch.num_tokens,
+            step.num_logit_rows
+        );
+    }
+
+    fn cx<'a>(&'a self, step: &'a Step<'a, B>, layer: &Layer<B>) -> LayerCx<'a, B> {
+        LayerCx {
+            backend: &self.backend,
+            step,
+            space: &self.workspace,
+            place: layer.place,
+            eps: self.config.rms_norm_eps,
+        }
+    }
+
+    /// The residual stream's first values, and the tables that layers rotate by.
+    fn embed(&self, step: &Step<'_, B>) {
+        let (space, batch) = (&self.workspace, step.batch);
+        let rows = batch.num_tokens;
+        self.backend.embed(Embed {
+            table: &self.embedding,
+            token_ids: &batch.token_ids,
+            out: &space.x,
+            rows,
+        });
+        for (inv_freq, out) in self.inv_freqs.iter().zip(&space.ropes) {
+            self.backend.rope_table(RopeTable {
+                positions: &batch.positions,
+                inv_freq,
+                factor: 1.0,
+                out,
+                rows,
+            });
+        }
+    }
+
+    /// The rows of the last layer whose logits are wanted.
+    fn gather_wanted(&self, step: &Step<'_, B>, layer: &Layer<B>) -> Rows<'_, B> {
+        let space = &self.workspace;
+        let gather = |src: &B::Buffer, out: &B::Buffer, row_len: usize| {
+            self.backend.gather_rows(GatherRows {
+                src,
+                indices: step.logit_rows,
+                out,
+                row_len,
+                rows: step.num_logit_rows,
+            });
+        };
+        gather(&space.x, &space.hidden, self.config.hidden_size);
+        gather(&space.mixed, &space.wanted_mixed, layer.mixer.width());
+        Rows {
+            x: &space.hidden,
+            mixed: &space.wanted_mixed,
+            count: step.num_logit_rows,
+        }
+    }
+
+    /// The final norm and the logits of the wanted rows.
+    fn head(&self, step: &Step<'_, B>) {
+        let space = &self.workspace;
+        let rows = step.num_logit_rows;
+        self.backend.rms_norm(RmsNorm {
+            x: &space.hidden,
+            add: None,
+            weight: &self.output_norm,
+            eps: self.config.rms_norm_eps,
+            out: &space.hidden,
+            rows,
+        });
+        self.backend.linear(Linear {
+            x: &space.hidden,
+            weight: &self.lm_head,
+            epilogue: Epilogue::Store,
+            out: &space.logits,
+            rows,
+        });
+    }
+}
+
+// === impl Layer ===
+
+impl<B: Backend> Layer<B> {
+    /// The mixer's output projection and the feed-forward, both added to `rows.x`.
+    fn finish(&self, cx: &LayerCx<'_, B>, rows: &Rows<'_, B>) {
+        self.mixer.project(cx, rows);
+        self.ffn.forward(cx, &self.ffn_norm, rows);
+    }
+}
+
+// === impl LayerCx ===
+
+impl<B: Backend> LayerCx<'_, B> {
+    /// The norm of `x`'s first `rows` rows, into the workspace.
+    pub(super) fn norm<'a>(
+        &'a self,
+        x: &'a B::Buffer,
+        weight: &'a B::Buffer,
+        rows: usize,
+    ) -> RmsNorm<'a, B> {
+        RmsNorm {
+            x,
+            add: None,
+            weight,
+            eps: self.eps,
+            out: &self.space.normed,
+            rows,
+        }
+    }
+}

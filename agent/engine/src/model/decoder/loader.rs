@@ -1,0 +1,179 @@
+//! Loads weights onto a device for a decoder and its parts: matrices joined and packed, vectors in
+//! F32. It remembers which tensors were used.
+
+use crate::model::{LoadError, ModelConfig, ModelFiles, StepLimits, rope};
+use crate::weights::{LayerRole, Matrix, Role, Weights};
+use pd_compute::{Backend, DType, Epilogue};
+use std::collections::HashSet;
+use std::time::Instant;
+
+pub(in crate::model) struct Loader<'a, B: Backend> {
+    backend: &'a B,
+    config: &'a ModelConfig,
+    weights: &'a Weights,
+    limits: StepLimits,
+    started: Instant,
+    /// Bytes of the file's matrices so far.
+    packed_bytes: usize,
+    /// Names of the tensors so far.
+    used: HashSet<String>,
+}
+
+// === impl Loader ===
+
+impl<'a, B: Backend> Loader<'a, B> {
+    pub(super) fn new(backend: &'a B, files: &'a ModelFiles, limits: StepLimits) -> Self {
+        Self {
+            backend,
+            config: &files.config,
+            weights: &files.weights,
+            limits,
+            started: Instant::now(),
+            packed_bytes: 0,
+            used: HashSet::new(),
+        }
+    }
+
+    /// Logs what was done.
+    pub(super) fn finish(self) {
+        tracing::info!(
+            "packed {:.0} MB of weights in {:.2} s",
+            self.packed_bytes as f64 / 1e6,
+            self.started.elapsed().as_secs_f64()
+        );
+        self.weights.log_unused(&self.used);
+    }
+
+    /// Width of the residual stream.
+    pub(in crate::model) fn hidden_size(&self) -> usize {
+        self.config.hidden_size
+    }
+
+    /// Elements of a head that a rope of the config rotates.
+    pub(in crate::model) fn rotary_dim(&self, rope: usize) -> usize {
+        self.config.ropes[rope].rotary_dim
+    }
+
+    /// The embedding table, and the output head, which may be the same matrix.
+    pub(super) fn tables(&mut self) -> Result<(B::Embedding, B::Weight), LoadError> {
+        let (vocab, hidden) = (self.config.vocab_size, self.config.hidden_size);
+        let table = self.matrix(Role::Embedding, vocab, hidden)?;
+        let embedding = self.backend.pack_embedding(&table.source())?;
+        let head = if self.config.tie_word_embeddings {
+            table
+        } else {
+            self.packed_bytes += table.size_bytes();
+            self.matrix(Role::LmHead, vocab, hidden)?
+        };
+        Ok((embedding, self.pack(&[head], false)?))
+    }
+
+    pub(super) fn input_norm(&mut self, layer: usize) -> Result<B::Buffer, LoadError> {
+        let role = Role::Layer(layer, LayerRole::InputNorm);
+        self.vector(role, self.config.hidden_size)
+    }
+
+    pub(super) fn ffn_norm(&mut self, layer: usize) -> Result<B::Buffer, LoadError> {
+        let role = Role::Layer(layer, LayerRole::FfnNorm);
+        self.vector(role, self.config.hidden_size)
+    }
+
+    pub(super) fn output_norm(&mut self) -> Result<B::Buffer, LoadError> {
+        self.vector(Role::OutputNorm, self.config.hidden_size)
+    }
+
+    /// The frequencies of each rope; a file's own divisors hold for all.
+    pub(super) fn inv_freqs(&mut self) -> Result<Vec<B::Buffer>, LoadError> {
+        let ropes = &self.config.ropes;
+        let has_divisors = self.weights.tensor(Role::RopeFactors)?.is_some();
+        let mut buffers = Vec::with_capacity(ropes.len());
+        for rope in ropes {
+            let len = rope.rotary_dim / 2;
+            let divisors = if has_divisors {
+                Some(self.values(Role::RopeFactors, len)?)
+            } else {
+                None
+            };
+            let frequencies = rope::inverse_frequencies(rope, divisors.as_deref());
+            buffers.push(self.upload("rope frequencies", &frequencies)?);
+        }
+        Ok(buffers)
+    }
+
+    /// The `rows × columns` matrix of a role.
+    pub(in crate::model) fn matrix(
+        &mut self,
+        role: Role,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Matrix<'a>, LoadError> {
+        let matrix = self.weights.matrix(role, rows, columns)?;
+        self.used.insert(matrix.name().to_owned());
+        Ok(matrix)
+    }
+
+    /// The matrix of a role whose rows, `heads` times `head_dim`, are rotated by halves.
+    pub(in crate::model) fn rotated(
+        &mut self,
+        role: Role,
+        heads: (usize, usize),
+    ) -> Result<Matrix<'a>, LoadError> {
+        let matrix = self.weights.rotated(role, heads, self.config.hidden_size)?;
+        self.used.insert(matrix.name().to_owned());
+        Ok(matrix)
+    }
+
+    /// One linear of the rows of all `parts`, or of two whose rows take turns.
+    pub(in crate::model) fn pack(
+        &mut self,
+        parts: &[Matrix<'_>],
+        interleave: bool,
+    ) -> Result<B::Weight, LoadError> {
+        self.packed_bytes += parts.iter().map(Matrix::size_bytes).sum::<usize>();
+        let sources: Vec<_> = parts.iter().map(Matrix::source).collect();
+        Ok(self.backend.pack_linear(&sources, interleave)?)
+    }
+
+    /// Reserves what a linear needs in addition to its buffers.
+    pub(in crate::model) fn reserve(
+        &self,
+        weight: &B::Weight,
+        epilogue: Epilogue,
+    ) -> Result<(), LoadError> {
+        let rows = self.limits.max_tokens;
+        Ok(self.backend.reserve_linear(weight, epilogue, rows)?)
+    }
+
+    /// The vector of a role, on the device.
+    pub(in crate::model) fn vector(
+        &mut self,
+        role: Role,
+        len: usize,
+    ) -> Result<B::Buffer, LoadError> {
+        self.joined(&[(role, len)])
+    }
+
+    /// Vectors one after another, on the device.
+    pub(in crate::model) fn joined(
+        &mut self,
+        parts: &[(Role, usize)],
+    ) -> Result<B::Buffer, LoadError> {
+        let mut values = Vec::new();
+        for &(role, len) in parts {
+            values.extend(self.values(role, len)?);
+        }
+        self.upload("norm weight or bias", &values)
+    }
+
+    fn values(&mut self, role: Role, len: usize) -> Result<Vec<f32>, LoadError> {
+        let values = self.weights.vector(role, len)?;
+        self.used.extend(self.weights.name(role));
+        Ok(values)
+    }
+
+    fn upload(&self, name: &str, values: &[f32]) -> Result<B::Buffer, LoadError> {
+        let buffer = self.backend.alloc(name, DType::F32, values.len())?;
+        self.backend.upload(&buffer, values);
+        Ok(buffer)
+    }
+}

@@ -1,0 +1,68 @@
+//! A gated feed-forward that every token goes through.
+
+use crate::model::LoadError;
+use crate::model::config::DenseFfn;
+use crate::model::decoder::loader::Loader;
+use crate::model::decoder::workspace::Scratch;
+use crate::model::decoder::{LayerCx, Rows};
+use crate::weights::{LayerRole, Role};
+use pd_compute::{Backend, Epilogue, Linear};
+
+/// A dense feed-forward of a layer on a device.
+#[derive(Debug)]
+pub(in crate::model) struct DenseLayer<B: Backend> {
+    /// The rows of gate and up, in turns.
+    gate_up: B::Weight,
+    down: B::Weight,
+}
+
+pub(super) fn scratch(config: &DenseFfn) -> Scratch {
+    Scratch {
+        gated: config.width,
+        ..Scratch::default()
+    }
+}
+
+// === impl DenseLayer ===
+
+impl<B: Backend> DenseLayer<B> {
+    pub(super) fn load(
+        loader: &mut Loader<'_, B>,
+        layer: usize,
+        config: &DenseFfn,
+    ) -> Result<Self, LoadError> {
+        let (hidden, width) = (loader.hidden_size(), config.width);
+        let role = |role| Role::Layer(layer, role);
+        let gate_up = [
+            loader.matrix(role(LayerRole::Gate), width, hidden)?,
+            loader.matrix(role(LayerRole::Up), width, hidden)?,
+        ];
+        let down = loader.matrix(role(LayerRole::Down), hidden, width)?;
+        let gate_up = loader.pack(&gate_up, true)?;
+        loader.reserve(&gate_up, Epilogue::SwiGlu)?;
+        Ok(Self {
+            gate_up,
+            down: loader.pack(&[down], false)?,
+        })
+    }
+
+    pub(super) fn forward(&self, cx: &LayerCx<'_, B>, norm: &B::Buffer, rows: &Rows<'_, B>) {
+        let space = cx.space;
+        let gate_up = Linear {
+            x: &space.normed,
+            weight: &self.gate_up,
+            epilogue: Epilogue::SwiGlu,
+            out: &space.gated,
+            rows: rows.count,
+        };
+        cx.backend
+            .norm_linear(cx.norm(rows.x, norm, rows.count), gate_up);
+        cx.backend.linear(Linear {
+            x: &space.gated,
+            weight: &self.down,
+            epilogue: Epilogue::AddResidual,
+            out: rows.x,
+            rows: rows.count,
+        });
+    }
+}

@@ -1,0 +1,145 @@
+//! Attention over pages of keys and values: grouped queries, with a norm over each query and key
+//! head or a bias where the family has them, rotated by position.
+
+use crate::model::config::Attention;
+use crate::model::decoder::loader::Loader;
+use crate::model::decoder::workspace::Scratch;
+use crate::model::decoder::{LayerCx, Rows};
+use crate::model::{KvGroupSpec, LoadError};
+use crate::weights::{LayerRole, Role};
+use pd_compute::{AttnPaged, Backend, Epilogue, Linear, QkvPrep};
+
+/// Attention of a layer on a device.
+#[derive(Debug)]
+pub(in crate::model) struct AttentionLayer<B: Backend> {
+    config: Attention,
+    rotary_dim: usize,
+    /// The rows of q, k and v.
+    qkv: B::Weight,
+    /// `F32 [qkv width]`.
+    bias: Option<B::Buffer>,
+    /// `F32 [head_dim]`.
+    q_norm: Option<B::Buffer>,
+    /// `F32 [head_dim]`.
+    k_norm: Option<B::Buffer>,
+    o: B::Weight,
+}
+
+pub(super) fn scratch(config: &Attention) -> Scratch {
+    Scratch {
+        projected: config.qkv_width(),
+        mixed: config.q_width(),
+        ..Scratch::default()
+    }
+}
+
+pub(super) fn kv_group(config: &Attention) -> KvGroupSpec {
+    KvGroupSpec {
+        name: "full",
+        layers: Vec::new(),
+        tensors: 2,
+        total_heads: config.num_kv_heads,
+        head_dim: config.head_dim,
+    }
+}
+
+// === impl AttentionLayer ===
+
+impl<B: Backend> AttentionLayer<B> {
+    pub(super) fn load(
+        loader: &mut Loader<'_, B>,
+        layer: usize,
+        config: &Attention,
+    ) -> Result<Self, LoadError> {
+        let Attention {
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            qk_norm,
+            qkv_bias,
+            ..
+        } = *config;
+        let hidden = loader.hidden_size();
+        let role = |role| Role::Layer(layer, role);
+        let (q_width, kv_width) = (config.q_width(), num_kv_heads * head_dim);
+        let qkv = [
+            loader.rotated(role(LayerRole::Q), (num_heads, head_dim))?,
+            loader.rotated(role(LayerRole::K), (num_kv_heads, head_dim))?,
+            loader.matrix(role(LayerRole::V), kv_width, hidden)?,
+        ];
+        let o = loader.matrix(role(LayerRole::O), hidden, q_width)?;
+        let biases = [
+            (role(LayerRole::QBias), q_width),
+            (role(LayerRole::KBias), kv_width),
+            (role(LayerRole::VBias), kv_width),
+        ];
+        let mut head_norm = |kind| -> Result<Option<B::Buffer>, LoadError> {
+            let norm = qk_norm.then(|| loader.vector(role(kind), head_dim));
+            norm.transpose()
+        };
+        let (q_norm, k_norm) = (head_norm(LayerRole::QNorm)?, head_norm(LayerRole::KNorm)?);
+        Ok(Self {
+            config: *config,
+            rotary_dim: loader.rotary_dim(config.rope),
+            qkv: loader.pack(&qkv, false)?,
+            bias: qkv_bias.then(|| loader.joined(&biases)).transpose()?,
+            q_norm,
+            k_norm,
+            o: loader.pack(&[o], false)?,
+        })
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.config.q_width()
+    }
+
+    /// Norm, q, k and v; k and v go to the pool, q stays in the workspace.
+    pub(super) fn write(&self, cx: &LayerCx<'_, B>, norm: &B::Buffer) {
+        let (space, batch) = (cx.space, cx.step.batch);
+        let rows = batch.num_tokens;
+        let qkv = Linear {
+            x: &space.normed,
+            weight: &self.qkv,
+            epilogue: Epilogue::Store,
+            out: &space.projected,
+            rows,
+        };
+        cx.backend.norm_linear(cx.norm(&space.x, norm, rows), qkv);
+        cx.backend.qkv_prep(QkvPrep {
+            qkv: &space.projected,
+            bias: self.bias.as_ref(),
+            q_norm: self.q_norm.as_ref(),
+            k_norm: self.k_norm.as_ref(),
+            eps: cx.eps,
+            rope: &space.ropes[self.config.rope],
+            rotary_dim: self.rotary_dim,
+            num_q_heads: self.config.num_heads,
+            batch,
+            kv: &cx.step.kv[cx.place.group],
+            layer: cx.place.ordinal,
+        });
+    }
+
+    pub(super) fn mix(&self, cx: &LayerCx<'_, B>) {
+        cx.backend.attn_paged(AttnPaged {
+            q: &cx.space.projected,
+            q_row_stride: self.config.qkv_width(),
+            num_q_heads: self.config.num_heads,
+            scale: self.config.scale,
+            batch: cx.step.batch,
+            kv: &cx.step.kv[cx.place.group],
+            layer: cx.place.ordinal,
+            out: &cx.space.mixed,
+        });
+    }
+
+    pub(super) fn project(&self, cx: &LayerCx<'_, B>, rows: &Rows<'_, B>) {
+        cx.backend.linear(Linear {
+            x: rows.mixed,
+            weight: &self.o,
+            epilogue: Epilogue::AddResidual,
+            out: rows.x,
+            rows: rows.count,
+        });
+    }
+}

@@ -1,0 +1,143 @@
+//! Files with a tensor too few, of another shape or under another name, and files of any bytes.
+
+use super::*;
+use safetensors::tensor::TensorView;
+use std::sync::LazyLock;
+
+static BACKEND: LazyLock<CpuBackend> = LazyLock::new(runner::backend);
+
+/// A copy of a folder of one file, its tensors changed or (`None`) left out.
+fn rewritten<'a>(
+    model: &str,
+    bytes: &'a [u8],
+    change: impl Fn(&str, TensorView<'a>) -> Option<(String, TensorView<'a>)>,
+) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.json");
+    fs::copy(golden(model).join("config.json"), config).unwrap();
+    let file = SafeTensors::deserialize(bytes).unwrap();
+    let tensors = file.tensors();
+    let tensors = tensors
+        .into_iter()
+        .filter_map(|(name, view)| change(&name, view));
+    let bytes = safetensors::serialize(tensors, None).unwrap();
+    fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+    folder
+}
+
+fn load_refusal(files: &ModelFiles) -> String {
+    let limits = StepLimits {
+        max_tokens: 4,
+        max_logit_rows: 1,
+    };
+    let refused = load(&*BACKEND, files, limits).unwrap_err();
+    refused.to_string()
+}
+
+#[test]
+fn a_missing_tensor_is_named() {
+    let mut files = ModelFiles::open(&golden("tiny-llama")).unwrap();
+    files.config.layers.push(files.config.layers[0]);
+    let message = load_refusal(&files);
+    assert!(message.contains("model.layers.3."), "{message}");
+    assert!(message.contains("is missing"), "{message}");
+}
+
+#[test]
+fn each_tensor_that_is_missing_or_of_a_wrong_shape_is_named() {
+    for model in ["tiny-llama"] {
+        let bytes = fs::read(golden(model).join("model.safetensors")).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        for name in file.names() {
+            let keep = |other: &str, view| Some((other.to_owned(), view));
+            let without = rewritten(model, &bytes, |other, view| {
+                (other != name).then(|| keep(other, view))?
+            });
+            let message = load_refusal(&ModelFiles::open(without.path()).unwrap());
+            let expected = format!("tensor {name} is missing");
+            assert!(message.contains(&expected), "{message}");
+
+            let reshaped = rewritten(model, &bytes, |other, view| {
+                let elements = view.shape().iter().product();
+                let shape = if view.shape().len() == 1 {
+                    vec![elements, 1]
+                } else {
+                    vec![elements]
+                };
+                let other_shape = TensorView::new(view.dtype(), shape, view.data()).unwrap();
+                keep(other, if other == name { other_shape } else { view })
+            });
+            let message = load_refusal(&ModelFiles::open(reshaped.path()).unwrap());
+            assert!(message.contains(&format!("tensor {name} is ")), "{message}");
+            assert!(
+                message.contains("but the configuration asks for"),
+                "{message}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_decoder_beside_other_towers_gives_the_same_logits() {
+    let bytes = fs::read(golden("tiny-llama/model.safetensors")).unwrap();
+    let folder = rewritten("tiny-llama", &bytes, |name, view| {
+        Some((name.replacen("model.", "model.language_model.", 1), view))
+    });
+    let tokens: Vec<u32> = (5..25).collect();
+    let expected = alone("tiny-llama", &tokens);
+    // An absolute path stands for itself.
+    assert_eq!(alone(folder.path().to_str().unwrap(), &tokens), expected);
+}
+
+/// Opens and loads what may be no model; only a panic is wrong.
+fn try_load(path: &Path) {
+    let limits = StepLimits {
+        max_tokens: 4,
+        max_logit_rows: 1,
+    };
+    if let Ok(files) = ModelFiles::open(path) {
+        let _model_or_refusal = load(&*BACKEND, &files, limits);
+    }
+}
+
+/// Bytes to put at places of a file's header.
+type Damage = Vec<(prop::sample::Index, u8)>;
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)
+}
+
+fn damaged(path: &Path, header_len: usize, damage: &Damage) -> Vec<u8> {
+    let mut bytes = fs::read(path).unwrap();
+    let len = bytes.len().min(header_len);
+    for (at, byte) in damage {
+        bytes[at.index(len)] = *byte;
+    }
+    bytes
+}
+
+proptest! {
+    #[test]
+    fn a_damaged_gguf_file_is_refused_or_loads(damage in damage()) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.gguf");
+        let bytes = damaged(&golden("tiny-gguf/llama-q4_0.gguf"), 12_000, &damage);
+        fs::write(&path, bytes).unwrap();
+        try_load(&path);
+        let _text_or_refusal = crate::text::load(&path);
+    }
+
+    #[test]
+    fn a_damaged_folder_is_refused_or_loads(
+        damage in damage(),
+        target in prop::sample::select(vec!["config.json", "model.safetensors"]),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            fs::copy(golden("tiny-llama").join(file), folder.path().join(file)).unwrap();
+        }
+        let bytes = damaged(&golden("tiny-llama").join(target), 3_000, &damage);
+        fs::write(folder.path().join(target), bytes).unwrap();
+        try_load(folder.path());
+    }
+}
