@@ -23,7 +23,7 @@ pub fn workspace() -> &'static Path {
         .expect("e2e lies inside the workspace")
 }
 
-/// A committed tiny random checkpoint: `tiny-llama` or `tiny-qwen3`.
+/// A committed tiny random checkpoint, such as `tiny-llama`.
 pub fn tiny_model(name: &str) -> PathBuf {
     workspace().join("agent/engine/golden").join(name)
 }

@@ -7,8 +7,8 @@ Run in development only; what it writes is committed, so tests need neither Pyth
 
 Every folder holds a complete model: config, weights, tokenizer, chat template, and `golden.safetensors` with
 `tokens` (a prompt, then greedy tokens) and `logits` (one row for each token: the distribution of the next one).
-Rows of the prompt come from one forward pass, the rest one by one from the KV cache. Norm weights are perturbed, since
-the ones they start as would hide a norm that is never applied.
+Rows of the prompt come from one forward pass, the rest one by one from the KV cache. Norm weights and biases are
+perturbed, since the ones and zeros they start as would hide a norm or a bias that is never applied.
 """
 
 import json
@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3Config,
-                          Qwen3ForCausalLM)
+from transformers import (AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 HERE = pathlib.Path(__file__).parent
 PROMPT_LEN = 40
@@ -79,6 +79,8 @@ def randomise(model, seed):
             noise = torch.randn(weight.shape, generator=generator)
             if "norm" in name:
                 weight.copy_(1.0 + 0.3 * noise)
+            elif name.endswith("bias"):
+                weight.copy_(0.5 * noise)
             elif "embed" in name:
                 weight.copy_(noise * 0.6)
             else:
@@ -149,6 +151,17 @@ def tiny_qwen3():
     return model
 
 
+def tiny_qwen2():
+    """Biases on q, k and v; weights are BF16."""
+    config = Qwen2Config(**common(
+        hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        rope_theta=1000000.0, tie_word_embeddings=False,
+    ))
+    model = Qwen2ForCausalLM(config)
+    randomise(model, seed=13)
+    return model
+
+
 def permute_for_gguf(weight, heads):
     """llama.cpp stores Q and K rows of this architecture in pairs (i, i + half) for its interleaved RoPE."""
     rows, columns = weight.shape
@@ -171,7 +184,8 @@ def gguf_name(name):
     if name == "lm_head.weight":
         return "output.weight"
     _, _, layer, rest = name.split(".", 3)
-    return f"blk.{layer}.{LAYER_NAMES[rest.removesuffix('.weight')]}.weight"
+    module, kind = rest.rsplit(".", 1)
+    return f"blk.{layer}.{LAYER_NAMES[module]}.{kind}"
 
 
 def write_metadata(writer, config, tokenizer, arch):
@@ -280,11 +294,12 @@ def save_gguf(name, model, tokenizer, arch, quantise):
 
 def main():
     tokenizer = build_tokenizer()
-    llama, qwen3 = tiny_llama(), tiny_qwen3()
+    llama, qwen2, qwen3 = tiny_llama(), tiny_qwen2(), tiny_qwen3()
     shutil.rmtree(HERE / "tiny-gguf", ignore_errors=True)
     kinds = gguf.GGMLQuantizationType
     for kind in (kinds.F32, kinds.F16, kinds.BF16, kinds.Q8_0, kinds.Q4_0, kinds.Q4_1):
         save_gguf(f"llama-{kind.name.lower()}", llama, tokenizer, "llama", as_type(kind))
+    save_gguf("qwen2-q8_0", qwen2, tokenizer, "qwen2", as_type(kinds.Q8_0))
     save_gguf("qwen3-q8_0", qwen3, tokenizer, "qwen3", as_type(kinds.Q8_0))
     config = LlamaConfig(**common(
         hidden_size=256, intermediate_size=256, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
@@ -294,6 +309,7 @@ def main():
     randomise(wide, seed=3)
     save_gguf("llama-k", wide, tokenizer, "llama", k_quants(seed=4))
     save_checkpoint(HERE / "tiny-llama", llama, tokenizer, torch.float32, "5GB")
+    save_checkpoint(HERE / "tiny-qwen2", qwen2, tokenizer, torch.bfloat16, "5GB")
     save_checkpoint(HERE / "tiny-qwen3", qwen3, tokenizer, torch.bfloat16, "400KB")
 
 

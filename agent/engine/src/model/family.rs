@@ -3,6 +3,7 @@
 //! which know no family: one is added by a file here and a line in [`FAMILIES`].
 
 mod llama;
+mod qwen2;
 mod qwen3;
 
 use super::config::fields::Fields;
@@ -12,7 +13,7 @@ use crate::weights::{GgufNames, HfNames};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-const FAMILIES: &[&FamilyDef] = &[&llama::LLAMA, &qwen3::QWEN3];
+const FAMILIES: &[&FamilyDef] = &[&llama::LLAMA, &qwen2::QWEN2, &qwen3::QWEN3];
 
 /// A family of networks that this engine runs: a row of the table. Its JSON form is its name.
 #[derive(Clone, Copy)]

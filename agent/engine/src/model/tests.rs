@@ -122,6 +122,11 @@ fn llama_matches_transformers_in_prefill_and_cached_steps() {
 }
 
 #[test]
+fn qwen2_matches_transformers_in_prefill_and_cached_steps() {
+    assert_golden("tiny-qwen2", "tiny-qwen2/golden.safetensors");
+}
+
+#[test]
 fn qwen3_matches_transformers_in_prefill_and_cached_steps() {
     assert_golden("tiny-qwen3", "tiny-qwen3/golden.safetensors");
 }
@@ -130,6 +135,8 @@ fn qwen3_matches_transformers_in_prefill_and_cached_steps() {
 fn cuda_kernels_match_transformers_in_prefill_and_cached_steps() {
     for (dtype, model, bound) in [
         (DType::BF16, "tiny-llama", BFLOAT16_BOUND),
+        (DType::F32, "tiny-qwen2", GOLDEN_BOUND),
+        (DType::BF16, "tiny-qwen2", BFLOAT16_BOUND),
         (DType::F32, "tiny-qwen3", GOLDEN_BOUND),
     ] {
         let file = format!("{model}/golden.safetensors");
@@ -142,7 +149,7 @@ fn cuda_kernels_match_transformers_in_prefill_and_cached_steps() {
 #[test]
 fn libtorch_matches_transformers_in_prefill_and_cached_steps() {
     use pd_compute::tch::{TchBackend, TchConfig, usual_device};
-    for model in ["tiny-llama", "tiny-qwen3"] {
+    for model in ["tiny-llama", "tiny-qwen2", "tiny-qwen3"] {
         let file = format!("{model}/golden.safetensors");
         for (dtype, bound) in [(DType::F32, GOLDEN_BOUND), (DType::BF16, BFLOAT16_BOUND)] {
             let device = usual_device();
@@ -164,6 +171,7 @@ fn every_gguf_format_matches_transformers() {
         "llama-q4_0",
         "llama-q4_1",
         "llama-k",
+        "qwen2-q8_0",
         "qwen3-q8_0",
     ] {
         assert_golden(
@@ -199,7 +207,9 @@ proptest! {
         mate in prop::collection::vec(0u32..384, 1..40),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
         page_size in prop::sample::select(vec![1usize, 16, 64]),
-        model in prop::sample::select(vec!["tiny-llama", "tiny-qwen3", "tiny-gguf/llama-k.gguf"]),
+        model in prop::sample::select(vec![
+            "tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gguf/llama-k.gguf",
+        ]),
     ) {
         let expected = alone(model, &tokens);
         let mut runner = runner(model, page_size);

@@ -2,6 +2,7 @@
 //! and page sizes, batch-mates, cached prefixes and retraction (ARCHITECTURE.md, invariant 9).
 
 use crate::harness::{Answer, alone, assert_nothing_held, assert_same, collect, metric};
+use crate::harness::{MODELS, alone_on, mk_config};
 use crate::harness::{mk_prompt, mk_request, mk_sampled, mk_unpenalised};
 use crate::pair::Pair;
 use pd_engine::engine::{EngineConfig, FinishReason};
@@ -62,9 +63,10 @@ fn a_request_over_what_auto_chooses_is_the_unified_engine_s() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(8))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
     #[test]
     fn disaggregated_is_unified(
+        model in prop::sample::select(MODELS.to_vec()),
         transport in prop::sample::select(vec![TransportChoice::Only(Transport::Shm), TransportChoice::Only(Transport::Tcp)]),
         prompt_len in 1..200usize,
         chunk in prop::option::of(prop::sample::select(vec![64u32, 80, 256])),
@@ -75,8 +77,9 @@ proptest! {
     ) {
         let mk = if penalised { mk_sampled } else { mk_unpenalised };
         let request = mk(&mk_prompt(9, prompt_len), 10);
-        let expected = alone(&request);
+        let expected = alone_on(model, &request);
         let pair = Pair::start(transport, |config| EngineConfig {
+            model_path: mk_config(model).model_path,
             chunked_prefill_size: chunk,
             page_size,
             ..config

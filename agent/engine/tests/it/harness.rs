@@ -8,6 +8,8 @@ use pd_engine::sample::params::SamplingParams;
 use std::path::PathBuf;
 
 pub(crate) const LLAMA: &str = "tiny-llama";
+/// One of each family that differs in what layers do.
+pub(crate) const MODELS: [&str; 3] = [LLAMA, "tiny-qwen2", "tiny-qwen3"];
 
 /// All events of a request as one.
 #[derive(Debug, Default, PartialEq)]
@@ -194,11 +196,16 @@ pub(crate) fn mk_unpenalised(prompt: &[u32], max_new_tokens: u32) -> GenerateReq
 
 /// The answer to the request alone, with its prompt computed whole and one step after the other.
 pub(crate) fn alone(request: &GenerateRequest) -> Answer {
+    alone_on(LLAMA, request)
+}
+
+/// [`alone`], by another checkpoint.
+pub(crate) fn alone_on(checkpoint: &str, request: &GenerateRequest) -> Answer {
     let config = EngineConfig {
         chunked_prefill_size: None,
         page_size: 1,
         overlap_schedule: Some(false),
-        ..mk_config(LLAMA)
+        ..mk_config(checkpoint)
     };
     generate(&start(config), request.clone())
 }

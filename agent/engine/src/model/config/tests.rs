@@ -105,7 +105,8 @@ fn both_forms_of_rope_settings_are_read() {
 fn a_refusal_names_file_key_value_and_what_is_supported() {
     assert_eq!(
         refusal("model_type", json!("mamba2")),
-        "m/config.json: model_type is \"mamba2\", which is not supported; supported: llama, qwen3"
+        "m/config.json: model_type is \"mamba2\", which is not supported; supported: llama, qwen2, \
+         qwen3"
     );
     assert_eq!(
         refusal("rope_scaling", json!({"rope_type": "yarn", "factor": 2.0})),

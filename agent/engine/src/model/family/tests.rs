@@ -14,7 +14,11 @@ fn golden(name: &str) -> PathBuf {
 }
 
 /// Published configurations, one of each family.
-const PUBLISHED: [&str; 2] = ["Llama-3.1-8B", "Qwen3-4B-Instruct-2507"];
+const PUBLISHED: [&str; 3] = [
+    "Llama-3.1-8B",
+    "Qwen2-7B-Instruct",
+    "Qwen3-4B-Instruct-2507",
+];
 
 fn published(name: &str) -> Value {
     let text = std::fs::read(golden("configs").join(format!("{name}.json"))).unwrap();
@@ -81,6 +85,41 @@ fn llama_is_read() {
         eos_token_ids: vec![128_001],
     };
     assert_eq!(read(&published("Llama-3.1-8B")).unwrap(), expected);
+}
+
+#[test]
+fn qwen2_is_read() {
+    let attention = Attention {
+        num_heads: 28,
+        num_kv_heads: 4,
+        head_dim: 128,
+        scale: 0.088_388_346,
+        rope: 0,
+        qk_norm: false,
+        qkv_bias: true,
+        window: None,
+    };
+    let layer = LayerConfig {
+        mixer: Mixer::Attention(attention),
+        ffn: Ffn::Dense(DenseFfn { width: 18_944 }),
+    };
+    let expected = ModelConfig {
+        family: Family(&qwen2::QWEN2),
+        hidden_size: 3584,
+        vocab_size: 152_064,
+        context_len: 32_768,
+        rms_norm_eps: 1e-6,
+        ropes: vec![Rope {
+            rotary_dim: 128,
+            theta: 1_000_000.0,
+            scaling: RopeScaling::None,
+        }],
+        layers: vec![layer; 28],
+        tie_word_embeddings: false,
+        bos_token_id: Some(151_643),
+        eos_token_ids: vec![151_645],
+    };
+    assert_eq!(read(&published("Qwen2-7B-Instruct")).unwrap(), expected);
 }
 
 #[test]
@@ -194,7 +233,11 @@ fn a_layer_with_a_window_is_refused_by_its_number() {
 
 #[test]
 fn a_gguf_file_describes_the_same_layers_as_the_folder() {
-    for (file, folder) in [("llama-f32", "tiny-llama"), ("qwen3-q8_0", "tiny-qwen3")] {
+    for (file, folder) in [
+        ("llama-f32", "tiny-llama"),
+        ("qwen2-q8_0", "tiny-qwen2"),
+        ("qwen3-q8_0", "tiny-qwen3"),
+    ] {
         let file = Gguf::open(&golden(&format!("tiny-gguf/{file}.gguf"))).unwrap();
         let (config, _) = gguf::read_config(&file).unwrap();
         assert_eq!(config, read_config(&golden(folder)).unwrap());

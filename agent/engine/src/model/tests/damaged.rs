@@ -45,7 +45,7 @@ fn a_missing_tensor_is_named() {
 
 #[test]
 fn each_tensor_that_is_missing_or_of_a_wrong_shape_is_named() {
-    for model in ["tiny-llama"] {
+    for model in ["tiny-llama", "tiny-qwen2"] {
         let bytes = fs::read(golden(model).join("model.safetensors")).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         for name in file.names() {
