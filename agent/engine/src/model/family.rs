@@ -3,6 +3,7 @@
 //! which know no family: one is added by a file here and a line in [`FAMILIES`].
 
 mod llama;
+mod mistral;
 mod qwen2;
 mod qwen3;
 
@@ -13,7 +14,12 @@ use crate::weights::{GgufNames, HfNames};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-const FAMILIES: &[&FamilyDef] = &[&llama::LLAMA, &qwen2::QWEN2, &qwen3::QWEN3];
+const FAMILIES: &[&FamilyDef] = &[
+    &llama::LLAMA,
+    &mistral::MISTRAL,
+    &qwen2::QWEN2,
+    &qwen3::QWEN3,
+];
 
 /// A family of networks that this engine runs: a row of the table. Its JSON form is its name.
 #[derive(Clone, Copy)]

@@ -105,8 +105,8 @@ fn both_forms_of_rope_settings_are_read() {
 fn a_refusal_names_file_key_value_and_what_is_supported() {
     assert_eq!(
         refusal("model_type", json!("mamba2")),
-        "m/config.json: model_type is \"mamba2\", which is not supported; supported: llama, qwen2, \
-         qwen3"
+        "m/config.json: model_type is \"mamba2\", which is not supported; supported: llama, \
+         mistral, qwen2, qwen3"
     );
     assert_eq!(
         refusal("rope_scaling", json!({"rope_type": "yarn", "factor": 2.0})),
@@ -123,12 +123,35 @@ fn a_refusal_names_file_key_value_and_what_is_supported() {
     );
 }
 
+/// Of SmolLM2, of tools, and of what transformers writes when it writes all.
+#[test]
+fn notes_and_settings_of_generation_change_nothing() {
+    let plain = read(llama()).unwrap();
+    for (key, value) in [
+        ("is_llama_config", json!(true)),
+        ("rope_interleaved", json!(false)),
+        ("transformers.js_config", json!({"dtype": "q4"})),
+        ("pretraining_tp", json!(2)),
+        ("unsloth_version", json!("2025.1.5")),
+        ("return_dict", json!(true)),
+        ("chunk_size_feed_forward", json!(0)),
+        ("id2label", json!({"0": "LABEL_0"})),
+        ("num_beams", json!(1)),
+        ("is_encoder_decoder", json!(false)),
+        ("pruned_heads", json!({})),
+    ] {
+        assert_eq!(with(key, value).unwrap(), plain, "{key}");
+    }
+}
+
 #[test]
 fn networks_that_would_run_wrongly_are_refused() {
     for (key, value) in [
         ("attention_bias", json!(true)),
         ("mlp_bias", json!(true)),
         ("use_sliding_window", json!(true)),
+        ("is_encoder_decoder", json!(true)),
+        ("pruned_heads", json!({"0": [1]})),
         ("hidden_act", json!("gelu")),
         ("architectures", json!(["LlamaForSequenceClassification"])),
         ("quantization_config", json!({"quant_method": "gptq"})),

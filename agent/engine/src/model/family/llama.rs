@@ -35,3 +35,6 @@ fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
     let rope = fields.rope(family, attention.head_dim)?;
     fields.model(family, vec![rope], layers)
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,3 +35,6 @@ fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
     })?;
     fields.windowed_decoder(Family(&QWEN2), adapt(attention))
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,3 +36,6 @@ fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
     })?;
     fields.windowed_decoder(Family(&QWEN3), adapt(attention))
 }
+
+#[cfg(test)]
+mod tests;

@@ -77,6 +77,27 @@ fn each_tensor_that_is_missing_or_of_a_wrong_shape_is_named() {
     }
 }
 
+/// A model may have the same layers under another family's name.
+#[test]
+fn a_mistral_without_a_window_is_a_llama() {
+    let bytes = fs::read(golden("tiny-llama/model.safetensors")).unwrap();
+    let keep = |name: &str, view| Some((name.to_owned(), view));
+    let folder = rewritten("tiny-llama", &bytes, keep);
+    let path = folder.path().join("config.json");
+    let config = fs::read_to_string(&path).unwrap();
+    let config = config
+        .replace("LlamaForCausalLM", "MistralForCausalLM")
+        .replace("\"llama\"", "\"mistral\"")
+        .replace("\"mlp_bias\": false", "\"sliding_window\": null")
+        .replace("\"pretraining_tp\": 1,", "");
+    fs::write(&path, config).unwrap();
+    let model = ModelFiles::open(folder.path()).unwrap().config;
+    assert_eq!(model.family.name(), "mistral");
+    let tokens: Vec<u32> = (5..25).collect();
+    let rows = alone(folder.path().to_str().unwrap(), &tokens);
+    assert_eq!(rows, alone("tiny-llama", &tokens));
+}
+
 #[test]
 fn a_decoder_beside_other_towers_gives_the_same_logits() {
     let bytes = fs::read(golden("tiny-llama/model.safetensors")).unwrap();

@@ -1,0 +1,52 @@
+//! Mistral's published configuration, beside what it describes.
+
+use super::*;
+use crate::model::config::{Attention, DenseFfn, Ffn, LayerConfig, Mixer, Rope, RopeScaling};
+use crate::model::family::tests::{published, read, refusal};
+use serde_json::json;
+
+#[test]
+fn the_published_configuration_is_read() {
+    let attention = Attention {
+        num_heads: 32,
+        num_kv_heads: 8,
+        head_dim: 128,
+        scale: 0.088_388_346,
+        rope: 0,
+        qk_norm: false,
+        qkv_bias: false,
+        window: None,
+    };
+    let layer = LayerConfig {
+        mixer: Mixer::Attention(attention),
+        ffn: Ffn::Dense(DenseFfn { width: 14_336 }),
+    };
+    let expected = ModelConfig {
+        family: Family(&MISTRAL),
+        hidden_size: 5120,
+        vocab_size: 131_072,
+        context_len: 128_000,
+        rms_norm_eps: 1e-5,
+        ropes: vec![Rope {
+            rotary_dim: 128,
+            theta: 1_000_000.0,
+            scaling: RopeScaling::None,
+        }],
+        layers: vec![layer; 40],
+        tie_word_embeddings: false,
+        bos_token_id: Some(1),
+        eos_token_ids: vec![2],
+    };
+    let mut config = published("Mistral-Nemo-Base-2407");
+    assert_eq!(read(&config).unwrap(), expected);
+    let sentence = "the window of attention in layer 0 is 4096 keys, which is not supported; \
+                    supported: layers that attend to all keys before";
+    let message = refusal("Mistral-Nemo-Base-2407", "sliding_window", json!(4096));
+    assert!(message.ends_with(sentence), "{message}");
+    config.as_object_mut().unwrap().remove("sliding_window");
+    let message = read(&config).unwrap_err().to_string();
+    assert!(
+        message.ends_with(sentence),
+        "4,096 where the key is absent: {message}"
+    );
+}

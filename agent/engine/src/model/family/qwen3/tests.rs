@@ -1,0 +1,77 @@
+//! Qwen3's published configuration, beside what it describes.
+
+use super::*;
+use crate::model::config::{Attention, DenseFfn, Ffn, LayerConfig, Mixer, Rope, RopeScaling};
+use crate::model::family::tests::{published, read, refusal};
+use serde_json::json;
+
+#[test]
+fn the_published_configuration_is_read() {
+    let attention = Attention {
+        num_heads: 32,
+        num_kv_heads: 8,
+        head_dim: 128,
+        scale: 0.088_388_346,
+        rope: 0,
+        qk_norm: true,
+        qkv_bias: false,
+        window: None,
+    };
+    let layer = LayerConfig {
+        mixer: Mixer::Attention(attention),
+        ffn: Ffn::Dense(DenseFfn { width: 9728 }),
+    };
+    let expected = ModelConfig {
+        family: Family(&QWEN3),
+        hidden_size: 2560,
+        vocab_size: 151_936,
+        context_len: 262_144,
+        rms_norm_eps: 1e-6,
+        ropes: vec![Rope {
+            rotary_dim: 128,
+            theta: 5_000_000.0,
+            scaling: RopeScaling::None,
+        }],
+        layers: vec![layer; 36],
+        tie_word_embeddings: true,
+        bos_token_id: Some(151_643),
+        eos_token_ids: vec![151_645],
+    };
+    let config = published("Qwen3-4B-Instruct-2507");
+    assert_eq!(read(&config).unwrap(), expected);
+    let mut without = config;
+    without.as_object_mut().unwrap().remove("head_dim");
+    assert_eq!(read(&without).unwrap(), expected, "128 is the family's own");
+}
+
+#[test]
+fn a_layer_with_a_window_is_refused_by_its_number() {
+    let name = "Qwen3-4B-Instruct-2507";
+    let mut config = published(name);
+    config["use_sliding_window"] = json!(true);
+    config["sliding_window"] = json!(4096);
+    read(&config).expect("36 layers have no window, and there are no more");
+    config["max_window_layers"] = json!(30);
+    let sentence = "the window of attention in layer 30 is 4096 keys, which is not supported; \
+                    supported: layers that attend to all keys before";
+    let message = read(&config).unwrap_err().to_string();
+    assert!(message.ends_with(sentence), "{message}");
+    config["sliding_window"] = json!(262_144);
+    read(&config).expect("a window as long as the context hides nothing");
+    config["sliding_window"] = json!(4096);
+    let mut types = vec!["full_attention"; 36];
+    config["layer_types"] = json!(types);
+    read(&config).expect("layer types count before max_window_layers");
+    types[30] = "sliding_attention";
+    config["layer_types"] = json!(types);
+    let message = read(&config).unwrap_err().to_string();
+    assert!(message.ends_with(sentence), "{message}");
+    types[30] = "chunked_attention";
+    let message = refusal(name, "layer_types", json!(types));
+    assert!(
+        message.contains("layer_types is chunked_attention"),
+        "{message}"
+    );
+    let message = refusal(name, "layer_types", json!(types[1..]));
+    assert!(message.contains("a list of 36 strings"), "{message}");
+}
