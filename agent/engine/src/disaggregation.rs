@@ -12,6 +12,7 @@ pub(crate) mod prefill_inflight_queue;
 pub(crate) mod start;
 pub(crate) mod transfer;
 
+use crate::kvcache::pool::ReqKv;
 use pd_kv_transfer::{KvManager, MetadataBuffers, MetadataIndexAllocator};
 
 /// This rank's end of all transfers.
@@ -19,9 +20,19 @@ pub(crate) struct TransferEnd {
     pub(crate) manager: KvManager,
     pub(crate) metadata: MetadataBuffers,
     pub(crate) metadata_rows: MetadataIndexAllocator,
+    /// Regions of recurrent state.
+    num_states: usize,
 }
 
+// === impl TransferEnd ===
+
 impl TransferEnd {
+    /// What is sent of each state for a request: the slot that it works in.
+    pub(crate) fn state_indices(&self, kv: &ReqKv) -> Vec<Vec<u32>> {
+        let slot = || kv.slot().expect("a model with state regions has slots").0;
+        (0..self.num_states).map(|_| vec![slot()]).collect()
+    }
+
     pub(crate) fn rows_used(&self) -> usize {
         self.metadata_rows.total() as usize - self.metadata_rows.available()
     }

@@ -102,7 +102,8 @@ impl DecodePreallocQueue {
             let row = row.expect("a row was available above");
             let cleared = end.metadata.clear_row(row);
             cleared.expect("every index of the allocator has a row");
-            receiver.init(&resources.cache.page_ids(&kv), row, &[]);
+            let pages = resources.cache.page_ids(&kv);
+            receiver.init(&pages, row, &end.state_indices(&kv));
             resources
                 .recorder
                 .bootstrapped(&req, Stage::DecodePreallocated);

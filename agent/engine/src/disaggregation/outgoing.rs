@@ -62,7 +62,8 @@ pub(crate) fn send_rest(
     let written = end.metadata.write_row(active.with.row, &row);
     written.expect("rows are sized for every field's longest value");
     let pages = cache.page_ids(&active.kv);
-    active.with.send(&pages, Some(LastChunk::default()));
+    let state_indices = end.state_indices(&active.kv);
+    active.with.send(&pages, Some(LastChunk { state_indices }));
 }
 
 /// What decode needs to continue from the first token. Source: docs/sglang-protocol.md#metadata.

@@ -62,10 +62,11 @@ impl TransferEnd {
             page_size: info.page_size,
             pages: u32::try_from(memory.num_pages)?,
             groups: memory.groups,
-            states: Vec::new(),
+            states: memory.states,
             metadata: layout,
             metadata_rows: rows,
         };
+        let num_states = layout.states.len();
         let host = transfer.host.to_string();
         let manager = KvManager::start(KvManagerConfig {
             role: if ports.is_some() {
@@ -78,7 +79,7 @@ impl TransferEnd {
             kv: KvArgs {
                 layout,
                 kv: memory.regions,
-                states: Vec::new(),
+                states: memory.state_regions,
                 metadata: metadata.clone(),
             },
             kv_compat: info.kv_compat.clone(),
@@ -92,6 +93,7 @@ impl TransferEnd {
             manager,
             metadata,
             metadata_rows: MetadataIndexAllocator::new(rows),
+            num_states,
         })
     }
 }

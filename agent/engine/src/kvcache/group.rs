@@ -6,7 +6,7 @@ use super::device::GpuMemory;
 use crate::model::KvPoolSpec;
 use pd_compute::{Backend, ComputeError, DType, ExportHandle, KvCutView, KvGroupView};
 use pd_kv_transfer::{Region, RegionError};
-use pd_protocol::layout::{KvCut, KvDtype, KvGroup};
+use pd_protocol::layout::{KvCut, KvDtype, KvGroup, StateLayout};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -31,6 +31,9 @@ pub(crate) struct RankMemory {
     pub(crate) groups: Vec<KvGroup>,
     /// Every cut's memory, in the order of `groups`.
     pub(crate) regions: Vec<Region>,
+    pub(crate) states: Vec<StateLayout>,
+    /// Each state's memory.
+    pub(crate) state_regions: Vec<Region>,
     /// Of hidden states in metadata rows.
     pub(crate) activations: KvDtype,
 }
@@ -112,6 +115,8 @@ impl<B: Backend> KvGroups<B> {
             num_pages: self.shape.num_pages,
             groups: self.describe()?,
             regions: self.regions(backend)?,
+            states: Vec::new(),
+            state_regions: Vec::new(),
             activations: wire_dtype(backend.activation_dtype())?,
         })
     }
