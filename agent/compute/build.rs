@@ -6,12 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const KERNELS: &str = "src/cuda/kernels";
-const FILES: [&str; 7] = [
-    "attention",
-    "elementwise",
+const FILES: [&str; 11] = [
+    "attn_paged",
+    "copy_pages",
+    "embed",
+    "gather_rows",
     "hopper",
     "linear",
-    "qkv",
+    "qkv_prep",
+    "rms_norm",
+    "rope_table",
     "sample",
     "sample_partials",
 ];

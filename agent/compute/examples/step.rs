@@ -8,9 +8,9 @@
 
 use pd_compute::cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuEmbedding, Isa};
 use pd_compute::{
-    AttnPaged, Backend, BatchView, DType, Embed, Epilogue, GatherRows, KvCutView, KvGroupView,
-    Linear, QkvPrep, RmsNorm, RopeTable, Sample, SampleOut, SamplingRow, SamplingView, Ticket,
-    WeightFormat, WeightSource,
+    AttnPaged, Backend, BatchView, DType, DeviceTypes, Embed, Epilogue, GatherRows, KvCutView,
+    KvGroupView, Linear, QkvPrep, RmsNorm, RopeTable, Sample, SampleOut, SamplingRow, SamplingView,
+    Ticket, WeightFormat, WeightSource,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,7 +25,7 @@ const INTERMEDIATE: usize = 1536;
 const VOCAB: usize = 49_152;
 const PAGE_SIZE: usize = 16;
 
-type Weight = <CpuBackend as Backend>::Weight;
+type Weight = <CpuBackend as DeviceTypes>::Weight;
 
 struct Bench {
     backend: CpuBackend,

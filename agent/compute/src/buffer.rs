@@ -1,12 +1,10 @@
-//! Device buffers, tickets and exported memory, as every backend offers them.
+//! Device buffers and tickets, as every backend offers them.
 
-use crate::cuda::CudaMemory;
 use crate::dtype::DType;
 use crate::error::ComputeError;
 use bytemuck::{AnyBitPattern, Pod, Zeroable};
 use std::fmt::Debug;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 
 /// A handle to a range of device memory. Cloning is cheap, and an enqueued op keeps what it uses
 /// alive, so a handle may be dropped while work on it is still queued.
@@ -30,6 +28,46 @@ pub trait DeviceBuffer: Clone + Debug + Send + Sync + 'static {
     /// When the range does not lie inside the buffer.
     #[must_use]
     fn slice(&self, range: Range<usize>) -> Self;
+
+    /// The memory it lies in.
+    fn extent(&self) -> Extent;
+
+    /// Whether the two share any byte.
+    fn overlaps(&self, other: &Self) -> bool {
+        let (a, b) = (self.extent(), other.extent());
+        a.allocation == b.allocation && a.bytes.start < b.bytes.end && b.bytes.start < a.bytes.end
+    }
+
+    /// Whether the two begin at the same byte.
+    fn begins_with(&self, other: &Self) -> bool {
+        let (a, b) = (self.extent(), other.extent());
+        a.allocation == b.allocation && a.bytes.start == b.bytes.start
+    }
+
+    /// # Panics
+    /// When it does not hold `len` elements of one of `dtypes`. `what` is for the message.
+    fn expect_elements(&self, what: &str, dtypes: &[DType], len: usize) {
+        assert!(
+            dtypes.contains(&self.dtype()) && self.len() >= len,
+            "{what}: {len} elements of {dtypes:?} needed, {self:?} has other ones",
+        );
+    }
+
+    /// # Panics
+    /// When it shares a byte with one of `others`. `what` is for the message.
+    fn expect_apart(&self, what: &str, others: &[&Self]) {
+        for other in others {
+            assert!(!self.overlaps(other), "{what} overlaps {other:?}");
+        }
+    }
+}
+
+/// A range of bytes of one allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Differs between allocations that exist at the same time.
+    pub allocation: usize,
+    pub bytes: Range<usize>,
 }
 
 /// A pending result of the device. Dropping it abandons the result, not the work.
@@ -54,24 +92,6 @@ pub struct HostBytes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(8))]
 struct AlignedWord([u8; 8]);
-
-/// Memory that another process or a network card can reach.
-#[derive(Debug)]
-pub struct MemoryExport {
-    /// Address in this process (host memory) or on the device.
-    pub addr: u64,
-    pub len_bytes: usize,
-    pub handle: ExportHandle,
-}
-
-/// How a peer on the same host opens exported memory.
-#[derive(Debug)]
-pub enum ExportHandle {
-    /// A memfd: offset 0 of the file is the export's `addr`.
-    MemFd(OwnedFd),
-    /// Memory of a GPU.
-    Cuda(CudaMemory),
-}
 
 // === impl HostBytes ===
 

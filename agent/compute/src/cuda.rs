@@ -5,22 +5,25 @@
 
 mod backend;
 pub mod driver;
-mod export;
+pub(crate) mod export;
 mod fault;
 #[cfg(feature = "cuda")]
 pub mod gpu;
+mod handle;
 pub mod kernels;
 mod memory;
 mod ops;
 mod pinned;
 mod replay;
 mod scratch;
+mod shared;
 mod stream_event;
 mod ticket;
 mod weights;
 
-pub use backend::{CudaBackend, CudaConfig};
 pub use export::CudaMemory;
+pub use handle::CudaBackend;
 pub use memory::CudaBuffer;
+pub use shared::CudaConfig;
 pub use ticket::CudaTicket;
 pub use weights::{CudaEmbedding, CudaLinear};

@@ -4,8 +4,8 @@
 //! strides, so the order is the pool owner's choice. Which page belongs to whom is not known here.
 
 use crate::buffer::DeviceBuffer;
+use crate::device_types::DeviceTypes;
 use crate::dtype::DType;
-use crate::ops::Backend;
 use std::sync::Arc;
 
 /// An `out_slots` entry for which no K and V are written (a padding row).
@@ -13,7 +13,7 @@ pub const NO_SLOT: u32 = u32::MAX;
 
 /// Layers that share a page table, dtype, KV heads and head dim.
 #[derive(Clone, Debug)]
-pub struct KvGroupView<B: Backend> {
+pub struct KvGroupView<B: DeviceTypes> {
     pub dtype: DType,
     /// Slots (tokens) per page.
     pub page_size: usize,
@@ -27,7 +27,7 @@ pub struct KvGroupView<B: Backend> {
 /// A range of the group's layers in one region. Strides count elements of the group's dtype; the
 /// elements of one head of one slot are contiguous.
 #[derive(Clone, Debug)]
-pub struct KvCutView<B: Backend> {
+pub struct KvCutView<B: DeviceTypes> {
     pub region: B::Buffer,
     pub first_layer: usize,
     pub num_layers: usize,
@@ -39,9 +39,19 @@ pub struct KvCutView<B: Backend> {
     pub slot_stride: usize,
 }
 
+/// One layer of a group in its cut's region.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KvLayerSpan<'a, B: DeviceTypes> {
+    pub(crate) cut: &'a KvCutView<B>,
+    /// Element where the layer's first K begins.
+    pub(crate) offset: usize,
+    /// Elements of the region that ops may touch.
+    pub(crate) len: usize,
+}
+
 // === impl KvGroupView ===
 
-impl<B: Backend> KvGroupView<B> {
+impl<B: DeviceTypes> KvGroupView<B> {
     /// The cut that holds layer `layer` of the group, and the layer's place in it.
     ///
     /// # Panics
@@ -56,9 +66,33 @@ impl<B: Backend> KvGroupView<B> {
     }
 }
 
+impl<B: DeviceTypes> KvGroupView<B> {
+    /// Where layer `layer` of the group lies, for ops to address.
+    ///
+    /// # Panics
+    /// When no cut holds the layer, or the cut's region is of another dtype or too small.
+    pub(crate) fn layer_span(&self, layer: usize) -> KvLayerSpan<'_, B> {
+        assert!(
+            self.page_size > 0 && self.num_kv_heads > 0 && self.num_pages > 0,
+            "the KV group is empty"
+        );
+        let (cut, layer_in_cut) = self.cut_of(layer);
+        let offset = layer_in_cut * cut.layer_stride;
+        let last = offset
+            + (self.num_pages - 1) * cut.page_stride
+            + (self.num_kv_heads - 1) * cut.head_stride
+            + cut.kv_stride
+            + (self.page_size - 1) * cut.slot_stride
+            + self.head_dim;
+        let len = last.max(self.num_pages * cut.page_stride);
+        cut.region.expect_elements("KV region", &[self.dtype], len);
+        KvLayerSpan { cut, offset, len }
+    }
+}
+
 // === impl KvCutView ===
 
-impl<B: Backend> KvCutView<B> {
+impl<B: DeviceTypes> KvCutView<B> {
     /// The page order of docs/kv-layout.md: `[page][kv_head][layer in cut][K,V][slot][head_dim]`, dense.
     pub fn page_first(
         region: B::Buffer,

@@ -11,8 +11,10 @@
 pub mod buffer;
 pub mod cpu;
 pub mod cuda;
+pub mod device_types;
 pub mod dtype;
 pub mod error;
+pub mod export;
 pub mod kv;
 pub mod mapped_file;
 pub mod ops;
@@ -22,9 +24,11 @@ pub mod sampling;
 pub mod tch;
 pub mod weight;
 
-pub use buffer::{DeviceBuffer, ExportHandle, HostBytes, MemoryExport, Ticket};
+pub use buffer::{DeviceBuffer, Extent, HostBytes, Ticket};
+pub use device_types::{DeviceTypes, Matrix};
 pub use dtype::{DType, WeightFormat};
 pub use error::ComputeError;
+pub use export::{ExportHandle, MemoryExport};
 pub use kv::{KvCutView, KvGroupView, NO_SLOT};
 pub use mapped_file::MappedFile;
 pub use ops::{

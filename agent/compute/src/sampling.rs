@@ -4,7 +4,7 @@
 //! and bias on the logits, temperature, then top-k, top-p and min-p jointly on one distribution.
 //! Logprobs are those of the logits after penalties and bias, without temperature.
 
-use crate::ops::Backend;
+use crate::device_types::DeviceTypes;
 use bytemuck::{Pod, Zeroable};
 
 /// The token of a row that has no finite logit; its logprob is NaN. Also `SamplingRow::given` of a
@@ -69,7 +69,7 @@ pub struct LogitBias {
 
 /// Inputs of `sample`, in `U32` buffers.
 #[derive(Clone, Debug)]
-pub struct SamplingView<B: Backend> {
+pub struct SamplingView<B: DeviceTypes> {
     /// [`SamplingRow`] per row.
     pub rows: B::Buffer,
     /// [`TokenCount`]s of all rows.
@@ -80,7 +80,7 @@ pub struct SamplingView<B: Backend> {
 
 /// Outputs of `sample`.
 #[derive(Clone, Debug)]
-pub struct SampleOut<B: Backend> {
+pub struct SampleOut<B: DeviceTypes> {
     /// `U32 [rows]`, fit to be the next step's `token_ids`.
     pub tokens: B::Buffer,
     /// `F32 [rows]`.

@@ -4,16 +4,18 @@
 //! Everything computes in f32 and is rounded once, when it is stored. Speed is no aim, memory cannot
 //! be exported, and a row's bits may depend on its batch-mates: torch picks kernels by shape.
 
-mod attention;
 mod backend;
+mod config;
+mod handle;
+mod kv_layer;
 mod memory;
-mod pages;
-mod product;
-mod rows;
-mod sample;
+mod ops;
+mod ticket;
 mod weights;
 
 pub use ::tch::Device;
-pub use backend::{TchBackend, TchConfig, TchTicket, usual_device};
+pub use config::TchConfig;
+pub use handle::{TchBackend, usual_device};
 pub use memory::TchBuffer;
+pub use ticket::TchTicket;
 pub use weights::TchMatrix;

@@ -435,16 +435,23 @@ extern "C" void pd_emulation_launch(const void* kernel, const uint32_t* grid, ui
   munmap(shared, shared_pages + page);
 }
 
-#include "attention.cuh"
+#include "attn_paged.cuh"
+#include "copy.cuh"
 #include "sample.cuh"
 #include "warpgroup.cuh"
 
 // Each file's own names stay its own.
-namespace attention {
-#include "attention.cu"
+namespace attn_paged {
+#include "attn_paged.cu"
 }
-namespace elementwise {
-#include "elementwise.cu"
+namespace copy_pages {
+#include "copy_pages.cu"
+}
+namespace embed {
+#include "embed.cu"
+}
+namespace gather_rows {
+#include "gather_rows.cu"
 }
 namespace hopper {
 #include "hopper.cu"
@@ -452,8 +459,14 @@ namespace hopper {
 namespace linear {
 #include "linear.cu"
 }
-namespace qkv {
-#include "qkv.cu"
+namespace qkv_prep {
+#include "qkv_prep.cu"
+}
+namespace rms_norm {
+#include "rms_norm.cu"
+}
+namespace rope_table {
+#include "rope_table.cu"
 }
 namespace sample {
 #include "sample.cu"
@@ -476,10 +489,10 @@ constexpr Constant CONSTANTS[] = {
     {"LINEAR_STAGES", linear::STAGES},
     {"LINEAR_K_STEP", linear::K_STEP},
     {"LINEAR_ROWS_F32", linear::ROWS_F32},
-    {"QKV_HEAD_DIM_MAX", qkv::HEAD_DIM_MAX},
-    {"ATTENTION_TOKEN_WARPS", attention::TOKEN_WARPS},
-    {"ATTENTION_TILE_QUERIES", attention::TILE_QUERIES},
-    {"ATTENTION_BLOCK", pd::BLOCK},
+    {"QKV_PREP_HEAD_DIM_MAX", qkv_prep::HEAD_DIM_MAX},
+    {"ATTN_PAGED_TOKEN_WARPS", attn_paged::TOKEN_WARPS},
+    {"ATTN_PAGED_TILE_QUERIES", attn_paged::TILE_QUERIES},
+    {"ATTN_PAGED_BLOCK", pd::BLOCK},
     {"HOPPER_QUERIES", hopper::QUERIES},
     {"HOPPER_KEYS", hopper::KEYS},
     {"HOPPER_STAGES", hopper::STAGES},

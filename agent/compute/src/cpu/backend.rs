@@ -1,16 +1,17 @@
 //! The CPU's [`Backend`]: every method turns its request into a command for the queue.
 
-use super::embed::{self, CpuEmbedding};
-use super::isa::Isa;
+use super::embedding::CpuEmbedding;
+use super::handle::CpuBackend;
 use super::memory::CpuBuffer;
+use super::ops::{
+    attn_paged, copy_pages, embed, gather_rows, linear, qkv_prep, rms_norm, rope_table, sample,
+};
 use super::pack::PackedLinear;
-use super::queue::{Exec, Queue};
 use super::ticket::CpuTicket;
-use super::{attention, gather, linear, norm, qkv, rope, sample};
-use crate::buffer::{DeviceBuffer, MemoryExport};
-use crate::dtype::ComputeDtype;
+use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::error::ComputeError;
+use crate::export::MemoryExport;
 use crate::ops::{
     AttnPaged, Backend, CopyPages, Embed, GatherRows, Linear, QkvPrep, RmsNorm, RopeTable, Sample,
 };
@@ -18,68 +19,12 @@ use crate::weight::WeightSource;
 use bytemuck::NoUninit;
 use std::sync::Arc;
 
-/// How the CPU backend runs.
-#[derive(Clone, Copy, Debug)]
-pub struct CpuConfig {
-    /// Threads that compute, the queue's own among them (`--cpu-threads`).
-    pub threads: usize,
-    pub isa: Isa,
-    pub compute_dtype: ComputeDtype,
-}
-
-/// Handle to a queue thread and its pool. The threads end with the last handle.
-#[derive(Clone, Debug)]
-pub struct CpuBackend {
-    queue: Arc<Queue>,
-    config: CpuConfig,
-}
-
-// === impl CpuConfig ===
-
-impl Default for CpuConfig {
-    /// All cores, the strongest instruction set, f32.
-    fn default() -> Self {
-        Self {
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            isa: Isa::detect(),
-            compute_dtype: ComputeDtype::F32,
-        }
-    }
-}
-
-// === impl CpuBackend ===
-
-impl CpuBackend {
-    /// # Errors
-    /// When the processor lacks the instruction set or a thread cannot be started.
-    pub fn start(config: CpuConfig) -> Result<Self, ComputeError> {
-        let isa = config.isa.require()?;
-        let queue = Arc::new(Queue::start(config.threads.max(1), isa)?);
-        tracing::info!(
-            threads = config.threads,
-            isa = isa.name(),
-            "cpu backend started"
-        );
-        Ok(Self { queue, config })
-    }
-
-    pub fn config(&self) -> CpuConfig {
-        self.config
-    }
-
-    fn push(&self, name: &'static str, run: impl FnOnce(&Exec<'_>) + Send + 'static) {
-        self.queue.push(name, run);
-    }
-}
+/// Of activations.
+const ACTIVATIONS: DType = DType::F32;
 
 impl Backend for CpuBackend {
-    type Buffer = CpuBuffer;
-    type Weight = Arc<PackedLinear>;
-    type Embedding = CpuEmbedding;
-    type Ticket = CpuTicket;
-
     fn activation_dtype(&self) -> DType {
-        DType::F32
+        ACTIVATIONS
     }
 
     fn check_kv(&self, dtype: DType, head_dim: usize) -> Result<(), ComputeError> {
@@ -141,7 +86,7 @@ impl Backend for CpuBackend {
             bytes.len()
         );
         let (dst, bytes) = (dst.dst_bytes(), bytes.to_vec());
-        self.push("upload", move |_| {
+        self.queue.push("upload", move |_| {
             // SAFETY: on the queue, where one command runs at a time.
             unsafe { dst.slice_mut(0..bytes.len()) }.copy_from_slice(&bytes);
         });
@@ -160,39 +105,48 @@ impl Backend for CpuBackend {
     }
 
     fn embed(&self, op: Embed<'_, Self>) {
-        self.push("embed", embed::embed(op));
+        op.check(ACTIVATIONS);
+        self.queue.push("embed", embed::embed(op));
     }
 
     fn rms_norm(&self, op: RmsNorm<'_, Self>) {
-        self.push("rms_norm", norm::rms_norm(op));
+        op.check(ACTIVATIONS);
+        self.queue.push("rms_norm", rms_norm::rms_norm(op));
     }
 
     fn linear(&self, op: Linear<'_, Self>) {
-        self.push("linear", linear::linear(op));
+        op.check(ACTIVATIONS);
+        self.queue.push("linear", linear::linear(op));
     }
 
     fn rope_table(&self, op: RopeTable<'_, Self>) {
-        self.push("rope_table", rope::rope_table(op));
+        op.check();
+        self.queue.push("rope_table", rope_table::rope_table(op));
     }
 
     fn qkv_prep(&self, op: QkvPrep<'_, Self>) {
-        self.push("qkv_prep", qkv::qkv_prep(op));
+        op.check(ACTIVATIONS);
+        self.queue.push("qkv_prep", qkv_prep::qkv_prep(op));
     }
 
     fn attn_paged(&self, op: AttnPaged<'_, Self>) {
-        self.push("attn_paged", attention::attn_paged(op));
+        op.check(ACTIVATIONS);
+        self.queue.push("attn_paged", attn_paged::attn_paged(op));
     }
 
     fn gather_rows(&self, op: GatherRows<'_, Self>) {
-        self.push("gather_rows", gather::gather_rows(op));
+        op.check();
+        self.queue.push("gather_rows", gather_rows::gather_rows(op));
     }
 
     fn sample(&self, op: Sample<'_, Self>) {
-        self.push("sample", sample::sample(op));
+        op.check();
+        self.queue.push("sample", sample::sample(op));
     }
 
     fn copy_pages(&self, op: CopyPages<'_, Self>) {
-        self.push("copy_pages", gather::copy_pages(op));
+        op.check();
+        self.queue.push("copy_pages", copy_pages::copy_pages(op));
     }
 }
 

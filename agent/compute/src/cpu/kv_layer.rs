@@ -1,10 +1,9 @@
 //! One layer of the paged KV pool as kernels address it: a base and strides.
 
-use super::backend::CpuBackend;
+use super::handle::CpuBackend;
 use super::memory::Dst;
-use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
-use crate::kv::KvGroupView;
+use crate::kv::{KvGroupView, KvLayerSpan};
 use bytemuck::{AnyBitPattern, NoUninit};
 use half::{bf16, f16};
 
@@ -41,28 +40,12 @@ impl KvLayer {
             head_dim,
             cuts: _,
         } = *kv;
-        let (cut, layer_in_cut) = kv.cut_of(layer);
+        let KvLayerSpan { cut, offset, len } = kv.layer_span(layer);
         let region = &cut.region;
-        assert!(
-            region.dtype() == dtype,
-            "KV region {region:?} of a group of {dtype:?}"
-        );
-        assert!(
-            page_size > 0 && num_kv_heads > 0 && num_pages > 0,
-            "the KV group is empty"
-        );
-        let offset = layer_in_cut * cut.layer_stride;
-        let last = offset
-            + (num_pages - 1) * cut.page_stride
-            + (num_kv_heads - 1) * cut.head_stride
-            + cut.kv_stride
-            + (page_size - 1) * cut.slot_stride
-            + head_dim;
-        let needed = last.max(num_pages * cut.page_stride);
         let region = match dtype {
-            DType::F32 => Region::F32(region.dst("KV region", needed)),
-            DType::F16 => Region::F16(region.dst("KV region", needed)),
-            DType::BF16 => Region::BF16(region.dst("KV region", needed)),
+            DType::F32 => Region::F32(region.dst("KV region", len)),
+            DType::F16 => Region::F16(region.dst("KV region", len)),
+            DType::BF16 => Region::BF16(region.dst("KV region", len)),
             DType::U32 | DType::U8 => panic!("a KV pool of {dtype:?} holds no keys and values"),
         };
         Self {

@@ -8,15 +8,16 @@
 //! division and instruction set), so only speed depends on the choice.
 
 mod activations;
+mod kernels;
 mod tasks;
 
 use crate::cpu::isa::Isa;
-use crate::cpu::kernels::linear::epilogue::OutTile;
-use crate::cpu::kernels::linear::{LinearKernels, MAX_TILE_ROWS, Tile, TileKernel, avx512_bf16};
 use crate::cpu::pack::{AlignedBytes, BLOCK_LANES, PackedLinear, Segment, intersection};
 use crate::dtype::WeightFormat;
 use crate::ops::Epilogue;
 use activations::{Activations, RowTile};
+use kernels::epilogue::OutTile;
+use kernels::{LinearKernels, MAX_TILE_ROWS, Tile, TileKernel, avx512_bf16};
 use std::marker::PhantomData;
 use std::ops::Range;
 pub use tasks::{LinearTask, LinearTasks};

@@ -6,9 +6,10 @@
 
 mod access;
 
-use crate::buffer::{DeviceBuffer, ExportHandle, HostBytes, MemoryExport};
+use crate::buffer::{DeviceBuffer, Extent, HostBytes};
 use crate::dtype::DType;
 use crate::error::ComputeError;
+use crate::export::{ExportHandle, MemoryExport};
 pub(super) use access::{Dst, Src};
 use bytemuck::{AnyBitPattern, NoUninit};
 use std::io;
@@ -198,18 +199,6 @@ impl CpuBuffer {
         host
     }
 
-    /// Whether the two share any byte.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.mapping, &other.mapping)
-            && self.offset_bytes < other.offset_bytes + other.size_bytes()
-            && other.offset_bytes < self.offset_bytes + self.size_bytes()
-    }
-
-    /// Whether the two begin at the same byte.
-    pub(super) fn begins_with(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.mapping, &other.mapping) && self.offset_bytes == other.offset_bytes
-    }
-
     fn checked<T>(&self, what: &str, len: usize) -> Self {
         assert!(
             self.dtype.size_bytes() == size_of::<T>() && self.len >= len,
@@ -259,6 +248,13 @@ impl DeviceBuffer for CpuBuffer {
             offset_bytes: self.offset_bytes + range.start * self.dtype.size_bytes(),
             len: range.len(),
             ..self.clone()
+        }
+    }
+
+    fn extent(&self) -> Extent {
+        Extent {
+            allocation: Arc::as_ptr(&self.mapping).addr(),
+            bytes: self.offset_bytes..self.offset_bytes + self.size_bytes(),
         }
     }
 }

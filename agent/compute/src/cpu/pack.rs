@@ -15,10 +15,12 @@ mod aligned;
 pub(crate) mod layout;
 mod writer;
 
+use crate::device_types::Matrix;
 use crate::dtype::{ComputeDtype, WeightFormat};
 use crate::error::ComputeError;
 use crate::weight::WeightSource;
 use std::ops::Range;
+use std::sync::Arc;
 
 pub(crate) use aligned::AlignedBytes;
 pub(crate) use layout::BLOCK_LANES;
@@ -156,6 +158,20 @@ impl PackedLinear {
     pub(crate) fn block(&self, segment: &Segment, block: usize) -> &[u8] {
         let start = segment.block_offset(block);
         &self.bytes.as_slice()[start..start + segment.block_bytes]
+    }
+}
+
+impl Matrix for Arc<PackedLinear> {
+    fn n(&self) -> usize {
+        if self.interleaved {
+            2 * self.out_len
+        } else {
+            self.out_len
+        }
+    }
+
+    fn k(&self) -> usize {
+        self.k
     }
 }
 

@@ -11,7 +11,7 @@ macro_rules! constants {
     };
 }
 
-// The part before the first `_` is the file: `SEGMENTS` in `linear.cu`.
+// Each begins with its file's name: `SEGMENTS` in `linear.cu`.
 constants! {
     LINEAR_SEGMENTS = 8;
     LINEAR_SUMS_STRIDE = 20;
@@ -19,10 +19,10 @@ constants! {
     LINEAR_STAGES = 4;
     LINEAR_K_STEP = 32;
     LINEAR_ROWS_F32 = 4;
-    QKV_HEAD_DIM_MAX = 256;
-    ATTENTION_TOKEN_WARPS = 4;
-    ATTENTION_TILE_QUERIES = 64;
-    ATTENTION_BLOCK = 64;
+    QKV_PREP_HEAD_DIM_MAX = 256;
+    ATTN_PAGED_TOKEN_WARPS = 4;
+    ATTN_PAGED_TILE_QUERIES = 64;
+    ATTN_PAGED_BLOCK = 64;
     HOPPER_QUERIES = 128;
     HOPPER_KEYS = 128;
     HOPPER_STAGES = 2;

@@ -2,7 +2,7 @@
 
 use super::driver::Driver;
 use super::export::EXPORT_GRANULE;
-use crate::buffer::DeviceBuffer;
+use crate::buffer::{DeviceBuffer, Extent};
 use crate::dtype::DType;
 use crate::error::ComputeError;
 use std::ops::Range;
@@ -86,23 +86,8 @@ impl CudaBuffer {
     /// # Panics
     /// When it does not.
     pub(super) fn addr_of(&self, what: &str, dtypes: &[DType], len: usize) -> u64 {
-        assert!(
-            dtypes.contains(&self.dtype) && self.len >= len,
-            "{what}: {len} elements of {dtypes:?} needed, {self:?} has other ones",
-        );
+        self.expect_elements(what, dtypes, len);
         self.addr()
-    }
-
-    /// Whether the two share any byte.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.allocation, &other.allocation)
-            && self.offset_bytes < other.offset_bytes + other.size_bytes()
-            && other.offset_bytes < self.offset_bytes + self.size_bytes()
-    }
-
-    /// Whether the two begin at the same byte.
-    pub(super) fn begins_with(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.allocation, &other.allocation) && self.offset_bytes == other.offset_bytes
     }
 
     /// Whether it begins an allocation on the device that a NIC may be shown.
@@ -138,6 +123,13 @@ impl DeviceBuffer for CudaBuffer {
             offset_bytes: self.offset_bytes + range.start * self.dtype.size_bytes(),
             len: range.len(),
             ..self.clone()
+        }
+    }
+
+    fn extent(&self) -> Extent {
+        Extent {
+            allocation: Arc::as_ptr(&self.allocation).addr(),
+            bytes: self.offset_bytes..self.offset_bytes + self.size_bytes(),
         }
     }
 }

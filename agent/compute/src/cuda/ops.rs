@@ -1,16 +1,19 @@
-//! From ops to launches: shapes are checked, kernels and grids chosen.
+//! From checked ops to launches: kernels and grids are chosen.
 
-pub(super) mod attention;
-pub(super) mod copy;
+pub(super) mod attn_paged;
+pub(super) mod copy_pages;
+pub(super) mod embed;
+pub(super) mod gather_rows;
 pub(super) mod linear;
-pub(super) mod norm;
-pub(super) mod qkv;
+pub(super) mod qkv_prep;
+pub(super) mod rms_norm;
+pub(super) mod rope_table;
 pub(super) mod sample;
 
-use super::backend::CudaBackend;
+use super::handle::CudaBackend;
 use super::kernels::{self, to_u32};
 use crate::dtype::DType;
-use crate::kv::KvGroupView;
+use crate::kv::{KvGroupView, KvLayerSpan};
 use crate::ops::BatchView;
 
 /// One layer of the pool as kernels address it.
@@ -23,20 +26,8 @@ fn kv_layer(kv: &KvGroupView<CudaBackend>, layer: usize, dtype: DType) -> kernel
         "a KV pool of {:?} beside activations of {dtype:?}",
         kv.dtype
     );
-    assert!(
-        kv.page_size > 0 && kv.num_kv_heads > 0 && kv.num_pages > 0,
-        "the KV group is empty"
-    );
-    let (cut, layer_in_cut) = kv.cut_of(layer);
-    let offset = layer_in_cut * cut.layer_stride;
-    let last = offset
-        + (kv.num_pages - 1) * cut.page_stride
-        + (kv.num_kv_heads - 1) * cut.head_stride
-        + cut.kv_stride
-        + (kv.page_size - 1) * cut.slot_stride
-        + kv.head_dim;
-    let needed = last.max(kv.num_pages * cut.page_stride);
-    let base = cut.region.addr_of("KV region", &[dtype], needed);
+    let KvLayerSpan { cut, offset, len } = kv.layer_span(layer);
+    let base = cut.region.addr_of("KV region", &[dtype], len);
     let element = dtype.size_bytes();
     kernels::KvLayer {
         base: base + (offset * element) as u64,

@@ -1,8 +1,8 @@
 //! Results on their way from the device.
 
-use super::backend::Shared;
 use super::driver::DriverError;
 use super::pinned::{BLOCK_BYTES_MAX, Block};
+use super::shared::Shared;
 use super::stream_event::StreamEvent;
 use crate::buffer::{HostBytes, Ticket};
 use crate::error::ComputeError;
@@ -17,7 +17,7 @@ pub struct CudaTicket {
 }
 
 #[derive(Debug)]
-pub(super) enum Pending {
+enum Pending {
     /// The stream copies to these blocks, all but the last of them full, until the end.
     Copying {
         blocks: Vec<Block>,
@@ -30,10 +30,15 @@ pub(super) enum Pending {
 // === impl CudaTicket ===
 
 impl CudaTicket {
-    pub(super) fn new(shared: &Arc<Shared>, pending: Pending) -> Self {
+    /// Reads `len_bytes` bytes from the address `from` on as they are when the stream gets there.
+    pub(super) fn start(shared: &Arc<Shared>, from: u64, len_bytes: usize) -> Self {
+        let started = shared.fault.check().and_then(|()| {
+            Pending::start(shared, from, len_bytes)
+                .map_err(|error| shared.fault.keep("read", error))
+        });
         Self {
             shared: Arc::clone(shared),
-            state: Some(pending),
+            state: Some(started.unwrap_or_else(Pending::Failed)),
         }
     }
 
@@ -83,5 +88,28 @@ impl Ticket for CudaTicket {
             Some(Pending::Failed(_)) | None => Ok(()),
         };
         self.finish(passed)
+    }
+}
+
+// === impl Pending ===
+
+impl Pending {
+    fn start(shared: &Shared, from: u64, len_bytes: usize) -> Result<Self, DriverError> {
+        assert!(!shared.recording.is_on(), "a replayed step reads nothing");
+        let mut blocks = Vec::with_capacity(len_bytes.div_ceil(BLOCK_BYTES_MAX));
+        for start in (0..len_bytes).step_by(BLOCK_BYTES_MAX) {
+            let len = BLOCK_BYTES_MAX.min(len_bytes - start);
+            let mut block = shared.pinned.take(len)?;
+            // SAFETY: the source is of the caller's buffer.
+            unsafe { block.copy_from(from + start as u64, len) }?;
+            blocks.push(block);
+        }
+        let end = StreamEvent::record(&shared.driver)?;
+        blocks.iter_mut().for_each(|block| block.use_until(&end));
+        Ok(Self::Copying {
+            blocks,
+            len_bytes,
+            end,
+        })
     }
 }

@@ -1,8 +1,9 @@
 //! Weights on the device: rows as in the file, in the backend's dtype, joined or interleaved.
 
-use super::backend::Shared;
 use super::memory::{CudaBuffer, MemoryKind};
 use super::pinned::BLOCK_BYTES_MAX;
+use super::shared::Shared;
+use crate::device_types::Matrix;
 use crate::dtype::{DType, WeightFormat};
 use crate::error::ComputeError;
 use crate::quant::dequantize;
@@ -31,6 +32,26 @@ pub struct CudaEmbedding {
     pub(super) table: CudaBuffer,
     pub(super) n: usize,
     pub(super) k: usize,
+}
+
+impl Matrix for CudaLinear {
+    fn n(&self) -> usize {
+        self.n
+    }
+
+    fn k(&self) -> usize {
+        self.k
+    }
+}
+
+impl Matrix for CudaEmbedding {
+    fn n(&self) -> usize {
+        self.n
+    }
+
+    fn k(&self) -> usize {
+        self.k
+    }
 }
 
 pub(super) fn pack_linear(

@@ -1,6 +1,6 @@
 //! Buffers: ranges of one-dimensional tensors. Words lie in torch's `int32`, bit for bit.
 
-use crate::buffer::{DeviceBuffer, HostBytes};
+use crate::buffer::{DeviceBuffer, Extent, HostBytes};
 use crate::dtype::DType;
 use crate::error::ComputeError;
 use std::ops::Range;
@@ -43,6 +43,14 @@ pub(super) fn int(value: usize) -> i64 {
 
 pub(super) fn ints<const N: usize>(values: [usize; N]) -> [i64; N] {
     values.map(int)
+}
+
+/// A tensor's sizes.
+pub(super) fn shape_of<const N: usize>(tensor: &Tensor) -> [i64; N] {
+    let shape = tensor.size();
+    shape
+        .try_into()
+        .expect("the caller knows how many dimensions there are")
 }
 
 /// `indices` on `device`, to select with.
@@ -202,6 +210,14 @@ impl DeviceBuffer for TchBuffer {
             memory: Arc::clone(&self.memory),
             offset: self.offset + range.start,
             len: range.len(),
+        }
+    }
+
+    fn extent(&self) -> Extent {
+        let element = self.dtype().size_bytes();
+        Extent {
+            allocation: Arc::as_ptr(&self.memory).addr(),
+            bytes: self.offset * element..(self.offset + self.len) * element,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Weights: rows of the backend's dtype, quantised ones expanded.
 
-use super::backend::TchConfig;
+use super::config::TchConfig;
 use super::memory::{TchBuffer, ints, kind_of};
+use crate::device_types::Matrix;
 use crate::error::ComputeError;
 use crate::quant::dequantize;
 use crate::weight::WeightSource;
@@ -13,6 +14,16 @@ pub struct TchMatrix {
     pub(super) rows: TchBuffer,
     pub(super) n: usize,
     pub(super) k: usize,
+}
+
+impl Matrix for TchMatrix {
+    fn n(&self) -> usize {
+        self.n
+    }
+
+    fn k(&self) -> usize {
+        self.k
+    }
 }
 
 /// Parts joined along n, or row by row.

@@ -2,10 +2,15 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "test values are small")]
 
-use super::*;
-use crate::buffer::{ExportHandle, Ticket};
-use crate::dtype::WeightFormat;
-use crate::ops::Epilogue;
+use crate::buffer::{DeviceBuffer, Ticket};
+use crate::cpu::handle::{CpuBackend, CpuConfig};
+use crate::cpu::isa::Isa;
+use crate::cpu::memory::CpuBuffer;
+use crate::dtype::{ComputeDtype, DType, WeightFormat};
+use crate::error::ComputeError;
+use crate::export::ExportHandle;
+use crate::ops::{Backend, Embed, Epilogue, GatherRows, Linear};
+use crate::weight::WeightSource;
 
 pub(in crate::cpu) fn mk_backend(threads: usize, isa: Isa) -> CpuBackend {
     let compute_dtype = ComputeDtype::F32;

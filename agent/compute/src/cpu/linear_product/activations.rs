@@ -4,7 +4,7 @@
 //! one set of the cache). A single f32 row is already in that order and stays where it is.
 
 use super::LinearProduct;
-use crate::cpu::kernels::linear::LinearKernels;
+use crate::cpu::linear_product::kernels::LinearKernels;
 use half::bf16;
 use std::arch::x86_64::{_MM_TRANSPOSE4_PS, _mm_loadu_ps, _mm_storeu_ps};
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! Dividing a product among threads.
 
-use crate::cpu::kernels::linear::MAX_TILE_ROWS;
+use crate::cpu::linear_product::kernels::MAX_TILE_ROWS;
 use crate::cpu::pack::PackedLinear;
 use std::ops::Range;
 

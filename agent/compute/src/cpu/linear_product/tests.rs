@@ -2,8 +2,8 @@
 
 use super::{LinearProduct, LinearScratch, LinearTask, LinearTasks, SharedOut};
 use crate::cpu::isa::Isa;
-use crate::cpu::kernels::exp::exp;
 use crate::cpu::pack::{PackedLinear, serially};
+use crate::cpu::simd::exp::exp;
 use crate::dtype::{ComputeDtype, WeightFormat};
 use crate::ops::Epilogue;
 use crate::quant::dequantize;

@@ -1,7 +1,7 @@
 // Causal attention over the paged pool on Hopper's tensor cores: two warpgroups have 64 queries of one head each, blocks
 // of 128 keys pass by. While a warpgroup weighs the scores of one block, its tensor cores multiply the values of the block
 // before it, and those of the other warpgroup go on.
-#include "attention.cuh"
+#include "attn_paged.cuh"
 #include "warpgroup.cuh"
 
 using namespace pd;

@@ -1,12 +1,13 @@
 //! The sample op: two kernels, a block for each split of a row.
 
-use super::super::backend::{CudaBackend, Shared};
-use super::super::driver::DriverError;
-use super::super::kernels::{
+use crate::buffer::DeviceBuffer;
+use crate::cuda::driver::DriverError;
+use crate::cuda::handle::CudaBackend;
+use crate::cuda::kernels::{
     Kernel, SAMPLE_LISTED, SAMPLE_PARTIAL, SAMPLE_PARTIALS_SHARED, SAMPLE_SHARED, SAMPLE_SPLIT,
     SampleArgs, to_u32,
 };
-use crate::buffer::DeviceBuffer;
+use crate::cuda::shared::Shared;
 use crate::dtype::DType;
 use crate::ops::Sample;
 use crate::sampling::SamplingRow;

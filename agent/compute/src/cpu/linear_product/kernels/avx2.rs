@@ -1,0 +1,111 @@
+//! Register tiles of up to 6 × 16, two side by side in a block: 12 of the 16 registers are sums. One
+//! row takes a whole block at once, since two chains of additions would wait for each other.
+
+#![allow(clippy::needless_range_loop, reason = "see `super::walk`")]
+
+use super::epilogue::{self, OutTile};
+use super::sink::{Panel, Product};
+use super::walk::{self, Lanes, Walk};
+use super::{LinearKernels, PanelKernel, Tile, TileKernel};
+use crate::cpu::pack::BLOCK_LANES;
+use crate::cpu::simd::Simd;
+use crate::cpu::simd::avx2::Avx2;
+use crate::dtype::WeightFormat;
+use crate::ops::Epilogue;
+
+/// Vectors side by side in a register tile.
+const WIDTH: usize = 2;
+
+pub(super) static KERNELS: LinearKernels = LinearKernels {
+    tile_rows: &[1, 2, 4, 6],
+    direct_rows: 4,
+    tile: tile_kernel,
+    panel: panel_kernel,
+    epilogue,
+};
+
+/// # Safety
+/// As [`TileKernel`].
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn tile<F: Walk, const W: usize, const ROWS: usize>(
+    block: *const u8,
+    k: usize,
+    x: *const f32,
+    tile: &mut Tile,
+) {
+    for lane in (0..BLOCK_LANES).step_by(W * Avx2::LANES) {
+        let lanes = Lanes { block, lane };
+        // SAFETY: by this function's contract, and as the lanes from `lane` on are in the block
+        // and in the tile.
+        unsafe {
+            let mut product = Product::<Avx2, W, ROWS>::new(x);
+            F::walk(lanes, k, &mut product);
+            for row in 0..ROWS {
+                for i in 0..W {
+                    let out = tile[row].as_mut_ptr().add(lane + i * Avx2::LANES);
+                    product.sums[row][i].store(out);
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`PanelKernel`].
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn panel<F: Walk>(block: *const u8, k: usize, panel: *mut f32) {
+    for lane in (0..BLOCK_LANES).step_by(WIDTH * Avx2::LANES) {
+        let lanes = Lanes { block, lane };
+        // SAFETY: by this function's contract.
+        unsafe {
+            let mut sink = Panel {
+                next: panel.add(lane),
+            };
+            F::walk::<Avx2, WIDTH>(lanes, k, &mut sink);
+        }
+    }
+}
+
+/// # Safety
+/// As [`epilogue::EpilogueKernel`].
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn epilogue(epilogue: Epilogue, tile: &[[f32; BLOCK_LANES]], out: OutTile) {
+    // SAFETY: by this function's contract.
+    unsafe { epilogue::finish::<Avx2>(epilogue, tile, out) }
+}
+
+fn tile_kernel(format: WeightFormat, rows: usize) -> TileKernel {
+    match format {
+        WeightFormat::F32 => tile_of::<walk::F32>(rows),
+        WeightFormat::F16 => tile_of::<walk::F16>(rows),
+        WeightFormat::BF16 => tile_of::<walk::Bf16>(rows),
+        WeightFormat::Q8_0 => tile_of::<walk::Q8_0>(rows),
+        WeightFormat::Q4_0 => tile_of::<walk::Q4_0>(rows),
+        WeightFormat::Q4_1 => tile_of::<walk::Q4_1>(rows),
+        WeightFormat::Q4K => tile_of::<walk::Q4K>(rows),
+        WeightFormat::Q6K => tile_of::<walk::Q6K>(rows),
+    }
+}
+
+fn tile_of<F: Walk>(rows: usize) -> TileKernel {
+    match rows {
+        1 => tile::<F, 4, 1>,
+        2 => tile::<F, WIDTH, 2>,
+        4 => tile::<F, WIDTH, 4>,
+        6 => tile::<F, WIDTH, 6>,
+        _ => unreachable!("no tile of {rows} rows"),
+    }
+}
+
+fn panel_kernel(format: WeightFormat) -> PanelKernel {
+    match format {
+        WeightFormat::F32 => panel::<walk::F32>,
+        WeightFormat::F16 => panel::<walk::F16>,
+        WeightFormat::BF16 => panel::<walk::Bf16>,
+        WeightFormat::Q8_0 => panel::<walk::Q8_0>,
+        WeightFormat::Q4_0 => panel::<walk::Q4_0>,
+        WeightFormat::Q4_1 => panel::<walk::Q4_1>,
+        WeightFormat::Q4K => panel::<walk::Q4K>,
+        WeightFormat::Q6K => panel::<walk::Q6K>,
+    }
+}

@@ -1,0 +1,11 @@
+//! The ops as commands: each function takes what its command needs out of a checked op.
+
+pub(super) mod attn_paged;
+pub(super) mod copy_pages;
+pub(super) mod embed;
+pub(super) mod gather_rows;
+pub(super) mod linear;
+pub(super) mod qkv_prep;
+pub(super) mod rms_norm;
+pub(super) mod rope_table;
+pub(super) mod sample;

@@ -1,0 +1,202 @@
+//! Paged attention: which tiles there are, and who computes them.
+//!
+//! A tile is some consecutive queries of one sequence, for all query heads of one KV head. Each
+//! block of 64 keys at absolute positions is attended by itself ([`block`]), then folded into the
+//! tile's state in ascending order. So a query's result depends on its own keys alone, and blocks
+//! may be computed by different threads: with too few tiles for the threads, runs of blocks become
+//! tasks of their own and are folded afterwards, to the same bits.
+
+mod block;
+mod fold;
+mod keys;
+mod matmul;
+mod tile;
+
+use crate::cpu::handle::CpuBackend;
+use crate::cpu::kv_layer::KvLayer;
+use crate::cpu::memory::{Dst, Src};
+use crate::cpu::queue::Exec;
+use crate::ops::AttnPaged;
+use block::{AttendBlock, BlockScratch};
+use fold::{Finish, FoldBlock, reset};
+use std::cell::RefCell;
+use tile::Tile;
+
+/// Rows (queries × query heads) of a tile: their scores and sums stay in the L1 and L2 caches
+/// while the block's keys and values are used for all of them.
+const TILE_ROWS: usize = 64;
+/// Blocks in a task when tiles are split.
+const SPLIT_BLOCKS: usize = 4;
+
+thread_local! {
+    /// Per worker: memory of one block, partial sums and state of one tile.
+    static SCRATCH: RefCell<(BlockScratch, Vec<f32>, Vec<f32>)> = RefCell::default();
+}
+
+/// The op, as its tasks see it.
+struct Attention {
+    q: Src<f32>,
+    q_row_stride: usize,
+    /// Query heads per KV head.
+    group: usize,
+    scale: f32,
+    q_indptr: Src<u32>,
+    kv_lens: Src<u32>,
+    page_table: Src<u32>,
+    page_table_stride: usize,
+    num_seqs: usize,
+    num_tokens: usize,
+    layer: KvLayer,
+    /// Rows of `group · num_kv_heads · head_dim`.
+    out: Dst<f32>,
+}
+
+pub(in crate::cpu) fn attn_paged(
+    op: AttnPaged<'_, CpuBackend>,
+) -> impl FnOnce(&Exec<'_>) + Send + use<> {
+    let q_len = op.q_len();
+    let AttnPaged {
+        q,
+        q_row_stride,
+        num_q_heads,
+        scale,
+        batch,
+        kv,
+        layer,
+        out,
+    } = op;
+    let (rows, seqs) = (batch.num_tokens, batch.num_seqs);
+    let row_len = num_q_heads * kv.head_dim;
+    let attention = Attention {
+        q: q.src("attn q", q_len),
+        q_row_stride,
+        group: num_q_heads / kv.num_kv_heads,
+        scale,
+        q_indptr: batch.q_indptr.src("q_indptr", seqs + 1),
+        kv_lens: batch.kv_lens.src("kv_lens", seqs),
+        page_table: batch
+            .page_table
+            .src("page_table", seqs * batch.page_table_stride),
+        page_table_stride: batch.page_table_stride,
+        num_seqs: seqs,
+        num_tokens: rows,
+        layer: KvLayer::new(kv, layer),
+        out: out.dst("attn out", rows * row_len),
+    };
+    move |exec| attention.run(exec)
+}
+
+// === impl Attention ===
+
+impl Attention {
+    fn run(&self, exec: &Exec<'_>) {
+        let isa = exec.isa;
+        let tiles = self.tiles();
+        let blocks_max = tiles.iter().map(Tile::num_blocks).max().unwrap_or(0);
+        if tiles.len() < 2 * exec.threads.count() && blocks_max > SPLIT_BLOCKS {
+            self.run_split(exec, &tiles, blocks_max);
+            return;
+        }
+        exec.threads.run(tiles.len(), |i, _| {
+            let tile = &tiles[i];
+            SCRATCH.with_borrow_mut(|(scratch, partial, state)| {
+                partial.resize(tile.state_len(), 0.0);
+                reset(tile, state);
+                for block in 0..tile.num_blocks() {
+                    // SAFETY: on the queue; scratch belongs to this thread.
+                    unsafe {
+                        isa.dispatch(AttendBlock {
+                            tile,
+                            block,
+                            scratch,
+                            partial,
+                        });
+                        isa.dispatch(FoldBlock {
+                            tile,
+                            partial,
+                            state,
+                        });
+                    }
+                }
+                // SAFETY: on the queue; tiles write disjoint parts of `out`.
+                unsafe { isa.dispatch(Finish { tile, state }) };
+            });
+        });
+    }
+
+    /// First all blocks, each into a place of its own, then the folds.
+    fn run_split(&self, exec: &Exec<'_>, tiles: &[Tile<'_>], blocks_max: usize) {
+        let isa = exec.isa;
+        let stride = tiles.iter().map(Tile::state_len).max().unwrap_or(0);
+        let mut partials = vec![0.0; tiles.len() * blocks_max * stride];
+        let places = Places {
+            start: partials.as_mut_ptr(),
+            stride,
+        };
+        let runs = blocks_max.div_ceil(SPLIT_BLOCKS);
+        exec.threads.run(tiles.len() * runs, |i, _| {
+            let tile = &tiles[i / runs];
+            let first = i % runs * SPLIT_BLOCKS;
+            SCRATCH.with_borrow_mut(|(scratch, _, _)| {
+                for block in first..tile.num_blocks().min(first + SPLIT_BLOCKS) {
+                    // SAFETY: on the queue; each block of each tile is attended once, in its place.
+                    unsafe {
+                        let place = i / runs * blocks_max + block;
+                        let partial = places.get(place, tile.state_len());
+                        isa.dispatch(AttendBlock {
+                            tile,
+                            block,
+                            scratch,
+                            partial,
+                        });
+                    }
+                }
+            });
+        });
+        exec.threads.run(tiles.len(), |i, _| {
+            let tile = &tiles[i];
+            SCRATCH.with_borrow_mut(|(_, _, state)| {
+                reset(tile, state);
+                for block in 0..tile.num_blocks() {
+                    let at = (i * blocks_max + block) * stride;
+                    let partial = &partials[at..at + tile.state_len()];
+                    // SAFETY: scratch belongs to this thread.
+                    unsafe {
+                        isa.dispatch(FoldBlock {
+                            tile,
+                            partial,
+                            state,
+                        })
+                    };
+                }
+                // SAFETY: on the queue; tiles write disjoint parts of `out`.
+                unsafe { isa.dispatch(Finish { tile, state }) };
+            });
+        });
+    }
+}
+
+/// Equal places in one allocation, written by several threads.
+struct Places {
+    start: *mut f32,
+    stride: usize,
+}
+
+// SAFETY: threads take different places, by the caller's promise in `get`.
+unsafe impl Sync for Places {}
+
+// === impl Places ===
+
+impl Places {
+    /// # Safety
+    /// The range lies in the allocation, and no other thread holds it meanwhile.
+    #[allow(clippy::mut_from_ref, reason = "each place is taken once at a time")]
+    unsafe fn get(&self, place: usize, len: usize) -> &mut [f32] {
+        assert!(len <= self.stride, "a place holds the longest state");
+        // SAFETY: the caller's.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(place * self.stride), len) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

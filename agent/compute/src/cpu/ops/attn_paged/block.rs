@@ -1,0 +1,154 @@
+//! One block of 64 keys, attended by the rows of a tile that see any of it.
+
+use super::keys::KeyPlaces;
+use super::matmul::Matmul;
+use super::tile::Tile;
+use crate::cpu::simd::dispatch::Kernel;
+use crate::cpu::simd::sixteen::{LANES, Sixteen};
+use crate::ops::ATTN_BLOCK_LEN;
+use bytemuck::{Pod, Zeroable};
+
+/// Memory that a block needs, aligned to vectors.
+#[derive(Default)]
+pub(super) struct BlockScratch {
+    lines: Vec<Line>,
+    depths: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([f32; LANES]);
+
+/// Attends `block` into `partial` (see [`super::fold`] for its form). Rows that see none of the
+/// block get maximum −∞ and sums of 0, which fold to nothing.
+pub(super) struct AttendBlock<'a> {
+    pub(super) tile: &'a Tile<'a>,
+    pub(super) block: usize,
+    pub(super) scratch: &'a mut BlockScratch,
+    pub(super) partial: &'a mut [f32],
+}
+
+// === impl AttendBlock ===
+
+impl Kernel for AttendBlock<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Sixteen>(self) {
+        let Self {
+            tile,
+            block,
+            scratch,
+            partial,
+        } = self;
+        let (rows, dim, layer) = (tile.rows(), tile.padded_dim(), &tile.op.layer);
+        let (lens, values_out) = partial.split_at_mut(2 * tile.padded_rows());
+        let (maxima, sums) = lens.split_at_mut(tile.padded_rows());
+        maxima.fill(f32::NEG_INFINITY);
+        sums.fill(0.0);
+        let BlockScratch { lines, depths } = scratch;
+        let sizes = [
+            ATTN_BLOCK_LEN * dim,
+            ATTN_BLOCK_LEN * dim,
+            rows * ATTN_BLOCK_LEN,
+            rows * dim,
+        ];
+        let len = sizes.iter().sum::<usize>().div_ceil(LANES);
+        if lines.len() < len {
+            lines.resize(len, Line::zeroed());
+        }
+        let floats: &mut [f32] = bytemuck::cast_slice_mut(lines);
+        let (keys, floats) = floats.split_at_mut(sizes[0]);
+        let (widened, floats) = floats.split_at_mut(sizes[1]);
+        let (weights, floats) = floats.split_at_mut(sizes[2]);
+        let queries = &mut floats[..sizes[3]];
+
+        // Rows are in order of their queries, so those that see nothing of the block come first.
+        let first = (0..rows)
+            .find(|row| tile.visible(*row, block) > 0)
+            .unwrap_or(rows);
+        values_out[..first * dim].fill(0.0);
+        // SAFETY: on the queue, with the instruction set, by the caller; sizes are as laid out above.
+        unsafe {
+            let places = KeyPlaces::new(tile, block);
+            places.transpose_keys::<V>(layer, keys);
+            load_queries(tile, first, queries);
+            depths.clear();
+            depths.resize(rows - first, layer.head_dim);
+            let keys = keys.as_ptr();
+            let scores = Matmul {
+                a: queries.as_ptr().add(first * dim),
+                a_stride: dim,
+                b_at: |d: usize| keys.add(d * ATTN_BLOCK_LEN),
+                c: weights.as_mut_ptr().add(first * ATTN_BLOCK_LEN),
+                c_stride: ATTN_BLOCK_LEN,
+                vectors: ATTN_BLOCK_LEN / LANES,
+                depths,
+            };
+            scores.run::<V>();
+            for row in first..rows {
+                let scores = &mut weights[row * ATTN_BLOCK_LEN..(row + 1) * ATTN_BLOCK_LEN];
+                let visible = tile.visible(row, block);
+                depths[row - first] = visible;
+                (maxima[row], sums[row]) = exp_row::<V>(scores, visible);
+            }
+            let values = places.values::<V>(layer, widened);
+            let weighted = Matmul {
+                a: weights.as_ptr().add(first * ATTN_BLOCK_LEN),
+                a_stride: ATTN_BLOCK_LEN,
+                b_at: |key: usize| values[key],
+                c: values_out.as_mut_ptr().add(first * dim),
+                c_stride: dim,
+                vectors: dim / LANES,
+                depths,
+            };
+            weighted.run::<V>();
+        }
+    }
+}
+
+/// The tile's queries from row `first` on, scaled.
+///
+/// # Safety
+/// On the queue.
+unsafe fn load_queries(tile: &Tile<'_>, first: usize, out: &mut [f32]) {
+    // SAFETY: on the queue; the op writes only its output.
+    let q = unsafe { tile.op.q.slice() };
+    for (row, out) in out
+        .chunks_exact_mut(tile.padded_dim())
+        .enumerate()
+        .skip(first)
+    {
+        let q = &q[tile.span_of(row, tile.op.q_row_stride)];
+        out.iter_mut()
+            .zip(q)
+            .for_each(|(out, q)| *out = q * tile.op.scale);
+    }
+}
+
+/// Turns the scores of the first `visible` keys into `exp(score − max)` and returns the maximum
+/// and their sum.
+///
+/// # Safety
+/// The instruction set of `V`.
+#[inline(always)]
+unsafe fn exp_row<V: Sixteen>(scores: &mut [f32], visible: usize) -> (f32, f32) {
+    let chunks = scores.as_chunks_mut::<LANES>().0;
+    // SAFETY: the caller's; chunks are whole vectors.
+    unsafe {
+        let mut largest = V::splat(f32::NEG_INFINITY);
+        for (i, chunk) in chunks.iter_mut().enumerate() {
+            let seen = visible.saturating_sub(i * LANES).min(LANES);
+            chunk[seen..].fill(f32::NEG_INFINITY);
+            largest = largest.max(V::load(chunk.as_ptr()));
+        }
+        let max = largest.largest();
+        let mut sum = V::splat(0.0);
+        for chunk in chunks {
+            let weight = V::load(chunk.as_ptr()).sub(V::splat(max)).exp();
+            weight.store(chunk.as_mut_ptr());
+            sum = sum.add(weight);
+        }
+        (max, sum.sum())
+    }
+}

@@ -1,0 +1,124 @@
+//! A block's keys, turned so that a vector holds one dimension of sixteen keys, and its values, in
+//! place where they lie as f32 or else widened.
+
+use super::tile::Tile;
+use crate::cpu::kv_layer::{KvLayer, Region};
+use crate::cpu::simd::sixteen::{LANES, Sixteen};
+use crate::ops::ATTN_BLOCK_LEN;
+
+/// Where each key of a block lies in the region: element of its K, for written keys.
+pub(super) struct KeyPlaces {
+    at: [usize; ATTN_BLOCK_LEN],
+    len: usize,
+}
+
+// === impl KeyPlaces ===
+
+impl KeyPlaces {
+    pub(super) fn new(tile: &Tile<'_>, block: usize) -> Self {
+        let layer = &tile.op.layer;
+        let mut places = Self {
+            at: [0; ATTN_BLOCK_LEN],
+            len: tile.keys_in(block),
+        };
+        let mut i = 0;
+        while i < places.len {
+            let position = block * ATTN_BLOCK_LEN + i;
+            let (page, slot) = (position / layer.page_size, position % layer.page_size);
+            let start = layer.k_at(tile.pages[page] as usize, tile.kv_head);
+            let end = places.len.min(i + layer.page_size - slot);
+            for (ahead, at) in places.at[i..end].iter_mut().enumerate() {
+                *at = start + (slot + ahead) * layer.slot_stride;
+            }
+            i = end;
+        }
+        places
+    }
+
+    /// Writes `out[d][key]` for 64 keys; keys not yet written are zero.
+    ///
+    /// # Safety
+    /// On the queue, with the instruction set of `V`.
+    #[inline(always)]
+    pub(super) unsafe fn transpose_keys<V: Sixteen>(&self, layer: &KvLayer, out: &mut [f32]) {
+        assert!(out.len() >= layer.head_dim.next_multiple_of(LANES) * ATTN_BLOCK_LEN);
+        for first_key in (0..ATTN_BLOCK_LEN).step_by(LANES) {
+            for first_dim in (0..layer.head_dim).step_by(LANES) {
+                let dims = LANES.min(layer.head_dim - first_dim);
+                // SAFETY: the instruction set by the caller; the places are written slots of the
+                // region; `out` has a row for every padded dimension.
+                unsafe {
+                    let mut rows = [V::splat(0.0); LANES];
+                    let written = self.at[..self.len].iter().skip(first_key);
+                    for (row, at) in rows.iter_mut().zip(written) {
+                        *row = load::<V>(layer, at + first_dim, dims);
+                    }
+                    let columns = V::transpose(rows);
+                    for (d, column) in columns.into_iter().enumerate() {
+                        column.store(&raw mut out[(first_dim + d) * ATTN_BLOCK_LEN + first_key]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where the value of each key begins, in whole vectors: in the pool itself, or in `out` after
+    /// widening.
+    ///
+    /// # Safety
+    /// On the queue, with the instruction set of `V`. The pointers hold as long as `out` is not
+    /// touched; those of keys not yet written are null.
+    #[inline(always)]
+    pub(super) unsafe fn values<V: Sixteen>(
+        &self,
+        layer: &KvLayer,
+        out: &mut [f32],
+    ) -> [*const f32; ATTN_BLOCK_LEN] {
+        let dim = layer.head_dim.next_multiple_of(LANES);
+        let mut values = [std::ptr::null(); ATTN_BLOCK_LEN];
+        for (key, value) in values[..self.len].iter_mut().enumerate() {
+            let at = self.at[key] + layer.kv_stride;
+            match &layer.region {
+                Region::F32(region) if dim == layer.head_dim => {
+                    // SAFETY: the place is a written slot of the region.
+                    *value = unsafe { region.as_ptr().add(at) };
+                }
+                Region::F32(_) | Region::F16(_) | Region::BF16(_) => {
+                    let row = &mut out[key * dim..(key + 1) * dim];
+                    for (v, chunk) in row.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                        let dims = LANES.min(layer.head_dim - v * LANES);
+                        // SAFETY: the instruction set by the caller; a written slot.
+                        unsafe { load::<V>(layer, at + v * LANES, dims).store(chunk.as_mut_ptr()) };
+                    }
+                    *value = row.as_ptr();
+                }
+            }
+        }
+        values
+    }
+}
+
+/// `dims` elements of the region from `at`, the other lanes zero.
+///
+/// # Safety
+/// On the queue, with the instruction set of `V`; the elements lie in the region.
+#[inline(always)]
+unsafe fn load<V: Sixteen>(layer: &KvLayer, at: usize, dims: usize) -> V {
+    // SAFETY: the caller's; a part is copied before it is loaded, so nothing past it is read.
+    unsafe {
+        match &layer.region {
+            Region::F32(region) if dims == LANES => V::load(region.as_ptr().add(at)),
+            Region::F16(region) if dims == LANES => V::load_f16(region.as_ptr().add(at)),
+            Region::BF16(region) if dims == LANES => V::load_bf16(region.as_ptr().add(at)),
+            Region::F32(region) => V::load_part(region.slice_mut(at..at + dims), 0.0),
+            Region::F16(region) => V::load_f16(padded(region.slice_mut(at..at + dims)).as_ptr()),
+            Region::BF16(region) => V::load_bf16(padded(region.slice_mut(at..at + dims)).as_ptr()),
+        }
+    }
+}
+
+fn padded(part: &[u16]) -> [u16; LANES] {
+    let mut lanes = [0; LANES];
+    lanes[..part.len()].copy_from_slice(part);
+    lanes
+}

@@ -1,0 +1,106 @@
+//! The inner product of attention: `c = a·b` for a few rows, with one fma chain per element in
+//! ascending depth. Rows may end early, at depths that do not fall from row to row.
+
+use crate::cpu::simd::sixteen::{LANES, Sixteen};
+
+/// Row-major operands. `b_at(i)` is where row i of b begins, whole vectors of columns long.
+pub(super) struct Matmul<'a, B> {
+    /// `rows × depth`, `a_stride` apart.
+    pub(super) a: *const f32,
+    pub(super) a_stride: usize,
+    pub(super) b_at: B,
+    pub(super) c: *mut f32,
+    pub(super) c_stride: usize,
+    /// Vectors of columns.
+    pub(super) vectors: usize,
+    /// Per row, ascending.
+    pub(super) depths: &'a [usize],
+}
+
+// === impl Matmul ===
+
+impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
+    /// # Safety
+    /// The instruction set of `V`; a, b and c are as long as described and c shares no memory.
+    #[inline(always)]
+    pub(super) unsafe fn run<V: Sixteen>(self) {
+        let rows = self.depths.len();
+        let mut row = 0;
+        // SAFETY: the caller's; rows and vectors stay below their counts.
+        unsafe {
+            while row < rows {
+                row += match rows - row {
+                    6.. if V::MANY_REGISTERS => self.rows::<V, 6>(row),
+                    3.. if V::MANY_REGISTERS => self.rows::<V, 3>(row),
+                    2.. if !V::MANY_REGISTERS => self.rows::<V, 2>(row),
+                    _ => self.rows::<V, 1>(row),
+                };
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn rows<V: Sixteen, const R: usize>(&self, row: usize) -> usize {
+        let mut vector = 0;
+        // SAFETY: as `run`.
+        unsafe {
+            while vector < self.vectors {
+                vector += match self.vectors - vector {
+                    4.. if V::MANY_REGISTERS => self.tile::<V, R, 4>(row, vector),
+                    2.. => self.tile::<V, R, 2>(row, vector),
+                    _ => self.tile::<V, R, 1>(row, vector),
+                };
+            }
+        }
+        R
+    }
+
+    /// R rows by N vectors, kept in registers over the whole depth.
+    #[inline(always)]
+    #[allow(
+        clippy::needless_range_loop,
+        reason = "a closure or an iterator over vectors may be compiled without their instructions"
+    )]
+    unsafe fn tile<V: Sixteen, const R: usize, const N: usize>(
+        &self,
+        row: usize,
+        vector: usize,
+    ) -> usize {
+        let Self {
+            a_stride, c_stride, ..
+        } = *self;
+        let depths = &self.depths[row..row + R];
+        // SAFETY: as `run`.
+        unsafe {
+            let a = self.a.add(row * a_stride);
+            let b_at = |i: usize| (self.b_at)(i).add(vector * LANES);
+            let mut sums = [[V::splat(0.0); N]; R];
+            for i in 0..depths[0] {
+                let b_row = b_at(i);
+                let mut b = [V::splat(0.0); N];
+                for n in 0..N {
+                    b[n] = V::load(b_row.add(n * LANES));
+                }
+                for r in 0..R {
+                    let a = V::splat(*a.add(r * a_stride + i));
+                    for n in 0..N {
+                        sums[r][n] = a.fma(b[n], sums[r][n]);
+                    }
+                }
+            }
+            for r in 0..R {
+                for i in depths[0]..depths[r] {
+                    let a = V::splat(*a.add(r * a_stride + i));
+                    for n in 0..N {
+                        sums[r][n] = a.fma(V::load(b_at(i).add(n * LANES)), sums[r][n]);
+                    }
+                }
+                let c = self.c.add((row + r) * c_stride + vector * LANES);
+                for n in 0..N {
+                    sums[r][n].store(c.add(n * LANES));
+                }
+            }
+        }
+        N
+    }
+}

@@ -1,0 +1,117 @@
+//! Tiles: consecutive queries of one sequence under one KV head. Row r of a tile is query
+//! `first_query + r / group`, query head `kv_head·group + r % group`, so later rows see more keys.
+
+use super::{Attention, TILE_ROWS};
+use crate::cpu::simd::sixteen::LANES;
+use crate::ops::ATTN_BLOCK_LEN;
+use std::ops::Range;
+
+pub(super) struct Tile<'a> {
+    pub(super) op: &'a Attention,
+    pub(super) kv_head: usize,
+    /// Row of the batch of the tile's first query.
+    pub(super) first_token: usize,
+    /// Its absolute position.
+    first_position: usize,
+    num_queries: usize,
+    pub(super) kv_len: usize,
+    pub(super) pages: &'a [u32],
+}
+
+// === impl Attention ===
+
+impl Attention {
+    /// All tiles of the batch. Within a sequence the last queries, which see the most keys, come
+    /// first, so that threads end together.
+    pub(super) fn tiles(&self) -> Vec<Tile<'_>> {
+        // SAFETY: on the queue; the op writes only `out`.
+        let (q_indptr, kv_lens, page_table) = unsafe {
+            (
+                self.q_indptr.slice(),
+                self.kv_lens.slice(),
+                self.page_table.slice(),
+            )
+        };
+        let tile_queries = (TILE_ROWS / self.group).max(1);
+        let mut tiles = Vec::new();
+        for seq in 0..self.num_seqs {
+            let queries = q_indptr[seq] as usize..q_indptr[seq + 1] as usize;
+            let kv_len = kv_lens[seq] as usize;
+            let pages_len = kv_len.div_ceil(self.layer.page_size);
+            assert!(
+                queries.start <= queries.end
+                    && queries.end <= self.num_tokens
+                    && queries.len() <= kv_len
+                    && pages_len <= self.page_table_stride,
+                "sequence {seq}: queries {queries:?} of {} tokens, {kv_len} keys in rows of {} pages",
+                self.num_tokens,
+                self.page_table_stride
+            );
+            let pages = &page_table[seq * self.page_table_stride..][..pages_len];
+            let tiles_of_seq = queries.len().div_ceil(tile_queries);
+            for tile in (0..tiles_of_seq).rev() {
+                let first = tile * tile_queries;
+                let num_queries = tile_queries.min(queries.len() - first);
+                tiles.extend((0..self.layer.num_kv_heads).map(|kv_head| Tile {
+                    op: self,
+                    kv_head,
+                    first_token: queries.start + first,
+                    first_position: kv_len - queries.len() + first,
+                    num_queries,
+                    kv_len,
+                    pages,
+                }));
+            }
+        }
+        tiles
+    }
+}
+
+// === impl Tile ===
+
+impl Tile<'_> {
+    pub(super) fn rows(&self) -> usize {
+        self.num_queries * self.op.group
+    }
+
+    /// Blocks up to the last query's own key.
+    pub(super) fn num_blocks(&self) -> usize {
+        (self.first_position + self.num_queries).div_ceil(ATTN_BLOCK_LEN)
+    }
+
+    /// Keys of the block that row r sees.
+    pub(super) fn visible(&self, row: usize, block: usize) -> usize {
+        let seen = self.first_position + row / self.op.group + 1;
+        seen.saturating_sub(block * ATTN_BLOCK_LEN)
+            .min(ATTN_BLOCK_LEN)
+    }
+
+    /// Keys of the block that are written.
+    pub(super) fn keys_in(&self, block: usize) -> usize {
+        self.kv_len
+            .saturating_sub(block * ATTN_BLOCK_LEN)
+            .min(ATTN_BLOCK_LEN)
+    }
+
+    /// Row r's elements within a row-major matrix of batch tokens with `stride` elements each.
+    pub(super) fn span_of(&self, row: usize, stride: usize) -> Range<usize> {
+        let head_dim = self.op.layer.head_dim;
+        let head = self.kv_head * self.op.group + row % self.op.group;
+        let at = (self.first_token + row / self.op.group) * stride + head * head_dim;
+        at..at + head_dim
+    }
+
+    /// Head dim in whole vectors.
+    pub(super) fn padded_dim(&self) -> usize {
+        self.op.layer.head_dim.next_multiple_of(LANES)
+    }
+
+    pub(super) fn padded_rows(&self) -> usize {
+        self.rows().next_multiple_of(LANES)
+    }
+
+    /// Elements of a state: maxima, sums of weights, weighted values.
+    pub(super) fn state_len(&self) -> usize {
+        2 * self.padded_rows() + self.rows() * self.padded_dim()
+    }
+}

@@ -1,0 +1,49 @@
+//! The linear op: one packed product, divided among the pool.
+
+use crate::cpu::handle::CpuBackend;
+use crate::cpu::linear_product::{LinearProduct, LinearScratch, SharedOut};
+use crate::cpu::queue::Exec;
+use crate::ops::Linear;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+thread_local! {
+    static SCRATCH: RefCell<LinearScratch> = RefCell::default();
+}
+
+pub(in crate::cpu) fn linear(op: Linear<'_, CpuBackend>) -> impl FnOnce(&Exec<'_>) + Send + use<> {
+    let Linear {
+        x,
+        weight,
+        epilogue,
+        out,
+        rows,
+    } = op;
+    let weight = Arc::clone(weight);
+    let (k, out_len) = (weight.k(), weight.out_len());
+    let x = x.src::<f32>("linear x", rows * k);
+    let out = out.dst::<f32>("linear out", rows * out_len);
+    move |exec| {
+        let product = LinearProduct {
+            weight: &weight,
+            // SAFETY: on the queue; `out` is other memory.
+            x: unsafe { x.slice() },
+            x_stride: k,
+            rows,
+            epilogue,
+            // SAFETY: on the queue; only this product's tasks touch `out` meanwhile.
+            out: unsafe { SharedOut::from_raw(out.as_ptr(), out.len(), out_len) },
+            isa: exec.isa,
+        };
+        let tasks = product.tasks(exec.threads.count());
+        if tasks.is_empty() {
+            return;
+        }
+        exec.threads.run(tasks.len(), |i, _| {
+            SCRATCH.with_borrow_mut(|scratch| {
+                // SAFETY: different tasks of one division.
+                unsafe { product.run_task(&tasks.get(i), scratch) };
+            });
+        });
+    }
+}

@@ -1,0 +1,168 @@
+//! The sample op: per row penalties and bias, the log-sum-exp, one token and the likeliest ones.
+
+mod draw;
+mod likeliest;
+mod reduce;
+
+use crate::buffer::DeviceBuffer;
+use crate::cpu::handle::CpuBackend;
+use crate::cpu::isa::Isa;
+use crate::cpu::memory::{Dst, Src};
+use crate::cpu::queue::Exec;
+use crate::ops::Sample;
+use crate::sampling::{LogitBias, NO_TOKEN, SamplingRow, TokenCount};
+use draw::DrawScratch;
+use reduce::{Largest, SumExp};
+use std::cell::RefCell;
+
+thread_local! {
+    static SCRATCH: RefCell<DrawScratch> = RefCell::default();
+}
+
+struct Sampler {
+    logits: Dst<f32>,
+    vocab: usize,
+    rows: Src<u32>,
+    counts: Src<u32>,
+    bias: Src<u32>,
+    tokens: Dst<u32>,
+    logprobs: Dst<f32>,
+    top_n_max: usize,
+    top_tokens: Dst<u32>,
+    top_logprobs: Dst<f32>,
+}
+
+pub(in crate::cpu) fn sample(op: Sample<'_, CpuBackend>) -> impl FnOnce(&Exec<'_>) + Send + use<> {
+    let Sample {
+        logits,
+        vocab,
+        rows,
+        params,
+        out,
+    } = op;
+    let top_n_max = out.top_n_max;
+    // Both lists have two words per entry.
+    let sampler = Sampler {
+        logits: logits.dst("logits", rows * vocab),
+        vocab,
+        rows: params.rows.src("sampling rows", rows * SamplingRow::WORDS),
+        counts: params
+            .token_counts
+            .src("token_counts", params.token_counts.len() / 2 * 2),
+        bias: params
+            .logit_bias
+            .src("logit_bias", params.logit_bias.len() / 2 * 2),
+        tokens: out.tokens.dst("sampled tokens", rows),
+        logprobs: out.logprobs.dst("logprobs", rows),
+        top_n_max,
+        top_tokens: out.top_tokens.dst("top_tokens", rows * top_n_max),
+        top_logprobs: out.top_logprobs.dst("top_logprobs", rows * top_n_max),
+    };
+    move |exec| {
+        let isa = exec.isa;
+        exec.threads.run(rows, |r, _| sampler.row(isa, r));
+    }
+}
+
+// === impl Sampler ===
+
+impl Sampler {
+    fn row(&self, isa: Isa, r: usize) {
+        // SAFETY: on the queue; the op does not write its parameters.
+        let (rows, counts, bias) =
+            unsafe { (self.rows.slice(), self.counts.slice(), self.bias.slice()) };
+        let row: SamplingRow = bytemuck::cast(rows.as_chunks::<{ SamplingRow::WORDS }>().0[r]);
+        let counts: &[TokenCount] = bytemuck::cast_slice(counts);
+        let bias: &[LogitBias] = bytemuck::cast_slice(bias);
+        // SAFETY: on the queue; each row belongs to one task.
+        let logits = unsafe { self.logits.slice_mut(r * self.vocab..(r + 1) * self.vocab) };
+        penalise(
+            logits,
+            &row,
+            &counts[row.counts_begin as usize..row.counts_end as usize],
+        );
+        add_bias(
+            logits,
+            &bias[row.bias_begin as usize..row.bias_end as usize],
+        );
+
+        // SAFETY: the kernels have no needs of their own.
+        let largest = unsafe { isa.dispatch(Largest { values: logits }) };
+        let top = r * self.top_n_max..(r + 1) * self.top_n_max;
+        // SAFETY: as for the logits.
+        let (token, logprob, top_tokens, top_logprobs) = unsafe {
+            (
+                &mut self.tokens.slice_mut(r..r + 1)[0],
+                &mut self.logprobs.slice_mut(r..r + 1)[0],
+                self.top_tokens.slice_mut(top.clone()),
+                self.top_logprobs.slice_mut(top),
+            )
+        };
+        top_tokens.fill(NO_TOKEN);
+        top_logprobs.fill(f32::NAN);
+        if !largest.is_finite() {
+            (*token, *logprob) = (NO_TOKEN, f32::NAN);
+            return;
+        }
+        // SAFETY: as above.
+        let sum = unsafe {
+            isa.dispatch(SumExp {
+                values: logits,
+                largest,
+            })
+        };
+        let log_sum = f64::from(largest) + f64::from(sum).ln();
+        #[allow(clippy::cast_possible_truncation, reason = "rounded once, on purpose")]
+        let logprob_of = |logit: f32| (f64::from(logit) - log_sum) as f32;
+        *token = match row.given {
+            NO_TOKEN => {
+                SCRATCH.with_borrow_mut(|scratch| draw::draw(isa, logits, largest, &row, scratch))
+            }
+            given => given,
+        };
+        *logprob = logits
+            .get(*token as usize)
+            .map_or(f32::NAN, |logit| logprob_of(*logit));
+        let top_n = self.top_n_max.min(row.top_n as usize);
+        likeliest::likeliest(logits, &mut top_tokens[..top_n]);
+        for (token, logprob) in top_tokens[..top_n].iter().zip(top_logprobs) {
+            *logprob = logits
+                .get(*token as usize)
+                .map_or(f32::NAN, |logit| logprob_of(*logit));
+        }
+    }
+}
+
+/// Ids beyond the vocabulary are ignored, here and in [`add_bias`].
+fn penalise(logits: &mut [f32], row: &SamplingRow, counts: &[TokenCount]) {
+    for TokenCount {
+        token,
+        output_count,
+    } in counts
+    {
+        let Some(logit) = logits.get_mut(*token as usize) else {
+            continue;
+        };
+        if *logit > 0.0 {
+            *logit /= row.repetition_penalty;
+        } else {
+            *logit *= row.repetition_penalty;
+        }
+        if *output_count > 0 {
+            #[allow(clippy::cast_precision_loss, reason = "a context is far below 2^24")]
+            let count = *output_count as f32;
+            *logit -= row.presence_penalty + row.frequency_penalty * count;
+        }
+    }
+}
+
+fn add_bias(logits: &mut [f32], bias: &[LogitBias]) {
+    for LogitBias { token, bias } in bias {
+        if let Some(logit) = logits.get_mut(*token as usize) {
+            *logit += bias;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

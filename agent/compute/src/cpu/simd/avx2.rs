@@ -1,0 +1,195 @@
+//! Eight lanes: AVX2, FMA, F16C.
+
+use super::exp::exp_avx2;
+use super::sixteen::Eight;
+use super::{Codes, Simd};
+use std::arch::x86_64::{
+    __m256, __m256i, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm256_add_ps,
+    _mm256_and_si256, _mm256_castsi256_ps, _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps,
+    _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_div_ps, _mm256_fmadd_ps,
+    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_max_ps, _mm256_mul_ps, _mm256_or_si256,
+    _mm256_permute2f128_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_shuffle_ps,
+    _mm256_slli_epi32, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_sub_epi32, _mm256_sub_ps,
+    _mm256_unpackhi_ps, _mm256_unpacklo_ps,
+};
+
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(__m256);
+
+#[inline(always)]
+unsafe fn masked(words: __m256i, mask: i32) -> __m256i {
+    // SAFETY: the trait's contract.
+    unsafe { _mm256_and_si256(words, _mm256_set1_epi32(mask)) }
+}
+
+impl Simd for Avx2 {
+    const LANES: usize = 8;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(_mm256_set1_ps(x)) }
+    }
+    #[inline(always)]
+    unsafe fn load(at: *const f32) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(_mm256_loadu_ps(at)) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(at: *const u16) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(_mm256_cvtph_ps(_mm_loadu_si128(at.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(at: *const u16) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast()));
+            Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(self, at: *mut f32) {
+        // SAFETY: the trait's contract.
+        unsafe { _mm256_storeu_ps(at, self.0) }
+    }
+    #[inline(always)]
+    unsafe fn add(self, b: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(_mm256_add_ps(self.0, b.0)) }
+    }
+    #[inline(always)]
+    unsafe fn sub(self, b: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(_mm256_sub_ps(self.0, b.0)) }
+    }
+    #[inline(always)]
+    unsafe fn mul(self, b: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(_mm256_mul_ps(self.0, b.0)) }
+    }
+    #[inline(always)]
+    unsafe fn div(self, b: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(_mm256_div_ps(self.0, b.0)) }
+    }
+    #[inline(always)]
+    unsafe fn fma(self, b: Self, c: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(_mm256_fmadd_ps(self.0, b.0, c.0)) }
+    }
+    #[inline(always)]
+    unsafe fn max(self, b: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(_mm256_max_ps(self.0, b.0)) }
+    }
+    #[inline(always)]
+    unsafe fn exp(self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(exp_avx2(self.0)) }
+    }
+}
+
+impl Codes for Avx2 {
+    type Words = __m256i;
+
+    #[inline(always)]
+    unsafe fn load_i8(at: *const u8) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let bytes = _mm_loadl_epi64(at.cast());
+            Self(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_u8(at: *const u8) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let bytes = _mm_loadl_epi64(at.cast());
+            Self(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_words(at: *const u8) -> Self::Words {
+        // SAFETY: the trait's contract.
+        unsafe { _mm256_loadu_si256(at.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn shift_right<const BITS: u32>(words: Self::Words) -> Self::Words {
+        // SAFETY: the trait's contract.
+        unsafe { _mm256_srl_epi32(words, _mm_cvtsi32_si128(BITS.cast_signed())) }
+    }
+    #[inline(always)]
+    unsafe fn nibble<const AT: u32>(words: Self::Words) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            Self(_mm256_cvtepi32_ps(masked(
+                Self::shift_right::<AT>(words),
+                15,
+            )))
+        }
+    }
+    #[inline(always)]
+    unsafe fn nibble_less_8<const AT: u32>(words: Self::Words) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let codes = masked(Self::shift_right::<AT>(words), 15);
+            Self(_mm256_cvtepi32_ps(_mm256_sub_epi32(
+                codes,
+                _mm256_set1_epi32(8),
+            )))
+        }
+    }
+    #[inline(always)]
+    unsafe fn six_bits_less_32(low: Self::Words, high: Self::Words) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let high = _mm256_slli_epi32::<4>(masked(high, 3));
+            let codes = _mm256_or_si256(masked(low, 15), high);
+            Self(_mm256_cvtepi32_ps(_mm256_sub_epi32(
+                codes,
+                _mm256_set1_epi32(32),
+            )))
+        }
+    }
+    #[inline(always)]
+    unsafe fn bf16_low(words: Self::Words) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))) }
+    }
+    #[inline(always)]
+    unsafe fn bf16_high(words: Self::Words) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let high = _mm256_set1_epi32(0xffff_0000_u32.cast_signed());
+            Self(_mm256_castsi256_ps(_mm256_and_si256(words, high)))
+        }
+    }
+}
+
+impl Eight for Avx2 {
+    #[inline(always)]
+    unsafe fn transpose(rows: [Self; 8]) -> [Self; 8] {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let mut t = rows;
+            for g in 0..2 {
+                let [r0, r1] = [rows[4 * g].0, rows[4 * g + 1].0];
+                let [r2, r3] = [rows[4 * g + 2].0, rows[4 * g + 3].0];
+                let (lo01, hi01) = (_mm256_unpacklo_ps(r0, r1), _mm256_unpackhi_ps(r0, r1));
+                let (lo23, hi23) = (_mm256_unpacklo_ps(r2, r3), _mm256_unpackhi_ps(r2, r3));
+                t[4 * g] = Self(_mm256_shuffle_ps::<0x44>(lo01, lo23));
+                t[4 * g + 1] = Self(_mm256_shuffle_ps::<0xEE>(lo01, lo23));
+                t[4 * g + 2] = Self(_mm256_shuffle_ps::<0x44>(hi01, hi23));
+                t[4 * g + 3] = Self(_mm256_shuffle_ps::<0xEE>(hi01, hi23));
+            }
+            let mut out = t;
+            for c in 0..4 {
+                out[c] = Self(_mm256_permute2f128_ps::<0x20>(t[c].0, t[4 + c].0));
+                out[4 + c] = Self(_mm256_permute2f128_ps::<0x31>(t[c].0, t[4 + c].0));
+            }
+            out
+        }
+    }
+}

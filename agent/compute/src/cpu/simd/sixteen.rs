@@ -1,0 +1,168 @@
+//! Sixteen lanes, which all ops but packed linears are written over: one vector of AVX-512, or a
+//! pair of vectors of eight.
+
+use super::Simd;
+
+/// Lanes of every [`Sixteen`].
+pub(crate) const LANES: usize = 16;
+
+/// A vector of [`LANES`] lanes.
+///
+/// # Safety
+/// As [`Simd`].
+pub(crate) trait Sixteen: Simd {
+    /// Registers suffice for 6 × 4 vectors of a tile, not just 2 × 2.
+    const MANY_REGISTERS: bool;
+
+    /// Turns sixteen rows into sixteen columns.
+    unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES];
+
+    #[inline(always)]
+    unsafe fn to_array(self) -> [f32; LANES] {
+        let mut lanes = [0.0; LANES];
+        // SAFETY: sixteen elements; the instruction set by the trait's contract.
+        unsafe { self.store(lanes.as_mut_ptr()) };
+        lanes
+    }
+
+    /// The first `rest.len()` lanes from `rest`, the others `fill`.
+    #[inline(always)]
+    unsafe fn load_part(rest: &[f32], fill: f32) -> Self {
+        let mut lanes = [fill; LANES];
+        lanes[..rest.len()].copy_from_slice(rest);
+        // SAFETY: sixteen elements; the instruction set by the trait's contract.
+        unsafe { Self::load(lanes.as_ptr()) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_part(self, rest: &mut [f32]) {
+        // SAFETY: the trait's contract.
+        let lanes = unsafe { self.to_array() };
+        rest.copy_from_slice(&lanes[..rest.len()]);
+    }
+
+    /// Sum of the lanes: halves onto halves.
+    #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        // SAFETY: the trait's contract.
+        let mut lanes = unsafe { self.to_array() };
+        for half in [8, 4, 2, 1] {
+            for i in 0..half {
+                lanes[i] += lanes[i + half];
+            }
+        }
+        lanes[0]
+    }
+
+    #[inline(always)]
+    unsafe fn largest(self) -> f32 {
+        // SAFETY: the trait's contract.
+        let lanes = unsafe { self.to_array() };
+        lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+}
+
+/// A vector of eight lanes, fit to be half of a [`Pair`].
+///
+/// # Safety
+/// As [`Simd`].
+pub(crate) trait Eight: Simd {
+    /// Turns eight rows into eight columns.
+    unsafe fn transpose(rows: [Self; 8]) -> [Self; 8];
+}
+
+/// Lanes 0..8 and 8..16.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair<V>(V, V);
+
+impl<V: Eight> Simd for Pair<V> {
+    const LANES: usize = 2 * V::LANES;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(V::splat(x), V::splat(x)) }
+    }
+    #[inline(always)]
+    unsafe fn load(at: *const f32) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(V::load(at), V::load(at.add(V::LANES))) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(at: *const u16) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(V::load_f16(at), V::load_f16(at.add(V::LANES))) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(at: *const u16) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(V::load_bf16(at), V::load_bf16(at.add(V::LANES))) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, at: *mut f32) {
+        // SAFETY: the trait's contract.
+        unsafe {
+            self.0.store(at);
+            self.1.store(at.add(V::LANES));
+        }
+    }
+    #[inline(always)]
+    unsafe fn add(self, b: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(self.0.add(b.0), self.1.add(b.1)) }
+    }
+    #[inline(always)]
+    unsafe fn sub(self, b: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(self.0.sub(b.0), self.1.sub(b.1)) }
+    }
+    #[inline(always)]
+    unsafe fn mul(self, b: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(self.0.mul(b.0), self.1.mul(b.1)) }
+    }
+    #[inline(always)]
+    unsafe fn div(self, b: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(self.0.div(b.0), self.1.div(b.1)) }
+    }
+    #[inline(always)]
+    unsafe fn fma(self, b: Self, c: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(self.0.fma(b.0, c.0), self.1.fma(b.1, c.1)) }
+    }
+    #[inline(always)]
+    unsafe fn max(self, b: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(self.0.max(b.0), self.1.max(b.1)) }
+    }
+    #[inline(always)]
+    unsafe fn exp(self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(self.0.exp(), self.1.exp()) }
+    }
+}
+
+impl<V: Eight> Sixteen for Pair<V> {
+    const MANY_REGISTERS: bool = false;
+
+    #[inline(always)]
+    unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let (mut left, mut right) = ([rows[0].0; LANES], [rows[0].1; LANES]);
+            for (i, row) in rows.into_iter().enumerate() {
+                (left[i], right[i]) = (row.0, row.1);
+            }
+            let (left, right) = (left.as_chunks().0, right.as_chunks().0);
+            let (top_left, low_left) = (V::transpose(left[0]), V::transpose(left[1]));
+            let (top_right, low_right) = (V::transpose(right[0]), V::transpose(right[1]));
+            let mut out = rows;
+            for i in 0..8 {
+                out[i] = Self(top_left[i], low_left[i]);
+                out[8 + i] = Self(top_right[i], low_right[i]);
+            }
+            out
+        }
+    }
+}

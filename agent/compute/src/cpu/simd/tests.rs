@@ -1,0 +1,90 @@
+//! All instruction sets give the same bits.
+
+use super::dispatch::Kernel;
+use super::sixteen::{LANES, Sixteen};
+use crate::cpu::backend::tests::{isas, noise_floats};
+use crate::cpu::isa::Isa;
+
+/// Every lane operation once, over sixteen vectors.
+struct Everything<'a> {
+    values: &'a [f32],
+    halves: &'a [u16],
+}
+
+impl Kernel for Everything<'_> {
+    type Output = Vec<f32>;
+
+    #[inline(always)]
+    unsafe fn run<V: Sixteen>(self) -> Vec<f32> {
+        let mut out = Vec::new();
+        // SAFETY: the instruction set by the caller; the inputs have 256 elements.
+        unsafe {
+            let rows: [V; LANES] =
+                std::array::from_fn(|i| V::load(self.values.as_ptr().add(i * LANES)));
+            for (i, column) in V::transpose(rows).into_iter().enumerate() {
+                let row = rows[i];
+                let f16 = V::load_f16(self.halves.as_ptr().add(i * LANES));
+                let bf16 = V::load_bf16(self.halves.as_ptr().add(i * LANES));
+                let wide = row.mul(V::splat(40.0));
+                for v in [
+                    column,
+                    row.add(column),
+                    row.sub(column),
+                    row.div(column),
+                    f16,
+                    bf16,
+                ] {
+                    out.extend(v.to_array());
+                }
+                for v in [row.fma(column, f16), row.max(column), wide.exp()] {
+                    out.extend(v.to_array());
+                }
+                out.extend([row.sum(), row.largest()]);
+            }
+        }
+        out
+    }
+}
+
+#[test]
+fn every_instruction_set_gives_the_same_bits() {
+    let values = noise_floats(3, 256);
+    let halves: Vec<u16> = (0..256).map(|i| 0x3000 + i * 37).collect();
+    let run = |isa: Isa| {
+        // SAFETY: the inputs have the length the kernel needs.
+        let out = unsafe {
+            isa.dispatch(Everything {
+                values: &values,
+                halves: &halves,
+            })
+        };
+        out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+    };
+    let scalar = run(Isa::Scalar);
+    for isa in isas() {
+        assert_eq!(run(isa), scalar, "{}", isa.name());
+    }
+}
+
+#[test]
+fn transposing_turns_rows_into_columns() {
+    struct Transpose([[f32; LANES]; LANES]);
+    impl Kernel for Transpose {
+        type Output = [[f32; LANES]; LANES];
+        #[inline(always)]
+        unsafe fn run<V: Sixteen>(self) -> Self::Output {
+            // SAFETY: the instruction set by the caller; rows have sixteen elements.
+            unsafe { V::transpose(self.0.map(|row| V::load(row.as_ptr()))).map(|v| v.to_array()) }
+        }
+    }
+    let rows = std::array::from_fn(|i| std::array::from_fn(|j| (16 * i + j) as f32));
+    for isa in isas() {
+        // SAFETY: the kernel has no needs of its own.
+        let columns = unsafe { isa.dispatch(Transpose(rows)) };
+        for (i, column) in columns.into_iter().enumerate() {
+            for (j, value) in column.into_iter().enumerate() {
+                assert_eq!(value, rows[j][i], "{}", isa.name());
+            }
+        }
+    }
+}

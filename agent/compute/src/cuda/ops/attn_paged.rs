@@ -1,0 +1,202 @@
+//! Paged attention: a kernel by the step's shape.
+
+use crate::cuda::driver::DriverError;
+use crate::cuda::handle::CudaBackend;
+use crate::cuda::kernels::{
+    ATTN_PAGED_BLOCK, ATTN_PAGED_TILE_QUERIES, ATTN_PAGED_TOKEN_WARPS, AttnArgs, HOPPER_FOUND,
+    HOPPER_KEYS, HOPPER_QUERIES, HOPPER_STAGES, HOPPER_SWIZZLE_ALIGN, Kernel, to_u32,
+};
+use crate::cuda::shared::Shared;
+use crate::dtype::DType;
+use crate::ops::AttnPaged;
+
+/// Blocks of one-query attention that are wanted per multiprocessor, so that the last ones to run are few among many,
+/// and splits of a sequence at most: a warp folds them.
+const BLOCKS_PER_SM: usize = 12;
+const SPLITS_MAX: usize = 32;
+
+pub(in crate::cuda) fn attn_paged(
+    shared: &Shared,
+    op: &AttnPaged<'_, CudaBackend>,
+) -> Result<(), DriverError> {
+    let dtype = shared.config.dtype;
+    let kv = op.kv;
+    let (rows, seqs) = (op.batch.num_tokens, op.batch.num_seqs);
+    let row_len = op.num_q_heads * kv.head_dim;
+    check(op);
+    if rows == 0 {
+        return Ok(());
+    }
+    let mut args = AttnArgs {
+        q: op.q.addr_of("attn q", &[dtype], op.q_len()),
+        out: op.out.addr_of("attn out", &[dtype], rows * row_len),
+        partials: 0,
+        arrivals: 0,
+        fault: shared.fault.addr(),
+        batch: super::batch_args(op.batch),
+        kv: super::kv_layer(kv, op.layer, dtype),
+        q_row_stride: op.q_row_stride as u64,
+        num_q_heads: to_u32(op.num_q_heads),
+        splits: 1,
+        scale_log2: op.scale * std::f32::consts::LOG2_E,
+        page_multiplier: multiplier(to_u32(kv.page_size)),
+    };
+    // A chunk may have one query too, so one kernel for all is what keeps a row's bits the same.
+    let is_decode = rows == seqs && !shared.config.deterministic;
+    if !is_decode && let Some(tiles) = Tiles::of(shared, dtype, kv.head_dim) {
+        // A sequence may end within a tile.
+        let number = to_u32(rows / tiles.queries + seqs);
+        let heads = to_u32(op.num_q_heads);
+        let grid = if tiles.heads_first {
+            [heads, number, 1]
+        } else {
+            [number, heads, 1]
+        };
+        return shared.launch(tiles.kernel, grid, tiles.shared_bytes, &args);
+    }
+    let form = TokenForm::of(dtype, kv.head_dim, op.num_q_heads / kv.num_kv_heads);
+    let columns = kv.num_kv_heads * form.tiles;
+    if is_decode {
+        let wanted = BLOCKS_PER_SM * shared.driver.device().num_sms as usize;
+        let splits = wanted.div_ceil(columns * rows).clamp(1, SPLITS_MAX);
+        if splits > 1 {
+            let partials = rows * op.num_q_heads * splits * (kv.head_dim + 2);
+            args.partials = shared.scratch(&shared.partials, partials)?;
+            args.arrivals = shared.scratch(&shared.arrivals, rows * columns)?;
+        }
+        args.splits = to_u32(splits);
+    }
+    let grid = [args.splits, to_u32(columns), to_u32(rows)];
+    let states = ATTN_PAGED_TOKEN_WARPS * form.heads * (8 * form.lanes + 2);
+    shared.launch(form.kernel, grid, 4 * states, &args)
+}
+
+/// # Panics
+/// Says what the kernels do not take.
+fn check(op: &AttnPaged<'_, CudaBackend>) {
+    let kv = op.kv;
+    assert!(
+        op.q_row_stride.is_multiple_of(8),
+        "q rows of {} are not aligned to 8",
+        op.q_row_stride
+    );
+    let mut strides = kv.cuts.iter().map(|cut| cut.page_stride);
+    assert!(
+        strides.all(|stride| u32::try_from(stride).is_ok()),
+        "pages of one layer are at most 2^32 elements apart"
+    );
+    let table_len = op.batch.num_seqs * op.batch.page_table_stride;
+    assert!(
+        u32::try_from(table_len).is_ok(),
+        "a page table of {table_len} entries"
+    );
+}
+
+/// By which kernels divide a number below 2^31: (high half of the product + number) >> ceil(log2 divisor). Source: Granlund
+/// and Montgomery, "Division by Invariant Integers using Multiplication", 1994, figure 4.1.
+fn multiplier(divisor: u32) -> u32 {
+    let divisor = u64::from(divisor);
+    let power = divisor.next_power_of_two();
+    let multiplier = ((power - divisor) << 32) / divisor + 1;
+    u32::try_from(multiplier).expect("a power of two is less than twice its divisor")
+}
+
+/// Whether a kernel takes heads of so many elements.
+pub(in crate::cuda) fn takes_head_dim(head_dim: usize) -> bool {
+    head_dim.is_multiple_of(8) && (1..=256).contains(&head_dim)
+}
+
+/// A kernel that takes queries by tiles, on tensor cores.
+struct Tiles {
+    kernel: Kernel,
+    queries: usize,
+    shared_bytes: usize,
+    /// Which of heads and tiles the grid's first number counts.
+    heads_first: bool,
+}
+
+/// A one-query kernel: lanes per key, query heads at a time, and how often that takes to go through
+/// those of a KV head.
+struct TokenForm {
+    kernel: Kernel,
+    lanes: usize,
+    heads: usize,
+    tiles: usize,
+}
+
+// === impl Tiles ===
+
+impl Tiles {
+    /// Nothing where no kernel takes such heads.
+    fn of(shared: &Shared, dtype: DType, head_dim: usize) -> Option<Self> {
+        let is_hopper = shared.driver.device().is_hopper();
+        let kernel = match (dtype, head_dim) {
+            (DType::BF16, 64) if is_hopper => Kernel::AttendHopper64,
+            (DType::BF16, 128) if is_hopper => Kernel::AttendHopper128,
+            (DType::BF16, 64) => Kernel::AttendTile64,
+            (DType::BF16, 128) => Kernel::AttendTile128,
+            _ => return None,
+        };
+        // In bfloat16; of keys and values in each stage of the ring.
+        let row_bytes = 2 * head_dim;
+        if !is_hopper {
+            return Some(Self {
+                kernel,
+                queries: ATTN_PAGED_TILE_QUERIES,
+                shared_bytes: 2 * 2 * ATTN_PAGED_BLOCK * row_bytes,
+                heads_first: false,
+            });
+        }
+        let rows = HOPPER_QUERIES + HOPPER_STAGES * 2 * HOPPER_KEYS;
+        let places_bytes = 8 * HOPPER_FOUND * HOPPER_KEYS;
+        Some(Self {
+            kernel,
+            queries: HOPPER_QUERIES,
+            shared_bytes: rows * row_bytes + places_bytes + HOPPER_SWIZZLE_ALIGN,
+            heads_first: true,
+        })
+    }
+}
+
+// === impl TokenForm ===
+
+impl TokenForm {
+    /// # Panics
+    /// When no kernel takes the head dim.
+    fn of(dtype: DType, head_dim: usize, group: usize) -> Self {
+        assert!(
+            takes_head_dim(head_dim),
+            "attention takes head dims that are multiples of 8 up to 256, not {head_dim}"
+        );
+        let lanes = (head_dim / 8).next_power_of_two().max(4);
+        let heads = match (group, lanes) {
+            (1, _) => 1,
+            (2, 8 | 16) => 2,
+            (5.., 8 | 16) => 8,
+            _ => 4,
+        };
+        let (bf16, f32) = match (lanes, heads) {
+            (4, 1) => (Kernel::AttendToken4x1Bf16, Kernel::AttendToken4x1F32),
+            (4, _) => (Kernel::AttendToken4x4Bf16, Kernel::AttendToken4x4F32),
+            (8, 1) => (Kernel::AttendToken8x1Bf16, Kernel::AttendToken8x1F32),
+            (8, 2) => (Kernel::AttendToken8x2Bf16, Kernel::AttendToken8x2F32),
+            (8, 4) => (Kernel::AttendToken8x4Bf16, Kernel::AttendToken8x4F32),
+            (8, _) => (Kernel::AttendToken8x8Bf16, Kernel::AttendToken8x8F32),
+            (16, 1) => (Kernel::AttendToken16x1Bf16, Kernel::AttendToken16x1F32),
+            (16, 2) => (Kernel::AttendToken16x2Bf16, Kernel::AttendToken16x2F32),
+            (16, 4) => (Kernel::AttendToken16x4Bf16, Kernel::AttendToken16x4F32),
+            (16, _) => (Kernel::AttendToken16x8Bf16, Kernel::AttendToken16x8F32),
+            (_, 1) => (Kernel::AttendToken32x1Bf16, Kernel::AttendToken32x1F32),
+            (_, _) => (Kernel::AttendToken32x4Bf16, Kernel::AttendToken32x4F32),
+        };
+        Self {
+            kernel: if dtype == DType::F32 { f32 } else { bf16 },
+            lanes,
+            heads,
+            tiles: group.div_ceil(heads),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

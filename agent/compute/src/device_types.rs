@@ -1,0 +1,26 @@
+//! What the ops of a backend are made of: its buffers, packed weights and tickets.
+//!
+//! Apart from [`Backend`](crate::ops::Backend), so that an op's struct can name a buffer without
+//! knowing the trait that lists the ops.
+
+use crate::buffer::{DeviceBuffer, Ticket};
+use std::fmt::Debug;
+
+/// The types of one backend.
+pub trait DeviceTypes: Clone + Debug + Send + Sync + 'static {
+    type Buffer: DeviceBuffer;
+    /// A packed linear weight.
+    type Weight: Matrix;
+    /// A packed embedding table.
+    type Embedding: Matrix;
+    type Ticket: Ticket;
+}
+
+/// A weight of `n` rows of `k` values, parts and interleaved ones counted together.
+pub trait Matrix: Clone + Debug + Send + Sync + 'static {
+    /// Outputs of a linear, or tokens of an embedding.
+    fn n(&self) -> usize;
+
+    /// Inputs of a linear, or the length of an embedding's row.
+    fn k(&self) -> usize;
+}

@@ -1,0 +1,11 @@
+//! Each op as a few of torch's.
+
+pub(super) mod attn_paged;
+pub(super) mod copy_pages;
+pub(super) mod embed;
+pub(super) mod gather_rows;
+pub(super) mod linear;
+pub(super) mod qkv_prep;
+pub(super) mod rms_norm;
+pub(super) mod rope_table;
+pub(super) mod sample;
