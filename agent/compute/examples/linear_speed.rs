@@ -203,6 +203,7 @@ fn measure(weights: &[PackedLinear], rows: usize, isa: Isa, threads: usize, runs
             x: &x,
             x_stride: k,
             rows,
+            bias: None,
             epilogue: Epilogue::Store,
             out: SharedOut::new(out, n),
             isa,

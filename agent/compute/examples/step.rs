@@ -10,7 +10,7 @@ use pd_compute::cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuEmbedding, Isa};
 use pd_compute::{
     AttnPaged, Backend, BatchView, DType, DeviceTypes, Embed, Epilogue, GatherRows, KvCutView,
     KvGroupView, Linear, QkvPrep, RmsNorm, RopeTable, Sample, SampleOut, SamplingRow, SamplingView,
-    Ticket, WeightFormat, WeightSource,
+    Ticket, WeightFormat, WeightSource, WriteMode,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -267,6 +267,7 @@ impl Bench {
             weight,
             eps: 1e-5,
             out,
+            into: WriteMode::Store,
             rows,
         });
     }
@@ -275,6 +276,7 @@ impl Bench {
         self.backend.linear(Linear {
             x,
             weight: w,
+            bias: None,
             epilogue,
             out,
             rows,
@@ -283,34 +285,14 @@ impl Bench {
 
     fn linears(&self, layer: usize, rows: usize) {
         let work = &self.workspace;
-        self.linear(
-            &self.qkv[layer],
-            &work.normed,
-            &work.qkv,
-            Epilogue::Store,
-            rows,
-        );
-        self.linear(
-            &self.o[layer],
-            &work.attn,
-            &work.normed,
-            Epilogue::Store,
-            rows,
-        );
-        self.linear(
-            &self.gate_up[layer],
-            &work.normed,
-            &work.mlp,
-            Epilogue::SwiGlu,
-            rows,
-        );
-        self.linear(
-            &self.down[layer],
-            &work.mlp,
-            &work.hidden,
-            Epilogue::Store,
-            rows,
-        );
+        for (weight, x, out, epilogue) in [
+            (&self.qkv, &work.normed, &work.qkv, Epilogue::Store),
+            (&self.o, &work.attn, &work.normed, Epilogue::Store),
+            (&self.gate_up, &work.normed, &work.mlp, Epilogue::SwiGlu),
+            (&self.down, &work.mlp, &work.hidden, Epilogue::Store),
+        ] {
+            self.linear(&weight[layer], x, out, epilogue, rows);
+        }
     }
 
     fn logits(&self, rows: usize) {
@@ -335,6 +317,7 @@ impl Bench {
             table: &self.embedding,
             token_ids,
             out: &work.hidden,
+            scale: None,
             rows,
         });
         self.backend.rope_table(RopeTable {
@@ -349,6 +332,7 @@ impl Bench {
     fn prep(&self, batch: &BatchView<CpuBackend>, layer: usize) {
         self.backend.qkv_prep(QkvPrep {
             qkv: &self.workspace.qkv,
+            row_stride: QKV,
             bias: None,
             q_norm: None,
             k_norm: None,
@@ -371,6 +355,10 @@ impl Bench {
             batch,
             kv: &self.kv,
             layer,
+            window: None,
+            sinks: None,
+            softcap: None,
+            gate: None,
             out: &self.workspace.attn,
         });
     }

@@ -43,6 +43,13 @@ pub enum ComputeError {
     #[error("the buffer {what} cannot be exported: {reason}")]
     NotExportable { what: String, reason: String },
     #[error(
+        "the {backend} backend lacks {missing}, which this model needs; choose another device or model"
+    )]
+    OpsMissing {
+        backend: &'static str,
+        missing: String,
+    },
+    #[error(
         "the {backend} backend takes no KV pool of {dtype:?} with heads of {head_dim}: {reason}"
     )]
     KvUnsupported {

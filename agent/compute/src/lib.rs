@@ -32,8 +32,8 @@ pub use export::{ExportHandle, MemoryExport};
 pub use kv::{KvCutView, KvGroupView, NO_SLOT};
 pub use mapped_file::MappedFile;
 pub use ops::{
-    AttnPaged, Backend, BatchView, CopyDirection, CopyPages, Embed, Epilogue, GatherRows, Linear,
-    NO_ROW, QkvPrep, RmsNorm, RopeTable, Sample,
+    AttnPaged, Backend, BatchView, CopyDirection, CopyPages, Embed, Epilogue, GatherRows, KvNeeds,
+    Linear, NO_ROW, OpFeature, OpNeeds, QkvPrep, RmsNorm, RopeTable, Sample, Strided, WriteMode,
 };
 pub use sampling::{LogitBias, NO_TOKEN, SampleOut, SamplingRow, SamplingView, TokenCount};
 pub use weight::WeightSource;

@@ -16,10 +16,12 @@ mod copy_pages;
 mod embed;
 mod gather_rows;
 mod linear;
+pub(crate) mod needs;
 mod qkv_prep;
 mod rms_norm;
 mod rope_table;
 mod sample;
+mod strided;
 
 use crate::device_types::DeviceTypes;
 use crate::dtype::DType;
@@ -33,10 +35,12 @@ pub use copy_pages::{CopyDirection, CopyPages};
 pub use embed::Embed;
 pub use gather_rows::{GatherRows, NO_ROW};
 pub use linear::{Epilogue, Linear};
+pub use needs::{KvNeeds, OpFeature, OpNeeds};
 pub use qkv_prep::QkvPrep;
-pub use rms_norm::RmsNorm;
+pub use rms_norm::{RmsNorm, WriteMode};
 pub use rope_table::RopeTable;
 pub use sample::Sample;
+pub use strided::Strided;
 
 /// A device with one in-order queue. Handles are cheap to clone and share the queue.
 ///
@@ -51,11 +55,12 @@ pub trait Backend: DeviceTypes {
 
     fn activation_dtype(&self) -> DType;
 
-    /// Whether the ops take a KV pool of `dtype` whose heads have `head_dim` elements.
+    /// Whether this backend has what a model needs. Asked before the model's weights are read; what
+    /// it refuses is not enqueued.
     ///
     /// # Errors
-    /// Says what they take instead.
-    fn check_kv(&self, dtype: DType, head_dim: usize) -> Result<(), ComputeError>;
+    /// Names what it lacks.
+    fn check_ops(&self, needs: &OpNeeds) -> Result<(), ComputeError>;
 
     /// Zeroed device memory of `len` elements. `name` is for messages.
     ///

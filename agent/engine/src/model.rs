@@ -10,6 +10,7 @@ mod ffn;
 pub mod files;
 mod kv_pool_spec;
 mod mixer;
+mod needs;
 mod rope;
 
 use crate::weights::WeightsError;
@@ -21,6 +22,7 @@ pub use config::{ModelConfig, RopeScaling};
 pub use family::Family;
 pub use files::{ModelFiles, ModelPath, OpenError};
 pub use kv_pool_spec::{KvGroupSpec, KvPoolSpec};
+pub use needs::needs;
 
 use kv_pool_spec::LayerPlace;
 

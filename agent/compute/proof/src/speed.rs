@@ -7,7 +7,7 @@ use crate::cases::sampling::{SampleCase, Sampling};
 use pd_compute::cuda::driver::{Driver, DriverError, Gemm, Work};
 use pd_compute::{
     AttnPaged, Backend, BatchView, DType, Epilogue, GatherRows, Linear, NO_SLOT, RmsNorm,
-    SamplingRow, Ticket, WeightFormat, WeightSource,
+    SamplingRow, Ticket, WeightFormat, WeightSource, WriteMode,
 };
 use serde::Serialize;
 use std::time::Instant;
@@ -284,11 +284,7 @@ impl<B: Backend> Bench<'_, B> {
                     subject.dtype()
                 };
                 let x = subject.zeros(subject.dtype(), rows * k);
-                let out_len = if epilogue == Epilogue::SwiGlu {
-                    n / 2
-                } else {
-                    n
-                };
+                let out_len = epilogue.out_len(n);
                 let out = subject.zeros(out_dtype, rows * out_len);
                 let what = format!("{} {name} {rows}×{k}→{n}", model.name);
                 let bytes = 2 * (n * k + rows * k + rows * out_len);
@@ -296,6 +292,7 @@ impl<B: Backend> Bench<'_, B> {
                     subject.backend.linear(Linear {
                         x: &x,
                         weight: &weights[i % weights.len()],
+                        bias: None,
                         epilogue,
                         out: &out,
                         rows,
@@ -357,10 +354,8 @@ impl<B: Backend> Bench<'_, B> {
         let token_bytes = 2 * model.num_kv_heads * model.head_dim * 2;
         let bytes = seqs.iter().map(|(keys, _)| keys * token_bytes).sum();
         // Each query sees the keys up to itself.
-        let pairs: usize = seqs
-            .iter()
-            .map(|(keys, queries)| queries * (2 * keys - queries + 1) / 2)
-            .sum();
+        let pairs_of = |(keys, queries): &(usize, usize)| queries * (2 * keys - queries + 1) / 2;
+        let pairs: usize = seqs.iter().map(pairs_of).sum();
         let what = format!("{} attention, {what}", model.name);
         self.time(what, bytes, 4 * pairs * width, |_| {
             subject.backend.attn_paged(AttnPaged {
@@ -371,6 +366,10 @@ impl<B: Backend> Bench<'_, B> {
                 batch: &batch,
                 kv: &kv,
                 layer: 0,
+                window: None,
+                sinks: None,
+                softcap: None,
+                gate: None,
                 out: &out,
             });
         });
@@ -390,6 +389,7 @@ impl<B: Backend> Bench<'_, B> {
                     weight: &weight,
                     eps: 1e-6,
                     out: &out,
+                    into: WriteMode::Store,
                     rows,
                 });
             });
@@ -446,7 +446,7 @@ fn weight<B: Backend>(subject: &Subject<B>, n: usize, k: usize, epilogue: Epilog
         k,
         bytes,
     };
-    let packed = if epilogue == Epilogue::SwiGlu {
+    let packed = if epilogue.joins_pairs() {
         let (gate, up) = bytes.split_at(bytes.len() / 2);
         subject
             .backend

@@ -1,14 +1,24 @@
 //! What must hold on every device: each op beside the CPU backend's, and what a backend promises
 //! beyond numbers. A check panics with what is wrong.
 
+mod attention;
+mod forms;
 mod linears;
 mod order;
 mod sampling;
 
-use crate::cases::attention::{AttnCase, KvShape};
+use crate::cases::attention::KvShape;
 use crate::cases::rows::{self, QkvCase};
 use crate::cases::steps::{Steps, indices};
 use crate::cases::{Subject, compare, pages, reference, values};
+use attention::{
+    a_querys_bits_depend_on_its_own_keys_only, attention_of_many_queries_is_the_cpus,
+    attention_of_one_query_each_is_the_cpus,
+};
+use forms::{
+    attention_has_windows_sinks_caps_and_gates, embeddings_are_scaled_and_norms_added,
+    linears_add_biases_and_have_more_epilogues,
+};
 use linears::{
     a_linears_bits_do_not_depend_on_the_number_of_rows, linears_multiply_add_and_gate,
     normed_rows_multiply_as_after_a_norm,
@@ -60,6 +70,9 @@ checks! {
     attention_of_one_query_each_is_the_cpus
     attention_of_many_queries_is_the_cpus
     a_querys_bits_depend_on_its_own_keys_only
+    attention_has_windows_sinks_caps_and_gates
+    linears_add_biases_and_have_more_epilogues
+    embeddings_are_scaled_and_norms_added
     greedy_rows_take_the_first_of_the_likeliest
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw
@@ -119,8 +132,8 @@ fn embedding_rows_are_those_of_the_table<D: Device>(device: &D) {
     for dtype in DTYPES {
         let subject = device.start(dtype, false);
         for hidden in [8, 20, 64] {
-            let expected = rows::embed(&reference(), 7, hidden, &ids);
-            let actual = rows::embed(&subject, 7, hidden, &ids);
+            let expected = rows::embed(&reference(), 7, hidden, None, &ids);
+            let actual = rows::embed(&subject, 7, hidden, None, &ids);
             assert_close(
                 &actual,
                 &expected,
@@ -167,10 +180,16 @@ fn gathered_rows_leave_those_that_are_not_wanted<D: Device>(device: &D) {
 fn qkv_becomes_queries_and_cached_keys_and_values<D: Device>(device: &D) {
     for dtype in DTYPES {
         let subject = device.start(dtype, false);
-        for (head_dim, rotary_dim, page_size) in
-            [(16, 16, 4), (64, 16, 16), (80, 80, 1), (128, 128, 8)]
-        {
-            for (has_bias, has_norms) in [(false, false), (true, true)] {
+        for (head_dim, rotary_dim, page_size) in [
+            (16, 16, 4),
+            (64, 16, 16),
+            (64, 0, 4),
+            (80, 80, 1),
+            (128, 128, 8),
+        ] {
+            for (has_bias, has_norms, following) in
+                [(false, false, 0), (true, true, 0), (true, false, 64)]
+            {
                 let case = QkvCase {
                     kv: KvShape {
                         num_pages: 9,
@@ -181,6 +200,7 @@ fn qkv_becomes_queries_and_cached_keys_and_values<D: Device>(device: &D) {
                     },
                     num_q_heads: 6,
                     rotary_dim,
+                    following,
                     has_bias,
                     has_norms,
                     dtype,
@@ -190,102 +210,6 @@ fn qkv_becomes_queries_and_cached_keys_and_values<D: Device>(device: &D) {
                 assert_close(&actual_queries, &queries, 2.0 * subject.rounding(), &case);
                 assert_close(&actual_pool, &pool, 2.0 * subject.rounding(), &case);
             }
-        }
-    }
-}
-
-fn attn_case(dtype: DType, head_dim: usize, group: usize, seqs: &[(usize, usize)]) -> AttnCase {
-    AttnCase {
-        seqs: seqs.to_vec(),
-        page_size: 16,
-        num_kv_heads: 2,
-        group,
-        head_dim,
-        dtype,
-    }
-}
-
-fn attention_of_one_query_each_is_the_cpus<D: Device>(device: &D) {
-    let seqs = [(1, 1), (63, 1), (64, 1), (65, 1), (300, 1)];
-    for deterministic in [false, true] {
-        for dtype in DTYPES {
-            let subject = device.start(dtype, deterministic);
-            for (head_dim, group) in [
-                (16, 1),
-                (16, 3),
-                (64, 2),
-                (64, 4),
-                (64, 7),
-                (80, 8),
-                (128, 1),
-                (128, 2),
-                (128, 9),
-                (256, 2),
-            ] {
-                let case = attn_case(dtype, head_dim, group, &seqs);
-                let expected = case.run(&reference());
-                assert_close(
-                    &case.run(&subject),
-                    &expected,
-                    2.0 * subject.rounding(),
-                    &case,
-                );
-            }
-        }
-    }
-}
-
-fn attention_of_many_queries_is_the_cpus<D: Device>(device: &D) {
-    let seqs = [(70, 70), (1, 1), (200, 65), (129, 2), (64, 64), (333, 150)];
-    for dtype in DTYPES {
-        let subject = device.start(dtype, false);
-        for (head_dim, group) in [(16, 2), (64, 1), (64, 3), (128, 2)] {
-            for page_size in [1, 24, 64] {
-                let case = AttnCase {
-                    page_size,
-                    ..attn_case(dtype, head_dim, group, &seqs)
-                };
-                let expected = case.run(&reference());
-                // Weights are rounded to the dtype before they multiply the values.
-                assert_close(
-                    &case.run(&subject),
-                    &expected,
-                    4.0 * subject.rounding(),
-                    &case,
-                );
-            }
-        }
-    }
-}
-
-fn a_querys_bits_depend_on_its_own_keys_only<D: Device>(device: &D) {
-    for dtype in DTYPES {
-        let subject = device.start(dtype, true);
-        for head_dim in [64, 80, 128] {
-            let alone = attn_case(dtype, head_dim, 2, &[(140, 140)]).run(&subject);
-            let width = alone.len() / 140;
-            let beside = attn_case(dtype, head_dim, 2, &[(140, 9), (77, 77)]);
-            let beside = AttnCase {
-                page_size: 64,
-                ..beside
-            }
-            .run(&subject);
-            let bits = |out: &[f32]| out.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-            assert_eq!(
-                bits(&beside[..9 * width]),
-                bits(&alone[131 * width..]),
-                "{dtype:?} {head_dim}"
-            );
-
-            let one = attn_case(dtype, head_dim, 2, &[(140, 1)]).run(&subject);
-            assert_eq!(
-                bits(&one),
-                bits(&alone[139 * width..]),
-                "{dtype:?} {head_dim}"
-            );
-            let several =
-                attn_case(dtype, head_dim, 2, &[(140, 1), (300, 1), (1, 1)]).run(&subject);
-            assert_eq!(bits(&several[..width]), bits(&one), "{dtype:?} {head_dim}");
         }
     }
 }
@@ -347,6 +271,7 @@ fn a_wrong_index_faults_the_stream_and_names_the_op<D: Device>(device: &D) {
         table: &table,
         token_ids: &subject.words(&[3]),
         out: &out,
+        scale: None,
         rows: 1,
     });
     let fault = subject.try_read(&out).expect_err("it is refused");

@@ -63,6 +63,9 @@ torch! {
     normed_rows_multiply_as_after_a_norm
     attention_of_one_query_each_is_the_cpus
     attention_of_many_queries_is_the_cpus
+    attention_has_windows_sinks_caps_and_gates
+    linears_add_biases_and_have_more_epilogues
+    embeddings_are_scaled_and_norms_added
     greedy_rows_take_the_first_of_the_likeliest
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw
@@ -95,6 +98,7 @@ fn rows_of<B: Backend>(subject: &Subject<B>, format: WeightFormat, bytes: &[u8])
         table: &subject.backend.pack_embedding(&table).expect("it fits"),
         token_ids: &subject.words(&[2, 0, 1]),
         out: &out,
+        scale: None,
         rows: n,
     });
     subject.read(&out)

@@ -13,7 +13,8 @@ use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::export::MemoryExport;
 use crate::ops::{
-    AttnPaged, Backend, CopyPages, Embed, GatherRows, Linear, QkvPrep, RmsNorm, RopeTable, Sample,
+    AttnPaged, Backend, CopyPages, Embed, GatherRows, Linear, OpFeature, OpNeeds, QkvPrep, RmsNorm,
+    RopeTable, Sample,
 };
 use crate::weight::WeightSource;
 use bytemuck::NoUninit;
@@ -27,16 +28,11 @@ impl Backend for CpuBackend {
         ACTIVATIONS
     }
 
-    fn check_kv(&self, dtype: DType, head_dim: usize) -> Result<(), ComputeError> {
-        match dtype {
+    fn check_ops(&self, needs: &OpNeeds) -> Result<(), ComputeError> {
+        needs.check_against("CPU", &OpFeature::ALL, |kv| match kv.dtype {
             DType::F32 | DType::F16 | DType::BF16 => Ok(()),
-            DType::U32 | DType::U8 => Err(ComputeError::KvUnsupported {
-                backend: "CPU",
-                dtype,
-                head_dim,
-                reason: "choose float32, float16 or bfloat16".to_owned(),
-            }),
-        }
+            DType::U32 | DType::U8 => Err("choose float32, float16 or bfloat16".to_owned()),
+        })
     }
 
     fn alloc(&self, name: &str, dtype: DType, len: usize) -> Result<CpuBuffer, ComputeError> {

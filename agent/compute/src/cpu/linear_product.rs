@@ -16,7 +16,7 @@ use crate::cpu::pack::{AlignedBytes, BLOCK_LANES, PackedLinear, Segment, interse
 use crate::dtype::WeightFormat;
 use crate::ops::Epilogue;
 use activations::{Activations, RowTile};
-use kernels::epilogue::OutTile;
+use kernels::epilogue::{BlockRow, OutTile};
 use kernels::{LinearKernels, MAX_TILE_ROWS, Tile, TileKernel, avx512_bf16};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -34,7 +34,9 @@ pub struct LinearProduct<'a> {
     pub x: &'a [f32],
     pub x_stride: usize,
     pub rows: usize,
-    /// SwiGLU if and only if the weight is interleaved.
+    /// Of each row of the weight, gate and up in turn where they are interleaved.
+    pub bias: Option<&'a [f32]>,
+    /// One that joins gate and up if and only if the weight is interleaved.
     pub epilogue: Epilogue,
     pub out: SharedOut<'a>,
     pub isa: Isa,
@@ -160,10 +162,14 @@ impl LinearProduct<'_> {
             self.isa.name()
         );
         assert_eq!(
-            self.epilogue == Epilogue::SwiGlu,
+            self.epilogue.joins_pairs(),
             self.weight.is_interleaved(),
-            "SwiGLU goes with interleaved weights"
+            "gate and up are joined where the weight interleaves them"
         );
+        if let Some(bias) = self.bias {
+            let n = self.weight.out_len() << u32::from(self.weight.is_interleaved());
+            assert!(bias.len() >= n, "a bias of {} for {n} rows", bias.len());
+        }
         for (what, len, stride, row_len) in [
             ("x", self.x.len(), self.x_stride, k),
             ("out", self.out.len, self.out.stride, out_len),
@@ -232,14 +238,9 @@ impl LinearProduct<'_> {
     ///
     /// # Safety
     /// As [`Self::run_task`]: this task has the tile's rows and the block, and shapes were checked.
-    unsafe fn finish(
-        &self,
-        segment: &Segment,
-        block: usize,
-        tile: &RowTile,
-        sums: &[[f32; BLOCK_LANES]],
-    ) {
+    unsafe fn finish(&self, segment: &Segment, block: usize, tile: &RowTile, sums: &[BlockRow]) {
         let columns = segment.block_columns(block, self.weight.columns_per_block());
+        let bias = self.bias.map(|bias| self.bias_row(bias, &columns));
         // SAFETY: the rows and columns lie in the output and belong to this task alone.
         unsafe {
             let out = OutTile {
@@ -251,8 +252,22 @@ impl LinearProduct<'_> {
                 rows: tile.rows,
                 columns: columns.len(),
             };
-            (LinearKernels::of(self.isa).epilogue)(self.epilogue, sums, out);
+            (LinearKernels::of(self.isa).epilogue)(self.epilogue, bias.as_ref(), sums, out);
         }
+    }
+
+    /// The bias of each lane of the block that writes `columns`.
+    fn bias_row(&self, bias: &[f32], columns: &Range<usize>) -> BlockRow {
+        let mut row = [0.0; BLOCK_LANES];
+        if self.weight.is_interleaved() {
+            let pairs = bias.as_chunks::<2>().0;
+            for (lane, [gate, up]) in pairs[columns.clone()].iter().enumerate() {
+                (row[lane], row[BLOCK_LANES / 2 + lane]) = (*gate, *up);
+            }
+        } else {
+            row[..columns.len()].copy_from_slice(&bias[columns.clone()]);
+        }
+        row
     }
 }
 

@@ -6,6 +6,7 @@
 //! [`sixteen::Pair`], two of eight lanes as one of sixteen. Packed linears take native vectors and
 //! their [`Codes`], all other ops sixteen lanes ([`sixteen::Sixteen`], started by [`dispatch`]).
 
+pub(crate) mod activation;
 pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod dispatch;
@@ -33,6 +34,8 @@ pub(crate) trait Simd: Copy {
     /// The larger; `b` where either is NaN.
     unsafe fn max(self, b: Self) -> Self;
     unsafe fn exp(self) -> Self;
+    /// `less` in lanes that are below `bound`, `other` in the rest and where either is NaN.
+    unsafe fn select_below(self, bound: Self, less: Self, other: Self) -> Self;
 }
 
 /// Expanding the codes of packed weights.

@@ -15,8 +15,8 @@ use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::export::{ExportHandle, MemoryExport};
 use crate::ops::{
-    AttnPaged, Backend, CopyPages, Embed, Epilogue, GatherRows, Linear, QkvPrep, RmsNorm,
-    RopeTable, Sample,
+    AttnPaged, Backend, CopyPages, Embed, Epilogue, GatherRows, Linear, OpFeature, OpNeeds,
+    QkvPrep, RmsNorm, RopeTable, Sample,
 };
 use crate::weight::WeightSource;
 use bytemuck::NoUninit;
@@ -26,20 +26,16 @@ impl Backend for CudaBackend {
         self.shared.config.dtype
     }
 
-    fn check_kv(&self, dtype: DType, head_dim: usize) -> Result<(), ComputeError> {
+    fn check_ops(&self, needs: &OpNeeds) -> Result<(), ComputeError> {
         let own = self.shared.config.dtype;
-        let reason = if dtype != own {
-            format!("it keeps KV as its activations, in {own:?}")
-        } else if !attn_paged::takes_head_dim(head_dim) {
-            "heads must be multiples of 8 up to 256".to_owned()
-        } else {
-            return Ok(());
-        };
-        Err(ComputeError::KvUnsupported {
-            backend: "CUDA",
-            dtype,
-            head_dim,
-            reason,
+        needs.check_against("CUDA", &OpFeature::ALL, |kv| {
+            if kv.dtype != own {
+                Err(format!("it keeps KV as its activations, in {own:?}"))
+            } else if !attn_paged::takes_head_dim(kv.head_dim) {
+                Err("heads must be multiples of 8 up to 256".to_owned())
+            } else {
+                Ok(())
+            }
         })
     }
 

@@ -224,6 +224,8 @@ pub(super) struct EmbedArgs {
     pub(super) fault: u64,
     pub(super) vocab: u32,
     pub(super) row_bytes: u32,
+    pub(super) element_bytes: u32,
+    pub(super) scale: f32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -235,6 +237,8 @@ pub(super) struct RmsNormArgs {
     pub(super) out: u64,
     pub(super) hidden: u32,
     pub(super) eps: f32,
+    pub(super) adds: u32,
+    pub(super) pad: u32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -260,6 +264,7 @@ pub(super) struct QkvPrepArgs {
     pub(super) out_slots: u64,
     pub(super) fault: u64,
     pub(super) kv: KvLayer,
+    pub(super) row_stride: u64,
     pub(super) rotary_dim: u32,
     pub(super) num_q_heads: u32,
     pub(super) eps: f32,
@@ -299,11 +304,14 @@ pub(super) struct LinearArgs {
     pub(super) weight: u64,
     pub(super) out: u64,
     pub(super) norm: u64,
+    pub(super) bias: u64,
     pub(super) rows: u32,
     pub(super) n: u32,
     pub(super) k: u32,
     pub(super) epilogue: u32,
     pub(super) eps: f32,
+    pub(super) alpha: f32,
+    pub(super) limit: f32,
     pub(super) pad: u32,
 }
 
@@ -332,6 +340,11 @@ pub(super) struct AttnArgs {
     pub(super) scale_log2: f32,
     /// By which kernels divide by the page size.
     pub(super) page_multiplier: u32,
+    pub(super) sinks: u64,
+    pub(super) gate: u64,
+    pub(super) gate_row_stride: u64,
+    pub(super) window: u32,
+    pub(super) softcap_log2: f32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

@@ -1,6 +1,8 @@
 //! Attention over paged keys and values.
 
 use super::batch::BatchView;
+use super::needs::OpFeature;
+use super::strided::Strided;
 use crate::buffer::DeviceBuffer;
 use crate::device_types::DeviceTypes;
 use crate::dtype::DType;
@@ -9,7 +11,8 @@ use crate::kv::KvGroupView;
 /// Keys per attention block: block `i` of a sequence holds positions `[64·i, 64·(i+1))`.
 pub const ATTN_BLOCK_LEN: usize = 64;
 
-/// Causal attention of the step's queries over their sequences' pages. Query head h reads KV head
+/// Causal attention of the step's queries over their sequences' pages: the softmax of
+/// `scale · q·k`, soft-capped where that is given, weighs the values. Query head h reads KV head
 /// `h / (num_q_heads / num_kv_heads)`.
 #[derive(Debug)]
 pub struct AttnPaged<'a, B: DeviceTypes> {
@@ -23,6 +26,15 @@ pub struct AttnPaged<'a, B: DeviceTypes> {
     pub kv: &'a KvGroupView<B>,
     /// Layer within the group.
     pub layer: usize,
+    /// The query at position p sees only the keys `p - window < j ≤ p`. Pages without a key that a
+    /// query of this step sees are not read; their entries in the page table may be anything.
+    pub window: Option<usize>,
+    /// `F32 [num_q_heads]`: a score that takes part in the softmax and has no value.
+    pub sinks: Option<&'a B::Buffer>,
+    /// A score becomes `cap · tanh(score / cap)`.
+    pub softcap: Option<f32>,
+    /// `[num_tokens][num_q_heads·head_dim]`: the result is multiplied by `sigmoid(gate)`.
+    pub gate: Option<Strided<'a, B>>,
     /// `[num_tokens][num_q_heads·head_dim]`.
     pub out: &'a B::Buffer,
 }
@@ -35,12 +47,16 @@ impl<B: DeviceTypes> AttnPaged<'_, B> {
     pub(crate) fn check(&self, activations: DType) {
         let Self {
             q,
-            q_row_stride,
+            q_row_stride: _,
             num_q_heads,
             scale: _,
             batch,
             kv,
             layer: _,
+            window,
+            sinks,
+            softcap: _,
+            gate,
             out,
         } = *self;
         let (rows, seqs, words) = (batch.num_tokens, batch.num_seqs, [DType::U32]);
@@ -50,13 +66,19 @@ impl<B: DeviceTypes> AttnPaged<'_, B> {
             "{num_q_heads} query heads are no multiple of {} KV heads",
             kv.num_kv_heads
         );
-        assert!(
-            q_row_stride >= row_len,
-            "q rows of {q_row_stride} hold no {row_len} elements"
-        );
-        q.expect_elements("attn q", &[activations], self.q_len());
+        assert!(window != Some(0), "attention over a window of no key");
+        self.q_rows()
+            .expect_rows("attn q", activations, rows, row_len);
         out.expect_elements("attn out", &[activations], rows * row_len);
         out.expect_apart("attn out", &[q]);
+        if let Some(sinks) = sinks {
+            sinks.expect_elements("attn sinks", &[DType::F32], num_q_heads);
+            out.expect_apart("attn out", &[sinks]);
+        }
+        if let Some(gate) = gate {
+            gate.expect_rows("attn gate", activations, rows, row_len);
+            out.expect_apart("attn out", &[gate.values]);
+        }
         let table_len = seqs * batch.page_table_stride;
         batch.q_indptr.expect_elements("q_indptr", &words, seqs + 1);
         batch.kv_lens.expect_elements("kv_lens", &words, seqs);
@@ -65,11 +87,28 @@ impl<B: DeviceTypes> AttnPaged<'_, B> {
             .expect_elements("page_table", &words, table_len);
     }
 
+    fn q_rows(&self) -> Strided<'_, B> {
+        Strided {
+            values: self.q,
+            row_stride: self.q_row_stride,
+        }
+    }
+
     /// Elements of `q` up to the last row's last.
     pub(crate) fn q_len(&self) -> usize {
-        let before = self.batch.num_tokens.checked_sub(1);
-        before.map_or(0, |before| {
-            before * self.q_row_stride + self.num_q_heads * self.kv.head_dim
-        })
+        let row_len = self.num_q_heads * self.kv.head_dim;
+        self.q_rows().len(self.batch.num_tokens, row_len)
+    }
+
+    pub(crate) fn features(&self) -> impl Iterator<Item = OpFeature> + use<B> {
+        let used = [
+            (self.window.is_some(), OpFeature::AttnWindow),
+            (self.sinks.is_some(), OpFeature::AttnSinks),
+            (self.softcap.is_some(), OpFeature::AttnSoftCap),
+            (self.gate.is_some(), OpFeature::AttnGate),
+        ];
+        used.into_iter()
+            .filter(|(used, _)| *used)
+            .map(|(_, feature)| feature)
     }
 }

@@ -13,6 +13,8 @@ pub struct Embed<'a, B: DeviceTypes> {
     pub token_ids: &'a B::Buffer,
     /// `[rows][hidden]`.
     pub out: &'a B::Buffer,
+    /// Multiplies every element. A model that computes in a narrow dtype rounds it to that first.
+    pub scale: Option<f32>,
     pub rows: usize,
 }
 
@@ -26,6 +28,7 @@ impl<B: DeviceTypes> Embed<'_, B> {
             table,
             token_ids,
             out,
+            scale: _,
             rows,
         } = *self;
         token_ids.expect_elements("embed token_ids", &[DType::U32], rows);

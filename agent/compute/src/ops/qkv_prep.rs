@@ -1,6 +1,7 @@
 //! From the qkv product to rotated queries and cached keys and values.
 
 use super::batch::BatchView;
+use super::strided::Strided;
 use crate::buffer::DeviceBuffer;
 use crate::device_types::DeviceTypes;
 use crate::dtype::DType;
@@ -11,9 +12,12 @@ use crate::kv::KvGroupView;
 /// (dimension i with i + rotary_dim/2), leaves q in `qkv` and writes k and v to `batch.out_slots`.
 #[derive(Debug)]
 pub struct QkvPrep<'a, B: DeviceTypes> {
-    /// `[num_tokens][(num_q_heads + 2·num_kv_heads)·head_dim]`: q, k, v.
+    /// `[num_tokens][row_stride]`: q, k and v, `(num_q_heads + 2·num_kv_heads)·head_dim` elements,
+    /// and what may follow them.
     pub qkv: &'a B::Buffer,
-    /// `F32`, one row of `qkv`.
+    /// Elements from a row of `qkv` to the next.
+    pub row_stride: usize,
+    /// `F32`, of q, k and v.
     pub bias: Option<&'a B::Buffer>,
     /// `F32 [head_dim]`.
     pub q_norm: Option<&'a B::Buffer>,
@@ -22,6 +26,7 @@ pub struct QkvPrep<'a, B: DeviceTypes> {
     pub eps: f32,
     /// `F32 [num_tokens][rotary_dim]`, made by [`RopeTable`].
     pub rope: &'a B::Buffer,
+    /// 0: nothing is rotated, and `rope` not read.
     pub rotary_dim: usize,
     pub num_q_heads: usize,
     pub batch: &'a BatchView<B>,
@@ -38,11 +43,25 @@ impl<B: DeviceTypes> QkvPrep<'_, B> {
         self.num_q_heads + 2 * self.kv.num_kv_heads
     }
 
+    fn qkv_rows(&self) -> Strided<'_, B> {
+        Strided {
+            values: self.qkv,
+            row_stride: self.row_stride,
+        }
+    }
+
+    /// Elements of `qkv` up to the last row's last.
+    pub(crate) fn qkv_len(&self) -> usize {
+        let row_len = self.heads() * self.kv.head_dim;
+        self.qkv_rows().len(self.batch.num_tokens, row_len)
+    }
+
     /// # Panics
     /// When a buffer is too small, of another dtype, or shared where it must not be.
     pub(crate) fn check(&self, activations: DType) {
         let Self {
             qkv,
+            row_stride: _,
             bias,
             q_norm,
             k_norm,
@@ -61,7 +80,8 @@ impl<B: DeviceTypes> QkvPrep<'_, B> {
             "rotary_dim {rotary_dim} is odd or exceeds head_dim {head_dim}"
         );
         let slots = &batch.out_slots;
-        qkv.expect_elements("qkv", &[activations], rows * row_len);
+        self.qkv_rows()
+            .expect_rows("qkv", activations, rows, row_len);
         rope.expect_elements("rope table", &floats, rows * rotary_dim);
         slots.expect_elements("out_slots", &[DType::U32], rows);
         qkv.expect_apart("qkv", &[rope, slots]);

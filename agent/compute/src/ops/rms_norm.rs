@@ -4,7 +4,8 @@ use crate::buffer::DeviceBuffer;
 use crate::device_types::DeviceTypes;
 use crate::dtype::DType;
 
-/// `x += add` (when given), then `out = x / sqrt(mean(x²) + eps) · weight`, per row.
+/// `x += add` (when given), then `out = y` or `out += y` of `y = x / sqrt(mean(x²) + eps) · weight`,
+/// per row.
 #[derive(Debug)]
 pub struct RmsNorm<'a, B: DeviceTypes> {
     /// `[rows][hidden]`, the residual stream.
@@ -14,9 +15,18 @@ pub struct RmsNorm<'a, B: DeviceTypes> {
     /// `F32 [hidden]`.
     pub weight: &'a B::Buffer,
     pub eps: f32,
-    /// `[rows][hidden]`; may be `x` itself.
+    /// `[rows][hidden]`; may be `x` itself where it is stored.
     pub out: &'a B::Buffer,
+    /// A norm after attention or the feed-forward is added to the residual stream.
+    pub into: WriteMode,
     pub rows: usize,
+}
+
+/// What becomes of what was in an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    Store,
+    Add,
 }
 
 // === impl RmsNorm ===
@@ -31,6 +41,7 @@ impl<B: DeviceTypes> RmsNorm<'_, B> {
             weight,
             eps: _,
             out,
+            into,
             rows,
         } = *self;
         let len = rows * weight.len();
@@ -38,8 +49,8 @@ impl<B: DeviceTypes> RmsNorm<'_, B> {
         weight.expect_elements("rms_norm weight", &[DType::F32], 0);
         out.expect_elements("rms_norm out", &[activations], len);
         out.expect_apart("rms_norm out", &[weight]);
-        if !x.begins_with(out) {
-            out.expect_apart("rms_norm out, which is not x,", &[x]);
+        if into == WriteMode::Add || !x.begins_with(out) {
+            out.expect_apart("rms_norm out", &[x]);
         }
         if let Some(add) = add {
             add.expect_elements("rms_norm add", &[activations], len);

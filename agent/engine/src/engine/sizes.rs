@@ -101,17 +101,18 @@ pub(super) fn step_limits(
     }
 }
 
-/// The pool's dtype and pages; `memory_bytes` applies if no flag sets their number.
+/// The pool's dtype: that of the activations unless a flag sets it.
+pub(super) fn kv_dtype(config: &EngineConfig, activations: DType) -> Result<DType, StartError> {
+    config.kv_cache_dtype.map_or(Ok(activations), pool_dtype)
+}
+
+/// The pool's pages of `dtype`; `memory_bytes` applies if no flag sets their number.
 pub(super) fn pool_shape(
     config: &EngineConfig,
     spec: &KvPoolSpec,
-    activations: DType,
+    dtype: DType,
     memory_bytes: u64,
 ) -> Result<KvPoolShape, StartError> {
-    let dtype = match config.kv_cache_dtype {
-        None => activations,
-        Some(dtype) => pool_dtype(dtype)?,
-    };
     let page_size = config.page_size as usize;
     let page_bytes = page_size * KvPoolShape::bytes_per_token(spec, dtype);
     let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX);

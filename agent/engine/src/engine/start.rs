@@ -126,13 +126,12 @@ fn load<B: Backend>(
     let context_length = sizes::context_length(config, &files.config)?;
     let limits = sizes::schedule_limits(config);
     let step_limits = sizes::step_limits(config, &limits, context_length);
+    let kv_dtype = sizes::kv_dtype(config, backend.activation_dtype())?;
+    backend.check_ops(&model::needs(&files.config, kv_dtype))?;
     let model = model::load(&backend, &files, step_limits).map_err(model_error)?;
     let spec = model.kv_pool_spec();
     let kv_bytes = device::kv_memory_bytes(&config.device)?;
-    let shape = sizes::pool_shape(config, &spec, backend.activation_dtype(), kv_bytes)?;
-    for group in &spec.groups {
-        backend.check_kv(shape.dtype, group.head_dim)?;
-    }
+    let shape = sizes::pool_shape(config, &spec, kv_dtype, kv_bytes)?;
     let kv = KvGroups::alloc(&backend, spec, shape)?;
     let transfers = config.mode.transfer().is_some();
     let memory = transfers.then(|| kv.memory(&backend)).transpose()?;

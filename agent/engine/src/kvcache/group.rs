@@ -100,10 +100,10 @@ impl<B: Backend> KvGroups<B> {
         self.shape.dtype
     }
 
-    /// Elements of one page over all groups and cuts.
-    pub(crate) fn page_elements(&self) -> usize {
-        let cuts = self.views.iter().flat_map(|view| view.cuts.iter());
-        cuts.map(|cut| cut.page_stride).sum()
+    /// Elements of one page over all cuts, by group.
+    pub(crate) fn page_elements(&self) -> impl Iterator<Item = usize> {
+        let cuts = |view: &KvGroupView<B>| view.cuts.iter().map(|cut| cut.page_stride).sum();
+        self.views.iter().map(cuts)
     }
 
     /// The pool for a transfer.

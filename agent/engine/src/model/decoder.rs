@@ -12,7 +12,7 @@ use super::ffn::FfnLayer;
 use super::mixer::MixerLayer;
 use super::{KvPoolSpec, LayerPlace, LoadError, Model, ModelConfig, ModelFiles, Step, StepLimits};
 use loader::Loader;
-use pd_compute::{Backend, Embed, Epilogue, GatherRows, Linear, RmsNorm, RopeTable};
+use pd_compute::{Backend, Embed, Epilogue, GatherRows, Linear, RmsNorm, RopeTable, WriteMode};
 use workspace::Workspace;
 
 /// A decoder on a device.
@@ -174,6 +174,7 @@ impl<B: Backend> Decoder<B> {
             table: &self.embedding,
             token_ids: &batch.token_ids,
             out: &space.x,
+            scale: None,
             rows,
         });
         for (inv_freq, out) in self.inv_freqs.iter().zip(&space.ropes) {
@@ -218,11 +219,13 @@ impl<B: Backend> Decoder<B> {
             weight: &self.output_norm,
             eps: self.config.rms_norm_eps,
             out: &space.hidden,
+            into: WriteMode::Store,
             rows,
         });
         self.backend.linear(Linear {
             x: &space.hidden,
             weight: &self.lm_head,
+            bias: None,
             epilogue: Epilogue::Store,
             out: &space.logits,
             rows,
@@ -256,6 +259,7 @@ impl<B: Backend> LayerCx<'_, B> {
             weight,
             eps: self.eps,
             out: &self.space.normed,
+            into: WriteMode::Store,
             rows,
         }
     }

@@ -9,7 +9,7 @@ use super::decoder::loader::Loader;
 use super::decoder::workspace::Scratch;
 use super::decoder::{LayerCx, Rows};
 use dense::DenseLayer;
-use pd_compute::Backend;
+use pd_compute::{Backend, OpFeature};
 
 /// A feed-forward on a device.
 #[derive(Debug)]
@@ -21,6 +21,13 @@ pub(super) enum FfnLayer<B: Backend> {
 pub(super) fn scratch(config: &Ffn) -> Scratch {
     match config {
         Ffn::Dense(dense) => dense::scratch(dense),
+    }
+}
+
+/// What a feed-forward needs of a backend.
+pub(super) fn needs(config: &Ffn) -> Vec<OpFeature> {
+    match config {
+        Ffn::Dense(_) => Vec::new(),
     }
 }
 

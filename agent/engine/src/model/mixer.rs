@@ -10,7 +10,7 @@ use super::decoder::workspace::Scratch;
 use super::decoder::{LayerCx, Rows};
 use super::{KvGroupSpec, LoadError};
 use attention::AttentionLayer;
-use pd_compute::Backend;
+use pd_compute::{Backend, OpFeature};
 
 /// A mixer on a device.
 #[derive(Debug)]
@@ -22,6 +22,13 @@ pub(super) enum MixerLayer<B: Backend> {
 pub(super) fn scratch(config: &Mixer) -> Scratch {
     match config {
         Mixer::Attention(attention) => attention::scratch(attention),
+    }
+}
+
+/// What a mixer needs of a backend.
+pub(super) fn needs(config: &Mixer) -> Vec<OpFeature> {
+    match config {
+        Mixer::Attention(attention) => attention::needs(attention),
     }
 }
 

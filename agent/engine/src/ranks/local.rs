@@ -9,7 +9,7 @@ use crate::model::{Model, Step};
 use crate::step::{StepOutput, StepPlan};
 use inputs::{StepBuffers, StepInputs};
 use pd_compute::{Backend, ComputeError, CopyDirection, CopyPages, DType, GatherRows};
-use pd_compute::{HostBytes, Sample, SampleOut, Ticket};
+use pd_compute::{DeviceBuffer, HostBytes, Sample, SampleOut, Ticket};
 use std::collections::{HashMap, VecDeque};
 
 /// SGLang's `ModelRunner`.
@@ -99,16 +99,18 @@ impl<B: Backend> LocalRank<B> {
             .backend
             .alloc("pages to copy", DType::U32, indices.len())?;
         self.backend.upload(&page_indices, &indices);
-        let [kv] = self.kv.views() else {
-            unreachable!("models of this engine have one KV group");
-        };
-        self.backend.copy_pages(CopyPages {
-            kv,
-            page_indices: &page_indices,
-            num_pages: pages.len(),
-            host,
-            direction,
-        });
+        let mut start = 0;
+        for (kv, elements) in self.kv.views().iter().zip(self.kv.page_elements()) {
+            let end = start + pages.len() * elements;
+            self.backend.copy_pages(CopyPages {
+                kv,
+                page_indices: &page_indices,
+                num_pages: pages.len(),
+                host: &host.slice(start..end),
+                direction,
+            });
+            start = end;
+        }
         Ok(())
     }
 }
@@ -140,7 +142,7 @@ impl<B: Backend> Ranks for LocalRank<B> {
         slot: Option<StateSlot>,
     ) -> Result<HostKv, ComputeError> {
         assert_eq!(slot, None, "no model of this engine has recurrent state");
-        let elements = pages.len() * self.kv.page_elements();
+        let elements = pages.len() * self.kv.page_elements().sum::<usize>();
         let host = self
             .backend
             .alloc_host("offloaded KV", self.kv.dtype(), elements)?;
@@ -173,10 +175,7 @@ impl<B: Backend> Ranks for LocalRank<B> {
 impl<B: Backend> Launched<B> {
     /// Enqueues the read-back of the first `wanted` rows of `out`, behind the step that fills them.
     fn new(backend: &B, out: &SampleOut<B>, wanted: usize, is_graph: bool) -> Self {
-        let read = |buffer: &B::Buffer, len: usize| {
-            use pd_compute::DeviceBuffer;
-            backend.read(&buffer.slice(0..len))
-        };
+        let read = |buffer: &B::Buffer, len: usize| backend.read(&buffer.slice(0..len));
         let top_n_max = out.top_n_max;
         let read_top = || {
             let len = wanted * top_n_max;

@@ -1,7 +1,7 @@
 //! Paged attention over sequences whose pages lie scattered in the pool.
 
 use super::{Subject, rounded, values};
-use pd_compute::{AttnPaged, Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT};
+use pd_compute::{AttnPaged, Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT, Strided};
 use std::ops::Range;
 
 /// A pool of one cut, page-first.
@@ -26,7 +26,20 @@ pub struct AttnCase {
     pub head_dim: usize,
     /// Of queries and pool.
     pub dtype: DType,
+    pub form: AttnForm,
 }
+
+/// What attention has beyond a causal mask.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttnForm {
+    pub window: Option<usize>,
+    pub softcap: Option<f32>,
+    pub has_sinks: bool,
+    pub has_gate: bool,
+}
+
+/// In the page table, of a page that holds no key that a query sees.
+const GIVEN_AWAY: u32 = u32::MAX;
 
 // === impl KvShape ===
 
@@ -93,6 +106,7 @@ impl AttnCase {
         };
         let kv = shape.pool(subject, self.dtype);
         self.fill(subject, &kv, &page_table, stride);
+        let page_table = self.without_unseen(page_table, stride);
         let width = self.num_kv_heads * self.group * self.head_dim;
         // As in a qkv row: something follows the queries.
         let row_stride = width + 2 * self.num_kv_heads * self.head_dim;
@@ -124,6 +138,17 @@ impl AttnCase {
         let out = subject.zeros(subject.dtype(), rows * width);
         #[allow(clippy::cast_precision_loss, reason = "test values are small")]
         let scale = 1.0 / (self.head_dim as f32).sqrt();
+        let AttnForm {
+            window,
+            softcap,
+            has_sinks,
+            has_gate,
+        } = self.form;
+        let sinks = subject.floats(&values(5, self.num_kv_heads * self.group));
+        // Within wider rows, as the queries are.
+        let gates = values(6, rows * row_stride);
+        let gates = gates.into_iter().map(|v| 4.0 * v).collect();
+        let gates = subject.activations(&rounded(self.dtype, gates));
         subject.backend.attn_paged(AttnPaged {
             q: &subject.activations(&q),
             q_row_stride: row_stride,
@@ -132,9 +157,27 @@ impl AttnCase {
             batch: &batch,
             kv: &kv,
             layer: 1,
+            window,
+            sinks: has_sinks.then_some(&sinks),
+            softcap,
+            gate: has_gate.then_some(Strided {
+                values: &gates,
+                row_stride,
+            }),
             out: &out,
         });
         subject.read(&out)
+    }
+
+    /// The table without the pages before all queries' windows.
+    fn without_unseen(&self, mut page_table: Vec<u32>, stride: usize) -> Vec<u32> {
+        let window = self.form.window.unwrap_or(usize::MAX);
+        let rows = page_table.chunks_exact_mut(stride);
+        for (row, (keys, queries)) in rows.zip(&self.seqs) {
+            let first_seen = (keys - queries + 1).saturating_sub(window);
+            row[..first_seen / self.page_size].fill(GIVEN_AWAY);
+        }
+        page_table
     }
 
     /// A query depends on its sequence and position only, not on what is asked beside it.

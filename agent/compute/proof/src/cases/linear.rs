@@ -1,7 +1,9 @@
 //! The linear op.
 
 use super::{Subject, rounded, values};
-use pd_compute::{Backend, DType, Epilogue, Linear, RmsNorm, WeightFormat, WeightSource};
+use pd_compute::{
+    Backend, DType, Epilogue, Linear, RmsNorm, WeightFormat, WeightSource, WriteMode,
+};
 
 /// A call of `linear`: rows of x, n of the weight, k of both.
 #[derive(Clone, Copy, Debug)]
@@ -14,13 +16,16 @@ pub struct LinearCase {
     pub dtype: DType,
     /// Whether the result is F32, as logits are.
     pub to_f32: bool,
+    pub has_bias: bool,
 }
 
 pub fn linear<B: Backend>(subject: &Subject<B>, case: &LinearCase) -> Vec<f32> {
+    let bias = subject.floats(&values(5, case.n));
     multiply(subject, case, |x, weight, out| {
         subject.backend.linear(Linear {
             x,
             weight,
+            bias: case.has_bias.then_some(&bias),
             epilogue: case.epilogue,
             out,
             rows: case.rows,
@@ -39,11 +44,13 @@ pub fn norm_linear<B: Backend>(subject: &Subject<B>, case: &LinearCase) -> Vec<f
             weight: &gains,
             eps: 1e-6,
             out: &normed,
+            into: WriteMode::Store,
             rows: case.rows,
         };
         let linear = Linear {
             x: &normed,
             weight,
+            bias: None,
             epilogue: case.epilogue,
             out,
             rows: case.rows,
@@ -65,6 +72,7 @@ fn multiply<B: Backend>(
         epilogue,
         dtype,
         to_f32,
+        has_bias: _,
     } = *case;
     // Sums stay about one.
     #[allow(clippy::cast_precision_loss, reason = "test values are small")]
@@ -84,17 +92,13 @@ fn multiply<B: Backend>(
         n,
         ..part("whole", &weight)
     };
-    let weight = if epilogue == Epilogue::SwiGlu {
+    let weight = if epilogue.joins_pairs() {
         let parts = [part("gate", first), part("up", second)];
         subject.backend.pack_linear(&parts, true)
     } else {
         subject.backend.pack_linear(&[whole], false)
     };
-    let out_len = if epilogue == Epilogue::SwiGlu {
-        n / 2
-    } else {
-        n
-    };
+    let out_len = epilogue.out_len(n);
     let out_dtype = if to_f32 { DType::F32 } else { subject.dtype() };
     let out = subject.zeros(out_dtype, rows * out_len);
     subject.write(&out, &rounded(dtype, values(3, rows * out_len)));

@@ -4,7 +4,7 @@ use super::attention::KvShape;
 use super::{Subject, rounded, values};
 use pd_compute::{
     Backend, BatchView, DType, Embed, GatherRows, KvGroupView, NO_ROW, QkvPrep, RmsNorm, RopeTable,
-    WeightFormat, WeightSource,
+    WeightFormat, WeightSource, WriteMode,
 };
 
 /// Rows of an embedding table.
@@ -12,6 +12,7 @@ pub fn embed<B: Backend>(
     subject: &Subject<B>,
     vocab: usize,
     hidden: usize,
+    scale: Option<f32>,
     ids: &[u32],
 ) -> Vec<f32> {
     let table = values(1, vocab * hidden);
@@ -28,7 +29,28 @@ pub fn embed<B: Backend>(
         table: &table,
         token_ids: &subject.words(ids),
         out: &out,
+        scale,
         rows: ids.len(),
+    });
+    subject.read(&out)
+}
+
+/// A norm that is added to what was in its output. Inputs as `dtype` holds them.
+pub fn added_norm<B: Backend>(
+    subject: &Subject<B>,
+    dtype: DType,
+    (rows, hidden): (usize, usize),
+) -> Vec<f32> {
+    let input = |seed| rounded(dtype, values(seed, rows * hidden));
+    let out = subject.activations(&input(2));
+    subject.backend.rms_norm(RmsNorm {
+        x: &subject.activations(&input(1)),
+        add: None,
+        weight: &subject.floats(&values(3, hidden)),
+        eps: 1e-6,
+        out: &out,
+        into: WriteMode::Add,
+        rows,
     });
     subject.read(&out)
 }
@@ -55,6 +77,7 @@ pub fn rms_norm<B: Backend>(
         weight: &subject.floats(&values(3, hidden)),
         eps: 1e-6,
         out: &out,
+        into: WriteMode::Store,
         rows,
     });
     (subject.read(&out), subject.read(&x))
@@ -96,6 +119,8 @@ pub struct QkvCase {
     pub kv: KvShape,
     pub num_q_heads: usize,
     pub rotary_dim: usize,
+    /// Elements of a row after q, k and v.
+    pub following: usize,
     pub has_bias: bool,
     pub has_norms: bool,
     /// Of activations and pool.
@@ -108,6 +133,7 @@ pub fn qkv_prep<B: Backend>(subject: &Subject<B>, case: &QkvCase) -> (Vec<f32>, 
         kv: shape,
         num_q_heads,
         rotary_dim,
+        following,
         has_bias,
         has_norms,
         dtype,
@@ -122,7 +148,7 @@ pub fn qkv_prep<B: Backend>(subject: &Subject<B>, case: &QkvCase) -> (Vec<f32>, 
     let rows = slots.len();
     let heads = num_q_heads + 2 * shape.num_kv_heads;
     let row_len = heads * shape.head_dim;
-    let qkv = subject.activations(&rounded(dtype, values(1, rows * row_len)));
+    let qkv = subject.activations(&rounded(dtype, values(1, rows * (row_len + following))));
     let floats = |seed, len| subject.floats(&values(seed, len));
     let bias = has_bias.then(|| floats(2, row_len));
     let norms = has_norms.then(|| (floats(3, shape.head_dim), floats(4, shape.head_dim)));
@@ -140,6 +166,7 @@ pub fn qkv_prep<B: Backend>(subject: &Subject<B>, case: &QkvCase) -> (Vec<f32>, 
     };
     subject.backend.qkv_prep(QkvPrep {
         qkv: &qkv,
+        row_stride: row_len + following,
         bias: bias.as_ref(),
         q_norm: norms.as_ref().map(|norms| &norms.0),
         k_norm: norms.as_ref().map(|norms| &norms.1),
@@ -153,7 +180,7 @@ pub fn qkv_prep<B: Backend>(subject: &Subject<B>, case: &QkvCase) -> (Vec<f32>, 
     });
     let queries = subject.read(&qkv);
     let queries = queries
-        .chunks(row_len)
+        .chunks(row_len + following)
         .flat_map(|row| row[..num_q_heads * shape.head_dim].to_vec());
     (queries.collect(), subject.read(&kv.cuts[0].region))
 }

@@ -82,6 +82,7 @@ impl<B: Backend> Steps<B> {
             backend.linear(Linear {
                 x: &self.x,
                 weight,
+                bias: None,
                 epilogue: Epilogue::SwiGlu,
                 out,
                 rows,

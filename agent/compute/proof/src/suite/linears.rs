@@ -33,6 +33,7 @@ pub(super) fn linears_multiply_add_and_gate<D: Device>(device: &D) {
                         epilogue,
                         dtype,
                         to_f32,
+                        has_bias: false,
                     };
                     let bound = if to_f32 {
                         2e-6
@@ -64,6 +65,7 @@ pub(super) fn normed_rows_multiply_as_after_a_norm<D: Device>(device: &D) {
                         epilogue,
                         dtype,
                         to_f32: false,
+                        has_bias: false,
                     };
                     let expected = norm_linear(&reference(), &case);
                     let bound = 4.0 * subject.rounding();
@@ -103,6 +105,7 @@ pub(super) fn a_linears_bits_do_not_depend_on_the_number_of_rows<D: Device>(devi
                     epilogue: Epilogue::Store,
                     dtype,
                     to_f32: true,
+                    has_bias: false,
                 };
                 let out = linear(&subject, &case);
                 out.iter().map(|y| y.to_bits()).collect()

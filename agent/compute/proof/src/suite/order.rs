@@ -2,7 +2,9 @@
 
 use super::Device;
 use crate::cases::{Subject, values};
-use pd_compute::{Backend, DType, Epilogue, Linear, RmsNorm, Ticket, WeightFormat, WeightSource};
+use pd_compute::{
+    Backend, DType, Epilogue, Linear, RmsNorm, Ticket, WeightFormat, WeightSource, WriteMode,
+};
 
 const HIDDEN: usize = 128;
 const WIDE: usize = 384;
@@ -60,6 +62,7 @@ impl<B: Backend> Chain<B> {
             backend.linear(Linear {
                 x,
                 weight,
+                bias: None,
                 epilogue,
                 out,
                 rows,
@@ -73,11 +76,13 @@ impl<B: Backend> Chain<B> {
                 weight: &self.gains,
                 eps: 1e-6,
                 out: &self.normed,
+                into: WriteMode::Store,
                 rows: self.rows,
             };
             let gate_up = Linear {
                 x: &self.normed,
                 weight: &self.gate_up,
+                bias: None,
                 epilogue: Epilogue::SwiGlu,
                 out: &self.gated,
                 rows: self.rows,

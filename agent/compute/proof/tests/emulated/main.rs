@@ -66,6 +66,9 @@ emulated! {
     attention_of_one_query_each_is_the_cpus
     attention_of_many_queries_is_the_cpus
     a_querys_bits_depend_on_its_own_keys_only
+    attention_has_windows_sinks_caps_and_gates
+    linears_add_biases_and_have_more_epilogues
+    embeddings_are_scaled_and_norms_added
     greedy_rows_take_the_first_of_the_likeliest
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw

@@ -59,6 +59,7 @@ fn weights_of_many_parts_are_packed_row_by_row() {
         table: &table,
         token_ids: &token_ids,
         out: &out,
+        scale: None,
         rows: ROWS,
     });
     let rows = backend.read(&out).wait().unwrap();

@@ -137,16 +137,19 @@ fn embedding_rows_are_expanded_exactly() {
     };
     let table = backend.pack_embedding(&source).unwrap();
     let (token_ids, out) = (words(&backend, &[2, 0]), zeros(&backend, 16));
-    backend.embed(Embed {
-        table: &table,
-        token_ids: &token_ids,
-        out: &out,
-        rows: 2,
-    });
-    assert_eq!(
-        read_floats(&backend, &out),
-        [&values[16..], &values[..8]].concat()
-    );
+    for scale in [None, Some(24.25)] {
+        backend.embed(Embed {
+            table: &table,
+            token_ids: &token_ids,
+            out: &out,
+            scale,
+            rows: 2,
+        });
+        let mut expected = [&values[16..], &values[..8]].concat();
+        let scale = scale.unwrap_or(1.0);
+        expected.iter_mut().for_each(|x| *x *= scale);
+        assert_eq!(read_floats(&backend, &out), expected);
+    }
 }
 
 #[test]
@@ -167,6 +170,7 @@ fn a_linear_multiplies_and_adds_to_the_residual() {
     backend.linear(Linear {
         x: &x_buffer,
         weight: &weight,
+        bias: None,
         epilogue: Epilogue::AddResidual,
         out: &out,
         rows,

@@ -1,5 +1,7 @@
 //! Every instruction set, format and shape against the chain of operations that the docs promise.
 
+mod forms;
+
 use super::{LinearProduct, LinearScratch, LinearTask, LinearTasks, SharedOut};
 use crate::cpu::isa::Isa;
 use crate::cpu::pack::{PackedLinear, serially};
@@ -103,6 +105,34 @@ fn isas() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
 
+/// The whole product by one thread.
+fn run_with(
+    weight: &PackedLinear,
+    x: &[f32],
+    rows: usize,
+    bias: Option<&[f32]>,
+    epilogue: Epilogue,
+    isa: Isa,
+) -> Vec<f32> {
+    let mut out = vec![0.25; rows * weight.out_len()];
+    let product = LinearProduct {
+        weight,
+        x,
+        x_stride: weight.k(),
+        rows,
+        bias,
+        epilogue,
+        out: SharedOut::new(&mut out, weight.out_len()),
+        isa,
+    };
+    let tasks = product.tasks(1);
+    for i in 0..tasks.len() {
+        // SAFETY: one at a time.
+        unsafe { product.run_task(&tasks.get(i), &mut LinearScratch::new()) };
+    }
+    out
+}
+
 /// The whole product, in the tasks of `threads` threads, last task first.
 fn run(
     weight: &PackedLinear,
@@ -118,6 +148,7 @@ fn run(
         x,
         x_stride: weight.k(),
         rows,
+        bias: None,
         epilogue,
         out: SharedOut::new(&mut out, weight.out_len()),
         isa,
@@ -320,7 +351,7 @@ fn parts_of_different_formats_write_their_own_columns() {
 }
 
 #[test]
-#[should_panic(expected = "SwiGLU goes with interleaved weights")]
+#[should_panic(expected = "gate and up are joined where the weight interleaves them")]
 fn swiglu_of_a_plain_weight_is_refused() {
     let bytes = [0; 8];
     let source = WeightSource {

@@ -47,8 +47,19 @@ struct Attention {
     num_seqs: usize,
     num_tokens: usize,
     layer: KvLayer,
+    /// Keys that a query sees at most, itself among them.
+    window: usize,
+    sinks: Option<Src<f32>>,
+    softcap: Option<f32>,
+    gate: Option<Gate>,
     /// Rows of `group · num_kv_heads · head_dim`.
     out: Dst<f32>,
+}
+
+/// Rows that results are multiplied by, as sigmoids.
+struct Gate {
+    rows: Src<f32>,
+    row_stride: usize,
 }
 
 pub(in crate::cpu) fn attn_paged(
@@ -63,6 +74,10 @@ pub(in crate::cpu) fn attn_paged(
         batch,
         kv,
         layer,
+        window,
+        sinks,
+        softcap,
+        gate,
         out,
     } = op;
     let (rows, seqs) = (batch.num_tokens, batch.num_seqs);
@@ -81,6 +96,13 @@ pub(in crate::cpu) fn attn_paged(
         num_seqs: seqs,
         num_tokens: rows,
         layer: KvLayer::new(kv, layer),
+        window: window.unwrap_or(usize::MAX),
+        sinks: sinks.map(|sinks| sinks.src("attn sinks", num_q_heads)),
+        softcap,
+        gate: gate.map(|gate| Gate {
+            rows: gate.values.src("attn gate", gate.len(rows, row_len)),
+            row_stride: gate.row_stride,
+        }),
         out: out.dst("attn out", rows * row_len),
     };
     move |exec| attention.run(exec)
@@ -92,7 +114,11 @@ impl Attention {
     fn run(&self, exec: &Exec<'_>) {
         let isa = exec.isa;
         let tiles = self.tiles();
-        let blocks_max = tiles.iter().map(Tile::num_blocks).max().unwrap_or(0);
+        let blocks_max = tiles
+            .iter()
+            .map(|tile| tile.blocks().len())
+            .max()
+            .unwrap_or(0);
         if tiles.len() < 2 * exec.threads.count() && blocks_max > SPLIT_BLOCKS {
             self.run_split(exec, &tiles, blocks_max);
             return;
@@ -102,7 +128,7 @@ impl Attention {
             SCRATCH.with_borrow_mut(|(scratch, partial, state)| {
                 partial.resize(tile.state_len(), 0.0);
                 reset(tile, state);
-                for block in 0..tile.num_blocks() {
+                for block in tile.blocks() {
                     // SAFETY: on the queue; scratch belongs to this thread.
                     unsafe {
                         isa.dispatch(AttendBlock {
@@ -137,11 +163,12 @@ impl Attention {
         exec.threads.run(tiles.len() * runs, |i, _| {
             let tile = &tiles[i / runs];
             let first = i % runs * SPLIT_BLOCKS;
+            let blocks = tile.blocks().enumerate().skip(first).take(SPLIT_BLOCKS);
             SCRATCH.with_borrow_mut(|(scratch, _, _)| {
-                for block in first..tile.num_blocks().min(first + SPLIT_BLOCKS) {
+                for (nth, block) in blocks {
                     // SAFETY: on the queue; each block of each tile is attended once, in its place.
                     unsafe {
-                        let place = i / runs * blocks_max + block;
+                        let place = i / runs * blocks_max + nth;
                         let partial = places.get(place, tile.state_len());
                         isa.dispatch(AttendBlock {
                             tile,
@@ -157,8 +184,8 @@ impl Attention {
             let tile = &tiles[i];
             SCRATCH.with_borrow_mut(|(_, _, state)| {
                 reset(tile, state);
-                for block in 0..tile.num_blocks() {
-                    let at = (i * blocks_max + block) * stride;
+                for nth in 0..tile.blocks().len() {
+                    let at = (i * blocks_max + nth) * stride;
                     let partial = &partials[at..at + tile.state_len()];
                     // SAFETY: scratch belongs to this thread.
                     unsafe {

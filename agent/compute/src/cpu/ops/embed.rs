@@ -11,6 +11,7 @@ pub(in crate::cpu) fn embed(op: Embed<'_, CpuBackend>) -> impl FnOnce(&Exec<'_>)
         table,
         token_ids,
         out,
+        scale,
         rows,
     } = op;
     let (table, k) = (table.clone(), table.k());
@@ -26,6 +27,9 @@ pub(in crate::cpu) fn embed(op: Embed<'_, CpuBackend>) -> impl FnOnce(&Exec<'_>)
                 match token_ids[r] {
                     NO_TOKEN => row.fill(0.0),
                     token => table.expand(token, row),
+                }
+                if let Some(scale) = scale {
+                    row.iter_mut().for_each(|x| *x *= scale);
                 }
             }
         });

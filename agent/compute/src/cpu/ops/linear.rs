@@ -3,6 +3,7 @@
 use crate::cpu::handle::CpuBackend;
 use crate::cpu::linear_product::{LinearProduct, LinearScratch, SharedOut};
 use crate::cpu::queue::Exec;
+use crate::device_types::Matrix;
 use crate::ops::Linear;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ pub(in crate::cpu) fn linear(op: Linear<'_, CpuBackend>) -> impl FnOnce(&Exec<'_
     let Linear {
         x,
         weight,
+        bias,
         epilogue,
         out,
         rows,
@@ -22,6 +24,7 @@ pub(in crate::cpu) fn linear(op: Linear<'_, CpuBackend>) -> impl FnOnce(&Exec<'_
     let weight = Arc::clone(weight);
     let (k, out_len) = (weight.k(), weight.out_len());
     let x = x.src::<f32>("linear x", rows * k);
+    let bias = bias.map(|bias| bias.src::<f32>("linear bias", weight.n()));
     let out = out.dst::<f32>("linear out", rows * out_len);
     move |exec| {
         let product = LinearProduct {
@@ -30,6 +33,8 @@ pub(in crate::cpu) fn linear(op: Linear<'_, CpuBackend>) -> impl FnOnce(&Exec<'_
             x: unsafe { x.slice() },
             x_stride: k,
             rows,
+            // SAFETY: as above.
+            bias: bias.as_ref().map(|bias| unsafe { bias.slice() }),
             epilogue,
             // SAFETY: on the queue; only this product's tasks touch `out` meanwhile.
             out: unsafe { SharedOut::from_raw(out.as_ptr(), out.len(), out_len) },

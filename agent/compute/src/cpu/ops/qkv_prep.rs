@@ -12,6 +12,9 @@ use crate::ops::QkvPrep;
 
 struct Prep {
     qkv: Dst<f32>,
+    row_stride: usize,
+    /// Elements of q, k and v in a row.
+    heads_len: usize,
     bias: Option<Src<f32>>,
     q_norm: Option<Src<f32>>,
     k_norm: Option<Src<f32>>,
@@ -27,8 +30,10 @@ struct Prep {
 pub(in crate::cpu) fn qkv_prep(
     op: QkvPrep<'_, CpuBackend>,
 ) -> impl FnOnce(&Exec<'_>) + Send + use<> {
+    let (heads_len, qkv_len) = (op.heads() * op.kv.head_dim, op.qkv_len());
     let QkvPrep {
         qkv,
+        row_stride,
         bias,
         q_norm,
         k_norm,
@@ -42,10 +47,11 @@ pub(in crate::cpu) fn qkv_prep(
     } = op;
     let rows = batch.num_tokens;
     let head_dim = kv.head_dim;
-    let row_len = (num_q_heads + 2 * kv.num_kv_heads) * head_dim;
     let prep = Prep {
-        qkv: qkv.dst("qkv", rows * row_len),
-        bias: bias.map(|bias| bias.src("qkv bias", row_len)),
+        qkv: qkv.dst("qkv", qkv_len),
+        row_stride,
+        heads_len,
+        bias: bias.map(|bias| bias.src("qkv bias", heads_len)),
         q_norm: q_norm.map(|norm| norm.src("q_norm", head_dim)),
         k_norm: k_norm.map(|norm| norm.src("k_norm", head_dim)),
         eps,
@@ -58,7 +64,7 @@ pub(in crate::cpu) fn qkv_prep(
     };
     move |exec| {
         let isa = exec.isa;
-        exec.run_rows(rows, 2 * row_len, |range| {
+        exec.run_rows(rows, 2 * heads_len, |range| {
             range.for_each(|r| prep.row(isa, r))
         });
     }
@@ -74,10 +80,11 @@ impl Prep {
             num_kv_heads,
             ..
         } = self.layer;
-        let row_len = (self.num_q_heads + 2 * num_kv_heads) * head_dim;
         // SAFETY: on the queue; each row belongs to one task, and what is read is other memory.
         let (row, rope, out_slots) = unsafe {
-            let row = self.qkv.slice_mut(r * row_len..(r + 1) * row_len);
+            let row = self
+                .qkv
+                .slice_mut(r * self.row_stride..r * self.row_stride + self.heads_len);
             (row, self.rope.slice(), self.out_slots.slice())
         };
         if let Some(bias) = &self.bias {
@@ -118,6 +125,9 @@ impl Prep {
                     eps: self.eps,
                 })
             };
+        }
+        if rope.is_empty() {
+            return;
         }
         let (cos, sin) = rope.split_at(self.rotary_dim / 2);
         // SAFETY: the kernel has no needs of its own.

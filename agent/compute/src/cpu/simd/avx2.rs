@@ -4,13 +4,13 @@ use super::exp::exp_avx2;
 use super::sixteen::Eight;
 use super::{Codes, Simd};
 use std::arch::x86_64::{
-    __m256, __m256i, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm256_add_ps,
-    _mm256_and_si256, _mm256_castsi256_ps, _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps,
-    _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_div_ps, _mm256_fmadd_ps,
-    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_max_ps, _mm256_mul_ps, _mm256_or_si256,
-    _mm256_permute2f128_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_shuffle_ps,
-    _mm256_slli_epi32, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_sub_epi32, _mm256_sub_ps,
-    _mm256_unpackhi_ps, _mm256_unpacklo_ps,
+    __m256, __m256i, _CMP_LT_OQ, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128,
+    _mm256_add_ps, _mm256_and_si256, _mm256_blendv_ps, _mm256_castsi256_ps, _mm256_cmp_ps,
+    _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32,
+    _mm256_cvtph_ps, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
+    _mm256_max_ps, _mm256_mul_ps, _mm256_or_si256, _mm256_permute2f128_ps, _mm256_set1_epi32,
+    _mm256_set1_ps, _mm256_shuffle_ps, _mm256_slli_epi32, _mm256_srl_epi32, _mm256_storeu_ps,
+    _mm256_sub_epi32, _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
 };
 
 #[derive(Clone, Copy)]
@@ -87,6 +87,14 @@ impl Simd for Avx2 {
     unsafe fn exp(self) -> Self {
         // SAFETY: the trait's contract.
         unsafe { Self(exp_avx2(self.0)) }
+    }
+    #[inline(always)]
+    unsafe fn select_below(self, bound: Self, less: Self, other: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let is_below = _mm256_cmp_ps::<_CMP_LT_OQ>(self.0, bound.0);
+            Self(_mm256_blendv_ps(other.0, less.0, is_below))
+        }
     }
 }
 

@@ -8,11 +8,12 @@ use super::exp::exp_avx512;
 use super::sixteen::{LANES, Sixteen};
 use super::{Codes, Simd};
 use std::arch::x86_64::{
-    __m512, __m512i, _mm_loadu_si128, _mm256_loadu_si256, _mm512_add_ps, _mm512_and_si512,
-    _mm512_castsi512_ps, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32,
-    _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
-    _mm512_loadu_si512, _mm512_max_ps, _mm512_mul_ps, _mm512_permutexvar_ps, _mm512_set1_epi32,
-    _mm512_set1_ps, _mm512_shuffle_f32x4, _mm512_shuffle_ps, _mm512_slli_epi32, _mm512_srli_epi32,
+    __m512, __m512i, _CMP_LT_OQ, _mm_loadu_si128, _mm256_loadu_si256, _mm512_add_ps,
+    _mm512_and_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi8_epi32,
+    _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32, _mm512_cvtph_ps,
+    _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_mov_ps,
+    _mm512_max_ps, _mm512_mul_ps, _mm512_permutexvar_ps, _mm512_set1_epi32, _mm512_set1_ps,
+    _mm512_shuffle_f32x4, _mm512_shuffle_ps, _mm512_slli_epi32, _mm512_srli_epi32,
     _mm512_storeu_ps, _mm512_sub_ps, _mm512_unpackhi_ps, _mm512_unpacklo_ps,
 };
 
@@ -106,6 +107,14 @@ impl Simd for Avx512 {
     unsafe fn exp(self) -> Self {
         // SAFETY: the trait's contract.
         unsafe { Self(exp_avx512(self.0)) }
+    }
+    #[inline(always)]
+    unsafe fn select_below(self, bound: Self, less: Self, other: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let is_below = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, bound.0);
+            Self(_mm512_mask_mov_ps(other.0, is_below, less.0))
+        }
     }
 }
 

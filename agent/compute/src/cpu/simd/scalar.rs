@@ -81,6 +81,16 @@ impl Simd for Scalar {
     unsafe fn exp(self) -> Self {
         Self(self.0.map(exp))
     }
+    #[inline(always)]
+    unsafe fn select_below(self, bound: Self, less: Self, other: Self) -> Self {
+        Self(from_fn(|i| {
+            if self.0[i] < bound.0[i] {
+                less.0[i]
+            } else {
+                other.0[i]
+            }
+        }))
+    }
 }
 
 impl Codes for Scalar {

@@ -141,6 +141,16 @@ impl<V: Eight> Simd for Pair<V> {
         // SAFETY: the trait's contract.
         unsafe { Self(self.0.exp(), self.1.exp()) }
     }
+    #[inline(always)]
+    unsafe fn select_below(self, bound: Self, less: Self, other: Self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            Self(
+                self.0.select_below(bound.0, less.0, other.0),
+                self.1.select_below(bound.1, less.1, other.1),
+            )
+        }
+    }
 }
 
 impl<V: Eight> Sixteen for Pair<V> {

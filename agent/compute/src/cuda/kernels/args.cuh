@@ -54,6 +54,8 @@ struct EmbedArgs {
   Fault* fault;
   uint32_t vocab;
   uint32_t row_bytes;
+  uint32_t element_bytes;
+  float scale;
 };
 
 struct RmsNormArgs {
@@ -63,6 +65,8 @@ struct RmsNormArgs {
   void* out;
   uint32_t hidden;
   float eps;
+  uint32_t adds;  // to what is in `out`
+  uint32_t pad;
 };
 
 struct RopeTableArgs {
@@ -84,6 +88,7 @@ struct QkvPrepArgs {
   const uint32_t* out_slots;
   Fault* fault;
   KvLayer kv;
+  uint64_t row_stride;
   uint32_t rotary_dim;
   uint32_t num_q_heads;
   float eps;
@@ -116,16 +121,20 @@ struct CopyPagesArgs {
 struct LinearArgs {
   const void* x;       // [rows][k]
   const void* weight;  // [n][k]
-  void* out;           // [rows][n], with SwiGLU [rows][n / 2]
+  void* out;           // [rows][n], where gate and up are joined [rows][n / 2]
   const float* norm;   // [k] of a kernel that norms x
+  const float* bias;   // [n]; may be null
   uint32_t rows;
   uint32_t n;
   uint32_t k;
   uint32_t epilogue;  // Epilogue
   float eps;          // of the norm
+  float alpha;        // of CLAMPED_SWIGLU
+  float limit;        // of SOFT_CAP and CLAMPED_SWIGLU
   uint32_t pad;
 };
-enum Epilogue : uint32_t { STORE = 0, ADD_RESIDUAL = 1, SWIGLU = 2 };
+// From SWIGLU on, a gate and an up become one output.
+enum Epilogue : uint32_t { STORE = 0, ADD_RESIDUAL = 1, SOFT_CAP = 2, SWIGLU = 3, GELU_TANH_GLU = 4, CLAMPED_SWIGLU = 5 };
 
 // After a library's product: out[r][i] = silu(y[r][2i]) · y[r][2i + 1].
 struct SwiGluArgs {
@@ -148,6 +157,11 @@ struct AttnArgs {
   uint32_t splits;
   float scale_log2;  // scale · log2(e)
   uint32_t page_multiplier;  // by which kernels divide by kv.page_size: see `Pages`
+  const float* sinks;        // [num_q_heads]; may be null
+  const void* gate;          // as q, in rows of its own; may be null
+  uint64_t gate_row_stride;
+  uint32_t window;    // keys that a query sees at most; NONE: all
+  float softcap_log2;  // cap · log2(e); 0: none
 };
 
 struct SamplingRow {

@@ -34,6 +34,27 @@ DEVICE Query find_query(const Batch& batch, uint32_t token) {
 // 2^(x − largest), 0 where there was no score.
 DEVICE float weight_of(float x, float largest) { return x == NO_SCORE ? 0.0f : exp2_fast(x - largest); }
 
+// A score without a value: what remains of the values, and the new sum of weights.
+struct Sunk {
+  float keep;
+  float sum;
+};
+
+DEVICE Sunk with_sink(const AttnArgs& args, uint32_t q_head, float largest, float sum) {
+  if (!args.sinks) return Sunk{1.0f, sum};
+  float sink = args.sinks[q_head] * LOG2_E;
+  float most = fmaxf(largest, sink);
+  float keep = weight_of(largest, most);
+  return Sunk{keep, sum * keep + exp2_fast(sink - most)};
+}
+
+// What a result is multiplied by; `at` counts from the token's first head.
+template <typename T>
+DEVICE float gate_of(const AttnArgs& args, uint32_t token, uint32_t at) {
+  if (!args.gate) return 1.0f;
+  return sigmoid(to_float(static_cast<const T*>(args.gate)[token * args.gate_row_stride + at]));
+}
+
 // --- One query token per block: LANES lanes hold a key's head (8 elements each), 32 / LANES keys at a time. ---
 
 constexpr uint32_t TOKEN_WARPS = 4;
@@ -63,10 +84,12 @@ DEVICE void attend_token(const AttnArgs& args) {
   uint32_t q_head = kv_head * group + first, heads = min_of(group - first, uint32_t(HEADS));
   // What the host wrote is there before the kernels that make q, k and v have ended.
   Query query = find_query(args.batch, token);
-  uint32_t per_split = ceil_div(ceil_div(query.num_keys, args.splits), BLOCK) * BLOCK;
-  uint32_t begin = blockIdx.x * per_split, end = min_of(begin + per_split, query.num_keys);
+  uint32_t first_key = query.num_keys > 0 ? first_seen(args, query.num_keys - 1) : 0;
+  uint32_t num_seen = query.num_keys - first_key;
+  uint32_t per_split = ceil_div(ceil_div(num_seen, args.splits), BLOCK) * BLOCK;
+  uint32_t begin = first_key + blockIdx.x * per_split, end = min_of(begin + per_split, query.num_keys);
   // Few keys leave splits without any.
-  uint32_t splits = per_split > 0 ? ceil_div(query.num_keys, per_split) : 1;
+  uint32_t splits = per_split > 0 ? ceil_div(num_seen, per_split) : 1;
   if (blockIdx.x >= splits) {
     await_kernels_before();
     return;
@@ -132,7 +155,7 @@ DEVICE void attend_token(const AttnArgs& args) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) dot += q[h][i] * k[a].get(i);
         dot = warp_sum<LANES>(dot);
-        scores[a] = is_key[a] ? dot : NO_SCORE;
+        scores[a] = is_key[a] ? score_of(args, dot) : NO_SCORE;
         largest = fmaxf(largest, scores[a]);
       }
       float keep = weight_of(fold.largest[h], largest);
@@ -189,7 +212,9 @@ DEVICE void attend_token(const AttnArgs& args) {
       out += keep * state[2 + i];
     }
     if (splits == 1) {
-      out_row[at] = from_float<T>(sum > 0.0f ? out / sum : 0.0f);
+      Sunk sunk = with_sink(args, q_head + h, largest, sum);
+      float mean = sunk.sum > 0.0f ? out * sunk.keep / sunk.sum : 0.0f;
+      out_row[at] = from_float<T>(mean * gate_of<T>(args, token, q_head * kv.head_dim + at));
     } else {
       float* partial = args.partials + (place + uint64_t(h) * args.splits + blockIdx.x) * state_len;
       if (i == 0) {
@@ -218,9 +243,10 @@ DEVICE void attend_token(const AttnArgs& args) {
   for (uint32_t h = warp_id(); h < heads; h += TOKEN_WARPS) {
     const float* partial = args.partials + (place + uint64_t(h) * args.splits + lane) * state_len;
     float largest = lane < splits ? partial[0] : NO_SCORE, sum = lane < splits ? partial[1] : 0.0f;
-    float worth = weight_of(largest, warp_max(largest));
-    sum = warp_sum(sum * worth);
-    worths[h * WARP + lane] = sum > 0.0f ? worth / sum : 0.0f;
+    float most = warp_max(largest);
+    float worth = weight_of(largest, most);
+    Sunk sunk = with_sink(args, q_head + h, most, warp_sum(sum * worth));
+    worths[h * WARP + lane] = sunk.sum > 0.0f ? worth * sunk.keep / sunk.sum : 0.0f;
   }
   __syncthreads();
   for (uint32_t at = threadIdx.x; at < heads * kv.head_dim; at += blockDim.x) {
@@ -229,7 +255,7 @@ DEVICE void attend_token(const AttnArgs& args) {
     float out = 0.0f;
 #pragma unroll 8
     for (uint32_t s = 0; s < splits; ++s) out += worths[h * WARP + s] * partial[s * state_len];
-    out_row[at] = from_float<T>(out);
+    out_row[at] = from_float<T>(out * gate_of<T>(args, token, q_head * kv.head_dim + at));
   }
 }
 
@@ -257,6 +283,7 @@ DEVICE void attend_tile(const AttnArgs& args) {
   uint32_t lane = lane_id(), g = lane / 4, t = lane % 4;
   uint32_t row0 = warp_id() * 16 + g, row1 = row0 + 8;
   uint32_t last_key = place.position + place.rows - 1;
+  uint32_t first_key = first_seen(args, place.position), first_block = first_key / BLOCK;
   uint32_t blocks = last_key / BLOCK + 1;
 
   Pages pages(args, place.seq);
@@ -265,13 +292,13 @@ DEVICE void attend_tile(const AttnArgs& args) {
     bf16* to = stage(block);
     for (uint32_t i = threadIdx.x; i < BLOCK * WORDS; i += blockDim.x) {
       uint32_t row = i / WORDS, word = i % WORDS, key = block * BLOCK + row;
-      const bf16* at = key <= last_key ? pages.key_at<bf16>(kv_head, key) : nullptr;
+      const bf16* at = key >= first_key && key <= last_key ? pages.key_at<bf16>(kv_head, key) : nullptr;
       const bf16* from = at ? at + word * 8 : static_cast<const bf16*>(kv.base);
       copy_async(to + swizzled<DIM>(row, word), from, at != nullptr);
       copy_async(to + BLOCK * DIM + swizzled<DIM>(row, word), at ? from + kv.kv_stride : from, at != nullptr);
     }
   };
-  fetch(0);
+  fetch(first_block);
   commit_copies();
 
   // Queries stay in registers, in the order of `multiply_step`'s operands.
@@ -288,7 +315,7 @@ DEVICE void attend_tile(const AttnArgs& args) {
   }
   float largest[2] = {NO_SCORE, NO_SCORE}, sum[2] = {0.0f, 0.0f};
   float out[DIM_TILES][4] = {};
-  for (uint32_t block = 0; block < blocks; ++block) {
+  for (uint32_t block = first_block; block < blocks; ++block) {
     if (block + 1 < blocks) fetch(block + 1);
     commit_copies();
     wait_copies<1>();
@@ -320,7 +347,9 @@ DEVICE void attend_tile(const AttnArgs& args) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& score = scores[j][2 * half + e];
-          score = block * BLOCK + 8 * j + 2 * t + e <= seen ? score * args.scale_log2 : NO_SCORE;
+          uint32_t key = block * BLOCK + 8 * j + 2 * t + e;
+          bool is_seen = key <= seen && seen - key < args.window;
+          score = is_seen ? score_of(args, score * args.scale_log2) : NO_SCORE;
           most = fmaxf(most, score);
         }
       }
@@ -369,10 +398,17 @@ DEVICE void attend_tile(const AttnArgs& args) {
     uint32_t row = half ? row1 : row0;
     if (row >= place.rows) continue;
     bf16* to = static_cast<bf16*>(args.out) + (uint64_t(place.first + row) * args.num_q_heads + q_head) * DIM;
-    float scale = sum[half] > 0.0f ? 1.0f / sum[half] : 0.0f;
+    Sunk sunk = with_sink(args, q_head, largest[half], sum[half]);
+    float scale = sunk.sum > 0.0f ? sunk.keep / sunk.sum : 0.0f;
 #pragma unroll
     for (int i = 0; i < DIM_TILES; ++i) {
-      uint32_t pair = pack_bf16(out[i][2 * half] * scale, out[i][2 * half + 1] * scale);
+      float first = out[i][2 * half] * scale, second = out[i][2 * half + 1] * scale;
+      if (args.gate) {
+        uint32_t at = q_head * DIM + 8 * i + 2 * t;
+        first *= gate_of<bf16>(args, place.first + row, at);
+        second *= gate_of<bf16>(args, place.first + row, at + 1);
+      }
+      uint32_t pair = pack_bf16(first, second);
       *reinterpret_cast<uint32_t*>(to + 8 * i + 2 * t) = pair;
     }
   }

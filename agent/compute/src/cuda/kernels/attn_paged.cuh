@@ -55,6 +55,16 @@ struct Pages {
   }
 };
 
+// First key that the query sees whose last one is `last`.
+DEVICE uint32_t first_seen(const AttnArgs& args, uint32_t last) {
+  return last >= args.window ? last - args.window + 1 : 0;
+}
+
+// Of a product of a query and a key, in units of log2.
+DEVICE float score_of(const AttnArgs& args, float product_log2) {
+  return args.softcap_log2 > 0.0f ? soft_cap(product_log2, args.softcap_log2) : product_log2;
+}
+
 struct TilePlace {
   uint32_t seq;
   uint32_t first;  // row of the batch

@@ -3,6 +3,19 @@
 
 using namespace pd;
 
+namespace {
+
+template <typename T>
+DEVICE void scale_row(void* to, const void* from, const EmbedArgs& args) {
+  auto src = static_cast<const T*>(from);
+  auto dst = static_cast<T*>(to);
+  for (uint32_t i = threadIdx.x; i < args.row_bytes / sizeof(T); i += COPY_THREADS) {
+    dst[i] = from_float<T>(to_float(src[i]) * args.scale);
+  }
+}
+
+}  // namespace
+
 // Grid: rows.
 KERNEL(pd_embed, EmbedArgs, COPY_THREADS) {
   uint32_t token = args.token_ids[blockIdx.x];
@@ -17,5 +30,11 @@ KERNEL(pd_embed, EmbedArgs, COPY_THREADS) {
     return;
   }
   auto from = static_cast<const uint8_t*>(args.table) + uint64_t(token) * args.row_bytes;
-  copy_block(to, from, args.row_bytes);
+  if (args.scale == 1.0f) {
+    copy_block(to, from, args.row_bytes);
+  } else if (args.element_bytes == sizeof(float)) {
+    scale_row<float>(to, from, args);
+  } else {
+    scale_row<bf16>(to, from, args);
+  }
 }

@@ -35,9 +35,18 @@ DEVICE Out* out_at(const LinearArgs& args, uint32_t row, uint32_t column) {
   return static_cast<Out*>(args.out) + uint64_t(row) * args.n + column;
 }
 
+DEVICE bool joins_pairs(const LinearArgs& args) { return args.epilogue >= SWIGLU; }
+
+// What comes before an output is stored or added.
+DEVICE float shaped(const LinearArgs& args, uint32_t column, float y) {
+  if (args.bias) y += args.bias[column];
+  return args.epilogue == SOFT_CAP ? soft_cap(y, args.limit) : y;
+}
+
 template <typename Out>
 DEVICE void finish(const LinearArgs& args, uint32_t row, uint32_t column, float y) {
   Out* out = out_at<Out>(args, row, column);
+  y = shaped(args, column, y);
   if (args.epilogue == ADD_RESIDUAL) y += to_float(*out);
   *out = from_float<Out>(y);
 }
@@ -45,7 +54,19 @@ DEVICE void finish(const LinearArgs& args, uint32_t row, uint32_t column, float 
 template <typename Out>
 DEVICE void finish_gated(const LinearArgs& args, uint32_t row, uint32_t column, float gate, float up) {
   Out* out = static_cast<Out*>(args.out) + uint64_t(row) * (args.n / 2) + column / 2;
-  *out = from_float<Out>(silu(gate) * up);
+  if (args.bias) {
+    gate += args.bias[column];
+    up += args.bias[column + 1];
+  }
+  if (args.epilogue == SWIGLU) {
+    *out = from_float<Out>(silu(gate) * up);
+  } else if (args.epilogue == GELU_TANH_GLU) {
+    *out = from_float<Out>(gelu_tanh(gate) * up);
+  } else {
+    gate = fminf(gate, args.limit);
+    up = fmaxf(fminf(up, args.limit), -args.limit);
+    *out = from_float<Out>(gate * sigmoid(args.alpha * gate) * (up + 1.0f));
+  }
 }
 
 // --- Few rows: a block makes a few rows of a few columns, a warp adds one segment of k. ---
@@ -207,7 +228,7 @@ DEVICE void linear_few(const LinearArgs& args) {
     if (NORMS && t == 0) all_squares[warp_id() * M_TILE + g] = squares;
     __syncthreads();
     uint32_t n = n0 + N_TILE * j;
-    if (args.epilogue == SWIGLU) {
+    if (joins_pairs(args)) {
       for (uint32_t at = threadIdx.x; at < rows * WIDTH / 2; at += blockDim.x) {
         uint32_t row = at / (WIDTH / 2), column = at % (WIDTH / 2) * 2;
         if (n + column >= args.n) continue;
@@ -218,7 +239,7 @@ DEVICE void linear_few(const LinearArgs& args) {
         uint32_t row = at / WIDTH, column = at % WIDTH;
         if (n + column >= args.n) continue;
         if (j == 0 && at == threadIdx.x) {
-          *out_at<Out>(args, m0 + row, n + column) = from_float<Out>(total(row, column) + own_residual);
+          *out_at<Out>(args, m0 + row, n + column) = from_float<Out>(shaped(args, n + column, total(row, column)) + own_residual);
         } else {
           finish<Out>(args, m0 + row, n + column, total(row, column));
         }
@@ -297,7 +318,7 @@ DEVICE void linear_tiled(const LinearArgs& args) {
         // The neighbour in n is the lane of the next row of W.
         float next = shuffle_xor(y, 4);
         if (row >= args.rows || column >= args.n) continue;
-        if (args.epilogue != SWIGLU) {
+        if (!joins_pairs(args)) {
           finish<Out>(args, row, column, y);
         } else if (column % 2 == 0) {
           finish_gated<Out>(args, row, column, y, next);
@@ -332,7 +353,7 @@ DEVICE void linear_f32(const LinearArgs& args) {
   for (int r = 0; r < ROWS_F32; ++r) {
     float first = warp_sum(sums[r][0]), second = warp_sum(sums[r][1]);
     if (lane != 0 || m0 + r >= args.rows) continue;
-    if (args.epilogue == SWIGLU) {
+    if (joins_pairs(args)) {
       finish_gated<float>(args, m0 + r, n0, first, second);
     } else {
       finish<float>(args, m0 + r, n0, first);

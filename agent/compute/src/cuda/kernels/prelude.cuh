@@ -144,6 +144,12 @@ DEVICE float inv_sqrt(float x) {
 }
 
 DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
+DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+// x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³)))
+DEVICE float gelu_tanh(float x) {
+  return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
+DEVICE float soft_cap(float x, float cap) { return cap * tanhf(x / cap); }
 
 template <typename T>
 HD T min_of(T a, T b) {

@@ -32,7 +32,7 @@ DEVICE void qkv_prep(const QkvPrepArgs& args) {
   await_kernels_before();
   if (!is_head) return;
 
-  T* in = static_cast<T*>(args.qkv) + (uint64_t(row) * heads + head) * head_dim;
+  T* in = static_cast<T*>(args.qkv) + row * args.row_stride + head * head_dim;
   uint32_t half = args.rotary_dim / 2, rotary_dim = is_q || is_k ? args.rotary_dim : 0;
   const float* rope = args.rope + uint64_t(row) * args.rotary_dim;
   float values[VALUES], cos[VALUES] = {}, sin[VALUES] = {};

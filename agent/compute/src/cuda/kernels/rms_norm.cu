@@ -69,10 +69,15 @@ DEVICE void rms_norm(const RmsNormArgs& args) {
   float scale = inv_sqrt(block_sum(squares, shared) / float(args.hidden) + args.eps);
   auto store_pack = [&](uint32_t i, const Pack8<float>& weight) {
     Pack8<T> pack;
+    if (args.adds) pack = load8(out + i);
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
       float a = row[i + j] * scale * weight.get(j);
       float b = row[i + j + 1] * scale * weight.get(j + 1);
+      if (args.adds) {
+        a += pack.get(j);
+        b += pack.get(j + 1);
+      }
       pack.set2(j, a, b);
     }
     store8(out + i, pack);
@@ -88,7 +93,9 @@ DEVICE void rms_norm(const RmsNormArgs& args) {
     }
   } else {
     for (uint32_t i = threadIdx.x; i < args.hidden; i += NORM_THREADS) {
-      out[i] = from_float<T>(row[i] * scale * args.weight[i]);
+      float y = row[i] * scale * args.weight[i];
+      if (args.adds) y += to_float(out[i]);
+      out[i] = from_float<T>(y);
     }
   }
 }

@@ -40,10 +40,23 @@ pub(in crate::cuda) fn attn_paged(
         splits: 1,
         scale_log2: op.scale * std::f32::consts::LOG2_E,
         page_multiplier: multiplier(to_u32(kv.page_size)),
+        sinks: op.sinks.map_or(0, |sinks| {
+            sinks.addr_of("attn sinks", &[DType::F32], op.num_q_heads)
+        }),
+        gate: op.gate.map_or(0, |gate| {
+            let len = gate.len(rows, row_len);
+            gate.values.addr_of("attn gate", &[dtype], len)
+        }),
+        gate_row_stride: op.gate.map_or(0, |gate| gate.row_stride as u64),
+        // Sequences are shorter than 2^32, so a larger window is none.
+        window: op
+            .window
+            .map_or(u32::MAX, |window| u32::try_from(window).unwrap_or(u32::MAX)),
+        softcap_log2: op.softcap.map_or(0.0, |cap| cap * std::f32::consts::LOG2_E),
     };
     // A chunk may have one query too, so one kernel for all is what keeps a row's bits the same.
     let is_decode = rows == seqs && !shared.config.deterministic;
-    if !is_decode && let Some(tiles) = Tiles::of(shared, dtype, kv.head_dim) {
+    if !is_decode && let Some(tiles) = Tiles::of(shared, dtype, op) {
         // A sequence may end within a tile.
         let number = to_u32(rows / tiles.queries + seqs);
         let heads = to_u32(op.num_q_heads);
@@ -128,8 +141,11 @@ struct TokenForm {
 
 impl Tiles {
     /// Nothing where no kernel takes such heads.
-    fn of(shared: &Shared, dtype: DType, head_dim: usize) -> Option<Self> {
-        let is_hopper = shared.driver.device().is_hopper();
+    fn of(shared: &Shared, dtype: DType, op: &AttnPaged<'_, CudaBackend>) -> Option<Self> {
+        let head_dim = op.kv.head_dim;
+        // Hopper's own kernels have the plain form only.
+        let is_plain = op.features().next().is_none();
+        let is_hopper = is_plain && shared.driver.device().is_hopper();
         let kernel = match (dtype, head_dim) {
             (DType::BF16, 64) if is_hopper => Kernel::AttendHopper64,
             (DType::BF16, 128) if is_hopper => Kernel::AttendHopper128,

@@ -19,6 +19,8 @@ pub(in crate::cuda) fn embed(
         fault: shared.fault.addr(),
         vocab: to_u32(op.table.n),
         row_bytes: to_u32(op.table.k * dtype.size_bytes()),
+        element_bytes: to_u32(dtype.size_bytes()),
+        scale: op.scale.unwrap_or(1.0),
     };
     shared.launch(Kernel::Embed, [to_u32(op.rows), 1, 1], 0, &args)
 }

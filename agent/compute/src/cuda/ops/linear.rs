@@ -11,7 +11,7 @@ use crate::cuda::kernels::{
 use crate::cuda::shared::Shared;
 use crate::cuda::weights::CudaLinear;
 use crate::dtype::DType;
-use crate::ops::{Epilogue, Linear, RmsNorm};
+use crate::ops::{Epilogue, Linear, RmsNorm, WriteMode};
 
 /// Rows up to which our own kernel multiplies where the vendor's library is too: it starts while the kernel before it
 /// ends, and joins gate and up by itself.
@@ -78,6 +78,7 @@ pub(in crate::cuda) fn norm_linear(
         && rows <= NORM_TILE.rows
         && k <= NORM_K_MAX
         && norm.add.is_none()
+        && norm.into == WriteMode::Store
         && op.out.dtype() == dtype
         && !norm.x.overlaps(op.out);
     if !takes_both {
@@ -100,10 +101,13 @@ pub(in crate::cuda) fn norm_linear(
 fn args_of(shared: &Shared, op: &Linear<'_, CudaBackend>) -> LinearArgs {
     let dtype = shared.config.dtype;
     let (rows, n, k) = (op.rows, op.weight.n, op.weight.k);
-    let epilogue = match op.epilogue {
-        Epilogue::Store => 0,
-        Epilogue::AddResidual => 1,
-        Epilogue::SwiGlu => 2,
+    let (epilogue, alpha, limit) = match op.epilogue {
+        Epilogue::Store => (0, 0.0, 0.0),
+        Epilogue::AddResidual => (1, 0.0, 0.0),
+        Epilogue::SoftCap(cap) => (2, 0.0, cap),
+        Epilogue::SwiGlu => (3, 0.0, 0.0),
+        Epilogue::GeluTanhGlu => (4, 0.0, 0.0),
+        Epilogue::ClampedSwiGlu { alpha, limit } => (5, alpha, limit),
     };
     let out_len = op.epilogue.out_len(n);
     LinearArgs {
@@ -113,11 +117,16 @@ fn args_of(shared: &Shared, op: &Linear<'_, CudaBackend>) -> LinearArgs {
             .out
             .addr_of("linear out", &[dtype, DType::F32], rows * out_len),
         norm: 0,
+        bias: op
+            .bias
+            .map_or(0, |bias| bias.addr_of("linear bias", &[DType::F32], n)),
         rows: to_u32(rows),
         n: to_u32(n),
         k: to_u32(k),
         epilogue,
         eps: 0.0,
+        alpha,
+        limit,
         pad: 0,
     }
 }
@@ -189,7 +198,8 @@ fn by_library(
         adds: op.epilogue == Epilogue::AddResidual,
         to_f32: op.out.dtype() == DType::F32,
     };
-    if !shared.driver.has_gemm() {
+    // What else becomes of a product is done by our own kernels only.
+    if !shared.driver.has_gemm() || op.features().next().is_some() {
         return Ok(false);
     }
     if op.epilogue != Epilogue::SwiGlu {

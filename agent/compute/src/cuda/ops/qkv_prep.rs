@@ -26,7 +26,7 @@ pub(in crate::cuda) fn qkv_prep(
     };
     let out_slots = &op.batch.out_slots;
     let args = QkvPrepArgs {
-        qkv: op.qkv.addr_of("qkv", &[dtype], rows * heads * head_dim),
+        qkv: op.qkv.addr_of("qkv", &[dtype], op.qkv_len()),
         bias: op.bias.map_or(0, |bias| {
             bias.addr_of("qkv bias", &floats, heads * head_dim)
         }),
@@ -36,6 +36,7 @@ pub(in crate::cuda) fn qkv_prep(
         out_slots: out_slots.addr_of("out_slots", &[DType::U32], rows),
         fault: shared.fault.addr(),
         kv: super::kv_layer(op.kv, op.layer, dtype),
+        row_stride: op.row_stride as u64,
         rotary_dim: to_u32(rotary_dim),
         num_q_heads: to_u32(op.num_q_heads),
         eps: op.eps,

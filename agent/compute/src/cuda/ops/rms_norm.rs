@@ -7,7 +7,7 @@ use crate::cuda::kernels::{Kernel, RmsNormArgs, to_u32};
 use crate::cuda::memory::CudaBuffer;
 use crate::cuda::shared::Shared;
 use crate::dtype::DType;
-use crate::ops::RmsNorm;
+use crate::ops::{RmsNorm, WriteMode};
 
 /// Rows are kept in shared memory, which is this large at least.
 const HIDDEN_MAX: usize = 12_000;
@@ -32,6 +32,8 @@ pub(in crate::cuda) fn rms_norm(
         out: op.out.addr_of("rms_norm out", &[dtype], len),
         hidden: to_u32(hidden),
         eps: op.eps,
+        adds: u32::from(op.into == WriteMode::Add),
+        pad: 0,
     };
     let kernel = if dtype == DType::F32 {
         Kernel::RmsNormF32

@@ -4,6 +4,7 @@ use crate::ops::{AttnPaged, BatchView};
 use crate::tch::handle::TchBackend;
 use crate::tch::kv_layer::layer_of;
 use crate::tch::memory::{index_tensor, int, shape_of};
+use std::ops::Range;
 use tch::{Kind, Tensor};
 
 pub(in crate::tch) fn attn_paged(op: AttnPaged<'_, TchBackend>) -> Result<(), String> {
@@ -15,6 +16,10 @@ pub(in crate::tch) fn attn_paged(op: AttnPaged<'_, TchBackend>) -> Result<(), St
         batch,
         kv,
         layer,
+        window,
+        sinks,
+        softcap,
+        gate,
         out,
     } = op;
     let (rows, head_dim) = (batch.num_tokens, kv.head_dim);
@@ -23,16 +28,35 @@ pub(in crate::tch) fn attn_paged(op: AttnPaged<'_, TchBackend>) -> Result<(), St
     let q = q.to_kind(Kind::Float);
     let out = out.view("attn_paged out", shape);
     let [keys, values] = layer_of(kv, layer);
+    let scores = Scores {
+        scale,
+        window,
+        softcap,
+        sinks: sinks.map(|sinks| sinks.view("attn sinks", [num_q_heads])),
+    };
+    let gate = gate.map(|gate| {
+        let strides = [gate.row_stride, head_dim, 1];
+        let gate = gate.values.strided("attn gate", 0, shape, strides);
+        gate.to_kind(Kind::Float).sigmoid()
+    });
     for Sequence { rows, len, pages } in sequences(batch, kv.page_size)? {
-        let pages = index_tensor(&pages, "page", "the pool", kv.num_pages, out.device())?;
         let (first, q_len) = (int(rows.start), int(rows.len()));
-        let attended = attend(
+        // Of the first query; keys before it may have been given away.
+        let seen = window.map_or(0, |window| (len + 1).saturating_sub(rows.len() + window));
+        let page = seen / kv.page_size;
+        let device = out.device();
+        let pages = index_tensor(&pages[page..], "page", "the pool", kv.num_pages, device)?;
+        let span = seen - page * kv.page_size..len - page * kv.page_size;
+        let attended = scores.attend(
             &q.narrow(0, first, q_len),
-            &gathered(&keys, &pages, len),
-            &gathered(&values, &pages, len),
-            scale,
+            &gathered(&keys, &pages, &span),
+            &gathered(&values, &pages, &span),
         );
-        out.narrow(0, first, q_len).copy_(&attended);
+        let result = match &gate {
+            Some(gate) => attended * gate.narrow(0, first, q_len),
+            None => attended,
+        };
+        out.narrow(0, first, q_len).copy_(&result);
     }
     Ok(())
 }
@@ -40,9 +64,9 @@ pub(in crate::tch) fn attn_paged(op: AttnPaged<'_, TchBackend>) -> Result<(), St
 /// What the step has of one sequence.
 struct Sequence {
     /// Of the queries, not empty.
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
     /// Keys.
-    len: i64,
+    len: usize,
     /// Those that hold the keys.
     pages: Vec<u32>,
 }
@@ -70,7 +94,7 @@ fn sequences(batch: &BatchView<TchBackend>, page_size: usize) -> Result<Vec<Sequ
         if !rows.is_empty() {
             sequences.push(Sequence {
                 rows,
-                len: int(len),
+                len,
                 pages: pages.to_vec(),
             });
         }
@@ -78,28 +102,54 @@ fn sequences(batch: &BatchView<TchBackend>, page_size: usize) -> Result<Vec<Sequ
     Ok(sequences)
 }
 
-/// The first `len` keys or values on `pages`, `F32 [kv_head][len][head_dim]`.
-fn gathered(cache: &Tensor, pages: &Tensor, len: i64) -> Tensor {
+/// The keys or values of `span` on `pages`, `F32 [kv_head][len][head_dim]`.
+fn gathered(cache: &Tensor, pages: &Tensor, span: &Range<usize>) -> Tensor {
     let [_, num_kv_heads, _, head_dim] = shape_of(cache);
     let pages = cache.index_select(0, pages).permute([1, 0, 2, 3]);
     let in_order = pages.reshape([num_kv_heads, -1, head_dim]);
-    in_order.narrow(1, 0, len).to_kind(Kind::Float)
+    let seen = in_order.narrow(1, int(span.start), int(span.len()));
+    seen.to_kind(Kind::Float)
 }
 
-/// `[query][head][head_dim]` of queries that are the last of `len` tokens, over `[kv_head][len][head_dim]`.
-fn attend(q: &Tensor, k: &Tensor, v: &Tensor, scale: f32) -> Tensor {
-    let [q_len, num_q_heads, head_dim] = shape_of(q);
-    let [num_kv_heads, len, _] = shape_of(k);
-    let group = num_q_heads / num_kv_heads;
-    let q = q
-        .permute([1, 0, 2])
-        .reshape([num_kv_heads, group, q_len, head_dim]);
-    let scores = q.matmul(&k.unsqueeze(1).transpose(2, 3)) * f64::from(scale);
-    let unseen = Tensor::ones([q_len, len], (Kind::Bool, q.device())).triu(len - q_len + 1);
-    let weights = scores
-        .masked_fill(&unseen, f64::NEG_INFINITY)
-        .softmax(-1, Kind::Float);
-    let out = weights.matmul(&v.unsqueeze(1));
-    out.reshape([num_q_heads, q_len, head_dim])
-        .permute([1, 0, 2])
+/// How scores become weights.
+struct Scores {
+    scale: f32,
+    window: Option<usize>,
+    softcap: Option<f32>,
+    /// `[num_q_heads]`.
+    sinks: Option<Tensor>,
+}
+
+// === impl Scores ===
+
+impl Scores {
+    /// `[query][head][head_dim]` of queries that are the last tokens, over `[kv_head][len][head_dim]`
+    /// of the last `len` keys.
+    fn attend(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
+        let [q_len, num_q_heads, head_dim] = shape_of(q);
+        let [num_kv_heads, len, _] = shape_of(k);
+        let group = num_q_heads / num_kv_heads;
+        let q = q
+            .permute([1, 0, 2])
+            .reshape([num_kv_heads, group, q_len, head_dim]);
+        let mut scores = q.matmul(&k.unsqueeze(1).transpose(2, 3)) * f64::from(self.scale);
+        if let Some(cap) = self.softcap.map(f64::from) {
+            scores = (scores / cap).tanh() * cap;
+        }
+        let all = Tensor::ones([q_len, len], (Kind::Bool, q.device()));
+        let mut unseen = all.triu(len - q_len + 1);
+        if let Some(window) = self.window {
+            unseen = unseen.logical_or(&all.tril(len - q_len - int(window)));
+        }
+        let mut scores = scores.masked_fill(&unseen, f64::NEG_INFINITY);
+        if let Some(sinks) = &self.sinks {
+            let sinks = sinks.view([num_kv_heads, group, 1, 1]);
+            let sinks = sinks.expand([num_kv_heads, group, q_len, 1], false);
+            scores = Tensor::cat(&[scores, sinks], 3);
+        }
+        let weights = scores.softmax(-1, Kind::Float).narrow(3, 0, len);
+        let out = weights.matmul(&v.unsqueeze(1));
+        out.reshape([num_q_heads, q_len, head_dim])
+            .permute([1, 0, 2])
+    }
 }

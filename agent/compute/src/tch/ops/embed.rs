@@ -4,13 +4,14 @@ use crate::ops::Embed;
 use crate::sampling::NO_TOKEN;
 use crate::tch::handle::TchBackend;
 use crate::tch::memory::index_tensor;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 pub(in crate::tch) fn embed(op: Embed<'_, TchBackend>) -> Result<(), String> {
     let Embed {
         table,
         token_ids,
         out,
+        scale,
         rows,
     } = op;
     let mut ids = token_ids.words("token_ids", rows)?;
@@ -23,6 +24,7 @@ pub(in crate::tch) fn embed(op: Embed<'_, TchBackend>) -> Result<(), String> {
         .to_device(out.device())
         .unsqueeze(1);
     let table = table.rows.view("table", [table.n, table.k]);
-    out.store("embed out", &(table.index_select(0, &ids) * known));
+    let rows = table.index_select(0, &ids).to_kind(Kind::Float) * known;
+    out.store("embed out", &(rows * f64::from(scale.unwrap_or(1.0))));
     Ok(())
 }

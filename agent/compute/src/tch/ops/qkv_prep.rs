@@ -11,6 +11,7 @@ use tch::{Kind, Tensor};
 pub(in crate::tch) fn qkv_prep(op: QkvPrep<'_, TchBackend>) -> Result<(), String> {
     let QkvPrep {
         qkv,
+        row_stride,
         bias,
         q_norm,
         k_norm,
@@ -24,7 +25,8 @@ pub(in crate::tch) fn qkv_prep(op: QkvPrep<'_, TchBackend>) -> Result<(), String
     } = op;
     let (rows, head_dim) = (batch.num_tokens, kv.head_dim);
     let heads = num_q_heads + 2 * kv.num_kv_heads;
-    let row = qkv.view("qkv", [rows, heads, head_dim]);
+    let shape = [rows, heads, head_dim];
+    let row = qkv.strided("qkv", 0, shape, [row_stride, head_dim, 1]);
     // Which may be the row itself, so nothing changes it in place.
     let values = row.to_kind(Kind::Float);
     let values = match bias {

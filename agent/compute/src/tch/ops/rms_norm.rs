@@ -1,7 +1,7 @@
 //! RMS norm, with the residual addition before it.
 
 use crate::buffer::DeviceBuffer;
-use crate::ops::RmsNorm;
+use crate::ops::{RmsNorm, WriteMode};
 use crate::tch::handle::TchBackend;
 use tch::{Kind, Tensor};
 
@@ -12,6 +12,7 @@ pub(in crate::tch) fn rms_norm(op: RmsNorm<'_, TchBackend>) -> Result<(), String
         weight,
         eps,
         out,
+        into,
         rows,
     } = op;
     let shape = [rows, weight.len()];
@@ -20,7 +21,12 @@ pub(in crate::tch) fn rms_norm(op: RmsNorm<'_, TchBackend>) -> Result<(), String
     }
     let weight = weight.view("norm weight", [weight.len()]);
     // Of the sum as it was stored, which the next op reads, too.
-    out.store("norm out", &normed(&x.floats("x", shape), &weight, eps));
+    let normed = normed(&x.floats("x", shape), &weight, eps);
+    let written = match into {
+        WriteMode::Store => normed,
+        WriteMode::Add => out.floats("norm out", shape) + normed,
+    };
+    out.store("norm out", &written);
     Ok(())
 }
 

@@ -36,12 +36,11 @@ impl ModelConfig {
         check.within("context length", self.context_len, MAX_CONTEXT)?;
         check.positive("norm epsilon", f64::from(self.rms_norm_eps))?;
         num_layers(file, self.layers.len())?;
-        for (index, layer) in self.layers.iter().enumerate() {
+        for layer in &self.layers {
             match &layer.mixer {
                 Mixer::Attention(attention) => {
                     check.attention(attention)?;
                     check.rope(&self.ropes[attention.rope], attention.head_dim)?;
-                    check.window(index, attention.window)?;
                 }
             }
             match layer.ffn {
@@ -108,17 +107,5 @@ impl Check<'_> {
             return Err(self.invalid("size of the rotated part of a head", rotary_dim, expected));
         }
         self.positive("rope theta", rope.theta)
-    }
-
-    /// No backend computes windows yet.
-    fn window(&self, layer: usize, window: Option<usize>) -> Result<(), ConfigError> {
-        window.map_or(Ok(()), |window| {
-            Err(ConfigError::Unsupported {
-                file: self.0.to_owned(),
-                key: format!("the window of attention in layer {layer}"),
-                value: format!("{window} keys"),
-                supported: "layers that attend to all keys before".to_owned(),
-            })
-        })
     }
 }

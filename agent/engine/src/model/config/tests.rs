@@ -149,7 +149,6 @@ fn networks_that_would_run_wrongly_are_refused() {
     for (key, value) in [
         ("attention_bias", json!(true)),
         ("mlp_bias", json!(true)),
-        ("use_sliding_window", json!(true)),
         ("is_encoder_decoder", json!(true)),
         ("pruned_heads", json!({"0": [1]})),
         ("hidden_act", json!("gelu")),

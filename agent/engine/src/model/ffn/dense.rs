@@ -51,6 +51,7 @@ impl<B: Backend> DenseLayer<B> {
         let gate_up = Linear {
             x: &space.normed,
             weight: &self.gate_up,
+            bias: None,
             epilogue: Epilogue::SwiGlu,
             out: &space.gated,
             rows: rows.count,
@@ -60,6 +61,7 @@ impl<B: Backend> DenseLayer<B> {
         cx.backend.linear(Linear {
             x: &space.gated,
             weight: &self.down,
+            bias: None,
             epilogue: Epilogue::AddResidual,
             out: rows.x,
             rows: rows.count,

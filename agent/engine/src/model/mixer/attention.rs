@@ -7,7 +7,7 @@ use crate::model::decoder::workspace::Scratch;
 use crate::model::decoder::{LayerCx, Rows};
 use crate::model::{KvGroupSpec, LoadError};
 use crate::weights::{LayerRole, Role};
-use pd_compute::{AttnPaged, Backend, Epilogue, Linear, QkvPrep};
+use pd_compute::{AttnPaged, Backend, Epilogue, Linear, OpFeature, QkvPrep};
 
 /// Attention of a layer on a device.
 #[derive(Debug)]
@@ -33,9 +33,17 @@ pub(super) fn scratch(config: &Attention) -> Scratch {
     }
 }
 
+pub(super) fn needs(config: &Attention) -> Vec<OpFeature> {
+    let window = config.window.map(|_| OpFeature::AttnWindow);
+    window.into_iter().collect()
+}
+
 pub(super) fn kv_group(config: &Attention) -> KvGroupSpec {
     KvGroupSpec {
-        name: "full",
+        name: match config.window {
+            None => "full",
+            Some(_) => "sliding_window",
+        },
         layers: Vec::new(),
         tensors: 2,
         total_heads: config.num_kv_heads,
@@ -100,6 +108,7 @@ impl<B: Backend> AttentionLayer<B> {
         let qkv = Linear {
             x: &space.normed,
             weight: &self.qkv,
+            bias: None,
             epilogue: Epilogue::Store,
             out: &space.projected,
             rows,
@@ -107,6 +116,7 @@ impl<B: Backend> AttentionLayer<B> {
         cx.backend.norm_linear(cx.norm(&space.x, norm, rows), qkv);
         cx.backend.qkv_prep(QkvPrep {
             qkv: &space.projected,
+            row_stride: self.config.qkv_width(),
             bias: self.bias.as_ref(),
             q_norm: self.q_norm.as_ref(),
             k_norm: self.k_norm.as_ref(),
@@ -129,6 +139,10 @@ impl<B: Backend> AttentionLayer<B> {
             batch: cx.step.batch,
             kv: &cx.step.kv[cx.place.group],
             layer: cx.place.ordinal,
+            window: self.config.window,
+            sinks: None,
+            softcap: None,
+            gate: None,
             out: &cx.space.mixed,
         });
     }
@@ -137,6 +151,7 @@ impl<B: Backend> AttentionLayer<B> {
         cx.backend.linear(Linear {
             x: rows.mixed,
             weight: &self.o,
+            bias: None,
             epilogue: Epilogue::AddResidual,
             out: rows.x,
             rows: rows.count,

@@ -2,7 +2,7 @@
 
 #![allow(clippy::needless_range_loop, reason = "see `super::walk`")]
 
-use super::epilogue::{self, OutTile};
+use super::epilogue::{self, BlockRow, OutTile};
 use super::sink::{Panel, Product};
 use super::walk::{self, Lanes, Walk};
 use super::{LinearKernels, PanelKernel, Tile, TileKernel};
@@ -68,9 +68,9 @@ unsafe fn panel<F: Walk>(block: *const u8, k: usize, panel: *mut f32) {
 /// # Safety
 /// As [`epilogue::EpilogueKernel`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn epilogue(epilogue: Epilogue, tile: &[[f32; BLOCK_LANES]], out: OutTile) {
+unsafe fn epilogue(epilogue: Epilogue, bias: Option<&BlockRow>, tile: &[BlockRow], out: OutTile) {
     // SAFETY: by this function's contract.
-    unsafe { epilogue::finish::<Avx512>(epilogue, tile, out) }
+    unsafe { epilogue::finish::<Avx512>(epilogue, bias, tile, out) }
 }
 
 fn tile_kernel(format: WeightFormat, rows: usize) -> TileKernel {

@@ -3,16 +3,18 @@
 use super::keys::KeyPlaces;
 use super::matmul::Matmul;
 use super::tile::Tile;
+use crate::cpu::simd::activation::soft_cap;
 use crate::cpu::simd::dispatch::Kernel;
 use crate::cpu::simd::sixteen::{LANES, Sixteen};
 use crate::ops::ATTN_BLOCK_LEN;
 use bytemuck::{Pod, Zeroable};
+use std::ops::Range;
 
 /// Memory that a block needs, aligned to vectors.
 #[derive(Default)]
 pub(super) struct BlockScratch {
     lines: Vec<Line>,
-    depths: Vec<usize>,
+    depths: Vec<Range<usize>>,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -20,7 +22,7 @@ pub(super) struct BlockScratch {
 struct Line([f32; LANES]);
 
 /// Attends `block` into `partial` (see [`super::fold`] for its form). Rows that see none of the
-/// block get maximum −∞ and sums of 0, which fold to nothing.
+/// block get maximum −∞ and a sum of 0, and folding leaves their values alone.
 pub(super) struct AttendBlock<'a> {
     pub(super) tile: &'a Tile<'a>,
     pub(super) block: usize,
@@ -63,18 +65,17 @@ impl Kernel for AttendBlock<'_> {
         let (weights, floats) = floats.split_at_mut(sizes[2]);
         let queries = &mut floats[..sizes[3]];
 
-        // Rows are in order of their queries, so those that see nothing of the block come first.
-        let first = (0..rows)
-            .find(|row| tile.visible(*row, block) > 0)
-            .unwrap_or(rows);
-        values_out[..first * dim].fill(0.0);
+        let Range {
+            start: first,
+            end: last,
+        } = tile.rows_of(block);
         // SAFETY: on the queue, with the instruction set, by the caller; sizes are as laid out above.
         unsafe {
             let places = KeyPlaces::new(tile, block);
             places.transpose_keys::<V>(layer, keys);
-            load_queries(tile, first, queries);
+            load_queries(tile, first..last, queries);
             depths.clear();
-            depths.resize(rows - first, layer.head_dim);
+            depths.resize(last - first, 0..layer.head_dim);
             let keys = keys.as_ptr();
             let scores = Matmul {
                 a: queries.as_ptr().add(first * dim),
@@ -86,11 +87,14 @@ impl Kernel for AttendBlock<'_> {
                 depths,
             };
             scores.run::<V>();
-            for row in first..rows {
+            for row in first..last {
                 let scores = &mut weights[row * ATTN_BLOCK_LEN..(row + 1) * ATTN_BLOCK_LEN];
                 let visible = tile.visible(row, block);
+                if let Some(cap) = tile.op.softcap {
+                    cap_row::<V>(scores, cap);
+                }
+                (maxima[row], sums[row]) = exp_row::<V>(scores, &visible);
                 depths[row - first] = visible;
-                (maxima[row], sums[row]) = exp_row::<V>(scores, visible);
             }
             let values = places.values::<V>(layer, widened);
             let weighted = Matmul {
@@ -107,18 +111,15 @@ impl Kernel for AttendBlock<'_> {
     }
 }
 
-/// The tile's queries from row `first` on, scaled.
+/// Some of the tile's queries, scaled.
 ///
 /// # Safety
 /// On the queue.
-unsafe fn load_queries(tile: &Tile<'_>, first: usize, out: &mut [f32]) {
+unsafe fn load_queries(tile: &Tile<'_>, rows: Range<usize>, out: &mut [f32]) {
     // SAFETY: on the queue; the op writes only its output.
     let q = unsafe { tile.op.q.slice() };
-    for (row, out) in out
-        .chunks_exact_mut(tile.padded_dim())
-        .enumerate()
-        .skip(first)
-    {
+    let all = out.chunks_exact_mut(tile.padded_dim()).enumerate();
+    for (row, out) in all.take(rows.end).skip(rows.start) {
         let q = &q[tile.span_of(row, tile.op.q_row_stride)];
         out.iter_mut()
             .zip(q)
@@ -126,20 +127,33 @@ unsafe fn load_queries(tile: &Tile<'_>, first: usize, out: &mut [f32]) {
     }
 }
 
-/// Turns the scores of the first `visible` keys into `exp(score − max)` and returns the maximum
+/// Soft-caps the scores of a row.
+///
+/// # Safety
+/// The instruction set of `V`.
+#[inline(always)]
+unsafe fn cap_row<V: Sixteen>(scores: &mut [f32], cap: f32) {
+    for chunk in scores.as_chunks_mut::<LANES>().0 {
+        // SAFETY: the caller's; chunks are whole vectors.
+        unsafe { soft_cap(V::load(chunk.as_ptr()), cap).store(chunk.as_mut_ptr()) };
+    }
+}
+
+/// Turns the scores of the `visible` keys into `exp(score − max)` and returns the maximum
 /// and their sum.
 ///
 /// # Safety
 /// The instruction set of `V`.
 #[inline(always)]
-unsafe fn exp_row<V: Sixteen>(scores: &mut [f32], visible: usize) -> (f32, f32) {
+unsafe fn exp_row<V: Sixteen>(scores: &mut [f32], visible: &Range<usize>) -> (f32, f32) {
     let chunks = scores.as_chunks_mut::<LANES>().0;
     // SAFETY: the caller's; chunks are whole vectors.
     unsafe {
         let mut largest = V::splat(f32::NEG_INFINITY);
         for (i, chunk) in chunks.iter_mut().enumerate() {
-            let seen = visible.saturating_sub(i * LANES).min(LANES);
-            chunk[seen..].fill(f32::NEG_INFINITY);
+            let lane = |key: usize| key.saturating_sub(i * LANES).min(LANES);
+            chunk[..lane(visible.start)].fill(f32::NEG_INFINITY);
+            chunk[lane(visible.end)..].fill(f32::NEG_INFINITY);
             largest = largest.max(V::load(chunk.as_ptr()));
         }
         let max = largest.largest();

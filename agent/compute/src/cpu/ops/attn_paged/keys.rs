@@ -5,11 +5,12 @@ use super::tile::Tile;
 use crate::cpu::kv_layer::{KvLayer, Region};
 use crate::cpu::simd::sixteen::{LANES, Sixteen};
 use crate::ops::ATTN_BLOCK_LEN;
+use std::ops::Range;
 
-/// Where each key of a block lies in the region: element of its K, for written keys.
+/// Where each key of a block lies in the region: element of its K, for those that are read.
 pub(super) struct KeyPlaces {
     at: [usize; ATTN_BLOCK_LEN],
-    len: usize,
+    keys: Range<usize>,
 }
 
 // === impl KeyPlaces ===
@@ -19,23 +20,23 @@ impl KeyPlaces {
         let layer = &tile.op.layer;
         let mut places = Self {
             at: [0; ATTN_BLOCK_LEN],
-            len: tile.keys_in(block),
+            keys: tile.keys_in(block),
         };
-        let mut i = 0;
-        while i < places.len {
+        let Range { start: mut i, end } = places.keys;
+        while i < end {
             let position = block * ATTN_BLOCK_LEN + i;
             let (page, slot) = (position / layer.page_size, position % layer.page_size);
             let start = layer.k_at(tile.pages[page] as usize, tile.kv_head);
-            let end = places.len.min(i + layer.page_size - slot);
-            for (ahead, at) in places.at[i..end].iter_mut().enumerate() {
+            let page_end = end.min(i + layer.page_size - slot);
+            for (ahead, at) in places.at[i..page_end].iter_mut().enumerate() {
                 *at = start + (slot + ahead) * layer.slot_stride;
             }
-            i = end;
+            i = page_end;
         }
         places
     }
 
-    /// Writes `out[d][key]` for 64 keys; keys not yet written are zero.
+    /// Writes `out[d][key]` for 64 keys; those that are not read are zero.
     ///
     /// # Safety
     /// On the queue, with the instruction set of `V`.
@@ -49,9 +50,9 @@ impl KeyPlaces {
                 // region; `out` has a row for every padded dimension.
                 unsafe {
                     let mut rows = [V::splat(0.0); LANES];
-                    let written = self.at[..self.len].iter().skip(first_key);
-                    for (row, at) in rows.iter_mut().zip(written) {
-                        *row = load::<V>(layer, at + first_dim, dims);
+                    for key in self.within(first_key) {
+                        let at = self.at[key] + first_dim;
+                        rows[key - first_key] = load::<V>(layer, at, dims);
                     }
                     let columns = V::transpose(rows);
                     for (d, column) in columns.into_iter().enumerate() {
@@ -62,12 +63,17 @@ impl KeyPlaces {
         }
     }
 
+    /// The keys that are read among the sixteen from `first` on.
+    fn within(&self, first: usize) -> Range<usize> {
+        self.keys.start.max(first)..self.keys.end.min(first + LANES)
+    }
+
     /// Where the value of each key begins, in whole vectors: in the pool itself, or in `out` after
     /// widening.
     ///
     /// # Safety
     /// On the queue, with the instruction set of `V`. The pointers hold as long as `out` is not
-    /// touched; those of keys not yet written are null.
+    /// touched; those of keys that are not read are null.
     #[inline(always)]
     pub(super) unsafe fn values<V: Sixteen>(
         &self,
@@ -76,8 +82,8 @@ impl KeyPlaces {
     ) -> [*const f32; ATTN_BLOCK_LEN] {
         let dim = layer.head_dim.next_multiple_of(LANES);
         let mut values = [std::ptr::null(); ATTN_BLOCK_LEN];
-        for (key, value) in values[..self.len].iter_mut().enumerate() {
-            let at = self.at[key] + layer.kv_stride;
+        for key in self.keys.clone() {
+            let (value, at) = (&mut values[key], self.at[key] + layer.kv_stride);
             match &layer.region {
                 Region::F32(region) if dim == layer.head_dim => {
                     // SAFETY: the place is a written slot of the region.

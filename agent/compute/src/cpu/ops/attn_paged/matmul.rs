@@ -1,7 +1,8 @@
 //! The inner product of attention: `c = a·b` for a few rows, with one fma chain per element in
-//! ascending depth. Rows may end early, at depths that do not fall from row to row.
+//! ascending depth. Each row has a range of depths, neither end of which falls from row to row.
 
 use crate::cpu::simd::sixteen::{LANES, Sixteen};
+use std::ops::Range;
 
 /// Row-major operands. `b_at(i)` is where row i of b begins, whole vectors of columns long.
 pub(super) struct Matmul<'a, B> {
@@ -13,8 +14,8 @@ pub(super) struct Matmul<'a, B> {
     pub(super) c_stride: usize,
     /// Vectors of columns.
     pub(super) vectors: usize,
-    /// Per row, ascending.
-    pub(super) depths: &'a [usize],
+    /// Per row.
+    pub(super) depths: &'a [Range<usize>],
 }
 
 // === impl Matmul ===
@@ -75,7 +76,17 @@ impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
             let a = self.a.add(row * a_stride);
             let b_at = |i: usize| (self.b_at)(i).add(vector * LANES);
             let mut sums = [[V::splat(0.0); N]; R];
-            for i in 0..depths[0] {
+            // What all rows have, between the rows' own beginnings and ends.
+            let (begin, end) = (depths[R - 1].start, depths[0].end);
+            for r in 0..R {
+                for i in depths[r].start..begin.min(depths[r].end) {
+                    let a = V::splat(*a.add(r * a_stride + i));
+                    for n in 0..N {
+                        sums[r][n] = a.fma(V::load(b_at(i).add(n * LANES)), sums[r][n]);
+                    }
+                }
+            }
+            for i in begin..end {
                 let b_row = b_at(i);
                 let mut b = [V::splat(0.0); N];
                 for n in 0..N {
@@ -89,7 +100,7 @@ impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
                 }
             }
             for r in 0..R {
-                for i in depths[0]..depths[r] {
+                for i in begin.max(end)..depths[r].end {
                     let a = V::splat(*a.add(r * a_stride + i));
                     for n in 0..N {
                         sums[r][n] = a.fma(V::load(b_at(i).add(n * LANES)), sums[r][n]);

@@ -7,7 +7,7 @@ use crate::cpu::Isa;
 use crate::cpu::backend::tests::{isas, mk_backend, words, zeros};
 use crate::dtype::DType;
 use crate::ops::{AttnPaged, Backend, BatchView};
-use case::{Case, PLAIN, Way};
+use case::{Case, Form, PLAIN, Way};
 use proptest::prelude::*;
 
 fn bits(outs: &[Vec<f32>]) -> Vec<Vec<u32>> {
@@ -23,6 +23,7 @@ fn mk_case(kv_lens: &[usize], head_dim: usize, dtype: DType) -> Case {
         group: 3,
         head_dim,
         dtype,
+        form: Form::default(),
     }
 }
 
@@ -106,6 +107,10 @@ fn a_page_beyond_the_pool_faults_the_queue() {
         batch: &batch,
         kv: &kv,
         layer: 0,
+        window: None,
+        sinks: None,
+        softcap: None,
+        gate: None,
         out: &zeros(&backend, case.q_len()).slice(0..case.q_len()),
     });
     let fault = backend
@@ -119,6 +124,51 @@ fn a_page_beyond_the_pool_faults_the_queue() {
             .contains("page 99 is beyond the pool of 2"),
         "{fault}"
     );
+}
+
+#[test]
+fn a_row_sees_nothing_of_what_lies_outside_its_window() {
+    let form = Form {
+        window: Some(10),
+        ..Form::default()
+    };
+    let case = Case {
+        form,
+        ..mk_case(&[150], 16, DType::F32)
+    };
+    let poisoned = Case {
+        form: Form {
+            poisoned: Some(70),
+            ..form
+        },
+        ..case.clone()
+    };
+    for isa in isas() {
+        let way = Way { isa, ..PLAIN };
+        let (clean, outs) = (bits(&case.compute(&way)), poisoned.compute(&way));
+        for position in 0..150 {
+            let row = position * case.q_len()..(position + 1) * case.q_len();
+            if (70..80).contains(&position) {
+                assert!(outs[0][row].iter().all(|x| x.is_nan()), "row {position}");
+            } else {
+                assert_eq!(bits(&outs)[0][row.clone()], clean[0][row], "row {position}");
+            }
+        }
+    }
+}
+
+fn forms() -> impl Strategy<Value = Form> {
+    let windows = prop_oneof![Just(None), (1usize..150).prop_map(Some)];
+    let softcaps = prop::sample::select(vec![None, Some(0.7f32), Some(30.0)]);
+    (windows, softcaps, any::<bool>(), any::<bool>()).prop_map(
+        |(window, softcap, has_sinks, has_gate)| Form {
+            window,
+            softcap,
+            has_sinks,
+            has_gate,
+            poisoned: None,
+        },
+    )
 }
 
 proptest! {
@@ -136,10 +186,36 @@ proptest! {
         page_shift in 0usize..50,
         chunk in prop::sample::select(vec![1usize, 7, 64, usize::MAX]),
         layer in 0usize..2,
+        form in forms(),
     ) {
-        let case = Case { group, ..mk_case(&kv_lens, head_dim, dtype) };
+        let case = Case { group, form, ..mk_case(&kv_lens, head_dim, dtype) };
         let way = Way { isa, threads, page_size, page_shift, chunk, num_layers: 2, layer };
         let strongest = Way { isa: Isa::detect(), ..PLAIN };
         prop_assert_eq!(bits(&case.compute(&way)), bits(&case.compute(&strongest)));
+    }
+
+    #[test]
+    fn every_form_is_the_textbook_formula(
+        kv_len in 1usize..200,
+        head_dim in prop::sample::select(vec![8usize, 16, 64, 80]),
+        dtype in prop::sample::select(vec![DType::F32, DType::BF16]),
+        group in 1usize..5,
+        isa in prop::sample::select(isas().collect::<Vec<_>>()),
+        page_size in prop::sample::select(vec![1usize, 16, 64]),
+        chunk in prop::sample::select(vec![1usize, 7, 64, usize::MAX]),
+        form in forms(),
+        at in any::<prop::sample::Index>(),
+    ) {
+        let case = Case { group, form, ..mk_case(&[kv_len], head_dim, dtype) };
+        let outs = case.compute(&Way { isa, page_size, chunk, ..PLAIN });
+        for position in [0, at.index(kv_len), kv_len - 1] {
+            for head in 0..2 * group {
+                let expected = case.expected(0, position, head);
+                let from = position * case.q_len() + head * head_dim;
+                for (y, expected) in outs[0][from..from + head_dim].iter().zip(expected) {
+                    prop_assert!((f64::from(*y) - expected).abs() < 3e-6, "{y} {expected}");
+                }
+            }
+        }
     }
 }

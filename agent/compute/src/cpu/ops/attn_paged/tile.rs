@@ -74,30 +74,50 @@ impl Tile<'_> {
         self.num_queries * self.op.group
     }
 
-    /// Blocks up to the last query's own key.
-    pub(super) fn num_blocks(&self) -> usize {
-        (self.first_position + self.num_queries).div_ceil(ATTN_BLOCK_LEN)
+    /// Blocks from the first query's first key to the last query's own.
+    pub(super) fn blocks(&self) -> Range<usize> {
+        let (first, last) = (self.seen(0), self.seen(self.rows() - 1));
+        first.start / ATTN_BLOCK_LEN..last.end.div_ceil(ATTN_BLOCK_LEN)
+    }
+
+    /// Positions that row r sees. Neither end falls from row to row.
+    fn seen(&self, row: usize) -> Range<usize> {
+        let end = self.first_position + row / self.op.group + 1;
+        end.saturating_sub(self.op.window)..end
     }
 
     /// Keys of the block that row r sees.
-    pub(super) fn visible(&self, row: usize, block: usize) -> usize {
-        let seen = self.first_position + row / self.op.group + 1;
-        seen.saturating_sub(block * ATTN_BLOCK_LEN)
-            .min(ATTN_BLOCK_LEN)
+    pub(super) fn visible(&self, row: usize, block: usize) -> Range<usize> {
+        let Range { start, end } = self.seen(row);
+        let end = within(end, block);
+        within(start, block).min(end)..end
     }
 
-    /// Keys of the block that are written.
-    pub(super) fn keys_in(&self, block: usize) -> usize {
-        self.kv_len
-            .saturating_sub(block * ATTN_BLOCK_LEN)
-            .min(ATTN_BLOCK_LEN)
+    /// Rows that see any of the block.
+    pub(super) fn rows_of(&self, block: usize) -> Range<usize> {
+        let sees = |row: &usize| !self.visible(*row, block).is_empty();
+        let rows = self.rows();
+        let first = (0..rows).find(sees).unwrap_or(rows);
+        let last = (first..rows).rev().find(sees);
+        first..last.map_or(first, |last| last + 1)
+    }
+
+    /// Keys of the block that are read: the first row's first, and all that are written after it.
+    /// What lies before may have been given away.
+    pub(super) fn keys_in(&self, block: usize) -> Range<usize> {
+        within(self.seen(0).start, block)..within(self.kv_len, block)
+    }
+
+    /// Query head of row r.
+    pub(super) fn head_of(&self, row: usize) -> usize {
+        self.kv_head * self.op.group + row % self.op.group
     }
 
     /// Row r's elements within a row-major matrix of batch tokens with `stride` elements each.
     pub(super) fn span_of(&self, row: usize, stride: usize) -> Range<usize> {
         let head_dim = self.op.layer.head_dim;
-        let head = self.kv_head * self.op.group + row % self.op.group;
-        let at = (self.first_token + row / self.op.group) * stride + head * head_dim;
+        let token = self.first_token + row / self.op.group;
+        let at = token * stride + self.head_of(row) * head_dim;
         at..at + head_dim
     }
 
@@ -114,4 +134,11 @@ impl Tile<'_> {
     pub(super) fn state_len(&self) -> usize {
         2 * self.padded_rows() + self.rows() * self.padded_dim()
     }
+}
+
+/// A position as a place within the block, its ends at most.
+fn within(position: usize, block: usize) -> usize {
+    position
+        .saturating_sub(block * ATTN_BLOCK_LEN)
+        .min(ATTN_BLOCK_LEN)
 }

@@ -22,6 +22,16 @@ const SLOTS: [u32; 3] = [9, NO_SLOT, 2];
 
 /// Queries and pool after preparing three rows.
 fn prepare(isa: Isa, threads: usize) -> (Vec<f32>, Vec<f32>) {
+    prepare_rows(isa, threads, ROW, HEAD_DIM)
+}
+
+/// The same of rows `row_stride` apart, what lies between them being NaN.
+fn prepare_rows(
+    isa: Isa,
+    threads: usize,
+    row_stride: usize,
+    rotary_dim: usize,
+) -> (Vec<f32>, Vec<f32>) {
     let backend = mk_backend(threads, isa);
     let pool_len = 3 * KV_HEADS * LAYERS * 2 * PAGE_SIZE * HEAD_DIM;
     let region = zeros(&backend, pool_len);
@@ -54,16 +64,22 @@ fn prepare(isa: Isa, threads: usize) -> (Vec<f32>, Vec<f32>) {
         out: &rope,
         rows: 3,
     });
-    let qkv = floats(&backend, &noise_floats(1, 3 * ROW));
+    let mut rows = Vec::new();
+    for row in noise_floats(1, 3 * ROW).chunks_exact(ROW) {
+        rows.extend(row);
+        rows.resize(rows.len() + row_stride - ROW, f32::NAN);
+    }
+    let qkv = floats(&backend, &rows);
     let norms = floats(&backend, &noise_floats(2, 2 * HEAD_DIM));
     backend.qkv_prep(QkvPrep {
         qkv: &qkv,
+        row_stride,
         bias: Some(&floats(&backend, &noise_floats(3, ROW))),
         q_norm: Some(&norms.slice(0..HEAD_DIM)),
         k_norm: Some(&norms.slice(HEAD_DIM..2 * HEAD_DIM)),
         eps: 1e-6,
         rope: &rope,
-        rotary_dim: HEAD_DIM,
+        rotary_dim,
         num_q_heads: Q_HEADS,
         batch: &batch,
         kv: &kv,
@@ -140,5 +156,32 @@ fn every_instruction_set_and_thread_count_gives_the_same_bits() {
     let one = prepare(Isa::Scalar, 1);
     for isa in isas() {
         assert_eq!(prepare(isa, 3), one, "{}", isa.name());
+    }
+}
+
+#[test]
+fn what_follows_q_k_and_v_in_a_row_is_left_alone() {
+    for isa in isas() {
+        let (plain, pool) = prepare(isa, 1);
+        let (wide, wide_pool) = prepare_rows(isa, 2, ROW + 24, HEAD_DIM);
+        assert_eq!(wide_pool, pool);
+        for (row, plain) in wide.chunks_exact(ROW + 24).zip(plain.chunks_exact(ROW)) {
+            assert_eq!(row[..ROW], *plain);
+            assert!(row[ROW..].iter().all(|x| x.is_nan()));
+        }
+    }
+}
+
+#[test]
+fn without_rotary_dimensions_nothing_is_rotated() {
+    let (bias, x) = (noise_floats(3, ROW), noise_floats(1, 3 * ROW));
+    let weight = noise_floats(2, HEAD_DIM);
+    let (qkv, _) = prepare_rows(Isa::detect(), 1, ROW, 0);
+    for row in 0..3 {
+        let head = |i: usize| f64::from(x[row * ROW + i] + bias[i]);
+        let mean = (0..HEAD_DIM).map(|i| head(i).powi(2)).sum::<f64>() / HEAD_DIM as f64;
+        let normed = |i| head(i) / (mean + 1e-6).sqrt() * f64::from(weight[i]);
+        let expected: Vec<f64> = (0..HEAD_DIM).map(normed).collect();
+        assert_near(&qkv[row * ROW..][..HEAD_DIM], &expected);
     }
 }

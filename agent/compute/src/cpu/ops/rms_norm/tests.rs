@@ -2,7 +2,7 @@
 
 use crate::buffer::DeviceBuffer as _;
 use crate::cpu::backend::tests::{floats, isas, mk_backend, noise_floats, read_floats, zeros};
-use crate::ops::{Backend, RmsNorm};
+use crate::ops::{Backend, RmsNorm, WriteMode};
 
 #[test]
 fn a_norm_is_x_over_its_root_mean_square_times_the_weight() {
@@ -23,6 +23,7 @@ fn a_norm_is_x_over_its_root_mean_square_times_the_weight() {
                 weight: &floats(&backend, &weight),
                 eps: 1e-5,
                 out: &out,
+                into: WriteMode::Store,
                 rows,
             });
             let sums: Vec<f32> = x.iter().zip(&add).map(|(x, a)| x + a).collect();
@@ -62,6 +63,7 @@ fn a_row_is_normed_to_the_same_bits_alone_in_place_and_among_others() {
                 weight: &weight,
                 eps: 1e-6,
                 out,
+                into: WriteMode::Store,
                 rows,
             });
         };
@@ -72,4 +74,36 @@ fn a_row_is_normed_to_the_same_bits_alone_in_place_and_among_others() {
         results.push(read_floats(&backend, &all)[7 * hidden..8 * hidden].to_vec());
     }
     assert!(results.iter().all(|result| *result == results[0]));
+}
+
+#[test]
+fn an_added_norm_is_the_stored_one_added() {
+    for hidden in [8, 40, 576] {
+        let rows = 3;
+        let (x, stream) = (
+            noise_floats(1, rows * hidden),
+            noise_floats(2, rows * hidden),
+        );
+        for isa in isas() {
+            let backend = mk_backend(2, isa);
+            let weight = floats(&backend, &noise_floats(3, hidden));
+            let norm = |into| {
+                let out = floats(&backend, &stream);
+                let x = floats(&backend, &x);
+                backend.rms_norm(RmsNorm {
+                    x: &x,
+                    add: None,
+                    weight: &weight,
+                    eps: 1e-5,
+                    out: &out,
+                    into,
+                    rows,
+                });
+                read_floats(&backend, &out)
+            };
+            let stored = norm(WriteMode::Store);
+            let sums: Vec<f32> = stream.iter().zip(stored).map(|(a, y)| a + y).collect();
+            assert_eq!(norm(WriteMode::Add), sums, "{}", isa.name());
+        }
+    }
 }

@@ -6,9 +6,12 @@ use crate::cpu::backend::tests::{floats, mk_backend, noise_floats, read_floats, 
 use crate::cpu::{CpuBackend, Isa};
 use crate::dtype::DType;
 use crate::kv::{KvCutView, KvGroupView};
-use crate::ops::{AttnPaged, Backend, BatchView};
+use crate::ops::{AttnPaged, Backend, BatchView, Strided};
 use half::{bf16, f16};
 use std::sync::Arc;
+
+/// In the page table, of a page that holds no key that a query of the step sees.
+const GIVEN_AWAY: u32 = u32::MAX;
 
 /// Sequences with all their keys, values and queries, before anyone divides them.
 #[derive(Clone, Debug)]
@@ -18,6 +21,18 @@ pub(super) struct Case {
     pub(super) group: usize,
     pub(super) head_dim: usize,
     pub(super) dtype: DType,
+    pub(super) form: Form,
+}
+
+/// What attention has beyond a causal mask.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Form {
+    pub(super) window: Option<usize>,
+    pub(super) softcap: Option<f32>,
+    pub(super) has_sinks: bool,
+    pub(super) has_gate: bool,
+    /// A position whose key and value are NaN.
+    pub(super) poisoned: Option<usize>,
 }
 
 /// One way to compute them.
@@ -64,10 +79,31 @@ impl Case {
             DType::BF16 => bf16::from_f32(x).to_f32(),
             DType::F32 | DType::U32 | DType::U8 => x,
         };
-        noise_floats(seed, len)
-            .into_iter()
-            .map(|x| round(3.0 * x))
-            .collect()
+        let mut keys = noise_floats(seed, len);
+        keys.iter_mut().for_each(|x| *x = round(3.0 * *x));
+        if let Some(position) = self.form.poisoned {
+            let slot_len = self.num_kv_heads * self.head_dim;
+            keys[position * slot_len..(position + 1) * slot_len].fill(f32::NAN);
+        }
+        keys
+    }
+
+    /// Of each query head.
+    fn sinks(&self) -> Vec<f32> {
+        let sinks = noise_floats(5000, self.num_kv_heads * self.group);
+        sinks.into_iter().map(|x| 2.0 * x).collect()
+    }
+
+    /// As the queries.
+    fn gates(&self, seq: usize) -> Vec<f32> {
+        let gates = noise_floats(6000 + seq as u64, self.queries(seq).len());
+        gates.into_iter().map(|x| 4.0 * x).collect()
+    }
+
+    /// The first position that the query at `position` sees.
+    fn first_seen(&self, position: usize) -> usize {
+        let window = self.form.window.unwrap_or(usize::MAX);
+        (position + 1).saturating_sub(window)
     }
 
     /// The textbook, in f64.
@@ -87,18 +123,34 @@ impl Case {
                 .map(|i| f64::from(q[i]) * at(&k, key, i))
                 .sum::<f64>()
         };
-        let weights: Vec<f64> = (0..=position)
-            .map(|key| (score(key) / (d as f64).sqrt()).exp())
-            .collect();
-        let total: f64 = weights.iter().sum();
-        let mean = |i| {
-            weights
-                .iter()
-                .enumerate()
-                .map(|(key, w)| w * at(&v, key, i))
-                .sum::<f64>()
+        let weight = |key| {
+            let score = score(key) / (d as f64).sqrt();
+            let cap = self.form.softcap.map(f64::from);
+            cap.map_or(score, |cap| cap * (score / cap).tanh()).exp()
         };
-        (0..d).map(|i| mean(i) / total).collect()
+        let seen = self.first_seen(position)..position + 1;
+        let sink = f64::from(self.sinks()[head]).exp();
+        let total: f64 = seen.clone().map(weight).sum();
+        let total = if self.form.has_sinks {
+            total + sink
+        } else {
+            total
+        };
+        let gates = self.gates(seq);
+        let result = |i| {
+            let mean = seen
+                .clone()
+                .map(|key| weight(key) * at(&v, key, i))
+                .sum::<f64>()
+                / total;
+            let gate = f64::from(gates[position * self.q_len() + head * d + i]);
+            if self.form.has_gate {
+                mean / (1.0 + (-gate).exp())
+            } else {
+                mean
+            }
+        };
+        (0..d).map(result).collect()
     }
 
     /// All outputs, sequence by sequence.
@@ -111,14 +163,20 @@ impl Case {
             let span = |len: usize| start.min(len)..start.saturating_add(way.chunk).min(len);
             let spans: Vec<_> = self.kv_lens.iter().map(|len| span(*len)).collect();
             let active: Vec<_> = (0..spans.len()).filter(|s| !spans[*s].is_empty()).collect();
-            let mut q = Vec::new();
+            let (mut q, mut gate) = (Vec::new(), Vec::new());
             let (mut q_indptr, mut kv_lens, mut pages) = (vec![0], Vec::new(), Vec::new());
             for seq in &active {
                 let span = spans[*seq].clone();
-                q.extend(&self.queries(*seq)[span.start * self.q_len()..span.end * self.q_len()]);
+                let rows = span.start * self.q_len()..span.end * self.q_len();
+                q.extend(&self.queries(*seq)[rows.clone()]);
+                gate.extend(&self.gates(*seq)[rows]);
                 q_indptr.push((q.len() / self.q_len()) as u32);
                 kv_lens.push(span.end as u32);
-                pages.extend(&page_table[seq * stride..(seq + 1) * stride]);
+                let gone = self.first_seen(span.start) / way.page_size;
+                let of_seq = page_table[seq * stride..(seq + 1) * stride]
+                    .iter()
+                    .enumerate();
+                pages.extend(of_seq.map(|(i, page)| if i < gone { GIVEN_AWAY } else { *page }));
             }
             let num_tokens = q.len() / self.q_len();
             let none = words(&backend, &[]);
@@ -134,6 +192,15 @@ impl Case {
                 out_slots: none,
             };
             let out = zeros(&backend, q.len());
+            let sinks = floats(&backend, &self.sinks());
+            let gate = floats(&backend, &gate);
+            let Form {
+                window,
+                softcap,
+                has_sinks,
+                has_gate,
+                poisoned: _,
+            } = self.form;
             backend.attn_paged(AttnPaged {
                 q: &floats(&backend, &q),
                 q_row_stride: self.q_len(),
@@ -142,6 +209,13 @@ impl Case {
                 batch: &batch,
                 kv: &kv,
                 layer: way.layer,
+                window,
+                sinks: has_sinks.then_some(&sinks),
+                softcap,
+                gate: has_gate.then_some(Strided {
+                    values: &gate,
+                    row_stride: self.q_len(),
+                }),
                 out: &out,
             });
             let out = read_floats(&backend, &out);

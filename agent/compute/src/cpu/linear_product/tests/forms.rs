@@ -1,0 +1,93 @@
+//! Biases, and epilogues beyond those of a dense decoder.
+
+use super::{Matrix, assert_same_bits, isas, mk_values, run_with};
+use crate::cpu::isa::Isa;
+use crate::cpu::pack::{PackedLinear, serially};
+use crate::dtype::{ComputeDtype, WeightFormat};
+use crate::ops::Epilogue;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+const K: usize = 64;
+/// No whole number of blocks, plain or interleaved.
+const N: usize = 45;
+const EPILOGUES: [Epilogue; 6] = [
+    Epilogue::Store,
+    Epilogue::AddResidual,
+    Epilogue::SoftCap(1.5),
+    Epilogue::SwiGlu,
+    Epilogue::GeluTanhGlu,
+    Epilogue::ClampedSwiGlu {
+        alpha: 1.702,
+        limit: 2.0,
+    },
+];
+
+/// In f64, of a gate and an up (or of an output twice).
+fn expected(epilogue: Epilogue, gate: f64, up: f64) -> f64 {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    match epilogue {
+        Epilogue::Store => gate,
+        Epilogue::AddResidual => 0.25 + gate,
+        Epilogue::SwiGlu => gate * sigmoid(gate) * up,
+        Epilogue::GeluTanhGlu => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (gate + 0.044_715 * gate.powi(3));
+            0.5 * gate * (1.0 + inner.tanh()) * up
+        }
+        Epilogue::ClampedSwiGlu { alpha, limit } => {
+            let (alpha, limit) = (f64::from(alpha), f64::from(limit));
+            let (gate, up) = (gate.min(limit), up.clamp(-limit, limit));
+            gate * sigmoid(alpha * gate) * (up + 1.0)
+        }
+        Epilogue::SoftCap(cap) => f64::from(cap) * (gate / f64::from(cap)).tanh(),
+    }
+}
+
+#[test]
+fn every_epilogue_comes_after_the_bias() {
+    let mut rng = StdRng::seed_from_u64(5);
+    let parts = [0, 1].map(|_| Matrix::mk(WeightFormat::F32, N, K, &mut rng));
+    for epilogue in EPILOGUES {
+        let joins = epilogue.joins_pairs();
+        let sources = parts.each_ref().map(Matrix::source);
+        let sources = if joins { &sources[..] } else { &sources[..1] };
+        let weight = PackedLinear::pack(sources, joins, ComputeDtype::F32, &serially)
+            .expect("matrices that fit");
+        let bias = mk_values(N * sources.len(), &mut rng);
+        for rows in [1, 7, 30] {
+            let x = mk_values(rows * K, &mut rng);
+            let run = |isa| run_with(&weight, &x, rows, Some(&bias), epilogue, isa);
+            let scalar = run(Isa::Scalar);
+            for (i, y) in scalar.iter().enumerate() {
+                let (x, column) = (&x[i / N * K..][..K], i % N);
+                let sum = |part: &Matrix, bias: f32| f64::from(part.dot(column, x) + bias);
+                let (gate, up) = if joins {
+                    let up = sum(&parts[1], bias[2 * column + 1]);
+                    (sum(&parts[0], bias[2 * column]), up)
+                } else {
+                    (sum(&parts[0], bias[column]), 0.0)
+                };
+                let expected = expected(epilogue, gate, up);
+                let off = (f64::from(*y) - expected).abs() / expected.abs().max(1.0);
+                assert!(off < 1e-6, "{epilogue:?} {y:e} {expected:e}");
+            }
+            for isa in isas() {
+                assert_same_bits(&format!("{isa:?} {epilogue:?}"), &run(isa), &scalar);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bias_of_zeros_changes_nothing() {
+    let mut rng = StdRng::seed_from_u64(6);
+    let matrix = Matrix::mk(WeightFormat::Q8_0, N, K, &mut rng);
+    let weight = PackedLinear::pack(&[matrix.source()], false, ComputeDtype::F32, &serially)
+        .expect("a matrix that fits");
+    let x = mk_values(20 * K, &mut rng);
+    for isa in isas() {
+        let with = run_with(&weight, &x, 20, Some(&[0.0; N]), Epilogue::Store, isa);
+        let without = run_with(&weight, &x, 20, None, Epilogue::Store, isa);
+        assert_same_bits(&format!("{isa:?}"), &with, &without);
+    }
+}
