@@ -1,0 +1,1 @@
+"""Tiny checkpoints of every model family, and what Hugging Face transformers computes with them."""

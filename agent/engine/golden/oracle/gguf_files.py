@@ -1,0 +1,163 @@
+"""GGUF files of the dense families, in every format that is read, and their golden logits."""
+
+import json
+
+import gguf
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from . import logits, text
+from .families import FAMILIES, common
+from .weights import randomise
+
+CACHED_STEPS = 8
+LAYER_NAMES = {
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+}
+OTHER_NAMES = {
+    "model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+
+
+def make_all(folder):
+    """Writes every file, and prints what there is to say of each."""
+    folder.mkdir(exist_ok=True)
+    kinds = gguf.GGMLQuantizationType
+    llama, qwen3 = random_model(FAMILIES["llama"]), random_model(FAMILIES["qwen3"])
+    for kind in (kinds.F32, kinds.F16, kinds.BF16, kinds.Q8_0, kinds.Q4_0, kinds.Q4_1):
+        make(folder, f"llama-{kind.name.lower()}", llama, "llama", as_type(kind))
+    make(folder, "qwen3-q8_0", qwen3, "qwen3", as_type(kinds.Q8_0))
+    make(folder, "llama-k", wide_llama(), "llama", k_quants(seed=4))
+
+
+def make(folder, name, model, arch, quantise):
+    path = folder / f"{name}.gguf"
+    write(path, model, arch, quantise)
+    # The configuration is given, since transformers does not read the head size of a GGUF file.
+    reloaded = AutoModelForCausalLM.from_pretrained(
+        folder, gguf_file=path.name, config=model.config, dtype=torch.float32, attn_implementation="eager")
+    run = logits.run(reloaded.eval(), text.prompt(FAMILIES["llama"].prompt), CACHED_STEPS)
+    save_file(logits.tensors(run, None), folder / f"{name}.golden.safetensors")
+    print(f"{path.name}: {path.stat().st_size} bytes, {len(set(run.tokens[run.prompt:]))} distinct tokens")
+
+
+def random_model(family):
+    model = AutoModelForCausalLM.from_config(family.config(**family.values), dtype=torch.float32)
+    randomise(model, model.config, family.seed)
+    return model
+
+
+def wide_llama():
+    """Rows of 256, which K-quants ask for."""
+    model = AutoModelForCausalLM.from_config(LlamaConfig(**common(
+        hidden_size=256, intermediate_size=256, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=64, rope_theta=10000.0, tie_word_embeddings=True,
+    )), dtype=torch.float32)
+    randomise(model, model.config, seed=3)
+    return model
+
+
+def write(path, model, arch, quantise):
+    """`quantise(name, array)` gives the bytes of a matrix and their type; vectors stay F32."""
+    writer = gguf.GGUFWriter(path, arch)
+    config = model.config
+    write_metadata(writer, config, arch)
+    for name, weight in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        array = weight.float().numpy()
+        if array.ndim == 1:
+            writer.add_tensor(gguf_name(name), array)
+            continue
+        if arch == "llama" and ".q_proj." in name:
+            array = permute(array, config.num_attention_heads)
+        if arch == "llama" and ".k_proj." in name:
+            array = permute(array, config.num_key_value_heads)
+        data, kind = quantise(name, np.ascontiguousarray(array))
+        writer.add_tensor(gguf_name(name), data, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_metadata(writer, config, arch):
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    writer.add_rope_dimension_count(head_dim)
+    if arch != "llama":
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+    writer.add_vocab_size(config.vocab_size)
+    model = json.loads(text.TOKENIZER.backend_tokenizer.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token in text.SPECIALS else 1 for token in tokens])
+    writer.add_token_merges([" ".join(pair) for pair in model["merges"]])
+    writer.add_bos_token_id(config.bos_token_id)
+    writer.add_eos_token_id(text.EOS)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(text.CHAT_TEMPLATE)
+
+
+def gguf_name(name):
+    if name in OTHER_NAMES:
+        return OTHER_NAMES[name]
+    _, _, layer, rest = name.split(".", 3)
+    return f"blk.{layer}.{LAYER_NAMES[rest.removesuffix('.weight')]}.weight"
+
+
+def permute(weight, heads):
+    """llama.cpp stores Q and K rows of this architecture in pairs (i, i + half) for its interleaved RoPE."""
+    rows, columns = weight.shape
+    return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+def as_type(kind):
+    return lambda _name, array: (gguf.quants.quantize(array, kind), kind)
+
+
+def k_quants(seed):
+    """gguf-py reads K-quants but does not write them, so the blocks themselves are the random numbers."""
+    rng = np.random.default_rng(seed)
+
+    def quantise(name, array):
+        wide = "embed" in name or "v_proj" in name or "down_proj" in name
+        kind = gguf.GGMLQuantizationType.Q6_K if wide else gguf.GGMLQuantizationType.Q4_K
+        rows, columns = array.shape
+        blocks = (random_q6_k if wide else random_q4_k)(rng, rows * columns // 256).reshape(rows, -1)
+        return blocks, kind
+
+    return quantise
+
+
+def random_q4_k(rng, blocks):
+    """Blocks of 256: two f16 scales, eight 6-bit scales and minima in 12 bytes, 128 bytes of nibbles."""
+    block = rng.integers(0, 256, (blocks, 144), dtype=np.uint8)
+    scale = (rng.uniform(0.5, 1.0, blocks) * 3.2e-4).astype(np.float16)
+    block[:, 0:2] = scale.view(np.uint8).reshape(blocks, 2)
+    block[:, 2:4] = (scale * np.float16(7.5)).view(np.uint8).reshape(blocks, 2)
+    return block
+
+
+def random_q6_k(rng, blocks):
+    """Blocks of 256: 128 bytes of low nibbles, 64 of high bit pairs, sixteen signed scales, one f16 scale."""
+    block = rng.integers(0, 256, (blocks, 210), dtype=np.uint8)
+    scale = (rng.uniform(0.5, 1.0, blocks) * 8e-5).astype(np.float16)
+    block[:, 208:210] = scale.view(np.uint8).reshape(blocks, 2)
+    return block
