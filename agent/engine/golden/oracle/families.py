@@ -114,7 +114,8 @@ FAMILIES = {
     # Newer files have no window and no head_dim.
     "mistral_full": Family(
         transformers.MistralConfig,
-        decoder(num_hidden_layers=2, hidden_size=32, intermediate_size=48, sliding_window=None, rope_theta=1000000.0),
+        decoder(num_hidden_layers=2, hidden_size=32, num_attention_heads=2, num_key_value_heads=1, intermediate_size=48,
+                sliding_window=None, rope_theta=1000000.0),
     ),
     # Four norms a layer, two ropes, a window across blocks; the embedding's scale is no power of two. Published files
     # say None for the cap of the logits.
