@@ -189,6 +189,12 @@ docs: rust ## The book, in target/book; builds mdBook once
 generate: rust ## Write the generated files (CRD YAML, pages of the book)
 	cargo run -q -p xtask -- generate
 
+.PHONY: golden
+golden: FOLDER = $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/golden/$(FAMILY)-$(or $(SEED),1)
+golden: ## Tiny checkpoints and their logits by transformers (6 GB once); FAMILY=qwen2 SEED=7 SET="key=value …" for another, in target/golden
+	@python=$$(scripts/golden-venv.sh $(CACHE)) && $$python agent/engine/golden/make_golden.py \
+	    $(if $(FAMILY),$(FAMILY) --out $(FOLDER) --seed $(or $(SEED),1) $(if $(SET),--set $(SET)))
+
 .PHONY: manifests
 manifests: kube ## Render manifests/ from the charts
 	@scripts/charts.sh "$$($(RELEASE)/pd-kube tools)" $(CACHE) write
