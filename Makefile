@@ -191,9 +191,10 @@ generate: rust ## Write the generated files (CRD YAML, pages of the book)
 
 .PHONY: golden
 golden: FOLDER = $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/golden/$(FAMILY)-$(or $(SEED),1)
-golden: ## Tiny checkpoints and their logits by transformers (6 GB once); FAMILY=qwen2 SEED=7 SET="key=value …" for another, in target/golden
+golden: rust ## Tiny checkpoints and their logits by transformers (6 GB once); FAMILY=qwen2 SEED=7 SET="key=value …" makes and tries another
 	@python=$$(scripts/golden-venv.sh $(CACHE)) && $$python agent/engine/golden/make_golden.py \
 	    $(if $(FAMILY),$(FAMILY) --out $(FOLDER) --seed $(or $(SEED),1) $(if $(SET),--set $(SET)))
+	$(if $(FAMILY),PDSERVE_GOLDEN_DIR=$(FOLDER) cargo test -q -p pd-engine --lib golden_of_a_folder -- --nocapture)
 
 .PHONY: manifests
 manifests: kube ## Render manifests/ from the charts

@@ -30,8 +30,11 @@ def make_all(folder):
     folder.mkdir(exist_ok=True)
     kinds = gguf.GGMLQuantizationType
     llama, qwen3 = random_model(FAMILIES["llama"]), random_model(FAMILIES["qwen3"])
+    # Whole blocks of 32 a row, and no window, which GGUF files of this family do not have.
+    qwen2 = random_model(FAMILIES["qwen2"], hidden_size=64, intermediate_size=96, use_sliding_window=False)
     for kind in (kinds.F32, kinds.F16, kinds.BF16, kinds.Q8_0, kinds.Q4_0, kinds.Q4_1):
         make(folder, f"llama-{kind.name.lower()}", llama, "llama", as_type(kind))
+    make(folder, "qwen2-q8_0", qwen2, "qwen2", as_type(kinds.Q8_0))
     make(folder, "qwen3-q8_0", qwen3, "qwen3", as_type(kinds.Q8_0))
     make(folder, "llama-k", wide_llama(), "llama", k_quants(seed=4))
 
@@ -47,8 +50,8 @@ def make(folder, name, model, arch, quantise):
     print(f"{path.name}: {path.stat().st_size} bytes, {len(set(run.tokens[run.prompt:]))} distinct tokens")
 
 
-def random_model(family):
-    model = AutoModelForCausalLM.from_config(family.config(**family.values), dtype=torch.float32)
+def random_model(family, **other):
+    model = AutoModelForCausalLM.from_config(family.config(**{**family.values, **other}), dtype=torch.float32)
     randomise(model, model.config, family.seed)
     return model
 
@@ -119,7 +122,8 @@ def gguf_name(name):
     if name in OTHER_NAMES:
         return OTHER_NAMES[name]
     _, _, layer, rest = name.split(".", 3)
-    return f"blk.{layer}.{LAYER_NAMES[rest.removesuffix('.weight')]}.weight"
+    module, kind = rest.rsplit(".", 1)
+    return f"blk.{layer}.{LAYER_NAMES[module]}.{kind}"
 
 
 def permute(weight, heads):

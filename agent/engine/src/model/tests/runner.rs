@@ -2,7 +2,7 @@
 //! that no test passes because pages happen to be in order. Shared by the tests beside it and the
 //! `fidelity` example.
 
-use super::{Model, ModelFiles, Step, StepLimits, load};
+use super::{KvGroupSpec, Model, ModelFiles, Step, StepLimits, load};
 use pd_compute::cpu::{CpuBackend, CpuConfig};
 use pd_compute::{Backend, BatchView, DType, KvCutView, KvGroupView, Ticket};
 use std::path::Path;
@@ -19,7 +19,8 @@ pub(super) struct Sizes {
 pub(super) struct Runner<B: Backend> {
     backend: B,
     model: Box<dyn Model<B>>,
-    kv: [KvGroupView<B>; 1],
+    /// One per group of the model; all have the same pages.
+    kv: Vec<KvGroupView<B>>,
     sizes: Sizes,
 }
 
@@ -65,30 +66,26 @@ impl<B: Backend> Runner<B> {
         let dtype = backend.activation_dtype();
         let page_size = sizes.page_size;
         let model = load(&backend, &ModelFiles::open(path).unwrap(), sizes.step).unwrap();
-        let spec = model.kv_pool_spec().groups.remove(0);
         let num_pages = sizes.max_seqs * sizes.max_seq_len / page_size;
-        let len = num_pages * page_size * spec.elements_per_token();
-        let region = backend.alloc_exportable("kv pool", dtype, len).unwrap();
-        let cut = KvCutView::page_first(
-            region,
-            0,
-            spec.layers.len(),
-            spec.total_heads,
-            page_size,
-            spec.head_dim,
-        );
-        let kv = [KvGroupView {
-            dtype,
-            page_size,
-            num_pages,
-            num_kv_heads: spec.total_heads,
-            head_dim: spec.head_dim,
-            cuts: vec![cut].into(),
-        }];
+        let pool = |spec: &KvGroupSpec| {
+            let len = num_pages * page_size * spec.elements_per_token();
+            let region = backend.alloc_exportable(spec.name, dtype, len).unwrap();
+            let (layers, heads) = (spec.layers.len(), spec.total_heads);
+            let cut = KvCutView::page_first(region, 0, layers, heads, page_size, spec.head_dim);
+            KvGroupView {
+                dtype,
+                page_size,
+                num_pages,
+                num_kv_heads: heads,
+                head_dim: spec.head_dim,
+                cuts: vec![cut].into(),
+            }
+        };
+        let spec = model.kv_pool_spec();
         Self {
+            kv: spec.groups.iter().map(pool).collect(),
             backend,
             model,
-            kv,
             sizes,
         }
     }
