@@ -136,10 +136,10 @@ impl Gauges {
                 Gauge::with_opts(opts(name, help)).expect("a valid name"),
             )
         };
-        let kv_pages = opts("kv_pages", "Pages of the KV pool by state");
-        let kv_pages = IntGaugeVec::new(kv_pages, &["state"]).expect("a valid name");
-        let state_slots = opts("state_slots", "Slots of recurrent states by state");
-        let state_slots = IntGaugeVec::new(state_slots, &["state"]).expect("a valid name");
+        let by_state = |name: &str, help: &str| {
+            let gauges = IntGaugeVec::new(opts(name, help), &["state"]).expect("a valid name");
+            register(registry, gauges)
+        };
         Self {
             num_running_reqs: gauge("num_running_reqs", "Requests in the running batch"),
             num_queue_reqs: gauge("num_queue_reqs", "Requests that wait for a step"),
@@ -185,8 +185,8 @@ impl Gauges {
                 "Share of prompt tokens found in the cache",
             ),
             gen_throughput: ratio("gen_throughput", "Answer tokens per second"),
-            kv_pages: register(registry, kv_pages),
-            state_slots: register(registry, state_slots),
+            kv_pages: by_state("kv_pages", "Pages of the KV pool by state"),
+            state_slots: by_state("state_slots", "Slots of recurrent states by state"),
             req_pool_rows_used: gauge("req_pool_rows_used", "Request rows in use"),
             metadata_rows_used: gauge("metadata_rows_used", "Metadata rows in use"),
             metadata_rows_total: gauge("metadata_rows_total", "Metadata rows"),
