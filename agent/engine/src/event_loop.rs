@@ -216,6 +216,7 @@ impl EventLoop {
             Command::Generate(submission) => {
                 self.resources.recorder.metrics.counters.requests.inc();
                 let req = self.req_factory.make(*submission);
+                self.resources.observe_admitted(&req);
                 self.mode.admit(&mut self.resources, req);
             }
             Command::Abort(id) => self.mode.abort(&mut self.resources, id),
@@ -236,7 +237,7 @@ impl EventLoop {
     /// Writes the gauges and, when no request is left, checks that no page or row is lost.
     fn observe(&self) {
         let queues = self.mode.queues();
-        self.resources.observe(&queues);
+        self.resources.write_gauges(&queues);
         if queues.is_empty() && self.in_flight.is_empty() {
             let usage = self.resources.cache.usage();
             assert!(

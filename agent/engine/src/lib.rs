@@ -15,6 +15,7 @@ mod kvcache;
 pub mod metrics;
 mod mode;
 pub mod model;
+pub mod observe;
 mod queues;
 mod ranks;
 mod recorder;

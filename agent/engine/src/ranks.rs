@@ -4,9 +4,11 @@
 pub(crate) mod local;
 
 use crate::kvcache::{PageIdx, StateSlot};
+use crate::observe::PayloadHash;
 use crate::step::{StepOutput, StepPlan};
 use pd_compute::ComputeError;
 use std::fmt::Debug;
+use std::ops::Range;
 
 /// Carries out steps, in the order of their launches.
 pub(crate) trait Ranks: Debug + Send {
@@ -43,8 +45,21 @@ pub(crate) trait Ranks: Debug + Send {
         slot: Option<StateSlot>,
     ) -> Result<(), ComputeError>;
 
+    /// Hashes of the slots of pages as they are behind the steps in flight.
+    ///
+    /// # Errors
+    /// When the device faulted.
+    fn hash_pages(&mut self, spans: &[PageSpan]) -> Result<Vec<PayloadHash>, ComputeError>;
+
     /// Frees the host memory of KV that is not needed any more.
     fn forget(&mut self, kv: HostKv);
+}
+
+/// Some slots of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PageSpan {
+    pub(crate) page: PageIdx,
+    pub(crate) slots: Range<usize>,
 }
 
 /// KV of a request in host memory. Goes back by [`Ranks::reload`] or [`Ranks::forget`].

@@ -7,7 +7,7 @@ use crate::queues::QueueSizes;
 use crate::req::Req;
 use crate::step::StepRow;
 use crate::timeline::{Timelines, stage_now};
-use pd_kv_transfer::{KvReceiver, KvSender};
+use pd_kv_transfer::{ChunkReport, KvReceiver};
 use pd_protocol::timeline::{Stage, StageEvent};
 use prometheus::{IntGauge, IntGaugeVec};
 use std::sync::Arc;
@@ -158,23 +158,21 @@ impl Recorder {
         self.stage(req, stage);
     }
 
-    /// The chunks that a sender has sent since the last call.
-    pub(crate) fn chunks_sent(&self, req: &Req, sender: &KvSender) {
-        for chunk in sender.take_reports() {
-            let counters = &self.metrics.counters;
-            counters.kv_transfer_bytes.inc_by(chunk.bytes);
-            let seconds = chunk.duration.as_secs_f64();
-            counters.kv_transfer_seconds.inc_by(seconds);
-            self.event(
-                req,
-                StageEvent {
-                    at_unix_ns: chunk.at_unix_ns,
-                    duration_ns: u64::try_from(chunk.duration.as_nanos()).ok(),
-                    bytes: Some(chunk.bytes),
-                    ..stage_now(Stage::ChunkSent)
-                },
-            );
-        }
+    /// A sender has sent a chunk.
+    pub(crate) fn chunk_sent(&self, req: &Req, chunk: &ChunkReport) {
+        let counters = &self.metrics.counters;
+        counters.kv_transfer_bytes.inc_by(chunk.bytes);
+        let seconds = chunk.duration.as_secs_f64();
+        counters.kv_transfer_seconds.inc_by(seconds);
+        self.event(
+            req,
+            StageEvent {
+                at_unix_ns: chunk.at_unix_ns,
+                duration_ns: u64::try_from(chunk.duration.as_nanos()).ok(),
+                bytes: Some(chunk.bytes),
+                ..stage_now(Stage::ChunkSent)
+            },
+        );
     }
 
     /// Prefill: the peer has everything, `waited` after the last chunk was handed over.

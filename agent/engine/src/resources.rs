@@ -1,13 +1,17 @@
 //! `Resources`: what all modes share (those who carry out steps, the KV cache, the step being built, the recorder), and
 //! what happens to a request in every mode: it is computed, gets a token, ends.
 
+mod observed;
+
 use crate::active::Active;
 use crate::kvcache::pool::{KvCache, ReqKv};
+use crate::observe::Observing;
 use crate::ranks::Ranks;
 use crate::recorder::Recorder;
 use crate::req::Req;
 use crate::request::{FinishReason, TokenLogprob};
 use crate::step::{RowOutput, Sampled, StepBuilder, StepId, StepRow};
+use pd_kv_transfer::KvSender;
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -16,6 +20,7 @@ pub(crate) struct Resources {
     pub(crate) cache: KvCache,
     pub(crate) step: StepBuilder,
     pub(crate) recorder: Recorder,
+    observing: Observing,
     ended: StepId,
     deferred: Vec<Deferred>,
 }
@@ -42,12 +47,14 @@ impl Resources {
         cache: KvCache,
         step: StepBuilder,
         recorder: Recorder,
+        observing: Observing,
     ) -> Self {
         Self {
             ranks,
             cache,
             step,
             recorder,
+            observing,
             ended: StepId::default(),
             deferred: Vec::new(),
         }
@@ -86,6 +93,10 @@ impl Resources {
             self.recorder.chunk(&active.req, row, duration);
         }
         active.req.push_prompt_logprobs(output.prompt_logprobs);
+        if let Sampled::Token(token) = &output.sampled {
+            let (req, position) = (&active.req, row.positions.end - 1);
+            self.observe_step(req, &active.kv, position, token.token);
+        }
         output.sampled
     }
 
@@ -101,6 +112,14 @@ impl Resources {
         let is_last = finish.is_some();
         req.emit(token, finish);
         is_last
+    }
+
+    /// Records the chunks that a sender has sent since the last call.
+    pub(crate) fn chunks_sent(&self, req: &Req, sender: &KvSender) {
+        for chunk in sender.take_reports() {
+            self.recorder.chunk_sent(req, &chunk);
+            self.observe_sent(req, &chunk);
+        }
     }
 
     /// The answer is complete: its computed KV stays in the cache, the rest is returned.
@@ -141,7 +160,7 @@ impl Resources {
     }
 
     /// Writes the gauges.
-    pub(crate) fn observe(&self, queues: &crate::queues::QueueSizes) {
+    pub(crate) fn write_gauges(&self, queues: &crate::queues::QueueSizes) {
         let usage = self.cache.usage();
         self.recorder
             .observe(queues, &usage, self.cache.page_size());

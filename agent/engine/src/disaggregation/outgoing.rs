@@ -4,9 +4,10 @@
 use super::TransferEnd;
 use super::transfer::failure;
 use crate::active::Active;
-use crate::kvcache::pool::KvCache;
+use crate::observe::Point;
 use crate::req::Req;
 use crate::request::TokenLogprob;
+use crate::resources::Resources;
 use pd_kv_transfer::{KvSender, LastChunk};
 use pd_protocol::metadata::{MetadataRow, TokenLogprob as RowLogprob};
 
@@ -45,25 +46,29 @@ impl Outgoing {
 }
 
 /// Sends the pages that a chunk has filled.
-pub(crate) fn send_full_pages(cache: &KvCache, active: &mut Active<Outgoing>) {
-    let full = active.kv.len / cache.page_size();
-    let pages = cache.page_ids(&active.kv);
-    active.with.send(&pages[..full], None);
+pub(crate) fn send_full_pages(resources: &mut Resources, active: &mut Active<Outgoing>) {
+    let Active { req, kv, with, .. } = active;
+    let full = kv.len / resources.cache.page_size();
+    resources.observe_pages(req, kv, with.pages_sent..full, Point::BeforeSend);
+    let pages = resources.cache.page_ids(kv);
+    with.send(&pages[..full], None);
 }
 
 /// Sends everything that is left, together with the metadata row.
 pub(crate) fn send_rest(
     end: &TransferEnd,
-    cache: &KvCache,
+    resources: &mut Resources,
     active: &mut Active<Outgoing>,
     first: &TokenLogprob,
 ) {
-    let row = metadata_row(&active.req, first);
-    let written = end.metadata.write_row(active.with.row, &row);
+    let Active { req, kv, with, .. } = active;
+    let row = metadata_row(req, first);
+    let written = end.metadata.write_row(with.row, &row);
     written.expect("rows are sized for every field's longest value");
-    let pages = cache.page_ids(&active.kv);
-    let state_indices = end.state_indices(&active.kv);
-    active.with.send(&pages, Some(LastChunk { state_indices }));
+    let pages = resources.cache.page_ids(kv);
+    resources.observe_pages(req, kv, with.pages_sent..pages.len(), Point::BeforeSend);
+    let state_indices = end.state_indices(kv);
+    with.send(&pages, Some(LastChunk { state_indices }));
 }
 
 /// What decode needs to continue from the first token. Source: docs/sglang-protocol.md#metadata.

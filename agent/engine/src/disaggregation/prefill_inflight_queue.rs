@@ -58,7 +58,7 @@ impl PrefillInflightQueue {
                 since,
             } = inflight;
             let sender = &active.with.sender;
-            resources.recorder.chunks_sent(&active.req, sender);
+            resources.chunks_sent(&active.req, sender);
             if sender.poll() == KvPoll::Failed {
                 let reason = active.with.failure();
                 resources.recorder.fail_transfer(&active.req, &reason);

@@ -1,5 +1,6 @@
 //! `EngineConfig`: everything that an engine is started with. The agent defines the flags.
 
+use crate::observe::Observer;
 use crate::text::TextSources;
 use pd_compute::cuda::driver::Driver;
 use pd_compute::dtype::ComputeDtype;
@@ -50,6 +51,8 @@ pub struct EngineConfig {
     pub random_seed: u64,
     /// Where digests of model files are kept between starts; without it each start computes them.
     pub cache_dir: Option<PathBuf>,
+    /// Takes hashes of what requests compute, send and receive; costs time and waits.
+    pub observer: Option<Arc<dyn Observer>>,
     pub mode: DisaggregationMode,
 }
 
@@ -164,6 +167,7 @@ impl EngineConfig {
             overlap_schedule: None,
             random_seed: 0,
             cache_dir: None,
+            observer: None,
             mode: DisaggregationMode::Unified,
         }
     }

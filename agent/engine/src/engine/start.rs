@@ -179,6 +179,7 @@ fn assemble(
         KvCache::new(sizes::cache_sizes(config, loaded.shape)),
         StepBuilder::new(loaded.padding),
         Recorder::new(),
+        config.observer.clone(),
     );
     let metrics = &resources.recorder.metrics;
     if let Some(transfer) = config.mode.transfer() {

@@ -101,6 +101,7 @@ impl Stand {
             cache,
             StepBuilder::new(padding),
             Recorder::new(),
+            None,
         );
         let event_loop = EventLoop::new(EventLoopParts {
             commands_rx,

@@ -16,6 +16,7 @@ use crate::disaggregation::decode_prealloc_queue::DecodePreallocQueue;
 use crate::disaggregation::decode_transfer_queue::DecodeTransferQueue;
 use crate::disaggregation::fence::Fence;
 use crate::disaggregation::headroom::{Demand, Headroom};
+use crate::observe::Point;
 use crate::queues::QueueSizes;
 use crate::ranks::HostKv;
 use crate::req::Req;
@@ -129,6 +130,8 @@ impl Decode {
         mut active: Active,
         first: TokenLogprob,
     ) {
+        let pages = resources.cache.page_ids(&active.kv).len();
+        resources.observe_pages(&active.req, &active.kv, 0..pages, Point::AfterRestore);
         if first.token >= self.limits.vocab_size {
             let reason = format!(
                 "prefill's first token {} is not in the vocabulary",

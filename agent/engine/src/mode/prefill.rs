@@ -90,7 +90,7 @@ impl Prefill {
     fn send_last(&mut self, resources: &mut Resources, id: RequestId, first: TokenLogprob) {
         let mut active = self.take_last_chunk(id);
         let finish = resources.take_token(&mut active.req, first.token);
-        send_rest(&self.end, &resources.cache, &mut active, &first);
+        send_rest(&self.end, resources, &mut active, &first);
         resources.commit_kv(&mut active);
         self.inflight.push(Inflight {
             active,
@@ -168,9 +168,8 @@ impl Mode for Prefill {
             };
             match resources.computed(active, &row, output, settled.duration) {
                 Sampled::NotYet => {
-                    send_full_pages(&resources.cache, active);
-                    let recorder = &resources.recorder;
-                    recorder.chunks_sent(&active.req, &active.with.sender);
+                    send_full_pages(resources, active);
+                    resources.chunks_sent(&active.req, &active.with.sender);
                 }
                 Sampled::NotFinite => {
                     let active = self.take_last_chunk(row.id);

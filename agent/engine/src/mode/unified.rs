@@ -10,6 +10,7 @@
 use super::Mode;
 use crate::active::Active;
 use crate::command::RequestId;
+use crate::observe::Point;
 use crate::queues::QueueSizes;
 use crate::req::Req;
 use crate::request::TokenLogprob;
@@ -71,6 +72,8 @@ impl Unified {
         let active = active.expect("a request whose last token is computed runs");
         if row.positions.len() > 1 || active.req.output_len() == 0 {
             resources.commit_kv(active);
+            let pages = active.kv.len.div_ceil(resources.cache.page_size());
+            resources.observe_pages(&active.req, &active.kv, 0..pages, Point::Computed);
         }
         if resources.answer(&mut active.req, token) {
             resources.end(self.running.take(row.id).expect("it was found above"));

@@ -1,11 +1,13 @@
 //! `LocalRank`: one rank on one backend. Here alone plans become device buffers.
 
+mod hashes;
 mod inputs;
 
-use super::{HostKv, Ranks};
+use super::{HostKv, PageSpan, Ranks};
 use crate::kvcache::group::KvGroups;
 use crate::kvcache::{PageIdx, StateSlot};
 use crate::model::{Model, Step};
+use crate::observe::PayloadHash;
 use crate::step::{StepOutput, StepPlan};
 use inputs::{StepBuffers, StepInputs};
 use pd_compute::{Backend, ComputeError, CopyDirection, CopyPages, DType, GatherRows};
@@ -163,6 +165,12 @@ impl<B: Backend> Ranks for LocalRank<B> {
         let host = self.offloaded.remove(&kv);
         let host = host.expect("offloaded KV is kept until it is reloaded");
         self.copy_pages(pages, &host, CopyDirection::HostToPool)
+    }
+
+    fn hash_pages(&mut self, spans: &[PageSpan]) -> Result<Vec<PayloadHash>, ComputeError> {
+        let hash =
+            |span: &PageSpan| hashes::hash_slots(&self.backend, &self.kv, span.page, &span.slots);
+        spans.iter().map(hash).collect()
     }
 
     fn forget(&mut self, kv: HostKv) {

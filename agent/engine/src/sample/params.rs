@@ -1,8 +1,10 @@
 //! `SamplingParams`: how a request's tokens are sampled and when it ends. Invalid values are
 //! refused here, by name, before anything is queued.
 
+use serde::{Deserialize, Serialize};
+
 /// SGLang's `SamplingParams`. Defaults are SGLang's.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplingParams {
     /// `None`: until the context or the KV capacity ends. 0: the prompt is computed, for its log
     /// probabilities, and no token is returned.

@@ -5,5 +5,6 @@ mod disaggregated;
 mod equal;
 mod faults;
 mod harness;
+mod observed;
 mod pair;
 mod unified;

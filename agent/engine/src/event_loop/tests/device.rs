@@ -2,7 +2,8 @@
 //! before it, as it finds them by the page table. A stale slot, a wrong page or a token of another request is noticed.
 
 use crate::kvcache::{PageIdx, StateSlot};
-use crate::ranks::{HostKv, Ranks};
+use crate::observe::PayloadHash;
+use crate::ranks::{HostKv, PageSpan, Ranks};
 use crate::step::{StepOutput, StepPlan};
 use parking_lot::Mutex;
 use pd_compute::kv::NO_SLOT;
@@ -238,6 +239,10 @@ impl Ranks for Device {
         _slot: Option<StateSlot>,
     ) -> Result<(), ComputeError> {
         unreachable!("a unified engine computes again what it lost")
+    }
+
+    fn hash_pages(&mut self, _spans: &[PageSpan]) -> Result<Vec<PayloadHash>, ComputeError> {
+        unreachable!("these tests observe nothing")
     }
 
     fn forget(&mut self, _kv: HostKv) {}

@@ -1,0 +1,53 @@
+//! Hashes of pages, for observation.
+
+use crate::kvcache::PageIdx;
+use crate::kvcache::group::KvGroups;
+use crate::observe::{PayloadHash, PayloadHasher};
+use pd_compute::{Backend, ComputeError, DeviceBuffer, KvCutView, KvGroupView, Ticket};
+use std::ops::Range;
+
+/// Of these slots of a page, over all groups, in queue order.
+///
+/// # Errors
+/// When the device faulted.
+pub(super) fn hash_slots<B: Backend>(
+    backend: &B,
+    kv: &KvGroups<B>,
+    page: PageIdx,
+    slots: &Range<usize>,
+) -> Result<PayloadHash, ComputeError> {
+    let mut hasher = PayloadHasher::default();
+    for view in kv.views() {
+        for cut in view.cuts.iter() {
+            let start = page.0 as usize * cut.page_stride;
+            let bytes = backend
+                .read(&cut.region.slice(start..start + cut.page_stride))
+                .wait()?;
+            push_cut(&mut hasher, view, cut, bytes.as_bytes(), slots);
+        }
+    }
+    Ok(hasher.finish())
+}
+
+fn push_cut<B: Backend>(
+    hasher: &mut PayloadHasher,
+    view: &KvGroupView<B>,
+    cut: &KvCutView<B>,
+    page: &[u8],
+    slots: &Range<usize>,
+) {
+    let size = view.dtype.size_bytes();
+    let tensors = cut.layer_stride / cut.kv_stride;
+    for layer in 0..cut.num_layers {
+        for head in 0..view.num_kv_heads {
+            for tensor in 0..tensors {
+                let base =
+                    head * cut.head_stride + layer * cut.layer_stride + tensor * cut.kv_stride;
+                for slot in slots.clone() {
+                    let start = (base + slot * cut.slot_stride) * size;
+                    hasher.push(&page[start..start + view.head_dim * size]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What an observer gets to see of requests; nothing is done for engines without one.
+
+use super::Resources;
+use crate::kvcache::pool::ReqKv;
+use crate::observe::{Admitted, Observation, Payload, PayloadHash, Point};
+use crate::ranks::PageSpan;
+use crate::req::Req;
+use pd_compute::ComputeError;
+use pd_kv_transfer::ChunkReport;
+use std::ops::Range;
+
+// === impl Resources ===
+
+impl Resources {
+    pub(crate) fn observe_admitted(&self, req: &Req) {
+        self.observe_with(req, || {
+            Ok(Point::Admitted(Admitted {
+                input_ids: req.tokens.clone(),
+                sampling: req.sampling.clone(),
+                choice: req.choice,
+                seed: req.seed,
+            }))
+        });
+    }
+
+    pub(crate) fn observe_sent(&self, req: &Req, chunk: &ChunkReport) {
+        self.observe_with(req, || {
+            Ok(Point::Sent {
+                bytes: chunk.bytes,
+                duration_ns: u64::try_from(chunk.duration.as_nanos()).unwrap_or(u64::MAX),
+            })
+        });
+    }
+
+    /// The request's pages in `pages`, by their places, as `point`.
+    pub(crate) fn observe_pages(
+        &mut self,
+        req: &Req,
+        kv: &ReqKv,
+        pages: Range<usize>,
+        point: fn(Payload) -> Point,
+    ) {
+        if self.observing.is_none() {
+            return;
+        }
+        let page_size = self.cache.page_size();
+        let all = self.cache.req_to_token().pages(kv.idx);
+        let spans: Vec<PageSpan> = pages
+            .clone()
+            .map(|place| PageSpan {
+                page: all[place],
+                slots: 0..page_size.min(kv.len - place * page_size),
+            })
+            .collect();
+        let hashes = self.ranks.hash_pages(&spans);
+        self.observe_with(req, || {
+            Ok(point(Payload {
+                first_page: pages.start,
+                tokens: kv.len,
+                pages: hashes?,
+                states: Vec::new(),
+            }))
+        });
+    }
+
+    /// A step has computed `position` and drawn `token`.
+    pub(super) fn observe_step(&mut self, req: &Req, kv: &ReqKv, position: usize, token: u32) {
+        if self.observing.is_none() {
+            return;
+        }
+        let page_size = self.cache.page_size();
+        let slot = position % page_size;
+        let span = PageSpan {
+            page: self.cache.req_to_token().pages(kv.idx)[position / page_size],
+            slots: slot..slot + 1,
+        };
+        let hashes = self.ranks.hash_pages(&[span]);
+        self.observe_with(req, || {
+            let kv: PayloadHash = hashes?[0];
+            Ok(Point::Step {
+                position,
+                kv,
+                token,
+            })
+        });
+    }
+
+    fn observe_with(&self, req: &Req, point: impl FnOnce() -> Result<Point, ComputeError>) {
+        let Some(observer) = &self.observing else {
+            return;
+        };
+        match point() {
+            Ok(point) => observer.observe(Observation {
+                rid: req.rid.clone(),
+                room: req.room().map(|room| room.get()),
+                point,
+            }),
+            Err(error) => {
+                tracing::warn!(%error, rid = %req.rid, "observed nothing: the device failed")
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Observation points: what prefill sends is what decode has, and both are what a unified engine computes.
+
+use crate::harness::{LLAMA, collect, generate, mk_config, mk_prompt, mk_unpenalised, start};
+use crate::pair::Pair;
+use parking_lot::Mutex;
+use pd_engine::engine::EngineConfig;
+use pd_engine::observe::{Observation, Observer, Payload, PayloadHash, Point};
+use pd_kv_transfer::TransportChoice;
+use pd_protocol::Transport;
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+struct Collector(Mutex<Vec<Point>>);
+
+impl Observer for Collector {
+    fn observe(&self, observation: Observation) {
+        self.0.lock().push(observation.point);
+    }
+}
+
+/// Hashes of the whole prompt's pages at one kind of point.
+fn pages(points: &[Point], of: fn(&Point) -> Option<&Payload>) -> Vec<PayloadHash> {
+    let mut pages = Vec::new();
+    for payload in points.iter().filter_map(of) {
+        assert_eq!(payload.first_page, pages.len(), "each page once, in order");
+        pages.extend(&payload.pages);
+    }
+    pages
+}
+
+fn steps(points: &[Point]) -> Vec<(usize, PayloadHash, u32)> {
+    let step = |point: &Point| match *point {
+        Point::Step {
+            position,
+            kv,
+            token,
+        } => Some((position, kv, token)),
+        Point::Admitted(_)
+        | Point::Computed(_)
+        | Point::BeforeSend(_)
+        | Point::Sent { .. }
+        | Point::AfterRestore(_) => None,
+    };
+    points.iter().filter_map(step).collect()
+}
+
+#[test]
+fn what_is_sent_is_what_arrives_and_what_one_engine_computes() {
+    let request = mk_unpenalised(&mk_prompt(5, 150), 12);
+    let observed = |config: EngineConfig| {
+        let collector = Arc::new(Collector::default());
+        let config = EngineConfig {
+            observer: Some(collector.clone()),
+            page_size: 16,
+            chunked_prefill_size: Some(64),
+            ..config
+        };
+        (config, collector)
+    };
+    let (config, alone) = observed(mk_config(LLAMA));
+    generate(&start(config), request.clone());
+    let collectors = Mutex::new(Vec::new());
+    let pair = Pair::start(TransportChoice::Only(Transport::Tcp), |config| {
+        let (config, collector) = observed(config);
+        collectors.lock().push(collector);
+        config
+    });
+    let (prefill, decode) = pair.submit(&request, 7);
+    collect(prefill);
+    collect(decode);
+    let alone = alone.0.lock().clone();
+    let both: Vec<Point> = collectors
+        .lock()
+        .iter()
+        .flat_map(|collector| collector.0.lock().clone())
+        .collect();
+    let sent = pages(&both, |point| match point {
+        Point::BeforeSend(payload) => Some(payload),
+        _ => None,
+    });
+    let restored = pages(&both, |point| match point {
+        Point::AfterRestore(payload) => Some(payload),
+        _ => None,
+    });
+    let computed = pages(&alone, |point| match point {
+        Point::Computed(payload) => Some(payload),
+        _ => None,
+    });
+    assert_eq!(computed.len(), 10);
+    assert_eq!(sent, computed);
+    assert_eq!(restored, computed);
+    let mut steps_of_both = steps(&both);
+    steps_of_both.sort_by_key(|(position, ..)| *position);
+    assert_eq!(steps_of_both, steps(&alone));
+    assert_eq!(steps_of_both.len(), 12);
+    let bytes: u64 = both
+        .iter()
+        .filter_map(|point| match point {
+            Point::Sent { bytes, .. } => Some(*bytes),
+            _ => None,
+        })
+        .sum();
+    assert!(bytes > 0);
+    assert!(matches!(&both[0], Point::Admitted(admitted) if admitted.input_ids.len() == 150));
+}
